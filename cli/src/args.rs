@@ -1,4 +1,4 @@
-//! What can be typed. No logic.
+//! Definitions of the command line, without logic.
 
 pub mod cluster;
 pub mod config;
@@ -8,7 +8,7 @@ pub mod install;
 pub mod kernel;
 pub mod local;
 pub mod migration;
-pub mod podscaler;
+pub mod podautoscaler;
 pub mod scaling;
 pub mod simulate;
 pub mod test;
@@ -24,17 +24,17 @@ use clap::{Parser, Subcommand, ValueEnum};
 #[command(
     name = "neonctl",
     version,
-    about = "Vertical autoscaling for virtual machines on Kubernetes",
+    about = "Vertical autoscaling of virtual machines on Kubernetes",
     disable_help_subcommand = true,
     max_term_width = 110,
-    after_help = "Exit codes: 0 done, 1 failed, 2 usage, 3 not found, 4 not permitted, 5 conflict, 6 timeout, \
-                  7 unhealthy, 8 unreachable, 130 interrupted"
+    after_help = "Exit codes: 0 done, 1 failed, 2 usage, 3 not found, 4 not permitted, 5 conflict, 6 timeout, 7 unhealthy, 8 \
+                  unreachable, 130 interrupted"
 )]
 pub struct Args {
-    /// Flags that mean the same everywhere.
+    /// Flags that have the same meaning for every command.
     #[command(flatten)]
     pub global: Global,
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -42,33 +42,33 @@ pub struct Args {
 /// Flags of every command.
 #[derive(Debug, clap::Args)]
 pub struct Global {
-    /// Colours; NO_COLOR and CLICOLOR_FORCE are respected
+    /// When to use colours; NO_COLOR and CLICOLOR_FORCE are respected
     #[arg(long, global = true, value_name = "WHEN", value_parser = ["auto", "always", "never"])]
     pub color: Option<String>,
-    /// Results and errors only
+    /// Print only results and errors
     #[arg(short, long, global = true)]
     pub quiet: bool,
 }
 
-/// Form of what a command reports.
+/// Output format of a command.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Output {
-    /// table, wide, json, yaml, name, jsonpath=EXPR or custom-columns=SPEC. Control characters are shown, such as \x1b; of
-    /// jsonpath only on a terminal: in a pipe or a file it is exact
+    /// Output format: table, wide, json, yaml, name, jsonpath=EXPR or custom-columns=SPEC. Control characters are escaped, such
+    /// as \x1b; jsonpath escapes them only on a terminal and writes exact values to a pipe or a file
     #[arg(short, long, value_name = "FORMAT")]
     pub output: Option<String>,
-    /// Leave out the headers of tables
+    /// Omit table headers
     #[arg(long)]
     pub no_headers: bool,
 }
 
-/// How images are read from registries.
+/// How images are pulled from registries.
 #[derive(Debug, Default, clap::Args)]
 pub struct Registry {
-    /// When the registry is asked: always, missing (only for what the cache lacks) or never
+    /// When to contact the registry: always, missing (only for layers that are not in the cache) or never
     #[arg(long, default_value = "always", value_parser = ["always", "missing", "never"])]
     pub pull: String,
-    /// How they are reached.
+    /// Access to the registries.
     #[command(flatten)]
     pub access: RegistryAccess,
     /// Directory for fetched layers [default: $XDG_CACHE_HOME/neonvm]
@@ -76,30 +76,30 @@ pub struct Registry {
     pub cache_dir: Option<std::path::PathBuf>,
 }
 
-/// How registries are reached, to read or to write.
+/// Access to registries, for pulling and pushing.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct RegistryAccess {
-    /// User for the registry; the password is read from NEONCTL_REGISTRY_PASSWORD
+    /// User name for the registry; the password is read from NEONCTL_REGISTRY_PASSWORD
     #[arg(long, value_name = "USER")]
     pub username: Option<String>,
-    /// File with logins, as docker and podman write it [default: theirs]
+    /// File with registry credentials, in the format of docker and podman [default: their files]
     #[arg(long, value_name = "FILE")]
     pub auth_file: Option<std::path::PathBuf>,
-    /// Certificate authority (PEM) to trust besides the system's
+    /// Certificate authority (PEM) to trust in addition to those of the system
     #[arg(long, value_name = "FILE")]
     pub ca_file: Option<std::path::PathBuf>,
-    /// Allow plain HTTP for registries that are not on this machine
+    /// Allow plain HTTP for registries that are not on this host
     #[arg(long)]
     pub insecure: bool,
-    /// Layers transferred at the same time
+    /// Number of layers to transfer in parallel
     #[arg(long, default_value_t = 3, value_name = "N")]
     pub parallel: usize,
 }
 
-/// How progress is shown.
+/// Progress output.
 #[derive(Debug, Default, clap::Args)]
 pub struct Showing {
-    /// Progress on standard error: auto (bars on a terminal, else lines), plain, json or none
+    /// Progress on standard error: auto (bars on a terminal, otherwise lines), plain, json or none
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = ["auto", "plain", "json", "none"])]
     pub progress: String,
 }
@@ -107,25 +107,25 @@ pub struct Showing {
 /// The tree of commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Complete clusters on this machine
+    /// Local clusters on this host
     #[command(subcommand)]
     Local(local::Command),
     /// Install the services on a cluster, or change or complete an installation
     Install(Box<install::Install>),
-    /// Bring an installation to another version, the controllers first
+    /// Upgrade an installation to another version, controllers first
     Upgrade(Box<upgrade::Upgrade>),
     /// Remove the services from a cluster
     Uninstall(uninstall::Uninstall),
-    /// Virtual machines and their disks
+    /// Virtual machines (VMs) and their disks
     #[command(subcommand)]
     Vm(vm::Command),
-    /// Moves of virtual machines from node to node
+    /// Live migrations of virtual machines
     #[command(subcommand, alias = "migrations")]
     Migration(Box<migration::Command>),
-    /// Autoscalers of replicas: what they see, decide and have done
-    #[command(subcommand, aliases = ["podscalers", "pa", "podautoscaler", "podautoscalers"])]
-    Podscaler(podscaler::Command),
-    /// Disk images on this machine and in registries
+    /// Pod autoscalers: status, decisions and history
+    #[command(subcommand, visible_alias = "pa", aliases = ["podscaler", "podautoscalers", "podscalers"])]
+    Podautoscaler(podautoscaler::Command),
+    /// Disk images on this host and in registries
     #[command(subcommand)]
     Image(image::Command),
     /// Container images of this release: services and runner
@@ -134,30 +134,30 @@ pub enum Command {
     /// Kernels for virtual machines
     #[command(subcommand)]
     Kernel(kernel::Command),
-    /// Health of a cluster on one screen
+    /// Show the health of a cluster
     Status(cluster::Status),
-    /// Probe what the system needs
+    /// Check the prerequisites of this host or of a cluster
     Doctor(cluster::Doctor),
-    /// Tests of a cluster
+    /// Test a cluster
     #[command(subcommand)]
     Test(test::Command),
-    /// Use of CPU and memory, live
+    /// Show live CPU and memory usage
     #[command(subcommand)]
     Top(top::Command),
-    /// What scales the virtual machines of a node
+    /// Agents, which scale the VMs of each node
     #[command(subcommand)]
     Agent(scaling::Agent),
-    /// What places virtual machines and permits their sizes
+    /// Scheduler, which places VMs and permits their sizes
     #[command(subcommand)]
     Scheduler(scaling::Scheduler),
-    /// Look into what goes on
+    /// Debugging commands
     #[command(subcommand)]
     Debug(scaling::Debug),
-    /// Try the scaling of a whole fleet under faults, without a cluster
+    /// Simulate the scaling of a fleet under fault injection, without a cluster
     Simulate(simulate::Simulate),
-    /// Version of this program
+    /// Print the version of this program
     Version(Version),
-    /// Script that teaches a shell to complete neonctl, names of clusters included
+    /// Generate a shell completion script, which also completes names of clusters
     Completion(Completion),
     /// Settings of this program
     #[command(subcommand)]
@@ -168,23 +168,22 @@ pub enum Command {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  neonctl version -o json")]
 pub struct Version {
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
 }
 
 /// `completion`
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  source <(neonctl completion bash)\n  neonctl completion fish > ~/.config/fish/completions/neonctl.fish"
-)]
+#[command(after_help = "Examples:\n  source <(neonctl completion bash)\n  \
+                  neonctl completion fish > ~/.config/fish/completions/neonctl.fish")]
 pub struct Completion {
-    /// The shell
+    /// Shell to generate the script for
     #[arg(value_enum)]
     pub shell: Shell,
 }
 
-/// Shells that can be taught.
+/// Shells with completion support.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Shell {
     /// GNU Bash
@@ -201,7 +200,7 @@ pub enum Shell {
 }
 
 impl Command {
-    /// The flags of form, of commands that have them.
+    /// The output flags, for commands that have them.
     #[must_use]
     pub fn output(&self) -> Option<&Output> {
         match self {
@@ -211,7 +210,7 @@ impl Command {
             Self::Local(command) => command.output(),
             Self::Vm(command) => command.output(),
             Self::Migration(command) => command.output(),
-            Self::Podscaler(command) => command.output(),
+            Self::Podautoscaler(command) => command.output(),
             Self::Image(command) => command.output(),
             Self::Images(command) => command.output(),
             Self::Kernel(command) => command.output(),

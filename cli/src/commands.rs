@@ -14,7 +14,7 @@ mod kernel;
 mod local;
 mod migration;
 mod place;
-mod podscaler;
+mod podautoscaler;
 mod preflight;
 mod registry;
 mod rights;
@@ -36,7 +36,7 @@ use crate::args::images::Command as Images;
 use crate::args::kernel::Command as Kernel;
 use crate::args::local::Command as Local;
 use crate::args::migration::Command as Migration;
-use crate::args::podscaler::Command as Podscaler;
+use crate::args::podautoscaler::Command as Podautoscaler;
 use crate::args::scaling::{Agent, Debug, Scheduler};
 use crate::args::test::Command as Test;
 use crate::args::vm::Command as Vm;
@@ -46,7 +46,7 @@ use crate::error::Result;
 use crate::report::Report;
 use crate::settings::Settings;
 
-/// Carries out a command.
+/// Runs a command.
 pub(crate) fn run(env: &Env, settings: &Settings, args: &Args) -> Result<Report> {
     let quiet = args.global.quiet || settings.find("quiet")?.0 == "true";
     match &args.command {
@@ -74,7 +74,7 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Args) -> Result<Report>
             Migration::Cancel(args) => migration::cancel::run(settings, args),
             Migration::Wait(args) => migration::wait::run(settings, args),
         },
-        Command::Podscaler(command) => podscaler(settings, command),
+        Command::Podautoscaler(command) => podautoscaler(settings, command),
         Command::Image(Image::List(args)) => image::list::run(env, args),
         Command::Image(Image::Inspect(args)) => image::inspect::run(env, args),
         Command::Image(Image::Export(args)) => image::export::run(env, args, quiet),
@@ -110,16 +110,16 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Args) -> Result<Report>
     }
 }
 
-fn podscaler(settings: &Settings, command: &Podscaler) -> Result<Report> {
+fn podautoscaler(settings: &Settings, command: &Podautoscaler) -> Result<Report> {
     match command {
-        Podscaler::List(args) => podscaler::list::list(settings, args),
-        Podscaler::Get(args) => podscaler::list::get(settings, args),
-        Podscaler::Describe(args) => podscaler::describe::run(settings, args),
-        Podscaler::Explain(args) => podscaler::explain::run(settings, args),
-        Podscaler::History(args) => podscaler::history::run(settings, args),
-        Podscaler::Wait(args) => podscaler::wait::run(settings, args),
-        Podscaler::Pause(args) => podscaler::pause::run(settings, args, true),
-        Podscaler::Resume(args) => podscaler::pause::run(settings, args, false),
+        Podautoscaler::List(args) => podautoscaler::list::list(settings, args),
+        Podautoscaler::Get(args) => podautoscaler::list::get(settings, args),
+        Podautoscaler::Describe(args) => podautoscaler::describe::run(settings, args),
+        Podautoscaler::Explain(args) => podautoscaler::explain::run(settings, args),
+        Podautoscaler::History(args) => podautoscaler::history::run(settings, args),
+        Podautoscaler::Wait(args) => podautoscaler::wait::run(settings, args),
+        Podautoscaler::Pause(args) => podautoscaler::pause::run(settings, args, true),
+        Podautoscaler::Resume(args) => podautoscaler::pause::run(settings, args, false),
     }
 }
 

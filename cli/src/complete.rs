@@ -1,4 +1,4 @@
-//! Names that a shell offers: asked of the cluster within half a second, kept for ten; silent on failure.
+//! Completion candidates: names read from the cluster within half a second and cached for ten seconds; none on failure.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fmt::Debug;
@@ -18,24 +18,24 @@ use crate::connect::{Connection, block_on};
 use crate::env::Env;
 use crate::settings::Settings;
 
-/// Time for an answer.
+/// Timeout of the request.
 const BUDGET: Duration = Duration::from_millis(500);
-/// How long names are kept.
+/// How long names are cached.
 const FRESH: Duration = Duration::from_secs(10);
 
-/// Names of virtual machines in the namespace of the context.
+/// Names of VMs in the namespace of the context.
 pub(crate) fn machines() -> Vec<CompletionCandidate> {
     names::<VirtualMachine>("machines")
 }
 
-/// Names of moves in the namespace of the context.
+/// Names of migrations in the namespace of the context.
 pub(crate) fn migrations() -> Vec<CompletionCandidate> {
     names::<VirtualMachineMigration>("migrations")
 }
 
 /// Names of pod autoscalers in the namespace of the context.
-pub(crate) fn podscalers() -> Vec<CompletionCandidate> {
-    names::<PodAutoscaler>("podscalers")
+pub(crate) fn podautoscalers() -> Vec<CompletionCandidate> {
+    names::<PodAutoscaler>("podautoscalers")
 }
 
 fn names<K>(kind: &str) -> Vec<CompletionCandidate>
@@ -52,17 +52,17 @@ where
         let _ = std::fs::write(&kept, names.join("\n"));
         Some(names)
     });
-    // A shell shows them as they are.
+    // A shell prints names unescaped.
     let plain = |name: &String| crate::render::one_line(name) == *name;
     names.unwrap_or_default().into_iter().filter(plain).map(CompletionCandidate::new).collect()
 }
 
-/// Scenarios with a name.
+/// Names of the built-in scenarios.
 pub(crate) fn scenarios() -> Vec<CompletionCandidate> {
     crate::commands::simulate::NAMED.iter().map(|(name, _)| CompletionCandidate::new(*name)).collect()
 }
 
-/// One file for each way to reach a cluster.
+/// Cache file, one for each configuration of the access to a cluster.
 fn file(env: &Env, kind: &str) -> PathBuf {
     let mut hash = DefaultHasher::new();
     for variable in ["KUBECONFIG", "NEONCTL_KUBECONFIG", "NEONCTL_CONTEXT", "HOME"] {

@@ -116,7 +116,7 @@ impl Connection {
                 Err(Error::new(code_of(status.code), attempt).cause(status.message.clone()))
             }
             Ok(Err(error)) => Err(chain(self.failed(attempt), &error)),
-            Err(_) => Err(self.failed(attempt).cause(format!("no answer within {:?}", self.limit))),
+            Err(_) => Err(self.failed(attempt).cause(format!("no response within {:?}", self.limit))),
         }
     }
 
@@ -170,10 +170,11 @@ impl Connection {
             Ok(Ok(text)) => Ok(text),
             Ok(Err(kube::Error::Api(status))) => {
                 let code = code_of(status.code);
-                Err(Error::new(code, format!("{} refused {path}", self.server)).cause(status.message.clone()))
+                Err(Error::new(code, format!("{} rejected {path}", self.server))
+                    .cause(status.message.clone()))
             }
             Ok(Err(error)) => Err(chain(self.unreachable(), &error)),
-            Err(_) => Err(self.unreachable().cause(format!("no answer within {:?}", self.limit))),
+            Err(_) => Err(self.unreachable().cause(format!("no response within {:?}", self.limit))),
         }
     }
 
@@ -212,7 +213,7 @@ pub(crate) fn code_of(status: u16) -> Code {
 
 fn parse(path: &str, text: &str) -> Result<Value> {
     serde_json::from_str(text).map_err(|error| {
-        Error::new(Code::Failed, format!("{path} did not answer with JSON")).cause(error.to_string())
+        Error::new(Code::Failed, format!("the response to {path} is not JSON")).cause(error.to_string())
     })
 }
 

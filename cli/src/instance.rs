@@ -114,7 +114,7 @@ impl Instance {
         }
         let others = self.directory.parent().map(all).unwrap_or_default();
         let hint = match others.first() {
-            Some(other) => format!("there is {:?}; see neonctl local list", other.name),
+            Some(other) => format!("did you mean {:?}? list the clusters: neonctl local list", other.name),
             None => "start one: neonctl local up".to_owned(),
         };
         Err(Error::new(Code::NotFound, format!("local cluster {:?} not found", self.name)).hint(hint))
@@ -214,7 +214,7 @@ impl Instance {
         if process.is_alive() {
             return Err(Error::new(
                 Code::Failed,
-                format!("process {} of {:?} does not end", process.pid, self.name),
+                format!("process {} of {:?} does not terminate", process.pid, self.name),
             ));
         }
         self.forget_process();

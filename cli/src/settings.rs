@@ -44,9 +44,9 @@ fn output(value: &str) -> bool {
 pub const KEYS: &[Key] = &[
     Key { name: "color", builtin: "auto", about: "colours: auto, always or never", check: color },
     Key { name: "context", builtin: "", about: "context of the kubeconfig", check: any },
-    Key { name: "data-dir", builtin: "", about: "where local clusters are kept", check: any },
-    Key { name: "guest", builtin: "", about: "guest program that goes into disks", check: any },
-    Key { name: "kubeconfig", builtin: "", about: "file for access to a cluster", check: any },
+    Key { name: "data-dir", builtin: "", about: "directory of local clusters", check: any },
+    Key { name: "guest", builtin: "", about: "guest program to put on disks", check: any },
+    Key { name: "kubeconfig", builtin: "", about: "kubeconfig file", check: any },
     Key {
         name: "name",
         builtin: "local",
@@ -57,10 +57,10 @@ pub const KEYS: &[Key] = &[
     Key {
         name: "nodes",
         builtin: "1",
-        about: "nodes of a local cluster; 0 for an API server alone",
+        about: "number of nodes of a local cluster; 0 starts only an API server",
         check: |value| value.parse::<u8>().is_ok(),
     },
-    Key { name: "output", builtin: "table", about: "form of output", check: output },
+    Key { name: "output", builtin: "table", about: "output format", check: output },
     Key { name: "quiet", builtin: "false", about: "results and errors only", check: truth },
     Key {
         name: "request-timeout",
@@ -114,7 +114,7 @@ impl Settings {
         for (name, item) in file.iter() {
             let key = key(name).map_err(|error| bad(error.message))?;
             let value =
-                plain(item).ok_or_else(|| bad(format!("{name} is neither text, number nor truth value")))?;
+                plain(item).ok_or_else(|| bad(format!("{name} is not a string, number or boolean")))?;
             check(key, &value).map_err(|error| bad(error.message))?;
         }
         Ok(Self { path, file, env: env.clone() })
@@ -194,7 +194,7 @@ fn key(name: &str) -> Result<&'static Key> {
     let names = || KEYS.iter().map(|key| key.name).collect::<Vec<_>>().join(", ");
     KEYS.iter().find(|key| key.name == name).ok_or_else(|| {
         Error::new(Code::Usage, format!("there is no setting {name:?}"))
-            .hint(format!("known are {}", names()))
+            .hint(format!("settings are {}", names()))
     })
 }
 

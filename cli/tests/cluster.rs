@@ -144,9 +144,9 @@ async fn the_password_of_a_registry_is_copied_for_the_test() {
         .await
     };
     for (named, reason) in [
-        ("login", "the test's namespace is new: write NAMESPACE/login"),
+        ("login", "the namespace of the test is new: use NAMESPACE/login"),
         ("default/other", "there is no secret other in namespace default"),
-        ("default/", "is not a secret: write NAME or NAMESPACE/NAME"),
+        ("default/", "is not valid: use NAME or NAMESPACE/NAME"),
     ] {
         let (code, out, error) = tested(&[named]).await;
         assert!(code == 7 && out.contains("--pull-secret: ") && out.contains(reason), "{out}{error}");
@@ -177,7 +177,7 @@ async fn an_interruption_removes_what_was_made() {
     let output = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap()).await.unwrap();
     let (code, out, error) = ended(&output);
     assert_eq!(code, 130, "{out}{error}");
-    assert!(error.contains("interrupted, what was made is removed"), "{error}");
+    assert!(error.contains("interrupted, all created objects were removed"), "{error}");
     assert_eq!(spaces(&server).await, Vec::<String>::new());
     assert!(items(&server.client, vms).await.is_empty());
 }
@@ -219,7 +219,7 @@ async fn status_finds_the_installation_and_gives_reasons() {
     assert_eq!((&found["leader"], &found["working"]), (&json!("old-0"), &json!(false)));
     let note = found["note"].as_str().unwrap();
     assert!(
-        note.contains("no controller has looked at it yet") && note.contains("has not renewed its lease"),
+        note.contains("no controller has processed it yet") && note.contains("has not renewed its lease"),
         "{note}"
     );
     let (code, out, _) = run(&server.kubeconfig(), &["doctor"]).await;
@@ -247,7 +247,7 @@ async fn what_a_viewer_may_not_read_is_named() {
     let (code, out, error) = run(&kubeconfig, &["status"]).await;
     assert_eq!(code, 0, "{out}{error}");
     assert!(out.contains(&format!("you may not list leases in namespace {NAMESPACE}")), "{out}");
-    assert!(out.contains("you may not get mutatingwebhookconfigurations"), "{out}");
+    assert!(out.contains("you lack permission to get mutatingwebhookconfigurations"), "{out}");
     // To look on is no fault of the cluster.
     let (code, out, error) = run(&kubeconfig, &["doctor"]).await;
     assert_eq!(code, 0, "{out}{error}");

@@ -74,7 +74,7 @@ async fn a_quota_that_is_used_up_ends_the_wait() {
     let (code, _, error) = ended(&server, "big", &["--timeout", "10m"], &status).await;
     assert_eq!(code, Some(5), "{error}");
     for part in [
-        "big does not start: a quota of its namespace is used up",
+        "big does not start: a quota of its namespace is exhausted",
         why,
         "kubectl describe resourcequota -n default",
         "neonctl vm delete big",

@@ -119,7 +119,7 @@ fn containerd_gets_the_archive_in_the_namespace_of_kubernetes() {
     if needs::find_program("ctr").is_none() {
         let error = refused(home, &load, 5);
         assert!(
-            error.contains("ctr, which comes with containerd") && error.contains("images save -O"),
+            error.contains("ctr, which is part of containerd") && error.contains("images save -O"),
             "{error}"
         );
     }

@@ -129,7 +129,7 @@ async fn a_rerun_finds_nothing_to_do_and_changes_what_is_chosen() {
         run.out
     );
     assert!(
-        run.error.contains("vm-controller 3/3") && run.error.contains("webhooks answer"),
+        run.error.contains("vm-controller 3/3") && run.error.contains("webhooks respond"),
         "{}",
         run.error
     );
@@ -159,7 +159,7 @@ async fn a_rerun_finds_nothing_to_do_and_changes_what_is_chosen() {
     // What is no longer part of it is removed.
     let run = neonctl(&server, &["install", "--scheduler", "none"]).await;
     assert_eq!(run.code, 0, "{}{}", run.out, run.error);
-    assert!(run.error.contains("without the scheduler each kubelet permits growth"), "{}", run.error);
+    assert!(run.error.contains("without the scheduler, each kubelet permits growth"), "{}", run.error);
     let scheduler = "/apis/apps/v1/namespaces/neonvm-system/deployments/neonvm-scheduler";
     assert!(get(&server.client, scheduler).await.is_none());
     let run = neonctl(&server, &["install", "--reset-values", "--no-wait"]).await;
@@ -174,7 +174,7 @@ async fn what_is_not_ready_is_named_with_its_reason() {
     let run = neonctl(&server, &["install", "--timeout", "500ms", "--components", "vm-controller"]).await;
     assert_eq!(run.code, 6, "{}{}", run.out, run.error);
     assert!(run.error.contains("vm-controller 0/3"), "{}", run.error);
-    assert!(run.error.contains("no controller has looked at it yet"), "{}", run.error);
+    assert!(run.error.contains("no controller has processed it yet"), "{}", run.error);
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "c-0", "namespace": NAMESPACE,
         "labels": {"app.kubernetes.io/name": "neonvm-vm-controller"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
     apply(&server.client, &pod).await;
@@ -241,7 +241,7 @@ async fn an_upgrade_goes_up_and_replaces_runners_one_by_one() {
         .unwrap();
     let run = neonctl(&server, &["upgrade", "--version", "0.3.0"]).await;
     assert_eq!(run.code, 0, "{}{}", run.out, run.error);
-    assert!(run.error.contains("1 runners are of another version"), "{}", run.error);
+    assert!(run.error.contains("1 runners keep another version"), "{}", run.error);
     for (phase, code) in [("Failed", 1), ("Succeeded", 0)] {
         let place = "/apis/vm.neon.tech/v1/namespaces/default/virtualmachinemigrations";
         let end = eventually("a migration", async || {
@@ -255,9 +255,9 @@ async fn an_upgrade_goes_up_and_replaces_runners_one_by_one() {
         let (run, _) = tokio::join!(neonctl(&server, &["upgrade", "--runners", "migrate"]), end);
         assert_eq!(run.code, code, "{phase}: {}{}", run.out, run.error);
         if phase == "Failed" {
-            assert!(run.error.contains("0 runners were replaced, 1 are left"), "{}", run.error);
+            assert!(run.error.contains("0 runners were replaced, 1 remain"), "{}", run.error);
             assert!(
-                run.error.contains("as simulated") && run.error.contains("go on: neonctl upgrade"),
+                run.error.contains("as simulated") && run.error.contains("continue: neonctl upgrade"),
                 "{}",
                 run.error
             );
@@ -333,7 +333,7 @@ async fn what_would_fail_later_is_refused_before() {
     apply(&server.client, &other).await;
     let run = neonctl(&server, &["install"]).await;
     assert_eq!(run.code, 5, "{}{}", run.out, run.error);
-    assert!(run.error.contains("neonvm is installed in namespace default already"), "{}", run.error);
+    assert!(run.error.contains("neonvm is already installed in namespace default"), "{}", run.error);
     assert!(
         get(&server.client, &format!("/api/v1/namespaces/{NAMESPACE}")).await.is_none(),
         "nothing was made"

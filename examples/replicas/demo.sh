@@ -11,7 +11,7 @@ title() { printf '\n== %s\n' "$*"; }
 replicas() { kubectl get deployment web -o "jsonpath={.spec.replicas}"; }
 annotate() { kubectl annotate deployment web --overwrite "workload.vm.neon.tech/$1" >/dev/null; }
 wait_for() { kubectl wait podautoscaler/web "--for=$1" --timeout=90s >/dev/null; }
-explain() { neonctl podscaler explain web; }
+explain() { neonctl podautoscaler explain web; }
 
 player=
 clean() {

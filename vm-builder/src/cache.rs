@@ -50,7 +50,7 @@ impl Cache {
         let cache = Self { root: root.to_path_buf() };
         for directory in ["layers/sha256", "blobs/sha256", "references/sha256", "temporary"] {
             let path = root.join(directory);
-            // It holds layers of private images, which only the user who pulled them may read.
+            // It holds layers of private images, which only the user that pulled them may read.
             let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
             made.map_err(|error| Error::io("create", &path, error))?;
         }
@@ -94,7 +94,7 @@ impl Cache {
         Ok(digest)
     }
 
-    /// Which manifest a name meant when it was last asked for, and for which platform.
+    /// The manifest of a name when it was last requested from the registry, for a platform.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -126,7 +126,7 @@ impl Cache {
         temporary.rename(path)
     }
 
-    /// A new file that no other process knows; locked, so that pruning leaves it alone.
+    /// A new file that no other process uses; locked, so that pruning leaves it alone.
     pub(crate) fn temporary(&self) -> Result<Temporary, Error> {
         Temporary::new(&self.root.join("temporary"))
     }

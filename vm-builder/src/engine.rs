@@ -23,7 +23,7 @@ use crate::sbom;
 use crate::source::{self, Loaded, Options, Progress, Source};
 use crate::spec::{Spec, SpecMonitor};
 
-/// Free space of a disk whose size is not given, in bytes. It costs nothing until it is written to.
+/// Free space of a disk without a given size, in bytes. It costs nothing until it is written to.
 const FREE: u64 = 1 << 30;
 
 /// Where the SSH server of the guest looks for keys of the disk itself.
@@ -37,7 +37,7 @@ pub enum Format {
     Qcow2,
     /// The disk byte for byte, sparse.
     Raw,
-    /// A tar of an OCI image layout whose image holds `/disk.qcow2`.
+    /// A tar of an OCI image layout with an image that holds `/disk.qcow2`.
     Oci,
 }
 
@@ -70,7 +70,7 @@ pub struct Request {
     pub push: bool,
     /// File for a bill of materials.
     pub sbom: Option<PathBuf>,
-    /// Lines of `authorized_keys` for the disk itself; a runner brings keys of its own.
+    /// Lines of `authorized_keys` for the disk itself; a runner adds further keys.
     pub ssh_keys: Vec<String>,
     /// Directory for the work of the fragments, removed by the caller; made by us if none.
     pub work: Option<PathBuf>,
@@ -89,7 +89,7 @@ pub struct Changes {
     pub user: Option<String>,
     /// Working directory.
     pub working_dir: Option<String>,
-    /// Signal that asks to stop.
+    /// Signal that requests the workload to stop.
     pub stop_signal: Option<String>,
 }
 

@@ -45,7 +45,7 @@ pub(crate) struct Flags {
     /// Print only the result and errors
     #[arg(long)]
     pub(crate) quiet: bool,
-    /// Ask the registry even if the image is in the cache
+    /// Query the registry even if the image is in the cache
     #[arg(long)]
     pull: bool,
     /// Print the version
@@ -85,7 +85,7 @@ impl Flags {
         Ok(flags)
     }
 
-    /// What a person should know about flags that do nothing here.
+    /// Notes for the user about flags that do nothing here.
     pub(crate) fn notes(&self) -> Vec<&'static str> {
         let given =
             [&self.daemon_image, &self.alpine_image, &self.busybox_image].iter().any(|image| image.is_some());

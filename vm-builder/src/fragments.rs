@@ -1,5 +1,5 @@
 //! Dockerfile fragments of a specification, carried out by buildah: the one part that needs an engine. The engine gets
-//! a storage of its own in a temporary directory, which goes away with it.
+//! a separate storage in a temporary directory, which is deleted with it.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ pub enum Error {
     /// No engine on this machine.
     #[error("`build` and `merge` of the specification need buildah, which is not installed")]
     NoEngine,
-    /// A file of the specification cannot be had.
+    /// A file of the specification cannot be read.
     #[error("cannot {verb} {}", path.display())]
     File {
         /// What was tried.
@@ -34,7 +34,7 @@ pub enum Error {
     /// The engine failed.
     #[error("buildah {step} failed")]
     Failed {
-        /// Its command.
+        /// Name of the command.
         step: &'static str,
         /// Its last lines.
         last_lines: Vec<String>,
@@ -228,7 +228,7 @@ impl Engine<'_> {
     fn run(&self, step: &'static str, command: &mut Command) -> Result<Vec<String>, Error> {
         use std::io::{BufRead as _, BufReader};
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // A process group of its own, so that all of it can be ended.
+        // A separate process group, so that all of it can be ended.
         let mut child = command.process_group(0).spawn().map_err(|source| match source.kind() {
             std::io::ErrorKind::NotFound => Error::NoEngine,
             _ => file("run", Path::new("buildah"), source),

@@ -1,4 +1,4 @@
-//! Looking at a disk, and the command that boots it in plain QEMU.
+//! Reading a disk's metadata, and the command that boots it in plain QEMU.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -12,21 +12,21 @@ use crate::record::{self, Record};
 /// No settings or record is larger, in bytes.
 const LARGEST: u64 = 16 << 20;
 
-/// Why a disk cannot be looked at.
+/// Why a disk cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
-        /// The disk.
+        /// Path of the disk.
         path: PathBuf,
-        /// Why not.
+        /// Error of the file system.
         source: std::io::Error,
     },
     /// It is not a disk, or damaged.
     #[error("{} is not a usable disk: {reason}", path.display())]
     Damaged {
-        /// The disk.
+        /// Path of the disk.
         path: PathBuf,
         /// What is wrong.
         reason: String,
@@ -52,7 +52,7 @@ pub struct Inspection {
     pub readable: bool,
 }
 
-/// Looks at a disk file.
+/// Reads the metadata of a disk file.
 ///
 /// # Errors
 /// If it cannot be read, or is damaged as far as is looked.
@@ -120,7 +120,7 @@ fn look(
 /// How a disk is booted in plain QEMU.
 #[derive(Clone, Debug)]
 pub struct Boot<'a> {
-    /// The disk.
+    /// Path of the disk.
     pub disk: &'a Path,
     /// `qcow2` or `raw`.
     pub format: &'a str,

@@ -106,7 +106,7 @@ pub(crate) fn host_of(authority: &str) -> &str {
     authority.rsplit_once(':').map_or(authority, |(host, _)| host)
 }
 
-/// Whether a host is of this machine, without asking DNS.
+/// Whether a host is this computer, without a query to DNS.
 pub(crate) fn is_loopback(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost")
         || host

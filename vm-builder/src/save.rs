@@ -11,7 +11,7 @@ use crate::reference::Reference;
 use crate::source::Progress;
 use crate::store::{Blob, BlobContent, Image};
 
-/// Annotations with the name of an image, as the specification and as containerd know it.
+/// Annotations with the name of an image, of the specification and of containerd.
 const NAMES: [&str; 2] = ["org.opencontainers.image.ref.name", "io.containerd.image.name"];
 
 /// Writes images with their names. The same images give the same bytes.

@@ -1,6 +1,6 @@
-//! A software bill of materials of a tree, as SPDX 2.3 in JSON: every package that the package databases of the image
-//! know (dpkg, also the form of distroless images, and apk). Deterministic: no time of making, a namespace that comes
-//! from the content.
+//! A software bill of materials of a tree, as SPDX 2.3 in JSON: every package in the package databases of the image
+//! (dpkg, also the form of distroless images, and apk). Deterministic: no time of making, a namespace that comes from
+//! the content.
 
 mod packages;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 pub use packages::{Package, packages};
 
-/// The document.
+/// The SPDX document of a tree, as JSON.
 #[must_use]
 pub fn document(
     tree: &Tree,

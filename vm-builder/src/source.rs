@@ -42,21 +42,21 @@ pub enum Source {
     Registry(Reference),
     /// A directory of the OCI image layout.
     OciLayout {
-        /// The directory.
+        /// Path of the directory.
         path: PathBuf,
         /// `org.opencontainers.image.ref.name` or a digest. None: the only image.
         name: Option<String>,
     },
     /// A tar of such a directory.
     OciArchive {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// As for a directory.
         name: Option<String>,
     },
     /// What `docker save` writes.
     DockerArchive {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// One of `RepoTags`. None: the only image.
         name: Option<String>,
@@ -82,10 +82,11 @@ impl std::fmt::Debug for Login {
     }
 }
 
-/// When the registry is asked.
+/// When the registry is queried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pull {
-    /// It is asked what a tag means; only what the cache lacks is fetched. A digest in the cache needs no question.
+    /// It is queried for the meaning of a tag; only what the cache lacks is fetched. A digest in the cache needs no
+    /// query.
     #[default]
     Always,
     /// A tag means what it meant when it was last fetched.
@@ -94,7 +95,7 @@ pub enum Pull {
     Never,
 }
 
-/// Who owns the files of a root directory.
+/// Owner of the files of a root directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Owner {
     /// As on the host.
@@ -172,7 +173,7 @@ pub struct Options {
     pub cache: PathBuf,
     /// Which image of several.
     pub platform: Platform,
-    /// When the registry is asked.
+    /// When the registry is queried.
     pub pull: Pull,
     /// Owners of a root directory.
     pub owner: Owner,
@@ -230,9 +231,9 @@ pub struct LayerInfo {
 
 /// An image, ready to be put on a disk.
 pub struct Loaded {
-    /// Its files.
+    /// Files of the image, all layers applied.
     pub tree: Tree,
-    /// Their contents.
+    /// Contents of the files.
     pub sources: Box<dyn Sources + Send>,
     /// How it wants to be run.
     pub settings: ImageSettings,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use neonvm_types::guest::{Command, Monitor, Service, Start};
 use serde::Deserialize;
 
-/// A specification.
+/// A specification of a VM image, as read from YAML.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Spec {
@@ -30,7 +30,7 @@ pub struct Spec {
     pub files: Vec<SpecFile>,
 }
 
-/// A command.
+/// A process that the guest runs beside the workload.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SpecCommand {
@@ -48,13 +48,13 @@ pub struct SpecCommand {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct SpecMonitor {
-    /// Whether it runs, true. An image with a monitor of its own needs the port.
+    /// Whether it runs, true. An image with another monitor needs the port.
     #[serde(default = "yes")]
     pub enabled: bool,
-    /// Control group below `/sys/fs/cgroup` whose memory counts; that of all processes.
+    /// Control group below `/sys/fs/cgroup` of which the memory counts; that of all processes.
     #[serde(default)]
     pub cgroup: Option<String>,
-    /// Connection string of a PostgreSQL whose file cache follows the size of the VM.
+    /// Connection string of a PostgreSQL with a file cache that follows the size of the VM.
     #[serde(default)]
     pub postgres: Option<String>,
 }
@@ -80,7 +80,7 @@ pub struct SpecFile {
     /// A file on this machine, relative to the specification.
     #[serde(default)]
     pub host_path: Option<PathBuf>,
-    /// Its text.
+    /// Text of the file.
     #[serde(default)]
     pub content: Option<String>,
 }
@@ -93,13 +93,13 @@ pub enum Error {
     Read {
         /// The specification or a file it names.
         path: PathBuf,
-        /// Why not.
+        /// Error of the file system.
         source: std::io::Error,
     },
     /// It is not YAML of this form.
     #[error("{}: {problem}", path.display())]
     Form {
-        /// The specification.
+        /// Path of the specification.
         path: PathBuf,
         /// What is wrong, with its place.
         problem: String,
@@ -107,7 +107,7 @@ pub enum Error {
     /// A field has a value that cannot be.
     #[error("{}: {field}: {problem}", path.display())]
     Field {
-        /// The specification.
+        /// Path of the specification.
         path: PathBuf,
         /// Such as `commands[2].user`.
         field: String,
@@ -132,7 +132,7 @@ impl Spec {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn parse(text: &str, path: &Path) -> Result<Self, Error> {
-        // An empty document asks for nothing.
+        // An empty document has no settings.
         let spec: Option<Self> = serde_saphyr::from_str(text).map_err(|error| {
             // The first line has the fault and its position; the rest shows the source text.
             let problem = error.to_string().lines().next().unwrap_or_default().to_owned();

@@ -5,11 +5,11 @@ use super::Output;
 /// Settings of this program.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
-    /// Effective settings
+    /// Show the effective settings
     View(View),
-    /// Write a setting into the configuration file
+    /// Write a setting to the configuration file
     Set(Set),
-    /// Where the configuration file is
+    /// Print the path of the configuration file
     Path(Path),
 }
 
@@ -30,7 +30,7 @@ pub struct View {
     /// Show where each value comes from
     #[arg(long)]
     pub show_origin: bool,
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
 }
@@ -39,9 +39,9 @@ pub struct View {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  neonctl config set output wide")]
 pub struct Set {
-    /// Name of the setting: that of its flag
+    /// Name of the setting, which is the name of its flag
     pub key: String,
-    /// Value
+    /// Value of the setting
     pub value: String,
 }
 
@@ -49,7 +49,7 @@ pub struct Set {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  cat \"$(neonctl config path)\"")]
 pub struct Path {
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
 }

@@ -4,18 +4,18 @@ use std::path::PathBuf;
 
 use super::{Output, Registry, Showing};
 
-/// Disk images on this machine and in registries.
+/// Disk images on this host and in registries.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
-    /// Images of the local store
+    /// List the images of the local store
     List(List),
-    /// What a disk file or a stored image is and holds
+    /// Show the format and contents of a disk file or a stored image
     Inspect(Inspect),
     /// Write the disk of an image to a file
     Export(Export),
     /// Remove images from the local store
     Remove(Remove),
-    /// Free space: unnamed images, and layers kept for later builds
+    /// Free space: remove unnamed images and cached layers
     Prune(Prune),
 }
 
@@ -38,7 +38,7 @@ pub struct List {
     /// Sort by a column or a path such as .size
     #[arg(long, value_name = "FIELD")]
     pub sort_by: Option<String>,
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
 }
@@ -49,25 +49,25 @@ pub struct List {
                   sh -c \"$(neonctl image inspect pg16.qcow2 --boot-command)\"\n  \
                   neonctl image inspect registry.example/pg16:1 -o json")]
 pub struct Inspect {
-    /// A disk file, or the name or digest of an image in the local store
+    /// Disk file, or name or digest of an image in the local store
     #[arg(value_name = "IMAGE")]
     pub image: String,
-    /// Walk all tables of the disk and fail if something is damaged
+    /// Check all tables of the disk; fail if any is damaged
     #[arg(long)]
     pub verify: bool,
-    /// Print the command that boots the disk in plain QEMU, and nothing else
+    /// Print only the command that boots the disk in plain QEMU
     #[arg(long)]
     pub boot_command: bool,
-    /// Kernel for the command: a name from `kernel list` or a file [default: the default kernel]
+    /// Kernel for the boot command: a name from `kernel list` or a file [default: the default kernel]
     #[arg(long, requires = "boot_command")]
     pub kernel: Option<String>,
-    /// Accelerator for the command
+    /// Accelerator for the boot command
     #[arg(long, default_value = "tcg", value_parser = ["tcg", "kvm"], requires = "boot_command")]
     pub accel: String,
-    /// Ports for the command, HOST:GUEST; can be repeated [default: 2222:22 and 19100:9100]
+    /// Forwarded ports for the boot command, HOST:GUEST; can be repeated [default: 2222:22 and 19100:9100]
     #[arg(long, value_name = "HOST:GUEST", requires = "boot_command")]
     pub forward: Vec<String>,
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
 }
@@ -76,19 +76,19 @@ pub struct Inspect {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  neonctl image export registry.example/pg16:1 -O pg16.qcow2")]
 pub struct Export {
-    /// An image of the local store, or a source as `vm build --from` takes it
+    /// Image of the local store, or a source as accepted by `vm build --from`
     #[arg(value_name = "IMAGE")]
     pub image: String,
     /// Disk file to write
     #[arg(short = 'O', long, value_name = "FILE")]
     pub out: PathBuf,
-    /// How registries are talked to.
+    /// Access to registries.
     #[command(flatten)]
     pub registry: Registry,
-    /// How progress is shown.
+    /// Progress output.
     #[command(flatten)]
     pub showing: Showing,
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
 }
@@ -97,10 +97,10 @@ pub struct Export {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  neonctl image remove registry.example/pg16:1")]
 pub struct Remove {
-    /// Names or digests
+    /// Names or digests of the images
     #[arg(value_name = "IMAGE", required = true)]
     pub images: Vec<String>,
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
 }
@@ -112,7 +112,7 @@ pub struct Prune {
     /// Keep cached layers that were used within this time, such as 24h
     #[arg(long, value_name = "DURATION")]
     pub unused_for: Option<String>,
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
 }

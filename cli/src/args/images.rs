@@ -7,13 +7,13 @@ use super::{Output, RegistryAccess, Showing};
 /// Container images of this release: services and runner.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
-    /// The images of this release, and whether they fit this program
+    /// List the images of this release, and whether they match the version of this program
     List(List),
     /// Push the images to a registry
     Push(Push),
-    /// Write the images to one archive, for computers without a registry
+    /// Write the images to one archive, for hosts without a registry
     Save(Save),
-    /// Load the images into containerd of this machine, for Kubernetes
+    /// Load the images into containerd on this host, for Kubernetes
     Load(Load),
 }
 
@@ -31,31 +31,31 @@ impl Command {
 /// Which images.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Which {
-    /// Directory with the images, as cargo xtask images makes it [default: images beside this program, or in cargo's target
+    /// Directory with the images, as created by cargo xtask images [default: images next to this program, or in cargo's target
     /// directory]
     #[arg(long, value_name = "DIR")]
     pub from: Option<PathBuf>,
-    /// Architecture of the nodes: amd64 or arm64 [default: that of this machine]
+    /// Architecture of the nodes: amd64 or arm64 [default: that of this host]
     #[arg(long, value_name = "ARCH", value_parser = ["amd64", "arm64"])]
     pub arch: Option<String>,
 }
 
-/// What is done with images outside of a registry: which, and named how.
+/// Arguments for copying images without a registry.
 #[derive(Debug, Default, clap::Args)]
 pub struct Copied {
-    /// Name the images as in this registry: HOST[:PORT][/PREFIX] [default: as the manifests name them]
+    /// Name the images after this registry: HOST[:PORT][/PREFIX] [default: the names in the manifests]
     #[arg(long, value_name = "REGISTRY")]
     pub registry: Option<String>,
-    /// Take images of another version than this program's as well
+    /// Accept images of a version other than that of this program
     #[arg(long)]
     pub any_version: bool,
-    /// Which.
+    /// The images.
     #[command(flatten)]
     pub which: Which,
-    /// How progress is shown.
+    /// Progress output.
     #[command(flatten)]
     pub showing: Showing,
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
 }
@@ -64,10 +64,10 @@ pub struct Copied {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  neonctl images list -o wide")]
 pub struct List {
-    /// Which.
+    /// The images.
     #[command(flatten)]
     pub which: Which,
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
 }
@@ -77,22 +77,22 @@ pub struct List {
 #[command(after_help = "Examples:\n  neonctl images push --registry registry.example/neonvm\n  \
                   neonctl images push --registry localhost:5000")]
 pub struct Push {
-    /// Registry, and a prefix for the names: HOST[:PORT][/PREFIX]
+    /// Registry and prefix of the names: HOST[:PORT][/PREFIX]
     #[arg(long, value_name = "REGISTRY")]
     pub registry: String,
-    /// Push images of another version than this program's as well
+    /// Also push images of a version other than that of this program
     #[arg(long)]
     pub any_version: bool,
-    /// Which.
+    /// The images.
     #[command(flatten)]
     pub which: Which,
     /// The registry.
     #[command(flatten)]
     pub access: RegistryAccess,
-    /// How progress is shown.
+    /// Progress output.
     #[command(flatten)]
     pub showing: Showing,
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
 }
@@ -106,7 +106,7 @@ pub struct Save {
     /// Archive to write
     #[arg(short = 'O', long, value_name = "FILE")]
     pub out: PathBuf,
-    /// What they have in common.
+    /// Common arguments.
     #[command(flatten)]
     pub copied: Copied,
 }
@@ -119,7 +119,7 @@ pub struct Load {
     /// Socket of containerd [default: that of ctr]
     #[arg(long, value_name = "PATH")]
     pub address: Option<PathBuf>,
-    /// What they have in common.
+    /// Common arguments.
     #[command(flatten)]
     pub copied: Copied,
 }

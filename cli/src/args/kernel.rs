@@ -7,11 +7,11 @@ use super::{Output, Showing};
 /// Kernels for virtual machines.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
-    /// Get the distribution's cloud kernel with a tiny initramfs; ready in seconds
+    /// Download the distribution's cloud kernel and add a small initramfs; takes seconds
     Fetch(Fetch),
-    /// Build a kernel from source with the options that VMs need; takes minutes
+    /// Build a kernel from source with the options that VMs require; takes minutes
     Build(Build),
-    /// Kernels on this machine
+    /// List the kernels on this host
     List(List),
     /// Remove kernels
     Remove(Remove),
@@ -34,25 +34,25 @@ impl Command {
     after_help = "Examples:\n  neonctl kernel fetch\n  neonctl kernel fetch --package linux-image-6.1.0-9-cloud-amd64.deb"
 )]
 pub struct Fetch {
-    /// A kernel package on disk, instead of a download
+    /// Use this kernel package file instead of downloading one
     #[arg(long, value_name = "FILE")]
     pub package: Option<PathBuf>,
-    /// Further module for the initramfs; can be repeated
+    /// Additional module for the initramfs; can be repeated
     #[arg(long, value_name = "NAME")]
     pub module: Vec<String>,
-    /// Name it gets [default: its version]
+    /// Name of the kernel [default: its version]
     #[arg(long, value_name = "NAME")]
     pub kernel_name: Option<String>,
-    /// Leave the default kernel as it is
+    /// Do not make this kernel the default
     #[arg(long)]
     pub no_default: bool,
-    /// The guest program, which is the initramfs' init [default: neonvm-guest-ARCH beside this program or in PATH]
+    /// Guest program, used as init of the initramfs [default: neonvm-guest-ARCH next to this program or in PATH]
     #[arg(long, value_name = "FILE")]
     pub guest: Option<PathBuf>,
-    /// How progress is shown.
+    /// Progress output.
     #[command(flatten)]
     pub showing: Showing,
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
 }
@@ -65,13 +65,13 @@ pub struct Build {
     /// Tarball or directory of the source [default: the distribution's package linux-source-6.1]
     #[arg(long, value_name = "PATH")]
     pub source: Option<PathBuf>,
-    /// Version that the source must have, whole or its beginning [default: 6.1]
+    /// Required version of the source, or a prefix of it [default: 6.1]
     #[arg(long)]
     pub version: Option<String>,
-    /// Further fragment of configuration; can be repeated
+    /// Additional configuration fragment; can be repeated
     #[arg(long, value_name = "FILE")]
     pub config: Vec<PathBuf>,
-    /// Compilers at the same time [default: one for each processor]
+    /// Number of parallel compiler processes [default: one per processor]
     #[arg(short, long, default_value_t = 0, hide_default_value = true)]
     pub jobs: usize,
     /// Only configure, and check that no requested option was dropped
@@ -80,16 +80,16 @@ pub struct Build {
     /// Also copy the kernel image (bzImage) to this file
     #[arg(short = 'O', long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// Name it gets [default: its version and -neonvm]
+    /// Name of the kernel [default: its version with the suffix -neonvm]
     #[arg(long, value_name = "NAME")]
     pub kernel_name: Option<String>,
-    /// Leave the default kernel as it is
+    /// Do not make this kernel the default
     #[arg(long)]
     pub no_default: bool,
-    /// How progress is shown.
+    /// Progress output.
     #[command(flatten)]
     pub showing: Showing,
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
 }
@@ -101,7 +101,7 @@ pub struct List {
     /// Sort by a column or a path such as .version
     #[arg(long, value_name = "FIELD")]
     pub sort_by: Option<String>,
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
 }
@@ -110,10 +110,10 @@ pub struct List {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  neonctl kernel remove 6.1.0-9-cloud-amd64")]
 pub struct Remove {
-    /// Names
+    /// Names of the kernels
     #[arg(value_name = "NAME", required = true)]
     pub names: Vec<String>,
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
 }

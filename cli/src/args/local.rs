@@ -6,26 +6,26 @@ use clap_complete::engine::ArgValueCandidates;
 
 use super::{Output, Showing};
 
-/// Complete clusters on this machine.
+/// Local clusters on this host.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
-    /// Start a cluster; harmless if it runs
+    /// Start a cluster; does nothing if it is running
     Up(Up),
-    /// Stop a cluster, and forget it with --delete
+    /// Stop a cluster; --delete also removes its state
     Down(Down),
-    /// Every cluster of this machine
+    /// List all clusters on this host
     List(List),
-    /// What a cluster has logged
+    /// Print the logs of a cluster
     Logs(Logs),
-    /// Health of one cluster
+    /// Show the health of one cluster
     Status(One),
-    /// Path of a cluster's kubeconfig
+    /// Print the path of a cluster's kubeconfig
     Kubeconfig(Kubeconfig),
-    /// Verify the state of a cluster on disk, running or stopped
+    /// Verify the on-disk state of a running or stopped cluster
     Check(Check),
-    /// Write the objects and keys of a cluster to a file, while it runs or when it is stopped
+    /// Write the objects and keys of a running or stopped cluster to a file
     Backup(Backup),
-    /// Put a backup in the place of the state of a stopped cluster
+    /// Replace the state of a stopped cluster with a backup
     Restore(Restore),
 }
 
@@ -45,10 +45,10 @@ impl Command {
     }
 }
 
-/// Where clusters are kept.
+/// Where clusters are stored.
 #[derive(Debug, Default, clap::Args)]
 pub struct Root {
-    /// Directory that holds local clusters, one below it for each [default: $XDG_STATE_HOME/neonctl/local]
+    /// Directory of local clusters, with one subdirectory each [default: $XDG_STATE_HOME/neonctl/local]
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
 }
@@ -59,42 +59,41 @@ pub struct Which {
     /// Name of the cluster [default: local]
     #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(crate::instance::candidates))]
     pub name: Option<String>,
-    /// Where.
+    /// Directory of the clusters.
     #[command(flatten)]
     pub root: Root,
 }
 
 /// `local up`
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  neonctl local up\n  eval \"$(neonctl local up --name dev)\"\n  neonctl local up --nodes 2 --cpus 2 --memory 8Gi\n  neonctl local up --foreground --port 6443"
-)]
+#[command(after_help = "Examples:\n  neonctl local up\n  eval \"$(neonctl local up --name dev)\"\n  \
+                  neonctl local up --nodes 2 --cpus 2 --memory 8Gi\n  neonctl local up --foreground --port 6443")]
 pub struct Up {
-    /// Which.
+    /// The cluster.
     #[command(flatten)]
     pub which: Which,
-    /// Port on 127.0.0.1 [default: that of the last start, or a free one]
+    /// Port on 127.0.0.1 [default: the port of the last start, or a free port]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     pub port: Option<u16>,
-    /// Nodes; 0 for an API server alone. More than one needs root [default: 1]
+    /// Number of nodes; 0 starts only an API server, more than 1 requires root [default: 1]
     #[arg(long, value_name = "N")]
     pub nodes: Option<u8>,
-    /// CPUs each node offers; a VM takes a little more than its own size [default: those of this machine]
+    /// CPUs of each node; a VM takes slightly more than its own size [default: those of this host]
     #[arg(long, value_name = "CPU")]
     pub cpus: Option<String>,
-    /// Memory each node offers, such as 8Gi [default: that of this machine, less a reserve]
+    /// Memory of each node, such as 8Gi [default: that of this host, minus a reserve]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<String>,
-    /// What runs the guests' code: kvm where it works, else tcg
+    /// QEMU accelerator; auto is kvm if it works, otherwise tcg
     #[arg(long, default_value = "auto", value_parser = ["auto", "kvm", "tcg"])]
     pub accel: String,
-    /// Loopback addresses and user-mode networking even as root; one node
+    /// Use loopback addresses and user-mode networking even as root; limited to one node
     #[arg(long)]
     pub user_network: bool,
-    /// Configuration file of the agents that scale machines, JSON [default: what deployments ship]
+    /// JSON configuration file of the agents that scale VMs [default: that of regular deployments]
     #[arg(long, value_name = "FILE")]
     pub agent_config: Option<std::path::PathBuf>,
-    /// Speak to registries without TLS
+    /// Connect to registries without TLS
     #[arg(long)]
     pub insecure_registries: bool,
     /// Stay in the foreground until stopped; for containers and CI
@@ -103,10 +102,10 @@ pub struct Up {
     /// Do not install our custom resource definitions
     #[arg(long)]
     pub no_install: bool,
-    /// Time for the cluster to become ready, such as 30s or 5m
+    /// Time to wait for the cluster to become ready, such as 30s or 5m
     #[arg(long, value_name = "DURATION")]
     pub timeout: Option<String>,
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
 }
@@ -117,19 +116,19 @@ pub struct Up {
     after_help = "Examples:\n  neonctl local down\n  neonctl local down --name dev --delete\n  neonctl local down --all"
 )]
 pub struct Down {
-    /// Which.
+    /// The cluster.
     #[command(flatten)]
     pub which: Which,
-    /// Remove its state too; nothing is left
+    /// Also remove all state of the cluster
     #[arg(long)]
     pub delete: bool,
-    /// Every cluster
+    /// All clusters
     #[arg(long, conflicts_with = "name")]
     pub all: bool,
-    /// Time for its services, then for its machines, to stop before they are killed, such as 30s
+    /// Time for the services, and then for the VMs, to stop before they are killed, such as 30s
     #[arg(long, value_name = "DURATION")]
     pub timeout: Option<String>,
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
 }
@@ -138,13 +137,13 @@ pub struct Down {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl local list\n  neonctl local list --sort-by age -o wide")]
 pub struct List {
-    /// Where.
+    /// Directory of the clusters.
     #[command(flatten)]
     pub root: Root,
-    /// Column, or a path such as .pid
+    /// Sort by a column or a path such as .pid
     #[arg(long, value_name = "FIELD")]
     pub sort_by: Option<String>,
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
 }
@@ -152,25 +151,26 @@ pub struct List {
 /// `local logs`
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  neonctl local logs --tail 20\n  neonctl local logs --name dev -f --since 5m\n  neonctl local logs --service vm-controller -f"
+    after_help = "Examples:\n  neonctl local logs --tail 20\n  neonctl local logs --name dev -f --since 5m\n  \
+                  neonctl local logs --service vm-controller -f"
 )]
 pub struct Logs {
-    /// Which.
+    /// The cluster.
     #[command(flatten)]
     pub which: Which,
-    /// Only this service: apiserver, vm-controller, scheduler, node-n1 or supervisor [default: all, by time]
+    /// Show only this service: apiserver, vm-controller, scheduler, node-n1 or supervisor [default: all, by time]
     #[arg(long, value_name = "NAME")]
     pub service: Option<String>,
-    /// Keep printing what is added
+    /// Keep printing new lines
     #[arg(short, long)]
     pub follow: bool,
-    /// Only what is younger, such as 30s or 5m
+    /// Show only lines newer than this duration, such as 30s or 5m
     #[arg(long, value_name = "DURATION")]
     pub since: Option<String>,
-    /// Only the last lines
+    /// Show only this many of the last lines
     #[arg(long, value_name = "LINES")]
     pub tail: Option<usize>,
-    /// Lines as they were written. Otherwise control characters are shown, such as \x1b: they would steer this terminal
+    /// Print lines unchanged; otherwise control characters, which could control this terminal, are escaped, such as \x1b
     #[arg(long)]
     pub raw: bool,
 }
@@ -179,79 +179,81 @@ pub struct Logs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  neonctl local status --name dev")]
 pub struct One {
-    /// Which.
+    /// The cluster.
     #[command(flatten)]
     pub which: Which,
-    /// Time for one request, such as 500ms or 30s
+    /// Timeout of one request, such as 500ms or 30s
     #[arg(long, value_name = "DURATION")]
     pub request_timeout: Option<String>,
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
 }
 
 /// `local check`
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  neonctl local check\n  neonctl local check --name dev -o json\n\nVerifies the checksum of every record, the keys, and that other users cannot open any file. Exit code 7 if anything is wrong."
-)]
+#[command(after_help = "Examples:\n  neonctl local check\n  neonctl local check --name dev -o json\n\n\
+                  Verifies the checksum of every record, the keys, and that other users cannot open any file. Exit code 7: a \
+                  problem was found.")]
 pub struct Check {
-    /// Which.
+    /// The cluster.
     #[command(flatten)]
     pub which: Which,
-    /// Time for the answer of a running cluster, such as 30s
+    /// Timeout for the response of a running cluster, such as 30s
     #[arg(long, value_name = "DURATION")]
     pub request_timeout: Option<String>,
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
 }
 
 /// `local backup`
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  neonctl local backup -O dev.backup\n  neonctl local backup --name dev -O \"dev-$(date +%F).backup\"\n\nThe file holds all Secrets and the keys of the cluster; only its owner can open it. Disks of VMs are not in it."
-)]
+#[command(after_help = "Examples:\n  neonctl local backup -O dev.backup\n  \
+                  neonctl local backup --name dev -O \"dev-$(date +%F).backup\"\n\n\
+                  The file contains all Secrets and the keys of the cluster; only its owner can open it. It does not contain \
+                  disks of VMs.")]
 pub struct Backup {
-    /// Which.
+    /// The cluster.
     #[command(flatten)]
     pub which: Which,
     /// File to write
     #[arg(short = 'O', long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub out: PathBuf,
-    /// Replace a file that exists
+    /// Replace an existing file
     #[arg(long)]
     pub force: bool,
-    /// Time in which a running cluster must send something, such as 30s
+    /// Longest time without data from a running cluster, such as 30s
     #[arg(long, value_name = "DURATION")]
     pub request_timeout: Option<String>,
-    /// How progress is shown.
+    /// Progress output.
     #[command(flatten)]
     pub showing: Showing,
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
 }
 
 /// `local restore`
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  neonctl local restore dev.backup\n  neonctl local down --name dev && neonctl local restore --name dev --force dev.backup\n\nObjects keep their resource versions. What is written afterwards gets versions that no client has seen, and watches start again."
-)]
+#[command(after_help = "Examples:\n  neonctl local restore dev.backup\n  \
+                  neonctl local down --name dev && neonctl local restore --name dev --force dev.backup\n\n\
+                  Objects keep their resource versions. Later writes get resource versions that no client has seen before, and \
+                  watches restart.")]
 pub struct Restore {
-    /// A file that `local backup` wrote
+    /// Backup file, written by `local backup`
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub file: PathBuf,
-    /// Which.
+    /// The cluster.
     #[command(flatten)]
     pub which: Which,
-    /// Replace the state that the cluster has
+    /// Replace the existing state of the cluster
     #[arg(long)]
     pub force: bool,
-    /// How progress is shown.
+    /// Progress output.
     #[command(flatten)]
     pub showing: Showing,
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
 }
@@ -260,10 +262,10 @@ pub struct Restore {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  kubectl --kubeconfig \"$(neonctl local kubeconfig)\" get nodes")]
 pub struct Kubeconfig {
-    /// Which.
+    /// The cluster.
     #[command(flatten)]
     pub which: Which,
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
 }

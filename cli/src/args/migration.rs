@@ -1,4 +1,4 @@
-//! `migration`, and `vm migrate`, which makes one.
+//! `migration`, and `vm migrate`, which creates one.
 
 use clap_complete::engine::ArgValueCandidates;
 
@@ -8,15 +8,15 @@ use super::{Output, Showing};
 /// `migration`
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
-    /// Moves of virtual machines, those that go on and those that are over
+    /// List live migrations, active and finished
     List(List),
-    /// Moves by name
+    /// Show migrations by name
     Get(Get),
-    /// One move in words: why, how, how far, how it ended
+    /// Show the details of one migration: reason, settings, progress and result
     Describe(Describe),
-    /// Call moves off; their virtual machines stay where they are
+    /// Cancel migrations; the VMs keep running on their source nodes
     Cancel(Cancel),
-    /// Wait until moves are over
+    /// Wait until migrations have finished
     Wait(Wait),
 }
 
@@ -34,104 +34,103 @@ impl Command {
 
 /// `vm migrate`
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  neonctl vm migrate pg\n  neonctl vm migrate pg --to n3\n  neonctl vm migrate pg --avoid n2 --dry-run\n  \
-                  neonctl vm migrate pg --max-downtime 100ms --postcopy on-timeout --completion-timeout 10m --on-timeout post-copy\n\n\
-                  Connections to the virtual machine's own address stay. Ctrl-C stops the waiting, not the move: \
-                  neonctl migration cancel calls it off."
-)]
+#[command(after_help = "Examples:\n  neonctl vm migrate pg\n  neonctl vm migrate pg --to n3\n  \
+                  neonctl vm migrate pg --avoid n2 --dry-run\n  neonctl vm migrate pg --max-downtime 100ms --postcopy \
+                  on-timeout --completion-timeout 10m --on-timeout post-copy\n\n\
+                  Connections to the VM's overlay address stay open. Ctrl-C stops waiting but does not stop the migration; \
+                  neonctl migration cancel does.")]
 pub struct Migrate {
-    /// Which
+    /// Name of the virtual machine
     #[arg(add = ArgValueCandidates::new(crate::complete::machines))]
     pub name: String,
-    /// Only to this node; can be repeated
+    /// Allow only this target node; can be repeated
     #[arg(long, value_name = "NODE")]
     pub to: Vec<String>,
-    /// Not to this node; can be repeated
+    /// Exclude this target node; can be repeated
     #[arg(long, value_name = "NODE")]
     pub avoid: Vec<String>,
-    /// Longest pause of the guest, such as 100ms; an emulated machine (TCG) moves by one pass and does not keep to it [default: that
+    /// Longest downtime of the guest, such as 100ms; not kept by emulated VMs (TCG), which are copied in one iteration [default:
+    /// that
     /// of the policy, else 300ms]
     #[arg(long, value_name = "DURATION")]
     pub max_downtime: Option<String>,
-    /// Most bytes in a second, such as 512Mi [default: 1Gi]
+    /// Bandwidth limit in bytes per second, such as 512Mi [default: 1Gi]
     #[arg(long, value_name = "SIZE")]
     pub bandwidth: Option<String>,
-    /// Connections for memory [default: that of the policy, else 4]
+    /// Number of multifd channels for memory [default: that of the policy, else 4]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
     pub channels: Option<u8>,
-    /// Compression of memory on the way [default: that of the policy, else zstd]
+    /// Compression of memory in transit [default: that of the policy, else zstd]
     #[arg(long, value_name = "HOW", value_parser = ["none", "zstd"])]
     pub compress: Option<String>,
-    /// Do not slow the guest down: when it changes memory faster than it is sent, or while its disks are copied
+    /// Do not throttle the guest when it writes memory faster than it is sent, or while its disks are copied
     #[arg(long)]
     pub no_auto_converge: bool,
-    /// When the guest may run there before all its memory is there [default: that of the policy, else never]
+    /// When to switch to post-copy [default: that of the policy, else never]
     #[arg(long, value_name = "WHEN", value_parser = ["never", "on-timeout", "after-first-pass"])]
     pub postcopy: Option<String>,
-    /// Time for all of it, such as 10m [default: 1h, or that of the policy if it is shorter]
+    /// Time limit for the whole migration, such as 10m [default: 1h, or that of the policy if it is shorter]
     #[arg(long, value_name = "DURATION")]
     pub completion_timeout: Option<String>,
-    /// What happens when that time is up [default: that of the policy, else abort]
+    /// Action when the completion timeout expires [default: that of the policy, else abort]
     #[arg(long, value_name = "WHAT", value_parser = ["abort", "post-copy", "continue"])]
     pub on_timeout: Option<String>,
-    /// Policy to go by [default: the one that matches the virtual machine best]
+    /// Migration policy to apply [default: the policy that matches the VM best]
     #[arg(long, value_name = "NAME")]
     pub policy: Option<String>,
-    /// Among moves that wait, those with a higher number go first
+    /// Priority among queued migrations; higher numbers start first
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub priority: i32,
-    /// Change nothing: print for each node whether it could go there, and where it would go
+    /// Change nothing: print whether the VM could migrate to each node, and which node would be chosen
     #[arg(long)]
     pub dry_run: bool,
     /// Namespace of the services, for --dry-run
     #[arg(long, value_name = "NAME", default_value = "neonvm-system")]
     pub system_namespace: String,
-    /// How progress is shown.
+    /// Progress output.
     #[command(flatten)]
     pub showing: Showing,
-    /// Waiting.
+    /// Whether and how long to wait.
     #[command(flatten)]
     pub waiting: Waiting,
-    /// Where.
+    /// Namespace and cluster.
     #[command(flatten)]
     pub place: Place,
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
 }
 
 /// `migration list`
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  neonctl migration list\n  neonctl migration list -A --active -w\n  neonctl migration list --vm pg --last"
-)]
+#[command(after_help = "Examples:\n  neonctl migration list\n  neonctl migration list -A --active -w\n  \
+                  neonctl migration list --vm pg --last")]
 pub struct List {
-    /// In every namespace
+    /// List across all namespaces
     #[arg(short = 'A', long)]
     pub all_namespaces: bool,
-    /// Labels they must have
+    /// Label selector
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     pub selector: Option<String>,
-    /// Those that are not over
+    /// Show only unfinished migrations
     #[arg(long)]
     pub active: bool,
-    /// Those of this virtual machine
+    /// Show only migrations of this VM
     #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(crate::complete::machines))]
     pub vm: Option<String>,
-    /// Only the newest
+    /// Show only the newest migration
     #[arg(long, conflicts_with = "watch")]
     pub last: bool,
-    /// Column or path to sort by
+    /// Sort by a column or a path
     #[arg(long, value_name = "FIELD")]
     pub sort_by: Option<String>,
-    /// Go on and show changes
+    /// Keep running and show changes
     #[arg(short, long)]
     pub watch: bool,
-    /// Where.
+    /// Namespace and cluster.
     #[command(flatten)]
     pub place: Place,
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
 }
@@ -140,16 +139,16 @@ pub struct List {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl migration get pg-1 -o wide\n  neonctl migration get pg-1 -w")]
 pub struct Get {
-    /// Which
+    /// Names of the migrations
     #[arg(required = true, add = ArgValueCandidates::new(crate::complete::migrations))]
     pub names: Vec<String>,
-    /// Go on and show changes
+    /// Keep running and show changes
     #[arg(short, long)]
     pub watch: bool,
-    /// Where.
+    /// Namespace and cluster.
     #[command(flatten)]
     pub place: Place,
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
 }
@@ -158,13 +157,13 @@ pub struct Get {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  neonctl migration describe pg-1")]
 pub struct Describe {
-    /// Which
+    /// Name of the migration
     #[arg(add = ArgValueCandidates::new(crate::complete::migrations))]
     pub name: String,
-    /// Where.
+    /// Namespace and cluster.
     #[command(flatten)]
     pub place: Place,
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
 }
@@ -173,39 +172,39 @@ pub struct Describe {
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  neonctl migration cancel pg-1\n  neonctl migration cancel pg-1 --no-wait\n\n\
-                  Until the virtual machine runs on the other node nothing is lost; after that there is nothing to call off (exit code 5)."
+                  Before the switchover, the VM continues on its source node without any loss. After it, a migration cannot be \
+                  cancelled (exit code 5)."
 )]
 pub struct Cancel {
-    /// Which
+    /// Names of the migrations
     #[arg(required = true, add = ArgValueCandidates::new(crate::complete::migrations))]
     pub names: Vec<String>,
-    /// Waiting.
+    /// Whether and how long to wait.
     #[command(flatten)]
     pub waiting: Waiting,
-    /// Where.
+    /// Namespace and cluster.
     #[command(flatten)]
     pub place: Place,
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
 }
 
 /// `migration wait`
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Example:\n  neonctl migration wait pg-1 --timeout 10m\n\nExit code 0 if the virtual machine has moved, 1 if it stayed where it was."
-)]
+#[command(after_help = "Example:\n  neonctl migration wait pg-1 --timeout 10m\n\n\
+                  Exit code 0 if the VM was migrated, 1 if it stayed on its node.")]
 pub struct Wait {
-    /// Which
+    /// Names of the migrations
     #[arg(required = true, add = ArgValueCandidates::new(crate::complete::migrations))]
     pub names: Vec<String>,
-    /// How long to wait, such as 30s or 5m; then exit with 6
+    /// How long to wait, such as 30s or 5m; exit code 6 when it expires
     #[arg(long, value_name = "DURATION", default_value = "5m")]
     pub timeout: String,
-    /// Where.
+    /// Namespace and cluster.
     #[command(flatten)]
     pub place: Place,
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
 }

@@ -1,4 +1,4 @@
-//! Looking into what scales and places: agents, the scheduler, the pressure on nodes.
+//! Inspection of agents, the scheduler and the pressure on nodes.
 
 use clap_complete::engine::ArgValueCandidates;
 
@@ -11,7 +11,7 @@ pub struct Services {
     /// Namespace of the services
     #[arg(long, value_name = "NAME", default_value = "neonvm-system")]
     pub system_namespace: String,
-    /// Which cluster.
+    /// Access to the cluster.
     #[command(flatten)]
     pub access: Access,
 }
@@ -19,36 +19,38 @@ pub struct Services {
 /// `agent`
 #[derive(Debug, clap::Subcommand)]
 pub enum Agent {
-    /// What the agent of a node knows and wants, and its last decisions
+    /// Show the state of each node's agent: VMs, goals, permits and recent decisions
     Inspect(AgentInspect),
 }
 
 /// `agent inspect`
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  neonctl agent inspect\n  neonctl agent inspect --vm pg --history 20\n  neonctl agent inspect --node n1 -o json\n\n\
-                        NOW is what the VM shows, GOAL what its load wants, PERMIT what the scheduler allows, APPROVED what the guest agreed to."
+    after_help = "Examples:\n  neonctl agent inspect\n  neonctl agent inspect --vm pg --history 20\n  \
+                  neonctl agent inspect --node n1 -o json\n\n\
+                  NOW is the applied size of the VM, GOAL the size its metrics call for, PERMIT the size that the scheduler \
+                  permits, APPROVED the size that the guest monitor consented to."
 )]
 pub struct AgentInspect {
-    /// Only this node's agent
+    /// Show only the agent of this node
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,
-    /// Only this VM, and its decisions
+    /// Show only this VM, and its decisions
     #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(crate::complete::machines))]
     pub vm: Option<String>,
     /// Namespace of the VM
     #[arg(short, long, value_name = "NAME")]
     pub namespace: Option<String>,
-    /// Decisions shown of a VM
+    /// Number of decisions to show for a VM
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub history: usize,
-    /// Sizes as CPU and memory instead of compute units
+    /// Show sizes as CPU and memory instead of compute units
     #[arg(long)]
     pub raw: bool,
-    /// Where.
+    /// Namespace of the services, and cluster.
     #[command(flatten)]
     pub services: Services,
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
 }
@@ -56,29 +58,30 @@ pub struct AgentInspect {
 /// `scheduler`
 #[derive(Debug, clap::Subcommand)]
 pub enum Scheduler {
-    /// What of each node is reserved, and what the scheduler would do next
+    /// Show how much of each node is reserved, and the scheduler's next actions
     Inspect(SchedulerInspect),
 }
 
 /// `scheduler inspect`
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  neonctl scheduler inspect\n  neonctl scheduler inspect --node n1 --explain\n  neonctl scheduler inspect --pod pg-x7k2f -o json"
+    after_help = "Examples:\n  neonctl scheduler inspect\n  neonctl scheduler inspect --node n1 --explain\n  \
+                  neonctl scheduler inspect --pod pg-x7k2f -o json"
 )]
 pub struct SchedulerInspect {
-    /// Only this node
+    /// Show only this node
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,
-    /// Only pods of this name
+    /// Show only pods of this name
     #[arg(long, value_name = "NAME")]
     pub pod: Option<String>,
-    /// Each pod with what it has reserved, and each node with its reasons
+    /// Show the reservation of each pod, and the reasons for each node
     #[arg(long)]
     pub explain: bool,
-    /// Where.
+    /// Namespace of the services, and cluster.
     #[command(flatten)]
     pub services: Services,
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
 }
@@ -86,7 +89,7 @@ pub struct SchedulerInspect {
 /// `debug`
 #[derive(Debug, clap::Subcommand)]
 pub enum Debug {
-    /// Who uses a node, how much is left, what happens next
+    /// Show the users, the free capacity and the pending actions of nodes
     NodePressure(NodePressure),
 }
 
@@ -95,35 +98,36 @@ pub enum Debug {
 #[command(
     after_help = "Examples:\n  neonctl debug node-pressure\n  neonctl debug node-pressure n1 --what-if pg=12cu\n  \
                   neonctl debug node-pressure n1 --what-if pg=2.5,8Gi\n  neonctl debug node-pressure --watermark 0.8\n  \
-                  neonctl debug node-pressure --check   (exit code 7 if a node is over its watermark or short of room)\n\n\
-                  Logical pressure is what is reserved above the watermark; capacity pressure is what agents asked for and the node does not have."
+                  neonctl debug node-pressure --check   (exit code 7 if a node is above its watermark or out of capacity)\n\n\
+                  Logical pressure is the amount reserved above the watermark; capacity pressure is the amount that agents \
+                  requested and the node lacks."
 )]
 pub struct NodePressure {
     /// Nodes [default: all]
     #[arg(value_name = "NODE")]
     pub nodes: Vec<String>,
-    /// What would be answered if this VM asked for this size: NAME=12cu or NAME=CPU,MEMORY
+    /// Show the permit that this VM would get if it requested this size: NAME=12cu or NAME=CPU,MEMORY
     #[arg(long, value_name = "VM=SIZE")]
     pub what_if: Option<String>,
-    /// As if the watermark were this share of a node, such as 0.8
+    /// Assume this watermark, as a fraction of a node, such as 0.8
     #[arg(long, value_name = "SHARE")]
     pub watermark: Option<f64>,
-    /// What each line means, and the sums behind it
+    /// Explain each line and the sums behind it
     #[arg(long)]
     pub explain: bool,
-    /// Exit code 7 if a node is under pressure
+    /// Exit with code 7 if a node is under pressure
     #[arg(long)]
     pub check: bool,
-    /// Show it again whenever something changed
+    /// Print again after every change
     #[arg(long, conflicts_with = "check")]
     pub watch: bool,
     /// Namespace of the VM
     #[arg(short, long, value_name = "NAME")]
     pub namespace: Option<String>,
-    /// Where.
+    /// Namespace of the services, and cluster.
     #[command(flatten)]
     pub services: Services,
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
 }

@@ -9,67 +9,69 @@ use super::Output;
 #[command(
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
-    after_help = "Examples:\n  neonctl simulate --list\n  neonctl simulate rush-hour --seeds 200 --faults crash,delay,conflict --check\n  \
-                  neonctl simulate rush-hour --seed 117 --minimise --save small.yaml\n  neonctl simulate my.yaml --faults none --plot plots\n  \
+    after_help = "Examples:\n  neonctl simulate --list\n  \
+                  neonctl simulate rush-hour --seeds 200 --faults crash,delay,conflict --check\n  \
+                  neonctl simulate rush-hour --seed 117 --minimise --save small.yaml\n  \
+                  neonctl simulate my.yaml --faults none --plot plots\n  \
                   neonctl simulate replicas --trace load.csv -f podautoscaler.yaml --check\n\n\
-                  The decisions are made by the code that runs in a cluster; API server, guests, QEMU, messages and people are imitated. The same\n\
-                  scenario, seed and faults always give the same run."
+                  The decision logic is the code that runs in a cluster; the API server, guests, QEMU, messages and users are \
+                  simulated. The same scenario, seed and faults always produce the same run."
 )]
 pub struct Simulate {
-    /// Something else than virtual machines
+    /// Simulations of objects other than VMs
     #[command(subcommand)]
     pub other: Option<Other>,
-    /// A scenario by its name, or a file (YAML)
+    /// Name of a scenario, or a YAML file
     #[arg(required_unless_present = "list", add = ArgValueCandidates::new(crate::complete::scenarios))]
     pub scenario: Option<String>,
-    /// Show the scenarios that have a name
+    /// List the built-in scenarios
     #[arg(long, conflicts_with = "scenario")]
     pub list: bool,
-    /// The first seed: everything random follows from it
+    /// First seed of the random number generator
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// How many seeds, one after the other
+    /// Number of consecutive seeds
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub seeds: u64,
-    /// What goes wrong: names or groups (crash, network, api, watch, guest, resize, metrics, all, none) with commas between
-    /// them [default: some of the scenario's, chosen by the seed]
+    /// Faults to inject: comma-separated names or groups (crash, network, api, watch, guest, resize, metrics, all, none)
+    /// [default: a subset of the scenario's faults, chosen by the seed]
     #[arg(long, value_name = "LIST")]
     pub faults: Option<String>,
-    /// End fault injection after this instead of the scenario's time, such as 10m
+    /// End fault injection after this time, such as 10m [default: that of the scenario]
     #[arg(long, value_name = "DURATION")]
     pub until: Option<String>,
-    /// Make the first run that breaks something as small as it can be
+    /// Minimise the first run that breaks an invariant
     #[arg(long)]
     pub minimise: bool,
-    /// Write the smallest scenario that breaks it to this file; with --minimise
+    /// Write the minimised scenario to this file; requires --minimise
     #[arg(long, value_name = "FILE", requires = "minimise")]
     pub save: Option<std::path::PathBuf>,
-    /// Write plots (SVG) of the first seed to this directory: demand, goal, permit and size of VMs, and the use of nodes
+    /// Write plots (SVG) of the first seed to this directory: demand, goal, permit and size of VMs, and usage of nodes
     #[arg(long, value_name = "DIR")]
     pub plot: Option<std::path::PathBuf>,
-    /// VMs that are plotted
+    /// Number of VMs to plot
     #[arg(long, value_name = "N", default_value_t = 8, requires = "plot", value_parser = clap::value_parser!(u16).range(0..=64))]
     pub vms: u16,
-    /// Exit with 7 if something is broken
+    /// Exit with code 7 if an invariant is broken
     #[arg(long)]
     pub check: bool,
-    /// Runs beside one another [default: one for each processor]
+    /// Number of parallel runs [default: one per processor]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub parallel: Option<u16>,
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
 }
 
-/// What else is simulated.
+/// Other simulations.
 #[derive(Debug, clap::Subcommand)]
 pub enum Other {
-    /// Replay a recorded load and show how many replicas a PodAutoscaler would have ordered
+    /// Replay a recorded load and show how many replicas a PodAutoscaler would have requested
     Replicas(Replicas),
 }
 
 impl Simulate {
-    /// Form of what is reported.
+    /// Output format of the report.
     #[must_use]
     pub fn output(&self) -> &Output {
         match &self.other {
@@ -82,44 +84,46 @@ impl Simulate {
 /// `simulate replicas`
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  neonctl simulate replicas --trace examples/podautoscaler/traces/burst.csv -f examples/podautoscaler/kpa.yaml\n  \
+    after_help = "Examples:\n  neonctl simulate replicas --trace examples/podautoscaler/traces/burst.csv \
+                  -f examples/podautoscaler/kpa.yaml\n  \
                   neonctl simulate replicas --trace day.csv -f pa.yaml --startup 2m --outage 8h-8h30m --check\n  \
                   neonctl simulate replicas --trace day.csv -f pa.yaml -o 'jsonpath={.summary}'\n\n\
-                  A trace is CSV or JSON lines, with remarks after #. A line holds until the next; the last one ends the run:\n  \
+                  A trace is CSV or JSON lines, with comments after #. A line applies until the next; the last ends the run:\n  \
                   seconds,load               {\"seconds\": 0, \"load\": 120}\n  \
                   0,120                      {\"seconds\": 60, \"load\": null}\n  \
                   60,                        {\"seconds\": 120, \"load\": [95.5, 3]}\n  \
                   120,95.5,3\n\
-                  Seconds are whole and ascend from 0. A load is the total over all pods in the unit of the metric, which ready pods share evenly\n\
-                  (of a metric in percent: in percent of one pod's request). An object with several metrics needs a load for each, in its order.\n\
-                  A load that is left out was not recorded: the metric cannot be read then. The decisions are made by the code that runs in a cluster."
+                  Seconds are integers, ascending from 0. A load is the total over all pods in the unit of the metric; ready \
+                  pods share it evenly (for a metric in percent: in percent of one pod's request). An object with several \
+                  metrics needs one load per metric, in order. An omitted load means that the metric could not be read. The \
+                  decision logic is the code that runs in a cluster."
 )]
 pub struct Replicas {
-    /// The recorded load
+    /// File with the recorded load
     #[arg(long, value_name = "FILE")]
     pub trace: std::path::PathBuf,
-    /// Manifest with the PodAutoscaler; - reads standard input
+    /// Manifest of the PodAutoscaler; - reads standard input
     #[arg(short, long, value_name = "FILE")]
     pub file: String,
-    /// Replicas at the start, all ready [default: the smallest that the object allows, at least 1]
+    /// Initial number of replicas, all ready [default: the minimum of the object, at least 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..=10_000))]
     pub replicas: Option<i32>,
     /// Time until a new pod is ready
     #[arg(long, value_name = "DURATION", default_value = "30s")]
     pub startup: String,
-    /// From when to when no metric can be read, such as 10m-15m or 600-900 (seconds); may be repeated
+    /// Period without readable metrics, such as 10m-15m or 600-900 (seconds); can be repeated
     #[arg(long, value_name = "FROM-TO")]
     pub outage: Vec<String>,
-    /// Time of day at second 0, for schedules
+    /// Date and time of second 0, for schedules
     #[arg(long, value_name = "TIME", default_value = "2026-01-05T00:00:00Z")]
     pub start: String,
-    /// Show every decision, not only those with which something changes
+    /// Show every decision, not only those that change something
     #[arg(long)]
     pub all: bool,
-    /// Exit with 7 if a rule is broken
+    /// Exit with code 7 if a rule is broken
     #[arg(long)]
     pub check: bool,
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
 }

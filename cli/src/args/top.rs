@@ -4,13 +4,13 @@ use super::Output;
 use super::cluster::Access;
 use super::vm::Place;
 
-/// What is used, again and again.
+/// Live usage.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Command {
-    /// What virtual machines use of what they have
+    /// Show the CPU and memory usage of VMs
     #[command(alias = "vm")]
     Vms(Vms),
-    /// What of each node is given away to machines and pods
+    /// Show how much of each node is allocated to VMs and pods
     #[command(alias = "node")]
     Nodes(Nodes),
 }
@@ -24,38 +24,37 @@ impl Command {
     }
 }
 
-/// How often, in which order, in which form.
+/// Interval, order and output format.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Repeat {
-    /// Time between two looks, such as 500ms or 2s
+    /// Time between updates, such as 500ms or 2s
     #[arg(long, value_name = "DURATION", default_value = "2s")]
     pub interval: String,
-    /// Look once and end
+    /// Print once and exit
     #[arg(long)]
     pub once: bool,
-    /// Column to sort by, the largest number first [default: use of CPU]
+    /// Sort by a column, largest number first [default: CPU usage]
     #[arg(long, value_name = "FIELD")]
     pub sort_by: Option<String>,
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
 }
 
 /// `top vms`
 #[derive(Clone, Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  neonctl top vms\n  neonctl top vms --once -A --sort-by mem-use\n  neonctl top vms --interval 1s -o json\n\n\
-                  STEAL and THROTTLED are shares of the time of the machine's CPUs: taken by others on the host, and held back \
-                  by its own limit."
-)]
+#[command(after_help = "Examples:\n  neonctl top vms\n  neonctl top vms --once -A --sort-by mem-use\n  \
+                  neonctl top vms --interval 1s -o json\n\n\
+                  STEAL and THROTTLED are shares of the VM's CPU time: STEAL was used by others on the host, THROTTLED was \
+                  withheld by the VM's own limit.")]
 pub struct Vms {
-    /// In every namespace
+    /// Show all namespaces
     #[arg(short = 'A', long)]
     pub all_namespaces: bool,
-    /// How.
+    /// Interval, order and output format.
     #[command(flatten)]
     pub repeat: Repeat,
-    /// Where.
+    /// Namespace and cluster.
     #[command(flatten)]
     pub place: Place,
 }
@@ -63,12 +62,12 @@ pub struct Vms {
 /// `top nodes`
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl top nodes\n  neonctl top nodes --once --sort-by mem%\n\n\
-                  Given away is the size of machines as it is now, and what other pods request.")]
+                  Allocated is the sum of the current sizes of VMs and of the requests of other pods.")]
 pub struct Nodes {
-    /// How.
+    /// Interval, order and output format.
     #[command(flatten)]
     pub repeat: Repeat,
-    /// Which cluster.
+    /// Access to the cluster.
     #[command(flatten)]
     pub access: Access,
 }

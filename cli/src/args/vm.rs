@@ -14,36 +14,36 @@ pub use reach::{Connect, Console, Ssh};
 use super::Output;
 use super::cluster::Access;
 
-/// Virtual machines and their disks.
+/// Virtual machines (VMs) and their disks.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
-    /// Make a bootable disk from a container image, an archive or a directory
+    /// Build a bootable disk from a container image, an archive or a directory
     Build(Box<Build>),
-    /// Make a virtual machine
+    /// Create a VM
     Create(Box<Create>),
-    /// Every virtual machine of a namespace, or of all
+    /// List the VMs of one namespace or of all
     List(List),
-    /// Virtual machines by name
+    /// Show VMs by name
     Get(Get),
-    /// One virtual machine in words: size, place, what is wrong, what happened last
+    /// Show the details of one VM: size, node, problems and recent events
     Describe(Describe),
-    /// Change CPU and memory while it runs
+    /// Change the CPU and memory of a running VM
     Scale(Scale),
-    /// Move it to another node while it runs
+    /// Live-migrate a VM to another node
     Migrate(Box<Migrate>),
-    /// Stop virtual machines and remove them
+    /// Stop and delete VMs
     Delete(Delete),
-    /// The serial console
+    /// Attach to the serial console of a VM
     Console(Console),
-    /// Log in, or run a command in it
+    /// Log in to a VM, or run a command in it
     Ssh(Ssh),
-    /// Join standard input and output with a TCP port of the guest, for ssh's ProxyCommand
+    /// Connect standard input and output to a TCP port of the guest, for ssh's ProxyCommand
     Connect(Connect),
-    /// What guest, QEMU and runner have written
+    /// Print the logs of guest, QEMU and runner
     Logs(Logs),
-    /// What has happened to it
+    /// List the events of VMs
     Events(Events),
-    /// Wait until something is true of it
+    /// Wait until a VM meets a condition
     Wait(Wait),
 }
 
@@ -65,13 +65,13 @@ impl Command {
     }
 }
 
-/// Where virtual machines are looked for.
+/// Namespace and cluster of VMs.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Place {
     /// Namespace [default: that of the context, else default]
     #[arg(short, long, value_name = "NAME")]
     pub namespace: Option<String>,
-    /// Which cluster.
+    /// Access to the cluster.
     #[command(flatten)]
     pub access: Access,
 }
@@ -79,13 +79,13 @@ pub struct Place {
 /// Whether and how long to wait.
 #[derive(Debug, Default, clap::Args)]
 pub struct Waiting {
-    /// Wait for the natural end
+    /// Wait until the operation completes
     #[arg(long, overrides_with = "no_wait")]
     pub wait: bool,
-    /// Return when the request is accepted
+    /// Return as soon as the request is accepted
     #[arg(long)]
     pub no_wait: bool,
-    /// How long to wait, such as 30s or 5m; then exit with 6, the work goes on
+    /// How long to wait, such as 30s or 5m; exit code 6 when it expires, while the operation continues
     #[arg(long, value_name = "DURATION", default_value = "5m")]
     pub timeout: String,
 }

@@ -24,7 +24,7 @@ pub(super) fn inspect(settings: &Settings, args: &Args) -> Result<Report> {
             agents.retain(|agent| !agent.vms.is_empty());
             if agents.is_empty() {
                 return Err(Error::new(Code::NotFound, format!("no agent scales {name}")).hint(format!(
-                    "is it on? neonctl vm describe {name}; turn it on: neonctl vm scale {name} --auto on"
+                    "see whether scaling is on: neonctl vm describe {name}; turn it on: neonctl vm scale {name} --auto on"
                 )));
             }
         }

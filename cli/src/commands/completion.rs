@@ -16,7 +16,7 @@ pub(super) fn run(shell: Shell) -> Result<Report> {
         Shell::Elvish => "elvish",
     };
     let failed =
-        |cause: String| Error::new(Code::Failed, format!("cannot write a script for {name}")).cause(cause);
+        |cause: String| Error::new(Code::Failed, format!("cannot generate a script for {name}")).cause(cause);
     let shells = Shells::builtins();
     let completer = shells.completer(name).ok_or_else(|| failed("the shell is unknown".into()))?;
     let mut script = Vec::new();

@@ -1,4 +1,4 @@
-//! `doctor`: what this machine, or a cluster, has and lacks, and what to do about it.
+//! `doctor`: checks of the prerequisites of this host or of a cluster, with remedies.
 
 pub(super) mod check;
 mod child;
@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::report::Report;
 use crate::settings::Settings;
 
-/// Probes this machine, the cluster, or both.
+/// Checks this host, the cluster, or both.
 pub(super) fn run(env: &Env, settings: &Settings, args: &Doctor) -> Result<Report> {
     let mut checks = if args.local { machine::checks(env, settings)? } else { Vec::new() };
     let able = check::report(&checks).code == 0;
@@ -26,7 +26,7 @@ pub(super) fn run(env: &Env, settings: &Settings, args: &Doctor) -> Result<Repor
     let mut report = check::report(&checks).note(check::sum(&checks));
     if args.local {
         let verdict = if able { "can run local clusters" } else { "cannot run local clusters yet" };
-        report = report.note(format!("this machine {verdict}"));
+        report = report.note(format!("this host {verdict}"));
     }
     Ok(report)
 }

@@ -102,7 +102,7 @@ fn objects(view: &View) -> [Row; 2] {
     let mut shown: Vec<String> =
         phases(&view.machines).iter().map(|(phase, count)| format!("{count} {phase}")).collect();
     if !troubled.is_empty() {
-        shown.push(format!("{} in trouble: see neonctl doctor", troubled.len()));
+        shown.push(format!("{} with problems: see neonctl doctor", troubled.len()));
     }
     let none = view.nodes.is_empty();
     let ready = match view.nodes.len() {
@@ -115,7 +115,7 @@ fn objects(view: &View) -> [Row; 2] {
             component: "nodes",
             ready,
             note: if none {
-                "there are none, or you may not list nodes".into()
+                "there are none, or you lack permission to list nodes".into()
             } else {
                 dash(why.join("; "))
             },

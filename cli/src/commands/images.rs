@@ -32,9 +32,12 @@ fn fitting(env: &Env, which: &Which, any_version: bool) -> Result<Vec<Packed>> {
     if problems.is_empty() || any_version {
         return Ok(images);
     }
-    let first =
-        Error::new(Code::Conflict, format!("the images in {} do not fit this program", directory.display()));
-    let hint = "build them from the same commit as neonctl, or give --any-version if you know that they fit the cluster";
+    let first = Error::new(
+        Code::Conflict,
+        format!("the images in {} do not match the version of this program", directory.display()),
+    );
+    let hint =
+        "build them from the same commit as neonctl, or use --any-version if they are right for the cluster";
     Err(problems.into_iter().fold(first, Error::cause).hint(hint))
 }
 
@@ -55,7 +58,7 @@ fn directory(env: &Env, which: &Which) -> Result<PathBuf> {
     candidates.into_iter().find(|path| is_layout(path)).ok_or_else(|| {
         let looked: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
         Error::new(Code::NotFound, format!("no images for {architecture} in {}", looked.join(" or ")))
-            .hint("build them with cargo xtask images, or give their directory with --from")
+            .hint("build them with cargo xtask images, or set their directory with --from")
     })
 }
 

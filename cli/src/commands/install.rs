@@ -52,7 +52,7 @@ pub(super) async fn interruptible<T>(command: &str, work: impl Future<Output = R
     tokio::select! {
         ended = work => ended,
         _ = tokio::signal::ctrl_c() => {
-            let hint = format!("what was applied stays; complete it: {command}");
+            let hint = format!("applied objects are kept; to complete the installation: {command}");
             Err(Error::new(Code::Interrupted, "interrupted").hint(hint))
         }
     }
@@ -113,8 +113,8 @@ impl<'a> Job<'a> {
         let (now, wanted) = (&record.version, &self.values.image.version);
         match (release(now), release(wanted)) {
             (Some(old), Some(new)) if new < old => {
-                let message = format!("{wanted} is older than {now}, which is installed");
-                Err(Error::new(Code::Conflict, message).hint(format!("if that is meant: {how}")))
+                let message = format!("{wanted} is older than the installed version {now}");
+                Err(Error::new(Code::Conflict, message).hint(format!("to install it anyway: {how}")))
             }
             _ => Ok(()),
         }
@@ -138,7 +138,7 @@ impl<'a> Job<'a> {
             return Err(error);
         }
         let warnings = match warned.len() {
-            0 => "all is well".to_owned(),
+            0 => "no warnings".to_owned(),
             1 => "1 warning".to_owned(),
             more => format!("{more} warnings"),
         };
@@ -236,7 +236,7 @@ impl<'a> Job<'a> {
         report.notes.extend(done.notes.iter().chain(more).cloned());
         if !self.values.has(Component::Scheduler) && self.values.has(Component::Agent) {
             report.notes.push(
-                "without the scheduler each kubelet permits growth; no VM leaves a node that becomes full"
+                "without the scheduler, each kubelet permits growth, and VMs are not migrated off a node that becomes full"
                     .to_owned(),
             );
         }

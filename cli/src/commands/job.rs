@@ -35,7 +35,7 @@ pub(super) fn run<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + '
             _ = interrupt.recv() => {}
             () = tokio::time::sleep(CLEAN_UP) => {}
         }
-        Err(Error::new(Code::Interrupted, "interrupted").hint("nothing was left half-done; run it again to go on"))
+        Err(Error::new(Code::Interrupted, "interrupted").hint("no partial results remain; run the command again to continue"))
     });
     // Work that does not listen must not keep the process.
     runtime.shutdown_background();

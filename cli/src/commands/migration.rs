@@ -51,11 +51,11 @@ async fn find(machines: &Machines, name: &str) -> Result<VirtualMachineMigration
     let names: Vec<String> = names.into_iter().filter_map(|item| item.metadata.name).collect();
     Err(match nearest(name, &names) {
         Some(meant) => error.hint(format!("did you mean {meant:?}?")),
-        None => error.hint(format!("see what there is: neonctl migration list -n {namespace}")),
+        None => error.hint(format!("list the migrations: neonctl migration list -n {namespace}")),
     })
 }
 
-/// Waits until a move is over; `look` sees every change on the way.
+/// Waits until a migration has ended; `look` is called on every change.
 async fn until_over(
     machines: &Machines,
     name: &str,
@@ -65,12 +65,12 @@ async fn until_over(
     let again = format!("neonctl migration wait {name} -n {}", machines.namespace);
     let detached = || {
         Error::new(Code::Interrupted, format!("stopped waiting for migration {name}"))
-            .hint(format!("the move goes on; wait again: {again}"))
+            .hint(format!("the migration continues; to wait again: {again}"))
     };
     let late = |last: Option<&VirtualMachineMigration>| {
-        let state = last.map_or_else(|| "it is gone".to_owned(), show::state);
+        let state = last.map_or_else(|| "it was deleted".to_owned(), show::state);
         Error::new(Code::Timeout, format!("timed out after {limit:?} waiting for migration {name}: {state}"))
-            .hint(format!("the move goes on; wait again: {again}"))
+            .hint(format!("the migration continues; to wait again: {again}"))
     };
     watching::until(api(machines), (name, None), limit, detached, late, |migration| match migration {
         Some(migration) => {
@@ -78,19 +78,19 @@ async fn until_over(
             if is_over(migration) { Seen::Done } else { Seen::NotYet }
         }
         None => Seen::Never(
-            Error::new(Code::NotFound, format!("migration {name} was deleted, which calls it off"))
-                .hint("see where its virtual machine runs: neonctl vm list"),
+            Error::new(Code::NotFound, format!("migration {name} was deleted, which cancels it"))
+                .hint("see where its VM runs: neonctl vm list"),
         ),
     })
     .await
 }
 
-/// How a move ended, as a result: the error of a failed one names the node of the machine.
+/// The outcome of a migration as a result: the error of a failed one contains the reason.
 fn verdict(migration: &VirtualMachineMigration) -> Result<()> {
     if phase(migration) == Some(MigrationPhase::Succeeded) {
         return Ok(());
     }
     let (name, vm) = (name_of(migration), &migration.spec.vm_name);
-    Err(Error::new(Code::Failed, format!("{vm} has not moved: {}", show::reason(migration)))
-        .hint(format!("see the whole story: neonctl migration describe {name}, neonctl vm events {vm}")))
+    Err(Error::new(Code::Failed, format!("{vm} was not migrated: {}", show::reason(migration)))
+        .hint(format!("see the details: neonctl migration describe {name}, neonctl vm events {vm}")))
 }

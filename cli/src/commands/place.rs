@@ -31,7 +31,7 @@ pub(super) fn guest(
     let name = format!("neonvm-guest-{architecture}");
     let missing = |text: String| {
         Error::new(Code::Conflict, text).hint(format!(
-            "put {name} beside neonctl or into PATH, or give its path with --guest or NEONCTL_GUEST"
+            "put {name} next to neonctl or into PATH, or set its path with --guest or NEONCTL_GUEST"
         ))
     };
     let given = match flag {

@@ -31,7 +31,7 @@ pub(super) fn network(env: &Env, args: &RegistryAccess) -> Result<Network> {
         Some(username) => {
             let missing = || {
                 Error::new(Code::Usage, "--username needs a password")
-                    .hint("set NEONCTL_REGISTRY_PASSWORD; a flag would be seen by everyone on this machine")
+                    .hint("set NEONCTL_REGISTRY_PASSWORD; all users of this host could read a flag")
             };
             let password = env.var("NEONCTL_REGISTRY_PASSWORD").ok_or_else(missing)?.to_owned();
             Some(Login { username: username.clone(), password })

@@ -27,7 +27,7 @@ fn choose(inspect: &mut Inspect, args: &Args) -> Result<()> {
     if let Some(node) = &args.node {
         inspect.nodes.retain(|view| view.name == *node);
         if inspect.nodes.is_empty() {
-            return Err(Error::new(Code::NotFound, format!("the scheduler knows no node {node}")));
+            return Err(Error::new(Code::NotFound, format!("the scheduler has no node {node}")));
         }
     }
     if let Some(pod) = &args.pod {
@@ -38,8 +38,8 @@ fn choose(inspect: &mut Inspect, args: &Args) -> Result<()> {
         if inspect.nodes.is_empty() {
             let waits = inspect.waiting.iter().find(|waiting| waiting.pod.name == *pod);
             let missing = match waits {
-                Some(waiting) => format!("{pod} is on no node yet: {}", waiting.why),
-                None => format!("the scheduler knows no pod {pod}"),
+                Some(waiting) => format!("{pod} is not on a node yet: {}", waiting.why),
+                None => format!("the scheduler has no pod {pod}"),
             };
             return Err(Error::new(Code::NotFound, missing));
         }
@@ -60,16 +60,16 @@ pub(super) fn note(node: &NodeView) -> String {
     }
     let over = |view: &ResourceView| view.logical_pressure();
     if over(&node.cpu) > 0 {
-        notes.push(format!("over cpu watermark by {}", cores(over(&node.cpu))));
+        notes.push(format!("above cpu watermark by {}", cores(over(&node.cpu))));
     }
     if over(&node.mem) > 0 {
-        notes.push(format!("over memory watermark by {}", bytes(over(&node.mem))));
+        notes.push(format!("above memory watermark by {}", bytes(over(&node.mem))));
     }
     if node.cpu.capacity_pressure > 0 {
-        notes.push(format!("{} CPU asked for and not there", cores(node.cpu.capacity_pressure)));
+        notes.push(format!("{} CPU requested but not available", cores(node.cpu.capacity_pressure)));
     }
     if node.mem.capacity_pressure > 0 {
-        notes.push(format!("{} of memory asked for and not there", bytes(node.mem.capacity_pressure)));
+        notes.push(format!("{} of memory requested but not available", bytes(node.mem.capacity_pressure)));
     }
     if notes.is_empty() { "-".to_owned() } else { notes.join(", ") }
 }

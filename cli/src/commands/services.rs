@@ -60,7 +60,7 @@ fn denied(error: Error, verbs: &str, resource: &str, namespace: &str) -> Error {
     }
     let place = if namespace.is_empty() { String::new() } else { format!(" in namespace {namespace}") };
     error.hint(format!(
-        "you need {verbs} of {resource}{place}: ask an administrator for the cluster role and the role neonvm-operator"
+        "you need {verbs} of {resource}{place}: request the cluster role and the role neonvm-operator from an administrator"
     ))
 }
 
@@ -72,7 +72,7 @@ impl<'a> Services<'a> {
             let shown = failed(&error, what);
             match error {
                 certificate::Error::Authority(authority::Error::Unpublished(..)) => {
-                    shown.hint("name their namespace with --system-namespace")
+                    shown.hint("set their namespace with --system-namespace")
                 }
                 certificate::Error::Authority(_) => {
                     denied(shown, "get", "configmaps/neonvm-internal-ca", namespace)
@@ -86,7 +86,7 @@ impl<'a> Services<'a> {
                 certificate::Error::Api(_) => {
                     denied(shown, "get and create", "certificatesigningrequests.certificates.k8s.io", "")
                 }
-                certificate::Error::Late => shown.hint("see what runs: neonctl status"),
+                certificate::Error::Late => shown.hint("see which services run: neonctl status"),
                 _ => shown,
             }
         })?;
@@ -103,8 +103,9 @@ impl<'a> Services<'a> {
     /// A connection to the holder of a lease; `name` is that in its certificate.
     async fn connect(&self, who: &str, lease: &Lease, (pods, name): (&[Pod], &str)) -> Result<Caller> {
         let (namespace, tls) = (&self.namespace, Arc::clone(&self.tls));
-        let missing =
-            |message: String| Err(Error::new(Code::NotFound, message).hint("see what runs: neonctl status"));
+        let missing = |message: String| {
+            Err(Error::new(Code::NotFound, message).hint("see which services run: neonctl status"))
+        };
         let Some(endpoint) = Endpoint::of(lease) else {
             return missing(format!("the lease of {who} in namespace {namespace} has no holder"));
         };
@@ -126,17 +127,17 @@ impl<'a> Services<'a> {
         (method, path, body): (Method, &str, Bytes),
     ) -> Result<T> {
         let unreachable = |error: neonvm_kit::call::Error| {
-            let shown = failed(&error, &format!("cannot ask {who}"));
-            Error { code: Code::Unreachable, ..shown }.hint("see what runs: neonctl status")
+            let shown = failed(&error, &format!("cannot query {who}"));
+            Error { code: Code::Unreachable, ..shown }.hint("see which services run: neonctl status")
         };
         let (status, answer) = caller.call(method, path, body, ANSWER).await.map_err(unreachable)?;
         if status != StatusCode::OK {
             let text = String::from_utf8_lossy(&answer).trim().to_owned();
             let code = if status == StatusCode::NOT_FOUND { Code::NotFound } else { Code::Failed };
-            return Err(Error::new(code, format!("{who} refuses: {text}")));
+            return Err(Error::new(code, format!("{who} rejected the request: {text}")));
         }
         serde_json::from_slice(&answer)
-            .map_err(|error| Error::new(Code::Failed, format!("invalid response of {who}: {error}")))
+            .map_err(|error| Error::new(Code::Failed, format!("invalid response from {who}: {error}")))
     }
 
     async fn scheduler<T: DeserializeOwned>(&self, request: (Method, &str, Bytes)) -> Result<T> {
@@ -144,8 +145,8 @@ impl<'a> Services<'a> {
             tokio::try_join!(self.leases(), pods::of(self.connection, &self.namespace, SCHEDULER_ACCOUNT))?;
         let lease = leases.iter().find(|lease| lease.name_any() == SCHEDULER_LEASE);
         let lease = lease.filter(|lease| Endpoint::of(lease).is_some()).ok_or_else(|| {
-            Error::new(Code::NotFound, format!("no scheduler leads in the namespace {}", self.namespace))
-                .hint("see what runs: neonctl status")
+            Error::new(Code::NotFound, format!("no scheduler is leader in namespace {}", self.namespace))
+                .hint("see which services run: neonctl status")
         })?;
         let who = "the scheduler";
         let caller = self.connect(who, lease, (&pods, SCHEDULER_NAME)).await?;
@@ -160,7 +161,7 @@ impl<'a> Services<'a> {
     /// What it would do.
     pub(super) async fn what_if(&self, question: &WhatIf) -> Result<WhatIfAnswer> {
         let body =
-            serde_json::to_vec(question).map_err(|error| failed(&error, "cannot ask the scheduler"))?;
+            serde_json::to_vec(question).map_err(|error| failed(&error, "cannot query the scheduler"))?;
         self.scheduler((Method::POST, "/v1/what-if", Bytes::from(body))).await
     }
 
@@ -184,10 +185,10 @@ impl<'a> Services<'a> {
         }
         if agents.is_empty() {
             let missing = match node {
-                Some(node) => format!("there is no agent of a node {node}"),
-                None => format!("there is no agent in the namespace {}", self.namespace),
+                Some(node) => format!("there is no agent for node {node}"),
+                None => format!("there is no agent in namespace {}", self.namespace),
             };
-            return Err(Error::new(Code::NotFound, missing).hint("see what runs: neonctl status"));
+            return Err(Error::new(Code::NotFound, missing).hint("see which services run: neonctl status"));
         }
         Ok(agents)
     }

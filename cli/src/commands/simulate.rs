@@ -82,7 +82,7 @@ fn ask(written: &str, args: &Args) -> Result<Question> {
     let until = match args.until.as_deref() {
         Some(text) => Some(settings::duration(text).filter(|time| !time.is_zero()).ok_or_else(|| {
             Error::new(Code::Usage, format!("--until: {text:?} is not valid"))
-                .hint("write a time such as 90s, 10m or 2h")
+                .hint("use a duration such as 90s, 10m or 2h")
         })?),
         None => None,
     };

@@ -137,7 +137,7 @@ async fn looks(
         match source.frame().await {
             Ok(frame) => last = frame,
             // The last numbers stay, with the reason why they do; it may pass.
-            Err(error) => last.notes = vec![format!("these are the last numbers: {}", error.message)],
+            Err(error) => last.notes = vec![format!("showing the last values: {}", error.message)],
         }
     }
 }

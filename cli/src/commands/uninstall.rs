@@ -28,7 +28,7 @@ use crate::settings::Settings;
 const AUTHORITIES: [&str; 2] = ["neonvm-internal-ca", "neonvm-vm-ca"];
 /// VMs that are named.
 const SHOWN: usize = 10;
-/// Pause between two looks.
+/// Pause between two checks.
 const PAUSE: Duration = Duration::from_millis(300);
 
 /// Removes an installation.
@@ -54,12 +54,13 @@ fn purge_is_meant(connection: &Connection, typed: Option<&str>) -> Result<()> {
     let Some(typed) = typed else { return Ok(()) };
     match connection.cluster() {
         Some(cluster) if cluster == typed => Ok(()),
-        Some(cluster) => {
-            Err(Error::new(Code::Usage, format!("--purge {typed}: the context leads to cluster {cluster:?}"))
-                .hint(format!("if that one is meant: --purge {cluster}")))
-        }
+        Some(cluster) => Err(Error::new(
+            Code::Usage,
+            format!("--purge {typed}: the cluster of the context is {cluster:?}"),
+        )
+        .hint(format!("to purge that cluster: --purge {cluster}"))),
         None => Err(Error::new(Code::Usage, "--purge needs a kubeconfig with the name of the cluster")
-            .hint("name it with --kubeconfig")),
+            .hint("set it with --kubeconfig")),
     }
 }
 
@@ -82,7 +83,7 @@ async fn no_vms(connection: &Connection) -> Result<()> {
 /// What an installation may have made, in the order in which it is removed.
 fn doomed(record: &Record, namespace: &str) -> Result<Vec<Named>> {
     let all = neonvm_deploy::everything().map_err(|error| {
-        Error::new(Code::Failed, "cannot read our own manifests").cause(error.to_string())
+        Error::new(Code::Failed, "cannot read the built-in manifests").cause(error.to_string())
     })?;
     let mut ranked: Vec<(u8, Named)> = Vec::new();
     for object in &all {
@@ -168,7 +169,7 @@ async fn gone(connection: &Connection, reporter: &Reporter, namespace: &str, lim
         if names.is_empty() {
             return Ok(());
         }
-        reporter.line(&format!("{} pods end", names.len()));
+        reporter.line(&format!("waiting for {} pods to end", names.len()));
         if Instant::now() >= deadline {
             let message = format!("pods have not ended after {limit:?}: {}", names.join(", "));
             return Err(Error::new(Code::Timeout, message)
@@ -213,14 +214,14 @@ fn report(namespace: &str, removed: &[Named], is_purged: bool) -> Report {
         removed.iter().cloned().map(|named| Change { named, outcome: Outcome::Removed }).collect();
     let mut text = match removed.len() {
         0 => format!("nothing to do: neonvm is not installed in namespace {namespace}"),
-        count => format!("neonvm is removed from namespace {namespace} ({count} objects)"),
+        count => format!("neonvm was removed from namespace {namespace} ({count} objects)"),
     };
     if !is_purged {
         text.push_str(
             "\nkept: custom resource definitions, the namespace, and the authorities in its secrets ",
         );
         text.push_str(&AUTHORITIES.join(" and "));
-        text.push_str("; a new installation takes them up");
+        text.push_str("; a new installation uses them");
     }
     let items: Vec<Value> = changes.iter().map(Change::json).collect();
     Report::document(Document {

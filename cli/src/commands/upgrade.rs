@@ -33,7 +33,7 @@ pub(super) fn run(env: &Env, settings: &Settings, args: &Upgrade, quiet: bool) -
                 Code::NotFound,
                 format!("neonvm is not installed in namespace {namespace}"),
             )
-            .hint("install it: neonctl install; or name the namespace: --namespace"));
+            .hint("install it: neonctl install; or set the namespace: --namespace"));
         }
         if !args.allow_downgrade {
             job.not_older("neonctl upgrade --allow-downgrade")?;
@@ -43,13 +43,13 @@ pub(super) fn run(env: &Env, settings: &Settings, args: &Upgrade, quiet: bool) -
         let old = runners::old(&job.connection, &image).await?;
         let mut notes = Vec::new();
         if old.is_empty() {
-            notes.push("all runners are of this version".to_owned());
+            notes.push("all runners have this version".to_owned());
         } else if args.runners == "migrate" {
             let count = runners::migrate(&job.connection, &reporter, &old, limit).await?;
             notes.push(format!("{count} runners were replaced by live migration"));
         } else {
             notes.push(format!(
-                "{} runners are of another version and are served: VMs get the new one when they start again or migrate, or now \
+                "{} runners keep another version, which is supported: VMs get the new one when they restart or migrate, or now \
                  with --runners migrate",
                 old.len()
             ));

@@ -20,7 +20,7 @@ pub(super) fn parse(spec: &str) -> Result<Vec<Column>> {
         .map(|part| {
             let bad = || {
                 Error::new(Code::Usage, format!("{part:?} is not HEADER:PATH"))
-                    .hint("write custom-columns=NAME:.name,PID:.pid")
+                    .hint("use custom-columns=NAME:.name,PID:.pid")
             };
             let (name, path) = part
                 .split_once(':')

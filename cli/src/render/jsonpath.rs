@@ -53,7 +53,7 @@ impl Expression {
 /// Reads parts until the end, or until `{end}` inside of a range.
 fn parts(text: &str, rest: &mut &str, depth: usize) -> Result<Vec<Part>> {
     if depth > MAX_DEPTH {
-        return Err(bad(text, "too many ranges in each other"));
+        return Err(bad(text, "ranges are nested too deeply"));
     }
     let mut out = Vec::new();
     while !rest.is_empty() {
@@ -75,7 +75,7 @@ fn parts(text: &str, rest: &mut &str, depth: usize) -> Result<Vec<Part>> {
             let path = steps(path.trim())?;
             out.push(Part::Range(path, parts(text, rest, depth + 1)?));
         } else if inside.starts_with('"') || inside.starts_with('\'') {
-            let quoted = literal(inside).ok_or_else(|| bad(text, "a text is not closed"))?;
+            let quoted = literal(inside).ok_or_else(|| bad(text, "a string is not closed"))?;
             out.push(Part::Text(quoted));
         } else {
             out.push(Part::Path(steps(inside)?));
@@ -149,7 +149,10 @@ fn bracket(path: &str, inside: &str) -> Result<Step> {
     if let Some(key) = literal(inside).filter(|_| inside.len() >= 2 && inside.starts_with(['"', '\''])) {
         return Ok(Step::Key(key));
     }
-    inside.parse().map(Step::Index).map_err(|_| bad(path, "in brackets stands a number, * or a quoted name"))
+    inside
+        .parse()
+        .map(Step::Index)
+        .map_err(|_| bad(path, "brackets must contain a number, * or a quoted name"))
 }
 
 fn select<'a>(value: &'a Value, steps: &[Step]) -> Vec<&'a Value> {

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 pub(crate) use window::bill;
 
-/// Whose usage: UID of the VM, and the endpoint that is billed.
+/// The account of a usage: UID of the VM, and the endpoint that is billed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Account {
     pub(crate) uid: String,
@@ -37,7 +37,6 @@ struct Sum {
     active: u128,
 }
 
-/// An event.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Event {
     pub(crate) idempotency_key: String,
@@ -80,8 +79,8 @@ impl Ledger {
         Self { names, last: BTreeMap::new(), looked: now, sums: BTreeMap::new(), since: wall }
     }
 
-    /// Looks at what is used now. A VM is charged for the time since the last look with the smaller of both sizes, and only
-    /// if it was there both times.
+    /// Takes a sample of what is used now. A VM is charged for the time since the last sample with the smaller of both
+    /// sizes, and only if it was present both times.
     pub(crate) fn look(&mut self, now: Duration, usages: impl IntoIterator<Item = Usage>) {
         let millis = now.saturating_sub(self.looked).as_millis();
         self.looked = self.looked.max(now);

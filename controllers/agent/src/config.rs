@@ -21,7 +21,7 @@ pub(crate) use clients::{Clients, Push, S3Client};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AgentConfig {
-    /// How often derived states (stuck or not) are looked at. The key is misspelt on the wire.
+    /// How often derived states (stuck or not) are updated. The key is misspelt on the wire.
     #[serde(default, rename = "refereshStateIntervalSeconds")]
     pub refresh_state_interval_seconds: u64,
     /// Steps and targets.
@@ -36,7 +36,7 @@ pub struct AgentConfig {
     pub monitor: Monitor,
     /// Metrics of the guests.
     pub metrics: Metrics,
-    /// The scheduler.
+    /// Connection to the scheduler.
     pub scheduler: Scheduler,
     /// Patches of VMs.
     pub neonvm: NeonVm,
@@ -51,7 +51,7 @@ pub struct AgentConfig {
 pub struct Scaling {
     /// The step in which VMs are scaled; no field is zero.
     pub compute_unit: Resources,
-    /// Targets of VMs whose objects set none.
+    /// Targets of VMs without own targets in their objects.
     pub default_config: ScalingConfig,
 }
 
@@ -63,7 +63,7 @@ pub struct Billing {
     pub cpu_metric_name: String,
     /// Name of the metric of active seconds.
     pub active_time_metric_name: String,
-    /// How often usage is looked at.
+    /// How often usage is sampled.
     pub collect_every_seconds: u64,
     /// How often events are made of it.
     pub accumulate_every_seconds: u64,
@@ -78,7 +78,7 @@ pub struct Billing {
 pub struct ScalingEvents {
     /// How much one of our compute units counts in events.
     pub cu_multiplier: f64,
-    /// How far a part of the goal must move to be reported again, in units of events.
+    /// How much a part of the goal must change to be reported again, in compute units.
     pub rereport_threshold: f64,
     /// Region named in events.
     pub region_name: String,
@@ -134,7 +134,7 @@ pub struct MetricsSource {
     pub seconds_between_requests: u64,
 }
 
-/// The scheduler.
+/// Connection to the scheduler.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Scheduler {
@@ -145,7 +145,8 @@ pub struct Scheduler {
     pub retry_denied_upscale_seconds: u64,
     pub request_port: u16,
     pub max_failed_request_rate: FailedRate,
-    /// There is none: whatever is asked for is permitted, and the kubelet that resizes the VM's pod decides. No watermarks, no migrations.
+    /// There is none: whatever is requested is permitted, and the kubelet that resizes the VM's pod decides. No
+    /// watermarks, no migrations.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub none: bool,
 }
@@ -170,19 +171,19 @@ pub struct DumpState {
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// The file.
+    /// The file cannot be read.
     #[error("cannot read {path}")]
     File {
-        /// Which.
+        /// Path of the file.
         path: String,
-        /// Why.
+        /// Error of the file system.
         #[source]
         source: std::io::Error,
     },
-    /// Its text.
+    /// The text is not valid JSON of a configuration.
     #[error("{path}: {reason}")]
     Json {
-        /// Which file.
+        /// Path of the file.
         path: String,
         /// What is wrong, and where.
         reason: String,
@@ -190,7 +191,7 @@ pub enum ConfigError {
     /// Its values; all of them.
     #[error("{path}: {}", .faults.join("; "))]
     Values {
-        /// Which file.
+        /// Path of the file.
         path: String,
         /// Each names its key.
         faults: Vec<String>,

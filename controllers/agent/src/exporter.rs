@@ -59,7 +59,7 @@ impl Exporter {
         (Self { events, client, metrics }, tokio::spawn(queue.run(waiting)))
     }
 
-    /// One whose events stay where a test can see them.
+    /// An exporter with events that a test can read.
     #[cfg(test)]
     pub(crate) fn for_tests(most: usize) -> (Self, mpsc::Receiver<String>) {
         let names = Names { queue: "queue", took: "took", errors: "errors", dropped: "dropped" };
@@ -101,7 +101,7 @@ impl Queue {
                     None => break,
                     Some(event) => Some(event),
                 },
-                // A timer of its own: upstream tries again only when the next batch is full.
+                // A separate timer: upstream tries again only when the next batch is full.
                 () = tokio::time::sleep_until(try_at.unwrap_or(close_at)) => None,
             };
             if let Some(event) = event {

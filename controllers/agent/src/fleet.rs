@@ -83,7 +83,7 @@ impl Fleet {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether all VMs of this node are known: this agent has its lease, and has listed them.
+    /// Whether all VMs of this node have been listed: this agent has its lease, and has read them.
     pub(crate) fn is_listed(&self) -> bool {
         self.listed.load(Ordering::Acquire)
     }
@@ -149,7 +149,7 @@ impl Fleet {
         }
     }
 
-    /// Takes an object in. One that cannot be read leaves what is known as it is.
+    /// Takes an object in. An object that cannot be read leaves the current state as it is.
     async fn take(&self, vm: DeserializeGuard<VirtualMachine>) -> Option<NamespacedName> {
         let vm = match vm.0 {
             Ok(vm) => vm,

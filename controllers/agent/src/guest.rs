@@ -20,7 +20,6 @@ use tokio_rustls::TlsConnector;
 /// Bytes of a connection's buffer: there are hundreds of them.
 pub(crate) const BUFFER: usize = 8 << 10;
 
-/// A connection.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 

@@ -98,7 +98,7 @@ impl Inspector {
         }
         let views = self.fleet.views(None).await;
         let stuck = views.iter().filter(|view| view.stuck.is_some()).count();
-        // A task ends by a panic only; its VM has no view of its own and counts as stuck above.
+        // A task ends by a panic only; its VM has no view and counts as stuck above.
         let panicked = self.fleet.panicked().min(stuck);
         let mut page = self.metrics.page();
         page.family("autoscaling_agent_runners_current", Kind::Gauge, "VMs that are to be scaled, by state.");
@@ -119,7 +119,7 @@ impl Inspector {
     }
 }
 
-/// Who may look into the agent.
+/// Only operators may inspect the agent.
 pub(crate) fn only_operators(head: &Parts) -> Admitted {
     if !Peer::of(&head.extensions).is_one_of(&[OPERATORS]) {
         return refuse(StatusCode::FORBIDDEN, PLAIN, "show a certificate of an operator\n");
@@ -131,7 +131,7 @@ pub(crate) fn only_operators(head: &Parts) -> Admitted {
     Ok(0)
 }
 
-/// The dump is asked for with a small document.
+/// The dump is requested with a small document.
 pub(crate) fn dump_head(head: &Parts) -> Admitted {
     if head.method == Method::GET {
         return Ok(SMALL_BODY);
@@ -172,7 +172,7 @@ fn dumped(view: &VmInspect, objects: &[neonvm_api::VirtualMachine]) -> serde_jso
 mod tests {
     use super::*;
 
-    /// H5: who shows no certificate of an operator sends no body, whatever the request.
+    /// H5: a client without the certificate of an operator sends no body, whatever the request.
     #[test]
     fn strangers_are_refused_from_the_head() {
         let head = |method: &str, path: &str, organisation: &str| {

@@ -47,7 +47,7 @@ pub(crate) struct ExporterNames {
     pub(crate) queue: &'static str,
     pub(crate) took: &'static str,
     pub(crate) errors: &'static str,
-    /// Events that were given up.
+    /// Events that were dropped.
     pub(crate) dropped: &'static str,
 }
 
@@ -340,7 +340,7 @@ impl Metrics {
         self.monitor_outbound.with([kind, code]).inc();
     }
 
-    /// A change that a monitor is asked for.
+    /// A change that is requested from a monitor.
     pub(crate) fn monitor_change(&self, from: Resources, to: Resources) {
         self.monitor_requested.add(Direction::of(from, to), from, to);
     }

@@ -17,9 +17,9 @@ pub(crate) struct Change {
     /// The object's generation when this was decided: what is sent twice must not pass twice, even if the size is again
     /// what it was.
     pub(crate) generation: Option<i64>,
-    /// What the VM asks for now.
+    /// The size that the VM requests now.
     pub(crate) from: Size,
-    /// What it should ask for.
+    /// The size that it should request.
     pub(crate) to: Size,
     pub(crate) revision: Option<RevisionWithTime>,
 }
@@ -32,7 +32,7 @@ pub(crate) struct Size {
 }
 
 impl Error {
-    /// Whether the VM has to be looked at again before anything is tried.
+    /// Whether the VM has to be read again before anything is tried.
     pub(crate) fn is_conflict(&self) -> bool {
         match self {
             Self::Changed(_) | Self::Replaced | Self::Moves | Self::Phase(_) | Self::Generation => true,
@@ -87,7 +87,7 @@ pub(crate) async fn apply(client: &Client, change: &Change, within: Duration) ->
 async fn attempt(api: &Api<VirtualMachine>, change: &Change) -> Result<Option<i64>, Error> {
     let mut tests = vec![
         test("/metadata/uid", &change.uid),
-        // A move that begins right now changes it, and the permit is one of the node that it leaves.
+        // A migration that begins right now changes it, and the permit is one of the node that it leaves.
         test("/status/phase", Phase::Running),
         test("/spec/guest/cpus/use", change.from.cpu),
         test("/spec/guest/memorySlots/use", change.from.slots),

@@ -80,12 +80,12 @@ pub enum Error {
     /// No TLS.
     #[error(transparent)]
     Tls(#[from] neonvm_kit::ca::Error),
-    /// An address.
+    /// The address cannot be bound.
     #[error("cannot listen on {address}")]
     Listen {
-        /// Which.
+        /// Address to listen on.
         address: SocketAddr,
-        /// Why.
+        /// Error of the socket.
         #[source]
         source: std::io::Error,
     },

@@ -1,4 +1,4 @@
-//! Events about scaling, for those who bill or study it.
+//! Events about scaling, for billing and analysis.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -39,7 +39,7 @@ struct Parts {
 #[derive(Debug, Default)]
 pub(crate) struct ScalingEvents {
     config: Option<(Config, Vec<Exporter>)>,
-    /// Endpoints by VM, as the fleet knows them.
+    /// Endpoints by VM, as the fleet reports them.
     endpoints: Mutex<BTreeMap<NamespacedName, String>>,
     metrics: Arc<Metrics>,
 }

@@ -1,4 +1,4 @@
-//! The scheduler: where it is, and how it is asked. Few connections are shared by all VMs of the node.
+//! The scheduler: its address, and how requests are sent. Few connections are shared by all VMs of the node.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -20,7 +20,7 @@ use rustls::ClientConfig;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
-/// Requests at the same time, each on a connection of its own.
+/// Requests at the same time, each on a separate connection.
 const AT_ONCE: usize = 8;
 /// Namespace in which upstream's scheduler runs.
 const UPSTREAM_NAMESPACE: &str = "kube-system";
@@ -92,8 +92,8 @@ impl Scheduler {
         known.lease.or(known.pod)
     }
 
-    /// Asks for a permit. The time for it includes the wait for a place: what comes later than that would be asked for a VM
-    /// that has gone on, and many VMs would ask a slow scheduler ever more.
+    /// Requests a permit. The time limit includes the wait for a place: a later reply would belong to a VM whose state
+    /// has changed, and many VMs would send a slow scheduler ever more requests.
     pub(crate) async fn ask(&self, request: &AgentRequest) -> Result<PluginResponse, Error> {
         if self.none {
             return Ok(PluginResponse { permit: request.resources, migrate: None, resource_unit: None });
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
     use neonvm_types::{NamespacedName, Resources};
 
-    /// Many VMs and a scheduler that does not answer: no request waits longer for its turn than for an answer.
+    /// Many VMs and a scheduler that does not answer: no request waits longer for a place than for a reply.
     #[tokio::test]
     async fn a_request_without_a_turn_in_time_fails_as_busy() {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -225,14 +225,14 @@ mod tests {
         let errors = asking.join_all().await;
         let busy = errors.iter().filter(|error| matches!(error, Error::Busy(_))).count();
         let late = errors.iter().filter(|error| matches!(error, Error::Call(CallError::Late { .. }))).count();
-        // A request that gets the turn of one that timed out has next to no time left.
+        // A request that gets the place of one that timed out has next to no time left.
         assert!(busy + late == AT_ONCE * 3 && late >= AT_ONCE, "{errors:?}");
-        // Times in texts do not make a label of their own.
+        // Times in texts do not make a separate label.
         let codes: std::collections::BTreeSet<String> = errors.iter().map(Error::code).collect();
         assert!(codes.len() <= 2, "{codes:?}");
     }
 
-    /// Without a scheduler nothing is waited for: the node's kubelet is asked by the change itself.
+    /// Without a scheduler nothing is waited for: the change itself is the request to the node's kubelet.
     #[tokio::test]
     async fn without_a_scheduler_everything_is_permitted() {
         let provider = Arc::new(rustls::crypto::ring::default_provider());

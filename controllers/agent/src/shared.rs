@@ -117,7 +117,7 @@ fn settings(config: &AgentConfig) -> Settings {
 }
 
 impl Shared {
-    /// The settings of one VM: its requests are a little early, by an amount of its own.
+    /// The settings of one VM: its requests are a little early, by an amount that differs between VMs.
     pub(crate) fn settings_of(&self, uid: &str) -> Settings {
         let tick = self.settings.plugin_request_tick;
         Settings { plugin_request_tick: tick.saturating_sub(jitter(uid, TICK_JITTER)), ..self.settings }

@@ -16,7 +16,7 @@ use crate::{
 pub struct Verdict {
     /// Faults; the object is refused if there are any.
     pub errors: Vec<FieldError>,
-    /// What the writer should know although the object is taken.
+    /// Warnings for the author of an object that is accepted.
     pub warnings: Vec<FieldError>,
 }
 

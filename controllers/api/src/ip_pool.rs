@@ -1,4 +1,4 @@
-//! `IPPool`: the addresses of an overlay network and who has them.
+//! `IPPool`: the addresses of an overlay network and their owners.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A range of addresses and who has them.
+/// A range of addresses and their owners.
 #[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "vm.neon.tech",
@@ -25,11 +25,11 @@ pub struct IPPoolSpec {
     /// The range in CIDR notation.
     #[schemars(length(min = 1, max = 49))]
     pub range: String,
-    /// Offset from the range's first address, in decimal → who has that address.
+    /// Offset from the range's first address, in decimal → owner of that address.
     pub allocations: BTreeMap<String, IpAllocation>,
 }
 
-/// Who has an address.
+/// Owner of an address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct IpAllocation {
     /// `<namespace>/<machine>`.

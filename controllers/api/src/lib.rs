@@ -4,9 +4,9 @@
 //! Owns: field names and printed forms of `VirtualMachine`, `VirtualMachineMigration`, `MigrationPolicy`, `IPPool` and `PodAutoscaler`.
 //! May not: talk to an API server, read a clock.
 //!
-//! Admission ([`admission::admit`]) is three pure steps: [`normalise()`] (spellings), [`apply_defaults`] (what is absent),
-//! and a function of [`validate`] (what is wrong). The definitions of [`crds`] carry the same checks as CEL rules, for clusters where a
-//! webhook is not asked.
+//! Admission ([`admission::admit`]) is three pure steps: [`normalise()`] (spellings), [`apply_defaults`] (what is
+//! absent), and a function of [`validate`] (what is wrong). The definitions of [`crds`] carry the same checks as CEL
+//! rules, for clusters where no webhook is called.
 
 pub mod admission;
 pub mod crd;

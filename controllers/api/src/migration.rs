@@ -1,4 +1,4 @@
-//! `VirtualMachineMigration`: the move of one machine to another node.
+//! `VirtualMachineMigration`: the live migration of one VM to another node.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +49,7 @@ pub struct VirtualMachineMigrationSpec {
     /// The target must be another node.
     #[serde(default = "yes")]
     pub prevent_migration_to_same_host: bool,
-    /// Give up after this long, in seconds.
+    /// Time limit of the migration, in seconds.
     #[serde(default = "default_timeout")]
     #[schemars(range(min = 1))]
     pub completion_timeout: i32,
@@ -75,7 +75,7 @@ pub struct VirtualMachineMigrationSpec {
     /// The policy to go by; without it the one that matches the machine best.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub policy: String,
-    /// How the machine is moved; these values override the policy.
+    /// How the VM is migrated; these values override the policy.
     #[serde(flatten)]
     pub tuning: MigrationTuning,
 }
@@ -167,7 +167,7 @@ pub struct VirtualMachineMigrationStatus {
     /// How the machine is carried, such as `multifd x4, zstd, tls, pause-before-switchover`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub mode: String,
-    /// What was asked for and could not be had, each with its reason.
+    /// Requested options that were not available, each with its reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dropped: Vec<String>,
     /// When the machine was taken for it.
@@ -186,7 +186,7 @@ pub struct VirtualMachineMigrationStatus {
 /// Words of [`VirtualMachineMigrationStatus::reason`], in the order in which a migration comes to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MigrationReason {
-    /// It waits for its turn, or until the machine runs.
+    /// It waits for admission, or until the VM runs.
     Queued,
     /// The target pod is made and starts.
     Preparing,
@@ -194,17 +194,17 @@ pub enum MigrationReason {
     Mirroring,
     /// Memory is copied.
     Copying,
-    /// The machine stands still for a moment.
+    /// The guest is paused for the switchover.
     Switching,
     /// The machine runs on the target, its memory follows.
     PostCopy,
     /// The same, and the connection is lost.
     PostCopyPaused,
-    /// It is being called off.
+    /// It is being cancelled.
     Cancelling,
     /// The machine runs on the target.
     Completed,
-    /// It was called off: the machine runs where it was.
+    /// It was cancelled: the VM runs on its source node.
     Cancelled,
     /// Its time was up: the machine runs where it was.
     TimedOut,
@@ -216,7 +216,7 @@ pub enum MigrationReason {
     MachineEnded,
     /// There is no such machine, or it is gone.
     MachineMissing,
-    /// What it asks for cannot be.
+    /// Its request cannot be fulfilled.
     Refused,
 }
 
@@ -298,10 +298,10 @@ pub struct MigrationInfo {
     /// Milliseconds of preparation.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub setup_time_ms: i64,
-    /// Milliseconds in which the machine stood still.
+    /// Downtime of the guest, in milliseconds.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub downtime_ms: i64,
-    /// Milliseconds it would stand still now.
+    /// Downtime that is expected now, in milliseconds.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub expected_downtime_ms: i64,
     /// How often memory was gone through.

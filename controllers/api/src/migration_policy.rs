@@ -1,4 +1,4 @@
-//! `MigrationPolicy`: how machines of some kind are moved, unless the migration overrides it.
+//! `MigrationPolicy`: how a set of VMs is migrated, unless the migration overrides it.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::schema;
 
-/// How machines of some kind are moved.
+/// How a set of VMs is migrated.
 ///
 /// Of the policies that match a machine the one with the most labels in its selector wins, then the one that names namespaces,
 /// then the first by name. A field that it leaves out has the installation's default.
@@ -37,23 +37,23 @@ pub struct MigrationPolicySpec {
     /// Namespaces of the machines; none: every namespace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub namespaces: Vec<String>,
-    /// Most bytes in a second; a migration may ask for less.
+    /// Most bytes in a second; a migration may request less.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::quantity")]
     pub max_bandwidth: Option<Quantity>,
     /// `false`: machines are not slowed down, even if a migration allows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto_converge: Option<bool>,
-    /// Most seconds a migration may take; it may ask for less.
+    /// Most seconds a migration may take; it may request less.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub completion_timeout: Option<i32>,
-    /// How they are moved.
+    /// How the VMs are migrated.
     #[serde(flatten)]
     pub tuning: MigrationTuning,
 }
 
-/// How a machine is moved. A value of the migration wins over its policy, a value of the policy over the defaults.
+/// How a VM is migrated. A value of the migration wins over its policy, a value of the policy over the defaults.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MigrationTuning {

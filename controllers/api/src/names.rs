@@ -96,7 +96,7 @@ pub mod annotation {
     pub const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
     /// Pod: further networks.
     pub const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
-    /// Every annotation by which networks are asked for starts so.
+    /// Prefix of every annotation that requests networks.
     pub const NETWORKS_PREFIX: &str = "k8s.v1.cni.cncf.io/";
 }
 

@@ -21,8 +21,8 @@ pub const INTERFACE: &str = "net1";
 /// Annotation of an `IPPool`: offset → second of Unix time when it was given back, JSON. Such addresses rest for a while.
 pub const RELEASED: &str = "vm.neon.tech/released";
 
-/// Hardware address from which runners pass on frames for a VM that has moved: bridges must not think that their senders are
-/// at that runner. It belongs to no interface.
+/// Hardware address from which runners forward frames for a VM that was migrated: bridges must not learn the senders of
+/// those frames at that runner. It belongs to no interface.
 pub const PASSED_ON: [u8; 6] = [0x02, 0x6e, 0x65, 0x6f, 0x6e, 0x02];
 
 /// Bytes that a tunnel over IPv4 adds to a packet: Ethernet 14, VXLAN 8, UDP 8, IP 20.

@@ -15,7 +15,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// The usage a spec asks for.
+    /// The usage that a spec requests.
     ///
     /// # Errors
     /// When the slot size does not fit; validation refuses such an object.

@@ -103,7 +103,7 @@ pub struct PodAutoscalerSpec {
     /// Upper bound.
     #[schemars(range(min = 1))]
     pub max_replicas: i32,
-    /// Daily windows with bounds of their own.
+    /// Daily windows with separate bounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 64))]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
@@ -191,7 +191,7 @@ pub enum ScalingMode {
     Recommend,
 }
 
-/// Scales up ahead of a rising load. It never lowers what the metrics ask for.
+/// Scales up ahead of a rising load. It never lowers what the metrics require.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Forecast {
@@ -216,12 +216,12 @@ pub enum ScalingStrategy {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SubTargetSelector {
-    /// The role.
+    /// Name of the role in the target.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub role_name: String,
 }
 
-/// A daily window with bounds of its own.
+/// A daily window with separate bounds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = rules::schedule()))]

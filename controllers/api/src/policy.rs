@@ -1,8 +1,10 @@
-//! What a VM's author may ask for that has power over the node or over other VMs. Nothing of it is allowed unless an
-//! administrator does so: for all namespaces by a flag of the vm-controller, for one namespace by labels on it, which win.
+//! What a VM's author may request that has power over the node or over other VMs. Nothing of it is allowed unless an
+//! administrator does so: for all namespaces by a flag of the vm-controller, for one namespace by labels on it, which
+//! win.
 //!
-//! The label of a power is `allow.vm.neon.tech/<power>`; the value `true` allows, every other value forbids. Who may label namespaces
-//! is decided by access rules; the roles that Kubernetes gives to authors of workloads (`admin`, `edit`) do not hold that right.
+//! The label of a power is `allow.vm.neon.tech/<power>`; the value `true` allows, every other value forbids. Access
+//! rules decide which users may label namespaces; the roles that Kubernetes gives to authors of workloads (`admin`,
+//! `edit`) do not hold that right.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -1,4 +1,4 @@
-//! The contract of a runner pod: what the controller puts into it, what the runner finds there, what a node must know.
+//! The contract of a runner pod: what the controller puts into it, what the runner finds there, what a node depends on.
 //!
 //! Paths are those inside the container. A node that runs the runner as a plain process lays the same tree out under a
 //! directory of the pod and names it in [`ROOT_VARIABLE`].
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::virtual_machine::{CpuScalingMode, VirtualMachineSpec};
 
-/// Program and first argument of the runner container's command; nodes without containers know the runner by it.
+/// Program and first argument of the runner container's command; nodes without containers detect the runner by it.
 pub const COMMAND: [&str; 2] = ["neond", "runner"];
 /// Environment variable with the directory below which the paths of this module lie; `/` if absent.
 pub const ROOT_VARIABLE: &str = "NEONVM_ROOT";
@@ -56,7 +56,7 @@ pub const RUN_DIRECTORY: &str = "/vm/run";
 /// Socket of the runner in [`RUN_DIRECTORY`]: the same interface as on its port, for commands run inside the container.
 pub const RUN_SOCKET: &str = "runner.sock";
 
-/// What a runner must know of its machine.
+/// The configuration that a runner gets for its VM.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunnerConfig {
@@ -93,7 +93,7 @@ pub struct Receive {
     pub source: String,
     /// What the machine is made of there; here it must be the same.
     pub machine: MachineInfo,
-    /// The size it was asked to have there.
+    /// The size that was requested from it there.
     pub size: SizeRequest,
     /// CPUs that are plugged there; matters only if they are plugged one by one.
     pub cpus: u32,

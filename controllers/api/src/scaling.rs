@@ -69,7 +69,7 @@ impl ScalingBounds {
 pub struct Hold {
     /// The size the VM is to have, within its bounds.
     pub size: Resources,
-    /// When scaling by load goes on.
+    /// When scaling by load continues.
     pub until: Timestamp,
 }
 

@@ -237,7 +237,7 @@ pub struct Tls {
     #[serde(default)]
     #[schemars(schema_with = "schema::duration", extend("default" = "0s"))]
     pub expire_after: GoDuration,
-    /// How long before its end a new one is asked for.
+    /// How long before its end a new one is requested.
     #[serde(default)]
     #[schemars(schema_with = "schema::duration", extend("default" = "0s"))]
     pub renew_before: GoDuration,

@@ -1,4 +1,4 @@
-//! What the agent and the scheduler know of a VM, from its object or from its pod.
+//! The data of a VM that the agent and the scheduler use, from its object or from its pod.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ pub struct VmInfo {
     pub mem: VmMemInfo,
     /// Scaling configuration from labels and annotations.
     pub config: VmConfig,
-    /// The last revision the VM has reached; not known from a pod.
+    /// The last revision that the VM has reached; unset if read from a pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_revision: Option<RevisionWithTime>,
 }
@@ -80,7 +80,7 @@ pub struct VmConfig {
     pub metric: Option<UserMetric>,
 }
 
-/// Why a VM's information cannot be had.
+/// Why a VM's information cannot be read.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum VmInfoError {
     /// The object or pod has no name or namespace.
@@ -98,7 +98,7 @@ pub enum VmInfoError {
     /// An annotation is not the JSON it should be.
     #[error("annotation {key}: {reason}")]
     Annotation {
-        /// Its key.
+        /// Key of the annotation.
         key: &'static str,
         /// What is wrong with it.
         reason: String,

@@ -1,5 +1,5 @@
-//! A device plugin of the kubelet: runner pods get `/dev/kvm`, `/dev/net/tun` and `/dev/vhost-net` of their node without being
-//! privileged, by asking for the resources `neonvm/kvm`, `neonvm/tun` and `neonvm/vhost-net`.
+//! A device plugin of the kubelet: runner pods get `/dev/kvm`, `/dev/net/tun` and `/dev/vhost-net` of their node
+//! without being privileged, by requesting the resources `neonvm/kvm`, `neonvm/tun` and `neonvm/vhost-net`.
 //!
 //! ```text
 //! kubelet ◀── Register ── plugin        one registration and one socket for each resource

@@ -25,7 +25,7 @@ pub enum Device {
     Kvm,
     /// Makes the interface that connects the guest.
     Tun,
-    /// Moves packets in the kernel instead of in QEMU.
+    /// Processes packets in the kernel instead of in QEMU.
     VhostNet,
 }
 

@@ -7,8 +7,8 @@ use neonvm_kit::http::{Answer, text};
 
 use crate::plugin::Plugin;
 
-/// Alive while the process answers, since the end of a task ends it; ready when the kubelet knows every resource, so that pods that
-/// request them are placed on this node.
+/// Alive while the process answers, since the end of a task ends it; ready when every resource is registered with the
+/// kubelet, so that pods that request them are placed on this node.
 pub(crate) fn answer(path: &str, plugins: &[Arc<Plugin>]) -> Answer {
     let missing: Vec<_> = plugins
         .iter()

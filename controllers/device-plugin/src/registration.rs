@@ -15,7 +15,7 @@ use crate::plugin::{self, Plugin};
 
 /// The kubelet's socket.
 const KUBELET: &str = "kubelet.sock";
-/// How often the sockets are looked at.
+/// How often the sockets are checked.
 const LOOK: Duration = Duration::from_secs(1);
 /// Time for a registration.
 const DEADLINE: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! The plugin's process: looks at the devices and keeps all resources registered.
+//! The plugin's process: checks the devices and keeps all resources registered.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::offer::{Device, Kvm, Offer};
 use crate::plugin::Plugin;
 use crate::{probes, registration};
 
-/// How often the node's devices are looked at: a module may be loaded later.
+/// How often the node's devices are checked: a module may be loaded later.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// Settings.
@@ -37,18 +37,18 @@ pub enum Error {
     /// The kubelet's directory cannot be read.
     #[error("{path}: {source}; give the kubelet's directory with --kubelet-directory")]
     Directory {
-        /// Its path.
+        /// Path of the directory.
         path: String,
-        /// Why not.
+        /// Error of the file system.
         #[source]
         source: std::io::Error,
     },
     /// The address of the probes is not free.
     #[error("cannot listen on {address}: {source}; give another address with --health-probe-bind-address")]
     Listen {
-        /// The address.
+        /// Address to listen on.
         address: SocketAddr,
-        /// Why not.
+        /// Error of the socket.
         #[source]
         source: std::io::Error,
     },
@@ -66,7 +66,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     if let Err(source) = std::fs::read_dir(&config.directory) {
         return Err(Error::Directory { path: config.directory.display().to_string(), source });
     }
-    // Before the kubelet knows of anything: an address that is taken ends the process with nothing begun.
+    // Before any registration with the kubelet: an address that is taken ends the process with nothing begun.
     let listener = match config.probes {
         Some(address) => {
             let listener = TcpListener::bind(address).await;

@@ -52,8 +52,9 @@ impl Accelerator {
         }
     }
 
-    /// Value of `-cpu`: the model without what only pretends to be fast. `rep stosb` and `rep movsb` are translated to a turn
-    /// for each byte; with the feature ERMS Linux clears and copies pages with them, without it by words of 8 bytes.
+    /// Value of `-cpu`: the model without features that are slow under emulation. `rep stosb` and `rep movsb` are
+    /// translated to one iteration for each byte; with the feature ERMS Linux clears and copies pages with them,
+    /// without it by words of 8 bytes.
     #[must_use]
     pub const fn cpu_option(self, architecture: Architecture) -> &'static str {
         match (self, architecture) {

@@ -45,12 +45,12 @@ impl Version {
     }
 }
 
-/// A QEMU.
+/// An installed QEMU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Installation {
-    /// The program.
+    /// Path of the program.
     pub program: PathBuf,
-    /// Its version.
+    /// Version that it reports.
     pub version: Version,
     /// What it emulates.
     pub architecture: Architecture,
@@ -62,21 +62,21 @@ pub enum InstallationError {
     /// It does not start.
     #[error("cannot run {}: {source}", program.display())]
     Start {
-        /// The program.
+        /// Path of the program.
         program: PathBuf,
-        /// Why.
+        /// Why it could not be started.
         source: std::io::Error,
     },
     /// It does not end.
     #[error("{} --version does not end within {} s", program.display(), DEADLINE.as_secs())]
     Hangs {
-        /// The program.
+        /// Path of the program.
         program: PathBuf,
     },
     /// The output of `--version` cannot be parsed.
     #[error("{} --version printed {output:?}, which names no version", program.display())]
     Version {
-        /// The program.
+        /// Path of the program.
         program: PathBuf,
         /// The first line.
         output: String,
@@ -84,7 +84,7 @@ pub enum InstallationError {
 }
 
 impl Installation {
-    /// Asks a QEMU for its version: `program`, or that of the architecture in `PATH`.
+    /// Queries the version of a QEMU: `program`, or that of the architecture in `PATH`.
     ///
     /// # Errors
     /// If it cannot be run or is none.

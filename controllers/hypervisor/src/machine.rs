@@ -103,7 +103,7 @@ impl Machine {
         from(&mut self.streams.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The serial console. Must be read: some hundred bytes wait, after that a guest that writes stands still.
+    /// The serial console. Must be read: some hundred bytes are buffered, after that a guest that writes blocks.
     #[must_use]
     pub fn take_console(&self) -> Option<UnixStream> {
         self.take(|streams| streams.console.take())
@@ -159,7 +159,7 @@ impl Machine {
         self.session.execute("system_powerdown", Value::Null).await.map(drop)
     }
 
-    /// Asks QEMU to end at once; buffers of disks are written, those of the guest are lost.
+    /// Requests QEMU to end at once; buffers of disks are written, those of the guest are lost.
     ///
     /// # Errors
     /// See [`QmpError`].

@@ -25,7 +25,7 @@ pub const MEMORY_DEVICE: &str = "/machine/peripheral/vm0";
 /// Address of the guest behind [`Backend::User`]: the default of QEMU's own network stack.
 pub const USER_GUEST_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 15);
 
-/// A machine.
+/// Everything that determines QEMU's command line for a VM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MachinePlan {
     /// Name that shows in the list of processes.
@@ -40,7 +40,7 @@ pub struct MachinePlan {
     pub machine_type: String,
     /// What starts first.
     pub firmware: Firmware,
-    /// The kernel.
+    /// Path of the guest's kernel.
     pub kernel: PathBuf,
     /// Its first root.
     pub initramfs: Option<PathBuf>,
@@ -141,7 +141,7 @@ pub struct MemoryPlan {
     pub max: Bytes,
 }
 
-/// A disk.
+/// Files and options of one disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskPlan {
     /// Name for people; the guest sees the first [`SERIAL_BYTES`] bytes as its serial number.
@@ -163,11 +163,11 @@ pub enum DiskImage {
     Qcow2(PathBuf),
     /// A qcow2 file that holds the difference to a base, which is never written.
     Overlay {
-        /// The difference.
+        /// Path of the qcow2 file that holds the difference to the base.
         file: PathBuf,
-        /// The base.
+        /// Path of the base image.
         base: PathBuf,
-        /// Its format.
+        /// Format of the base image.
         base_format: BaseFormat,
     },
 }
@@ -248,7 +248,7 @@ pub struct Descriptors {
     pub log: i32,
     /// Socket of the port of reports.
     pub report: i32,
-    /// The kernel.
+    /// Descriptor of the kernel's file.
     pub kernel: i32,
     /// Its first root.
     pub initramfs: Option<i32>,
@@ -261,9 +261,9 @@ pub struct Descriptors {
 /// Descriptors of one disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskDescriptors {
-    /// The file.
+    /// Descriptor of the disk's file.
     pub file: i32,
-    /// Its base.
+    /// Descriptor of the base image, if the disk has one.
     pub base: Option<i32>,
 }
 

@@ -1,4 +1,4 @@
-//! Capabilities (capabilities(7)), which belong to threads, not to processes: each thread gives up its own.
+//! Capabilities (capabilities(7)), which belong to threads, not to processes: each thread drops its own.
 
 use std::fs;
 use std::io;
@@ -9,8 +9,8 @@ use rustix::thread::{CapabilitySet, CapabilitySets};
 /// More than any kernel has.
 const MOST: u32 = 64;
 
-/// Gives up what is not among `kept`, for good: this thread, those it starts and what they execute never have it again. A thread that
-/// may not change its bounding set keeps that: without new privileges nothing comes from there.
+/// Drops what is not among `kept`, for good: this thread, those it starts and what they execute never have it again. A
+/// thread that may not change its bounding set keeps that: without new privileges nothing comes from there.
 ///
 /// # Errors
 /// If the kernel refuses.
@@ -38,7 +38,7 @@ fn bound(kept: CapabilitySet) -> io::Result<()> {
         match rustix::thread::capability_is_in_bounding_set(capability) {
             Ok(true) => rustix::thread::remove_capability_from_bounding_set(capability)?,
             Ok(false) => {}
-            // The kernel knows no more.
+            // The kernel supports no more.
             Err(Errno::INVAL) => return Ok(()),
             Err(error) => return Err(error.into()),
         }

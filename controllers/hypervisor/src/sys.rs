@@ -24,8 +24,8 @@ pub(crate) struct ChildSetup {
 /// Number of capabilities to try: more than any kernel has.
 const CAPABILITIES: libc::c_ulong = 64;
 
-/// Makes `command` apply `setup` in its child: a session of its own, no rights, killed when the thread that
-/// starts it ends.
+/// Makes `command` apply `setup` in its child: a separate session, no rights, killed when the thread that starts it
+/// ends.
 pub(crate) fn before_exec(command: &mut Command, setup: ChildSetup) {
     let groups: Vec<Gid> =
         setup.identity.iter().flat_map(|(_, _, more)| more).map(|id| Gid::from_raw(*id)).collect();
@@ -44,7 +44,7 @@ pub(crate) fn before_exec(command: &mut Command, setup: ChildSetup) {
         }
         if let Some((user, group)) = identity {
             for capability in 0..CAPABILITIES {
-                // SAFETY: takes numbers only. Numbers that the kernel does not know are refused, which is fine.
+                // SAFETY: takes numbers only. Numbers that the kernel does not support are refused, which is fine.
                 unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
             }
             rustix::thread::set_thread_groups(&groups)?;

@@ -39,7 +39,7 @@ pub const VMS: Kept = Kept { secret: "neonvm-vm-ca", common: "neonvm-vm-ca" };
 const AGENT: &str = "neonvm-agent:";
 /// Organisation of agents, in their client certificates.
 pub const AGENTS: &str = "neonvm:agents";
-/// Organisation of people who look into services.
+/// Organisation of users that inspect services.
 pub const OPERATORS: &str = "neonvm:operators";
 /// Organisation of kube-schedulers that use the extender over TLS.
 pub const SCHEDULERS: &str = "neonvm:schedulers";

@@ -15,14 +15,14 @@ use time::{Duration, OffsetDateTime};
 
 pub use request::{Purpose, Request, Subject};
 
-/// Common name of an authority without a name of its own.
+/// Common name of an authority without a configured name.
 const NAME: &str = "neonvm-ca";
 /// Validity of the authority.
 const AUTHORITY_YEARS: i64 = 10;
 /// Validity of what it signs, in days; services renew at start.
 const LEAF_DAYS: i64 = 365;
-/// Validity of a runner's, in days. It is made for one pod and read once: a machine may run for years, and must still be
-/// reached and moved then.
+/// Validity of a runner's, in days. It is made for one pod and read once: a VM may run for years, and must still be
+/// reachable and migratable then.
 const PEER_DAYS: i64 = 365 * AUTHORITY_YEARS;
 /// Clocks of peers may run behind by this much.
 pub(crate) const CLOCK_SKEW: Duration = Duration::minutes(10);
@@ -33,9 +33,9 @@ pub enum Error {
     /// A file could not be read or written.
     #[error("cannot access {path}")]
     File {
-        /// Which file.
+        /// Path of the file.
         path: String,
-        /// Why.
+        /// Error of the file system.
         #[source]
         source: std::io::Error,
     },
@@ -51,7 +51,7 @@ pub enum Error {
     /// A PEM file holds something else.
     #[error("{path} does not hold {wanted} in PEM form")]
     Pem {
-        /// Which file.
+        /// Path of the file.
         path: String,
         /// What it should hold.
         wanted: &'static str,
@@ -67,7 +67,7 @@ pub struct Identity {
     pub key: String,
 }
 
-/// The authority.
+/// A certificate authority with its key.
 #[derive(Debug)]
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,

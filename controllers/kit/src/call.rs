@@ -43,7 +43,7 @@ pub enum Error {
     /// It took too long.
     #[error("{endpoint} did not answer within {} ms", within.as_millis())]
     Late {
-        /// Who.
+        /// The endpoint that did not answer.
         endpoint: Endpoint,
         /// How long was waited.
         within: Duration,

@@ -43,7 +43,7 @@ pub enum Error {
     /// The signer's rules.
     #[error("the request {name} for a certificate was denied: {why}")]
     Denied {
-        /// Its name.
+        /// Name of the request.
         name: String,
         /// The message of the signer.
         why: String,
@@ -57,7 +57,7 @@ pub enum Error {
     /// What is to be trusted.
     #[error(transparent)]
     Authority(#[from] authority::Error),
-    /// The certificate.
+    /// The certificate or key is invalid.
     #[error(transparent)]
     Certificate(#[from] ca::Error),
     /// The certificate that was signed cannot be read.
@@ -104,7 +104,7 @@ impl Wanted {
         Self { common_name: POD_AUTOSCALER.to_owned(), purpose: Purpose::Server, seconds: SERVICE_LIFE }
     }
 
-    /// Of a person who looks into services.
+    /// Of a user that inspects services.
     #[must_use]
     pub fn operator() -> Self {
         Self { common_name: OPERATOR.to_owned(), purpose: Purpose::Client, seconds: OPERATOR_LIFE }
@@ -136,7 +136,7 @@ pub async fn request(client: &Client, wanted: &Wanted) -> Result<Identity, Error
     timeout(ANSWER, answered).await.unwrap_or(Err(Error::Late))
 }
 
-/// Looks at a request until it is answered. One look is a small read; a watch would need another right.
+/// Polls a request until it is answered. One poll is a small read; a watch would need another permission.
 async fn answer(api: &Api<CertificateSigningRequest>, name: &str) -> Result<String, Error> {
     let mut looks = Backoff::new(LOOKS.0, LOOKS.1);
     loop {

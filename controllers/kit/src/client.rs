@@ -15,9 +15,9 @@ pub enum Error {
     /// The kubeconfig file.
     #[error("cannot use the kubeconfig {path}")]
     Kubeconfig {
-        /// Which file.
+        /// Path of the file.
         path: String,
-        /// Why.
+        /// Why it could not be read.
         #[source]
         source: kube::config::KubeconfigError,
     },
@@ -37,8 +37,8 @@ pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, Error> {
     of(configuration(kubeconfig).await?).map_err(Error::Client)
 }
 
-/// As [`connect`], for those who want to know at once when the server is overloaded or something behind it does not answer
-/// (429, 503, 504): the others' client asks again, for longer than any deadline.
+/// As [`connect`], for callers that need an error at once when the server is overloaded or something behind it does not
+/// answer (429, 503, 504): the default client repeats the request, for longer than any deadline.
 ///
 /// # Errors
 /// As [`connect`].
@@ -58,9 +58,9 @@ pub fn of(config: Config) -> Result<Client, kube::Error> {
     through_proxy(config, transport::REQUESTS)
 }
 
-/// As [`of`], for what carries input to a program (`exec`, `portforward`): it may leave it unread for as long as it likes. A
-/// server that is gone is noticed as soon while nothing is sent to it; while data is sent, only when the kernel gives up (about
-/// 15 minutes).
+/// As [`of`], for connections that carry input to a program (`exec`, `portforward`): the program may leave it unread
+/// for as long as it likes. A server that is gone is detected as soon while nothing is sent to it; while data is sent,
+/// only when the kernel closes the connection (about 15 minutes).
 ///
 /// # Errors
 /// As [`of`].
@@ -83,7 +83,7 @@ async fn configuration(kubeconfig: Option<&Path>) -> Result<Config, Error> {
         None => Config::incluster().map_err(Error::NotInCluster)?,
     };
     config.connect_timeout = Some(Duration::from_secs(5));
-    // A watch lives for minutes without a byte; requests have deadlines of their own.
+    // A watch lives for minutes without a byte; requests have separate deadlines.
     config.read_timeout = None;
     config.write_timeout = Some(Duration::from_secs(30));
     Ok(config)

@@ -32,14 +32,14 @@ pub const SMALL_BODY: usize = 64 << 10;
 
 /// A request with its whole body.
 pub type Whole = Request<Bytes>;
-/// An answer.
+/// Response with its whole body.
 pub type Answer = Response<Full<Bytes>>;
 /// How many bytes the body of a request may have (0: none; at most [`MAX_BODY`]), or the answer to a request that is refused.
 pub type Admitted = Result<usize, Box<Answer>>;
 /// A TLS configuration that may be replaced while the server runs.
 pub type Tls = Arc<RwLock<Arc<rustls::ServerConfig>>>;
 
-/// Who asks: put into the extensions of each request.
+/// The peer that sent a request: put into the extensions of each request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peer {
     /// Whether the connection is encrypted.
@@ -52,7 +52,7 @@ pub struct Peer {
     pub organisations: Vec<String>,
     /// DNS names in the client's certificate; empty if it showed none.
     pub dns_names: Vec<String>,
-    /// Whether this listener knows it ([`Gate::new`]).
+    /// Whether this listener classified it as known ([`Gate::new`]).
     pub known: bool,
 }
 
@@ -70,7 +70,7 @@ impl Peer {
     }
 }
 
-/// Who may be connected to a listener, and what bodies may take. Clones share places and budget.
+/// Which peers may be connected to a listener, and what bodies may take. Clones share places and budget.
 #[derive(Clone)]
 pub struct Gate {
     pub(super) door: Arc<Door>,
@@ -94,8 +94,8 @@ pub const OPEN: Places = Places { arriving: 0, strangers: 64, per_address: 32, k
 pub const BUSY: Places = Places { arriving: 256, strangers: 256, per_address: 256, known: 256 };
 
 impl Gate {
-    /// A listener with these places. `knows` decides by a peer's verified certificate whether places and budget of known peers
-    /// are its to use; a peer without a certificate is never known.
+    /// A listener with these places. `knows` decides by a peer's verified certificate whether it may use places and
+    /// budget of known peers; a peer without a certificate is never known.
     #[must_use]
     pub fn new(
         places: Places,

@@ -31,11 +31,11 @@ const SETTLED: Duration = Duration::from_secs(60);
 pub struct Config {
     /// Namespace of the lease.
     pub namespace: String,
-    /// Its name.
+    /// Name of the lease.
     pub name: String,
-    /// Who we are; unique among the replicas.
+    /// Identity of this replica; unique among the replicas.
     pub identity: String,
-    /// How fast.
+    /// Durations of the lease and its renewals.
     pub times: Times,
     /// Written to the lease by its holder: where it is reached, see [`crate::service`].
     pub annotations: BTreeMap<String, String>,
@@ -43,9 +43,9 @@ pub struct Config {
     pub beside: Option<Beside>,
 }
 
-/// Another program, with a lease of its own in the same namespace, that is of use only where this one leads. Where it leads decides: as
-/// long as a replica of it in another pod holds its lease, this one does not lead. If none of them does, this one may lead
-/// nevertheless: what it does for others than that program does not wait for it.
+/// Another program, with a separate lease in the same namespace, that is of use only where this one leads. Where it
+/// leads decides: as long as a replica of it in another pod holds its lease, this one does not lead. If none of them
+/// does, this one may lead nevertheless: what it does for others than that program does not wait for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Beside {
     /// Name of the other lease.
@@ -139,7 +139,7 @@ enum Attempt {
     Other(String),
     /// The program beside us leads in another pod.
     Beside(String),
-    /// Another client wrote to the lease between our read and our write; who holds it is not known.
+    /// Another client wrote to the lease between our read and our write; its holder is unknown.
     Conflict,
     /// The server refused or did not respond.
     Failed,
@@ -176,7 +176,7 @@ impl Seen {
 }
 
 impl Elector {
-    /// A candidate.
+    /// A candidate that does not hold the lease yet.
     #[must_use]
     pub fn new(client: Client, config: Config) -> Self {
         let api = Api::namespaced(client, &config.namespace);
@@ -313,7 +313,7 @@ impl Elector {
 
     /// Takes or renews the lease if it is ours, free or expired.
     async fn attempt(&mut self) -> Result<Attempt, Error> {
-        // Both are looked at each time: that they expire is noticed at the same time.
+        // Both are read each time: that they expire is noticed at the same time.
         let found = self.api.get_opt(&self.config.name).await?;
         let spec = found.as_ref().and_then(|lease| lease.spec.clone()).unwrap_or_default();
         let holder = self.own.holder(&spec).filter(|holder| *holder != self.config.identity);
@@ -339,7 +339,7 @@ impl Elector {
         won(self.api.replace(&self.config.name, &PostParams::default(), &lease).await)
     }
 
-    /// Who leads of the program beside this one, if that is in another pod.
+    /// The leader of the program beside this one, if that is in another pod.
     async fn led_elsewhere(&mut self) -> Result<Option<String>, Error> {
         let Some(beside) = &self.config.beside else { return Ok(None) };
         let found = self.api.get_opt(&beside.name).await?;

@@ -1,9 +1,10 @@
 //! Metrics of a service: counters, gauges and histograms in one registry, which writes the page that Prometheus reads.
 //!
-//! What a service counts is registered once, with its help text, and counted through what the registration returned. What
-//! can be read when a page is asked for is not counted beside it: the service adds it to the page. The text format itself
-//! is in [`neonvm_types::exposition`], with the reason why no crate writes it; without that, a crate would only give the
-//! atomics that are here, with constructors that fail and label counts that are checked while the program runs.
+//! What a service counts is registered once, with its help text, and counted through what the registration returned.
+//! Values that can be read when a page is requested are not counted beside it: the service adds them to the page. The
+//! text format itself is in [`neonvm_types::exposition`], with the reason why no crate writes it; without that, a crate
+//! would only give the atomics that are here, with constructors that fail and label counts that are checked while the
+//! program runs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -65,7 +66,7 @@ impl Counter {
 /// The bits of a double. Another thread's change in between makes it try again.
 fn add(bits: &AtomicU64, amount: f64) {
     let sum = |bits: u64| Some((f64::from_bits(bits) + amount).to_bits());
-    // It never gives up.
+    // It is retried until it succeeds.
     let _ = bits.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
 }
 
@@ -250,7 +251,7 @@ impl Registry {
         self.register(name, help, labels, &[], MOST_SERIES)
     }
 
-    /// Counters of whose label values there may be many: those beyond the first `most` are counted as one.
+    /// Counters with possibly many label values: those beyond the first `most` are counted as one.
     pub fn bounded_counters<const N: usize>(
         &self,
         name: &'static str,

@@ -18,16 +18,16 @@ pub struct Places {
     pub strangers: usize,
     /// Of strangers, from one address. At most `strangers`.
     pub per_address: usize,
-    /// Of known peers.
+    /// Places of known peers.
     pub known: usize,
 }
 
-/// What is known of a peer.
+/// Class of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// Nothing yet: it is in the TLS handshake.
     Arriving,
-    /// It showed no certificate that this listener knows.
+    /// It showed no certificate that this listener accepts as known.
     Stranger,
     /// It showed one.
     Known,
@@ -46,7 +46,7 @@ struct Entry {
     requests: usize,
 }
 
-/// Who is connected. Numbers grow: the smallest came first.
+/// The open connections. Numbers grow: the smallest came first.
 #[derive(Debug)]
 struct Table {
     places: Places,
@@ -158,7 +158,7 @@ pub struct Seat {
 }
 
 impl Seat {
-    /// Sets the class that is known now.
+    /// Sets the class, once it is determined.
     ///
     /// # Errors
     /// If there is no place of that class, or this one was given away: the connection has to be closed.

@@ -1,7 +1,7 @@
 //! State that only its owner can open: files 0600 in directories 0700, from their first byte on.
 //!
-//! Who makes state uses [`directory`], [`create`] and [`replace`]. [`secure`] verifies at start what earlier versions or other
-//! programs made: it repairs modes, and refuses what belongs to another user.
+//! Code that creates state uses [`directory`], [`create`] and [`replace`]. [`secure`] verifies at start what earlier
+//! versions or other programs made: it repairs modes, and refuses what belongs to another user.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
@@ -15,8 +15,8 @@ pub const DIRECTORY: u32 = 0o700;
 /// Mode of a file of state.
 pub const FILE: u32 = 0o600;
 
-/// Directories below a cluster's whose content has modes of its own: what pods see of volumes, names and images. Other users of this
-/// computer cannot reach it, because of the directories above.
+/// Directories below a cluster's with content in other modes: what pods see of volumes, names and images. Other users
+/// of this computer cannot reach it, because of the directories above.
 pub const LEFT: [&str; 5] = ["volumes", "root", "etc", "images", "image-cache"];
 
 /// Paths that a log line names before it only counts the rest.
@@ -27,7 +27,7 @@ const NAMED: usize = 5;
 pub enum Problem {
     /// Other users can open it; its mode is given.
     Open(u32),
-    /// It belongs to this user and not to the one who asks.
+    /// It belongs to this user and not to the current one.
     Foreign(u32),
 }
 
@@ -62,19 +62,19 @@ pub enum Error {
     Foreign {
         /// Which file or directory.
         path: String,
-        /// Its owner.
+        /// User id of its owner.
         owner: u32,
-        /// Who starts the program.
+        /// User id of the process.
         own: u32,
         /// The directory of all of it.
         root: String,
     },
-    /// It cannot be looked at or repaired.
+    /// It cannot be read or repaired.
     #[error("cannot secure {path}")]
     File {
         /// Which file or directory.
         path: String,
-        /// Why not.
+        /// Error of the file system.
         #[source]
         source: io::Error,
     },
@@ -125,11 +125,11 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     write().inspect_err(|_| drop(fs::remove_file(&next)))
 }
 
-/// Everything below a directory, and the directory itself, that others can open or own. Directories named in `leave` are looked
-/// at, their content is not. Links are not followed.
+/// Everything below a directory, and the directory itself, that others can open or own. Directories named in `leave`
+/// are checked, their content is not. Links are not followed.
 ///
 /// # Errors
-/// If something cannot be looked at. What vanishes meanwhile is no error.
+/// If something cannot be read. What vanishes meanwhile is no error.
 pub fn audit(root: &Path, leave: &[&str]) -> Result<Vec<Finding>, Error> {
     let mut found = Vec::new();
     let mut waiting = vec![root.to_path_buf()];
@@ -169,7 +169,7 @@ fn judge(owner: u32, mode: u32, is_link: bool, own: u32) -> Option<Problem> {
 /// What [`audit`] finds, if all of it can be repaired.
 ///
 /// # Errors
-/// If something belongs to another user, or cannot be looked at.
+/// If something belongs to another user, or cannot be read.
 pub fn verify(root: &Path, leave: &[&str]) -> Result<Vec<Finding>, Error> {
     let findings = audit(root, leave)?;
     for finding in &findings {

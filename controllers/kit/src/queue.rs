@@ -43,7 +43,7 @@ struct Inner<K> {
     timers: BTreeSet<(Instant, K)>,
 }
 
-/// The queue.
+/// Work queue with one entry per key.
 #[derive(Debug)]
 pub struct Queue<K> {
     inner: Mutex<Inner<K>>,

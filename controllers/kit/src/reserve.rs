@@ -1,7 +1,7 @@
 //! Room that is kept back for a full disk: a file that gives its blocks up, piece by piece, to a component that must write.
 //!
-//! Pieces are small, so that another program that fills the disk gets little of what is given up for ours. A file system that shares
-//! or compresses blocks may keep back less than the file's length.
+//! Pieces are small, so that another program that fills the disk gets little of what is released for ours. A file
+//! system that shares or compresses blocks may keep back less than the file's length.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Seek as _, SeekFrom, Write as _};
@@ -15,7 +15,7 @@ use crate::private;
 pub const NAME: &str = "state.reserve";
 /// Bytes that are kept back.
 pub const SIZE: u64 = 16 << 20;
-/// Bytes that are given up at once, at least.
+/// Bytes that are released at once, at least.
 pub const PIECE: u64 = 1 << 20;
 /// Bytes that stay free beside the reserve: it is not filled with the last room of the disk.
 const MARGIN: u64 = 4 << 20;
@@ -46,13 +46,13 @@ impl Reserve {
         self.path.parent().unwrap_or(&self.path)
     }
 
-    /// Bytes that can still be given up.
+    /// Bytes that can still be released.
     #[must_use]
     pub fn left(&self) -> u64 {
         std::fs::symlink_metadata(&self.path).map_or(0, |metadata| metadata.len())
     }
 
-    /// Whether nothing of it was given up.
+    /// Whether nothing of it was released.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.left() >= self.size
@@ -89,7 +89,7 @@ impl Reserve {
         Ok(true)
     }
 
-    /// Gives up at least so many bytes, or all that is left. Returns whether there was anything.
+    /// Releases at least so many bytes, or all that is left. Returns whether there was anything.
     #[must_use]
     pub fn give(&self, bytes: u64) -> bool {
         let left = self.left();

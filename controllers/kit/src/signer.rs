@@ -210,7 +210,7 @@ fn with(
     all
 }
 
-/// Who asks for what, and the key that is to be signed.
+/// The requester, what it requests, and the key that is to be signed.
 fn read(request: &CertificateSigningRequest) -> Result<(Asked, Request), String> {
     let spec = &request.spec;
     let pem = std::str::from_utf8(&spec.request.0).map_err(|error| error.to_string())?;

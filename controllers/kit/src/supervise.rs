@@ -16,7 +16,7 @@ use tokio::task::{JoinError, JoinSet};
 
 use crate::http::{Answer, text};
 
-/// A background task ended although the service was to go on.
+/// A background task ended although the service was to continue.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TaskEnded {
     /// It panicked.
@@ -35,7 +35,7 @@ pub enum TaskEnded {
     },
 }
 
-/// Whether all background tasks of a service run. Clones share what they know.
+/// Whether all background tasks of a service run. Clones share their state.
 #[derive(Clone, Debug, Default)]
 pub struct Health(Arc<OnceLock<TaskEnded>>);
 

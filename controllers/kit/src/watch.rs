@@ -1,4 +1,4 @@
-//! A watch that never gives up.
+//! A watch that is always restarted.
 
 use std::fmt::Debug;
 
@@ -11,8 +11,8 @@ use tokio::sync::watch;
 /// Counts the watches that have listed once.
 pub type Listed = watch::Sender<usize>;
 
-/// Calls `on` for every object of a kind, now and at each change. After the first whole list, that is counted. A cluster that
-/// does not know an `optional` kind has no objects of it: no task waits for the list.
+/// Calls `on` for every object of a kind, now and at each change. After the first whole list, that is counted. A
+/// cluster without an `optional` kind has no objects of it: no task waits for the list.
 ///
 /// Errors of the server are retried with backoff. If this returns, the stream has ended, which it should not: run it as a task of
 /// [`crate::supervise::Tasks`], which reports that.
@@ -60,7 +60,7 @@ pub fn causes(error: &dyn std::error::Error) -> String {
     shown.join(": ")
 }
 
-/// Whether the cluster does not know the kind.
+/// Whether the cluster does not have the kind.
 fn is_unknown(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
 }

@@ -1,4 +1,5 @@
-//! What admission webhooks of every service share: who may call, how long a review may be, and `AdmissionReview` v1 itself.
+//! What admission webhooks of every service share: which peers may call, how long a review may be, and
+//! `AdmissionReview` v1 itself.
 //!
 //! An API server shows a client certificate where its admission configuration names one, and the one of a local cluster always
 //! does. Where a flag names it, no other client gets a response. Where none does, no client is proved: then a webhook has no
@@ -44,10 +45,11 @@ impl Proof {
         self.0.as_ref().is_some_and(|names| names.contains(&peer.common_name))
     }
 
-    /// Who may send a review, and how long it may be: `most` is the limit of a path in bytes, none if there is no such path.
+    /// Which peers may send a review, and how long it may be: `most` is the limit of a path in bytes, none if there is
+    /// no such path.
     ///
     /// # Errors
-    /// The response to who may not.
+    /// The response to a peer that may not.
     pub fn admit(&self, head: &Parts, most: impl FnOnce(&str) -> Option<usize>) -> Admitted {
         let refused = |status, why: &'static str| refuse(status, "text/plain", why);
         if self.0.is_some() && !Peer::of(&head.extensions).known {
@@ -185,7 +187,7 @@ mod tests {
         http::Request::builder().method(method).uri(path).extension(peer).body(()).unwrap().into_parts().0
     }
 
-    /// H1, H5: who is not the API server is refused from the head, where that can be known.
+    /// H1, H5: a peer other than the API server is refused from the head, where its identity is available.
     #[test]
     fn only_the_api_server_is_read_where_it_shows_who_it_is() {
         let client = Client { authority: "ca.crt".into(), names: vec!["apiserver".into()] };

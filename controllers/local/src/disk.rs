@@ -37,16 +37,16 @@ pub enum Error {
     /// The database refused.
     #[error("cannot use the state file {path}: {source}")]
     Database {
-        /// Which file.
+        /// Path of the file.
         path: String,
-        /// Why.
+        /// Error of the database.
         #[source]
         source: Box<redb::Error>,
     },
     /// A record is not what it should be.
     #[error("the state file {path} is damaged: {what}; {remedy}")]
     Damaged {
-        /// Which file.
+        /// Path of the file.
         path: String,
         /// What was found.
         what: String,
@@ -58,7 +58,7 @@ pub enum Error {
         "the state file {path} {what}, although its cluster has keys, so that all objects would be lost; {remedy}"
     )]
     Lost {
-        /// Which file.
+        /// Path of the file.
         path: String,
         /// What became of it.
         what: &'static str,
@@ -68,7 +68,7 @@ pub enum Error {
     /// Another process has it open.
     #[error("the state file {path} is in use: stop its cluster first")]
     InUse {
-        /// Which file.
+        /// Path of the file.
         path: String,
     },
 }
@@ -183,7 +183,8 @@ impl Disk {
         Ok((Self { queue, progress, tables, broken, file, room, thread: Mutex::new(Some(thread)) }, store))
     }
 
-    /// Verifies every record on disk, as of the last commit; returns their number and revision. Writes go on meanwhile.
+    /// Verifies every record on disk, as of the last commit; returns their number and revision. Writes continue
+    /// meanwhile.
     ///
     /// # Errors
     /// What is damaged.
@@ -357,7 +358,7 @@ impl Writer {
         (std::mem::take(&mut waiting.changes), waiting.closed)
     }
 
-    /// Writes changes; on a full disk with what the reserve gives up.
+    /// Writes changes; on a full disk with the space that the reserve releases.
     fn write(&self, changes: &[Change]) -> Result<(), redb::Error> {
         if self.broken.load(Ordering::Relaxed) {
             return Err(redb::Error::Io(std::io::Error::other("failed by a fault switch")));

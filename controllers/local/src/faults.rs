@@ -83,8 +83,8 @@ impl Faults {
         if write && take(&self.lose_response) { Injection::Lost } else { Injection::Normal }
     }
 
-    /// What the query of a list becomes that is to be stale: one for the exact state of the revision the switch was
-    /// set to. Lists that ask for a version of their own, or go on with a page, are left alone; so is all else.
+    /// What the query of a list becomes that is to be stale: one for the exact state of the revision the switch was set
+    /// to. Lists that request a certain version, or continue with a page, are left alone; so is all else.
     pub fn stale_query(&self, path: &str, query: &str) -> Option<String> {
         let revision = self.stale_list.load(Ordering::Relaxed);
         if !self.is_enabled() || revision == 0 {

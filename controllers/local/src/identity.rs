@@ -12,7 +12,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use crate::state::State;
 use crate::token::Tokens;
 
-/// A request that is refused for who makes it.
+/// A request that is refused because of its user.
 #[derive(Debug)]
 pub(crate) enum Refused {
     /// The credentials are wrong.
@@ -62,7 +62,7 @@ fn fallback(certificate: Option<&Arc<User>>) -> Arc<User> {
     certificate.map_or_else(|| Arc::new(User::anonymous()), Arc::clone)
 }
 
-/// `kubectl --as`: allowed to those who may `impersonate` that user and those groups.
+/// `kubectl --as`: allowed to users that may `impersonate` that user and those groups.
 fn impersonated(state: &State, user: Arc<User>, headers: &HeaderMap) -> Result<Arc<User>, Refused> {
     let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or("").to_owned();
     let name = text("impersonate-user");

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 const GROUPS: &[&str] = &["vm.neon.tech", "autoscaling.aibrix.ai"];
 
-/// What authors of VMs may ask for in a namespace without labels about it.
+/// What authors of VMs may request in a namespace without labels about it.
 fn installation() -> Policy {
     let attachment = format!("{SYSTEM_NAMESPACE}/{}", neonvm_api::overlay::ATTACHMENT);
     Policy { attachments: [attachment].into(), ..Policy::default() }

@@ -87,12 +87,12 @@ pub enum Error {
     /// Certificates.
     #[error(transparent)]
     Certificate(#[from] neonvm_kit::ca::Error),
-    /// The address.
+    /// The address cannot be bound.
     #[error("cannot listen on {address}")]
     Listen {
-        /// Where.
+        /// Address to listen on.
         address: SocketAddr,
-        /// Why.
+        /// Error of the socket.
         #[source]
         source: std::io::Error,
     },
@@ -101,7 +101,7 @@ pub enum Error {
     Prepare {
         /// Which file or directory.
         path: String,
-        /// Why.
+        /// Error of the file system.
         #[source]
         source: std::io::Error,
     },
@@ -115,7 +115,7 @@ pub struct Server {
     address: SocketAddr,
     admin: Identity,
     authority: String,
-    /// Of its own certificates, while it runs.
+    /// Renewals of the server's certificates, while it runs.
     renewals: Vec<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
@@ -438,7 +438,8 @@ fn injected(code: u16) -> ApiError {
     }
 }
 
-/// What the disk does to the server's health. A full one makes it not ready; what it does without room it goes on doing.
+/// What the disk does to the server's health. A full one makes it not ready; requests that need no room are still
+/// served.
 fn unhealthy(shared: &Shared, check: &str) -> Option<String> {
     if !matches!(check, "healthz" | "livez" | "readyz") {
         return None;

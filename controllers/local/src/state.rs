@@ -18,7 +18,7 @@ use crate::{webhook, when_full};
 
 /// Background tasks run with a request, under its lock; the rest follows in the background.
 const TASKS_PER_REQUEST: usize = 32;
-/// Tasks per turn of the background loop.
+/// Tasks per iteration of the background loop.
 const TASKS_PER_TURN: usize = 200;
 /// Webhook calls one request may lead to.
 const MAX_CALLS: usize = 64;
@@ -40,7 +40,7 @@ pub struct Incoming {
     pub user_agent: String,
     /// Body.
     pub body: bytes::Bytes,
-    /// Who asks.
+    /// User that makes the request.
     pub user: Arc<User>,
 }
 
@@ -67,7 +67,7 @@ pub struct State {
     disk: Disk,
     random: SystemRandom,
     more_tasks: tokio::sync::Notify,
-    /// What is shown to webhooks, so that they know who calls them.
+    /// The certificate shown to webhooks, by which they identify the server.
     caller: std::sync::OnceLock<Arc<Shown>>,
 }
 
@@ -103,12 +103,12 @@ impl State {
         Context { now: Timestamp::now(), seed: u128::from_be_bytes(seed) }
     }
 
-    /// The disk.
+    /// The disk that holds the state.
     pub fn disk(&self) -> &Disk {
         &self.disk
     }
 
-    /// Looks at the engine.
+    /// Gives `look` read access to the engine.
     pub fn with<T>(&self, look: impl FnOnce(&Engine) -> T) -> T {
         look(&self.engine.read())
     }
@@ -207,7 +207,7 @@ impl State {
     }
 }
 
-/// The error of a client whose write, or whose view of one, will never be on disk.
+/// The error of a client with a write, or a view of one, that will never be on disk.
 pub(crate) fn unwritten(failed: &Failed) -> ApiError {
     ApiError::internal(failed.to_string())
 }

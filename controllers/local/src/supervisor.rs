@@ -1,7 +1,7 @@
-//! Starts the services of a cluster as processes of their own, starts them again when they end, and ends them with itself.
+//! Starts the services of a cluster as separate processes, starts them again when they end, and ends them with itself.
 //!
 //! What runs is written to `services.json` in the directory of the cluster. Children are ended by the kernel if the
-//! supervisor is killed; processes that children put into sessions of their own (runners) are not its business.
+//! supervisor is killed; it does not handle processes that children put into separate sessions (runners).
 
 mod child;
 mod logs;
@@ -30,7 +30,7 @@ pub struct Service {
     pub name: String,
     /// Program and arguments.
     pub argv: Vec<String>,
-    /// Where its output goes; appended. Beyond 10 MiB the file is moved to `<file>.1`.
+    /// Where its output goes; appended. Beyond 10 MiB the file is renamed to `<file>.1`.
     pub log: PathBuf,
     /// It ends after all services that do not: the API server, in which the others release their leases.
     pub ends_last: bool,
@@ -58,12 +58,12 @@ impl Config {
 /// Why nothing can be supervised.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file.
+    /// A file operation failed.
     #[error("cannot write {path}")]
     File {
-        /// Which.
+        /// Path of the file.
         path: String,
-        /// Why not.
+        /// Error of the file system.
         #[source]
         source: std::io::Error,
     },

@@ -20,7 +20,7 @@ const ISSUER: &str = "https://kubernetes.default.svc";
 /// The error for anything that is no token of ours.
 const INVALID: &str = "invalid bearer token";
 
-/// Issuer, where no audience is asked for: the audience, too.
+/// Issuer, where no audience is requested: the audience, too.
 pub(crate) fn default_audiences() -> Value {
     json!([ISSUER])
 }

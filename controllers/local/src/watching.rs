@@ -22,8 +22,8 @@ const DEFAULT_SECONDS: u64 = 1800;
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// The last bookmark comes this long before the end.
 const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
-/// Chunks that may wait for a slow reader; then the watch itself waits, its cursor standing still, and nothing is
-/// rendered for it.
+/// Chunks that may wait for a slow reader; then the watch itself waits, its cursor stops, and nothing is rendered for
+/// it.
 const CHUNKS: usize = 1;
 /// A reader that takes nothing for this long is cut off.
 const STALLED: Duration = Duration::from_secs(300);
@@ -150,7 +150,7 @@ mod tests {
         let start = Instant::now();
         let mut marks = Marks::new(start, start + 3 * SECOND);
         assert_eq!(marks.next(), start + SECOND);
-        // The disk was slow: it is looked at again after that time only.
+        // The disk was slow: it is checked again after that time only.
         marks.sent(start + 2 * SECOND);
         assert_eq!(marks.next(), start + 2 * SECOND + BOOKMARK_EVERY, "it was sent once");
     }

@@ -1,12 +1,12 @@
-//! Which writes are served while the disk is full: those that free room, those that finish what is being deleted, those that keep
-//! alive who does that, and those that write nothing.
+//! Which writes are served while the disk is full: those that free room, those that finish what is being deleted, those
+//! that keep the components alive that do that, and those that write nothing.
 
 use neonvm_core_apistore::request::{Method, Query, Target};
 use neonvm_core_apistore::status::ApiError;
 
 use crate::disk::Full;
 
-/// Groups whose objects are answers and are not stored.
+/// Groups with objects that are answers and are not stored.
 const ANSWERS: [&str; 2] = ["authentication.k8s.io", "authorization.k8s.io"];
 
 /// Whether a write is served. `is_ending`: the object that it names is being deleted already.

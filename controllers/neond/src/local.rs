@@ -1,4 +1,4 @@
-//! `neond local`: a complete cluster on this machine. A supervisor; each service is a process of its own.
+//! `neond local`: a complete cluster on this host. A supervisor; each service is a separate process.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -194,7 +194,8 @@ fn services(
         let addresses = network.map(|number| addresses(directory, number)).transpose()?;
         all.push((
             "vm-controller".to_owned(),
-            // Its own kinds the API server admits itself; what it cannot know is that a machine is moved rather than evicted.
+            // The API server itself admits the project's kinds; only the vm-controller can migrate a VM instead of
+            // evicting it.
             with("vm-controller")
                 .path("--ipam-config", addresses.as_ref())
                 .set("--webhook-bind-address", &"127.0.0.1:0")

@@ -95,7 +95,7 @@ fn main() -> anyhow::Result<()> {
     }
 }
 
-/// There is a runner for each virtual machine: in a program of its own it takes half of the memory.
+/// There is a runner for each virtual machine: in a separate program it takes half of the memory.
 fn become_runner(arguments: &[OsString]) -> anyhow::Result<()> {
     let program = runner_program()?;
     let error = std::process::Command::new(&program).arg("runner").args(arguments).exec();

@@ -1,4 +1,4 @@
-//! `neonvm-runner`: what runs in the pod of a virtual machine, as a program of its own because it takes little memory.
+//! `neonvm-runner`: the process in the pod of a virtual machine, a separate program because it takes little memory.
 
 mod log;
 mod runner;

@@ -87,7 +87,8 @@ fn config(args: &Args) -> anyhow::Result<Config> {
         lease: args.lease.times()?,
         ..Config::default()
     };
-    // A kube-scheduler is known in its lease by the name of its host, which in a pod is that of the pod, and a number of its own.
+    // A kube-scheduler is identified in its lease by the name of its host, which in a pod is that of the pod, and a
+    // random number.
     config.beside = args
         .kube_scheduler_lease
         .clone()

@@ -9,11 +9,11 @@ use tokio::signal::unix::{SignalKind, signal};
 /// How long a service waits for the API server of its cluster to appear.
 const API_SERVER: Duration = Duration::from_secs(60);
 
-/// Threads of a service at most. Each has a heap of its own, and what a service needs must not grow with the processors of its
-/// node: hostile clients made the API server 293 MiB large with 4 threads and 518 MiB with 64.
+/// Threads of a service at most. Each has a separate heap, and the memory of a service must not grow with the
+/// processors of its node: hostile clients made the API server 293 MiB large with 4 threads and 518 MiB with 64.
 const THREADS: usize = 4;
 
-/// Runs a service on a runtime of its own.
+/// Runs a service on a separate runtime.
 pub(crate) fn run(service: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS);
     let mut runtime = tokio::runtime::Builder::new_multi_thread();

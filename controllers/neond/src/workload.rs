@@ -147,7 +147,7 @@ impl Fleets {
                 return;
             }
         };
-        // Another Deployment of the same name has pods of its own.
+        // Another Deployment of the same name has different pods.
         if self.all.get(&key).is_some_and(|fleet| fleet.uid != spec.uid) {
             self.remove(&key).await;
         }

@@ -20,7 +20,7 @@ const PERIOD: u64 = 100_000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hierarchy {
     root: PathBuf,
-    /// Version 1 only, where it is a hierarchy of its own.
+    /// Version 1 only, where it is a separate hierarchy.
     memory: Option<PathBuf>,
     unified: bool,
 }
@@ -150,7 +150,7 @@ impl Hierarchy {
         all.iter().filter_map(|path| path.file_name()?.to_str().map(str::to_owned)).collect()
     }
 
-    /// Nanoseconds of CPU that a cgroup has used, if it is known.
+    /// Nanoseconds of CPU that a cgroup has used, if it can be read.
     pub(crate) fn cpu_nanos(&self, path: &str) -> Option<u64> {
         let group = self.root.join(path);
         if let Ok(text) = fs::read_to_string(group.join("cpuacct.usage")) {

@@ -72,7 +72,7 @@ pub struct NamespaceNetwork {
     pub overlay: Subnet,
 }
 
-/// How many clusters of one machine can have addresses of their own.
+/// How many clusters on one host can have separate addresses.
 pub const NETWORKS: u8 = 112;
 
 impl NamespaceNetwork {
@@ -108,7 +108,7 @@ pub struct MachineFiles {
     pub kernel: Option<PathBuf>,
     /// Its initramfs, if it needs one.
     pub initramfs: Option<PathBuf>,
-    /// Program that is put into machines whose image is too old to have it.
+    /// Program that is put into VMs with an image that is too old to have it.
     pub guest: Option<PathBuf>,
     /// Accelerator.
     pub accelerator: Accelerator,
@@ -117,7 +117,7 @@ pub struct MachineFiles {
 /// Images of volumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageConfig {
-    /// The local image store, as `neonctl vm build -t` fills it; looked at before any registry.
+    /// The local image store, as `neonctl vm build -t` fills it; searched before any registry.
     pub store: Option<PathBuf>,
     /// Cache of what comes from registries.
     pub cache: PathBuf,

@@ -1,9 +1,10 @@
 //! A root of the pod's own for commands that are not ours: what a container of the runner's image would hold, read-only, and nothing
 //! else of the host. The command is the user of the VM's QEMU, without capabilities.
 //!
-//! It is made for each command, by a thread that starts the command and ends: in mounts that no other process sees, left for good
-//! by pivot_root, and in a namespace of processes, so that QEMU, who is the same user, is out of reach. By hand, because
-//! bubblewrap, which does much the same, would be a package more on every host, and joins neither cgroups nor networks.
+//! It is made for each command, by a thread that starts the command and ends: in mounts that no other process sees,
+//! left for good by pivot_root, and in a namespace of processes, so that QEMU, which runs as the same user, is out of
+//! reach. By hand, because bubblewrap, which does much the same, would be a package more on every host, and joins
+//! neither cgroups nor networks.
 
 mod tree;
 

@@ -24,7 +24,7 @@ use size::{Resources, Room, Size, Wanted};
 /// Milliseconds since 1970.
 pub(crate) type Millis = u64;
 
-/// A pod's way through its life. Written to disk at every change, so that a restarted node goes on where it was.
+/// The life cycle of a pod. Written to disk at every change, so that a restarted node continues where it was.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Machine {
     pub(crate) plan: Plan,
@@ -115,7 +115,6 @@ pub(crate) struct Ended {
     pub(crate) finished: Millis,
 }
 
-/// Which probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ProbeKind {
     Startup,
@@ -123,7 +122,6 @@ pub(crate) enum ProbeKind {
     Liveness,
 }
 
-/// What happened.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Event {
     /// Volumes and network are there.
@@ -163,7 +161,7 @@ pub(crate) enum Action {
     Start { container: String },
     /// Hold the pod to what is allocated; answer with `Sized`.
     Resize,
-    /// Ask it to end.
+    /// Request it to end.
     Terminate { container: String },
     /// Kill it with all its processes.
     Kill { container: String },
@@ -200,7 +198,7 @@ impl Machine {
         matches!(self.phase, Phase::Cleaning | Phase::Ended)
     }
 
-    /// Names of the containers whose process runs.
+    /// Names of the containers with a running process.
     pub(crate) fn running(&self) -> impl Iterator<Item = &str> {
         let is_running =
             |(_, run): &(&String, &Run)| matches!(run.state, State::Running { .. } | State::Starting);

@@ -1,4 +1,4 @@
-//! What pods may know of themselves: `fieldRef` and `resourceFieldRef`.
+//! What pods may read of their own objects: `fieldRef` and `resourceFieldRef`.
 
 use std::collections::BTreeMap;
 

@@ -102,7 +102,7 @@ async fn value(
     }
 }
 
-/// Puts variables that are known in place of `$(NAME)`; `$$` is `$`. What is not known stays as it is.
+/// Replaces `$(NAME)` by the variable of that name; `$$` is `$`. Unknown names stay as they are.
 pub(crate) fn expand(text: &str, known: &BTreeMap<String, String>) -> String {
     let mut result = String::with_capacity(text.len());
     let mut rest = text;

@@ -46,9 +46,9 @@ pub enum Error {
     /// A request to the API server was refused.
     #[error("the API server refused: {what}")]
     Api {
-        /// What was asked.
+        /// The request that failed.
         what: &'static str,
-        /// Its answer.
+        /// Error of the request.
         #[source]
         source: Box<kube::Error>,
     },
@@ -60,9 +60,9 @@ pub enum Error {
     File {
         /// What was tried: `create`, `read`, …
         what: &'static str,
-        /// Where.
+        /// Path of the file.
         path: String,
-        /// Why not.
+        /// Error of the file system.
         #[source]
         source: std::io::Error,
     },
@@ -72,9 +72,9 @@ pub enum Error {
     /// The address of the node's server.
     #[error("cannot listen on {address}")]
     Listen {
-        /// Where.
+        /// Address to listen on.
         address: std::net::SocketAddr,
-        /// Why not.
+        /// Error of the socket.
         #[source]
         source: std::io::Error,
     },

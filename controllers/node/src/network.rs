@@ -35,7 +35,7 @@ use crate::{Config, Error, NamespaceNetwork, Network};
 /// Another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Peer {
-    /// Its pods.
+    /// Addresses of the pods.
     pub(crate) pods: Subnet,
     /// Its address on the underlay.
     pub(crate) via: Ipv4Addr,
@@ -94,7 +94,7 @@ impl NodeNetwork {
         if self.namespaces().is_some() { "tap" } else { "user" }
     }
 
-    /// Address by which the node is known.
+    /// Address of the node in its object.
     pub(crate) fn node_address(&self, listen: Option<SocketAddr>) -> String {
         match (self.namespaces(), listen) {
             (Some(net), _) => net.address.to_string(),
@@ -108,7 +108,7 @@ impl NodeNetwork {
         self.namespaces().map(|net| net.pods)
     }
 
-    /// Listens for the node's server: in the node's namespace, unless an address was asked for.
+    /// Listens for the node's server: in the node's namespace, unless an address is configured.
     pub(crate) fn listen(&self, wanted: Option<SocketAddr>) -> Result<std::net::TcpListener, Error> {
         let failed = |address| move |source| Error::Listen { address, source };
         match (self.namespaces(), wanted) {

@@ -1,6 +1,6 @@
-//! The addresses of a local cluster: a number that no other cluster of this machine has, and whose networks are unused.
+//! The addresses of a local cluster: a number that no other cluster on this host has, with unused networks.
 //!
-//! A claim is a file below [`CLAIMS`] with the cluster's directory in it. A claim whose directory is gone is free.
+//! A claim is a file below [`CLAIMS`] with the cluster's directory in it. A claim of a removed directory is free.
 
 use std::fs::File;
 use std::io;
@@ -73,7 +73,7 @@ fn claim_below(directory: &Path, identity: &str, is_used: impl Fn(u8) -> bool) -
     Ok(number)
 }
 
-/// Removes claims of clusters whose directory is gone.
+/// Removes claims of clusters without a directory.
 fn forget_the_gone(directory: &Path) {
     let is_gone = |number: &u8| {
         let owner = owner(directory, *number);

@@ -35,7 +35,7 @@ pub(crate) struct Node {
     /// None: no cgroups.
     pub(crate) hierarchy: Option<Hierarchy>,
     pub(crate) executable: PathBuf,
-    /// Address by which the node is known.
+    /// Address of the node in its object.
     pub(crate) address: String,
     /// Thousandths of a CPU and bytes of memory for pods.
     pub(crate) allocatable: (u64, u64),

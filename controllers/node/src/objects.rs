@@ -32,7 +32,7 @@ type Key = (Kind, String, String);
 /// An object that is watched.
 #[derive(Debug)]
 pub(crate) struct Subscription {
-    /// Outer `None`: not known yet.
+    /// Outer `None`: not read yet.
     seen: watch::Receiver<Option<Seen>>,
     task: tokio::task::JoinHandle<()>,
 }
@@ -76,7 +76,7 @@ impl Objects {
         Self { client, held: Mutex::default() }
     }
 
-    /// Watches an object; shared with others who do.
+    /// Watches an object; shared with other watchers.
     pub(crate) fn hold(&self, kind: Kind, namespace: &str, name: &str) -> Arc<Subscription> {
         let key = (kind, namespace.to_owned(), name.to_owned());
         let mut held = self.held.lock();

@@ -28,7 +28,7 @@ pub(crate) enum Object {
     Gone,
 }
 
-/// A container, for those who look at it from outside.
+/// State of a container, for other parts of the node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ContainerView {
     pub(crate) restarts: u32,
@@ -38,7 +38,7 @@ pub(crate) struct ContainerView {
     pub(crate) is_over: bool,
 }
 
-/// A pod, for those who look at it from outside.
+/// State of a pod, for other parts of the node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct View {
     pub(crate) ip: String,

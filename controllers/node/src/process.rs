@@ -1,5 +1,5 @@
-//! Processes that outlive the node: started in sessions of their own, written down by themselves, found again by number
-//! and start time, waited for through a pidfd.
+//! Processes that outlive the node: started in separate sessions, written down by themselves, found again by number and
+//! start time, waited for through a pidfd.
 
 use std::fs::File;
 use std::io;
@@ -65,7 +65,7 @@ pub(crate) fn launch(launch: Launch) -> io::Result<Identity> {
     Identity::of(pid).ok_or_else(|| io::Error::other("the process is not in /proc"))
 }
 
-/// How a process ended, as far as it can be known.
+/// How a process ended, as far as it can be determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Code(i32),
@@ -91,7 +91,7 @@ impl Process {
             Err(rustix::io::Errno::SRCH) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        // Looked at after the descriptor was opened: what is there now is what the descriptor stands for.
+        // Checked after the descriptor was opened: the process with this number is the one of the descriptor.
         if Identity::of(identity.pid) != Some(identity) {
             return Ok(None);
         }
@@ -123,7 +123,7 @@ impl Process {
         }
     }
 
-    /// Asks the process itself, and nothing it started, to end.
+    /// Requests the process itself, and nothing it started, to end.
     pub(crate) fn terminate(&self) {
         if let Err(error) = pidfd_send_signal(self.fd.get_ref(), Signal::TERM) {
             tracing::debug!(%error, pid = self.identity.pid, "cannot be asked to end");

@@ -7,7 +7,6 @@ use tokio::sync::watch;
 
 use crate::core::size::{Need, Room};
 
-/// The account.
 #[derive(Debug)]
 pub(crate) struct Rooms {
     total: Need,

@@ -28,7 +28,7 @@ use crate::node::Node;
 use crate::pod::Handle;
 use body::{Query, Response, text};
 
-/// Group of those who may use everything.
+/// Group of users that may use everything.
 const ADMINISTRATORS: &str = "system:masters";
 
 /// The server's certificate, signed by the cluster's authority, and what renews it, which never returns.

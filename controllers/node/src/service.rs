@@ -23,7 +23,7 @@ use crate::pod::{self, state_file};
 use crate::rooms::Rooms;
 use crate::{Config, Error, files, naming, server};
 
-/// Runs a node until `stop` ends. Pods go on: their processes are found again at the next start.
+/// Runs a node until `stop` ends. Pods continue: their processes are found again at the next start.
 ///
 /// # Errors
 /// If the node cannot be set up. That the API server does not answer is no error: it is tried again.
@@ -69,7 +69,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     let _workers = Workers(Arc::clone(&node));
     take_up(&node).await?;
     let work = async {
-        // The API server must know the node before a client requests a pod's log, but pods need not wait for that.
+        // The node must be registered before a client requests a pod's log, but pods need not wait for that.
         let registered = async {
             registration.begin().await;
             registration.keep().await;
@@ -85,7 +85,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         }
     };
     tokio::select! {
-        // The pods go on; the next process of this node takes them up.
+        // The pods continue; the next process of this node takes them up.
         ended = work => Err(ended.into()),
         () = stop => Ok(()),
     }
@@ -125,7 +125,7 @@ fn lock(path: &std::path::Path) -> std::io::Result<std::fs::File> {
     Ok(file)
 }
 
-/// Goes on with the pods of a former run, and removes what no pod owns.
+/// Continues with the pods of a former run, and removes what no pod owns.
 async fn take_up(node: &Arc<Node>) -> Result<(), Error> {
     let data = node.config.data.clone();
     let failed = |source| Error::File { what: "read", path: data.display().to_string(), source };
@@ -198,7 +198,7 @@ fn see(node: &Arc<Node>, pod: Pod) {
     let known = node.pods.lock().get(&uid).cloned();
     match known {
         Some(handle) => handle.see(pod),
-        // It ended before this node knew of it, or its files are lost: it is not run again.
+        // It ended before this node observed it, or its files are lost: it is not run again.
         None if has_ended(&pod) => {}
         None => {
             let handle = pod::spawn_new(node, &pod);

@@ -1,4 +1,4 @@
-//! Asking the machines of a cluster to end, once its services have: no other process is left to do it.
+//! Requests the VMs of a cluster to stop, after its services have ended: no other process is left to do it.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::pod::PodDirectory;
 use crate::pod::state_file::{self, Saved};
 use crate::process::Identity;
 
-/// A pod whose processes run.
+/// A pod with running processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunningPod {
     /// `namespace/name` of the pod.
@@ -21,7 +21,7 @@ pub struct RunningPod {
     processes: Vec<Identity>,
 }
 
-/// The pods of a cluster whose processes run, on every node, by name. `data` is the cluster's directory.
+/// The pods of a cluster with running processes, on every node, by name. `data` is the cluster's directory.
 #[must_use]
 pub fn running(data: &Path) -> Vec<RunningPod> {
     let mut all: Vec<RunningPod> = state_file::pods(&data.join("nodes"))
@@ -53,7 +53,7 @@ fn of(directory: &PodDirectory, saved: &Saved) -> RunningPod {
 /// A process as a descriptor. None: it has ended, reaped or not.
 fn open(identity: Identity) -> Option<OwnedFd> {
     let fd = pidfd_open(Pid::from_raw(identity.pid)?, PidfdFlags::empty()).ok()?;
-    // Looked at after the descriptor was opened: what is there now is what the descriptor stands for.
+    // Checked after the descriptor was opened: the process with this number is the one of the descriptor.
     (Identity::of(identity.pid) == Some(identity) && !ended(&[&fd], Duration::ZERO)).then_some(fd)
 }
 
@@ -86,8 +86,9 @@ fn ended(processes: &[&OwnedFd], longest: Duration) -> bool {
     rustix::event::poll(&mut fds, Some(&timeout)).is_ok_and(|count| count > 0)
 }
 
-/// Asks every process of a cluster's pods to end (SIGTERM) and waits for it, each at most the grace period of its pod and
-/// at most `longest`. For a cluster whose services have ended; `data` is its directory. Returns what runs on. Blocks.
+/// Requests every process of a cluster's pods to end (SIGTERM) and waits for it, each at most the grace period of its
+/// pod and at most `longest`. For a cluster after its services have ended; `data` is its directory. Returns what runs
+/// on. Blocks.
 #[must_use]
 pub fn stop_all(data: &Path, longest: Duration) -> Vec<RunningPod> {
     let mut pods = running(data);

@@ -41,8 +41,8 @@ pub(crate) struct Place {
     pub(crate) record: Option<OwnedFd>,
     /// The standard input is a terminal, and becomes the controlling one.
     pub(crate) terminal: bool,
-    /// User and group that it becomes, for good and without any capability. It is in a namespace of processes of its own: see
-    /// [`crate::confined`].
+    /// User and group that it becomes, for good and without any capability. It is in a separate namespace of processes:
+    /// see [`crate::confined`].
     pub(crate) user: Option<u32>,
     /// It is the first process of that namespace, and mounts its `/proc`: the kernel mounts the one of the calling process.
     pub(crate) is_first: bool,
@@ -103,7 +103,7 @@ impl Place {
         Ok(())
     }
 
-    /// Pipes and terminals become the user's, who may then open them by name (`/dev/stderr`).
+    /// Pipes and terminals are given to the user, so that the command can open them by name (`/dev/stderr`).
     fn give_streams(&self, user: u32) -> io::Result<()> {
         for stream in [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()] {
             let kind = FileType::from_raw_mode(rustix::fs::fstat(stream)?.st_mode);
@@ -124,7 +124,7 @@ fn become_user(user: u32) -> io::Result<()> {
         let capability = CapabilitySet::from_bits_retain(1 << number);
         match rustix::thread::remove_capability_from_bounding_set(capability) {
             Ok(()) => {}
-            // The kernel knows no more.
+            // The kernel supports no more.
             Err(rustix::io::Errno::INVAL) => break,
             Err(error) => return Err(error.into()),
         }
@@ -140,8 +140,8 @@ fn become_user(user: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives this thread, and the processes that it starts, mounts and a System V IPC of their own; the first of those processes is the
-/// first of a new namespace, and all others end with it. The thread can start no threads afterwards.
+/// Gives this thread, and the processes that it starts, separate mounts and System V IPC; the first of those processes
+/// is the first of a new namespace, and all others end with it. The thread can start no threads afterwards.
 ///
 /// # Errors
 /// Without `CAP_SYS_ADMIN`.
@@ -152,7 +152,7 @@ pub(crate) fn leave() -> io::Result<()> {
     Ok(())
 }
 
-/// Makes a command start its program at a place, in a session of its own.
+/// Makes a command start its program at a place, in a separate session.
 pub(crate) fn place(command: &mut Command, place: Place) {
     let parent = getpid();
     // SAFETY: `Place::enter` is fit for a child between fork and exec, see there.
@@ -168,7 +168,7 @@ pub(crate) fn watched(fd: OwnedFd) -> io::Result<tokio::io::unix::AsyncFd<OwnedF
     unsafe { tokio::io::unix::AsyncFd::register(fd) }.map_err(Into::into)
 }
 
-/// Runs something on a thread of its own in a network namespace.
+/// Runs something on a separate thread in a network namespace.
 ///
 /// # Errors
 /// If the namespace cannot be entered, or of the work itself.

@@ -35,7 +35,7 @@ pub(crate) struct Context {
     pub(crate) allocatable: (u64, u64),
     /// Directory of the pod.
     pub(crate) directory: PathBuf,
-    /// Whose images these are: node and UID.
+    /// Owner of these images: node and UID.
     pub(crate) user: String,
 }
 
@@ -116,7 +116,7 @@ impl Context {
         mounts::appear(pod, &self.directory.join("root"), &sources, &expand)
     }
 
-    /// Variables that paths may name: those whose value is in the pod itself.
+    /// Variables that paths may name: those with their value in the pod itself.
     fn fixed_variables(&self, own: Self_<'_>) -> BTreeMap<String, String> {
         let containers = own.pod.spec.iter().flat_map(|spec| &spec.containers);
         let mut known = BTreeMap::new();

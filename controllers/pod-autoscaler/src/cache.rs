@@ -151,7 +151,7 @@ impl Inner {
         changed
     }
 
-    /// Judges all claims again; returns those whose verdict changed.
+    /// Decides all claims again; returns those whose verdict changed.
     fn judge(&mut self) -> Vec<Key> {
         let claims: Vec<Claim> = self.objects.values().filter_map(|known| known.claim.clone()).collect();
         let foreign: Vec<Foreign> = self.wrappers.values().cloned().collect();

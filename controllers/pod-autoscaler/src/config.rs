@@ -26,7 +26,7 @@ pub struct Config {
     pub scrapes_of_one: usize,
     /// Time for one endpoint to answer.
     pub scrape_timeout: Duration,
-    /// Time for all endpoints of one object, in each of its turns.
+    /// Time for all endpoints of one object, in each of its reconciles.
     pub scrape_turn: Duration,
     /// Bytes for answers longer than 32 KiB, all together; half of it is for those longer than 1 MiB, and at least one of those
     /// (16 MiB) is read.
@@ -53,7 +53,7 @@ pub struct Config {
 pub struct WebhookConfig {
     /// Where to listen.
     pub listen: SocketAddr,
-    /// The client that may call them, whose authority is read at start; absent: any client may.
+    /// The client that may call them, with its authority read at start; absent: any client may.
     pub client: Option<webhook::Client>,
 }
 

@@ -26,7 +26,7 @@ use crate::pods::PodView;
 
 /// Reads metrics.
 pub(crate) struct Observer {
-    /// Asks the metrics APIs, each question once.
+    /// Queries the metrics APIs, each query once.
     client: Client,
     pub(crate) reader: Reader,
     /// Readings that are kept for the next ones.
@@ -77,7 +77,7 @@ impl Observer {
     }
 }
 
-/// Whether a source is read from an endpoint, not asked of an API of the cluster.
+/// Whether a source is read from an endpoint, not from an API of the cluster.
 fn is_scraped(source: &neonvm_api::pod_autoscaler::MetricSource) -> bool {
     source.metric_source_type == MetricSourceType::Pod || source.has_endpoint()
 }

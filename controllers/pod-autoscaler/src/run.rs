@@ -34,9 +34,9 @@ pub enum Error {
     /// An address cannot be listened on.
     #[error("cannot listen on {address}")]
     Listen {
-        /// Which.
+        /// Address to listen on.
         address: std::net::SocketAddr,
-        /// Why.
+        /// Error of the socket.
         #[source]
         source: std::io::Error,
     },
@@ -169,7 +169,7 @@ impl Health {
         Listing(self)
     }
 
-    /// Whether it runs, and whether it knows all that it acts on. A replica that stands by acts on nothing.
+    /// Whether it runs, and whether it has listed all objects that it acts on. A standby acts on nothing.
     fn probe(&self, path: &str) -> Answer {
         if path == "/readyz" && self.lists.load(Ordering::Acquire) {
             let why = "autoscalers and pods are not known yet\n";
@@ -178,7 +178,7 @@ impl Health {
         self.tasks.answer()
     }
 
-    /// Serves what the leader knows until the result is dropped, which is when it no longer leads.
+    /// Serves the leader's state until the result is dropped, which is when it no longer leads.
     fn show(&self, context: &Arc<Context>) -> Shown<'_> {
         *self.context.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(context));
         Shown(self)

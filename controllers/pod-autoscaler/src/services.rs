@@ -14,8 +14,8 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// Where the kubelet writes the API server's address inside the network of Services.
 const OWN: &str = "KUBERNETES_SERVICE_HOST";
 
-/// Those of the cluster's `ServiceCIDR` objects, and the API server's address. Asks until the cluster answers: what is refused is
-/// known before anything is read.
+/// Those of the cluster's `ServiceCIDR` objects, and the API server's address. Repeats the query until the cluster
+/// answers: the refused networks are loaded before any endpoint is read.
 pub(crate) async fn networks(client: &Client) -> Vec<Network> {
     let api: Api<ServiceCIDR> = Api::all(client.clone());
     let own = std::env::var(OWN).ok().and_then(|address| address.parse().ok());

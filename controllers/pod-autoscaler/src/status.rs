@@ -1,4 +1,4 @@
-//! The status of an object: written whole, once a turn, and only if it is another one.
+//! The status of an object: written whole, once per reconcile, and only if it has changed.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ pub(crate) async fn write(
     pass: &Pass<'_>,
     written: &mut Option<Instant>,
 ) -> Result<(), Failed> {
-    // The newest that is known: the turn may have begun with an older one.
+    // The newest in the cache: the reconcile may have begun with an older one.
     let key = crate::cache::key_of(object);
     let newest = context.cache.object(&key).filter(|newest| newest.metadata.uid == object.metadata.uid);
     let newest = newest.as_deref().unwrap_or(object);
@@ -42,7 +42,7 @@ pub(crate) async fn write(
     let (name, how) = (object.name_any(), PatchParams::default());
     let answer = within("status", api.patch_status(&name, &how, &patch)).await?;
     *written = Some(Instant::now());
-    // The watch will bring it; until then the next turn must not start from an older one.
+    // The watch will bring it; until then the next reconcile must not start from an older one.
     context.cache.put_status(&key, &answer);
     Ok(())
 }

@@ -76,7 +76,7 @@ impl Webhooks {
     }
 }
 
-/// Without listening: who connects is refused at once, instead of waiting for a certificate.
+/// Without listening: a client that connects is refused at once, instead of waiting for a certificate.
 fn bound(address: SocketAddr) -> std::io::Result<TcpSocket> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     socket.set_reuseaddr(true)?;

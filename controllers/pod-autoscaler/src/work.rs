@@ -66,7 +66,7 @@ pub(crate) async fn within<T>(
     }
 }
 
-/// What is remembered of one autoscaler between turns.
+/// State of one autoscaler that is kept between reconciles.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     uid: String,
@@ -80,7 +80,7 @@ pub(crate) struct Kept {
     pub(crate) written: Option<Instant>,
 }
 
-/// What all turns share.
+/// State that all reconciles share.
 pub(crate) struct Context {
     pub(crate) client: Client,
     pub(crate) queue: Queue<Key>,
@@ -130,7 +130,8 @@ impl Context {
         self.telemetry.forget(key);
     }
 
-    /// Time until the next reconcile: the decision's, moved so that objects with the same period do not all come at once.
+    /// Time until the next reconcile: the decision's, shifted so that objects with the same period do not all come at
+    /// once.
     fn pause(&self, key: &Key, decision: &Decision, settings: &Settings) -> Duration {
         let until = decision.next.duration_since(self.now());
         let until = Duration::try_from(until).unwrap_or_default().max(Duration::from_millis(10));
@@ -170,7 +171,7 @@ pub(crate) async fn reconcile(context: &Context, key: &Key) -> Outcome {
     let mut kept = kept.lock().await;
     let uid = object.metadata.uid.clone().unwrap_or_default();
     if kept.uid != uid {
-        // Another object of the same name knows nothing of the first.
+        // Another object of the same name does not inherit the state of the first.
         *kept = Kept { uid, ..Kept::default() };
     }
     let outcome = one(context, key, &object, &mut kept).await;
@@ -205,7 +206,7 @@ async fn one(context: &Context, key: &Key, object: &PodAutoscaler, kept: &mut Ke
             report(context, object, kept, &failed);
             let (reason, message) = (failed.reason, failed.message.as_str());
             let period = Duration::from_secs(settings.sync_period.unsigned_abs());
-            // What is missing now may be there at the next reconcile; nothing is gained by asking faster.
+            // What is missing now may be there at the next reconcile; an earlier retry gains nothing.
             finish(context, object, &Pass::Failed { reason, message }, kept, Outcome::Done(Some(period)))
                 .await
         }

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::work::{Context, Failed, Kept, finish, within};
 
-/// Who applies.
+/// Field manager of server-side apply.
 pub(crate) const MANAGER: &str = "neonvm-pod-autoscaler";
 
 fn api(context: &Context, object: &PodAutoscaler) -> Api<HorizontalPodAutoscaler> {

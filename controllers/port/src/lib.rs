@@ -76,7 +76,7 @@ mod tests {
         }
     }
 
-    /// Who does not ask for a port by its number asks as this one does.
+    /// A socket that binds the port without `SO_REUSEADDR` is refused.
     #[test]
     fn no_other_socket_gets_the_port() {
         let reserved = Reserved::loopback().unwrap();

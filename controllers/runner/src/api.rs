@@ -44,7 +44,7 @@ pub(crate) enum Peer {
     Agent,
     /// Read disks that are not written: it is another runner of the same VM.
     Twin,
-    /// Ask whether the guest is ready.
+    /// May query whether the guest is ready.
     Stranger,
 }
 
@@ -55,8 +55,8 @@ impl Peer {
             || match self {
                 Self::Trusted => true,
                 Self::Twin => path.starts_with(protocol::VOLUME_PATH),
-                // The daemon writes files and takes CPUs away; metrics and the monitor are all that agents need. Of another
-                // spelling of the number nothing is known.
+                // The daemon writes files and takes CPUs away; metrics and the monitor are all that agents need.
+                // Numbers in other spellings are refused.
                 Self::Agent => path
                     .strip_prefix(protocol::GUEST_PORT_PATH)
                     .is_some_and(|port| port.parse::<u16>().is_ok_and(|port| port != DAEMON_PORT)),
@@ -74,12 +74,12 @@ pub(crate) struct Running {
     pub(crate) volumes: Arc<Vec<Volume>>,
 }
 
-/// Names in certificates of clients that have rights of their own.
+/// Names in certificates of clients that have separate rights.
 #[derive(Clone, Debug)]
 pub(crate) struct Own {
     /// DNS name of a runner of this machine.
     pub(crate) machine: String,
-    /// Common name of the agent of this node; none if the node is not known.
+    /// Common name of the agent of this node; none if the node is unknown.
     pub(crate) agent: Option<String>,
 }
 
@@ -311,7 +311,7 @@ where
     response
 }
 
-/// Only peers that are known get as far as a path with a body.
+/// Only known peers get as far as a path with a body.
 async fn read(shared: &Shared, request: Request<Incoming>) -> Result<Bytes, Response<Body>> {
     let (head, body) = request.into_parts();
     let read = shared.bodies.read(&head.headers, body, true, LARGEST).await;

@@ -94,7 +94,7 @@ impl Renewed {
         true
     }
 
-    /// Looks at the files again and again; never returns.
+    /// Reads the files periodically; never returns.
     pub(crate) async fn keep(&self) {
         loop {
             tokio::time::sleep(LOOK).await;

@@ -24,9 +24,9 @@ pub enum Error {
         "cannot reach the runner at {path}: {source}; is this the runner's container, and does the machine run?"
     )]
     Connect {
-        /// The socket.
+        /// Path of the socket.
         path: String,
-        /// Why.
+        /// Error of the socket.
         source: std::io::Error,
     },
     /// It refuses.
@@ -80,7 +80,7 @@ async fn refusal(response: Response) -> Error {
 /// The answer to a question, as text.
 ///
 /// # Errors
-/// If the runner cannot be asked or refuses.
+/// If the runner cannot be reached or refuses.
 pub async fn ask(root: &Path, question: Question) -> Result<String, Error> {
     let (method, path) = match question {
         Question::Status => (Method::GET, protocol::STATUS_PATH),
@@ -96,12 +96,12 @@ pub async fn ask(root: &Path, question: Question) -> Result<String, Error> {
     Ok(String::from_utf8_lossy(&body.map_err(broken)?.to_bytes()).trim().to_owned())
 }
 
-/// What can be asked.
+/// The requests of this client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Question {
     /// The status document.
     Status,
-    /// The counters.
+    /// Counters of the runner's QEMU.
     Statistics,
     /// To press the power button.
     PowerOff,

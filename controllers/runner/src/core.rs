@@ -31,20 +31,20 @@ const ASK_FIRST: Duration = Duration::from_millis(20);
 const ASK_LONGEST: Duration = Duration::from_secs(1);
 /// Shortest time for an answer: a packet sent before the guest has a network is lost, and only a new one is answered.
 const ASK_WITHIN: Duration = Duration::from_millis(150);
-/// A guest that does not report is asked from so long after its start on. Earlier it has no network, and what is sent to
-/// it makes its address unknown for a second.
+/// A guest that does not report is queried from so long after its start. Earlier it has no network, and a packet sent
+/// to it makes its address unreachable for a second.
 const ASK_UNREPORTED: Duration = Duration::from_secs(2);
-/// A guest that reports is asked when it reports that it is ready; if it never does, after this.
+/// A guest that reports is queried when it reports that it is ready; if it never does, after this.
 const ASK_OVERDUE: Duration = Duration::from_secs(20);
 
 /// What has happened.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Event {
-    /// QEMU runs, at the size asked for.
+    /// QEMU runs, at the requested size.
     Started(MachineInfo),
-    /// QEMU runs a machine that has come from elsewhere; what was known of its guest there.
+    /// QEMU runs a VM that was migrated here; the source's data of its guest.
     TakenOver(MachineInfo, Option<MigrationGuest>),
-    /// A move has come so far.
+    /// A migration has reached this state.
     Moved(Box<MigrationStatus>),
     /// Another size is wanted.
     Resize(SizeRequest),
@@ -66,7 +66,7 @@ pub(crate) enum Event {
     FilesSent,
     /// They are not.
     FilesFailed(String),
-    /// QEMU stopped the machine because a disk of the node failed; false: it goes on.
+    /// QEMU stopped the VM because a disk of the node failed; `None`: it continues.
     DiskFault(Option<String>),
     /// QEMU is gone.
     Ended(QemuEnd),
@@ -83,7 +83,7 @@ pub(crate) enum Action {
     SetQuota(MilliCpu),
     /// Bring so many CPUs on line; answered with [`Event::Answered`] or [`Event::Silent`].
     SetCpus(MilliCpu),
-    /// Ask how many CPUs are on line, and wait for so long; answered likewise.
+    /// Query how many CPUs are online, with this timeout; answered likewise.
     AskGuest(Duration),
     /// Press the power button.
     PressPowerButton,
@@ -104,7 +104,6 @@ pub(crate) struct Limits {
     pub(crate) slot: Bytes,
 }
 
-/// The state.
 #[derive(Clone, Debug)]
 pub(crate) struct Core {
     limits: Limits,
@@ -113,11 +112,11 @@ pub(crate) struct Core {
     cpu: cpu::Cpu,
     memory: memory::Memory,
     stop: stop::Stop,
-    /// Pause before a guest that has never answered is asked again, and when.
+    /// Pause before a guest that has never answered is queried again, and when.
     asking: (Duration, Option<Duration>),
     /// Whether the guest is one that reports.
     reports: bool,
-    /// The machine moves: its size is left alone.
+    /// The VM is being migrated: its size is not changed.
     held: bool,
     announced_shutdown: Option<String>,
     workload_exit: Option<ProcessExit>,
@@ -145,7 +144,7 @@ impl Core {
         }
     }
 
-    /// What the world may know. `sequence` grows whenever anything of it changes.
+    /// The published status. `sequence` grows whenever a part of it changes.
     pub(crate) fn status(&self) -> &RunnerStatus {
         &self.status
     }
@@ -159,18 +158,18 @@ impl Core {
         [self.asking.1, self.stop.wake_at()].into_iter().flatten().chain(size).min()
     }
 
-    /// Whether the machine moves, so that its size cannot be changed.
+    /// Whether the VM is being migrated, so that its size cannot be changed.
     pub(crate) fn is_held(&self) -> bool {
         self.held
     }
 
-    /// What the next runner should know of the guest.
+    /// The guest's data for the next runner.
     pub(crate) fn guest(&self) -> MigrationGuest {
         let (_, online) = self.cpu.observed();
         MigrationGuest { online, reports: self.reports, workload: self.status.workload }
     }
 
-    /// Whether a size may be asked for; the message names the field and the bounds.
+    /// Whether a size may be requested; the message names the field and the bounds.
     pub(crate) fn check(&self, size: &SizeRequest) -> Result<(), String> {
         let (least, most) = self.limits.cpu;
         if size.cpu < least || size.cpu > most {

@@ -1,7 +1,7 @@
 //! One VM: prepares disks and network, runs QEMU, serves the runner interface.
 //!
-//! For: the container `neonvm-runner` of a VM's pod. Owns: QEMU and everything between pod and guest.
-//! May not: talk to the API server; the controller asks, over mutual TLS.
+//! For: the container `neonvm-runner` of a VM's pod. Owns: QEMU and everything between pod and guest. May not: talk to
+//! the API server; the controller sends requests, over mutual TLS.
 //!
 //! `core` decides (pure), `run` does; `prepare` makes disks, network and the plan; `api` is what others see.
 

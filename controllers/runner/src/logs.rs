@@ -56,7 +56,7 @@ pub enum Format {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
     pub(crate) text: String,
-    /// Whether the line goes on.
+    /// Whether the line continues.
     pub(crate) partial: bool,
 }
 
@@ -84,7 +84,7 @@ pub fn start(format: Format, mut to: impl Write + Send + 'static) -> std::io::Re
     let dropped = Arc::new(AtomicU64::new(0));
     let lost = Arc::clone(&dropped);
     std::thread::Builder::new().name("log".into()).spawn(move || {
-        // It lives as long as the runner, which looks at all threads before the guest runs.
+        // It lives as long as the runner, which checks all threads before the guest runs.
         let _ = neonvm_hypervisor::rights::give_up(crate::rights::KEPT);
         while let Some(message) = waiting.blocking_recv() {
             let (source, line) = match message {
@@ -122,7 +122,7 @@ fn render(format: Format, source: Source, line: &Line) -> String {
 }
 
 impl Log {
-    /// Writes a line, waiting for its turn.
+    /// Writes a line, after those that wait already.
     pub(crate) async fn write(&self, source: Source, line: Line) {
         let _ = self.queue.send(Message::Line(source, line)).await;
     }

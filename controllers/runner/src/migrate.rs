@@ -1,8 +1,8 @@
 //! Carries out live migrations as [`neonvm_core_migration`] decides.
 //!
-//! QEMU connects to unix sockets of its own runner only; the two runners carry the bytes over mutual TLS and accept no peer but
-//! the other runner of the same VM. One connection stays open for orders ([`control`]); each connection of QEMU has
-//! one of its own ([`relay`]).
+//! QEMU connects only to unix sockets of its own runner; the two runners carry the bytes over mutual TLS and accept no
+//! peer but the other runner of the same VM. One connection stays open for orders ([`control`]); each connection of
+//! QEMU has a separate one ([`relay`]).
 
 pub(crate) mod carrier;
 pub(crate) mod connect;
@@ -37,7 +37,7 @@ const LINE: usize = 64 << 10;
 /// Pause between questions for numbers.
 const NUMBERS: Duration = Duration::from_secs(1);
 
-/// QEMU's word, as the cores of a move know it.
+/// QEMU's phase as the phase of the migration cores.
 fn phase(phase: &MigrationPhase) -> Phase {
     match phase {
         MigrationPhase::None => Phase::None,
@@ -60,13 +60,13 @@ fn phase(phase: &MigrationPhase) -> Phase {
 /// What a migration sends to the loop.
 #[derive(Debug)]
 pub(crate) enum Message {
-    /// About the move with this number, of this end.
+    /// For the migration with this number, on this side.
     Source(u64, source_core::Event),
     /// Likewise; an error in the answer is the reason of a refusal.
     Target(target_core::Event, Option<oneshot::Sender<Result<(), String>>>),
 }
 
-/// The move that goes on, or the last.
+/// The active migration, or the last one.
 #[derive(Debug)]
 pub(crate) enum Moving {
     /// To another runner.
@@ -93,7 +93,7 @@ impl Moving {
     }
 }
 
-/// What is wrong with a request, before anything else is looked at.
+/// Validates a request, before any other check.
 pub(crate) fn check(request: &MigrationRequest) -> Result<std::net::SocketAddr, Refusal> {
     let wrong = |text: String| Err(Refusal::Wrong(text));
     let parameters = &request.parameters;

@@ -31,7 +31,8 @@ pub(crate) const GATEWAY: Ipv4Addr = Ipv4Addr::new(169, 254, 254, 253);
 pub(crate) const PREFIX: u8 = 30;
 /// The tap device.
 pub(crate) const TAP_NAME: &str = "tap-def";
-/// Hardware address of the tap device: the same in every pod, so that the guest's neighbour table stays right when it moves.
+/// Hardware address of the tap device: the same in every pod, so that the guest's neighbour table stays right after a
+/// migration.
 pub(crate) const TAP_HARDWARE: &str = "02:6e:65:6f:6e:01";
 
 /// How ports of the guest are reached from the runner.
@@ -53,7 +54,8 @@ impl Reach {
     }
 }
 
-/// Hardware address of the guest: locally administered, made of the UID of the VM, so that it stays when the VM moves.
+/// Hardware address of the guest: locally administered, made of the UID of the VM, so that it stays the same across
+/// migrations.
 pub(crate) fn guest_hardware(uid: &str) -> [u8; 6] {
     // FNV-1a: any spread will do, it only has to be the same everywhere.
     let hash = uid.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {

@@ -20,7 +20,7 @@ pub struct Options {
     pub guest_program: Option<PathBuf>,
     /// How the guest is connected.
     pub network: NetworkMode,
-    /// Accelerator asked for.
+    /// The requested accelerator.
     pub accelerator: Accelerator,
     /// Command that prints the line of [`neonvm_hypervisor::accelerator::probe::run_in_this_process`].
     pub probe: Vec<OsString>,
@@ -30,7 +30,7 @@ pub struct Options {
     pub cgroup: Option<String>,
     /// File for the reason of the end.
     pub termination_log: PathBuf,
-    /// Time between being asked to stop and being killed; absent: that of the VM.
+    /// Time between the request to stop and the kill; absent: that of the VM.
     pub grace: Option<Duration>,
     /// Addresses of the pod. Empty: all there are.
     pub addresses: Vec<IpAddr>,

@@ -28,7 +28,7 @@ use crate::{runtime, volume};
 mod incoming;
 mod script;
 
-/// Directory of sockets for moves, below that of the runner's own.
+/// Directory of sockets for migrations, below the runner's directory.
 const MEETING: &str = "migration";
 
 /// Why a machine cannot be started.
@@ -131,7 +131,7 @@ pub(crate) async fn prepare(options: &Options, pod: &Arc<PodFiles>) -> Result<Pr
     })
 }
 
-/// Who QEMU and what the VM's author wrote run as; `None`: the runner's own user, who is not root.
+/// The user that QEMU and the VM author's commands run as; `None`: the runner's own user, which is not root.
 fn identity(options: &Options) -> Option<Identity> {
     let (user, group) = options.qemu_user;
     rustix::process::geteuid().is_root().then_some(Identity { user, group })

@@ -1,10 +1,11 @@
-//! What the runner may do once its VM is prepared: before the guest runs, and before anything comes from it, it gives up all
-//! capabilities but [`KEPT`].
+//! What the runner may do once its VM is prepared: before the guest runs, and before any data from it is read, it drops
+//! all capabilities but [`KEPT`].
 //!
-//! Capabilities belong to threads, and preparation uses threads that wait for files and programs. It is not forced into a phase without
-//! threads, which would make a boot slower. Instead every thread that lives on gives up its own (the log's, the one that waits
-//! for QEMU, the loop's), those of the pool end as soon as they have nothing to do ([`runtime`]), all later ones inherit from these; and
-//! the guest does not run until the kernel confirms that no thread has more.
+//! Capabilities belong to threads, and preparation uses threads that wait for files and programs. It is not forced into
+//! a phase without threads, which would make a boot slower. Instead every thread that lives on drops its capabilities
+//! (the log's, the one that waits for QEMU, the loop's), those of the pool end as soon as they have nothing to do
+//! ([`runtime`]), all later ones inherit from these; and the guest does not run until the kernel confirms that no
+//! thread has more.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -21,8 +22,8 @@ const IDLE: Duration = Duration::from_millis(1);
 /// How long is waited for the last of them.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The runtime for [`crate::run`]. It has one thread, because QEMU's life hangs on the thread that started it, and a VM needs little;
-/// and a pool whose threads end with their work.
+/// The runtime for [`crate::run`]. It has one thread, because QEMU is killed when the thread that started it ends, and
+/// a VM needs little; and a pool whose threads end with their work.
 ///
 /// # Errors
 /// If the kernel has no descriptors left.
@@ -30,7 +31,7 @@ pub fn runtime() -> io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread().enable_all().thread_keep_alive(IDLE).build()
 }
 
-/// Gives up everything else, in all threads.
+/// Drops everything else, in all threads.
 ///
 /// # Errors
 /// If a thread has more all the same.

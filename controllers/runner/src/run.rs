@@ -48,7 +48,7 @@ pub async fn run(options: &Options, log: &Log) -> Exit {
     exit
 }
 
-/// Signals that ask for the end.
+/// Signals that request the end.
 struct Signals(Signal, Signal);
 
 impl Signals {
@@ -82,7 +82,7 @@ async fn start(options: &Options, log: &Log) -> Result<Exit, Error> {
     serve(options, &pod, &shared).await?;
     let renewed = Arc::clone(&pod);
     tokio::spawn(async move { renewed.certificate.keep().await });
-    // Asked to stop while nothing runs: there is nothing to power off.
+    // Requested to stop while nothing runs: there is nothing to power off.
     let prepared = tokio::select! {
         prepared = prepare(options, &pod) => prepared?,
         () = signals.next() => {
@@ -158,7 +158,7 @@ struct Loop {
     moving: Option<Moving>,
     messages: mpsc::Sender<Message>,
     moved: mpsc::Receiver<Message>,
-    /// Number of the last move to elsewhere.
+    /// Number of the last migration to another node.
     moves: u64,
     /// Of the guest on the overlay, if it is there.
     frames: Option<Arc<crate::network::Frames>>,

@@ -1,4 +1,4 @@
-//! Places pods on clusters without a scheduler of their own, and binds them.
+//! Places pods on clusters without another scheduler, and binds them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

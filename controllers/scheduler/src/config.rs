@@ -10,13 +10,13 @@ use std::time::Duration;
 use neonvm_core_placement::permits::Settings;
 use neonvm_kit::lease::{Beside, Times};
 
-/// Who places pods.
+/// Which component places pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// We do, every pod, whatever scheduler it names: clusters without a scheduler of their own.
+    /// This scheduler, every pod, whatever scheduler it names: for clusters without another scheduler.
     #[default]
     Bind,
-    /// A stock kube-scheduler does, and asks us as its extender.
+    /// A stock kube-scheduler, which calls this scheduler as its extender.
     Extender,
 }
 
@@ -27,13 +27,15 @@ pub struct Config {
     pub kubeconfig: Option<PathBuf>,
     /// Namespace of the lease and of the internal authority.
     pub namespace: String,
-    /// Name in the lease; unique among replicas. Who comes back under the same name need not wait for its old lease to end.
+    /// Name in the lease; unique among replicas. A replica that restarts under the same name need not wait for its old
+    /// lease to end.
     pub identity: String,
-    /// Who places pods.
+    /// Which component places pods.
     pub mode: Mode,
-    /// Where agents, people and kube-schedulers ask, over mutual TLS.
+    /// Address for requests of agents, operators and kube-schedulers, over mutual TLS.
     pub listen: SocketAddr,
-    /// Where agents ask over plain HTTP; none: nowhere. On a loopback address the extender is served there too.
+    /// Address for requests of agents over plain HTTP; none: not served. On a loopback address the extender is served
+    /// there too.
     pub plain: Option<SocketAddr>,
     /// Where metrics and health are served; none: nowhere.
     pub metrics: Option<SocketAddr>,
@@ -41,7 +43,7 @@ pub struct Config {
     pub probes: Option<SocketAddr>,
     /// Address of our pod: written to the lease if `listen` is unspecific.
     pub pod_ip: Option<IpAddr>,
-    /// Name of the scheduler that pods ask for; shown in events.
+    /// Scheduler name that pods request; shown in events.
     pub scheduler_name: String,
     /// What decisions depend on.
     pub settings: Settings,

@@ -16,8 +16,9 @@ use serde_json::{Map, Value, json};
 use crate::bind::bind;
 use crate::shared::Shared;
 
-/// What is asked: the pod, and either the nodes or (with `nodeCacheCapable`) their names. The kube-scheduler writes the names of
-/// Go's fields; earlier ones were spelled otherwise. As in Go, keys of any case are read ([`parse`]).
+/// A request of the kube-scheduler: the pod, and either the nodes or (with `nodeCacheCapable`) their names. The
+/// kube-scheduler writes the names of Go's fields; earlier ones were spelled otherwise. As in Go, keys of any case are
+/// read ([`parse`]).
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 struct Args {
@@ -89,7 +90,7 @@ struct BindingResult {
     error: String,
 }
 
-/// Reads an object whose keys are of any case; `null` is the same as nothing.
+/// Reads an object with keys of any case; `null` is the same as nothing.
 fn parse<T: DeserializeOwned>(body: &[u8]) -> serde_json::Result<T> {
     let all: Map<String, Value> = serde_json::from_slice(body)?;
     let present = all.into_iter().filter(|(_, value)| !value.is_null());
@@ -139,7 +140,8 @@ fn is_ignored(shared: &Shared, namespace: Option<&str>) -> bool {
     namespace.is_some_and(|namespace| shared.config.settings.ignored_namespaces.contains(namespace))
 }
 
-/// Which of the nodes have room. A standby returns an error: it does not know what the leader has permitted since.
+/// Which of the nodes have room. A standby returns an error: it does not have the permits that the leader has given
+/// since.
 fn filter(shared: &Shared, args: Args) -> (Answer, bool) {
     let mut result = FilterResult::default();
     if !shared.is_ready() {

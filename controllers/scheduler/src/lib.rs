@@ -1,9 +1,10 @@
-//! The scheduler: permits growth of VMs, places pods, moves VMs off nodes that are too full.
+//! The scheduler: permits growth of VMs, places pods, migrates VMs away from nodes that are too full.
 //!
-//! The shell around [`neonvm_core_placement::permits`]. Watches keep its state ([`watch`]); agents ask over mutual TLS
-//! ([`serve`]); pods are placed either by us ([`bind`]), on clusters without a scheduler of their own, or by a stock
-//! kube-scheduler that asks us as its extender ([`extender`]). What has to be written is written after ([`write`]).
-//! Of several replicas one leads ([`run`]); the others keep their state warm and answer 503. Nothing is polled.
+//! The shell around [`neonvm_core_placement::permits`]. Watches keep its state ([`watch`]); agents send requests over
+//! mutual TLS ([`serve`]); pods are placed either by us ([`bind`]), on clusters without another scheduler, or by a
+//! stock kube-scheduler that calls us as its extender ([`extender`]). What has to be written is written after
+//! ([`write`]). Of several replicas one leads ([`run`]); the others keep their state warm and answer 503. Nothing is
+//! polled.
 
 mod bind;
 mod config;

@@ -55,7 +55,7 @@ pub struct Running {
     metrics: Option<SocketAddr>,
 }
 
-/// A way to ask without a connection: what is measured is the service, not its network.
+/// A way to send requests without a connection: for measurements of the service, not of its network.
 #[derive(Clone)]
 pub struct Local(Arc<Shared>);
 
@@ -66,7 +66,7 @@ impl std::fmt::Debug for Local {
 }
 
 impl Local {
-    /// Answers what any connection may ask.
+    /// Answers a request as over a connection of any peer.
     pub async fn call(&self, request: http::Whole) -> http::Answer {
         handle(Arc::clone(&self.0), request).await
     }
@@ -142,7 +142,7 @@ fn local(listener: &TcpListener, wanted: SocketAddr) -> SocketAddr {
 }
 
 impl Running {
-    /// Asks it from within this process.
+    /// A handle for requests from within this process.
     #[must_use]
     pub fn local(&self) -> Local {
         Local(Arc::clone(&self.shared))
@@ -202,7 +202,7 @@ impl Running {
             if !acquired {
                 break;
             }
-            // Renewed once more, so that it is known since when.
+            // Renewed once more, so that the time since which the lease is held is certain.
             if renew(&shared, &mut elector, shared.config.lease.renew_deadline).await.is_none() {
                 continue;
             }
@@ -213,7 +213,8 @@ impl Running {
             if stopped || shared.health.check().is_err() {
                 break;
             }
-            // If it is ours still: it was given up because the kube-scheduler leads in another pod, whose replica need not wait.
+            // If the lease is still ours: it was released because the kube-scheduler leads in another pod, and the
+            // replica there need not wait.
             elector.release().await;
         }
         // An attempt to take it that was under way may have succeeded.
@@ -239,7 +240,7 @@ async fn term(shared: &Arc<Shared>, elector: &mut Elector, stop: Pin<&mut impl F
         () = stop => (false, true),
     };
     {
-        // With the state in hand: no permit is given after this.
+        // With the lock on the state held: no permit is given after this.
         let _state = shared.state();
         shared.lead(false);
     }
@@ -267,7 +268,8 @@ async fn renew(shared: &Shared, elector: &mut Elector, within: Duration) -> Opti
     }
 }
 
-/// Renews the lease until another holds it or that fails for too long. It is given up before it can have passed to another and back.
+/// Renews the lease until another replica holds it or the renewal fails for too long. Leadership ends before the lease can
+/// have passed to another replica and back.
 async fn hold(shared: &Shared, elector: &mut Elector) {
     let Times { duration, renew_deadline: deadline, retry } = shared.config.lease;
     let mut last = shared.now();

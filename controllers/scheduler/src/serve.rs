@@ -23,7 +23,7 @@ const ACCEPTED: VersionRange<PluginProtoVersion> =
 /// Where a request came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Door {
-    /// Mutual TLS: who it is stands in the certificate.
+    /// Mutual TLS: the certificate identifies the peer.
     Tls,
     /// Plain HTTP: agents; on a loopback address also the kube-scheduler beside us.
     Plain {
@@ -44,7 +44,7 @@ impl Door {
         }
     }
 
-    /// Who may be connected there.
+    /// Which peers may be connected there.
     pub(crate) fn gate(self, budget: &Arc<Budget>) -> Gate {
         match self {
             Self::Tls => Gate::new(PRIVATE, budget, |peer| peer.is_one_of(&[AGENTS, OPERATORS, SCHEDULERS])),
@@ -60,7 +60,7 @@ fn plain(status: StatusCode, body: impl Into<String>) -> Answer {
     text(status, "text/plain", body)
 }
 
-/// Who may ask what, and how long the question may be. The answer to those who may not.
+/// Which peers may send which requests, and how long a body may be; otherwise the response that refuses the request.
 pub(crate) fn admit(door: Door, head: &Parts) -> Admitted {
     let peer = Peer::of(&head.extensions);
     let may = |organisations: &[&str]| door == Door::Tls && peer.is_one_of(organisations);
@@ -87,7 +87,7 @@ pub(crate) fn admit(door: Door, head: &Parts) -> Admitted {
     if allowed { Ok(most) } else { Err(Box::new(forbidden(organisation))) }
 }
 
-/// Answers what was admitted, whatever happens: a panic is an answer of its own.
+/// Answers an admitted request in every case: a panic is answered with an error.
 pub(crate) async fn handle(shared: Arc<Shared>, request: Whole) -> Answer {
     match AssertUnwindSafe(route(&shared, request)).catch_unwind().await {
         Ok(answer) => answer,
@@ -111,8 +111,8 @@ async fn route(shared: &Shared, request: Whole) -> Answer {
     }
 }
 
-/// Whether it runs (`/healthz`), knows all nodes and pods (`/readyz`: a standby that does takes over at once), and answers agents and
-/// the kube-scheduler (`/leadz`).
+/// Whether it runs (`/healthz`), has listed all nodes and pods (`/readyz`: a standby that has can take over at once),
+/// and answers agents and the kube-scheduler (`/leadz`).
 pub(crate) fn probe(shared: &Shared, path: &str) -> Answer {
     match path {
         "/leadz" if !shared.is_leading() => plain(StatusCode::SERVICE_UNAVAILABLE, "another replica leads"),

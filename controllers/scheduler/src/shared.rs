@@ -23,8 +23,8 @@ pub(crate) struct Shared {
     start: Instant,
     /// Whether we hold the lease. Nothing is permitted and nothing is written without it.
     leading: AtomicBool,
-    /// Until when the lease is ours for certain, in milliseconds from `start`: a process that was stopped for a while finds this
-    /// passed before it learns that another leads.
+    /// Until when the lease is certainly ours, in milliseconds from `start`: a process that was suspended for a while
+    /// finds this time passed before it reads that another leads.
     valid_until: AtomicU64,
     /// Milliseconds from `start` to the last thing that was taken in, plus one; 0: nothing yet.
     last_event: AtomicU64,
@@ -82,7 +82,7 @@ impl Shared {
         self.leading.store(leading, Ordering::Release);
     }
 
-    /// Whether we lead and know all nodes and pods.
+    /// Whether we lead and have listed all nodes and pods.
     pub(crate) fn is_ready(&self) -> bool {
         self.is_leading() && self.state().is_listed()
     }

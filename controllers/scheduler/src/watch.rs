@@ -52,7 +52,7 @@ pub(crate) async fn follow(shared: &Shared) {
         pods.map_ok(|change| Input::Pod(Box::new(change))).boxed(),
     ];
     let migrations = watcher(Api::<VirtualMachineMigration>::all(client.clone()), settings).default_backoff();
-    // Asked for once the cluster knows what they are: often we are there before.
+    // Requested once the cluster has the definition: often we are there before.
     let known = futures_util::stream::once(defined(client.clone()));
     let migrations = known.flat_map(|()| futures_util::stream::empty()).chain(migrations);
     all.push(migrations.map_ok(|change| Input::Migration(Box::new(change))).boxed());
@@ -73,7 +73,7 @@ pub(crate) async fn follow(shared: &Shared) {
     }
 }
 
-/// Waits until the cluster knows migrations.
+/// Waits until the cluster has the definition of migrations.
 async fn defined(client: Client) {
     let name = VirtualMachineMigration::crd_name();
     let only = watcher::Config::default().fields(&format!("metadata.name={name}"));

@@ -123,7 +123,7 @@ async fn annotate(shared: &Shared, note: &Annotation) -> Result<(), kube::Error>
 async fn patch(api: &Api<VirtualMachine>, name: &str, operations: Vec<Value>) -> Result<(), kube::Error> {
     let operations: Result<_, _> = serde_json::from_value(Value::Array(operations));
     let patch = Patch::Json::<()>(operations.map_err(kube::Error::SerdeError)?);
-    // The answer is not looked at; the watch shows what came of it.
+    // The response is not read; the watch shows the result.
     api.patch_metadata(name, &PatchParams::default(), &patch).await.map(|_| ())
 }
 

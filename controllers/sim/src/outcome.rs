@@ -10,7 +10,7 @@ use crate::{FaultSet, Invariant};
 /// What came of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// The seed.
+    /// Seed of the run.
     pub seed: u64,
     /// The faults that could happen.
     pub faults: FaultSet,
@@ -31,7 +31,7 @@ pub struct Outcome {
 /// An invariant that did not hold.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Broken {
-    /// Which.
+    /// The invariant that was violated.
     pub invariant: Invariant,
     /// When, since the start.
     pub at: Duration,
@@ -54,7 +54,7 @@ pub struct Stats {
     pub downscales: u64,
     /// Requests to the scheduler.
     pub requests: u64,
-    /// Permits below what was asked for.
+    /// Permits below the request.
     pub denials: u64,
     /// Requests that the scheduler refused to answer.
     pub refusals: u64,
@@ -101,7 +101,7 @@ impl Series {
 /// A node over time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeSeries {
-    /// Its name.
+    /// Name of the node.
     pub name: String,
     /// What it offers.
     pub capacity: Resources,
@@ -114,7 +114,7 @@ pub struct NodeSeries {
 /// A VM over time. Amounts are compute units, by the fuller of CPU and memory.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct VmSeries {
-    /// Its name.
+    /// Name of the VM.
     pub name: String,
     /// What its load needs.
     pub demand: Vec<f64>,

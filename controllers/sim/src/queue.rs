@@ -38,7 +38,6 @@ impl<T> Ord for Entry<T> {
     }
 }
 
-/// The queue.
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
     heap: BinaryHeap<Reverse<Entry<T>>>,

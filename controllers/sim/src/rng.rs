@@ -13,7 +13,7 @@ fn mixed(mut z: u64) -> u64 {
 }
 
 impl Rng {
-    /// The generator of a concern; `concern` is any constant of its own.
+    /// The generator of a concern; `concern` is any distinct constant.
     pub(crate) fn new(seed: u64, concern: u64) -> Self {
         Self(mixed(seed.wrapping_add(STEP)) ^ mixed(concern.wrapping_mul(STEP)))
     }

@@ -15,7 +15,7 @@ pub use check::Error;
 pub(crate) use demand::Curve;
 pub use demand::Demand;
 
-/// A world and what is asked of it.
+/// A world and its load, faults and events.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Scenario {
@@ -97,10 +97,10 @@ pub struct VmGroup {
     /// Compute units whose memory the load needs; half of `min` if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Demand>,
-    /// How the guest replies when asked to shrink.
+    /// How the guest replies to a request to shrink.
     #[serde(default)]
     pub guest: Guest,
-    /// Whether the scheduler may move them.
+    /// Whether the scheduler may migrate them.
     #[serde(default)]
     pub movable: bool,
     /// Whether they have an address on the overlay network.
@@ -111,7 +111,7 @@ pub struct VmGroup {
     pub overcommit: f64,
 }
 
-/// How a guest replies when asked to shrink.
+/// How a guest replies to a request to shrink.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Guest {
@@ -136,7 +136,7 @@ pub struct SimSettings {
     pub slot: Bytes,
     /// Share of a node above which VMs are to leave.
     pub watermark: f64,
-    /// Whether VMs are moved.
+    /// Whether VMs are migrated.
     pub migration: bool,
     /// How long a migration copies, on average.
     #[serde(with = "span")]
@@ -152,7 +152,7 @@ pub struct SimSettings {
     /// Longest time between two reports of a VM to the scheduler.
     #[serde(with = "span")]
     pub tick: Duration,
-    /// Whether guests ask for more within a second.
+    /// Whether guests request more within a second.
     #[serde(rename = "fastWishes")]
     pub fast_requests: bool,
 }
@@ -197,9 +197,9 @@ pub struct People {
     pub holds: f64,
     /// Nodes closed for some minutes.
     pub cordons: f64,
-    /// Nodes drained: closed for some minutes, and every VM on them is moved away.
+    /// Nodes drained: closed for some minutes, and every VM on them is migrated away.
     pub drains: f64,
-    /// VMs moved for no other reason.
+    /// VMs migrated for no other reason.
     pub moves: f64,
     /// Migrations cancelled or deleted, in any state.
     pub cancels: f64,

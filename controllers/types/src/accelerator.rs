@@ -1,8 +1,8 @@
-//! What runs the code of guests, as an installation, a node or a runner is asked for it.
+//! The accelerator that runs guest code, as configured for an installation, a node or a runner.
 
 use std::str::FromStr;
 
-/// What is asked for; what a VM gets depends on its node, too.
+/// The requested accelerator; the one that a VM gets also depends on its node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Accelerator {
     /// KVM where the pod has it and it runs guest code, else emulation.

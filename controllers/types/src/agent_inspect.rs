@@ -13,9 +13,9 @@ use crate::Resources;
 pub struct AgentInspect {
     /// The agent's name: its pod, or `agent/<node>`.
     pub agent: String,
-    /// Its build.
+    /// Version of the agent's build.
     pub version: String,
-    /// The node whose VMs it looks after.
+    /// The node for whose VMs it is responsible.
     pub node: String,
     /// The VMs, by namespace and name.
     pub vms: Vec<VmInspect>,
@@ -27,12 +27,12 @@ pub struct AgentInspect {
 pub struct VmInspect {
     /// Name of the VM.
     pub name: String,
-    /// Its namespace.
+    /// Namespace of the VM.
     pub namespace: String,
     /// NOW: what the VM's status shows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub now: Option<Resources>,
-    /// ASKED: `spec.guest.*.use`.
+    /// The requested size: `spec.guest.*.use`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asked: Option<Resources>,
     /// GOAL: what metrics, requests and people want, within the bounds.
@@ -41,7 +41,7 @@ pub struct VmInspect {
     /// PERMIT: what the scheduler allows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub permit: Option<Resources>,
-    /// APPROVED: what the guest's monitor knows or agreed to.
+    /// The approved size: the last one that the guest's monitor acknowledged or consented to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approved: Option<Resources>,
     /// The step in which the VM scales.
@@ -62,7 +62,7 @@ pub struct VmInspect {
     /// Age of the system metrics, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics_age_seconds: Option<f64>,
-    /// What is going on, in words: `waiting: scheduler (next try 3.8s)`.
+    /// The current activity, in words: `waiting: scheduler (next try 3.8s)`.
     pub state: String,
     /// What keeps the VM from its goal for long, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -81,7 +81,7 @@ pub struct VmInspect {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HoldInspect {
-    /// The size.
+    /// Size in compute units, CPU and memory.
     pub size: Resources,
     /// For how much longer, in seconds.
     pub remaining_seconds: f64,

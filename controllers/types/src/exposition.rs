@@ -1,4 +1,4 @@
-//! Writing the text exposition format of Prometheus, version 0.0.4. Nothing else of ours knows how to write it.
+//! Writing the text exposition format of Prometheus, version 0.0.4. No other code of the project writes it.
 //!
 //! <https://prometheus.io/docs/instrumenting/exposition_formats/>: a family is a `# HELP` and a `# TYPE` line and then
 //! all of its samples. The services write through `neonvm_kit::metrics`, the guest program directly.
@@ -101,7 +101,7 @@ impl Page {
         self.line("_count", labels, None, double(count));
     }
 
-    /// The page.
+    /// The page as text.
     #[must_use]
     pub fn finish(self) -> String {
         self.text

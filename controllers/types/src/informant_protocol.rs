@@ -77,12 +77,12 @@ pub struct InformantDesc {
     /// The version chosen.
     #[serde(default, deserialize_with = "field::proto_version")]
     pub proto_version: InformantProtoVersion,
-    /// How metrics are to be had.
+    /// How metrics are read.
     #[serde(default, deserialize_with = "field::metrics_method")]
     pub metrics_method: MetricsMethod,
 }
 
-/// How metrics are to be had; at most one is set.
+/// How metrics are read; at most one is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MetricsMethod {
     /// From a Prometheus endpoint in the guest.
@@ -98,7 +98,7 @@ pub struct MetricsMethodPrometheus {
     pub port: u16,
 }
 
-/// Who an agent is.
+/// Identity of an agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentIdentification {
     /// The identity given at registration.
@@ -110,7 +110,7 @@ pub struct AgentIdentification {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", bound(deserialize = "T: Deserialize<'de> + Default"))]
 pub struct AgentMessage<T> {
-    /// The message.
+    /// The message itself.
     #[serde(deserialize_with = "field::data")]
     pub data: T,
     /// Its place, from 1; 0 is invalid.
@@ -149,7 +149,7 @@ pub struct ResourceMessage {
     /// Memory.
     #[serde(default, deserialize_with = "field::memory")]
     pub memory: Option<Quantity>,
-    /// Who asks.
+    /// Agent that sends the request.
     #[serde(deserialize_with = "field::id")]
     pub id: AgentIdentification,
 }

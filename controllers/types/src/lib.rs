@@ -1,8 +1,7 @@
 //! Units and wire protocols of the vertical autoscaling system.
 //!
-//! For: every other crate; the words in which components talk to each other.
-//! Owns: exact encodings, in every generation that may still be running beside ours.
-//! May not: do I/O, read a clock, know Kubernetes clients or object schemas.
+//! For: every other crate; the words in which components talk to each other. Owns: exact encodings, in every generation
+//! that may still be running beside ours. May not: do I/O, read a clock, use Kubernetes clients or object schemas.
 //!
 //! Rules that hold in the whole crate:
 //! * decoding is total – arbitrary bytes give an error, never a panic;

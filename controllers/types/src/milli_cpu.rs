@@ -93,7 +93,7 @@ impl MilliCpu {
     }
 
     /// The value as a Kubernetes quantity, in the spelling other components expect (`"250m"`, `"1"`; 1024 CPUs are
-    /// `"1Ki"`, because the upstream conversion asks for binary units).
+    /// `"1Ki"`, because the upstream conversion requires binary units).
     #[must_use]
     pub fn to_quantity(self) -> Quantity {
         Quantity::from_milli(i64::from(self.0), Format::BinarySi)

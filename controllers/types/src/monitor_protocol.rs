@@ -1,6 +1,6 @@
 //! Agent to monitor: JSON documents in websocket text frames.
 //!
-//! v1.0 is the only version elsewhere: the monitor asks for memory only, without an amount. From v2.0 on its request
+//! v1.0 is the only version elsewhere: the monitor requests memory only, without an amount. From v2.0 on its request
 //! has amounts of memory and CPU. Both sides speak both; the older one decides.
 //!
 //! The shape depends on the direction: what the agent sends is wrapped (`content` beside `type` and `id`), what the

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Namespace and name; JSON `{"namespace":"ns","name":"n"}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NamespacedName {
-    /// The namespace.
+    /// Namespace of the object.
     #[serde(default)]
     pub namespace: String,
     /// The name inside the namespace.

@@ -53,7 +53,7 @@ pub enum Format {
     DecimalExponent,
 }
 
-/// A Kubernetes quantity, in billionths. Equality and order look at the value only, not at the spelling.
+/// A Kubernetes quantity, in billionths. Equality and order compare the value only, not the spelling.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Quantity {
     nanos: i128,

@@ -1,7 +1,7 @@
-//! Revisions: how a change of size is followed from the one who asked for it to the machine that shows it.
+//! Revisions: how a change of size is tracked from its requester to the VM that shows it.
 //!
 //! The agent writes `spec.targetRevision` with each change; the controller copies it to `status.currentRevision` once
-//! the VM runs with the size asked for. Values may go backwards after an agent restart, so only equality counts.
+//! the VM runs with the requested size. Values may go backwards after an agent restart, so only equality counts.
 
 use serde::{Deserialize, Serialize};
 
@@ -42,7 +42,7 @@ impl RevisionFlags {
 /// A counter with flags; JSON `{"value":1,"flags":1}`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Revision {
-    /// The counter.
+    /// Counter that the agent increases with each change.
     #[serde(default, deserialize_with = "field::value")]
     pub value: i64,
     /// What the change did.
@@ -53,7 +53,7 @@ pub struct Revision {
 /// A revision and when it was set; JSON `{"revision":{…},"updatedAt":"2024-07-01T11:00:00Z"}`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RevisionWithTime {
-    /// The revision.
+    /// Revision that was reached.
     #[serde(default, deserialize_with = "field::revision")]
     pub revision: Revision,
     /// When it was set; `None`, the zero time, is written as `null`.

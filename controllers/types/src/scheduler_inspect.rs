@@ -11,11 +11,11 @@ use crate::{NamespacedName, Resources};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Inspect {
-    /// Who answers: the identity in the lease.
+    /// Replica that sent this view: the identity in the lease.
     pub identity: String,
     /// Version of the program.
     pub version: String,
-    /// Whether it leads; a standby knows nodes and pods, and permits nothing.
+    /// Whether it leads; a standby observes nodes and pods, and permits nothing.
     pub leading: bool,
     /// Whether nodes and pods were listed whole; nothing is permitted before.
     pub ready: bool,
@@ -27,7 +27,7 @@ pub struct Inspect {
     pub nodes: Vec<NodeView>,
     /// Pods that wait for a node, by name.
     pub waiting: Vec<WaitingPod>,
-    /// Pods bound to a node that is not known, by name: their agents get no permits.
+    /// Pods bound to a node that has not been observed, by name: their agents get no permits.
     pub homeless: Vec<NamespacedName>,
     /// Counts since the start.
     pub counters: Counters,
@@ -55,7 +55,7 @@ pub struct SettingsView {
 pub struct Counters {
     /// Requests of agents that were answered with a permit.
     pub permits: u64,
-    /// Those of them that were given less than they asked for.
+    /// Those of them that were given less than they requested.
     pub denials: u64,
     /// Requests that were refused.
     pub refusals: u64,
@@ -63,19 +63,19 @@ pub struct Counters {
     pub reservations: u64,
     /// Pods that were refused room at the moment of binding.
     pub reservations_denied: u64,
-    /// Migrations asked for.
+    /// Migrations requested.
     pub migrations: u64,
     /// Annotations that still have to be written.
     pub writes_pending: u64,
-    /// Annotations given up after too many tries.
+    /// Annotations that were abandoned after too many tries.
     pub writes_lost: u64,
 }
 
-/// A node.
+/// Accounting of one node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeView {
-    /// Its name.
+    /// Name of the node.
     pub name: String,
     /// Why no pod may be placed there; absent if pods may.
     pub closed: Option<String>,
@@ -87,9 +87,9 @@ pub struct NodeView {
     pub too_much_pressure: bool,
     /// VMs that are leaving: being migrated, or about to be.
     pub leaving: Vec<NamespacedName>,
-    /// What would be moved next, first first; empty if nothing has to move or nothing can.
+    /// Migrations that would be created next, in order; empty if none is needed or none is possible.
     pub next: Vec<PlannedMigration>,
-    /// Why no VM is moved although the node is above its watermark, or another remark.
+    /// Why no VM is migrated although the node is above its watermark, or another remark.
     pub note: Option<String>,
     /// Its pods, by name.
     pub pods: Vec<PodView>,
@@ -107,7 +107,7 @@ pub struct ResourceView {
     pub reserved: u64,
     /// The part of `reserved` that is there only because an agent has sent no report since the start.
     pub buffer: u64,
-    /// Asked for and not granted.
+    /// Requested and not granted.
     pub capacity_pressure: u64,
     /// What will be free once those that are leaving have left: their share of `reserved` and `capacity_pressure`.
     pub pressure_accounted_for: u64,
@@ -137,7 +137,7 @@ pub struct PodView {
     pub pod: NamespacedName,
     /// The VM in it, if it is a VM's.
     pub vm: Option<String>,
-    /// Whether the VM is scaled: its agent may ask for permits.
+    /// Whether the VM is scaled: its agent may request permits.
     pub scaled: bool,
     /// Reserved for it, with its buffer; not discounted.
     pub reserved: Resources,
@@ -149,9 +149,9 @@ pub struct PodView {
     pub compute_unit: Option<Resources>,
     /// What its pod shows it to use: container requests, or the annotation `vm.neon.tech/usage`.
     pub usage: Resources,
-    /// Asked for and not granted; not discounted.
+    /// Requested and not granted; not discounted.
     pub capacity_pressure: Resources,
-    /// Upper bound of the VM, if known.
+    /// Upper bound of the VM, if it has been read.
     pub max: Option<Resources>,
     /// Overcommit factor of CPU in thousandths.
     pub cpu_overcommit: u64,
@@ -159,7 +159,7 @@ pub struct PodView {
     pub mem_overcommit: u64,
     /// The last load average of one minute its agent reported.
     pub load: Option<f32>,
-    /// Whether the scheduler may move it.
+    /// Whether the scheduler may migrate it.
     pub migratable: bool,
     /// Whether it is the source of a migration.
     pub migrating: bool,
@@ -171,7 +171,7 @@ pub struct PodView {
     pub problems: Vec<String>,
 }
 
-/// A move that the scheduler would make.
+/// A migration that the scheduler would create.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PlannedMigration {
@@ -207,13 +207,13 @@ pub struct WhatIf {
     /// Name of the VM (or of its pod). Needed with `size`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub vm: String,
-    /// Its agent asks for this much.
+    /// Its agent requests this size.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<Resources>,
     /// The watermark of both resources is this; above 0, at most 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub watermark: Option<f64>,
-    /// The VM is moved: where would it go? Not together with the others.
+    /// The VM is migrated: which node would be its target? Not together with the others.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub leave: bool,
     /// Only there; empty: anywhere. With `leave`.
@@ -224,11 +224,11 @@ pub struct WhatIf {
     pub avoid: Vec<String>,
 }
 
-/// A node that was looked at for a VM that is moved.
+/// A node that was considered as the target of a migration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TargetView {
-    /// Its name.
+    /// Name of the node.
     pub node: String,
     /// Whether the VM fits there.
     pub fits: bool,
@@ -254,7 +254,7 @@ pub struct WhatIfAnswer {
     pub sum: Option<(u64, u64)>,
     /// The nodes in question as they would be: the VM's, or with a watermark alone all.
     pub nodes: Vec<NodeView>,
-    /// For a move: every node that was looked at, by name.
+    /// For a migration: every node that was considered, by name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<TargetView>,
 }

@@ -63,7 +63,7 @@ pub struct AgentRequest {
     /// The last permit the agent holds; null before the first.
     #[serde(default, deserialize_with = "field::last_permit")]
     pub last_permit: Option<Resources>,
-    /// Load; null when not yet known.
+    /// Load; null before the first measurement.
     #[serde(default, deserialize_with = "field::metrics")]
     pub metrics: Option<Metrics>,
 }
@@ -84,7 +84,7 @@ pub struct SlotAgentRequest {
     /// The last permit the agent holds; null before the first, absent before v2.1.
     #[serde(default, deserialize_with = "field::last_permit")]
     pub last_permit: Option<SlotResources>,
-    /// Load; null when not yet known (from v1.1).
+    /// Load; null before the first measurement (from v1.1).
     #[serde(default, deserialize_with = "field::metrics")]
     pub metrics: Option<Metrics>,
 }
@@ -169,7 +169,7 @@ pub enum RequestError {
     /// An extended metric is missing or superfluous.
     #[error("metrics: {field} must be {} in {version}", if *.required { "present" } else { "absent" })]
     Metrics {
-        /// Which one.
+        /// JSON name of the field.
         field: &'static str,
         /// Whether it must be present.
         required: bool,
@@ -244,7 +244,7 @@ fn check_metrics(version: PluginProtoVersion, metrics: Option<Metrics>) -> Resul
     Ok(())
 }
 
-/// Present in an answer when the VM is being moved to another node; JSON `{}`.
+/// Present in a response when the VM is being migrated to another node; JSON `{}`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Migrate {}
 
@@ -252,10 +252,10 @@ pub struct Migrate {}
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", bound(deserialize = "R: Deserialize<'de> + Default"))]
 pub struct PluginResponse<R = Resources> {
-    /// What the VM may use; never more than was asked for.
+    /// What the VM may use; never more than requested.
     #[serde(default, deserialize_with = "field::permit")]
     pub permit: R,
-    /// Present when the VM is being moved.
+    /// Present when the VM is being migrated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub migrate: Option<Migrate>,
     /// The compute unit; present before v3.0 only.

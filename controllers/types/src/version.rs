@@ -1,6 +1,7 @@
 //! Protocol versions and how two sides agree on one.
 //!
-//! A version is a bare integer on the wire; 0 is invalid. A newer side may speak of versions this build does not know.
+//! A version is a bare integer on the wire; 0 is invalid. A newer peer may use versions that this build does not
+//! support.
 
 use std::fmt;
 
@@ -8,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// Common to all protocol version types.
 pub trait ProtocolVersion: Copy + Ord + fmt::Display {
-    /// The newest version this build knows.
+    /// The newest version that this build supports.
     const LATEST: Self;
 
     /// The number on the wire.
@@ -60,7 +61,7 @@ macro_rules! protocol_version {
 protocol_version! {
     /// Agent to scheduler.
     PluginProtoVersion {
-        /// The first.
+        /// First version of the protocol.
         V1_0 = 1, "v1.0";
         /// `metrics` may be null.
         V1_1 = 2, "v1.1";
@@ -124,7 +125,7 @@ impl PluginProtoVersion {
 protocol_version! {
     /// Agent to informant (legacy).
     InformantProtoVersion {
-        /// The first.
+        /// First version of the protocol.
         V1_0 = 1, "v1.0";
         /// The informant may call `/try-upscale`.
         V1_1 = 2, "v1.1";
@@ -158,7 +159,7 @@ impl InformantProtoVersion {
 protocol_version! {
     /// Agent to monitor.
     MonitorProtoVersion {
-        /// The first.
+        /// First version of the protocol.
         V1_0 = 1, "v1.0";
         /// The monitor requests an amount, of CPU too.
         V2_0 = 2, "v2.0";
@@ -195,9 +196,9 @@ impl RunnerProtoVersion {
 /// Versions from `min` to `max`, both included; JSON `{"min":1,"max":1}`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VersionRange<V> {
-    /// The oldest.
+    /// Oldest supported version.
     pub min: V,
-    /// The newest.
+    /// Newest supported version.
     pub max: V,
 }
 

@@ -132,7 +132,7 @@ impl Context {
         }
     }
 
-    /// Changes the object, if it still is the version that was looked at.
+    /// Changes the object, if its version is still the one that was read.
     async fn change_vm(&self, key: &Key, vm: &VirtualMachine, mut change: Value) -> Result<(), Failed> {
         guard(&mut change, vm);
         let name = &key.name;
@@ -158,7 +158,7 @@ impl Context {
         }
     }
 
-    /// Writes the status, if the object still is the version that was looked at.
+    /// Writes the status, if the version of the object is still the one that was read.
     pub(crate) async fn write_status(
         &self,
         key: &Key,

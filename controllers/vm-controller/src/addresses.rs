@@ -38,9 +38,9 @@ pub enum AddressSource {
     File(PathBuf),
     /// A `NetworkAttachmentDefinition`, as upstream has it.
     Attachment {
-        /// Its namespace.
+        /// Namespace of the `NetworkAttachmentDefinition`.
         namespace: String,
-        /// Its name.
+        /// Name of the `NetworkAttachmentDefinition`.
         name: String,
     },
 }
@@ -89,7 +89,6 @@ impl Shared {
     }
 }
 
-/// The addresses.
 #[derive(Debug)]
 pub(crate) struct Addresses {
     book: Shared,

@@ -21,10 +21,9 @@ use crate::context::{MANAGER, now};
 
 /// Life of our client certificate, of the webhooks' and of runners', in seconds. All are renewed at two thirds of it.
 pub(crate) const LIFE: i64 = 86_400;
-/// Longest wait for one look at an authority.
+/// Time limit of one read of an authority.
 const WITHIN: Duration = Duration::from_secs(20);
 
-/// The authorities.
 pub(crate) struct Authority {
     client: Client,
     namespace: String,
@@ -81,7 +80,7 @@ impl Authority {
 
     /// The certificate of the runner of a machine.
     pub(crate) fn runner(&self, uid: &str) -> Result<Identity, ca::Error> {
-        // Both at once: the runners of a machine that moves call each other.
+        // Both at once: the runners of a VM in migration call each other.
         self.internal.get().peer_for("neonvm-runner", &[server_name(uid)], LIFE)
     }
 
@@ -100,7 +99,7 @@ impl Authority {
         Signer::new(client, namespace, self.internal.clone(), MANAGER)
     }
 
-    /// Replaces our client certificate in time, and looks at the authorities every so often; never returns.
+    /// Replaces our client certificate in time, and checks the authorities periodically; never returns.
     pub(crate) async fn keep(&self, look: Duration) {
         let looking = async {
             loop {
@@ -113,7 +112,7 @@ impl Authority {
         tokio::join!(looking, renewing);
     }
 
-    /// Looks at the internal authority now.
+    /// Reads the internal authority now.
     pub(crate) async fn refresh(&self) {
         self.look_within(INTERNAL, &self.internal).await;
     }
@@ -126,8 +125,9 @@ impl Authority {
         }
     }
 
-    /// Goes on with the hand-over of an authority, or follows another replica that has. Who is trusted is published before any
-    /// certificate needs it; this process trusts it first, since it calls and is called as well.
+    /// Continues the handover of an authority, or adopts one that another replica has continued. The trusted
+    /// authorities are published before any certificate needs them; this process trusts them first, since it calls and
+    /// is called as well.
     async fn look(&self, kept: Kept, current: &Current) -> Result<(), Error> {
         let next = advance(&self.client, &self.namespace, kept, (now().unix(), MANAGER)).await?;
         if kept == INTERNAL {

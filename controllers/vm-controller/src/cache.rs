@@ -158,7 +158,7 @@ impl Cache {
         statuses.filter(|status| status.migration.is_some()).map(|status| status.node.clone()).collect()
     }
 
-    /// Keeps a machine unless a newer version is known. Whether it is news.
+    /// Keeps a VM unless a newer version is cached. Returns whether it changed.
     pub(crate) fn put_vm(&self, mut vm: VirtualMachine) -> bool {
         let key = key_of(&vm.metadata);
         vm.metadata.managed_fields = None;
@@ -204,7 +204,7 @@ impl Cache {
         self.lock().pods.get(key).cloned().unwrap_or_default()
     }
 
-    /// Keeps a pod of a machine unless a newer version is known. The machine, if it is news.
+    /// Keeps a pod of a VM unless a newer version is cached. Returns the VM, if the pod changed.
     pub(crate) fn put_pod(&self, pod: &Pod) -> Option<Key> {
         let (key, owner) = machine_of(&pod.metadata)?;
         let new = KeptPod { owner, version: version(&pod.metadata), view: PodView::of(pod, MANAGER) };
@@ -217,7 +217,7 @@ impl Cache {
         match known {
             Some(known) if known.view.uid == new.view.uid && known.version >= new.version => return None,
             Some(known) => {
-                // Writes that change nothing we look at, such as the times of conditions, wake no worker.
+                // Writes that change only fields we do not read, such as the times of conditions, wake no worker.
                 let same = known.view == new.view && known.owner == new.owner;
                 *known = Arc::new(new);
                 return (!same).then_some(key);

@@ -18,7 +18,7 @@ use crate::act::{ATTEMPT, FINGERPRINT};
 use crate::cache::{Cache, Key, owner};
 use crate::context::{Context, now};
 
-/// An absent API is asked for again after this.
+/// An absent API is queried again after this.
 const AGAIN: Duration = Duration::from_secs(30);
 /// Longest wait for the first list of requests.
 const FIRST_LIST: Duration = Duration::from_secs(15);
@@ -47,7 +47,7 @@ impl Drop for Watch {
 #[derive(Debug, Default)]
 pub(crate) struct CertManager {
     state: Mutex<State>,
-    /// One looks at a time.
+    /// Only one query at a time.
     looking: tokio::sync::Mutex<()>,
 }
 
@@ -84,7 +84,7 @@ impl CertManager {
     /// Finds out whether the API is there; if so its requests are watched, and listed once when this returns.
     ///
     /// # Errors
-    /// If the server cannot be asked.
+    /// If the server cannot be reached.
     pub(crate) async fn look(&self, context: &Arc<Context>) -> Result<(), Error> {
         let _one = self.looking.lock().await;
         if self.known().is_some() {

@@ -11,7 +11,7 @@ use crate::act::within;
 
 /// First version in which pods are resized in place without anything switched on.
 const RESIZES: (u32, u32) = (1, 35);
-/// Pause before a server that did not answer is asked again.
+/// Pause before a request to a server that did not answer is repeated.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// All nodes.

@@ -36,7 +36,7 @@ pub struct Config {
     pub addresses: AddressConfig,
     /// How long a machine must have failed without success to count as degraded.
     pub failure_pending_period: Duration,
-    /// Time between two looks at the authorities.
+    /// Time between two checks of the authorities.
     pub authority_look: Duration,
 }
 
@@ -113,11 +113,11 @@ pub enum WebhookScope {
 pub enum Registration {
     /// Through a service.
     Service {
-        /// Its namespace.
+        /// Namespace of the service.
         namespace: String,
-        /// Its name.
+        /// Name of the service.
         name: String,
-        /// Its port.
+        /// Port of the service.
         port: u16,
     },
     /// At an address, `https://host:port`.

@@ -42,13 +42,13 @@ pub(crate) struct KeyState {
     pub(crate) recovered: Option<Timestamp>,
     /// The last resize of a pod that the API server refused.
     pub(crate) resize_refused: Option<ResizeRefused>,
-    /// What the runner was asked for without an answer.
+    /// The size that was requested from the runner without a reply.
     pub(crate) size_unanswered: Option<SizeUnanswered>,
-    /// The pod whose runner has answered that it cannot have the machine, by its UID.
+    /// UID of the pod, if its runner has replied that it cannot take the VM.
     pub(crate) refused: Option<String>,
     /// Since when the node of its pod denies more.
     pub(crate) spell: Option<Spell>,
-    /// When nodes were last looked at for it, and why none of them would do.
+    /// When nodes were last searched for it, and why none of them was suitable.
     pub(crate) looked: Option<(Timestamp, String)>,
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct Context {
     pub(crate) events: Events,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) lag: Arc<Lag>,
-    /// Held while nodes are looked at: all pods of the cluster are read for it, for one VM at a time.
+    /// Held while nodes are searched: all pods of the cluster are read for it, for one VM at a time.
     pub(crate) looking: tokio::sync::Mutex<()>,
     key_states: Mutex<HashMap<Key, KeyState>>,
     random: SystemRandom,

@@ -1,5 +1,5 @@
-//! A VM whose node denies a growth is migrated to where the grown size fits: reads what [`neonvm_core_lifecycle::growth`] decides by,
-//! and carries out what it decides.
+//! A VM on a node that denies a growth is migrated to one where the grown size fits: reads the inputs of
+//! [`neonvm_core_lifecycle::growth`], and carries out its decision.
 
 use std::collections::BTreeMap;
 
@@ -107,7 +107,7 @@ async fn create(
 async fn withdraw(context: &Context, key: &Key, extra: &VirtualMachineMigration) -> Result<(), Error> {
     let migrations = context.migrations(&key.namespace);
     match context.write(migrations.delete(&extra.name_any(), &only(&extra.metadata))).await {
-        // Known at once, so that it does not get its turn in this very reconcile.
+        // Cached at once, so that it is not admitted in this very reconcile.
         Ok(answer) => {
             match answer.left() {
                 Some(ending) if ending.metadata.deletion_timestamp.is_some() => {

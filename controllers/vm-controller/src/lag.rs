@@ -21,14 +21,13 @@ struct Kept {
     conflicts: HashMap<Key, Failing>,
 }
 
-/// The tracker.
 #[derive(Debug)]
 pub(crate) struct Lag {
     period: Duration,
     kept: Mutex<Kept>,
 }
 
-/// How a turn ended.
+/// How a reconcile ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     Well,

@@ -1,8 +1,9 @@
 //! The controller of virtual machines: the shell around `neonvm-core-lifecycle`, and the admission webhooks.
 //!
-//! Watches keep a cache of VMs, pods and secrets ([`cache`]) and of migrations ([`moves`]); each runner reports its state over a
-//! stream of its own ([`link`]). Each change puts the VM's key into a queue ([`queue`]); a worker steps the core until nothing is
-//! left to do ([`reconcile`]). Nothing is polled and nothing is written twice: once converged there is no traffic at all.
+//! Watches keep a cache of VMs, pods and secrets ([`cache`]) and of migrations ([`moves`]); each runner reports its
+//! state over a separate stream ([`link`]). Each change puts the VM's key into a queue ([`queue`]); a worker steps the
+//! core until nothing is left to do ([`reconcile`]). Nothing is polled and nothing is written twice: once converged
+//! there is no traffic at all.
 
 mod act;
 mod addresses;

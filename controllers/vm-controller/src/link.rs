@@ -1,5 +1,5 @@
-//! One connection to each runner: its status as a stream. A lost connection is made again, later and later. Thousands of them
-//! are open at once, so each holds little: one task, small buffers. A machine that moves has two runners.
+//! One connection to each runner: its status as a stream. A lost connection is made again, later and later. Thousands
+//! of them are open at once, so each holds little: one task, small buffers. A VM in migration has two runners.
 
 mod call;
 
@@ -130,7 +130,7 @@ impl Links {
         }
     }
 
-    /// What is known of the runner in the pod with this UID.
+    /// The last reported state of the runner in the pod with this UID.
     pub(crate) fn view(&self, key: &Key, pod: &str) -> RunnerView {
         self.find(key, |target| target.pod == pod).map_or(RunnerView::Unknown, |(_, seen)| view(&seen))
     }
@@ -146,7 +146,7 @@ impl Links {
         Some((link.target.clone(), Arc::clone(&link.seen)))
     }
 
-    /// Asks the runner in the pod with this name for a size.
+    /// Requests a size from the runner in the pod with this name.
     pub(crate) async fn set_size(&self, key: &Key, pod: &str, size: SizeRequest) -> Result<(), String> {
         let body = serde_json::to_vec(&size).map_err(|error| error.to_string())?;
         let answered = self.ask(key, |target| target.name == pod, (Method::PUT, SIZE_PATH), body).await;
@@ -187,7 +187,7 @@ fn view(seen: &Mutex<Seen>) -> RunnerView {
     }
 }
 
-/// Keeps a document unless a newer one is known. Whether it is news.
+/// Keeps a document unless a newer one was received. Returns whether it changed.
 fn accept(seen: &Mutex<Seen>, status: RunnerStatus) -> bool {
     let mut seen = lock(seen);
     let lost = seen.lost_since.take().is_some();
@@ -247,7 +247,7 @@ impl Listener {
         }
     }
 
-    /// Doubling, with up to a quarter more so that a thousand links do not move in step.
+    /// Doubling, with up to a quarter more so that a thousand links do not reconnect at the same time.
     fn pause(&self, failures: u32) -> Duration {
         let pause = FIRST_PAUSE.saturating_mul(1 << failures.saturating_sub(1).min(9)).min(LONGEST_PAUSE);
         let spread =

@@ -113,7 +113,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// A page with all of it; `work` and `addresses`, held and resting, are known to the leader only.
+    /// A page with all of it; `work` and `addresses`, allocated and in quarantine, exist in the leader only.
     pub(crate) fn page(&self, lag: &Lag, work: Option<&Work>, addresses: Option<(usize, usize)>) -> Page {
         let mut page = self.registry.page();
         let help = "Objects that only failed for the failure-pending period.";

@@ -23,7 +23,7 @@ pub(crate) use work::{reconcile, wake};
 pub(crate) struct KeyState {
     /// What went wrong in the last reconcile.
     pub(crate) failure: Option<Failure>,
-    /// The source runner does not know it.
+    /// The source runner does not have it.
     pub(crate) unknown_at_source: bool,
 }
 
@@ -59,7 +59,7 @@ impl Moves {
         self.lock().all.get(key).cloned()
     }
 
-    /// Keeps a migration unless a newer version is known. Its machine, if it is news.
+    /// Keeps a migration unless a newer version is cached. Returns its VM, if it changed.
     pub(crate) fn put(&self, mut migration: VirtualMachineMigration) -> Option<Key> {
         let key = key_of(&migration.metadata);
         migration.metadata.managed_fields = None;
@@ -111,7 +111,7 @@ impl Moves {
         self.lock().all.values().filter(|migration| !is_over(migration)).cloned().collect()
     }
 
-    /// Names of the pods that migrations of the machine still look at.
+    /// Names of the pods that migrations of the VM still read.
     pub(crate) fn pods_in_use(&self, vm: &Key) -> BTreeSet<String> {
         let open = self.of(vm).into_iter().filter(|migration| !is_over(migration));
         let names = open.filter_map(|migration| {

@@ -1,4 +1,4 @@
-//! What the authors of each namespace may ask for: labels of namespaces, watched, over the installation's policy.
+//! What the authors of each namespace may request: labels of namespaces, watched, over the installation's policy.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -72,7 +72,7 @@ pub(crate) async fn namespaces(context: Arc<Context>, listed: Arc<Listed>) {
     .await;
 }
 
-/// VMs that waited for a permission are looked at again.
+/// VMs that waited for a permission are reconciled again.
 fn take(context: &Context, namespace: PartialObjectMeta<Namespace>) {
     let name = namespace.metadata.name.unwrap_or_default();
     if context.policies.put(&name, namespace.metadata.labels.unwrap_or_default()) {

@@ -138,7 +138,7 @@ async fn work(context: &Arc<Context>, key: &Key) -> (queue::Outcome, Ended) {
     (queue::Outcome::Failed, Ended::Badly)
 }
 
-/// Nothing to do. A failure whose action is no longer asked for is over.
+/// Nothing to do. A failure is over when its action is no longer requested.
 fn rest(context: &Context, key: &Key, observed: &Observed, outcome: &Outcome) -> (queue::Outcome, Ended) {
     if observed.failure.is_some() {
         context.key_state(key, |state| state.failure = None);
@@ -264,7 +264,7 @@ fn moving(context: &Context, key: &Key, vm: &str, lock: &ActiveMigration) -> Mov
     }
 }
 
-/// Listens to the runners of the machine's pod and, while it moves, of the pod it goes to.
+/// Opens the status streams of the runners in the VM's pod and, during a migration, in the target pod.
 fn link(context: &Context, key: &Key, vm: &VirtualMachine, observed: &Observed) {
     let uid = vm.metadata.uid.as_deref().unwrap_or_default();
     let open = |pod: &PodView, runner: &RunnerView| {
@@ -298,7 +298,7 @@ fn link(context: &Context, key: &Key, vm: &VirtualMachine, observed: &Observed) 
     context.links.retain(key, |pod| keep.contains(pod));
 }
 
-/// Only machines that name an issuer need to know whether cert-manager is there.
+/// Only VMs that name an issuer depend on whether cert-manager is there.
 async fn look_for_cert_manager(
     context: &Arc<Context>,
     key: &Key,

@@ -1,7 +1,7 @@
 //! Certificates of runners: each lives for a day, and gets a successor in the secret of its pod as long as the pod is there.
 //!
-//! An annotation of the secret holds the end of the certificate. The names in the certificate come from the VM object, because
-//! users who may create VMs can write to the secret.
+//! An annotation of the secret holds the end of the certificate. The names in the certificate come from the VM object,
+//! because users who may create VMs can write to the secret.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ fn is_due(now: i64, secret: &PartialObjectMeta<Secret>) -> bool {
     match (time(NOT_BEFORE), time(NOT_AFTER)) {
         (Some(from), Some(until)) => {
             let validity = Validity { from: from.unix(), until: until.unix(), spread: 0 };
-            // An annotation whose end was moved into the future does not prevent the renewal.
+            // An annotation with a later end does not prevent the renewal.
             now.saturating_add(look) >= validity.renewal()
                 || until.unix() > now.saturating_add(crate::authority::LIFE)
         }

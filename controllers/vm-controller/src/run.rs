@@ -30,12 +30,12 @@ pub enum Error {
     /// No authority.
     #[error(transparent)]
     Authority(#[from] neonvm_kit::authority::Error),
-    /// An address.
+    /// The address cannot be bound.
     #[error("cannot listen on {address}")]
     Listen {
-        /// Which.
+        /// Address to listen on.
         address: std::net::SocketAddr,
-        /// Why.
+        /// Error of the socket.
         #[source]
         source: std::io::Error,
     },
@@ -186,13 +186,13 @@ impl Drop for Shown<'_> {
 }
 
 impl Health {
-    /// Serves what the leader knows until the result is dropped, which is when it no longer leads.
+    /// Serves the leader's state until the result is dropped, which is when it no longer leads.
     fn show(&self, context: &Arc<Context>) -> Shown<'_> {
         *self.context.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(context));
         Shown(self)
     }
 
-    /// Whether it runs, and whether the API server knows its webhooks.
+    /// Whether it runs, and whether its webhooks are registered at the API server.
     fn probe(&self, path: &str) -> Answer {
         if path == "/readyz" && self.pending.as_ref().is_some_and(|pending| !pending.is_over()) {
             let why = "the webhooks are not registered yet\n";

@@ -36,13 +36,13 @@ pub enum Error {
     /// The authority of the API server's client certificate.
     #[error("cannot read the authority of the API server's client certificate, {path}")]
     Client {
-        /// Which file.
+        /// Path of the file.
         path: String,
-        /// Why.
+        /// Error of the file system.
         #[source]
         source: std::io::Error,
     },
-    /// The registration.
+    /// The URL in the registration is invalid.
     #[error("{0:?} is not an address of webhooks; write https://host:port")]
     Url(String),
 }
@@ -52,7 +52,7 @@ pub enum Error {
 pub(crate) struct Pending(AtomicUsize);
 
 impl Pending {
-    /// Whether the API server knows where the webhooks are.
+    /// Whether the API server has the address of the webhooks.
     pub(crate) fn is_over(&self) -> bool {
         self.0.load(Ordering::Acquire) == 0
     }
@@ -62,7 +62,6 @@ impl Pending {
     }
 }
 
-/// The webhooks.
 pub(crate) struct Webhooks {
     client: Client,
     authority: Arc<Authority>,
@@ -85,7 +84,6 @@ impl std::fmt::Debug for Webhooks {
     }
 }
 
-/// What answers.
 struct Hooks {
     client: Client,
     requests: requests::Requests,

@@ -42,7 +42,8 @@ pub struct Config {
     pub port: u16,
     /// Addresses of the overlay: packets between them are never translated.
     pub range: Net,
-    /// Address of the node itself on the overlay, within the range: who reaches the node reaches the machines through it.
+    /// Address of the node itself on the overlay, within the range: clients that reach the node reach the VMs through
+    /// it.
     pub gateway: Option<IpAddr>,
     /// What the packets between nodes are protected by.
     pub encryption: Encryption,

@@ -1,7 +1,8 @@
 //! With encryption, packets of the tunnel pass between WireGuard and the node, and nowhere else: a table of our own drops those that
 //! come or go by other interfaces. Those of other virtual networks on the same port are none of ours.
 //!
-//! Packets that come are looked at when their fragments are together again: the number of the virtual network may be in the second.
+//! Received packets are checked after their fragments were reassembled: the number of the virtual network may be in the
+//! second.
 
 use std::io;
 

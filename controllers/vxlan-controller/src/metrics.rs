@@ -2,7 +2,6 @@
 
 use neonvm_kit::metrics::{Counter, Gauge, Page, Registry};
 
-/// The metrics.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,

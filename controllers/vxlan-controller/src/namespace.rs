@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 /// The file system of namespaces (`linux/magic.h`).
 const NSFS_MAGIC: rustix::fs::FsWord = 0x6e73_6673;
-/// Pause between two looks at whether it is there.
+/// Pause between two checks of whether it is there.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The network namespace of the node.

@@ -1,6 +1,6 @@
-//! Packets of the overlay must not be translated: a table of our own excludes them from connection tracking, so that no
-//! masquerading rule of another component applies, present or future. Only packets from outside get the node's address on the
-//! overlay, if it has one, so that VMs know where to answer.
+//! Packets of the overlay must not be translated: a separate table excludes them from connection tracking, so that no
+//! masquerading rule of another component applies, present or future. Only packets from outside get the node's address
+//! on the overlay, if it has one, so that VMs have an address to reply to.
 
 use std::io;
 use std::net::IpAddr;
@@ -27,8 +27,9 @@ fn script(range: Net, gateway: Option<(IpAddr, &str)>) -> String {
     if let Some((address, bridge)) = gateway {
         // Its answers must be translated back.
         except = format!(" {family} saddr != {address} {family} daddr != {address}");
-        // Where bridges call these tables, what a runner passes on comes by a second time. Tracked, it would be taken for a
-        // connection of its own that is in the way of the first, and get another port: no answer would ever be known.
+        // Where bridges call these tables, a packet that a runner forwards passes a second time. Tracked, it would be
+        // taken for a separate connection that conflicts with the first, and get another port: no reply would ever be
+        // matched to it.
         let from = PASSED_ON.map(|byte| format!("{byte:02x}")).join(":");
         passed_on = format!("  ether saddr {from} {family} daddr {range} notrack\n");
         leaving = format!(

@@ -139,8 +139,8 @@ const DELETED_LINK: u16 = 17;
 const DELETED_NEIGHBOUR: u16 = 29;
 const BRIDGE_FAMILY: u8 = 7;
 
-/// Reads what [`changes`] has, until that would block. `matters` is set if something of it does: links, and entries that
-/// were taken out of forwarding tables. What neighbours come and go on a busy node does not.
+/// Reads what [`changes`] has, until that would block. `matters` is set if something of it does: links, and entries
+/// that were taken out of forwarding tables. Changes of neighbours, which are frequent on a busy node, do not.
 pub(crate) fn drain(socket: impl AsFd, matters: &mut bool) -> io::Result<()> {
     let mut buffer = vec![0; DATAGRAM];
     loop {

@@ -79,7 +79,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     let sync = Sync::open(config.clone(), Arc::clone(&namespace), Arc::clone(&metrics));
     let sync = sync.map_err(failed("netlink"))?;
     if config.encryption == Encryption::Wireguard {
-        // A kernel without it is no trouble that passes.
+        // A kernel without it is not a temporary failure.
         namespace.run(wireguard::probe).map_err(failed("encryption"))?;
     }
     let changes = namespace.run(netlink::changes).map_err(failed("netlink"))?;

@@ -57,7 +57,7 @@ impl Sync {
         })
     }
 
-    /// The key that the node has and that others are to know.
+    /// The key that the node has and that the other nodes need.
     pub(crate) fn key(&self) -> watch::Receiver<Option<Key>> {
         self.key.subscribe()
     }

@@ -41,7 +41,7 @@ const SMALLEST: u32 = 1280;
 /// The interface, ready for peers.
 #[derive(Debug)]
 pub(crate) struct Device {
-    /// Its key.
+    /// Public key of the node.
     pub(crate) key: Key,
     /// What the tunnel goes over.
     pub(crate) path: Path,

@@ -168,7 +168,7 @@ fn up_twice_is_harmless_and_the_own_context_is_untouched() {
 fn the_agents_take_their_configuration_from_a_file() {
     let machine = Machine::new();
     let missing = machine.bad("local up --agent-config nowhere.json", 3);
-    assert!(missing.contains("--agent-config: there is no file nowhere.json"), "{missing}");
+    assert!(missing.contains("--agent-config: file nowhere.json does not exist"), "{missing}");
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/agent/config.json");
     let cluster = machine.json(&format!("local up --agent-config {}", file.display()));
     let kubeconfig = cluster["kubeconfig"].as_str().unwrap();
@@ -193,7 +193,9 @@ fn a_killed_cluster_comes_back_with_its_state() {
     assert!(machine.bad("local status", 7).contains("ended without being stopped"));
     let output = machine.run("local up --no-install -o json");
     assert!(output.status.success());
-    assert!(String::from_utf8_lossy(&output.stderr).contains("had ended without being stopped"));
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("ended without being stopped; starting it again")
+    );
     let again: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(up["server"], again["server"]);
     // Installed before the kill, and not by this start.

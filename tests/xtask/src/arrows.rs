@@ -88,7 +88,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("neonvm-deploy", &["neonvm-api"]),
     // Makes the images of services and runner with the builder's layers and store; links none of the programs that it packs.
     ("neonvm-images", &["neonvm-types", "neonvm-builder", "neonvm-kernel"]),
-    // Starts `neond local` as a process; does not link it. `podscaler explain` reckons with the core that decides.
+    // Starts `neond local` as a process; does not link it. `podautoscaler explain` reckons with the core that decides.
     (
         "neonvm-cli",
         &[

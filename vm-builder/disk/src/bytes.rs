@@ -44,7 +44,7 @@ pub(crate) fn wide(value: usize) -> u64 {
     u64::try_from(value).unwrap_or(u64::MAX)
 }
 
-/// A position known to be small as an index; the greatest index otherwise, which no array has.
+/// A small position as an index; the greatest index otherwise, which no array has.
 pub(crate) fn index(value: u64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
 }

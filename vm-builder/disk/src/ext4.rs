@@ -44,7 +44,7 @@ impl<'a> FileSystem<'a> {
     /// Lays a tree out.
     ///
     /// # Errors
-    /// If something in the tree is beyond what ext4 can hold or it does not fit into the size asked for.
+    /// If something in the tree is beyond what ext4 can hold or it does not fit into the requested size.
     pub fn plan(tree: &'a Tree, sources: &'a dyn Sources, options: &Options) -> Result<Self, Error> {
         check(options)?;
         let survey = survey::Survey::new(tree)?;

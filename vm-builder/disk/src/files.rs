@@ -22,11 +22,11 @@ pub enum Type {
     BlockDevice,
     /// A named pipe.
     Fifo,
-    /// A socket.
+    /// A Unix domain socket.
     Socket,
 }
 
-/// What is known of a file without reading it.
+/// The metadata of a file, available without reading it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// What it is.
@@ -66,7 +66,7 @@ pub enum Error {
     /// The path or something in it cannot be named.
     #[error("{0}: not a path of an ext4 file system")]
     Path(String),
-    /// The file is longer than who asks will hold.
+    /// The file is longer than the caller's limit.
     #[error("{path}: {length} bytes are more than the limit of {limit}")]
     TooLong {
         /// Path in the file system.
@@ -101,7 +101,7 @@ impl FileSystem {
     /// Takes an image as an ext4 file system.
     ///
     /// # Errors
-    /// If it is none, is corrupt, or has features the reader does not know.
+    /// If it is none, is corrupt, or has features that the reader does not support.
     pub fn open(image: impl Image + 'static) -> Result<Self, Error> {
         let inner = Ext4::load(Box::new(Source(image))).map_err(|source| read(b"/", source))?;
         Ok(Self { inner })
@@ -174,7 +174,7 @@ fn read(path: &[u8], source: Ext4Error) -> Error {
     Error::Read { path: shown(path), source: Box::new(source) }
 }
 
-/// What the reader knows, in our words.
+/// The reader's metadata in our form.
 fn status(metadata: &ext4_view::Metadata) -> Status {
     let kind = match metadata.file_type() {
         ext4_view::FileType::Directory => Type::Directory,

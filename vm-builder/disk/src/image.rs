@@ -14,7 +14,7 @@ pub trait Image: Sync {
     /// If the range is not within the disk, or what is behind it cannot be read.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()>;
 
-    /// Whether it is known, without reading content, that the range holds zeros only. False is always allowed.
+    /// Whether it is certain, without reading content, that the range holds zeros only. False is always allowed.
     fn is_hole(&self, offset: u64, length: u64) -> bool {
         let _ = (offset, length);
         false

@@ -43,7 +43,7 @@ pub enum Error {
     Read {
         /// Path of the file.
         path: String,
-        /// Why.
+        /// Error of the content's source.
         source: std::io::Error,
     },
 }

@@ -32,8 +32,8 @@ impl Tree {
         self.names(at).map(|_| at)
     }
 
-    /// Adds an inode under a path whose directory exists; what had the name loses it. `None` if there is no such
-    /// directory or the path has no last part.
+    /// Adds an inode under a path in an existing directory; an inode that had the name loses it. `None` if there is no
+    /// such directory or the path has no last part.
     pub fn insert(&mut self, path: &[u8], inode: Inode) -> Option<InodeId> {
         let names: Vec<&[u8]> = parts(path).collect();
         let (last, before) = names.split_last()?;

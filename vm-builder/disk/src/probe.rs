@@ -3,7 +3,7 @@
 use crate::bytes::take;
 use crate::image::Image;
 
-/// Number of bytes from the start of a disk that [`label`] needs to see everything it knows.
+/// Number of bytes from the start of a disk that [`label`] needs to detect everything that it supports.
 pub const BYTES: usize = 68 * 1024;
 
 /// What a disk holds.
@@ -76,7 +76,7 @@ fn extended(start: &[u8]) -> Option<Label> {
     if incompatible & 0x8 != 0 {
         return None;
     }
-    // What ext3 knew; anything else makes it ext4.
+    // The features of ext3; anything else makes it ext4.
     let newer = incompatible & !0x16 != 0 || read_only & !0x7 != 0;
     let kind = match (newer, compatible & 0x4 != 0) {
         (true, _) => Type::Ext4,
@@ -87,7 +87,7 @@ fn extended(start: &[u8]) -> Option<Label> {
     Some(Label { kind, label: until(&name, 0), uuid: unique(take(block, 0x68)) })
 }
 
-/// A swap area: its mark ends the first page, whatever the page size of who made it.
+/// A swap area: its mark ends the first page, whatever the page size of the system that made it.
 fn swap(start: &[u8]) -> Option<Label> {
     let pages = [4096usize, 8192, 16384, 65536];
     let marked = pages.iter().any(|page| start.get(page - 10..*page) == Some(b"SWAPSPACE2"));

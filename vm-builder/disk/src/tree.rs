@@ -11,7 +11,7 @@ pub type Bytes = Vec<u8>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InodeId(pub(crate) u32);
 
-/// Where stored content comes from, as numbered by who made the tree.
+/// Source of stored content, as numbered by the creator of the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceId(pub u32);
 
@@ -46,7 +46,7 @@ pub enum Origin {
     Memory(Arc<[u8]>),
     /// In a source, from this offset on.
     Source {
-        /// Which.
+        /// The source that failed.
         source: SourceId,
         /// First byte there.
         offset: u64,
@@ -80,7 +80,7 @@ pub enum Kind {
     Directory(BTreeMap<Bytes, InodeId>),
     /// A regular file.
     File(Content),
-    /// Its target.
+    /// A symbolic link with its target.
     Symlink(Bytes),
     /// A character device.
     CharacterDevice {
@@ -98,11 +98,11 @@ pub enum Kind {
     },
     /// A named pipe.
     Fifo,
-    /// A socket.
+    /// A Unix domain socket.
     Socket,
 }
 
-/// An inode.
+/// Metadata and content of a file, whatever its names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inode {
     /// Owner, permissions, times, attributes.
@@ -120,7 +120,7 @@ pub trait Sources: Sync {
     fn read_exact_at(&self, source: SourceId, offset: u64, into: &mut [u8]) -> std::io::Result<()>;
 }
 
-/// No sources: for trees whose content is in memory.
+/// No sources: for trees with their content in memory.
 #[derive(Clone, Copy, Debug)]
 pub struct NoSources;
 

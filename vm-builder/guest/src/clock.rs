@@ -13,7 +13,6 @@ use servo::{Action, Servo};
 
 use crate::daemon::log;
 
-/// The device.
 const DEVICE: &str = "/dev/ptp0";
 /// The last wait for it; all of them together take twice as long.
 const LONGEST_WAIT: Duration = Duration::from_secs(16);
@@ -57,7 +56,7 @@ pub async fn keep() {
     }
 }
 
-/// The device, whose driver may be loaded while we start.
+/// The device; its driver may still be loading while we start.
 async fn open() -> std::io::Result<File> {
     let mut wait = Duration::from_secs(1);
     loop {

@@ -51,7 +51,7 @@ fn open(device: &str) -> io::Result<File> {
     }
     let flags = rustix::fs::fcntl_getfl(&terminal)?;
     rustix::fs::fcntl_setfl(&terminal, flags - OFlags::NONBLOCK)?;
-    // Init made us leader of a session; with a terminal of its own, Ctrl-C works.
+    // Init made us leader of a session; with a controlling terminal, Ctrl-C works.
     let _ = rustix::process::ioctl_tiocsctty(&terminal);
     Ok(terminal)
 }

@@ -16,7 +16,7 @@ pub enum Error {
     /// A file below `/sys` could not be read or written.
     #[error("{}: {source}", path.display())]
     Io {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
         /// The kernel's error.
         source: io::Error,
@@ -24,12 +24,12 @@ pub enum Error {
     /// A file below `/sys` holds something else than a list of processors.
     #[error("{}: {source}", path.display())]
     List {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
         /// What is wrong with it.
         source: list::Error,
     },
-    /// There are not as many processors as asked for.
+    /// There are not as many processors as requested.
     #[error(transparent)]
     Plan(#[from] plan::Error),
 }
@@ -41,7 +41,7 @@ pub struct Processors {
 }
 
 impl Processors {
-    /// Those of the machine whose `/` is `root`.
+    /// Those of the guest with its `/` at `root`.
     #[must_use]
     pub fn below(root: &Path) -> Self {
         Self { directory: root.join("sys/devices/system/cpu") }

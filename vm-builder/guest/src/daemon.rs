@@ -34,7 +34,7 @@ const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Why the daemon could not run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A flag that does not exist or whose value cannot be read.
+    /// A flag that does not exist or has an unreadable value.
     #[error("{0}")]
     Usage(String),
     /// A socket could not be opened.
@@ -87,7 +87,7 @@ async fn serve(options: &Options) -> Result<(), Error> {
 
 fn listen(name: &str, address: SocketAddr) -> Result<TcpListener, Error> {
     let listener = http::listen(address).map_err(|source| Error::Listen { address, source })?;
-    // A port chosen by the kernel is only known now.
+    // A port chosen by the kernel is only available now.
     if address.port() == 0
         && let Ok(address) = listener.local_addr()
     {
@@ -96,7 +96,7 @@ fn listen(name: &str, address: SocketAddr) -> Result<TcpListener, Error> {
     Ok(listener)
 }
 
-/// A socket without which the rest still serves: the image may run a server of its own on the port.
+/// A socket without which the rest still serves: the image may run another server on the port.
 fn optional(name: &str, address: Option<SocketAddr>) -> Option<TcpListener> {
     match listen(name, address?) {
         Ok(listener) => Some(listener),

@@ -26,7 +26,7 @@ pub enum Error {
     /// The directory to keep does not exist or is none.
     #[error("{}: {source}", path.display())]
     Target {
-        /// The directory.
+        /// Path of the directory.
         path: PathBuf,
         /// The kernel's error.
         source: io::Error,
@@ -90,7 +90,7 @@ impl Directory {
         let steps = plan::plan(&entries, payload.names(), (!same).then_some(fresh.as_os_str()));
         for step in &steps {
             if let Err(error) = self.apply(step, payload) {
-                // The next change would remove it too; what is left is for people who look now.
+                // The next change would remove it too; what is left is for users that inspect it now.
                 if self.current().as_deref() != Some(fresh.as_os_str()) {
                     let _ = fs::remove_dir_all(self.path.join(&fresh));
                 }

@@ -25,7 +25,7 @@ const UNSENT_DEADLINE: Duration = Duration::from_secs(10);
 /// How long to wait when no connection can be accepted, such as for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 
-/// An answer.
+/// Response with its whole body.
 pub type Response = hyper::Response<Full<Bytes>>;
 
 /// Opens a listening socket.

@@ -37,7 +37,7 @@ pub const CHILD_MARKER: &str = "NEONVM_INIT";
 /// Set when a newer program from the runtime volume has taken over, so that it happens once.
 const REPLACED: &str = "NEONVM_GUEST_REPLACED";
 
-/// All that init knows.
+/// All state of init.
 struct Init {
     line: CommandLine,
     epoll: OwnedFd,

@@ -1,8 +1,8 @@
 //! Metrics of the machine in the Prometheus text format.
 //!
 //! Names and labels are those of the `host_metrics` source of vector behind its Prometheus exporter, which agents read,
-//! with those of our own added: pressure under node_exporter's names with `host_` for `node_`, and
-//! `neonvm_guest_info`. Everything is read when it is asked for. Rendering is pure: texts of `/proc` in, text out.
+//! with those of our own added: pressure under node_exporter's names with `host_` for `node_`, and `neonvm_guest_info`.
+//! Everything is read when a page is requested. Rendering is pure: texts of `/proc` in, text out.
 
 mod cgroup;
 mod filesystem;
@@ -50,7 +50,7 @@ pub struct Sources {
     pub groups: Vec<Group>,
 }
 
-/// Reads everything of the machine whose `/` is `root` and renders it.
+/// Reads all metrics of the guest with its `/` at `root` and renders them.
 #[must_use]
 pub fn collect(root: &Path) -> String {
     let file = |path: &str| read(&root.join(path));

@@ -1,7 +1,9 @@
-//! The monitor: reports to an autoscaler-agent over a websocket when the guest needs more, and answers what it can give up.
+//! The monitor: reports to an autoscaler-agent over a websocket when the guest needs more, and which resources it can
+//! release.
 //!
-//! Decisions are made by [`neonvm_core_scaling::monitor`]; here are the files it looks at, the connections and PostgreSQL's
-//! file cache. One thread; nothing an agent or PostgreSQL does or fails to do keeps the next sample from being taken.
+//! Decisions are made by [`neonvm_core_scaling::monitor`]; here are the files it reads, the connections and
+//! PostgreSQL's file cache. One thread; nothing an agent or PostgreSQL does or fails to do keeps the next sample from
+//! being taken.
 
 mod engine;
 mod options;
@@ -25,7 +27,7 @@ const WAITING: usize = 64;
 /// Why the monitor could not run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A flag that does not exist or whose value cannot be read.
+    /// A flag that does not exist or has an unreadable value.
     #[error("{0}")]
     Usage(String),
     /// The socket could not be opened.
@@ -60,7 +62,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
 async fn serve(options: &Options) -> Result<(), Error> {
     let address = options.address;
     let listener = crate::http::listen(address).map_err(|source| Error::Listen { address, source })?;
-    // A port chosen by the kernel is only known now.
+    // A port chosen by the kernel is only available now.
     if address.port() == 0
         && let Ok(address) = listener.local_addr()
     {

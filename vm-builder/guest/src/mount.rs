@@ -1,4 +1,4 @@
-//! File systems: those every system has, those the VM asks for, their growth and quotas, swap, and their end.
+//! File systems: those every system has, those the VM requests, their growth and quotas, swap, and their end.
 
 pub mod apply;
 pub mod base;

@@ -1,7 +1,7 @@
 //! Network interfaces: loopback, addresses from the kernel command line, DHCP on the first one.
 //!
-//! Interfaces whose addresses are known are set up by init, which takes a few messages to the kernel. DHCP is a child
-//! of init ([`dhcp`]): it parses what others send. IPv6 is left to the kernel and its router advertisements.
+//! Interfaces with configured addresses are set up by init, which takes a few messages to the kernel. DHCP is a child
+//! of init ([`dhcp`]): it parses messages of others. IPv6 is left to the kernel and its router advertisements.
 
 pub mod client;
 pub mod dhcp;
@@ -44,7 +44,7 @@ pub fn set_up(line: &CommandLine) -> Vec<String> {
     problems
 }
 
-/// Whether DHCP is to be asked: unless `ip=` gives the first interface its address.
+/// Whether DHCP is to be used: unless `ip=` gives the first interface its address.
 #[must_use]
 pub fn wants_dhcp(line: &CommandLine) -> bool {
     !line.interfaces.iter().any(|interface| interface.device == FIRST)

@@ -80,7 +80,7 @@ pub fn announce_ready(address: std::net::SocketAddr) {
         let mut output = std::io::stdout();
         let _ = writeln!(output, "{}", from_child(&ReportKind::Ready)).and_then(|()| output.flush());
     };
-    // Without a thread the host still finds out by asking the daemon.
+    // Without a thread the host still finds out by querying the daemon.
     let _ = std::thread::Builder::new().name("ready".into()).stack_size(64 << 10).spawn(connect);
 }
 
@@ -132,7 +132,7 @@ impl Reporter {
         self.flush();
     }
 
-    /// Reports a failure; the boot goes on.
+    /// Reports a failure; the boot continues.
     pub fn failure(&mut self, message: impl Into<String>) {
         self.report(ReportKind::Failure { message: message.into() });
     }

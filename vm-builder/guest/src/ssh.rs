@@ -27,7 +27,7 @@ pub use options::{Options, RUNTIME_KEYS};
 
 /// How long a client may take to log in.
 const LOGIN_DEADLINE: Duration = Duration::from_secs(30);
-/// How often a silent client is asked whether it is there.
+/// How often a silent client is sent a keepalive.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 /// Questions without answer after which it is not.
 const KEEPALIVES: usize = 3;
@@ -37,7 +37,7 @@ const ATTEMPTS: usize = 10;
 /// Why a session could not be served.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A flag that does not exist or whose value cannot be read.
+    /// A flag that does not exist or has an unreadable value.
     #[error("{0}")]
     Usage(String),
     /// The kernel refused something.
@@ -63,7 +63,7 @@ impl Error {
 }
 
 /// Serves the connection that is file descriptor 0 until it ends. The arguments are those after `ssh`; the forms
-/// `--login …` and `--sftp` are how the server starts itself for what a client asks for.
+/// `--login …` and `--sftp` are how the server starts itself for a client's request.
 ///
 /// # Errors
 /// When the connection could not be served at all; what goes wrong within a session is logged.

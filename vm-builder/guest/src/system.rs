@@ -163,7 +163,7 @@ pub fn signal_all_processes(number: i32) {
     let _ = unsafe { libc::kill(-1, number) };
 }
 
-/// Grows the ext4 file system of which `directory` is open to `blocks` of its own blocks.
+/// Grows the ext4 file system of which `directory` is open to `blocks` blocks of the file system's size.
 ///
 /// # Errors
 /// The kernel's error: `EINVAL` if it would shrink, `EOPNOTSUPP` without room for group descriptors.

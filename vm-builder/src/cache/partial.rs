@@ -42,7 +42,7 @@ impl Cache {
                 Err(std::fs::TryLockError::WouldBlock) => return Ok(None),
                 Err(std::fs::TryLockError::Error(error)) => return Err(Error::io("lock", &path, error)),
             }
-            // Who had it before may have removed it: then this file has no name any more.
+            // The previous owner of the lock may have removed it: then this file has no name any more.
             if is_same(&file, &path) {
                 return Ok(Some(Partial { file, path }));
             }

@@ -47,7 +47,7 @@ impl Cache {
             if unused_for.is_some_and(|limit| age < limit) {
                 return Ok(());
             }
-            // The length of a tar goes with the tar, whose time is the one that counts.
+            // The length of a tar is removed with the tar; the time of the tar counts.
             if path.extension().is_some_and(|extension| extension == "size")
                 && path.with_extension("").exists()
             {

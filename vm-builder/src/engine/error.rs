@@ -22,15 +22,15 @@ pub enum Error {
     /// The guest program cannot be used.
     #[error("the guest program {} cannot be used: {reason}", path.display())]
     Guest {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// Why it cannot be used.
         reason: String,
     },
     /// An image without a disk in it.
     #[error("image {image} holds no /disk.qcow2")]
     NoDisk {
-        /// Its name.
+        /// Name of the image.
         image: String,
     },
     /// The person at the terminal stopped it.

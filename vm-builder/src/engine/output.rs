@@ -1,4 +1,4 @@
-//! Outputs: written beside their final place and moved there when they are whole.
+//! Outputs: written beside their final place and renamed when they are whole.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -17,7 +17,7 @@ use crate::source::Loaded;
 /// How files begin that have a name before they are whole.
 const PREFIX: &str = ".neonvm-";
 
-/// Writes everything the request asks for.
+/// Writes every output of the request.
 pub(super) async fn write(
     request: &Request,
     loaded: &Loaded,
@@ -103,12 +103,12 @@ fn allocated(path: &Path) -> Result<u64, Error> {
     Ok(metadata.len().min(metadata.blocks() * 512))
 }
 
-/// A file that appears when it is whole. What had its name stays until then. Until then it has no name of its own
-/// either, so that nothing is left whenever and however the process ends; file systems that cannot do that (some overlays
-/// and network file systems) get a hidden one.
+/// A file that appears when it is whole. What had its name stays until then. Until then the new file has no name
+/// either, so that nothing is left whenever and however the process ends; file systems that cannot do that (some
+/// overlays and network file systems) get a hidden one.
 ///
 /// # Errors
-/// If `fill` fails, or the file cannot be made or moved.
+/// If `fill` fails, or the file cannot be made or renamed.
 pub fn whole(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> Result<(), Error> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let attempt = match unnamed(directory) {
@@ -132,7 +132,7 @@ fn name_when_filled(
 ) -> io::Result<()> {
     fill(&mut file)?;
     finish(&file)?;
-    // A link cannot replace a file: it gets a name for a moment, and that one is moved.
+    // A link cannot replace a file: it gets a temporary name, and is then renamed.
     let name = tempfile::Builder::new().prefix(PREFIX).make_in(directory, |name| link(&file, name))?;
     name.into_temp_path().persist(path).map_err(|error| error.error)
 }

@@ -1,5 +1,5 @@
-//! The disk as an OCI image: one layer with `/disk.qcow2` and, so that init containers of the older system can
-//! start a shell in it to move the disk, the guest program as that shell.
+//! The disk as an OCI image: one layer with `/disk.qcow2` and, so that init containers of the older system can start a
+//! shell in it to copy the disk, the guest program as that shell.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -1,8 +1,8 @@
 //! Applies archives to a tree, one after another, as overlaid file systems show them.
 //!
-//! The rules: a later entry of the same name wins; a directory over a directory keeps its children; an entry whose
-//! parent is a symbolic link goes where the link leads in the tree; missing parents are made; a whiteout hides what
-//! lower layers have, wherever it stands in its layer.
+//! The rules: a later entry of the same name wins; a directory over a directory keeps its children; an entry below a
+//! symbolic link goes to the link's target in the tree; missing parents are made; a whiteout hides what lower layers
+//! have, wherever it is in its layer.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Seek};
@@ -49,7 +49,7 @@ impl Applier {
         self.tree
     }
 
-    /// Applies an archive whose contents will be read from `source`.
+    /// Applies an archive; its contents will be read from `source`.
     ///
     /// # Errors
     /// If the archive is malformed, an entry cannot be applied, or a limit is exceeded. The tree is then of no use.

@@ -62,8 +62,8 @@ impl Layer {
         self.forget(tree, child);
     }
 
-    /// Hides what lower layers have in a directory. Each directory is walked once in a layer, however often it is
-    /// asked for.
+    /// Hides what lower layers have in a directory. Each directory is walked once in a layer, however often this is
+    /// called for it.
     pub(super) fn hide_children(&mut self, tree: &mut Tree, directory: InodeId) {
         let mut found = vec![directory];
         let mut next = 0;

@@ -35,7 +35,6 @@ pub(super) fn normalised(path: &[u8], limit: usize) -> Result<Vec<&[u8]>, String
 
 /// What a path of directories leads to.
 pub(super) enum Found {
-    /// A directory.
     Directory(InodeId),
     /// Nothing: some component does not exist.
     Nothing,
@@ -101,7 +100,7 @@ pub(super) fn directory(
     Ok(Found::Directory(trail.last().copied().unwrap_or(tree.root())))
 }
 
-/// A directory without an entry of its own.
+/// A directory without an entry in the archive.
 pub(super) fn implied_directory() -> Inode {
     let metadata = Metadata { mode: 0o755, ..Metadata::default() };
     Inode { metadata, kind: Kind::Directory(std::collections::BTreeMap::new()) }

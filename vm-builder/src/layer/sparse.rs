@@ -59,7 +59,7 @@ pub(super) fn read_stored<E>(
     Ok((map, taken))
 }
 
-/// Turns a map into runs of a file of `real_size` bytes whose content is stored from `offset` on in `stored` bytes.
+/// Converts a map into runs of a file of `real_size` bytes; its content is stored from `offset` on in `stored` bytes.
 pub(super) fn runs(map: &[u64], real_size: u64, offset: u64, stored: u64) -> Result<Vec<Run>, &'static str> {
     check(map.len() / 2)?;
     if !map.len().is_multiple_of(2) {

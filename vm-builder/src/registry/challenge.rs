@@ -1,6 +1,6 @@
 //! `WWW-Authenticate`: which login a server wants (RFC 9110 §11.6.1).
 
-/// What a server asks for.
+/// The authentication that a server requires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Challenge {
     /// User and password with every request.
@@ -10,7 +10,7 @@ pub(super) enum Challenge {
 }
 
 impl Challenge {
-    /// The best of the challenges in header lines: a token before a password. None if there is none we know.
+    /// The best of the challenges in header lines: a token before a password. `None` if none of them is supported.
     pub(super) fn best<'a>(lines: impl Iterator<Item = &'a str>) -> Option<Self> {
         let mut basic = None;
         for line in lines {

@@ -116,7 +116,7 @@ impl<'a> Client<'a> {
     }
 
     fn url(&self, path: &str) -> Url {
-        // The path is made of checked parts; if it were not valid, the root is asked, which answers 404.
+        // The path is made of checked parts; if it were not valid, the request goes to the root, which answers 404.
         self.base.join(path).unwrap_or_else(|_| self.base.clone())
     }
 

@@ -14,7 +14,7 @@ use crate::cache::read_limited;
 use crate::reference::{DOCKER_HUB, Reference};
 use crate::source::{Error, Login, Network};
 
-/// The name under which Docker keeps the login of its own registry.
+/// The name under which Docker keeps the login of Docker Hub.
 const DOCKER_HUB_KEY: &str = "https://index.docker.io/v1/";
 /// Largest file, in bytes.
 const FILE_LIMIT: u64 = 4 << 20;

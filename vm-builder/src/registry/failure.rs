@@ -99,7 +99,7 @@ impl Report {
     }
 }
 
-/// Whether a status asks for another try.
+/// Whether a status calls for another try.
 pub(super) fn is_temporary(status: StatusCode) -> bool {
     status == StatusCode::TOO_MANY_REQUESTS
         || status == StatusCode::REQUEST_TIMEOUT

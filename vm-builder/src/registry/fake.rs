@@ -30,7 +30,6 @@ pub(crate) enum Fault {
     Whole,
     /// A body without a length that ends after so many bytes.
     Unsized(usize),
-    /// A redirection.
     Redirect(String),
 }
 
@@ -38,11 +37,11 @@ pub(crate) enum Fault {
 pub(crate) struct State {
     /// Content type and bytes by path.
     pub(crate) routes: BTreeMap<String, (String, Vec<u8>)>,
-    /// For the next requests whose path holds the text.
+    /// Faults for the next requests with this text in their path.
     pub(crate) faults: VecDeque<(String, Fault)>,
     /// Requests: method, path, and `Range`.
     pub(crate) log: Vec<String>,
-    /// User and password; with the name of the way they are asked for: `basic`, `bearer`, `identity`.
+    /// User and password; with the name of the way they are requested: `basic`, `bearer`, `identity`.
     pub(crate) login: Option<(&'static str, String)>,
 }
 
@@ -233,7 +232,7 @@ fn serve(
         }),
         Some(Fault::Stall(count)) => {
             stream.write_all(&body[..count.min(body.len())])?;
-            // Until the other side gives up.
+            // Until the other side closes the connection.
             stream.read(&mut [0]).map(|_| ())
         }
         _ => stream.write_all(&body),

@@ -10,7 +10,7 @@ use tokio::io::AsyncWriteExt as _;
 use super::credentials::Credentials;
 use crate::source::{Error, Login};
 
-/// How long a helper may take; it may ask the user for a password.
+/// How long a helper may take; it may prompt the user for a password.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 #[derive(Deserialize)]
@@ -22,7 +22,7 @@ struct Answer {
     secret: String,
 }
 
-/// Asks a helper for the login of a registry. None if it has none.
+/// Requests the login of a registry from a helper. None if it has none.
 pub(super) async fn ask(name: &str, registry: &str) -> Result<Option<Credentials>, Error> {
     let program = format!("docker-credential-{name}");
     let valid = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
@@ -32,7 +32,7 @@ pub(super) async fn ask(name: &str, registry: &str) -> Result<Option<Credentials
     ask_program(Path::new(&program), registry).await
 }
 
-/// Asks a program, found by `PATH` if it is a name.
+/// Requests it from a program, found by `PATH` if it is a name.
 pub(super) async fn ask_program(path: &Path, registry: &str) -> Result<Option<Credentials>, Error> {
     let program = path.display().to_string();
     let failed = |reason: String| Error::Helper { program: program.clone(), reason };

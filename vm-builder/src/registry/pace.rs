@@ -16,7 +16,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// A transfer that begins now and is looked at once in every period.
+    /// A transfer that begins now and is measured once in every period.
     pub(super) fn new(period: Duration) -> Self {
         Self::from(period, Instant::now())
     }

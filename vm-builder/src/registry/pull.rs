@@ -17,7 +17,7 @@ use crate::store::Descriptor;
 /// Deepest nesting of indexes.
 const INDEX_DEPTH: usize = 4;
 
-/// An image whose layers are in the cache.
+/// An image with its layers in the cache.
 pub(crate) struct Pulled {
     /// Digest of the manifest of the platform.
     pub(crate) digest: Digest,

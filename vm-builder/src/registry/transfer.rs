@@ -27,7 +27,7 @@ use crate::store::Descriptor;
 
 /// Chunks between network and disk.
 const CHUNKS: usize = 16;
-/// How often another process is looked at that fetches the same layer.
+/// How often a layer that another process fetches is checked for.
 const LOOK: Duration = Duration::from_millis(100);
 /// How long it may make no progress.
 const WAIT_LIMIT: Duration = Duration::from_secs(120);
@@ -72,7 +72,7 @@ impl Client<'_> {
         let mut noted = false;
         loop {
             let claimed = cache.try_partial(descriptor.digest)?;
-            // Looked for after the lock was tried: who had it may just have finished.
+            // Searched for after the lock was tried: its previous owner may just have finished.
             if let Some(layer) = cache.layer(diff_id, false)? {
                 if let Some(partial) = claimed {
                     partial.remove()?;
@@ -243,7 +243,7 @@ enum Claim {
     Done(CachedLayer),
 }
 
-/// How people know a layer.
+/// The name of a layer in messages.
 pub(super) fn task(digest: Digest) -> String {
     format!("layer {}", digest.hex().get(..12).unwrap_or_default())
 }

@@ -74,7 +74,7 @@ impl Client<'_> {
         Ok(())
     }
 
-    /// Waits for an answer as long as bytes move.
+    /// Waits for an answer as long as bytes are transferred.
     async fn watch(
         &self,
         sending: impl Future<Output = reqwest::Result<Response>>,

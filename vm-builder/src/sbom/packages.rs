@@ -22,7 +22,7 @@ pub struct Package {
     pub version: String,
     /// Architecture, as the package manager writes it.
     pub architecture: String,
-    /// Who maintains it.
+    /// Maintainer of the package.
     pub maintainer: Option<String>,
 }
 
@@ -69,7 +69,7 @@ pub fn packages(tree: &Tree, sources: &dyn Sources) -> Vec<Package> {
     all
 }
 
-/// `Key: value` or `K:value` lines, divided by empty lines; lines that go on are left out.
+/// `Key: value` or `K:value` lines, divided by empty lines; continuation lines are left out.
 fn paragraphs(text: &str) -> impl Iterator<Item = BTreeMap<&str, &str>> {
     text.split("\n\n").map(|paragraph| paragraph_fields(paragraph).collect())
 }

@@ -17,11 +17,11 @@ pub enum Error {
     /// A setting that cannot be.
     #[error("invalid {setting} {value:?}: {problem}")]
     Setting {
-        /// Its name.
+        /// Name of the setting.
         setting: &'static str,
         /// What was given.
         value: String,
-        /// Why not.
+        /// Why it is invalid.
         problem: String,
     },
     /// No such source.
@@ -34,7 +34,7 @@ pub enum Error {
         action: &'static str,
         /// With what.
         path: PathBuf,
-        /// Why not.
+        /// Error of the file system.
         error: io::Error,
     },
     /// The file system of a directory is full.
@@ -63,7 +63,7 @@ pub enum Error {
     BlobMissing {
         /// Registry and repository, or a path.
         place: String,
-        /// Which.
+        /// Digest of the blob.
         digest: Digest,
     },
     /// Credentials are missing or wrong.
@@ -73,7 +73,7 @@ pub enum Error {
         registry: String,
         /// Repository.
         repository: String,
-        /// What was tried, with the files that were looked at.
+        /// What was tried, with the files that were read.
         reason: String,
     },
     /// A credential helper failed.
@@ -81,7 +81,7 @@ pub enum Error {
     Helper {
         /// Name of the program.
         program: String,
-        /// Why.
+        /// Reason of the failure.
         reason: String,
     },
     /// Content does not match its digest.
@@ -89,7 +89,7 @@ pub enum Error {
     DigestMismatch {
         /// Which content, from where.
         what: String,
-        /// As asked for.
+        /// The requested digest.
         expected: Digest,
         /// As computed.
         actual: Digest,
@@ -121,7 +121,7 @@ pub enum Error {
     Unreachable {
         /// Host.
         registry: String,
-        /// Why.
+        /// Reason of the failure.
         reason: String,
     },
     /// TLS failed.
@@ -129,10 +129,10 @@ pub enum Error {
     Tls {
         /// Host.
         registry: String,
-        /// Why.
+        /// Reason of the failure.
         reason: String,
     },
-    /// The registry asks for patience that we do not have, or keeps failing.
+    /// The registry requests a wait beyond our limit, or keeps failing.
     #[error("registry {registry} answers {status} to {what}{}", .detail.as_deref().map(|text| format!(": {text}")).unwrap_or_default())]
     Answer {
         /// Host.
@@ -143,7 +143,7 @@ pub enum Error {
         what: String,
         /// The registry's message about it.
         detail: Option<String>,
-        /// When it wants to be asked again.
+        /// After which time it accepts another request.
         retry_after: Option<Duration>,
     },
     /// The registry breaks its protocol.
@@ -151,7 +151,7 @@ pub enum Error {
     Protocol {
         /// Host.
         registry: String,
-        /// How.
+        /// Description of the violation.
         problem: String,
     },
     /// The image exists for other platforms only.
@@ -159,7 +159,7 @@ pub enum Error {
     WrongPlatform {
         /// Image.
         image: String,
-        /// As asked for.
+        /// The requested platform.
         wanted: Platform,
         /// What there is.
         available: Vec<String>,
@@ -169,15 +169,15 @@ pub enum Error {
     MediaType {
         /// What has it.
         what: String,
-        /// The type.
+        /// The unsupported media type.
         media_type: String,
     },
     /// A document (manifest, configuration, index) that cannot be used.
     #[error("{what} is malformed: {problem}")]
     Malformed {
-        /// Which.
+        /// The object with the violation.
         what: String,
-        /// How.
+        /// Description of the violation.
         problem: String,
     },
     /// An archive entry that cannot be applied.
@@ -187,7 +187,7 @@ pub enum Error {
         layer: String,
         /// Name of the entry.
         entry: Vec<u8>,
-        /// Why not.
+        /// Why it is invalid.
         problem: String,
     },
     /// An archive that ends early or is none.
@@ -203,7 +203,7 @@ pub enum Error {
     /// A limit was exceeded.
     #[error("{what} exceeds the limit of {limit} {unit}")]
     Limit {
-        /// What does.
+        /// The object that exceeds the limit.
         what: String,
         /// How much is allowed.
         limit: u64,
@@ -218,7 +218,7 @@ pub enum Error {
     ImageNotFound {
         /// Layout, archive or store.
         place: PathBuf,
-        /// As asked for; empty: any.
+        /// The requested name; empty: any.
         name: String,
         /// Names there are.
         available: Vec<String>,

@@ -11,7 +11,7 @@ use super::{Error, ImageSettings, LayerInfo, Progress};
 use crate::cache::CachedLayer;
 use crate::reference::{Digest, Hasher};
 
-/// An image whose layers are in the cache.
+/// An image with its layers in the cache.
 pub(super) struct Ingested {
     pub(super) digest: Digest,
     pub(super) settings: ImageSettings,

@@ -107,7 +107,7 @@ enum Spot {
     Link(String),
 }
 
-/// A tar whose files can be read by name.
+/// A tar with files that can be read by name.
 pub(super) struct TarFile {
     path: PathBuf,
     file: File,

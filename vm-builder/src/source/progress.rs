@@ -2,7 +2,7 @@
 
 /// Receives progress. Tasks run beside one another: each has a name, such as `layer 3f2a91c07b44`.
 pub trait Progress: Send + Sync {
-    /// A task began. `total`: its bytes, if known.
+    /// A task began. `total`: its bytes, if available.
     fn started(&self, task: &str, total: Option<u64>);
     /// A task got on by so many bytes.
     fn advanced(&self, task: &str, bytes: u64);

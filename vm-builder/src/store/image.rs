@@ -84,7 +84,7 @@ pub struct Image {
     pub manifest: Vec<u8>,
     /// Media type of the manifest.
     pub media_type: String,
-    /// The configuration.
+    /// Blob of the image's configuration.
     pub config: Blob,
     /// Lowest first.
     pub layers: Vec<Blob>,

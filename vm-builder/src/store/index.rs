@@ -38,7 +38,7 @@ impl Item {
     }
 }
 
-/// Whether a file `oci-layout` is of a version we know.
+/// Whether a file `oci-layout` is of a supported version.
 pub(super) fn check_marker(bytes: &[u8], path: &Path) -> Result<(), Error> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -92,7 +92,7 @@ impl Index {
             .unwrap_or(MANIFEST.into())
     }
 
-    /// Gives an image a name; who had it before loses it, but stays.
+    /// Gives an image a name; an image that had it loses it, but stays.
     pub(super) fn add(&mut self, media_type: &str, digest: Digest, size: u64, name: &str) {
         for item in &mut self.manifests {
             if item.name() == Some(name) {

@@ -10,11 +10,11 @@ use crate::args::{Output, Registry, Showing};
     after_help = "Examples:\n  neonctl vm build --from docker.io/library/postgres:16 -O pg16.qcow2\n  \
                   neonctl vm build --from ./rootfs -f image.yaml -O disk.raw --format raw --size 10Gi -- /usr/bin/server --port 80\n  \
                   neonctl vm build --from nginx -t registry.example/nginx-vm:1 --push\n\n\
-                  Sources: a registry reference, oci:DIR[:NAME], oci-archive:FILE[:NAME], docker-archive:FILE[:NAME], \
-                  dir:DIR, tar:FILE, or a path whose kind is recognised by its content"
+                  Sources: a registry reference, oci:DIR[:NAME], oci-archive:FILE[:NAME], docker-archive:FILE[:NAME], dir:DIR, \
+                  tar:FILE, or a path whose type is detected from its content"
 )]
 pub struct Build {
-    /// The source: an image reference, an archive or a directory
+    /// Source: an image reference, an archive or a directory
     #[arg(long, value_name = "SOURCE")]
     pub from: String,
     /// Image specification: commands, shutdownHook, build, merge, files
@@ -23,31 +23,31 @@ pub struct Build {
     /// Disk file to write
     #[arg(short = 'O', long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// Form of the disk file: qcow2, raw, or oci for an archive of an image that holds the disk
+    /// Format of the disk file: qcow2, raw, or oci for an archive of an image that contains the disk
     #[arg(long, default_value = "qcow2", value_parser = ["qcow2", "raw", "oci"])]
     pub format: String,
-    /// Keep it in the local image store under this name
+    /// Store the image in the local image store under this name
     #[arg(short, long, value_name = "NAME")]
     pub tag: Option<String>,
-    /// Push the image to the registry of its name
+    /// Push the image to the registry in its name
     #[arg(long, requires = "tag")]
     pub push: bool,
-    /// Size of the disk, such as 10Gi [default: what the image needs and 1Gi]
+    /// Size of the disk, such as 10Gi [default: the size of the image plus 1Gi]
     #[arg(long)]
     pub size: Option<String>,
-    /// Architecture: amd64 or arm64 [default: that of this machine]
+    /// Architecture: amd64 or arm64 [default: that of this host]
     #[arg(long)]
     pub arch: Option<String>,
-    /// NAME=VALUE for ARG in the fragments of the specification; can be repeated
+    /// Value for an ARG in the fragments of the specification, as NAME=VALUE; can be repeated
     #[arg(long, value_name = "NAME=VALUE")]
     pub build_arg: Vec<String>,
-    /// File for a bill of materials in SPDX 2.3 (JSON)
+    /// Write a bill of materials in SPDX 2.3 (JSON) to this file
     #[arg(long, value_name = "FILE")]
     pub sbom: Option<PathBuf>,
-    /// Program of the workload, in place of the image's; the image's arguments are then dropped
+    /// Program of the workload; replaces that of the image and drops the arguments of the image
     #[arg(long, value_name = "PROGRAM")]
     pub entrypoint: Option<String>,
-    /// NAME=VALUE for the workload, over those of the image; can be repeated
+    /// Environment variable of the workload, NAME=VALUE; overrides that of the image; can be repeated
     #[arg(long, value_name = "NAME=VALUE")]
     pub env: Vec<String>,
     /// User of the workload: name, number, or either with :GROUP [default: the image's]
@@ -56,31 +56,31 @@ pub struct Build {
     /// Working directory of the workload [default: the image's]
     #[arg(long, value_name = "DIR")]
     pub workdir: Option<String>,
-    /// Signal that asks the workload to stop [default: the image's, or SIGTERM]
+    /// Signal that stops the workload [default: the image's, or SIGTERM]
     #[arg(long, value_name = "SIGNAL")]
     pub stop_signal: Option<String>,
-    /// Public key that may log in as root, for disks that are booted without a runner; can be repeated
+    /// File with a public key that may log in as root, for disks booted without a runner; can be repeated
     #[arg(long, value_name = "FILE")]
     pub ssh_key: Vec<PathBuf>,
-    /// The guest program to put into the disk [default: neonvm-guest-ARCH beside this program or in PATH]
+    /// Guest program to put on the disk [default: neonvm-guest-ARCH next to this program or in PATH]
     #[arg(long, value_name = "FILE")]
     pub guest: Option<PathBuf>,
-    /// Owners of the files of a directory: keep, or root for a tree made without privileges
+    /// Owners of the files of a directory: keep, or root for a tree that was created without privileges
     #[arg(long, default_value = "keep", value_parser = ["keep", "root"])]
     pub owner: String,
-    /// Hash cached layers again before they are used
+    /// Verify the digests of cached layers before use
     #[arg(long)]
     pub verify: bool,
-    /// How registries are talked to.
+    /// Access to registries.
     #[command(flatten)]
     pub registry: Registry,
-    /// How progress is shown.
+    /// Progress output.
     #[command(flatten)]
     pub showing: Showing,
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
-    /// Arguments of the workload, in place of the image's; for a directory: its program and arguments
+    /// Arguments of the workload; replace those of the image; for a directory: program and arguments
     #[arg(last = true, value_name = "ARGUMENT")]
     pub command: Vec<String>,
 }

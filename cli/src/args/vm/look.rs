@@ -1,4 +1,4 @@
-//! Looking at virtual machines.
+//! Listing and inspecting VMs.
 
 use clap_complete::engine::ArgValueCandidates;
 
@@ -7,55 +7,53 @@ use crate::args::Output;
 
 /// `vm list`
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  neonctl vm list\n  neonctl vm list -A -o wide --sort-by restarts\n  neonctl vm list -l team=db -w"
-)]
+#[command(after_help = "Examples:\n  neonctl vm list\n  neonctl vm list -A -o wide --sort-by restarts\n  \
+                  neonctl vm list -l team=db -w")]
 pub struct List {
-    /// In every namespace
+    /// List across all namespaces
     #[arg(short = 'A', long)]
     pub all_namespaces: bool,
-    /// Labels they must have, such as team=db,tier!=test
+    /// Label selector, such as team=db,tier!=test
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     pub selector: Option<String>,
-    /// Those that have no node yet
+    /// Show only VMs without a node
     #[arg(long)]
     pub pending: bool,
-    /// Those that are being moved
+    /// Show only VMs that are being migrated
     #[arg(long)]
     pub migrating: bool,
-    /// Those on this node
+    /// Show only VMs on this node
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,
-    /// Column or path to sort by
+    /// Sort by a column or a path
     #[arg(long, value_name = "FIELD")]
     pub sort_by: Option<String>,
-    /// Go on and show changes
+    /// Keep running and show changes
     #[arg(short, long)]
     pub watch: bool,
-    /// Where.
+    /// Namespace and cluster.
     #[command(flatten)]
     pub place: Place,
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
 }
 
 /// `vm get`
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  neonctl vm get pg\n  neonctl vm get pg -o wide -w\n  neonctl vm get pg -o jsonpath='{.status.node}'"
-)]
+#[command(after_help = "Examples:\n  neonctl vm get pg\n  neonctl vm get pg -o wide -w\n  \
+                  neonctl vm get pg -o jsonpath='{.status.node}'")]
 pub struct Get {
-    /// Which
+    /// Names of the virtual machines
     #[arg(required = true, add = ArgValueCandidates::new(crate::complete::machines))]
     pub names: Vec<String>,
-    /// Go on and show changes
+    /// Keep running and show changes
     #[arg(short, long)]
     pub watch: bool,
-    /// Where.
+    /// Namespace and cluster.
     #[command(flatten)]
     pub place: Place,
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
 }
@@ -64,16 +62,16 @@ pub struct Get {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl vm describe pg\n  neonctl vm describe pg --events 20")]
 pub struct Describe {
-    /// Which
+    /// Name of the virtual machine
     #[arg(add = ArgValueCandidates::new(crate::complete::machines))]
     pub name: String,
-    /// How many of the last events are shown
+    /// Number of recent events to show
     #[arg(long, default_value_t = 5, value_name = "N")]
     pub events: usize,
-    /// Where.
+    /// Namespace and cluster.
     #[command(flatten)]
     pub place: Place,
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
 }
@@ -82,19 +80,19 @@ pub struct Describe {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl vm events pg\n  neonctl vm events --since 10m --types Warning")]
 pub struct Events {
-    /// Which [default: all of the namespace]
+    /// Name of the virtual machine [default: all VMs of the namespace]
     #[arg(add = ArgValueCandidates::new(crate::complete::machines))]
     pub name: Option<String>,
-    /// Not older than, such as 10m
+    /// Show only entries newer than this duration, such as 10m
     #[arg(long, value_name = "DURATION")]
     pub since: Option<String>,
-    /// Kinds of events: Normal, Warning, Decision (of the agent that scales it)
+    /// Types of events to show: Normal, Warning, Decision (scaling decisions of the agent)
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = ["Normal", "Warning", "Decision"])]
     pub types: Vec<String>,
-    /// Where.
+    /// Namespace and cluster.
     #[command(flatten)]
     pub place: Place,
-    /// Form.
+    /// Output format.
     #[command(flatten)]
     pub output: Output,
 }
@@ -106,32 +104,32 @@ pub struct Events {
                   neonctl vm logs pg --previous\n  neonctl vm logs pg --source serial --raw > boot.log"
 )]
 pub struct Logs {
-    /// Which
+    /// Name of the virtual machine
     #[arg(add = ArgValueCandidates::new(crate::complete::machines))]
     pub name: String,
-    /// Whose lines: guest (the workload), serial (the console), qemu, runner, or all
+    /// Sources to print: guest (the workload), serial (the console), qemu, runner, or all
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "all",
           value_parser = ["all", "guest", "serial", "qemu", "runner"])]
     pub source: Vec<String>,
-    /// Go on until stopped
+    /// Keep printing new lines
     #[arg(short, long)]
     pub follow: bool,
-    /// Only the last so many lines
+    /// Show only this many of the last lines
     #[arg(long, value_name = "N")]
     pub tail: Option<usize>,
-    /// Not older than, such as 10m
+    /// Show only entries newer than this duration, such as 10m
     #[arg(long, value_name = "DURATION")]
     pub since: Option<String>,
-    /// The time in front of each line
+    /// Print the time before each line
     #[arg(long)]
     pub timestamps: bool,
-    /// How the VM ended the last time, with the last lines of its console
+    /// Show how the previous run of the VM ended, with the last lines of its console
     #[arg(long)]
     pub previous: bool,
-    /// Lines as the guest wrote them. Otherwise control characters are shown, such as \x1b: they would steer this terminal
+    /// Print lines unchanged; otherwise control characters, which could control this terminal, are escaped, such as \x1b
     #[arg(long)]
     pub raw: bool,
-    /// Where.
+    /// Namespace and cluster.
     #[command(flatten)]
     pub place: Place,
 }

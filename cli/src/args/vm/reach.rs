@@ -1,4 +1,4 @@
-//! Getting into virtual machines.
+//! Access to guests: console, SSH, TCP.
 
 use std::path::PathBuf;
 
@@ -10,53 +10,52 @@ use super::Place;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  neonctl vm console pg\n  neonctl vm console pg --read-only --record boot.log\n\n\
-                  Leave with Ctrl-] (or the key of --escape). The guest's bytes reach this terminal as they are and can steer it; \
-                  neonctl vm logs --source serial shows the same without that."
+                  Leave with Ctrl-] (or the key of --escape). The guest's output is passed to this terminal unfiltered and can \
+                  control it; neonctl vm logs --source serial shows the same output with control characters escaped."
 )]
 pub struct Console {
-    /// Which
+    /// Name of the virtual machine
     #[arg(add = ArgValueCandidates::new(crate::complete::machines))]
     pub name: String,
-    /// How long to wait for the machine to start, such as 2m
+    /// How long to wait for the VM to start, such as 2m
     #[arg(long, value_name = "DURATION", default_value = "2m")]
     pub boot_timeout: String,
-    /// Key that leaves: ^ and a letter or one of ]\^_
+    /// Key that ends the session: ^ and a letter or one of ]\^_
     #[arg(long, value_name = "KEY", default_value = "^]")]
     pub escape: String,
-    /// Look only
+    /// Send no input to the guest
     #[arg(long)]
     pub read_only: bool,
-    /// File that gets a copy of what is shown
+    /// Also write the output to this file
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
-    /// Where.
+    /// Namespace and cluster.
     #[command(flatten)]
     pub place: Place,
 }
 
 /// `vm ssh`
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  neonctl vm ssh pg\n  neonctl vm ssh pg -- df -h\n  neonctl vm ssh pg -l postgres -L 5432:localhost:5432\n\n\
-                  The exit code is that of the command, 255 if there was no connection."
-)]
+#[command(after_help = "Examples:\n  neonctl vm ssh pg\n  neonctl vm ssh pg -- df -h\n  \
+                  neonctl vm ssh pg -l postgres -L 5432:localhost:5432\n\n\
+                  The exit code is that of the command, 255 if there was no connection.")]
 pub struct Ssh {
-    /// Which
+    /// Name of the virtual machine
     #[arg(add = ArgValueCandidates::new(crate::complete::machines))]
     pub name: String,
     /// User to log in as
     #[arg(short = 'l', long, default_value = "root")]
     pub login: String,
-    /// Private key [default: the one the cluster keeps for the machine]
+    /// Private key [default: the key that the cluster stores for the VM]
     #[arg(short, long, value_name = "FILE")]
     pub identity: Option<PathBuf>,
     /// Port of the SSH server in the guest
     #[arg(short, long, default_value_t = 22)]
     pub port: u16,
-    /// Forward: [ADDRESS:]PORT:HOST:PORT, as ssh -L; can be repeated
+    /// Forward a local port: [ADDRESS:]PORT:HOST:PORT, as ssh -L; can be repeated
     #[arg(short = 'L', long, value_name = "SPEC")]
     pub local_forward: Vec<String>,
-    /// Where.
+    /// Namespace and cluster.
     #[command(flatten)]
     pub place: Place,
     /// Command to run in the guest
@@ -68,13 +67,13 @@ pub struct Ssh {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  ssh -o ProxyCommand='neonctl vm connect pg 22' root@pg")]
 pub struct Connect {
-    /// Which
+    /// Name of the virtual machine
     #[arg(add = ArgValueCandidates::new(crate::complete::machines))]
     pub name: String,
     /// TCP port of the guest
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     pub port: u16,
-    /// Where.
+    /// Namespace and cluster.
     #[command(flatten)]
     pub place: Place,
 }

@@ -37,7 +37,7 @@ struct Seen {
 pub(in crate::commands) fn run(settings: &Settings, args: &Args) -> Result<Report> {
     if let Some(watermark) = args.watermark.filter(|share| !(*share > 0.0 && *share <= 1.0)) {
         return Err(Error::new(Code::Usage, format!("--watermark: {watermark} is not valid"))
-            .hint("write a share of the node, above 0 and at most 1, such as 0.8"));
+            .hint("use a fraction of the node, above 0 and at most 1, such as 0.8"));
     }
     let question = args.what_if.as_deref().map(parse).transpose()?;
     if args.watch {
@@ -51,7 +51,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Args) -> Result<Repor
 fn parse(text: &str) -> Result<Question> {
     let bad = || {
         Error::new(Code::Usage, format!("--what-if: {text:?} is not valid"))
-            .hint("write it as pg=12cu (compute units) or pg=2.5,8Gi (CPU and memory)")
+            .hint("use pg=12cu (compute units) or pg=2.5,8Gi (CPU and memory)")
     };
     let (vm, wanted) = text.split_once('=').filter(|(vm, _)| !vm.is_empty()).ok_or_else(bad)?;
     let size = match wanted.strip_suffix("cu") {
@@ -90,8 +90,8 @@ async fn look(settings: &Settings, args: &Args, question: Option<Question>) -> R
     for name in &args.nodes {
         if !inspect.nodes.iter().any(|node| node.name == *name) {
             let known: Vec<&str> = inspect.nodes.iter().map(|node| node.name.as_str()).collect();
-            return Err(Error::new(Code::NotFound, format!("the scheduler knows no node {name}")).hint(
-                format!("it knows {}", if known.is_empty() { "none".to_owned() } else { known.join(", ") }),
+            return Err(Error::new(Code::NotFound, format!("the scheduler has no node {name}")).hint(
+                format!("its nodes: {}", if known.is_empty() { "none".to_owned() } else { known.join(", ") }),
             ));
         }
     }

@@ -152,7 +152,7 @@ pub(in crate::commands) fn sum(checks: &[Check]) -> String {
         _ => format!("{warned} warnings"),
     };
     match (failed, warned) {
-        (0, 0) => "all is well".to_owned(),
+        (0, 0) => "no warnings".to_owned(),
         (0, _) => warnings,
         (_, 0) => format!("{failed} failed"),
         _ => format!("{failed} failed, {warnings}"),
@@ -169,6 +169,6 @@ mod tests {
         assert_eq!((report(&checks).code, sum(&checks).as_str()), (0, "1 warning"));
         checks.push(fail("c", "broken", "mend it"));
         assert_eq!((report(&checks).code, sum(&checks).as_str()), (7, "1 failed, 1 warning"));
-        assert_eq!(sum(&checks[..1]), "all is well");
+        assert_eq!(sum(&checks[..1]), "no warnings");
     }
 }

@@ -36,7 +36,9 @@ pub(super) fn ask(program: &Path, arguments: &[&str], deadline: Duration) -> Res
                 text,
                 complaint: errors.lines().next().unwrap_or_default().trim().to_owned(),
             }),
-            Err(_) => Err(Error::new(Code::Timeout, format!("it was ended after {} s", deadline.as_secs()))),
+            Err(_) => {
+                Err(Error::new(Code::Timeout, format!("it was stopped after {} s", deadline.as_secs())))
+            }
         }
     })
 }

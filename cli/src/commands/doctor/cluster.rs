@@ -24,7 +24,7 @@ const SLOW: Duration = Duration::from_secs(1);
 /// Clocks that differ by more, in milliseconds, lead to wrong conclusions: the server's has whole seconds.
 const SKEW: i64 = 2000;
 /// How notes begin about what could not be read.
-const UNREAD: &str = "you may not";
+const UNREAD: &str = "you lack permission";
 /// Restarts of a service that are not worth a word.
 const RESTARTS: u64 = 3;
 
@@ -122,7 +122,7 @@ fn latency(clock: &Clock) -> Check {
         warn(
             "api",
             format!("reachable, but slow: {detail}"),
-            "look at the load of the API server and the network to it",
+            "check the load of the API server and the network to it",
         )
     } else {
         ok("api", detail)
@@ -137,13 +137,13 @@ fn skew(clock: &Clock) -> Check {
     // The server's time has been cut to whole seconds: on average half a one is missing.
     let difference = server.as_millisecond().saturating_add(500).saturating_sub(clock.own.as_millisecond());
     if difference.abs() <= SKEW {
-        return ok("clock", "the server's is ours").at("cluster");
+        return ok("clock", "the clocks of server and client agree").at("cluster");
     }
     let way = if difference < 0 { "behind" } else { "ahead of" };
     let (seconds, tenths) = (difference.abs() / 1000, difference.abs() % 1000 / 100);
     warn(
         "clock",
-        format!("the server's is {seconds}.{tenths} s {way} ours"),
+        format!("the server's clock is {seconds}.{tenths} s {way} this host's clock"),
         "synchronise the clocks, for example with chrony or systemd-timesyncd",
     )
     .at("cluster")
@@ -160,7 +160,7 @@ async fn definitions(connection: &Connection, view: &View) -> Option<Check> {
         Ok((_, missing)) => fail(
             "definitions",
             format!("missing {}", missing.join(", ")),
-            "neonctl install, or on a local cluster neonctl local up, installs them",
+            "install them: neonctl install, or on a local cluster neonctl local up",
         ),
     };
     Some(check.at("cluster"))
@@ -188,11 +188,11 @@ fn components(view: &View) -> Vec<Check> {
                 component.name,
                 if component.ready.is_some() { format!("{ready} ready: {note}") } else { note },
                 format!(
-                    "see more: kubectl describe pods -n {namespace}; on a local cluster: neonctl local logs"
+                    "see the details: kubectl describe pods -n {namespace}; on a local cluster: neonctl local logs"
                 ),
             ),
             None if component.note.starts_with(UNREAD) => {
-                warn(component.name, note, format!("ask for the role view in namespace {namespace}"))
+                warn(component.name, note, format!("request the role view in namespace {namespace}"))
             }
             None if component.ready.is_none() => return None,
             _ => {
@@ -235,9 +235,9 @@ fn service(process: &Process, cluster: &str) -> Check {
     let Process { name, pid, restarts } = process;
     let remedy = format!("see why: neonctl local logs --name {cluster}");
     let check = match pid {
-        None => fail("service", format!("does not run; it was started again {restarts} times"), remedy),
+        None => fail("service", format!("not running; restarted {restarts} times"), remedy),
         Some(pid) if *restarts > RESTARTS => {
-            warn("service", format!("process {pid}, started again {restarts} times"), remedy)
+            warn("service", format!("process {pid}, restarted {restarts} times"), remedy)
         }
         Some(pid) => ok("service", format!("process {pid}")),
     };
@@ -251,7 +251,7 @@ fn of_view(mut view: View, node: Option<&str>) -> Result<Vec<Check>> {
         objects::only(&mut view, node);
         if view.nodes.is_empty() {
             return Err(Error::new(Code::NotFound, format!("node {node:?} not found"))
-                .hint("see what there is: neonctl top nodes --once"));
+                .hint("list the nodes: neonctl top nodes --once"));
         }
     }
     checks.extend(objects::versions(&view, env!("CARGO_PKG_VERSION")));

@@ -12,7 +12,7 @@ use crate::error::reason;
 /// How long the probe may take; it hangs in the kernel on some hosts.
 const DEADLINE: Duration = Duration::from_secs(2);
 const DEVICE: &str = "/dev/kvm";
-const SLOWER: &str = "machines will be emulated (TCG)";
+const SLOWER: &str = "VMs will be emulated (TCG)";
 
 /// The line that `neond kvm-probe` prints.
 #[derive(Debug, Deserialize)]
@@ -31,30 +31,33 @@ pub(super) fn kvm(neond: Option<&Path>) -> Check {
     if !device.exists() {
         return warn(
             "kvm",
-            format!("there is no {DEVICE}; {SLOWER}"),
-            "switch on virtualisation and load the module: modprobe kvm_intel or kvm_amd; or accept slower machines",
+            format!("{DEVICE} does not exist; {SLOWER}"),
+            "enable virtualisation and load the module: modprobe kvm_intel or kvm_amd; or accept slower VMs",
         );
     }
     if let Err(error) = std::fs::File::options().read(true).write(true).open(device) {
         return warn(
             "kvm",
-            format!("{DEVICE} does not open: {}; {SLOWER}", reason(&error)),
+            format!("{DEVICE} cannot be opened: {}; {SLOWER}", reason(&error)),
             "add yourself to its group: usermod -aG kvm $USER",
         );
     }
     let Some(neond) = neond else {
-        return warn("kvm", "opens; whether it runs guests cannot be probed without neond", "install neond");
+        return warn("kvm", "can be opened; without neond it cannot be tested with a guest", "install neond");
     };
     match ask(neond, &["kvm-probe"], DEADLINE) {
         Ok(answer) => match serde_json::from_str::<Probed>(answer.text.trim()) {
             Ok(probed) => verdict(&probed),
             Err(_) => {
                 let text = if answer.complaint.is_empty() { "nothing" } else { &answer.complaint };
-                let detail = format!("opens; it was not probed: {} kvm-probe prints {text}", neond.display());
+                let detail = format!(
+                    "can be opened, but was not tested: {} kvm-probe printed {text}",
+                    neond.display()
+                );
                 warn("kvm", detail, "install the neond of this version")
             }
         },
-        Err(error) => runs_none(&format!("the probe hung: {}", error.message)),
+        Err(error) => runs_none(&format!("the test hung: {}", error.message)),
     }
 }
 
@@ -75,8 +78,8 @@ fn verdict(probed: &Probed) -> Check {
 fn runs_none(why: &str) -> Check {
     warn(
         "kvm",
-        format!("opens but does not run guests: {why}; {SLOWER}"),
-        "use a host with working (nested) virtualisation, or accept slower machines",
+        format!("can be opened but does not run guests: {why}; {SLOWER}"),
+        "use a host with working (nested) virtualisation, or accept slower VMs",
     )
 }
 
@@ -94,7 +97,7 @@ mod tests {
         assert_eq!(bad.verdict, Verdict::Warn);
         assert_eq!(
             bad.detail,
-            "opens but does not run guests: the guest made no progress; machines will be emulated (TCG)"
+            "can be opened but does not run guests: the guest made no progress; VMs will be emulated (TCG)"
         );
         assert!(!bad.remedy.is_empty());
     }

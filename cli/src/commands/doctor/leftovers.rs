@@ -66,13 +66,13 @@ pub(super) fn leftovers(root: &Path) -> Check {
     let entries = std::fs::read_dir(NAMESPACES).into_iter().flatten().flatten();
     let orphans = orphans(entries.filter_map(|entry| entry.file_name().into_string().ok()), &known);
     if orphans.is_empty() {
-        return ok("leftovers", "nothing is left of other clusters");
+        return ok("leftovers", "no remains of other clusters");
     }
     let shown: Vec<String> = orphans.iter().map(|(mark, count)| format!("nv-{mark}-* ({count})")).collect();
     warn(
         "leftovers",
-        format!("network namespaces of clusters that are gone: {}", shown.join(", ")),
-        "neonctl local down --name X --delete removes a cluster with all it made; if its directory DIR is gone: \
+        format!("network namespaces of clusters that no longer exist: {}", shown.join(", ")),
+        "neonctl local down --name X --delete removes a cluster completely; if its directory DIR does not exist: \
          neond local --clean-up --forget --data-dir DIR",
     )
 }

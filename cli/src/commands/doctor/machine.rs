@@ -23,7 +23,7 @@ pub(super) fn checks(env: &Env, settings: &Settings) -> Result<Vec<Check>> {
         Err(error) => fail(
             "neond",
             error.message.clone(),
-            "put neond beside neonctl or into PATH, or set NEONCTL_NEOND",
+            "put neond next to neonctl or into PATH, or set NEONCTL_NEOND",
         ),
     }];
     checks.extend([system::disk(&directory), system::ports(), system::privileges(root)]);
@@ -44,8 +44,8 @@ fn kernel(env: &Env) -> Check {
     let remedy = "neonctl kernel fetch";
     match store.list() {
         Ok((_, Some(name))) => ok("kernel", name),
-        Ok((all, None)) if all.is_empty() => warn("kernel", "none; machines need one to boot", remedy),
-        Ok(_) => warn("kernel", "none is the default; machines need one to boot", remedy),
+        Ok((all, None)) if all.is_empty() => warn("kernel", "none; VMs require a kernel to boot", remedy),
+        Ok(_) => warn("kernel", "no default kernel; VMs require one to boot", remedy),
         Err(error) => warn("kernel", error.to_string(), remedy),
     }
 }
@@ -57,7 +57,7 @@ fn guest(env: &Env, settings: &Settings) -> Check {
         Ok(path) => ok("guest program", path.display().to_string()),
         Err(error) => warn(
             "guest program",
-            format!("{}; neonctl vm build needs it", error.message),
+            format!("{}; required by neonctl vm build", error.message),
             error.hint.unwrap_or_default(),
         ),
     }

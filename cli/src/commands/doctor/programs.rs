@@ -23,19 +23,20 @@ pub(super) fn architecture() -> (&'static str, &'static str, &'static str) {
 /// QEMU, its firmware, and the tools around it.
 pub(super) fn programs(env: &Env, root: bool) -> Vec<Check> {
     let mut checks = qemu(env);
-    checks.push(tool(env, "qemu-img", "makes the disks of machines", "apt-get install qemu-utils"));
+    checks.push(tool(env, "qemu-img", "creates the disks of VMs", "apt-get install qemu-utils"));
     checks.push(
-        tool(env, "mkfs.ext4", "makes the file systems of disks", "apt-get install e2fsprogs").at_most_warn(),
+        tool(env, "mkfs.ext4", "creates the file systems of disks", "apt-get install e2fsprogs")
+            .at_most_warn(),
     );
     for (name, what, remedy) in [
-        ("ip", "makes the network of nodes and pods", "apt-get install iproute2"),
-        ("nft", "lets machines reach the outside", "apt-get install nftables"),
+        ("ip", "configures the network of nodes and pods", "apt-get install iproute2"),
+        ("nft", "gives VMs access to external networks", "apt-get install nftables"),
     ] {
         // Without root both are not used.
         let check = tool(env, name, what, remedy);
         checks.push(if root && name == "ip" { check } else { check.at_most_warn() });
     }
-    let ssh = tool(env, "ssh", "neonctl vm ssh needs it", "apt-get install openssh-client");
+    let ssh = tool(env, "ssh", "is required by neonctl vm ssh", "apt-get install openssh-client");
     checks.push(ssh.at_most_warn());
     checks
 }
@@ -50,7 +51,7 @@ fn tool(env: &Env, name: &'static str, what: &str, remedy: &str) -> Check {
 fn qemu(env: &Env) -> Vec<Check> {
     let (_, name, remedy) = architecture();
     let Some(path) = env.program(name) else {
-        return vec![fail(name, "not found; it runs the machines", remedy)];
+        return vec![fail(name, "not found; it runs the VMs", remedy)];
     };
     let answer = match ask(&path, &["--version"], DEADLINE) {
         Ok(answer) => answer,
@@ -65,7 +66,7 @@ fn qemu(env: &Env) -> Vec<Check> {
             format!("{text} at {} is older than {}.{}", path.display(), OLDEST.0, OLDEST.1),
             "install a newer QEMU",
         ),
-        None => fail(name, format!("{} --version names no version", path.display()), remedy),
+        None => fail(name, format!("{} --version does not print a version", path.display()), remedy),
     };
     let mut checks = vec![checked];
     if std::env::consts::ARCH == "x86_64" {
@@ -90,7 +91,7 @@ fn qboot(qemu: &Path, remedy: &str) -> Check {
         Some(file) => ok("qboot.rom", std::fs::canonicalize(&file).unwrap_or(file).display().to_string()),
         None => warn(
             "qboot.rom",
-            "not found where QEMU looks for firmware; kernels with a PVH entry do not start",
+            "not found in QEMU's firmware directories; kernels with a PVH entry do not start",
             remedy,
         ),
     }

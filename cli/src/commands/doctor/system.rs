@@ -28,16 +28,16 @@ pub(super) fn disk(root: &Path) -> Check {
             let free = space.f_bavail.saturating_mul(space.f_frsize);
             let detail = format!("{} MiB free at {}", free >> 20, place.display());
             if free < NO_SPACE {
-                fail("disk", detail, "free some space or choose another --data-dir")
+                fail("disk", detail, "free some space, or choose another --data-dir")
             } else if free < LITTLE_SPACE {
-                warn("disk", detail, "free some space or choose another --data-dir")
+                warn("disk", detail, "free some space, or choose another --data-dir")
             } else {
                 ok("disk", detail)
             }
         }
         Err(error) => fail(
             "disk",
-            format!("cannot look at {}: {}", place.display(), reason(&error.into())),
+            format!("cannot examine {}: {}", place.display(), reason(&error.into())),
             "choose another --data-dir",
         ),
     }
@@ -54,7 +54,7 @@ pub(super) fn privileges(root: bool) -> Check {
     if root {
         return ok("privileges", "root: several nodes, each pod in a network namespace of its own");
     }
-    ok("privileges", "not root: one node, machines in user-mode networking")
+    ok("privileges", "not root: one node, VMs with user-mode networking")
 }
 
 /// The device for the network of machines.
@@ -68,7 +68,7 @@ pub(super) fn tun(root: bool) -> Check {
         Ok(_) => ok("tun", path.display().to_string()),
         // Runners make the device file where they may; then the kernel has it or not.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && has_tun() => {
-            ok("tun", "the kernel has it; its device file is made when it is needed")
+            ok("tun", "supported by the kernel; the device file is created on demand")
         }
         Err(error) => fail("tun", format!("{}: {}", path.display(), reason(&error)), remedy),
     }
@@ -85,15 +85,15 @@ pub(super) fn namespaces(env: &Env, root: bool) -> Option<Check> {
     let remedy = "run in a privileged container or on the host itself, or start with --user-network";
     Some(match ask(&ip, &["netns", "add", &name], DEADLINE) {
         Ok(made) if made.success => match ask(&ip, &["netns", "delete", &name], DEADLINE) {
-            Ok(gone) if gone.success => ok("namespaces", "network namespaces can be made"),
+            Ok(gone) if gone.success => ok("namespaces", "network namespaces can be created"),
             _ => warn(
                 "namespaces",
-                format!("made the namespace {name} and cannot remove it"),
+                format!("created the namespace {name} but cannot remove it"),
                 format!("ip netns delete {name}"),
             ),
         },
         Ok(answer) => {
-            fail("namespaces", format!("cannot make a network namespace: {}", answer.complaint), remedy)
+            fail("namespaces", format!("cannot create a network namespace: {}", answer.complaint), remedy)
         }
         Err(error) => fail("namespaces", format!("ip netns add: {}", error.message), remedy),
     })
@@ -107,7 +107,7 @@ fn own_name() -> String {
 
 /// Whether CPU can be limited: a group is made in the hierarchy of the controller, and removed.
 pub(super) fn cgroup(base: &Path) -> Check {
-    let less = "machines will not be limited to their CPU";
+    let less = "VMs will not be limited to their CPU";
     let Some((version, root)) = hierarchy(base) else {
         return warn(
             "cgroup",
@@ -121,7 +121,7 @@ pub(super) fn cgroup(base: &Path) -> Check {
         Err(error) => warn(
             "cgroup",
             format!("version {version} at {} is not writable: {}; {less}", root.display(), reason(&error)),
-            "run as root, or have the cpu controller delegated to you",
+            "run as root, or have the cpu controller delegated to your user",
         ),
     }
 }
@@ -141,7 +141,7 @@ pub(super) fn limits() -> Vec<Check> {
     let limit = getrlimit(Resource::Nofile);
     let files = match limit.maximum {
         Some(most) if most < FILES => {
-            let detail = format!("at most {most}; a cluster with some machines needs {FILES}");
+            let detail = format!("at most {most}; a cluster with several VMs requires {FILES}");
             warn(
                 "open files",
                 detail,

@@ -13,7 +13,7 @@ pub(in crate::commands) const CONTROLLER_LEASE: &str = "a3b22509.neon.tech";
 /// Lease of the pod-autoscaler that leads.
 pub(in crate::commands) const AUTOSCALER_LEASE: &str = "neonvm-pod-autoscaler";
 /// Note of a service of which there is nothing.
-const ABSENT: &str = "no pods and no lease of it";
+const ABSENT: &str = "no pods and no lease";
 /// Nodes that are listed one by one.
 const NAMED: usize = 3;
 
@@ -177,7 +177,7 @@ fn rollout(component: &mut Component, workload: &Value, pods: &Part) {
         (None, None) if own.is_empty() => {
             why::of_workload(workload).unwrap_or("it has no pods yet").to_owned()
         }
-        (None, None) => "pods of an older version are replaced".to_owned(),
+        (None, None) => "pods of an older version are being replaced".to_owned(),
     };
     if state.ready == 0 || unready.is_some() { component.fails(&reason) } else { component.add(&reason) }
 }
@@ -215,7 +215,7 @@ fn one(component: &mut Component, name: &str, parts: &Parts, is_installed: bool,
         (Some(_), None) => component.fails("its lease has no holder"),
         (None, None) => match parts.leases.missing() {
             Some(missing) => component.add(missing),
-            None if is_installed => component.fails(&format!("its lease {name} was never held")),
+            None if is_installed => component.fails(&format!("its lease {name} has never been held")),
             None => {}
         },
     }
@@ -248,7 +248,7 @@ fn per_node(component: &mut Component, parts: &Parts, nodes: &[&str], now: Times
         let more = late.len().saturating_sub(NAMED);
         late.truncate(NAMED);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        component.fails(&format!("leases that are not renewed: {}{more}", late.join(", ")));
+        component.fails(&format!("leases not renewed: {}{more}", late.join(", ")));
     } else if let Some(missing) = parts.leases.missing() {
         component.add(missing);
     }
@@ -286,21 +286,22 @@ fn webhooks(parts: &Parts) -> Component {
     };
     if (namespace, name) != (parts.namespace.as_str(), SERVICE) {
         component.fails(&format!(
-            "they are registered at {namespace}/{name}, which is not this installation: no VM can be written"
+            "registered at {namespace}/{name}, which is not this installation: VMs cannot be created or changed"
         ));
         return component;
     }
     match (ready_behind(parts, SERVICE), parts.endpoints.missing()) {
         (_, Some(missing)) => component.add(missing),
-        (0, None) => component
-            .fails(&format!("service {namespace}/{name} has no ready endpoint: no VM can be written")),
+        (0, None) => component.fails(&format!(
+            "service {namespace}/{name} has no ready endpoint: VMs cannot be created or changed"
+        )),
         (count, None) => {
             component.works();
             component.add(&format!("{count} ready endpoints"));
             let names = |hook: &Value| text(hook, "/clientConfig/service/name") == POD_AUTOSCALER_ACCOUNT;
             if hooks_of(hooks).any(names) && ready_behind(parts, POD_AUTOSCALER_ACCOUNT) == 0 {
                 component.add(&format!(
-                    "PodAutoscalers are not checked: service {namespace}/{POD_AUTOSCALER_ACCOUNT} has no ready endpoint"
+                    "PodAutoscalers are not validated: service {namespace}/{POD_AUTOSCALER_ACCOUNT} has no ready endpoint"
                 ));
             }
         }

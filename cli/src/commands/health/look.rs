@@ -34,7 +34,7 @@ pub(in crate::commands) async fn clock(connection: &Connection) -> Result<Clock>
         request.map_err(|error| Error::new(Code::Failed, "bad request").cause(error.to_string()))?;
     let (begun, before) = (Instant::now(), Timestamp::now());
     let client = connection.client();
-    let answer = connection.within("cannot look at the cluster", client.send(request)).await?;
+    let answer = connection.within("cannot query the cluster", client.send(request)).await?;
     let latency = begun.elapsed();
     let date = answer.headers().get(http::header::DATE).and_then(|value| value.to_str().ok());
     let server = date.and_then(|date| jiff::fmt::rfc2822::parse(date).ok()).map(|time| time.timestamp());

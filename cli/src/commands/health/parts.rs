@@ -83,7 +83,7 @@ pub(super) const SERVICE: &str = "neonvm-webhook";
 async fn list(connection: &Connection, path: &str, plural: &str, namespace: &str) -> Result<Part> {
     match items(connection, path).await {
         Err(error) if error.code == Code::Denied => {
-            Ok(Part::Unread(format!("you may not list {plural} in namespace {namespace}")))
+            Ok(Part::Unread(format!("you lack permission to list {plural} in namespace {namespace}")))
         }
         // The namespace, or the kind, does not exist.
         Err(error) if error.code == Code::NotFound => Ok(Part::default()),
@@ -100,7 +100,7 @@ pub(in crate::commands) async fn hooks(connection: &Connection) -> Result<Part> 
             format!("/apis/admissionregistration.k8s.io/v1/{plural}/neonvm-{side}-webhook-configuration");
         match connection.json(&path).await {
             Err(error) if error.code == Code::Denied => {
-                return Ok(Part::Unread(format!("you may not get {plural}")));
+                return Ok(Part::Unread(format!("you lack permission to get {plural}")));
             }
             Err(error) if error.code == Code::NotFound => {}
             found => all.push(found?),

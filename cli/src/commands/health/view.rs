@@ -151,7 +151,7 @@ impl View {
             ));
         }
         match objects.len() {
-            0 => Service::Unknown(format!("there are no {noun}s to judge by")),
+            0 => Service::Unknown(format!("there are no {noun}s to check")),
             _ => Service::Works(format!("every {noun} has a status")),
         }
     }
@@ -178,17 +178,17 @@ impl View {
         let waiting = self.waiting();
         if !waiting.is_empty() {
             return Service::Fails(format!(
-                "{} that no scheduler has looked at for more than {PATIENCE} s: {}",
+                "{} not processed by any scheduler for more than {PATIENCE} s: {}",
                 plural(waiting.len(), "pod"),
                 some(&waiting)
             ));
         }
         match self.unschedulable().len() {
             0 if self.machines.iter().any(|machine| !text(machine, "/status/node").is_empty()) => {
-                Service::Works("no pod waits for a node".to_owned())
+                Service::Works("no pod is waiting for a node".to_owned())
             }
-            0 => Service::Unknown("there are no pods to judge by".to_owned()),
-            count => Service::Works(format!("{} on no node: see neonctl doctor", plural(count, "pod"))),
+            0 => Service::Unknown("there are no pods to check".to_owned()),
+            count => Service::Works(format!("{} without a node: see neonctl doctor", plural(count, "pod"))),
         }
     }
 
@@ -202,7 +202,7 @@ impl View {
         let lease = self.heartbeats.iter().find(|lease| name(lease) == name(node))?;
         let lasts = lease.pointer("/spec/leaseDurationSeconds").and_then(Value::as_i64).unwrap_or(HEARTBEAT);
         let age = self.since(lease, "/spec/renewTime").filter(|age| *age > lasts.max(HEARTBEAT))?;
-        Some(format!("no sign of life for {age} s"))
+        Some(format!("no heartbeat for {age} s"))
     }
 
     /// Nodes that are not ready, with the reason.

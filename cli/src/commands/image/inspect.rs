@@ -30,7 +30,7 @@ pub(crate) fn run(env: &Env, args: &Inspect) -> Result<Report> {
         }
         Some(image) => Ok(Report::document(of_image(&args.image, &image))),
         None => Err(Error::new(Code::NotFound, format!("neither a file nor a stored image: {}", args.image))
-            .hint("see what there is: neonctl image list")),
+            .hint("list the images: neonctl image list")),
     }
 }
 

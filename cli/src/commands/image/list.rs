@@ -25,7 +25,7 @@ pub(crate) fn run(env: &Env, args: &List) -> Result<Report> {
     }
     let report = Report::document(document);
     Ok(if all.is_empty() {
-        report.note("no images; make one: neonctl vm build --from IMAGE -t NAME")
+        report.note("no images; build one: neonctl vm build --from IMAGE -t NAME")
     } else {
         report
     })

@@ -14,7 +14,7 @@ pub(crate) fn run(env: &Env, args: &Remove) -> Result<Report> {
     let directory = place::images(env);
     let missing = |name: &str| {
         Error::new(Code::NotFound, format!("image {name:?} not found"))
-            .hint("see what there is: neonctl image list")
+            .hint("list the images: neonctl image list")
     };
     if !directory.exists() {
         return Err(missing(args.images.first().map_or("", String::as_str)));

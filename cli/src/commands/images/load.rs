@@ -28,8 +28,11 @@ pub(crate) fn run(env: &Env, args: &Load, quiet: bool) -> Result<Report> {
     let names: Vec<String> =
         named(&images, args.copied.registry.as_deref())?.iter().map(|(name, _)| name.to_string()).collect();
     let ctr = env.program("ctr").ok_or_else(|| {
-        Error::new(Code::Conflict, "cannot load the images: ctr, which comes with containerd, is not on this machine")
-            .hint("write an archive with neonctl images save -O neonvm.tar, and load it where containerd is; or push the images to a registry")
+        Error::new(Code::Conflict, "cannot load the images: ctr, which is part of containerd, is not installed on this host")
+            .hint(
+                "write an archive with neonctl images save -O neonvm.tar, and load it on the host of containerd; or push the \
+                 images to a registry",
+            )
     })?;
     let mut command = Command::new(ctr);
     if let Some(address) = &args.address {
@@ -82,7 +85,7 @@ fn import(
         let message = if message.is_empty() { status.to_string() } else { message };
         return Err(attempt()
             .cause(format!("ctr: {message}"))
-            .hint("containerd must run, and its socket be open to you: try sudo"));
+            .hint("containerd must be running, and its socket accessible: try sudo"));
     }
     written.map_err(failed)
 }

@@ -127,7 +127,7 @@ async fn send(connection: &Connection, named: &Named, object: &Value, more: &str
     connection.request(Method::PATCH, &path, Some(object)).await.map_err(|error| {
         let is_unknown = error.code == Code::NotFound;
         let error = Error { message: format!("cannot apply {named}"), ..error };
-        let hint = format!("does the API server have {} of {}?", named.kind, named.api_version);
+        let hint = format!("check that the API server serves {} of {}", named.kind, named.api_version);
         if is_unknown { error.hint(hint) } else { error }
     })
 }
@@ -142,13 +142,13 @@ async fn served(connection: &Connection, named: &Named, mut object: Value) -> Re
         {
             return Err(Error::new(Code::Conflict, format!("{named} is not accepted"))
                 .cause(text(condition, "/message").to_owned())
-                .hint("another definition has these names; remove that one first"));
+                .hint("another definition uses these names; remove it first"));
         }
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         object = connection.json(&path(named)).await?;
     }
     Err(Error::new(Code::Timeout, format!("{named} is not served after a minute"))
-        .hint("look at the conditions of the definition: kubectl describe"))
+        .hint("see the conditions of the definition: kubectl describe"))
 }
 
 /// Removes an object; whether there was one.

@@ -8,15 +8,15 @@ use crate::error::{Code, Error, Result};
 
 /// An error about a value.
 pub(in crate::commands) fn unusable(error: &neonvm_deploy::Error) -> Error {
-    Error::new(Code::Usage, error.to_string()).hint("what there is: deploy/chart/values.yaml")
+    Error::new(Code::Usage, error.to_string()).hint("all values: deploy/chart/values.yaml")
 }
 
 /// What was chosen at the last installation.
 pub(super) fn of_record(record: &Record) -> Result<Choice> {
     let mut choice = Choice::default();
     choice.file(&record.values).map_err(|error| {
-        let message = format!("what was chosen for {} cannot be used any more", record.version);
-        Error::new(Code::Usage, message).cause(error.to_string()).hint("forget it: --reset-values")
+        let message = format!("the values chosen for {} are no longer valid", record.version);
+        Error::new(Code::Usage, message).cause(error.to_string()).hint("discard them: --reset-values")
     })?;
     Ok(choice)
 }
@@ -83,8 +83,10 @@ fn components(args: &Choices, choice: &Choice) -> Result<Option<Vec<String>>> {
         names.iter().find(|name| Component::ALL.iter().all(|known| known.name() != name.as_str()))
     {
         let known: Vec<&str> = Component::ALL.iter().map(|component| component.name()).collect();
-        return Err(Error::new(Code::Usage, format!("--components: there is no {bad:?}"))
-            .hint(format!("there are {}; vxlan-controller comes with --overlay multus", known.join(", "))));
+        return Err(Error::new(Code::Usage, format!("--components: there is no {bad:?}")).hint(format!(
+            "components are {}; vxlan-controller is part of --overlay multus",
+            known.join(", ")
+        )));
     }
     let scheduler = Component::Scheduler.name();
     match args.scheduler.as_deref() {

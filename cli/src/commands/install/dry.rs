@@ -38,7 +38,7 @@ pub(super) fn client(settings: &Settings, args: &Install, choice: &Choice) -> Re
     };
     if !is_known {
         report = report
-            .note("no cluster version is known: the image of kube-scheduler is that of a version of ours");
+            .note("the cluster version is unknown: the default version of the kube-scheduler image is used");
     }
     Ok(report)
 }
@@ -104,12 +104,14 @@ pub(super) async fn server(job: &Job<'_>) -> Result<Report> {
     });
     report.notes.extend(notes);
     if !exists {
-        report = report
-            .note(format!("namespace {namespace} does not exist yet: what is in it was judged in default"));
+        report = report.note(format!(
+            "namespace {namespace} does not exist yet: its objects were validated in namespace default"
+        ));
     }
     if skipped > 0 {
-        report =
-            report.note(format!("{skipped} objects were not judged: the cluster does not know their kinds"));
+        report = report.note(format!(
+            "{skipped} objects were not validated: their kinds are not installed in the cluster"
+        ));
     }
     Ok(report.note("nothing was applied"))
 }

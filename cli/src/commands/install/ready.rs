@@ -15,7 +15,7 @@ use crate::connect::Connection;
 use crate::error::{Code, Error, Result};
 use crate::render::Reporter;
 
-/// Pause between two looks.
+/// Pause between two checks.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// How far a service is.
@@ -134,7 +134,7 @@ pub(super) async fn after_removal(
         if Instant::now() >= deadline {
             let message = format!("namespace {namespace} is still being removed after {limit:?}");
             return Err(Error::new(Code::Timeout, message).hint(format!(
-                "its conditions name what is left: kubectl get namespace {namespace} -o yaml"
+                "see the remaining objects in its conditions: kubectl get namespace {namespace} -o yaml"
             )));
         }
         tokio::time::sleep(PAUSE).await;

@@ -1,4 +1,4 @@
-//! Proof that services work: each one's lease is held and renewed, the webhooks are registered, and a VM that is tried is admitted.
+//! Verifies that services work: their leases are held and renewed, the webhooks are registered, and a trial VM is admitted.
 
 use std::time::Duration;
 
@@ -14,31 +14,31 @@ use crate::commands::health::{self, AUTOSCALER_LEASE, CONTROLLER_LEASE, text};
 use crate::connect::Connection;
 use crate::error::{Code, Error, Result};
 
-/// Pause between two looks.
+/// Pause between two checks.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Waits until all of it holds; returns what was proved.
+/// Waits until all checks pass; returns a summary.
 pub(super) async fn all(connection: &Connection, values: &Values, limit: Duration) -> Result<String> {
     let deadline = Instant::now() + limit;
     loop {
         let missing = missing(connection, values).await?;
         let Some((what, hint)) = missing else { break };
         if Instant::now() >= deadline {
-            return Err(Error::new(Code::Timeout, format!("not proved after {limit:?}: {what}")).hint(hint));
+            return Err(Error::new(Code::Timeout, format!("not verified after {limit:?}: {what}")).hint(hint));
         }
         tokio::time::sleep(PAUSE).await;
     }
     let leases = "leases are held";
     Ok(if values.has(Component::VmController) && values.has(Component::PodAutoscaler) {
-        format!("{leases}, webhooks answer, a VM and a PodAutoscaler that were tried are admitted")
+        format!("{leases}, webhooks respond, a trial VM and a trial PodAutoscaler are admitted")
     } else if values.has(Component::VmController) {
-        format!("{leases}, webhooks answer, a VM that was tried is admitted")
+        format!("{leases}, webhooks respond, a trial VM is admitted")
     } else {
         leases.to_owned()
     })
 }
 
-/// The first thing that does not hold, and what to do.
+/// The first check that fails, and a hint.
 async fn missing(connection: &Connection, values: &Values) -> Result<Option<(String, String)>> {
     let namespace = &values.namespace;
     let clock = health::clock(connection).await?;
@@ -87,7 +87,7 @@ async fn autoscalers(connection: &Connection, namespace: &str) -> Result<Option<
         Err(error) if error.code == Code::Unreachable => Err(error),
         Err(error) => {
             let cause = error.causes.first().cloned().unwrap_or(error.message);
-            Ok(Some((format!("a PodAutoscaler that was tried is not admitted: {cause}"), hint)))
+            Ok(Some((format!("a trial PodAutoscaler is not admitted: {cause}"), hint)))
         }
     }
 }
@@ -125,13 +125,13 @@ async fn webhooks(connection: &Connection, namespace: &str) -> Result<Option<(St
     );
     match connection.request(Method::POST, &path, Some(&probe())).await {
         Ok(made) if text(&made, "/spec/restartPolicy").is_empty() => {
-            Ok(Some(("a VM that was tried got no defaults".to_owned(), hint)))
+            Ok(Some(("a trial VM was admitted without defaults".to_owned(), hint)))
         }
         Ok(_) => Ok(None),
         Err(error) if error.code == Code::Unreachable => Err(error),
         Err(error) => {
             let cause = error.causes.first().cloned().unwrap_or(error.message);
-            Ok(Some((format!("a VM that was tried is not admitted: {cause}"), hint)))
+            Ok(Some((format!("a trial VM is not admitted: {cause}"), hint)))
         }
     }
 }

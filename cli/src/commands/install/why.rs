@@ -44,10 +44,10 @@ pub(super) fn hint(reasons: &[Reason]) -> &'static str {
         reason.text.starts_with("ErrImagePull") && denials.iter().any(|denial| reason.text.contains(denial))
     };
     if reasons.iter().any(needs_password) {
-        "the registry may require a password: make a secret with kubectl create secret docker-registry SECRET -n NAMESPACE, then run it \
-         again with --set image.pullSecrets='[{name: SECRET}]'"
+        "the registry may require a password: create a secret with kubectl create secret docker-registry SECRET -n NAMESPACE, then \
+         run the command again with --set image.pullSecrets='[{name: SECRET}]'"
     } else {
-        "the installation continues in the cluster; mend the cause and run the same command again"
+        "the installation continues in the cluster; correct the cause and run the same command again"
     }
 }
 
@@ -80,7 +80,7 @@ fn statuses(pod: &Value) -> impl Iterator<Item = &Value> {
 /// What a pod that is not ready waits for.
 pub(in crate::commands) fn of_pod(pod: &Value) -> String {
     if let Some(found) = condition(pod, "PodScheduled").filter(|found| text(found, "/status") == "False") {
-        return format!("no node takes it: {}", text(found, "/message"));
+        return format!("it cannot be scheduled: {}", text(found, "/message"));
     }
     for status in statuses(pod) {
         let reason = text(status, "/state/waiting/reason");
@@ -112,8 +112,8 @@ pub(in crate::commands) fn of_pod(pod: &Value) -> String {
     }
     match condition(pod, "Ready").map(|found| text(found, "/message")).filter(|message| !message.is_empty()) {
         Some(message) => message.to_owned(),
-        None if text(pod, "/spec/nodeName").is_empty() => "no scheduler has looked at it yet".to_owned(),
-        None => format!("it starts on {}", text(pod, "/spec/nodeName")),
+        None if text(pod, "/spec/nodeName").is_empty() => "no scheduler has processed it yet".to_owned(),
+        None => format!("it is starting on {}", text(pod, "/spec/nodeName")),
     }
 }
 
@@ -146,7 +146,7 @@ pub(in crate::commands) fn of_workload(workload: &Value) -> Option<&str> {
         return Some(text(found, "/message"));
     }
     let is_new = workload.pointer("/status/observedGeneration").is_none();
-    is_new.then_some("no controller has looked at it yet; does a kube-controller-manager run?")
+    is_new.then_some("no controller has processed it yet; check that kube-controller-manager runs")
 }
 
 /// Why there are no pods.
@@ -180,7 +180,7 @@ mod tests {
         let digest = reason("pod a", "ErrImagePull: r/neond@sha256:3401af: no such host");
         assert!(!hint(&[digest]).contains("image.pullSecrets"));
         assert_eq!(grouped(all), [&format!("pod a and 1 more: {denied}"), "b: it has no pods yet"]);
-        assert!(hint(&[reason("a", "it starts on n1")]).contains("run the same command again"));
+        assert!(hint(&[reason("a", "it is starting on n1")]).contains("run the same command again"));
     }
 
     #[test]
@@ -195,14 +195,14 @@ mod tests {
             waiting("ImagePullBackOff", "Back-off pulling image \"r/neond:1\": ErrImagePull: no such host"),
             waiting("ErrImagePull", "no such host")
         );
-        assert_eq!(waiting("ContainerCreating", ""), "it starts on n1");
+        assert_eq!(waiting("ContainerCreating", ""), "it is starting on n1");
         let unscheduled = json!({"status": {"conditions": [{"type": "PodScheduled", "status": "False",
             "message": "0/2 nodes are available"}]}});
-        assert_eq!(of_pod(&unscheduled), "no node takes it: 0/2 nodes are available");
+        assert_eq!(of_pod(&unscheduled), "it cannot be scheduled: 0/2 nodes are available");
         let ended = json!({"status": {"containerStatuses": [{"name": "a", "state": {"terminated": {"reason": "Error",
             "message": "x"}}}]}});
         assert_eq!(of_pod(&ended), "a ended: Error x");
-        assert_eq!(of_pod(&json!({})), "no scheduler has looked at it yet");
+        assert_eq!(of_pod(&json!({})), "no scheduler has processed it yet");
         let crashing = json!({"status": {"containerStatuses": [{"name": "a",
             "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]}});
         assert_eq!(crashed(&crashing), Some("a"));

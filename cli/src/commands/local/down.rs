@@ -94,8 +94,7 @@ fn clean_up(
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    let failed =
-        || Error::new(Code::Failed, format!("cannot clean up after the nodes of {:?}", instance.name));
+    let failed = || Error::new(Code::Failed, format!("cannot clean up the nodes of {:?}", instance.name));
     let why = |error: std::io::Error| failed().cause(crate::error::reason(&error));
     let mut child = command.spawn().map_err(why)?;
     let reporter = Reporter::lines(quiet);

@@ -66,7 +66,7 @@ pub(crate) fn check(env: &Env, settings: &Settings, args: &Check) -> Result<Repo
     let number = |key: &str| checked.get(key).and_then(Value::as_u64).unwrap_or_default();
     let name = &instance.name;
     let sound = format!(
-        "local cluster {name:?} is sound: {} objects up to revision {}",
+        "local cluster {name:?} has no problems: {} objects up to revision {}",
         number("objects"),
         number("revision")
     );
@@ -159,7 +159,7 @@ async fn unless_stopped<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
 }
 
 fn stopped() -> Error {
-    Error::new(Code::Interrupted, "interrupted").hint("nothing was left half-done; run it again")
+    Error::new(Code::Interrupted, "interrupted").hint("no partial results remain; run the command again")
 }
 
 /// Where a backup comes from.
@@ -251,7 +251,7 @@ async fn copy_whole(
             Ok(count) => {
                 count.map_err(|error| Error::new(Code::Failed, "cannot back up").cause(reason(&error)))?
             }
-            Err(_) => return Err(Error::new(Code::Timeout, format!("the backup stopped for {limit:?}"))),
+            Err(_) => return Err(Error::new(Code::Timeout, format!("no data was received for {limit:?}"))),
         };
         let bytes = buffer.get(..count).unwrap_or_default();
         if bytes.is_empty() {
@@ -307,7 +307,7 @@ impl Copied {
         let hash = self.hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let header = self.header.filter(|header| header.bytes == self.bytes && header.sha256 == hash);
         header.ok_or_else(|| {
-            Error::new(Code::Failed, "the backup is not whole: the cluster ended, or its state is broken")
+            Error::new(Code::Failed, "the backup is incomplete: the cluster ended, or its state is damaged")
         })
     }
 }
@@ -328,14 +328,14 @@ pub(crate) fn restore(env: &Env, settings: &Settings, args: &Restore, quiet: boo
     }
     let lock = instance.lock()?;
     if is_running(&instance) {
-        return Err(Error::new(Code::Conflict, format!("local cluster {name:?} runs"))
+        return Err(Error::new(Code::Conflict, format!("local cluster {name:?} is running"))
             .hint(format!("stop it first: neonctl local down --name {name}")));
     }
     let state = instance.directory.join("state.redb");
     if state.exists() && !args.force {
         return Err(Error::new(
             Code::Conflict,
-            format!("local cluster {name:?} has a state, which would be lost"),
+            format!("local cluster {name:?} has existing state, which would be lost"),
         )
         .hint("replace it with --force, or restore to another --name"));
     }
@@ -356,9 +356,8 @@ pub(crate) fn restore(env: &Env, settings: &Settings, args: &Restore, quiet: boo
         }
     });
     drop(lock);
-    let header: Header = serde_json::from_slice(&restored?).map_err(|error| {
-        Error::new(Code::Failed, "neond did not report what it restored").cause(error.to_string())
-    })?;
+    let header: Header = serde_json::from_slice(&restored?)
+        .map_err(|error| Error::new(Code::Failed, "invalid response from neond").cause(error.to_string()))?;
     let hint = format!("start it: neonctl local up --name {name}");
     Ok(outcome(name, "restore", &path, &header).note(hint))
 }

@@ -10,7 +10,7 @@ use crate::render::{age, sort};
 use crate::report::{API_VERSION, Document, Report, left, right, wide};
 use crate::settings::Settings;
 
-/// Every cluster of this machine.
+/// Lists all clusters on this host.
 pub(crate) fn run(env: &Env, settings: &Settings, args: &List) -> Result<Report> {
     let root = instance::root(env, settings, &args.root)?;
     let found = instance::all(&root);

@@ -17,7 +17,7 @@ use crate::settings::{Settings, duration};
 /// Time between two looks at a log that is followed.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// What a cluster has logged.
+/// Prints the logs of a cluster.
 pub(crate) fn run(env: &Env, settings: &Settings, args: &Logs) -> Result<Report> {
     let instance = instance::named(env, settings, &args.which)?;
     instance.demand()?;
@@ -33,9 +33,9 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Logs) -> Result<Report>
         Some("supervisor") => vec!["local".to_owned()],
         Some(service) if instance.log_of(service).exists() => vec![service.to_owned()],
         Some(service) => {
-            let text = format!("no service {service:?} of local cluster {:?} has logged", instance.name);
+            let text = format!("local cluster {:?} has no logs of service {service:?}", instance.name);
             let names = instance.logged().join(", ").replace("local", "supervisor");
-            return Err(Error::new(Code::NotFound, text).hint(format!("there are: {names}")));
+            return Err(Error::new(Code::NotFound, text).hint(format!("services with logs: {names}")));
         }
         None => instance.logged(),
     };
@@ -48,7 +48,7 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Logs) -> Result<Report>
         tails.push(Tail { path, label, reader: BufReader::new(file), partial: Vec::new() });
     }
     if tails.is_empty() {
-        let note = "nothing was logged; it runs in the foreground or never started";
+        let note = "there are no logs; the cluster runs in the foreground or has never started";
         return Ok(Report::text(String::new()).note(note));
     }
     let mut timed: Vec<(Option<Timestamp>, String)> = Vec::new();

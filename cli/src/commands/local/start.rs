@@ -90,7 +90,7 @@ fn node_flags(env: &Env, settings: &Settings, args: &Up) -> Result<Vec<OsString>
     let nodes = nodes(settings, args)?;
     let root = rustix::process::geteuid().is_root() && !args.user_network;
     if nodes > 1 && !root {
-        let text = format!("--nodes {nodes}: more than one node needs network namespaces");
+        let text = format!("--nodes {nodes}: more than one node requires network namespaces");
         return Err(Error::new(Code::Conflict, text).hint("run it as root, or with --nodes 1"));
     }
     let mut flags: Vec<OsString> = vec!["--nodes".into(), nodes.to_string().into()];
@@ -98,7 +98,7 @@ fn node_flags(env: &Env, settings: &Settings, args: &Up) -> Result<Vec<OsString>
     let number = |flag: &str, text: &str| {
         text.parse::<Quantity>().map_err(|_| {
             Error::new(Code::Usage, format!("--{flag}: {text:?} is not a quantity"))
-                .hint("write for example 2, 500m or 8Gi")
+                .hint("use a quantity such as 2, 500m or 8Gi")
         })
     };
     if let Some(cpus) = &args.cpus {
@@ -111,7 +111,7 @@ fn node_flags(env: &Env, settings: &Settings, args: &Up) -> Result<Vec<OsString>
     if let Some(path) = &args.agent_config {
         let absolute = std::path::absolute(path).ok().filter(|path| path.is_file());
         let missing =
-            || Error::new(Code::NotFound, format!("--agent-config: there is no file {}", path.display()));
+            || Error::new(Code::NotFound, format!("--agent-config: file {} does not exist", path.display()));
         set("--agent-config", absolute.ok_or_else(missing)?.into());
     }
     set("--kernels", place::kernels(env).into());
@@ -133,7 +133,7 @@ fn node_flags(env: &Env, settings: &Settings, args: &Up) -> Result<Vec<OsString>
 pub(crate) fn neond(env: &Env, settings: &Settings) -> Result<PathBuf> {
     let missing = |text: String| {
         Error::new(Code::Conflict, text)
-            .hint("put neond beside neonctl or into PATH, or set NEONCTL_NEOND to its path")
+            .hint("put neond next to neonctl or into PATH, or set NEONCTL_NEOND to its path")
     };
     if let Some(path) = settings.value("neond", None)? {
         let path = PathBuf::from(path);
@@ -155,7 +155,7 @@ fn has_runner(neond: &Path) -> Result<()> {
         return Ok(());
     }
     Err(Error::new(Code::Conflict, format!("cannot find {}, which runs VMs", runner.display()))
-        .hint("put neonvm-runner beside neond"))
+        .hint("put neonvm-runner next to neond"))
 }
 
 /// The port that was asked for, or that of the last start, or any.
@@ -168,7 +168,7 @@ fn choose_port(instance: &Instance, wanted: Option<u16>) -> Result<u16> {
     }
     let by = port::owner(wanted).map(|owner| format!(" by {owner}")).unwrap_or_default();
     Err(Error::new(Code::Conflict, format!("port {wanted} is in use{by}"))
-        .hint("stop that process, choose another --port, or leave --port out for a free one"))
+        .hint("stop that process, choose another --port, or omit --port to use a free one"))
 }
 
 async fn wait(instance: &Instance, child: &mut Child, limit: Duration, foreground: bool) -> Result<()> {
@@ -180,7 +180,7 @@ async fn wait(instance: &Instance, child: &mut Child, limit: Duration, foregroun
             let text = format!("local cluster {:?} ended while starting: {status}", instance.name);
             let lines = if foreground { Vec::new() } else { instance.last_lines(LAST_LINES) };
             let error = lines.into_iter().fold(Error::new(Code::Failed, text), Error::cause);
-            let hint = format!("see its whole log: neonctl local logs --name {}", instance.name);
+            let hint = format!("see its complete log: neonctl local logs --name {}", instance.name);
             return Err(if foreground { error } else { error.hint(hint) });
         }
         if connection.is_none() && api_server_failed(instance) {
@@ -188,8 +188,10 @@ async fn wait(instance: &Instance, child: &mut Child, limit: Duration, foregroun
             let text = format!("the API server of local cluster {:?} does not start", instance.name);
             let lines = instance.last_lines_of("apiserver", LAST_LINES);
             let error = lines.into_iter().fold(Error::new(Code::Failed, text), Error::cause);
-            let hint =
-                format!("see its whole log: neonctl local logs --name {} --service apiserver", instance.name);
+            let hint = format!(
+                "see its complete log: neonctl local logs --name {} --service apiserver",
+                instance.name
+            );
             return Err(error.hint(hint));
         }
         if connection.is_none() && instance.kubeconfig().exists() {
@@ -202,11 +204,9 @@ async fn wait(instance: &Instance, child: &mut Child, limit: Duration, foregroun
             }
         }
         if Instant::now() > deadline {
-            let text = format!(
-                "local cluster {:?} is not ready after {limit:?}; it goes on starting",
-                instance.name
-            );
-            let hint = format!("see what it does: neonctl local logs --name {}", instance.name);
+            let text =
+                format!("local cluster {:?} is not ready after {limit:?}; startup continues", instance.name);
+            let hint = format!("see its log: neonctl local logs --name {}", instance.name);
             return Err(Error::new(Code::Timeout, text).hint(hint));
         }
         tokio::time::sleep(LOOK_AGAIN).await;
@@ -220,7 +220,7 @@ fn disk_is_full(instance: &Instance, refused: &Error) -> Result<()> {
     let text =
         format!("local cluster {:?} runs, but {}", instance.name, why.lines().next().unwrap_or_default());
     let hint = format!(
-        "free some room, or delete objects: export KUBECONFIG={}; what is missing then starts by itself",
+        "free disk space, or delete objects: export KUBECONFIG={}; the missing parts then start automatically",
         instance.kubeconfig().display()
     );
     Err(Error::new(Code::Failed, text).hint(hint))

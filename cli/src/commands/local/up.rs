@@ -33,7 +33,7 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Up) -> Result<Report> {
         State::Ended(process) => {
             instance.outlast(&process, limit);
             notes.push(format!(
-                "process {} of local cluster {:?} had ended without being stopped; starting it again",
+                "process {} of local cluster {:?} ended without being stopped; starting it again",
                 process.pid, instance.name
             ));
         }
@@ -89,8 +89,9 @@ fn bring_up(
         block_on(async {
             let connection = Connection::local(&instance.kubeconfig(), left).await?;
             let installed = tokio::time::timeout(left, crate::commands::health::install(&connection)).await;
-            installed
-                .unwrap_or_else(|_| Err(Error::new(Code::Timeout, "our definitions are not in force yet")))
+            installed.unwrap_or_else(|_| {
+                Err(Error::new(Code::Timeout, "the custom resource definitions are not established yet"))
+            })
         })?;
     }
     let nodes = super::start::nodes(settings, args)?;
@@ -107,12 +108,15 @@ fn remarks(env: &Env, settings: &Settings, args: &Up) -> Result<Vec<String>> {
         return Ok(notes);
     }
     if !crate::commands::place::kernels(env).join("default/vmlinux").exists() {
-        notes.push("there is no kernel yet, machines need one: neonctl kernel fetch".to_owned());
+        notes.push("there is no kernel, which VMs require: neonctl kernel fetch".to_owned());
     }
     if args.user_network || !rustix::process::geteuid().is_root() {
-        let why =
-            if args.user_network { "as asked for with --user-network" } else { "because this is not root" };
-        notes.push(format!("one node; its machines get loopback addresses and user-mode networking, {why}"));
+        let why = if args.user_network {
+            "as requested with --user-network"
+        } else {
+            "because the command does not run as root"
+        };
+        notes.push(format!("one node; its VMs get loopback addresses and user-mode networking, {why}"));
     }
     Ok(notes)
 }
@@ -134,8 +138,7 @@ async fn ready(instance: &Instance, nodes: usize, limit: Duration) -> Result<()>
             return Ok(());
         }
         if Instant::now() > until {
-            let text =
-                format!("{ready} of {nodes} nodes are ready after {limit:?}; the cluster goes on starting");
+            let text = format!("{ready} of {nodes} nodes are ready after {limit:?}; startup continues");
             let hint =
                 format!("see why: neonctl local logs --name {} --service node-n{}", instance.name, ready + 1);
             return Err(Error::new(Code::Timeout, text).hint(hint));
@@ -148,8 +151,10 @@ fn running(instance: &Instance, args: &Up, process: &Process) -> Result<Report> 
     let name = &instance.name;
     let stop = format!("stop it first: neonctl local down --name {name}");
     if args.foreground {
-        let text =
-            format!("local cluster {name:?} runs already, as process {} in the background", process.pid);
+        let text = format!(
+            "local cluster {name:?} is already running, as process {} in the background",
+            process.pid
+        );
         return Err(Error::new(Code::Conflict, text).hint(stop));
     }
     if let (Some(wanted), Some(port)) = (args.port, instance.last_port())
@@ -157,11 +162,12 @@ fn running(instance: &Instance, args: &Up, process: &Process) -> Result<Report> 
     {
         return Err(Error::new(
             Code::Conflict,
-            format!("local cluster {name:?} runs already, on port {port}"),
+            format!("local cluster {name:?} is already running, on port {port}"),
         )
         .hint(stop));
     }
-    Ok(report(instance).note(format!("local cluster {name:?} runs already, as process {}", process.pid)))
+    Ok(report(instance)
+        .note(format!("local cluster {name:?} is already running, as process {}", process.pid)))
 }
 
 fn report(instance: &Instance) -> Report {

@@ -44,7 +44,8 @@ pub(in crate::commands) fn run(
         let made = create(&machines, args, spec).await?;
         let name = name_of(&made).to_owned();
         if args.waiting.no_wait {
-            let text = format!("migration/{name} created (it goes on; see: neonctl migration get {name} -w)");
+            let text =
+                format!("migration/{name} created (it continues; see: neonctl migration get {name} -w)");
             let document = table::document(&[made], false, false);
             return Ok(Report::document(Document { text: Some(text), ..document }));
         }
@@ -57,7 +58,7 @@ pub(in crate::commands) fn run(
         verdict(&ended)?;
         let status = show::status(&ended);
         let text = format!(
-            "{} runs on {} (downtime {}, {} sent in {} passes, total {:.1}s)",
+            "{} runs on {} (downtime {}, {} sent in {} iterations, total {:.1}s)",
             args.name,
             status.target_node,
             show::downtime(&status.info),
@@ -70,7 +71,7 @@ pub(in crate::commands) fn run(
     })
 }
 
-/// What was asked for, as an object. Errors name the flag.
+/// The requested migration as an object. Errors contain the flag.
 fn spec(args: &Migrate) -> Result<VirtualMachineMigrationSpec> {
     let mut spec = VirtualMachineMigrationSpec::new(&args.name);
     spec.node_affinity = affinity(&args.to, &args.avoid);
@@ -94,7 +95,7 @@ fn spec(args: &Migrate) -> Result<VirtualMachineMigrationSpec> {
     spec.tuning.on_timeout = args.on_timeout.as_deref().and_then(word);
     let object = VirtualMachineMigration::new(&args.name, spec.clone());
     match neonvm_api::validate::migration_create(&object).first() {
-        Some(fault) => Err(Error::new(Code::Usage, format!("cannot move {}: {fault}", args.name))),
+        Some(fault) => Err(Error::new(Code::Usage, format!("cannot migrate {}: {fault}", args.name))),
         None => Ok(spec),
     }
 }
@@ -143,18 +144,18 @@ fn check(machine: &VirtualMachine, args: &Migrate) -> Result<()> {
         let other = &active.name;
         return Err(Error::new(
             Code::Conflict,
-            format!("{name} is being moved already, by migration {other}"),
+            format!("{name} is already being migrated, by migration {other}"),
         )
         .hint(format!("wait for it: neonctl migration wait {other}")));
     }
     if !status.phase.is_some_and(Phase::is_alive) {
         let phase = status.phase.map_or_else(|| "new".to_owned(), |phase| phase.to_string());
-        return Err(Error::new(Code::Conflict, format!("{name} does not run: it is {phase}"))
+        return Err(Error::new(Code::Conflict, format!("{name} is not running: it is {phase}"))
             .hint(format!("see why: neonctl vm describe {name}")));
     }
     if args.to.as_slice() == [status.node.clone()] {
         return Err(Error::new(Code::Conflict, format!("{name} already runs on {}", status.node))
-            .hint(format!("leave the choice to the scheduler: neonctl vm migrate {name}")));
+            .hint(format!("let the scheduler choose a node: neonctl vm migrate {name}")));
     }
     Ok(())
 }
@@ -165,7 +166,7 @@ async fn create(
     args: &Migrate,
     spec: VirtualMachineMigrationSpec,
 ) -> Result<VirtualMachineMigration> {
-    let attempt = format!("cannot move {}", args.name);
+    let attempt = format!("cannot migrate {}", args.name);
     let api = api(machines);
     for _ in 0..ATTEMPTS {
         let list = machines.connection.within(&attempt, api.list_metadata(&ListParams::default())).await?;
@@ -178,7 +179,8 @@ async fn create(
             made => return made,
         }
     }
-    Err(Error::new(Code::Conflict, attempt).hint("another client also migrates it: neonctl migration list"))
+    Err(Error::new(Code::Conflict, attempt)
+        .hint("another client started a migration: neonctl migration list"))
 }
 
 /// Shows the steps of a move as they come.

@@ -28,10 +28,10 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Cancel) -> Result<Rep
             let name = name_of(before);
             let patch = json!({ "metadata": { "uid": before.metadata.uid }, "spec": { "cancel": true } });
             let (api, parameters, patch) = (api(&machines), PatchParams::default(), Patch::Merge(&patch));
-            let attempt = format!("cannot call off migration {name}");
+            let attempt = format!("cannot cancel migration {name}");
             let asked = machines.connection.within(&attempt, api.patch(name, &parameters, &patch)).await?;
             if args.waiting.no_wait {
-                lines.push(format!("migration/{name} is being called off ({})", show::state(before)));
+                lines.push(format!("migration/{name} is being cancelled ({})", show::state(before)));
                 shown.push(asked);
                 continue;
             }
@@ -47,13 +47,13 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Cancel) -> Result<Rep
     })
 }
 
-/// What is over cannot be called off.
+/// A finished migration cannot be cancelled.
 fn refuse(migration: &VirtualMachineMigration) -> Result<()> {
     refuse_if_moved(migration)?;
     if is_over(migration) {
         let name = name_of(migration);
-        return Err(Error::new(Code::Conflict, format!("{name} is over: {}", show::reason(migration)))
-            .hint(format!("see the whole story: neonctl migration describe {name}")));
+        return Err(Error::new(Code::Conflict, format!("{name} has ended: {}", show::reason(migration)))
+            .hint(format!("see the details: neonctl migration describe {name}")));
     }
     Ok(())
 }
@@ -63,8 +63,6 @@ fn refuse_if_moved(migration: &VirtualMachineMigration) -> Result<()> {
         return Ok(());
     }
     let source = migration.status.as_ref().map(|status| status.source_node.as_str()).unwrap_or_default();
-    Err(Error::new(Code::Conflict, format!("{} has already succeeded", name_of(migration))).hint(format!(
-        "to move the virtual machine back: neonctl vm migrate {} --to {source}",
-        migration.spec.vm_name
-    )))
+    Err(Error::new(Code::Conflict, format!("{} has already succeeded", name_of(migration)))
+        .hint(format!("to migrate the VM back: neonctl vm migrate {} --to {source}", migration.spec.vm_name)))
 }

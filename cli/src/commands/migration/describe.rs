@@ -36,7 +36,7 @@ fn describe(migration: &VirtualMachineMigration, now: Timestamp) -> String {
     let (spec, status) = (&migration.spec, status(migration));
     let namespace = migration.metadata.namespace.clone().unwrap_or_default();
     line("Name", format!("{} (namespace {namespace})", name_of(migration)));
-    line("VM", format!("{}, asked for by {}", spec.vm_name, asked_by(migration)));
+    line("VM", format!("{}, requested by {}", spec.vm_name, asked_by(migration)));
     let took = took(migration, now).map(|took| format!(" ({took})")).unwrap_or_default();
     line("Phase", format!("{}{took}: {}", phase_word(migration), reason(migration)));
     let place = |node: &str, pod: &str| match (node, pod) {
@@ -60,7 +60,7 @@ fn describe(migration: &VirtualMachineMigration, now: Timestamp) -> String {
         line(
             "Memory",
             format!(
-                "{percent}% of {}, {} passes, {} sent, {}/s, changes {}/s",
+                "{percent}% of {}, {} iterations, {} sent, {}/s, dirty rate {}/s",
                 size(info.ram.total),
                 info.passes,
                 size(info.ram.transferred),
@@ -70,7 +70,7 @@ fn describe(migration: &VirtualMachineMigration, now: Timestamp) -> String {
         );
     }
     if info.throttle_percent > 0 {
-        line("Slowed by", format!("{}%", info.throttle_percent));
+        line("Throttled by", format!("{}%", info.throttle_percent));
     }
     if let Some(limit) = write_limit(info) {
         line("Disk writes", limit);
@@ -94,7 +94,7 @@ fn limits(migration: &VirtualMachineMigration) -> String {
     let spec = &migration.spec;
     let mut parts = vec![format!("{} s", spec.completion_timeout), format!("{}/s", spec.max_bandwidth)];
     if let Some(pause) = spec.tuning.downtime_limit_ms {
-        parts.push(format!("a pause of {pause} ms"));
+        parts.push(format!("downtime {pause} ms"));
     }
     if spec.priority != 0 {
         parts.push(format!("priority {}", spec.priority));
@@ -124,7 +124,7 @@ mod tests {
         let flat: Vec<String> =
             text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
         for line in [
-            "VM pg, asked for by user",
+            "VM pg, requested by user",
             "Phase Succeeded (1m): Completed",
             "From n1, pod pg-a",
             "To n3, pod pg-b",

@@ -49,11 +49,11 @@ pub(in crate::commands) fn list(settings: &Settings, args: &List) -> Result<Repo
         if !found.is_empty() {
             return Ok(report);
         }
-        Ok(report.note("no migrations; move a virtual machine: neonctl vm migrate NAME"))
+        Ok(report.note("no migrations; start one: neonctl vm migrate NAME"))
     })
 }
 
-/// Moves by name.
+/// Shows migrations by name.
 pub(in crate::commands) fn get(settings: &Settings, args: &Get) -> Result<Report> {
     let found = block_on(async {
         let machines = Machines::open(settings, &args.place).await?;

@@ -80,7 +80,7 @@ pub(in crate::commands) fn state(migration: &VirtualMachineMigration) -> String 
     let passes = status.info.passes;
     match (phase(migration), percent(migration)) {
         (Some(MigrationPhase::Running), Some(percent)) => {
-            format!("{}, pass {passes}, {percent}%", status.reason.to_lowercase())
+            format!("{}, iteration {passes}, {percent}%", status.reason.to_lowercase())
         }
         (Some(MigrationPhase::Succeeded | MigrationPhase::Failed), _) => ending(migration),
         _ => reason(migration),
@@ -104,7 +104,7 @@ pub(super) fn ending(migration: &VirtualMachineMigration) -> String {
     }
 }
 
-/// The line of a move that goes on, for a terminal.
+/// The progress line of an active migration, for a terminal.
 pub(super) fn progress(migration: &VirtualMachineMigration) -> String {
     let info = status(migration).info;
     if info.ram.total == 0 {
@@ -115,7 +115,7 @@ pub(super) fn progress(migration: &VirtualMachineMigration) -> String {
         return status(migration).message;
     }
     let mut text = format!(
-        "pass {} {} {}/{} {}/s dirty {}/s",
+        "iteration {} {} {}/{} {}/s dirty {}/s",
         info.passes,
         bar(percent(migration).unwrap_or(0)),
         size(info.ram.total - info.ram.remaining),
@@ -127,7 +127,7 @@ pub(super) fn progress(migration: &VirtualMachineMigration) -> String {
         text.push_str(&format!(" eta {}", crate::render::span(seconds)));
     }
     if info.throttle_percent > 0 {
-        text.push_str(&format!(" slowed by {}%", info.throttle_percent));
+        text.push_str(&format!(" throttled by {}%", info.throttle_percent));
     }
     text + &held(&info)
 }
@@ -136,9 +136,9 @@ fn held(info: &MigrationInfo) -> String {
     write_limit(info).map(|limit| format!(", disk writes {limit}")).unwrap_or_default()
 }
 
-/// What the machine may write to each disk while they are copied, if that is limited.
+/// The write limit of each disk while disks are copied, if there is one.
 pub(super) fn write_limit(info: &MigrationInfo) -> Option<String> {
-    (info.disk_write_limit > 0).then(|| format!("held to {}/s each", size(info.disk_write_limit)))
+    (info.disk_write_limit > 0).then(|| format!("limited to {}/s each", size(info.disk_write_limit)))
 }
 
 /// Seconds until the rest is sent, if it is sent faster than it changes.
@@ -164,7 +164,7 @@ pub(super) fn step_result(migration: &VirtualMachineMigration, step: &str) -> St
         "mirror" if info.disk.total > 0 => format!("{} of disks", size(info.disk.transferred)),
         "mirror" => status.mode.clone(),
         "copy" if info.passes > 0 => format!(
-            "{} passes, {}, dirty rate {}/s",
+            "{} iterations, {}, dirty rate {}/s",
             info.passes,
             size(info.ram.transferred),
             size(info.dirty_rate)
@@ -174,10 +174,10 @@ pub(super) fn step_result(migration: &VirtualMachineMigration, step: &str) -> St
     }
 }
 
-/// How long the machine stood still.
+/// The downtime of the guest.
 pub(in crate::commands) fn downtime(info: &MigrationInfo) -> String {
     match info.downtime_ms {
-        ..=0 => "unknown: the source was lost before it reported it".to_owned(),
+        ..=0 => "unknown: the source was lost before it was reported".to_owned(),
         known => format!("{known} ms"),
     }
 }
@@ -199,7 +199,7 @@ pub(super) fn step(migration: &VirtualMachineMigration) -> Option<&'static str> 
     })
 }
 
-/// Who asked for it.
+/// Who requested it.
 pub(super) fn asked_by(migration: &VirtualMachineMigration) -> &'static str {
     let labels = migration.metadata.labels.as_ref();
     let has = |key: &str| labels.is_some_and(|labels| labels.contains_key(key));

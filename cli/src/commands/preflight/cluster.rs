@@ -20,7 +20,7 @@ pub(super) fn version(text: &str) -> Check {
     let check = match release(text) {
         Some((major, minor, _)) if (major, minor) < OLDEST => fail(
             "kubernetes",
-            format!("Kubernetes {text} is too old: 1.31 is the oldest that works"),
+            format!("Kubernetes {text} is too old: 1.31 is the oldest supported version"),
             "upgrade the cluster",
         ),
         Some((major, minor, _)) if (major, minor) < WHOLE => warn(
@@ -28,14 +28,14 @@ pub(super) fn version(text: &str) -> Check {
             format!(
                 "Kubernetes {text}: pods are not resized in place and image volumes are off by default before 1.35"
             ),
-            "switch on the feature gates InPlacePodVerticalScaling and ImageVolume, or upgrade; without the first, other \
+            "enable the feature gates InPlacePodVerticalScaling and ImageVolume, or upgrade; without the first, other \
              schedulers do not see what a VM uses, without the second, each pod copies the root disk of its VM",
         ),
         Some(_) => ok("kubernetes", text),
         None => warn(
             "kubernetes",
-            format!("the server calls its version {text:?}"),
-            "set scheduler.kubeSchedulerImage, which follows the version",
+            format!("the server reports version {text:?}, which cannot be parsed"),
+            "set scheduler.kubeSchedulerImage, whose default depends on the version",
         ),
     };
     check.at("cluster")
@@ -44,24 +44,24 @@ pub(super) fn version(text: &str) -> Check {
 /// The caller may write what is to be written.
 pub(super) fn rights(missing: &[Right]) -> Vec<Check> {
     if missing.is_empty() {
-        return vec![ok("rights", "every object of an installation may be applied").at("client")];
+        return vec![ok("rights", "all objects of an installation may be applied").at("client")];
     }
     let shown: Vec<String> = missing.iter().take(NAMED).map(ToString::to_string).collect();
     let more = missing.len().saturating_sub(shown.len());
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    let detail = format!("you may not {}{more}", shown.join(", "));
-    let remedy = "to install, use a context of an administrator (cluster role cluster-admin): --context";
+    let detail = format!("you lack permission to {}{more}", shown.join(", "));
+    let remedy = "install with the context of an administrator (cluster role cluster-admin): --context";
     vec![fail("rights", detail, remedy).at("client")]
 }
 
 pub(super) fn image_volumes(has: Option<bool>, copies: bool) -> Option<Check> {
     let check = match (has?, copies) {
-        (true, _) => ok("image-volumes", "kept by the API server"),
+        (true, _) => ok("image-volumes", "supported by the API server"),
         (false, true) => ok("image-volumes", "none: each pod copies the root disk of its VM"),
         (false, false) => warn(
             "image-volumes",
-            "the API server has image volumes switched off (feature gate ImageVolume)",
-            "VMs whose root disk comes in an image do not start; switch it on for API server and kubelets, or install with \
+            "image volumes are disabled in the API server (feature gate ImageVolume)",
+            "VMs whose root disk is in an image do not start; enable it for API server and kubelets, or install with \
              --root-disk auto",
         ),
     };
@@ -75,7 +75,7 @@ pub(super) fn pod_security(name: &str, namespace: Option<&Value>) -> Option<Chec
         "" | "privileged" => ok("pod-security", if level.is_empty() { "not set by a label" } else { level }),
         _ => warn(
             "pod-security",
-            format!("{level} is enforced: pods of an overlay's controller are refused"),
+            format!("{level} is enforced: pods of the overlay's controller are rejected"),
             format!(
                 "kubectl label namespace {name} pod-security.kubernetes.io/enforce=privileged --overwrite"
             ),

@@ -24,8 +24,8 @@ fn others(facts: &Facts) -> Option<Check> {
     Some(
         fail(
             "installation",
-            format!("neonvm is installed in namespace {other} already"),
-            format!("change that one with --namespace {other}, or remove it: neonctl uninstall --namespace {other}"),
+            format!("neonvm is already installed in namespace {other}"),
+            format!("change that installation with --namespace {other}, or remove it: neonctl uninstall --namespace {other}"),
         )
         .at(other),
     )
@@ -46,10 +46,10 @@ fn hooks(facts: &Facts) -> Option<Check> {
     Some(
         warn(
             "webhooks",
-            format!("webhooks of an earlier installation are registered at {namespace}/{name}, which is gone"),
+            format!("webhooks of an earlier installation are registered at {namespace}/{name}, which does not exist"),
             format!(
-                "no VM can be written until they are registered again: neonctl install --namespace {}; or removed: kubectl delete \
-                 mutatingwebhookconfiguration neonvm-mutating-webhook-configuration, and the validating one",
+                "no VM can be created or changed until they are registered again: neonctl install --namespace {}; or removed: \
+                 kubectl delete mutatingwebhookconfiguration neonvm-mutating-webhook-configuration, and the validating one",
                 facts.namespace
             ),
         )
@@ -65,7 +65,7 @@ fn definitions(facts: &Facts) -> Option<Check> {
         warn(
             "definitions",
             format!("{count} definitions of an earlier installation, and no vm-controller"),
-            "an installation takes them up: neonctl install; or remove them with all VMs: neonctl uninstall --purge CLUSTER-NAME",
+            "a new installation uses them: neonctl install; or remove them with all VMs: neonctl uninstall --purge CLUSTER-NAME",
         )
         .at("cluster")
     })
@@ -85,8 +85,8 @@ fn managers(facts: &Facts) -> Option<Check> {
     (!foreign.is_empty()).then(|| {
         warn(
             "managers",
-            format!("definitions are managed by {}, too", foreign.join(", ")),
-            "install and upgrade with one tool: neonctl takes fields over, and the other one takes them back",
+            format!("definitions are also managed by {}", foreign.join(", ")),
+            "install and upgrade with one tool only: neonctl and the other tool overwrite each other's fields",
         )
         .at("cluster")
     })

@@ -12,11 +12,11 @@ const SMALLEST: u64 = 1330;
 pub(super) fn mtu(networks: &[Value]) -> Check {
     let found = networks.iter().find_map(|map| Some((text(map, "/metadata/name"), of_map(map)?)));
     let check = match found {
-        None => ok("mtu", "not written down by the network: compare it with ip link on a node"),
+        None => ok("mtu", "not recorded by the network plugin: compare it with ip link on a node"),
         Some((name, mtu)) if mtu < SMALLEST => warn(
             "mtu",
-            format!("{mtu} in {name}: the overlay's packets do not fit"),
-            format!("raise it to {SMALLEST} or more, or do without --overlay"),
+            format!("{mtu} in {name}: too small for the overlay's packets"),
+            format!("raise it to {SMALLEST} or more, or omit --overlay"),
         ),
         Some((name, mtu)) => ok("mtu", format!("{mtu} in {name}")),
     };

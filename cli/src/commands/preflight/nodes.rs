@@ -21,7 +21,8 @@ const TUN: &str = "/tun";
 pub(super) fn all(nodes: &Part, copies: bool) -> Vec<Check> {
     if let Some(missing) = nodes.missing() {
         return vec![
-            warn("nodes", missing, "ask for the right to list nodes, to have them checked").at("cluster"),
+            warn("nodes", missing, "request permission to list nodes, so that they can be checked")
+                .at("cluster"),
         ];
     }
     let nodes = nodes.objects();
@@ -37,7 +38,7 @@ fn ready(nodes: &[Value]) -> Check {
     let down = nodes.iter().filter(|node| !is_true(node, "Ready"));
     let down: Vec<&str> = down.map(|node| text(node, "/metadata/name")).collect();
     let check = if down.len() == nodes.len() {
-        warn("nodes", "no node is Ready", "services start when one is; see: kubectl get nodes")
+        warn("nodes", "no node is Ready", "services start when a node is Ready; see: kubectl get nodes")
     } else if down.is_empty() {
         ok("nodes", format!("{} Ready", nodes.len()))
     } else {
@@ -74,20 +75,20 @@ fn runtime(node: &Value, copies: bool) -> Check {
     let detail = format!("{name} {version}").trim_end().to_owned();
     match oldest(name) {
         Some((major, minor)) if lacks_image_volumes(node) => {
-            let detail = format!("{detail} has no image volumes, which {major}.{minor} has");
+            let detail = format!("{detail} has no image volumes; {major}.{minor} has");
             if copies {
                 return ok("runtime", detail);
             }
             warn(
                 "runtime",
                 detail,
-                "VMs whose root disk comes in an image do not start there; upgrade it, or install with --root-disk auto",
+                "VMs whose root disk is in an image do not start there; upgrade it, or install with --root-disk auto",
             )
         }
         Some(_) if release(version).is_some() => ok("runtime", detail),
         _ => warn(
             "runtime",
-            format!("{:?} is not known", text(node, "/status/nodeInfo/containerRuntimeVersion")),
+            format!("unknown runtime {:?}", text(node, "/status/nodeInfo/containerRuntimeVersion")),
             "containerd 2.1 and CRI-O 1.33 have image volumes",
         ),
     }
@@ -100,15 +101,15 @@ fn kvm(node: &Value) -> Check {
     let has_none =
         |resource: &str| allocatable.and_then(|all| all.get(resource)).and_then(Value::as_str) == Some("0");
     match found {
-        Some(name) if !has_none(name) => ok("kvm", format!("handed out as {name}")),
+        Some(name) if !has_none(name) => ok("kvm", format!("available to pods as {name}")),
         // A kubelet keeps the resources of a device plugin that has gone, with 0 of each.
         Some(name) if has_none(&name.replace(KVM, TUN)) => ok("kvm", "unknown: no device plugin runs"),
         Some(name) => warn(
             "kvm",
-            format!("{name} is there and 0: VMs are emulated"),
-            "probe it on that node: neonctl doctor --local; is virtualisation switched on, and the module kvm loaded?",
+            format!("{name} is 0: VMs are emulated"),
+            "check it on that node: neonctl doctor --local; virtualisation must be enabled and the module kvm loaded",
         ),
-        None => ok("kvm", "unknown: visible after the installation"),
+        None => ok("kvm", "unknown until the installation"),
     }
 }
 
@@ -122,14 +123,14 @@ fn platform(node: &Value) -> Check {
         return warn(
             "platform",
             format!("{system}: VMs do not run there"),
-            "leave it out with nodeSelector values",
+            "exclude it with nodeSelector values",
         );
     }
     if architecture == "arm64" {
         return warn(
             "platform",
             detail,
-            "it needs images of that architecture in the registry, or nodeSelector values that leave it out",
+            "this requires images of that architecture in the registry, or nodeSelector values that exclude the node",
         );
     }
     match kernel_release(kernel) {

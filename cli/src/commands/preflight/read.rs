@@ -71,7 +71,9 @@ async fn readable<T>(found: impl Future<Output = Result<Option<T>>>) -> Result<O
 
 async fn part(connection: &Connection, path: &str, right: &str) -> Result<Part> {
     match items(connection, path).await {
-        Err(error) if error.code == Code::Denied => Ok(Part::Unread(format!("you may not {right}"))),
+        Err(error) if error.code == Code::Denied => {
+            Ok(Part::Unread(format!("you lack permission to {right}")))
+        }
         Err(error) if error.code == Code::NotFound => Ok(Part::default()),
         found => found.map(Part::Read),
     }

@@ -46,8 +46,8 @@ fn verdict(facts: &Facts, name: &str, place: &str) -> Verdict {
 fn a_cluster_that_has_everything() {
     let facts = facts();
     assert!(checks(&facts).iter().all(|check| check.verdict == Verdict::Ok), "{:?}", checks(&facts));
-    assert_eq!(found(&facts, "kvm", "n1").1, "unknown: visible after the installation");
-    assert_eq!(found(&facts, "kvm", "n2").1, "handed out as neonvm/kvm");
+    assert_eq!(found(&facts, "kvm", "n1").1, "unknown until the installation");
+    assert_eq!(found(&facts, "kvm", "n2").1, "available to pods as neonvm/kvm");
     assert_eq!(found(&facts, "runtime", "n1").1, "containerd 2.3.4");
     assert_eq!(found(&facts, "platform", "n1").1, "amd64, Debian GNU/Linux 12, Linux 6.1.0-28-amd64");
 }
@@ -83,7 +83,7 @@ fn nodes_that_lack_something_are_named() {
     let facts = Facts { nodes: Part::Read(nodes), ..facts() };
     assert_eq!(
         found(&facts, "runtime", "old"),
-        (Verdict::Warn, "containerd 1.7.2 has no image volumes, which 2.1 has".into())
+        (Verdict::Warn, "containerd 1.7.2 has no image volumes; 2.1 has".into())
     );
     assert_eq!(
         (verdict(&facts, "kvm", "old"), verdict(&facts, "platform", "old")),
@@ -100,8 +100,8 @@ fn nodes_that_lack_something_are_named() {
     assert_eq!(verdict(&copied, "runtime", "old"), Verdict::Ok);
     let none = Facts { nodes: Part::default(), ..facts.clone() };
     assert_eq!(found(&none, "nodes", "cluster").1, "no node is Ready");
-    let unread = Facts { nodes: Part::Unread("you may not list nodes".into()), ..facts };
-    assert_eq!(found(&unread, "nodes", "cluster").1, "you may not list nodes");
+    let unread = Facts { nodes: Part::Unread("you lack permission to list nodes".into()), ..facts };
+    assert_eq!(found(&unread, "nodes", "cluster").1, "you lack permission to list nodes");
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn the_network_and_its_mtu() {
     let flannel = json!({"net-conf.json": "{\"Backend\": {\"Type\": \"vxlan\", \"MTU\": 1450}}"});
     assert_eq!(of(map("kube-flannel-cfg", flannel)).1, "1450 in kube-flannel-cfg");
     for unknown in [json!({"veth_mtu": "0"}), json!({"net-conf.json": "{"}), json!({})] {
-        assert!(of(map("x", unknown)).1.starts_with("not written down"));
+        assert!(of(map("x", unknown)).1.starts_with("not recorded"));
     }
     let facts = Facts { wants_multus: true, ..facts() };
     assert_eq!(verdict(&facts, "multus", "cluster"), Verdict::Fail);
@@ -156,11 +156,11 @@ fn what_was_left_is_found() {
     let other = Facts { controllers: Part::Read(vec![controller("vms")]), ..facts() };
     assert_eq!(
         found(&other, "installation", "vms"),
-        (Verdict::Fail, "neonvm is installed in namespace vms already".into())
+        (Verdict::Fail, "neonvm is already installed in namespace vms".into())
     );
 
     let hooked = Facts { hooks: Part::Read(vec![hook]), has_hook_service: Some(false), ..facts() };
-    assert!(found(&hooked, "webhooks", "cluster").1.contains("old/neonvm-webhook, which is gone"));
+    assert!(found(&hooked, "webhooks", "cluster").1.contains("old/neonvm-webhook, which does not exist"));
     let served = Facts { has_hook_service: Some(true), ..hooked };
     assert_eq!(found(&served, "leftovers", "cluster").1, "none");
 
@@ -169,7 +169,7 @@ fn what_was_left_is_found() {
     let installed = Facts { controllers: Part::Read(vec![controller("neonvm-system")]), ..orphaned };
     assert_eq!(verdict(&installed, "leftovers", "cluster"), Verdict::Ok);
     let helm = Facts { definitions: Part::Read(vec![crd("helm")]), ..installed };
-    assert_eq!(found(&helm, "managers", "cluster").1, "definitions are managed by helm, too");
+    assert_eq!(found(&helm, "managers", "cluster").1, "definitions are also managed by helm");
 }
 
 #[test]

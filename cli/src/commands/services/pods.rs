@@ -72,10 +72,11 @@ pub(super) async fn forward(
     let mut forwarder = opened.map_err(|error| match error.code {
         // Which of both verbs is needed depends on the version of Kubernetes.
         Code::Denied => denied(error, "get and create", "pods/portforward", namespace),
-        Code::NotFound => error.hint("see what runs: neonctl status"),
+        Code::NotFound => error.hint("see which services run: neonctl status"),
         _ => error,
     })?;
-    let broken = || Error::new(Code::Failed, attempt.clone()).cause("the connection was not set up");
+    let broken =
+        || Error::new(Code::Failed, attempt.clone()).cause("the connection could not be established");
     let stream = forwarder.take_stream(port).ok_or_else(broken)?;
     let reason = forwarder.take_error(port).ok_or_else(broken)?;
     match Caller::over(stream, endpoint, (tls, name), ANSWER).await {
@@ -86,7 +87,7 @@ pub(super) async fn forward(
                 Some(reason) => Error::new(Code::Unreachable, attempt).cause(reason),
                 None => Error { code: Code::Unreachable, ..failed(&error, &attempt) },
             };
-            Err(shown.hint("see what runs: neonctl status"))
+            Err(shown.hint("see which services run: neonctl status"))
         }
     }
 }

@@ -38,7 +38,7 @@ pub(super) fn open(written: &str) -> Result<Scenario> {
             Code::NotFound,
             format!("there is no scenario {written:?}, and no such file"),
         )
-        .hint(format!("scenarios with a name: {}", names.join(", "))));
+        .hint(format!("built-in scenarios: {}", names.join(", "))));
     }
     let read = || {
         if path.metadata()?.len() > LONGEST {
@@ -52,9 +52,9 @@ pub(super) fn open(written: &str) -> Result<Scenario> {
 
 pub(super) fn parse(name: &str, text: &str) -> Result<Scenario> {
     Scenario::parse(text).map_err(|error| {
-        Error::new(Code::Usage, format!("scenario {name} is not valid"))
-            .cause(error.to_string())
-            .hint("examples/scenarios in the sources shows all there is: neonctl simulate --list")
+        Error::new(Code::Usage, format!("scenario {name} is not valid")).cause(error.to_string()).hint(
+            "list the built-in scenarios: neonctl simulate --list; their sources are in examples/scenarios",
+        )
     })
 }
 

@@ -37,7 +37,7 @@ pub(super) fn write(
     let Some(series) = series.filter(|series| !series.times.is_empty()) else {
         return Err(Error::new(
             Code::Failed,
-            "there is nothing to plot: the run ended before its first minute",
+            "there is nothing to plot: the run ended within its first minute",
         ));
     };
     std::fs::create_dir_all(directory).map_err(|error| Error::file("create", directory, &error))?;

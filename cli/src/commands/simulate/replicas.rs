@@ -45,12 +45,12 @@ fn plan(args: &Args, wanted: &Settings) -> Result<Plan> {
     let start: jiff::Timestamp = args
         .start
         .parse()
-        .map_err(|_| usage("start", &args.start, "write a time such as 2026-01-05T07:30:00Z"))?;
+        .map_err(|_| usage("start", &args.start, "use a time such as 2026-01-05T07:30:00Z"))?;
     let startup = seconds(&args.startup)
-        .ok_or_else(|| usage("startup", &args.startup, "write a time such as 5s, 90s or 2m"))?;
+        .ok_or_else(|| usage("startup", &args.startup, "use a duration such as 5s, 90s or 2m"))?;
     let outage = |text: &String| {
         outage(text)
-            .ok_or_else(|| usage("outage", text, "write two times such as 10m-15m, the earlier one first"))
+            .ok_or_else(|| usage("outage", text, "use two times such as 10m-15m, the earlier one first"))
     };
     let outages = args.outage.iter().map(outage).collect::<Result<Vec<Range<u32>>>>()?;
     let replicas = args.replicas.unwrap_or_else(|| wanted.bounds(start).min.max(1));
@@ -110,7 +110,7 @@ fn object(file: &str) -> Result<PodAutoscaler> {
     let is_one = |object: &Value| object.get("kind").is_some_and(|kind| kind == "PodAutoscaler");
     let mut found: Vec<Value> = documents.into_iter().filter(is_one).collect();
     let (Some(mut object), true) = (found.pop(), found.is_empty()) else {
-        return Err(Error::new(Code::Usage, format!("{source} does not hold exactly one PodAutoscaler")));
+        return Err(Error::new(Code::Usage, format!("{source} does not contain exactly one PodAutoscaler")));
     };
     let faults = normalise("PodAutoscaler", &mut object);
     if !faults.is_empty() {
@@ -118,7 +118,7 @@ fn object(file: &str) -> Result<PodAutoscaler> {
     }
     apply_defaults("PodAutoscaler", &mut object);
     serde_json::from_value(object).map_err(|error| {
-        Error::new(Code::Usage, format!("{source} is no PodAutoscaler")).cause(error.to_string())
+        Error::new(Code::Usage, format!("{source} is not a PodAutoscaler")).cause(error.to_string())
     })
 }
 

@@ -113,7 +113,8 @@ fn total(outcomes: &[Outcome]) -> Stats {
 fn happened(stats: &Stats) -> String {
     let short = 100.0 * stats.short.as_secs_f64() / stats.ran.as_secs_f64().max(1.0);
     format!(
-        "grown {}, shrunk {}, refused {} of {} requests, moved {} ({} failed), {} faults; VMs had less than they needed {short:.1} % of their time",
+        "grown {}, shrunk {}, refused {} of {} requests, migrated {} ({} failed), {} faults; \
+         VMs were below their demand for {short:.1} % of their time",
         grouped(stats.upscales),
         grouped(stats.downscales),
         grouped(stats.denials),

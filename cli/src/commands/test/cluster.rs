@@ -46,7 +46,7 @@ pub(in crate::commands) fn run(
         connection.json("/version").await?;
         let image = tokio::select! {
             image = image::choose(env, settings, &connection, args, &reporter) => image?,
-            () = stop.requested() => return Err(Error::new(Code::Interrupted, "interrupted, nothing was made")),
+            () = stop.requested() => return Err(Error::new(Code::Interrupted, "interrupted, nothing was created")),
         };
         let server = connection.server.clone();
         let mut trial = Trial::new(env, connection, args, &reporter, image, limit);
@@ -60,15 +60,15 @@ pub(in crate::commands) fn run(
             report.notes.extend(trial.kept());
             return Ok(report);
         }
-        reporter.show("interrupted: removing what was made; a second Ctrl-C leaves it");
+        reporter.show("interrupted: removing the created objects; a second Ctrl-C keeps them");
         let namespace = trial.namespace().to_owned();
         tokio::select! {
             removed = clean_up::run(&mut trial) => match removed {
-                Ok(_) => Err(Error::new(Code::Interrupted, "interrupted, what was made is removed")),
+                Ok(_) => Err(Error::new(Code::Interrupted, "interrupted, all created objects were removed")),
                 Err(error) => Err(Error { code: Code::Interrupted, message: format!("interrupted; {}", error.message), ..error }),
             },
-            () = stop.requested() => Err(Error::new(Code::Interrupted, format!("interrupted; VMs are left in namespace {namespace}"))
-                .hint(format!("remove them: kubectl delete namespace {namespace}; see kubectl get nodes for one that is cordoned"))),
+            () = stop.requested() => Err(Error::new(Code::Interrupted, format!("interrupted; VMs remain in {namespace}"))
+                .hint(format!("remove them: kubectl delete namespace {namespace}; see cordoned nodes: kubectl get nodes"))),
         }
     })
 }

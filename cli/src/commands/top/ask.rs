@@ -58,7 +58,7 @@ impl Source {
             if self.all { Api::all(self.machines.connection.client()) } else { self.machines.api() };
         let parameters = ListParams::default();
         let list = api.list(&parameters);
-        let list = self.machines.connection.within("cannot list virtual machines", list).await?;
+        let list = self.machines.connection.within("cannot list VMs", list).await?;
         let usages: Vec<Usage> = list.items.iter().map(Usage::of).collect();
         let (before, now) = match self.before.take() {
             Some(before) => (before, self.counters(&usages).await),
@@ -96,7 +96,7 @@ impl Source {
             let machines = Machines { connection, namespace: usage.namespace.clone() };
             async move {
                 let answer = tokio::time::timeout(self.deadline, ask(&machines, &usage.pod)).await;
-                let late = || Err(format!("no answer within {:?}", self.deadline));
+                let late = || Err(format!("no response within {:?}", self.deadline));
                 (at(usage), answer.unwrap_or_else(|_| late()))
             }
         });
@@ -111,10 +111,10 @@ impl Source {
         };
         let mut notes: Vec<String> = usages
             .iter()
-            .filter_map(|usage| Some(format!("{}: no numbers: {}", usage.name, usage.trouble.as_ref()?)))
+            .filter_map(|usage| Some(format!("{}: no statistics: {}", usage.name, usage.trouble.as_ref()?)))
             .collect();
         if usages.is_empty() {
-            notes.push(format!("no virtual machines in {place}"));
+            notes.push(format!("no VMs in {place}"));
         }
         let items: Vec<_> = usages.iter().map(Usage::value).collect();
         Frame {
@@ -147,5 +147,5 @@ async fn ask(machines: &Machines, pod: &str) -> std::result::Result<RunnerStatis
         let causes = error.causes.last().map(|cause| format!(": {cause}")).unwrap_or_default();
         format!("{}{causes}", error.message)
     })?;
-    serde_json::from_str(&output).map_err(|_| "its runner does not answer with numbers".to_owned())
+    serde_json::from_str(&output).map_err(|_| "invalid statistics from its runner".to_owned())
 }

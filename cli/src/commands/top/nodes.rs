@@ -203,7 +203,7 @@ impl Source {
         let (nodes, machines, pods) = (Api::all(client()), Api::all(client()), Api::all(client()));
         let (nodes, machines, pods) = tokio::try_join!(
             self.connection.within("cannot list nodes", nodes.list(&all)),
-            self.connection.within("cannot list virtual machines", machines.list(&all)),
+            self.connection.within("cannot list VMs", machines.list(&all)),
             self.connection.within("cannot list pods", pods.list(&all)),
         )?;
         let shares = shares(&nodes.items, &machines.items, &pods.items);

@@ -71,11 +71,11 @@ pub(super) async fn migrate(
         one(connection, reporter, old, limit).await.map_err(|error| {
             let left = all.len() - index;
             Error {
-                message: format!("{index} runners were replaced, {left} are left: {}", error.message),
+                message: format!("{index} runners were replaced, {left} remain: {}", error.message),
                 ..error
             }
             .hint(format!(
-                "see neonctl vm describe {vm} -n {namespace}; then go on: neonctl upgrade --runners migrate"
+                "see neonctl vm describe {vm} -n {namespace}; then continue: neonctl upgrade --runners migrate"
             ))
         })?;
         reporter.end(&format!("{namespace}/{vm}"));
@@ -123,8 +123,8 @@ async fn create(connection: &Connection, place: &str, vm: &str) -> Result<String
             Err(error) => return Err(Error { message: format!("cannot migrate {vm}"), ..error }),
         }
     }
-    Err(Error::new(Code::Conflict, format!("{vm} has {NAMES} migrations of upgrades"))
-        .cause("delete those that are over: neonctl migration list"))
+    Err(Error::new(Code::Conflict, format!("{vm} has {NAMES} migrations from upgrades"))
+        .cause("delete finished ones; list them: neonctl migration list"))
 }
 
 #[cfg(test)]

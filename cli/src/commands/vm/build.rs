@@ -37,14 +37,14 @@ fn request(env: &Env, settings: &Settings, args: &Build) -> Result<Request> {
     pairs("--env", &args.env)?;
     if args.out.is_none() && args.tag.is_none() {
         return Err(Error::new(Code::Usage, "nothing to write: neither -O nor -t is given")
-            .hint("write a disk file with -O disk.qcow2, or keep an image with -t NAME"));
+            .hint("write a disk file with -O disk.qcow2, or store an image with -t NAME"));
     }
     let key = |path: &std::path::PathBuf| match std::fs::read_to_string(path) {
         Ok(text) => Ok(text.trim().to_owned()),
         Err(error) => Err(Error::file("read", path, &error)),
     };
     let guest = place::guest(env, settings, args.guest.as_deref(), &options.platform.architecture)?;
-    let invalid = |error| registry::load_error("cannot understand --from", &error);
+    let invalid = |error| registry::load_error("invalid --from", &error);
     Ok(Request {
         source: Source::parse(&args.from).map_err(invalid)?,
         options,

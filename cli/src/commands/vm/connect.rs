@@ -18,7 +18,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Connect) -> Result<Re
         let pod = machines.pod(&machine)?;
         let port = args.port.to_string();
         let mut command = Command::start(&machines, &pod, &["connect", &port], true).await?;
-        let broken = || Error::new(Code::Failed, "the connection was not set up");
+        let broken = || Error::new(Code::Failed, "the connection could not be established");
         let mut to = command.stdin.take().ok_or_else(broken)?;
         // A read of standard input cannot be taken back; the process ends with its main task.
         tokio::spawn(async move {

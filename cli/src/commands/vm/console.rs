@@ -98,8 +98,11 @@ async fn reach(machines: &Machines, args: &Console, boot: Duration) -> Result<Co
             }
             Err(error) if start.elapsed() > boot => return Err(Error { code: Code::Timeout, ..error }),
             _ if start.elapsed() > boot => {
-                return Err(Error::new(Code::Timeout, format!("{name} has no console after {boot:?}"))
-                    .hint(format!("see why: neonctl vm describe {name}")));
+                return Err(Error::new(
+                    Code::Timeout,
+                    format!("the console of {name} is not available after {boot:?}"),
+                )
+                .hint(format!("see why: neonctl vm describe {name}")));
             }
             Ok(_) | Err(_) => tokio::time::sleep(AGAIN).await,
         }

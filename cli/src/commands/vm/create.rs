@@ -39,11 +39,11 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Create, quiet: bool) 
         .collect();
     if args.dry_run.as_deref() == Some("client") {
         let machine: VirtualMachine = serde_json::from_value(object.clone()).map_err(|error| {
-            Error::new(Code::Usage, "this is not a virtual machine").cause(error.to_string())
+            Error::new(Code::Usage, "this is not a VirtualMachine object").cause(error.to_string())
         })?;
         let mut document = table::document(&[machine], false, false);
         document.value = object;
-        let mut report = Report::document(document).note("nothing was made");
+        let mut report = Report::document(document).note("nothing was created");
         report.notes.extend(warnings);
         return Ok(report);
     }
@@ -64,10 +64,11 @@ async fn send(settings: &Settings, args: &Create, object: Value, quiet: bool) ->
     let resource = ApiResource::from_gvk_with_plural(&kind, "virtualmachines");
     let api: Api<DynamicObject> =
         Api::namespaced_with(machines.connection.client(), &machines.namespace, &resource);
-    let dynamic: DynamicObject = serde_json::from_value(object)
-        .map_err(|error| Error::new(Code::Usage, "this is not a virtual machine").cause(error.to_string()))?;
+    let dynamic: DynamicObject = serde_json::from_value(object).map_err(|error| {
+        Error::new(Code::Usage, "this is not a VirtualMachine object").cause(error.to_string())
+    })?;
     let parameters = PostParams { dry_run: args.dry_run.is_some(), field_manager: Some("neonctl".into()) };
-    let attempt = format!("cannot create virtual machine {name:?}");
+    let attempt = format!("cannot create VM {name:?}");
     let made = machines.connection.within(&attempt, api.create(&parameters, &dynamic)).await;
     let made = made.map_err(|error| explain(error, &name, &machines.namespace))?;
     let strange = |error: serde_json::Error| {
@@ -78,7 +79,7 @@ async fn send(settings: &Settings, args: &Create, object: Value, quiet: bool) ->
     let mut document = table::document(std::slice::from_ref(&machine), false, false);
     document.value = value;
     if args.dry_run.is_some() {
-        return Ok(Report::document(document).note("nothing was made"));
+        return Ok(Report::document(document).note("nothing was created"));
     }
     let mut text = format!("virtualmachine/{name} created (Pending)");
     if args.waiting.wait {
@@ -115,12 +116,16 @@ fn up(name: &str, machine: Option<&VirtualMachine>) -> Seen {
         }
         _ => match quota(machine) {
             Some(why) => Seen::Never(
-                Error::new(Code::Conflict, format!("{name} does not start: a quota of its namespace is used up"))
-                    .cause(why)
-                    .hint(format!(
-                        "it starts when there is room: kubectl describe resourcequota -n {}; or give it up: neonctl vm delete {name}",
-                        machine.metadata.namespace.as_deref().unwrap_or_default()
-                    )),
+                Error::new(
+                    Code::Conflict,
+                    format!("{name} does not start: a quota of its namespace is exhausted"),
+                )
+                .cause(why)
+                .hint(format!(
+                    "it starts when the quota allows it: kubectl describe resourcequota -n {}; or delete it: \
+                         neonctl vm delete {name}",
+                    machine.metadata.namespace.as_deref().unwrap_or_default()
+                )),
             ),
             None => Seen::NotYet,
         },
@@ -137,15 +142,14 @@ fn quota(machine: &VirtualMachine) -> Option<String> {
 
 fn explain(error: Error, name: &str, namespace: &str) -> Error {
     match error.code {
-        Code::Conflict => Error::new(
-            Code::Conflict,
-            format!("virtual machine {name:?} already exists in namespace {namespace:?}"),
-        )
-        .hint(format!("change its size with: neonctl vm scale {name} --cpu N --memory SIZE")),
-        Code::NotFound if error.causes.iter().any(|cause| cause.contains("namespaces")) => {
-            error.hint(format!("make the namespace: kubectl create namespace {namespace}"))
+        Code::Conflict => {
+            Error::new(Code::Conflict, format!("VM {name:?} already exists in namespace {namespace:?}"))
+                .hint(format!("change its size with: neonctl vm scale {name} --cpu N --memory SIZE"))
         }
-        Code::NotFound => error.hint("the cluster does not know virtual machines: neonctl status"),
+        Code::NotFound if error.causes.iter().any(|cause| cause.contains("namespaces")) => {
+            error.hint(format!("create the namespace: kubectl create namespace {namespace}"))
+        }
+        Code::NotFound => error.hint("the definition of VirtualMachine is not installed: neonctl status"),
         _ => error,
     }
 }
@@ -173,7 +177,7 @@ fn read(args: &Create) -> Result<Value> {
     if kind != "VirtualMachine" || version != "vm.neon.tech/v1" {
         return Err(Error::new(
             Code::Usage,
-            format!("{source} holds {kind:?} of {version:?}, not a virtual machine"),
+            format!("{source} contains {kind:?} of {version:?}, not a VirtualMachine"),
         )
         .hint("kind: VirtualMachine, apiVersion: vm.neon.tech/v1; for other objects use kubectl apply -f"));
     }

@@ -25,7 +25,7 @@ pub(super) async fn of(machines: &Machines, machine: &VirtualMachine) -> Option<
 pub(super) fn why(vm: &VmInspect) -> String {
     let show = |resources| size(resources, vm.compute_unit, false);
     let mut text = format!(
-        "goal {}, permit {}, guest agreed to {}: ",
+        "goal {}, permit {}, guest consented to {}: ",
         show(vm.goal),
         show(vm.permit),
         show(vm.approved)

@@ -64,7 +64,9 @@ fn confirm(args: &Delete) -> Result<()> {
     let what = args.names.join(", ");
     let how = if args.force { " by force: data that is not on disk is lost" } else { "" };
     if !std::io::stdin().is_terminal() {
-        return Err(Error::new(Code::Usage, format!("deleting {what} needs a yes{how}")).hint("add -y"));
+        return Err(
+            Error::new(Code::Usage, format!("deleting {what} requires confirmation{how}")).hint("add -y")
+        );
     }
     crate::render::question(&format!("delete {what}{how}? [y/N] "));
     let mut answer = String::new();

@@ -127,16 +127,15 @@ fn happened(machine: &VirtualMachine, events: &[Event], most: usize) -> String {
 /// Whether it follows its load, and why it is as large as it is.
 fn scaling(machine: &VirtualMachine, agent: Option<&VmInspect>) -> String {
     match (is_on(machine), agent) {
-        (false, _) => "off: it keeps its size".to_owned(),
+        (false, _) => "off: the VM keeps its size".to_owned(),
         (true, Some(vm)) => decisions::why(vm),
-        (true, None) => "on; its agent does not answer".to_owned(),
+        (true, None) => "on; its agent does not respond".to_owned(),
     }
 }
 
 fn phase(machine: &VirtualMachine) -> String {
     let status = machine.status.clone().unwrap_or_default();
-    let mut text =
-        status.phase.map_or_else(|| "New: no controller has looked at it yet".to_owned(), |p| p.to_string());
+    let mut text = status.phase.map_or_else(|| "New: not reconciled yet".to_owned(), |p| p.to_string());
     if machine.metadata.deletion_timestamp.is_some() {
         text.push_str(", being deleted");
     }
@@ -182,12 +181,12 @@ fn size(machine: &VirtualMachine) -> String {
     );
     let wanted = (guest.cpus.r#use, of(guest.memory_slots.r#use));
     if cpu.milli() == 0 {
-        return format!("not running; wanted {} CPU, {}   {bounds}", cores(wanted.0), wanted.1);
+        return format!("not running; requested {} CPU, {}   {bounds}", cores(wanted.0), wanted.1);
     }
     let coming = if (cpu, memory) == wanted {
         String::new()
     } else {
-        format!(", wanted {} CPU, {}", cores(wanted.0), wanted.1)
+        format!(", requested {} CPU, {}", cores(wanted.0), wanted.1)
     };
     format!("{units}{} CPU, {memory}{coming}   {bounds}", cores(cpu))
 }

@@ -146,6 +146,10 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Events) -> Result<Rep
             columns: ["AGE", "TYPE", "REASON", "FROM", "OBJECT", "MESSAGE"].map(left).into(),
             rows: events.iter().map(row).collect(),
         });
-        Ok(if events.is_empty() { report.note("no events; they are kept for an hour") } else { report })
+        Ok(if events.is_empty() {
+            report.note("no events; the cluster keeps events for about an hour")
+        } else {
+            report
+        })
     })
 }

@@ -95,7 +95,7 @@ impl Command {
         let command = neonvm_api::runner_pod::COMMAND.iter().chain(arguments).copied();
         let started = api.exec(pod, command, &parameters);
         let mut process = machines.connection.within(&format!("cannot reach pod {pod}"), started).await?;
-        let broken = || Error::new(Code::Failed, "the connection was not set up");
+        let broken = || Error::new(Code::Failed, "the connection could not be established");
         let status = process.take_status().ok_or_else(broken)?;
         let end = status.boxed().shared();
         let output =

@@ -35,7 +35,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &List) -> Result<Repor
         }
         let mut parameters = ListParams::default();
         parameters.label_selector.clone_from(&args.selector);
-        let list = machines.connection.within("cannot list virtual machines", api.list(&parameters)).await?;
+        let list = machines.connection.within("cannot list VMs", api.list(&parameters)).await?;
         let found: Vec<VirtualMachine> = list.items.into_iter().filter(|vm| wanted(vm)).collect();
         let mut document = table::document(&found, args.all_namespaces, true);
         if let Some(field) = &args.sort_by {
@@ -50,8 +50,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &List) -> Result<Repor
         } else {
             format!("namespace {}", machines.namespace)
         };
-        Ok(report
-            .note(format!("no virtual machines in {place}; make one: neonctl vm create NAME --image IMAGE")))
+        Ok(report.note(format!("no VMs in {place}; create one: neonctl vm create NAME --image IMAGE")))
     })
 }
 

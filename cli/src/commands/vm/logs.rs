@@ -111,7 +111,7 @@ async fn follow(
 fn last_words(machine: &VirtualMachine) -> Result<Vec<String>> {
     let name = super::machines::name_of(machine);
     let Some(exit) = machine.status.as_ref().and_then(|status| status.last_exit.clone()) else {
-        return Err(Error::new(Code::NotFound, format!("{name} has not ended before")));
+        return Err(Error::new(Code::NotFound, format!("{name} has no previous run")));
     };
     let first = format!("{} in pod {} at {}: {}", exit.reason, exit.pod_name, exit.time, exit.message);
     Ok(std::iter::once(first).chain(exit.console.iter().map(|line| format!("serial   {line}"))).collect())

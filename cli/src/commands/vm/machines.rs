@@ -30,7 +30,7 @@ impl Machines {
     /// The machine of this name; else exit code 3, with the name that may have been meant.
     pub(in crate::commands) async fn get(&self, name: &str) -> Result<VirtualMachine> {
         let api = self.api();
-        let attempt = format!("cannot get virtual machine {name:?}");
+        let attempt = format!("cannot get VM {name:?}");
         match self.connection.within(&attempt, api.get_opt(name)).await? {
             Some(machine) => Ok(machine),
             None => Err(self.not_found(name).await),
@@ -39,16 +39,14 @@ impl Machines {
 
     /// The error about a machine that does not exist.
     pub(super) async fn not_found(&self, name: &str) -> Error {
-        let error = Error::new(
-            Code::NotFound,
-            format!("virtual machine {name:?} not found in namespace {:?}", self.namespace),
-        );
+        let error =
+            Error::new(Code::NotFound, format!("VM {name:?} not found in namespace {:?}", self.namespace));
         let list = self.connection.within("", self.api().list_metadata(&ListParams::default())).await;
         let names = list.map(|list| list.items).unwrap_or_default();
         let names: Vec<String> = names.into_iter().filter_map(|item| item.metadata.name).collect();
         match nearest(name, &names) {
             Some(meant) => error.hint(format!("did you mean {meant:?}?")),
-            None => error.hint(format!("see what there is: neonctl vm list -n {}", self.namespace)),
+            None => error.hint(format!("list the VMs: neonctl vm list -n {}", self.namespace)),
         }
     }
 
@@ -57,7 +55,7 @@ impl Machines {
         let name = machine.metadata.name.as_deref().unwrap_or_default();
         match machine.status.as_ref().map(|status| status.pod_name.as_str()).filter(|pod| !pod.is_empty()) {
             Some(pod) => Ok(pod.to_owned()),
-            None => Err(Error::new(Code::Conflict, format!("{name} does not run: it has no pod"))
+            None => Err(Error::new(Code::Conflict, format!("{name} is not running: it has no pod"))
                 .hint(format!("see why: neonctl vm describe {name} -n {}", self.namespace))),
         }
     }
@@ -100,8 +98,8 @@ fn distance(one: &str, other: &str) -> usize {
 /// A time that a person wrote, such as `30s`.
 pub(in crate::commands) fn duration(flag: &str, text: &str) -> Result<Duration> {
     crate::settings::duration(text).ok_or_else(|| {
-        Error::new(Code::Usage, format!("--{flag}: {text:?} is not a time"))
-            .hint("write for example 500ms, 30s or 5m")
+        Error::new(Code::Usage, format!("--{flag}: {text:?} is not a duration"))
+            .hint("use a duration such as 500ms, 30s or 5m")
     })
 }
 

@@ -58,8 +58,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Scale) -> Result<Repo
 
 fn now() -> Result<Timestamp> {
     let seconds = k8s_openapi::jiff::Timestamp::now().as_second();
-    Timestamp::from_unix(seconds)
-        .ok_or_else(|| Error::new(Code::Failed, "the clock of this machine is far off"))
+    Timestamp::from_unix(seconds).ok_or_else(|| Error::new(Code::Failed, "the clock of this host is far off"))
 }
 
 fn patch(changes: &Changes, wanted: Option<Wanted>) -> Value {
@@ -114,7 +113,7 @@ fn wanted(machine: &VirtualMachine, args: &Scale) -> Result<Wanted> {
     };
     let outside = |what: String, side: &str, bound: String| {
         Error::new(Code::Conflict, format!("cannot scale {} to {what}: {side} of {bound}", args.name))
-            .hint("bounds are fixed when a machine is made: make another one with wider ones")
+            .hint("these bounds cannot be changed after creation: create another VM with wider bounds")
     };
     let (least, most) = (guest.cpus.min, guest.cpus.max);
     if cpu > most {
@@ -144,10 +143,7 @@ fn wanted(machine: &VirtualMachine, args: &Scale) -> Result<Wanted> {
         .filter(|_| memory.is_multiple_of(slot))
         .and_then(|slots| u16::try_from(slots).ok());
     let slots = slots.ok_or_else(|| {
-        Error::new(
-            Code::Usage,
-            format!("--memory: {memory} is not a multiple of the machine's step of {slot}"),
-        )
+        Error::new(Code::Usage, format!("--memory: {memory} is not a multiple of the VM's step of {slot}"))
     })?;
     Ok(Wanted { cpu, memory, slots })
 }
@@ -174,7 +170,7 @@ fn reached(
             Seen::Never(
                 Error::new(Code::Failed, format!("{name} did not reach {} CPU, {memory}", cores(cpu)))
                     .cause(condition.message.clone())
-                    .hint(format!("see more: neonctl vm describe {name}")),
+                    .hint(format!("see the details: neonctl vm describe {name}")),
             )
         }
         _ => Seen::NotYet,

@@ -63,7 +63,7 @@ async fn session(mut command: tokio::process::Command, place: Vec<String>, key: 
     let agent = match key.map(Agent::start).transpose() {
         Ok(agent) => agent,
         Err(error) => {
-            let text = format!("error: cannot lend ssh the key: {}\n", reason(&error));
+            let text = format!("error: cannot provide the key to ssh: {}\n", reason(&error));
             crate::render::errors(&crate::render::Shown::text(&text));
             return NO_CONNECTION;
         }
@@ -151,19 +151,20 @@ async fn key(settings: &Settings, args: &Ssh) -> Result<Option<Key>> {
             Code::Conflict,
             format!("{} has no SSH keys (spec.enableSSH is false)", args.name),
         )
-        .hint("name a key of your own with --identity, or use neonctl vm console"));
+        .hint("use your own key with --identity, or use neonctl vm console"));
     }
     let api: Api<Secret> = Api::namespaced(machines.connection.client(), &machines.namespace);
     let found = machines.connection.within(&format!("cannot read secret {secret}"), api.get(&secret)).await?;
     let key = found.data.and_then(|mut data| data.remove("ssh-privatekey"));
-    let key =
-        key.ok_or_else(|| Error::new(Code::Failed, format!("secret {secret} holds no ssh-privatekey")))?;
+    let key = key.ok_or_else(|| {
+        Error::new(Code::Failed, format!("secret {secret} does not contain ssh-privatekey"))
+    })?;
     let key = String::from_utf8(key.0).ok().as_deref().and_then(Key::parse).ok_or_else(|| {
         Error::new(
             Code::Failed,
-            format!("the key in secret {secret} is no unencrypted ed25519 key of OpenSSH"),
+            format!("the key in secret {secret} is not an unencrypted OpenSSH ed25519 key"),
         )
-        .hint("name a key of your own with --identity")
+        .hint("use your own key with --identity")
     })?;
     Ok(Some(key))
 }

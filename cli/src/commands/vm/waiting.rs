@@ -22,7 +22,7 @@ pub(super) async fn until(
 ) -> Result<Waited> {
     let detached = || {
         Error::new(Code::Interrupted, format!("stopped waiting for {name}"))
-            .hint(format!("the work goes on; wait again: neonctl vm wait {name} --for {what}"))
+            .hint(format!("the operation continues; to wait again: neonctl vm wait {name} --for {what}"))
     };
     let late = |last: Option<&VirtualMachine>| timed_out(name, limit, what, last);
     watching::until(machines.api(), (name, None), limit, detached, late, look).await
@@ -34,7 +34,7 @@ fn timed_out(name: &str, limit: Duration, what: &str, last: Option<&VirtualMachi
         Some(machine) => state(machine),
     };
     Error::new(Code::Timeout, format!("timed out after {limit:?} waiting for {name} to be {what}: {now}"))
-        .hint(format!("the work goes on; see why: neonctl vm describe {name}"))
+        .hint(format!("the operation continues; see why: neonctl vm describe {name}"))
 }
 
 /// The state in a few words: the phase, and what stands in the way.

@@ -12,7 +12,7 @@ pub struct Clients {
     /// A store that speaks S3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub s3: Option<S3Client>,
-    /// A directory.
+    /// Writes events to a directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<FileClient>,
     /// Not supported; read so that it can be refused with a remedy.
@@ -90,7 +90,7 @@ client! {
 client! {
     /// Events as compressed lines of JSON in files, under the same names as in a bucket.
     FileClient {
-        /// The directory.
+        /// Directory for the event files.
         directory: std::path::PathBuf,
     }
 }

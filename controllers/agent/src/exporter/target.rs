@@ -117,7 +117,7 @@ fn write(path: &std::path::Path, bytes: &[u8]) -> std::io::Result<()> {
     let beside = path.with_extension("part");
     let written = std::fs::write(&beside, bytes).and_then(|()| std::fs::rename(&beside, path));
     if written.is_err() {
-        // Each try has a name of its own: a full disk must not fill up with what did not fit.
+        // Each try uses a different name: a full disk must not fill up with what did not fit.
         let _ = std::fs::remove_file(&beside);
     }
     written

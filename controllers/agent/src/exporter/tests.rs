@@ -1,4 +1,4 @@
-//! Queues whose target works, fails for a while, or never works.
+//! Queues with a target that works, fails for a while, or never works.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -41,7 +41,7 @@ fn target(url: &str, most: u64) -> (Target, Push) {
     let http = HttpClient {
         url: url.to_owned(),
         push_every_seconds: 1,
-        // What is given up may have been taken, and would be sent again.
+        // A request that is abandoned may have been received, and would be sent again.
         push_request_timeout_seconds: 60,
         max_batch_size: most,
     };

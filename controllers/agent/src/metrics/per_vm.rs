@@ -6,7 +6,7 @@ use neonvm_kit::metrics::{Kind, Page, double};
 use neonvm_types::Bytes;
 use neonvm_types::agent_inspect::VmInspect;
 
-/// What is known of a VM.
+/// Metrics of one VM.
 struct Row<'a> {
     /// Namespace, name, endpoint and project.
     labels: [(&'static str, &'a str); 4],

@@ -1,4 +1,4 @@
-//! Names, types and labels are upstream's: dashboards know them.
+//! Names, types and labels are upstream's: existing dashboards use them.
 
 use std::time::Duration;
 

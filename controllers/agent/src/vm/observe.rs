@@ -37,7 +37,7 @@ impl Identity {
 pub(crate) struct Watched {
     /// Name of the user's own metric.
     pub(crate) metric: Option<String>,
-    /// Whether the file cache is looked at.
+    /// Whether the file cache is read.
     pub(crate) lfc: bool,
 }
 

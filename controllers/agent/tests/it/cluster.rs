@@ -21,7 +21,7 @@ pub(crate) const NODE: &str = "n1";
 pub(crate) struct Cluster {
     pub(crate) server: ApiServer,
     pub(crate) client: Client,
-    /// Whether the status of VMs follows what is asked of them.
+    /// Whether the status of VMs follows the requested size.
     follows: Arc<AtomicBool>,
     controller: JoinHandle<()>,
     _signer: Signer,
@@ -43,7 +43,7 @@ impl Cluster {
         Self { server, client, follows, controller, _signer: signer }
     }
 
-    /// Whether VMs become what is asked of them.
+    /// Whether VMs take the requested size.
     pub(crate) fn follows(&self, yes: bool) {
         self.follows.store(yes, Ordering::Relaxed);
     }
@@ -94,7 +94,7 @@ impl Cluster {
         self.vms().delete(name, &DeleteParams::default()).await.unwrap();
     }
 
-    /// ASKED, in compute units; both resources must agree.
+    /// The requested size, in compute units; both resources must agree.
     pub(crate) async fn asked(&self, name: &str) -> u32 {
         let guest = self.get(name).await.spec.guest;
         let (cpu, slots) = (guest.cpus.r#use.milli(), u32::from(guest.memory_slots.r#use));
@@ -102,7 +102,7 @@ impl Cluster {
         slots
     }
 
-    /// Waits until a VM is asked to have so many compute units.
+    /// Waits until a VM's requested size is so many compute units.
     pub(crate) async fn is_asked(&self, name: &str, units: u32) {
         eventually(&format!("{name} has {units} units"), async || {
             (self.asked(name).await == units).then_some(())
@@ -123,7 +123,7 @@ impl Cluster {
     }
 }
 
-/// Does what the controller does: the status shows what was asked for.
+/// Does what the controller does: the status shows the requested size.
 async fn follow(client: Client, follows: Arc<AtomicBool>) {
     let api: Api<VirtualMachine> = Api::namespaced(client, "default");
     let mut events =

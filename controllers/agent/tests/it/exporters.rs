@@ -135,7 +135,7 @@ async fn the_last_interval_is_sent_when_the_agent_ends() {
     );
 }
 
-/// An exporter whose server is silent, broken and refusing for a while loses nothing, and sends nothing twice.
+/// An exporter with a server that is silent, broken and refusing for a while loses nothing, and sends nothing twice.
 async fn a_server_that_fails_for_a_while_gets_everything_once() {
     let world = World::start(1).await;
     billed_vm(&world).await;
@@ -149,7 +149,8 @@ async fn a_server_that_fails_for_a_while_gets_everything_once() {
     billing(
         &mut settings,
         1,
-        // What is given up may have been taken, and would be sent again: only the one that is never answered is.
+        // A request that is abandoned may have been received, and would be sent again: this applies only to the one
+        // that is never answered.
         json!({ "http": client(json!({ "url": format!("http://{}", server.address), "pushRequestTimeoutSeconds": 8 })) }),
     );
     let agent = world.agent_with(&settings).await;

@@ -1,5 +1,5 @@
-//! A metrics port that misbehaves, for each VM in another way: no size follows from it, the port is not pestered, the reason
-//! is shown, and all goes on when it behaves again.
+//! A metrics port that misbehaves, for each VM in another way: no size follows from it, requests to it stay rare, the
+//! reason is shown, and the agent continues when it behaves again.
 
 use crate::cluster::eventually;
 use crate::guest::load;

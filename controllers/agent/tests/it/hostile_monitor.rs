@@ -1,5 +1,5 @@
-//! A monitor that misbehaves, for each VM in another way: nothing shrinks without its agreement, it is not pestered, the
-//! reason is shown, and all goes on when it behaves again.
+//! A monitor that misbehaves, for each VM in another way: nothing shrinks without its consent, requests to it stay
+//! rare, the reason is shown, and the agent continues when it behaves again.
 
 use serde_json::json;
 
@@ -69,7 +69,7 @@ async fn a_monitor_that_misbehaves_agrees_to_nothing() {
     world.reads_on().await;
     for (number, (mode, _)) in ways.iter().enumerate() {
         let vm = name(number);
-        // A guest that asks for more without end gets it, but for that it has to agree to no less.
+        // A guest that requests more without end gets it, but for that it has to agree to no less.
         let grows = matches!(mode, Mode::Flood(text) if text.contains("UpscaleRequest"));
         let asked = world.cluster.asked(&vm).await;
         assert!(asked == 3 || grows && asked > 3, "{mode:?}: {asked}");

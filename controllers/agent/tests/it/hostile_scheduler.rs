@@ -95,7 +95,7 @@ async fn an_impostor_gets_no_request() {
     assert!(agent.is_alive());
 }
 
-/// A denial is an answer: it is shown, asked again at a decent pace, and used in whole units.
+/// A denial is a reply: it is shown, the request is repeated at a limited rate, and the permit is used in whole units.
 async fn a_part_is_taken_and_the_rest_asked_for_again() {
     let world = World::start(1).await;
     let _agent = world.agent().await;
@@ -108,7 +108,7 @@ async fn a_part_is_taken_and_the_rest_asked_for_again() {
     let asked = world.scheduler.web.count();
     eventually("two more requests", async || (world.scheduler.web.count() >= asked + 2).then_some(())).await;
     pace.is_kept("requests to the scheduler", world.scheduler.web.count(), 3);
-    // That the VM is to move changes nothing for the agent.
+    // That the VM is to be migrated changes nothing for the agent.
     world.scheduler.set("v0-pod", Mode::Migrate);
     world.settles("v0", 6).await;
 }
@@ -133,7 +133,7 @@ async fn the_scheduler_restarts_moves_and_goes() {
     let first = world.scheduler.asked("v0-pod")[0];
     assert_eq!(first.1, Some(1), "the new one gets the last permit");
 
-    // Another replica leads now: the old one must not be asked any more.
+    // Another replica leads now: the old one must not receive requests any more.
     let other = Scheduler::start(&world.cluster).await;
     world.cluster.scheduler_is_at(Some(other.endpoint())).await;
     eventually("a request to the new one", async || (!other.asked("v0-pod").is_empty()).then_some(())).await;

@@ -4,7 +4,7 @@ use crate::cluster::eventually;
 use crate::guest::Guest;
 use crate::world::{World, set};
 
-/// Two agents that reach the guest at ports of their own, so that it is seen who acts.
+/// Two agents that reach the guest at different ports, so that the test can distinguish them.
 struct Two {
     world: World,
     second: Guest,
@@ -63,12 +63,13 @@ async fn the_second_agent_waits_for_the_first() {
     eventually("the second", async || (world.inspect().await.agent == "b").then_some(())).await;
     world.settles("v0", 5).await;
     assert_eq!(two.acts()[0], left, "the first does nothing any more");
-    // What the first held, the second asks for from the beginning.
+    // What the first had requested, the second requests from the beginning.
     assert_eq!(world.scheduler.asked("v0-pod")[asked].1, None);
     assert!(second.is_alive());
 }
 
-/// The first is killed; and one that loses its lease to another while it cannot know stops at once when it sees it.
+/// The first is killed; and one that loses its lease to another while it cannot reach the API server stops as soon as
+/// it reads the lease.
 async fn an_agent_that_is_killed_or_loses_its_lease_is_replaced() {
     use k8s_openapi::api::coordination::v1::Lease;
     use kube::api::{Api, Patch, PatchParams};

@@ -1,4 +1,4 @@
-//! A fake monitor whose behaviour the test determines.
+//! A fake monitor with a behaviour that the test determines.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -40,7 +40,7 @@ pub(crate) enum Mode {
     WrongNumber,
     /// Requests are answered twice.
     Twice,
-    /// Requests are answered when the next one of their kind comes: the agent has given them up by then.
+    /// Requests are answered when the next one of their kind comes: the agent has abandoned them by then.
     Late,
     /// Whatever comes is sent back.
     Echo,

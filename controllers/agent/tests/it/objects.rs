@@ -47,7 +47,7 @@ async fn a_conflict_is_seen_and_taken_in() {
     assert!(families.contains(&"autoscaling_agent_runners_current gauge state".to_owned()), "{families:?}");
 }
 
-/// The API server refuses, or does what it is asked and its answer is lost.
+/// The API server refuses, or executes a request and its reply is lost.
 async fn a_bad_day_of_the_api_server_passes() {
     let world = World::start(1).await;
     let agent = world.agent().await;
@@ -133,7 +133,7 @@ async fn only_vms_that_are_ours_are_scaled() {
     }
 }
 
-/// Deleted between request and answer, and let go by its label: nothing goes on, and nothing is left.
+/// Deleted between request and reply, or released by its label: no action follows, and no state is left.
 #[tokio::test]
 async fn what_is_gone_is_left_alone() {
     let world = World::start(3).await;
@@ -248,7 +248,7 @@ async fn nonsense_in_an_annotation_is_named_and_scales_nothing() {
     eventually("that none is stuck", async || agent.metrics().await.contains(none).then_some(())).await;
 }
 
-/// What is extreme and makes sense nevertheless.
+/// Extreme but valid values.
 #[tokio::test]
 async fn holds_and_bounds_are_obeyed_within_reason() {
     let world = World::start(1).await;

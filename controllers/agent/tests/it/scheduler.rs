@@ -1,4 +1,4 @@
-//! A fake scheduler whose behaviour the test determines, per pod.
+//! A fake scheduler with a behaviour that the test determines, per pod.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -14,17 +14,17 @@ use crate::web::{Reply, Request, Web};
 /// How requests of a pod are answered.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Mode {
-    /// With what was asked for.
+    /// With the requested size.
     Permit,
     /// With no more than so many units.
     AtMost(u64),
-    /// With one unit more than was asked for.
+    /// With one unit more than requested.
     Above,
     /// With a field of zero.
     Zero,
     /// With one unit less than the smallest VM has.
     Below,
-    /// With a permit and the news that the VM is to move.
+    /// With a permit and the notice that the VM is to be migrated.
     Migrate,
     /// In this way.
     Reply(Reply),
@@ -83,7 +83,7 @@ impl Scheduler {
         self.modes.lock().unwrap().insert(pod.to_owned(), mode);
     }
 
-    /// What a pod asked for so far: units, and units of the last permit.
+    /// The requests of a pod so far: units, and units of the last permit.
     pub(crate) fn asked(&self, pod: &str) -> Vec<(u64, Option<u64>)> {
         let read = |request: &Request| -> Value { serde_json::from_slice(&request.body).unwrap() };
         let all = self.web.requests();

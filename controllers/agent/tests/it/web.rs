@@ -1,4 +1,4 @@
-//! A small HTTP server whose behaviour the test determines, above all what no server should do.
+//! A small HTTP server with a behaviour that the test determines, above all what no server should do.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -178,7 +178,7 @@ fn whole(status: u16, body: &str) -> String {
     format!("HTTP/1.1 {status} Status\r\nContent-Length: {}\r\n\r\n{body}", body.len())
 }
 
-/// Waits until the other side gives up.
+/// Waits until the other side closes the connection.
 async fn closed(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<()> {
     let mut rest = [0; 1024];
     while stream.read(&mut rest).await? > 0 {}

@@ -53,7 +53,7 @@ impl Agent {
         !self.task.is_finished()
     }
 
-    /// The text of its own metrics.
+    /// The text of the agent's metrics.
     pub(crate) async fn metrics(&self) -> String {
         let endpoint = service::Endpoint { address: self.metrics.address(), plain: true };
         let mut caller = Caller::new(endpoint, None, "");
@@ -84,7 +84,7 @@ impl World {
         world
     }
 
-    /// The guest of the VM with this number. All have the same ports, at addresses of their own.
+    /// The guest of the VM with this number. All have the same ports, at different addresses.
     pub(crate) async fn guest(&self, number: u8) -> Guest {
         let ports = self.guests.first().map(Guest::ports);
         Guest::start([127, 0, 0, number + 1].into(), ports).await
@@ -137,7 +137,7 @@ impl World {
         }
     }
 
-    /// With a port of its own for its metrics.
+    /// With a separate port for its metrics.
     pub(crate) fn run(config: Config) -> Agent {
         Self::spawn(None, config)
     }
@@ -213,7 +213,7 @@ impl World {
         .await;
     }
 
-    /// Waits until the metrics of each VM were asked for twice more.
+    /// Waits until the metrics of each VM were requested twice more.
     pub(crate) async fn reads_on(&self) {
         let before: Vec<usize> = self.guests.iter().map(|guest| guest.metrics.count()).collect();
         eventually("two more readings of each", async || {
@@ -224,7 +224,7 @@ impl World {
         .await;
     }
 
-    /// Waits until a VM has so many compute units, shows them, and its monitor knows.
+    /// Waits until a VM has so many compute units, shows them, and its monitor has been notified.
     pub(crate) async fn settles(&self, vm: &str, units: u32) {
         let cpu = units * 250;
         eventually(&format!("{vm} settles at {units} units"), async || {

@@ -25,7 +25,7 @@ pub struct MetricSource {
     /// Port for fetching it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub port: String,
-    /// Its name.
+    /// Name of the metric.
     #[schemars(length(min = 1))]
     pub target_metric: String,
     /// The value it should have: a positive number, as text.
@@ -43,10 +43,10 @@ pub struct MetricSource {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aggregation: Option<PodAggregation>,
     /// How several series of one pod or endpoint become one value: `Sum` when absent, `Average` for metrics that are
-    /// known to be shares of a whole.
+    /// shares of a whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub series_aggregation: Option<SeriesAggregation>,
-    /// Which series count, by their labels; also asked of the custom and the external metrics API.
+    /// Which series count, by their labels; also sent to the custom and the external metrics API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::foreign::<LabelSelector>")]
     pub selector: Option<LabelSelector>,
@@ -60,7 +60,7 @@ pub struct MetricSource {
 }
 
 impl MetricSource {
-    /// Whether the metric comes from an endpoint of its own, not from the pods and not from an API of the cluster.
+    /// Whether the metric comes from a separate endpoint, not from the pods and not from an API of the cluster.
     #[must_use]
     pub fn has_endpoint(&self) -> bool {
         self.is_external() && !self.endpoint.is_empty()
@@ -100,10 +100,10 @@ pub enum TargetType {
 /// How the values of the pods become one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum PodAggregation {
-    /// Their mean.
+    /// Mean of the series.
     #[default]
     Average,
-    /// The largest.
+    /// Largest of the series.
     Maximum,
     /// The value that nine of ten do not exceed (nearest rank).
     P90,
@@ -112,13 +112,13 @@ pub enum PodAggregation {
 /// How several series become one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum SeriesAggregation {
-    /// Their sum.
+    /// Sum of the series.
     Sum,
-    /// Their mean.
+    /// Mean of the values.
     Average,
-    /// The largest.
+    /// Largest of the values.
     Maximum,
-    /// The smallest.
+    /// Smallest of the values.
     Minimum,
 }
 

@@ -34,7 +34,7 @@ pub struct PodAutoscalerStatus {
     /// The generation of the object that this status speaks of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// The replicas that the metrics ask for, within bounds, rates and windows; what is applied in mode `Auto`.
+    /// The replicas that the metrics require, within bounds, rates and windows; what is applied in mode `Auto`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recommendation: Option<i32>,
     /// What was read of each metric, in the order of the spec.
@@ -60,7 +60,7 @@ pub struct CurrentMetric {
     /// Type of the source.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Its name.
+    /// Name of the metric.
     pub name: String,
     /// What it should be.
     #[serde(default)]
@@ -77,7 +77,7 @@ pub struct CurrentMetric {
     /// Pods that gave a value, of those that are ready; such as `3/4`. Absent for a metric that is not read from pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods: Option<String>,
-    /// Replicas that this metric alone asks for.
+    /// Replicas that this metric alone requires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub desired_replicas: Option<i32>,
     /// Why there is no value.
@@ -121,7 +121,7 @@ pub struct ExplanationStep {
 pub struct ForecastStatus {
     /// How far ahead, in seconds.
     pub horizon_seconds: i64,
-    /// Replicas that the expected load asks for; absent while the window is too short for a trend.
+    /// Replicas that the expected load requires; absent while the window is too short for a trend.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub desired_replicas: Option<i32>,
     /// How it was made, with numbers.
@@ -138,7 +138,7 @@ pub struct ScalingFailure {
     pub time: Time,
     /// Its name, such as `FailedGetScale`.
     pub reason: String,
-    /// What happened.
+    /// Message of the failure.
     pub message: String,
     /// How often in a row.
     pub count: i32,
@@ -148,18 +148,18 @@ pub struct ScalingFailure {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ScalingDecision {
-    /// When.
+    /// Time of the change.
     #[schemars(schema_with = "schema::time")]
     pub timestamp: Time,
     /// Replicas before.
     pub previous_scale: i32,
     /// Replicas after.
     pub new_scale: i32,
-    /// Why.
+    /// Reason of the change.
     pub reason: String,
     /// Whether it worked.
     pub success: bool,
-    /// Why not.
+    /// Why the change failed; empty if it succeeded.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub error: String,
 }

@@ -1,4 +1,4 @@
-//! What annotations tune, as one value: all of them hold, or none and every fault is known.
+//! What annotations tune, as one value: either all of them are valid, or none is used and every fault is reported.
 //!
 //! Older names (`kpa.autoscaling.aibrix.ai/…`, `apa.…`) are read where the newer one is absent. Upstream has stopped
 //! reading them, so stored objects may hold anything there: one that cannot be read is a warning, not a fault.

@@ -1,4 +1,4 @@
-//! What the writer of a `PodAutoscaler` should know although the object is taken.
+//! Warnings for the author of a `PodAutoscaler` that is accepted.
 
 use std::collections::BTreeMap;
 

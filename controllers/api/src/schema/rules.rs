@@ -1,4 +1,4 @@
-//! CEL rules of the schemas: what must hold even where no webhook is asked.
+//! CEL rules of the schemas: what must hold even where no webhook is called.
 //!
 //! They use the standard library, and of the Kubernetes libraries only `quantity` (Kubernetes 1.29 and later).
 //! A message names the remedy; the path is the API server's.
@@ -187,7 +187,7 @@ pub(crate) fn tls_server_name() -> Value {
     )])
 }
 
-/// Nothing of a migration can change, but that it is called off.
+/// The only permitted change of a migration is to cancel it.
 pub(crate) fn migration() -> Value {
     const MESSAGE: &str =
         "the spec of a migration cannot change; set cancel or delete it, and create another migration";

@@ -1,8 +1,8 @@
 //! From a JSON schema to a structural one.
 //!
-//! The API server wants a type on every node (but for int-or-string), no `$ref`, no unknown formats, and value checks
-//! only in the places it knows. `nullable` is dropped: without it the API server prunes a null and applies the default,
-//! which is what clients that write null mean.
+//! The API server requires a type on every node (but for int-or-string), no `$ref`, no unknown formats, and value
+//! checks only in the places that it supports. `nullable` is dropped: without it the API server prunes a null and
+//! applies the default, which is what clients that write null mean.
 
 use serde_json::{Map, Value};
 
@@ -72,7 +72,7 @@ fn lift_option(fields: &mut Map<String, Value>) {
     }
 }
 
-/// Kubernetes knows signed formats only.
+/// Kubernetes supports signed formats only.
 fn known_format(format: &str) -> String {
     match format {
         "uint8" | "uint16" | "int8" | "int16" => "int32",

@@ -1,5 +1,5 @@
-//! Annotations that tune a pod autoscaler. Upstream reads them in random order and gives up at the first bad one;
-//! here a bad one is refused.
+//! Annotations that tune a pod autoscaler. Upstream reads them in random order and stops at the first bad one; here a
+//! bad one is refused.
 
 use std::collections::BTreeMap;
 

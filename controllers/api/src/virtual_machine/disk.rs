@@ -44,11 +44,11 @@ pub struct Disk {
 /// An absolute path, free of what a mount table or a shell would misread.
 pub(crate) const MOUNT_PATH: &str = r#"^/[^\s:'"\\]+$"#;
 
-/// An empty file system on a disk of its own.
+/// An empty file system on a separate disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EmptyDisk {
-    /// Its size.
+    /// Size of the disk.
     #[schemars(schema_with = "schema::quantity")]
     pub size: Quantity,
     /// Hand freed blocks back to the node.

@@ -181,7 +181,7 @@ pub struct EnvVar {
     /// Its name, once in the list.
     #[schemars(length(min = 1))]
     pub name: String,
-    /// Its value.
+    /// Value of the variable.
     #[serde(default)]
     pub value: String,
 }
@@ -193,7 +193,7 @@ pub struct Port {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 63), extend("x-kubernetes-validations" = rules::port_name()))]
     pub name: String,
-    /// Its number.
+    /// Port number.
     #[schemars(range(min = 1, max = 65535))]
     pub port: u16,
     /// TCP or UDP.

@@ -36,7 +36,7 @@ pub struct VirtualMachineStatus {
     /// The mask on the overlay network.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub extra_net_mask: String,
-    /// The node.
+    /// Name of the node.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub node: String,
     /// Observed CPU.
@@ -66,18 +66,18 @@ pub struct VirtualMachineStatus {
     /// How the machine ended the last time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_exit: Option<LastExit>,
-    /// The migration that moves the machine now. There is at most one: migrations not named here leave the machine alone.
+    /// The VM's active migration. There is at most one: migrations not named here leave the machine alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub migration: Option<ActiveMigration>,
 }
 
-/// A migration that moves a machine.
+/// The active migration of a VM.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ActiveMigration {
     /// Its name; it is in the machine's namespace.
     pub name: String,
-    /// Its UID.
+    /// UID of the migration.
     pub uid: String,
     /// The pod the machine goes to.
     pub target_pod_name: String,
@@ -90,7 +90,7 @@ pub struct Machine {
     /// `kvm` or `tcg`.
     #[serde(default)]
     pub accelerator: String,
-    /// Why it is not the accelerator asked for.
+    /// Why it is not the requested accelerator.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub accelerator_note: String,
     /// Versioned machine type, such as `pc-q35-7.2`.
@@ -135,7 +135,7 @@ pub struct LastExit {
 pub enum Phase {
     /// Its pod is on its way.
     Pending,
-    /// It runs at the size asked for.
+    /// It runs at the requested size.
     Running,
     /// It has ended well.
     Succeeded,
@@ -143,7 +143,7 @@ pub enum Phase {
     Failed,
     /// A migration is being prepared.
     PreMigrating,
-    /// It is moving.
+    /// It is being migrated.
     Migrating,
     /// It runs and its size is changing.
     Scaling,

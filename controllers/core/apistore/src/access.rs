@@ -1,4 +1,4 @@
-//! Who may do what: role-based access rules, decided over an index of the four kinds of objects that state them.
+//! Authorization: role-based access rules, decided over an index of the four kinds of objects that state them.
 //!
 //! [`RuleIndex`] answers requests; [`review`] answers questions about access; [`escalation`] keeps people from handing
 //! out more than they have; [`bootstrap`] holds the roles that every cluster starts with.
@@ -25,7 +25,7 @@ pub const MASTERS: &str = "system:masters";
 /// The attributes of a request that access rules are matched against.
 #[derive(Clone, Copy, Debug)]
 pub struct Attributes<'a> {
-    /// Who.
+    /// User that makes the request.
     pub user: &'a User,
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`, or a special one.
     pub verb: &'a str,
@@ -244,7 +244,7 @@ pub(crate) fn is_master(user: &User) -> bool {
     user.groups.iter().any(|group| group == MASTERS)
 }
 
-/// Index key and printed form of a subject; a service account is known by its user name.
+/// Index key and printed form of a subject; a service account is indexed by its user name.
 fn subject_key(subject: &Value, namespace: &str) -> Option<(String, String)> {
     let get = |key: &str| subject.get(key).and_then(Value::as_str).unwrap_or_default();
     let (kind, name) = (get("kind"), get("name"));

@@ -43,7 +43,7 @@ impl Trail {
 pub enum Halt {
     /// Refused.
     Error(ApiError),
-    /// A webhook has to be asked first.
+    /// A webhook has to be called first.
     Ask(Box<Call>),
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct Webhooks {
     validating: Vec<rules::Webhook>,
 }
 
-/// What webhook matching needs to know of the cluster.
+/// What webhook matching reads of the cluster.
 pub(crate) trait Cluster {
     /// Labels of a namespace, as its object.
     fn namespace(&self, name: &str) -> Option<Value>;

@@ -43,7 +43,7 @@ impl Operation {
     }
 }
 
-/// Who writes, and when.
+/// The manager that writes, and when.
 #[derive(Clone, Copy, Debug)]
 pub struct Manager<'a> {
     /// `fieldManager` of the request, or the first part of its User-Agent.
@@ -174,7 +174,7 @@ pub fn apply(
     let first = attempt(live, applied, schema, manager, reset, force);
     let mut result = match (first, live) {
         (Ok(result), _) => result,
-        // What `kubectl apply` set before it learnt server-side apply is kubectl's own.
+        // Fields that `kubectl apply` set before it supported server-side apply belong to kubectl.
         (Err(Refused::Conflicts(conflicts)), Some(live)) if manager.name == last_applied::KUBECTL => {
             let rest = last_applied::unexplained(conflicts, live, schema, manager.api_version);
             if !rest.is_empty() {

@@ -1,4 +1,4 @@
-//! What the shell hands in with every request: the time, entropy, and who asks.
+//! What the shell hands in with every request: the time, entropy, and the user.
 
 use jiff::Timestamp;
 
@@ -77,7 +77,7 @@ impl Entropy {
 pub struct User {
     /// User name.
     pub name: String,
-    /// Unique id, if the authenticator knows one.
+    /// Unique id, if the authenticator provides one.
     pub uid: String,
     /// Groups.
     pub groups: Vec<String>,

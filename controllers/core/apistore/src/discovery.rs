@@ -23,7 +23,7 @@ const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGrou
 /// The Kubernetes release whose behaviour this server shows.
 pub const VERSION: (&str, &str, &str) = ("1", "36", "v1.36.0+neonvm");
 
-/// Documents that were asked for, as long as the kinds stay the same.
+/// Documents that were requested, as long as the kinds stay the same.
 #[derive(Debug, Default)]
 pub(crate) struct Documents {
     cache: Mutex<(u64, BTreeMap<String, Bytes>)>,

@@ -38,7 +38,7 @@ pub struct Answer {
 /// A pod request that the node answers (`log`, `exec`, …).
 #[derive(Clone, Debug)]
 pub struct NodeRequest {
-    /// The pod.
+    /// The pod as stored.
     pub pod: Value,
     /// `log`, `exec`, `attach`, `portforward` or `proxy`.
     pub subresource: String,
@@ -93,7 +93,7 @@ pub struct Engine {
     pub(crate) owned: BTreeMap<String, BTreeSet<Place>>,
     /// Owners that wait for their dependents, by uid.
     pub(crate) foreground: BTreeMap<String, (Arc<Kind>, String)>,
-    /// Names of definitions that are being deleted: known without reading one at every write of their objects.
+    /// Names of definitions that are being deleted: kept here so that writes of their objects need not read one.
     pub(crate) ending: BTreeSet<String>,
     /// Admission of custom kinds.
     pub(crate) plugin: Option<crate::plugins::Plugin>,

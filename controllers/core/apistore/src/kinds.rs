@@ -1,4 +1,4 @@
-//! The kinds a server knows, as data: built-in ones from a table, custom ones from definitions.
+//! The kinds of a server, as data: built-in ones from a table, custom ones from definitions.
 
 mod builtin;
 

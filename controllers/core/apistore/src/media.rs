@@ -42,7 +42,7 @@ pub struct Accepted {
     pub shape: Shape,
     /// Encoding.
     pub encoding: Encoding,
-    /// Aggregated discovery v2 was asked for.
+    /// Aggregated discovery v2 was requested.
     pub aggregated: bool,
 }
 
@@ -52,7 +52,7 @@ pub const PLAIN: Accepted = Accepted { shape: Shape::Whole, encoding: Encoding::
 /// Reads an `Accept` header.
 ///
 /// # Errors
-/// 406 if nothing that it asks for can be given.
+/// 406 if the server supports none of the requested types.
 pub fn negotiate(accept: &str) -> Result<Accepted, ApiError> {
     if matches!(accept, "" | "*/*" | "application/json") {
         return Ok(PLAIN);
@@ -62,10 +62,10 @@ pub fn negotiate(accept: &str) -> Result<Accepted, ApiError> {
     clauses.iter().find_map(|(_, clause)| clause.accepted()).ok_or_else(not_acceptable)
 }
 
-/// An `Accept` header without the tables that it asks for, for objects that are not shown as one.
+/// An `Accept` header without the tables that it requests, for objects that are not shown as one.
 ///
 /// # Errors
-/// 406 if it asks for nothing else.
+/// 406 if it requests nothing else.
 pub fn without_tables(accept: &str) -> Result<String, ApiError> {
     let others: Vec<&str> =
         accept.split(',').filter(|clause| !Clause::parse(clause).1.form.starts_with("Table")).collect();

@@ -1,4 +1,4 @@
-//! Field ownership on the way of a write: who the manager is, and which fields it cannot own.
+//! Field ownership on the way of a write: the field manager, and which fields it cannot own.
 
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ pub(crate) enum Ownership {
     Applied,
 }
 
-/// The parts of a manager that need memory of their own.
+/// The parts of a manager that need owned memory.
 struct Identity {
     api_version: String,
     time: String,

@@ -30,18 +30,18 @@ pub struct PluginVerdict {
     pub warnings: Vec<String>,
 }
 
-/// What is known of a custom object that is written.
+/// A custom object that is written, with its context.
 #[derive(Clone, Copy, Debug)]
 pub struct Written<'a> {
-    /// Its group.
+    /// API group of the object.
     pub group: &'a str,
-    /// Its kind.
+    /// Kind of the object.
     pub kind: &'a str,
     /// Labels of its namespace, an object of strings; null if it is in none.
     pub namespace_labels: &'a Value,
     /// The stored object, if this is an update.
     pub old: Option<&'a Value>,
-    /// Who writes it.
+    /// User that writes it.
     pub user: &'a User,
 }
 

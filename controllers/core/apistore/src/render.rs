@@ -81,10 +81,10 @@ pub(crate) fn bytes_in(kind: &Kind, stored: &Stored) -> Bytes {
     to_bytes(&value_in(kind, stored))
 }
 
-/// What a renderer needs to know besides the objects.
+/// Parameters of a renderer besides the objects.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Form<'a> {
-    /// Kind asked for.
+    /// The requested kind.
     pub(crate) kind: &'a Kind,
     /// Negotiated form.
     pub(crate) accepted: Accepted,
@@ -115,7 +115,7 @@ impl ListMeta {
     }
 }
 
-/// One object in the asked form.
+/// One object in the requested form.
 ///
 /// # Errors
 /// 406 for a list form.
@@ -126,7 +126,7 @@ pub(crate) fn one(form: &Form<'_>, stored: &Stored) -> Result<Bytes, ApiError> {
     }
 }
 
-/// One object, given as a value, in the asked form.
+/// One object, given as a value, in the requested form.
 ///
 /// # Errors
 /// 406 for a list form.
@@ -142,7 +142,7 @@ pub(crate) fn one_value(form: &Form<'_>, value: &Value) -> Result<Bytes, ApiErro
     }
 }
 
-/// A list in the asked form.
+/// A list in the requested form.
 ///
 /// # Errors
 /// 406 for a single-object form.
@@ -178,7 +178,7 @@ fn whole_list(kind: &Kind, items: &[Stored], meta: &ListMeta) -> Bytes {
         }
         let json = bytes_in(kind, stored);
         match json.strip_prefix(prefix.as_bytes()).filter(|_| kind.is_builtin()) {
-            // Items of built-in lists carry no type of their own.
+            // Items of built-in lists carry no type.
             Some(rest) => {
                 text.put_u8(b'{');
                 text.put_slice(rest);

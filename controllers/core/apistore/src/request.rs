@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::context::User;
 use crate::status::ApiError;
 
-/// HTTP methods the API knows.
+/// HTTP methods of the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     /// GET
@@ -53,7 +53,7 @@ pub struct Request<'a> {
     pub user_agent: &'a str,
     /// Whole body.
     pub body: &'a [u8],
-    /// Who asks.
+    /// User that makes the request.
     pub user: &'a User,
 }
 
@@ -162,7 +162,7 @@ pub struct Target {
     pub subresource: String,
     /// What follows the subresource (proxies).
     pub rest: String,
-    /// The path itself asks for a watch (`/api/v1/watch/…`), as old clients do.
+    /// The path itself requests a watch (`/api/v1/watch/…`), as old clients do.
     pub watch: bool,
 }
 

@@ -39,7 +39,7 @@ impl SchemaRef {
         Self(Arc::new(cell))
     }
 
-    /// Whether the node is known yet: `false` only inside a type that is being read and refers to itself.
+    /// Whether the node is read already: `false` only inside a type that is being read and refers to itself.
     pub(crate) fn is_bound(&self) -> bool {
         self.0.get().is_some()
     }
@@ -68,15 +68,15 @@ impl Deref for SchemaRef {
 pub enum JsonType {
     /// Anything (no `type` given).
     Any,
-    /// An object.
+    /// A JSON object.
     Object,
-    /// A list.
+    /// A JSON array.
     Array,
-    /// A string.
+    /// A JSON string.
     String,
     /// A whole number.
     Integer,
-    /// A number.
+    /// A JSON number.
     Number,
     /// `true` or `false`.
     Boolean,

@@ -1,4 +1,5 @@
-//! Admission of certificate requests: the requester goes into a new one, and signers have rights of their own.
+//! Admission of certificate requests: the requester goes into a new one, and approval and signing need separate
+//! permissions per signer.
 
 use serde_json::{Map, Value, json};
 
@@ -21,7 +22,7 @@ pub(crate) fn is_request(kind: &Kind) -> bool {
 }
 
 impl Write<'_> {
-    /// Puts down who makes a request; lets only those approve and sign who may do that for its signer.
+    /// Records which user makes a request; lets only users with permission for its signer approve and sign.
     pub(crate) fn admit_request(
         &self,
         engine: &Engine,

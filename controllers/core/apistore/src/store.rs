@@ -1,7 +1,8 @@
 //! The versioned store: every object at its newest version, and a bounded window of past changes per resource.
 //!
 //! One counter gives each change its revision (`resourceVersion`). The window serves watches, and – by undoing what
-//! came later – lists of a past revision. What has left the window is compacted: asking for it is `Expired`.
+//! came later – lists of a past revision. What has left the window is compacted: a request for it is answered with
+//! `Expired`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -32,7 +33,7 @@ pub struct Change {
     pub table: Arc<str>,
     /// `namespace/name`, or `/name` for cluster-scoped objects.
     pub key: Arc<str>,
-    /// Its revision.
+    /// Revision of the change.
     pub revision: u64,
     /// The version before; `None` for a creation.
     pub before: Option<Stored>,
@@ -137,7 +138,7 @@ impl Store {
         self.tables.entry(table.into()).or_default().floor = floor;
     }
 
-    /// Makes a table known, its history starting now.
+    /// Registers a table, its history starting now.
     pub fn open_table(&mut self, table: &str) {
         let revision = self.revision;
         self.tables.entry(table.into()).or_insert_with(|| Table { floor: revision, ..Table::default() });

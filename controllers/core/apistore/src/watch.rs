@@ -1,5 +1,5 @@
 //! Watches: a cursor into the window of changes. Nothing is queued per watcher: one that never reads costs only its
-//! cursor, and gets `Expired` when the window has moved past it.
+//! cursor, and gets `Expired` when its position has left the window.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::render::{self, Form};
 use crate::status::ApiError;
 use crate::store::{Change, Store, Stored, Unavailable, key_of};
 
-/// Most changes or objects looked at in one go.
+/// Most changes or objects read in one go.
 const BATCH: usize = 256;
 /// A batch ends with the event that makes it this long, in bytes: a reader that stalls holds no more than that and one
 /// event in memory.

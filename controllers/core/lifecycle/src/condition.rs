@@ -11,7 +11,7 @@ use crate::observed::time;
 pub const AVAILABLE: &str = "Available";
 /// Whether something is wrong.
 pub const DEGRADED: &str = "Degraded";
-/// Whether the size is the one asked for.
+/// Whether the VM has the requested size.
 pub const SCALED: &str = "Scaled";
 /// Present, and false, while requests and limits of the pod do not follow the size of the machine.
 pub const POD_SIZED: &str = "PodSized";
@@ -47,7 +47,7 @@ impl<'a> Finding<'a> {
         Self { status: "False", reason, message: message.into() }
     }
 
-    /// It is not known.
+    /// Status `Unknown`.
     #[must_use]
     pub fn unknown(reason: &'a str, message: impl Into<String>) -> Self {
         Self { status: "Unknown", reason, message: message.into() }

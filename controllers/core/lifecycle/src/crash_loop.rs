@@ -2,8 +2,8 @@
 //! end, its reason the last end's, its message begins with the number of ends in a row with that reason, and its observed
 //! generation is that of the spec at the last end.
 //!
-//! The first restart is at once. After that the machine pauses as long as the trouble has already lasted, at least 10 s and at
-//! most 5 min, which doubles the pause with each turn.
+//! The first restart is at once. After that the pause before a restart is as long as the crash loop has already lasted,
+//! at least 10 s and at most 5 min, so each restart doubles it.
 
 use neonvm_api::VirtualMachineStatus;
 use neonvm_types::Timestamp;

@@ -30,7 +30,8 @@ use crate::settings::GrowthSettings;
 
 /// How long a denial and the migrations for it count, in seconds.
 const DAY: i64 = 86_400;
-/// Denials no further apart than this, in seconds, are one: an agent that is denied sets the size back, and asks again within 240 s.
+/// Denials no further apart than this, in seconds, count as one: an agent whose request is denied sets the size back,
+/// and repeats the request within 240 s.
 const TOGETHER: i64 = 300;
 /// Of the API server's message when a size is more than the node could ever give.
 const BEYOND_THE_NODE: &str = "node didn't have enough allocatable resources";
@@ -40,7 +41,7 @@ const BEYOND_THE_NODE: &str = "node didn't have enough allocatable resources";
 pub struct Denial {
     /// The VM's pod.
     pub pod: String,
-    /// Its node.
+    /// Name of the VM's node.
     pub node: String,
     /// What the VM is to have.
     pub size: SizeRequest,
@@ -75,7 +76,7 @@ impl Denial {
 /// Since when the pod of a VM is denied more, as far as this controller has observed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spell {
-    /// The pod.
+    /// Name of the VM's pod.
     pub pod: String,
     /// First denied.
     pub first: Timestamp,
@@ -97,20 +98,20 @@ impl Spell {
 /// What is decided upon.
 #[derive(Clone, Copy, Debug)]
 pub struct Case<'a> {
-    /// The denial.
+    /// The denial that the node reported.
     pub denial: &'a Denial,
     /// Since when it is.
     pub spell: &'a Spell,
     /// All migrations of the VM.
     pub migrations: &'a [Arc<VirtualMachineMigration>],
-    /// When nodes were last looked at for it in vain.
+    /// When the nodes were last searched for room without success.
     pub looked: Option<Timestamp>,
 }
 
 /// A node, and whether the grown VM has room there now; if not, why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Its name.
+    /// Name of the node.
     pub name: String,
     /// Whether it has room.
     pub room: Result<(), String>,
@@ -123,7 +124,7 @@ pub enum Decision {
     Stay,
     /// Nothing before this time.
     Wait(Timestamp),
-    /// The other nodes are looked at, and it is decided again.
+    /// The other nodes are listed, and the decision is repeated.
     Look,
     /// No other node has room: why.
     Nowhere(String),
@@ -143,7 +144,7 @@ struct Attempt {
     ended: Timestamp,
 }
 
-/// Decides; `places`: all nodes, once they were looked at.
+/// Decides; `places`: all nodes, once they have been listed.
 #[must_use]
 pub fn decide(
     now: Timestamp,
@@ -207,7 +208,7 @@ fn is_ours(migration: &VirtualMachineMigration) -> bool {
     labels.and_then(|all| all.get(label::CREATED_BY_DENIED_GROWTH)).is_some_and(|on| on == TRUE)
 }
 
-/// When a migration ended, or, not to be forgotten, what is known of it before.
+/// When a migration ended, or, so that it is not forgotten, the last time recorded for it.
 fn ended(migration: &VirtualMachineMigration) -> Option<Timestamp> {
     let status = migration.status.as_ref();
     let of_status = status.and_then(|status| status.completion_time.or(status.start_time));
@@ -275,8 +276,8 @@ pub fn migration(vm: &str, denial: &Denial, number: u32, avoid: &[String]) -> Vi
     made
 }
 
-/// The migration for a growth that is not needed any more before its turn has come: the VM's node has granted it, or the VM has been
-/// migrated by another one.
+/// The migration for a growth that is no longer needed before it was admitted: the VM's node has granted the growth, or
+/// another migration has migrated the VM.
 #[must_use]
 pub fn superfluous<'a>(
     vm: &VirtualMachine,

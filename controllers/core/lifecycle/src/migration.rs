@@ -40,7 +40,7 @@ pub use parameters::{PolicyMissing, Resolved, resolve};
 pub use step::step;
 pub use target::{TargetError, plan as plan_target};
 
-/// What its machine must know of a migration.
+/// The part of a migration that its VM's reconcile needs.
 #[must_use]
 pub fn mover(migration: &VirtualMachineMigration) -> Mover {
     let Some(status) = &migration.status else { return Mover::default() };
@@ -55,7 +55,7 @@ pub fn is_over(migration: &VirtualMachineMigration) -> bool {
     matches!(phase, Some(MigrationPhase::Succeeded | MigrationPhase::Failed))
 }
 
-/// Whether it waits for its turn; `locked`: its machine names it.
+/// Whether it waits for admission; `locked`: the VM's status names it.
 #[must_use]
 pub fn is_waiting(migration: &VirtualMachineMigration, locked: bool) -> bool {
     let status = migration.status.as_ref();

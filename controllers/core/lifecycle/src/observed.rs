@@ -26,15 +26,15 @@ pub struct Observed {
     pub orphans: Vec<PodView>,
     /// The runner in the pod.
     pub runner: RunnerView,
-    /// The guest's certificate; looked at only if the spec asks for one.
+    /// The guest's certificate; read only if the spec requests one.
     pub tls: TlsObserved,
     /// The machine's address on the overlay network, as the pools have it.
     pub address: AddressView,
-    /// The migration that the status names; looked at only if it names one.
+    /// The migration that the status names; read only if it names one.
     pub moving: Moving,
     /// The last resize of a pod that the API server refused.
     pub resize_refused: Option<ResizeRefused>,
-    /// What the runner was asked for without an answer.
+    /// The size that was requested from the runner, without a reply yet.
     pub size_unanswered: Option<SizeUnanswered>,
     /// What went wrong when the actions of the step before were run.
     pub failure: Option<Failure>,
@@ -42,7 +42,7 @@ pub struct Observed {
     pub suffix: String,
 }
 
-/// What is seen of the migration that moves a machine.
+/// Observed state of a VM's migration.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Moving {
     /// The object; `None` if there is none with the UID that the machine's status names.
@@ -57,7 +57,7 @@ pub struct Moving {
     pub refused: bool,
 }
 
-/// What a machine must know of its migration.
+/// The part of a migration that its VM's reconcile needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mover {
     /// The source may have received the order to begin.
@@ -71,15 +71,16 @@ pub struct Mover {
 pub struct ResizeRefused {
     /// UID of the pod.
     pub pod: String,
-    /// The size that was asked for.
+    /// The requested size.
     pub size: PodSize,
     /// Why; the same as long as the cause is the same.
     pub message: String,
-    /// When.
+    /// When it was refused.
     pub at: Timestamp,
 }
 
-/// A size that a runner was asked for without an answer. The request may be on its way still, and be followed when it arrives.
+/// A size that was requested from a runner without a reply. The request may still be under way, and take effect when it
+/// arrives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SizeUnanswered {
     /// Name of the runner's pod.
@@ -110,7 +111,7 @@ pub enum AddressView {
     None,
     /// It has one, and that is on record.
     Held {
-        /// The address.
+        /// Address of the guest on the overlay.
         ip: IpAddr,
         /// The mask of its network.
         mask: IpAddr,

@@ -36,19 +36,19 @@ pub enum Action {
     },
     /// Create the secrets of the machine and of the pod with this name, then the pod itself, as planned by [`crate::pod::plan`].
     CreatePod {
-        /// Its name.
+        /// Name of the pod.
         name: String,
     },
     /// Delete the pod (with its grace period) and the secret of the same name. Without a UID only the secret is left.
     DeletePod {
-        /// Its name.
+        /// Name of the pod.
         name: String,
         /// Delete only this very pod.
         uid: Option<String>,
     },
     /// Write these labels and annotations to the pod.
     SyncPod {
-        /// Its name.
+        /// Name of the pod.
         name: String,
         /// What to write, what to remove.
         change: Metadata,
@@ -57,18 +57,18 @@ pub enum Action {
     ResizePod {
         /// The pod's name.
         name: String,
-        /// Its UID.
+        /// UID of the pod.
         uid: String,
-        /// The size.
+        /// Size to set.
         size: PodSize,
     },
     /// Make the machine the controller of its pod, with this migration as the only other owner.
     OwnPod {
-        /// Its name.
+        /// Name of the pod.
         name: String,
         /// Only this very pod.
         uid: String,
-        /// The migration.
+        /// The migration to set as the other owner, if any.
         migration: Option<ActiveMigration>,
     },
     /// Order the runner in the machine's pod to cancel the migration.
@@ -79,7 +79,7 @@ pub enum Action {
     Settle {
         /// UID of the pod.
         pod: String,
-        /// The verdict.
+        /// The verdict for the runner.
         verdict: MigrationVerdict,
     },
     /// Allocate an address on the overlay network.
@@ -89,7 +89,7 @@ pub enum Action {
     },
     /// Give the address back; nothing of the machine runs any more.
     ReleaseAddress,
-    /// Ask the runner for a size.
+    /// Request a size from the runner.
     SetSize(SizeRequest),
     /// Do something about the guest's certificate.
     Tls(TlsAction),
@@ -129,15 +129,15 @@ pub enum NoteReason {
     Succeeded,
     /// It ended badly, or cannot be started.
     Failed,
-    /// The guest does not take the size asked for.
+    /// The guest does not take the requested size.
     ScaleLimited,
-    /// The node does not give the size asked for.
+    /// The node does not provide the requested size.
     ScaleDenied,
     /// It is migrated because its node denied a growth.
     GrowthMigrated,
     /// Its node denied a growth, and no other node has room.
     GrowthNowhere,
-    /// It does not run on the accelerator asked for.
+    /// The VM does not run on the requested accelerator.
     AcceleratorFallback,
     /// Its pod vanished.
     PodMissing,
@@ -149,7 +149,7 @@ pub enum NoteReason {
     AddressFailed,
     /// The runner, or its node, does not answer.
     RunnerUnreachable,
-    /// A migration waits for its turn.
+    /// A migration waits for admission.
     Queued,
     /// A migration took the machine.
     MigrationStarted,

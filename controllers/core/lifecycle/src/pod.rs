@@ -38,15 +38,15 @@ pub enum PlanError {
     /// Another size cannot be used.
     #[error("{path}: {message}")]
     Size {
-        /// The field.
+        /// Path of the field.
         path: String,
-        /// Why.
+        /// Why the field is invalid.
         message: String,
     },
-    /// Its author may not ask for that.
+    /// The policy does not permit the author to request it.
     #[error("{path}: {message}")]
     Refused {
-        /// The field.
+        /// Path of the field.
         path: String,
         /// The policy, and how it can be changed.
         message: String,
@@ -84,7 +84,7 @@ pub fn owner(vm: &VirtualMachine) -> Result<OwnerReference, PlanError> {
     })
 }
 
-/// Which nodes a VM's pod may be on: what the VM asks for, and its architecture.
+/// Which nodes a VM's pod may be on: the spec's own affinity, and its architecture.
 #[must_use]
 pub fn affinity(vm: &VirtualMachine) -> Affinity {
     affinity::plan(vm.spec.affinity.as_ref(), vm.spec.target_architecture)
@@ -178,7 +178,7 @@ fn tolerations(own: &[Toleration]) -> Vec<Toleration> {
     all
 }
 
-/// A container of the author's: without privilege, whatever it asks for.
+/// A container from the VM's spec: without privilege, whatever it requests.
 fn confined(container: &Container) -> Container {
     let mut container = container.clone();
     let context = container.security_context.get_or_insert_default();
@@ -194,8 +194,8 @@ fn runtime_default() -> SeccompProfile {
     SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None }
 }
 
-/// What the runner needs to prepare a VM; before the guest runs it gives up all but `DAC_OVERRIDE` and `KILL`. Of these `NET_ADMIN` and
-/// `NET_RAW` are more than the level `baseline` of Pod Security permits.
+/// What the runner needs to prepare a VM; before the guest runs it drops all but `DAC_OVERRIDE` and `KILL`. Of these
+/// `NET_ADMIN` and `NET_RAW` are more than the level `baseline` of Pod Security permits.
 const CAPABILITIES: [&str; 10] = [
     // The directory in which QEMU meets the runner during a migration belongs to QEMU's user.
     "CHOWN",
@@ -211,7 +211,7 @@ const CAPABILITIES: [&str; 10] = [
     "NET_BIND_SERVICE",
     // Router advertisements are ICMPv6 from a raw socket.
     "NET_RAW",
-    // QEMU and `spec.initScript` run as a user of their own, in a group of its own, ...
+    // QEMU and `spec.initScript` run as separate users, in separate groups, ...
     "SETGID",
     // ... and can never get a capability: their bounding set is empty, later that of the runner nearly so.
     "SETPCAP",

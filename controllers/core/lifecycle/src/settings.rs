@@ -22,7 +22,7 @@ pub struct Settings {
     pub accelerator: Accelerator,
     /// Network attachment (`<namespace>/<name>`) of machines with an extra network that do not name one.
     pub network_attachment: Option<String>,
-    /// What authors may ask for: of the installation, or, for the functions of one VM, of its namespace.
+    /// What authors may request: by the policy of the installation, or, for the functions of one VM, of its namespace.
     pub policy: Policy,
     /// Passed on to runners.
     pub runner: RunnerSettings,
@@ -38,11 +38,11 @@ pub struct Settings {
     pub resize_timeout: i64,
     /// How long a request to a runner without a response may still arrive, in seconds.
     pub request_lifetime: i64,
-    /// Pause before a resize that the API server refused is asked for again, in seconds.
+    /// Pause before a resize that the API server refused is requested again, in seconds.
     pub resize_pause: i64,
     /// How long a pod may exceed its grace period before that is reported, in seconds.
     pub stuck_after: i64,
-    /// First pause before a refused certificate is asked for again, in seconds; doubles up to 64 times as much.
+    /// First pause before a refused certificate is requested again, in seconds; doubles up to 64 times as much.
     pub certificate_pause: i64,
     /// Limits of migrations.
     pub migration: MigrationSettings,
@@ -71,7 +71,7 @@ pub struct GrowthSettings {
     pub pause_max: i64,
     /// Most migrations of a VM within a day.
     pub most: usize,
-    /// Pause before nodes are looked at again, after none had room.
+    /// Pause before nodes are listed again, after none had room.
     pub look_pause: i64,
 }
 
@@ -92,7 +92,7 @@ pub struct MigrationSettings {
     pub inbound: usize,
     /// How long a target pod may take to be ready for the machine, in seconds.
     pub prepare_timeout: i64,
-    /// How long a target pod may be without a node while others wait for their turn, in seconds.
+    /// How long a target pod may be unscheduled while other migrations wait, in seconds.
     pub place_timeout: i64,
     /// How long the source runner may refuse, or not answer, the order to begin, in seconds.
     pub start_timeout: i64,

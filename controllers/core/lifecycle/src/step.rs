@@ -183,7 +183,7 @@ impl<'a> Pass<'a> {
         self.events.push(Note { reason, message: message.into() });
     }
 
-    /// Asks for a look at the server itself.
+    /// Requests a read from the API server.
     pub(crate) fn refresh(&mut self) {
         if !self.actions.contains(&Action::Refresh) {
             self.actions.push(Action::Refresh);
@@ -203,7 +203,8 @@ impl<'a> Pass<'a> {
     }
 
     fn finish(mut self) -> Outcome {
-        // A look at the server comes first: what else was decided was decided on old news, except what the look is for.
+        // A read from the API server comes first: the other decisions were based on outdated state, except the ones
+        // that the read is for.
         if self.actions.contains(&Action::Refresh) {
             self.actions = vec![Action::Refresh];
             self.status = self.before;

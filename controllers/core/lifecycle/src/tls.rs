@@ -1,5 +1,5 @@
-//! The certificate of a guest: from cert-manager if the cluster has it and the machine names an issuer, otherwise from
-//! the authority for VMs. Renewed in time; what is refused is asked for again, later and later.
+//! The certificate of a guest: from cert-manager if the cluster has it and the VM names an issuer, otherwise from the
+//! authority for VMs. It is renewed in time; a refused certificate is requested again with growing pauses.
 
 use neonvm_api::virtual_machine::Tls;
 use neonvm_types::Timestamp;
@@ -8,7 +8,8 @@ use crate::settings::Settings;
 
 /// Default lifetime of a certificate, in seconds: 90 days.
 const LIFETIME: i64 = 90 * 86_400;
-/// Shortest lifetime asked for, in seconds; cert-manager refuses less than an hour, our authority does not care.
+/// Shortest lifetime that can be requested, in seconds; cert-manager refuses less than an hour, our authority does not
+/// check.
 const SHORTEST: i64 = 60;
 /// Longest pause is the first times this.
 const PAUSE_FACTOR: i64 = 64;
@@ -57,9 +58,9 @@ pub enum RequestState {
     Issued,
     /// Denied, invalid or failed.
     Refused {
-        /// When.
+        /// When the request was refused.
         at: Timestamp,
-        /// Why.
+        /// Reason of the refusal.
         message: String,
     },
 }
@@ -69,7 +70,8 @@ pub enum RequestState {
 pub enum TlsAction {
     /// Make key and certificate with the authority for VMs and write the secret.
     Sign,
-    /// Make a key, keep it in a secret, and ask cert-manager; whatever is left of an earlier request goes first.
+    /// Make a key, keep it in a secret, and request a certificate from cert-manager; the remains of an earlier request
+    /// are removed first.
     Request {
         /// How often one was refused before.
         attempt: u32,
@@ -111,7 +113,7 @@ pub fn fingerprint(tls: &Tls) -> String {
     format!("{}|{}|{}", tls.certificate_issuer, tls.server_name, tls.expire_after)
 }
 
-/// Lifetime to ask for, in seconds.
+/// Lifetime to request, in seconds.
 #[must_use]
 pub fn lifetime(tls: &Tls) -> i64 {
     match tls.expire_after.nanos() / 1_000_000_000 {
@@ -159,7 +161,7 @@ pub fn step(now: Timestamp, tls: &Tls, observed: &TlsObserved, settings: &Settin
     }
 }
 
-/// When a certificate is to be renewed: as long before its end as asked, never in the first third of its life.
+/// When a certificate is to be renewed: the configured time before its end, never in the first third of its life.
 fn renewal(tls: &Tls, secret: &TlsSecret) -> Option<Timestamp> {
     let (from, until) = (secret.not_before.unix(), secret.not_after.unix());
     let life = until.saturating_sub(from).max(0);

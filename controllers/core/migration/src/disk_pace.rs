@@ -1,15 +1,15 @@
 //! How fast a guest may write its disks while they are copied.
 //!
-//! The copy runs behind the guest: what is written meanwhile is copied once more. A guest that writes as fast as the copy runs
-//! would never be caught up with, so it is slowed down, and only then. Once it was caught up with, what it writes in a moment is
-//! what it stands still for at the end, so it must not write much more in a moment than is copied in one.
+//! A copy never catches up with a guest that writes as fast as the copy runs, so the guest is slowed down, and only
+//! then. Once the copy has caught up, the amount that the guest writes in a moment determines the downtime at the end,
+//! so it must not write much more in a moment than is copied in one.
 
 use std::time::Duration;
 
 use neonvm_types::Bytes;
 
-/// What is still to be copied counts as caught up with when it is no more than this, or than what is copied in
-/// [`CAUGHT_UP_TIME`]: the guest stands still for as long at the end.
+/// The copy has caught up when the remainder is no more than this, or than what is copied in [`CAUGHT_UP_TIME`]: the
+/// downtime at the end is as long.
 const CAUGHT_UP: Bytes = Bytes::mib(1);
 const CAUGHT_UP_TIME: Duration = Duration::from_millis(100);
 /// Never slower than so many bytes in a second: a database that cannot write at all does not answer either.
@@ -17,10 +17,10 @@ const SLOWEST: Bytes = Bytes::new(64 << 10);
 /// Shortest time in which a copy that is always behind shows how much the link carries.
 const MEASURED: Duration = Duration::from_millis(500);
 
-/// Watches the copies of all disks of a move together.
+/// Watches the copies of all disks of a migration together.
 #[derive(Clone, Debug, Default)]
 pub struct DiskPace {
-    /// Bytes copied and to copy, when last looked at.
+    /// Bytes copied and to copy, as last measured.
     last: Option<(Bytes, Bytes)>,
     /// Most that was copied in a second while there was more to copy: what the link carries.
     link: Option<Bytes>,
@@ -109,8 +109,8 @@ mod tests {
             prop_assert!(last <= CAUGHT_UP.get().max(link / 10), "{last} behind, {:?}", pace.limit());
         }
 
-        /// A guest that has written nothing so far and then writes as fast as it can, while memory has half of the link: what it
-        /// stands still for at the end is always little.
+        /// A guest that has written nothing so far and then writes as fast as it can, while memory has half of the
+        /// link: its downtime at the end is always short.
         #[test]
         fn no_burst_makes_the_guest_stand_still_for_long(
             seconds in 3_u64..100, link in (2_u64 << 20)..1 << 30, rate in 0_u64..1 << 34, moment in 1_u64..100,

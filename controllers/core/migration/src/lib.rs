@@ -1,4 +1,4 @@
-//! The two ends of a move as pure state machines: [`Source`] drives, [`Target`] follows.
+//! The two sides of a migration as pure state machines: [`Source`] drives, [`Target`] follows.
 //!
 //! For: the runner, simulations of it.
 //! May not: read a clock, do I/O. Time is an argument: a duration since any instant that the caller chooses.

@@ -8,7 +8,7 @@ pub enum Phase {
     None,
     /// Memory is copied while the guest runs.
     Active,
-    /// The guest stands still, and QEMU waits for [`crate::source::Action::SwitchOver`].
+    /// The guest is paused, and QEMU waits for [`crate::source::Action::SwitchOver`].
     PreSwitchover,
     /// Devices are sent.
     Device,

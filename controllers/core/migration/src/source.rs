@@ -13,7 +13,7 @@ use crate::{Phase, Refused};
 const NEGOTIATE: Duration = Duration::from_secs(30);
 /// Time to finish disks while the guest is stopped; after that it continues here.
 const SETTLE: Duration = Duration::from_secs(15);
-/// Time for the devices of a guest that stands still, and for a post-copy to begin.
+/// Time to transfer the devices of a paused guest, and for a post-copy to begin.
 const SWITCH: Duration = Duration::from_secs(60);
 /// Pause before the order to QEMU to cancel the migration is repeated.
 const CANCEL_AGAIN: Duration = Duration::from_secs(10);
@@ -29,7 +29,7 @@ pub enum Event {
     Agreed {
         /// How memory is sent, for people.
         mode: String,
-        /// What was asked for and cannot be had, each with its reason.
+        /// Requested options that are not available, each with its reason.
         dropped: Vec<String>,
         /// Whether post-copy can follow.
         post_copy: bool,
@@ -70,7 +70,7 @@ pub enum Event {
     Timer,
 }
 
-/// What is to be done. Failures are reported by [`Event::Trouble`] unless documented otherwise.
+/// An action for the caller to carry out. Failures are reported by [`Event::Trouble`] unless documented otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Reach the target and agree; answered with [`Event::Agreed`].
@@ -91,19 +91,19 @@ pub enum Action {
     HandOver,
     /// Make the connection of a post-copy again; phases follow, or [`Event::NotRecovered`].
     Recover,
-    /// The guest is to run here: remove everything made for the move; answered with [`Event::Cleaned`].
+    /// The guest is to run here: remove everything made for the migration; answered with [`Event::Cleaned`].
     StayHere,
     /// The guest runs on the target: end QEMU.
     Leave,
 }
 
-/// The state.
+/// State machine of the source side.
 #[derive(Clone, Debug)]
 pub struct Source {
     request: MigrationRequest,
     status: MigrationStatus,
     now: Duration,
-    /// When the time of the whole move is up; none once that has been dealt with.
+    /// Deadline of the whole migration; `None` once it was handled.
     deadline: Option<Duration>,
     /// When the present step must be done.
     step_by: Option<Duration>,
@@ -125,12 +125,12 @@ pub struct Source {
     ended: bool,
     /// The state in which it ends when all is removed.
     end: Option<(State, String)>,
-    /// It was not this side's decision: the target may know why.
+    /// The failure was not this side's decision: the target may have the reason.
     broken: bool,
 }
 
 impl Source {
-    /// A move that begins at `now`, and what is to be done first.
+    /// A migration that begins at `now`, and its first actions.
     #[must_use]
     pub fn new(now: Duration, request: MigrationRequest) -> (Self, Vec<Action>) {
         let status = MigrationStatus {
@@ -400,7 +400,7 @@ impl Source {
         }
     }
 
-    /// Before the guest has left: it stays, and the move ends.
+    /// Before the guest has left: it stays, and the migration ends.
     fn stay(&mut self, end: State, why: String, actions: &mut Vec<Action>) {
         if self.end.is_none() {
             self.status.reason.clone_from(&why);
@@ -505,7 +505,7 @@ impl Source {
         self.deadline = None;
         let parameters = &self.request.parameters;
         let (seconds, state) = (parameters.completion_timeout_s, self.state());
-        // A guest that stands still is nearly there, and that has a limit of its own.
+        // A paused guest is nearly at the target, and the switchover has its own time limit.
         if state == State::Switching {
             return;
         }

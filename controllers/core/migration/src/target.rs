@@ -60,7 +60,7 @@ pub enum Action {
     Close,
 }
 
-/// The state.
+/// State machine of the target side.
 #[derive(Clone, Debug)]
 pub struct Target {
     status: MigrationStatus,
@@ -77,7 +77,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// A target that waits from `now` on for the source of the move `id`.
+    /// A target that waits from `now` on for the source of the migration `id`.
     #[must_use]
     pub fn new(now: Duration, id: String) -> Self {
         let status = MigrationStatus { id, role: MigrationRole::Target, ..MigrationStatus::default() };
@@ -91,7 +91,7 @@ impl Target {
         &self.status
     }
 
-    /// What the source knows of the guest; absent if a verdict let it run.
+    /// The guest's data as sent by the source; absent if a verdict let it run.
     #[must_use]
     pub fn guest(&self) -> Option<&MigrationGuest> {
         self.guest.as_ref()

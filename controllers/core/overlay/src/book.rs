@@ -1,4 +1,4 @@
-//! Who has which address: the pools in memory, and what is to be written to them.
+//! The allocated addresses: the pools in memory, and what is to be written to them.
 //!
 //! A pool is a small object, one for each slice of 256 addresses; a larger one that upstream made is read, kept and
 //! emptied, and gets nothing new. A request changes the book at once and is *pending* until its pool is written; only then
@@ -28,9 +28,9 @@ pub use write::{PoolVersion, PoolWrite};
 /// An address of a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// The address.
+    /// The allocated address.
     pub address: IpAddr,
-    /// The network whose mask it has.
+    /// The network that determines its mask.
     pub net: Net,
     /// The pool it is written in.
     pub pool: Arc<str>,
@@ -42,7 +42,7 @@ pub enum Refusal {
     /// All are given, or rest.
     #[error("no address is free in {ranges}: {held} are held, {resting} rest after use")]
     Exhausted {
-        /// The ranges.
+        /// Ranges of the pool, as text.
         ranges: String,
         /// Addresses that machines have.
         held: usize,
@@ -52,7 +52,7 @@ pub enum Refusal {
     /// The one it had is another's.
     #[error("{address} is the address of {by}")]
     Held {
-        /// Which.
+        /// The address that it had.
         address: IpAddr,
         /// `<namespace>/<name>`.
         by: String,
@@ -60,9 +60,9 @@ pub enum Refusal {
     /// The one it had is not ours to give.
     #[error("{address} lies outside of {ranges}")]
     Outside {
-        /// Which.
+        /// The address that it had.
         address: IpAddr,
-        /// The ranges.
+        /// Ranges of the pool, as text.
         ranges: String,
     },
 }
@@ -81,7 +81,7 @@ struct Pool {
     released_pending: bool,
 }
 
-/// Who has which address.
+/// The allocated addresses and their owners.
 #[derive(Clone, Debug)]
 pub struct Book {
     settings: Settings,
@@ -117,7 +117,7 @@ impl Book {
         }
     }
 
-    /// The settings.
+    /// The settings in use.
     #[must_use]
     pub const fn settings(&self) -> &Settings {
         &self.settings
@@ -188,7 +188,7 @@ impl Book {
             self.hold(address, id);
         }
         if let Some(old) = has {
-            // What it is known by counts; the other one was given by a mistake.
+            // The address in the status counts; the other one was allocated by mistake.
             self.give_back(now, old, id);
         }
         self.by_id.insert(Arc::from(id), address);

@@ -1,10 +1,10 @@
 //! Encryption of the tunnels by WireGuard: the peers of each node, and their addresses on the encrypted network.
 //!
-//! Each node has a WireGuard interface with an address derived from the node's name ([`address`]). The tunnel runs between
-//! these addresses, which are routed by no other interface. So no frame can be sent in plaintext to a node whose key is unknown,
-//! and tunnel packets of a node come only from the holder of its key. Addresses of the underlay would need policy routing to
-//! separate tunnel packets from others; a missing rule would then be a leak, and a node that claims the address of another would
-//! get its frames.
+//! Each node has a WireGuard interface with an address derived from the node's name ([`address`]). The tunnel runs
+//! between these addresses, which are routed by no other interface. So no frame can be sent in plaintext to a node
+//! whose key is unknown, and tunnel packets of a node come only from the holder of its key. Addresses of the underlay
+//! would need policy routing to separate tunnel packets from others; a missing rule would then be a leak, and a node
+//! that claims the address of another would get its frames.
 //!
 //! Only the node that has a key publishes it (see [`Key`]); the address of a node comes from its object. Neither is trusted more
 //! than needed: a node that publishes another's key, or claims its address, does not receive the other's frames and does not
@@ -43,7 +43,7 @@ impl Key {
         Self::new(STANDARD.decode(text).ok()?.try_into().ok()?)
     }
 
-    /// Its bytes.
+    /// Bytes of the key.
     #[must_use]
     pub const fn bytes(&self) -> [u8; 32] {
         self.0
@@ -75,7 +75,8 @@ pub fn address(node: &str, vni: u32) -> Ipv6Addr {
 /// The other end of an encrypted path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peer {
-    /// Its address on the underlay. None if several nodes publish its key: the kernel then learns it from packets received.
+    /// Its address on the underlay. `None` if several nodes publish its key: the kernel then takes it from packets
+    /// received.
     pub endpoint: Option<SocketAddr>,
     /// Its addresses on the encrypted network: what it may send from, and what is sent to it.
     pub allowed: BTreeSet<Ipv6Addr>,
@@ -84,11 +85,11 @@ pub struct Peer {
 /// The node whose peers are computed.
 #[derive(Clone, Copy, Debug)]
 pub struct Own<'a> {
-    /// Its name.
+    /// Name of the node.
     pub node: &'a str,
     /// Its address on the underlay.
     pub address: IpAddr,
-    /// Its key.
+    /// Public key of the node.
     pub key: Key,
 }
 
@@ -154,9 +155,9 @@ pub enum Change {
     Set(Key, Peer),
 }
 
-/// The changes that lead from the kernel's state to the desired one; removals first, so that no address is taken from a peer
-/// that has just got it. `before` is the desired state of the previous call: the endpoint that the kernel learned from packets
-/// stays while the peer's address stays the same.
+/// The changes that lead from the kernel's state to the desired one; removals first, so that no address is taken from a
+/// peer that has just got it. `before` is the desired state of the previous call: an endpoint that the kernel took from
+/// packets stays while the peer's address stays the same.
 #[must_use]
 pub fn plan(
     wanted: &BTreeMap<Key, Peer>,

@@ -1,7 +1,7 @@
 //! Where the tunnel of a node sends frames: the receivers of broadcasts, and the node that each VM is on.
 //!
-//! Entries of VMs are *external*: the kernel does not let them age, but a frame from another node changes them, so that a
-//! VM that has just migrated is reached before its object changes. Entries that the kernel has learned are therefore left
+//! Entries of VMs are *external*: the kernel does not let them age, but a frame from another node changes them, so that
+//! a VM that has just migrated is reached before its object changes. Entries that the kernel changed are therefore left
 //! alone until the desired state changes.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,7 @@ pub const ALL: Hardware = [0; 6];
 pub struct Place {
     /// Behind which tunnel.
     pub to: IpAddr,
-    /// The VM is on its way: whatever the kernel has learned is newer.
+    /// The VM is being migrated: an entry changed by the kernel is newer.
     pub is_moving: bool,
 }
 
@@ -34,7 +34,7 @@ pub struct Wanted {
 /// A VM on the overlay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Its address.
+    /// MAC address of the guest on the overlay.
     pub hardware: Hardware,
     /// The node it runs on.
     pub node: String,
@@ -43,8 +43,8 @@ pub struct Member {
 }
 
 impl Wanted {
-    /// What node `own` should have. `nodes` are all, with their addresses on the underlay; of those of another family than
-    /// its own nothing is known.
+    /// What node `own` should have. `nodes` are all, with their addresses on the underlay; nodes of another address
+    /// family than its own are ignored.
     #[must_use]
     pub fn of<'a>(
         own: &str,
@@ -68,11 +68,12 @@ impl Wanted {
 /// An entry of the kernel's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
-    /// Whose frames.
+    /// Source address of the frames.
     pub hardware: Hardware,
     /// Behind which tunnel.
     pub to: IpAddr,
-    /// Whether it has the flag of entries that we write. Others are learned, or written by another program.
+    /// Whether it has the flag of entries that we write. Others are created by the kernel, or written by another
+    /// program.
     pub is_external: bool,
 }
 

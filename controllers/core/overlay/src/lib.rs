@@ -1,4 +1,4 @@
-//! The overlay network as pure functions: who has which address, and where frames go.
+//! The overlay network as pure functions: allocation of addresses, and forwarding of frames.
 //!
 //! For: the vm-controller (addresses), the vxlan-controller (forwarding), simulations of both.
 //! Owns: the format of pools ([`book`]), the reading of IPAM settings ([`settings`]), the plan of a node's tunnel

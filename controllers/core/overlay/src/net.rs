@@ -71,7 +71,7 @@ impl Net {
         Self { family, base: number(address) & family.mask(length), length }
     }
 
-    /// Its family.
+    /// Address family of the network.
     #[must_use]
     pub const fn family(self) -> Family {
         self.family

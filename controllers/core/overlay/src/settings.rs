@@ -19,9 +19,9 @@ pub enum SettingsError {
     /// A value cannot be used.
     #[error("IPAM settings: {field}: {message}")]
     Value {
-        /// Where.
+        /// Path of the field.
         field: String,
-        /// Why.
+        /// Why the field is invalid.
         message: String,
     },
 }

@@ -68,7 +68,8 @@ pub(crate) fn is_about(term: &PodAffinityTerm, owner: &Pod, other: &Pod) -> bool
     let namespace = other.metadata.namespace.as_deref().unwrap_or("");
     let own = owner.metadata.namespace.as_deref().unwrap_or("");
     let listed = term.namespaces.as_deref().unwrap_or_default();
-    // Labels of namespaces are not known here: a selector of namespaces that is not empty selects the pod's own only.
+    // Labels of namespaces are not available here: a selector of namespaces that is not empty selects only the pod's
+    // own.
     let everywhere = term
         .namespace_selector
         .as_ref()

@@ -79,8 +79,8 @@ fn requests(container: &Container, pod: &Pod) -> Amounts {
     resized(container, pod, amounts)
 }
 
-/// What counts of a container while a resize of its pod is not done, as kube-scheduler counts it: the larger of what is asked for
-/// and what is in force; only the latter if the rest can never be.
+/// What counts of a container while a resize of its pod is not done, as kube-scheduler counts it: the larger of the
+/// requested and the actual resources; only the latter if the resize is infeasible.
 fn resized(container: &Container, pod: &Pod, asked: Amounts) -> Amounts {
     let status = pod.status.as_ref();
     let statuses = status.and_then(|status| status.container_statuses.as_deref()).unwrap_or_default();
@@ -158,7 +158,7 @@ impl Demand {
         Self(amounts)
     }
 
-    /// The amounts.
+    /// The amounts of the pod.
     #[must_use]
     pub fn amounts(&self) -> &Amounts {
         &self.0
@@ -180,7 +180,7 @@ impl Usage {
         self.0.subtract(&demand.0);
     }
 
-    /// The amounts.
+    /// The amounts of all pods together.
     #[must_use]
     pub fn amounts(&self) -> &Amounts {
         &self.0

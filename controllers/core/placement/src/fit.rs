@@ -21,7 +21,7 @@ pub enum Reason {
         /// What is free.
         has: i128,
     },
-    /// The node does not carry a label that `nodeSelector` asks for.
+    /// The node does not carry a label that `nodeSelector` requires.
     Selector {
         /// Key of the label.
         key: String,
@@ -48,14 +48,14 @@ pub enum Reason {
     },
     /// A port of the node that the pod wants is taken.
     Port {
-        /// The port.
+        /// The host port that is taken.
         port: i32,
         /// Namespace and name of the pod that has it.
         with: String,
     },
     /// Pods can be kept apart by host name only.
     Topology {
-        /// What the pod asks for.
+        /// Key of the label that the pod requires.
         key: String,
     },
 }

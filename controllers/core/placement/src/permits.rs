@@ -4,13 +4,14 @@
 //! [`State::take_actions`] returns the writes to the cluster. A permit is answered from memory at once; annotations are
 //! written afterwards.
 //!
-//! Three amounts of a pod count. *Floor*: what the cluster shows it to use. *Held*: what was permitted. *Buffer*: what it may
-//! hold without our knowing, because another scheduler permitted it and its agent has not asked us yet. A node's `reserved`
-//! is the sum over its pods of `max(floor, held + buffer)`, each divided by its overcommit factor and rounded up.
+//! Three amounts of a pod count. *Floor*: what the cluster shows it to use. *Held*: what was permitted. *Buffer*: what
+//! it may hold without a permit of this scheduler, because another one permitted it and its agent has not sent a
+//! request here yet. A node's `reserved` is the sum over its pods of `max(floor, held + buffer)`, each divided by its
+//! overcommit factor and rounded up.
 //!
-//! Laws (tests below): the sum on a node never exceeds what it offers through our doing; a node's sums are those of its pods at
-//! all times; what is granted is a whole number of compute units, the same for CPU and memory; to ask for less is always granted;
-//! the same observation twice changes nothing; no input panics.
+//! Invariants (tests below): the sum on a node never exceeds its capacity by a permit of ours; a node's sums are those
+//! of its pods at all times; what is granted is a whole number of compute units, the same for CPU and memory; a request
+//! for less is always granted; the same observation twice changes nothing; no input panics.
 
 mod account;
 mod action;

@@ -5,7 +5,7 @@ use crate::{
     want::{Fleet, Load, Rates, Tolerance},
 };
 
-/// Replicas for a load: within the tolerances the same, otherwise what the load asks for, within the rates.
+/// Replicas for a load: within the tolerances the same, otherwise what the load requires, within the rates.
 #[must_use]
 pub fn replicas(load: &Load, fleet: Fleet, tolerance: Tolerance, rates: Rates) -> i32 {
     let wanted = load.wanted(fleet, tolerance);

@@ -12,13 +12,13 @@ use neonvm_api::{
 /// An object that is scaled. The version of its API is ignored in comparisons.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Target {
-    /// Its namespace.
+    /// Namespace of the target.
     pub namespace: String,
     /// Its API group; empty for the core group.
     pub group: String,
-    /// Its kind.
+    /// Kind of the target.
     pub kind: String,
-    /// Its name.
+    /// Name of the target.
     pub name: String,
 }
 
@@ -48,7 +48,7 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// What an object wants. Only valid objects that are not being deleted should be asked.
+    /// The part of a target that an object claims. Only valid objects that are not being deleted should be passed.
     #[must_use]
     pub fn of(object: &PodAutoscaler) -> Self {
         let metadata = &object.metadata;
@@ -116,7 +116,7 @@ pub enum Verdict {
     },
     /// A `HorizontalPodAutoscaler` that this controller did not create scales it.
     Foreign {
-        /// Its name.
+        /// Name of the `HorizontalPodAutoscaler`.
         name: String,
     },
 }

@@ -49,7 +49,7 @@ pub enum Reason {
     AboveTarget,
     /// Every metric is below its target.
     AllBelowTarget,
-    /// The load of the panic window asks for more.
+    /// The load of the panic window requires more.
     PanicAboveTarget,
     /// The load is expected to rise.
     ForecastAboveTarget,
@@ -65,7 +65,7 @@ pub enum Reason {
     MetricsMissing,
 }
 
-/// What kept a recommendation from being what the metrics ask for.
+/// Why a recommendation differs from what the metrics require.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Limit {
     /// The upper bound.
@@ -96,7 +96,7 @@ pub enum Limit {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MetricTrace {
-    /// Its name.
+    /// Name of the metric.
     pub name: String,
     /// Where it comes from.
     pub kind: MetricSourceType,
@@ -115,19 +115,19 @@ pub struct MetricTrace {
     /// Its average over the panic window; for strategy KPA.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub panic: Option<Finite>,
-    /// What both windows ask for, and whether there is panic; for strategy KPA.
+    /// The replicas that both windows require, and whether there is panic; for strategy KPA.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<kpa::Answer>,
-    /// The trend and what it asks for, within the rates; with a forecast.
+    /// The trend and the replicas that it requires, within the rates; with a forecast.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forecast: Option<(Trend, i32)>,
-    /// What the load asks for, before the rates.
+    /// The replicas that the load requires, before the rates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wanted: Option<i32>,
-    /// What the metric asks for; `None` if it could not be read.
+    /// The replicas that the metric requires; `None` if it could not be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
-    /// What kept it from what the load asks for.
+    /// Why it differs from what the load requires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Limit>,
     /// Whether it was watched for the whole stable window without any load.
@@ -137,7 +137,7 @@ pub struct MetricTrace {
 /// Stages of a decision after the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Stage {
-    /// The largest of what the metrics ask for.
+    /// The largest number that the metrics require.
     Largest,
     /// Whether zero is allowed.
     Zero,
@@ -153,7 +153,7 @@ pub enum Stage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Step {
-    /// Which.
+    /// Stage of the decision.
     pub stage: Stage,
     /// Replicas after it.
     pub replicas: i32,
@@ -184,13 +184,13 @@ pub struct Decision {
     pub recommendation: i32,
     /// Replicas to write: the recommendation, or what is there if nothing is to be written.
     pub desired: i32,
-    /// Why.
+    /// Reason for the number.
     pub reason: Reason,
-    /// What kept it from being what the metrics ask for; the last that did.
+    /// Why it differs from what the metrics require; the last limit that applied.
     pub limit: Option<Limit>,
     /// Whether the object is paused.
     pub paused: bool,
-    /// Whether the object asks for recommendations only.
+    /// Whether the object requests recommendations only.
     pub recommend: bool,
     /// When to look again.
     pub next: Timestamp,
@@ -322,7 +322,7 @@ impl Run<'_> {
         (replicas, if replicas == current { Reason::Stable } else { reason })
     }
 
-    /// The largest of what the metrics ask for. While one is missing nothing is taken away.
+    /// The largest number that the metrics require. While one is missing, replicas are not reduced.
     fn largest(&mut self) -> Option<(i32, Reason)> {
         let current = self.fleet.current;
         let strongest = self.metrics.iter().filter_map(|metric| Some((metric.replicas?, metric)));

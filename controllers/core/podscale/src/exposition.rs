@@ -177,7 +177,7 @@ fn take(query: &Query, part: Part, sample: Option<Sample<'_>>, extract: &mut Ext
 /// An earlier reading of the same pod or endpoint.
 #[derive(Clone, Copy, Debug)]
 pub struct Before<'a> {
-    /// Its values.
+    /// The extract of that reading.
     pub extract: &'a Extract,
     /// How long ago it was, in seconds.
     pub seconds: f64,
@@ -209,7 +209,7 @@ impl Query {
         }
     }
 
-    /// What is asked for, or what the metric is made for.
+    /// The requested function, or the one that the metric is made for.
     #[must_use]
     pub fn function(&self, extract: &Extract) -> Function {
         let known = match extract.kind {

@@ -1,7 +1,7 @@
 //! Where the load goes: a line through the stable window, drawn ahead.
 //!
 //! The slope is the median of the slopes between all pairs of values (Theil and Sen), so a few wild values do not bend
-//! it. It is only ever used to ask for more: a falling load is believed when it has fallen.
+//! it. It is only used to require more: a decreasing load is counted once it has decreased.
 
 use serde::{Deserialize, Serialize};
 

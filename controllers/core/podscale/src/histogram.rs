@@ -141,7 +141,7 @@ mod tests {
         assert!((quantile(0.125) - 0.05).abs() < 1e-12);
         assert!((quantile(1.0) - 1.0).abs() < 1e-12);
         assert!((all.mean().unwrap().get() - 0.3).abs() < 1e-12);
-        // In the last bucket nothing is known but its lower bound.
+        // In the last bucket only its lower bound is known.
         let late = histogram(&[(0.1, 1.0), (INF, 100.0)], 0.0);
         assert_eq!(late.quantile(0.99), Finite::new(0.1));
         // A first bound that is not positive is its own answer.

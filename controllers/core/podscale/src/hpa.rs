@@ -1,15 +1,15 @@
 //! The algorithm of Kubernetes' `HorizontalPodAutoscaler`, for predictions: the one that counts runs in the cluster.
 //!
 //! <https://kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale/#algorithm-details>: replicas follow the
-//! ratio of metric and target; pods that are not ready or give no value count as idle when it asks for more, and pods
-//! without a value as at their target when it asks for less; if that turns the direction, nothing happens.
+//! ratio of metric and target; pods that are not ready or give no value count as idle when more is required, and pods
+//! without a value as at their target when less is required; if that reverses the direction, nothing changes.
 
 use crate::{
     number::{Finite, ceil_replicas},
     want::Tolerance,
 };
 
-/// Pods of a workload, by what is known of them.
+/// Pods of a workload, grouped by readiness and by whether their metric could be read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pods<'a> {
     /// Replicas that are ordered.
@@ -98,7 +98,7 @@ mod tests {
         // A third of the load, but one pod has no value: it counts as at its target.
         assert_eq!(ask(3, &[0.3, 0.3], 0, 1), Some(2));
         assert_eq!(ask(2, &[0.95], 0, 1), Some(2));
-        // Fewer than there are although the ratio asks for more: nothing.
+        // Fewer than there are although the ratio requires more: no change.
         assert_eq!(ask(10, &[1.5, 1.5], 0, 0), Some(3));
         assert_eq!(ask(10, &[1.5, 1.5], 0, 1), Some(10));
     }

@@ -146,7 +146,7 @@ fn behavior(object: &PodAutoscaler, settings: &Settings) -> HorizontalPodAutosca
     let rates = settings.rates();
     let (up, down) = settings.cooldowns();
     let passive = object.spec.is_passive();
-    // Only what was asked for: clusters without this feature warn about the field.
+    // Only where configured: clusters without this feature warn about the field.
     let asked = |key: &str| object.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(key));
     let tolerance = settings.tolerance();
     let up_tolerance = asked(annotation::SCALE_UP_TOLERANCE).then_some(tolerance.up);
@@ -158,7 +158,7 @@ fn behavior(object: &PodAutoscaler, settings: &Settings) -> HorizontalPodAutosca
 }
 
 /// The `HorizontalPodAutoscaler` of an object, with the bounds that are in force. It has no status and no resource
-/// version: it is meant to be applied. Zero replicas cannot be asked of it, so a lower bound of 0 is left out.
+/// version: it is meant to be applied. It does not accept zero replicas, so a lower bound of 0 is left out.
 ///
 /// # Errors
 /// Everything that is wrong with the object.

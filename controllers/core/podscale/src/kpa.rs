@@ -49,9 +49,9 @@ pub struct Rules {
 pub struct Answer {
     /// Replicas, within the rates.
     pub replicas: i32,
-    /// Replicas that the stable window asks for, before the rates.
+    /// Replicas that the stable window requires, before the rates.
     pub stable: i32,
-    /// Replicas that the panic window asks for, before the rates.
+    /// Replicas that the panic window requires, before the rates.
     pub panic: i32,
     /// Whether there is panic.
     pub panicking: bool,

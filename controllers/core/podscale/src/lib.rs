@@ -1,8 +1,8 @@
 //! How many replicas a workload should have, and why.
 //!
-//! For: the replica autoscaler, `neonctl podscaler`, the simulator. Owns: reading metrics, windows, strategies, bounds,
-//! stabilisation, the decision with its explanation, who owns a target, the status that follows, replays of a recorded load. May not: read a
-//! clock, fetch anything, talk to a cluster.
+//! For: the replica autoscaler, `neonctl podautoscaler`, the simulator. Owns: reading metrics, windows, strategies,
+//! bounds, stabilisation, the decision with its explanation, which object owns a target, the status that follows,
+//! replays of a recorded load. May not: read a clock, fetch anything, talk to a cluster.
 //!
 //! ```text
 //! text of /metrics ─▶ exposition ─▶ sample ─▶ load ─▶ window ─┬─▶ apa ─┐

@@ -30,7 +30,7 @@ impl Finite {
         if value.is_nan() { Self::ZERO } else { Self(value.clamp(f64::MIN, f64::MAX)) }
     }
 
-    /// The value.
+    /// Value as a float.
     #[must_use]
     pub const fn get(self) -> f64 {
         self.0
@@ -66,7 +66,7 @@ impl From<Finite> for f64 {
 }
 
 /// Sums of floats are off by a few units in the last place; what is above a whole number by no more than this share is
-/// that number. Without it ten pods with a load of exactly their target would ask for an eleventh.
+/// that number. Without it ten pods with a load of exactly their target would require an eleventh.
 const NOISE: f64 = 1e-9;
 
 fn saturating_replicas(whole: f64) -> i32 {

@@ -90,9 +90,9 @@ pub struct Row {
     pub wanted: i32,
     /// Replicas that are ordered from now on.
     pub desired: i32,
-    /// Why.
+    /// Reason for the number of replicas.
     pub reason: Reason,
-    /// What kept it from being what the metrics ask for.
+    /// Why it differs from what the metrics require.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<Limit>,
     /// Whether there is panic.
@@ -125,7 +125,7 @@ pub struct Summary {
     pub fewest: i32,
 }
 
-/// A run.
+/// Result of a replay.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Outcome {

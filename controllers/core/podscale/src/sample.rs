@@ -73,7 +73,7 @@ impl fmt::Display for Missing {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Measure {
-    /// A value.
+    /// A single value.
     Value(Finite),
     /// What was counted since the last reading; of several pods they are added before anything is computed.
     Histogram(Histogram),
@@ -88,7 +88,7 @@ pub struct PodSample {
     pub uid: String,
     /// Whether it is ready; what others give is not counted.
     pub ready: bool,
-    /// Its value.
+    /// The measured value, or why it is missing.
     pub measure: Result<Measure, Missing>,
     /// What its containers request of the resource, in the unit of the value; for a target of type `Utilization`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -108,7 +108,7 @@ pub enum Observed {
 }
 
 impl Observed {
-    /// A total.
+    /// One value for the whole workload; [`Self::Missing`] if it is not finite.
     #[must_use]
     pub fn total(value: f64) -> Self {
         match Finite::new(value) {
@@ -136,7 +136,7 @@ impl Observed {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Statistic {
-    /// Its mean.
+    /// Mean of the observations.
     Mean,
     /// One of its quantiles, from 0 to 1.
     Quantile(f64),
@@ -148,7 +148,7 @@ pub enum Statistic {
 pub struct Reading {
     /// The value of one pod as aggregated, or the whole value where it is not read from pods.
     pub value: Finite,
-    /// Percent of the request, where it was asked for.
+    /// Percent of the request, if a utilization target requires it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub utilization: Option<Finite>,
     /// Ready pods and those of them that gave a value; `None` where it is not read from pods.
@@ -170,7 +170,7 @@ pub struct Sampled {
 pub const QUORUM: f64 = 0.5;
 
 impl Reading {
-    /// What is read of pods and of the whole, as one reading. `statistic` is for histograms, `utilization` asks for
+    /// What is read of pods and of the whole, as one reading. `statistic` is for histograms, `utilization` reads
     /// percent of the request.
     ///
     /// A scrape that worked and counted nothing since the last one is zero: there was no request to be slow.

@@ -60,7 +60,7 @@ impl Window {
     }
 }
 
-/// Windows of the day with bounds of their own, all in one zone.
+/// Windows of the day with separate bounds, all in one zone.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schedules {
     zone: TimeZone,

@@ -1,4 +1,4 @@
-//! What an object asks for, read once: defaults filled in, annotations applied, everything checked.
+//! The settings of an object, read once: defaults filled in, annotations applied, everything checked.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -40,7 +40,7 @@ pub struct MetricSettings {
     pub key: String,
 }
 
-/// What an object asks for.
+/// The settings of an object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// How replicas are computed.
@@ -162,7 +162,7 @@ impl Settings {
         self.schedules.bounds(now, self.min, self.max)
     }
 
-    /// The tolerances.
+    /// Tolerances around the target.
     #[must_use]
     pub const fn tolerance(&self) -> Tolerance {
         Tolerance { up: self.tuning.scale_up_tolerance, down: self.tuning.scale_down_tolerance }

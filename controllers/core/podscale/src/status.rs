@@ -78,7 +78,7 @@ pub enum Pass<'a> {
     Failed {
         /// One of [`failure`].
         reason: &'a str,
-        /// What happened.
+        /// Message of the condition.
         message: &'a str,
     },
     /// There is a decision.
@@ -98,7 +98,7 @@ pub enum Pass<'a> {
         settings: &'a Settings,
         /// The bounds in force.
         bounds: &'a Bounds,
-        /// Whether the object is paused or asks for recommendations only.
+        /// Whether the object is paused or requests recommendations only.
         passive: bool,
     },
 }

@@ -75,24 +75,24 @@ const NOISE: f64 = 1e-9;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Load {
-    /// The load to reckon with when it asks for more.
+    /// The load that is used when more is required.
     pub up: Finite,
-    /// The load to reckon with when it asks for less, not below the other.
+    /// The load that is used when less is required, not below the other.
     pub down: Finite,
     /// What one replica should carry, above 0.
     pub target: Finite,
 }
 
 impl Load {
-    /// A load that is known.
+    /// A load that was read of all pods.
     #[must_use]
     pub const fn known(load: Finite, target: Finite) -> Self {
         Self { up: load, down: load, target }
     }
 
     /// A load that was read of a share of the ready pods only (`coverage`, above 0 to 1) and filled up as if the others
-    /// carried the same. Asking for less, the others are reckoned with at least their target; asking for more, with
-    /// nothing (as Kubernetes does), or as they were filled up if `trusting` (as Knative does).
+    /// carried the same. For less, the others are counted with at least their target; for more, with zero (as
+    /// Kubernetes does), or as they were filled up if `trusting` (as Knative does).
     #[must_use]
     pub fn partial(load: Finite, target: Finite, ready: i32, coverage: f64, trusting: bool) -> Self {
         if coverage >= 1.0 {

@@ -5,10 +5,11 @@
 //! Owns: the goal ([`goal`]), the size that follows from it ([`desired`]), and the order in which scheduler, machine and
 //! guest are brought there ([`plugin`], [`machine`], [`monitor_peer`]).
 //!
-//! Five sizes, never mixed: ASKED is `spec.guest.*.use`, NOW is what the status shows, GOAL is what the metrics want,
-//! PERMIT is what the scheduler allows, APPROVED is what the guest's monitor knows. Only observation moves NOW.
-//! Growing: permit, patch, NOW, then the monitor is notified. Shrinking: the monitor agrees, patch, NOW, then the scheduler
-//! is notified.
+//! Five sizes, never mixed: the requested size (`asked`) is `spec.guest.*.use`, the observed size (`now`) is
+//! what the status shows, the goal follows from the metrics, the permit comes from the scheduler, and the
+//! approved size is the last one that the guest's monitor acknowledged. Only observation changes the observed
+//! size. Growing: permit, patch, observation, then the monitor is notified. Shrinking: consent of the monitor, patch,
+//! observation, then the scheduler is notified.
 
 pub mod action;
 mod apply;

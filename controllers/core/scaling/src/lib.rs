@@ -1,8 +1,9 @@
 //! How large a VM should be, and how it gets there.
 //!
-//! [`agent`] is the half that runs beside each VM's node: it turns metrics into a goal and brings scheduler, machine and
-//! guest there in an order that never takes what is in use. [`monitor`] is the half inside the guest: when to ask for
-//! more, what to agree to. Neither knows a clock, a socket or a file.
+//! [`agent`] is the half that runs beside each VM's node: it turns metrics into a goal and brings scheduler,
+//! machine and guest there in an order that never takes what is in use. [`monitor`] is the half inside the
+//! guest: it decides when to request more and which smaller sizes to consent to. Neither uses a clock, a
+//! socket or a file.
 
 #[cfg(feature = "agent")]
 pub mod agent;

@@ -1,5 +1,5 @@
-//! The monitor's decisions inside one guest: when to ask for memory and CPU, whether to give them up, how large the file
-//! cache of PostgreSQL may be.
+//! The monitor's decisions inside one guest: when to request memory and CPU, whether to release them, how
+//! large the file cache of PostgreSQL may be.
 //!
 //! [`Policy`] takes events and returns actions; it reads no file and no clock. With an agent of protocol v1.0 it requests
 //! memory only, without amounts. From v2.0 on it also watches the run queue, which shows in half a second what the load
@@ -28,9 +28,9 @@ pub const SYSTEM_BUFFER: u64 = 100 << 20;
 pub const DOWNSCALE_BUFFER: u64 = 100 << 20;
 /// Samples that are averaged.
 pub const AVERAGED: usize = 5;
-/// Time between samples while an agent is there and something moves.
+/// Time between samples while an agent is connected and the load changes.
 pub const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
-/// Time between samples while nothing moves.
+/// Time between samples while the load does not change.
 pub const QUIET_INTERVAL: Duration = Duration::from_millis(150);
 /// Time between samples while no agent is connected.
 pub const LONELY_INTERVAL: Duration = Duration::from_secs(1);

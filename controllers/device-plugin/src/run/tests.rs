@@ -256,7 +256,7 @@ async fn an_address_that_is_taken_is_named() {
     assert!(error.contains("in use") && error.contains("--health-probe-bind-address"), "{error}");
 }
 
-/// Ready while the kubelet that runs now knows every resource; alive all the time.
+/// Ready while every resource is registered with the running kubelet; alive all the time.
 #[tokio::test]
 async fn a_plugin_is_ready_while_the_kubelet_knows_every_resource() {
     let directory = tempfile::tempdir().unwrap();

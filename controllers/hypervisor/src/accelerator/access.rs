@@ -1,10 +1,9 @@
-//! Who may use `/dev/kvm`: it is the one file that QEMU opens itself.
+//! Access to `/dev/kvm`: it is the one file that QEMU opens itself.
 
 use std::os::unix::fs::MetadataExt as _;
 
 use crate::machine::Identity;
 
-/// The device.
 pub(super) const DEVICE: &str = "/dev/kvm";
 
 /// Group of the device, to be one of QEMU's.
@@ -20,7 +19,7 @@ pub fn device_is_open_to(identity: Identity) -> bool {
     is_open(file.mode(), file.uid() == identity.user)
 }
 
-/// The kernel looks at one class only: owner, else group.
+/// The kernel checks one class only: owner, else group.
 fn is_open(mode: u32, owner: bool) -> bool {
     let wanted = if owner { 0o600 } else { 0o060 };
     mode & wanted == wanted

@@ -24,7 +24,7 @@ struct Entry {
 }
 
 impl Key {
-    /// The key now; `None` if it cannot be known, so nothing is kept.
+    /// The key now; `None` if it cannot be determined, so nothing is kept.
     pub(super) fn now(device: &Path) -> Option<Self> {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.trim().to_owned();
         let metadata = fs::metadata(device).ok()?;

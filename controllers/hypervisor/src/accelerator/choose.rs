@@ -20,16 +20,16 @@ pub use neonvm_types::Accelerator as Request;
 /// What was chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chosen {
-    /// The accelerator.
+    /// Accelerator that was chosen.
     pub accelerator: Accelerator,
-    /// Why it is not KVM although that was welcome, as a sentence; empty if it is what was asked for.
+    /// Why it is not KVM although that was welcome, as a sentence; empty if it is the requested one.
     pub note: String,
 }
 
 /// Why there is no accelerator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChooseError {
-    /// KVM was asked for and does not run guests.
+    /// KVM was requested and does not run guests.
     #[error("KVM was asked for, but {0}")]
     NoKvm(String),
 }
@@ -38,7 +38,7 @@ pub enum ChooseError {
 /// until the next boot. Takes at most [`PROBE_DEADLINE`].
 ///
 /// # Errors
-/// If KVM was asked for and does not run guests.
+/// If KVM was requested and does not run guests.
 pub async fn choose(
     request: Request,
     probe: &[OsString],

@@ -1,6 +1,6 @@
-//! A guest of some instructions. It counts, exchanges sixteen bytes and asks for the processor's name: what a kernel does
-//! first, and what an interpreter in place of a processor is too slow for or lacks.
-//! Source of numbers and layouts: Linux, `include/uapi/linux/kvm.h` and `Documentation/virt/kvm/api.rst`.
+//! A guest of some instructions. It counts, exchanges sixteen bytes and queries the processor's name: what a kernel
+//! does first, and what an interpreter in place of a processor is too slow for or lacks. Source of numbers and layouts:
+//! Linux, `include/uapi/linux/kvm.h` and `Documentation/virt/kvm/api.rst`.
 #![expect(unsafe_code, reason = "raw ioctls of KVM, memory of the guest, a signal handler")]
 
 #[cfg(target_arch = "x86_64")]
@@ -12,7 +12,7 @@ pub(super) fn run() -> Result<String, String> {
     guest::run()
 }
 
-/// On other architectures that a machine can be made is all that is asked.
+/// On other architectures the only check is that a VM can be created.
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) fn run() -> Result<String, String> {
     use std::os::fd::AsRawFd as _;

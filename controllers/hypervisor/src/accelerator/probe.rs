@@ -1,4 +1,4 @@
-//! Does `/dev/kvm` run a guest? Asked by running one, in a process of its own: it may hang in the kernel.
+//! Does `/dev/kvm` run a guest? Determined by running one, in a separate process: it may hang in the kernel.
 
 use serde::{Deserialize, Serialize};
 

@@ -27,7 +27,7 @@ pub enum CgroupError {
         what: &'static str,
         /// With which file.
         path: PathBuf,
-        /// Why.
+        /// Error of the file system.
         source: io::Error,
     },
 }

@@ -45,7 +45,7 @@ impl CpuGroup {
         Self { directory, version }
     }
 
-    /// Its directory.
+    /// Directory of the group.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.directory
@@ -80,7 +80,7 @@ impl CpuGroup {
         }
     }
 
-    /// Moves a thread into it. One that has ended is no error.
+    /// Adds a thread to the group. One that has ended is no error.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -90,7 +90,7 @@ impl CpuGroup {
             Version::V2 => "cgroup.threads",
         };
         match self.write(file, &thread.to_string()) {
-            // ESRCH has no kind of its own.
+            // ESRCH has no separate kind.
             Err(CgroupError::Io { source, .. }) if source.raw_os_error() == Some(libc::ESRCH) => Ok(()),
             other => other,
         }

@@ -48,7 +48,7 @@ impl Hierarchy {
         Err(CgroupError::NoController(root.to_owned()))
     }
 
-    /// Its version.
+    /// Version of the hierarchy.
     #[must_use]
     pub fn version(&self) -> Version {
         self.version

@@ -15,15 +15,15 @@ use crate::plan::BaseFormat;
 /// A base image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Base {
-    /// Its file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Its format.
+    /// Format of the file.
     pub format: BaseFormat,
     /// Size of the disk.
     pub size: Bytes,
 }
 
-/// Looks at an image: what format it has, and whether its head and first table are sound.
+/// Reads an image: what format it has, and whether its head and first table are sound.
 ///
 /// # Errors
 /// If it is missing, is not an image, or uses what is not supported.

@@ -12,9 +12,9 @@ pub enum DiskError {
     /// The image cannot be used.
     #[error("the image {} cannot be used: {reason}", path.display())]
     Image {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Why it is unusable.
         reason: String,
     },
     /// Reading or writing failed.
@@ -24,15 +24,15 @@ pub enum DiskError {
         what: &'static str,
         /// With which file.
         path: PathBuf,
-        /// Why.
+        /// Error of the file system.
         source: io::Error,
     },
     /// Such a disk cannot be.
     #[error("cannot make {}: {reason}", path.display())]
     Content {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Why it is unusable.
         reason: String,
     },
 }

@@ -1,4 +1,4 @@
-//! What a machine writes to a disk whose base it shares.
+//! The difference that a VM writes on top of a shared base image.
 
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt as _;
@@ -85,7 +85,7 @@ fn write(file: &File, size: u64, entries: u64, name: &[u8], format: &str) -> std
     head.extend(FIRST_TABLE.to_be_bytes());
     head.extend(COUNTS_TABLE.to_be_bytes());
     head.extend(1u32.to_be_bytes());
-    // No snapshots; no feature that readers must know.
+    // No snapshots; no feature that readers must support.
     head.extend([0; 12]);
     head.extend([0; 8]);
     // Reference counts may be left behind while QEMU runs, which makes writes faster.

@@ -32,7 +32,7 @@ pub enum CpuError {
     /// The machine was not made for it.
     #[error("{wanted} CPUs are not within {least} to {most}")]
     Range {
-        /// How many were asked for.
+        /// The requested number.
         wanted: u32,
         /// Least there can be: those the machine booted with.
         least: u32,
@@ -50,7 +50,7 @@ pub enum CpuError {
     Incomplete {
         /// How many are plugged.
         now: u32,
-        /// How many were asked for.
+        /// The requested number.
         wanted: u32,
     },
     /// QEMU did not do it.
@@ -147,8 +147,8 @@ impl Machine {
         Ok(plugged(&self.slots().await?))
     }
 
-    /// Plugs or unplugs CPUs, all at once, until there are `wanted`; the guest has given back what was unplugged. Threads
-    /// of new CPUs are to be asked for afterwards.
+    /// Plugs or unplugs CPUs, all at once, until there are `wanted`; the guest has given back what was unplugged.
+    /// Threads of new CPUs are to be queried afterwards.
     ///
     /// # Errors
     /// If the machine cannot, QEMU refuses, or the guest does not give back.

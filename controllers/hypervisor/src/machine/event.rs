@@ -82,7 +82,7 @@ pub enum MachineEvent {
         /// For people.
         reason: String,
     },
-    /// A move of the machine has come to this phase.
+    /// A migration of the VM has reached this phase.
     Migration(MigrationPhase),
     /// Its memory has been gone through so often.
     MigrationPass(u64),
@@ -94,7 +94,7 @@ pub enum MachineEvent {
     Other(String),
 }
 
-/// Asks for the state.
+/// Queries the state.
 pub(super) async fn run_state(session: &Session) -> Result<RunState, QmpError> {
     let answer = session.execute("query-status", Value::Null).await?;
     let name = answer.get("status").and_then(Value::as_str);

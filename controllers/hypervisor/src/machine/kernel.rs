@@ -15,7 +15,7 @@ use crate::plan::{Architecture, Firmware};
 const NOTES: u32 = 4;
 /// `XEN_ELFNOTE_PHYS32_ENTRY` (Xen's `include/public/elfnote.h`): where a PVH kernel starts.
 const PVH_ENTRY: u32 = 18;
-/// Most bytes of notes that are looked at.
+/// Most bytes of notes that are read.
 const MOST_NOTES: u64 = 64 << 10;
 
 /// The quickest firmware that starts a kernel.

@@ -1,5 +1,6 @@
-//! The directory in which QEMU and its owner meet when the machine moves. QEMU can open nothing by name, so it inherits
-//! the directory; paths through `/proc/self/fd` are short and need no right to any directory above.
+//! The directory of the sockets by which QEMU and its owner exchange a VM's memory during a migration. QEMU can open
+//! nothing by name, so it inherits the directory; paths through `/proc/self/fd` are short and need no right to any
+//! directory above.
 
 use std::fs::File;
 use std::io;

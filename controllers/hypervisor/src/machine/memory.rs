@@ -12,7 +12,7 @@ use crate::qmp::QmpError;
 pub struct MemoryState {
     /// What is always there.
     pub base: Bytes,
-    /// What the guest was asked to have beyond that.
+    /// What was requested from the guest beyond that.
     pub requested: Bytes,
     /// What it has beyond that.
     pub plugged: Bytes,
@@ -27,13 +27,13 @@ impl MemoryState {
         self.base.saturating_add(self.plugged)
     }
 
-    /// What it was asked to have in all.
+    /// The requested size in all.
     #[must_use]
     pub const fn target(&self) -> Bytes {
         self.base.saturating_add(self.requested)
     }
 
-    /// Whether the guest has done what it was asked.
+    /// Whether the guest has reached the requested size.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.plugged == self.requested
@@ -46,7 +46,7 @@ pub enum MemoryError {
     /// The machine was not made for it.
     #[error("memory of {} bytes is not within {} to {}", wanted.get(), least.get(), most.get())]
     Range {
-        /// What was asked for.
+        /// The requested size.
         wanted: Bytes,
         /// Least it can be.
         least: Bytes,
@@ -63,7 +63,8 @@ pub enum MemoryError {
 
 impl Machine {
     /// Requests that the guest has this much memory in all. The guest takes its time, and may give back less:
-    /// [`super::MachineEvent::MemoryChanged`] reports the progress. The same request again wakes a guest that gave up.
+    /// [`super::MachineEvent::MemoryChanged`] reports the progress. The same request again wakes a guest that stopped
+    /// before it reached the size.
     ///
     /// # Errors
     /// If the machine was not made for it or QEMU refuses.

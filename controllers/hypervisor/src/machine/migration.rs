@@ -1,7 +1,7 @@
-//! Moves of a machine between two QEMUs: what both can, numbers, memory, disks.
+//! Migrations of a VM between two QEMUs: what both can, numbers, memory, disks.
 //!
-//! QEMU speaks to sockets of its owner only (see [`super::Resources::meeting`]); how bytes come to the other host is
-//! none of its business. A move goes on by events: [`super::MachineEvent::Migration`].
+//! QEMU connects only to sockets of its owner (see [`super::Resources::meeting`]); the transport to the other host is
+//! not implemented here. A migration continues by events: [`super::MachineEvent::Migration`].
 
 mod info;
 mod mirror;
@@ -33,13 +33,13 @@ pub(super) const ZSTD: &str = "multifd-compression-zstd";
 const PREEMPT_SINCE: Version = Version { major: 8, minor: 0, micro: 0 };
 /// Time for commands that open or close connections.
 const CONNECT: Duration = Duration::from_secs(10);
-/// Time for which a guest stands still at most until QEMU has begun: it may wait for a target that does not answer.
+/// Longest pause of a guest until QEMU has begun: it may wait for a target that does not answer.
 const BEGIN: Duration = Duration::from_millis(250);
 /// First announcement of the new place, pause up to the longest, and number: within a quarter of a second.
 const ANNOUNCE: [(&str, u64); 4] =
     [("announce-initial", 10), ("announce-max", 200), ("announce-rounds", 5), ("announce-step", 50)];
 
-/// Why QEMU does not move a machine.
+/// Why QEMU does not migrate a VM.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MigrationError {
     /// It was started without a directory for it.
@@ -53,15 +53,15 @@ pub enum MigrationError {
     Qmp(#[from] QmpError),
 }
 
-/// How memory is moved.
+/// How memory is migrated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Capabilities to be on; those of this crate that are not named are switched off.
     pub capabilities: BTreeSet<String>,
     /// Most bytes in a second.
     pub bandwidth: Bytes,
-    /// Longest pause of the guest, in milliseconds. 0: QEMU goes through memory once, and then sends the rest while the guest
-    /// stands still; see [`Machine::sees_all_writes`].
+    /// Longest pause of the guest, in milliseconds. 0: QEMU copies memory once, and then sends the rest while the guest
+    /// is paused; see [`Machine::sees_all_writes`].
     pub downtime_limit_ms: u32,
     /// Connections of `multifd`.
     pub channels: u8,
@@ -96,8 +96,8 @@ impl Machine {
         self.socket_of_qemu(name).ok_or(MigrationError::NoMeeting)
     }
 
-    /// What this QEMU can. What it knows and is refused on this host is among the refusals: so the target must be asked
-    /// before it waits for data.
+    /// What this QEMU can. Capabilities that it supports but that this host refuses are among the refusals: so the
+    /// target must be queried before it waits for data.
     ///
     /// # Errors
     /// See [`QmpError`].
@@ -140,7 +140,7 @@ impl Machine {
         self.session.execute("migrate-set-capabilities", json!({"capabilities": states})).await.map(drop)
     }
 
-    /// Sets how memory is moved; on both sides before either begins.
+    /// Sets how memory is migrated; on both sides before either begins.
     ///
     /// # Errors
     /// If QEMU refuses a capability or a number.
@@ -190,7 +190,7 @@ impl Machine {
         begun
     }
 
-    /// Goes on with a post-copy that lost its connection, by the socket of this name.
+    /// Continues a post-copy that lost its connection, by the socket of this name.
     ///
     /// # Errors
     /// If none is paused.
@@ -229,7 +229,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Changes the most bytes in a second while the move goes on.
+    /// Changes the most bytes in a second during the migration.
     ///
     /// # Errors
     /// If QEMU refuses.
@@ -239,7 +239,7 @@ impl Machine {
         self.session.execute("migrate-set-parameters", parameters).await.map(drop)
     }
 
-    /// Cuts the connection of a post-copy, which pauses it: for a connection that is dead and does not know.
+    /// Cuts the connection of a post-copy, which pauses it: for a connection that is dead but not reported as such.
     ///
     /// # Errors
     /// If there is no post-copy.
@@ -264,7 +264,7 @@ impl Machine {
         self.session.execute("migrate-start-postcopy", Value::Null).await.map(drop)
     }
 
-    /// Goes on after [`MigrationPhase::PreSwitchover`].
+    /// Continues after [`MigrationPhase::PreSwitchover`].
     ///
     /// # Errors
     /// If that is not the phase.
@@ -292,7 +292,7 @@ impl Machine {
         self.session.execute("announce-self", Value::Object(rounds.collect())).await.map(drop)
     }
 
-    /// The move as QEMU sees it; phase [`MigrationPhase::None`] if there was none.
+    /// The migration as QEMU reports it; phase [`MigrationPhase::None`] if there was none.
     ///
     /// # Errors
     /// See [`QmpError`].

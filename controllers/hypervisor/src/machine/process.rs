@@ -1,5 +1,5 @@
-//! QEMU's process. A thread of its own starts it and waits for it: the kernel kills a child with
-//! `PR_SET_PDEATHSIG` when the *thread* that started it ends, and threads of a runtime may end before their process.
+//! QEMU's process. A separate thread starts it and waits for it: the kernel kills a child with `PR_SET_PDEATHSIG` when
+//! the *thread* that started it ends, and threads of a runtime may end before their process.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -72,7 +72,7 @@ impl Process {
         let _ = pidfd_send_signal(self.handle.as_fd(), Signal::KILL);
     }
 
-    /// Its end.
+    /// Reports the exit status once the process has ended.
     pub(super) fn ended(&self) -> watch::Receiver<Option<ExitStatus>> {
         self.ended.clone()
     }

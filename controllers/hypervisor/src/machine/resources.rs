@@ -27,7 +27,7 @@ pub struct TapFiles {
 /// What a machine takes from its parent.
 #[derive(Debug)]
 pub struct Resources {
-    /// The QEMU.
+    /// The QEMU to start.
     pub installation: Installation,
     /// User it runs as; only root can choose one. `None`: the parent's.
     pub identity: Option<Identity>,

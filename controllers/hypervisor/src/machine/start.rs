@@ -34,17 +34,17 @@ pub enum StartError {
     /// A file cannot be opened.
     #[error("cannot open {}: {source}", path.display())]
     File {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Error of the file system.
         source: io::Error,
     },
     /// QEMU cannot be started.
     #[error("cannot start {}: {source}", program.display())]
     Process {
-        /// The program.
+        /// Path of the program.
         program: PathBuf,
-        /// Why.
+        /// Why it could not be started.
         source: io::Error,
     },
     /// QEMU ended, or its monitor does not answer.

@@ -45,7 +45,7 @@ pub(super) fn follow(stderr: ChildStderr) -> std::io::Result<(Tail, mpsc::Receiv
             let text = String::from_utf8_lossy(line).trim_end().to_owned();
             if !text.is_empty() {
                 kept.push(text.clone());
-                // Who is too slow misses lines.
+                // A reader that is too slow misses lines.
                 let _ = sender.try_send(text);
             }
         };

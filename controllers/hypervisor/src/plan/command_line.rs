@@ -44,7 +44,7 @@ pub struct KernelArguments {
     pub online_policy: OnlinePolicy,
     /// Address of the second interface.
     pub overlay: Option<OverlayAddress>,
-    /// Frequency of the counter that an emulated guest takes its time from, in kHz, where it is known; see
+    /// Frequency of the counter that an emulated guest takes its time from, in kHz, where it can be determined; see
     /// [`emulated_tsc_khz`](crate::accelerator::emulated_tsc_khz).
     pub tsc_khz: Option<u32>,
     /// What the user adds, last, so that it wins.
@@ -89,10 +89,10 @@ impl KernelArguments {
     }
 }
 
-/// Arguments for a guest without a processor of its own. Measuring the counter takes long and fails on a busy host, and so
-/// does trying whether timers interrupt, after which the kernel panics. Mitigations defend against other guests of a CPU that
-/// is not there. Kernels of distributions clear memory whenever it is allocated, also that which is only allocated to be given
-/// back: 5 s for each GiB, in which nothing else runs.
+/// Arguments for a guest on an emulated processor. Measuring the counter takes long and fails on a busy host, and so
+/// does trying whether timers interrupt, after which the kernel panics. Mitigations defend against other guests of a
+/// CPU that is not there. Kernels of distributions clear memory whenever it is allocated, also that which is only
+/// allocated to be given back: 5 s for each GiB, in which nothing else runs.
 #[must_use]
 pub fn emulated(architecture: Architecture, tsc_khz: Option<u32>) -> String {
     let mut words = Vec::new();

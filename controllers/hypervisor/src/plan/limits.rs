@@ -23,7 +23,7 @@ pub enum PlanError {
     /// A number is out of its range.
     #[error("{what}: {value} is not within {least} to {most}")]
     Range {
-        /// Which number.
+        /// Name of the number.
         what: &'static str,
         /// What it is.
         value: u64,
@@ -35,7 +35,7 @@ pub enum PlanError {
     /// Memory is not made of whole blocks.
     #[error("{what}: {value} bytes are not a multiple of {}", MEMORY_BLOCK.get())]
     Block {
-        /// Which size.
+        /// Name of the size.
         what: &'static str,
         /// Bytes.
         value: u64,

@@ -5,10 +5,10 @@ use std::time::Duration;
 /// Why a command has no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QmpError {
-    /// There was no answer in time; whether the command has run is not known.
+    /// There was no answer in time; whether the command has run is unknown.
     #[error("QEMU did not answer `{command}` within {} ms", deadline.as_millis())]
     Timeout {
-        /// Which command.
+        /// Name of the command.
         command: String,
         /// How long was waited.
         deadline: Duration,
@@ -19,14 +19,14 @@ pub enum QmpError {
     /// QEMU refuses.
     #[error("QEMU refuses `{command}`: {description} ({class})")]
     Command {
-        /// Which command.
+        /// Name of the command.
         command: String,
         /// Class of the error, such as `GenericError`.
         class: String,
         /// For people.
         description: String,
     },
-    /// What came is not the protocol; the connection is given up.
+    /// The data received is not the protocol; the connection is closed.
     #[error("QEMU's monitor does not speak the protocol: {0}")]
     Garbage(String),
 }

@@ -2,7 +2,7 @@
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Most bytes of a line; QEMU's own limit for what it reads is 64 MiB, its longest known answers are some 100 KiB.
+/// Most bytes of a line; QEMU's own limit for what it reads is 64 MiB, its longest answers so far are some 100 KiB.
 pub const MOST_LINE_BYTES: usize = 4 << 20;
 
 /// What comes next.
@@ -22,7 +22,7 @@ pub(super) struct Lines<R> {
     stream: R,
     /// What was read and not taken.
     held: Vec<u8>,
-    /// Bytes of `held` that are known to hold no end of a line.
+    /// Bytes of `held` that were searched already and hold no end of a line.
     searched: usize,
 }
 

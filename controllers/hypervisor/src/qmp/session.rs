@@ -198,7 +198,7 @@ async fn read_all<S: AsyncRead>(
             Err(error) => break error,
         }
     };
-    // First the reason, then those who ask for it.
+    // First the reason, then those that wait for it.
     ended.send_replace(Some(end));
     shared.waiting().clear();
 }

@@ -1,4 +1,4 @@
-//! A fake QEMU whose output the test determines.
+//! A fake QEMU with output that the test determines.
 
 use tokio::io::{
     AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, ReadHalf, WriteHalf, split,

@@ -6,7 +6,7 @@ use neonvm_hypervisor::accelerator::{Accelerator, ChooseError, Request, choose, 
 
 use crate::lab::until;
 
-/// Not a test of its own but the process that the next one starts.
+/// Not a separate test but the process that the next one starts.
 #[test]
 fn helper_that_probes() {
     if std::env::var_os("NEONVM_TEST_PROBE").is_some() {
@@ -22,7 +22,7 @@ async fn the_choice_is_made_by_running_a_guest() {
     command.extend(helper);
     let directory = tempfile::tempdir().unwrap();
     let has_device = std::fs::File::options().read(true).write(true).open("/dev/kvm").is_ok();
-    // On a machine that is busy the probe may be late, which is not kept: then it is asked again.
+    // On a busy host the probe may be late, which is not kept: then it is repeated.
     until("an answer that is kept", async || {
         let _ = choose(Request::Auto, &command, Some(directory.path())).await;
         !has_device || directory.path().join("kvm-probe.json").exists()

@@ -56,7 +56,7 @@ async fn vcpu_threads_are_held_to_their_size() {
     // Limited once it is up: with so little CPU a kernel finds its clocks broken, panics, and nothing is left to limit.
     let (machine, mut console) = start(lab.plan("spin")).await;
     console.ready().await;
-    // So little that a busy computer has it to spare: who gets less than the limit is not held back by it.
+    // So little that a busy host has it to spare: a process that gets less than the limit is not throttled by it.
     group.set_limit(Some(MilliCpu::new(50))).unwrap();
     let threads: Vec<i32> = machine.vcpu_threads().await.unwrap().iter().map(|cpu| cpu.thread).collect();
     for thread in &threads {

@@ -1,4 +1,4 @@
-//! Moves between two real QEMUs on this machine, by unix sockets.
+//! Migrations between two real QEMUs on this host, by unix sockets.
 
 mod disks;
 mod post_copy;
@@ -108,7 +108,7 @@ impl Side {
 
     async fn walks_on(&self, what: &str) {
         let seen = self.laps(what);
-        // More than one: each looks at all that the one before has left.
+        // More than one: each reads all that the one before has left.
         until(what, async || self.laps(what) >= seen + 3).await;
     }
 }
@@ -242,7 +242,7 @@ async fn a_move_that_is_called_off_leaves_the_guest_where_it_is() {
     assert_ne!(source.cancel().await, Phase::Completed);
     source.walks_on("laps after the first cancel").await;
     drop(target);
-    // While it stands still, and when the last of it is on its way.
+    // While it is paused, and when the last of it is on its way.
     for too_late in [false, true] {
         let mut target = source.target().await;
         source.events = source.machine.events();
@@ -260,7 +260,7 @@ async fn a_move_that_is_called_off_leaves_the_guest_where_it_is() {
         }
         source.walks_on("laps after a cancel while it stood still").await;
     }
-    // And then it moves after all.
+    // And then it is migrated after all.
     let mut target = source.target().await;
     // An end may be reported twice, when a failure and a cancel coincide.
     source.events = source.machine.events();
@@ -287,7 +287,7 @@ async fn a_target_that_dies_leaves_the_guest_where_it_is() {
     target.machine.kill();
     source.phase(Phase::Failed).await;
     source.walks_on("laps after the death of the target").await;
-    // While the guest stands still.
+    // While the guest is paused.
     let target = source.target().await;
     begin(&source, &target, &settings()).await;
     source.phase(Phase::PreSwitchover).await;
@@ -314,7 +314,7 @@ async fn a_target_that_is_not_its_equal_is_refused() {
     let exit = target.machine.wait_for(PATIENCE).await.unwrap();
     assert!(exit.code == Some(1) && exit.stderr.join("; ").contains("pc.ram"), "{exit:?}");
     source.walks_on("laps at the source").await;
-    // Fewer CPUs: known by the first byte of the second one's state.
+    // Fewer CPUs: detected by the first byte of the second one's state.
     let mut plan = source.machine.plan().clone();
     plan.cpu.max = 2;
     let mut source = Side { program: source.program.clone(), ..Side::start(plan).await };

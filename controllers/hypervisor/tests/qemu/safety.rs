@@ -91,7 +91,7 @@ async fn threads_of_a_runtime_may_end_before_the_machine() {
     machine.status().await.unwrap();
 }
 
-/// The helper of the next test: this very test in a process of its own.
+/// The helper of the next test: this very test in a separate process.
 const HELPER: &str = "NEONVM_TEST_HELPER";
 
 /// Starts a machine, prints the number of its process, and waits to be killed.

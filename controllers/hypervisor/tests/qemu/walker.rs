@@ -19,7 +19,7 @@ const MEMORY: u32 = 0x100_0000;
 pub(crate) struct Walk {
     /// Pages of 4 KiB of a lap.
     pub(crate) pages: u32,
-    /// Turns of an empty loop between two pages.
+    /// Iterations of an empty loop between two pages.
     pub(crate) pause: u32,
 }
 

@@ -1,6 +1,6 @@
-//! An authority grows old and is handed over to another one, without a moment in which a certificate is refused: the next one is
-//! trusted for days before it signs, and the one before is trusted, without its key, until it ends. All of that stands in the
-//! secret, so whichever replica looks next goes on.
+//! An authority grows old and is handed over to another one, without a moment in which a certificate is refused: the
+//! next one is trusted for days before it signs, and the one before is trusted, without its key, until it ends. All of
+//! that is in the secret, so any replica that reads it next continues the handover.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +16,8 @@ use crate::certificate::Validity;
 
 /// Key of the secret: the private key of the authority that signs next.
 const NEXT_KEY: &str = "next.key";
-/// Seconds for which the next authority is trusted before it signs: a service gets it with a renewal of its own
-/// certificate, of which each lives for a day.
+/// Seconds for which the next authority is trusted before it signs: a service receives it with the renewal of its
+/// certificate, which is valid for a day.
 pub const SPREAD: i64 = 2 * 86_400;
 
 /// What a secret holds, by validity.
@@ -46,7 +46,7 @@ enum Step {
 fn step(now: i64, held: &Held) -> Step {
     let life = held.signs.until.saturating_sub(held.signs.from).max(0);
     let spread = SPREAD.min(life / 10);
-    // A little before two thirds: it is looked at now and then.
+    // A little before two thirds: the authority is checked periodically.
     let ceases = held.signs.from.saturating_add(life / 20 * 13);
     match (held.next, held.previous) {
         (_, Some(previous)) if now > previous.until => Step::Drop,
@@ -129,7 +129,8 @@ mod tests {
 
     const DAY: i64 = 86_400;
 
-    /// Looks at an authority every so often, for a time; when each step was due, and what was trusted at most.
+    /// Checks an authority every so often, for a time; when each step was due, and the largest number of authorities
+    /// trusted.
     fn lives(life: i64, look: i64, years: i64) -> Vec<(i64, Step)> {
         let made = |now: i64| {
             let from = now - CLOCK_SKEW.whole_seconds();
@@ -171,7 +172,7 @@ mod tests {
             }
         }
         assert_eq!(steps.iter().find(|(_, step)| *step == Step::Drop).map(|(at, _)| *at / DAY), Some(3650));
-        // A short one, for who makes such by hand.
+        // A short one, as made by hand.
         assert!(lives(30 * DAY, 600, 1).len() > 20);
     }
 

@@ -32,9 +32,9 @@ impl Purpose {
 pub struct Subject {
     /// Common name.
     pub common_name: String,
-    /// Organisation, by which servers know what a client may do.
+    /// Organisation, from which servers derive what a client may do.
     pub organisation: Option<String>,
-    /// Names by which clients know a server.
+    /// Names by which clients verify a server.
     pub dns_names: Vec<String>,
     /// What it is for.
     pub purpose: Purpose,
@@ -55,7 +55,7 @@ impl Subject {
     }
 }
 
-/// A request whose maker has proved to hold the key.
+/// A request with verified proof of possession of its key.
 #[derive(Debug)]
 pub struct Request(CertificateSigningRequestParams);
 

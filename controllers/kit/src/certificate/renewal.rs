@@ -1,5 +1,5 @@
-//! When a certificate is renewed: at two thirds of its life, a little earlier by an amount of its own, and again with backoff
-//! until it succeeds.
+//! When a certificate is renewed: at two thirds of its life, a little earlier by an amount that differs for each
+//! certificate, and again with backoff until it succeeds.
 
 use std::fmt::Display;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -14,7 +14,7 @@ use crate::ca::Identity;
 
 /// Pauses between attempts.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
-/// The clock is looked at this often: timers stand still while a computer sleeps, certificates do not.
+/// The clock is checked this often: timers are suspended while a computer sleeps, certificates still expire.
 const LOOK: Duration = Duration::from_secs(60);
 
 /// From when until when a certificate is valid, in seconds since 1970.
@@ -22,7 +22,7 @@ const LOOK: Duration = Duration::from_secs(60);
 pub struct Validity {
     /// The first second.
     pub from: i64,
-    /// The last.
+    /// Last second of validity, as a Unix time.
     pub until: i64,
     /// Spreads renewals of certificates that were made together: part of 256 of the time that a renewal may be early.
     pub spread: u8,
@@ -35,7 +35,7 @@ impl Validity {
         let der = CertificateDer::from_pem_slice(identity.certificate.as_bytes()).ok()?;
         let (_, certificate) = X509Certificate::from_der(&der).ok()?;
         let validity = certificate.validity();
-        // The end of a signature is as good as random, and the same whenever it is asked for.
+        // The last byte of a signature is as good as random, and the same at each call.
         let spread = der.last().copied().unwrap_or(0);
         Some(Self { from: validity.not_before.timestamp(), until: validity.not_after.timestamp(), spread })
     }
@@ -81,7 +81,7 @@ where
             }
             sleep(backoff.pause()).await;
         };
-        // One that is due at once, by a clock that is far off, must not be asked for without a pause.
+        // One that is due at once, by a clock that is far off, must not be requested without a pause.
         sleep(PAUSES.0).await;
     }
 }

@@ -91,7 +91,8 @@ impl Connection {
     }
 }
 
-/// An authority is handed over: in whatever order clients and servers learn of each step, they meet, and no connection is lost.
+/// An authority is handed over: in whatever order clients and servers receive each step, they can connect, and no
+/// connection is lost.
 #[tokio::test]
 async fn an_authority_is_handed_over_under_configurations_in_use() {
     let [(old, _), (new, _)] = [(); 2].map(|()| Authority::generate().unwrap());

@@ -19,7 +19,7 @@ use tower::{BoxError, Service, ServiceBuilder};
 /// connection sends none: without questions from the kernel (TCP keepalive) it would wait forever.
 #[derive(Clone, Copy)]
 pub(super) struct Silence {
-    /// After this long without a byte the kernel asks, first once.
+    /// After this long without a byte the kernel sends its first probe.
     ask_after: Duration,
     /// Then again after this long each time; the second question that is not answered is the last.
     ask_every: Duration,

@@ -1,4 +1,5 @@
-//! Bodies of requests, within a budget of bytes that all connections share. Strangers and known peers have budgets of their own.
+//! Bodies of requests, within a budget of bytes that all connections share. Strangers and known peers have separate
+//! budgets.
 //!
 //! A small body needs nothing of the budget: how many there are is bounded by the places for connections. A larger one takes its
 //! whole length at once before more of it is read, and then has little time for the rest. So a slow sender never gets as

@@ -1,4 +1,4 @@
-//! Connections: accepted, given a place, shown who they are, served, closed.
+//! Connections: accepted, given a place, identified, served, closed.
 
 use std::convert::Infallible;
 use std::error::Error;

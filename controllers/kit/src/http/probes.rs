@@ -1,5 +1,5 @@
-//! The listener of probes: plain HTTP with places of its own, so that a client that fills the other ports cannot fail a probe,
-//! which would restart the service. It takes no bodies, and each connection is good for one answer.
+//! The listener of probes: plain HTTP with separate places, so that a client that fills the other ports cannot fail a
+//! probe, which would restart the service. It takes no bodies, and each connection is good for one answer.
 
 use std::sync::Arc;
 

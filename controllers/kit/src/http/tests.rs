@@ -77,7 +77,8 @@ async fn a_body_is_read_as_far_as_it_was_admitted() {
     server.abort();
 }
 
-/// A server with TLS that knows operators, and answers strangers only when `go` is notified; and a client that it knows.
+/// A server with TLS that treats operators as known, and answers strangers only when `go` is notified; and a known
+/// client.
 async fn guarded(
     go: Arc<Notify>,
 ) -> (SocketAddr, tokio::task::JoinHandle<()>, [Arc<rustls::ClientConfig>; 2]) {

@@ -24,7 +24,7 @@ struct Fake {
     writes: usize,
     /// How many of the next writes find that another client has changed the annotations since the read.
     annotated_before_write: usize,
-    /// Who takes the lease by force before the next write.
+    /// Identity that takes the lease by force before the next write.
     taken_by: Option<&'static str>,
     /// The lease of the program beside us.
     beside: Option<Value>,

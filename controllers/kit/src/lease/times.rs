@@ -1,4 +1,4 @@
-//! How fast a lease is renewed, given up and taken over.
+//! How fast a lease is renewed, released and taken over.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct Times {
     /// How long others wait after the last sign of life of the leader: whole seconds, because a `Lease` has no others.
     pub duration: Duration,
-    /// How long the leader tries to renew before it gives up; shorter than `duration`.
+    /// How long the leader tries to renew before it stops leading; shorter than `duration`.
     pub renew_deadline: Duration,
     /// Pause between two tries; shorter than `renew_deadline`.
     pub retry: Duration,
@@ -16,15 +16,15 @@ pub struct Times {
 /// Times that do not keep two replicas from leading at once, or end a lead for nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Invalid {
-    /// The duration.
+    /// The duration is not valid.
     #[error("the duration of a lease is {0:?}; use whole seconds, at least one")]
     Duration(Duration),
-    /// The leader would give up after another has taken over.
+    /// The leader would stop leading only after another has taken over.
     #[error(
         "a leader gives up after {deadline:?}, and another takes over after {duration:?}; make the first shorter"
     )]
     Deadline {
-        /// After which the leader gives up.
+        /// After which the leader stops leading.
         deadline: Duration,
         /// After which another takes over.
         duration: Duration,
@@ -36,7 +36,7 @@ pub enum Invalid {
     Retry {
         /// Between two tries.
         retry: Duration,
-        /// After which the leader gives up.
+        /// After which the leader stops leading.
         deadline: Duration,
     },
 }

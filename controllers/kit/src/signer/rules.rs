@@ -33,11 +33,11 @@ const LONGEST_NODE: usize = 200;
 /// A request, as the API server shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
-    /// User who made it.
+    /// User that made it.
     pub username: String,
     /// Groups of that user.
     pub groups: Vec<String>,
-    /// What else is known of that user.
+    /// Further attributes of that user.
     pub extra: BTreeMap<String, Vec<String>>,
     /// What the certificate shall be used for.
     pub usages: Vec<String>,
@@ -112,7 +112,7 @@ pub fn not_an_operator(username: &str) -> Denial {
 
 /// Name of the signer that requests are for.
 pub const SIGNER: &str = "vm.neon.tech/internal";
-/// Operators are who may do [`INSPECT`] with the `signers` of this name.
+/// Operators are users that may do [`INSPECT`] with the `signers` of this name.
 pub const OPERATOR_SIGNER: &str = "vm.neon.tech/operators";
 /// The verb of that right.
 pub const INSPECT: &str = "inspect";
@@ -134,7 +134,7 @@ fn purpose(usages: &[String]) -> Result<Purpose, String> {
     }
 }
 
-/// Whether the requester is this service account, or an administrator who is no service account's token.
+/// Whether the requester is this service account, or an administrator that does not use a service account's token.
 fn is_service(namespace: &str, account: &str, asked: &Asked) -> bool {
     asked.username == format!("system:serviceaccount:{namespace}:{account}") || is_master(asked)
 }

@@ -7,7 +7,7 @@ use std::sync::Once;
 /// The thread of such work; its panics are reported by [`contained`] alone.
 const THREAD: &str = "state-reader";
 
-/// Runs work on a thread of its own.
+/// Runs work on a separate thread.
 ///
 /// # Errors
 /// The text of the panic that ended it, or why there is no thread.

@@ -197,7 +197,7 @@ impl StateFile {
         self.database = None;
     }
 
-    /// The state as of the last commit, to be verified while writes go on.
+    /// The state as of the last commit, to be verified while writes continue.
     pub(super) fn snapshot(&self) -> Result<OnDisk, Error> {
         let path = self.path.clone();
         let begin = || {

@@ -102,7 +102,7 @@ impl Seal {
     }
 }
 
-/// Revision and checksum, for a file of its own.
+/// Revision and checksum, for a separate file.
 pub(super) fn encode_revision(revision: u64) -> [u8; 24] {
     let mut bytes = [0; 24];
     let number = revision.to_be_bytes();

@@ -38,7 +38,7 @@ async fn what_a_failed_disk_did_not_write_is_never_durable() {
     let failed = soon(disk.wait(lost)).await.unwrap_err();
     assert!(failed.to_string().contains("fault switch"), "{failed}");
     assert_eq!(disk.durable(), written);
-    // What is on disk stays readable; followers, old and new, learn that no more will come.
+    // What is on disk stays readable; watchers, old and new, are notified that no more will come.
     soon(disk.wait(written)).await.unwrap();
     while soon(follower.changed()).await.is_ok() {}
     assert!(soon(disk.follow(&table).changed()).await.is_err());

@@ -66,9 +66,9 @@ pub enum BackupError {
     File {
         /// What was tried.
         verb: &'static str,
-        /// Which file.
+        /// Path of the file.
         path: String,
-        /// Why not.
+        /// Error of the file system.
         #[source]
         source: io::Error,
     },
@@ -267,7 +267,7 @@ pub fn restore(directory: &Path, from: impl BufRead, force: bool) -> Result<Head
     Ok(header)
 }
 
-/// What is known of a state that was checked.
+/// Summary of a state that was checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Checked {
     /// Newest revision; 0 if it cannot be read.

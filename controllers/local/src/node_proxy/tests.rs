@@ -13,7 +13,7 @@ use tokio_rustls::TlsAcceptor;
 use super::*;
 use crate::{Config, Server};
 
-/// A server with a node behind it that answers logs with the path it was asked, and upgrades with an echo.
+/// A server with a node behind it that answers logs with the requested path, and upgrades with an echo.
 struct World {
     url: String,
     client: Arc<rustls::ClientConfig>,

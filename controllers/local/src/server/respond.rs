@@ -109,7 +109,7 @@ pub(crate) fn passed_on(response: hyper::Response<hyper::body::Incoming>) -> Res
     answer
 }
 
-/// A foreign body whose failure ends it: the client sees a log that stops.
+/// A foreign body that is ended by its failure: the client sees a log that stops.
 struct Cut(hyper::body::Incoming);
 
 impl hyper::body::Body for Cut {

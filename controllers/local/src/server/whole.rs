@@ -21,7 +21,7 @@ use crate::state::{Incoming, unwritten};
 
 /// Bytes that are sent at once.
 const CHUNK: usize = 64 << 10;
-/// Chunks that wait for a slow reader. Who reads slower only holds up its own backup.
+/// Chunks that wait for a slow reader. A slow reader only holds up its own backup.
 const CHUNKS: usize = 4;
 
 /// The answer, if the request is about the state as a whole.

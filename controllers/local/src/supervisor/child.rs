@@ -75,7 +75,7 @@ impl Child {
         }
     }
 
-    /// Asks it to end, and kills it after the grace time.
+    /// Requests it to end, and kills it after the grace time.
     pub(super) async fn end(mut self, grace: Duration) {
         let pid = i32::try_from(self.id).ok().and_then(Pid::from_raw);
         // Not reaped yet, so that the number is still the child's.

@@ -7,7 +7,7 @@ use neonvm_kit::private;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::unix::pipe;
 
-/// Size at which a log is moved aside.
+/// Size at which a log is renamed.
 const LIMIT: u64 = 10 << 20;
 
 /// A log that is being written.
@@ -63,7 +63,7 @@ impl Log {
         self.file.flush().await
     }
 
-    /// Finishes the line that is being written, moves the file aside and starts a new one.
+    /// Finishes the line that is being written, renames the file and starts a new one.
     async fn rotate(&mut self, bytes: &[u8]) -> io::Result<()> {
         let line = bytes.iter().position(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         let (head, tail) = bytes.split_at(line);

@@ -33,11 +33,11 @@ pub struct ServiceState {
     pub restarts: u64,
 }
 
-/// The file.
+/// The file with the running services.
 #[derive(Debug)]
 pub struct Record {
     path: PathBuf,
-    /// What runs is written down on a full disk, too: who stops the cluster goes by it.
+    /// The running services are recorded on a full disk, too: stopping the cluster depends on it.
     reserve: Reserve,
     services: Mutex<BTreeMap<String, ServiceState>>,
 }

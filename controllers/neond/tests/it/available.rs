@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::cluster::manifests;
 use crate::service::{arguments, containers};
 
-/// Longest time from the end of who leads to the next one.
+/// Longest time from the end of one leader to the next one.
 const TAKEOVER: Duration = Duration::from_secs(15);
 /// A kube-scheduler draws its pauses between the configured one and this many times as much (`JitterFactor` of client-go).
 const JITTER: f64 = 2.2;
@@ -165,7 +165,8 @@ fn another_leads_within_fifteen_seconds() {
     assert!(extender.takeover() <= kube.takeover());
 }
 
-/// A kube-scheduler without its extender binds nothing, so it does not go on to lead: its liveness is the extender's.
+/// A kube-scheduler without its extender binds nothing, so it must not continue to lead: its liveness is the
+/// extender's.
 #[test]
 fn a_kube_scheduler_ends_with_its_extender() {
     let deployments = of_kind("Deployment");

@@ -15,7 +15,7 @@ use crate::service::{arguments, containers, listen_here};
 fn the_device_plugin_runs_with_the_flags_of_its_manifest() {
     let mut plugin = Plugin::start(Stdio::piped());
     let mut lines = BufReader::new(plugin.child.stderr.take().unwrap()).lines().map_while(Result::ok);
-    // There is no kubelet here: it tries again.
+    // There is no kubelet here: it continues to try.
     let waits = lines.by_ref().find(|line| line.contains("cannot register"));
     assert!(waits.is_some(), "it ended before");
     let answer = probe(TcpStream::connect(plugin.address()).unwrap());

@@ -60,7 +60,8 @@ fn the_namespace_comes_first() {
     assert_eq!(manifests()[0].1["kind"], "Namespace");
 }
 
-/// Where a container answers probes, and nothing else: strangers who fill its other ports must not be able to fail a probe.
+/// Where a container answers probes, and nothing else: strangers that fill its other ports must not be able to fail a
+/// probe.
 fn answered(container: &Value) -> Option<SocketAddr> {
     let flags = listening(&arguments(container));
     flags.into_iter().find_map(|(flag, address)| (flag == "--health-probe-bind-address").then_some(address))
@@ -126,7 +127,7 @@ fn ports_and_names_agree() {
     }
 }
 
-/// Who reads endpoints that others name has no rights on its node.
+/// A service that reads endpoints chosen by others has no rights on its node.
 #[test]
 fn the_pod_autoscaler_has_no_rights_on_its_node() {
     let all = manifests();
@@ -169,7 +170,7 @@ fn attachments_lead_to_the_overlay() {
     assert_eq!(addresses["range_start"], overlay::FIRST_VM_ADDRESS);
 }
 
-/// Every rule is about something that a server serves, and asks for verbs that it has.
+/// Every rule is about a resource that a server serves, and requests verbs that it has.
 #[tokio::test(flavor = "multi_thread")]
 async fn rules_name_what_there_is() {
     let cluster = Cluster::start().await;
@@ -188,7 +189,7 @@ async fn rules_name_what_there_is() {
             };
             let known = cluster.get(&path).await.unwrap_or_else(|| panic!("{file}: {path} is not served"));
             for resource in rule["resources"].as_array().unwrap() {
-                // Only asked about, never served.
+                // Only used in access reviews, never served.
                 let name = resource.as_str().unwrap();
                 let unserved = OPTIONAL_RESOURCES.contains(&name) || NEVER_SERVED.contains(&name);
                 if name.ends_with("/finalizers") || unserved {
@@ -309,7 +310,7 @@ async fn services_run_with_their_manifests() {
     assert_eq!(cluster.server.forbidden().await, Vec::<String>::new());
 }
 
-/// What a kube-scheduler asks of its extender, to the end.
+/// The requests of a kube-scheduler to its extender, to the end.
 async fn places(cluster: &Cluster, extender: &str, pod: &Value) {
     let name = pod["metadata"]["name"].as_str().unwrap();
     let filter = json!({"Pod": pod, "NodeNames": ["n1"]});

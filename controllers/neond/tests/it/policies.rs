@@ -1,4 +1,5 @@
-//! Who may connect to the services of the manifests: policies of networks, and of admission to the keys of the overlay.
+//! Which clients may connect to the services of the manifests: policies of networks, and of admission to the keys of
+//! the overlay.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -72,7 +73,7 @@ fn each_port_has_a_rule_or_is_closed() {
     }
 }
 
-/// What a Service leads to is open; who calls a Service of ours is the API server, whose address is unknown.
+/// The targets of a Service are open; the client of a Service of ours is the API server, with an unknown address.
 #[test]
 fn what_a_service_leads_to_is_open_to_all() {
     let policies = of_kind("NetworkPolicy");
@@ -141,8 +142,8 @@ fn admits(user: &Value, lease: &str) -> bool {
     validations.iter().all(|one| evaluate(&one["expression"], &variables) == true)
 }
 
-/// The key of a node is written by the controller on that node, whose account writes nothing else. Other users write all other
-/// leases.
+/// The key of a node is written by the controller on that node; its account writes nothing else. Other users write all
+/// other leases.
 #[test]
 fn a_key_is_written_by_its_own_node() {
     let account = "system:serviceaccount:neonvm-system:neonvm-vxlan-controller";

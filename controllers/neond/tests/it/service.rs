@@ -61,7 +61,7 @@ fn arguments_of(container: &Value, pod: &str) -> Vec<String> {
     .collect()
 }
 
-/// Flags whose value is an address to listen on, with it.
+/// Flags with an address to listen on as their value, with it.
 pub(crate) fn listening(arguments: &[String]) -> Vec<(String, std::net::SocketAddr)> {
     let parse = |word: &String| {
         let (flag, value) = word.split_once('=')?;

@@ -1,5 +1,5 @@
-//! The scheduler that leads is killed while agents ask: the other one of the pair continues, and the permits on a node never
-//! exceed its size.
+//! The leading scheduler is killed while agents send requests: the other one of the pair continues, and the permits on
+//! a node never exceed its size.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -86,7 +86,7 @@ async fn vm(client: &Client, name: &str) {
     apply(client, &pod).await;
 }
 
-/// An agent asks for one VM, of whichever scheduler leads, for other sizes again and again.
+/// An agent repeatedly requests other sizes for one VM from whichever scheduler leads.
 async fn ask(
     client: Client,
     connect: impl Fn(Endpoint) -> Caller,

@@ -10,7 +10,7 @@ use neonvm_api::runner_pod::SSH_PRIVATE_DIRECTORY;
 
 use super::{make_directory, show};
 
-/// What the root has of its own. No volume appears there.
+/// Names that the root has itself. No volume appears there.
 const TAKEN: [&str; 12] =
     ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "dev", "proc", "sys", "tmp"];
 

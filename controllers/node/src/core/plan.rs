@@ -24,7 +24,6 @@ pub(crate) struct Plan {
     pub(crate) unsupported: Option<String>,
 }
 
-/// A container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ContainerPlan {
     pub(crate) name: String,

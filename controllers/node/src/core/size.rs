@@ -1,4 +1,4 @@
-//! The size of a pod: what its specification asks for, what the node allocated, and what is in force.
+//! The size of a pod: what its specification requests, what the node allocated, and what is in force.
 //!
 //! ```text
 //! specified ──never fits──▶ pending: Infeasible ──another specification──▶ …
@@ -81,7 +81,7 @@ pub(crate) struct Size {
     pub(crate) in_force: Option<Resources>,
     pub(crate) pending: Option<Pending>,
     pub(crate) in_progress: Option<InProgress>,
-    /// The specification that was looked at last.
+    /// The specification that was read last.
     pub(crate) generation: Option<i64>,
     /// When setting the cgroup is tried again.
     pub(crate) retry: Option<Millis>,
@@ -99,7 +99,7 @@ pub(crate) enum Judgement {
 }
 
 impl Size {
-    /// The size of a pod that was just taken on: all that it asks for.
+    /// The size of a pod that was just taken on: all that it requests.
     pub(crate) fn new(wanted: Wanted, generation: Option<i64>) -> Self {
         Self { allocated: wanted.resources, generation, ..Self::default() }
     }
@@ -207,7 +207,7 @@ fn shown(in_force: &ResourceRequirements, allocated: &ResourceRequirements) -> R
     }
 }
 
-/// Why the node does not give a pod what it asks for. What a pod has it keeps, and giving back is always possible.
+/// Why the node does not provide what a pod requests. What a pod has it keeps, and giving back is always possible.
 fn refusal(wanted: &Wanted, allocated: &Resources, room: Room) -> Option<(Reason, String)> {
     if let Some(container) = wanted.restarting(allocated) {
         let message = format!(

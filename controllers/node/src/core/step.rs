@@ -3,7 +3,7 @@
 use super::size::{InProgress, Judgement, Reason, Resources, Room, Wanted};
 use super::{Action, Ended, Event, Machine, Millis, Phase, ProbeKind, RestartPolicy, Run, State, Stop};
 
-/// Time for the containers of a pod whose object is gone: no client waits for them any more.
+/// Time for the containers of a pod without an object: no client waits for them any more.
 const ORPHAN_GRACE: Millis = 2000;
 /// A container that ran this long is taken for healthy: the next pause is the first one again.
 const HEALTHY: Millis = 600_000;
@@ -55,7 +55,7 @@ impl Machine {
         actions
     }
 
-    /// The first actions of a pod that was just taken on, or whose node was started again.
+    /// The first actions of a pod that was just taken on, or that a restarted node takes up.
     pub(crate) fn resume(&mut self, now: Millis) -> Vec<Action> {
         let mut actions = Vec::new();
         match self.phase {
@@ -81,7 +81,7 @@ impl Machine {
         actions
     }
 
-    /// The containers whose turn it is: the first init container that has not succeeded, or the main ones.
+    /// The containers that may run now: the first init container that has not succeeded, or the main ones.
     pub(super) fn due_containers(&self) -> impl Iterator<Item = &str> {
         let succeeded = |name: &str| matches!(self.runs.get(name).map(|run| &run.state), Some(State::Ended(ended)) if ended.code == 0);
         let init = self.plan.init.iter().find(|container| !succeeded(&container.name));

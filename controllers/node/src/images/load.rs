@@ -40,7 +40,7 @@ pub(super) fn find(config: &ImageConfig, request: &Request) -> Result<Found, Pro
     {
         let place = place(config, image.digest());
         return Ok(Found {
-            // The store knows whole names only.
+            // The store supports whole names only.
             source: Source::OciLayout { path: root.clone(), name: Some(reference.to_string()) },
             pull: Pull::Never,
             is_remote: false,

@@ -1,4 +1,5 @@
-//! Further networks of a pod: the annotation that Multus reads on a cluster. A local node knows one such network, the overlay.
+//! Further networks of a pod: the annotation that Multus reads on a cluster. A local node supports one such network,
+//! the overlay.
 
 use k8s_openapi::api::core::v1::Pod;
 use neonvm_api::names::annotation::NETWORKS;

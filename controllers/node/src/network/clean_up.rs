@@ -22,9 +22,10 @@ fn quietly(program: &str, arguments: &[&str]) -> io::Result<bool> {
     }
 }
 
-/// Ends the runners of a cluster and removes its cgroups, network namespaces, interfaces, rules and routes. For a cluster
-/// whose services have ended: `cluster` is its identity, `data` its directory, of which nothing is removed. Runners are
-/// asked first, as [`stop_all`] does, and killed after `longest`; those that had to be are returned. Blocks.
+/// Ends the runners of a cluster and removes its cgroups, network namespaces, interfaces, rules and routes. For a
+/// cluster after its services have ended: `cluster` is its identity, `data` its directory, of which nothing is removed.
+/// Runners are requested to stop first, as [`stop_all`] does, and killed after `longest`; those that had to be are
+/// returned. Blocks.
 ///
 /// # Errors
 /// If something cannot be removed; everything else is, all the same.

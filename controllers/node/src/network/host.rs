@@ -15,7 +15,7 @@ pub(super) fn directory(cluster: &str) -> PathBuf {
     Path::new("/run/neonvm").join(naming::cluster_hash(cluster))
 }
 
-/// File that names the interface whose forwarding was switched on.
+/// File that names the interface on which forwarding was switched on.
 pub(super) const FORWARDING: &str = "forwarding";
 
 fn lock(cluster: &str) -> io::Result<File> {

@@ -13,7 +13,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// Where a log is moved when it is long.
+/// Path to which a long log is renamed.
 pub(crate) fn aside(log: &Path) -> PathBuf {
     let mut aside = log.as_os_str().to_owned();
     aside.push(".1");

@@ -15,7 +15,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// First and longest pause after a refusal.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
-/// What the API server should know.
+/// The state to report to the API server.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Report {
     /// None: nothing new.

@@ -1,4 +1,4 @@
-//! What is known of a pod, on disk: enough to go on after the node was killed.
+//! The state of a pod, on disk: enough to continue after the node was killed.
 
 use std::io;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::core::Machine;
 use crate::files;
 use crate::process::{Identity, boot_id};
 
-/// What is known of a pod.
+/// The saved state of a pod.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Saved {
     /// The start of the machine in which it was written.
@@ -39,7 +39,8 @@ impl Saved {
     }
 }
 
-/// All pods that a node knew. Directories without a readable state hold nothing that was started, and are removed.
+/// All pods of earlier runs of the node. Directories without a readable state hold nothing that was started, and are
+/// removed.
 pub(crate) fn load_all(node: &Path) -> io::Result<Vec<(String, Saved)>> {
     let mut all = Vec::new();
     let entries = match std::fs::read_dir(node.join("pods")) {

@@ -47,14 +47,14 @@ pub(super) struct Worker {
     reports: watch::Sender<Report>,
     /// The status that was reported last.
     shown: PodStatus,
-    /// The object was seen in this run of the node: before, what it shows is not known.
+    /// The object was observed in this run of the node: before, its content is unknown.
     is_seen: bool,
     is_forgotten: bool,
     /// The cgroup is being set.
     pub(super) is_resizing: bool,
 }
 
-/// Takes a pod on that was not known.
+/// Takes on a new pod.
 pub(crate) fn spawn_new(node: &Arc<Node>, pod: &Arc<Pod>) -> Arc<Handle> {
     let pause = u64::try_from(node.config.restart_pause.as_millis()).unwrap_or(10_000);
     let mut machine = Machine::new(Plan::of(pod, pause), clock::now());
@@ -62,7 +62,7 @@ pub(crate) fn spawn_new(node: &Arc<Node>, pod: &Arc<Pod>) -> Arc<Handle> {
     spawn(node, pod, machine, String::new(), Origin::New)
 }
 
-/// Goes on with a pod that a former run of the node took on.
+/// Continues with a pod that a former run of the node took on.
 pub(crate) fn spawn_known(node: &Arc<Node>, saved: Saved) -> Arc<Handle> {
     let origin = if saved.is_of_this_boot() { Origin::Known } else { Origin::OfFormerBoot };
     let (pod, mut machine) = (Arc::new(saved.pod), saved.machine);

@@ -24,7 +24,7 @@ fn connector() -> Result<TlsConnector, String> {
 pub(super) struct Connection(Option<SendRequest<Empty<Bytes>>>);
 
 impl Connection {
-    /// Asks; 200 to 399 is well.
+    /// Sends the request; 200 to 399 is success.
     pub(super) async fn get(&mut self, ip: &str, port: u16, action: &HTTPGetAction) -> Result<(), String> {
         let host = action.host.as_deref().filter(|host| !host.is_empty()).unwrap_or(ip);
         if let Some(mut sender) = self.0.take().filter(|sender| !sender.is_closed()) {

@@ -5,7 +5,6 @@ use http::StatusCode;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
 
-/// An answer.
 pub(super) type Response = hyper::Response<UnsyncBoxBody<Bytes, std::io::Error>>;
 
 /// An answer of one line.

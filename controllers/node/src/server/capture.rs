@@ -135,7 +135,7 @@ mod tests {
         assert!(running.await.unwrap_err().is_cancelled());
         let deadline = std::time::Instant::now() + Duration::from_secs(60);
         for pid in pids.lines() {
-            // A zombie is dead; who reaps it is not our concern.
+            // A zombie is dead; its parent reaps it.
             let lives = || {
                 let status = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
                 status.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))

@@ -1,8 +1,8 @@
 //! A command for a container: in the network, the cgroup and the environment of the container, and in a root of the pod's own.
 //!
-//! Only what clients of the runner run is ours, and runs as the runner does: it speaks to the runner's socket. Everything else is
-//! confined, see [`crate::confined`], wherever the node has the rights for it. A node without root runs pods as the user who started it,
-//! and commands likewise.
+//! Only what clients of the runner run is ours, and runs as the runner does: it speaks to the runner's socket.
+//! Everything else is confined, see [`crate::confined`], wherever the node has the rights for it. A node without root
+//! runs pods as the user that started it, and commands likewise.
 
 use std::io;
 use std::sync::Arc;
@@ -72,7 +72,7 @@ impl Command {
             let files = std::fs::File::open(format!("/proc/{}/ns/mnt", process.pid)).map_err(words)?;
             place.mounts = Mounts::Of(files.into());
         }
-        // Looked at after that was opened: the number still was the process's.
+        // Checked after that was opened: the number still was the process's.
         if Identity::of(process.pid) != Some(process) {
             return Err(not_running());
         }

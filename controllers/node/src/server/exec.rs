@@ -173,7 +173,7 @@ impl Running {
         websocket::end(sender, receiver).await;
     }
 
-    /// Ends a command whose client has gone.
+    /// Ends a command after its client has disconnected.
     async fn hang_up(&mut self) {
         let group = self.child.id().and_then(|id| rustix::process::Pid::from_raw(id.cast_signed()));
         let Some(group) = group else { return };

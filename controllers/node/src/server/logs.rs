@@ -177,7 +177,7 @@ impl Reader {
                 }
             }
             let Some(watcher) = &news else { return Ok(()) };
-            // A log that grew too long was moved aside; it goes on in a new file, once the rest of the old one is read.
+            // A log that grew too long was renamed; it continues in a new file, once the rest of the old one is read.
             if let Some(next) = next.take() {
                 news = Some(News::of(&self.path)?);
                 (file, position) = (next, 0);
@@ -203,7 +203,7 @@ impl Reader {
     }
 }
 
-/// The file that has the name of one that was moved aside.
+/// The file that has the name of one that was renamed.
 fn moved(file: &File, path: &Path) -> io::Result<Option<File>> {
     use std::os::unix::fs::MetadataExt as _;
     let same = |a: &std::fs::Metadata, b: &std::fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());

@@ -74,7 +74,7 @@ fn boxed(stream: std::io::Result<TcpStream>) -> Result<Box<dyn Stream>, String> 
     Ok(Box::new(stream))
 }
 
-/// Asks the runner for a port of its guest.
+/// Requests the runner for a connection to a port of its guest.
 async fn guest(
     socket: &std::path::Path,
     port: u16,

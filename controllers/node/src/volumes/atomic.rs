@@ -1,5 +1,5 @@
-//! Volumes whose files change together: the directory holds links into `..data`, which is a link to the directory with the
-//! files; an update makes a new directory and turns that one link. As kubelets lay such volumes out.
+//! Volumes with files that change together: the directory holds links into `..data`, which is a link to the directory
+//! with the files; an update makes a new directory and changes that one link. As kubelets lay such volumes out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

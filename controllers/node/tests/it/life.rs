@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::support::{Cluster, condition, content, eventually, is_alive, with};
 
-/// Runs until it is asked to end, then writes a line.
+/// Runs until it is requested to end, then writes a line.
 const PATIENT: &str = "trap 'echo bye >> $NEONVM_ROOT/bye; exit 0' TERM; echo $$$$ > $NEONVM_ROOT/pid; echo hello; \
                        while :; do sleep 0.05; done";
 

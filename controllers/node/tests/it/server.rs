@@ -106,7 +106,7 @@ async fn commands_land_in_the_pods_own_root() {
     let canary = cluster.server.directory().join("canary");
     std::fs::write(&canary, "of the host").unwrap();
     let canary = canary.display().to_string();
-    // Who asks, and what a way out would lead to.
+    // The user of the command, and what a way out would lead to.
     let user: u32 = shell_output(&cluster, "id -u").await.trim().parse().unwrap();
     assert!((2_000_000_000..2_016_777_216).contains(&user), "{user}");
     let state = cluster.server.kubeconfig().display().to_string();
@@ -135,7 +135,7 @@ async fn our_own_program_is_for_clients_of_the_runner_only() {
     cluster.create("n1", "host", TALKS, &json!({})).await;
     cluster.ready("host").await;
     let parameters = AttachParams::default();
-    // The fake runner takes the word for a command of its own, which there is not.
+    // The fake runner takes the word for a command, which does not exist.
     let mut process =
         cluster.pods().exec("host", ["neond", "runner", "statistics"], &parameters).await.unwrap();
     let status = process.take_status().unwrap().await.unwrap();
@@ -149,7 +149,7 @@ async fn our_own_program_is_for_clients_of_the_runner_only() {
 /// The output of a command in bytes: more than fits into pipes and sockets.
 const BYTES: usize = 20_000_000;
 
-/// A command that prints [`BYTES`], and a word that it is known by as long as it runs.
+/// A command that prints [`BYTES`], and a word that identifies it as long as it runs.
 async fn print_much(cluster: &Cluster, input: bool) -> (kube::api::AttachedProcess, String) {
     cluster.create("n1", "host", TALKS, &json!({})).await;
     cluster.ready("host").await;

@@ -1,4 +1,4 @@
-//! Ending the machines of a cluster whose services have ended.
+//! Ending the VMs of a cluster after its services have ended.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::support::{Cluster, content, is_alive};
 
-/// Ends well when asked, and leaves a word.
+/// Succeeds when requested to end, and leaves a message.
 const GOOD: &str = r#"trap 'echo "{\"reason\":\"Stopped\",\"message\":\"off\"}" > $NEONVM_TERMINATION_LOG; exit 0' TERM;
     echo $$$$ > $NEONVM_ROOT/pid; while :; do sleep 0.05; done"#;
 /// Ignores SIGTERM.

@@ -1,5 +1,5 @@
-//! A cluster with a node whose runner is a script: the words of the container's command after `neond runner` are run by
-//! a shell.
+//! A cluster with a node on which the runner is a script: the words of the container's command after `neond runner` are
+//! run by a shell.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,8 +21,8 @@ pub(crate) struct Cluster {
     nodes: Vec<Node>,
 }
 
-/// A node in a runtime of its own. When it is dropped all that the node does has ended, also on threads that block: what goes on
-/// there would meet the next node, as after the death of a process it never does.
+/// A node in a separate runtime. When it is dropped all that the node does has ended, also on threads that block: a
+/// task that continued would meet the next node, which never happens after the death of a process.
 struct Node {
     name: String,
     runtime: Option<Runtime>,
@@ -69,7 +69,7 @@ impl Cluster {
         config
     }
 
-    /// Who has the number of the cluster's addresses: this directory.
+    /// The claim of the cluster's addresses: this directory.
     fn place_of_claim(&self) -> String {
         self.server.directory().display().to_string()
     }

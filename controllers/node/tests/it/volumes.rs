@@ -96,7 +96,7 @@ async fn volumes_are_laid_out_and_follow_their_objects() {
         "NEONVM_GRACE_SECONDS=5",
         "NEONVM_LOG_FORMAT=cri",
         "NEONVM_ACCEL=auto",
-        // 127.x.y.z: a user of its own for each pod.
+        // 127.x.y.z: a separate user for each pod.
         &format!(
             "NEONVM_QEMU_USER={}",
             2_000_000_000 + (u32::from(ip.parse::<Ipv4Addr>().unwrap()) & 0xff_ffff)

@@ -1,4 +1,4 @@
-//! Sources that are asked of the metrics APIs of the cluster: resource, custom and external metrics.
+//! Sources that are read from the metrics APIs of the cluster: resource, custom and external metrics.
 
 use std::collections::HashMap;
 
@@ -83,7 +83,7 @@ fn why(what: &str, error: &Error) -> Missing {
 }
 
 impl Observer {
-    /// Asks the API; the units are those of the target: thousandths of a core, bytes, or those of the metric.
+    /// Queries the API; the units are those of the target: thousandths of a core, bytes, or those of the metric.
     pub(super) async fn ask(&self, scene: &Scene<'_>, source: &MetricSource) -> Observed {
         let done = match source.metric_source_type {
             MetricSourceType::Resource => self.resource(scene, source).await,

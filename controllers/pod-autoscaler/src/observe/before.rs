@@ -27,7 +27,7 @@ impl Default for Keeping {
     }
 }
 
-/// What may still be kept of one object in a turn, in bytes.
+/// What may still be kept of one object in a reconcile, in bytes.
 #[derive(Debug)]
 pub(super) struct Left(AtomicUsize);
 

@@ -32,17 +32,17 @@ pub(super) enum Fault {
     TooLarge,
 }
 
-/// An answer.
+/// An HTTP response.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) status: u16,
     /// Read for status 200 only.
     pub(super) body: Bytes,
-    /// Whether the connection may be asked again.
+    /// Whether the connection can be used for another request.
     pub(super) again: bool,
 }
 
-/// How the end of a body is known.
+/// How the end of a body is determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Framing {
     Length(usize),
@@ -62,7 +62,8 @@ fn broken(text: impl Into<String>) -> Fault {
     Fault::Broken(text.into())
 }
 
-/// Asks, and reads the answer; of its body no more than so many bytes, and never more than there is room for.
+/// Sends a request, and reads the response; of its body no more than so many bytes, and never more than there is room
+/// for.
 pub(super) async fn get<S>(
     stream: &mut S,
     question: &[u8],
@@ -229,7 +230,7 @@ impl<S: AsyncRead + Unpin> Incoming<'_, '_, S> {
     }
 }
 
-/// Whether there is an empty line; the bytes before `seen` were looked at already.
+/// Whether there is an empty line; the bytes before `seen` were searched already.
 fn has_end(buffer: &[u8], seen: usize) -> bool {
     let new = buffer.get(seen.saturating_sub(3)..).unwrap_or_default();
     let breaks = new.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
@@ -257,7 +258,7 @@ fn parse(buffer: &[u8]) -> Result<Head, Fault> {
 /// The words of all headers of this name.
 fn words<'a>(headers: &'a [Header<'a>], name: &'a str) -> impl Iterator<Item = &'a str> {
     let named = headers.iter().filter(move |header| header.name.eq_ignore_ascii_case(name));
-    // A value that is no text is one word that is nothing we know.
+    // A value that is not text counts as one unknown word.
     let texts = named.map(|header| from_utf8(header.value).unwrap_or("?"));
     texts.flat_map(|text| text.split(',')).map(str::trim)
 }
@@ -352,7 +353,7 @@ mod tests {
                 );
             }
         }
-        // More than was asked for: it cannot be asked again.
+        // More than requested: the connection cannot be used again.
         let more = read(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhelloHTTP", 1000).await.unwrap();
         assert!(!more.again && more.body == b"hello"[..]);
         let other = read(b"HTTP/1.1 404 Not Found\r\ncontent-length: 5\r\n\r\nhello", 1000).await.unwrap();

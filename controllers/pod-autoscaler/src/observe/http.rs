@@ -108,7 +108,7 @@ impl Reader {
         self.policy.read().unwrap_or_else(PoisonError::into_inner).permits(address)
     }
 
-    /// What one object may use for a turn that begins now.
+    /// What one object may use for a reconcile that begins now.
     pub(crate) fn share(&self) -> Share {
         self.rooms.share()
     }
@@ -130,7 +130,7 @@ impl Reader {
         let mut room = Room::small(&self.rooms, share);
         match tokio::time::timeout(self.within, self.attempt(endpoint, share, &mut room)).await {
             Ok(done) => done.map(|bytes| Page { bytes, room }),
-            // Others whose time is over, too, may have made room just now.
+            // Other readings that ran out of time, too, may have made room just now.
             Err(_) => Err(match room.held_up(self.within / 2) {
                 Some(bytes) => {
                     late(&format!("has more than {bytes} bytes, and other answers took the room for that"))
@@ -165,7 +165,7 @@ impl Reader {
         stream.map_err(|error| unreachable(endpoint, &error))
     }
 
-    /// A connection to an address that was looked at: a name is not resolved a second time.
+    /// A connection to an address that was checked: a name is not resolved a second time.
     async fn connect(&self, endpoint: &Endpoint, share: &Share) -> Result<TcpStream, Missing> {
         let mut last = None;
         for address in self.addresses(endpoint, share).await? {
@@ -175,7 +175,7 @@ impl Reader {
             }
         }
         Err(match last {
-            // What listens where is nothing that an author should learn from what this service reaches.
+            // An author must not be able to find out through this service which ports are open.
             Some(_) if endpoint.named => unreachable(endpoint, &"no connection"),
             Some(error) => unreachable(endpoint, &error),
             None => refused(endpoint),
@@ -228,7 +228,7 @@ fn unreachable(endpoint: &Endpoint, error: &dyn std::fmt::Display) -> Missing {
     missing(MissingReason::Unreachable, format!("{endpoint}: {error}"))
 }
 
-/// Asks over the connection that was kept, or over a new one.
+/// Sends the request over the connection that was kept, or over a new one.
 async fn over<S>(
     idle: &Idle<S>,
     endpoint: &Endpoint,

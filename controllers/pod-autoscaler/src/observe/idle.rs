@@ -14,7 +14,7 @@ use super::http::Endpoint;
 
 /// Most connections that are kept, each with half a KiB here.
 const MOST: u64 = 32_768;
-/// Files for all else: connections to the API server, those who ask for health and metrics.
+/// Files for all else: connections to the API server, requests for health and metrics.
 const OTHERS: u64 = 1_024;
 /// Time after which one that was not used is closed; longer than the longest period of an object.
 const LONGEST: Duration = Duration::from_secs(330);
@@ -40,7 +40,7 @@ impl<S: Kept> Kept for tokio_rustls::client::TlsStream<S> {
     }
 }
 
-/// Room for connections, shared by those who keep some.
+/// Room for connections, shared by the parts that keep some.
 #[derive(Debug)]
 pub(crate) struct Room(AtomicUsize);
 

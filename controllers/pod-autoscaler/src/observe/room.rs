@@ -1,4 +1,4 @@
-//! Room for answers. Each reading has a little; one whose answer grows beyond that takes one of a few larger rooms and
+//! Room for answers. Each reading has a little; one with an answer beyond that takes one of a few larger rooms and
 //! waits until there is one. So memory has a bound whatever endpoints send and however slowly, and small answers, which
 //! most are, wait for no other.
 //!
@@ -11,11 +11,12 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-/// Bytes that each reading has without asking.
+/// Bytes that each reading has without a reservation.
 pub(super) const SMALL: usize = 32 << 10;
 /// Bytes of a medium room.
 const MEDIUM: usize = 1 << 20;
-/// Longest answer, in bytes; the limit of many scrapers. Larger ones are for endpoints that a person should look at.
+/// Longest answer, in bytes; the limit of many scrapers. Larger ones are for endpoints that need an administrator's
+/// attention.
 pub(super) const LARGEST: usize = 16 << 20;
 /// Bytes of a large room: what ends an answer is read as well.
 const LARGE: usize = LARGEST + (64 << 10);
@@ -34,20 +35,20 @@ pub(crate) struct Rooms {
     turn: Duration,
 }
 
-/// The part of one object, for one turn.
+/// The part of one object, for one reconcile.
 #[derive(Debug)]
 pub(crate) struct Share {
     pub(super) places: Semaphore,
     medium: Arc<Semaphore>,
     large: Arc<Semaphore>,
     lookups: Arc<Semaphore>,
-    /// When the turn is over.
+    /// When the reconcile is over.
     pub(super) until: Instant,
 }
 
 impl Rooms {
-    /// With so many bytes for medium and large rooms, half for each; with so many places and so much time for a turn of one
-    /// object.
+    /// With so many bytes for medium and large rooms, half for each; with so many places and so much time for a
+    /// reconcile of one object.
     pub(super) fn new(bytes: usize, places_of_one: usize, turn: Duration) -> Self {
         let medium = (bytes / 2 / MEDIUM).max(1);
         Self {
@@ -60,7 +61,7 @@ impl Rooms {
         }
     }
 
-    /// What one object gets for a turn that begins now.
+    /// What one object gets for a reconcile that begins now.
     pub(super) fn share(&self) -> Share {
         Share {
             places: Semaphore::new(self.places_of_one),
@@ -119,7 +120,7 @@ impl<'a> Room<'a> {
         };
         let since = Instant::now();
         self.waits = Some(since);
-        // First what the object has: who waits for that holds up no other object.
+        // First the object's own room: a reading that waits for that holds up no other object.
         let (Some(own), Some(all)) = (acquire(own).await, acquire(all).await) else { return false };
         self.waits = None;
         self.waited = (since.elapsed(), self.bytes);

@@ -1,5 +1,5 @@
 //! Sources that are read from endpoints: of the pods, or of a service. Each endpoint is read once, whatever number of
-//! sources looks at it, and its text is gone as soon as they did.
+//! sources uses it, and its text is dropped as soon as they have been evaluated.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::pods::PodView;
 /// Sources that are looked for at the same time in one answer: each keeps what it finds for a moment.
 const AT_ONCE: usize = 16;
 
-/// One endpoint and the sources that look at it.
+/// One endpoint and the sources that are read from it.
 struct Visit {
     endpoint: Endpoint,
     /// The pod, if it is one.
@@ -37,7 +37,7 @@ impl Visit {
     }
 }
 
-/// What each source asks for, by engine.
+/// The query of each source, by engine.
 type Queries = HashMap<String, Vec<Result<Query, QueryError>>>;
 
 /// What came of one source at one endpoint.
@@ -82,7 +82,7 @@ impl Observer {
     async fn visit_all(&self, sources: &[MetricSource], visits: Vec<Visit>, before: &Before) -> Vec<Value> {
         let queries = queries(sources, &visits);
         let (share, left) = (self.reader.share(), Left::new());
-        // Each is polled when something came for it; the others are not asked how they are.
+        // Each is polled when an event came for it; the others are not polled.
         let visits =
             visits.into_iter().map(|visit| self.visit((sources, &queries), visit, (before, &left), &share));
         let mut visiting: FuturesUnordered<_> = visits.collect();
@@ -152,7 +152,7 @@ fn visits(scene: &Scene<'_>) -> Vec<Visit> {
     visits.into_values().collect()
 }
 
-/// `host` may have a port of its own; `named`: the object chose it.
+/// `host` may contain a port; `named`: the object chose it.
 fn endpoint(source: &MetricSource, host: &str, named: bool) -> Option<Endpoint> {
     let tls = source.protocol_type == Some(MetricProtocol::Https);
     let usual = if tls { 443 } else { 80 };

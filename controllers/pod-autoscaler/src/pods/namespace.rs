@@ -1,5 +1,5 @@
-//! The pods of one namespace, found by name and by each of their labels: who looks for a few of thousands must not look at
-//! all of them.
+//! The pods of one namespace, indexed by name and by each of their labels: a search for a few of thousands must not
+//! scan all of them.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;

@@ -41,7 +41,7 @@ impl Kinds {
         let what = format!("kind {} of {}", wanted.kind, wanted.api_version());
         let looked_up = async {
             match pinned_kind(&self.client, wanted).await {
-                // Discovery answers for the version; that the kind is not in it is an error of its own.
+                // Discovery answers for the version; that the kind is not in it is a separate error.
                 Err(Error::Discovery(_)) => Ok(None),
                 done => done.map(Some),
             }

@@ -1,4 +1,4 @@
-//! `StormService` of AIBrix: a workload of several roles, each with replicas of its own, in one object.
+//! `StormService` of AIBrix: a workload of several roles, each with separate replicas, in one object.
 
 use kube::ResourceExt as _;
 use kube::api::DynamicObject;

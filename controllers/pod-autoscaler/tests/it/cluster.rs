@@ -93,12 +93,12 @@ impl Cluster {
 }
 
 fn config() -> Config {
-    // Pods are simulated on the loopback interface, in networks of their own.
+    // Pods are simulated on the loopback interface, in separate networks.
     let scrape_allowed = vec!["127.64.0.0/10".parse().unwrap(), "127.128.0.0/10".parse().unwrap()];
     Config { scrape_timeout: Duration::from_millis(500), scrape_allowed, ..Config::default() }
 }
 
-/// An autoscaler of a deployment by the queue of its pods: ten for each, a turn every second.
+/// An autoscaler of a deployment by the queue of its pods: ten for each, a reconcile every second.
 pub(crate) fn autoscaler(name: &str, target: &str, port: u16, strategy: &str) -> Value {
     json!({"apiVersion": "autoscaling.aibrix.ai/v1alpha1", "kind": "PodAutoscaler",
         "metadata": {"name": name, "namespace": "default", "annotations": {

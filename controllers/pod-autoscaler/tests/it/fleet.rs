@@ -1,5 +1,5 @@
-//! What a cluster does for a deployment: as many pods as it asks for, each with an address of its own on the loopback
-//! interface and a listener that reports its share of the load.
+//! What a cluster does for a deployment: as many pods as it requests, each with its address on the loopback interface
+//! and a listener that reports its share of the load.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};

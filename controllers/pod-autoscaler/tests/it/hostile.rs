@@ -1,4 +1,4 @@
-//! Autoscalers whose authors mean no good, beside one that works.
+//! Autoscalers of malicious authors, beside one that works.
 
 use neonvm_api::pod_autoscaler::PodAutoscalerStatus;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ fn greedy(name: &str, endpoint: &str) -> Value {
     object
 }
 
-/// Sends 16 MiB to each that asks, but for the last byte.
+/// Sends 16 MiB to each client, but for the last byte.
 async fn flood(listener: TcpListener) {
     while let Ok((mut stream, _)) = listener.accept().await {
         tokio::spawn(async move {

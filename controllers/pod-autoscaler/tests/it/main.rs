@@ -1,4 +1,4 @@
-//! The replica autoscaler against a real API server and real listeners that play pods.
+//! The replica autoscaler against a real API server and real listeners that simulate pods.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

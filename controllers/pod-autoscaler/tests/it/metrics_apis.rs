@@ -110,8 +110,8 @@ async fn an_outage_of_the_apis_changes_nothing_and_is_reported() {
             };
             let what = format!("blind for {}: {}", reason[index], parts[index]);
             cluster.until(api, &what, for_that).await;
-            // Longer than every window: after a 404 for a version, each reconcile asks twice; after a timeout the wait was long
-            // enough.
+            // Longer than every window: after a 404 for a version, each reconcile sends two queries; after a timeout
+            // the wait was long enough.
             let questions = match manner {
                 Manner::NotInstalled => 8,
                 Manner::Silent => 0,

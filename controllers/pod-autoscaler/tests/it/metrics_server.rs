@@ -1,5 +1,6 @@
-//! What a cluster has behind its API server for metrics: `metrics.k8s.io` as metrics-server answers, `custom.metrics.k8s.io` and
-//! `external.metrics.k8s.io` as an adapter does. All other requests go on to the real API server.
+//! What a cluster has behind its API server for metrics: `metrics.k8s.io` as metrics-server answers,
+//! `custom.metrics.k8s.io` and `external.metrics.k8s.io` as an adapter does. All other requests are forwarded to the
+//! real API server.
 
 use neonvm_test_support::eventually;
 use std::collections::BTreeMap;
@@ -25,7 +26,7 @@ use crate::fleet::{Fleet, Shared as Workload};
 pub(crate) enum Manner {
     /// They report the load.
     Well,
-    /// As `Well`, by an adapter that knows no `v1beta2`.
+    /// As `Well`, by an adapter without `v1beta2`.
     Old,
     /// They are not installed: the API server itself answers.
     NotInstalled,
@@ -63,7 +64,7 @@ impl Drop for Front {
 }
 
 impl Front {
-    /// Asks the API server with this client.
+    /// Sends requests to the API server with this client.
     pub(crate) async fn start(behind: Client) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

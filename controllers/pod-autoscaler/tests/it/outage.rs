@@ -51,7 +51,7 @@ async fn a_part_of_the_pods_is_not_the_whole() {
     cluster.until("web", "seeing", sees).await;
     fleet.behave(Manner::OnlyFirst);
     fleet.set_load(4);
-    // Of a turn that was under way more may have answered.
+    // More endpoints may have answered in a reconcile that was under way.
     let almost =
         |status: &PodAutoscalerStatus| blind(status) && status.current_metrics[0].error.contains("1 of 4");
     cluster.until("web", "almost blind", almost).await;

@@ -1,4 +1,4 @@
-//! Roles of one object, each with an autoscaler of its own: neither takes anything from the other.
+//! Roles of one object, each with its autoscaler: neither takes anything from the other.
 
 use kube::api::{Api, DynamicObject, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};

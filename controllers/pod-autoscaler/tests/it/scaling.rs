@@ -1,4 +1,4 @@
-//! Load moves replicas, the status explains it, and where nothing changes nothing is written.
+//! Load changes replicas, the status explains it, and without a change nothing is written.
 
 use neonvm_api::pod_autoscaler::PodAutoscalerStatus;
 use neonvm_test_support::eventually;

@@ -50,7 +50,8 @@ fn with_target(target: &Value) -> Value {
     object
 }
 
-/// With the rights of its account it gets a certificate, of names that the API server looks for, and serves who shows who it is.
+/// With the rights of its account it gets a certificate, with the names that the API server expects, and serves clients
+/// that identify themselves.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_api_server_is_served_with_a_certificate_of_the_authority() {
     let cluster = Cluster::start().await;

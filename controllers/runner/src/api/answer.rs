@@ -24,7 +24,7 @@ pub(crate) fn text(status: StatusCode, line: &str) -> Response<Body> {
     answer(status, "text/plain; charset=utf-8", Full::new(body).boxed())
 }
 
-/// A document.
+/// A JSON response.
 pub(crate) fn json(status: StatusCode, document: &impl serde::Serialize) -> Response<Body> {
     let body = serde_json::to_vec(document).unwrap_or_default();
     answer(status, "application/json", Full::new(Bytes::from(body)).boxed())

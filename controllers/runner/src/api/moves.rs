@@ -1,4 +1,4 @@
-//! Moves: calls of the controller, and disks for the runner that takes the machine.
+//! Migrations: calls of the controller, and disks for the runner that takes the VM.
 
 use bytes::Bytes;
 use futures_util::stream;
@@ -16,7 +16,7 @@ use crate::command::{Answer, Command};
 /// Bytes of a volume that are read at once.
 const CHUNK: usize = 256 << 10;
 
-/// Reads the body, asks the loop, answers with the status.
+/// Reads the body, sends a request to the loop, answers with the status.
 pub(super) async fn call<T: DeserializeOwned>(
     shared: &Shared,
     request: Request<Incoming>,

@@ -5,7 +5,7 @@ use neonvm_types::runner_protocol::RunnerStatistics;
 use crate::guest::daemon::Daemon;
 use crate::guest::usage;
 
-/// Takes what this host knows: time, CPU, memory of QEMU.
+/// Measures on this host: time, CPU, memory of QEMU.
 type Sample = Box<dyn Fn() -> RunnerStatistics + Send + Sync>;
 
 /// Where counters come from.

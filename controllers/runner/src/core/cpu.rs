@@ -14,7 +14,7 @@ const RETRY_LONGEST: Duration = Duration::from_secs(30);
 const LOWER: Duration = Duration::from_secs(3);
 /// Until a quota that the kernel has refused is set again: a cgroup above that allowed less may have grown.
 const QUOTA_RETRY: Duration = Duration::from_secs(1);
-/// Unanswered for so long, it is a problem that others should know of.
+/// Unanswered for so long, it is reported as a problem.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// State of the CPUs.

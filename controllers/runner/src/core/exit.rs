@@ -7,7 +7,7 @@ use neonvm_types::runner_protocol::{Exit, ExitReason, ProcessExit};
 pub(crate) struct QemuEnd {
     /// Reason of the last SHUTDOWN event, as QMP's `ShutdownCause` spells it.
     pub(crate) cause: Option<String>,
-    /// Whether the accelerator gave up.
+    /// Whether the accelerator failed.
     pub(crate) internal_error: bool,
     /// Whether the guest's panic device spoke.
     pub(crate) panicked: bool,
@@ -17,7 +17,7 @@ pub(crate) struct QemuEnd {
     pub(crate) words: String,
     /// The last lines of the console.
     pub(crate) console: Vec<String>,
-    /// The end of a move, if that ended it.
+    /// The end of a migration, if that ended it.
     pub(crate) moved: Option<(ExitReason, String)>,
 }
 

@@ -19,7 +19,7 @@ pub(super) struct Memory {
     asked: Bytes,
     actual: Bytes,
     up: bool,
-    /// When it is looked at again, if it is not as asked for by then.
+    /// When it is read again, if it is not the requested one by then.
     look: Option<Duration>,
     retry: Duration,
     stuck: bool,

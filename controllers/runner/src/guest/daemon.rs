@@ -1,5 +1,5 @@
 //! The daemon in the guest: CPUs on line, files, metrics. HTTP/1.1 without TLS on a link that only the runner and the
-//! guest share. Every request has a deadline and a connection of its own.
+//! guest share. Every request has a deadline and a separate connection.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -24,7 +24,7 @@ const FILES: Duration = Duration::from_secs(10);
 /// More is not read.
 const LARGEST: usize = 1 << 20;
 
-/// Why the daemon could not be asked.
+/// Why the daemon could not be queried.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("the guest's port {0} cannot be reached in this network mode")]

@@ -7,7 +7,7 @@ use neonvm_types::Bytes;
 pub(crate) struct Usage {
     /// Memory without caches.
     pub(crate) used: Option<Bytes>,
-    /// Memory that can be had without swapping.
+    /// Memory that is available without swapping.
     pub(crate) available: Option<Bytes>,
     /// Load average of one minute, in thousandths.
     pub(crate) load1_milli: Option<u64>,
@@ -45,8 +45,9 @@ const RESERVE: (Bytes, Bytes, u64) = (Bytes::mib(32), Bytes::mib(256), 8);
 /// Memory comes and goes in multiples of this.
 const GRANULARITY: u64 = 8 << 20;
 
-/// The size nearest to `wanted` that leaves the guest enough to live. A guest from which all it can spare is taken is out
-/// of memory in the next moment, and its kernel panics: so no more is asked for than it has available, less a reserve.
+/// The size nearest to `wanted` that leaves the guest enough to live. A guest that loses all its spare memory runs out
+/// of memory in the next moment, and its kernel panics: so no more is requested back than it has available, less a
+/// reserve.
 pub(crate) fn least_safe(now: Bytes, available: Bytes, wanted: Bytes) -> Bytes {
     let (least, most, share) = RESERVE;
     let reserve = Bytes::new(wanted.get() / share).clamp(least, most);

@@ -1,12 +1,12 @@
-//! Standard output as a file of bounded size. Who writes the log bounds it: what looks at its size from outside comes late, and a guest
-//! that floods its console writes hundreds of megabytes meanwhile.
+//! Standard output as a file of bounded size. The writer of the log bounds it: a check of its size from outside comes
+//! late, and a guest that floods its console writes hundreds of megabytes meanwhile.
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-/// Bytes of a log file before it is moved to `FILE.1`. Together they are bounded by twice as much, and a line.
+/// Bytes of a log file before it is renamed to `FILE.1`. Together they are bounded by twice as much, and a line.
 const LIMIT: u64 = 10 << 20;
 
 /// Standard output and standard error, appended to a file.
@@ -16,7 +16,7 @@ pub struct Bounded {
     file: File,
     limit: u64,
     length: u64,
-    /// What standard output and error are joined with after a move; not in tests.
+    /// Whether standard output and error are redirected to a new file; not in tests.
     is_standard: bool,
 }
 
@@ -31,7 +31,7 @@ impl Bounded {
         is_same.then(|| Self { path: path.to_path_buf(), file, limit: LIMIT, length, is_standard: true })
     }
 
-    /// Moves the file aside and begins a new one, to which standard output and error are redirected.
+    /// Renames the file and begins a new one, to which standard output and error are redirected.
     fn rotate(&mut self) -> io::Result<()> {
         let beside = |ending: &str| {
             let mut path = self.path.as_os_str().to_owned();
@@ -113,7 +113,7 @@ mod tests {
             kept.lines().map(|line| line.strip_prefix("line ").unwrap().parse().unwrap()).collect();
         let first = numbers[0];
         assert_eq!(numbers, (first..500).collect::<Vec<_>>());
-        // A line that is longer than the file may be has a file of its own.
+        // A line that is longer than the limit gets a separate file.
         log.write_all(&[b'x'; 5000]).unwrap();
         log.write_all(b"after\n").unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "after\n");

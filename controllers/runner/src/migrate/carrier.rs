@@ -1,4 +1,5 @@
-//! Threads that carry bytes during a move, beside the loop of the runner: it answers while gigabytes pass.
+//! Threads that carry bytes during a migration, beside the loop of the runner: the loop stays responsive while
+//! gigabytes pass.
 
 use std::sync::Arc;
 

@@ -19,15 +19,15 @@ use crate::certificate;
 
 /// Time for each of connection, handshake and greeting.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// A connection on which nothing arrives any more is given up after this: a guest that writes to its disk waits for it.
+/// A connection on which nothing arrives any more is closed after this: a guest that writes to its disk waits for it.
 const DEAD: u32 = 10_000;
 /// An idle connection is looked after with probes so far apart; so many without an answer end it.
 const PROBE: (Duration, u32) = (Duration::from_secs(3), 3);
 /// Bytes that TLS may take before they are sent: a whole buffer of the relay.
 pub(super) const TLS_BUFFER: usize = 64 << 10;
-/// Bytes of memory that the kernel may keep at either end of a connection. What QEMU has handed over counts as sent, and if the
-/// target is slower, the guest stands still until all of it is worked off; left alone, Linux keeps up to 36 MiB for each
-/// connection. With this, four connections carry 1 GiB/s, the usual limit, where an answer takes 1 ms.
+/// Bytes of memory that the kernel may keep at either end of a connection. Data that QEMU has handed over counts as
+/// sent, and if the target is slower, the downtime lasts until all of it is received; by default, Linux keeps up to 36
+/// MiB for each connection. With this, four connections carry 1 GiB/s, the usual limit, where an answer takes 1 ms.
 const NETWORK_BUFFER: usize = 256 << 10;
 /// The same between the target's runner and its QEMU.
 const QEMU_BUFFER: usize = 64 << 10;
@@ -51,7 +51,7 @@ impl std::fmt::Debug for Connector {
 }
 
 impl Connector {
-    /// For a move of this machine.
+    /// For a migration of this VM.
     pub(crate) fn new(
         identity: &Identity,
         authority: &str,

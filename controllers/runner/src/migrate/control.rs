@@ -66,7 +66,7 @@ impl Control {
         !self.orders.is_closed()
     }
 
-    /// Why the target failed, as it reported without being asked.
+    /// Why the target failed, as it reported without a request.
     pub(super) fn words(&self) -> String {
         self.words.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

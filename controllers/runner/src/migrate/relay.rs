@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use super::carrier::Guarded;
 use super::connect::Connector;
 
-/// Bytes on the way in the direction of the move. More would be sent in the eyes of QEMU, and not be there.
+/// Bytes on the way in the direction of the migration. More would count as sent for QEMU without having arrived.
 pub(super) const FORTH: usize = 64 << 10;
 /// In the other direction there are only acknowledgements.
 pub(super) const BACK: usize = 64 << 10;

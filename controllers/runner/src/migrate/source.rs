@@ -31,14 +31,14 @@ const ORDER: Duration = Duration::from_secs(10);
 const RUN: Duration = Duration::from_secs(8);
 /// Time for a target that is no longer needed; it may have to wait for the last output of its QEMU.
 const STOP: Duration = Duration::from_secs(4);
-/// Time for the last numbers, and for the last order, whose answer is only logged.
+/// Time for the last numbers, and for the last order, whose reply is only logged.
 const LAST: Duration = Duration::from_secs(1);
 /// Attempts to reach the target at the beginning, and the first pause between them; doubled.
 const ATTEMPTS: (u32, Duration) = (5, Duration::from_millis(100));
-/// Time for a guest that goes on here to run.
+/// Time for a guest that continues here to run.
 const RESUME: Duration = Duration::from_secs(10);
 
-/// What the tasks of one move share.
+/// State that the tasks of one migration share.
 #[derive(Debug)]
 struct Work {
     number: u64,
@@ -53,7 +53,7 @@ struct Work {
     agreement: Mutex<Agreement>,
     /// Numbers of the disks that are copied.
     mirrors: Mutex<Vec<usize>>,
-    /// How fast the guest may write them, and when that was last looked at.
+    /// How fast the guest may write them, and when that was last computed.
     pace: Mutex<(DiskPace, Option<Instant>)>,
 }
 
@@ -62,13 +62,13 @@ struct Work {
 pub(crate) struct Shell {
     pub(crate) core: Source,
     number: u64,
-    /// While the move goes on: threads and connections are not kept beyond it.
+    /// While the migration is active: threads and connections are not kept beyond it.
     work: Option<Arc<Work>>,
     watch: Option<Guarded>,
     tasks: Vec<Guarded>,
 }
 
-/// What a move needs of the runner.
+/// The parts of the runner that a migration uses.
 pub(crate) struct Parts {
     pub(crate) number: u64,
     pub(crate) machine: Arc<Machine>,
@@ -79,7 +79,7 @@ pub(crate) struct Parts {
 }
 
 impl Shell {
-    /// Begins a move.
+    /// Begins a migration.
     pub(crate) fn begin(now: Duration, parts: Parts, request: MigrationRequest) -> Result<Self, String> {
         let carrier = Carrier::start().map_err(|error| format!("threads: {error}"))?;
         let Parts { number, machine, messages, connector, frames } = parts;
@@ -106,12 +106,12 @@ impl Shell {
         Ok(shell)
     }
 
-    /// Whether a message is about this move.
+    /// Whether a message belongs to this migration.
     pub(crate) fn is(&self, number: u64) -> bool {
         self.number == number
     }
 
-    /// Takes in what has happened; `guest`: what the target must know if the guest leaves now.
+    /// Takes in an event; `guest`: the data for the target if the guest leaves now.
     pub(crate) fn step(
         &mut self,
         now: Duration,
@@ -139,7 +139,7 @@ impl Shell {
         let Some(work) = self.work.clone() else { return };
         let numbers = (action == Action::Copy).then(|| watch::numbers(Arc::clone(&work)));
         let last = self.core.status().progress.clone();
-        // What is still being done for the move must not cross what undoes it.
+        // Actions of the migration that still run must not overlap with those that undo them.
         let undone = if action == Action::StayHere { std::mem::take(&mut self.tasks) } else { Vec::new() };
         let task = tokio::spawn(async move {
             for task in undone {
@@ -194,7 +194,7 @@ impl Work {
         let _ = self.messages.send(Message::Source(self.number, event)).await;
     }
 
-    /// A new control connection, whose loss is reported.
+    /// A new control connection; its loss is reported.
     async fn connect(&self) -> Result<Control, String> {
         let (messages, number) = (self.messages.clone(), self.number);
         let lost = move |why: String| {
@@ -309,7 +309,7 @@ impl Work {
         }
     }
 
-    /// QEMU's word about the end may have come before it was asked for, or not at all.
+    /// QEMU's event about the end may have come before the request, or not at all.
     async fn cancel(&self) -> Event {
         if let Err(error) = self.machine.cancel_migration().await {
             tracing::warn!(%error, "QEMU does not cancel the migration");
@@ -332,7 +332,7 @@ impl Work {
         self.machine.send_memory_again(MEMORY).await.map_err(|error| error.to_string())
     }
 
-    /// The guest goes on here: nothing is left of the move.
+    /// The guest continues here: nothing is left of the migration.
     async fn stay_here(&self) -> Event {
         // Whatever QEMU reported: it must not continue the migration.
         if !matches!(self.cancel_if_needed().await, Event::Phase(phase, _) if phase.is_over()) {
@@ -355,7 +355,7 @@ impl Work {
         let mut pause = Duration::from_millis(2);
         while Instant::now() < until {
             match self.machine.status().await {
-                // After its own failure QEMU lets the guest go on by itself, a moment later.
+                // After its own failure QEMU lets the guest continue a moment later, without a command.
                 Ok(RunState::Paused | RunState::Other(_)) => {
                     if let Err(error) = self.machine.continue_().await {
                         tracing::warn!(%error, "the guest cannot go on");

@@ -43,7 +43,7 @@ pub(super) struct Work {
 pub(crate) struct Shell {
     pub(crate) core: Target,
     status: watch::Sender<MigrationStatus>,
-    /// Until the source is done with it, as are the listeners: threads are not kept beyond the move.
+    /// Until the source has finished the migration, as are the listeners: threads are not kept beyond it.
     work: Option<Arc<Work>>,
     listeners: Vec<Guarded>,
     follow: Option<Guarded>,
@@ -59,7 +59,7 @@ pub(crate) enum Consequence {
     End,
 }
 
-/// What a move needs of the runner.
+/// The parts of the runner that a migration uses.
 pub(crate) struct Parts<'a> {
     pub(crate) machine: Arc<Machine>,
     pub(crate) messages: mpsc::Sender<Message>,

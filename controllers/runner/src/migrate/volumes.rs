@@ -52,7 +52,7 @@ pub(crate) fn of(disks: &[DiskPlan]) -> Vec<Volume> {
     disks.iter().filter_map(volume).collect()
 }
 
-/// The source, asked by its target.
+/// Client of the target to the source's runner.
 pub(crate) struct Source {
     sender: SendRequest<Empty<bytes::Bytes>>,
     _connection: super::carrier::Guarded,
@@ -66,7 +66,7 @@ fn text(error: impl std::fmt::Display) -> String {
 }
 
 impl Source {
-    /// Connects and asks for the list.
+    /// Connects and requests the list.
     pub(crate) async fn open(pod: &PodFiles, address: &str) -> Result<Self, String> {
         let late = |_| format!("{address} does not answer within {} s", PATIENCE.as_secs());
         let place: SocketAddr = address.parse().map_err(|_| format!("{address:?} is not ADDRESS:PORT"))?;

@@ -1,5 +1,6 @@
-//! Forwarding between pod and guest. For IPv4 it is set at the interfaces, by netlink: that needs `NET_ADMIN` and nothing more, where
-//! `/proc/sys` is read-only in every container that is not privileged. IPv6 knows no forwarding of single interfaces.
+//! Forwarding between pod and guest. For IPv4 it is set at the interfaces, by netlink: that needs `NET_ADMIN` and
+//! nothing more, where `/proc/sys` is read-only in every container that is not privileged. IPv6 has no forwarding per
+//! interface.
 //!
 //! By hand, because the netlink crates encode `IFLA_INET_CONF` as the kernel reports it, an array, and not as it takes it.
 
@@ -23,7 +24,7 @@ const ATTRIBUTE: usize = 4;
 /// What IPv4 does at an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// What comes in here goes on.
+    /// Packets that come in here are forwarded.
     Forward,
     /// That, and packets of loopback addresses may pass: the pod reaches the guest's ports at its own 127.0.0.1.
     ForwardAndLoopback,
@@ -34,7 +35,7 @@ pub(super) fn set(interface: &str, kind: Kind) -> io::Result<()> {
     // No protocol is NETLINK_ROUTE.
     let socket =
         rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
-    // Any socket will do to ask for the number of an interface.
+    // Any socket can be used to get the index of an interface.
     let index = netdevice::name_to_index(&socket, interface)?;
     rustix::net::send(&socket, &request(index, kind), SendFlags::empty())?;
     let mut answer = [0; 1024];

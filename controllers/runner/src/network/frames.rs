@@ -1,5 +1,5 @@
-//! Frames for the guest on the overlay while it moves: the target claims them as soon as the guest stands still, and the source
-//! passes on what came to it before that was known everywhere.
+//! Frames for the guest on the overlay during a migration: the target claims them as soon as the guest is paused, and
+//! the source forwards the frames that still arrive there.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use super::{Error, Tap};
 /// Frames that are passed on at once, so that a stream of them ends: as many as can wait at the device.
 const AT_ONCE: usize = super::overlay::WAITING as usize;
 
-/// The guest's frames on the overlay, as this side of a move sees them.
+/// The guest's frames on the overlay, on this side of a migration.
 #[derive(Debug)]
 pub(crate) struct Frames {
     tap: Tap,
@@ -47,8 +47,8 @@ impl Frames {
     }
 }
 
-/// A reverse ARP request for one's own address (RFC 903), to all: what QEMU sends, too, when a guest has arrived. No host
-/// takes anything from it, but whatever forwards frames learns where the sender is.
+/// A reverse ARP request for one's own address (RFC 903), to all: what QEMU sends, too, when a guest has arrived. No
+/// host acts on it, but every bridge that forwards frames records the sender's port.
 fn reverse_arp(hardware: [u8; 6]) -> [u8; 60] {
     let mut frame = [0; 60];
     let head = [[0xff; 6], hardware].concat();
@@ -80,7 +80,7 @@ mod tests {
         frame
     }
 
-    /// The pod's interface is a tap device whose other end is a simulated node.
+    /// The pod's interface is a tap device with a simulated node at its other end.
     #[test]
     fn what_waits_for_the_guest_goes_back_to_the_node_and_nothing_else() {
         need!(lab::inside("frames", || {

@@ -13,7 +13,7 @@ use super::{Error, GATEWAY, GUEST, PREFIX, Reach, TAP_HARDWARE, TAP_NAME, Tap, r
 
 /// Prefix of the link's own IPv6 addresses (RFC 4193); seen by pod and guest only.
 const V6_PREFIX: [u16; 4] = [0xfd6e, 0x656f, 0x6e00, 0];
-/// Greatest packet of Ethernet, if that of the pod is not known.
+/// Largest packet of Ethernet, if that of the pod is unknown.
 const ETHERNET: u16 = 1500;
 /// Time for a helper program.
 const PROGRAM: Duration = Duration::from_secs(10);
@@ -42,7 +42,8 @@ pub(crate) struct Settings {
     pub(crate) hardware: [u8; 6],
     /// Name the guest gets.
     pub(crate) hostname: String,
-    /// Addresses of the node whose kubelet, and whose metadata services, are closed to the guest; `None`: they are open.
+    /// Addresses of the node with the kubelet and the metadata services that are closed to the guest; `None`: they are
+    /// open.
     pub(crate) closed: Option<Vec<IpAddr>>,
 }
 

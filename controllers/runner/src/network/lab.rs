@@ -4,7 +4,7 @@ use std::process::Command;
 
 use neonvm_test_support::{Need, needs};
 
-/// Runs a test in a network namespace of its own: that of a new thread, which ends with the test.
+/// Runs a test in a separate network namespace: that of a new thread, which ends with the test.
 pub(super) fn inside(what: &str, test: impl FnOnce() + Send + 'static) -> Need {
     needs::network_namespaces()?;
     let name = format!("nvr{}-{what}", std::process::id());

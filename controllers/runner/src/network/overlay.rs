@@ -15,13 +15,12 @@ use super::{Error, Tap};
 
 /// The tap device.
 const TAP: &str = "tap-overlay";
-/// The bridge.
 const BRIDGE: &str = "br-overlay";
 
 /// Ports of the guest program that are for the runner and the agent: sizes and files, the monitor, metrics.
 const PRIVATE: [u16; 3] = [guest::DAEMON_PORT, MONITOR_PORT, guest::METRICS_PORT];
 
-/// Frames that wait at the tap device for a guest that stands still, such as one that is just arriving. About 10 MB.
+/// Frames that are queued at the tap device for a guest that is paused, such as one that is just arriving. About 10 MB.
 pub(super) const WAITING: u32 = 4096;
 
 /// The guest's end.
@@ -32,7 +31,7 @@ pub(crate) struct Overlay {
     pub(crate) mtu: u16,
 }
 
-/// Who the guest is on the overlay.
+/// Addresses of the guest on the overlay.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Addresses {
     /// Its hardware address.
@@ -162,7 +161,7 @@ mod tests {
         frame(ALL, OWN, [8, 6], &content)
     }
 
-    /// The pod's interface is a tap device whose other end is a simulated node.
+    /// The pod's interface is a tap device with a simulated node at its other end.
     #[test]
     fn a_guest_sends_as_itself_only() {
         need!(lab::inside("source", || {

@@ -19,7 +19,7 @@ fn unlike(what: &str, there: &str, here: &str) -> Error {
     Error::Receive(format!("its {what} is {there}, and here it would be {here}"))
 }
 
-/// The accelerator it has had so far. Another one is none of its own.
+/// The accelerator it has had so far. Another one is not used.
 pub(super) fn accelerator(options: &Options, machine: &MachineInfo) -> Result<Request, Error> {
     let network = match options.network {
         NetworkMode::Tap => "tap",

@@ -1,5 +1,5 @@
-//! `spec.initScript`: commands of the VM's author, before anything else is prepared. They run as QEMU's user, who owns nothing but the
-//! VM's own disks, with no capability, no variable of the runner and no file that it has open.
+//! `spec.initScript`: commands of the VM's author, before anything else is prepared. They run as QEMU's user, which
+//! owns nothing but the VM's own disks, with no capability, no variable of the runner and no file that it has open.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -36,7 +36,7 @@ async fn within(text: &str, identity: Option<Identity>, patience: Duration) -> R
         .kill_on_drop(true);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     if let Some(Identity { user, group }) = identity {
-        // Root's further groups are given up as well.
+        // Root's supplementary groups are dropped as well.
         command.uid(user).gid(group);
     }
     let mut child = command.spawn().map_err(|error| format!("cannot run /bin/sh: {error}"))?;

@@ -13,9 +13,9 @@ use crate::api::Statistics;
 use crate::core::Action;
 use crate::guest::usage;
 
-/// Pause before a machine that was stopped for want of room goes on.
+/// Pause before a VM that was stopped for lack of disk space continues.
 const ROOM: Duration = Duration::from_secs(5);
-/// How long memory that changes is looked at closely.
+/// How long a change of memory is polled at short intervals.
 const SETTLE: Duration = Duration::from_secs(3);
 /// How much of that without growing pauses.
 const CLOSELY: Duration = Duration::from_millis(100);
@@ -71,18 +71,18 @@ impl Loop {
         self.follow(change);
     }
 
-    /// Looks at the memory until it is as it should be.
+    /// Polls the memory until it has the requested size.
     pub(super) fn follow_memory(&mut self) {
-        // Who looks already may first have something to ask for.
+        // A task that polls already may first have a request to send.
         if self.following.as_ref().is_some_and(|task| !task.is_finished()) {
             return;
         }
         self.follow(std::future::ready(()));
     }
 
-    /// Does something, then looks at the memory until it is as it should be. QEMU's event of a change comes only once a second
-    /// (its rate limit of `MEMORY_DEVICE_SIZE_CHANGE`): too late for callers that wait. What takes longer than [`SETTLE`] is left
-    /// to the events.
+    /// Awaits `first`, then polls the memory until it has the requested size. QEMU's event of a change comes only once
+    /// a second (its rate limit of `MEMORY_DEVICE_SIZE_CHANGE`): too late for callers that wait. What takes longer than
+    /// [`SETTLE`] is left to the events.
     fn follow(&mut self, first: impl Future<Output = ()> + Send + 'static) {
         if let Some(older) = self.following.take() {
             older.abort();
@@ -155,7 +155,7 @@ impl Loop {
         }));
     }
 
-    /// A machine that was stopped because there was no room is let go on now and then: it stops again if there is none.
+    /// A VM that was stopped for lack of disk space is continued now and then: it stops again if there is still none.
     pub(super) fn go_on_later(&self) {
         self.spawn(|machine, _| async move {
             tokio::time::sleep(ROOM).await;
@@ -265,12 +265,12 @@ pub(super) async fn statistics(
 ) -> Arc<Statistics> {
     let threads = machine.vcpu_threads().await.unwrap_or_default();
     let threads: Vec<i32> = threads.into_iter().map(|thread| thread.thread).collect();
-    // Weak: the machine and its cgroup must end although clients may still ask for counters.
+    // Weak: the machine and its cgroup must end although clients may still request counters.
     let (machine, group) = (Arc::downgrade(machine), group.map(|group| Arc::downgrade(&group)));
     let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let sample = move || {
         let usage = machine.upgrade().and_then(|machine| machine.usage(&threads).ok()).unwrap_or_default();
-        // At once: who divides the one by the other takes them for numbers of one moment.
+        // At once: clients divide the one by the other, so both must be of one moment.
         let uptime = begun.elapsed();
         let group = group.as_ref().and_then(std::sync::Weak::upgrade);
         let throttled = group.and_then(|group| group.throttling().ok()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Moves, between the loop and [`crate::migrate`].
+//! Migrations, between the loop and [`crate::migrate`].
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -143,7 +143,7 @@ impl Loop {
         Ok(())
     }
 
-    /// Whether this is the move that is meant.
+    /// Returns the migration, if it is the one with this id.
     fn is_move(&self, id: &str) -> Result<&Moving, Refusal> {
         match &self.moving {
             Some(moving) if moving.status().id == id => Ok(moving),
@@ -198,7 +198,7 @@ impl Loop {
         }
     }
 
-    /// QEMU has ended: whether that was the end of a move.
+    /// QEMU has ended: whether that was the end of a migration.
     pub(super) fn end_of_move(&mut self, exit: &QemuExit) -> Option<(ExitReason, String)> {
         // The first of its lines names the cause, the last is the same for all.
         let lines = exit.stderr.get(exit.stderr.len().saturating_sub(WORDS)..).unwrap_or_default();

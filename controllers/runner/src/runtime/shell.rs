@@ -92,7 +92,7 @@ fn mounts(config: &RuntimeConfig, keys: bool, programs: &str, runtime: &str) -> 
     };
     let make = |path: &str| format!("{programs}mkdir -p {}", quoted(path));
     let files = |label: &str, path: &str| {
-        // The mode is for kernels that do not know the modes of the volume itself.
+        // The mode is for kernels that do not support the modes of the volume itself.
         let device = device(label);
         format!("{programs}mount -t iso9660 -o ro,mode=0644 {device} {}", quoted(path))
     };

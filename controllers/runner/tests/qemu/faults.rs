@@ -10,7 +10,7 @@ use crate::process::Process;
 use crate::runner::{Runner, until};
 use crate::world::{World, begin_at, fast, migration, request, stays};
 
-/// A move of `source` that stands still where the link holds it.
+/// A migration of `source` that is held by the link.
 async fn held(world: &World, source: &Runner, id: &str, hold: Hold) -> (Runner, Link) {
     let target = world.target(source, id).await;
     let link = Link::to(target.address, Hold::Bulk).await;
@@ -91,7 +91,8 @@ async fn a_target_that_dies_at_the_switch_leaves_the_guest_at_home() {
         let (mut target, link) = held(&world, &source, &id, hold).await;
         victim.dies(&mut target).await;
         if matches!(hold, Hold::Run | Hold::Answer) {
-            // For all that the source knows, the guest may run on the target; it continues only if the target reports a failure.
+            // The source has no evidence that the guest does not run on the target; it continues only if the target
+            // reports a failure.
             link.cut();
             link.hold(Hold::Nothing);
             until("an attempt that fails", async || {

@@ -1,5 +1,5 @@
-//! A way between two runners that holds a move up at an exact place. It looks at nothing but the lengths of TLS records: each
-//! order, and each answer, is one.
+//! A connection between two runners that holds a migration up at an exact place. It reads nothing but the lengths of
+//! TLS records: each order, and each reply, is one.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const END: usize = 64;
 pub(crate) enum Hold {
     /// Nothing is held.
     Nothing,
-    /// Disks and memory: the move does not get beyond its beginning.
+    /// Disks and memory: the migration does not get beyond its beginning.
     Bulk,
     /// The order to finish the disks, and all after it.
     Settle,

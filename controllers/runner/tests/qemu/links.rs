@@ -1,4 +1,4 @@
-//! Moves over links that are slow, lossy or dead, made by packet filters in a network of the test's own.
+//! Migrations over links that are slow, lossy or dead, made by packet filters in a separate network.
 
 use neonvm_test_support::need;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Real runners with real guests: two processes, two directories, loopback addresses, and a machine that moves between
+//! Real runners with real guests: two processes, two directories, loopback addresses, and a VM that is migrated between
 //! them.
 
 #![allow(

@@ -1,4 +1,4 @@
-//! Moves between two runners.
+//! Migrations between two runners.
 
 use neonvm_api::runner_pod::Receive;
 use neonvm_kit::ca::Authority;
@@ -104,7 +104,7 @@ async fn the_guest_survives_the_death_of_its_target() {
         let reason = stays(&source, State::Failed).await;
         assert!(!reason.is_empty());
     }
-    // Asked to stop is as good as dead.
+    // A runner that was requested to stop is as good as dead.
     let mut target = world.target(&source, "four").await;
     begin(&source, &target, "four", slow()).await;
     source.is(State::Copying).await;
@@ -147,7 +147,8 @@ async fn only_a_twin_is_let_in() {
     let world = need!(World::new());
     let source = world.source().await;
     let target = world.target(&source, "one").await;
-    // A runner of another machine of the same authority, one of this machine of another authority, and one whose time is up.
+    // A runner of another VM of the same authority, one of this VM of another authority, and one with an expired
+    // certificate.
     let other = world.pod.lab.authority.peer("x", &[server_name("another")]).unwrap();
     let strange = Authority::generate().unwrap().0.peer("x", &[server_name(UID)]).unwrap();
     let expired = world.pod.lab.authority.peer_for("x", &[server_name(UID)], -60).unwrap();
@@ -160,7 +161,7 @@ async fn only_a_twin_is_let_in() {
         assert!(!reason.is_empty() && reason.contains(why), "{reason}");
         assert_eq!(migration(&target).await.state, State::Waiting, "nothing has happened there");
     }
-    // The move of another object.
+    // The migration of another object.
     begin(&source, &target, "other", slow()).await;
     let reason = stays(&source, State::Failed).await;
     assert!(reason.contains("waits for the move one"), "{reason}");
@@ -214,7 +215,7 @@ async fn post_copy_is_dropped_with_a_reason() {
     need!(refused.then_some(()).ok_or_else(|| Missing::unavailable("vm.unprivileged_userfaultfd is 1")));
     let source = world.source().await;
     let target = world.target(&source, "one").await;
-    // It stands still until it was looked at.
+    // It is paused until it was checked.
     let link = Link::to(target.address, Hold::Bulk).await;
     begin_at(&source, link.address, "one", post_copy()).await;
     let dropped = until("what is dropped", async || {

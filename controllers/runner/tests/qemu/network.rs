@@ -1,4 +1,4 @@
-//! A network of its own for runners: loopback and nothing else, with rules that spoil it.
+//! A separate network for runners: loopback and nothing else, with rules that disturb it.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -52,7 +52,7 @@ impl Network {
         command
     }
 
-    /// A network whose kernel knows these statements, which is found out before anything is started.
+    /// A network with a kernel that supports these statements, which is checked before anything is started.
     pub(crate) fn that_knows(statements: &[&str]) -> Need<Self> {
         let network = Self::new()?;
         for statement in statements {

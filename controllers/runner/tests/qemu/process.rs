@@ -30,7 +30,7 @@ impl Process {
             .collect()
     }
 
-    /// Whether it runs nothing any more. Who should take note of its end may be slow.
+    /// Whether it runs nothing any more. Its parent may be slow to reap it.
     pub(crate) fn is_over(self) -> bool {
         self.stat().is_none_or(|(_, state, _)| state == 'Z')
     }

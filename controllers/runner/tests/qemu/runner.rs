@@ -1,4 +1,4 @@
-//! A runner as a process of its own: this test program, called again.
+//! A runner as a separate process: this test program, called again.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ use crate::process::Process;
 pub(crate) const UID: &str = "5f0c2f3a-7d3e-4f0e-9b1c-5f3d2a1b0c9d";
 const SIZE: u64 = 32 << 20;
 
-/// Not a test of its own: what [`Runner::start`] starts.
+/// Not a separate test: what [`Runner::start`] starts.
 #[test]
 #[ignore = "not a test: the process that other tests start"]
 fn a_runner_in_a_process_of_its_own() {
@@ -186,7 +186,6 @@ impl Runner {
         Process(self.child.id())
     }
 
-    /// Its QEMU.
     pub(crate) fn qemu(&self) -> Process {
         let own = self.process();
         own.children().into_iter().find(|child| child.name().starts_with("qemu")).expect("its QEMU")
@@ -243,7 +242,7 @@ impl Runner {
         serde_json::from_str(&text).ok()
     }
 
-    /// How far the move is.
+    /// State of the migration.
     pub(crate) async fn state(&self) -> Option<MigrationState> {
         self.status().await?.migration.map(|migration| migration.state)
     }
@@ -287,7 +286,7 @@ impl Runner {
         let before = until("the guest", async || self.guest().await).await;
         until("a guest that goes on", async || {
             let now = self.guest().await?;
-            // Every block that was written before the move has been read again.
+            // Every block that was written before the migration has been read again.
             (now.laps > before.laps + 1 && now.turns > before.turns + 200).then_some(())
         })
         .await;

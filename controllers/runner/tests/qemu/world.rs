@@ -1,4 +1,4 @@
-//! A machine, the pods it moves between, and what is done with a move.
+//! A VM, the pods it is migrated between, and operations on a migration.
 
 use neonvm_test_support::Need;
 use std::net::SocketAddr;
@@ -36,7 +36,7 @@ impl World {
         source
     }
 
-    /// A target of the move `id` that waits.
+    /// A target of the migration `id` that waits.
     pub(crate) async fn target(&self, source: &Runner, id: &str) -> Runner {
         let target = self.early_target(source, id).await;
         target.is(State::Waiting).await;
@@ -97,7 +97,7 @@ pub(crate) async fn migration(runner: &Runner) -> MigrationStatus {
     until("a status", async || runner.status().await?.migration).await
 }
 
-/// Waits for the end of a move that leaves the guest where it was, and looks that it is well.
+/// Waits for the end of a migration that leaves the guest on its source, and checks that the guest works.
 pub(crate) async fn stays(source: &Runner, end: State) -> String {
     source.is(end).await;
     let reason = migration(source).await.reason;
@@ -107,7 +107,7 @@ pub(crate) async fn stays(source: &Runner, end: State) -> String {
     reason
 }
 
-/// Moves it for good.
+/// Migrates it to the end.
 pub(crate) async fn moves(source: &mut Runner, target: &Runner, id: &str) {
     begin(source, target, id, fast()).await;
     let exit = source.exit().await;

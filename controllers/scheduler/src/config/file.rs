@@ -89,7 +89,7 @@ impl Reader {
                 None => self.wrong(key, "must be a whole number between 1 and 600"),
             },
             "randomizeScores" => self.flag(key, value, &mut settings.scoring.randomise),
-            // Absent or null is off: what is planned is only shown until it is asked for.
+            // Absent or null is off: planned migrations are only shown until the option is set.
             "doMigration" if value.is_null() => {}
             "doMigration" => self.flag(key, value, &mut settings.do_migration),
             "migrationsPerNode" => match value.as_u64().and_then(|count| u32::try_from(count).ok()) {

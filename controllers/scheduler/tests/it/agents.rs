@@ -1,4 +1,4 @@
-//! Agents ask over real connections.
+//! Requests of agents over real connections.
 
 use http::{Method, StatusCode};
 use kube::Api;

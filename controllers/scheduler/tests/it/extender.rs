@@ -1,4 +1,4 @@
-//! A stock kube-scheduler asks us.
+//! Requests of a stock kube-scheduler.
 
 #![allow(clippy::too_many_lines, reason = "one conversation")]
 
@@ -73,7 +73,7 @@ async fn filter_prioritize_preempt_and_bind() {
     let answer = post(&mut kube, "preempt", &json!({ "pod": big, "NodeNameToMetaVictims": meta })).await;
     assert_eq!(answer["NodeNameToMetaVictims"], meta);
 
-    // Both fit when asked about; only one is bound.
+    // Each fits when it is checked; only one is bound.
     let binding = |pod: &Pod, node: &str| json!({ "PodName": pod.metadata.name, "PodNamespace": "default", "PodUID": pod.metadata.uid, "Node": node });
     let mut other = Caller::new(scheduler.plain, None, "");
     let (first, second) = (binding(&a, "n1"), binding(&b, "n1"));

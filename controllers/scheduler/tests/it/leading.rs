@@ -38,7 +38,7 @@ async fn is_refused(cluster: &Cluster, scheduler: &Scheduler) {
     assert_eq!((status, text.as_str()), (StatusCode::SERVICE_UNAVAILABLE, "another replica leads\n"));
 }
 
-/// A standby is ready when it knows everything, so that a rollout and a disruption budget count it.
+/// A standby is ready when it has listed all objects, so that a rollout and a disruption budget count it.
 async fn stands_by(cluster: &Cluster, scheduler: &Scheduler) {
     let mut agent = cluster.agent(scheduler).await;
     eventually("a standby that is ready", async || {
@@ -63,7 +63,7 @@ async fn d20_the_standby_takes_over_and_permits_nothing_twice() {
     assert_eq!(ask(&mut agent, "w", 1, None).await, 1);
     let (v, w) = (ask(&mut agent, "v", 7, None).await, 1);
     assert_eq!(v, 7);
-    // Asked, and the leader dies before it answers: what it wrote down, if anything, is of no matter.
+    // The leader dies before it answers a request: what it wrote, if anything, has no effect.
     let lost = tokio::spawn({
         let mut agent = cluster.agent(&first).await;
         async move {
@@ -86,7 +86,7 @@ async fn d20_the_standby_takes_over_and_permits_nothing_twice() {
     assert_eq!(ask(&mut agent, "v", 7, Some(v)).await, 7);
     let w = ask(&mut agent, "w", 8, Some(w)).await;
     assert_eq!(v + w, 10, "both agents have reported: nothing stays reserved for them");
-    // And back: a leader that comes again knows nothing of before.
+    // And back: a leader that restarts has no state from before.
     let third = cluster.scheduler(config(&cluster, "third")).await;
     second.stop().await;
     ready(&third).await;
@@ -124,7 +124,8 @@ async fn the_extender_leads_where_its_kube_scheduler_does() {
     let w = ask(&mut agent, "w", 8, Some(1)).await;
     assert_eq!(ask(&mut agent, "v", 7, Some(7)).await, 7);
     assert!(w + 7 <= 10, "{w} + 7");
-    // Each kube-scheduler asks beside itself only: the one that does not lead learns nothing and binds nothing.
+    // Each kube-scheduler calls only the extender beside it: the one that does not lead gets no results and binds
+    // nothing.
     let pod = cluster.pod("p", "1Gi").await;
     let names = json!({ "Pod": pod, "NodeNames": ["n1"] });
     let mut kube = Caller::new(b.plain, None, "");
@@ -152,7 +153,7 @@ async fn d555_a_restart_keeps_what_agents_hold() {
     assert_eq!((dump.nodes[0].cpu.reserved, dump.nodes[0].cpu.buffer), (10_000, 0));
 }
 
-/// Who cannot renew its lease stops, before another can have it.
+/// A leader that cannot renew its lease stops, before another can have it.
 #[tokio::test]
 async fn a_leader_that_cannot_renew_permits_nothing() {
     let cluster = two_vms().await;

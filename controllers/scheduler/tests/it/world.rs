@@ -97,7 +97,7 @@ impl Cluster {
         Scheduler { endpoint, plain, metrics, task, stop: Some(stop) }
     }
 
-    /// A scheduler that leads and knows everything.
+    /// A scheduler that leads and has listed all objects.
     pub(crate) async fn leader(&self, config: Config) -> Scheduler {
         let scheduler = self.scheduler(config).await;
         ready(&scheduler).await;

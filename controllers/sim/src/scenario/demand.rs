@@ -15,12 +15,12 @@ use crate::rng::Rng;
 pub enum Demand {
     /// Always the same.
     Constant {
-        /// How much.
+        /// Level in compute units.
         level: f64,
     },
     /// One level after the other, again and again.
     Steps {
-        /// How much.
+        /// Levels in compute units.
         levels: Vec<f64>,
         /// How long each lasts.
         #[serde(with = "span")]

@@ -126,7 +126,7 @@ impl World {
         self.waiting.remove(&id);
     }
 
-    /// An agent asks the scheduler.
+    /// An agent sends a request to the scheduler.
     pub(super) fn book_request(&mut self, id: Id, number: u64, target: Resources) {
         self.check(Invariant::Permit);
         self.check(Invariant::Bounded);

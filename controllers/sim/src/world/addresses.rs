@@ -17,13 +17,13 @@ use crate::{Bug, Fault, Invariant};
 /// How long an address rests, in seconds.
 const REST: i64 = 60;
 
-/// The pools, and what the controller knows of them.
+/// The pools, and the controller's copy of them.
 #[derive(Debug)]
 pub(super) struct Addresses {
     book: Book,
     pools: BTreeMap<String, IPPool>,
     versions: u64,
-    /// Who was seen with an address.
+    /// Owner of each observed address.
     owners: BTreeMap<IpAddr, Id>,
 }
 

@@ -385,7 +385,7 @@ impl World {
         if connected && !silent {
             self.agent_step(id, Input::MonitorAlive);
         } else if silent && connected && self.vms.get(id).is_some_and(|vm| now >= vm.guest.silent_until) {
-            // It stalls when asked to shrink, and is alive otherwise.
+            // It stalls on a request to shrink, and is alive otherwise.
             self.agent_step(id, Input::MonitorAlive);
         }
         let Some(agent) = self.agent_of(id, inc) else { return };

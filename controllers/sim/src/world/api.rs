@@ -99,7 +99,7 @@ impl World {
         self.stats.downscales += u64::from(to.any_less(has));
         let Some(vm) = self.vms.get_mut(id) else { return };
         let grown = to.max(vm.asked);
-        // What is given on top of what it agreed to, it has to agree to give up again.
+        // A resource given on top of the size it consented to needs a new consent before it can be taken back.
         if to.vcpus > vm.asked.vcpus {
             vm.guest.agreed.vcpus = vm.guest.agreed.vcpus.max(grown.vcpus);
         }
@@ -122,7 +122,7 @@ impl World {
         self.control_soon(id);
     }
 
-    /// The controller will look at a VM.
+    /// The controller will reconcile a VM.
     pub(super) fn control_soon(&mut self, id: Id) {
         let wait = self.latency(5, 40);
         let Some(vm) = self.vms.get_mut(id) else { return };

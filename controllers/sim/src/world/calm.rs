@@ -10,9 +10,9 @@ use crate::Invariant;
 use crate::queue::{SECOND, Time};
 use crate::scenario::Guest;
 
-/// How long a VM that moved may take to be as before.
+/// How long a VM may take after a migration until its load is served as before.
 const SETTLES: Time = 180 * SECOND;
-/// How often the VMs are looked at, and the time in between.
+/// How often the VMs are checked, and the time in between.
 pub(super) const LOOKS: u32 = 4;
 pub(super) const LOOK: Time = 70 * SECOND;
 /// How far a level may be from the next whole number and still need either.

@@ -9,7 +9,7 @@ use crate::queue::{MILLI, SECOND};
 use crate::{Bug, Invariant};
 
 impl World {
-    /// A pod was bound and has started: the VM is there with the size its object asks for.
+    /// A pod was bound and has started: the VM is there with the size that its object requests.
     pub(super) fn boot(&mut self, id: Id) {
         let Some(pod) = self.pods.get(id).filter(|pod| pod.alive && !pod.ended) else { return };
         let Some(at) = pod.vm else { return };

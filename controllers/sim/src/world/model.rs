@@ -14,7 +14,6 @@ use crate::scenario::{Curve, Guest};
 /// Index of a node, VM or pod.
 pub(crate) type Id = usize;
 
-/// A node.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) name: String,
@@ -32,7 +31,6 @@ pub(crate) struct Node {
     pub(crate) misses: u32,
 }
 
-/// A pod.
 #[derive(Clone, Debug)]
 pub(crate) struct Pod {
     pub(crate) key: NamespacedName,
@@ -66,7 +64,6 @@ pub(crate) enum Phase {
     Gone,
 }
 
-/// A migration.
 #[derive(Clone, Debug)]
 pub(crate) struct Migration {
     pub(crate) seen: MigrationSeen,
@@ -188,17 +185,17 @@ pub(crate) struct Agent {
 /// The messages of an agent, recorded outside of it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Account {
-    /// What the agent may use: the last permit that reached it, less what it gave up since.
+    /// What the agent may use: the last permit that reached it, less what it released since.
     pub(crate) permit: Option<Resources>,
     /// Its last request: number, target, when, whether an answer came.
     pub(crate) asking: Option<(u64, Resources, Time, bool)>,
     /// The permit on its way to it.
     pub(crate) issued: Option<(u64, Resources)>,
     pub(crate) ask_failed: Option<Time>,
-    /// The last change of its own that it knows of, and those that were made since.
+    /// The agent's last change whose reply has arrived, and those that were made since.
     pub(crate) acknowledged: Option<Resources>,
     pub(crate) unacknowledged: Vec<Resources>,
-    /// The newest generation of the object that it knows of: what is older may be ignored.
+    /// The newest generation of the object that the agent has received: older ones may be ignored.
     pub(crate) generation: i64,
     pub(crate) patching: Option<(u64, Time)>,
     pub(crate) patch_failed: Option<Time>,
@@ -387,7 +384,6 @@ impl Person {
     ];
 }
 
-/// A scheduler.
 #[derive(Debug)]
 pub(crate) struct Replica {
     pub(crate) state: neonvm_core_placement::permits::State,

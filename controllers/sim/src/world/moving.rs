@@ -1,6 +1,7 @@
-//! Machines that move. As long as a VM has migrations it is looked after by the real cores: those of the controller
-//! ([`work`], [`machine`]), and those of both ends of a move in its runners ([`ends`]). Around them there are an API server with
-//! watches that lag, a link that breaks, and two QEMUs that only count what the guest has written ([`qemu`]).
+//! Migrations of VMs. As long as a VM has migrations it is handled by the real cores: those of the controller
+//! ([`work`], [`machine`]), and those of both sides of a migration in its runners ([`ends`]). Around them there are an
+//! API server with watches that lag, a link that breaks, and two QEMUs that only count what the guest has written
+//! ([`qemu`]).
 
 mod act;
 mod audit;
@@ -45,7 +46,7 @@ const PREPARE: i64 = 60;
 /// Default time limit of a migration, in seconds.
 const COMPLETION: i32 = 180;
 
-/// What happens to a VM that moves.
+/// An event of a VM in migration.
 #[derive(Debug)]
 pub(crate) enum Step {
     /// A watch shows the controller what is there now.
@@ -72,13 +73,13 @@ pub(crate) enum Step {
     Order { from: Id, tag: u64, order: Order, until: Time },
     /// The target waits until it can answer the order to let the guest run.
     Running { from: Id, tag: u64, until: Time },
-    /// The guest is let run here, and nothing is left of the move.
+    /// The guest may run here, and nothing is left of the migration.
     Cleaned { pod: Id, tag: u64 },
     /// The target lets the guest run.
     Continue { pod: Id },
-    /// What the controller asks of a runner arrives late.
+    /// A request of the controller to a runner arrives late.
     Call { pod: Id, call: Call, sent: Time },
-    /// A runner is asked to stop.
+    /// A runner is requested to stop.
     Stop { pod: Id },
     /// The grace of a pod is over.
     Kill { pod: Id },
@@ -126,7 +127,7 @@ impl World {
         self.after(wait, Event::Move { vm: id, step: Box::new(step) });
     }
 
-    /// A time between the two, in milliseconds, of what has to do with moves.
+    /// A time between the two, in milliseconds, for events of migrations.
     fn lapse(&mut self, low: u64, high: u64) -> Time {
         self.rngs.moves.between(low * crate::queue::MILLI, high * crate::queue::MILLI)
     }
@@ -135,14 +136,14 @@ impl World {
         self.note(Line::VmText(id, what.into()));
     }
 
-    /// Whether a fault of moves happens now.
+    /// Whether a fault of migrations happens now.
     fn goes_wrong(&mut self, fault: Fault, probability: f64) -> bool {
         let happens = self.faults_on && self.faults.has(fault) && self.rngs.moves.chance(probability);
         self.stats.faults += u64::from(happens);
         happens
     }
 
-    /// Something happens to a VM that moves.
+    /// An event of a VM in migration happens.
     pub(super) fn moves(&mut self, id: Id, step: Step) {
         self.with_care(id, |world, care| {
             world.do_step(id, care, step);

@@ -21,7 +21,7 @@ impl World {
         None
     }
 
-    /// One that runs, whether it moves or not.
+    /// One that runs, in migration or not.
     fn a_living_vm(&mut self) -> Option<Id> {
         for _ in 0..8 {
             let id = usize::try_from(self.rngs.people.below(self.vms.len() as u64)).ok()?;
@@ -77,7 +77,7 @@ impl World {
         }
     }
 
-    /// A node is closed, and all its VMs are moved away.
+    /// A node is closed, and all its VMs are migrated away.
     fn drain(&mut self, node: Id) {
         let open = self.nodes.iter().filter(|node| node.open && !node.lost).count();
         if open < 2 {

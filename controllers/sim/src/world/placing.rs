@@ -9,14 +9,14 @@ use crate::queue::{SECOND, Time};
 use crate::{Bug, Fault};
 
 impl World {
-    /// Waiting pods will be looked at.
+    /// Waiting pods will be placed soon.
     pub(super) fn place_soon(&mut self, wait: Time) {
         if !std::mem::replace(&mut self.placing, true) {
             self.after(wait, Event::Place);
         }
     }
 
-    /// Looks at all pods that wait.
+    /// Tries to place all pods that wait.
     pub(super) fn place(&mut self) {
         self.placing = false;
         let Some(leader) = self.leader else { return };
@@ -49,8 +49,8 @@ impl World {
             Some(name)
         };
         let Some(node) = name.and_then(|name| self.node_named(&name)) else { return };
-        // Rules that need the objects of nodes and pods, which the world does not have: closed nodes, and a VM does not move
-        // to where it is.
+        // Rules that need the objects of nodes and pods, which the world does not have: closed nodes, and a VM is not
+        // migrated to its own node.
         let source =
             self.pods.get(id).and_then(|pod| self.vms.get(pod.vm?)?.pod).filter(|source| *source != id);
         let source = source.and_then(|source| self.pods.get(source)?.node);

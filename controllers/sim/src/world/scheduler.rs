@@ -184,7 +184,7 @@ impl World {
         self.settle(id, inc);
     }
 
-    /// What the core wants to have written is written, by the leader; and it is woken when it asked for it.
+    /// The writes that the core requests are made, by the leader; and it is woken at the time that it requested.
     pub(super) fn settle(&mut self, id: Id, inc: u64) {
         let (now, leads) = (self.now, self.leader == Some(id));
         if !leads {
@@ -388,7 +388,7 @@ impl World {
         }
     }
 
-    /// The scheduler ends, and with it all it knew.
+    /// The scheduler ends and loses all its state.
     pub(super) fn scheduler_ends(&mut self) {
         let Some(leader) = self.leader.take() else { return };
         self.note(Line::Text("the scheduler ends"));
@@ -420,7 +420,7 @@ impl World {
         self.after(wait, Event::Lead { replica: other });
     }
 
-    /// A scheduler leads from now on: what others permitted meanwhile is not known, so everything is listed again.
+    /// A scheduler leads from now on: permits given by others meanwhile are unknown, so everything is listed again.
     pub(super) fn lead(&mut self, id: Id) {
         let now = duration(self.now);
         self.leader = Some(id);

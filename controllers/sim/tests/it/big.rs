@@ -1,5 +1,5 @@
-//! A big day: its first minutes here, all of it in the soak, which asks for fresh seeds. `NEONVM_SIM_HOURS` chooses another length:
-//! `NEONVM_SIM_HOURS=24 cargo test -p neonvm-sim big_day -- --nocapture`.
+//! A big day: its first minutes here, all of it in the soak, which requires fresh seeds. `NEONVM_SIM_HOURS` chooses
+//! another length: `NEONVM_SIM_HOURS=24 cargo test -p neonvm-sim big_day -- --nocapture`.
 
 use std::time::{Duration, Instant};
 

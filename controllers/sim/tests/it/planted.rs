@@ -7,7 +7,7 @@ use neonvm_sim::{Bug, Invariant, Options, Scenario, run};
 /// Seeds within which each bug must be found.
 const SEEDS: u64 = 200;
 
-/// Full nodes, pods that end, moves, people: where bugs have consequences.
+/// Full nodes, pods that end, migrations, users: where bugs have consequences.
 const WORLD: &str = "
 name: planted
 description: Small and crowded.
@@ -20,7 +20,7 @@ people: {creates: 12, deletes: 12, bounds: 30, holds: 30}
 settings: {standby: true}
 ";
 
-/// Machines that move all the time, and people who change their minds: where bugs of moves have consequences.
+/// VMs in constant migration, and users that cancel and change them: where bugs of migrations have consequences.
 const MOVES: &str = "
 name: planted-moves
 description: Small and restless.
@@ -33,7 +33,7 @@ people: {creates: 20, deletes: 30, drains: 20, moves: 120, cancels: 120}
 settings: {migrationTakes: 8s}
 ";
 
-/// What bugs of moves break, among other things.
+/// What bugs of migrations break, among other things.
 const OF_MOVES: &[Invariant] = &[
     Invariant::OneGuest,
     Invariant::OneMigration,

@@ -1,4 +1,4 @@
-//! Looks at one run: `NEONVM_SIM_REPLAY="scenario seed faults" cargo test -p neonvm-sim replay -- --ignored --nocapture`.
+//! Shows one run: `NEONVM_SIM_REPLAY="scenario seed faults" cargo test -p neonvm-sim replay -- --ignored --nocapture`.
 
 use neonvm_sim::{Options, minimise, run};
 

@@ -1,4 +1,4 @@
-//! What the builder knows of an image and the guest needs at every boot.
+//! What the builder has read of an image and the guest needs at every boot.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ pub struct ImageConfig {
     /// Further commands, started beside the workload.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<Service>,
-    /// Shell text that runs again and again at shutdown until the workload has ended; it asks the workload to stop.
+    /// Shell text that runs repeatedly at shutdown until the workload has ended; it requests the workload to stop.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shutdown_hook: Option<String>,
     /// Where a login without password is offered on the serial line. Null: nowhere.
@@ -29,7 +29,7 @@ pub struct ImageConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Monitor {
-    /// Whether ours is started. An image that brings a monitor of its own needs the port.
+    /// Whether the project's monitor is started. An image with another monitor needs the port.
     pub enabled: bool,
     /// Control group below `/sys/fs/cgroup` whose memory counts. Absent: that of all processes.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,7 +74,7 @@ pub struct Service {
     pub user: String,
     /// When it starts and whether it is started again.
     pub start: Start,
-    /// What runs.
+    /// Command line of the process.
     pub command: Command,
 }
 
@@ -106,7 +106,7 @@ pub enum Start {
     Shutdown,
     /// When Ctrl-Alt-Del is pressed.
     Ctrlaltdel,
-    /// When init is asked to restart itself.
+    /// When init is requested to restart itself.
     Restart,
 }
 

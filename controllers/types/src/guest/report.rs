@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 pub struct Report {
     /// Milliseconds since the guest's kernel started.
     pub uptime_ms: u64,
-    /// What happened.
+    /// Kind of the report.
     #[serde(flatten)]
     pub kind: ReportKind,
 }
 
-/// What happened.
+/// Kinds of reports, with their data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "event")]
 pub enum ReportKind {
@@ -42,7 +42,7 @@ pub enum ReportKind {
         /// Whether the kernel killed something of it for want of memory.
         out_of_memory: bool,
     },
-    /// A part of the boot failed; the boot went on.
+    /// A part of the boot failed; the boot continued.
     Failure {
         /// What and why.
         message: String,

@@ -52,7 +52,7 @@ pub struct Mount {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "kind")]
 pub enum MountKind {
-    /// The block device whose file system has this label, or whose serial number this is.
+    /// The block device with this label on its file system, or with this serial number.
     Disk {
         /// Label of the file system or serial number of the device.
         label: String,

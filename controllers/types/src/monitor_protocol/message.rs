@@ -8,8 +8,8 @@ use crate::{
     decode::{self, field},
 };
 
-/// What a guest that is short of something wants, from v2.0 on; JSON `{"cpu":2,"mem":"1Gi","reason":"…"}`. What is absent
-/// is not asked for. Amounts are of the whole VM, not what is to be added.
+/// What a guest that is short of something wants, from v2.0 on; JSON `{"cpu":2,"mem":"1Gi","reason":"…"}`. A missing
+/// field requests nothing. Amounts are of the whole VM, not what is to be added.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wants {
     /// CPU that its runnable tasks could use now.
@@ -38,7 +38,7 @@ pub enum AgentMessage {
     },
     /// Are you there? Answer: [`MonitorMessage::HealthCheck`].
     HealthCheck,
-    /// Your message with this id made no sense. No answer.
+    /// The message with this id that you sent is invalid. No answer.
     InvalidMessage {
         /// What was wrong.
         error: String,
@@ -53,8 +53,8 @@ pub enum AgentMessage {
 /// What the monitor sends; on the wire `{"type":"…",…,"id":3}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MonitorMessage {
-    /// More is needed now: memory by a compute unit (v1.0), or the amounts in `wants` (from v2.0 on; repeated while they are
-    /// still wanted). Answered later, by an upscale notification with an id of its own.
+    /// More is needed now: memory by a compute unit (v1.0), or the amounts in `wants` (from v2.0 on; repeated while
+    /// they are still wanted). Answered later, by an upscale notification with another id.
     UpscaleRequest {
         /// Absent in v1.0.
         wants: Option<Wants>,
@@ -75,7 +75,7 @@ pub enum MonitorMessage {
         /// What went wrong.
         error: String,
     },
-    /// Your message with this id made no sense.
+    /// The message with this id that you sent is invalid.
     InvalidMessage {
         /// What was wrong.
         error: String,

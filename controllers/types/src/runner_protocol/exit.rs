@@ -44,11 +44,11 @@ pub enum ExitReason {
     WorkloadEnded,
     /// The guest powered itself off.
     PoweredOff,
-    /// The guest asked for a reboot. A new machine is started in its place if the restart policy requires it.
+    /// The guest requested a reboot. A new VM process is started in its place if the restart policy requires it.
     Rebooted,
-    /// The runner was asked to stop, and the guest powered off.
+    /// The runner was requested to stop, and the guest powered off.
     Stopped,
-    /// The runner was asked to stop, and the guest did not power off in time.
+    /// The runner was requested to stop, and the guest did not power off in time.
     StoppedByForce,
     /// The guest's kernel panicked.
     GuestPanic,
@@ -60,7 +60,7 @@ pub enum ExitReason {
     StartFailure,
     /// The machine lives on in the target pod of a migration.
     Migrated,
-    /// This was the target of a migration that failed or was called off; no guest ever ran here.
+    /// This was the target of a migration that failed or was cancelled; no guest ever ran here.
     MigrationFailed,
     /// The runner ended without a word: it was killed.
     RunnerKilled,

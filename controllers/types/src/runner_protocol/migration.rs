@@ -1,4 +1,4 @@
-//! A move of a machine, as its two runners see it.
+//! A live migration of a VM, as its two runners report it.
 //!
 //! ```text
 //! source:  Negotiating ─▶ Mirroring ─▶ Copying ─▶ Switching ─▶ HandingOver ─▶ Completed
@@ -17,15 +17,16 @@ use crate::Bytes;
 
 /// TCP port on which a target runner takes what the source sends; open only while it waits for it.
 pub const MIGRATION_PORT: u16 = 20187;
-/// Path of a move: begins one with a [`MigrationRequest`] (PUT; 409 while another goes on), at a source.
+/// Path of a migration: begins one with a [`MigrationRequest`] (PUT; 409 while another is active), at a source.
 pub const MIGRATION_PATH: &str = "/v1/migration";
-/// Path that calls a move off with a [`MigrationCall`] (POST; 409 if the machine has been handed over, 404 if it is another).
+/// Path that cancels a migration with a [`MigrationCall`] (POST; 409 if the guest has been handed over, 404 if it is
+/// another migration).
 pub const MIGRATION_CANCEL_PATH: &str = "/v1/migration/cancel";
-/// Path that goes on with a paused post-copy with a [`MigrationCall`] (POST), at a source.
+/// Path that continues a paused post-copy with a [`MigrationCall`] (POST), at a source.
 pub const MIGRATION_RECOVER_PATH: &str = "/v1/migration/recover";
-/// Path that ends doubt with a [`MigrationVerdict`] (POST), once the other runner is known to be gone for good.
+/// Path that ends doubt with a [`MigrationVerdict`] (POST), once the other runner is certainly gone for good.
 pub const MIGRATION_SETTLE_PATH: &str = "/v1/migration/settle";
-/// How the reason of a move begins whose time was up, at a source that has `Failed`.
+/// Prefix of the reason of a migration that exceeded its time limit, at a source that has `Failed`.
 pub const MIGRATION_NOT_IN_TIME: &str = "not done within";
 /// Path of a disk without writes (GET), followed by its name; alone, of the list of all disks as [`VolumeInfo`]s. Only for
 /// a runner of the same machine.
@@ -51,11 +52,11 @@ pub struct MigrationRequest {
     pub id: String,
     /// `ADDRESS:PORT` of the target runner's [`MIGRATION_PORT`].
     pub target: String,
-    /// How.
+    /// How the VM is migrated.
     pub parameters: MigrationParameters,
 }
 
-/// Which move is meant.
+/// The migration that a call refers to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MigrationCall {
@@ -66,7 +67,7 @@ pub struct MigrationCall {
     pub reason: String,
 }
 
-/// What the controller has found out about a move whose other runner is gone.
+/// The controller's decision about a migration after one of its runners is gone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MigrationVerdict {
@@ -76,7 +77,7 @@ pub struct MigrationVerdict {
     pub keep: bool,
 }
 
-/// How a machine is moved. What is left out has the default of [`MigrationParameters::default`].
+/// How a VM is migrated. Missing fields have the default of [`MigrationParameters::default`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MigrationParameters {
@@ -94,7 +95,7 @@ pub struct MigrationParameters {
     pub post_copy: PostCopy,
     /// Seconds until [`MigrationParameters::on_timeout`]; at least 1.
     pub completion_timeout_s: u32,
-    /// What then.
+    /// What happens when the time limit is exceeded.
     pub on_timeout: OnTimeout,
 }
 
@@ -124,7 +125,8 @@ pub enum Compression {
     Zstd,
 }
 
-/// When the guest may run on the target before all its memory is there. From then on the source alone cannot go on.
+/// When the guest may run on the target before all its memory is there. From then on the source alone cannot continue
+/// the guest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PostCopy {
@@ -137,11 +139,11 @@ pub enum PostCopy {
     AfterFirstPass,
 }
 
-/// What happens when the time of a move is up.
+/// What happens when the time limit of a migration is exceeded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnTimeout {
-    /// It is called off; the machine stays.
+    /// The migration is cancelled; the VM stays on its source.
     #[default]
     Abort,
     /// The guest runs on at the target, its memory follows.
@@ -150,7 +152,7 @@ pub enum OnTimeout {
     Continue,
 }
 
-/// A move, as a runner sees it; part of its status from the beginning on.
+/// A migration, as a runner reports it; part of its status from the beginning on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MigrationStatus {
@@ -166,10 +168,10 @@ pub struct MigrationStatus {
     /// How it is carried, such as `multifd x4, zstd, tls, pause-before-switchover`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub mode: String,
-    /// What was asked for and cannot be had, each with its reason.
+    /// Requested options that are not available, each with its reason.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dropped: Vec<String>,
-    /// Numbers; those of a move that has ended are QEMU's last.
+    /// Progress in numbers; for a migration that has ended the last ones from QEMU.
     pub progress: MigrationProgress,
 }
 
@@ -183,7 +185,7 @@ pub enum MigrationRole {
     Target,
 }
 
-/// How far a move is.
+/// State of a migration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MigrationState {
     /// Target: nothing has come yet.
@@ -195,7 +197,7 @@ pub enum MigrationState {
     Mirroring,
     /// Source: memory is copied while the guest runs.
     Copying,
-    /// Source: the guest stands still; disks are finished, the rest is sent.
+    /// Source: the guest is paused; disks are finished, the rest is sent.
     Switching,
     /// Source: the guest runs on the target, memory follows. Target: the guest runs, memory follows.
     PostCopy,
@@ -203,7 +205,7 @@ pub enum MigrationState {
     PostCopyPaused,
     /// Source: the guest never runs here again; the target gets the order to run it.
     HandingOver,
-    /// Source: being called off.
+    /// Source: the migration is being cancelled.
     Cancelling,
     /// Target: something has come.
     Receiving,
@@ -234,21 +236,21 @@ impl MigrationState {
     }
 }
 
-/// Numbers of a move.
+/// Progress of a migration in numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MigrationProgress {
-    /// QEMU's word (`MigrationStatus` in QAPI); empty until it was asked.
+    /// QEMU's status (`MigrationStatus` in QAPI); empty until it was queried.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub qemu_status: String,
     /// Milliseconds since memory began to be copied.
     pub total_time_ms: u64,
     /// Milliseconds of QEMU's preparation.
     pub setup_time_ms: u64,
-    /// Milliseconds in which the guest stood still; absent until the end.
+    /// Downtime of the guest in milliseconds; absent until the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub downtime_ms: Option<u64>,
-    /// Milliseconds it would stand still now, by QEMU's estimate.
+    /// Expected downtime in milliseconds, by QEMU's estimate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected_downtime_ms: Option<u64>,
     /// How often memory was gone through (`dirty-sync-count`).
@@ -267,7 +269,7 @@ pub struct MigrationProgress {
     pub ram_total: Bytes,
     /// Bytes of disks that were copied.
     pub disk_transferred: Bytes,
-    /// Bytes of disks to copy, as far as known.
+    /// Bytes of disks to copy, as far as determined.
     pub disk_total: Bytes,
     /// Bytes that the guest may write to each of its disks in a second, because their copies would not catch up with it
     /// otherwise; absent: as many as it likes.
@@ -311,22 +313,22 @@ pub struct MigrationAnswer {
     /// Version of the target's QEMU, such as `7.2.22`; likewise.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub qemu_version: String,
-    /// Capabilities that it knows and cannot have there; likewise.
+    /// Capabilities that it supports but refused there; likewise.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<MigrationRefusal>,
 }
 
-/// A capability that a QEMU knows and cannot have.
+/// A capability that a QEMU supports but refused to enable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MigrationRefusal {
-    /// Its name.
+    /// Name of the capability in QAPI.
     pub capability: String,
     /// Why not, and what would help.
     pub reason: String,
 }
 
-/// What a runner knows of its guest from reports that the guest does not repeat.
+/// What a runner has received from its guest in reports that the guest does not repeat.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MigrationGuest {
@@ -357,8 +359,8 @@ pub enum MigrationOrder {
         /// Names of disks.
         disks: Vec<String>,
     },
-    /// The guest stands still: frames for it are to come to you from now on, and to wait. Without this they are lost until the
-    /// guest runs, which its peers notice as a pause; no target must know it.
+    /// The guest is paused: frames for it are to be received by you from now on, and to be queued. Without this they
+    /// are lost until the guest runs, which its peers notice as a pause; a target may ignore this order.
     Claim,
     /// No disk is written any more; the guest is about to come. Answered when the network is ready for it.
     Settle,

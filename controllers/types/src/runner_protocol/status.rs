@@ -19,9 +19,9 @@ pub struct RunnerStatus {
     /// What the machine is made of; absent until QEMU runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine: Option<MachineInfo>,
-    /// CPU asked for and in force.
+    /// Requested and applied CPU.
     pub cpu: CpuStatus,
-    /// Memory asked for and in force.
+    /// Requested and applied memory.
     pub memory: MemoryStatus,
     /// The workload in the guest; absent until it was started.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -29,7 +29,7 @@ pub struct RunnerStatus {
     /// What is wrong now; empty when all is well.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<Problem>,
-    /// The move that goes on, or was the last; absent if there was none.
+    /// The active migration, or the last one; absent if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub migration: Option<MigrationStatus>,
     /// Why it ended; present in the last document only.
@@ -47,7 +47,7 @@ pub enum RunnerState {
     Booting,
     /// The guest is up.
     Running,
-    /// The guest was asked to power off.
+    /// The guest was requested to power off.
     Stopping,
     /// QEMU is gone.
     Ended,
@@ -59,7 +59,7 @@ pub enum RunnerState {
 pub struct MachineInfo {
     /// `kvm` or `tcg`.
     pub accelerator: String,
-    /// Why it is not the one asked for; empty if it is.
+    /// Why it is not the requested one; empty if it is.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub accelerator_note: String,
     /// Versioned machine type, such as `pc-q35-7.2`.
@@ -76,7 +76,7 @@ pub struct MachineInfo {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CpuStatus {
-    /// What was asked for last.
+    /// The last request.
     pub asked: MilliCpu,
     /// What is in force: never more than the CPUs on line.
     pub applied: MilliCpu,
@@ -88,7 +88,7 @@ pub struct CpuStatus {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MemoryStatus {
-    /// What was asked for last.
+    /// The last request.
     pub asked: Bytes,
     /// What the guest has.
     pub actual: Bytes,
@@ -107,7 +107,7 @@ pub struct WorkloadStatus {
     pub last_exit: Option<ProcessExit>,
 }
 
-/// Something that is wrong while the machine goes on.
+/// A problem that does not stop the VM.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Problem {
@@ -117,7 +117,7 @@ pub struct Problem {
     pub message: String,
 }
 
-/// What can be wrong while a machine goes on.
+/// Reasons of problems that do not stop a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ProblemReason {
     /// The guest does not give memory back.

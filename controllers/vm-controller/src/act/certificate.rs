@@ -35,7 +35,7 @@ pub(crate) const ATTEMPT: &str = "vm.neon.tech/tls-attempt";
 pub(crate) const NOT_BEFORE: &str = "vm.neon.tech/tls-not-before";
 pub(crate) const NOT_AFTER: &str = "vm.neon.tech/tls-not-after";
 
-/// Whose a secret is.
+/// Owner of a secret.
 #[derive(Debug, PartialEq, Eq)]
 enum Owner {
     Missing,
@@ -146,7 +146,7 @@ impl Context {
         Ok(())
     }
 
-    /// Whose secret has this name.
+    /// Owner of the secret with this name.
     async fn own(&self, key: &Key, vm: &VirtualMachine, name: &str) -> Result<Owner, Failed> {
         let found = within(self.secrets(&key.namespace).get_metadata_opt(name)).await;
         let found =
@@ -160,7 +160,7 @@ impl Context {
         Ok(Owner::Foreign)
     }
 
-    /// A key in a secret of its own, and a request signed with it.
+    /// A key in a separate secret, and a request signed with it.
     async fn request(&self, key: &Key, vm: &VirtualMachine, tls: &Tls, attempt: u32) -> Result<(), Failed> {
         let bad = |error: rcgen::Error| failed(error.to_string());
         let pair = KeyPair::generate().map_err(bad)?;

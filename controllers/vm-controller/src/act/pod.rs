@@ -85,7 +85,8 @@ impl Context {
         }
     }
 
-    /// Writes the size of the pod. What the API server refuses is remembered, so that the core decides when it is asked for again.
+    /// Writes the size of the pod. A refusal of the API server is recorded, so that the core decides when to repeat the
+    /// request.
     pub(super) async fn resize_pod(
         &self,
         key: &Key,

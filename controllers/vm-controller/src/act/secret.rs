@@ -90,7 +90,7 @@ impl Context {
         let found = super::within(api.get_metadata_opt(name)).await;
         let found =
             found.map_err(|error| Failed::api(SecretFailed, "the SSH keys cannot be read", &error))?;
-        // Gone meanwhile: the next turn makes it.
+        // Deleted meanwhile: the next reconcile makes it.
         let Some(found) = found else { return Err(Failed::Conflict) };
         let foreign = found
             .metadata
@@ -111,8 +111,8 @@ impl Context {
         }
     }
 
-    /// What the runner must know, with its certificate. Its existence is what lets a pod run: it is removed before
-    /// another pod gets the machine.
+    /// The runner's configuration, with its certificate. A pod runs only if it exists: it is removed before another pod
+    /// gets the VM.
     pub(crate) async fn write_config(
         &self,
         key: &Key,

@@ -17,7 +17,7 @@ use crate::context::now;
 
 /// Objects in one answer.
 const PAGE: u32 = 500;
-/// Machines asked for at the same time.
+/// VMs that are requested at the same time.
 const ASKED: usize = 16;
 
 /// Reads everything. The error is the reason.

@@ -7,7 +7,7 @@ use neonvm_kit::metrics::{Family, Gauge, Held, Histogram, Registry};
 /// Upper bounds in seconds.
 const BOUNDS: &[f64] = &[0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0];
 
-/// What is asked for.
+/// The operation on an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Acquire,
@@ -23,7 +23,6 @@ impl Action {
     }
 }
 
-/// The metrics.
 #[derive(Debug)]
 pub(crate) struct Ipam {
     ongoing: Family<Gauge, 1>,

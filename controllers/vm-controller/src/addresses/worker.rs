@@ -163,7 +163,8 @@ impl Worker {
         doing
     }
 
-    /// Writes what is pending. The pools whose writes were refused, and whose requests must be made again.
+    /// Writes what is pending. Returns the pools of which the write was refused, so that their requests must be
+    /// repeated.
     async fn write(&self, client: &Client) -> Result<BTreeSet<Arc<str>>, String> {
         let time = now().unix();
         let writes: Vec<PoolWrite> = {

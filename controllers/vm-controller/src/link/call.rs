@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const ORDER: Duration = Duration::from_secs(5);
 /// Longest document.
 const DOCUMENT: usize = 256 << 10;
-/// A silent peer is asked whether it lives after this, so often, so fast.
+/// Keepalive of a silent peer: time before the first probe, time between probes, and their number.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(60), Duration::from_secs(10), 3);
 /// Least buffer that the HTTP library takes.
 const BUFFER: usize = 8 << 10;

@@ -36,7 +36,7 @@ impl Migrations {
         }
     }
 
-    /// One ended well; how long the guest stood still, and how long memory was copied.
+    /// One succeeded; the downtime of the guest, and how long memory was copied.
     pub(crate) fn succeeded(&self, downtime: Duration, total: Duration) {
         self.downtime.observe(downtime);
         self.total.observe(total);

@@ -118,7 +118,7 @@ impl Context {
         answer.map_err(|refusal| refused("the source runner does not go on", &refusal))
     }
 
-    /// Sends a runner whose partner is gone the verdict that the guest is its own.
+    /// Sends a runner, after its peer is gone, the verdict that it owns the guest.
     pub(crate) async fn settle(
         &self,
         key: &Key,
@@ -194,7 +194,7 @@ impl Context {
         }
     }
 
-    /// Changes the object's metadata, if it still is the version that was looked at.
+    /// Changes the object's metadata, if its version is still the one that was read.
     async fn change_migration(&self, migration: &VirtualMachineMigration, meta: Value) -> Result<(), Failed> {
         let mut change = json!({"metadata": meta});
         guard(&mut change, migration);
@@ -219,7 +219,7 @@ impl Context {
         }
     }
 
-    /// Writes the status, if the object still is the version that was looked at.
+    /// Writes the status, if the version of the object is still the one that was read.
     pub(super) async fn write_migration_status(
         &self,
         migration: &VirtualMachineMigration,

@@ -21,7 +21,7 @@ use crate::{note, patch, reconcile};
 
 /// Steps of a reconcile.
 const STEPS: usize = 12;
-/// If no more than so many wait, the place in the line that each shows is updated whenever the line moves.
+/// If no more than so many wait, the position in the queue that each shows is updated whenever the queue changes.
 const SHOWN: usize = 64;
 
 /// Reconciles the migrations of a VM. `Gone`: there are none.
@@ -50,7 +50,7 @@ async fn work(context: &Arc<Context>, vm_key: &Key, key: &Key) -> queue::Outcome
     for _ in 0..STEPS {
         let Some(migration) = context.moves.get(key) else { return queue::Outcome::Gone };
         let vm = context.cache.vm(vm_key);
-        // Between the look at the line and the write of the phase no other migration may begin.
+        // Between the read of the queue and the write of the phase no other migration may begin.
         let begun = migration.status.as_ref().is_some_and(|now| now.phase == Some(MigrationPhase::Running));
         let _gate = match begun || is_over(&migration) {
             true => None,
@@ -90,7 +90,7 @@ async fn work(context: &Arc<Context>, vm_key: &Key, key: &Key) -> queue::Outcome
                 if !todo.is_empty() {
                     forget_failure(context, &migration);
                 }
-                // The machine's own pass looks at what was decided.
+                // The VM's own reconcile acts on the decision.
                 context.queue.add(vm_key);
             }
             Err(Failed::Conflict) => {
@@ -213,7 +213,7 @@ fn count(context: &Context, outcome: &MigrationOutcome) {
     }
 }
 
-/// Wakes those whose turn may have come.
+/// Wakes those that may be admitted now.
 pub(crate) fn wake(context: &Context) {
     let open = context.moves.open();
     let line = line(context);

@@ -141,14 +141,14 @@ impl Budgets {
     }
 }
 
-/// Whether the VM has a pod that the eviction webhook is not asked about.
+/// Whether the VM has a pod that the eviction webhook is not called for.
 fn is_held(vm: &VirtualMachine) -> bool {
     let pod = vm.status.as_ref().map(|status| status.pod_name.as_str());
     pod.is_some_and(|pod| !pod.is_empty() && !is_runner(pod))
 }
 
-/// What each of them is. More pods than can be must stay: a share of them, or a number that may go, can only be counted for
-/// pods whose owner has a scale, which machines have not.
+/// What each of them is. More pods than can exist must stay: a share of them, or a number that may go, can only be
+/// counted for pods of an owner with a scale, which VMs do not have.
 fn budget() -> PodDisruptionBudget {
     let selector = [(label::APP_NAME.to_owned(), label::APP_NAME_VALUE.to_owned())];
     PodDisruptionBudget {

@@ -29,7 +29,7 @@ pub(super) fn nowhere(pod: &Pod, nodes: &[Node]) -> Option<String> {
     let mut against = Vec::new();
     for node in nodes.iter().filter(|node| node.metadata.name.as_deref() != here) {
         match fit(pod, node, &Usage::default(), std::iter::empty()) {
-            // Another scheduler than ours may know this topology.
+            // Another scheduler than ours may support this topology.
             Ok(()) | Err(Reason::Topology { .. }) => return None,
             Err(reason) => against.push(format!("{} {reason}", node.name_any())),
         }

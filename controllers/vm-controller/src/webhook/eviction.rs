@@ -20,7 +20,7 @@ use crate::act::{is_conflict, is_missing, only, posting, within};
 use crate::cache::owner;
 use crate::context::now;
 
-/// Where evictions are asked about.
+/// Path of the reviews of evictions.
 pub(super) const PATH: &str = "/validate-v1-pod-eviction";
 /// After a migration that failed another one is begun for the same eviction no sooner, in seconds.
 const PAUSE: i64 = 30;
@@ -106,7 +106,7 @@ async fn decide(client: &Client, request: &Request) -> Result<Word, kube::Error>
     move_away(client, request, &pod, &vm).await
 }
 
-/// Sees to it that the machine is moved. One migration for each pod, by name, however often the eviction is tried.
+/// Ensures that a migration of the VM exists. One migration for each pod, by name, however often the eviction is tried.
 async fn move_away(
     client: &Client,
     request: &Request,
@@ -140,10 +140,11 @@ async fn move_away(
     if let Some(why) = elsewhere::nowhere(&next, &nodes) {
         return Ok(stays(vm, &why));
     }
-    // An eviction that is refused leaves no trace in the API: no condition, no event; and a dry run that the controller sent
-    // itself would only show that the API server calls webhooks. What the API does show is that the pod is to leave its node:
-    // a drain cordons the node first, an autoscaler of nodes taints it. A client that may do that may move the node's VMs, so the
-    // request has no effect that was not decided already, whichever client sends it.
+    // An eviction that is refused leaves no trace in the API: no condition, no event; and a dry run that the controller
+    // sent itself would only show that the API server calls webhooks. What the API does show is that the pod is to
+    // leave its node: a drain cordons the node first, an autoscaler of nodes taints it. A client that may do that may
+    // also migrate the node's VMs, so the request has no effect that was not decided already, whichever client sends
+    // it.
     if !request.proved && !elsewhere::is_to_leave(pod, &nodes) {
         return Ok(Word::Later(format!(
             "it is not known who requests the eviction of VM {}, and its node is not being drained: cordon the node, or \
@@ -174,7 +175,7 @@ async fn move_away(
     }
 }
 
-/// The answer about a machine that cannot be moved.
+/// The response about a VM that cannot be migrated.
 fn stays(vm: &VirtualMachine, why: &str) -> Word {
     let vm = vm.name_any();
     Word::Later(format!(

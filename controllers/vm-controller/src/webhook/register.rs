@@ -38,8 +38,8 @@ pub(super) struct Registered {
     pub(super) place: Registration,
     /// Only evictions.
     pub(super) evictions: bool,
-    /// What the pod-autoscaler serves, too. Its account may not register anything: who may write registrations sees, and changes,
-    /// whatever is written to the API.
+    /// What the pod-autoscaler serves, too. Its account may not register anything: a client that may write
+    /// registrations can read, and change, whatever is written to the API.
     pub(super) autoscaler: bool,
 }
 
@@ -145,7 +145,7 @@ async fn one(client: &Client, kind: &str, register: &Registered, authority: &Aut
         };
         let mut open = stale;
         while open {
-            // Another replica may know of another authority already: written back and forth it would be otherwise.
+            // Another replica may have another authority already: otherwise both would overwrite each other's.
             authority.refresh().await;
             side = wanted(&bundles.borrow_and_update());
             match side.write().await {

@@ -25,7 +25,7 @@ pub(super) struct Request {
     pub(super) pod: String,
     /// The eviction is a dry run: nothing is to be done.
     pub(super) dry_run: bool,
-    /// The API server has asked.
+    /// The API server has sent the request.
     pub(super) proved: bool,
 }
 
@@ -68,7 +68,7 @@ impl Worker {
         let entries = stream::poll_fn(|context| entries.poll_recv(context));
         entries
             .for_each_concurrent(AT_ONCE, async |(request, answer): Entry| {
-                // Who asked may have gone: the eviction is requested all the same.
+                // The client may have disconnected: the eviction is requested all the same.
                 let _ = answer.send(eviction::word(&self.client, &request).await);
             })
             .await;

@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::Hooks;
 use crate::act::within;
 
-/// The answer to a review, or why the body is none. Nothing else comes of it unless `proved`: the API server asks.
+/// The answer to a review, or why the body is not one. It has no other effect unless `proved`: the API server sent it.
 pub(super) async fn answer(
     hooks: &Hooks,
     proved: bool,
@@ -60,8 +60,8 @@ async fn decide(
     Ok(denied(&warnings, &message))
 }
 
-/// What the policy of the object's namespace refuses. The namespace is only asked for if the installation's policy refuses something
-/// or a label could forbid what it allows.
+/// What the policy of the object's namespace refuses. The namespace is only read if the installation's policy refuses
+/// something or a label could forbid what it allows.
 async fn refused(
     hooks: &Hooks,
     kind: &str,

@@ -18,7 +18,7 @@ fn pools(cluster: &Cluster) -> Api<IPPool> {
     Api::namespaced(cluster.client.clone(), "neonvm-system")
 }
 
-/// Who has which address: `<pool> <offset> <id>`.
+/// The allocated addresses and their owners: `<pool> <offset> <id>`.
 async fn given(cluster: &Cluster) -> Vec<String> {
     let list = pools(cluster).list(&ListParams::default()).await.unwrap().items;
     let of = |pool: IPPool| {
@@ -191,8 +191,8 @@ async fn missing_settings_hold_up_only_those_who_need_them() {
     assert_eq!(cluster.until_settled("db").await.status.unwrap().extra_net_ip, "10.9.0.77");
 }
 
-/// Many at a time, while another client writes the same pools: each has an address of its own, and pools are written less often
-/// than addresses are given.
+/// Many at a time, while another client writes the same pools: each gets a different address, and pools are written
+/// less often than addresses are allocated.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_burst_of_machines_with_conflicts() {
     const COUNT: usize = 120;

@@ -55,7 +55,7 @@ async fn the_webhook_holds_agents_to_the_vms_of_their_node() {
         let (allowed, why) = verdict(review(name, Some("n1"), image)).await;
         assert!(!allowed && why.ends_with("not spec.runnerImage"), "{why}");
     }
-    // Reviews of every update are asked for, and nothing passes without an answer.
+    // Reviews of every update are requested, and nothing passes without an answer.
     let path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/neonvm-validating-webhook-configuration";
     let request = http::Request::get(path).body(Vec::new()).unwrap();
     let registered: Value = cluster.client.request(request).await.unwrap();

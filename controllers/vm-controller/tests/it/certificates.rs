@@ -133,7 +133,7 @@ async fn w17_refused_requests_are_repeated_and_the_pod_waits() {
     let denied = json!({"type": "Denied", "status": "True", "reason": "Policy", "message": "not you",
         "lastTransitionTime": now.to_string()});
     answer(&requests, name, json!({"conditions": [denied]})).await;
-    // In the status it stands only until it is asked again, which may be at once.
+    // The status contains it only until the certificate is requested again, which may be at once.
     cluster.server.until_events("db", &["CertificateFailed"]).await;
     let second = until_request(&requests, name, first.metadata.uid.as_deref()).await;
     assert_eq!(second.metadata.annotations.unwrap()["vm.neon.tech/tls-attempt"], "1");

@@ -152,7 +152,7 @@ impl Cluster {
         self.until(name, phase.as_str(), |vm| phase_of(vm) == Some(phase)).await
     }
 
-    /// Runs, is ready, and has the size asked for.
+    /// Runs, is ready, and has the requested size.
     pub(crate) async fn until_settled(&self, name: &str) -> VirtualMachine {
         let settled = |vm: &VirtualMachine| {
             phase_of(vm) == Some(Phase::Running)

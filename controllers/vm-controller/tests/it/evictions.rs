@@ -39,7 +39,7 @@ impl Cluster {
         Api::all_with(self.client.clone(), &ApiResource::from_gvk(&gvk))
     }
 
-    /// Where evictions are asked about.
+    /// Where reviews of evictions are sent.
     async fn place(&self) -> Option<String> {
         let found =
             self.configurations("Validating").get_opt("neonvm-validating-webhook-configuration").await;
@@ -108,7 +108,7 @@ impl Cluster {
         pod.metadata.name = Some(name.to_owned());
         (pod.metadata.uid, pod.metadata.resource_version) = (None, None);
         self.pods().create(&Default::default(), &pod).await.unwrap();
-        // The eviction of a pod that does not run yet asks no budget.
+        // The eviction of a pod that does not run yet does not check a budget.
         let runs = kube::api::Patch::Merge(json!({ "status": pod.status }));
         self.pods().patch_status(name, &Default::default(), &runs).await.unwrap();
         let named = kube::api::Patch::Merge(json!({"status": {"podName": name}}));
@@ -126,7 +126,7 @@ impl Cluster {
     }
 }
 
-/// A drain waits while the machine moves, and the pod it leaves can go then.
+/// A drain waits during the migration of the VM, and the source pod can be evicted then.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_eviction_moves_the_machine() {
     let cluster = Cluster::start().await;
@@ -281,7 +281,7 @@ async fn a_machine_that_can_go_nowhere_stays() {
     assert!(status == 429 && message.contains("it has begun"), "{status} {message}");
 }
 
-/// While no webhook answers runner pods stay, and other pods go. After a restart the new port is known.
+/// While no webhook answers runner pods stay, and other pods go. After a restart the new port is used.
 #[tokio::test(flavor = "multi_thread")]
 async fn machines_are_held_while_no_webhook_answers() {
     let cluster = Cluster::start().await;
@@ -318,8 +318,9 @@ async fn machines_are_held_while_no_webhook_answers() {
     assert!(status == 429 && message.contains("it has begun"), "{status} {message}");
 }
 
-/// What the cluster autoscaler asks about the pods of a node before it empties it: none is held by a budget, and each that no
-/// workload of Kubernetes owns permits it. Then it taints the node, evicts its pods until they are gone, and deletes it.
+/// What the cluster autoscaler checks of the pods of a node before it empties it: none is held by a budget, and each
+/// pod without an owning workload permits its eviction. Then it taints the node, evicts its pods until they are gone,
+/// and deletes it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_autoscaler_removes_a_node() {
     let cluster = Cluster::start().await;
@@ -374,8 +375,8 @@ async fn a_vm_can_be_kept_from_the_cluster_autoscaler() {
     .await;
 }
 
-/// Runner pods of earlier versions have names that the webhook is not asked about: a budget holds them, until the last is gone.
-/// One that is broken or lost is mended.
+/// Runner pods of earlier versions have names for which the webhook is not called: a budget holds them, until the last
+/// is gone. A budget that was changed or deleted is restored.
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_of_earlier_versions_are_held_by_a_budget() {
     let cluster = Cluster::start().await;

@@ -104,7 +104,7 @@ async fn w32_a_pod_on_a_node_that_is_cut_off_is_not_replaced() {
     cluster.pods().delete(&pod, &DeleteParams::default()).await.unwrap();
     let vm = cluster.until("db", "reported", |vm| condition(vm, "Degraded").1 == "PodStuckTerminating").await;
     assert_eq!((phase_of(&vm), vm.status.unwrap().restart_count), (Some(Phase::Running), 0));
-    // A change of the VM makes the controller look at it again; it has done so when it reports the generation.
+    // A change of the VM causes another reconcile; it has ended when the generation is reported.
     cluster.patch("db", json!({"spec": {"terminationGracePeriodSeconds": 2}})).await;
     let generation = cluster.vms().get("db").await.unwrap().metadata.generation;
     let is_seen = |vm: &VirtualMachine| {
@@ -154,7 +154,7 @@ async fn obstacles_are_reported_and_waited_for() {
     cluster.server.until_events("db", &["SecretFailed"]).await;
 }
 
-/// A VM whose pod is beyond a quota has a condition with the numbers, and starts when there is room.
+/// A VM with a pod beyond a quota has a condition with the numbers, and starts when there is room.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_vm_beyond_a_quota_starts_when_there_is_room() {
     const WHY: &str = "exceeded quota: vms, requested: requests.memory=4Gi, used: requests.memory=2Gi, limited: requests.memory=4Gi";

@@ -1,4 +1,4 @@
-//! The internal authority is handed over to another one while everything goes on.
+//! The internal authority is handed over to another one while all components keep running.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -107,7 +107,7 @@ async fn the_authority_is_handed_over_without_a_restart() {
     assert_eq!(of_runner(&cluster, "a").await, format!("{old}{next}"));
     let before = request(&agent, &Wanted::agent("n1", Purpose::Client)).await.unwrap();
 
-    // It has been known for three days.
+    // It has been trusted for three days.
     let (next, key) = made(3, 3650);
     put(&cluster, json!({"next.crt": bytes(&next), "next.key": bytes(&key)})).await;
     eventually("the next authority to sign", async || {

@@ -251,7 +251,7 @@ async fn ssh_keys_are_made_once() {
     assert_eq!(cluster.secrets().get(&name).await.unwrap().data, secret.data);
 }
 
-/// How many turns of work ended well.
+/// Number of reconciles that succeeded.
 const LOOKED: &str = "reconcile_duration_seconds_count{outcome=\"success\"} ";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -296,7 +296,7 @@ pub(crate) async fn ask(address: SocketAddr, path: &str) -> Option<(u16, String)
     Some((status, String::from_utf8(body.to_vec()).unwrap()))
 }
 
-/// W-28: health and metrics under the names that dashboards know; a controller that leads counts machines by phase.
+/// W-28: health and metrics under the names that dashboards use; a controller that leads counts VMs by phase.
 #[tokio::test(flavor = "multi_thread")]
 async fn w28_metrics_and_health_are_served() {
     let cluster = Cluster::start().await;

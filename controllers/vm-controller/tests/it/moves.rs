@@ -76,7 +76,7 @@ impl Cluster {
         from.moves(S::HandingOver);
     }
 
-    /// The machine goes on at the target.
+    /// The VM continues at the target.
     async fn hand_over(&self, source: &str, target: &str) {
         let (from, to) = (self.node.machine(source), self.node.machine(target));
         to.moves(S::Completed);
@@ -104,7 +104,7 @@ fn is_over(migration: &VirtualMachineMigration) -> bool {
     matches!(phase(migration), Some(MigrationPhase::Succeeded | MigrationPhase::Failed))
 }
 
-/// The move of a runner fails.
+/// The migration of a runner fails.
 fn fails(runner: &Machine, why: &str) {
     runner.change(|status| {
         let migration = status.migration.as_mut().unwrap();
@@ -126,7 +126,7 @@ async fn the_whole_way() {
     let owners: Vec<(&str, Option<bool>)> =
         made.owner_references().iter().map(|owner| (owner.kind.as_str(), owner.controller)).collect();
     assert_eq!(owners, [("VirtualMachineMigration", Some(true)), ("VirtualMachine", None)]);
-    // A size that is asked for now waits.
+    // A size that is requested now waits.
     cluster.patch("db", json!({"spec": {"guest": {"memorySlots": {"use": 2}}}})).await;
     cluster.carry(&source, &target).await;
     let done = cluster.until_over("move").await.status.unwrap();

@@ -1,4 +1,4 @@
-//! A fake node: pods get an address of their own on the loopback network and a runner; deleted pods end.
+//! A fake node: each pod gets an address on the loopback network and a runner; deleted pods end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};

@@ -1,4 +1,4 @@
-//! What authors may ask for.
+//! What authors may request.
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, Patch, PatchParams};
@@ -13,7 +13,7 @@ async fn label(cluster: &Cluster, power: Power, value: &str) {
     api.patch("default", &PatchParams::default(), &Patch::Merge(&change)).await.unwrap();
 }
 
-/// C1: a VM whose author may not run commands on the node gets no pod, and one with the right label does.
+/// C1: a VM of an author that may not run commands on the node gets no pod, and one with the right label does.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refused_vm_has_no_pod_until_its_namespace_allows_it() {
     let cluster = Cluster::start().await;

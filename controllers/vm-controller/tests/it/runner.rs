@@ -80,12 +80,12 @@ impl Machine {
         });
     }
 
-    /// How far its move is.
+    /// State of its migration.
     pub(crate) fn state(&self) -> Option<MigrationState> {
         self.0.borrow().migration.as_ref().map(|migration| migration.state)
     }
 
-    /// Its move goes on.
+    /// Its migration continues.
     pub(crate) fn moves(&self, state: MigrationState) {
         self.change(|status| {
             let runs = matches!(state, MigrationState::Completed);

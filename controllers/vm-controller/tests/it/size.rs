@@ -1,4 +1,4 @@
-//! Sizes: asked of the runner, shown when observed.
+//! Sizes: requested from the runner, shown when observed.
 
 use neonvm_api::virtual_machine::Phase;
 use neonvm_test_cluster::eventually;

@@ -114,7 +114,7 @@ async fn the_api_server_calls_webhooks_and_refuses_without_an_answer() {
     let version =
         async || api.get("neonvm-mutating-webhook-configuration").await.unwrap().metadata.resource_version;
     let before = version().await;
-    // What happens to another registration makes the controller look at all of them.
+    // A change of another registration causes the controller to check all of them.
     let gvk = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration");
     let other: Api<DynamicObject> = Api::all_with(cluster.client.clone(), &ApiResource::from_gvk(&gvk));
     other.delete("neonvm-validating-webhook-configuration", &Default::default()).await.unwrap();
@@ -127,7 +127,8 @@ async fn the_api_server_calls_webhooks_and_refuses_without_an_answer() {
     assert!(refused.to_string().contains("webhook"), "{refused}");
 }
 
-/// Who deletes an installation by its manifests deletes the registrations with it: nothing is left that refuses writes of VMs.
+/// Deletion of an installation by its manifests deletes the registrations as well: nothing is left that refuses writes
+/// of VMs.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_registration_goes_with_the_cluster_role() {
     let cluster = Cluster::start().await;

@@ -32,7 +32,7 @@ async fn machines_of_two_nodes_reach_each_other_by_known_entries() {
     lab.until_entries(2, &["* n1".into(), format!("{a} n1")]).await;
 }
 
-/// The kernel learns where a VM is before the controller sets the entry, and the controller keeps that.
+/// The kernel learns the location of a VM before the controller sets the entry, and the controller keeps that.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_that_moves_is_found_at_once() {
     need!(network());

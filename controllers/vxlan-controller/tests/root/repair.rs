@@ -28,7 +28,7 @@ async fn what_drifts_is_repaired_also_without_the_api_server() {
         lab.until_entries(1, &wanted).await;
         lab.until_reached("a", "10.100.128.1", 1422).await;
     }
-    // A tunnel of another number is none of ours. The controller may be quicker than who puts it there.
+    // A tunnel of another number is none of ours. The controller may be quicker than the process that creates it.
     lab.server.stop();
     let tunnel = "ip link add neon-vxlan0 type vxlan id 7 local 10.90.0.1 dstport 4789 learning";
     until("put in its place", || {
@@ -43,7 +43,7 @@ async fn what_drifts_is_repaired_also_without_the_api_server() {
     .await;
     lab.until_entries(1, &wanted).await;
     lab.until_reached("a", "10.100.128.1", 64).await;
-    // The rules against translation are there, in a table of their own.
+    // The rules against translation are there, in a separate table.
     let rules = lab.inside("n1", "nft list table ip neonvm_vxlan");
     assert!(rules.contains("ip saddr 10.100.0.0/16 ip daddr 10.100.0.0/16 notrack"), "{rules}");
 }

@@ -215,7 +215,7 @@ async fn a_node_without_a_key_is_not_reached() {
         socket.send_to(b"to all", "10.100.255.255:9").unwrap();
     });
     lab.until_reached("a", "10.100.1.3", 64).await;
-    // Node 2 is configured to flood frames of its own pods in plaintext. No frame of another node appears.
+    // Node 2 is configured to flood frames of its pods in plaintext. No frame of another node appears.
     assert_eq!(captured(&lab)[0], before);
 }
 

@@ -64,7 +64,7 @@ fn an_unprivileged_user_opens_no_file_of_a_running_cluster() {
     assert!(home.bad("local check", 7).contains("state.redb has mode 0644"));
     home.good("local up --nodes 0");
     assert!(home.good("local logs --service supervisor").contains("state.redb"), "the repair is logged");
-    assert!(home.good("local check").contains("is sound"));
+    assert!(home.good("local check").contains("has no problems"));
     home.good("local down");
     std::os::unix::fs::chown(home.cluster().join("sa.key"), Some(UNPRIVILEGED), None).unwrap();
     let refused = home.bad("local up --nodes 0", 5);
@@ -84,7 +84,7 @@ fn a_state_that_is_lost_or_damaged_is_refused_and_a_backup_brings_it_back() {
     }
     let before = versions(&client);
     assert_eq!(before.len(), 3);
-    assert!(home.good("local check").contains("is sound"));
+    assert!(home.good("local check").contains("has no problems"));
     // While it runs.
     home.good("local backup -O state.backup");
     let file = home.path().join("state.backup");
@@ -159,7 +159,7 @@ fn a_full_disk_serves_reads_and_deletes_starts_and_recovers() {
     small.fill();
     let started = home.bad("local up --nodes 0", 1);
     assert!(
-        started.contains("runs, but the disk of") && started.contains("hint: free some room"),
+        started.contains("runs, but the disk of") && started.contains("hint: free disk space"),
         "{started}"
     );
     assert_eq!(names().len(), before.len() - 1, "it started, and lost nothing");

@@ -127,7 +127,7 @@ fn loses_its_target(cluster: &Cluster) {
     let target = text(&migration(cluster, "m-2"), "/status/targetPodName").to_owned();
     cluster.client().delete(Resource::POD, &target, Some(0)).unwrap();
     let (code, output) = cluster.bad(&["migration", "wait", "m-2", "--timeout", "170s"]);
-    assert!(code == 1 && output.contains("has not moved"), "{output}");
+    assert!(code == 1 && output.contains("was not migrated"), "{output}");
     settles(cluster, "m");
 }
 

@@ -155,12 +155,13 @@ fn a_whole_cluster_needs_no_root() {
     let person = Person::new();
     let (output, text) = person.run(&["local", "up", "--accel", "tcg", "--nodes", "2"]);
     assert!(
-        output.status.code() == Some(5) && text.contains("more than one node needs network namespaces"),
+        output.status.code() == Some(5) && text.contains("more than one node requires network namespaces"),
         "{text}"
     );
     let (_, text) = person.good(&["local", "up", "--accel", "tcg", "--cpus", "8", "--timeout", "120s"]);
     assert!(
-        text.contains("one node") && text.contains("user-mode networking, because this is not root"),
+        text.contains("one node")
+            && text.contains("user-mode networking, because the command does not run as root"),
         "{text}"
     );
     person.image("echo:1", &["/bin/nc", "-ll", "-p", "8080", "-e", "/bin/cat"]);

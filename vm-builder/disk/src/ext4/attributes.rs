@@ -59,7 +59,7 @@ enum Problem {
 }
 
 impl<'a> Attributes<'a> {
-    /// Divides attributes. `path` is asked for only if there is an error.
+    /// Divides attributes. `path` is only called if there is an error.
     pub(super) fn new(xattrs: &'a BTreeMap<Bytes, Bytes>, path: &dyn Fn() -> String) -> Result<Self, Error> {
         let mut all = Vec::new();
         for (name, value) in xattrs {

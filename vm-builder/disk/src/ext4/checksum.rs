@@ -1,6 +1,6 @@
-//! CRC-32C as ext4 uses it: without the inversion at the end, so that sums go on from one another.
+//! CRC-32C as ext4 uses it: without the inversion at the end, so that sums can be continued.
 
-/// The sum of `data` going on from `seed`.
+/// The sum of `data`, continued from `seed`.
 pub(super) fn crc(seed: u32, data: &[u8]) -> u32 {
     !crc32c::crc32c_append(!seed, data)
 }

@@ -3,13 +3,13 @@
 /// Why a tree cannot become a file system. Paths are shown with invalid UTF-8 replaced.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The size asked for is too small for the tree.
+    /// The requested size is too small for the tree.
     #[error(
         "the content does not fit into {size} bytes: at least {needed} bytes are needed (--size {needed_mib}M)",
         needed_mib = needed.div_ceil(1 << 20)
     )]
     DoesNotFit {
-        /// Size asked for in bytes.
+        /// Requested size in bytes.
         size: u64,
         /// Least size in bytes.
         needed: u64,
@@ -22,7 +22,7 @@ pub enum Error {
         "{needed} inodes are needed and a file system of {size} bytes can have {limit}: choose a larger --size"
     )]
     TooManyInodes {
-        /// Inodes of the tree or asked for.
+        /// Inodes of the tree, or the requested number.
         needed: u64,
         /// Greatest number at this size.
         limit: u64,
@@ -72,7 +72,7 @@ pub enum Error {
     /// A directory over 2 GiB.
     #[error("{0}: too many names in one directory")]
     DirectoryTooLong(String),
-    /// A symbolic link whose target is empty, has a NUL, or is over 4095 bytes.
+    /// A symbolic link with a target that is empty, has a NUL, or is over 4095 bytes.
     #[error("{path}: the target of a symbolic link has 1 to 4095 bytes and no NUL; this one has {length}")]
     Target {
         /// Path of the link.

@@ -20,7 +20,7 @@ pub(super) enum Holds {
     Content,
     /// Blocks of its extent tree.
     Tree,
-    /// Its attributes.
+    /// A block of extended attributes.
     Attributes,
     /// The block that lists the room for growth.
     Growth,
@@ -33,7 +33,7 @@ pub(super) struct Region {
     pub(super) start: u64,
     /// First block in the inode, or number in the extent tree.
     pub(super) logical: u32,
-    /// The inode.
+    /// Number of the inode.
     pub(super) ino: u32,
     /// Number of blocks, at most 32768.
     pub(super) count: u16,

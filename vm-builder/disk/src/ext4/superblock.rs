@@ -128,7 +128,7 @@ fn superblock(layout: &Layout<'_>, options: &Options, free_blocks: u64, free_ino
     put32(b, 0x30, low32(created));
     put16(b, 0x36, u16::MAX);
     put16(b, 0x38, 0xEF53);
-    // Clean; go on after errors.
+    // Clean; continue after errors.
     put16(b, 0x3A, 1);
     put16(b, 0x3C, 1);
     put32(b, 0x40, low32(created));

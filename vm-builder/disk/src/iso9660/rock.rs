@@ -1,4 +1,4 @@
-//! Rock Ridge (RRIP 1.10): what POSIX knows of a file, as system use fields of its directory record.
+//! Rock Ridge (RRIP 1.10): POSIX metadata of a file, as system use fields of its directory record.
 
 use super::name::short_date;
 use crate::bytes::{low32, wide};
@@ -91,7 +91,7 @@ fn target_fields(target: &[u8]) -> Vec<Vec<u8>> {
             b"." => parts.push(vec![2, 0]),
             b".." => parts.push(vec![4, 0]),
             _ => {
-                // A part that goes on in the next one is marked so.
+                // A part that continues in the next one is marked so.
                 let mut pieces = name.chunks(PART).peekable();
                 while let Some(piece) = pieces.next() {
                     let length = u8::try_from(piece.len()).unwrap_or(u8::MAX);

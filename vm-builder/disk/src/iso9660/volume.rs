@@ -26,7 +26,6 @@ struct Entry {
     areas: Vec<Vec<u8>>,
 }
 
-/// A directory.
 struct Directory {
     inode: InodeId,
     parent: usize,
@@ -133,7 +132,7 @@ fn collect(tree: &Tree) -> Result<Vec<Directory>, Error> {
     Ok(all)
 }
 
-/// Links of an inode: for files it is not known how many names there are.
+/// Links of an inode: for files the number of names is not available.
 fn links(inode: &Inode, tree: &Tree) -> u32 {
     match &inode.kind {
         Kind::Directory(names) => {
@@ -313,7 +312,7 @@ impl Maker<'_> {
             })
             .collect();
         let mut lead = None;
-        // From the last one, so that each knows where the next one is.
+        // From the last one, so that each contains the location of the next one.
         for ((at, _), area) in places.iter().zip(entry.areas.iter().skip(1)).rev() {
             let mut bytes = area.clone();
             bytes.extend(lead.take().unwrap_or_default());

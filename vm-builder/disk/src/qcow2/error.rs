@@ -22,7 +22,7 @@ pub enum Error {
     /// Something in the file is not possible.
     #[error("corrupt qcow2 file: {structure}: {problem}")]
     Corrupt {
-        /// Which structure.
+        /// Name of the structure.
         structure: &'static str,
         /// What is wrong with it.
         problem: String,

@@ -11,7 +11,7 @@ use crate::raw::is_zero;
 
 /// Greatest number of threads: more only cost memory.
 const MOST: usize = 256;
-/// Bytes of the window of those who inflate.
+/// Bytes of the window of the decompressors.
 const WINDOW: usize = 4096;
 
 /// How a cluster is to be stored.
@@ -34,7 +34,6 @@ pub(super) struct Batch {
     pub(super) bytes: Vec<u8>,
 }
 
-/// What compresses.
 enum Engine {
     None,
     Zstd(zstd::bulk::Compressor<'static>),
@@ -171,7 +170,7 @@ impl Queue {
         }
     }
 
-    /// Gives a batch to who writes.
+    /// Hands a batch to the writer.
     fn put(&self, number: u64, batch: Result<Batch, Error>) {
         self.lock().ready.insert(number, batch);
         self.changed.notify_all();

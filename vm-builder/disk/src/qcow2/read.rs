@@ -10,7 +10,7 @@ use super::write::Compression;
 use crate::bytes::{index, wide};
 use crate::image::{Image, within};
 
-/// What is known of a qcow2 file without reading content.
+/// The metadata of a qcow2 file, available without reading content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
     /// Version of the format: 2 or 3.
@@ -19,7 +19,7 @@ pub struct Info {
     pub virtual_size: u64,
     /// Size of a cluster in bytes.
     pub cluster_size: u64,
-    /// What compressed clusters are compressed with; the level is not known and 0.
+    /// What compressed clusters are compressed with; the level is not stored and 0.
     pub compression: Compression,
     /// Bytes of the disk that are allocated (not holes).
     pub allocated: u64,
@@ -99,7 +99,7 @@ impl<S: Image> Reader<S> {
         Ok(Self { source, head, first, backing, kept: Mutex::default() })
     }
 
-    /// What is known of the file.
+    /// The metadata of the file.
     ///
     /// # Errors
     /// If a table cannot be read or is corrupt.
@@ -233,7 +233,7 @@ impl<S: Image> Reader<S> {
     }
 }
 
-/// Decompresses until `into` is full. What follows in the last sector is not looked at.
+/// Decompresses until `into` is full. The rest of the last sector is ignored.
 fn unpack(zstd: bool, packed: &[u8], into: &mut [u8]) -> Option<()> {
     if zstd {
         let length = zstd::zstd_safe::find_frame_compressed_size(packed).ok()?;
@@ -255,7 +255,7 @@ fn clipped(source: &dyn Image, at: u64, into: &mut [u8]) -> io::Result<()> {
     if bytes.is_empty() { Ok(()) } else { source.read_at(at, bytes) }
 }
 
-/// Big-endian numbers of a table whose place was checked.
+/// Big-endian numbers of a table with a checked place.
 pub(super) fn numbers(
     source: &dyn Image,
     at: u64,

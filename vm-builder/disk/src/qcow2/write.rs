@@ -116,7 +116,6 @@ pub(super) struct Plan {
     length: u64,
     /// Bytes of the disk that are read and compressed together.
     pub(super) batch: u64,
-    /// How.
     pub(super) compression: Compression,
 }
 
@@ -174,7 +173,7 @@ struct Writer<'o, W> {
     /// Bytes not yet written, and where they go.
     gathered: Vec<u8>,
     gathered_at: u64,
-    /// Where `out` is, if known.
+    /// Position of `out`, if determined.
     position: Option<u64>,
     /// By cluster of the file; its length is the next free cluster.
     counts: Vec<u16>,

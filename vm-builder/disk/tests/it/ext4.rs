@@ -17,7 +17,7 @@ fn options(size: Option<u64>) -> Options {
     Options { size, uuid: [0x5A; 16], hash_seed: [7; 16], ..Options::default() }
 }
 
-/// Stores a file system and has `e2fsck` look at it; what it found is the message.
+/// Stores a file system and runs `e2fsck` on it; the message contains its findings.
 fn checked(image: &dyn Image) -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     let path = store(image, directory.path(), "disk");

@@ -71,7 +71,7 @@ fn system_use(image: &[u8], area: &[u8], name: &mut Vec<u8>, found: &mut Found) 
         at += field.len();
     }
     if let Some(next) = next {
-        // Parts that go on do so within fields of one kind; their separator is not needed.
+        // Parts that continue do so within fields of one kind; their separator is not needed.
         let before = std::mem::take(&mut found.target);
         system_use(image, next, name, found);
         let after = std::mem::take(&mut found.target);

@@ -14,7 +14,7 @@ const DEFAULTS: [&str; 2] = ["/neonvm/bin/init", "/sbin/init"];
 /// Directories are emptied no deeper than this.
 const DEEPEST: u32 = 32;
 
-/// Moves the mounts over, empties the initramfs to free its memory, and becomes the init of the new root.
+/// Moves the mounts to the new root, empties the initramfs to free its memory, and becomes the init of the new root.
 ///
 /// # Errors
 /// When that is not possible; the message is complete.

@@ -1,4 +1,4 @@
-//! The control loop that turns measured offsets into steps and frequencies: proportional and integral, bounded.
+//! The control loop that derives steps and frequencies from measured offsets: proportional and integral, bounded.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ pub struct Verdict {
 /// State of the loop.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Servo {
-    /// The frequency error of the clock as learnt, parts per million.
+    /// The frequency error of the clock as estimated, parts per million.
     drift: f64,
     poll: Duration,
     started: bool,
@@ -118,7 +118,7 @@ mod tests {
         fn converges_without_running_away(start in -90e6f64..90e6, drift in -150.0f64..150.0) {
             let course = simulate(start, drift, 400);
             let worst = course.iter().fold(0.0f64, |worst, offset| worst.max(offset.abs()));
-            // The drift acts for one interval before anything is known of it.
+            // The drift acts for one interval before it is measured.
             prop_assert!(worst <= start.abs() * 1.3 + 150.0 * 1_000.0 * 16.0 * 2.0, "{}", worst);
             let tail = course.iter().rev().take(20).fold(0.0f64, |worst, offset| worst.max(offset.abs()));
             prop_assert!(tail < 1_000.0, "{}", tail);

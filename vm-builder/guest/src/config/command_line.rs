@@ -24,7 +24,7 @@ pub struct CommandLine {
     pub kernel_log_chosen: bool,
     /// `ip=`, the form with an address.
     pub interfaces: Vec<Interface>,
-    /// `neonvm.stop_timeout=`, seconds that processes get between being asked and being killed.
+    /// `neonvm.stop_timeout=`, seconds between the request to stop and the kill of processes.
     pub stop_timeout: Option<Duration>,
     /// `neonvm.root_timeout=`, seconds to wait for the root device.
     pub root_timeout: Option<Duration>,

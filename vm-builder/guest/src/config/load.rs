@@ -31,7 +31,7 @@ pub struct Settings {
     pub runtime: RuntimeConfig,
     /// What to mount and make, in order.
     pub steps: Vec<Step>,
-    /// What could not be read; boot goes on without it.
+    /// What could not be read; the boot continues without it.
     pub problems: Vec<String>,
 }
 
@@ -119,7 +119,7 @@ fn sysctl_lines(text: &str) -> Vec<String> {
     lines.filter(|line| !line.is_empty() && !line.starts_with(['#', ';'])).map(str::to_owned).collect()
 }
 
-/// What the structured form asks for, as the same steps.
+/// The requests of the structured form, as the same steps.
 fn steps(runtime: &RuntimeConfig) -> Vec<Step> {
     let mut steps = Vec::new();
     let (label, target) = SSH_KEYS;

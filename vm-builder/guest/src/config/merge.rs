@@ -2,7 +2,7 @@
 
 use neonvm_types::guest::{Process, RuntimeConfig};
 
-/// `PATH` of processes whose image sets none.
+/// `PATH` of processes if the image sets none.
 pub const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// A program ready to be started, but for its user, which needs the image's files.
@@ -16,7 +16,7 @@ pub struct Workload {
     pub user: String,
     /// Absolute working directory.
     pub directory: String,
-    /// Signal that asks it to stop, 1–64.
+    /// Signal that requests it to stop, 1–64.
     pub stop_signal: i32,
 }
 

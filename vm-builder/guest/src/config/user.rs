@@ -1,6 +1,6 @@
 //! Users and groups of the image, from its own files: the C library's lookup needs plug-ins an image may not have.
 
-/// Who a process runs as.
+/// The user and groups that a process runs as.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
     /// User number.
@@ -17,7 +17,7 @@ pub struct Account {
     pub shell: Option<String>,
 }
 
-/// Why a user cannot be had.
+/// Why a user cannot be resolved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UserError {
     /// Not in `/etc/passwd`.

@@ -14,7 +14,7 @@ pub enum Error {
     /// A range that ends before it starts.
     #[error("a range ends before it starts")]
     Reversed,
-    /// A number beyond what Linux knows.
+    /// A number beyond what Linux supports.
     #[error("processor number above {HIGHEST}")]
     TooHigh,
 }

@@ -18,11 +18,11 @@ pub struct Switch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{wanted} processors asked for; {online} are online and {candidates} more could be switched")]
 pub struct Error {
-    /// How many were asked for.
+    /// The requested number.
     pub wanted: u32,
     /// How many are online.
     pub online: usize,
-    /// How many could be switched in the direction asked for.
+    /// How many could be switched in the requested direction.
     pub candidates: usize,
 }
 

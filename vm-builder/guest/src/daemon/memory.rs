@@ -1,7 +1,7 @@
 //! How the allocator treats memory that is not needed any more.
 #![allow(unsafe_code, reason = "the C library's allocator has no safe interface")]
 
-/// From this size on an allocation is a mapping of its own and given back when it is freed, in bytes.
+/// From this size on an allocation is a separate mapping and given back when it is freed, in bytes.
 const MAPPED: i32 = 128 * 1024;
 
 /// Makes the allocator give back what large requests needed. By default it raises the size above with the largest

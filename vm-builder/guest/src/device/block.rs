@@ -16,12 +16,12 @@ pub struct BlockDevice {
     pub serial: String,
     /// Bytes.
     pub size: u64,
-    /// What it holds, if known.
+    /// What it holds, if recognised.
     pub content: Option<Superblock>,
 }
 
 impl BlockDevice {
-    /// Its node.
+    /// Path of its device node.
     #[must_use]
     pub fn node(&self) -> PathBuf {
         Path::new("/dev").join(&self.name)
@@ -39,7 +39,7 @@ impl BlockDevice {
         self.content.as_ref().map_or("", |content| &content.uuid)
     }
 
-    /// Looks at one device of `/sys/class/block`. None if it is empty, such as an unused loop device.
+    /// Reads one device of `/sys/class/block`. None if it is empty, such as an unused loop device.
     #[must_use]
     pub fn inspect(name: &str) -> Option<Self> {
         let directory = Path::new("/sys/class/block").join(name);
@@ -84,7 +84,7 @@ pub fn scan() -> Vec<BlockDevice> {
     names.iter().filter_map(|name| BlockDevice::inspect(name)).collect()
 }
 
-/// The device whose file system has this label, else the one with this serial number.
+/// The device that has a file system with this label, else the one with this serial number.
 #[must_use]
 pub fn find<'a>(devices: &'a [BlockDevice], label: &str) -> Option<&'a BlockDevice> {
     if label.is_empty() {

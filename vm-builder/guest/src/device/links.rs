@@ -21,7 +21,7 @@ pub fn make(device: &BlockDevice) {
     }
 }
 
-/// Removes links whose device is gone.
+/// Removes links to devices that are gone.
 pub fn sweep() {
     for directory in ["by-label", "by-uuid", "by-id"] {
         let Ok(entries) = fs::read_dir(Path::new("/dev/disk").join(directory)) else { continue };

@@ -30,7 +30,7 @@ pub fn find(name: &str) -> Option<PathBuf> {
     scan().into_iter().find(|(found, _)| found == name).map(|(_, node)| node)
 }
 
-/// Whether the kernel has a serial device whose ports may still be announced.
+/// Whether the kernel has a serial device with ports that may still be announced.
 #[must_use]
 pub fn may_appear() -> bool {
     fs::read_dir("/sys/bus/virtio/drivers/virtio_console").is_ok_and(|entries| {

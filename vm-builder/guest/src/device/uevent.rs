@@ -68,8 +68,8 @@ impl Listener {
         &self.0
     }
 
-    /// The next announcement, if there is one. `Ok(None)` means none is left; an overrun is an error of its own and
-    /// means that devices must be looked for again.
+    /// The next announcement, if there is one. `Ok(None)` means none is left; an overrun is a separate error and means
+    /// that devices must be listed again.
     ///
     /// # Errors
     /// `ENOBUFS` when announcements were lost.

@@ -20,7 +20,7 @@ pub enum Error {
     /// A name that is not allowed.
     #[error("file {name:?}: {source}")]
     Name {
-        /// The name.
+        /// Name of the entry.
         name: String,
         /// What is wrong with it.
         source: name::Error,

@@ -7,13 +7,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The link to the directory with the files.
 pub const DATA: &str = "..data";
-/// The name under which links are made before they are moved into place.
+/// The name under which links are made before they are renamed into place.
 pub const TEMPORARY: &str = "..data_tmp";
 
 /// What is in the directory before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its name.
+    /// Name of the entry.
     pub name: OsString,
     /// What it is.
     pub kind: Kind,
@@ -93,7 +93,7 @@ pub fn plan<'a>(
     for entry in entries {
         let name = entry.name.as_os_str();
         match &entry.kind {
-            // Making any link replaces and moves this one.
+            // Making any link replaces and renames this one.
             Kind::Link(_) if name == TEMPORARY => leftover = Some(name),
             Kind::Link(target) if *target == through_data(name) && !names.contains(name) => {
                 steps.push(Step::Unlink(name.into()));

@@ -47,7 +47,7 @@ impl Init {
                     libc::SIGPWR => self.ask_shutdown(Target::PowerOff, "power failure"),
                     libc::SIGQUIT => self.ask_shutdown(Target::Restart, "restart of init requested"),
                     libc::SIGINT => self.ctrl_alt_del(),
-                    // SIGCHLD is handled after every turn; SIGHUP has no table to reload.
+                    // SIGCHLD is handled after every iteration; SIGHUP has no table to reload.
                     _ => {}
                 }
             }

@@ -23,7 +23,7 @@ const LAST_LINES: Duration = Duration::from_secs(2);
 /// How long killed processes may take to be gone before the file systems are unmounted.
 const GONE: Duration = Duration::from_secs(1);
 
-/// Asks everything but the forwarder to end. Shells at a terminal heed only a hang-up.
+/// Requests everything but the forwarder to end. Shells at a terminal heed only a hang-up.
 pub(super) fn terminate(units: &[Unit]) {
     for group in groups(units) {
         group.signal(libc::SIGTERM);

@@ -69,7 +69,7 @@ impl Boot {
         }
     }
 
-    /// Kernel messages, names, disks, loopback and the addresses that are known.
+    /// Kernel messages, names, disks, loopback and the addresses that are configured already.
     pub(super) fn machine(&mut self) {
         if !self.line.kernel_log_chosen {
             let _ = fs::write("/proc/sys/kernel/printk", "7");
@@ -132,7 +132,7 @@ impl Boot {
             .map_err(failed)
     }
 
-    /// Does what the settings ask for before anything is started.
+    /// Applies the settings before anything is started.
     pub(super) fn apply(&mut self, settings: &Settings) {
         for line in &settings.runtime.sysctl {
             if let Err(problem) = set_kernel_parameter(line) {

@@ -5,9 +5,9 @@
 //!                     │ (late)          │ (late, without hook)      │ (late)                │ (late)
 //!                     └────────────────▶└──────────────────────────▶└──────────────────────▶└─────────────────▶
 //! ```
-//! From the request on nothing is started again and the marker that allows the workload is gone, so a workload
-//! that ends stays ended. With a hook, init runs the hook again and again to ask the workload, without a limit of our own: the
-//! host decides how long that may take.
+//! From the request on nothing is started again and the marker that allows the workload is gone, so a workload that
+//! ends stays ended. With a hook, init runs the hook repeatedly to request the workload to stop, without a limit of our
+//! own: the host decides how long that may take.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const SERVICES: Duration = Duration::from_secs(10);
 const HOOK_PAUSE: Duration = Duration::from_millis(500);
 /// How long killed processes may take to be gone; a process that hangs in the kernel must not hold us up.
 const KILLING: Duration = Duration::from_secs(2);
-/// What processes get between being asked and being killed, if the command line sets nothing.
+/// Time between the request to stop and the kill of processes, if the command line sets nothing.
 pub const GRACE: Duration = Duration::from_secs(10);
 
 /// What the machine does in the end.
@@ -27,7 +27,7 @@ pub enum Target {
     PowerOff,
     /// Reset.
     Reboot,
-    /// Stands still.
+    /// Stops the CPUs without powering off.
     Halt,
     /// Init starts again, without the kernel.
     Restart,
@@ -36,13 +36,13 @@ pub enum Target {
 /// How far it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Not asked.
+    /// No shutdown was requested.
     Running,
     /// `shutdown` services run.
     Services,
-    /// The workload was asked.
+    /// The workload was requested to stop.
     Draining,
-    /// Everything else was asked.
+    /// Everything else was requested to stop.
     Terminating,
     /// Everything is killed.
     Killing,
@@ -50,7 +50,7 @@ pub enum Phase {
     Done,
 }
 
-/// What happened.
+/// Events that the shutdown reacts to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A shutdown was requested.
@@ -80,7 +80,7 @@ pub enum Action {
     StartHook,
     /// Send the workload its stop signal.
     SignalWorkload,
-    /// Ask everything to end.
+    /// Request everything to end.
     TerminateAll,
     /// Kill everything.
     KillAll,
@@ -88,7 +88,7 @@ pub enum Action {
     Finish(Target),
 }
 
-/// The machine.
+/// State machine of the shutdown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shutdown {
     phase: Phase,
@@ -101,7 +101,7 @@ pub struct Shutdown {
 }
 
 impl Shutdown {
-    /// Nothing asked, nothing running.
+    /// No shutdown requested, nothing running.
     #[must_use]
     pub fn new(has_hook: bool, grace: Duration) -> Self {
         Self {

@@ -14,11 +14,11 @@ use crate::process::{Cgroup, Exit, Launch, Next, Output, spawn};
 use crate::report;
 use crate::system::Signals;
 
-/// Pause before the next look at a lock that another process holds.
+/// Pause before the next try of a lock that another process holds.
 const LOCK_PAUSE: Duration = Duration::from_millis(100);
-/// Pause before another look at a marker or files that are missing; files are also watched.
+/// Pause before another check for a marker or files that are missing; files are also watched.
 const ALLOWED_PAUSE: Duration = Duration::from_secs(1);
-/// Pause before another look at killed processes of the workload.
+/// Pause before another check of killed processes of the workload.
 pub(super) const DYING_PAUSE: Duration = Duration::from_millis(50);
 /// Status of a program that could not be started, as shells have it.
 const NOT_STARTED: i32 = 127;

@@ -48,7 +48,7 @@ pub(super) struct Unit {
     pub(super) role: Role,
     pub(super) command: Vec<String>,
     pub(super) environment: Vec<String>,
-    /// Or why it cannot be had.
+    /// Or why it cannot be resolved.
     pub(super) account: Result<Account, String>,
     pub(super) directory: String,
     pub(super) cgroup: String,
@@ -94,7 +94,7 @@ impl Unit {
         }
     }
 
-    /// Whether it is started again whenever it ends. The workload has a policy of its own.
+    /// Whether it is started again whenever it ends. The workload has a separate policy.
     pub(super) fn respawns(&self) -> bool {
         match self.role {
             Role::Forwarder | Role::Daemon | Role::Dhcp | Role::Console => true,
@@ -260,7 +260,7 @@ impl Init {
         }
     }
 
-    /// Has the workload looked at again, if it waits.
+    /// Has the start of the workload checked again, if it waits.
     pub(super) fn retry_workload(&mut self) {
         for unit in &mut self.units {
             if unit.role == Role::Workload && matches!(unit.state, State::Waiting(_)) {

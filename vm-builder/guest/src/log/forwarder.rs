@@ -1,7 +1,7 @@
 //! The role `log`: copies lines from pipes to the log port or the console.
 //!
-//! A port whose host has not connected hangs up at once when polled, so it is waited on edge by edge: the kernel wakes
-//! us when the host comes, goes, or makes room.
+//! A port without a connected host reports a hang-up at once when polled, so it is waited on edge by edge: the kernel
+//! wakes us when the host connects, disconnects, or makes room.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -37,7 +37,7 @@ struct Source {
 }
 
 enum Output {
-    /// Not known yet.
+    /// Not determined yet.
     None,
     Port(File),
     Console(File),

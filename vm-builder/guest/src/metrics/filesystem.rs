@@ -7,7 +7,7 @@ use neonvm_types::exposition::{Kind, double};
 use super::kernel::first_of_each;
 use super::text::Text;
 
-/// Kinds with space of their own that never wait for another machine when asked for it.
+/// Kinds with a limited space that never wait for another host when queried for it.
 const KINDS: [&str; 14] = [
     "9p", "bcachefs", "btrfs", "erofs", "exfat", "ext2", "ext3", "ext4", "f2fs", "iso9660", "tmpfs", "vfat",
     "virtiofs", "xfs",
@@ -29,7 +29,7 @@ const MOST: usize = 48;
 pub struct Mounted {
     /// What is mounted, such as `/dev/vda`.
     pub device: String,
-    /// Where.
+    /// Directory of the mount.
     pub mountpoint: String,
     /// Its kind, such as `ext4`.
     pub filesystem: String,

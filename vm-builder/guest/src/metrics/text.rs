@@ -46,7 +46,7 @@ impl Text {
         write(&mut self.page, &mut self.pending, labels, value);
     }
 
-    /// A family with one sample without labels of its own; none for a value that is not known.
+    /// A family with one sample without further labels; none for an unknown value.
     pub(super) fn single(&mut self, name: &'static str, kind: Kind, help: &'static str, value: Option<f64>) {
         self.family(name, kind, help);
         if let Some(value) = value {

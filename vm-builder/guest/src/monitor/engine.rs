@@ -15,7 +15,7 @@ use super::postgres::{self, Target};
 use super::session::Outgoing;
 use super::{Options, Sampler, log};
 
-/// How long PostgreSQL may take; the policy gives up a second later.
+/// How long PostgreSQL may take; the policy stops waiting a second later.
 const FILE_CACHE: Duration = Duration::from_secs(3);
 /// How often the same need is logged while memory in use hardly changes.
 const NOTE_INTERVAL: Duration = Duration::from_secs(60);
@@ -29,7 +29,7 @@ pub(super) enum Input {
     Text { session: u64, text: Utf8Bytes },
     /// A connection has ended.
     Gone { session: u64 },
-    /// PostgreSQL did what it was asked, or did not.
+    /// PostgreSQL carried out the request, or failed.
     FileCacheSet { token: u64, result: Result<u64, String> },
 }
 
@@ -189,7 +189,7 @@ fn complaint(message: &AgentMessage) {
     }
 }
 
-/// Processors the machine can have, whether they are there or not. 0 if that is not known.
+/// Processors the machine can have, whether they are there or not. 0 if unknown.
 fn most_cpus(root: &Path) -> u32 {
     let text = crate::metrics::read(&root.join("sys/devices/system/cpu/possible"));
     crate::cpu::list::parse(&text).map_or(0, |list| u32::try_from(list.len()).unwrap_or(u32::MAX))

@@ -13,9 +13,10 @@ use super::postgres::Target;
 pub struct Options {
     /// Where agents connect. `-a`, `--addr`.
     pub address: SocketAddr,
-    /// Control group (version 2) below `/sys/fs/cgroup` whose memory counts. None: that of all processes. `-c`, `--cgroup`.
+    /// Control group (version 2) below `/sys/fs/cgroup` of which the memory counts. None: that of all processes. `-c`,
+    /// `--cgroup`.
     pub cgroup: Option<String>,
-    /// PostgreSQL whose file cache follows the VM's size. None: there is no such cache. `-p`, `--pgconnstr`.
+    /// PostgreSQL with a file cache that follows the VM's size. None: there is no such cache. `-p`, `--pgconnstr`.
     pub postgres: Option<Target>,
     /// What stands for `/` where `/proc` and `/sys` are looked up. `--root`.
     pub root: PathBuf,

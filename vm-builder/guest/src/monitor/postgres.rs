@@ -30,7 +30,7 @@ pub enum Error {
     /// The server violates the protocol.
     #[error("PostgreSQL: protocol: {0}")]
     Protocol(&'static str),
-    /// The server wants a kind of password that is not supported, or one that is not known.
+    /// The server requires a kind of password that is not supported, or one that is unknown.
     #[error("PostgreSQL: password: {0}")]
     Password(&'static str),
 }

@@ -1,4 +1,4 @@
-//! Looking at the guest: a few small files of the kernel, kept open, read in place. Nothing is allocated for a sample.
+//! Samples of the guest: a few small files of the kernel, kept open, read in place. Nothing is allocated for a sample.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use neonvm_core_scaling::monitor::Sample;
 
-/// More of a file is not looked at. `memory.stat`, the longest, has about 2 KiB.
+/// The rest of a longer file is ignored. `memory.stat`, the longest, has about 2 KiB.
 const LONGEST: usize = 8192;
 /// The monitor itself runs whenever it looks.
 const OWN_TASKS: u32 = 1;
@@ -52,7 +52,7 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Of the machine whose `/` is `root`; memory is that of the control group, else that of all processes.
+    /// Of the guest with its `/` at `root`; memory is that of the control group, else that of all processes.
     #[must_use]
     pub fn new(root: &Path, cgroup: Option<&str>) -> Self {
         let source = |path: &str| Source::new(root.join(path));

@@ -126,7 +126,7 @@ async fn agree(socket: &mut Socket) -> Option<Result<MonitorProtoVersion, String
     })
 }
 
-/// The answer to a request: 101 if it asks for the monitor's websocket.
+/// The answer to a request: 101 if it requests the monitor's websocket.
 fn accept(request: &Request<Incoming>) -> Response {
     if request.uri().path() != MONITOR_PATH {
         return http::text(StatusCode::NOT_FOUND, "not found\n");

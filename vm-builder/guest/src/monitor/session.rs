@@ -20,7 +20,8 @@ pub(super) type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
 /// How long a frame may take to be sent, and how long the peer may take to close.
 const SEND_DEADLINE: Duration = Duration::from_secs(5);
-/// Silence after which the agent is asked whether it is there, and again after which it is not. Agents speak every 5 s.
+/// Silence after which the agent is sent a ping, and again after which the connection is closed. Agents send a message
+/// every 5 s.
 const SILENCE: Duration = Duration::from_secs(30);
 /// Longest reason of a close frame, in bytes (RFC 6455: 125 with the code).
 const LONGEST_REASON: usize = 123;
@@ -28,7 +29,7 @@ const LONGEST_REASON: usize = 123;
 /// What the engine has for an agent.
 #[derive(Debug)]
 pub(super) enum Outgoing {
-    /// A document.
+    /// A text frame with a JSON document.
     Text(String),
     /// Good-bye, and why.
     Close(String),

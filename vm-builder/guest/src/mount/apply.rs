@@ -15,9 +15,9 @@ pub const SWAP_LABEL: &str = "swapdisk";
 /// What came of the steps.
 #[derive(Debug, Default)]
 pub struct Applied {
-    /// What failed.
+    /// What failed, in words.
     pub problems: Vec<String>,
-    /// Directories whose ext4 file system is smaller than its device.
+    /// Directories with an ext4 file system smaller than its device.
     pub growable: Vec<PathBuf>,
 }
 

@@ -18,7 +18,7 @@ pub fn resize(node: &str, label: &str, bytes: u64, device_bytes: u64) -> io::Res
         Ok(()) => {}
         // It was not on.
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
-        // Without memory for what is swapped out it stays as it is, which the caller must know.
+        // Without memory for what is swapped out it stays as it is, which the caller must handle.
         Err(error) => return Err(error),
     }
     if bytes == 0 {

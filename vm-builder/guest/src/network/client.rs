@@ -14,7 +14,7 @@ use super::packet::{Kind, Offer, Query, Reply};
 /// First pause before a message is sent again; doubled up to [`LONGEST`].
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(64);
-/// A request that is not answered so often is given up; the search starts again.
+/// A request that is not answered so often is abandoned; the search starts again.
 const TRIES: u32 = 4;
 /// Pause before the search after a refusal, so that two broken servers cannot keep us busy.
 const AFTER_NAK: Duration = Duration::from_secs(1);
@@ -47,7 +47,7 @@ enum State {
 struct Lease {
     offer: Offer,
     server: Option<Ipv4Addr>,
-    /// When it is renewed, when any server is asked, when it ends; None: never.
+    /// When it is renewed, when the renewal is sent to any server, when it ends; `None`: never.
     times: Option<(Duration, Duration, Duration)>,
 }
 
@@ -80,7 +80,7 @@ impl Client {
         matches!(self.state, State::Bound { .. } | State::Renewing { .. } | State::Rebinding { .. })
     }
 
-    /// The link came back: what we hold is asked for again, or the search goes on at once.
+    /// The link came back: the current address is requested again, or the search continues at once.
     pub fn link_up(&mut self, now: Duration) {
         match &mut self.state {
             State::Bound { lease } => {
@@ -163,7 +163,7 @@ impl Client {
     }
 
     fn renew(&mut self, lease: Lease, now: Duration) -> Vec<Action> {
-        // Without an end there is no other server to ask: the one that gave it is asked until it answers.
+        // A lease without an end is never sent to another server: requests go to the one that gave it until it answers.
         let (rebinding, _) =
             lease.times.map_or((None, None), |(_, rebinding, end)| (Some(rebinding), Some(end)));
         if rebinding.is_some_and(|at| now >= at) {

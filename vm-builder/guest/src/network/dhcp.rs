@@ -21,7 +21,7 @@ const SERVER_PORT: u16 = 67;
 /// Runs until killed. With `--hostname` the name of this host is taken from the server, too.
 ///
 /// # Errors
-/// When the interface or the socket cannot be had.
+/// When the interface or the socket cannot be opened.
 pub fn run(arguments: &[String]) -> io::Result<()> {
     let takes_name = arguments.iter().any(|argument| argument == "--hostname");
     let name =

@@ -13,7 +13,7 @@ const MOST: usize = 64;
 /// Kinds of message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Who is there?
+    /// Searches for servers.
     Discover = 1,
     /// A server offers.
     Offer = 2,
@@ -38,7 +38,7 @@ pub struct Query {
     pub hardware: [u8; 6],
     /// The address we have, when renewing.
     pub current: Option<Ipv4Addr>,
-    /// The address we ask for.
+    /// The requested address.
     pub requested: Option<Ipv4Addr>,
     /// The server we mean.
     pub server: Option<Ipv4Addr>,
@@ -80,7 +80,7 @@ pub struct Offer {
     pub lease: Option<u32>,
     /// Seconds until it is renewed.
     pub renewal: Option<u32>,
-    /// Seconds until any server is asked.
+    /// Seconds until the renewal is sent to any server.
     pub rebinding: Option<u32>,
 }
 
@@ -207,7 +207,7 @@ impl Options {
         };
         let prefix = self.number(1).map_or(class, |mask| mask.leading_ones() as u8);
         let mut routes = self.get(121).map(classless_routes).unwrap_or_default();
-        // With classless routes the router option is not looked at (RFC 3442).
+        // With classless routes the router option is ignored (RFC 3442).
         if routes.is_empty() {
             routes.extend(self.address(3).map(|router| (Ipv4Addr::UNSPECIFIED, 0, router)));
         }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::packet::Offer;
 
-/// The file.
+/// Path of the resolver's configuration.
 pub const PATH: &str = "/etc/resolv.conf";
 /// Used when `/etc` cannot be written to.
 const ASIDE: &str = "/run/neonvm/resolv.conf";

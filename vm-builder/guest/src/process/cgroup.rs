@@ -85,13 +85,13 @@ pub fn signal_process(process: i32, number: i32) {
     }
 }
 
-/// Hands every controller of the root to the groups below, and lets any user move processes out of the root group:
-/// programs in images use groups of their own without being root.
+/// Hands every controller of the root to the groups below, and permits any user to move processes out of the root
+/// group: programs in images use separate groups without being root.
 pub fn prepare(root: &Path) {
     for controller in
         fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default().split_whitespace()
     {
-        // One by one: a controller that cannot be had must not hold back the others.
+        // One by one: an unavailable controller must not hold back the others.
         let _ = fs::write(root.join("cgroup.subtree_control"), format!("+{controller}"));
     }
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666);

@@ -32,7 +32,7 @@ pub struct Launch<'a> {
     pub command: &'a [String],
     /// `NAME=value` each; nothing else is in its environment.
     pub environment: &'a [String],
-    /// Who it runs as.
+    /// The user and groups that it runs as.
     pub account: &'a Account,
     /// Working directory; made if missing.
     pub directory: &'a str,
@@ -72,7 +72,7 @@ pub enum LaunchError {
     },
 }
 
-/// Starts it in a session of its own. Returns its process number; the process that reaps it observes its end.
+/// Starts it in a separate session. Returns its process number; the process that reaps it observes its end.
 ///
 /// # Errors
 /// When it could not be started; nothing is left behind.

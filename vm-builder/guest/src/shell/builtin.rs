@@ -183,7 +183,7 @@ fn sleep(seconds: Option<&str>) -> io::Result<()> {
     let duration = seconds.and_then(|seconds: f64| Duration::try_from_secs_f64(seconds).ok());
     let duration = duration.ok_or_else(|| usage("expected a number of seconds"))?;
     let wanted = Timespec::try_from(duration).map_err(|_| usage("too long"))?;
-    // The library's sleep would go on after an interrupt.
+    // The library's sleep would continue after an interrupt.
     match rustix::thread::nanosleep(&wanted) {
         NanosleepRelativeResult::Interrupted(_) => Err(io::Error::other("interrupted")),
         _ => Ok(()),

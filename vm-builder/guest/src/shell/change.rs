@@ -1,5 +1,5 @@
-//! Commands of the shell that change files and kernel settings. Small on purpose: what an init container of a runner
-//! calls to move a disk, and what a person needs to mend a machine.
+//! Commands of the shell that change files and kernel settings. Small on purpose: the commands that an init container
+//! of a runner calls to copy a disk, and that an administrator needs to repair a VM.
 
 use std::fs;
 use std::io::{self, Write};
@@ -28,7 +28,7 @@ pub(super) fn transfer(command: &str, arguments: &[String]) -> io::Result<()> {
     if command == "mv" { fs::remove_file(from).map_err(named) } else { Ok(()) }
 }
 
-/// `chown UID[:GID] PATH…`: numbers only, because an image may know no names.
+/// `chown UID[:GID] PATH…`: numbers only, because an image may have no names.
 pub(super) fn owner(arguments: &[String]) -> io::Result<()> {
     let Some((owner, paths)) = arguments.split_first().filter(|(_, paths)| !paths.is_empty()) else {
         return Err(usage("expected UID[:GID] PATH…"));

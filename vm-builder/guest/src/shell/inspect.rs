@@ -16,7 +16,7 @@ pub(super) fn ps(output: &mut dyn Write) -> io::Result<()> {
         .collect();
     pids.sort_unstable();
     for pid in pids {
-        // A process may end while it is looked at.
+        // A process may end while it is read.
         let Ok(status) = fs::read_to_string(format!("/proc/{pid}/status")) else { continue };
         let field = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -72,7 +72,7 @@ pub(super) fn dmesg(output: &mut dyn Write) -> io::Result<()> {
                 writeln!(output, "[{:>6}.{:06}] {text}", time / 1_000_000, time % 1_000_000)?;
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-            // Records were overwritten before they were read; the next read goes on behind them.
+            // Records were overwritten before they were read; the next read continues behind them.
             Err(error) if error.raw_os_error() == Some(rustix::io::Errno::PIPE.raw_os_error()) => {}
             Err(error) => return Err(error),
         }

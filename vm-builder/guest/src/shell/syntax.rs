@@ -46,7 +46,6 @@ pub(super) enum Redirect {
     Output(Word, bool),
 }
 
-/// A command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Statement {
     pub(super) join: Join,

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// Largest number of supplementary groups that Linux takes.
 const MOST_GROUPS: usize = 65_536;
 
-/// Who logs in.
+/// The user that logs in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Account {
     pub(super) name: String,
@@ -57,7 +57,7 @@ impl Account {
         })
     }
 
-    /// Whether `uid` may own what decides who becomes this user.
+    /// Whether `uid` may own the files that decide which clients become this user.
     pub(super) const fn trusts(&self, uid: u32) -> bool {
         uid == 0 || uid == self.uid
     }

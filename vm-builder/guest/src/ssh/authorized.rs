@@ -15,7 +15,7 @@ const LARGEST: u64 = 1024 * 1024;
 /// What a key may do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Grant {
-    /// Runs whatever the client asks for.
+    /// Runs this whatever the client requests.
     pub(super) command: Option<String>,
     /// Whether there is a terminal for it.
     pub(super) no_pty: bool,
@@ -44,7 +44,7 @@ pub(super) fn find(
     None
 }
 
-/// The text of a file whose owner and mode leave no doubt who wrote it.
+/// The text of a file, if its owner and mode guarantee that no other user wrote it.
 fn read(path: &Path, account: &Account, own: bool) -> std::io::Result<String> {
     let file = OpenOptions::new()
         .read(true)

@@ -27,7 +27,7 @@ const ROOT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin
 /// The same for others.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin:/neonvm/bin";
 
-/// What a client may ask to run.
+/// What a client may request to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Request {
     Shell,
@@ -35,7 +35,6 @@ pub(super) enum Request {
     Sftp,
 }
 
-/// A channel.
 #[derive(Debug, Default)]
 pub(super) struct Channel {
     variables: Vec<(String, String)>,
@@ -103,7 +102,7 @@ impl Channel {
         }
     }
 
-    /// Starts what was asked for, once a channel.
+    /// Starts the requested program, once a channel.
     pub(super) fn start(
         &mut self,
         account: &Account,

@@ -82,7 +82,7 @@ impl Shared {
         }
     }
 
-    /// Awaits a hand-over of output; meanwhile input is taken beyond what is asked for, see [`super::pump`].
+    /// Awaits a hand-over of output; meanwhile input is taken beyond what is requested, see [`super::pump`].
     pub(super) async fn stall<T>(&self, hand_over: impl Future<Output = T>) -> T {
         self.stalled.fetch_add(1, Ordering::Relaxed);
         self.progress.notify_one();
@@ -95,7 +95,7 @@ impl Shared {
         self.stalled.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether the connection has ended, as far as the kernel knows.
+    /// Whether the connection has ended, according to the kernel.
     pub(super) fn is_broken(&self) -> bool {
         let mut polled = [PollFd::new(&self.connection, PollFlags::empty())];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -105,7 +105,7 @@ impl Shared {
     }
 }
 
-/// Asks a session's processes to end, stopped ones too.
+/// Requests a session's processes to end, stopped ones too.
 pub(super) fn hang_up(child: Pid) {
     for signal in [Signal::HUP, Signal::CONT] {
         let _ = rustix::process::kill_process_group(child, signal);

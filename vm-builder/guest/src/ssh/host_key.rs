@@ -1,4 +1,4 @@
-//! The key by which clients know this machine again.
+//! The key by which clients recognise this VM.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write as _};

@@ -1,7 +1,7 @@
 //! The step between the server and what a client runs: takes the user's identity, then becomes the program.
 //!
 //! `neonvm-guest ssh --login UID GID GROUPS TTY HOME PROGRAM NAME [ARGUMENT…]`, with GROUPS joined by commas and TTY
-//! `tty` or `-`. It is a program of its own so that it has one thread, and needs no code between fork and exec.
+//! `tty` or `-`. It is a separate program so that it has one thread, and needs no code between fork and exec.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;

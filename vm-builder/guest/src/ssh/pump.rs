@@ -1,10 +1,10 @@
-//! Moves bytes between a client and what it runs.
+//! Copies bytes between a client and the program that it runs.
 //!
 //! Output is handed over piece by piece: the session takes no more than the client's window allows, and so the program
 //! waits when the client does not read. Input is queued. When the queue is long, the session's loop is held up until
 //! the program has read some of it, which holds up the client. The same loop sends the output, though; a program that
-//! reads only after its output has left would wait for ever. While output is stalled input is therefore taken
-//! beyond that, up to a limit at which the channel is given up.
+//! reads only after its output has left would wait for ever. While output is stalled input is therefore taken beyond
+//! that, up to a limit at which the channel is closed.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
@@ -24,7 +24,7 @@ use super::terminal::{Reader, Writer};
 
 /// Input above which the client is held up, in bytes.
 const LONG: usize = 1024 * 1024;
-/// Input above which the channel is given up, in bytes.
+/// Input above which the channel is closed, in bytes.
 const TOO_LONG: usize = 32 * 1024 * 1024;
 /// Largest piece of output, in bytes: what fits into a packet.
 const PIECE: usize = 32 * 1024;
@@ -102,7 +102,7 @@ impl Input {
     }
 }
 
-/// Starts moving input to `destination`.
+/// Starts copying input to `destination`.
 pub(super) fn input(mut destination: Destination, shared: Arc<Shared>) -> Input {
     let (queue, mut pieces) = mpsc::unbounded_channel::<Vec<u8>>();
     let queued = Arc::new(AtomicUsize::new(0));
@@ -130,7 +130,7 @@ pub(super) fn input(mut destination: Destination, shared: Arc<Shared>) -> Input 
     Input { queue, queued }
 }
 
-/// Moves output to the client until the program has ended and all of it is sent; then reports how it ended.
+/// Copies output to the client until the program has ended and all of it is sent; then reports how it ended.
 pub(super) async fn run(
     mut child: Child,
     number: Pid,
@@ -191,7 +191,7 @@ async fn output(
                 _ = ended.changed() => continue,
             }
         };
-        // A terminal whose last line was closed gives an error; so does nothing else that matters.
+        // A terminal gives an error after its last line was closed; so does nothing else that matters.
         let Some(piece) = read.ok().and_then(|length| buffer.get(..length)).filter(|piece| !piece.is_empty())
         else {
             return;

@@ -132,7 +132,7 @@ mod tests {
     }
 
     proptest! {
-        /// Kinds whose requests cannot change anything without a whole path or handle.
+        /// Kinds of requests that cannot change anything without a whole path or handle.
         #[test]
         fn any_packet_is_answered(kind in any::<u8>(), rest in proptest::collection::vec(0u8..4, 0..40)) {
             let packet = [&[kind], &rest[..]].concat();

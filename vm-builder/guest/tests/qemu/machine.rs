@@ -251,7 +251,7 @@ impl Machine {
         lines.next().unwrap();
         for command in ["qmp_capabilities", "system_powerdown"] {
             writeln!(stream, "{{\"execute\":\"{command}\"}}").unwrap();
-            // Events come in between, and who goes before the answer may take the command back.
+            // Events come in between, and a client that disconnects before the answer may take the command back.
             let answer = lines.find(|line| !line.contains("\"event\"")).unwrap();
             assert!(answer.contains("\"return\""), "{answer}");
         }

@@ -1,4 +1,4 @@
-//! Boots as the two kinds of runners ask for them: with shell files on a plain volume, and with one JSON document.
+//! Boots as the two kinds of runners request them: with shell files on a plain volume, and with one JSON document.
 
 use neonvm_test_support::{Need, need, needs};
 use std::path::{Path, PathBuf};

@@ -123,7 +123,7 @@ fn a_kill_in_the_middle_of_a_change_leaves_whole_files() {
         );
         stream.write_all(head.as_bytes()).unwrap();
         stream.write_all(new.as_bytes()).unwrap();
-        // The point of the kill moves on with every round.
+        // The point of the kill advances with every round.
         let entries = || fs::read_dir(&directory).unwrap().count();
         let start = std::time::Instant::now();
         while start.elapsed() < std::time::Duration::from_micros(u64::from(round) * 400) {

@@ -1,4 +1,4 @@
-//! Clients that are slow, too large or make no sense.
+//! Clients that are slow, too large or send invalid requests.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

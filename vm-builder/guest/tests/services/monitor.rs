@@ -307,7 +307,7 @@ fn slow_silent_and_wild_clients_do_not_keep_others_out() {
     Agent::connect(&monitor, 1);
 }
 
-/// A client that asks and asks and reads nothing must not make the monitor hold its answers.
+/// A client that sends requests and reads nothing must not make the monitor hold its answers.
 #[test]
 fn an_agent_that_does_not_read_is_given_up() {
     let guest = Guest::new();

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use crate::monitor::{Agent, Guest, Monitor};
 use crate::process::wait_until;
 
-/// A server in a directory of its own; stopped when dropped.
+/// A server in a separate directory; stopped when dropped.
 struct Server {
     directory: tempfile::TempDir,
     programs: PathBuf,
@@ -103,7 +103,7 @@ fn the_file_cache_follows_the_size_of_the_vm() {
     // 4 GiB would have 2,997 MiB of cache; its maximum is less.
     wait_until("the size at the connection", || server.limit() == "1024");
     let mut verdict = String::new();
-    // A server that is slow now and then is asked again, as agents do.
+    // A request to a server that is sometimes slow is repeated, as agents do.
     wait_until("two samples", || {
         agent
             .send(r#"{"content":{"target":{"cpu":0.25,"mem":1073741824}},"type":"DownscaleRequest","id":2}"#);

@@ -11,7 +11,6 @@ use std::time::Duration;
 /// Longest wait for anything.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// The program.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_neonvm-guest");
 
 /// A running daemon; killed when dropped.

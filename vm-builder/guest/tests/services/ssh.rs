@@ -21,7 +21,7 @@ struct Server {
 }
 
 impl Server {
-    /// A server whose file of keys has `options` before the key, and what a client needs.
+    /// A server with `options` before the key in its file of keys, and what a client needs.
     fn start(options: &str) -> Need<Self> {
         needs::programs(&["ssh", "ssh-keygen"])?;
         let directory = tempfile::tempdir().unwrap();
@@ -252,9 +252,10 @@ fn terminals_have_size_and_type() {
     let client = Pid::from_raw(child.id().try_into().unwrap()).unwrap();
     rustix::process::kill_process(client, Signal::WINCH).unwrap();
     expect(&master, &mut seen, "40 120");
-    // The client's terminal is raw: the byte of Ctrl-C goes to the other side, whose terminal makes it a signal.
-    // Pressed until it takes effect: bash continues if it is interrupted while the program that it waits for ends by itself.
-    // The output is read, so that no process blocks on a full pipe; and shown with all processes if the session does not end.
+    // The client's terminal is raw: the byte of Ctrl-C goes to the other side, and the terminal there makes it a
+    // signal. Pressed until it takes effect: bash continues if it is interrupted while the program that it waits for
+    // ends normally. The output is read, so that no process blocks on a full pipe; and shown with all processes if the
+    // session does not end.
     let mut shown = String::new();
     let ended = || {
         let _ = rustix::io::write(&master, &[3]);

@@ -8,7 +8,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::*;
 
-/// A server with a certificate of its own, that forwards to a fake without TLS. Returns its port and certificate.
+/// A server with its own certificate that forwards to a fake without TLS. Returns its port and certificate.
 async fn server(fake: String) -> (u16, String) {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let signed = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();

@@ -63,7 +63,7 @@ pub(super) fn in_words(inspect: &Inspect, answer: Option<&(String, WhatIfAnswer)
         let names_limit = answer.why.starts_with("granted")
             || answer.most_units.is_some_and(|units| answer.why.contains(&format!("{units} CU is")));
         if let (Some(units), false) = (answer.most_units, names_limit) {
-            text.push_str(&format!("; {units} CU is the most its node can give now"));
+            text.push_str(&format!("; its node can currently give at most {units} CU"));
         }
         text.push('\n');
     }
@@ -134,12 +134,12 @@ fn next(node: &NodeView, inspect: &Inspect) -> String {
 }
 
 const EXPLANATION: &str = "
-  reserved           what pods of this node may use: requests of ordinary pods, permits of VMs, each by its overcommit factor
-  watermark          above it the scheduler moves VMs away
-  logical pressure   reserved beyond the watermark
-  capacity pressure  what agents have asked for and the node does not have
-  accounted for      what VMs that are being moved away will free
-  buffer             part of reserved that agents may use from before the scheduler started; their next request reports it
+  reserved           the sum of requests of ordinary pods and permits of VMs, each divided by its overcommit factor
+  watermark          above it the scheduler migrates VMs to other nodes
+  logical pressure   the amount reserved above the watermark
+  capacity pressure  the amount that agents requested and the node does not have
+  accounted for      the amount that VMs being migrated away will free
+  buffer             part of reserved: permits from before the start of the scheduler, until the next request of each agent
 ";
 
 #[cfg(test)]
@@ -196,7 +196,7 @@ mod tests {
             "reserved 3.85 [###################.] 96% 14.0Gi [#################...] 87%",
             "logical pressure 0.25 0",
             "next: nothing",
-            "what if pg-main=12cu: refused: no room; 11 CU is the most its node can give now",
+            "what if pg-main=12cu: refused: no room; its node can currently give at most 11 CU",
         ] {
             assert!(flat.iter().any(|own| own == line), "{line}\n{text}");
         }

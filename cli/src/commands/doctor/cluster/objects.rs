@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::super::check::{Check, fail, ok, warn};
 use super::{View, text};
-use crate::commands::podscaler;
+use crate::commands::podautoscaler;
 
 /// Machines or pods that are listed one by one.
 const LISTED: usize = 20;
@@ -23,14 +23,16 @@ pub(super) fn only(view: &mut View, node: &str) {
 /// Each node.
 pub(super) fn nodes(view: &View) -> Vec<Check> {
     if view.nodes.is_empty() {
-        return vec![warn("node", "there are none; nothing can run", "add a node").at("cluster")];
+        return vec![warn("node", "there are no nodes; nothing can run", "add a node").at("cluster")];
     }
     let check = |node: &Value| {
         let name = text(node, "/metadata/name");
         let check = match view.node_trouble(node) {
-            Some(why) => fail("node", why, "see if its service runs; on a local cluster: neonctl local logs"),
+            Some(why) => {
+                fail("node", why, "check whether its service runs; on a local cluster: neonctl local logs")
+            }
             None if node.pointer("/spec/unschedulable").and_then(Value::as_bool) == Some(true) => {
-                warn("node", "ready, but nothing new is placed on it", format!("kubectl uncordon {name}"))
+                warn("node", "ready, but no new pods are scheduled on it", format!("kubectl uncordon {name}"))
             }
             None => ok("node", format!("ready, {}", text(node, "/status/nodeInfo/kubeletVersion"))),
         };
@@ -64,8 +66,7 @@ pub(super) fn versions(view: &View, own: &str) -> Vec<Check> {
     }
     let check = |(version, places): (&str, BTreeSet<&str>)| {
         let places = places.into_iter().collect::<Vec<_>>().join(",");
-        let remedy =
-            "use one version: on a local cluster neonctl local down and up, else the neonctl of the cluster";
+        let remedy = "use one version: on a local cluster neonctl local down and up, otherwise the neonctl of the cluster";
         warn("version", format!("{version}, while neonctl is {own}"), remedy).at(places)
     };
     other.into_iter().map(check).collect()
@@ -112,7 +113,7 @@ pub(super) fn accelerators(view: &View) -> Vec<Check> {
             None => ok("accelerator", used),
             Some(notes) => {
                 let notes = notes.iter().copied().collect::<Vec<_>>().join("; ");
-                let remedy = "probe it on that node: neonctl doctor --local; or accept slower machines";
+                let remedy = "check it on that node: neonctl doctor --local; or accept slower VMs";
                 warn("accelerator", format!("{used}: {notes}"), remedy)
             }
         };
@@ -125,7 +126,7 @@ pub(super) fn accelerators(view: &View) -> Vec<Check> {
 pub(super) fn machines(view: &View) -> Vec<Check> {
     let troubled = view.troubled();
     if troubled.is_empty() {
-        return vec![ok("machines", format!("{}, none in trouble", view.machines.len())).at("cluster")];
+        return vec![ok("machines", format!("{}, none with problems", view.machines.len())).at("cluster")];
     }
     let more = troubled.len().saturating_sub(LISTED);
     let mut checks: Vec<Check> = troubled
@@ -138,14 +139,15 @@ pub(super) fn machines(view: &View) -> Vec<Check> {
         })
         .collect();
     if more > 0 {
-        checks.push(warn("machine", format!("{more} more in trouble"), "neonctl vm list -A").at("cluster"));
+        checks
+            .push(warn("machine", format!("{more} more with problems"), "neonctl vm list -A").at("cluster"));
     }
     checks
 }
 
 /// Pods that fit nowhere.
 pub(super) fn pods(view: &View) -> Vec<Check> {
-    let remedy = "see what nodes have left: neonctl top nodes --once; then make room or ask for less";
+    let remedy = "see the free capacity of nodes: neonctl top nodes --once; then free some or request less";
     let pods = view.unschedulable().into_iter().take(LISTED);
     pods.map(|trouble| fail("pod", trouble.why, remedy).at(format!("{}/{}", trouble.namespace, trouble.name)))
         .collect()
@@ -155,8 +157,8 @@ pub(super) fn pods(view: &View) -> Vec<Check> {
 pub(super) fn autoscalers(view: &View) -> Vec<Check> {
     let check_of = |object: &Value| {
         let (namespace, name) = (text(object, "/metadata/namespace"), text(object, "/metadata/name"));
-        let remedy = format!("neonctl podscaler explain {name} -n {namespace}");
-        Some(warn("podautoscaler", podscaler::trouble(object)?, remedy).at(format!("{namespace}/{name}")))
+        let remedy = format!("neonctl podautoscaler explain {name} -n {namespace}");
+        Some(warn("podautoscaler", podautoscaler::trouble(object)?, remedy).at(format!("{namespace}/{name}")))
     };
     let mut checks: Vec<Check> = view.autoscalers.iter().filter_map(check_of).collect();
     let more = checks.len().saturating_sub(LISTED);
@@ -164,11 +166,11 @@ pub(super) fn autoscalers(view: &View) -> Vec<Check> {
     match (checks.is_empty(), view.autoscalers.len()) {
         (true, 0) => {}
         (true, count) => {
-            checks.push(ok("podautoscalers", format!("{count}, none in trouble")).at("cluster"));
+            checks.push(ok("podautoscalers", format!("{count}, none with problems")).at("cluster"));
         }
         (false, _) if more > 0 => {
-            let text = format!("{more} more in trouble");
-            checks.push(warn("podautoscaler", text, "neonctl podscaler list -A").at("cluster"));
+            let text = format!("{more} more with problems");
+            checks.push(warn("podautoscaler", text, "neonctl podautoscaler list -A").at("cluster"));
         }
         (false, _) => {}
     }

@@ -34,7 +34,7 @@ fn a_cluster_that_is_well_but_slow_on_a_node() {
     let slow = find(&checks, "accelerator", "n2");
     assert_eq!((slow.verdict, slow.detail.as_str()), (Verdict::Warn, "tcg: /dev/kvm hangs; using TCG"));
     assert_eq!(find(&checks, "node", "n2").detail, "ready, v1.35.1");
-    assert_eq!(find(&checks, "machines", "cluster").detail, "2, none in trouble");
+    assert_eq!(find(&checks, "machines", "cluster").detail, "2, none with problems");
     assert!(checks.iter().all(|check| check.verdict != Verdict::Fail));
     assert!(checks.iter().all(|check| check.verdict == Verdict::Ok || !check.remedy.is_empty()));
 }
@@ -93,7 +93,7 @@ fn clocks_are_compared_to_the_second() {
     let behind = skew(&clock("2024-01-01T00:00:00Z", "2024-01-01T00:00:05.2Z"));
     assert_eq!(
         (behind.verdict, behind.detail.as_str()),
-        (Verdict::Warn, "the server's is 4.7 s behind ours")
+        (Verdict::Warn, "the server's clock is 4.7 s behind this host's clock")
     );
     assert!(skew(&clock("2024-01-01T00:01:00Z", "2024-01-01T00:00:00Z")).detail.contains("ahead of ours"));
     assert_eq!(skew(&clock("", "2024-01-01T00:00:00Z")).verdict, Verdict::Ok);
@@ -131,11 +131,11 @@ fn autoscalers_that_cannot_do_their_work() {
     let mut view = view();
     assert_eq!(objects::autoscalers(&view), Vec::new());
     view.autoscalers = vec![autoscaler("fine", "Ready", "True")];
-    assert_eq!(objects::autoscalers(&view)[0].detail, "1, none in trouble");
+    assert_eq!(objects::autoscalers(&view)[0].detail, "1, none with problems");
     view.autoscalers.push(autoscaler("blind", "MetricsAvailable", "False"));
     let checks = objects::autoscalers(&view);
     assert_eq!(checks.len(), 1);
     assert_eq!((checks[0].place.as_str(), checks[0].verdict), ("shop/blind", Verdict::Warn));
     assert_eq!(checks[0].detail, "Blind: queue: TimedOut");
-    assert_eq!(checks[0].remedy, "neonctl podscaler explain blind -n shop");
+    assert_eq!(checks[0].remedy, "neonctl podautoscaler explain blind -n shop");
 }

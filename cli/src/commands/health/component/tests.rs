@@ -102,7 +102,7 @@ fn pods_that_are_not_ready_give_the_reason() {
 
     let status = json!({"conditions": [{"type": "PodScheduled", "status": "False", "message": "0/2 nodes are available"}]});
     parts.pods = Part::Read(vec![pod("agent-x", "agent", &status)]);
-    assert_eq!(found(&parts, "agent").note, "pod agent-x: no node takes it: 0/2 nodes are available");
+    assert_eq!(found(&parts, "agent").note, "pod agent-x: it cannot be scheduled: 0/2 nodes are available");
 
     change(&mut parts.workloads, "neonvm-scheduler", workload("Deployment", "scheduler", 1, 0));
     assert_eq!(found(&parts, "scheduler").note, "it has no pods yet");
@@ -121,9 +121,12 @@ fn a_lease_that_is_not_renewed_is_a_fault() {
     change(&mut parts.leases, "neonvm-agent-n2", lease("neonvm-agent-n2", "a-1", STALE));
     let agent = found(&parts, "agent");
     assert_eq!((agent.is_well, agent.leader.as_str()), (Some(false), "1 node"));
-    assert_eq!(agent.note, "leases that are not renewed: n2 for 60 s");
+    assert_eq!(agent.note, "leases not renewed: n2 for 60 s");
     parts.leases = Part::default();
-    assert_eq!(found(&parts, "vm-controller").note, format!("its lease {CONTROLLER_LEASE} was never held"));
+    assert_eq!(
+        found(&parts, "vm-controller").note,
+        format!("its lease {CONTROLLER_LEASE} has never been held")
+    );
 }
 
 #[test]
@@ -132,10 +135,13 @@ fn webhooks_need_endpoints() {
     parts.endpoints = Part::Read(vec![slice(&[false])]);
     let webhooks = found(&parts, "webhooks");
     assert_eq!((webhooks.is_well, webhooks.ready), (Some(false), Some((2, 2))));
-    assert_eq!(webhooks.note, "service vms/neonvm-webhook has no ready endpoint: no VM can be written");
+    assert_eq!(
+        webhooks.note,
+        "service vms/neonvm-webhook has no ready endpoint: VMs cannot be created or changed"
+    );
     parts.hooks = Part::Read(vec![hook("old"), hook("old")]);
     let note =
-        "they are registered at old/neonvm-webhook, which is not this installation: no VM can be written";
+        "registered at old/neonvm-webhook, which is not this installation: VMs cannot be created or changed";
     assert_eq!(found(&parts, "webhooks").note, note);
     parts.hooks = Part::Read(vec![hook("vms")]);
     assert_eq!(found(&parts, "webhooks").note, "the vm-controller has not registered them");
@@ -145,7 +151,7 @@ fn webhooks_need_endpoints() {
     let Part::Read(hooks) = &mut parts.hooks else { panic!("unread") };
     hooks[0]["webhooks"].as_array_mut().unwrap().push(json!({"clientConfig": {"service": service}}));
     let webhooks = found(&parts, "webhooks");
-    let note = "3 ready endpoints; PodAutoscalers are not checked: service vms/neonvm-pod-autoscaler has no ready endpoint";
+    let note = "3 ready endpoints; PodAutoscalers are not validated: service vms/neonvm-pod-autoscaler has no ready endpoint";
     assert_eq!((webhooks.is_well, webhooks.note.as_str()), (Some(true), note));
     // On a local cluster.
     let by_url = json!({"webhooks": [{"clientConfig": {"url": "https://127.0.0.1:1/"}}]});
@@ -161,14 +167,14 @@ fn what_may_not_be_read_is_no_fault_and_is_named() {
         workloads: unread("deployments"),
         pods: unread("pods"),
         leases: unread("leases"),
-        hooks: Part::Unread("you may not get mutatingwebhookconfigurations".into()),
+        hooks: Part::Unread("you lack permission to get mutatingwebhookconfigurations".into()),
         endpoints: Part::default(),
     };
     let scheduler = found(&parts, "scheduler");
     assert_eq!((scheduler.is_well, scheduler.ready), (None, None));
     let note = "you may not list deployments in namespace vms; you may not list leases in namespace vms";
     assert_eq!(scheduler.note, note);
-    assert_eq!(found(&parts, "webhooks").note, "you may not get mutatingwebhookconfigurations");
+    assert_eq!(found(&parts, "webhooks").note, "you lack permission to get mutatingwebhookconfigurations");
     // With the role view, pods can be read and leases cannot.
     let parts = Parts { leases: unread("leases"), ..well() };
     let scheduler = found(&parts, "scheduler");
@@ -186,8 +192,8 @@ fn what_does_its_work_runs() {
         absent().with(&Service::Works("every VM has a status".into())).cells()[1..],
         ["yes", "-", "-", "-", "every VM has a status"]
     );
-    let idle = absent().with(&Service::Unknown("there are no VMs to judge by".into()));
-    assert_eq!(idle.note, "no pods and no lease of it; there are no VMs to judge by");
+    let idle = absent().with(&Service::Unknown("there are no VMs to check".into()));
+    assert_eq!(idle.note, "no pods and no lease; there are no VMs to check");
     assert_eq!(absent().with(&Service::Fails("1 VM without a status".into())).cells()[1], "no");
     assert_eq!(found(&parts, "webhooks").note, "not registered");
 }

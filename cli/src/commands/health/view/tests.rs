@@ -30,7 +30,7 @@ fn a_vm_without_status_for_long_means_that_no_controller_reconciles() {
     let mut view = view();
     assert_eq!(
         verdict(&view, "vm-controller"),
-        (None, "no pods and no lease of it; there are no VMs to judge by".into())
+        (None, "no pods and no lease; there are no VMs to check".into())
     );
     view.machines =
         vec![machine("new", JUST_NOW, &Value::Null), machine("a", LONG_AGO, &json!({ "phase": "Running" }))];
@@ -78,7 +78,7 @@ fn pods_that_fit_nowhere_are_not_unseen_by_the_scheduler() {
     view.unbound.push(pod("old", LONG_AGO, &json!([])));
     assert_eq!(
         view.scheduler(),
-        Service::Fails("1 pod that no scheduler has looked at for more than 10 s: db/old".into())
+        Service::Fails("1 pod not processed by any scheduler for more than 10 s: db/old".into())
     );
 }
 
@@ -99,7 +99,7 @@ fn a_node_must_report_ready_and_keep_reporting() {
     view.heartbeats = vec![beat("a", JUST_NOW), beat("c", LONG_AGO)];
     let wanted = [
         ("b", "not ready: stopped"),
-        ("c", "no sign of life for 3600 s"),
+        ("c", "no heartbeat for 3600 s"),
         ("d", "not ready: it has never been ready"),
     ]
     .map(|(name, why)| (name.to_owned(), why.to_owned()));

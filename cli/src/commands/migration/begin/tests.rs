@@ -64,6 +64,6 @@ fn machines_that_cannot_move() {
     let moving =
         json!({ "phase": "Migrating", "migration": { "name": "pg-1", "uid": "u", "targetPodName": "p" } });
     let error = error(moving, "pg");
-    assert_eq!(error.message, "pg is being moved already, by migration pg-1");
+    assert_eq!(error.message, "pg is already being migrated, by migration pg-1");
     assert!(error.code == Code::Conflict && error.hint.is_some());
 }

@@ -10,28 +10,28 @@ fn migration(status: &Value) -> VirtualMachineMigration {
 }
 
 #[test]
-fn a_move_that_goes_on() {
+fn an_active_migration() {
     let gib = 1_i64 << 30;
     let moving =
         migration(&json!({ "phase": "Running", "reason": "Copying", "sourceNode": "n1", "targetNode": "n3",
         "info": { "passes": 2, "throughput": gib, "dirtyRate": gib / 2, "throttlePercent": 20,
             "ram": { "total": 8 * gib, "remaining": 2 * gib, "transferred": 7 * gib } } }));
     assert_eq!(percent(&moving), Some(75));
-    assert_eq!(state(&moving), "copying, pass 2, 75%");
+    assert_eq!(state(&moving), "copying, iteration 2, 75%");
     assert_eq!(way(&moving), "migration/pg-1 n1 -> n3");
     assert_eq!(
         progress(&moving),
-        "pass 2 [###############.....] 6.0Gi/8.0Gi 1.0Gi/s dirty 512Mi/s eta 4s slowed by 20%"
+        "iteration 2 [###############.....] 6.0Gi/8.0Gi 1.0Gi/s dirty 512Mi/s eta 4s throttled by 20%"
     );
     assert_eq!(step(&moving), Some("copy"));
     let copying = migration(&json!({ "phase": "Running", "reason": "Mirroring",
         "info": { "diskWriteLimit": 12 << 20, "disk": { "total": 8 * gib, "transferred": 2 * gib } } }));
-    assert_eq!(progress(&copying), "2.0Gi/8.0Gi of disks, disk writes held to 12.0Mi/s each");
+    assert_eq!(progress(&copying), "2.0Gi/8.0Gi of disks, disk writes limited to 12.0Mi/s each");
     assert_eq!(asked_by(&moving), "user");
 }
 
 #[test]
-fn how_moves_end() {
+fn how_migrations_end() {
     let ended = migration(
         &json!({ "phase": "Succeeded", "reason": "Completed", "sourceNode": "n1", "targetNode": "n3",
         "startTime": "2026-01-01T00:00:00Z", "completionTime": "2026-01-01T00:00:12Z", "info": { "downtimeMs": 71 } }),

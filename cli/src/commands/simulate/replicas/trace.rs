@@ -32,7 +32,7 @@ pub(super) fn open(path: &Path) -> Result<Trace> {
     parse(&text).map_err(|cause| {
         Error::new(Code::Usage, format!("{} is not a trace", path.display()))
             .cause(cause)
-            .hint("neonctl simulate replicas --help shows what a trace looks like")
+            .hint("see the format of traces: neonctl simulate replicas --help")
     })
 }
 

@@ -23,7 +23,10 @@ pub(super) async fn run(trial: &mut Trial<'_>) -> Result<Outcome> {
         removed.push(format!("namespace {}", trial.namespace()));
     }
     if removed.is_empty() {
-        return Ok(Outcome::Passed(format!("nothing is left; namespace {} stays", trial.namespace())));
+        return Ok(Outcome::Passed(format!(
+            "all created objects were removed; namespace {} is kept",
+            trial.namespace()
+        )));
     }
     Ok(Outcome::Passed(format!("{} removed", removed.join(" and "))))
 }
@@ -56,7 +59,7 @@ async fn namespace(trial: &mut Trial<'_>) -> Result<()> {
     }
     let path = apply::path(&named);
     trial
-        .poll("the namespace is gone", async || {
+        .poll("the namespace is removed", async || {
             Ok(match get(trial.connection(), &path).await? {
                 None => Polled::Done(()),
                 Some(found) => Polled::NotYet(remains(&found)),
@@ -78,7 +81,7 @@ fn remains(namespace: &serde_json::Value) -> String {
 fn left(error: Error, trial: &Trial<'_>) -> Error {
     let namespace = trial.namespace();
     match trial.owns_namespace {
-        true => error.hint(format!("remove what is left: kubectl delete namespace {namespace}")),
-        false => error.hint(format!("remove what is left: neonctl vm delete trial -n {namespace}")),
+        true => error.hint(format!("remove the remaining objects: kubectl delete namespace {namespace}")),
+        false => error.hint(format!("remove the VM: neonctl vm delete trial -n {namespace}")),
     }
 }

@@ -71,7 +71,11 @@ async fn space(trial: &mut Trial<'_>) -> Result<()> {
         trial.owns_namespace = error.code == Code::Unreachable;
         let denied = error.code == Code::Denied;
         let error = Error { message: format!("cannot create namespace {name}"), ..error };
-        if denied { error.hint("name one in which you may create VMs: --namespace NAME") } else { error }
+        if denied {
+            error.hint("choose a namespace in which you may create VMs: --namespace NAME")
+        } else {
+            error
+        }
     })
 }
 
@@ -82,20 +86,20 @@ async fn pull_secret(trial: &Trial<'_>) -> Result<Option<String>> {
     let (namespace, name) = named.split_once('/').unwrap_or((trial.namespace(), named));
     let usage = |message: String| Error::new(Code::Usage, format!("--pull-secret: {message}"));
     if namespace.is_empty() || name.is_empty() || name.contains('/') {
-        return Err(usage(format!("{named:?} is not a secret: write NAME or NAMESPACE/NAME")));
+        return Err(usage(format!("{named:?} is not valid: use NAME or NAMESPACE/NAME")));
     }
     if namespace == trial.namespace() {
         return match trial.owns_namespace {
             false => Ok(Some(name.to_owned())),
-            true => {
-                Err(usage(format!("the test's namespace is new: write NAMESPACE/{name}, and it is copied")))
-            }
+            true => Err(usage(format!(
+                "the namespace of the test is new: use NAMESPACE/{name}, and the secret is copied"
+            ))),
         };
     }
     if !trial.owns_namespace {
         let own = trial.namespace();
         return Err(usage(format!(
-            "{named} is in another namespace than the test: name a secret of {own}, or leave --namespace out"
+            "{named} is in another namespace than the test: use a secret in {own}, or omit --namespace"
         )));
     }
     let found = get(trial.connection(), &format!("/api/v1/namespaces/{namespace}/secrets/{name}")).await?;
@@ -125,9 +129,9 @@ fn refused(error: Error, namespace: &str) -> Error {
     let code = error.code;
     let error = Error { message: format!("cannot create VM {VM} in namespace {namespace}"), ..error };
     match code {
-        Code::NotFound => error.hint("the cluster does not know VMs: neonctl install"),
+        Code::NotFound => error.hint("the definition of VirtualMachine is not installed: neonctl install"),
         Code::Conflict => error.hint(format!(
-            "remove what an earlier test left: neonctl vm delete {VM} -n {namespace}; or use another namespace"
+            "delete the VM of an earlier test: neonctl vm delete {VM} -n {namespace}; or use another namespace"
         )),
         _ => error,
     }
@@ -143,8 +147,8 @@ fn is_up(vm: &VirtualMachine) -> Seen {
     match status.phase {
         Some(Phase::Running | Phase::Scaling) if is_available => Seen::Done,
         Some(Phase::Succeeded) => Seen::Never(
-            Error::new(Code::Failed, "the VM ended at once")
-                .hint("use an image whose workload runs on, or leave --image out"),
+            Error::new(Code::Failed, "the VM ended immediately")
+                .hint("use an image whose workload keeps running, or omit --image"),
         ),
         _ => Seen::NotYet,
     }
@@ -155,7 +159,7 @@ fn of_image(error: Error, trial: &Trial<'_>) -> Error {
     let is_missing = error.causes.iter().any(|cause| cause.to_lowercase().contains("image"));
     match is_missing {
         true if trial.is_default_image => error.hint(super::image::how_to_push(&trial.image)),
-        true => error.hint("can nodes pull the image? name another one with --image"),
+        true => error.hint("check that nodes can pull the image, or use another one with --image"),
         false => error,
     }
 }

@@ -24,14 +24,14 @@ pub(super) async fn run(trial: &mut Trial<'_>) -> Result<Outcome> {
     };
     let found = guest.run(FIND, trial.limit).await?;
     let Some(directory) = found.lines().map(str::trim).find(|line| line.starts_with('/')) else {
-        return Ok(Outcome::NotRun("the image has no pgbench; name one with PostgreSQL: --image".to_owned()));
+        return Ok(Outcome::NotRun("the image has no pgbench; use one with PostgreSQL: --image".to_owned()));
     };
     resize(trial, SMALL).await?;
     let begin = format!("{WAIT}; pgbench -i -q -s 1 postgres");
     guest
         .run(&as_postgres(directory, &begin), trial.limit)
         .await
-        .map_err(|error| Error { message: "pgbench cannot make its tables".to_owned(), ..error })?;
+        .map_err(|error| Error { message: "pgbench cannot create its tables".to_owned(), ..error })?;
     let begun = Instant::now();
     let output = under_load(trial, &guest, directory).await?;
     verdict(&output).map(|rate| {
@@ -74,7 +74,7 @@ fn verdict(output: &str) -> Result<String> {
         // Older ones print no number: they end with an error at the first failure.
         (None | Some("0"), Some(rate)) => {
             let whole = rate.split('.').next().unwrap_or_default();
-            Ok(format!("{whole} transactions a second"))
+            Ok(format!("{whole} transactions per second"))
         }
         (Some(count), _) if count != "0" => {
             Err(Error::new(Code::Failed, format!("{count} transactions failed while the size changed")))
@@ -95,10 +95,10 @@ mod tests {
                      latency average = 2.1 ms\ntps = 951.213 (without initial connection time)\n"
             )
         };
-        assert_eq!(verdict(&output("0 (0.000%)")).unwrap(), "951 transactions a second");
+        assert_eq!(verdict(&output("0 (0.000%)")).unwrap(), "951 transactions per second");
         let error = verdict(&output("3 (0.1%)")).unwrap_err();
         assert_eq!(error.message, "3 transactions failed while the size changed");
         assert!(verdict("").is_err());
-        assert_eq!(verdict("tps = 7.5 (including connections)").unwrap(), "7 transactions a second");
+        assert_eq!(verdict("tps = 7.5 (including connections)").unwrap(), "7 transactions per second");
     }
 }

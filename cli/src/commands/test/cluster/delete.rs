@@ -15,7 +15,7 @@ pub(super) async fn run(trial: &mut Trial<'_>) -> Result<Outcome> {
     let uid = trial.machines.get(VM).await?.metadata.uid.unwrap_or_default();
     remove(trial).await?;
     let pods = pods(&namespace);
-    let gone = |what: &str| format!("no {what} of the VM is left");
+    let gone = |what: &str| format!("all {what}s of the VM are removed");
     trial
         .poll(&gone("pod"), async || {
             let list = items(trial.connection(), &pods).await?;
@@ -42,8 +42,8 @@ pub(super) async fn run(trial: &mut Trial<'_>) -> Result<Outcome> {
             })
             .await?;
     }
-    let and_secrets = if is_readable { " and its secrets" } else { "; you may not read secrets" };
-    Ok(Outcome::Passed(format!("the VM is gone, with its pods{and_secrets}")))
+    let and_secrets = if is_readable { " and its secrets" } else { "; you lack permission to read secrets" };
+    Ok(Outcome::Passed(format!("the VM was removed, with its pods{and_secrets}")))
 }
 
 fn pods(namespace: &str) -> String {

@@ -31,7 +31,7 @@ pub(super) async fn run(trial: &mut Trial<'_>) -> Result<Outcome> {
         [Right::of("patch", "", "nodes", ""), Right::of("create", "", "pods/eviction", trial.namespace())];
     let missing = rights::missing(trial.connection(), &needed).await?;
     if let Some(right) = missing.first() {
-        return Ok(Outcome::NotRun(format!("you may not {right}")));
+        return Ok(Outcome::NotRun(format!("you lack permission to {right}")));
     }
     // Before it is done: a request that was sent may be carried out after an interruption.
     trial.cordoned = Some(node.clone());
@@ -53,7 +53,7 @@ pub(super) async fn run(trial: &mut Trial<'_>) -> Result<Outcome> {
         })
         .await?;
     if restarts_of(&moved) != restarts_of(&before) {
-        return Err(Error::new(Code::Failed, "the eviction started the VM again instead of migrating it"));
+        return Err(Error::new(Code::Failed, "the eviction restarted the VM instead of migrating it"));
     }
     Ok(Outcome::Passed(format!("{node} to {} in {:.1} s", node_of(&moved), begun.elapsed().as_secs_f64())))
 }

@@ -41,8 +41,11 @@ pub(super) async fn choose(
     }
     if instance::of_server(env, settings, &connection.server).is_some() {
         if args.push_image {
-            return Err(Error::new(Code::Usage, "--push-image: which registry? a local cluster needs none")
-                .hint("leave out --push-image, or name the registry with --registry"));
+            return Err(Error::new(
+                Code::Usage,
+                "--push-image requires --registry; a local cluster needs no registry",
+            )
+            .hint("omit --push-image, or set the registry with --registry"));
         }
         reporter.begin("image", NAME);
         let made = built().await?;
@@ -52,8 +55,8 @@ pub(super) async fn choose(
     if let Some(registry) = registry(connection).await? {
         return in_registry(&registry, args, reporter).await;
     }
-    Err(Error::new(Code::Usage, "which image? the services were not installed from a registry").hint(
-        "name the image of a VM that nodes can pull: --image; or a registry that has neonvm-test: --registry",
+    Err(Error::new(Code::Usage, "no image is set, and the services were not installed from a registry").hint(
+        "set a VM image that nodes can pull: --image; or a registry that contains neonvm-test: --registry",
     ))
 }
 
@@ -72,10 +75,10 @@ async fn in_registry(registry: &str, args: &Cluster, reporter: &Reporter) -> Res
 pub(super) fn how_to_push(image: &str) -> String {
     let registry = image.strip_suffix(NAME).map(|registry| registry.trim_end_matches('/'));
     registry.map_or_else(
-        || "push it, or name another one with --image".to_owned(),
+        || "push it, or use another one with --image".to_owned(),
         |registry| {
             format!(
-                "build and push it: neonctl test cluster --registry {registry} --push-image; or name another one with --image"
+                "build and push it: neonctl test cluster --registry {registry} --push-image; or use another one with --image"
             )
         },
     )
@@ -106,7 +109,7 @@ async fn built() -> Result<&'static str> {
 /// Builds the image under a name, with more flags of `vm build`.
 async fn build(name: &str, flags: &[&str]) -> Result<()> {
     let directory = tempfile::tempdir()
-        .map_err(|error| Error::new(Code::Failed, "cannot make a directory").cause(reason(&error)))?;
+        .map_err(|error| Error::new(Code::Failed, "cannot create a directory").cause(reason(&error)))?;
     let root = directory.path().join("root");
     root_directory(&root).await?;
     let root = root.display().to_string();
@@ -129,8 +132,8 @@ async fn root_directory(root: &Path) -> Result<()> {
     let mut script = tempfile::NamedTempFile::new().map_err(failed)?;
     script.write_all(SCRIPT.as_bytes()).map_err(failed)?;
     ended(Command::new("sh").arg(script.path()).arg(root)).await.map_err(|error| {
-        Error { message: "cannot make a small root directory".to_owned(), ..error }
-            .hint("it needs apt-get and dpkg-deb; without them name an image with --image")
+        Error { message: "cannot create a small root directory".to_owned(), ..error }
+            .hint("this requires apt-get and dpkg-deb; without them, set an image with --image")
     })
 }
 
@@ -158,8 +161,8 @@ mod tests {
 
     #[test]
     fn the_error_of_a_command_is_found_before_its_hint() {
-        let printed = "progress\nerror: cannot find the program x\n  hint: put x beside neonctl\n\n";
-        assert_eq!(complaint(printed), "cannot find the program x; hint: put x beside neonctl");
+        let printed = "progress\nerror: cannot find the program x\n  hint: put x next to neonctl\n\n";
+        assert_eq!(complaint(printed), "cannot find the program x; hint: put x next to neonctl");
         assert_eq!(complaint("a\nE: no package\n"), "E: no package");
         assert_eq!(complaint(""), "it printed nothing");
     }

@@ -48,7 +48,7 @@ async fn no_agent(trial: &Trial<'_>, node: &str) -> Result<Option<String>> {
     let path = format!("/apis/coordination.k8s.io/v1/namespaces/{system}/leases");
     let Ok(leases) = items(trial.connection(), &path).await else { return Ok(None) };
     let has_one = leases.iter().any(|lease| text(lease, "/metadata/name") == agent_lease(node));
-    Ok((!has_one).then(|| format!("no agent runs on node {node}, so that nothing scales by load")))
+    Ok((!has_one).then(|| format!("no agent runs on node {node}, so VMs are not scaled by load")))
 }
 
 async fn label(trial: &Trial<'_>, value: &Value) -> Result<()> {
@@ -74,7 +74,7 @@ async fn grow(trial: &Trial<'_>, guest: &Guest, before: &VirtualMachine) -> Resu
                     return Err(Error::new(Code::Failed, "the busy loop in the guest ended").cause(reason));
                 }
                 child = guest.start(LOOP)?;
-                return Ok(Polled::NotYet(format!("the busy loop is started again: {reason}")));
+                return Ok(Polled::NotYet(format!("restarting the busy loop: {reason}")));
             }
             Ok(Polled::NotYet(state(&vm)))
         })

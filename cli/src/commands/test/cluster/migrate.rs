@@ -42,7 +42,7 @@ pub(super) async fn run(trial: &mut Trial<'_>) -> Result<Outcome> {
         .await?;
     let after = trial.machines.get(VM).await?;
     if restarts_of(&after) != restarts_of(&before) {
-        return Err(Error::new(Code::Failed, "the VM was started again while it was migrated"));
+        return Err(Error::new(Code::Failed, "the VM restarted during the migration"));
     }
     let status = show::status(&ended);
     Ok(Outcome::Passed(format!(

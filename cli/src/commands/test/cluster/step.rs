@@ -50,10 +50,10 @@ impl Step {
     pub(super) fn left_out(self, only: &[String], keep: bool, has_vm: bool) -> Option<&'static str> {
         let is_needed = matches!(self, Self::Create | Self::Delete | Self::CleanUp);
         match self {
-            Self::Delete | Self::CleanUp if keep => Some("left out by --keep"),
+            Self::Delete | Self::CleanUp if keep => Some("omitted by --keep"),
             Self::CleanUp | Self::Create => None,
             _ if !is_needed && !only.is_empty() && only.iter().all(|name| name != self.name()) => {
-                Some("left out by --only")
+                Some("omitted by --only")
             }
             _ if !has_vm => Some("there is no running VM"),
             _ => None,
@@ -207,12 +207,12 @@ mod tests {
     fn what_is_left_out_has_a_reason() {
         let only = ["load".to_owned()];
         let left = |step: Step, keep: bool, has_vm: bool| step.left_out(&only, keep, has_vm);
-        assert_eq!(left(Step::Scale, false, true), Some("left out by --only"));
+        assert_eq!(left(Step::Scale, false, true), Some("omitted by --only"));
         assert_eq!(left(Step::Load, false, true), None);
         assert_eq!(left(Step::Load, false, false), Some("there is no running VM"));
         assert_eq!(left(Step::Create, false, false), None);
         assert_eq!((left(Step::Delete, false, true), left(Step::CleanUp, false, false)), (None, None));
-        assert_eq!(left(Step::Delete, true, true), Some("left out by --keep"));
+        assert_eq!(left(Step::Delete, true, true), Some("omitted by --keep"));
         assert_eq!(Step::Scale.left_out(&[], false, true), None);
     }
 }

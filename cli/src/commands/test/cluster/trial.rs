@@ -166,7 +166,7 @@ impl<'a> Trial<'a> {
                 let late = Error::new(Code::Timeout, format!("{what}: not within {:?}", self.limit));
                 return Err(late
                     .cause(state)
-                    .hint("see more: run it again with --keep, then neonctl vm describe"));
+                    .hint("for details, run it again with --keep, then neonctl vm describe"));
             }
             tokio::time::sleep(PAUSE).await;
         }
@@ -192,7 +192,7 @@ impl<'a> Trial<'a> {
     /// The other nodes that run VMs, or why there is nothing to migrate to.
     pub(super) fn others(&self, node: &str) -> std::result::Result<Vec<String>, Outcome> {
         let not_run = |text: &str| Err(Outcome::NotRun(text.to_owned()));
-        let Some(nodes) = &self.nodes else { return not_run("you may not list nodes") };
+        let Some(nodes) = &self.nodes else { return not_run("you lack permission to list nodes") };
         let others: Vec<String> = nodes.iter().filter(|name| *name != node).cloned().collect();
         if others.is_empty() { not_run("no other node runs VMs") } else { Ok(others) }
     }

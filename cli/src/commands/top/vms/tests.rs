@@ -71,9 +71,9 @@ fn the_host_reports_what_the_guest_does_not() {
 fn what_is_not_known_is_a_dash() {
     let mut machine = machine();
     machine.status = None;
-    let usage = Usage { trouble: Some("no answer".into()), ..Usage::of(&machine) };
-    assert_eq!(usage.row(false), ["pg", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "no answer"]);
-    assert_eq!(usage.value()["error"], "no answer");
+    let usage = Usage { trouble: Some("no response".into()), ..Usage::of(&machine) };
+    assert_eq!(usage.row(false), ["pg", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "no response"]);
+    assert_eq!(usage.value()["error"], "no response");
     assert!(usage.value()["cpu"].get("used").is_none());
 }
 

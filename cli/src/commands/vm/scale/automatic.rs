@@ -52,7 +52,7 @@ fn end(flag: &str, text: &str) -> Result<Resources> {
     }
     let Some((cpu, memory)) = text.split_once(',') else {
         return Err(Error::new(Code::Usage, format!("--{flag}: {text:?} is not valid"))
-            .hint("write compute units as 4cu, or CPU and memory as 2,8Gi"));
+            .hint("use compute units such as 4cu, or CPU and memory such as 2,8Gi"));
     };
     Ok(Resources::new(size::cpu(flag, cpu)?, size::memory(flag, memory)?))
 }
@@ -67,8 +67,8 @@ fn made_with(machine: &VirtualMachine) -> Result<(Resources, Resources)> {
 
 fn info(machine: &VirtualMachine) -> Result<VmInfo> {
     VmInfo::from_vm(machine).map_err(|error| {
-        Error::new(Code::Conflict, format!("the annotations of the machine are wrong: {error}"))
-            .hint("mend them with kubectl annotate, or remove them")
+        Error::new(Code::Conflict, format!("the annotations of the VM are not valid: {error}"))
+            .hint("correct them with kubectl annotate, or remove them")
     })
 }
 
@@ -113,7 +113,7 @@ pub(super) fn changes(
                 format!("{name} is autoscaled; a fixed size would be overwritten"),
             )
             .hint(format!(
-                "hold it for a while: add --hold 30m; or for ever: neonctl vm scale {name} --auto off"
+                "hold the size for some time: add --hold 30m; or permanently: neonctl vm scale {name} --auto off"
             )));
         }
         (None, _) => {}
@@ -127,9 +127,9 @@ pub(super) fn changes(
         (Some(_), _) if !on => {
             return Err(Error::new(
                 Code::Conflict,
-                format!("{name} is not scaled by its load: it keeps its size anyway"),
+                format!("{name} is not scaled by its load and keeps its size without --hold"),
             )
-            .hint("leave --hold away"));
+            .hint("omit --hold"));
         }
         (Some(text), asked) => hold(machine, args, (text, asked, now), &mut changes)?,
     }
@@ -175,13 +175,14 @@ fn bounds(machine: &VirtualMachine, args: &Scale, changes: &mut Changes) -> Resu
     if min.any_greater(max) {
         return Err(Error::new(
             Code::Conflict,
-            format!("the least, {}, would be above the most, {}", words(min), words(max)),
+            format!("the minimum, {}, would be above the maximum, {}", words(min), words(max)),
         ));
     }
-    for (what, size) in [("put the least of", min), ("put the most of", max)] {
+    for (what, size) in [("set the minimum of", min), ("set the maximum of", max)] {
         if let Some(error) = outside(&args.name, what, size, made) {
-            return Err(error
-                .hint("a machine has room for what it was made with: make another one with wider bounds"));
+            return Err(error.hint(
+                "bounds cannot exceed those the VM was created with: create another VM with wider bounds",
+            ));
         }
     }
     let one = |size: Resources| BoundResources { cpu: size.vcpus.to_quantity(), mem: size.mem.to_quantity() };

@@ -7,7 +7,7 @@ use crate::commands::vm::size;
 use crate::commands::vm::table::observed;
 use crate::error::{Code, Error, Result};
 
-/// What must be true of a machine.
+/// A condition on a VM.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Predicate {
     Phase(String),
@@ -42,7 +42,7 @@ impl Comparison {
 impl Predicate {
     pub(super) fn parse(text: &str) -> Result<Self> {
         let bad = || {
-            Error::new(Code::Usage, format!("--for: {text:?} is not something to wait for"))
+            Error::new(Code::Usage, format!("--for: {text:?} is not a valid condition"))
                 .hint("use phase=P, condition=C, ip, deleted, cpu>=N, memory>=SIZE, cu>=N or jsonpath=EXPR")
         };
         match text {

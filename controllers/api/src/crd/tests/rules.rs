@@ -175,7 +175,7 @@ fn migrations_do_not_change() {
         counts(&rules, &with(key, one.clone()), Some(&base), 1);
         counts(&rules, &base, Some(&with(key, one)), 1);
     }
-    // What is empty and what is left out are the same; it can be called off, and not taken up again.
+    // Empty and missing fields are the same; a migration can be cancelled, and not be resumed after that.
     counts(&rules, &with("priority", json!(0)), Some(&base), 0);
     counts(&rules, &base, Some(&with("nodeSelector", json!({}))), 0);
     counts(&rules, &with("cancel", json!(true)), Some(&base), 0);

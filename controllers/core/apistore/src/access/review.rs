@@ -55,7 +55,7 @@ fn drop_empty(review: &mut Value) {
     }
 }
 
-/// Answers a `TokenReview`: `found` is whose token it is and for which audiences, or why it is no good.
+/// Answers a `TokenReview`: `found` is the token's user and its audiences, or why it is invalid.
 pub fn token(body: &Value, found: Result<(&User, &[String]), &str>) -> Value {
     let status = match found {
         Ok((user, audiences)) => {

@@ -23,7 +23,7 @@ pub struct Client {
 pub struct Call {
     /// Name of the webhook.
     pub webhook: String,
-    /// Where.
+    /// Where to reach the webhook.
     pub client: Client,
     /// The whole `AdmissionReview` to post.
     pub review: Value,
@@ -125,7 +125,7 @@ pub(super) fn response<'a>(answer: &'a Answer, review: &Value) -> Result<&'a Val
     Ok(response)
 }
 
-/// The error of a webhook that could not be asked.
+/// The error of a webhook that could not be called.
 pub(super) fn failed(webhook: &str, why: &str) -> ApiError {
     ApiError::internal(format!("failed calling webhook {webhook:?}: {why}"))
 }

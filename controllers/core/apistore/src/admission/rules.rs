@@ -91,7 +91,7 @@ impl Webhook {
         }
     }
 
-    /// Asks, and applies the patch of the answer; whether the webhook was asked at all.
+    /// Calls the webhook, and applies the patch of the answer; returns whether the webhook was called at all.
     pub(super) fn mutate(
         &self,
         change: &Change<'_>,
@@ -116,7 +116,7 @@ impl Webhook {
         Ok(true)
     }
 
-    /// Asks, and stops the request if the answer is no.
+    /// Calls the webhook, and stops the request if the answer is no.
     pub(super) fn validate(
         &self,
         change: &Change<'_>,

@@ -1,5 +1,5 @@
 //! Migration from client-side `kubectl apply` to server-side apply: the annotation with the last configuration holds
-//! the fields that kubectl set before it had an entry of its own.
+//! the fields that kubectl set before it had its own entry.
 
 use serde_json::{Map, Value};
 

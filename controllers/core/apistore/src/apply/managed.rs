@@ -1,4 +1,4 @@
-//! `metadata.managedFields`: who set which fields, read into entries and written back.
+//! `metadata.managedFields`: which manager set which fields, read into entries and written back.
 
 use serde_json::{Map, Value, json};
 
@@ -8,7 +8,7 @@ use super::{Manager, Operation};
 /// More `Update` entries than this are folded together, oldest first.
 const MAX_UPDATE_ENTRIES: usize = 10;
 
-/// Who holds the fields of folded entries.
+/// Manager that holds the fields of folded entries.
 const ANCIENT: &str = "ancient-changes";
 
 /// One entry of `managedFields`.
@@ -84,7 +84,7 @@ pub(super) fn field_of(object: &Value) -> Option<&Value> {
     object.get("metadata")?.get("managedFields")
 }
 
-/// Whether the list is `[{}]`, which asks to forget all ownership.
+/// Whether the list is `[{}]`, which requests to clear all ownership.
 pub(super) fn is_reset(list: &Value) -> bool {
     matches!(list.as_array().map(Vec::as_slice), Some([Value::Object(only)]) if only.is_empty())
 }

@@ -57,7 +57,7 @@ fn merge_lists(schema: &Schema, live: &[Value], applied: &[Value], depth: usize)
                 l += 1;
                 r += 1;
             }
-            // A shared item, but not the one whose turn it is.
+            // A shared item, but not the next one in order.
             (Some(name), Some(_)) if new.contains_key(name) && next.is_some_and(|next| next != name) => {
                 l += 1;
             }

@@ -34,7 +34,7 @@ impl Engine {
         (object::uid(&found) == object::text_at(reference, "uid")).then_some((kind, found))
     }
 
-    /// After an owner is gone: each dependent is looked at.
+    /// After an owner is gone: each dependent is checked.
     pub(crate) fn release_dependents(&mut self, uid: &str, context: &Context) {
         for (kind, dependent) in self.dependents(uid) {
             let key = self.key_for(&kind, &dependent);
@@ -95,7 +95,7 @@ impl Engine {
         }
     }
 
-    /// Looks at an object that was just marked: its propagation finalizer is the collector's to take off.
+    /// Checks an object that was just marked: its propagation finalizer is the collector's to take off.
     pub(crate) fn propagate(&mut self, kind: &Arc<Kind>, key: &str, context: &Context) {
         let Some(owner) = self.value(&kind.table, key) else { return };
         if !object::is_deleting(&owner) {

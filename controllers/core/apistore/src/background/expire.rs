@@ -12,7 +12,7 @@ use crate::store::key_of;
 const EVENT_SECONDS: i64 = 3600;
 
 impl Engine {
-    /// Removes events and certificate requests whose time is over; the seconds until the next one is due.
+    /// Removes events and certificate requests that have expired; the seconds until the next one is due.
     pub fn expire(&mut self, context: &Context) -> Option<i64> {
         let events = self.expire_each("", "events", context, |event| {
             let times =

@@ -1,4 +1,4 @@
-//! `CertificateSigningRequest`s: who may write which half, and what is wrong with one.
+//! `CertificateSigningRequest`s: which users may write which half, and validation.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -12,7 +12,7 @@ use crate::object::{at, child_mut, copy_key, text_at};
 const DECIDED: [&str; 2] = ["Approved", "Denied"];
 /// Shortest life that may be requested.
 const SHORTEST: i64 = 600;
-/// Usages that Kubernetes knows.
+/// Usages that Kubernetes defines.
 const USAGES: [&str; 23] = [
     "any",
     "cert sign",
@@ -86,7 +86,7 @@ fn is_signer_name(signer: &str) -> bool {
 }
 
 /// What a change through `subresource` does not touch stays as it was: the spec always, and of the status all but the
-/// conditions for who approves, the decision for who signs.
+/// conditions for an approver, the decision for a signer.
 pub(crate) fn keep(subresource: &str, new: &mut Value, old: &Value) {
     copy_key(new, old, "spec");
     match subresource {

@@ -194,7 +194,7 @@ fn without(value: &Value, keys: &[&str]) -> Value {
     value
 }
 
-/// The spec without some fields of its own and of its containers.
+/// The spec without some fields of its top level and of its containers.
 fn same_but(spec: &Value, of_containers: &[&str], own: &[&str]) -> Value {
     let mut rest = without(spec, own);
     for list in LISTS {

@@ -55,7 +55,7 @@ fn merge(given: &[Value], old: &[Value]) -> Vec<Value> {
     merged.collect()
 }
 
-/// Whether a resize asks for other resources.
+/// Whether a resize requests other resources.
 pub(crate) fn changes(pod: &Value, live: &Value) -> bool {
     let wanted = |pod: &Value| {
         let containers = LISTS.into_iter().flat_map(|list| items(pod, &format!("spec.{list}")));

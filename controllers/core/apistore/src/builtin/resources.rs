@@ -27,7 +27,7 @@ fn is_huge_page(name: &str) -> bool {
     name.starts_with("hugepages-")
 }
 
-/// Whether a resource is counted in whole units: those with a domain of their own.
+/// Whether a resource is counted in whole units: those with a domain in their name.
 pub(super) fn is_extended(name: &str) -> bool {
     !is_native(name)
         && !name.starts_with("requests.")

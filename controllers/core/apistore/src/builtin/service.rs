@@ -8,7 +8,7 @@ use super::{container, items, number, one_of};
 use crate::field::FieldError;
 use crate::object::{at, text_at};
 
-/// Seconds that a client stays with a pod, where affinity is asked for.
+/// Seconds that a client stays with a pod, where affinity is requested.
 const AFFINITY_SECONDS: i64 = 10_800;
 
 pub(super) fn default_spec(spec: &mut Map<String, Value>) {

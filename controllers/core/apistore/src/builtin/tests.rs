@@ -13,7 +13,7 @@ use crate::patch::strategic_json;
 use crate::schema::builtin::builtin;
 use crate::schema::decode::decode_builtin;
 
-/// Makes the schemas known that a running server knows.
+/// Registers the schemas that a running server has.
 fn schemas() {
     let _ = (
         builtin::<core::Pod>(),

@@ -22,7 +22,7 @@ pub(super) fn validate_claim(object: &Value, errors: &mut Vec<FieldError>) {
     one_of(object, "", "spec.volumeMode", &["Block", "Filesystem"], errors);
 }
 
-/// Only the size asked for may change, and the volume be bound once.
+/// Only the requested size may change, and the volume be bound once.
 pub(super) fn validate_claim_update(object: &Value, live: &Value, errors: &mut Vec<FieldError>) {
     let rest = |claim: &Value| {
         let mut spec = claim.get("spec").cloned().unwrap_or_default();

@@ -55,7 +55,7 @@ pub(super) fn group(group: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Checks `spec.names` or `status.acceptedNames`; `complete` asks for every single name.
+/// Checks `spec.names` or `status.acceptedNames`; `complete` requires every single name.
 pub(super) fn names(names: &Value, path: &str, complete: bool, errors: &mut Vec<FieldError>) {
     for key in ["plural", "singular", "kind", "listKind"] {
         let name = text(names, key);

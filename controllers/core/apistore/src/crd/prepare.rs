@@ -1,4 +1,4 @@
-//! What a server fills into a definition before it looks at it.
+//! What a server fills into a definition before it validates it.
 
 use serde_json::{Map, Value, json};
 

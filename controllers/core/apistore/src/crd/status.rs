@@ -15,7 +15,7 @@ pub struct Condition<'a> {
     pub status: &'a str,
     /// One word.
     pub reason: &'a str,
-    /// A sentence.
+    /// Message for people.
     pub message: &'a str,
 }
 

@@ -1,4 +1,4 @@
-//! The document of OpenAPI version 2 in the protobuf form that clients ask for (`openapi.v2.Document` of gnostic).
+//! The document of OpenAPI version 2 in the protobuf form that clients request (`openapi.v2.Document` of gnostic).
 //!
 //! Written from the JSON form. Vendor extensions and defaults travel as YAML text, and JSON is YAML.
 
@@ -10,10 +10,10 @@ use crate::proto::wire::Writer;
 
 /// The media type of this form. An answer names it so whichever of the two names the client used.
 pub(super) const MEDIA_TYPE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
-/// The name that clients use to ask for it; `@` may not stand in a media type, hence the newer one.
+/// The name by which clients request it; `@` may not stand in a media type, hence the newer one.
 const OLD_MEDIA_TYPE: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 
-/// Whether an `Accept` header asks for this form, before JSON.
+/// Whether an `Accept` header requests this form, before JSON.
 pub(super) fn is_wanted(accept: &str) -> bool {
     accept.split(',').map(|clause| clause.split(';').next().unwrap_or("").trim()).find_map(
         |media| match media {

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::{MAX_DEPTH, unprocessable, within_depth};
 use crate::status::ApiError;
 
-/// More operations than this are refused before the first is looked at.
+/// More operations than this are refused before the first is read.
 const MAX_OPERATIONS: usize = 10_000;
 
 /// Bytes that all `copy` operations of one patch may duplicate, so that a patch cannot grow exponentially.

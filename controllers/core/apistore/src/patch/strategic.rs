@@ -1,4 +1,4 @@
-//! Strategic merge patch: a merge patch that knows from the schema which lists merge item by item, plus directives
+//! Strategic merge patch: a merge patch that takes from the schema which lists merge item by item, plus directives
 //! (`$patch`, `$retainKeys`, `$deleteFromPrimitiveList/…`, `$setElementOrder/…`).
 
 mod list;

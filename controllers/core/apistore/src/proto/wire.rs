@@ -45,7 +45,7 @@ pub(crate) enum Payload<'a> {
 }
 
 impl Payload<'_> {
-    /// The complaint about a value whose wire type does not fit its field.
+    /// The error for a value whose wire type does not fit its field.
     pub(crate) fn wrong_type(self, field: &str) -> Problem {
         let given = match self {
             Self::Varint(_) => 0,
@@ -150,7 +150,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// The message.
+    /// The encoded message.
     pub(crate) fn finish(self) -> Vec<u8> {
         self.out
     }

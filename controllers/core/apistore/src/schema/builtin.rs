@@ -38,7 +38,7 @@ pub fn builtin<T: JsonSchema>() -> SchemaRef {
     registry().read::<T>()
 }
 
-/// A named type (`io.k8s.api.core.v1.Container`), if a kind that uses it was asked for before.
+/// A named type (`io.k8s.api.core.v1.Container`), if a kind that uses it was requested before.
 pub fn named(type_name: &str) -> Option<SchemaRef> {
     registry().types.get(type_name).cloned()
 }
@@ -53,7 +53,7 @@ impl Registry {
     fn read<T: JsonSchema>(&mut self) -> SchemaRef {
         let document = self.generator.subschema_for::<T>();
         let definitions = std::mem::take(self.generator.definitions_mut());
-        // The generator only needs to know the names: it then leaves these types alone.
+        // The generator only needs the names: it then leaves these types alone.
         *self.generator.definitions_mut() =
             definitions.keys().map(|name| (name.clone(), Value::Bool(false))).collect();
         let mut reader = Reader { types: &mut self.types, definitions };

@@ -1,5 +1,5 @@
-//! Reading JSON bodies as an API server does: duplicate keys are noticed, nesting is limited, and syntax errors are
-//! worded like those of Go's decoder, which clients know.
+//! Reading JSON bodies as an API server does: duplicate keys are noticed, nesting is limited, and syntax errors have
+//! the text of Go's decoder, which clients expect.
 
 use std::collections::BTreeMap;
 

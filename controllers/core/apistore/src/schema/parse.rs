@@ -1,7 +1,7 @@
 //! Reads the `openAPIV3Schema` of a custom resource definition.
 //!
-//! Whether a definition is a *good* one is the business of `crate::crd`; this reader takes what it knows and leaves
-//! out what it does not, so that definitions stored earlier always yield a schema.
+//! Whether a definition is a *good* one is the business of `crate::crd`; this reader takes the fields that it supports
+//! and leaves out the others, so that definitions stored earlier always yield a schema.
 
 use std::collections::BTreeMap;
 

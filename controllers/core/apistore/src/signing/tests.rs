@@ -37,7 +37,7 @@ fn body(name: &str) -> Value {
 }
 
 impl World {
-    /// With `ann`, who may request, and `bob`, who may approve and sign for one signer.
+    /// With `ann`, a user that may request, and `bob`, a user that may approve and sign for one signer.
     fn new() -> Self {
         let mut world = Self { engine: Engine::new(Store::new(100)), seed: 7, now: 1_700_000_000 };
         let rule = |groups: &str, resources: &[&str], verbs: &[&str]| json!({ "apiGroups": [groups], "resources": resources, "verbs": verbs });

@@ -12,7 +12,7 @@ use crate::ownership;
 use crate::status::{ApiError, Subject};
 use crate::strategy;
 
-/// Attempts at a generated name before giving up.
+/// Attempts at a generated name before the request fails.
 const NAME_ATTEMPTS: usize = 8;
 
 impl Write<'_> {

@@ -50,7 +50,7 @@ impl Write<'_> {
         }
         let mut unknown = self.typed(&mut object)?;
         if format == BodyFormat::Protobuf {
-            // Fields that are not known have numbers only, and are passed over.
+            // Unknown fields have numbers only, and are skipped.
             unknown.clear();
         }
         if self.kind.is_builtin() {
@@ -95,7 +95,7 @@ impl Write<'_> {
                     let unknown_version =
                         key == "apiVersion" && engine.kinds.by_kind(&given, &self.kind.kind).is_none();
                     if self.kind.custom.is_some() && unknown_version {
-                        // Read as an object of no known type, it has metadata and nothing else.
+                        // Read as an object of an unknown type, it has metadata and nothing else.
                         let known = ["apiVersion", "kind", "metadata"];
                         let others = map.keys().filter(|key| !known.contains(&key.as_str())).cloned();
                         unknown.extend(others);

@@ -182,7 +182,7 @@ fn set_at(object: &mut Value, path: &str, value: Value) {
     }
 }
 
-/// Who set the scale is known without a time.
+/// The manager that set the scale is recorded without a time.
 fn drop_times(object: &mut Value) {
     let entries = object::meta_mut(object).get_mut("managedFields").and_then(Value::as_array_mut);
     for entry in

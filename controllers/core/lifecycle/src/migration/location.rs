@@ -58,7 +58,7 @@ impl<'a> Side<'a> {
         use ExitReason as E;
         self.exit().is_some_and(|exit| match exit.reason {
             E::WorkloadEnded | E::PoweredOff | E::Rebooted | E::GuestPanic => true,
-            // A runner that is asked to stop, or whose QEMU fails, may never have had a guest.
+            // A runner that was requested to stop, or whose QEMU fails, may never have had a guest.
             E::Stopped
             | E::StoppedByForce
             | E::QemuEnded

@@ -10,7 +10,7 @@ use crate::observed::{Failure, PodView, RunnerView};
 pub struct MigrationObserved<'a> {
     /// All of it was read from the server for this step, the migration before its machine; otherwise watches brought it.
     pub fresh: bool,
-    /// The machine.
+    /// The VM to migrate, if it exists.
     pub vm: Option<&'a VirtualMachine>,
     /// The pod the machine leaves: the one named by the migration, before that by the machine.
     pub source: Option<PodView>,
@@ -22,13 +22,13 @@ pub struct MigrationObserved<'a> {
     pub target_runner: RunnerView,
     /// All policies.
     pub policies: Vec<&'a MigrationPolicy>,
-    /// Whose turn it is; looked at while it waits.
+    /// Whether it is admitted; computed while it waits.
     pub admission: Admission,
     /// Other machines that come to the target's node now.
     pub inbound: usize,
-    /// Others that would go if this one gave its place away; looked at while its target has no node.
+    /// Number of others that could start if this one released its slot; computed while its target has no node.
     pub held_up: usize,
-    /// The source runner has answered that it does not know this migration.
+    /// The source runner has replied that it has no such migration.
     pub unknown_at_source: bool,
     /// What went wrong when the actions of the step before were run.
     pub failure: Option<Failure>,

@@ -28,11 +28,12 @@ pub enum MigrationAction {
     Refresh,
     /// Write the finalizer, and the machine as the controlling owner.
     Adopt,
-    /// Write this status to the machine, if it still is the version that was looked at: it belongs to the migration then.
+    /// Write this status to the VM, if its version is still the one that was read: the VM then belongs to the
+    /// migration.
     Lock(Box<VirtualMachineStatus>),
     /// Create the secret of the target runner and the target pod, as planned by [`super::plan_target`].
     CreateTarget {
-        /// Its name.
+        /// Name of the pod.
         name: String,
         /// The source's parameters for the target runner.
         receive: Box<Receive>,
@@ -43,7 +44,7 @@ pub enum MigrationAction {
     Cancel(MigrationCall),
     /// Delete the pod and the secret of the same name. Without a UID only the secret is left.
     DeletePod {
-        /// Its name.
+        /// Name of the pod.
         name: String,
         /// Delete only this very pod.
         uid: Option<String>,

@@ -9,14 +9,14 @@ use neonvm_types::runner_protocol::{Compression, MigrationParameters, OnTimeout,
 /// Most connections of a migration: with compression each takes 1.6 MiB of both QEMUs, which the overhead of their pods has room for.
 const MOST_CHANNELS: u8 = 16;
 
-/// How a machine is moved.
+/// The parameters of a VM's migration, resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolved {
     /// For the source runner.
     pub parameters: MigrationParameters,
     /// Name of the policy that applied; empty: none did.
     pub policy: String,
-    /// What was asked for and cannot be had together, each with its reason.
+    /// Requested options that cannot be combined, each with its reason.
     pub dropped: Vec<String>,
 }
 
@@ -53,7 +53,7 @@ fn policy<'a>(
     Ok(policies.iter().filter(matches).min_by_key(rank).copied())
 }
 
-/// How the machine is moved.
+/// Resolves the parameters of the VM's migration.
 ///
 /// # Errors
 /// If the migration names a policy that does not exist.

@@ -1,5 +1,5 @@
-//! Whose turn it is. Priority, then age; at most so many at once in the cluster and away from each node. One that cannot go
-//! yet because of its node does not hold up those behind it.
+//! Which migration may start. Ordered by priority, then by age; limited in number for the cluster and for each source
+//! node. A migration that waits for its node does not hold up those behind it.
 
 use neonvm_types::Timestamp;
 
@@ -20,14 +20,14 @@ pub struct Waiting {
     pub created: Option<Timestamp>,
     /// The machine's node.
     pub node: String,
-    /// Whether the machine runs and nothing moves it: others need not wait for one that cannot go.
+    /// Whether the VM runs and is not being migrated: others need not wait for a migration that cannot start.
     pub ready: bool,
 }
 
 /// The word on one migration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// It is its turn.
+    /// It may start.
     Go,
     /// Not yet; for people.
     Wait(String),

@@ -37,7 +37,7 @@ pub(super) fn message(reported: &MigrationStatus) -> String {
     if reported.reason.is_empty() { text.to_owned() } else { format!("{text}: {}", reported.reason) }
 }
 
-/// The numbers.
+/// Converts the runner's progress into the status' form.
 pub(super) fn info(progress: &MigrationProgress) -> MigrationInfo {
     let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     let bytes = |value: neonvm_types::Bytes| number(value.get());

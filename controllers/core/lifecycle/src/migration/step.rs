@@ -211,7 +211,7 @@ impl<'a> Pass<'a> {
     }
 
     fn finish(mut self) -> MigrationOutcome {
-        // A look at the server comes first: what else was decided was decided on old news.
+        // A read from the API server comes first: the other decisions were based on outdated state.
         if self.actions.contains(&MigrationAction::Refresh) {
             self.actions = vec![MigrationAction::Refresh];
             self.status = self.before;

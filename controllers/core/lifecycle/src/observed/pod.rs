@@ -19,7 +19,7 @@ const UNSCHEDULABLE: &str = "Unschedulable";
 /// What the kubelet reports of a resize of the pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Resize {
-    /// Nothing: it is done, or was not looked at yet.
+    /// No action: it is complete, or was not checked yet.
     #[default]
     None,
     /// It is being done; with the kubelet's message, if it fails so far.
@@ -33,13 +33,13 @@ pub enum Resize {
 /// What matters of a runner pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodView {
-    /// Its name.
+    /// Name of the pod.
     pub name: String,
-    /// Its UID.
+    /// UID of the pod.
     pub uid: String,
-    /// Its labels.
+    /// Labels of the pod.
     pub labels: BTreeMap<String, String>,
-    /// Its annotations.
+    /// Annotations of the pod.
     pub annotations: BTreeMap<String, String>,
     /// Labels that we wrote.
     pub own_labels: BTreeSet<String>,

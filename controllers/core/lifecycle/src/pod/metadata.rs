@@ -45,13 +45,13 @@ pub(super) fn wanted(vm: &VirtualMachine, settings: &Settings) -> Result<Wanted,
         annotations.insert(annotation::OVERHEAD.to_owned(), json(serde_json::to_string(&overhead)));
     }
     annotations.remove(annotation::OVERCOMMIT);
-    // Further networks are asked for in the spec, where the policy sees them.
+    // Further networks are requested in the spec, where the policy applies to them.
     annotations.retain(|key, _| !key.starts_with(annotation::NETWORKS_PREFIX));
     let overcommit = vm.spec.overcommit.as_ref().filter(|_| settings.policy.allows(Power::Overcommit));
     if let Some(overcommit) = overcommit {
         annotations.insert(annotation::OVERCOMMIT.to_owned(), json(serde_json::to_string(overcommit)));
     }
-    // Of a pod that no workload of Kubernetes owns the cluster autoscaler has to know that it may be evicted.
+    // The cluster autoscaler evicts a pod without an owning workload only if this annotation permits it.
     annotations.entry(annotation::SAFE_TO_EVICT.to_owned()).or_insert_with(|| TRUE.to_owned());
     annotations.insert(annotation::DEFAULT_CONTAINER.to_owned(), RUNNER_CONTAINER.to_owned());
     if let Some(network) = vm.spec.extra_network.as_ref().filter(|network| network.enable) {

@@ -70,7 +70,7 @@ pub(crate) fn larger(one: SizeRequest, other: SizeRequest) -> SizeRequest {
     SizeRequest { cpu: one.cpu.max(other.cpu), memory: one.memory.max(other.memory) }
 }
 
-/// The size of the pod of a VM whose guest has this much. `moving`: it takes part in a migration.
+/// The size of the pod for a VM whose guest has this size. `moving`: it takes part in a migration.
 ///
 /// What the spec's `podResources` name for CPU and memory is the least there is.
 #[must_use]
@@ -104,7 +104,7 @@ pub(crate) fn at_start(vm: &VirtualMachine) -> Result<SizeRequest, PlanError> {
     Ok(SizeRequest { cpu: guest.cpus.r#use, memory })
 }
 
-/// The overhead at the size that the spec asks for, for the annotation that the scheduler reads.
+/// The overhead at the size that the spec requests, for the annotation that the scheduler reads.
 pub(crate) fn overhead_note(vm: &VirtualMachine, settings: &Settings) -> Result<Usage, PlanError> {
     let overhead = overhead::of(&vm.spec, at_start(vm)?.memory, settings);
     Ok(Usage { cpu: overhead.cpu.to_quantity(), memory: overhead.memory.to_quantity() })

@@ -131,7 +131,7 @@ fn restarts(pass: &Pass<'_>) -> bool {
     match pass.vm.spec.restart_policy {
         RestartPolicy::Always => true,
         RestartPolicy::OnFailure => {
-            // A reboot is asked for from inside; it is no end.
+            // A reboot is requested from inside the guest and does not end the VM.
             let rebooted = ExitReason::Rebooted.as_str();
             pass.before.phase == Some(Phase::Failed)
                 || pass.before.last_exit.as_ref().is_some_and(|last| last.reason == rebooted)

@@ -13,7 +13,7 @@ use crate::pod::size::{larger, size};
 /// What the pod lets the guest have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Room {
-    /// What the runner may be asked for: of each, what is wanted, or what it was asked for before.
+    /// What may be requested from the runner: for each resource, the wanted size or the previous request.
     pub(super) ask: SizeRequest,
     /// Why that is less than what is wanted.
     pub(super) short: Option<Short>,
@@ -36,7 +36,7 @@ pub(super) enum Short {
 pub(super) struct Sizes {
     /// By the spec.
     pub(super) wanted: SizeRequest,
-    /// What the runner was asked for.
+    /// The previous request to the runner.
     pub(super) asked: SizeRequest,
     /// What it has.
     pub(super) reached: SizeRequest,
@@ -58,7 +58,7 @@ impl Sizes {
     }
 }
 
-/// What the guest may be asked for now. `settled`: nothing of it is on its way, so the pod may become smaller.
+/// The request that may be sent to the guest now. `settled`: no change is under way, so the pod may become smaller.
 pub(super) fn step(pass: &mut Pass<'_>, sizes: Sizes, settled: bool) -> Room {
     let free = Room { ask: sizes.wanted, short: None };
     let Some(pod) = pass.observed.pod.as_ref() else { return free };
@@ -104,7 +104,7 @@ fn target(pass: &mut Pass<'_>, pod: &str, written: PodSize, sizes: Sizes, settle
     if settled && !sizes.moving { target } else { target.max(written) }
 }
 
-/// Asks for another size of the pod if it has not the one it should have, and this was not refused a moment ago.
+/// Requests another size of the pod if it does not have the desired one, unless this was refused a moment ago.
 fn follow(pass: &mut Pass<'_>, pod: &PodView, written: PodSize, target: PodSize) {
     if target == written || pod.deleting.is_some() || !pod.running {
         return;
@@ -153,7 +153,7 @@ fn why(pass: &mut Pass<'_>, pod: &PodView, target: PodSize) -> Short {
     Short::Waits(format!("waits for node {node} to resize pod {}{text}", pod.name))
 }
 
-/// Sets the condition for a pod whose requests are not the size of the VM.
+/// Sets the condition for a pod whose requests do not match the size of the VM.
 fn unsized_pod(pass: &mut Pass<'_>) {
     let finding = if pass.settings.pod_size {
         let text = "the pod was made without the size of its VM; a restart or a migration gives it one";

@@ -1,4 +1,5 @@
-//! Size: what is asked for goes to the runner, what the runner has goes to the status. Only observation moves the status.
+//! Size: the requested size goes to the runner, the size that the runner reports goes to the status. Only observation
+//! changes the status.
 
 use neonvm_api::virtual_machine::Phase;
 use neonvm_types::runner_protocol::{Problem, ProblemReason, RunnerState, RunnerStatus, SizeRequest};
@@ -24,7 +25,7 @@ pub(super) fn step(pass: &mut Pass<'_>) {
         return;
     };
     let wanted = SizeRequest { cpu: guest.cpus.r#use, memory };
-    // A machine that moves keeps its size; what is asked for meanwhile is applied when it has arrived.
+    // A VM in a migration keeps its size; sizes requested meanwhile are applied when the migration has ended.
     let moving = pass.before.migration.is_some() || pass.status.migration.is_some();
     let sizes = Sizes::of(runner, wanted, moving);
     let Sizes { asked, reached, .. } = sizes;
@@ -38,7 +39,7 @@ pub(super) fn step(pass: &mut Pass<'_>) {
     if reached.cpu != MilliCpu::ZERO {
         pass.status.cpus = Some(reached.cpu);
     }
-    // A runner that has just got its machine, by a move too, asks what it has only then.
+    // A runner that has just started its guest, also by a migration, reports only the size that it was started with.
     if asked == wanted && !known {
         keep(pass);
         return;
@@ -57,8 +58,9 @@ pub(super) fn step(pass: &mut Pass<'_>) {
         observe_memory(pass, reached.memory);
         limited(pass, problem, reached);
     } else if !moving {
-        // Memory comes in many small steps; only the final size is written. The first size is written as soon as it is known,
-        // and the current size when a change is cancelled half-way: otherwise the status would hide what is plugged.
+        // Memory comes in many small steps; only the final size is written. The first size is written as soon as it is
+        // reported, and the current size when a change is cancelled half-way: otherwise the status would not show the
+        // plugged memory.
         if pass.status.memory_size.is_none() || reached.memory == wanted.memory || asked != wanted {
             observe_memory(pass, reached.memory);
         }
@@ -158,7 +160,7 @@ fn settle(pass: &mut Pass<'_>) {
     }
 }
 
-/// The revision asked for is reached when the size is.
+/// The requested revision is reached when the size is.
 pub(super) fn revision(pass: &mut Pass<'_>) {
     let scaled = condition::holds(&pass.status, SCALED) && pass.observed.runner.current().is_some();
     if pass.status.phase != Some(Phase::Running) || !scaled {

@@ -12,7 +12,7 @@ use crate::machine::{at, observed, settings, vm};
 const IP: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 100, 128, 7));
 const MASK: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(255, 255, 0, 0));
 
-/// A machine on the overlay, whose pod has a name and does not exist.
+/// A VM on the overlay, whose pod has a name but does not exist.
 fn pending(ip: &str) -> VirtualMachine {
     let mut vm = vm();
     let network = ExtraNetwork { enable: true, interface: "net1".into(), multus_network: String::new() };
@@ -65,7 +65,7 @@ fn the_address_is_given_back_before_the_finalizer_goes() {
     doomed.metadata.deletion_timestamp = Some(Time(k8s_openapi::jiff::Timestamp::from_second(90).unwrap()));
     let held = AddressView::Held { ip: IP, mask: MASK };
     assert_eq!(look(&doomed, held).actions, [Action::ReleaseAddress, Action::RemoveFinalizer]);
-    // Also if it was switched off meanwhile; but who never had one has nothing to give back.
+    // Also if the network was switched off meanwhile; but a VM that never had an address has nothing to release.
     doomed.spec.extra_network = None;
     assert_eq!(
         look(&doomed, AddressView::Unknown).actions,

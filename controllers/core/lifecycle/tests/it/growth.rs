@@ -59,7 +59,7 @@ fn only_what_another_node_could_give_is_a_denial() {
     assert_eq!(Denial::of(&moving), None, "it is migrated already");
 }
 
-/// An agent that is denied sets the size back and asks again after a pause that grows to 240 s.
+/// An agent that was denied sets the size back and repeats the request after a pause that grows to 240 s.
 #[test]
 fn denials_with_short_pauses_are_one() {
     let first = Spell::next(None, "db-1", at(100));
@@ -102,7 +102,8 @@ fn a_deferred_growth_waits_and_one_that_never_fits_does_not() {
     assert_eq!(decided(100, true, None, Some(&[place("n2", Ok(()))])), go);
 }
 
-/// The target has room for what the VM is migrated for, also if its spec asks for less by then; never for more than its bounds.
+/// The target has room for the size that the VM is migrated for, also if its spec requests less by then; never for more
+/// than its bounds.
 #[test]
 fn the_target_requests_the_grown_size() {
     let vm = vm();

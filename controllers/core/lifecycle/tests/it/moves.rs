@@ -1,4 +1,4 @@
-//! Machines that move, in an abstract world where anything dies at any time.
+//! Migrations of VMs, in an abstract world where any component fails at any time.
 
 mod runners;
 mod work;
@@ -162,7 +162,7 @@ impl World {
             }
             (S::PostCopy, Some(S::PostCopy)) if choice.is_multiple_of(3) => s.set(S::PostCopyPaused),
             (S::PostCopy, Some(S::PostCopy)) => t.set(S::Completed),
-            // The answer may be lost; it is asked for again.
+            // The reply may be lost; the request is repeated.
             (S::HandingOver | S::PostCopy, Some(S::Completed)) if !choice.is_multiple_of(3) => {
                 s.set(S::Completed);
                 leaves = true;
@@ -184,7 +184,7 @@ impl World {
         run.guest = true;
     }
 
-    /// A runner whose partner is gone.
+    /// A runner whose peer is gone.
     fn notice(&mut self) {
         let lives = |world: &Self, name: &str| world.runners.get(name).is_some_and(|run| run.alive);
         for name in self.runners.keys().cloned().collect::<Vec<_>>() {
@@ -227,7 +227,7 @@ impl World {
     }
 }
 
-/// In the end the machine runs, in one pod, and nothing is left of what moved it.
+/// In the end the VM runs, in one pod, and nothing of its migrations is left.
 fn audit(world: &mut World) {
     let newest = world.newest().clone();
     ended(world);

@@ -15,7 +15,7 @@ use crate::machine::{at, pod, runner, running, seen, settings, vm};
 
 #[derive(Clone, Copy, Debug)]
 enum Turn {
-    /// The spec asks for so many quarters of a CPU and slots.
+    /// The spec requests so many quarters of a CPU and slots.
     Use(u32, u16),
     /// The controller dies after so many writes.
     Work(usize),
@@ -268,8 +268,8 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1024))]
 
-    /// Never more in the guest than its pod has, never less in the pod than its guest has; and with a kubelet that accepts
-    /// all of it is as the spec asks, and nothing is left to do.
+    /// Never more in the guest than its pod has, never less in the pod than its guest has; and with a kubelet that
+    /// accepts all requests the size is as in the spec, and no action remains.
     #[test]
     fn the_pod_is_never_smaller_than_its_guest_and_both_converge(turns in prop::collection::vec(turn(), 0..80)) {
         let mut world = World::new();
@@ -293,7 +293,8 @@ proptest! {
     }
 }
 
-/// A node without room denies once, with its reason, and is not asked repeatedly; with room the resize continues by itself.
+/// A node without room denies once, with its reason, and the request is not repeated needlessly; with room the resize
+/// continues without another one.
 #[test]
 fn a_node_without_room_is_a_denial_with_a_reason() {
     for (kubelet, reason, words) in [
@@ -322,7 +323,8 @@ fn a_node_without_room_is_a_denial_with_a_reason() {
     }
 }
 
-/// What the API server refuses is asked for again once a minute, and given back at once when the spec gives in.
+/// A resize that the API server refuses is requested again once a minute, and dropped at once when the spec no longer
+/// needs it.
 #[test]
 fn a_refused_resize_is_a_denial_and_is_rarely_repeated() {
     let mut world = World::new();

@@ -307,7 +307,7 @@ fn memory_that_is_not_released_is_reported_once_and_cleared_by_success() {
     assert_eq!(outcome.status.phase, Some(Phase::Running));
 }
 
-/// A machine that cannot be limited has what it asks for; its changes take their time like those of any other.
+/// A VM whose cgroup limit cannot be set has the requested size; its changes take their time like those of any other.
 #[test]
 fn a_missing_limit_is_reported_and_keeps_nothing_from_its_size() {
     let mut vm = in_phase(Some(Phase::Running));
@@ -329,7 +329,7 @@ fn a_missing_limit_is_reported_and_keeps_nothing_from_its_size() {
     }
 }
 
-/// After a migration the target's runner does not know the machine's size yet: that is no change of the size.
+/// After a migration the target's runner has not reported the VM's size yet: that is no change of the size.
 #[test]
 fn a_size_that_is_not_known_yet_is_no_change() {
     let mut vm = in_phase(Some(Phase::Running));

@@ -1,4 +1,4 @@
-//! Targets of moves: what they take, and when they must not get the machine.
+//! Targets of migrations: what they accept, and when they must not get the VM.
 
 use neonvm_api::names::annotation;
 use neonvm_api::virtual_machine::{ActiveMigration, Phase};

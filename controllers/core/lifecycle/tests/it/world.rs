@@ -120,7 +120,7 @@ impl World {
             let before = view.vm.status.clone().unwrap_or_default();
             let mut changed = false;
             if outcome.status != before {
-                // The write is refused if the machine is not the one that was looked at.
+                // The write is refused if the VM's version is not the one that was read.
                 let same = self.newest().vm == self.history[version].vm;
                 if writes == 0 || !same {
                     return;

@@ -1,4 +1,4 @@
-//! Both ends of a move, in every order of events.
+//! Both sides of a migration, in every order of events.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod moves;

@@ -207,7 +207,7 @@ impl World {
         self.emit(phase, "");
     }
 
-    /// The QEMUs do something of their own; `ill`: something that goes wrong.
+    /// The QEMUs change state without an order; `ill`: with an error.
     fn qemu(&mut self, ill: bool) {
         if !self.source_alive {
             return;
@@ -290,7 +290,7 @@ impl World {
         self.cut();
     }
 
-    /// The verdict of a controller that knows that one of the two is gone.
+    /// The verdict of a controller that has observed that one of the two runners is gone.
     fn verdict(&mut self) {
         if !self.target_alive && self.source_alive {
             self.source(Event::Verdict(true));
@@ -415,7 +415,7 @@ proptest! {
     }
 }
 
-/// A move that goes well, step by step.
+/// A migration that succeeds, step by step.
 fn well(parameters: MigrationParameters) -> World {
     let mut world = World::new(parameters, true);
     world.act(false);
@@ -524,7 +524,7 @@ fn a_target_of_no_use_ends() {
     assert_eq!(target.status().reason, "no source has come");
 }
 
-/// A target that got everything in a second, then the order `run`, and whose guest runs.
+/// A target that received everything in a second, then the order `run`, and whose guest runs.
 fn let_run_after_a_second(run: target::Event) -> Target {
     let second = Duration::from_secs(1);
     let mut target = Target::new(Duration::ZERO, "m".into());
@@ -551,7 +551,7 @@ fn the_port_of_a_guest_that_has_arrived_is_closed_without_its_source() {
     assert_eq!((target.status().state, target.wake_at()), (State::Completed, None));
 }
 
-/// QEMU lets a guest go before it has counted how long it stood still.
+/// QEMU releases a guest before it has measured the downtime.
 #[test]
 fn numbers_that_are_counted_late_are_kept_by_the_target() {
     let seconds = Duration::from_secs;

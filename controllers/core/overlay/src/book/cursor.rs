@@ -1,4 +1,4 @@
-//! The lowest free address of a range, without looking at all that are taken.
+//! The lowest free address of a range, without a scan of all that are taken.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;

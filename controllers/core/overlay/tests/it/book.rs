@@ -90,7 +90,7 @@ fn a_machine_keeps_the_address_of_its_status() {
     assert_eq!(held.to_string(), "10.100.200.7 is the address of ns/a");
     let outside = book.acquire(0, "ns/b", Some(ip("10.100.0.7"))).unwrap_err();
     assert!(matches!(outside, Refusal::Outside { .. }), "{outside}");
-    // The book knows one address, the status has another: the latter counts.
+    // The book has one address, the status has another: the latter counts.
     let lease = book.acquire(0, "ns/a", Some(ip("10.100.200.8"))).unwrap();
     assert_eq!((lease.address, book.holder(ip("10.100.200.7"))), (ip("10.100.200.8"), None));
 }
@@ -119,7 +119,7 @@ fn the_sweep_releases_addresses_without_a_machine() {
     assert_eq!(book.held("ns/a").unwrap().address, ip("10.100.128.1"));
 }
 
-/// A hundred thousand in one network, and none of the last is slower than the first: no step looks at all others.
+/// A hundred thousand in one network, and none of the last is slower than the first: no step scans all others.
 #[test]
 fn a_hundred_thousand_addresses() {
     let range = r#"{"range": "10.64.0.0/15"}"#;

@@ -1,5 +1,5 @@
 //! Controllers that crash between any two writes, work at the same time on stale state, and meet conflicts: no address
-//! ever has two machines, and a machine whose status has an address keeps it.
+//! ever has two VMs, and a VM with an address in its status keeps it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -86,7 +86,8 @@ impl World {
             if address.is_none()
                 && !self.doomed.contains(id)
                 && let Some(lease) = self.controllers[controller].held(id)
-                // The write of the status goes to a server that knows; the book may be old, its pool then was not.
+                // The write of the status goes to a server that checks its version; the book may be old, its pool then
+                // was not.
                 && self.server.given().contains(&(lease.address, id.clone()))
             {
                 *address = Some(lease.address);

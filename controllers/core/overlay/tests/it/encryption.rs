@@ -122,7 +122,7 @@ proptest! {
         prop_assert!(kernel.0.values().all(|peer| !peer.allowed.is_empty()));
     }
 
-    /// Who publishes the key of another or claims its address does not send others elsewhere for it.
+    /// A node that publishes the key of another or claims its address does not redirect traffic of others.
     #[test]
     fn a_thief_gets_nothing(cluster in some_cluster(), steals_key in any::<bool>(), steals_address in any::<bool>()) {
         let (mut nodes, mut keys) = cluster;

@@ -108,7 +108,7 @@ fn during_a_move_what_the_kernel_learned_wins() {
     assert_eq!(plan(&wanted(&[2, 3], &[(1, 3, false)]), &moving, &kernel.entries()), []);
     // To this very node.
     assert_eq!(plan(&wanted(&[2, 3], &[]), &moving, &kernel.entries()), [Change::Remove(mac(1), node(3))]);
-    // The place it was learned at is gone.
+    // The node at which it was observed is gone.
     let left = wanted(&[2], &[(1, 2, true)]);
     let changes = plan(&left, &moving, &kernel.entries());
     assert_eq!(changes, [Change::RemovePeer(node(3)), Change::Set(mac(1), node(2))]);
@@ -136,8 +136,8 @@ fn some_wanted() -> impl Strategy<Value = Wanted> {
 }
 
 proptest! {
-    /// Whatever the kernel had, after the changes there is nothing left to do, broadcasts go to the peers alone, no entry
-    /// leads to a node that is gone, and every machine that rests is found, unless the kernel knows better.
+    /// Whatever the kernel had, after the changes no action remains, broadcasts go to the peers alone, no entry leads
+    /// to a removed node, and every VM that is not being migrated is reached, unless the kernel has a newer entry.
     #[test]
     fn changes_lead_to_what_is_wanted(
         before in some_wanted(),

@@ -83,23 +83,23 @@ pub(crate) struct PodEntry {
     pub(crate) held: Pair<u64>,
     /// What it may hold beyond `held`.
     pub(crate) buffer: Pair<u64>,
-    /// Asked for and not granted.
+    /// Requested and not granted.
     pub(crate) pressure: Pair<u64>,
     /// Whether `held` is what its agent holds; not so before the agent's first request.
     pub(crate) known: bool,
     /// Whether its pod is the source of a running migration.
     pub(crate) migrating: bool,
-    /// Since when a migration was asked for and is not seen yet.
+    /// Since when a migration was requested and is not observed yet.
     pub(crate) leaving: Option<Duration>,
-    /// Whether a migration that was asked for is seen and is not over.
+    /// Whether a migration that was requested is observed and is not over.
     pub(crate) queued: bool,
-    /// Before this it is not moved again.
+    /// Before this time it is not migrated again.
     pub(crate) rest_until: Duration,
     /// Last load average.
     pub(crate) load: Option<f32>,
     /// Last request, and its compute unit.
     pub(crate) request: Option<(Duration, Noted)>,
-    /// What its VM has noted, as far as we know.
+    /// The permit noted in its VM, as last observed.
     pub(crate) noted: Option<Noted>,
     /// Tries to note it that failed.
     pub(crate) tries: u32,
@@ -120,7 +120,7 @@ impl PodEntry {
         self.is_about_to_leave() || self.queued
     }
 
-    /// Whether it is not to grow any more. One whose migration waits for long may.
+    /// Whether it is not to grow any more. A VM whose migration waits for long may grow.
     pub(crate) fn is_about_to_leave(&self) -> bool {
         self.migrating || self.leaving.is_some()
     }

@@ -25,13 +25,13 @@ pub enum Action {
 /// What is noted at a VM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Annotation {
-    /// The pod whose agent asked.
+    /// The pod whose agent sent the request.
     pub pod: NamespacedName,
-    /// Its uid.
+    /// UID of the pod.
     pub pod_uid: String,
-    /// The VM.
+    /// Name of the VM.
     pub vm: NamespacedName,
-    /// Its uid, if known: another of that name is left alone.
+    /// UID of the VM, if observed: another VM of that name is left alone.
     pub vm_uid: Option<String>,
     /// What is written.
     pub values: Noted,
@@ -42,9 +42,9 @@ pub struct Annotation {
 pub struct Noted {
     /// The compute unit.
     pub unit: Resources,
-    /// The request.
+    /// Size that the agent requested.
     pub requested: Resources,
-    /// The permit.
+    /// Size that was permitted.
     pub approved: Resources,
 }
 
@@ -53,13 +53,13 @@ pub struct Noted {
 pub struct WantedMigration {
     /// The pod that leaves.
     pub pod: NamespacedName,
-    /// Its uid.
+    /// UID of the pod.
     pub pod_uid: String,
     /// The VM in it.
     pub vm: String,
     /// Where it was seen to fit. The migration itself is placed when its pod is.
     pub target: String,
-    /// Why.
+    /// Reason, in words.
     pub why: String,
 }
 
@@ -80,7 +80,7 @@ impl WantedMigration {
 /// How names of our migrations begin; that of the pod follows.
 const PREFIX: &str = "schedplugin-";
 
-/// Tries to note a permit before it is given up, until the next change.
+/// Attempts to note a permit until the next change.
 const TRIES: u32 = 8;
 /// First and longest pause between two tries.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(30));

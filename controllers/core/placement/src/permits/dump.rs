@@ -7,7 +7,7 @@ use super::leave::pressure_text;
 use super::{NodeSeen, Pair, State};
 use crate::Choice;
 
-/// Waiting pods for which all nodes are looked at: agents wait for their permits meanwhile.
+/// Waiting pods that are checked against all nodes: agents wait for their permits meanwhile.
 const EXPLAINED: usize = 100;
 
 impl State {
@@ -23,7 +23,7 @@ impl State {
         .collect()
     }
 
-    /// The whole state. The leader and the age of the last watch event are not known here.
+    /// The whole state. The leader and the age of the last watch event are not available here.
     #[must_use]
     pub fn inspect(&self) -> Inspect {
         let nodes = self

@@ -150,7 +150,7 @@ impl Sizes {
     }
 }
 
-/// Of a pod what rules about placement look at.
+/// The parts of a pod that rules about placement read.
 fn outline(pod: &Pod) -> Pod {
     let ports = |container: &Container| Container {
         name: container.name.clone(),

@@ -1,4 +1,4 @@
-//! Who leaves a node that is too full, and where to.
+//! Which VMs leave a node that is too full, and for which nodes.
 
 use std::collections::BTreeMap;
 
@@ -9,20 +9,20 @@ use super::state::PLAN;
 use super::{Action, Pair, State, WantedMigration};
 use crate::fit;
 
-/// VMs of a node that are looked at in one plan, so that a plan ends soon.
+/// VMs of a node that are considered in one plan, so that a plan ends soon.
 const CANDIDATES: usize = 16;
 
 /// What a node would do.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Plan {
-    /// Moves, first first; those without a target are not made.
+    /// Planned migrations in order; those without a target are not made.
     pub(crate) moves: Vec<PlannedMigration>,
     /// A remark for the user.
     pub(crate) note: Option<String>,
 }
 
 impl State {
-    /// Who should leave a node.
+    /// Which VMs should leave a node.
     pub(crate) fn plan(&self, at: usize, watermark: Pair<u64>) -> Plan {
         let Some(node) = self.nodes.get(at) else { return Plan::default() };
         let mut sums = node.sums;
@@ -91,7 +91,7 @@ impl State {
         movable.into_iter().map(|(index, _)| index).collect()
     }
 
-    /// The best node that stays below its watermark with the pod. `Err`: how many were looked at.
+    /// The best node that stays below its watermark with the pod. `Err`: the number of nodes that were checked.
     fn target(&self, pod: &PodEntry, planned: &BTreeMap<usize, Pair<u128>>) -> Result<usize, usize> {
         let needs = pod.seen.counted(pod.solid());
         let mut best: Option<(u32, usize)> = None;

@@ -28,7 +28,7 @@ impl State {
 
     fn fits_at(&self, pod: &PodSeen, node: &NodeEntry) -> Result<(), Reason> {
         let Some(seen) = &node.seen else { return Err(Reason::NotReady) };
-        // The pod itself may be there already, as one whose binding is not seen.
+        // The pod itself may be there already, if its binding is not observed yet.
         let own =
             self.pod_index.get(&pod.pod).and_then(|index| self.pods.get(*index).map(|pod| (*index, pod)));
         let own = own.filter(|(index, own)| node.pods.contains(index) && own.seen.uid == pod.uid);
@@ -176,7 +176,7 @@ impl State {
         waiting
     }
 
-    /// What is known of a pod.
+    /// The observed state of a pod.
     #[must_use]
     pub fn pod(&self, pod: &NamespacedName) -> Option<&PodSeen> {
         Some(&self.pods.get(*self.pod_index.get(pod)?)?.seen)
@@ -189,7 +189,7 @@ impl State {
         Some(&self.nodes.get(pod.node?)?.name)
     }
 
-    /// What a pod's VM has noted, as far as is known.
+    /// The permit noted in a pod's VM, as last observed.
     #[must_use]
     pub fn noted(&self, pod: &NamespacedName) -> Option<Noted> {
         self.pods.get(*self.pod_index.get(pod)?)?.noted

@@ -1,5 +1,5 @@
-//! Migrations created by this scheduler that are still queued. They may wait for long: until one is over, its VM counts as
-//! leaving; a migration whose VM has left in another way is withdrawn.
+//! Migrations created by this scheduler that are still queued. They may wait for long: until one is over, its VM counts
+//! as leaving; a migration is withdrawn if its VM has left in another way.
 
 use std::collections::BTreeMap;
 
@@ -45,7 +45,7 @@ impl State {
         !changed.is_empty()
     }
 
-    /// A migration that waits for a VM that is not in its pod any more would move it once more, from wherever it is by now.
+    /// A migration that waits for a VM that has left its pod would migrate it once more, from wherever it is by then.
     pub(crate) fn withdraw(&mut self) {
         // What was not seen yet has not left.
         if !(self.listed && self.migrations_listed) {

@@ -1,4 +1,4 @@
-//! An agent asks, and is answered.
+//! Handles the requests of agents.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{Noted, Pair, State};
 /// Least time between two notes at one VM.
 const NOTE_PAUSE: Duration = Duration::from_secs(1);
 
-/// What an agent asks for. Memory is in bytes.
+/// A request of an agent. Memory is in bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Request {
     /// The version its agent speaks.
@@ -22,7 +22,7 @@ pub struct Request {
     pub resources: Resources,
     /// What it was last permitted; `None` before the first permit, and always before v2.1.
     pub last_permit: Option<Resources>,
-    /// Load average of one minute; `None` if not known.
+    /// Load average of one minute; `None` if unknown.
     pub load: Option<f32>,
 }
 
@@ -34,10 +34,10 @@ impl Request {
     }
 }
 
-/// The answer.
+/// Reply to a request of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// What the VM may use; never more than was asked for.
+    /// What the VM may use; never more than requested.
     pub permit: Resources,
     /// Whether the VM is leaving its node: it is not scaled meanwhile.
     pub migrate: bool,
@@ -55,12 +55,12 @@ pub enum Refusal {
     /// The pod is on no node, or has ended.
     #[error("pod {0} runs on no node")]
     NotRunning(NamespacedName),
-    /// Its node is not known.
+    /// Its node has not been observed.
     #[error("node {node} of pod {pod} is not known")]
     UnknownNode {
-        /// The pod.
+        /// Name of the pod.
         pod: NamespacedName,
-        /// The node.
+        /// Name of the node.
         node: String,
     },
     /// There is no VM in it.
@@ -72,7 +72,7 @@ pub enum Refusal {
     /// The pod's annotations are wrong.
     #[error("pod {pod}: {problem}")]
     Unreadable {
-        /// The pod.
+        /// Name of the pod.
         pod: NamespacedName,
         /// What is wrong.
         problem: String,
@@ -80,15 +80,15 @@ pub enum Refusal {
     /// A value of the request is wrong.
     #[error("{field}: {reason}")]
     Field {
-        /// Which.
+        /// Path of the field.
         field: &'static str,
         /// What is wrong with it.
         reason: String,
     },
-    /// The VM is being moved, and must keep its size.
+    /// The VM is being migrated, and must keep its size.
     #[error("the VM in pod {pod} is being migrated and must keep {held:?}")]
     Migrating {
-        /// The pod.
+        /// Name of the pod.
         pod: NamespacedName,
         /// What it holds.
         held: Resources,
@@ -111,7 +111,7 @@ impl Refusal {
 /// What a grant depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
-    /// What is granted in any case, as far as it is asked for: what the VM holds or has.
+    /// What is granted in any case, if requested: what the VM holds or has.
     pub(crate) base: Pair<u64>,
     /// The most that fits on the node.
     pub(crate) room: Pair<u64>,
@@ -175,7 +175,7 @@ impl State {
         answer
     }
 
-    /// Memory of a slot of the VM, and whether the pod can ask at all.
+    /// Memory of a slot of the VM, and whether the pod's agent may send requests at all.
     ///
     /// # Errors
     /// If it cannot.

@@ -9,10 +9,10 @@ use neonvm_types::{Bytes, NamespacedName, Resources};
 use super::Pair;
 use crate::Amounts;
 
-/// A node.
+/// Observed state of a node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeSeen {
-    /// Its name.
+    /// Name of the node.
     pub name: String,
     /// What it offers to pods.
     pub total: Pair<u64>,
@@ -20,13 +20,13 @@ pub struct NodeSeen {
     pub other: Option<Amounts>,
     /// Why no pod may be placed there now: cordoned, not ready.
     pub closed: Option<String>,
-    /// Its labels.
+    /// Labels of the node.
     pub labels: BTreeMap<String, String>,
     /// Name, labels, taints and conditions, for rules about placement. Without it there are none.
     pub object: Option<Arc<Node>>,
 }
 
-/// A pod.
+/// Observed state of a pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodSeen {
     /// Namespace and name.
@@ -39,7 +39,8 @@ pub struct PodSeen {
     pub node: Option<String>,
     /// Whether it has ended: it takes nothing any more.
     pub ended: bool,
-    /// What it uses for certain: its requests with init containers and overhead; for a VM the size its spec asks for.
+    /// The amounts that it certainly uses: its requests with init containers and overhead; for a VM the size in its
+    /// spec.
     pub usage: Pair<u64>,
     /// What the pod of a VM requests in all: it counts for no less. Zero for others.
     pub requests: Pair<u64>,
@@ -62,7 +63,7 @@ pub struct PodSeen {
 /// A VM, as its pod shows it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct VmSeen {
-    /// Its name.
+    /// Name of the pod.
     pub name: String,
     /// Its uid, if the pod names it as owner.
     pub uid: Option<String>,
@@ -74,9 +75,9 @@ pub struct VmSeen {
     pub slot_size: Option<Bytes>,
     /// Factors by which it is discounted, in thousandths; never zero.
     pub overcommit: Pair<u64>,
-    /// Whether the scheduler may move it.
+    /// Whether the scheduler may migrate it.
     pub migratable: bool,
-    /// Whether it is to be moved again and again.
+    /// Whether it is to be migrated repeatedly.
     pub always_migrate: bool,
     /// The migration the pod takes part in.
     pub migration: Option<(MigrationRole, String)>,
@@ -97,12 +98,12 @@ pub enum MigrationRole {
     Target,
 }
 
-/// A migration.
+/// Observed state of a migration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MigrationSeen {
     /// Namespace and name.
     pub migration: NamespacedName,
-    /// Its uid.
+    /// UID of the migration.
     pub uid: String,
     /// The VM's name.
     pub vm: String,

@@ -40,7 +40,7 @@ impl Default for Settings {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {reason}")]
 pub struct SettingsError {
-    /// Which.
+    /// Name of the setting.
     pub key: &'static str,
     /// What is wrong with it.
     pub reason: String,

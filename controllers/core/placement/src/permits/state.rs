@@ -11,9 +11,10 @@ use super::pods::{buffer, rests};
 use super::slab::Slab;
 use super::{Action, MigrationSeen, NodeSeen, Pair, PodSeen, Settings};
 
-/// How long room is kept for a pod whose binding is not seen.
+/// How long room is kept for a pod whose binding is not observed.
 pub(crate) const TENTATIVE: Duration = Duration::from_secs(60);
-/// How long a VM counts as leaving while its migration is not seen, and does not grow while it waits for its turn.
+/// How long a VM counts as leaving while its migration is not observed, and does not grow while the migration is
+/// queued.
 pub(crate) const LEAVING: Duration = Duration::from_secs(60);
 /// How long a VM stays after a migration has ended.
 pub(crate) const REST: Duration = Duration::from_secs(60);
@@ -40,15 +41,15 @@ pub enum Event {
     Migration(MigrationSeen),
     /// A migration is gone.
     MigrationGone {
-        /// Its uid.
+        /// UID of the migration.
         uid: String,
     },
     /// All nodes and pods have been listed; before, nothing is permitted.
     Listed,
     /// All migrations have been listed: one that was not seen does not exist.
     MigrationsListed,
-    /// Permits may have been given by others until now: what agents hold is not known. Nodes and pods must be listed again,
-    /// and nothing is permitted before.
+    /// Permits may have been given by others until now: the agents' permits are unknown. Nodes and pods must be listed
+    /// again, and nothing is permitted before.
     TakenOver,
     /// Time has passed.
     Tick,
@@ -73,16 +74,16 @@ pub struct State {
     /// Nodes with too much pressure. Kept only if migrations are started.
     pub(crate) pressed: BTreeSet<usize>,
     pub(crate) actions: VecDeque<Action>,
-    /// Migrations whose deletion failed, by uid: when it is tried again, and how often it was.
+    /// Migrations whose deletion failed, by uid: when it is tried again, and the number of attempts.
     pub(crate) undeleted: BTreeMap<String, (Duration, u32)>,
-    /// Migrations that were withdrawn before their turn, by uid.
+    /// Migrations that were withdrawn while queued, by uid.
     pub(crate) withdrawn: BTreeSet<String>,
     pub(crate) counters: Counters,
     pub(crate) latest: Duration,
 }
 
 impl State {
-    /// Knows nothing yet.
+    /// The initial state, without observations.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
@@ -106,7 +107,7 @@ impl State {
         }
     }
 
-    /// The settings.
+    /// The settings in use.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings

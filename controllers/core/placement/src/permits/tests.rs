@@ -326,7 +326,7 @@ fn what_is_noted_is_written_once_and_not_for_ever() {
     // S11: the same request again is no reason to write.
     ask(&mut state, "p", 3, Some(3)).unwrap();
     assert_eq!((state.wake_at(), state.take_actions(at(9), 9).len()), (None, 0));
-    // S13: a failed write is retried with growing pauses, and then given up.
+    // S13: a failed write is retried with growing pauses, a limited number of times.
     ask(&mut state, "p", 4, Some(3)).unwrap();
     let mut tries = 0;
     while let Some(due) = state.wake_at() {

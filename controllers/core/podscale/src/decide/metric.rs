@@ -97,8 +97,8 @@ pub(super) fn judge(
     trace
 }
 
-/// Whether the stable window can be believed when it asks for less: the metric was watched for all of it, and read for
-/// at least half of it. After a start or an outage, a few values are not the whole story.
+/// Whether the stable window is reliable when it requires less: the metric was watched for all of it, and read for at
+/// least half of it. After a start or an outage, a few values do not represent the load.
 fn settled(settings: &Settings, memory: &MetricMemory, now: Timestamp, since: Timestamp) -> bool {
     let values = count(memory.window.values(now.as_second(), settings.stable_window).count());
     let covered = i64::from(values).saturating_mul(settings.sync_period).saturating_mul(2);
@@ -117,7 +117,7 @@ fn limit(trace: &MetricTrace, wanted: i32, replicas: i32, floor: i32) -> Option<
     }
 }
 
-/// What the trend asks for, if it rises.
+/// The replicas that the trend requires, if it rises.
 fn ahead(
     settings: &Settings,
     memory: &MetricMemory,

@@ -39,7 +39,7 @@ impl Kind {
     }
 }
 
-/// What a name of a series is made of, a bit for each byte: this is asked of most bytes of a text.
+/// Bytes that a name of a series may contain, a bit for each: this is checked for most bytes of a text.
 const OF_NAME: u128 = {
     let (mut bits, mut byte) = (0, 0_u8);
     while byte < 128 {
@@ -60,9 +60,9 @@ const fn is_of_name(byte: u8) -> bool {
 pub enum Line<'a> {
     /// What a metric is.
     Kind {
-        /// Its name.
+        /// Name of the metric.
         name: &'a str,
-        /// Its kind.
+        /// Type of the metric.
         kind: Kind,
     },
     /// A series with its value, not read yet.

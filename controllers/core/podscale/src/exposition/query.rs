@@ -26,7 +26,7 @@ pub enum Test {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Matcher {
-    /// The label.
+    /// Name of the label.
     pub label: String,
     /// What it must be.
     pub test: Test,
@@ -44,15 +44,15 @@ pub struct Query {
     pub aggregation: Option<SeriesAggregation>,
     /// How a series becomes a value, if the object specifies it.
     pub function: Option<Function>,
-    /// The quantile that is asked for.
+    /// The requested quantile.
     pub quantile: Option<f64>,
     /// Whether the metric is a counter if the text declares no type.
     pub counter: bool,
-    /// Whether it is known as a share of a whole.
+    /// Whether it is a share of a whole.
     pub share: bool,
 }
 
-/// A metric cannot be asked for.
+/// Why a metric cannot be requested.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
     /// The name cannot be one.
@@ -63,13 +63,14 @@ pub enum QueryError {
         "{0:?} is not a list of labels; write label=\"value\" or label!=\"value\", with commas in between"
     )]
     Labels(String),
-    /// An operator of a selector is not known.
+    /// An unknown operator in a selector.
     #[error("operator {0:?} is not one of In, NotIn, Exists, DoesNotExist")]
     Operator(String),
 }
 
 impl Query {
-    /// What a metric source asks of a pod with this engine; of an endpoint that is no pod, of the default engine.
+    /// The selection that a metric source requests of a pod with this engine; for an endpoint that is not a pod, of the
+    /// default engine.
     ///
     /// # Errors
     /// What cannot be read in its name or its selector.

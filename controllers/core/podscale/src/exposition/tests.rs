@@ -116,7 +116,7 @@ fn counters_give_rates_and_survive_resets() {
     );
     assert_eq!(rate("other 1\n", "hits_total 30\n").map_err(|m| m.reason), Err(MissingReason::FirstReading));
     assert_eq!(value("hits_total 30\n", "hits_total"), Err(MissingReason::FirstReading));
-    // The text knows better than the name; OpenMetrics names a counter without its suffix.
+    // The type in the text overrides the one implied by the name; OpenMetrics names a counter without its suffix.
     assert_eq!(value("# TYPE hits_total gauge\nhits_total 30\n", "hits_total"), Ok(30.0));
     assert_eq!(
         value("# TYPE hits counter\nhits_total 3 # {id=\"1\"} 1\n", "hits_total"),

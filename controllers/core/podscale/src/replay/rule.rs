@@ -25,11 +25,11 @@ pub enum Rule {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Broken {
-    /// Which.
+    /// The rule that was broken.
     pub rule: Rule,
     /// When, since the start.
     pub second: u32,
-    /// The numbers.
+    /// Message with the numbers of the violation.
     pub message: String,
 }
 

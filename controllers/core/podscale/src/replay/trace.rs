@@ -86,7 +86,7 @@ impl Trace {
         &self.0
     }
 
-    /// Its length.
+    /// Length of the trace in seconds.
     #[must_use]
     pub fn seconds(&self) -> u32 {
         self.0.last().map_or(0, |point| point.second)

@@ -27,7 +27,7 @@ pub enum Kind {
     AbleToScale,
     /// Able to scale, and nothing is under way.
     Ready,
-    /// Something kept the recommendation from being what the metrics ask for.
+    /// The recommendation was limited below or above what the metrics require.
     ScalingLimited,
     /// All metrics can be read.
     MetricsAvailable,

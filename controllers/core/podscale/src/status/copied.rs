@@ -190,7 +190,7 @@ pub(super) fn undecided(hpa: Option<&HorizontalPodAutoscaler>, bounds: &Bounds) 
     Some(format!("{UNDECIDED}{there}"))
 }
 
-/// All steps: what is there, what each metric asks for, what was decided.
+/// All steps: the current replicas, what each metric requires, the decision.
 pub(super) fn explanation(
     hpa: &HorizontalPodAutoscaler,
     bounds: &Bounds,

@@ -52,8 +52,8 @@ fn upstream_vectors_from_end_to_end() {
     }
 }
 
-/// A mean of 0.9 with a target of 0.5. Upstream's KPA takes the mean of one pod for the whole load and asks for two pods,
-/// whatever there are; the ratio rule always had it right.
+/// A mean of 0.9 with a target of 0.5. Upstream's KPA takes the mean of one pod for the whole load and requires two
+/// pods, whatever there are; the ratio rule always had it right.
 #[test]
 fn overload_asks_for_more_with_both_strategies() {
     for strategy in ["APA", "KPA"] {
@@ -128,7 +128,7 @@ fn pods_that_are_starting_are_waited_for() {
     assert_eq!(world.wait(11).see(4, 4, vec![Observed::pods(&[15.0; 4])]).desired, 6);
 }
 
-/// Ready pods that give no value: at their target when it asks for less, idle when it asks for more.
+/// Ready pods without a value: at their target when less is required, idle when more is required.
 #[test]
 fn pods_without_a_value_count_for_staying() {
     let pods = |values: &[f64], missing: usize| {
@@ -153,7 +153,7 @@ fn pods_without_a_value_count_for_staying() {
     // Two at 20, two silent: forty in all can be carried by four.
     assert_eq!(decide(4, pods(&[20.0; 2], 2)), 4);
     assert_eq!(decide(4, pods(&[20.0; 4], 0)), 8);
-    // Fewer than half: not known, so nothing.
+    // Fewer than half: unknown, so no change.
     assert_eq!(decide(4, pods(&[0.0], 3)), 4);
     assert_eq!(decide(4, pods(&[90.0], 3)), 4);
 }

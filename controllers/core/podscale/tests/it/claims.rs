@@ -1,4 +1,4 @@
-//! Who scales a target that several want.
+//! Which object scales a target that several claim.
 
 use neonvm_api::PodAutoscaler;
 use neonvm_core_podscale::claim::{Claim, Foreign, Target, Verdict, resolve};
@@ -81,7 +81,8 @@ fn a_foreign_autoscaler_comes_first_and_our_own_does_not_count() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// The order in which they are seen decides nothing, owners never overlap, and who lost lost to an owner.
+    /// The order in which objects are observed does not affect the result, owners never overlap, and every object that
+    /// lost a claim lost it to an owner.
     #[test]
     fn the_answer_is_in_the_objects(claims in prop::collection::vec((0u32..4, 0u8..4), 1..8), shuffle in any::<u64>()) {
         let all: Vec<Claim> = claims

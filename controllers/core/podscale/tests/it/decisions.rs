@@ -51,7 +51,7 @@ fn zero_needs_a_whole_idle_window_and_leave() {
     unbounded["minReplicas"] = Value::Null;
     assert_eq!(idle(free(Some("true"), unbounded.clone())).desired, 0);
     assert_eq!(idle(free(None, unbounded)).desired, 1);
-    // A controller that has just started does not know yet.
+    // A controller that has just started has no history yet.
     let mut world = World::fresh(&free(None, queue(0)));
     assert_eq!(world.see(1, 1, vec![Observed::total(0.0)]).desired, 1);
     // A little load within the window keeps the last replica.

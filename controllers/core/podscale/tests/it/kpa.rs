@@ -91,7 +91,7 @@ fn upstream_vectors_corrected() {
 }
 
 /// A whole load beside eight pods, target 100. The band is around what eight pods carry, not around one pod's target:
-/// with 790 and 810 upstream moves by one; both are within a tenth of 800.
+/// with 790 and 810 upstream changes by one; both are within a tenth of 800.
 #[test]
 fn tolerances_are_about_the_whole() {
     let mut rules = rules(2.0, 2.0);
@@ -122,7 +122,7 @@ fn knative_rates() {
     assert_eq!(Machine::calm(10.0).step(0, 10, 1000.0, 0.0).replicas, 100);
     assert_eq!(Machine::calm(10.0).step(0, 100, 1.0, 0.0).replicas, 10);
     assert_eq!(Machine::calm(10.0).step(0, 10, 1.0, 0.0).replicas, 1);
-    // The next whole number lets a small rate move at all.
+    // Rounding up to the next whole number allows a small rate to change the replicas at all.
     let mut machine = Machine { rules: rules(1.1, 10.0), ..Machine::calm(1.0) };
     assert_eq!(machine.step(0, 2, 3.0, 0.0).replicas, 3);
     let mut machine = Machine { rules: rules(10.0, 1.1), ..Machine::calm(10.0) };

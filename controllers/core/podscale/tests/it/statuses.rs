@@ -282,7 +282,7 @@ fn metrics_of_a_wrapped_object_are_those_of_the_wrapper() {
     assert!(next != status && !differs(&status, &next));
 }
 
-/// Before its first decision the status of Kubernetes' autoscaler has a zero, which asks for nothing.
+/// Before its first decision the status of Kubernetes' autoscaler has a zero, which is not a recommendation.
 #[test]
 fn what_kubernetes_has_not_decided_is_not_shown_as_decided() {
     let (_, settings, hpa) = wrapped(&json!({}));

@@ -88,8 +88,8 @@ fn knative_buckets() {
     assert_eq!(mean(&window, 7, 4), Some(4.0));
     // After silence as long as the window there is no value. Knative returns 0, and has other means to detect "no data".
     assert_eq!(mean(&window, 10, 4), None);
-    // Knative: (15-1-2+91)/5 = 20.6, since a second in which no request was counted is a second without requests. Here a
-    // second without a value was not looked at: (3+4+5+91)/4.
+    // Knative: (15-1-2+91)/5 = 20.6, since a second in which no request was counted is a second without requests. Here
+    // a second without a value was not measured: (3+4+5+91)/4.
     window.record(7, number(91.0), 4);
     assert_eq!(mean(&window, 7, 4), Some(25.75));
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::agent::note::Note;
 
-/// What the scheduler is asked, without what is the same in all requests of a VM.
+/// A request to the scheduler, without the fields that are the same in all requests of a VM.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SchedulerRequest {
     /// The permit held; `None` before the first.
@@ -25,17 +25,18 @@ pub enum Action {
     AskScheduler {
         /// Number for the reply.
         id: u64,
-        /// The request.
+        /// Contents of the request.
         request: SchedulerRequest,
     },
-    /// Patch `spec.guest.*.use` and `spec.targetRevision`, if the spec still has `from`. With `from` equal to `to` it checks
-    /// whether an earlier patch, whose reply was lost, was made: then this one is a conflict.
+    /// Patch `spec.guest.*.use` and `spec.targetRevision`, if the spec still has `from`. With `from` equal to
+    /// `to` it checks whether an earlier patch, whose reply was lost, was made: if so, this one is a
+    /// conflict.
     PatchVm {
         /// Number for the reply.
         id: u64,
-        /// ASKED, for the precondition.
+        /// The requested size before, as the precondition.
         from: Resources,
-        /// The new ASKED. Memory is a whole number of slots.
+        /// The new requested size. Memory is a whole number of slots.
         to: Resources,
         /// The new target revision; its time is the shell's wall clock.
         revision: Revision,
@@ -54,7 +55,7 @@ pub enum Action {
     NotifyUpscale {
         /// Number for the reply.
         id: u64,
-        /// What the monitor knows.
+        /// The size that the monitor has.
         from: Resources,
         /// What the VM has now.
         to: Resources,
@@ -69,11 +70,11 @@ pub enum Action {
 /// Something that took a while and is done; for the metrics `autoscaling_agent_*_latency_seconds`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Latency {
-    /// What.
+    /// The operation that was measured.
     pub of: LatencyOf,
     /// In which direction: both bits, one, or none.
     pub flags: RevisionFlags,
-    /// How long.
+    /// Time from the start of the operation to its end.
     pub took: Duration,
 }
 
@@ -95,16 +96,16 @@ pub enum LatencyOf {
 pub enum ScalingEvent {
     /// A patch is under way.
     Actual {
-        /// ASKED before.
+        /// The requested value before the change.
         current: u32,
-        /// ASKED after.
+        /// The requested value after the change.
         target: u32,
     },
     /// What the metrics alone would have the VM be.
     Hypothetical {
-        /// ASKED.
+        /// The requested value.
         current: u32,
-        /// The goal.
+        /// The value that the goal calls for.
         target: u32,
         /// CPU's part.
         cpu: Option<f64>,
@@ -137,7 +138,7 @@ pub struct Outcome {
 pub struct PluginRequest {
     /// The permit held.
     pub last_permit: Option<Resources>,
-    /// What to ask for.
+    /// The size to request.
     pub target: Resources,
     /// Load.
     pub metrics: Option<Metrics>,
@@ -163,7 +164,7 @@ pub struct ActionSet {
     pub wait: Option<Duration>,
     /// The request to the scheduler.
     pub plugin: Option<PluginRequest>,
-    /// The patch.
+    /// Change of the VM's requested size.
     pub neonvm: Option<Change>,
     /// The question to the monitor.
     pub monitor_downscale: Option<Change>,
@@ -219,7 +220,7 @@ pub enum Warning {
     /// The status is from before the last change, and nothing was seen before.
     #[error("VM: what it has is not known; its status is older than its spec")]
     NowUnknown,
-    /// A request to the scheduler that asks for less is under way.
+    /// A request to the scheduler for a smaller size is under way.
     #[error("VM: the request to the scheduler under way asks for less than the VM is to grow to")]
     NeonVmAwaitsPlugin,
     /// No monitor to agree.

@@ -59,7 +59,8 @@ impl State {
             let elapsed = now.saturating_sub(at).as_secs_f64();
             (elapsed > 0.0 && new >= old).then(|| (new - old) / elapsed)
         });
-        // Counted from what the VM has at this moment: otherwise the same measurement would ask again after each growth.
+        // Counted from the observed size of the VM: otherwise the same measurement would cause another
+        // request after each growth.
         let has = units::floor(self.machine.now.min(self.machine.asked), self.settings.compute_unit);
         let pressed = metrics.memory_pressure.is_some_and(|pressure| pressure > MEMORY_PRESSURE_GROW);
         self.known.pressure_units = pressed.then(|| has.saturating_add(1));

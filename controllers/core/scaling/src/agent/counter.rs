@@ -4,7 +4,7 @@ use std::{collections::VecDeque, time::Duration};
 
 use serde::Serialize;
 
-/// Times of the last events; not more than are needed to know that a limit is passed.
+/// Times of the last events; not more than are needed to detect that a limit is exceeded.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RecentCounter {
     interval: Duration,

@@ -1,4 +1,5 @@
-//! The size that follows from the goal: what monitor and people ask for, denials, missing metrics, and the bounds.
+//! The size that follows from the goal: requests of the monitor and of users, denials, missing metrics, and
+//! the bounds.
 
 use std::time::Duration;
 
@@ -14,14 +15,14 @@ pub const MEMORY_PRESSURE_HOLD: f64 = 5.0;
 /// CPU pressure, in percent, from which on the VM does not shrink.
 pub const CPU_PRESSURE_HOLD: f64 = 50.0;
 
-/// A request of a v1.0 monitor: one compute unit more than it knew of.
+/// A request of a v1.0 monitor: one compute unit more than it had at the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Requested {
     /// When it ends.
     pub until: Duration,
-    /// What the monitor knew of when it asked.
+    /// The size that the monitor had when it sent the request.
     pub base: Resources,
-    /// Of what it asked for more.
+    /// The resources of which it requested more.
     pub more: MoreResources,
 }
 
@@ -45,7 +46,7 @@ impl Wanted {
 /// A size that the monitor did not agree to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Denied {
-    /// Until when it is not asked for again.
+    /// Until when the size is not requested again.
     pub until: Duration,
     /// What the guest had.
     pub current: Resources,
@@ -56,10 +57,10 @@ pub struct Denied {
 /// The rule that decided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub enum Why {
-    /// The metrics.
+    /// The metrics called for this size.
     #[default]
     Metrics,
-    /// A v1.0 monitor asked for more.
+    /// A v1.0 monitor requested more.
     Requested,
     /// The monitor requested this much.
     Wanted,
@@ -104,7 +105,7 @@ impl Why {
 /// What the size is made from.
 #[derive(Clone, Copy, Debug)]
 pub struct Inputs {
-    /// The step.
+    /// Size of one compute unit.
     pub unit: Resources,
     /// Size of a memory slot.
     pub slot: neonvm_types::Bytes,
@@ -112,9 +113,9 @@ pub struct Inputs {
     pub min: Resources,
     /// Upper bound.
     pub max: Resources,
-    /// ASKED.
+    /// The requested size.
     pub asked: Resources,
-    /// NOW.
+    /// The observed size.
     pub now: Resources,
     /// Compute units from metrics.
     pub goal_units: u32,
@@ -122,7 +123,7 @@ pub struct Inputs {
     pub complete: bool,
     /// Whether pressure or a request just granted forbids to shrink.
     pub settling: bool,
-    /// Compute units that memory pressure asks for.
+    /// Compute units required by memory pressure.
     pub pressure_units: Option<u32>,
     /// What the node denied to go beyond, while that is in force.
     pub room: Option<Resources>,
@@ -139,7 +140,7 @@ pub struct Inputs {
 /// The size to aim at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Desired {
-    /// The size.
+    /// The desired size.
     pub size: Resources,
     /// The rule that decided.
     pub why: Why,
@@ -232,7 +233,8 @@ pub fn desired(inputs: &Inputs) -> Desired {
         above_max: false,
     };
     if let Some(denied) = inputs.denied {
-        // Above the maximum or a hold it keeps what is there. What the guest was asked about may be more: patches in doubt.
+        // Above the maximum or a hold it keeps what is there. The size that the guest was requested to take
+        // may be larger: patches whose result is unknown.
         let mut floor = denied.floor(unit).min(asked.max(inputs.now));
         floor.mem = units::round_up_to_slot(floor.mem, inputs.slot).min(denied.current.mem.max(size.mem));
         result.size = size.max(floor);

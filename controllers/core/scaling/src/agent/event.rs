@@ -7,7 +7,7 @@ use crate::agent::{
     vm::Vm,
 };
 
-/// Whose metrics.
+/// The source of a set of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricsSource {
     /// Load and memory.
@@ -37,7 +37,7 @@ pub enum Verdict {
     },
     /// `DownscaleResult` with `Ok` false.
     Denied {
-        /// Why.
+        /// Why the monitor denied the change, in words.
         status: String,
     },
 }
@@ -46,12 +46,12 @@ pub enum Verdict {
 #[derive(Clone, Debug, PartialEq)]
 #[allow(clippy::large_enum_variant, reason = "made once, used up at once, never stored")]
 pub enum Event {
-    /// The VM object was seen, changed or not. Its status counts as one that knows the spec beside it.
+    /// The VM object was seen, changed or not. Its status is taken to belong to the spec beside it.
     Vm(Vm),
-    /// The VM object was observed, with the generation that its status is about. If that is older than the object's own, NOW is
-    /// uncertain: the controller has not handled the last change yet.
+    /// The VM object was observed, with the generation that its status is about. If that is older than the object's own,
+    /// the observed size is uncertain: the controller has not handled the last change yet.
     VmSeen {
-        /// The object.
+        /// The object as observed.
         vm: Vm,
         /// `status.observedGeneration`.
         status_generation: Option<i64>,
@@ -60,9 +60,9 @@ pub enum Event {
     SystemMetrics(SystemMetrics),
     /// A scrape of the file cache's metrics succeeded.
     LfcMetrics(LfcMetrics),
-    /// A scrape failed. What is known stays in force, but grows old.
+    /// A scrape failed. The last metrics stay in force, but grow old.
     MetricsFailed {
-        /// Which one.
+        /// The source whose scrape failed.
         source: MetricsSource,
         /// Why, in words.
         reason: String,
@@ -77,8 +77,8 @@ pub enum Event {
         /// Why, in words.
         reason: String,
     },
-    /// A health check succeeded, or any other message came in. Without one for `Settings::monitor_silence` the
-    /// connection is given up; replies and requests to grow count as well.
+    /// A health check succeeded, or any other message came in. Without one for `Settings::monitor_silence`
+    /// the connection is closed; replies and requests to grow count as well.
     MonitorAlive,
     /// The monitor requests more: memory (v1.0, `None`), or the given amounts.
     UpscaleRequested {
@@ -96,7 +96,7 @@ pub enum Event {
     PatchReply {
         /// Number of the patch.
         id: u64,
-        /// `metadata.generation` of the object as patched (`None` if not known), or what went wrong.
+        /// `metadata.generation` of the object as patched (`None` if unknown), or the error.
         result: Result<Option<i64>, PatchError>,
     },
     /// The monitor's answer.

@@ -30,7 +30,7 @@ pub struct Parts {
 pub struct Goal {
     /// Compute units; 0 without any metric.
     pub units: u32,
-    /// Its parts.
+    /// The goal of each metric.
     pub parts: Parts,
     /// Whether every metric that is configured is there.
     pub complete: bool,
@@ -106,7 +106,7 @@ pub fn mem_units(system: &SystemMetrics, working_set: Option<f64>, config: &Conf
     })
 }
 
-/// The goal.
+/// Computes the goal from the metrics, in compute units.
 #[must_use]
 pub fn goal(inputs: Inputs<'_>, config: &Config, unit: Resources) -> Goal {
     let working_set = inputs.lfc.map(|lfc| lfc::working_set_bytes(&lfc.windows, config));

@@ -1,4 +1,4 @@
-//! Whether a VM is stuck, what limits it, and what is going on.
+//! Whether a VM is stuck, what limits it, and its current activity.
 //!
 //! Stuck means that a peer does not do its part for long. A denial is an answer: it limits a VM, but does not make it
 //! stuck. What is stuck is also recovered: by deadlines, retries and a new connection, not from here.
@@ -142,7 +142,7 @@ impl State {
         desired.why.words().map(str::to_owned)
     }
 
-    /// What is going on, in words.
+    /// The current activity, in words.
     pub(super) fn activity(&self, now: Duration, desired: &Desired) -> String {
         let next = |until: Duration| format!("next try {}", seconds(until.saturating_sub(now)));
         let waiting = |until: Option<Duration>| until.filter(|until| now < *until);

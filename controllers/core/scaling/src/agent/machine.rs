@@ -1,4 +1,4 @@
-//! The VM object: what was asked of it, what it shows, and the patch in between.
+//! The VM object: its requested and observed sizes, and the patch in between.
 
 use std::time::Duration;
 
@@ -20,9 +20,9 @@ pub struct Patching {
     pub id: u64,
     /// When it was sent.
     pub since: Duration,
-    /// ASKED before.
+    /// The requested size before.
     pub from: Resources,
-    /// ASKED after.
+    /// The requested size after.
     pub target: Resources,
 }
 
@@ -30,11 +30,11 @@ pub struct Patching {
 /// Only a later patch that finds the expected size ends the doubt; that nothing was seen of them proves nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Doubt {
-    /// The least they ask for.
+    /// The smallest size that they request.
     pub least: Resources,
-    /// The most they ask for.
+    /// The largest size that they request.
     pub most: Resources,
-    /// From when on none of them can be under way any more, so that asking again gives the answer.
+    /// The time from which none of them can be under way any more, so that another request shows the result.
     pub until: Duration,
 }
 
@@ -43,19 +43,20 @@ pub struct Doubt {
 pub struct Written {
     /// When its reply came.
     pub at: Duration,
-    /// ASKED before.
+    /// The requested size before.
     pub from: Resources,
-    /// Whether the object's generation after it is known.
+    /// Whether the object's generation after the patch is known.
     pub numbered: bool,
 }
 
-/// First pause before a node that denied a size is asked for more again; doubled for each denial in a row.
+/// First pause before more is requested again from a node that denied a size; doubled for each denial in a
+/// row.
 const NODE_RETRY: Duration = Duration::from_secs(30);
 
 /// A size that the VM's node did not give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct NodeDenial {
-    /// Until when no more is asked for than the VM has.
+    /// Until when no more than the observed size is requested.
     pub until: Duration,
     /// What it had.
     pub has: Resources,
@@ -63,22 +64,22 @@ pub struct NodeDenial {
     pub count: u32,
 }
 
-/// What is known of the VM object.
+/// State of the VM object, as last observed or patched.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Machine {
-    /// ASKED.
+    /// The requested size.
     pub asked: Resources,
-    /// NOW, with ASKED where the status shows nothing.
+    /// The observed size, with the requested size for fields that the status does not show.
     pub now: Resources,
-    /// The least the VM may have gone to since NOW was seen for certain.
+    /// The least the VM may have gone to since the observed size was last certain.
     pub low: Resources,
     /// The most it may have gone to since.
     pub high: Resources,
-    /// Whether NOW was ever seen for certain.
+    /// Whether the observed size was ever certain.
     pub certain: bool,
     /// The patch under way.
     pub patching: Option<Patching>,
-    /// Patches whose end is not known.
+    /// Patches whose result is unknown.
     pub doubt: Option<Doubt>,
     /// The last patch that was made.
     pub written: Option<Written>,
@@ -92,7 +93,8 @@ pub struct Machine {
     pub failures: u32,
     /// Whether the object was not seen since a patch was refused because it had changed.
     pub conflict: bool,
-    /// Since when NOW differs from ASKED, and whether that was called too long already.
+    /// Since when the observed size differs from the requested one, and whether that was already reported as
+    /// too long.
     pub differs_since: Option<(Duration, bool)>,
     /// The last size that the node did not give, until the VM has grown again.
     pub node_denial: Option<NodeDenial>,
@@ -143,20 +145,22 @@ impl Machine {
         }
     }
 
-    /// Every size that `spec` may come to have without further doing: ASKED, and patches whose end is not known.
+    /// Every size that `spec` may come to have without further actions: the requested size, and the targets
+    /// of patches whose result is unknown.
     fn possible(&self) -> impl Iterator<Item = Resources> {
         let (least, most) = self.doubt.map(|doubt| (doubt.least, doubt.most)).unzip();
         let patching = self.patching.map(|patching| patching.target);
         [Some(self.asked), patching, least, most].into_iter().flatten()
     }
 
-    /// What patches may add whose end is not known: their targets, zero in a field that none of them makes larger.
+    /// What patches with an unknown result may add: their targets, zero in a field that none of them
+    /// increases.
     #[must_use]
     pub fn growing(&self) -> Resources {
         grown(self.asked, self.possible().fold(self.asked, Resources::max))
     }
 
-    /// Whether it is time to ask what became of patches whose end is not known.
+    /// Whether it is time to check the result of patches whose result is unknown.
     #[must_use]
     pub fn doubtful(&self, now: Duration) -> bool {
         self.patching.is_none() && self.doubt.is_some_and(|doubt| now >= doubt.until)
@@ -183,8 +187,9 @@ impl Machine {
 
     /// The size to patch to, or nothing; adds a wait to `set` if a failure is too recent.
     ///
-    /// A field grows to what is permitted at most, and shrinks to what was agreed at most. ASKED itself means a patch that
-    /// changes nothing: it succeeds only if no patch in doubt was made.
+    /// A field grows at most to the permitted size, and shrinks at most to the size that the monitor agreed
+    /// to. The requested size itself as the result means a patch that changes nothing: it succeeds only if no
+    /// patch in doubt was made.
     pub fn plan(
         &self,
         now: Duration,
@@ -225,7 +230,8 @@ impl Machine {
         self.target_revision = Stamped { revision: change.revision, at: now };
     }
 
-    /// The patch was made: ASKED is the target. NOW is not: that must be seen.
+    /// The patch was made: the requested size is the target. The observed size stays until an observation
+    /// changes it.
     pub fn patched(&mut self, now: Duration, generation: Option<i64>) -> Option<Patching> {
         let patching = self.patching.take()?;
         self.asked = patching.target;
@@ -240,8 +246,8 @@ impl Machine {
         Some(patching)
     }
 
-    /// The object had changed before the patch, so the patch was not made; an earlier one that seemed to have failed may have
-    /// been. ASKED is unknown until the object is observed again.
+    /// The object had changed before the patch, so the patch was not made; an earlier one that seemed to have
+    /// failed may have been. The requested size is unknown until the object is observed again.
     pub fn conflicted(&mut self, now: Duration) {
         self.patching = None;
         self.count(now, "the object had changed".to_owned());
@@ -266,9 +272,9 @@ impl Machine {
         self.error = error;
     }
 
-    /// Whether an observation is older than what is known, above all than the agent's own last patch. With generations
-    /// that is certain. Without, what looks as before the patch is taken for older, as long as a slow watch could be the
-    /// reason.
+    /// Whether an observation is older than the current state, above all than the agent's own last patch.
+    /// With generations that is certain. Without, what looks as before the patch is taken for older, as long
+    /// as a slow watch could be the reason.
     #[must_use]
     pub fn is_stale(
         &self,
@@ -288,7 +294,7 @@ impl Machine {
         })
     }
 
-    /// Takes in an observation that is not stale. Returns whether another client changed ASKED.
+    /// Takes in an observation that is not stale. Returns whether another client changed the requested size.
     pub fn observed(
         &mut self,
         now: Duration,
@@ -319,7 +325,7 @@ impl Machine {
         !ours
     }
 
-    /// Takes in whether the node denies ASKED. Returns whether that is news.
+    /// Records whether the node denies the requested size. Returns whether that is news.
     pub fn node_answers(&mut self, now: Duration, denies: bool) -> bool {
         if self.node_denial.is_some_and(|denial| self.now.any_greater(denial.has)) {
             self.node_denial = None;
@@ -340,7 +346,7 @@ impl Machine {
         self.node_denial.filter(|denial| now < denial.until).map(|denial| denial.has)
     }
 
-    /// Takes note of since when NOW differs from ASKED.
+    /// Records since when the observed size differs from the requested one.
     pub fn mark(&mut self, now: Duration) {
         if self.now == self.asked {
             self.differs_since = None;
@@ -363,7 +369,7 @@ pub fn grown(from: Resources, to: Resources) -> Resources {
     grown
 }
 
-/// NOW: what the status shows, and ASKED for a field that it does not show.
+/// The observed size: what the status shows, and the requested size for a field that it does not show.
 fn seen(observed: Option<Resources>, asked: Resources) -> Resources {
     let mut now = observed.unwrap_or(asked);
     if now.vcpus.milli() == 0 {

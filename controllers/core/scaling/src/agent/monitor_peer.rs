@@ -1,4 +1,4 @@
-//! The monitor in the guest: what it knows, what it agreed to, what it asks for.
+//! The monitor in the guest: the size that it has, its consents and its requests.
 
 use std::time::Duration;
 
@@ -27,13 +27,13 @@ pub struct Connection {
     /// When the last message came.
     #[serde(rename = "heard")]
     pub last_contact: Duration,
-    /// APPROVED: what the monitor knows.
+    /// The approved size: the last one that the monitor acknowledged.
     pub approved: Resources,
     /// The most the guest may have come to use since it last agreed to less. Never below `approved`.
     pub exposed: Resources,
 }
 
-/// Which way.
+/// Kind of a request to the monitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Kind {
     /// An `UpscaleNotification`.
@@ -49,7 +49,7 @@ pub struct Asking {
     pub id: u64,
     /// When it was sent.
     pub since: Duration,
-    /// Which way.
+    /// Kind of the request.
     pub kind: Kind,
     /// The size it names.
     pub target: Resources,
@@ -59,10 +59,10 @@ pub struct Asking {
     pub stamped: Stamped,
 }
 
-/// What is known of the monitor.
+/// State of the monitor, as far as the agent has observed it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Monitor {
-    /// The connection.
+    /// The open connection, if any.
     pub connection: Option<Connection>,
     /// Since when there is none, or since when there is one.
     pub since: Duration,
@@ -98,11 +98,11 @@ pub struct Monitor {
 /// The VM's sizes, for a plan.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// NOW, or less if it may have gone lower since it was seen.
+    /// The observed size, or less if it may have decreased since the observation.
     pub now: Resources,
-    /// ASKED.
+    /// The requested size.
     pub asked: Resources,
-    /// ASKED, or less if a patch to less is under way.
+    /// The requested size, or less if a patch to less is under way.
     pub least: Resources,
     /// The size to aim at.
     pub desired: Resources,
@@ -111,13 +111,13 @@ pub struct Sizes {
 }
 
 impl Monitor {
-    /// APPROVED.
+    /// The approved size.
     #[must_use]
     pub fn approved(&self) -> Option<Resources> {
         self.connection.map(|connection| connection.approved)
     }
 
-    /// A new connection. The monitor knows what the guest has, which may be less than what was asked for.
+    /// A new connection. The monitor has the guest's size, which may be less than the requested size.
     pub fn connected(
         &mut self,
         now: Duration,
@@ -130,7 +130,8 @@ impl Monitor {
         self.connection = Some(Connection { version: version.0, last_contact: now, approved: has, exposed });
     }
 
-    /// The connection is gone, and with it what the monitor agreed to or denied. What it asked for stays until its end.
+    /// The connection is lost, and with it the monitor's consents and denials. Its requests stay in force
+    /// until they expire.
     pub fn reset(&mut self, now: Duration) {
         *self = Self {
             since: now,
@@ -192,7 +193,8 @@ impl Monitor {
         let approved = self.approved()?;
         let there = arrived(sizes.now, sizes.least, settings.compute_unit);
         let target = there.min(sizes.desired.max(approved));
-        // If another client took away what the monitor knows of, the notification corrects that field as well.
+        // If another client removed resources that the monitor still counts on, the notification corrects
+        // that field as well.
         if !target.any_greater(approved) {
             return None;
         }
@@ -225,7 +227,8 @@ impl Monitor {
         let unit = settings.compute_unit;
         let exposed = connection.exposed;
         let step = sizes.desired.max(self.step_limit(now, connection, unit));
-        // The monitor must not be sent more than the guest has, so all that has not arrived is asked back.
+        // The size sent to the monitor must not exceed the guest's, so everything that has not arrived is
+        // taken back by a request.
         let known = arrived(sizes.now, sizes.asked, unit).max(connection.approved);
         let mut target = exposed;
         if step.vcpus < exposed.vcpus {
@@ -318,7 +321,7 @@ impl Monitor {
         self.reason = error;
     }
 
-    /// The monitor knows of its new size, or agreed to it.
+    /// The monitor acknowledged its new size, or consented to it.
     pub fn accepted(&mut self) -> Option<Asking> {
         let asking = self.asking.take()?;
         self.failures = 0;
@@ -358,7 +361,8 @@ impl Monitor {
     }
 }
 
-/// What of ASKED is there: all of it, or as many whole compute units as the status shows.
+/// The part of the requested size that has arrived: all of it, or as many whole compute units as the status
+/// shows.
 fn arrived(has: Resources, asked: Resources, unit: Resources) -> Resources {
     let (cpu, mem) = units::floor_each(has, unit);
     let cpu = if has.vcpus >= asked.vcpus { asked.vcpus } else { units::times(unit, cpu).vcpus };

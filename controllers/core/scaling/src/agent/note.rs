@@ -10,13 +10,13 @@ use crate::agent::{action::Outcome, desired::Why, state::State, units::Size};
 /// Something that came in and made a difference.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum Cause {
-    /// NOW changed.
+    /// The observed size changed.
     Reports(Size),
     /// Another client changed `spec.guest.*.use`.
     Outside {
-        /// ASKED before.
+        /// The requested size before.
         from: Size,
-        /// ASKED now.
+        /// The requested size now.
         to: Size,
     },
     /// The bounds changed.
@@ -30,9 +30,9 @@ pub enum Cause {
     Hold(Option<Size>),
     /// The scheduler answered.
     Permits {
-        /// The permit.
+        /// Size that the scheduler permitted.
         size: Size,
-        /// What was asked for.
+        /// The size that was requested.
         asked: Size,
     },
     /// The scheduler did not answer as it should.
@@ -58,7 +58,7 @@ pub enum Cause {
     Lost(String),
     /// No message came from the monitor for so long.
     Silent(Duration),
-    /// A v1.0 monitor asked for more memory.
+    /// A v1.0 monitor requested more memory.
     MoreMemory,
     /// The monitor requested amounts.
     Wants {
@@ -66,23 +66,23 @@ pub enum Cause {
         cpu: Option<MilliCpu>,
         /// Memory of the whole VM.
         mem: Option<Bytes>,
-        /// Why.
+        /// Reason, in words.
         reason: String,
     },
     /// The first failed scrape after a good one.
     MetricsFailed(String),
-    /// The node does not give what was asked for.
+    /// The node does not provide the requested size.
     NodeDenies {
-        /// ASKED.
+        /// The requested size.
         size: Size,
-        /// Why.
+        /// Reason that the node reported.
         reason: String,
     },
-    /// The VM does not reach what was asked of it.
+    /// The VM does not reach its requested size.
     Slow {
-        /// ASKED.
+        /// The requested size.
         asked: Size,
-        /// NOW.
+        /// The observed size.
         now: Size,
     },
 }
@@ -92,31 +92,32 @@ pub enum Cause {
 pub enum Decision {
     /// Reported the VM to the scheduler for the first time.
     Report(Size),
-    /// Asked the scheduler for more.
+    /// Requested more from the scheduler.
     AskScheduler {
-        /// PERMIT.
+        /// The permitted size.
         from: Size,
-        /// What was asked for.
+        /// The size that was requested.
         to: Size,
     },
     /// Notified the scheduler that less is enough.
     #[serde(rename = "TellScheduler")]
     NotifyScheduler {
-        /// PERMIT.
+        /// The permitted size.
         from: Size,
         /// What is enough.
         to: Size,
     },
     /// Patched the VM.
     SetVm {
-        /// ASKED before.
+        /// The requested size before.
         from: Size,
-        /// ASKED after.
+        /// The requested size after.
         to: Size,
     },
-    /// Asked whether the VM is still to have this size, because an earlier patch may have been made unseen.
+    /// Checked with a patch whether the VM is still to have this size, because an earlier patch may have been
+    /// made unobserved.
     ConfirmVm(Size),
-    /// Asked the monitor to agree to less.
+    /// Requested the monitor's consent to a smaller size.
     AskMonitor {
         /// What the guest may use.
         from: Size,
@@ -126,7 +127,7 @@ pub enum Decision {
     /// Notified the monitor that there is more.
     #[serde(rename = "TellMonitor")]
     NotifyMonitor {
-        /// How much.
+        /// Size that the monitor is notified of.
         to: Size,
     },
 }
@@ -136,7 +137,7 @@ pub enum Decision {
 pub struct GoalNote {
     /// One-minute load average.
     pub load1: Option<f64>,
-    /// The goal.
+    /// Compute units that the goal calls for.
     pub units: u32,
     /// Load's part.
     pub cpu: Option<u32>,

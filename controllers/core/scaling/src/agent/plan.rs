@@ -177,7 +177,7 @@ impl State {
         set.neonvm = Some(Change { current: asked, target, revision });
     }
 
-    /// The target revision, but no newer than what the peers whose consent it needed have seen.
+    /// The target revision, but no newer than the one that all peers whose consent was needed have received.
     fn patch_revision(&self, size: Resources) -> Revision {
         let older = |a: Revision, b: Revision| if b.value > 0 && b.value < a.value { b } else { a };
         let mut revision = self.target_revision;

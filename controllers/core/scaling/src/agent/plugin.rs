@@ -1,4 +1,4 @@
-//! The scheduler: what it permits, when it is asked, and when it is asked again.
+//! The scheduler: its permits, when a request is sent, and when it is repeated.
 
 use std::time::Duration;
 
@@ -19,9 +19,9 @@ pub struct Asking {
     pub id: u64,
     /// When it was sent.
     pub since: Duration,
-    /// What was asked for.
+    /// The size that was requested.
     pub target: Resources,
-    /// PERMIT when it was sent.
+    /// The permit when the request was sent.
     pub held: Option<Resources>,
     /// What the VM had then: a permit below it is no permit.
     pub current: Resources,
@@ -29,20 +29,20 @@ pub struct Asking {
     pub stamped: Stamped,
 }
 
-/// What is known of the scheduler.
+/// State of the exchange with the scheduler.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Plugin {
     /// The request under way.
     pub asking: Option<Asking>,
     /// When the last request was sent, and for what.
     pub last: Option<(Duration, Resources)>,
-    /// PERMIT.
+    /// The last permit received.
     pub permit: Option<Resources>,
     /// When the last request failed; `None` once one succeeded.
     pub failed_at: Option<Duration>,
     /// Failures in a row.
     pub failures: u32,
-    /// Permits below what was asked, in a row.
+    /// Permits below the request, in a row.
     pub denials: u32,
     /// The last revision that passed the scheduler.
     pub revision: Revision,
@@ -53,7 +53,8 @@ pub struct Plugin {
 /// What the decision needs beside the scheduler's own state.
 #[derive(Clone, Copy, Debug)]
 pub struct Need {
-    /// What the VM has or was set to: the most of NOW, ASKED and the patch under way.
+    /// What the VM has or was set to: the maximum of the observed size, the requested size and the patch
+    /// under way.
     pub current: Resources,
     /// The size to aim at.
     pub desired: Resources,
@@ -65,7 +66,7 @@ pub enum BadPermit {
     /// A field is zero.
     #[error("a field of the permit is 0")]
     Zero,
-    /// More than was asked for.
+    /// More than was requested.
     #[error("the permit is above the request")]
     AboveRequest,
     /// Less than the VM has.
@@ -74,7 +75,7 @@ pub enum BadPermit {
 }
 
 impl Plugin {
-    /// What was asked for in vain: the last request, if the permit is below it.
+    /// The request that was denied: the last one, if the permit is below it.
     #[must_use]
     pub fn denied(&self) -> Option<(Duration, Resources)> {
         let permit = self.permit?;
@@ -159,8 +160,8 @@ impl Plugin {
         self.error = error;
     }
 
-    /// Takes in a permit. It must be no more than was asked for, and no less than the VM had then. `least` is what
-    /// the VM has at least.
+    /// Takes in a permit. It must not exceed the request, nor be less than the size that the VM had at the
+    /// time. `least` is what the VM has at least.
     ///
     /// # Errors
     /// What is wrong with it. The permit held so far is still reduced to it, but not below `least`.

@@ -69,7 +69,7 @@ impl RevisionSource {
 /// A revision on its way through a peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Stamped {
-    /// Which.
+    /// Revision as it was sent to the peer.
     pub revision: Revision,
     /// When it was sent there.
     pub at: Duration,

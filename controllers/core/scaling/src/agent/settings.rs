@@ -30,11 +30,12 @@ pub struct Settings {
     pub plugin_request_tick: Duration,
     /// Wait after a failed request to the scheduler; doubles like `neonvm_retry_wait`.
     pub plugin_retry_wait: Duration,
-    /// Wait after a permit below what was asked; doubles with each in a row, at most four times as long.
+    /// Wait after a permit below the request; doubles with each in a row, at most four times as long.
     pub plugin_denied_retry_wait: Duration,
-    /// For how long a size the monitor denied is not asked for again; doubles from the third time on, at most 16 times.
+    /// For how long a size that the monitor denied is not requested again; doubles from the third time on, at
+    /// most 16 times.
     pub monitor_denied_downscale_cooldown: Duration,
-    /// For how long what the monitor asks for stays in force.
+    /// For how long a request of the monitor stays in force.
     pub monitor_requested_upscale_valid_period: Duration,
     /// Wait after a failed request to the monitor; doubles like `neonvm_retry_wait`.
     pub monitor_retry_wait: Duration,
@@ -48,7 +49,7 @@ pub struct Settings {
     pub monitor_silence: Duration,
     /// For how long a VM may be without a monitor before this is called stuck.
     pub monitor_startup_grace: Duration,
-    /// For how long NOW may differ from ASKED before this is called stuck.
+    /// For how long the observed size may differ from the requested one before the VM is reported as stuck.
     pub resize_deadline: Duration,
     /// Metrics older than this do not justify shrinking.
     pub metrics_stale_after: Duration,
@@ -60,7 +61,7 @@ pub struct Settings {
     pub monitor_failures: FailureRate,
     /// How often patches may fail.
     pub neonvm_failures: FailureRate,
-    /// A part of the goal that moved by less than this many compute units is not reported again.
+    /// A part of the goal that changed by less than this many compute units is not reported again.
     pub rereport_threshold: f64,
 }
 

@@ -1,4 +1,4 @@
-//! All that the agent knows of one VM, and the step from one state to the next.
+//! The agent's state of one VM, and the step from one state to the next.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -28,7 +28,7 @@ pub struct Known {
     pub system: Option<(Duration, SystemMetrics)>,
     /// File cache.
     pub lfc: Option<(Duration, LfcMetrics)>,
-    /// Compute units that memory pressure asks for: one more than the VM had when it was measured.
+    /// Compute units required by memory pressure: one more than the VM had when it was measured.
     pub pressure_units: Option<u32>,
     /// CPUs that the host took away between the last two scrapes.
     pub steal: Option<f64>,
@@ -65,14 +65,16 @@ impl State {
     /// Most decisions that are remembered.
     pub const MOST_NOTES: usize = 50;
 
-    /// What is known of a VM that was just found. The first step asks the scheduler for what the VM has.
+    /// The initial state of a VM that was just found. The first step requests the VM's current size from the
+    /// scheduler.
     #[must_use]
     pub fn new(vm: Vm, settings: Settings, now: Duration) -> Self {
         Self::found(vm, None, settings, now)
     }
 
-    /// The same for a VM whose status is about `status_generation` (`status.observedGeneration`). If that is older than the
-    /// object, nothing is asked of the scheduler before an [`Event::VmSeen`] shows for certain what the VM has.
+    /// The same for a VM whose status is about `status_generation` (`status.observedGeneration`). If that is
+    /// older than the object, nothing is requested from the scheduler before an [`Event::VmSeen`] shows
+    /// reliably what the VM has.
     #[must_use]
     pub fn found(vm: Vm, status_generation: Option<i64>, settings: Settings, now: Duration) -> Self {
         let shown = vm.info.current_revision.map(|r| r.revision).unwrap_or_default();
@@ -134,8 +136,8 @@ impl State {
         outcome
     }
 
-    /// Takes in what happened without planning what follows: for those who start the actions of
-    /// [`State::next_actions`] themselves. Deadlines are not looked at.
+    /// Takes in an event without planning what follows: for callers that start the actions of
+    /// [`State::next_actions`] themselves. Deadlines are not checked.
     pub fn absorb(&mut self, now: Duration, event: Event) -> Outcome {
         let now = self.advance(now);
         let mut outcome = Outcome::default();
@@ -201,7 +203,7 @@ impl State {
         }
     }
 
-    /// A request that only repeats what the scheduler knows is not a decision.
+    /// A request that repeats what the scheduler already has is not a decision.
     fn note_plugin(&self, target: Resources, note: &mut Note) {
         let known = self.plugin.permit;
         if known == Some(target) {

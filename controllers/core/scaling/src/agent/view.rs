@@ -15,17 +15,17 @@ use crate::agent::{note::Note, state::State};
 pub struct View {
     /// Name of the VM.
     pub name: String,
-    /// Its namespace.
+    /// Namespace of the VM.
     pub namespace: String,
-    /// NOW.
+    /// The observed size.
     pub now: Resources,
-    /// ASKED.
+    /// The requested size.
     pub asked: Resources,
-    /// GOAL: the size to aim at.
+    /// The desired size, which follows from the goal.
     pub goal: Resources,
-    /// PERMIT; `None` before the first.
+    /// The permit; `None` before the first.
     pub permit: Option<Resources>,
-    /// APPROVED; `None` without a monitor.
+    /// The approved size; `None` without a monitor.
     pub approved: Option<Resources>,
     /// The step in which the VM scales.
     pub compute_unit: Resources,
@@ -41,7 +41,7 @@ pub struct View {
     pub cache_working_set: Option<u64>,
     /// Age of the system metrics.
     pub metrics_age: Option<Duration>,
-    /// What is going on, in words.
+    /// The current activity, in words.
     pub state: String,
     /// What a peer fails to do for long, in words.
     pub stuck: Option<String>,

@@ -9,15 +9,16 @@ use serde::Serialize;
 /// One observation of a VM object.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Vm {
-    /// Bounds, configuration, ASKED (`info.using()`) and `status.currentRevision`.
+    /// Bounds, configuration, the requested size (`info.using()`) and `status.currentRevision`.
     pub info: VmInfo,
-    /// NOW: `status.cpus` and `status.memorySize`; `None` before the status has both. A field of zero is unknown.
+    /// The observed size: `status.cpus` and `status.memorySize`; `None` before the status has both. A field of zero is unknown.
     pub observed: Option<Resources>,
     /// A person fixed this size until that time, on the clock of [`crate::agent::State::step`].
     pub hold: Option<(Resources, Duration)>,
-    /// Why its node does not give ASKED; `None` if the node does not refuse.
+    /// Why its node does not provide the requested size; `None` if the node does not refuse.
     pub denied: Option<String>,
-    /// `metadata.generation`: an observation older than the agent's own last patch is ignored. `None` if not known.
+    /// `metadata.generation`: an observation older than the agent's own last patch is ignored. `None` if
+    /// unknown.
     pub generation: Option<i64>,
 }
 
@@ -28,8 +29,8 @@ impl Vm {
         Self { info, observed: None, hold: None, denied: None, generation: None }
     }
 
-    /// Whether a status about `status_generation` is from before the last change of the object. Not, if either is not
-    /// known.
+    /// Whether a status about `status_generation` is from before the last change of the object. False if
+    /// either is unknown.
     #[must_use]
     pub fn status_is_old(&self, status_generation: Option<i64>) -> bool {
         status_generation.zip(self.generation).is_some_and(|(status, spec)| status < spec)

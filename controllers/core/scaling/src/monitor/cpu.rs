@@ -1,4 +1,4 @@
-//! CPU: when to ask for more, what to give up. Only with agents of protocol v2.0.
+//! CPU: when to request more, what to release. Only with agents of protocol v2.0.
 
 use neonvm_types::MilliCpu;
 use neonvm_types::version::MonitorProtoVersion;

@@ -18,7 +18,7 @@ pub const fn usable(total: u64) -> u64 {
     total.saturating_sub(SYSTEM_BUFFER)
 }
 
-/// Use of memory in bytes from which on more is asked for: 85 % of what is usable.
+/// Use of memory in bytes above which more is requested: 85 % of what is usable.
 #[must_use]
 pub const fn threshold(usable: u64) -> u64 {
     scaled(usable, 85, 100)

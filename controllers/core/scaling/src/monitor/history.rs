@@ -22,13 +22,13 @@ pub struct Sample {
     pub anonymous: u64,
     /// Memory the kernel has, in bytes.
     pub total: u64,
-    /// Memory that can be had without swapping, in bytes.
+    /// Memory that is available without swapping, in bytes.
     pub available: u64,
     /// Tasks that run or wait for a processor, but for the monitor's own.
     pub runnable: u32,
     /// Processors that are online.
     pub online: u32,
-    /// Idle time of all processors together since boot, if known.
+    /// Idle time of all processors together since boot, if measured.
     pub idle: Option<Duration>,
     /// Time since boot in which some task waited for a processor, if the kernel reports it.
     pub cpu_pressure: Option<Duration>,
@@ -44,7 +44,7 @@ type Timed = (Duration, Sample);
 pub struct History(Ring<Timed, KEPT>);
 
 impl History {
-    /// Adds a sample taken at `at`. Times must not go back; one that does counts as the newest time known.
+    /// Adds a sample taken at `at`. Times must not go back; one that does counts as the newest time so far.
     pub fn push(&mut self, at: Duration, sample: Sample) {
         let at = self.0.last().map_or(at, |(last, _)| last.max(at));
         self.0.push((at, sample));
@@ -133,13 +133,14 @@ impl History {
         Some(milli(if no_waits { average.min(online) } else { average }))
     }
 
-    /// Processors that were not idle, on average over all samples kept. None if that is not known.
+    /// Processors that were not idle, on average over all samples kept. `None` if unknown.
     #[must_use]
     pub fn busy_cpus(&self) -> Option<MilliCpu> {
         self.busy(KEPT)
     }
 
-    /// Share of the time of the last 5 samples in which some task waited for memory, in thousandths. None if not known.
+    /// Share of the time of the last 5 samples in which some task waited for memory, in thousandths. `None`
+    /// if unknown.
     #[must_use]
     pub fn memory_stall(&self) -> Option<u64> {
         self.share(|sample| sample.memory_pressure)

@@ -1,4 +1,4 @@
-//! Memory: when to ask for more, what to give up.
+//! Memory: when to request more, what to release.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use super::formula::mib;
 use super::policy::Policy;
 use super::{DOWNSCALE_BUFFER, SYSTEM_BUFFER, needed_total, threshold, usable};
 
-/// How far ahead growth is looked at before more is asked for.
+/// How far ahead growth is extrapolated before more is requested.
 const HORIZON: Duration = Duration::from_secs(1);
-/// How far ahead the amount asked for must last: until the next request may be sent, and is answered.
+/// How long the requested amount must last: until the next request may be sent and its reply has arrived.
 const LASTS: Duration = Duration::from_secs(2);
-/// From this share of time lost waiting for memory on (thousandths), while less than a tenth of it is to be had, the guest
-/// thrashes.
+/// Share of time lost waiting for memory (thousandths) from which the guest thrashes, while less than a tenth of the
+/// memory is available.
 const STALLED: u64 = 100;
 
 /// An answer to a downscale.

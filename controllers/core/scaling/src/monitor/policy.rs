@@ -22,14 +22,14 @@ pub struct Settings {
     pub file_cache: bool,
     /// Whether memory can be sampled at all. If not, and there is no file cache, every downscale is agreed to.
     pub measures: bool,
-    /// Processors the VM can have at most; no more is asked for.
+    /// Processors that the VM can have at most; no more are requested.
     pub most_cpus: u32,
 }
 
-/// What happened.
+/// Inputs of the policy.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// It was time for a sample; None if there was none to be had.
+    /// It was time for a sample; `None` if none could be taken.
     Sample(Option<Sample>),
     /// An agent is there, in place of the one before.
     Connected {
@@ -42,9 +42,9 @@ pub enum Event {
     Disconnected,
     /// The agent sent a message.
     Message {
-        /// Its number.
+        /// Number of the message, for the reply.
         id: u64,
-        /// What.
+        /// The message received.
         message: AgentMessage,
     },
     /// The agent sent an invalid message.
@@ -68,9 +68,9 @@ pub enum Event {
 pub enum Action {
     /// Send this to the agent that is connected.
     Send {
-        /// Its number.
+        /// Number of the message, for the reply.
         id: u64,
-        /// What.
+        /// The message to send.
         message: MonitorMessage,
     },
     /// Give the file cache this size and report the end by [`Event::FileCacheSet`]. Only the newest token counts.
@@ -89,7 +89,7 @@ pub struct Outcome {
     pub actions: Vec<Action>,
     /// When the next sample is due.
     pub wake_at: Duration,
-    /// Why more was asked for, when it was; for the log.
+    /// Why more was requested, if it was; for the log.
     pub note: Option<String>,
 }
 
@@ -116,7 +116,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Knows nothing yet.
+    /// The initial state, without samples.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
@@ -221,7 +221,7 @@ impl Policy {
         }
     }
 
-    /// Asks for more if more is needed, at most once a second for each resource.
+    /// Requests more if more is needed, at most once a second for each resource.
     fn ask(&mut self, now: Duration, outcome: &mut Outcome) {
         let Some(version) = self.version else { return };
         let due = |asked: Option<Duration>| asked.is_none_or(|at| now.saturating_sub(at) >= REQUEST_INTERVAL);
@@ -244,8 +244,8 @@ impl Policy {
         outcome.actions.push(Action::Send { id: self.ids.advance(), message });
     }
 
-    /// Whether the kernel is at work to give memory back: its own tasks are no load of the workload. Asking for CPU because of
-    /// them would undo the very change that causes them, again and again.
+    /// Whether the kernel is at work to give memory back: its own tasks are no load of the workload. A request for CPU
+    /// because of them would undo the change that causes them, repeatedly.
     fn is_giving(&self, now: Duration) -> bool {
         self.giving.is_some_and(|(since, last)| {
             now.saturating_sub(last) < GIVING_PAUSE && now.saturating_sub(since) < GIVING_LONGEST

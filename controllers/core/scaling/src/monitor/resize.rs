@@ -10,7 +10,7 @@ use super::memory::Refusal;
 use super::policy::{Action, Outcome, Policy};
 use super::{FILE_CACHE_DEADLINE, file_cache_size, usable};
 
-/// Most changes that wait for one under way. Agents ask one at a time.
+/// Most changes that wait for one under way. An agent sends one request at a time.
 const QUEUED: usize = 4;
 
 /// A change of size.
@@ -84,7 +84,7 @@ impl Policy {
         outcome: &mut Outcome,
     ) {
         let mut status = match resize {
-            // The agent that asked is gone, so it will not take anything.
+            // The agent that sent the request is disconnected, so it will not take anything.
             Resize::Down(_) if id.is_none() => return self.resize(now, None, Resize::Settle, outcome),
             Resize::Down(target) => match self.refusal(now, target) {
                 Ok(status) => {
@@ -126,7 +126,7 @@ impl Policy {
         result: Result<u64, String>,
         outcome: &mut Outcome,
     ) {
-        // A late answer to what was given up.
+        // A late reply to a request that was abandoned.
         let Some(pending) = self.pending.take_if(|pending| pending.token == token) else { return };
         match result {
             Ok(size) => self.finish(now, pending.id, pending.resize, Some(size), outcome),
@@ -142,7 +142,7 @@ impl Policy {
         }
     }
 
-    /// Gives up waiting for a file cache that takes too long.
+    /// Stops waiting for a file cache that takes too long.
     pub(super) fn expire(&mut self, now: Duration, outcome: &mut Outcome) {
         if let Some(token) = self.pending.as_ref().filter(|pending| pending.deadline <= now).map(|p| p.token)
         {

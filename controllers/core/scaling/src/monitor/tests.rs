@@ -14,7 +14,7 @@ use super::*;
 pub(super) const MIB: u64 = 1 << 20;
 pub(super) const GIB: u64 = 1 << 30;
 
-/// A policy on a clock that moves by hand.
+/// A policy on a clock that the test advances.
 pub(super) struct Guest {
     pub(super) policy: Policy,
     pub(super) now: Duration,

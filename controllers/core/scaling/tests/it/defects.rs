@@ -1,4 +1,4 @@
-//! Known defects of upstream (§8.1, §8.2) and of its history (§8.4): none of them here.
+//! Known defects of upstream (§8.1, §8.2) and of its history (§8.4): none of them occurs here.
 
 use neonvm_api::ScalingConfig;
 use neonvm_core_scaling::agent::{
@@ -13,7 +13,7 @@ use crate::dsl::{Play, cu, load, res, secs, settings, vm};
 const V1: MonitorProtoVersion = MonitorProtoVersion::V1_0;
 const V2: MonitorProtoVersion = MonitorProtoVersion::V2_0;
 
-/// Grown to 2 in ASKED, with nothing to see of it yet.
+/// The requested size is 2, but the observed size has not changed yet.
 fn patched_but_not_seen() -> Play {
     let mut p = Play::cus(1, 4, 1, settings()).ready();
     p.vm.generation = Some(1);
@@ -69,7 +69,8 @@ fn defect_6_a_change_from_outside_is_the_new_size() {
     p.vm.info.set_using(cu(5)).unwrap();
     p.see();
     assert_eq!(p.state.view(p.now).asked, cu(5));
-    // The scheduler is notified at once; the monitor is asked to stay with what it knows, for nothing has arrived yet.
+    // The scheduler is notified at once; the monitor is requested to keep its present size, for nothing has arrived
+    // yet.
     p.due("P2>5 M-5>2");
 }
 
@@ -95,7 +96,8 @@ fn defect_7_a_new_monitor_knows_what_is_there_not_what_was_asked() {
     let mut p = patched_but_not_seen();
     p.connect(V1);
     assert_eq!(p.state.view(p.now).approved, Some(cu(1)));
-    // Back to 1: the guest may have come to use the second unit, so it is asked although it knows of one alone.
+    // Back to 1: the guest may already use the second unit, so its consent is requested although the monitor was
+    // notified of one only.
     p.metrics(load(0.0));
     p.due("W4.8 M-2>1");
 }
@@ -194,7 +196,7 @@ fn defect_14_a_request_ends_and_counts_from_what_the_monitor_knows() {
     p.permit(cu(2));
     p.patch();
     p.patched_and_seen(cu(2));
-    // Asked again before it was notified: still the same unit.
+    // A second request before the notification: still the same unit.
     p.request_upscale();
     assert!(p.next().plugin.is_none());
     p.notify_up();
@@ -291,7 +293,7 @@ fn defect_21_values_that_crash_upstream() {
         let goal = p.state.view(p.now).goal;
         assert!(goal == cu(2), "{goal:?}");
     }
-    // A window of its own above the default wait: the wait follows.
+    // The configuration's own window is above the default wait: the wait follows it.
     p.vm.info.config.scaling_config =
         Some(ScalingConfig { lfc_window_size_minutes: Some(30), ..ScalingConfig::default() });
     assert_eq!(settings.config_for(&p.vm).lfc_min_wait, 30);
@@ -493,7 +495,7 @@ fn a_conflict_is_tried_again_once_the_object_was_seen() {
     assert_eq!(p.state.stuck(p.now), None);
 }
 
-/// A scheduler that may have taken in "less is enough" must be asked before the VM grows again.
+/// The scheduler may have accepted the smaller size, so a new permit is requested before the VM grows again.
 #[test]
 fn a_permit_whose_return_failed_is_not_used() {
     let mut p = Play::cus(1, 4, 2, settings()).ready();

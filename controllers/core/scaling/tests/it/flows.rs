@@ -383,7 +383,7 @@ fn recent_counter() {
     assert_eq!(counter.count(secs(7.0)), 0);
 }
 
-/// A node without room: the VM is set back to what it has, and more is asked for again after a growing pause.
+/// A node without room: the VM is set back to its observed size, and more is requested again after a growing pause.
 #[test]
 fn a_node_that_denies_is_asked_again_later() {
     let mut p = Play::cus(1, 4, 1, settings()).ready();
@@ -397,7 +397,7 @@ fn a_node_that_denies_is_asked_again_later() {
         p.vm.info.set_using(cu(4)).unwrap();
         p.vm.denied = Some("denied by node n1: no memory".into());
         p.see();
-        // It may have had more for a moment: the guest is asked first, as for any smaller size.
+        // It may have had more for a moment: the guest's consent is requested first, as for any smaller size.
         p.ask_down();
         p.agrees();
         p.patch();

@@ -162,8 +162,8 @@ fn stale(world: &mut World, id: u64) {
 proptest! {
     #![proptest_config(config(40))]
 
-    /// After any faults, once all components work, the VM has what its load wants, and all components know it; an agent that
-    /// is restarted comes to the same.
+    /// After any faults, once all components work, the VM has the size that its load requires, and all components have
+    /// been notified of it; an agent that is restarted reaches the same state.
     #[test]
     fn calm_after_faults_ends_at_the_goal(
         using in 1u16..9, ops in prop::collection::vec(op(true), 0..60),

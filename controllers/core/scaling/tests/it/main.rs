@@ -1,4 +1,4 @@
-//! The agent's half from outside: the vectors of the specification, its known defects, and laws.
+//! The agent's half from outside: the vectors of the specification, its known defects, and invariants.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

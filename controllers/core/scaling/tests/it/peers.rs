@@ -19,14 +19,14 @@ fn giving_back() -> Play {
     p
 }
 
-/// From the moment in which less is asked for, the rest of the permit may be another VM's.
+/// From the moment in which less is requested, the rest of the permit may be given to another VM.
 #[test]
 fn a_permit_on_its_way_back_is_not_used() {
     let mut p = giving_back();
     assert_eq!(p.state.view(p.now).permit, Some(cu(1)));
     p.metrics(load(0.5));
     assert_eq!(p.next().neonvm, None);
-    // The reply never comes: what is believed is what was asked for, and that is the next `lastPermit`.
+    // The reply never comes: the request is assumed to have been granted, and is the next `lastPermit`.
     p.after(5.0);
     let outcome = p.state.step(p.now, Event::Timer);
     assert!(outcome.actions.is_empty());
@@ -61,7 +61,7 @@ fn a_request_for_less_of_one_field_gives_back_that_field() {
     assert_eq!(p.state.view(p.now).permit, Some(res(500, 2)));
 }
 
-/// Requests four units at two, permitted three, and asks again; the answer is `reply`.
+/// Requests four units at two, permitted three, and repeats the request; the reply is `reply`.
 fn answered(reply: Resources) -> (Play, Outcome) {
     let mut p = Play::cus(1, 4, 2, settings()).ready();
     p.metrics(load(0.5));
@@ -73,12 +73,12 @@ fn answered(reply: Resources) -> (Play, Outcome) {
     (p, outcome)
 }
 
-/// Replies of the scheduler to a VM at two units with a permit of three that asks for four: the resulting permit, the size
-/// that the VM is set to, and the note.
+/// Replies of the scheduler to a VM at two units with a permit of three that requests four: the resulting permit, the
+/// size that the VM is set to, and the note.
 #[test]
 fn invalid_replies_of_the_scheduler() {
     for (reply, permit, set, note) in [
-        // More than asked for: none of it.
+        // More than requested: none of it is used.
         (cu(9), cu(3), Some(cu(3)), "scheduler failed: the permit is above the request: 9"),
         // Less than the permit before, but what the VM has: that is how it is now.
         (cu(2), cu(2), None, "scheduler permits 2"),
@@ -103,7 +103,7 @@ fn invalid_replies_of_the_scheduler() {
         assert_eq!(patched, set, "{reply:?}");
         let notes: Vec<String> = outcome.notes.iter().map(ToString::to_string).collect();
         assert!(notes.iter().any(|text| text.starts_with(note)), "{reply:?}: {notes:?}");
-        // It is asked again, and a good answer ends it.
+        // The request is repeated, and a valid reply ends it.
         p.after(8.0);
         let outcome = p.state.step(p.now, Event::Timer);
         let asked = outcome.actions.iter().find_map(|action| match action {
@@ -152,7 +152,8 @@ fn state_time(state: &State) -> Duration {
     Duration::new(clock["secs"].as_u64().unwrap(), u32::try_from(clock["nanos"].as_u64().unwrap()).unwrap())
 }
 
-/// No peer ever replies: each is asked again, ever more rarely; the size stays; the view shows which peer fails.
+/// No peer ever replies: requests to each are repeated, ever more rarely; the size stays; the view shows which peer
+/// fails.
 #[test]
 fn replies_that_never_come() {
     let mut p = Play::cus(1, 4, 2, settings()).ready();
@@ -286,7 +287,7 @@ fn refused_patches_that_are_not_needed_any_more_are_not_stuck() {
     assert_eq!(p.state.stuck(p.now), None);
 }
 
-/// A VM that shrank without the agent's knowing does not grow back on what the scheduler no longer permits.
+/// A VM that another client made smaller does not grow back on a permit that the scheduler no longer holds.
 #[test]
 fn what_is_taken_away_is_gone_however_much_the_vm_seemed_to_have() {
     let mut p = Play::cus(1, 4, 2, settings()).ready();
@@ -432,8 +433,8 @@ fn a_denial_does_not_make_a_vm_grow_above_its_maximum_or_a_hold() {
     }
 }
 
-/// The agent sets five to four, its reply is lost, and another client sets five again before the next observation: the guest
-/// must be asked again.
+/// The agent sets five to four, its reply is lost, and another client sets five again before the next observation: a
+/// new consent of the guest is required.
 #[test]
 fn a_shrinking_that_was_undone_needs_a_new_consent() {
     let mut p = Play::cus(1, 8, 5, settings());
@@ -466,7 +467,7 @@ fn an_agent_that_starts_in_a_change_waits_for_the_status() {
     assert_eq!(p.state.view(p.now).state, "waiting: VM status older than its spec");
     shows(&mut p, 3, 4, 3, 5);
     assert_eq!(p.next().plugin.map(|request| request.target), Some(cu(5)));
-    // It may use five, and is asked about each of them.
+    // It may use five, and its consent is requested for each of them.
     p.metrics(load(0.5));
     assert_eq!(p.next().monitor_downscale.map(|change| change.current), Some(cu(5)));
 }

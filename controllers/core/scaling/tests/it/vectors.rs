@@ -28,7 +28,7 @@ fn lfc_series() -> Event {
     Event::LfcMetrics(LfcMetrics { windows: SERIES.to_vec(), ..LfcMetrics::default() })
 }
 
-/// A VM with limits of 1 to 4 units whose present size the scheduler has permitted.
+/// A VM with limits of 1 to 4 units whose current size the scheduler has permitted.
 fn at(using: Resources, settings: Settings) -> Play {
     let mut play = Play::new(vm(cu(1), cu(4), using), settings);
     play.connect(neonvm_types::version::MonitorProtoVersion::V1_0);

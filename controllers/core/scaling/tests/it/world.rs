@@ -27,7 +27,7 @@ pub struct World {
     pub state: State,
     pub settings: Settings,
     pub now: Duration,
-    /// The object: ASKED and its generation are in here; `observed` is its status.
+    /// The object, with the requested size and its generation; `observed` is its status.
     pub vm: Vm,
     /// What the machine has, what the controller brings it to, and the generation its last look was at.
     pub has: Resources,
@@ -154,7 +154,7 @@ impl World {
                 assert!(self.asks.is_none_or(|a| late(a.3, deadline)), "invariant 3: scheduler");
                 let known = self.state.view(self.now);
                 let mut least = known.asked.max(known.now);
-                // One whose reply is overdue for long was not made.
+                // A patch whose reply is long overdue was not made.
                 let patch = self.patch.filter(|p| !late(p.3, self.settings.neonvm_reply_deadline * 2));
                 if let Some((_, _, to, _)) = patch {
                     least = least.max(to);
@@ -271,7 +271,7 @@ impl World {
         }
     }
 
-    /// ASKED changes. A field that grows is one that the guest has not agreed to do without.
+    /// The requested size changes. A field that grows is one that the guest has not consented to release.
     fn writes(&mut self, to: Resources) {
         let from = self.asked();
         if to.vcpus > from.vcpus {
@@ -327,7 +327,7 @@ impl World {
         }
     }
 
-    /// The controller looks at the object, and writes into the status what the machine has.
+    /// The controller reads the object, and writes the runner's size into the status.
     pub fn look(&mut self) {
         (self.commanded, self.looked_at) = (self.asked(), self.vm.generation);
         self.vm.observed = Some(self.has);
@@ -343,7 +343,7 @@ impl World {
 
     pub fn connect(&mut self, version: MonitorProtoVersion) {
         self.connected = Some(version);
-        // It got no notification, so it knows what it sees.
+        // It received no notification, so it uses the size that it measures.
         self.knows = self.has.max(self.asked());
         self.forget();
         self.step(Event::MonitorConnected { version });
@@ -360,7 +360,7 @@ impl World {
         self.step(Event::SystemMetrics(SystemMetrics { load1: self.load, ..SystemMetrics::default() }));
     }
 
-    /// Another client changes ASKED: what the scheduler holds is no longer the agent's doing.
+    /// Another client changes the requested size: the scheduler's permit is no longer the agent's doing.
     pub fn outside(&mut self, units: u16) {
         self.outside = true;
         self.writes(cu(units));

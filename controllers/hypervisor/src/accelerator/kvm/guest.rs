@@ -6,11 +6,11 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Turns of the loop: some 20 ms of a processor, minutes of an interpreter.
+/// Iterations of the loop: some 20 ms of a processor, minutes of an interpreter.
 const TURNS: u32 = 20_000_000;
 /// Time the guest has.
 const BUDGET: Duration = Duration::from_millis(300);
-/// How often a running guest is interrupted to look at the clock.
+/// How often a running guest is interrupted to read the clock.
 const TICK: Duration = Duration::from_millis(20);
 const MEMORY: usize = 2 << 20;
 const CODE: usize = 0x4000;

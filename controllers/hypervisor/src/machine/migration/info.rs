@@ -4,7 +4,7 @@ use neonvm_types::Bytes;
 use neonvm_types::runner_protocol::MigrationProgress;
 use serde_json::Value;
 
-/// How far a move is (`MigrationStatus` in QAPI).
+/// Phase of a migration (`MigrationStatus` in QAPI).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum MigrationPhase {
     /// There was none.
@@ -14,7 +14,7 @@ pub enum MigrationPhase {
     Setup,
     /// Memory is copied while the guest runs.
     Active,
-    /// The guest stands still, and QEMU waits for [`super::Machine::switch_over`].
+    /// The guest is paused, and QEMU waits for [`super::Machine::switch_over`].
     PreSwitchover,
     /// Devices are sent.
     Device,
@@ -22,7 +22,7 @@ pub enum MigrationPhase {
     PostCopyActive,
     /// The same, and the connection is lost.
     PostCopyPaused,
-    /// The same, and it goes on.
+    /// The same, and it continues.
     PostCopyRecover,
     /// All is there.
     Completed,
@@ -32,7 +32,7 @@ pub enum MigrationPhase {
     Cancelling,
     /// It was cancelled; the guest continues.
     Cancelled,
-    /// A device that cannot move is unplugged first; none of ours.
+    /// A device that cannot be migrated is unplugged first; none of ours.
     WaitUnplug,
     /// Another, by QEMU's name.
     Other(String),
@@ -60,7 +60,7 @@ impl MigrationPhase {
         }
     }
 
-    /// Whether no move goes on.
+    /// Whether no migration is active.
     #[must_use]
     pub const fn is_over(&self) -> bool {
         matches!(self, Self::None | Self::Completed | Self::Failed | Self::Cancelled)
@@ -81,7 +81,7 @@ pub struct MigrationInfo {
 }
 
 impl MigrationInfo {
-    /// Whether QEMU has come to the end of a move and its numbers are final.
+    /// Whether QEMU has reached the end of a migration and its numbers are final.
     #[must_use]
     pub fn is_counted(&self) -> bool {
         self.phase == MigrationPhase::Completed && self.progress.downtime_ms.is_some()

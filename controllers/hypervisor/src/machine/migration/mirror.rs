@@ -1,4 +1,4 @@
-//! Disks of a machine that moves: the target's QEMU serves them by NBD, the source's keeps a copy in step.
+//! Disks of a VM in migration: the target's QEMU serves them by NBD, the source's keeps a copy in step.
 
 use neonvm_types::Bytes;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ const LARGEST_LIMIT: u64 = 1_000_000_000_000_000;
 pub enum JobEnd {
     /// Both disks are equal.
     Whole,
-    /// It was given up.
+    /// It was cancelled.
     Cancelled,
     /// It failed, in QEMU's words.
     Failed(String),

@@ -9,7 +9,7 @@ use super::ZSTD;
 /// What a QEMU can.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Abilities {
-    /// Capabilities it knows.
+    /// Capabilities it supports.
     pub capabilities: BTreeSet<String>,
     /// Those of them that it cannot have on its host, and why.
     pub refused: BTreeMap<String, String>,
@@ -40,7 +40,7 @@ impl From<&MigrationParameters> for Wanted {
     }
 }
 
-/// How a machine is moved.
+/// The settings for a VM's migration that both QEMUs support.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Agreement {
     /// Capabilities to be on, on both sides.
@@ -79,10 +79,10 @@ impl Agreement {
     }
 }
 
-/// Without these no move is safe, and each supported QEMU has them.
+/// Without these no migration is safe, and each supported QEMU has them.
 const NEEDED: [&str; 3] = ["events", "return-path", "pause-before-switchover"];
 
-/// Why `name` cannot be had, if it cannot.
+/// Why `name` is not available, if it is not.
 fn obstacle(name: &str, source: &Abilities, target: &Abilities) -> Option<String> {
     for (side, abilities) in [("source", source), ("target", target)] {
         if let Some(reason) = abilities.refused.get(name) {

@@ -7,7 +7,7 @@ use super::*;
 use crate::accelerator::Accelerator;
 use crate::plan::{Architecture, CpuMode, CpuPlan, DiskImage, DiskPlan, Firmware, MemoryPlan};
 
-/// A fake QEMU whose output the test determines.
+/// A fake QEMU with output that the test determines.
 struct Fake {
     read: BufReader<ReadHalf<DuplexStream>>,
     write: WriteHalf<DuplexStream>,

@@ -1,4 +1,4 @@
-//! Disks that move with their machine.
+//! Disks that are migrated with their VM.
 
 use neonvm_test_support::{need, needs};
 use std::os::unix::fs::MetadataExt as _;
@@ -77,7 +77,7 @@ async fn disks_that_are_written_all_the_time_arrive_whole() {
     target.machine.export_disks("nbd", &names).await.unwrap();
     source.join("disk", &target, "nbd");
     assert!(matches!(source.machine.mirror_disk("disk", "other").await, Err(MigrationError::Disk(_))));
-    // Given up once, and begun again.
+    // Cancelled once, and begun again.
     let index = source.machine.mirror_disk("disk", "data").await.unwrap();
     source.machine.abandon_mirror(index).await.unwrap();
     event(&mut source.events, "the end", |event| matches!(event, MachineEvent::MirrorEnded(1, _))).await;

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::*;
 
-/// A network of its own, with loopback; it ends with its input.
+/// A separate network, with loopback; it ends with its input.
 struct Network(Child);
 
 impl Drop for Network {
@@ -48,7 +48,7 @@ fn cut() {
     assert!(Command::new("nft").arg(chain).status().unwrap().success());
 }
 
-/// Answers one request with a piece at once and a piece when asked to; then it sends nothing.
+/// Answers one request with a piece at once and a piece on demand; then it sends nothing.
 async fn serve(listener: TcpListener, more: oneshot::Receiver<()>) {
     let (mut stream, _) = listener.accept().await.unwrap();
     assert!(tokio::io::AsyncReadExt::read(&mut stream, &mut [0; 4096]).await.unwrap() > 0);

@@ -57,7 +57,7 @@ async fn who_sends_slowly_never_takes_from_the_budget() {
     let (slow, fast) = tokio::join!(slow, fast);
     assert_eq!(fast, Ok(eight));
     assert!(slow.iter().all(|read| matches!(read, Err(Refused::TooSlow))));
-    // Who has taken from it has little time for the rest.
+    // A caller that has used some of it has little time for the rest.
     let begun = Instant::now();
     let stalled = budget.read(&headers, body(1 << 20, true), false, eight).await;
     assert!(matches!(stalled, Err(Refused::TooSlow)));

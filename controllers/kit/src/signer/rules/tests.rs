@@ -139,7 +139,7 @@ fn any_request() -> impl Strategy<Value = Asked> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4096))]
 
-    /// Whatever is asked: names, organisation, purpose and life are those of a rule that holds for the requester.
+    /// Whatever is requested: names, organisation, purpose and life are those of a rule that holds for the requester.
     #[test]
     fn no_client_gets_more_than_the_rules_give(asked in any_request()) {
         let (grant, review) = match judge(NAMESPACE, &asked) {

@@ -85,7 +85,7 @@ fn a_record_that_was_changed_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state.redb");
     filled(&path);
-    // As a program would change it that knows the database, but not the checksums.
+    // As a program would change it that uses the database, but not the checksums.
     let database = redb::Database::open(&path).unwrap();
     let transaction = database.begin_write().unwrap();
     let objects = redb::TableDefinition::<&[u8], &[u8]>::new("objects");

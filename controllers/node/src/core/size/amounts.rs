@@ -48,7 +48,7 @@ pub(crate) struct Resources {
     overhead: Need,
 }
 
-/// What a specification asks for.
+/// The requests of a specification.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Wanted {
     pub(crate) resources: Resources,

@@ -20,7 +20,7 @@ pub(super) struct Lines {
     continues: bool,
 }
 
-/// Time, whether the line goes on, and its text.
+/// Time, whether the line continues, and its text.
 fn parse(line: &str) -> Option<(&str, bool, &str)> {
     let mut parts = line.splitn(4, ' ');
     let (time, stream, tag) = (parts.next()?, parts.next()?, parts.next()?);

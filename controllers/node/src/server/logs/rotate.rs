@@ -1,6 +1,6 @@
-//! Keeps logs from growing without end, where their writer does not: the runner moves its log aside by itself, before it is too long.
-//! What else writes there, such as programs that it starts, holds the log open for appending, so that it cannot be moved away from
-//! under it: the content is copied aside and cut. What is written in the moment between is lost.
+//! Keeps logs from growing without end, where their writer does not: the runner renames its log by itself, before it is
+//! too long. Other writers, such as programs that it starts, hold the log open for appending, so that it cannot be
+//! renamed while they use it: the content is copied aside and cut. What is written in the moment between is lost.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,7 +13,7 @@ use crate::pod::directory::aside;
 
 /// Size at which a log is cut, in bytes: beyond what its own writer keeps it at.
 const LIMIT: u64 = 12 << 20;
-/// How often sizes are looked at: with the heartbeat.
+/// How often sizes are checked: with the heartbeat.
 const PERIOD: Duration = Duration::from_secs(10);
 
 fn cut(path: &Path) -> io::Result<()> {

@@ -1,5 +1,5 @@
-//! Blocks of headers of SPDY/3: pairs of texts with lengths before them, in one zlib stream for all blocks of a connection,
-//! which begins with a dictionary that both sides know (draft-mbelshe-httpbis-spdy-00, section 2.6.10).
+//! Blocks of headers of SPDY/3: pairs of texts with lengths before them, in one zlib stream for all blocks of a
+//! connection, which begins with a dictionary that both sides have (draft-mbelshe-httpbis-spdy-00, section 2.6.10).
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,6 @@ const TAIL: &str = "100101201202205206300302303304305306307402405406407408409410
     application/xml,application/xhtml+xml,text/plain,text/javascript,publicprivatemax-age=gzip,deflate,sdchcharset=utf-8\
     charset=iso-8859-1,utf-,*,enq=0.";
 
-/// The dictionary.
 fn dictionary() -> Vec<u8> {
     let mut bytes = Vec::new();
     for word in WORDS.split(' ').map(|word| word.replace('|', " ")) {

@@ -140,7 +140,7 @@ async fn endpoints_that_flood_and_stall_get_little_memory() {
     // One large room, seven medium ones, 24 small ones; and what the kernel keeps on both sides. Without rooms it is 512 MiB.
     let mib = sent.load(Ordering::Relaxed) / MIB;
     assert!(mib <= 48, "{mib} MiB");
-    // The next turn has all the room again.
+    // The next reconcile has all the room again.
     let large = format!("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{}", "#".repeat(15 * MIB));
     let (port, _) = listen(move |stream| answer(stream, large.clone())).await;
     let share = reader.share();

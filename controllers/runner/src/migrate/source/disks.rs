@@ -15,7 +15,7 @@ use super::{Event, MachineEvent, ORDER, Work, locked};
 
 /// Time for the target to take frames.
 const CLAIM: Duration = Duration::from_secs(1);
-/// Time for copies that are given up or finished to end.
+/// Time for copies that are cancelled or finished to end.
 const END: Duration = Duration::from_secs(10);
 
 /// How far the copies of all disks are.
@@ -37,7 +37,7 @@ impl Copied {
 }
 
 impl Work {
-    /// Until all disks were whole on the target once. Has no limit of its own: that of the move ends it.
+    /// Until all disks were whole on the target once. It has no time limit: that of the migration ends it.
     pub(super) async fn mirror(&self) -> Result<(), String> {
         let mut events = self.machine.events();
         let mut missing = BTreeSet::new();
@@ -112,7 +112,7 @@ impl Work {
         }
     }
 
-    /// The guest stands still: the copies are ended whole, and the target closes them.
+    /// The guest is paused: the copies are completed, and the target closes them.
     pub(super) async fn settle(&self) -> Result<(), String> {
         let (disks, ()) = tokio::join!(self.finish_disks(), self.give_up_frames());
         disks?;
@@ -129,7 +129,7 @@ impl Work {
         }
     }
 
-    /// Frames that came here since the guest stands still; QEMU does not read them any more.
+    /// Frames that have arrived here since the guest was paused; QEMU does not read them any more.
     pub(super) fn pass_on(&self) {
         match self.frames.as_ref().map(|frames| frames.pass_on()) {
             Some(Ok(passed)) => tracing::debug!(passed, "frames for the guest went after it"),
@@ -162,8 +162,8 @@ impl Work {
         Ok(())
     }
 
-    /// The guest goes on here, and so do its disks alone. Cuts all that leads to the target: what is on its way need not arrive,
-    /// and over a slow link QEMU would wait for it, with a guest that may stand still.
+    /// The guest continues here, with its disks only here. Cuts all connections to the target: data on its way need not
+    /// arrive, and over a slow link QEMU would wait for it, possibly with a paused guest.
     pub(super) async fn give_up_disks(&self) {
         let mut events = self.machine.events();
         locked(&self.mirrors).clear();
@@ -175,7 +175,7 @@ impl Work {
                 waiting.insert(index);
             }
         }
-        // Copies that know that they are given up do not fail by it.
+        // Copies that were cancelled before do not fail by it.
         locked(&self.relays).clear();
         if let Err(why) = ended(&mut events, waiting).await {
             tracing::warn!(why, "copies of disks");

@@ -8,7 +8,7 @@ use tokio::sync::broadcast::error::RecvError;
 use super::super::{NUMBERS, phase};
 use super::{Event, MachineEvent, MigrationPhase, Work};
 
-/// Passes on what concerns the move.
+/// Forwards the events that concern the migration.
 pub(super) async fn follow(work: Arc<Work>) {
     let mut events = work.machine.events();
     loop {
@@ -37,7 +37,7 @@ pub(super) async fn follow(work: Arc<Work>) {
     }
 }
 
-/// Asks for numbers once a second.
+/// Queries the numbers once a second.
 pub(super) async fn numbers(work: Arc<Work>) {
     let mut last_disks = None;
     loop {

@@ -158,8 +158,8 @@ fn put_program(path: &Path, text: &str) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// A directory of programs that only write down how they were called. Those whose arguments hold the word in
-/// `$FAIL` fail; `blkid` finds every device as `/dev/found`.
+/// A directory of programs that only write down how they were called. Those with the word in `$FAIL` among their
+/// arguments fail; `blkid` finds every device as `/dev/found`.
 struct Stubs(tempfile::TempDir);
 
 impl Stubs {
@@ -270,7 +270,7 @@ fn only_what_is_set_is_written() {
     assert_eq!(written[2].content, b"");
 }
 
-/// A disk whose every text is not what it seems, one that cannot be mounted, and what comes after it.
+/// A disk with special characters in every text, one that cannot be mounted, and what comes after it.
 #[test]
 fn a_step_that_fails_does_not_stop_the_rest() {
     let disk = |label: &str| MountKind::Disk { label: label.into(), discard: true, quota: true };

@@ -135,7 +135,7 @@ impl World {
         }
     }
 
-    /// A change of metadata, if the object is still the one that was looked at.
+    /// A change of metadata, if the version of the object is still the one that was read.
     fn change_move(
         &mut self,
         id: Id,

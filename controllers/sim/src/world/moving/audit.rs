@@ -1,4 +1,4 @@
-//! The world's own look at moves: where guests run, what they find there, what is left.
+//! The world's own audit of migrations: where guests run, what they find there, what is left.
 
 use neonvm_api::migration::MigrationPhase;
 use neonvm_api::virtual_machine::Phase as Stage;
@@ -12,7 +12,7 @@ use crate::Invariant;
 use crate::queue::{SECOND, Time};
 use crate::world::model::{Id, Phase};
 
-/// Longest that a migration may take that began in the calm, its turn in the queue included.
+/// Longest that a migration may take that began in the calm, including its time in the queue.
 const MIGRATION: Time = 600 * SECOND;
 
 impl World {
@@ -66,7 +66,7 @@ impl World {
         self.fail(Invariant::OneGuest, format!("the guest of {name} runs in pod {one} and in pod {other}"));
     }
 
-    /// S8: a machine is let go only when no runner moves it any more.
+    /// S8: a VM is released only when no runner migrates it any more.
     pub(super) fn check_let_go(&mut self, id: Id, care: &Care, before: &VirtualMachine) {
         self.check(Invariant::Intact);
         let (Some(was), Some(is)) = (&before.status, &care.now.vm.status) else { return };
@@ -83,7 +83,7 @@ impl World {
         }
     }
 
-    /// S8: a migration whose status shows its end locks no machine.
+    /// S8: a migration with an ended status locks no VM.
     pub(super) fn check_end(&mut self, id: Id, care: &Care, object: &VirtualMachineMigration) {
         if !is_over(object) {
             return;
@@ -124,7 +124,7 @@ impl World {
         let now = self.now;
         let bad = self.open.iter().chain(&self.ended).filter_map(|at| self.migrations.get(*at)).find(|one| {
             let old = now.saturating_sub(one.at) > MIGRATION;
-            // One whose machine has no node waits until it has.
+            // A migration of a VM without a node waits until it has one.
             let pod = self.vms.get(one.vm).and_then(|vm| vm.pod);
             let waits = pod.is_some_and(|pod| self.waiting.contains(&pod));
             old && !waits && (!one.seen.ended || one.seen.ours)

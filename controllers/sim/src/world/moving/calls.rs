@@ -11,10 +11,10 @@ use crate::queue::Time;
 use crate::world::model::Id;
 use crate::{Bug, Fault};
 
-/// What the controller asks of a runner.
+/// A request of the controller to a runner.
 #[derive(Clone, Debug)]
 pub(crate) enum Call {
-    /// Move the machine to the runner in this pod.
+    /// Migrate the VM to the runner in this pod.
     Start(Box<MigrationRequest>, Id),
     /// Cancel the migration of this name, for this reason.
     Cancel(String, String),
@@ -32,7 +32,7 @@ pub(super) enum Answer {
     Ok,
     /// It cannot be followed now.
     Conflict,
-    /// There is no such move.
+    /// There is no such migration.
     Unknown,
     /// No answer.
     None,
@@ -74,7 +74,7 @@ impl World {
         answer
     }
 
-    /// A call arrives late. A change of size ends with the connection, and so with the controller that asked for it.
+    /// A call arrives late. A change of size ends with the connection, and so with the controller that requested it.
     pub(super) fn late_call(&mut self, id: Id, care: &mut Care, pod: Id, (call, sent): (&Call, Time)) {
         let ended = !self.controller.up || sent < self.controller.started;
         if !(ended && matches!(call, Call::Size(_))) {
@@ -190,7 +190,7 @@ impl World {
         }
     }
 
-    /// The controller connects to the runners in pods that it knows.
+    /// The controller connects to the runners in the pods of its cache.
     pub(super) fn link_all(&mut self, id: Id, care: &mut Care) {
         let pods: Vec<Id> =
             care.seen.pods.iter().filter(|(_, view)| view.running).map(|(pod, _)| *pod).collect();

@@ -1,4 +1,4 @@
-//! The two ends of a move: news go into the real cores, what these want is done.
+//! The two sides of a migration: events go into the real cores, their actions are carried out.
 
 use neonvm_core_migration::{Phase, source, target};
 use neonvm_types::runner_protocol::{Exit, ExitReason, MigrationState as State};
@@ -85,7 +85,7 @@ impl World {
         Ok(())
     }
 
-    /// The cores are woken when they asked for it.
+    /// The cores are woken at the time that they requested.
     pub(super) fn wake_runner(&mut self, id: Id, care: &mut Care, pod: Id) {
         let Some(runner) = care.runners.get_mut(&pod).filter(|runner| runner.alive) else { return };
         let wake = match &runner.side {
@@ -173,7 +173,7 @@ impl World {
         }
     }
 
-    /// The guest is to run here: what was begun for the move is not waited for any more.
+    /// The guest is to run here: actions begun for the migration are not waited for any more.
     fn stay_here(&mut self, id: Id, care: &mut Care, pod: Id) {
         let Some(runner) = care.runners.get_mut(&pod) else { return };
         runner.tag += 1;

@@ -22,7 +22,7 @@ const CHANCES: &[(Fault, f64)] = &[
 ];
 
 impl World {
-    /// A move has come to another step.
+    /// A migration has reached another step.
     pub(super) fn tempt(&mut self, id: Id, care: &Care, pod: Id, _state: State) {
         for (fault, chance) in CHANCES {
             if !self.goes_wrong(*fault, *chance) {

@@ -1,5 +1,6 @@
-//! The kubelet of a pod whose VM has migrations: it resizes the pod, late or much later, and reports what is in force. The model of
-//! S12 is here too: whatever the controller believes, no VM is larger than the limits that its kubelet enforces.
+//! The kubelet of a pod whose VM has migrations: it resizes the pod, late or much later, and reports what is in force.
+//! The model of S12 is here too: whatever state the controller has, no VM is larger than the limits that its kubelet
+//! enforces.
 
 use std::rc::Rc;
 
@@ -53,7 +54,7 @@ impl World {
         self.check_pod_size(id, care, pod);
     }
 
-    /// The size of the pod of a VM whose guest has this much.
+    /// The size of the pod for a VM whose guest has this size.
     pub(super) fn pod_size(&self, vm: &neonvm_api::VirtualMachine, guest: Resources) -> PodSize {
         size_of(vm, guest, &self.controller.settings)
     }

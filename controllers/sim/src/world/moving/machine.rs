@@ -16,10 +16,10 @@ use crate::world::model::{Event, Id};
 use crate::world::notes::Line;
 use crate::{Bug, Fault};
 
-/// Steps in a turn.
+/// Steps in a reconcile.
 pub(super) const STEPS: usize = 12;
 
-/// How a turn ends.
+/// How a reconcile ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     /// Nothing is left to do until then, or until there is news.
@@ -39,7 +39,7 @@ pub(super) enum Failed {
 }
 
 impl World {
-    /// The controller looks at a VM.
+    /// The controller reconciles a VM.
     pub(in crate::world) fn reconcile(&mut self, id: Id, at: Time) {
         self.with_care(id, |world, care| {
             if care.due != Some(at) {
@@ -151,7 +151,7 @@ impl World {
         self.fail(crate::Invariant::Quiet, message);
     }
 
-    /// A write of the status, if the object is still the one that was looked at.
+    /// A write of the status, if the version of the object is still the one that was read.
     pub(super) fn write_machine(
         &mut self,
         id: Id,

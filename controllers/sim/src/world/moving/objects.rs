@@ -1,4 +1,4 @@
-//! The objects of a VM that moves: as the API server has them, and as the controller sees them.
+//! The objects of a VM in migration: as the API server has them, and as the controller has received them.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -61,7 +61,7 @@ pub(super) struct KeyState {
 pub(super) struct KeyStates {
     pub(super) failure: Option<Failure>,
     pub(super) recovered: Option<Timestamp>,
-    /// What a runner was asked for without an answer.
+    /// A size that was requested from a runner without a reply.
     pub(super) unanswered: Option<SizeUnanswered>,
     /// The pod that does not take the machine.
     pub(super) refused: Option<Id>,
@@ -84,9 +84,9 @@ pub(crate) struct Care {
     pub(super) failures: u32,
     /// How often the guest has written.
     pub(super) written: u64,
-    /// Whether its disks are copied when it moves, or on storage that all nodes share.
+    /// Whether its disks are copied in a migration, or on storage that all nodes share.
     pub(super) disks: bool,
-    /// Whether it moves without its memory being whole at once.
+    /// Whether it is migrated by post-copy.
     pub(super) post_copy: bool,
 }
 
@@ -104,7 +104,7 @@ pub(in crate::world) fn uid_of(id: Id) -> String {
     format!("vm-uid-{id}")
 }
 
-/// What the spec asks for.
+/// The size that the spec requests.
 pub(super) fn set_use(vm: &mut VirtualMachine, asked: Resources, slot: Bytes) {
     vm.spec.guest.cpus.r#use = asked.vcpus;
     let slots = asked.mem.slots(slot).and_then(|slots| u16::try_from(slots).ok());
@@ -173,7 +173,7 @@ pub(super) fn write_metadata(view: &mut PodView, change: &pod::Metadata) {
 }
 
 impl Care {
-    /// The objects of a VM whose guest runs in `at`.
+    /// The objects of a VM with a guest that runs in `at`.
     pub(super) fn new(
         id: Id,
         vm: &Vm,
@@ -185,7 +185,7 @@ impl Care {
         let object = object(id, vm, slot, Stage::Running, pod, node);
         let mut view = view_of(at, pod, &object, settings);
         (view.node, view.running, view.ready) = (node.to_owned(), true, true);
-        // A guest that shrinks has more than it was asked for last.
+        // A guest that shrinks has more than its last requested size.
         let most = Resources::new(vm.has.vcpus.max(vm.asked.vcpus), vm.has.mem.max(vm.asked.mem));
         view.size = Some(size_of(&object, most, settings));
         (view.applied, view.current) = (view.size, true);

@@ -9,10 +9,9 @@ use crate::Fault;
 use crate::queue::{MILLI, Time};
 use crate::world::model::Id;
 
-/// Pause between two looks at whether the guest runs.
+/// Pause between two checks of whether the guest runs.
 const LOOK: Time = 20 * MILLI;
 
-/// An order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
     /// Wait for data.

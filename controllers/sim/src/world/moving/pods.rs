@@ -1,4 +1,4 @@
-//! Pods of machines that move: they start, are asked to stop, end, and go.
+//! Pods of VMs in migration: they start, are requested to stop, end, and are deleted.
 
 use std::rc::Rc;
 
@@ -58,7 +58,7 @@ impl World {
         }
     }
 
-    /// The pod is being deleted: its runner is asked to stop.
+    /// The pod is being deleted: its runner is requested to stop.
     pub(super) fn end_pod(&mut self, id: Id, care: &mut Care, pod: Id) {
         let until = stamp(self.now + GRACE);
         let Some(view) = care.now.pods.get_mut(&pod) else { return };
@@ -76,7 +76,7 @@ impl World {
         self.later(id, GRACE, Step::Kill { pod });
     }
 
-    /// The runner is asked to stop. One that has given its guest up hands it over first.
+    /// The runner is requested to stop. One that has relinquished its guest completes the handover first.
     pub(super) fn stop(&mut self, id: Id, care: &mut Care, pod: Id) {
         let Some(runner) = care.runners.get_mut(&pod).filter(|runner| runner.alive) else {
             // Its container has not started.

@@ -117,7 +117,7 @@ impl World {
         let Some(source) = care.runners.get(&pod) else { return };
         let (all, epoch, post_copy) = (source.memory, source.qemu.epoch, source.qemu.post_copy);
         if post_copy {
-            // Pages follow when they are asked for, each as it was when the guest was stopped.
+            // Pages follow on request, each as it was when the guest was stopped.
             if let Some(there) = care.runners.get_mut(&to) {
                 (there.memory, there.qemu.missing) = (all, true);
             }

@@ -30,7 +30,7 @@ pub(super) enum Contact {
     NotAnyMore(Timestamp),
 }
 
-/// QEMU, as far as a move is concerned.
+/// QEMU, as far as a migration is concerned.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Qemu {
     pub(super) phase: Phase,
@@ -110,7 +110,7 @@ impl Runner {
         }
     }
 
-    /// One whose guest has booted.
+    /// A QEMU with a booted guest.
     pub(super) fn booted(size: Resources, written: u64) -> Self {
         let mut runner = Self { guest: true, memory: written, disk: written, ..Self::new(size) };
         runner.receive();
@@ -137,7 +137,7 @@ impl Runner {
         matches!(self.side, Some(Side::Source(_)))
     }
 
-    /// Whether its machine is being moved away.
+    /// Whether its VM is being migrated away.
     pub(super) fn is_leaving(&self) -> bool {
         self.is_source() && self.state().is_some_and(|state| !state.is_over())
     }
@@ -220,13 +220,13 @@ impl Runner {
         })
     }
 
-    /// What it is in the move of this name.
+    /// Its state in the migration of this name.
     pub(super) fn is_in(&self, id: &str, role: MigrationRole) -> bool {
         self.status().is_some_and(|status| status.id == id && status.role == role)
     }
 }
 
-/// Where a move is, in words.
+/// State of a migration, in words.
 pub(super) fn words(role: MigrationRole, state: State) -> &'static str {
     match (role, state) {
         (_, State::Waiting) => "its target waits for it",

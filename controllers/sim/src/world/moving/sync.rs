@@ -48,7 +48,7 @@ impl World {
         self.look_soon(id, care, wait);
     }
 
-    /// The controller looks at a VM, soon.
+    /// The controller reconciles a VM, soon.
     pub(super) fn look_soon(&mut self, id: Id, care: &mut Care, wait: Time) {
         let at = self.now + wait;
         if care.due.is_none_or(|due| due > at) {
@@ -182,7 +182,7 @@ impl World {
         }
     }
 
-    /// The spec asks for another size.
+    /// The spec requests another size.
     pub(in crate::world) fn spec_changes(&mut self, id: Id) {
         let slot = self.settings.slot;
         let Some(asked) = self.vms.get(id).map(|vm| (vm.asked, vm.generation)) else { return };
@@ -236,7 +236,7 @@ impl World {
         }
     }
 
-    /// Others may have their turn now.
+    /// Others may be admitted now.
     pub(super) fn wake_line(&mut self, id: Id) {
         let others: std::collections::BTreeSet<Id> =
             self.open.iter().filter_map(|at| self.migrations.get(*at)).map(|one| one.vm).collect();

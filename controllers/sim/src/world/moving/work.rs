@@ -82,7 +82,7 @@ impl World {
         ),
     ) -> Result<(), Failed> {
         let uid = object.metadata.uid.clone().unwrap_or_default();
-        // The machine's own pass looks at what was decided.
+        // The VM's own reconcile acts on the decision.
         let soon = self.lapse(1, 5);
         if Some(&outcome.status) != object.status.as_ref() {
             self.write_move(id, care, name, outcome)?;
@@ -106,7 +106,7 @@ impl World {
         Ok(())
     }
 
-    /// A write of a migration's status, if it is still the one that was looked at.
+    /// A write of a migration's status, if its version is still the one that was read.
     fn write_move(
         &mut self,
         id: Id,
@@ -208,7 +208,8 @@ impl World {
         }
         let (mut waiting, mut active) = (Vec::new(), Vec::new());
         for vm in &self.locked {
-            // Turns are taken one by one, and each knows what those before it have written, whatever watches have brought.
+            // Migrations are reconciled one by one, and each reads the writes of those before it, whatever watches have
+            // brought.
             let status = if *vm == id {
                 own.seen.vm.status.as_ref()
             } else {

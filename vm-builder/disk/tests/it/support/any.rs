@@ -12,7 +12,7 @@ fn metadata() -> impl Strategy<Value = Metadata> {
         proptest::collection::vec(any::<u8>(), 0..200),
         0..4,
     );
-    // The reader knows no times whose low 32 bits are negative; `debugfs` judges those in another test.
+    // The reader does not support times with negative low 32 bits; `debugfs` judges those in another test.
     let seconds = (0i64..4, 0i64..1 << 31).prop_map(|(high, low)| (high << 32) + low);
     (0u16..0o10000, any::<u32>(), any::<u32>(), seconds, 0u32..1_000_000_000, attributes).prop_map(
         |(mode, uid, gid, seconds, nanoseconds, attributes)| Metadata {

@@ -10,7 +10,7 @@ use ring::{digest, hmac, pbkdf2};
 use super::{Error, Target};
 
 const MECHANISM: &str = "SCRAM-SHA-256";
-/// Most rounds of hashing a server may ask for; 4,096 is what PostgreSQL has.
+/// Most rounds of hashing a server may request; 4,096 is what PostgreSQL has.
 const MOST_ROUNDS: u32 = 200_000;
 /// GS2 header: no channel binding; `biws` in base64.
 const HEADER: &str = "n,,";

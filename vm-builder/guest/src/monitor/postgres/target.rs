@@ -10,13 +10,13 @@ use std::time::Duration;
 pub enum Host {
     /// The directory of its unix socket.
     Socket(PathBuf),
-    /// An address.
+    /// An IP address.
     Address(IpAddr),
     /// This machine, by whatever family it listens on.
     Local,
 }
 
-/// Which server and who connects.
+/// Server, user and database of the connection.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Target {
     /// `host`; a path is a directory with a socket. Names other than `localhost` are not looked up.
@@ -54,9 +54,9 @@ pub enum TargetError {
     /// A value that cannot be.
     #[error("{keyword}: {value:?} {problem}")]
     Value {
-        /// Which.
+        /// Keyword of the connection string.
         keyword: String,
-        /// Its value.
+        /// Value of the keyword.
         value: String,
         /// What is wrong with it.
         problem: &'static str,

@@ -111,7 +111,7 @@ fn a_silent_server_is_given_up() {
 }
 
 proptest! {
-    /// Whatever happens, the client goes on, never sends twice without time passing, and never twice a second on end.
+    /// Whatever happens, the client continues, never sends twice without time passing, and never twice a second on end.
     #[test]
     fn it_is_total_and_never_spins(
         events in proptest::collection::vec((0_u8..6, any::<bool>(), proptest::option::of(any::<u32>()), 0_u64..5000), 0..200),

@@ -173,7 +173,7 @@ impl Files {
             fs::rename(from, to)?;
         } else {
             match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-                // The file system does not know it.
+                // The file system does not support it.
                 Err(rustix::io::Errno::INVAL) if fs::symlink_metadata(to).is_err() => fs::rename(from, to)?,
                 result => result?,
             }

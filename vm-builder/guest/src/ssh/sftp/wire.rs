@@ -4,7 +4,7 @@ use std::fs::Metadata;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 
-/// Outcomes the protocol knows.
+/// Outcomes that the protocol defines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Status {
     Ok = 0,
@@ -82,7 +82,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// What is known, or to be changed, of a file.
+/// Attributes of a file, as read or to be changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Attributes {
     pub(super) size: Option<u64>,

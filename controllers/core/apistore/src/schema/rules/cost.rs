@@ -1,4 +1,4 @@
-//! An upper bound of the work an expression makes, known before it runs.
+//! An upper bound of the work of an expression, computed before it runs.
 //!
 //! A step is one node of the expression; what copies or compares values costs a step for each value, and calls cost more
 //! the longer the strings they may read. A loop multiplies the
@@ -212,5 +212,5 @@ fn bound(expression: &IdedExpr, sizes: Sizes) -> u64 {
     }
 }
 
-/// What `lists.range` may yield at most is not known before; assume what the library allows.
+/// The number of items that `lists.range` yields is not known before; assume the maximum that the library allows.
 const MAX_RANGE: u64 = 1_000_000;

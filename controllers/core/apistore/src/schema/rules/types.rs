@@ -23,7 +23,7 @@ pub fn compile_error(rule: &Rule, schema: &Schema, is_root: bool) -> Option<Stri
     None
 }
 
-/// What is known of the value of an expression.
+/// Static information on the value of an expression.
 #[derive(Clone, Copy)]
 enum Known<'a> {
     /// A value of this node; `true` for a whole object.

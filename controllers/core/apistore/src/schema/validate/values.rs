@@ -9,8 +9,8 @@ use crate::field::{FieldError, FieldReason};
 /// Limits the response: a list of a million invalid items must not produce a million errors.
 const MAX_ERRORS: usize = 1000;
 
-/// Checks `value`; on an update, parts that equal the corresponding part of `old` are not looked at. `at` is the path
-/// of `value` in the object: fields are reported below it, messages speak of paths relative to it.
+/// Checks `value`; on an update, parts that equal the corresponding part of `old` are skipped. `at` is the path of
+/// `value` in the object: fields are reported below it, messages speak of paths relative to it.
 pub fn check(schema: &Schema, value: &Value, old: Option<&Value>, at: &str) -> Vec<FieldError> {
     let mut checker = Checker { name: String::new(), at, errors: Vec::new(), matched: 0 };
     checker.node(schema, value, old, 0);
@@ -108,7 +108,7 @@ impl Checker<'_> {
         }
     }
 
-    /// An error that names no field of its own.
+    /// An error without a field.
     pub(super) fn text(&mut self, message: &str) {
         let field = if self.at.is_empty() { NO_FIELD } else { self.at };
         self.errors.push(FieldError::invalid(field, &Value::String(String::new()), message));

@@ -1,5 +1,5 @@
-//! The source may have received the order to begin. From here on only the runners know the progress; their reports are
-//! written to the status, and the machine's own pass acts on them.
+//! The source may have received the order to begin. From here on only the runners have the progress; their reports are
+//! written to the status, and the VM's own reconcile acts on them.
 
 use neonvm_api::VirtualMachine;
 use neonvm_api::migration::MigrationReason;
@@ -27,7 +27,7 @@ pub(super) fn step(pass: &mut Pass<'_>, vm: &VirtualMachine) {
     }
 }
 
-/// The source does not know of it.
+/// The source does not have this migration yet.
 fn begin(pass: &mut Pass<'_>, vm: &VirtualMachine) {
     if pass.is_cancelled() {
         if pass.observed.unknown_at_source {

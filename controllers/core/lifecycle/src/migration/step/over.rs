@@ -14,7 +14,7 @@ use crate::outcome::NoteReason;
 /// Seconds for the source to report QEMU's final statistics; its runner queries them for one second.
 const COUNTING: i64 = 3;
 
-/// The machine does not name this migration any more, and it did once: it has moved, or it stays.
+/// The VM does not name this migration any more, although it did: it was migrated, or it stays.
 pub(super) fn let_go(pass: &mut Pass<'_>, vm: &VirtualMachine) {
     let pod = vm.status.as_ref().map(|status| status.pod_name.as_str()).unwrap_or_default();
     if pod == pass.before.target_pod_name {

@@ -1,4 +1,4 @@
-//! It waits for its turn. It has created nothing yet, so there is nothing to clean up.
+//! The migration waits for admission. It has created nothing yet, so there is nothing to clean up.
 
 use neonvm_api::VirtualMachine;
 use neonvm_api::migration::{MigrationPhase, MigrationReason};
@@ -31,7 +31,7 @@ pub(super) fn step(pass: &mut Pass<'_>, vm: &VirtualMachine) {
         pass.set_reason(MigrationReason::Queued, why);
         return;
     }
-    // Whether it still wants the machine, only the server knows.
+    // Only the API server has the current answer to whether the migration still wants the VM.
     if !pass.observed.fresh {
         pass.refresh();
         return;

@@ -30,7 +30,7 @@ pub(crate) struct Runner {
     pub(crate) post_copy: bool,
     pub(crate) exit: Option<Exit>,
     pub(crate) contact: Contact,
-    /// Memory asked for and had, GiB.
+    /// Memory requested and present, GiB.
     pub(crate) gib: u32,
     last: Option<Box<RunnerStatus>>,
 }
@@ -64,7 +64,7 @@ impl Runner {
         }
     }
 
-    /// Whether its machine is being moved away.
+    /// Whether its VM is being migrated away.
     pub(crate) fn is_leaving(&self) -> bool {
         self.migration
             .as_ref()
@@ -96,7 +96,7 @@ impl Runner {
         }
     }
 
-    /// The controller is another one: it knows nothing.
+    /// The controller was replaced: it has no state.
     pub(crate) fn forget(&mut self) {
         self.last = None;
     }

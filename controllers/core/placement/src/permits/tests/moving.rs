@@ -1,4 +1,4 @@
-//! Who leaves, and where to.
+//! Which VMs leave, and for which nodes.
 
 use super::*;
 
@@ -121,7 +121,7 @@ fn one_at_a_time_leaves_and_gets_notified_and_does_not_grow() {
         state.step(at(0), seen(movable(pod, "n", 3, 0)));
         assert!(!with_load(&mut state, pod, 3, 1.0).migrate);
     }
-    // Asks for more than there is: capacity pressure, on top of the logical one.
+    // Requests more than there is: capacity pressure, on top of the logical one.
     let request =
         |units, load| Request { load: Some(load), ..Request::new(res(1), res(units), Some(res(3))) };
     assert_eq!(state.request(at(5), &name("q"), &request(6, 2.0)).unwrap().permit, res(4));
@@ -198,7 +198,7 @@ fn queued(uid: &str) -> MigrationSeen {
     }
 }
 
-/// Node `n` is too full, and `p` was asked to leave it.
+/// Node `n` is too full, and a migration of `p` was requested.
 fn asked_to_leave() -> State {
     let mut state = two_nodes(moving());
     state.step(at(0), Event::MigrationsListed);
@@ -236,7 +236,7 @@ fn one_that_waits_for_its_turn_for_long_is_remembered() {
     assert_eq!(reply, Reply { permit: res(4), migrate: false });
     let request = Request { load: Some(1.0), ..Request::new(res(1), res(5), Some(res(4))) };
     assert_eq!(state.request(at(6002), &name("p"), &request).unwrap().permit, res(5));
-    // A scheduler that takes over learns of it from the lists, in whichever order they come.
+    // A scheduler that takes over reads it from the lists, in whichever order they come.
     for migrations_first in [true, false] {
         let mut state = state.clone();
         state.step(at(6003), Event::TakenOver);

@@ -142,7 +142,7 @@ fn runner_pods_take_at_least_their_usage() {
 }
 
 proptest! {
-    /// Whatever is asked for, in whatever order: no node is ever given more than it offers.
+    /// Whatever is requested, in whatever order: no node is ever given more than it offers.
     #[test]
     fn nodes_are_never_given_more_than_they_offer(
         sizes in proptest::collection::vec((1_u32..8000, 1_u32..64), 1..5),

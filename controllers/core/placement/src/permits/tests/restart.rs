@@ -18,7 +18,7 @@ struct Real {
 }
 
 impl Real {
-    /// The most it may come to use without asking.
+    /// The most it may use without another request.
     fn may_use(&self) -> u64 {
         self.permit.unwrap_or(0).max(self.using)
     }
@@ -92,7 +92,7 @@ impl World {
                 let Some(vm) = self.vms.get_mut(which % count) else { return };
                 let asked = (*goal).min(vm.max).max(vm.using);
                 let last = vm.permit;
-                // Who asks for less will not use more before it is answered.
+                // An agent that requests less does not use more before the reply.
                 vm.permit = vm.permit.map(|permit| permit.min(asked));
                 let reply = ask(&mut self.state, &vm.pod, asked, last).unwrap();
                 let units = u64::from(reply.permit.exact_quotient(res(1)).unwrap_or(0));
@@ -143,7 +143,7 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
-    /// S1, S2: at all times everything that VMs may use without asking, and what ordinary pods take, fits the node.
+    /// S1, S2: at all times everything that VMs may use without a request, and what ordinary pods take, fits the node.
     #[test]
     fn nothing_is_permitted_twice(total in 4_u64..24, steps in proptest::collection::vec(step(), 1..80)) {
         let mut world =

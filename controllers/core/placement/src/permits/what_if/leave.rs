@@ -1,4 +1,4 @@
-//! Where a VM would go if it were moved now.
+//! The node that a VM would be migrated to now.
 
 use std::sync::Arc;
 

@@ -154,7 +154,8 @@ pub fn parse_system(body: &[u8], user: Option<&str>) -> Result<SystemMetrics, Me
 /// on the minute by straight lines between the windows, from nothing at 0 s on.
 ///
 /// # Errors
-/// As [`parse_system`]; also for windows whose `duration_seconds` is no whole number of 1 to 86400, or comes twice.
+/// Like [`parse_system`]; also fails for windows whose `duration_seconds` is not a whole number from 1 to
+/// 86400, or is repeated.
 pub fn parse_lfc(body: &[u8]) -> Result<LfcMetrics, MetricsError> {
     let mut reader = Reader::new(body, &["lfc_hits", "lfc_misses", "lfc_writes", WINDOWS])?;
     let (hits, misses, writes) =

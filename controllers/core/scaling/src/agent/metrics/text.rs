@@ -26,7 +26,7 @@ impl Sample {
 pub(super) struct Family {
     /// The metric's type from `# TYPE`.
     pub kind: Option<String>,
-    /// Its samples.
+    /// Samples of the family, in the order of the text.
     pub samples: Vec<Sample>,
     /// Lines that have its name and cannot be read; the first one's number.
     pub broken: Option<usize>,
@@ -37,7 +37,7 @@ const MOST_SAMPLES: usize = 4096;
 /// Most labels that are read on one line.
 const MOST_LABELS: usize = 64;
 
-/// The families whose names are `wanted`; everything else is passed over.
+/// The families whose names are in `wanted`; all others are skipped.
 pub(super) fn families(text: &str, wanted: &[&str]) -> BTreeMap<String, Family> {
     let mut found: BTreeMap<String, Family> = BTreeMap::new();
     for (index, line) in text.lines().enumerate() {

@@ -84,7 +84,7 @@ proptest! {
                     prop_assert!(file_cache);
                     continue;
                 };
-                // A late reply goes only to the agent that asked.
+                // A late reply goes only to the agent that sent the request.
                 prop_assert!(connected || before.version.is_some());
                 match message {
                     MonitorMessage::UpscaleRequest { wants } => {

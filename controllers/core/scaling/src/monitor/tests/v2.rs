@@ -138,7 +138,7 @@ fn an_allocation_loop_is_outrun() {
             guest.connect(V2);
             guest.up(1.0, GIB);
             guest.sample.anonymous = start * MIB;
-            // An idle guest is looked at less often.
+            // An idle guest is sampled less often.
             for _ in 0..10 {
                 guest.now += QUIET_INTERVAL - SAMPLE_INTERVAL;
                 guest.tick();
@@ -223,7 +223,7 @@ fn samples_are_rare_while_nothing_moves_or_no_agent_is_connected() {
     assert_eq!(sampled(&mut guest), SAMPLE_INTERVAL);
 }
 
-/// Memory that is given back keeps the kernel busy. That is no reason to ask for the CPU that was given back with it.
+/// Releasing memory keeps the kernel busy. This does not cause a request for the CPU that was released with it.
 #[test]
 fn work_of_giving_memory_back_is_no_load() {
     let mut guest = Guest::new(4 * GIB, 1);
@@ -242,12 +242,12 @@ fn work_of_giving_memory_back_is_no_load() {
     }
     guest.sample.runnable = 0;
     assert_eq!(guest.ticks(30), vec![]);
-    // Load that stays is asked for.
+    // CPU for a persistent load is requested.
     guest.sample.runnable = 3;
     assert_ne!(guest.ticks(10), vec![]);
 }
 
-/// However long it takes, load that stays is asked for in the end.
+/// However long the release takes, CPU for a persistent load is requested in the end.
 #[test]
 fn giving_memory_back_does_not_silence_a_guest() {
     let mut guest = Guest::new(4 * GIB, 1);

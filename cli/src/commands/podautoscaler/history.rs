@@ -1,10 +1,10 @@
-//! `podscaler history`
+//! `podautoscaler history`
 
 use serde_json::json;
 
 use super::events::{of_object, story};
 use super::{find, show};
-use crate::args::podscaler::History;
+use crate::args::podautoscaler::History;
 use crate::commands::vm::machines::Machines;
 use crate::connect::block_on;
 use crate::error::Result;

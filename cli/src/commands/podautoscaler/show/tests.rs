@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 use super::*;
 
 /// A pod autoscaler with this status.
-pub(in crate::commands::podscaler) fn object(status: &Value) -> PodAutoscaler {
+pub(in crate::commands::podautoscaler) fn object(status: &Value) -> PodAutoscaler {
     serde_json::from_value(json!({
         "apiVersion": "autoscaling.aibrix.ai/v1alpha1", "kind": "PodAutoscaler",
         "metadata": { "name": "web", "namespace": "shop", "generation": 1 },
@@ -15,7 +15,7 @@ pub(in crate::commands::podscaler) fn object(status: &Value) -> PodAutoscaler {
     .unwrap()
 }
 
-pub(in crate::commands::podscaler) fn condition(kind: &str, status: &str, message: &str) -> Value {
+pub(in crate::commands::podautoscaler) fn condition(kind: &str, status: &str, message: &str) -> Value {
     json!({ "type": kind, "status": status, "reason": "AsExpected", "message": message,
         "lastTransitionTime": "2026-01-01T00:00:00Z" })
 }
@@ -52,17 +52,17 @@ fn what_the_spec_switches_off() {
     found.spec.mode = Some(ScalingMode::Recommend);
     assert_eq!(
         (Word::of(&found), message(&found).as_str()),
-        (Word::Recommend, "nothing is written; 5 replicas recommended")
+        (Word::Recommend, "the target is not scaled; 5 replicas recommended")
     );
     found.spec.paused = Some(true);
     assert_eq!(
         (Word::of(&found), message(&found).as_str()),
-        (Word::Paused, "nothing is written; 5 replicas recommended")
+        (Word::Paused, "the target is not scaled; 5 replicas recommended")
     );
     found.spec.paused = None;
     found.spec.mode = None;
     found.metadata.generation = Some(2);
-    let text = "the last change of the spec has not been looked at yet";
+    let text = "the latest spec has not been reconciled yet";
     found.status.as_mut().unwrap().observed_generation = Some(1);
     assert_eq!((Word::of(&found), message(&found).as_str()), (Word::Ready, text));
 }

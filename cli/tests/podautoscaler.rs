@@ -1,4 +1,4 @@
-//! `neonctl podscaler` against a real API server. What the service would write is made by the core that it uses.
+//! `neonctl podautoscaler` against a real API server. What the service would write is made by the core that it uses.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "tests")]
 
@@ -149,10 +149,10 @@ fn flat(text: &str) -> String {
 #[test]
 fn from_nothing_to_scaled() {
     let cluster = Cluster::start();
-    let (code, _, error) = cluster.run(&["podscaler", "list"]);
+    let (code, _, error) = cluster.run(&["podautoscaler", "list"]);
     assert!(code == 3 && error.contains("no definition of podautoscalers"), "{code} {error}");
     cluster.define();
-    let (code, out, error) = cluster.run(&["podscaler", "list"]);
+    let (code, out, error) = cluster.run(&["podautoscaler", "list"]);
     assert_eq!((code, out.as_str()), (0, ""));
     assert!(error.contains("no pod autoscalers in namespace default"), "{error}");
 
@@ -161,25 +161,25 @@ fn from_nothing_to_scaled() {
     assert!(listed.starts_with("web deployment/web APA - 1..8 - New - "), "{listed}");
     let explained = cluster.works(&["podautoscalers", "explain", "web"]);
     assert!(explained.contains("not reconciled yet; is pod-autoscaler running?"), "{explained}");
-    let (code, _, error) = cluster.run(&["podscaler", "get", "wbe"]);
+    let (code, _, error) = cluster.run(&["podautoscaler", "get", "wbe"]);
     assert!(code == 3 && error.contains("did you mean \"web\"?"), "{code} {error}");
-    let (code, _, error) = cluster.run(&["podscaler", "history", "web"]);
+    let (code, _, error) = cluster.run(&["podautoscaler", "history", "web"]);
     assert!(code == 0 && error.contains("nothing has been scaled yet"), "{code} {error}");
 
     cluster.turn("web", 2, Some(35.0));
-    let listed = flat(&cluster.works(&["podscaler", "list", "-A", "--no-headers"]));
+    let listed = flat(&cluster.works(&["podautoscaler", "list", "-A", "--no-headers"]));
     let row = "default web deployment/web APA 2->4 1..8 queue_length 17.5/10 Scaling ";
     let ages = listed.strip_prefix(row).unwrap_or_else(|| panic!("{listed}"));
     // The turn was a moment ago, on a slow machine a longer one.
     assert!(ages.split(' ').next().is_some_and(|last| last.ends_with('s') && last != "-"), "{listed}");
-    assert_eq!(cluster.works(&["podscaler", "get", "web", "-o", "name"]).trim(), "podautoscaler/web");
+    assert_eq!(cluster.works(&["podautoscaler", "get", "web", "-o", "name"]).trim(), "podautoscaler/web");
     let path = "jsonpath={.status.desiredScale}";
-    assert_eq!(cluster.works(&["podscaler", "get", "web", "-o", path]), "4");
-    let explained = cluster.works(&["podscaler", "explain", "web"]);
+    assert_eq!(cluster.works(&["podautoscaler", "get", "web", "-o", path]), "4");
+    let explained = cluster.works(&["podautoscaler", "explain", "web"]);
     assert!(explained.lines().all(|line| line.chars().count() <= 80), "{explained}");
     let words = flat(&explained);
     for part in [
-        "metric 17.5 for each pod, target 10; 35 in all window load 35 over 60 s recommendation 4 replicas: asks for 4",
+        "metric 17.5 per pod, target 10; 35 in total window load 35 over 60 s recommendation 4 replicas: asks for 4",
         "result 4: a metric is above its target",
         "more queue_length above 22 in all: 3, averaged over 60 s; at most 4 in one step",
         "fewer queue_length at most 10 in all, averaged over 60 s: 1; at least 1 in one step",
@@ -187,16 +187,16 @@ fn from_nothing_to_scaled() {
     ] {
         assert!(words.contains(part), "{part}\n{explained}");
     }
-    let described = flat(&cluster.works(&["podscaler", "describe", "web"]));
+    let described = flat(&cluster.works(&["podautoscaler", "describe", "web"]));
     assert!(described.contains("Status Scaling: 4 replicas wanted, 2 there"), "{described}");
     cluster.event("web", "FailedGetScale", "deployments.apps \"web\" not found");
-    let rows = flat(&cluster.works(&["podscaler", "history", "web", "--no-headers"]));
+    let rows = flat(&cluster.works(&["podautoscaler", "history", "web", "--no-headers"]));
     assert!(
         rows.contains("2->4 done AboveTarget -") && rows.contains("- Warning FailedGetScale deployments"),
         "{rows}"
     );
     let value: Value =
-        serde_json::from_str(&cluster.works(&["podscaler", "explain", "web", "-o", "json"])).unwrap();
+        serde_json::from_str(&cluster.works(&["podautoscaler", "explain", "web", "-o", "json"])).unwrap();
     assert_eq!(
         (&value["kind"], &value["metrics"][0]["moreAbove"]["load"]),
         (&json!("PodAutoscalerExplanation"), &json!(22.0))
@@ -215,28 +215,28 @@ fn waiting_and_watching() {
     cluster.define();
     cluster.create("web", 8);
     cluster.turn("web", 2, Some(20.0));
-    cluster.works(&["podscaler", "wait", "web", "--for", "ready"]);
+    cluster.works(&["podautoscaler", "wait", "web", "--for", "ready"]);
     let (code, _, error) =
-        cluster.run(&["podscaler", "wait", "web", "--for", "replicas=5", "--timeout", "200ms"]);
+        cluster.run(&["podautoscaler", "wait", "web", "--for", "replicas=5", "--timeout", "200ms"]);
     assert!(code == 6 && error.contains("it is Ready, 2 replicas"), "{code} {error}");
-    let (code, _, _) = cluster.run(&["podscaler", "wait", "web", "--for", "luck"]);
+    let (code, _, _) = cluster.run(&["podautoscaler", "wait", "web", "--for", "luck"]);
     assert_eq!(code, 2);
 
-    let mut watching = cluster.begin(&["podscaler", "explain", "web", "-w"]);
+    let mut watching = cluster.begin(&["podautoscaler", "explain", "web", "-w"]);
     let mut pages =
         BufReader::new(watching.0.stdout.take().unwrap()).lines().map_while(std::result::Result::ok);
     let mut until =
         |what: &str| pages.find(|line| line.contains(what)).unwrap_or_else(|| panic!("no {what}"));
     until("2 replicas");
     let mut waiting =
-        cluster.begin(&["podscaler", "wait", "web", "--for", "replicas>=4", "--timeout", "60s"]);
+        cluster.begin(&["podautoscaler", "wait", "web", "--for", "replicas>=4", "--timeout", "60s"]);
     cluster.turn("web", 4, None);
     until("4 replicas");
     until("no value");
     assert!(waiting.0.wait().unwrap().success());
     drop(watching);
     let (code, _, error) = cluster.run(&[
-        "podscaler",
+        "podautoscaler",
         "wait",
         "web",
         "--for",
@@ -246,11 +246,12 @@ fn waiting_and_watching() {
     ]);
     assert_eq!(code, 0, "{error}");
     assert!(
-        flat(&cluster.works(&["podscaler", "get", "web", "--no-headers"]))
+        flat(&cluster.works(&["podautoscaler", "get", "web", "--no-headers"]))
             .contains(" queue_length ?/10 Blind ")
     );
 
-    let mut waiting = cluster.begin(&["podscaler", "wait", "web", "--for", "deleted", "--timeout", "60s"]);
+    let mut waiting =
+        cluster.begin(&["podautoscaler", "wait", "web", "--for", "deleted", "--timeout", "60s"]);
     cluster.runtime.block_on(cluster.api().delete("web", &Default::default())).unwrap();
     assert!(waiting.0.wait().unwrap().success());
 }
@@ -261,11 +262,11 @@ fn pausing_and_resuming() {
     cluster.define();
     cluster.create("web", 8);
     cluster.create("api", 8);
-    let (code, _, error) = cluster.run(&["podscaler", "pause", "web", "missing"]);
+    let (code, _, error) = cluster.run(&["podautoscaler", "pause", "web", "missing"]);
     assert!(code == 3 && error.contains("missing"), "{code} {error}");
     assert_eq!(cluster.get("web").spec.paused, None, "nothing is changed if one is not there");
     for place in ["client", "server"] {
-        let out = cluster.works(&["podscaler", "pause", "web", "--dry-run", place, "-o", "json"]);
+        let out = cluster.works(&["podautoscaler", "pause", "web", "--dry-run", place, "-o", "json"]);
         let value: Value = serde_json::from_str(&out).unwrap();
         assert_eq!(
             (&value["spec"]["paused"], cluster.get("web").spec.paused),
@@ -273,18 +274,18 @@ fn pausing_and_resuming() {
             "{place}"
         );
     }
-    let out = cluster.works(&["podscaler", "pause", "web", "api"]);
+    let out = cluster.works(&["podautoscaler", "pause", "web", "api"]);
     assert_eq!(
         out,
         "podautoscaler/web paused; deployment/web keeps its replicas\npodautoscaler/api paused; deployment/api keeps its replicas\n"
     );
-    assert_eq!(cluster.works(&["podscaler", "pause", "web"]), "podautoscaler/web is paused already\n");
+    assert_eq!(cluster.works(&["podautoscaler", "pause", "web"]), "podautoscaler/web is already paused\n");
     cluster.turn("web", 2, Some(35.0));
-    let listed = flat(&cluster.works(&["podscaler", "get", "web", "-o", "wide", "--no-headers"]));
+    let listed = flat(&cluster.works(&["podautoscaler", "get", "web", "-o", "wide", "--no-headers"]));
     assert!(listed.contains(" 2 1..8 queue_length 17.5/10 Paused "), "{listed}");
-    assert!(listed.contains("nothing is written; 4 replicas recommended"), "{listed}");
-    let out = cluster.works(&["podscaler", "resume", "web"]);
-    assert_eq!(out, "podautoscaler/web resumed; 4 replicas recommended last, deployment/web has 2\n");
+    assert!(listed.contains("the target is not scaled; 4 replicas recommended"), "{listed}");
+    let out = cluster.works(&["podautoscaler", "resume", "web"]);
+    assert_eq!(out, "podautoscaler/web resumed; last recommendation 4 replicas, deployment/web has 2\n");
     assert_eq!(cluster.get("web").spec.paused, None);
-    assert_eq!(cluster.works(&["podscaler", "resume", "web"]), "podautoscaler/web is not paused\n");
+    assert_eq!(cluster.works(&["podautoscaler", "resume", "web"]), "podautoscaler/web is not paused\n");
 }

@@ -1,4 +1,4 @@
-//! `podscaler explain`
+//! `podautoscaler explain`
 
 mod change;
 mod text;
@@ -16,7 +16,7 @@ use super::level::{self, Edge, Unit};
 use super::show::{self, Word};
 use super::{api, find, name_of};
 use crate::args::Output;
-use crate::args::podscaler::Explain;
+use crate::args::podautoscaler::Explain;
 use crate::commands::vm::machines::Machines;
 use crate::commands::watching;
 use crate::connect::block_on;

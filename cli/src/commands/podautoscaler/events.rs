@@ -132,7 +132,7 @@ pub(super) fn story(object: &PodAutoscaler, events: &[Event]) -> Vec<Entry> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::podscaler::show::tests::object;
+    use crate::commands::podautoscaler::show::tests::object;
 
     #[test]
     fn what_is_reported_twice_is_shown_once() {

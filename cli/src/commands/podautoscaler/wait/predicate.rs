@@ -2,10 +2,10 @@
 
 use neonvm_api::PodAutoscaler;
 
-use crate::commands::podscaler::show;
+use crate::commands::podautoscaler::show;
 use crate::error::{Code, Error, Result};
 
-/// What must be true of a pod autoscaler.
+/// A condition on a pod autoscaler.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Predicate {
     Ready,
@@ -27,7 +27,7 @@ pub(super) enum Comparison {
 impl Predicate {
     pub(super) fn parse(text: &str) -> Result<Self> {
         let bad = || {
-            Error::new(Code::Usage, format!("--for: {text:?} is not something to wait for")).hint(
+            Error::new(Code::Usage, format!("--for: {text:?} is not a valid condition")).hint(
                 "use ready, replicas=N, replicas>=N, condition=TYPE[=STATUS], jsonpath=EXPR[=VALUE] or deleted",
             )
         };
@@ -99,7 +99,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::commands::podscaler::show::tests::{condition, object};
+    use crate::commands::podautoscaler::show::tests::{condition, object};
 
     #[test]
     fn what_is_and_what_is_not() {

@@ -1,4 +1,4 @@
-//! `podscaler`
+//! `podautoscaler`
 
 pub(super) mod describe;
 mod events;
@@ -43,11 +43,11 @@ async fn find(place: &Machines, name: &str) -> Result<PodAutoscaler> {
     };
     Err(match nearest(name, &names) {
         Some(meant) => error.hint(format!("did you mean {meant:?}?")),
-        None => error.hint(format!("see what there is: neonctl podscaler list -n {namespace}")),
+        None => error.hint(format!("list the pod autoscalers: neonctl podautoscaler list -n {namespace}")),
     })
 }
 
-/// A list that does not exist has no definition.
+/// The error of a list whose custom resource definition does not exist.
 fn undefined(error: Error, attempt: &str) -> Error {
     if error.code != Code::NotFound {
         return error;
@@ -57,7 +57,7 @@ fn undefined(error: Error, attempt: &str) -> Error {
         .hint("see what else is missing: neonctl status")
 }
 
-/// Why an object as the API has it does not do what it is there for; `None` if it does.
+/// The problem of an object that does not scale its target; `None` if there is none.
 pub(super) fn trouble(object: &serde_json::Value) -> Option<String> {
     use show::Word::{Blind, Conflict, Failed, Invalid};
     let object: PodAutoscaler = serde_json::from_value(object.clone()).ok()?;

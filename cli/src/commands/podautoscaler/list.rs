@@ -1,4 +1,4 @@
-//! `podscaler list`, `podscaler get`
+//! `podautoscaler list`, `podautoscaler get`
 
 use kube::api::{Api, ListParams};
 use kube::runtime::watcher;
@@ -6,7 +6,7 @@ use neonvm_api::PodAutoscaler;
 
 use super::{api, find, name_of, table, undefined};
 use crate::args::Output;
-use crate::args::podscaler::{Get, List};
+use crate::args::podautoscaler::{Get, List};
 use crate::args::vm::Place;
 use crate::commands::vm::machines::Machines;
 use crate::commands::watching::{self, Lines};
@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::report::Report;
 use crate::settings::Settings;
 
-/// Pod autoscalers of a namespace, or of all.
+/// Lists the pod autoscalers of one namespace or of all.
 pub(in crate::commands) fn list(settings: &Settings, args: &List) -> Result<Report> {
     if args.watch {
         let mut config = watcher::Config::default();
@@ -44,11 +44,11 @@ pub(in crate::commands) fn list(settings: &Settings, args: &List) -> Result<Repo
         } else {
             format!("namespace {}", place.namespace)
         };
-        Ok(report.note(format!("no pod autoscalers in {place}; make one: kubectl apply -f FILE")))
+        Ok(report.note(format!("no pod autoscalers in {place}; create one: kubectl apply -f FILE")))
     })
 }
 
-/// Pod autoscalers by name.
+/// Shows pod autoscalers by name.
 pub(in crate::commands) fn get(settings: &Settings, args: &Get) -> Result<Report> {
     let found = block_on(async {
         let place = Machines::open(settings, &args.place).await?;

@@ -73,8 +73,8 @@ impl Unit {
     pub(super) fn show(self, load: f64) -> String {
         let share = |ready: i32| render(load / f64::from(ready));
         match self {
-            Self::Each(1) | Self::Whole => format!("{} in all", render(load)),
-            Self::Each(ready) => format!("{} for each pod ({} in all)", share(ready), render(load)),
+            Self::Each(1) | Self::Whole => format!("{} in total", render(load)),
+            Self::Each(ready) => format!("{} per pod ({} in total)", share(ready), render(load)),
             Self::Value(ready) => share(ready),
             Self::Percent(ready) => format!("{}%", share(ready)),
         }
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn loads_are_shown_in_the_unit_of_their_targets() {
-        assert_eq!(Unit::Each(3).show(132.0), "44 for each pod (132 in all)");
+        assert_eq!(Unit::Each(3).show(132.0), "44 per pod (132 in total)");
         assert_eq!(Unit::Each(1).show(44.0), "44 in all");
         assert_eq!(
             (Unit::Whole.show(132.0), Unit::Percent(2).show(154.0)),

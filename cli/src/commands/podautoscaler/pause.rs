@@ -1,11 +1,11 @@
-//! `podscaler pause`, `podscaler resume`
+//! `podautoscaler pause`, `podautoscaler resume`
 
 use kube::api::{Patch, PatchParams};
 use neonvm_api::PodAutoscaler;
 use serde_json::json;
 
 use super::{api, find, name_of, show, table};
-use crate::args::podscaler::Switch;
+use crate::args::podautoscaler::Switch;
 use crate::commands::vm::machines::Machines;
 use crate::connect::block_on;
 use crate::error::Result;
@@ -24,7 +24,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Switch, paused: bool)
         for before in found {
             let name = name_of(&before).to_owned();
             if (before.spec.paused == Some(true)) == paused {
-                let word = if paused { "is paused already" } else { "is not paused" };
+                let word = if paused { "is already paused" } else { "is not paused" };
                 lines.push(format!("podautoscaler/{name} {word}"));
                 shown.push(before);
                 continue;
@@ -77,7 +77,7 @@ fn outcome(before: &PodAutoscaler, paused: bool) -> String {
     match status.recommendation {
         Some(count) if count != status.actual_scale => {
             format!(
-                "resumed; {} recommended last, {target} has {}",
+                "resumed; last recommendation {}, {target} has {}",
                 show::replica(count),
                 status.actual_scale
             )

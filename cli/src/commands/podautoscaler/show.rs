@@ -109,7 +109,7 @@ pub(super) fn lasting(condition: Option<&Condition>) -> String {
 pub(super) fn message(object: &PodAutoscaler) -> String {
     let status = status(object);
     let mut text = match Word::of(object) {
-        Word::Deleting => "it is being deleted; its target keeps its replicas".to_owned(),
+        Word::Deleting => "being deleted; the target keeps its replicas".to_owned(),
         Word::New => return UNSEEN.to_owned(),
         Word::Invalid => message_of(condition(object, "ValidSpec")),
         Word::Conflict => message_of(condition(object, "MultiPodAutoscalerConflict")),
@@ -117,12 +117,12 @@ pub(super) fn message(object: &PodAutoscaler) -> String {
         Word::Blind => message_of(condition(object, "MetricsAvailable")),
         Word::Scaling => message_of(condition(object, "ScalingActive")),
         Word::Limited => message_of(condition(object, "ScalingLimited")),
-        Word::Paused | Word::Recommend => recommended("nothing is written", &status),
+        Word::Paused | Word::Recommend => recommended("the target is not scaled", &status),
         Word::Ready => String::new(),
     };
     if is_stale(object) {
         let separator = if text.is_empty() { "" } else { "; " };
-        text.push_str(&format!("{separator}the last change of the spec has not been looked at yet"));
+        text.push_str(&format!("{separator}the latest spec has not been reconciled yet"));
     }
     text
 }
@@ -130,7 +130,7 @@ pub(super) fn message(object: &PodAutoscaler) -> String {
 fn recommended(what: &str, status: &PodAutoscalerStatus) -> String {
     match status.recommendation {
         Some(count) if count != status.actual_scale => format!("{what}; {} recommended", replica(count)),
-        Some(_) => format!("{what}; nothing else recommended"),
+        Some(_) => format!("{what}; no change recommended"),
         None => what.to_owned(),
     }
 }

@@ -1,4 +1,4 @@
-//! `podscaler describe`
+//! `podautoscaler describe`
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use neonvm_core_podscale::Settings;
 use super::events::{of_object, story};
 use super::show::{self, Word};
 use super::{find, name_of, table};
-use crate::args::podscaler::Describe;
+use crate::args::podautoscaler::Describe;
 use crate::commands::vm::events::Event;
 use crate::commands::vm::machines::Machines;
 use crate::connect::block_on;
@@ -49,8 +49,11 @@ fn basics(object: &PodAutoscaler) -> Vec<Line> {
     let (spec, status) = (&object.spec, show::status(object));
     let namespace = object.metadata.namespace.clone().unwrap_or_default();
     let word = Word::of(object);
-    let mode =
-        if spec.mode == Some(ScalingMode::Recommend) { "Recommend: nothing is written" } else { "Auto" };
+    let mode = if spec.mode == Some(ScalingMode::Recommend) {
+        "Recommend: the target is not scaled"
+    } else {
+        "Auto"
+    };
     let message = show::message(object);
     let separator = if message.is_empty() { "" } else { ": " };
     let mut lines = vec![
@@ -86,7 +89,7 @@ fn bounds(object: &PodAutoscaler, now: Timestamp) -> Vec<Line> {
     lines
 }
 
-/// What was read, by which rules, and what is wrong.
+/// Metrics, rules and problems.
 fn decided(object: &PodAutoscaler) -> Vec<Line> {
     let (spec, status) = (&object.spec, show::status(object));
     let mut lines: Vec<Line> = if status.current_metrics.is_empty() {
@@ -105,7 +108,7 @@ fn decided(object: &PodAutoscaler) -> Vec<Line> {
         Err(faults) => lines.extend(faults.iter().map(|fault| ("Fault", fault.to_string()))),
     }
     if let Some(forecast) = &status.forecast {
-        let asks = forecast.desired_replicas.map(|count| format!("; asks for {count}")).unwrap_or_default();
+        let asks = forecast.desired_replicas.map(|count| format!("; calls for {count}")).unwrap_or_default();
         lines.push(("Forecast", format!("{}{asks}", forecast.message)));
     }
     if let Some(failure) = &status.last_failure {
@@ -133,7 +136,7 @@ fn scheduled(schedule: &Schedule) -> String {
 fn measured(metric: &CurrentMetric, replicas: i32) -> String {
     let (current, target) = show::reading(metric, replicas);
     let pods = metric.pods.as_ref().map(|pods| format!(" of {pods} pods")).unwrap_or_default();
-    let asks = metric.desired_replicas.map(|count| format!(", asks for {count}")).unwrap_or_default();
+    let asks = metric.desired_replicas.map(|count| format!(", calls for {count}")).unwrap_or_default();
     let why = if metric.error.is_empty() { String::new() } else { format!(": {}", metric.error) };
     let current = current.unwrap_or_else(|| "?".to_owned());
     format!("{} ({}) {current}{pods}, target {target}{asks}{why}", metric.name, metric.kind)
@@ -179,7 +182,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::commands::podscaler::show::tests::{condition, object};
+    use crate::commands::podautoscaler::show::tests::{condition, object};
 
     #[test]
     fn one_in_words() {

@@ -5,7 +5,7 @@ use neonvm_api::pod_autoscaler::{CurrentMetric, ExplanationStep, ScalingMode, Sc
 use super::super::level;
 use super::super::show::{self, Word};
 use super::Account;
-use crate::commands::podscaler::name_of;
+use crate::commands::podautoscaler::name_of;
 
 /// Most columns of a line.
 const WIDTH: usize = 80;
@@ -77,7 +77,7 @@ impl Account<'_> {
         } else if status.desired_scale == status.actual_scale {
             show::replica(status.actual_scale)
         } else {
-            format!("{}, {} wanted", show::replica(status.actual_scale), status.desired_scale)
+            format!("{}, {} desired", show::replica(status.actual_scale), status.desired_scale)
         };
         Section {
             title: format!("podautoscaler/{} scales {}", name_of(object), show::target(object)),
@@ -150,9 +150,9 @@ impl Account<'_> {
         let each = metric.target.average_value.is_some();
         let read = match current {
             Some(value) => {
-                let share = if each { " for each pod" } else { "" };
+                let share = if each { " per pod" } else { "" };
                 let whole = metric.current.as_ref().and_then(|current| current.value.as_ref());
-                let whole = whole.filter(|_| each).map(|whole| format!("; {whole} in all"));
+                let whole = whole.filter(|_| each).map(|whole| format!("; {whole} in total"));
                 format!("{value}{share}{of_pods}, target {target}{}", whole.unwrap_or_default())
             }
             None => {
@@ -186,7 +186,7 @@ impl Account<'_> {
         }
     }
 
-    /// What a metric alone asks for, with what held it back.
+    /// The recommendation of one metric, with its limits.
     fn asked(&self, index: usize, metric: &CurrentMetric) -> String {
         // Both lists are in the order of the spec; two metrics may have one name.
         let mut steps = self.status.explanation.iter().filter(|step| step.step == "Metric");
@@ -199,15 +199,14 @@ impl Account<'_> {
             parts.collect::<Vec<_>>().join("; ")
         });
         match (metric.desired_replicas, detail.filter(|text| !text.is_empty())) {
-            (None, _) => {
-                "none; it neither adds nor takes away, and without it nothing is taken away".to_owned()
-            }
+            (None, _) => "none: the metric adds no replicas, and no replicas are removed while it is missing"
+                .to_owned(),
             (Some(count), None) => show::replica(count),
             (Some(count), Some(detail)) => format!("{}: {detail}", show::replica(count)),
         }
     }
 
-    /// What became of the recommendations.
+    /// The decision made from the recommendations.
     fn decision(&self) -> Option<Section> {
         let steps: Vec<&ExplanationStep> =
             self.status.explanation.iter().filter(|step| step.step != "Metric").collect();

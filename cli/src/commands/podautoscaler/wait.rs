@@ -1,4 +1,4 @@
-//! `podscaler wait`
+//! `podautoscaler wait`
 
 mod predicate;
 
@@ -6,7 +6,7 @@ use neonvm_api::PodAutoscaler;
 
 use super::show::{self, Word};
 use super::{api, find, table};
-use crate::args::podscaler::Wait;
+use crate::args::podautoscaler::Wait;
 use crate::commands::vm::machines::{Machines, duration};
 use crate::commands::watching::{self, Seen};
 use crate::connect::block_on;
@@ -26,15 +26,16 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Wait) -> Result<Repor
             Predicate::Deleted => None,
             _ => Some(find(&place, name).await?),
         };
-        let see = format!("see why: neonctl podscaler explain {name} -n {}", place.namespace);
+        let see = format!("see why: neonctl podautoscaler explain {name} -n {}", place.namespace);
         let detached = || {
-            Error::new(Code::Interrupted, format!("stopped waiting for {name}"))
-                .hint(format!("the work goes on; wait again: neonctl podscaler wait {name} --for '{what}'"))
+            Error::new(Code::Interrupted, format!("stopped waiting for {name}")).hint(format!(
+                "scaling continues; to wait again: neonctl podautoscaler wait {name} --for '{what}'"
+            ))
         };
         let late = |last: Option<&PodAutoscaler>| {
             let now = last.map_or_else(|| "it does not exist".to_owned(), state);
             let text = format!("timed out after {limit:?} waiting for {name} to be {what}: {now}");
-            Error::new(Code::Timeout, text).hint(format!("the work goes on; {see}"))
+            Error::new(Code::Timeout, text).hint(format!("scaling continues; {see}"))
         };
         let look = |object: Option<&PodAutoscaler>| match (object, &predicate) {
             (None, Predicate::Deleted) => Seen::Done,
@@ -42,7 +43,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Wait) -> Result<Repor
             (Some(object), predicate) if predicate.holds(object) => Seen::Done,
             (Some(object), Predicate::Ready) if is_hopeless(object) => Seen::Never(
                 Error::new(Code::Failed, format!("{name} will not be ready: {}", show::message(object)))
-                    .hint("change what is wrong: kubectl edit podautoscaler"),
+                    .hint("correct the object: kubectl edit podautoscaler"),
             ),
             (Some(_), _) => Seen::NotYet,
         };

@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::commands::podscaler::show::tests::{condition, object};
+use crate::commands::podautoscaler::show::tests::{condition, object};
 
 fn seen() -> PodAutoscaler {
     object(&json!({ "actualScale": 3, "desiredScale": 4, "recommendation": 4, "observedGeneration": 1,
@@ -44,11 +44,11 @@ fn timeless(text: &str) -> String {
 fn from_metric_to_result() {
     let wanted = "\
 podautoscaler/web scales deployment/web
-  replicas        3 replicas, 4 wanted
+  replicas        3 replicas, 4 desired
   status          Scaling: 4 replicas wanted, 3 there
   rules           APA, window of 60 s, every 10 s
 queue (pod)
-  metric          52 for each pod of 3/3 pods, target 40; 156 in all
+  metric          52 per pod of 3/3 pods, target 40; 156 in total
   window          load 148 over 60 s
   recommendation  4 replicas: asks for 4
 decision
@@ -58,11 +58,11 @@ decision
   constraint      4 after stabilization: up over 0 s, down over 300 s
   constraint      4 after bounds: 1 to 10
   result          4: a metric is above its target
-what would change it
-  more            queue above 44 for each pod (132 in all): 4, averaged over 60
-                  s; at most 6 in one step
-  fewer           queue at most 26.67 for each pod (80 in all), averaged over 60
-                  s: 2; at least 1 in one step, 300 s after the last higher
+what would change the number of replicas
+  more            queue above 44 per pod (132 in total): 4, averaged over 60 s;
+                  at most 6 in one step
+  fewer           queue at most 26.67 per pod (80 in total), averaged over 60 s:
+                  2; at least 1 in one step, 300 s after the last higher
                   recommendation
   bounds          1..10 by the spec";
     let text = timeless(&text(&seen()));
@@ -90,7 +90,7 @@ fn what_keeps_it_from_changing() {
         "status Blind for ",
         "metric no value for ",
         ", target 40: TimedOut: no answer within 2 s",
-        "fewer not while there is no value of queue",
+        "fewer not while queue has no value",
     ] {
         assert!(flat.contains(part), "{part}\n{blind}");
     }
@@ -119,7 +119,7 @@ fn other_bounds_and_panic_are_announced() {
     let flat = shown.split_whitespace().collect::<Vec<_>>().join(" ");
     for part in [
         "next bounds 0..2 by schedule night from 2026-01-05 18:00 UTC, in 30m",
-        "panic queue above 66.67 for each pod (200 in all), averaged over 60 s; then nothing is taken away for 60 s",
+        "panic queue above 66.67 per pod (200 in total), averaged over 60 s; then no replica is removed for 60 s",
         "rules KPA, windows of 60 s and 60 s, every 10 s",
     ] {
         assert!(flat.contains(part), "{part}\n{shown}");

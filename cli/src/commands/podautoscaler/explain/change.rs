@@ -21,12 +21,12 @@ impl Account<'_> {
         }
         if let Some(forecast) = &self.status.forecast {
             let asks =
-                forecast.desired_replicas.map(|count| format!("; asks for {count}")).unwrap_or_default();
+                forecast.desired_replicas.map(|count| format!("; calls for {count}")).unwrap_or_default();
             lines.push(("forecast", format!("{}{asks}", forecast.message)));
         }
         lines.push(("bounds", self.held()));
         lines.push(("next bounds", self.next()));
-        Some(Section { title: "what would change it".to_owned(), lines })
+        Some(Section { title: "what would change the number of replicas".to_owned(), lines })
     }
 
     /// Whether loads decide at all.
@@ -42,10 +42,11 @@ impl Account<'_> {
             return format!("nothing: {max} is the upper bound");
         }
         if current == 0 && min > 0 {
-            return "set the replicas of the target above 0; at 0 it is left alone".to_owned();
+            return "set the replicas of the target above 0; a target with 0 replicas is not scaled"
+                .to_owned();
         }
         if current < min {
-            return format!("nothing is needed: the lower bound of {min} asks for more");
+            return format!("any load: the lower bound of {min} requires more");
         }
         let ways: Vec<String> = edges
             .iter()
@@ -59,13 +60,13 @@ impl Account<'_> {
         if ways.is_empty() {
             return match edges.is_empty() {
                 true => "no metric has been read".to_owned(),
-                false => "not before the pods that are ordered are ready".to_owned(),
+                false => "not before the requested pods are ready".to_owned(),
             };
         }
         let ceiling = settings.rates().ceiling(self.fleet).min(max);
         let (up, _) = settings.cooldowns();
         let held =
-            if up.is_zero() { String::new() } else { format!(", once it was so for {} s", up.as_secs()) };
+            if up.is_zero() { String::new() } else { format!(", after {} s at this level", up.as_secs()) };
         format!(
             "{}, averaged over {} s; at most {ceiling} in one step{held}",
             ways.join(", or "),
@@ -77,7 +78,7 @@ impl Account<'_> {
         let (min, max) = show::bounds(self.object);
         let current = self.fleet.current;
         if current > max {
-            return format!("nothing is needed: the upper bound of {max} takes some away");
+            return format!("any load: the upper bound of {max} requires fewer");
         }
         if current <= min {
             return format!("nothing: {min} is the lower bound");
@@ -90,7 +91,7 @@ impl Account<'_> {
             .map(|metric| metric.name.as_str())
             .collect();
         if !missing.is_empty() {
-            return format!("not while there is no value of {}", missing.join(", "));
+            return format!("not while {} has no value", missing.join(", "));
         }
         let (_, down) = settings.cooldowns();
         let held = if down.is_zero() {
@@ -101,7 +102,7 @@ impl Account<'_> {
         let window = settings.stable_window;
         if current == 1 {
             return match settings.tuning.scale_to_zero {
-                Some(false) => "nothing: scale to zero is switched off by its annotation".to_owned(),
+                Some(false) => "nothing: scaling to zero is disabled by its annotation".to_owned(),
                 _ => format!("no load at all for {window} s: 0{held}"),
             };
         }
@@ -138,7 +139,7 @@ impl Account<'_> {
             return String::new();
         }
         format!(
-            "{}, averaged over {} s; then nothing is taken away for {} s",
+            "{}, averaged over {} s; then no replica is removed for {} s",
             ways.join(", or "),
             settings.panic_window,
             settings.stable_window

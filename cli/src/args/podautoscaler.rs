@@ -1,0 +1,202 @@
+//! `podautoscaler`
+
+use clap_complete::engine::ArgValueCandidates;
+
+use super::Output;
+use super::vm::Place;
+
+/// `podautoscaler`
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// List the pod autoscalers of one namespace or of all
+    List(List),
+    /// Show pod autoscalers by name
+    Get(Get),
+    /// Show the details of one pod autoscaler: target, metrics, bounds, problems and recent events
+    Describe(Describe),
+    /// Explain the current number of replicas, and which loads would change it
+    Explain(Explain),
+    /// Show changes of the number of replicas, failures and events, newest first
+    History(History),
+    /// Wait until a pod autoscaler meets a condition
+    Wait(Wait),
+    /// Pause scaling; metrics are still read
+    Pause(Switch),
+    /// Resume scaling
+    Resume(Switch),
+}
+
+impl Command {
+    pub(super) fn output(&self) -> Option<&Output> {
+        match self {
+            Self::List(args) => Some(&args.output),
+            Self::Get(args) => Some(&args.output),
+            Self::Describe(args) => Some(&args.output),
+            Self::Explain(args) => Some(&args.output),
+            Self::History(args) => Some(&args.output),
+            Self::Wait(args) => Some(&args.output),
+            Self::Pause(args) | Self::Resume(args) => Some(&args.output),
+        }
+    }
+}
+
+/// `podautoscaler list`
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  neonctl podautoscaler list\n  neonctl podautoscaler list -A -o wide --sort-by status\n  \
+                  neonctl podautoscaler list -l team=search -w\n\n\
+                  STATUS is one of Ready, Scaling (the number of replicas is changing), Limited (a rule limits the \
+                  recommendation), Blind (a metric is missing), Conflict (another autoscaler scales the target), Invalid, \
+                  Failed, Paused, Recommend (recommendations only), New, Deleting."
+)]
+pub struct List {
+    /// List across all namespaces
+    #[arg(short = 'A', long)]
+    pub all_namespaces: bool,
+    /// Label selector, such as team=search,tier!=test
+    #[arg(short = 'l', long, value_name = "SELECTOR")]
+    pub selector: Option<String>,
+    /// Sort by a column or a path
+    #[arg(long, value_name = "FIELD")]
+    pub sort_by: Option<String>,
+    /// Keep running and show changes
+    #[arg(short, long)]
+    pub watch: bool,
+    /// Namespace and cluster.
+    #[command(flatten)]
+    pub place: Place,
+    /// Output format.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `podautoscaler get`
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  neonctl podautoscaler get web\n  neonctl podautoscaler get web -o wide -w\n  \
+                  neonctl podautoscaler get web -o jsonpath='{.status.desiredScale}'"
+)]
+pub struct Get {
+    /// Names of the pod autoscalers
+    #[arg(required = true, add = ArgValueCandidates::new(crate::complete::podautoscalers))]
+    pub names: Vec<String>,
+    /// Keep running and show changes
+    #[arg(short, long)]
+    pub watch: bool,
+    /// Namespace and cluster.
+    #[command(flatten)]
+    pub place: Place,
+    /// Output format.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `podautoscaler describe`
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  neonctl podautoscaler describe web\n  neonctl podautoscaler describe web --events 20"
+)]
+pub struct Describe {
+    /// Name of the pod autoscaler
+    #[arg(add = ArgValueCandidates::new(crate::complete::podautoscalers))]
+    pub name: String,
+    /// Number of recent events to show
+    #[arg(long, default_value_t = 5, value_name = "N")]
+    pub events: usize,
+    /// Namespace and cluster.
+    #[command(flatten)]
+    pub place: Place,
+    /// Output format.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `podautoscaler explain`
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  neonctl podautoscaler explain web\n  neonctl podautoscaler explain web -w\n  \
+                  neonctl podautoscaler explain web -o json\n\n\
+                  From top to bottom: the value read for each metric, the average over its window, the replicas it calls for, \
+                  the limits, the result; then the loads at which the number of replicas would rise or fall. The service \
+                  updates the numbers on every change, and at least every 15 seconds."
+)]
+pub struct Explain {
+    /// Name of the pod autoscaler
+    #[arg(add = ArgValueCandidates::new(crate::complete::podautoscalers))]
+    pub name: String,
+    /// Keep running and show changes
+    #[arg(short, long)]
+    pub watch: bool,
+    /// Namespace and cluster.
+    #[command(flatten)]
+    pub place: Place,
+    /// Output format.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `podautoscaler history`
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  neonctl podautoscaler history web\n  neonctl podautoscaler history web -o json\n\n\
+                  The object keeps its last five changes; older changes are read from events, which a cluster keeps for about \
+                  an hour."
+)]
+pub struct History {
+    /// Name of the pod autoscaler
+    #[arg(add = ArgValueCandidates::new(crate::complete::podautoscalers))]
+    pub name: String,
+    /// Namespace and cluster.
+    #[command(flatten)]
+    pub place: Place,
+    /// Output format.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `podautoscaler wait`
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  neonctl podautoscaler wait web --for ready\n  \
+                  neonctl podautoscaler wait web --for 'replicas>=3' --timeout 2m\n  \
+                  neonctl podautoscaler wait web --for condition=MetricsAvailable=False\n  \
+                  neonctl podautoscaler wait web --for deleted")]
+pub struct Wait {
+    /// Name of the pod autoscaler
+    #[arg(add = ArgValueCandidates::new(crate::complete::podautoscalers))]
+    pub name: String,
+    /// Condition: ready, replicas=N, replicas>=N, replicas<=N, condition=TYPE[=STATUS], jsonpath=EXPR[=VALUE] or deleted
+    #[arg(long = "for", value_name = "WHAT")]
+    pub predicate: String,
+    /// How long to wait, such as 30s or 5m; exit code 6 when it expires
+    #[arg(long, value_name = "DURATION", default_value = "5m")]
+    pub timeout: String,
+    /// Namespace and cluster.
+    #[command(flatten)]
+    pub place: Place,
+    /// Output format.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `podautoscaler pause`, `podautoscaler resume`
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  neonctl podautoscaler pause web api\n  neonctl podautoscaler resume web\n  \
+                  neonctl podautoscaler pause web --dry-run server -o yaml\n\n\
+                  This sets the field spec.paused. While it is true the target is not scaled; the recommendation is still \
+                  computed and shown."
+)]
+pub struct Switch {
+    /// Names of the pod autoscalers
+    #[arg(required = true, add = ArgValueCandidates::new(crate::complete::podautoscalers))]
+    pub names: Vec<String>,
+    /// Change nothing: client shows the change, server also has the API server validate it
+    #[arg(long, value_name = "WHERE", value_parser = ["client", "server"], num_args = 0..=1, default_missing_value = "client")]
+    pub dry_run: Option<String>,
+    /// Namespace and cluster.
+    #[command(flatten)]
+    pub place: Place,
+    /// Output format.
+    #[command(flatten)]
+    pub output: Output,
+}

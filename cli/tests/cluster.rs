@@ -246,10 +246,10 @@ async fn what_a_viewer_may_not_read_is_named() {
     let kubeconfig = server.kubeconfig_of("viewer").await;
     let (code, out, error) = run(&kubeconfig, &["status"]).await;
     assert_eq!(code, 0, "{out}{error}");
-    assert!(out.contains(&format!("you may not list leases in namespace {NAMESPACE}")), "{out}");
+    assert!(out.contains(&format!("you lack permission to list leases in namespace {NAMESPACE}")), "{out}");
     assert!(out.contains("you lack permission to get mutatingwebhookconfigurations"), "{out}");
     // To look on is no fault of the cluster.
     let (code, out, error) = run(&kubeconfig, &["doctor"]).await;
     assert_eq!(code, 0, "{out}{error}");
-    assert!(out.contains("you may not create") && out.contains("you may not list leases"), "{out}");
+    assert!(out.contains("you lack permission to create") && out.contains("you lack permission to list leases"), "{out}");
 }

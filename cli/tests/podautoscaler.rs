@@ -181,8 +181,8 @@ fn from_nothing_to_scaled() {
     for part in [
         "metric 17.5 per pod, target 10; 35 in total window load 35 over 60 s recommendation 4 replicas: asks for 4",
         "result 4: a metric is above its target",
-        "more queue_length above 22 in all: 3, averaged over 60 s; at most 4 in one step",
-        "fewer queue_length at most 10 in all, averaged over 60 s: 1; at least 1 in one step",
+        "more queue_length above 22 in total: 3, averaged over 60 s; at most 4 in one step",
+        "fewer queue_length at most 10 in total, averaged over 60 s: 1; at least 1 in one step",
         "bounds 1..8 by the spec",
     ] {
         assert!(words.contains(part), "{part}\n{explained}");

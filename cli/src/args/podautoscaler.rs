@@ -12,7 +12,7 @@ pub enum Command {
     List(List),
     /// Show pod autoscalers by name
     Get(Get),
-    /// Show the details of one pod autoscaler: target, metrics, bounds, problems and recent events
+    /// Show one pod autoscaler in detail: target, metrics, bounds, problems, events
     Describe(Describe),
     /// Explain the current number of replicas, and which loads would change it
     Explain(Explain),

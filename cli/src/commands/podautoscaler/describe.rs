@@ -216,7 +216,7 @@ mod tests {
             "Range 2..8 by schedule office",
             "Schedule office: mon 08:00-18:00 UTC, 2..spec",
             "Next bounds 1..10 in 30m",
-            "Metric queue (pod) 52 of 3/3 pods, target 40, asks for 5",
+            "Metric queue (pod) 52 of 3/3 pods, target 40, calls for 5",
             "Metric lag (external) ?, target 10: TimedOut: no answer",
             "Rules every 10 s; windows 60 s and 60 s; steps up x2 after 0 s, down /2 after 300 s; tolerance +10% -10%",
             "Condition ValidSpec True (AsExpected)",

@@ -155,10 +155,10 @@ mod tests {
     #[test]
     fn loads_are_shown_in_the_unit_of_their_targets() {
         assert_eq!(Unit::Each(3).show(132.0), "44 per pod (132 in total)");
-        assert_eq!(Unit::Each(1).show(44.0), "44 in all");
+        assert_eq!(Unit::Each(1).show(44.0), "44 in total");
         assert_eq!(
             (Unit::Whole.show(132.0), Unit::Percent(2).show(154.0)),
-            ("132 in all".into(), "77%".into())
+            ("132 in total".into(), "77%".into())
         );
         assert_eq!(Unit::Value(4).show(2.0), "0.5");
     }

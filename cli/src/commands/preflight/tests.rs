@@ -109,7 +109,7 @@ fn rights_that_are_missing_are_named() {
     let missing: Vec<Right> =
         ["a", "b", "c", "d", "e", "f", "g"].map(|plural| Right::of("patch", "", plural, "")).into();
     let facts = Facts { missing, ..facts() };
-    let detail = "you may not patch a, patch b, patch c, patch d, patch e and 2 more";
+    let detail = "you lack permission to patch a, patch b, patch c, patch d, patch e and 2 more";
     assert_eq!(found(&facts, "rights", "client"), (Verdict::Fail, detail.into()));
 }
 

@@ -143,7 +143,7 @@ fn containerd_gets_the_archive_in_the_namespace_of_kubernetes() {
 /// Debian's `docker-registry` on a free port; ended and removed when it goes out of scope.
 struct Registry {
     child: Child,
-    listen: neonvm_port::Reserved,
+    listen: neonvm_kit::port::Reserved,
     _files: tempfile::TempDir,
 }
 
@@ -157,7 +157,7 @@ impl Drop for Registry {
 fn registry() -> Need<Registry> {
     let program = needs::program("docker-registry")?;
     let files = tempfile::tempdir().unwrap();
-    let listen = neonvm_port::Reserved::loopback().unwrap();
+    let listen = neonvm_kit::port::Reserved::loopback().unwrap();
     let config = files.path().join("config.yml");
     let (data, address) = (files.path().join("data"), listen.address());
     let text = format!(

@@ -43,7 +43,7 @@ impl Drop for Cluster {
         // It is waited for, which must not be done within a runtime.
         std::thread::spawn(move || drop(node)).join().unwrap();
         self.answering.iter().for_each(JoinHandle::abort);
-        neonvm_node::clean_up(&self.id, self.server.directory(), Duration::ZERO).unwrap();
+        neonvm_kubelet::clean_up(&self.id, self.server.directory(), Duration::ZERO).unwrap();
     }
 }
 
@@ -59,12 +59,12 @@ impl Cluster {
         let put = r#"printf '#!/bin/sh\nexec sleep 600\n' > "$0" && chmod 755 "$0""#;
         assert!(Command::new("/bin/sh").args(["-c", put]).arg(&program).status().unwrap().success());
         let id = format!("test-{}", server.directory().display());
-        let mut config = neonvm_node::Config::new(&id, "n1", server.directory());
-        config.network = neonvm_node::Network::User;
+        let mut config = neonvm_kubelet::Config::new(&id, "n1", server.directory());
+        config.network = neonvm_kubelet::Network::User;
         config.executable = Some(program);
         let node =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        node.spawn(async move { neonvm_node::run(config, std::future::pending()).await.unwrap() });
+        node.spawn(async move { neonvm_kubelet::run(config, std::future::pending()).await.unwrap() });
         let nodes: Api<Node> = Api::all(client.clone());
         eventually("the node", async || {
             let node = nodes.get_opt("n1").await.unwrap()?;

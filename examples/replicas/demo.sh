@@ -1,9 +1,9 @@
 #!/bin/sh
-# Replicas that follow a load, from nothing, in a cluster of its own that is gone afterwards. Needs neonctl and neond in
-# PATH, and kubectl. KEEP=1 leaves it running.
+# Replicas that follow a load, from nothing, in a cluster of its own that is gone afterwards. Needs neonctl, neond and
+# simulated-pods (cargo build -p neonvm-example-replicas) in PATH, and kubectl. KEEP=1 leaves it running.
 set -eu
 here=$(dirname "$0")
-for program in neonctl neond kubectl; do
+for program in neonctl neond simulated-pods kubectl; do
     command -v "$program" >/dev/null || { echo "$program is not in PATH" >&2; exit 1; }
 done
 
@@ -25,7 +25,7 @@ trap 'exit 130' INT TERM
 
 title "A cluster, and a workload whose pods are processes on this machine"
 eval "$(neonctl local up --name replicas --nodes 1)"
-neond workload 2>"${TMPDIR:-/tmp}/neond-workload.log" &
+simulated-pods 2>"${TMPDIR:-/tmp}/simulated-pods.log" &
 player=$!
 kubectl apply -f "$here/deployment.yaml" -f "$here/podautoscaler.yaml"
 kubectl rollout status deployment/web --timeout=60s

@@ -1,6 +1,6 @@
 //! Scales the VMs of one node by their load.
 //!
-//! Decisions are `neonvm-core-scaling`'s; this crate fetches metrics, speaks to the scheduler and to the monitors in the
+//! Decisions are `neonvm-core-vertical-scaling`'s; this crate fetches metrics, speaks to the scheduler and to the monitors in the
 //! guests, and patches VMs. One task for each VM takes in all that happens to it; nothing polls but the readings of metrics.
 
 mod billing;

@@ -4,8 +4,8 @@ mod per_vm;
 
 use std::sync::{Mutex, PoisonError};
 
-use neonvm_core_scaling::agent::Outcome;
-use neonvm_core_scaling::agent::action::LatencyOf;
+use neonvm_core_vertical_scaling::agent::Outcome;
+use neonvm_core_vertical_scaling::agent::action::LatencyOf;
 use neonvm_kit::metrics::{Counter, Family, Gauge, Histogram, Page, Registry};
 use neonvm_types::scheduler_protocol::PluginResponse;
 use neonvm_types::{Resources, RevisionFlags};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use k8s_openapi::jiff;
-use neonvm_core_scaling::agent::action::ScalingEvent;
+use neonvm_core_vertical_scaling::agent::action::ScalingEvent;
 use neonvm_types::NamespacedName;
 use serde::Serialize;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::jiff;
 use kube::Client;
-use neonvm_core_scaling::agent::{FailureRate, Settings};
+use neonvm_core_vertical_scaling::agent::{FailureRate, Settings};
 use neonvm_types::Timestamp;
 use rustls::ClientConfig;
 use tokio::time::Instant;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use neonvm_api::{VirtualMachine, VmInfo};
-use neonvm_core_scaling::agent::{Event, Outcome, State};
+use neonvm_core_vertical_scaling::agent::{Event, Outcome, State};
 use neonvm_kit::supervise::{catch, panic_of};
 use neonvm_types::agent_inspect::VmInspect;
 use tokio::sync::{mpsc, oneshot};

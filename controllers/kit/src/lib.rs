@@ -14,6 +14,7 @@ pub mod lease;
 pub mod metrics;
 mod pinned;
 pub mod places;
+pub mod port;
 pub mod private;
 pub mod queue;
 pub mod reserve;

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use neonvm_apiserver::{Config, Server};
 use neonvm_kit::private;
 use neonvm_kit::reserve::Reserve;
-use neonvm_local::{Config, Server};
 
 /// Flags.
 #[derive(clap::Args, Debug)]

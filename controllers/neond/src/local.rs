@@ -6,12 +6,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use neonvm_kit::port::Reserved;
 use neonvm_kit::private;
 use neonvm_kit::reserve::Reserve;
-use neonvm_local::supervisor::{self, Service};
-use neonvm_port::Reserved;
 
+use self::supervisor::Service;
 use crate::apiserver;
+
+mod supervisor;
 
 /// Flags.
 #[derive(clap::Args, Debug)]
@@ -70,7 +72,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if args.clean_up {
         clean_up(&args.api.data_dir, Duration::from_secs(args.stop_timeout))?;
         if args.forget {
-            neonvm_node::network_number::release(&crate::node::identity(&args.api.data_dir))?;
+            neonvm_kubelet::network_number::release(&crate::kubelet::identity(&args.api.data_dir))?;
         }
         return Ok(());
     }
@@ -92,7 +94,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Err(error) => anyhow::bail!("cannot listen on {}: {error}", args.api.listen),
     };
     let network = if rooted && args.nodes > 0 {
-        Some(neonvm_node::network_number::claim(&crate::node::identity(&args.api.data_dir))?)
+        Some(neonvm_kubelet::network_number::claim(&crate::kubelet::identity(&args.api.data_dir))?)
     } else {
         None
     };
@@ -105,12 +107,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 
 /// Lines of standard output are for people: what is done, and what was not as it should be.
 fn clean_up(directory: &Path, longest: Duration) -> anyhow::Result<()> {
-    let running = neonvm_node::running(directory);
+    let running = neonvm_kubelet::running(directory);
     if let Some(most) = running.iter().map(|pod| pod.grace.min(longest)).max() {
         let (count, plural) = (running.len(), if running.len() == 1 { "" } else { "s" });
         print_line(&format!("stopping {count} machine{plural} (up to {} s)", most.as_secs()));
     }
-    for pod in neonvm_node::clean_up(&crate::node::identity(directory), directory, longest)? {
+    for pod in neonvm_kubelet::clean_up(&crate::kubelet::identity(directory), directory, longest)? {
         let waited = pod.grace.min(longest).as_secs();
         print_line(&format!("pod {} did not end within {waited} s and was killed", pod.name));
     }
@@ -202,7 +204,7 @@ fn services(
                 .switch("--webhook-listener", true)
                 .set("--webhook-scope", &"evictions")
                 .set("--webhook-client-ca-file", &directory.join("ca.crt").display())
-                .set("--webhook-client-name", &neonvm_local::server::CALLER),
+                .set("--webhook-client-name", &neonvm_apiserver::server::CALLER),
         ));
         // There is never more than one of each here: names that stay take the lease back at once after a restart.
         all.push((
@@ -230,7 +232,7 @@ fn on_node(
     let directory = &args.api.data_dir;
     let kubeconfig = directory.join("kubeconfig");
     let name = format!("n{index}");
-    let flags = start("node")
+    let flags = start("kubelet")
         .set("--name", &name)
         .set("--index", &index)
         .set("--cluster-dir", &directory.display())
@@ -252,8 +254,8 @@ fn on_node(
         .path("--config", args.agent_config.as_ref());
     all.push((format!("agent-{name}"), agent));
     if rooted {
-        let overlay = network.map(neonvm_node::overlay);
-        let namespace = neonvm_node::naming::node_namespace(&crate::node::identity(directory), &name);
+        let overlay = network.map(neonvm_kubelet::overlay);
+        let namespace = neonvm_kubelet::naming::node_namespace(&crate::kubelet::identity(directory), &name);
         let vxlan = start("vxlan-controller")
             .set("--kubeconfig", &kubeconfig.display())
             .set("--node", &name)
@@ -268,7 +270,7 @@ fn on_node(
 
 /// Addresses of machines on the overlay, as a file for the controller: the upper half of the cluster's range.
 fn addresses(directory: &Path, number: u8) -> anyhow::Result<PathBuf> {
-    let range = neonvm_node::overlay(number);
+    let range = neonvm_kubelet::overlay(number);
     let start = range.nth(1 << 15).context("the overlay is too small")?;
     let config = serde_json::json!({
         "network_name": neonvm_api::overlay::NETWORK,

@@ -3,17 +3,16 @@
 mod agent;
 mod apiserver;
 mod device_plugin;
+mod kubelet;
 mod lease;
 mod local;
 mod log;
-mod node;
 mod pod_autoscaler;
 mod scheduler;
 mod service;
 mod state;
 mod vm_controller;
 mod vxlan_controller;
-mod workload;
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
@@ -55,7 +54,7 @@ enum Service {
     /// Scales the replicas of workloads by their metrics
     PodAutoscaler(pod_autoscaler::Args),
     /// A node on this machine
-    Node(Box<node::Args>),
+    Kubelet(Box<kubelet::Args>),
     /// One virtual machine; runs in its pod: `neonvm-runner`, which takes the place of this process
     #[command(disable_help_flag = true)]
     Runner {
@@ -63,12 +62,6 @@ enum Service {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
-    /// Simulates the pods of Deployments on this machine, for demonstrations
-    #[command(hide = true)]
-    Workload(workload::Args),
-    /// One of these pods
-    #[command(hide = true)]
-    WorkloadPod(workload::server::Args),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -86,9 +79,7 @@ fn main() -> anyhow::Result<()> {
                 Service::VxlanController(args) => vxlan_controller::run(&args),
                 Service::DevicePlugin(args) => device_plugin::run(&args),
                 Service::PodAutoscaler(args) => pod_autoscaler::run(&args),
-                Service::Node(args) => node::run(&args),
-                Service::Workload(args) => workload::run(&args),
-                Service::WorkloadPod(args) => workload::server::run(&args),
+                Service::Kubelet(args) => kubelet::run(&args),
                 Service::Runner { .. } => Ok(()),
             }
         }

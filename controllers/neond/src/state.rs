@@ -4,7 +4,7 @@ use std::io::{BufReader, BufWriter};
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use neonvm_local::disk::{Snapshot, check, restore};
+use neonvm_apiserver::disk::{Snapshot, check, restore};
 
 /// Flags.
 #[derive(clap::Args, Debug)]

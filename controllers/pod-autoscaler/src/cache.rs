@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kube::ResourceExt as _;
 use neonvm_api::{PodAutoscaler, validate};
-use neonvm_core_podscale::claim::{Claim, Foreign, Verdict, resolve};
+use neonvm_core_pod_autoscaler::claim::{Claim, Foreign, Verdict, resolve};
 
 /// Namespace and name.
 pub(crate) type Key = (String, String);
@@ -180,7 +180,7 @@ pub(crate) fn foreign(hpa: &k8s_openapi::api::autoscaling::v2::HorizontalPodAuto
     Some(Foreign {
         name: hpa.name_any(),
         controller,
-        target: neonvm_core_podscale::claim::Target::new(
+        target: neonvm_core_pod_autoscaler::claim::Target::new(
             &namespace,
             &version,
             &reference.kind,

@@ -1,7 +1,7 @@
 //! The replica autoscaler: reads the metrics of workloads and writes how many replicas they should have.
 //!
 //! For: `neond pod-autoscaler`. Owns: watches, scrapes, the scale of targets, the status of `PodAutoscaler`s. May not:
-//! decide; that is [`neonvm_core_podscale`].
+//! decide; that is [`neonvm_core_pod_autoscaler`].
 //!
 //! ```text
 //! watches ─▶ cache ───▶ queue ─▶ work ─┬─ target: replicas there, selector

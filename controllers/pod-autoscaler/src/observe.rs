@@ -15,7 +15,7 @@ use futures_util::future::join_all;
 use kube::{Client, ResourceExt as _};
 use neonvm_api::PodAutoscaler;
 use neonvm_api::pod_autoscaler::MetricSourceType;
-use neonvm_core_podscale::{Missing, MissingReason, Observed};
+use neonvm_core_pod_autoscaler::{Missing, MissingReason, Observed};
 
 pub(crate) use before::Before;
 use before::Keeping;

@@ -9,8 +9,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::Selector;
-use neonvm_core_podscale::Finite;
-use neonvm_core_podscale::registry::{DEFAULT_ENGINE, ENGINE_LABEL};
+use neonvm_core_pod_autoscaler::Finite;
+use neonvm_core_pod_autoscaler::registry::{DEFAULT_ENGINE, ENGINE_LABEL};
 use neonvm_types::Quantity;
 
 use namespace::Namespace;

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 use kube::api::{Api, Patch, PatchParams};
 use neonvm_api::PodAutoscaler;
-use neonvm_core_podscale::status::{Pass, after, differs};
+use neonvm_core_pod_autoscaler::status::{Pass, after, differs};
 use serde_json::{Map, Value, json};
 
 use crate::work::{Context, Failed, within};

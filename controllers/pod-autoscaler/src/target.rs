@@ -12,7 +12,7 @@ use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kube::core::{Expression, GroupVersionKind, Selector};
 use kube::{Client, ResourceExt as _};
 use neonvm_api::PodAutoscaler;
-use neonvm_core_podscale::status::failure;
+use neonvm_core_pod_autoscaler::status::failure;
 use serde_json::{Value, json};
 
 use kinds::Kind;

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use neonvm_api::pod_autoscaler::ScalingStrategy;
-use neonvm_core_podscale::{Decision, Settings};
+use neonvm_core_pod_autoscaler::{Decision, Settings};
 use neonvm_kit::metrics::{Counter, Kind, Page, Registry, double};
 
 use crate::cache::Key;

@@ -10,8 +10,8 @@ use kube::core::Selector;
 use kube::{Client, Error, Resource as _};
 use neonvm_api::PodAutoscaler;
 use neonvm_api::pod_autoscaler::ScalingStrategy;
-use neonvm_core_podscale::status::{Applied, Pass, failure};
-use neonvm_core_podscale::{Decision, Memory, Observation, Settings, decide};
+use neonvm_core_pod_autoscaler::status::{Applied, Pass, failure};
+use neonvm_core_pod_autoscaler::{Decision, Memory, Observation, Settings, decide};
 use neonvm_kit::event::Events;
 use neonvm_kit::queue::{Outcome, Queue};
 

@@ -8,8 +8,8 @@ use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use neonvm_api::PodAutoscaler;
-use neonvm_core_podscale::status::{Pass, failure};
-use neonvm_core_podscale::{Settings, hpa_object};
+use neonvm_core_pod_autoscaler::status::{Pass, failure};
+use neonvm_core_pod_autoscaler::{Settings, hpa_object};
 use neonvm_kit::queue::Outcome;
 use serde_json::Value;
 

@@ -12,7 +12,6 @@ mod command;
 mod config;
 mod console;
 pub mod copy;
-mod core;
 mod guest;
 pub mod logs;
 mod migrate;

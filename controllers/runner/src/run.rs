@@ -1,4 +1,4 @@
-//! One VM from start to end: the loop that feeds [`crate::core::Core`] and carries out its actions.
+//! One VM from start to end: the loop that feeds [`neonvm_core_runner::Core`] and carries out its actions.
 
 mod act;
 mod moves;
@@ -18,12 +18,12 @@ use crate::api::{self, Own, Running, Shared};
 use crate::command::{Command, Refusal};
 use crate::config::PodFiles;
 use crate::console::Console;
-use crate::core::{Core, Event, Limits, QemuEnd};
 use crate::guest::daemon::Daemon;
 use crate::logs::Log;
 use crate::migrate::{self, Message, Moving};
 use crate::options::Options;
 use crate::prepare::{Error, Prepared, prepare};
+use neonvm_core_runner::{Core, Event, Limits, QemuEnd};
 
 /// Events that wait for the loop.
 const QUEUE: usize = 64;

@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::{Binding, ObjectReference, Pod};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Api, Client};
-use neonvm_core_placement::Choice;
-use neonvm_core_placement::permits::PodSeen;
+use neonvm_core_scheduling::Choice;
+use neonvm_core_scheduling::permits::PodSeen;
 use neonvm_types::NamespacedName;
 use serde_json::json;
 

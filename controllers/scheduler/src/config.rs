@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use neonvm_core_placement::permits::Settings;
+use neonvm_core_scheduling::permits::Settings;
 use neonvm_kit::lease::{Beside, Times};
 
 /// Which component places pods.

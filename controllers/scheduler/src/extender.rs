@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::StatusCode;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt as _};
-use neonvm_core_placement::permits::{PodSeen, randomised};
+use neonvm_core_scheduling::permits::{PodSeen, randomised};
 use neonvm_kit::http::{Answer, text};
 use neonvm_types::NamespacedName;
 use serde::de::DeserializeOwned;

@@ -1,6 +1,6 @@
 //! The scheduler: permits growth of VMs, places pods, migrates VMs away from nodes that are too full.
 //!
-//! The shell around [`neonvm_core_placement::permits`]. Watches keep its state ([`watch`]); agents send requests over
+//! The shell around [`neonvm_core_scheduling::permits`]. Watches keep its state ([`watch`]); agents send requests over
 //! mutual TLS ([`serve`]); pods are placed either by us ([`bind`]), on clusters without another scheduler, or by a
 //! stock kube-scheduler that calls us as its extender ([`extender`]). What has to be written is written after
 //! ([`write`]). Of several replicas one leads ([`run`]); the others keep their state warm and answer 503. Nothing is

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use kube::Client;
 use neonvm_api::names::SCHEDULER_LEASE;
-use neonvm_core_placement::permits::Event;
+use neonvm_core_scheduling::permits::Event;
 use neonvm_kit::certificate::{self, Certificate, Wanted};
 use neonvm_kit::http;
 use neonvm_kit::lease::{self, Elector, Times};

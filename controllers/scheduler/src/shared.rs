@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use kube::Client;
-use neonvm_core_placement::permits::{Event, State};
+use neonvm_core_scheduling::permits::{Event, State};
 use neonvm_kit::supervise::Health;
 use tokio::sync::{Notify, RwLock};
 

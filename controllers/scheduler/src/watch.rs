@@ -10,7 +10,7 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event as Change, watcher};
 use kube::{Api, Client, CustomResourceExt as _, ResourceExt as _};
 use neonvm_api::VirtualMachineMigration;
-use neonvm_core_placement::permits::{Event, MigrationSeen, NodeSeen, PodSeen};
+use neonvm_core_scheduling::permits::{Event, MigrationSeen, NodeSeen, PodSeen};
 use neonvm_types::NamespacedName;
 
 use crate::shared::Shared;

@@ -7,7 +7,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use neonvm_api::migration::VirtualMachineMigrationSpec;
 use neonvm_api::names::{TRUE, annotation, label};
 use neonvm_api::{VirtualMachine, VirtualMachineMigration};
-use neonvm_core_placement::permits::{Action, Annotation, Event, WantedMigration};
+use neonvm_core_scheduling::permits::{Action, Annotation, Event, WantedMigration};
 use neonvm_kit::supervise::catch;
 use neonvm_types::NamespacedName;
 use serde_json::{Value, json};

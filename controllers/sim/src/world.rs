@@ -20,7 +20,7 @@ mod scheduler;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use neonvm_core_scaling::agent::Settings as AgentSettings;
+use neonvm_core_vertical_scaling::agent::Settings as AgentSettings;
 use neonvm_types::Resources;
 
 use crate::outcome::{Broken, Series, Stats};
@@ -274,7 +274,7 @@ impl World {
         vm.counted_at = now;
         if matches!(vm.phase, model::Phase::Running | model::Phase::Migrating) {
             self.stats.ran += elapsed;
-            let has = neonvm_core_scaling::agent::units::floor(vm.has, unit);
+            let has = neonvm_core_vertical_scaling::agent::units::floor(vm.has, unit);
             if has < vm.needs {
                 self.stats.short += elapsed;
             }

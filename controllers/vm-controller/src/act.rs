@@ -14,7 +14,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Error};
 use neonvm_api::VirtualMachine;
 use neonvm_api::names::FINALIZER;
-use neonvm_core_lifecycle::{Action, Failure, FailureReason, SizeUnanswered, owned_pod};
+use neonvm_core_vm_lifecycle::{Action, Failure, FailureReason, SizeUnanswered, owned_pod};
 use serde_json::{Value, json};
 
 use crate::cache::Key;

@@ -17,8 +17,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use neonvm_core_lifecycle::AddressView;
 use neonvm_core_overlay::{Book, Settings};
+use neonvm_core_vm_lifecycle::AddressView;
 use tokio::sync::{mpsc, oneshot};
 
 pub(crate) use metrics::{Action, Ipam};

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use neonvm_api::VirtualMachine;
-use neonvm_core_lifecycle::PodView;
-use neonvm_core_lifecycle::tls::{Request, TlsSecret};
+use neonvm_core_vm_lifecycle::PodView;
+use neonvm_core_vm_lifecycle::tls::{Request, TlsSecret};
 use neonvm_types::NamespacedName;
 use neonvm_types::runner_protocol::Exit;
 

@@ -8,7 +8,7 @@ use k8s_openapi::jiff;
 use kube::api::{Api, ApiResource, DynamicObject};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, Error};
-use neonvm_core_lifecycle::tls::{Request, RequestState};
+use neonvm_core_vm_lifecycle::tls::{Request, RequestState};
 use neonvm_types::Timestamp;
 use serde_json::Value;
 use tokio::task::AbortHandle;

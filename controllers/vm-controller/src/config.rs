@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use neonvm_core_lifecycle::Settings;
+use neonvm_core_vm_lifecycle::Settings;
 use neonvm_kit::lease;
 use neonvm_kit::webhook::Client as WebhookClient;
 use neonvm_types::NamespacedName;

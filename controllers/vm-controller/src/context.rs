@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::{Api, Client};
 use neonvm_api::{VirtualMachine, VirtualMachineMigration};
-use neonvm_core_lifecycle::growth::Spell;
-use neonvm_core_lifecycle::{Failure, ResizeRefused, Settings, SizeUnanswered};
+use neonvm_core_vm_lifecycle::growth::Spell;
+use neonvm_core_vm_lifecycle::{Failure, ResizeRefused, Settings, SizeUnanswered};
 use neonvm_types::Timestamp;
 use ring::rand::{SecureRandom as _, SystemRandom};
 
@@ -162,7 +162,7 @@ impl Context {
             let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.subsec_nanos());
             bytes.iter_mut().zip(nanos.to_le_bytes()).for_each(|(to, from)| *to = from);
         }
-        neonvm_core_lifecycle::pod::name::suffix(bytes)
+        neonvm_core_vm_lifecycle::pod::name::suffix(bytes)
     }
 }
 

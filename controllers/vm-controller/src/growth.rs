@@ -1,5 +1,5 @@
 //! A VM on a node that denies a growth is migrated to one where the grown size fits: reads the inputs of
-//! [`neonvm_core_lifecycle::growth`], and carries out its decision.
+//! [`neonvm_core_vm_lifecycle::growth`], and carries out its decision.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,12 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, ListParams};
 use kube::{Error, ResourceExt as _};
 use neonvm_api::{VirtualMachine, VirtualMachineMigration};
-use neonvm_core_lifecycle::growth::{Case, Decision, Denial, Place, Spell, decide, migration, superfluous};
-use neonvm_core_lifecycle::migration::plan_target;
-use neonvm_core_lifecycle::{Note, NoteReason, Settings};
-use neonvm_core_placement::{Demand, Usage, fit, has_ended};
+use neonvm_core_scheduling::{Demand, Usage, fit, has_ended};
+use neonvm_core_vm_lifecycle::growth::{
+    Case, Decision, Denial, Place, Spell, decide, migration, superfluous,
+};
+use neonvm_core_vm_lifecycle::migration::plan_target;
+use neonvm_core_vm_lifecycle::{Note, NoteReason, Settings};
 use neonvm_kit::queue;
 
 use crate::act::{is_conflict, is_missing, only, posting, within};

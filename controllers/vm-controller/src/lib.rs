@@ -1,4 +1,4 @@
-//! The controller of virtual machines: the shell around `neonvm-core-lifecycle`, and the admission webhooks.
+//! The controller of virtual machines: the shell around `neonvm-core-vm-lifecycle`, and the admission webhooks.
 //!
 //! Watches keep a cache of VMs, pods and secrets ([`cache`]) and of migrations ([`moves`]); each runner reports its
 //! state over a separate stream ([`link`]). Each change puts the VM's key into a queue ([`queue`]); a worker steps the
@@ -30,6 +30,6 @@ mod webhook;
 
 pub use addresses::{AddressConfig, AddressSource};
 pub use config::{Config, Registration, WebhookConfig, WebhookScope};
-pub use neonvm_core_lifecycle::RootDiskFrom;
+pub use neonvm_core_vm_lifecycle::RootDiskFrom;
 pub use neonvm_kit::webhook::Client as WebhookClient;
 pub use run::{Error, run, run_with};

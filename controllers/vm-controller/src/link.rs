@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::Method;
-use neonvm_core_lifecycle::{PodView, RunnerView};
+use neonvm_core_vm_lifecycle::{PodView, RunnerView};
 use neonvm_types::runner_protocol::{RunnerStatus, SIZE_PATH, SizeRequest, server_name};
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;

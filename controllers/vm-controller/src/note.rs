@@ -2,7 +2,7 @@
 
 use kube::Resource as _;
 use neonvm_api::{VirtualMachine, VirtualMachineMigration};
-use neonvm_core_lifecycle::Note;
+use neonvm_core_vm_lifecycle::Note;
 use neonvm_kit::event::Events;
 
 fn kind(note: &Note) -> &'static str {

@@ -9,7 +9,7 @@ use kube::api::Api;
 use kube::core::PartialObjectMeta;
 use kube::runtime::watcher;
 use neonvm_api::policy::LABEL_PREFIX;
-use neonvm_core_lifecycle::Settings;
+use neonvm_core_vm_lifecycle::Settings;
 use neonvm_kit::watch::{Listed, each};
 
 use crate::cache::key_of;

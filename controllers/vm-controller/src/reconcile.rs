@@ -7,11 +7,11 @@ use kube::api::ListParams;
 use neonvm_api::VirtualMachine;
 use neonvm_api::names::label;
 use neonvm_api::virtual_machine::{ActiveMigration, Phase};
-use neonvm_core_lifecycle::tls::TlsObserved;
-use neonvm_core_lifecycle::{
+use neonvm_core_vm_lifecycle::tls::TlsObserved;
+use neonvm_core_vm_lifecycle::{
     Action, FailureReason, Moving, Note, NoteReason, Observed, Outcome, PodView, RunnerView, deserves_link,
 };
-use neonvm_core_lifecycle::{migration, owned_pod, step};
+use neonvm_core_vm_lifecycle::{migration, owned_pod, step};
 use neonvm_types::runner_protocol::{RunnerState, RunnerStatus};
 use neonvm_types::{NamespacedName, Timestamp};
 use tokio::time::Instant;

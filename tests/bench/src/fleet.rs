@@ -19,10 +19,10 @@ use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, ResourceExt as _};
+use neonvm_apiserver::Server;
 use neonvm_kit::authority;
 use neonvm_kit::ca::Authority;
 use neonvm_kit::signer::Signer;
-use neonvm_local::Server;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -61,7 +61,7 @@ struct Counts {
 /// # Errors
 /// If the program has no controller, or something does not come about.
 pub async fn run(program: &Path, directory: &Path, machines: usize) -> anyhow::Result<Vec<Row>> {
-    let config = neonvm_local::server::Config {
+    let config = neonvm_apiserver::server::Config {
         directory: directory.to_owned(),
         listen: "127.0.0.1:0".parse()?,
         names: Vec::new(),
@@ -189,7 +189,7 @@ pub(crate) async fn quiet(revision: impl Fn() -> u64) -> anyhow::Result<()> {
 }
 
 /// Machines that run at the size asked for.
-fn settled(engine: &neonvm_core_apistore::engine::Engine) -> usize {
+fn settled(engine: &neonvm_apiserver_engine::engine::Engine) -> usize {
     (0_usize..)
         .map_while(|number| {
             engine.object("vm.neon.tech", "virtualmachines", "default", &format!("vm-{number}"))

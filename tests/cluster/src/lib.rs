@@ -18,15 +18,15 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::events::v1::Event;
 use kube::Client;
 use kube::api::{Api, ListParams, Patch, PatchParams};
+use neonvm_apiserver::Server;
+use neonvm_apiserver::state::State;
 use neonvm_kit::{authority, signer};
-use neonvm_local::Server;
-use neonvm_local::state::State;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 pub use intercept::{healthz, intercepted, is_release, is_watch, refusing};
-pub use neonvm_local::server::CALLER;
+pub use neonvm_apiserver::server::CALLER;
 pub use neonvm_test_support::{PATIENCE, eventually};
 pub use objects::{apply, client_of, define, documents, merge};
 pub use simulated::Simulated;
@@ -61,7 +61,7 @@ pub struct ApiServer {
     pub client: Client,
     /// What the server knows.
     pub state: Arc<State>,
-    server: JoinHandle<Result<(), neonvm_local::server::Error>>,
+    server: JoinHandle<Result<(), neonvm_apiserver::server::Error>>,
     directory: tempfile::TempDir,
 }
 
@@ -81,7 +81,7 @@ impl ApiServer {
     /// Starts one that knows no kinds but Kubernetes' own.
     pub async fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let config = neonvm_local::Config {
+        let config = neonvm_apiserver::Config {
             directory: directory.path().into(),
             listen: ([127, 0, 0, 1], 0).into(),
             names: Vec::new(),

@@ -147,7 +147,7 @@ fn up_twice_is_harmless_and_the_own_context_is_untouched() {
     let own = machine.home.path().join(".kube/config");
     std::fs::write(&own, "untouched").unwrap();
     // No other process gets its port while it is stopped.
-    let kept = neonvm_port::Reserved::loopback().unwrap();
+    let kept = neonvm_kit::port::Reserved::loopback().unwrap();
     let first = machine.json(&format!("local up --port {}", kept.address().port()));
     let before = machine.json("local list");
     let again = machine.json("local up");
@@ -183,7 +183,7 @@ fn the_agents_take_their_configuration_from_a_file() {
 fn a_killed_cluster_comes_back_with_its_state() {
     let machine = Machine::new();
     // No other process gets its port while it is down.
-    let kept = neonvm_port::Reserved::loopback().unwrap();
+    let kept = neonvm_kit::port::Reserved::loopback().unwrap();
     let up = machine.json(&format!("local up --port {}", kept.address().port()));
     let pid = items(&machine.json("local list"))[0]["pid"].clone();
     kill(&pid, rustix::process::Signal::KILL);

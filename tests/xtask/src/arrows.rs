@@ -6,16 +6,17 @@ use crate::package::Package;
 const ARROWS: &[(&str, &[&str])] = &[
     ("neonvm-types", &[]),
     ("neonvm-api", &["neonvm-types"]),
-    ("neonvm-core-apistore", &["neonvm-types"]),
-    ("neonvm-core-lifecycle", &["neonvm-types", "neonvm-api"]),
+    ("neonvm-apiserver-engine", &["neonvm-types"]),
+    ("neonvm-core-vm-lifecycle", &["neonvm-types", "neonvm-api"]),
     ("neonvm-core-migration", &["neonvm-types"]),
+    ("neonvm-core-kubelet", &["neonvm-types", "neonvm-api"]),
+    ("neonvm-core-runner", &["neonvm-types"]),
     ("neonvm-core-overlay", &["neonvm-types", "neonvm-api"]),
-    ("neonvm-core-placement", &["neonvm-types", "neonvm-api"]),
-    ("neonvm-core-podscale", &["neonvm-types", "neonvm-api"]),
+    ("neonvm-core-scheduling", &["neonvm-types", "neonvm-api"]),
+    ("neonvm-core-pod-autoscaler", &["neonvm-types", "neonvm-api"]),
     // Without its feature `agent`, as in the guest, it knows types only.
-    ("neonvm-core-scaling", &["neonvm-types", "neonvm-api"]),
+    ("neonvm-core-vertical-scaling", &["neonvm-types", "neonvm-api"]),
     ("neonvm-kit", &["neonvm-types", "neonvm-api"]),
-    ("neonvm-port", &[]),
     ("neonvm-hypervisor", &["neonvm-types", "neonvm-disk"]),
     (
         "neonvm-runner",
@@ -23,6 +24,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "neonvm-types",
             "neonvm-api",
             "neonvm-core-migration",
+            "neonvm-core-runner",
             "neonvm-kit",
             "neonvm-disk",
             "neonvm-hypervisor",
@@ -34,41 +36,50 @@ const ARROWS: &[(&str, &[&str])] = &[
             "neonvm-types",
             "neonvm-api",
             "neonvm-kit",
-            "neonvm-core-lifecycle",
+            "neonvm-core-vm-lifecycle",
             "neonvm-core-overlay",
-            "neonvm-core-placement",
+            "neonvm-core-scheduling",
         ],
     ),
     ("neonvm-vxlan-controller", &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-core-overlay"]),
     ("neonvm-device-plugin", &["neonvm-kit"]),
-    ("neonvm-pod-autoscaler", &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-core-podscale"]),
-    ("neonvm-scheduler", &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-core-placement"]),
-    ("neonvm-agent", &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-core-scaling"]),
+    ("neonvm-pod-autoscaler", &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-core-pod-autoscaler"]),
+    ("neonvm-scheduler", &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-core-scheduling"]),
+    ("neonvm-agent", &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-core-vertical-scaling"]),
     // Runs the cores themselves, not the services around them.
     (
         "neonvm-sim",
         &[
             "neonvm-types",
             "neonvm-api",
-            "neonvm-core-lifecycle",
+            "neonvm-core-vm-lifecycle",
             "neonvm-core-migration",
             "neonvm-core-overlay",
-            "neonvm-core-placement",
-            "neonvm-core-scaling",
+            "neonvm-core-scheduling",
+            "neonvm-core-vertical-scaling",
         ],
     ),
     // Pulls images and knows the kernels of this machine; starts runners as processes, does not link them.
-    ("neonvm-node", &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-builder", "neonvm-kernel"]),
-    ("neonvm-local", &["neonvm-types", "neonvm-api", "neonvm-core-apistore", "neonvm-kit"]),
+    (
+        "neonvm-kubelet",
+        &[
+            "neonvm-types",
+            "neonvm-api",
+            "neonvm-core-kubelet",
+            "neonvm-kit",
+            "neonvm-builder",
+            "neonvm-kernel",
+        ],
+    ),
+    ("neonvm-apiserver", &["neonvm-types", "neonvm-api", "neonvm-apiserver-engine", "neonvm-kit"]),
     (
         "neonvm-neond",
         &[
             "neonvm-types",
             "neonvm-api",
             "neonvm-kit",
-            "neonvm-port",
             "neonvm-hypervisor",
-            "neonvm-local",
+            "neonvm-apiserver",
             "neonvm-runner",
             "neonvm-vm-controller",
             "neonvm-device-plugin",
@@ -76,13 +87,13 @@ const ARROWS: &[(&str, &[&str])] = &[
             "neonvm-vxlan-controller",
             "neonvm-scheduler",
             "neonvm-agent",
-            "neonvm-node",
+            "neonvm-kubelet",
         ],
     ),
     // Disk formats are pure; the runner uses them too, without the registry client of the builder.
     ("neonvm-disk", &[]),
     ("neonvm-builder", &["neonvm-types", "neonvm-disk"]),
-    ("neonvm-guest", &["neonvm-types", "neonvm-core-scaling"]),
+    ("neonvm-guest", &["neonvm-types", "neonvm-core-vertical-scaling"]),
     ("neonvm-kernel", &[]),
     // The objects of an installation; pure.
     ("neonvm-deploy", &["neonvm-api"]),
@@ -94,7 +105,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "neonvm-types",
             "neonvm-api",
-            "neonvm-core-podscale",
+            "neonvm-core-pod-autoscaler",
             "neonvm-deploy",
             "neonvm-kit",
             "neonvm-builder",
@@ -104,24 +115,26 @@ const ARROWS: &[(&str, &[&str])] = &[
             "neonvm-sim",
         ],
     ),
+    // Pods of Deployments as processes, for the example; no service uses it.
+    ("neonvm-example-replicas", &["neonvm-kit"]),
     ("neonvm-xtask", &[]),
     // Talk to a server or run binaries; they know none of our types.
-    ("neonvm-conformance", &["neonvm-kit", "neonvm-local"]),
+    ("neonvm-apiserver-conformance", &["neonvm-kit", "neonvm-apiserver"]),
     // What tests of services start; no product uses it.
-    ("neonvm-test-cluster", &["neonvm-api", "neonvm-kit", "neonvm-local", "neonvm-test-support"]),
+    ("neonvm-test-cluster", &["neonvm-api", "neonvm-kit", "neonvm-apiserver", "neonvm-test-support"]),
     // Runs binaries, and knows of our crates only how a client of the API connects.
     ("neonvm-e2e", &["neonvm-kit", "neonvm-test-support"]),
     // What tests of every crate share; no product uses it.
     ("neonvm-test-support", &[]),
     (
-        "neonvm-endurance",
+        "neonvm-apiserver-endurance",
         &[
             "neonvm-types",
             "neonvm-api",
-            "neonvm-core-apistore",
+            "neonvm-apiserver-engine",
             "neonvm-kit",
-            "neonvm-local",
-            "neonvm-conformance",
+            "neonvm-apiserver",
+            "neonvm-apiserver-conformance",
             "neonvm-bench",
         ],
     ),
@@ -130,11 +143,10 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "neonvm-types",
             "neonvm-api",
-            "neonvm-core-apistore",
-            "neonvm-core-placement",
+            "neonvm-apiserver-engine",
+            "neonvm-core-scheduling",
             "neonvm-kit",
-            "neonvm-local",
-            "neonvm-port",
+            "neonvm-apiserver",
             "neonvm-scheduler",
         ],
     ),
@@ -157,8 +169,10 @@ fn faults_of(package: &Package, all: &[Package]) -> Vec<String> {
     let ours = |dependency: &&String| all.iter().any(|other| other.name == **dependency);
     let wrong = package.dependencies.iter().filter(ours).filter(|to| !allowed.contains(&to.as_str()));
     let mut faults: Vec<String> = wrong.map(|to| format!("{name} must not depend on {to}")).collect();
-    let pure =
-        package.directory.starts_with("controllers/core") || name == "neonvm-types" || name == "neonvm-api";
+    let pure = package.directory.starts_with("controllers/core")
+        || name == "neonvm-apiserver-engine"
+        || name == "neonvm-types"
+        || name == "neonvm-api";
     if pure {
         let shell = package.dependencies.iter().filter(|to| SHELL_ONLY.contains(&to.as_str()));
         faults.extend(shell.map(|to| format!("{name} is pure and must not depend on {to}")));

@@ -94,7 +94,8 @@ fn is_long(name: &str) -> bool {
 }
 
 fn is_soak(binary: &Binary) -> bool {
-    binary.is_integration("soak") || binary.package == "neonvm-endurance" && binary.kind == Kind::Integration
+    binary.is_integration("soak")
+        || binary.package == "neonvm-apiserver-endurance" && binary.kind == Kind::Integration
 }
 
 fn is_simulator(binary: &Binary) -> bool {
@@ -106,7 +107,7 @@ fn is_apart(binary: &Binary) -> bool {
     has_guests(binary)
         || is_soak(binary)
         || is_simulator(binary)
-        || binary.package == "neonvm-conformance" && binary.kind == Kind::Integration
+        || binary.package == "neonvm-apiserver-conformance" && binary.kind == Kind::Integration
         || binary.is_integration("local")
         || binary.is_integration("adversary")
 }
@@ -125,9 +126,9 @@ fn is_service(binary: &Binary) -> bool {
 fn starts_services(package: &str) -> bool {
     const SERVICES: [&str; 9] = [
         "neonvm-agent",
-        "neonvm-local",
+        "neonvm-apiserver",
         "neonvm-neond",
-        "neonvm-node",
+        "neonvm-kubelet",
         "neonvm-pod-autoscaler",
         "neonvm-runner",
         "neonvm-scheduler",
@@ -159,7 +160,7 @@ pub(crate) fn gate() -> Vec<Lane> {
         lane("unit", 70, Work::Tests(tests(is_unit))),
         lane("simulator", 25, Work::Tests(tests(is_simulator))),
         lane("services", 90, Work::Tests(services)),
-        lane("conformance", 30, Work::Counting(vec!["neonvm-conformance", "--quiet"])),
+        lane("conformance", 30, Work::Counting(vec!["neonvm-apiserver-conformance", "--quiet"])),
         lane("local", 20, Work::Tests(local)),
         lane("adversary", 60, Work::Tests(adversary)),
         lane("guests", 420, Work::Tests(guests)),
@@ -266,8 +267,8 @@ mod tests {
             binary("neonvm-e2e", "local", Kind::Integration),
             binary("neonvm-e2e", "soak", Kind::Integration),
             binary("neonvm-e2e", "adversary", Kind::Integration),
-            binary("neonvm-endurance", "endurance", Kind::Integration),
-            binary("neonvm-core-scaling", "it", Kind::Integration),
+            binary("neonvm-apiserver-endurance", "endurance", Kind::Integration),
+            binary("neonvm-core-vertical-scaling", "it", Kind::Integration),
         ];
         let lanes = || {
             [gate(), soak()]

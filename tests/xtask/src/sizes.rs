@@ -47,7 +47,6 @@ pub(crate) fn faults(root: &Path, tracked: &[PathBuf]) -> Vec<String> {
 fn measure(file: &Path, text: &str) -> (usize, usize) {
     let is_test = file.components().any(|part| part.as_os_str() == "tests" || part.as_os_str() == "tests.rs")
         && !file.starts_with("tests/xtask")
-        && !file.starts_with("tests/conformance")
         && !file.starts_with("tests/bench");
     if is_test {
         return (text.lines().count(), TESTS);

@@ -1,7 +1,7 @@
 //! The monitor: reports to an autoscaler-agent over a websocket when the guest needs more, and which resources it can
 //! release.
 //!
-//! Decisions are made by [`neonvm_core_scaling::monitor`]; here are the files it reads, the connections and
+//! Decisions are made by [`neonvm_core_vertical_scaling::monitor`]; here are the files it reads, the connections and
 //! PostgreSQL's file cache. One thread; nothing an agent or PostgreSQL does or fails to do keeps the next sample from
 //! being taken.
 

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use neonvm_api::PodAutoscaler;
 use neonvm_api::pod_autoscaler::{CurrentMetric, MetricSource, ScalingMode, Schedule};
-use neonvm_core_podscale::Settings;
+use neonvm_core_pod_autoscaler::Settings;
 
 use super::events::{of_object, story};
 use super::show::{self, Word};
@@ -161,7 +161,7 @@ fn rules(settings: &Settings) -> String {
 }
 
 fn percent(share: f64) -> String {
-    neonvm_core_podscale::number::render(share * 100.0)
+    neonvm_core_pod_autoscaler::number::render(share * 100.0)
 }
 
 /// The last changes and events.

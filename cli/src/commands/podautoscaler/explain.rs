@@ -7,9 +7,9 @@ use k8s_openapi::jiff::Timestamp;
 use kube::runtime::watcher;
 use neonvm_api::PodAutoscaler;
 use neonvm_api::pod_autoscaler::{CurrentMetric, PodAutoscalerStatus};
-use neonvm_core_podscale::Settings;
-use neonvm_core_podscale::schedule::Bounds;
-use neonvm_core_podscale::want::Fleet;
+use neonvm_core_pod_autoscaler::Settings;
+use neonvm_core_pod_autoscaler::schedule::Bounds;
+use neonvm_core_pod_autoscaler::want::Fleet;
 use serde_json::{Value, json};
 
 use super::level::{self, Edge, Unit};

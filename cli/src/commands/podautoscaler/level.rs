@@ -1,9 +1,9 @@
 //! From which load on there would be more or fewer replicas. Pure; the reverse of what
-//! [`neonvm_core_podscale::want::Load::wanted`] does, and tested against it.
+//! [`neonvm_core_pod_autoscaler::want::Load::wanted`] does, and tested against it.
 
 use neonvm_api::pod_autoscaler::CurrentMetric;
-use neonvm_core_podscale::number::{ceil_replicas, floor_replicas, render};
-use neonvm_core_podscale::want::{Fleet, Rates, Tolerance};
+use neonvm_core_pod_autoscaler::number::{ceil_replicas, floor_replicas, render};
+use neonvm_core_pod_autoscaler::want::{Fleet, Rates, Tolerance};
 
 /// A load at which the number of replicas changes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -99,9 +99,9 @@ pub(super) fn target(metric: &CurrentMetric) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use neonvm_core_podscale::Finite;
-    use neonvm_core_podscale::apa;
-    use neonvm_core_podscale::want::Load;
+    use neonvm_core_pod_autoscaler::Finite;
+    use neonvm_core_pod_autoscaler::apa;
+    use neonvm_core_pod_autoscaler::want::Load;
 
     use super::*;
 

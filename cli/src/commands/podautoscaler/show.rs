@@ -5,7 +5,7 @@ use neonvm_api::PodAutoscaler;
 use neonvm_api::pod_autoscaler::{
     CurrentMetric, MetricValue, PodAutoscalerStatus, ScalingMode, ScalingStrategy,
 };
-use neonvm_core_podscale::number::render;
+use neonvm_core_pod_autoscaler::number::render;
 
 /// Shown for what there is not.
 pub(super) const NONE: &str = "-";

@@ -8,8 +8,8 @@ use std::ops::Range;
 use std::path::Path;
 
 use neonvm_api::{FieldError, PodAutoscaler, apply_defaults, normalise};
-use neonvm_core_podscale::Settings;
-use neonvm_core_podscale::replay::{Plan, replay};
+use neonvm_core_pod_autoscaler::Settings;
+use neonvm_core_pod_autoscaler::replay::{Plan, replay};
 use serde_json::Value;
 
 use crate::args::simulate::Replicas as Args;

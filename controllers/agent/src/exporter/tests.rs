@@ -70,7 +70,7 @@ async fn nothing_is_lost_and_nothing_is_sent_twice_while_a_server_fails() {
 #[tokio::test]
 async fn the_oldest_are_dropped_and_counted_when_a_server_never_works() {
     let metrics = Metrics::default();
-    let closed = neonvm_port::Reserved::loopback().unwrap();
+    let closed = neonvm_kit::port::Reserved::loopback().unwrap();
     let (target, push) = target(&format!("http://{}", closed.address()), 10);
     let (exporter, task) = Exporter::start_with(target, push, metrics.exporter(NAMES), 50);
     for number in 0..1000_u64 {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use neonvm_api::virtual_machine::{CpuBounds, Guest, MemorySlots};
 use neonvm_api::{VirtualMachine, VirtualMachineSpec};
-use neonvm_core_scaling::agent::action::Latency;
+use neonvm_core_vertical_scaling::agent::action::Latency;
 use neonvm_test_cluster::metrics::families;
 use neonvm_types::agent_inspect::VmInspect;
 use neonvm_types::{Bytes, MilliCpu};

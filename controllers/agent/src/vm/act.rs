@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use neonvm_core_scaling::agent::metrics::{parse_lfc, parse_system};
-use neonvm_core_scaling::agent::{Action, Event, MetricsSource, Outcome, PatchError, SchedulerRequest};
+use neonvm_core_vertical_scaling::agent::metrics::{parse_lfc, parse_system};
+use neonvm_core_vertical_scaling::agent::{
+    Action, Event, MetricsSource, Outcome, PatchError, SchedulerRequest,
+};
 use neonvm_kit::supervise::catch;
 use neonvm_types::monitor_protocol::AgentMessage;
 use neonvm_types::scheduler_protocol::AgentRequest;

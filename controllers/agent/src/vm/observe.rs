@@ -1,7 +1,7 @@
 //! What an object, a text of metrics or a message of the monitor means to the core.
 
 use neonvm_api::{VirtualMachine, VmInfo};
-use neonvm_core_scaling::agent::{Event, Verdict, Vm};
+use neonvm_core_vertical_scaling::agent::{Event, Verdict, Vm};
 use neonvm_types::monitor_protocol::MonitorMessage;
 use neonvm_types::{Bytes, NamespacedName, Resources};
 

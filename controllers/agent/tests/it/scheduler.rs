@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use neonvm_kit::authority::{self, SCHEDULER_NAME};
+use neonvm_kit::port::Reserved;
 use neonvm_kit::service::Endpoint;
-use neonvm_port::Reserved;
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, NAMESPACE};

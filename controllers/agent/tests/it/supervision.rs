@@ -8,7 +8,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use neonvm_agent::{Error, run_with};
 use neonvm_api::names::agent_lease;
-use neonvm_port::Reserved;
+use neonvm_kit::port::Reserved;
 use neonvm_test_cluster::{healthz, intercepted, is_release, is_watch};
 
 use crate::cluster::{NAMESPACE, NODE, PATIENCE};

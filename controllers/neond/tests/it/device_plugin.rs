@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 
-use neonvm_port::Reserved;
+use neonvm_kit::port::Reserved;
 use neonvm_test_support::eventually_blocking;
 
 use crate::cluster::manifests;

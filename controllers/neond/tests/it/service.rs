@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use neonvm_port::Reserved;
+use neonvm_kit::port::Reserved;
 use serde_json::Value;
 
 pub(crate) struct Service {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use http::Request;
 use kube::Error;
 use neonvm_api::pod_autoscaler::{MetricSource, MetricSourceType};
-use neonvm_core_podscale::{Finite, Measure, Missing, MissingReason, Observed, PodSample};
+use neonvm_core_pod_autoscaler::{Finite, Measure, Missing, MissingReason, Observed, PodSample};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use neonvm_core_podscale::exposition::Extract;
+use neonvm_core_pod_autoscaler::exposition::Extract;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Most bytes of one object; enough for a histogram of each of 20,000 pods.
@@ -75,7 +75,7 @@ impl Before {
 
 #[cfg(test)]
 mod tests {
-    use neonvm_core_podscale::exposition::{self, Query};
+    use neonvm_core_pod_autoscaler::exposition::{self, Query};
 
     use super::*;
 

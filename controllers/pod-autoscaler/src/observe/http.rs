@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::StatusCode;
 use http::uri::{Authority, PathAndQuery};
-use neonvm_core_podscale::{Missing, MissingReason};
+use neonvm_core_pod_autoscaler::{Missing, MissingReason};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};

@@ -10,9 +10,9 @@ use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use neonvm_api::pod_autoscaler::{Function, MetricProtocol, MetricSource, MetricSourceType};
-use neonvm_core_podscale::exposition::{self, Extract, Kind, Query, QueryError};
-use neonvm_core_podscale::registry::DEFAULT_ENGINE;
-use neonvm_core_podscale::{Measure, Missing, MissingReason, Observed, PodSample};
+use neonvm_core_pod_autoscaler::exposition::{self, Extract, Kind, Query, QueryError};
+use neonvm_core_pod_autoscaler::registry::DEFAULT_ENGINE;
+use neonvm_core_pod_autoscaler::{Measure, Missing, MissingReason, Observed, PodSample};
 
 use super::before::{Before, Left};
 use super::http::{Endpoint, Page};

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::discovery::{Scope, pinned_kind};
 use kube::{Client, Error};
-use neonvm_core_podscale::status::failure;
+use neonvm_core_pod_autoscaler::status::failure;
 
 use crate::work::{Failed, within};
 

@@ -4,8 +4,8 @@ use kube::ResourceExt as _;
 use kube::api::DynamicObject;
 use kube::core::{ApiResource, Expression, Selector};
 use neonvm_api::PodAutoscaler;
-use neonvm_core_podscale::claim;
-use neonvm_core_podscale::status::failure;
+use neonvm_core_pod_autoscaler::claim;
+use neonvm_core_pod_autoscaler::status::failure;
 use serde_json::{Value, json};
 
 use super::{Way, Workload};

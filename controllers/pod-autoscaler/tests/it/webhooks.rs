@@ -10,10 +10,10 @@ use kube::core::GroupVersionKind;
 use neonvm_kit::authority::trusted;
 use neonvm_kit::ca::{Authority, Identity};
 use neonvm_kit::call::Caller;
+use neonvm_kit::port::Reserved;
 use neonvm_kit::service::Endpoint;
 use neonvm_kit::webhook;
 use neonvm_pod_autoscaler::WebhookConfig;
-use neonvm_port::Reserved;
 use neonvm_test_cluster::{CALLER, NAMESPACE, PATIENCE, Signer, eventually};
 use serde_json::{Value, json};
 

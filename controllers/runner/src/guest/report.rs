@@ -9,8 +9,8 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::core::Event;
 use crate::logs::Lines;
+use neonvm_core_runner::Event;
 
 /// Lines that a guest may cause in the runner's log within [`WINDOW`]. A healthy guest reports a few times in its life.
 const LOGGED: u32 = 60;

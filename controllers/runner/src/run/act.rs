@@ -10,8 +10,8 @@ use neonvm_types::runner_protocol::{ProblemReason, RunnerStatistics};
 
 use super::{Bytes, CpuGroup, Daemon, Event, GROUP, Hierarchy, Loop, Machine, Options, PodFiles};
 use crate::api::Statistics;
-use crate::core::Action;
 use crate::guest::usage;
+use neonvm_core_runner::Action;
 
 /// Pause before a VM that was stopped for lack of disk space continues.
 const ROOM: Duration = Duration::from_secs(5);

@@ -1,7 +1,7 @@
 //! The world's own account, independent of the cores: what each VM may come to use, and the messages sent. The safety
 //! invariants are checked against it, for the objects that an event touched.
 
-use neonvm_core_placement::permits::Pair;
+use neonvm_core_scheduling::permits::Pair;
 use neonvm_types::Resources;
 
 use super::World;

@@ -1,6 +1,6 @@
 //! Agents: one state of the real core for each VM; what it wants is sent, what comes is given to it.
 
-use neonvm_core_scaling::agent::{
+use neonvm_core_vertical_scaling::agent::{
     Action, Event as Input, MetricsSource, Outcome, PatchError, State, SystemMetrics, Verdict,
     Vm as Observation,
 };
@@ -57,7 +57,7 @@ impl World {
             return;
         }
         vm.guest.connection = None;
-        let wait = neonvm_core_scaling::monitor::Event::Disconnected;
+        let wait = neonvm_core_vertical_scaling::monitor::Event::Disconnected;
         let _ = vm.guest.policy.step(duration(self.now), wait);
         if let Some(pod) = vm.pod {
             self.recount(pod);

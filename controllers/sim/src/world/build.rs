@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use neonvm_api::VmInfo;
 use neonvm_api::vm_info::{VmConfig, VmCpuInfo, VmMemInfo};
-use neonvm_core_placement::permits::{Pair, Settings, State};
-use neonvm_core_scaling::agent::{Settings as AgentSettings, units};
-use neonvm_core_scaling::monitor::{Policy, Settings as PolicySettings};
+use neonvm_core_scheduling::permits::{Pair, Settings, State};
+use neonvm_core_vertical_scaling::agent::{Settings as AgentSettings, units};
+use neonvm_core_vertical_scaling::monitor::{Policy, Settings as PolicySettings};
 use neonvm_types::{NamespacedName, Resources, Revision};
 
 use super::model::{Event, GuestState, Id, Node, Person, Phase, Pod, Replica, Vm};

@@ -1,7 +1,7 @@
 //! The liveness invariants, checked after a calm phase: everything is where it should be, or reports why not.
 
-use neonvm_core_placement::permits::Pair;
-use neonvm_core_scaling::agent::{View, units};
+use neonvm_core_scheduling::permits::Pair;
+use neonvm_core_vertical_scaling::agent::{View, units};
 use neonvm_types::Resources;
 
 use super::model::{Id, Phase};
@@ -59,7 +59,7 @@ impl World {
             return self.misses(id, &what);
         };
         let view = agent.state.view(now);
-        if view.decisions.len() > neonvm_core_scaling::agent::State::MOST_NOTES {
+        if view.decisions.len() > neonvm_core_vertical_scaling::agent::State::MOST_NOTES {
             let name = vm.name.clone();
             return self.fail(Invariant::Bounded, format!("{name}: {} decisions kept", view.decisions.len()));
         }

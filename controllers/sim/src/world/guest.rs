@@ -1,7 +1,7 @@
 //! Guests: what their load needs, what their metrics show, and the real policy of the monitor.
 
-use neonvm_core_scaling::agent::{Event as Input, SystemMetrics, Verdict};
-use neonvm_core_scaling::monitor::{Action, Event as PolicyEvent, Sample};
+use neonvm_core_vertical_scaling::agent::{Event as Input, SystemMetrics, Verdict};
+use neonvm_core_vertical_scaling::monitor::{Action, Event as PolicyEvent, Sample};
 use neonvm_types::monitor_protocol::{AgentMessage, MonitorMessage};
 use neonvm_types::{Resources, version::MonitorProtoVersion};
 

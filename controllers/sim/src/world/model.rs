@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use neonvm_api::VmInfo;
-use neonvm_core_placement::permits::{MigrationRole, MigrationSeen, Noted, Pair};
-use neonvm_core_scaling::agent::{State as AgentState, Verdict};
-use neonvm_core_scaling::monitor::Policy;
+use neonvm_core_scheduling::permits::{MigrationRole, MigrationSeen, Noted, Pair};
+use neonvm_core_vertical_scaling::agent::{State as AgentState, Verdict};
+use neonvm_core_vertical_scaling::monitor::Policy;
 use neonvm_types::{NamespacedName, Resources, Revision, monitor_protocol::Wants};
 
 use crate::queue::Time;
@@ -319,12 +319,12 @@ pub(crate) enum Event {
     Act {
         replica: Id,
         inc: u64,
-        action: Box<neonvm_core_placement::permits::Action>,
+        action: Box<neonvm_core_scheduling::permits::Action>,
     },
     Acted {
         replica: Id,
         inc: u64,
-        action: Box<neonvm_core_placement::permits::Action>,
+        action: Box<neonvm_core_scheduling::permits::Action>,
         ok: bool,
     },
     Place,
@@ -386,7 +386,7 @@ impl Person {
 
 #[derive(Debug)]
 pub(crate) struct Replica {
-    pub(crate) state: neonvm_core_placement::permits::State,
+    pub(crate) state: neonvm_core_scheduling::permits::State,
     pub(crate) up: bool,
     /// Counts its starts; what was meant for an earlier one does not reach it.
     pub(crate) inc: u64,

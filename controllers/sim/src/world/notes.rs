@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use neonvm_core_scaling::agent::Note;
+use neonvm_core_vertical_scaling::agent::Note;
 use neonvm_types::Resources;
 
 use super::model::{Id, Vm};

@@ -1,6 +1,6 @@
 //! What people do, and nodes that come and go.
 
-use neonvm_core_scaling::agent::units;
+use neonvm_core_vertical_scaling::agent::units;
 
 use super::World;
 use super::api::Change;

@@ -1,7 +1,7 @@
 //! Pods get their nodes: chosen and kept room for by the real core, bound by the API server.
 
-use neonvm_core_placement::Choice;
-use neonvm_core_placement::permits::PodSeen;
+use neonvm_core_scheduling::Choice;
+use neonvm_core_scheduling::permits::PodSeen;
 
 use super::model::{Event, Id};
 use super::{World, duration};

@@ -1,7 +1,7 @@
 //! What is recorded for plots.
 
-use neonvm_core_placement::permits::Pair;
-use neonvm_core_scaling::agent::units;
+use neonvm_core_scheduling::permits::Pair;
+use neonvm_core_vertical_scaling::agent::units;
 use neonvm_types::Resources;
 
 use super::model::{Event, Vm};

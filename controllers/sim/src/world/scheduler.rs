@@ -1,6 +1,6 @@
 //! The scheduler: one or two replicas of the real core, fed by watches; one of them leads.
 
-use neonvm_core_placement::permits::{
+use neonvm_core_scheduling::permits::{
     Action, Annotation, Event as Seen, MigrationRole, NodeSeen, Pair, PodSeen, Request, State, VmSeen,
 };
 use neonvm_types::{Resources, version::PluginProtoVersion};

@@ -8,9 +8,9 @@ use kube::api::{DeleteParams, DynamicObject, Patch, Preconditions};
 use neonvm_api::VirtualMachine;
 use neonvm_api::names::tls_secret_name;
 use neonvm_api::virtual_machine::Tls;
-use neonvm_core_lifecycle::FailureReason::CertificateFailed;
-use neonvm_core_lifecycle::pod;
-use neonvm_core_lifecycle::tls::{
+use neonvm_core_vm_lifecycle::FailureReason::CertificateFailed;
+use neonvm_core_vm_lifecycle::pod;
+use neonvm_core_vm_lifecycle::tls::{
     TlsAction, TlsSecret, fingerprint, key_secret_name, lifetime, request_name,
 };
 use neonvm_types::Timestamp;

@@ -5,9 +5,9 @@ use kube::Error;
 use kube::api::{DeleteParams, Patch, Preconditions};
 use neonvm_api::VirtualMachine;
 use neonvm_api::names::RUNNER_CONTAINER;
-use neonvm_core_lifecycle::FailureReason::{self, PodFailed, QuotaExceeded};
-use neonvm_core_lifecycle::ResizeRefused;
-use neonvm_core_lifecycle::pod::{self, Metadata, PodSize};
+use neonvm_core_vm_lifecycle::FailureReason::{self, PodFailed, QuotaExceeded};
+use neonvm_core_vm_lifecycle::ResizeRefused;
+use neonvm_core_vm_lifecycle::pod::{self, Metadata, PodSize};
 use serde_json::json;
 
 use super::secret::posting;

@@ -9,8 +9,8 @@ use kube::api::{Patch, PostParams};
 use neonvm_api::VirtualMachine;
 use neonvm_api::names::label;
 use neonvm_api::runner_pod::{CONFIG_FILE, Receive};
-use neonvm_core_lifecycle::FailureReason::SecretFailed;
-use neonvm_core_lifecycle::pod;
+use neonvm_core_vm_lifecycle::FailureReason::SecretFailed;
+use neonvm_core_vm_lifecycle::pod;
 use neonvm_kit::ca::Identity;
 
 use super::certificate::{NOT_AFTER, NOT_BEFORE, validity};

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use neonvm_api::migration::MigrationPhase;
 use neonvm_api::{MigrationPolicy, VirtualMachine, VirtualMachineMigration, VirtualMachineMigrationStatus};
-use neonvm_core_lifecycle::PodView;
-use neonvm_core_lifecycle::migration::queue::{Admission, Waiting, admit, held_up, ordered};
-use neonvm_core_lifecycle::migration::{MigrationObserved, is_over, is_waiting, ready};
+use neonvm_core_vm_lifecycle::PodView;
+use neonvm_core_vm_lifecycle::migration::queue::{Admission, Waiting, admit, held_up, ordered};
+use neonvm_core_vm_lifecycle::migration::{MigrationObserved, is_over, is_waiting, ready};
 use neonvm_types::Timestamp;
 
 use super::machine_of;

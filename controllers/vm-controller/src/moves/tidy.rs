@@ -7,8 +7,8 @@ use kube::ResourceExt as _;
 use kube::api::Api;
 use neonvm_api::VirtualMachineMigration;
 use neonvm_api::names::label;
-use neonvm_core_lifecycle::growth;
-use neonvm_core_lifecycle::migration::is_over;
+use neonvm_core_vm_lifecycle::growth;
+use neonvm_core_vm_lifecycle::migration::is_over;
 
 use crate::act::{is_missing, only, within};
 use crate::context::{Context, now};

@@ -6,9 +6,9 @@ use std::time::Duration;
 use kube::ResourceExt as _;
 use neonvm_api::VirtualMachineMigration;
 use neonvm_api::migration::MigrationPhase;
-use neonvm_core_lifecycle::NoteReason;
-use neonvm_core_lifecycle::migration::queue::Admission;
-use neonvm_core_lifecycle::migration::{MigrationAction, MigrationOutcome, is_over, step};
+use neonvm_core_vm_lifecycle::NoteReason;
+use neonvm_core_vm_lifecycle::migration::queue::Admission;
+use neonvm_core_vm_lifecycle::migration::{MigrationAction, MigrationOutcome, is_over, step};
 
 use super::machine_of;
 use super::observe::{holds, line, observe};

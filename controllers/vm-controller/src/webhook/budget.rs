@@ -1,6 +1,6 @@
 //! Disruption budgets for runner pods of earlier versions: one for each namespace that has some, which lets none of its runner
 //! pods go. Their names do not match the condition of the eviction webhook
-//! ([`PATTERN`](neonvm_core_lifecycle::pod::name::PATTERN)), so nothing else holds them. The budget goes when each VM of the
+//! ([`PATTERN`](neonvm_core_vm_lifecycle::pod::name::PATTERN)), so nothing else holds them. The budget goes when each VM of the
 //! namespace has a new pod, after a restart or a migration; until then the cluster autoscaler leaves the nodes of these pods alone.
 
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use neonvm_api::VirtualMachine;
 use neonvm_api::names::label;
-use neonvm_core_lifecycle::pod::name::is_runner;
+use neonvm_core_vm_lifecycle::pod::name::is_runner;
 use tokio::sync::Notify;
 
 use crate::act::{is_missing, within};

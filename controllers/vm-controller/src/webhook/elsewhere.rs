@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt as _;
-use neonvm_core_placement::{Reason, Usage, fit};
+use neonvm_core_scheduling::{Reason, Usage, fit};
 
 /// Nodes that are named in an answer.
 const NAMED: usize = 4;

@@ -10,7 +10,7 @@ use neonvm_api::migration::{MigrationPhase, VirtualMachineMigrationSpec};
 use neonvm_api::names::label;
 use neonvm_api::virtual_machine::Phase;
 use neonvm_api::{VirtualMachine, VirtualMachineMigration};
-use neonvm_core_placement::has_ended;
+use neonvm_core_scheduling::has_ended;
 use neonvm_kit::http::{Answer, Peer, Whole, text};
 use serde_json::{Value, json};
 
@@ -135,7 +135,7 @@ async fn move_away(
     // The pod of a VM that came by a migration may not be where the VM came from; the next one may.
     let mut next = pod.clone();
     if let Some(spec) = &mut next.spec {
-        spec.affinity = Some(neonvm_core_lifecycle::pod::affinity(vm));
+        spec.affinity = Some(neonvm_core_vm_lifecycle::pod::affinity(vm));
     }
     if let Some(why) = elsewhere::nowhere(&next, &nodes) {
         return Ok(stays(vm, &why));

@@ -13,7 +13,7 @@ use kube::Client;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use neonvm_api::names::{POD_AUTOSCALER_ACCOUNT, POD_AUTOSCALER_GROUP};
-use neonvm_core_lifecycle::pod::name;
+use neonvm_core_vm_lifecycle::pod::name;
 use serde_json::{Value, json};
 
 use super::Pending;

@@ -9,7 +9,7 @@ use kube::core::GroupVersionKind;
 use neonvm_api::VirtualMachine;
 use neonvm_api::virtual_machine::Phase;
 use neonvm_kit::ca::Identity;
-use neonvm_port::Reserved;
+use neonvm_kit::port::Reserved;
 use neonvm_test_support::eventually;
 use neonvm_types::runner_protocol::{Exit, ExitReason};
 use neonvm_vm_controller::{Config, Registration, WebhookConfig, WebhookScope};

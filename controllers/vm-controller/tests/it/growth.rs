@@ -2,7 +2,7 @@
 
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams, Patch};
-use neonvm_core_lifecycle::pod::PodSize;
+use neonvm_core_vm_lifecycle::pod::PodSize;
 use neonvm_test_cluster::eventually;
 use neonvm_types::{Bytes, MilliCpu};
 use serde_json::json;

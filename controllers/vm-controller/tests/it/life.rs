@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use kube::api::DeleteParams;
 use neonvm_api::names::ssh_secret_name;
 use neonvm_api::virtual_machine::Phase;
-use neonvm_port::Reserved;
+use neonvm_kit::port::Reserved;
 use neonvm_test_cluster::eventually;
 use neonvm_types::runner_protocol::{Exit, ExitReason, ProcessExit};
 use serde_json::json;

@@ -49,14 +49,14 @@ async fn sizes_go_up_and_down_with_pod_annotations_and_revisions() {
 /// The pod requests what the VM has and what it takes beside it; a node without room denies, with its words, until it has room.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_pod_has_the_size_of_its_vm_or_the_node_denies_it() {
-    use neonvm_core_lifecycle::pod::{PodSize, size};
+    use neonvm_core_vm_lifecycle::pod::{PodSize, size};
     let cluster = Cluster::start().await;
     let _controller = cluster.controller();
     cluster.create("db", json!({})).await;
     let vm = cluster.until_settled("db").await;
     let name = vm.status.as_ref().unwrap().pod_name.clone();
     let guest = |milli, gib| SizeRequest { cpu: MilliCpu::new(milli), memory: Bytes::gib(gib) };
-    let of = |guest| size(&vm, guest, false, &neonvm_core_lifecycle::Settings::default());
+    let of = |guest| size(&vm, guest, false, &neonvm_core_vm_lifecycle::Settings::default());
     let shown = async |wanted: PodSize| {
         eventually(&format!("{wanted:?} at the pod"), async || {
             let pod = cluster.pods().get(&name).await.unwrap();

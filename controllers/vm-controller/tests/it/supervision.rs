@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
-use neonvm_port::Reserved;
+use neonvm_kit::port::Reserved;
 use neonvm_test_cluster::{NAMESPACE, healthz, intercepted, is_release, is_watch};
 use neonvm_vm_controller::{Config, Error, run_with};
 

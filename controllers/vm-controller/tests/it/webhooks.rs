@@ -11,7 +11,7 @@ use hyper_util::rt::TokioIo;
 use kube::api::{Api, ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
 use neonvm_kit::ca::Identity;
-use neonvm_port::Reserved;
+use neonvm_kit::port::Reserved;
 use neonvm_types::NamespacedName;
 use neonvm_vm_controller::{Config, Registration, WebhookConfig, WebhookScope};
 use rustls::pki_types::ServerName;

@@ -13,7 +13,7 @@ use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Client;
 use neonvm_api::VirtualMachine;
-use neonvm_local::Server;
+use neonvm_apiserver::Server;
 use neonvm_scheduler::Config;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -38,7 +38,7 @@ const REST: Duration = Duration::from_secs(30);
 /// All of it.
 pub(super) async fn run(setup: &Setup) -> anyhow::Result<Vec<Row>> {
     let directory = setup.directory()?;
-    let config = neonvm_local::server::Config {
+    let config = neonvm_apiserver::server::Config {
         directory: directory.path().to_owned(),
         listen: "127.0.0.1:0".parse()?,
         names: Vec::new(),

@@ -16,7 +16,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use neonvm_api::PodAutoscaler;
-use neonvm_local::Server;
+use neonvm_apiserver::Server;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -112,7 +112,7 @@ impl Round {
 pub(super) async fn run(setup: &Setup) -> anyhow::Result<Vec<Row>> {
     files();
     let directory = setup.directory()?;
-    let config = neonvm_local::server::Config {
+    let config = neonvm_apiserver::server::Config {
         directory: directory.path().to_owned(),
         listen: "127.0.0.1:0".parse()?,
         names: Vec::new(),

@@ -3,7 +3,7 @@
 //!
 //! | Finding | Shown by |
 //! |---|---|
-//! | C1 a VM is root on its node | `tenant::a_vm_carries_no_power_over_its_node`; `neonvm-vm-controller` `policy::`; `neonvm-core-lifecycle` `pod::nothing_that_an_author_writes_is_privileged` |
+//! | C1 a VM is root on its node | `tenant::a_vm_carries_no_power_over_its_node`; `neonvm-vm-controller` `policy::`; `neonvm-core-vm-lifecycle` `pod::nothing_that_an_author_writes_is_privileged` |
 //! | C2 state on disk is open | `state::an_unprivileged_user_opens_no_file_of_a_running_cluster` |
 //! | C3 one node is the whole cluster | `authority::the_rights_of_one_agent_end_at_its_node` |
 //! | H1 strangers migrate VMs | `evictions::strangers_evict_nothing`; `neonvm-vm-controller` `evictions::evictions_of_strangers_are_rejected`, `…a_request_of_unknown_origin_is_verified` |
@@ -14,7 +14,7 @@
 //! | H6 strangers lock a runner | `runners::strangers_do_not_lock_a_runner_and_qemus_are_strangers_to_each_other` |
 //! | H7 endpoints exhaust the pod-autoscaler | `scrapes::hostile_endpoints_neither_exhaust_nor_explore` |
 //! | M1 certificates end while in use | `neonvm-kit` `certificate::renewal::`, `certificate::tests::`; `neonvm-runner` `certificate::files_that_are_exchanged_are_taken_up`; `neonvm-vm-controller` `signing::a_runners_certificate_is_renewed_in_its_secret` |
-//! | M2 damaged state is served | `state::a_state_that_is_lost_or_damaged_is_refused_and_a_backup_brings_it_back`; `neonvm-local` `disk::tests::damage::` |
+//! | M2 damaged state is served | `state::a_state_that_is_lost_or_damaged_is_refused_and_a_backup_brings_it_back`; `neonvm-apiserver` `disk::tests::damage::` |
 //! | M3 escapes reach the terminal | `terminal::`; `neonvm-cli` test program `hostile` |
 //! | M4 QEMUs share a user | `runners::strangers_do_not_lock_a_runner_and_qemus_are_strangers_to_each_other` |
 //! | M5 a runner's key opens much, for long | `authority::a_runners_key_opens_nothing_else_and_not_for_long` |
@@ -26,7 +26,7 @@
 //! | Low: registries that drip, zip bombs | `neonvm-builder` `registry::tests::faults::a_registry_that_drips_is_given_up`, `…a_bomb_ends_at_the_limit` |
 //! | Low: VM rights read secrets | by design: `SECURITY.md`, actor `author` |
 //! | Likely: renewal of agent and scheduler | as M1 |
-//! | Likely: privileges of the runner's container | `neonvm-core-lifecycle` `pod::the_runner_has_what_it_needs_to_prepare_a_vm_and_no_more` |
+//! | Likely: privileges of the runner's container | `neonvm-core-vm-lifecycle` `pod::the_runner_has_what_it_needs_to_prepare_a_vm_and_no_more` |
 //! | Likely: `schedulerName`, `interface`, `multusNetwork` | as C1 |
 //! | Likely: source addresses at the tap | as H4 |
 //! | Likely: half-open connections at a migration's target | `neonvm-kit` `places::strangers_and_handshakes_take_no_place_of_known_peers` |

@@ -17,14 +17,14 @@ const NAMES: [&str; 2] = ["apa", "kpa"];
 /// Requests in flight that each pod should have, in the examples.
 const TARGET: f64 = 4.0;
 
-/// `neond workload`: what makes processes of Deployments.
+/// `simulated-pods`: runs the replicas of Deployments as processes.
 struct Player(Child);
 
 impl Player {
     fn start(cluster: &Cluster) -> Self {
         let log = std::fs::File::create(cluster.path("workload.log")).unwrap();
-        let mut command = Command::new(machine::programs().join("neond"));
-        command.arg("workload").env("KUBECONFIG", cluster.directory().join("kubeconfig"));
+        let mut command = Command::new(machine::programs().join("simulated-pods"));
+        command.env("KUBECONFIG", cluster.directory().join("kubeconfig"));
         Self(command.stdin(Stdio::null()).stderr(log).spawn().unwrap())
     }
 
@@ -281,7 +281,7 @@ fn replicas_follow_the_load_through_an_outage_and_restarts() {
     // Nothing is left of the processes.
     assert!(player.end(), "it ends as asked");
     assert_eq!(cluster.list(Resource::POD), [] as [Value; 0]);
-    assert!(cluster.processes("workload-pod").is_empty(), "processes are left");
+    assert!(cluster.processes("simulated-pods").is_empty(), "processes are left");
     cluster.down();
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use neonvm_core_scaling::monitor::{Action, Event, Policy, Settings, is_similar};
+use neonvm_core_vertical_scaling::monitor::{Action, Event, Policy, Settings, is_similar};
 use neonvm_types::monitor_protocol::AgentMessage;
 use neonvm_types::version::MonitorProtoVersion;
 use tokio::sync::mpsc;

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use neonvm_core_scaling::monitor::Sample;
+use neonvm_core_vertical_scaling::monitor::Sample;
 
 /// The rest of a longer file is ignored. `memory.stat`, the longest, has about 2 KiB.
 const LONGEST: usize = 8192;

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use neonvm_port::Reserved;
+use neonvm_kit::port::Reserved;
 use neonvm_types::guest::{ImageConfig, Report, ReportKind};
 
 use crate::lab::{Lab, run};

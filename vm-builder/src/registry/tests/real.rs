@@ -11,7 +11,7 @@ use crate::store::Store;
 
 struct Registry {
     child: Child,
-    listen: neonvm_port::Reserved,
+    listen: neonvm_kit::port::Reserved,
     _data: tempfile::TempDir,
 }
 
@@ -26,7 +26,7 @@ impl Drop for Registry {
 fn registry() -> Need<Registry> {
     needs::program("docker-registry")?;
     let data = tempfile::tempdir().unwrap();
-    let listen = neonvm_port::Reserved::loopback().unwrap();
+    let listen = neonvm_kit::port::Reserved::loopback().unwrap();
     let config = data.path().join("config.yml");
     let root = data.path().join("data");
     let text = format!(

@@ -1,8 +1,8 @@
 //! What would change the number of replicas, and when other bounds hold.
 
 use neonvm_api::pod_autoscaler::ScalingStrategy;
-use neonvm_core_podscale::Settings;
-use neonvm_core_podscale::schedule::Bounds;
+use neonvm_core_pod_autoscaler::Settings;
+use neonvm_core_pod_autoscaler::schedule::Bounds;
 
 use super::super::show::{self, Word};
 use super::text::Section;

@@ -140,7 +140,7 @@ fn kubernetes_own_autoscaler_is_named() {
 #[test]
 fn what_kubernetes_decided_by_is_shown_as_for_the_other_strategies() {
     use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscalerStatus;
-    use neonvm_core_podscale::status::{Pass, after};
+    use neonvm_core_pod_autoscaler::status::{Pass, after};
     let mut found = seen();
     found.spec.scaling_strategy = neonvm_api::pod_autoscaler::ScalingStrategy::Hpa;
     found.spec.sync_period_seconds = None;
@@ -149,7 +149,7 @@ fn what_kubernetes_decided_by_is_shown_as_for_the_other_strategies() {
     ]))
     .unwrap();
     let (settings, _) = Settings::of(&found).unwrap();
-    let mut hpa = neonvm_core_podscale::hpa_object::build(&found, now()).unwrap();
+    let mut hpa = neonvm_core_pod_autoscaler::hpa_object::build(&found, now()).unwrap();
     let status: HorizontalPodAutoscalerStatus = serde_json::from_value(json!({
         "currentReplicas": 3, "desiredReplicas": 5,
         "currentMetrics": [{ "type": "Resource", "resource": {
@@ -184,8 +184,8 @@ fn the_same_in_json() {
 /// What the core writes is read as it was meant, whatever is ready.
 #[test]
 fn ready_pods_are_read_from_the_status() {
-    use neonvm_core_podscale::status::{Applied, Pass, after};
-    use neonvm_core_podscale::{Memory, Observation, Observed, decide};
+    use neonvm_core_pod_autoscaler::status::{Applied, Pass, after};
+    use neonvm_core_pod_autoscaler::{Memory, Observation, Observed, decide};
     let mut found = seen();
     let (settings, _) = Settings::of(&found).unwrap();
     for ready in [0, 1, 2, 5] {

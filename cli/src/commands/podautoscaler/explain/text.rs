@@ -125,7 +125,7 @@ impl Account<'_> {
     }
 
     fn through_kubernetes(&self) -> Section {
-        let name = neonvm_core_podscale::hpa_object::name(name_of(self.object));
+        let name = neonvm_core_pod_autoscaler::hpa_object::name(name_of(self.object));
         let described = |kind: &str| {
             let found = show::condition(self.object, kind);
             found.map_or_else(String::new, |found| match found.message.as_str() {

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use neonvm_core_podscale::Finite;
-use neonvm_core_podscale::replay::{MOST_POINTS, Point, Trace};
+use neonvm_core_pod_autoscaler::Finite;
+use neonvm_core_pod_autoscaler::replay::{MOST_POINTS, Point, Trace};
 use serde::Deserialize;
 
 use crate::error::{Code, Error, Result};

@@ -1,8 +1,8 @@
 //! A replay as a table over time and as JSON.
 
-use neonvm_core_podscale::explain::{limit_text, reason_text};
-use neonvm_core_podscale::number::render;
-use neonvm_core_podscale::replay::{Outcome, Row, Rule};
+use neonvm_core_pod_autoscaler::explain::{limit_text, reason_text};
+use neonvm_core_pod_autoscaler::number::render;
+use neonvm_core_pod_autoscaler::replay::{Outcome, Row, Rule};
 use serde_json::{Value, json};
 
 use crate::report::{API_VERSION, Document, Report, left, right};
@@ -53,7 +53,7 @@ fn differs(before: &Row, row: &Row) -> bool {
 
 fn cells(row: &Row) -> Vec<String> {
     let load = |load: &Option<_>| {
-        load.map_or_else(|| "?".to_owned(), |load: neonvm_core_podscale::Finite| render(load.get()))
+        load.map_or_else(|| "?".to_owned(), |load: neonvm_core_pod_autoscaler::Finite| render(load.get()))
     };
     let panic = if row.panicking { "in panic" } else { "" };
     let loads: Vec<String> = row.loads.iter().map(load).collect();

@@ -7,11 +7,11 @@ use neonvm_api::VirtualMachineMigration;
 use neonvm_api::names::{FINALIZER, VM_API_VERSION, annotation};
 use neonvm_api::pod_annotation::Usage;
 use neonvm_api::runner_pod::Receive;
-use neonvm_core_lifecycle::FailureReason::{ActionFailed, MigrationFailed, PodFailed};
-use neonvm_core_lifecycle::migration::{MigrationAction, plan_target};
-use neonvm_core_lifecycle::pod::PodSize;
-use neonvm_core_lifecycle::{Action, PodView, SizeUnanswered, owned_pod};
-use neonvm_core_placement::permits::MigrationRole;
+use neonvm_core_scheduling::permits::MigrationRole;
+use neonvm_core_vm_lifecycle::FailureReason::{ActionFailed, MigrationFailed, PodFailed};
+use neonvm_core_vm_lifecycle::migration::{MigrationAction, plan_target};
+use neonvm_core_vm_lifecycle::pod::PodSize;
+use neonvm_core_vm_lifecycle::{Action, PodView, SizeUnanswered, owned_pod};
 use neonvm_types::runner_protocol::MigrationCall;
 use neonvm_types::{Bytes, MilliCpu, NamespacedName, Resources};
 

@@ -4,8 +4,8 @@
 
 use std::rc::Rc;
 
-use neonvm_core_lifecycle::Resize;
-use neonvm_core_lifecycle::pod::{self, PodSize};
+use neonvm_core_vm_lifecycle::Resize;
+use neonvm_core_vm_lifecycle::pod::{self, PodSize};
 use neonvm_types::Resources;
 use neonvm_types::runner_protocol::SizeRequest;
 
@@ -88,7 +88,7 @@ impl World {
 pub(super) fn size_of(
     vm: &neonvm_api::VirtualMachine,
     guest: Resources,
-    settings: &neonvm_core_lifecycle::Settings,
+    settings: &neonvm_core_vm_lifecycle::Settings,
 ) -> PodSize {
     pod::size(vm, SizeRequest { cpu: guest.vcpus, memory: guest.mem }, false, settings)
 }

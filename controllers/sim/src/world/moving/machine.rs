@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use neonvm_api::virtual_machine::ActiveMigration;
-use neonvm_core_lifecycle::{
+use neonvm_core_vm_lifecycle::{
     Action, AddressView, Failure, FailureReason, Moving, Observed, PodView, RunnerView, migration, owned_pod,
     step,
 };

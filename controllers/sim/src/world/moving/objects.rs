@@ -7,7 +7,7 @@ use neonvm_api::virtual_machine::{
     CpuBounds, CpuScalingMode, ExtraNetwork, Guest, MemorySlots, Phase as Stage,
 };
 use neonvm_api::{VirtualMachine, VirtualMachineMigration, VirtualMachineSpec, VirtualMachineStatus};
-use neonvm_core_lifecycle::{Failure, PodView, Settings, SizeUnanswered, pod};
+use neonvm_core_vm_lifecycle::{Failure, PodView, Settings, SizeUnanswered, pod};
 use neonvm_types::runner_protocol::MachineInfo;
 use neonvm_types::{Bytes, Resources, Timestamp};
 

@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use neonvm_core_lifecycle::RunnerView;
 use neonvm_core_migration::{Phase, Source, Target};
+use neonvm_core_vm_lifecycle::RunnerView;
 use neonvm_types::runner_protocol::{
     CpuStatus, Exit, MemoryStatus, MigrationRole, MigrationState as State, MigrationStatus, RunnerState,
     RunnerStatus,

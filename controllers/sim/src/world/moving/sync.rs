@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use neonvm_api::VirtualMachine;
 use neonvm_api::virtual_machine::Phase as Stage;
-use neonvm_core_placement::permits::MigrationRole;
+use neonvm_core_scheduling::permits::MigrationRole;
 use neonvm_types::Resources;
 
 use super::objects::{Care, Kind, set_use};

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use neonvm_core_placement::permits::{Event, NodeSeen, Pair, PodSeen, Request, Settings, State, VmSeen};
+use neonvm_core_scheduling::permits::{Event, NodeSeen, Pair, PodSeen, Request, Settings, State, VmSeen};
 use neonvm_types::{Bytes, MilliCpu, NamespacedName, Resources};
 
 use super::{NAME, NODES, VMS, node, pod, wanted};

@@ -9,8 +9,8 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use neonvm_api::VirtualMachine;
+use neonvm_apiserver::Server;
 use neonvm_kit::http::{Answer, Whole};
-use neonvm_local::Server;
 use neonvm_scheduler::{Config, Local};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(super) async fn run(setup: &Setup) -> anyhow::Result<Vec<Row>> {
     let directory = setup.directory()?;
-    let config = neonvm_local::server::Config {
+    let config = neonvm_apiserver::server::Config {
         directory: directory.path().to_owned(),
         listen: "127.0.0.1:0".parse()?,
         names: Vec::new(),

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use neonvm_port::Reserved;
+use neonvm_kit::port::Reserved;
 use neonvm_test_support::eventually_blocking_within;
 
 use crate::machine::Machine;

@@ -13,7 +13,7 @@ use super::guest::own_port;
 /// Debian's `docker-registry`; ended and removed when it goes out of scope.
 pub(crate) struct Registry {
     child: Child,
-    listen: neonvm_port::Reserved,
+    listen: neonvm_kit::port::Reserved,
     _files: tempfile::TempDir,
 }
 

@@ -1,0 +1,49 @@
+//! Kubernetes API semantics as pure code: objects, versions, watches, patches, schemas, admission and access rules.
+//!
+//! Nothing here reads a clock, touches a file or opens a socket: the shell (`neonvm-apiserver`) hands in the time and
+//! the entropy, persists what a commit changed, and carries bytes.
+//!
+//! Path of a request: [`request`] → `route` (access rules) → `query_list`/[`watch`] for reads, or `write` →
+//! [`admission`] → [`store`] for changes. `follow` updates derived state within the change; `background` runs tasks after it.
+
+pub mod access;
+pub mod admission;
+pub mod apply;
+pub mod builtin;
+
+mod background;
+pub mod context;
+mod convert;
+mod convert_hpa;
+pub mod crd;
+mod discovery;
+pub mod engine;
+pub mod field;
+mod fields;
+mod follow;
+pub mod jsonpath;
+pub mod kinds;
+pub mod media;
+mod object;
+pub mod options;
+mod ownership;
+pub mod patch;
+pub mod plugins;
+mod proto;
+mod query_list;
+mod render;
+pub mod request;
+mod route;
+pub mod schema;
+pub mod selector;
+mod services;
+mod signing;
+pub mod status;
+pub mod store;
+mod strategy;
+mod table;
+pub mod watch;
+mod write;
+mod yaml;
+
+pub use discovery::VERSION;

@@ -1,0 +1,231 @@
+//! What happens to a pod next, as a pure function: events in, actions out.
+//!
+//! ```text
+//! Preparing ──Prepared──▶ Running ──all containers ended──▶ Cleaning ──Cleaned──▶ Ended ──▶ (Remove, Forget)
+//!     │                      │ Delete, Vanished                ▲
+//!     │ refused              ▼                                 │
+//!     └──────────────────▶ Stopping ──nothing runs any more────┘
+//! ```
+//!
+//! Each container goes Waiting → Starting → Running → Ended, and by the restart policy back to Waiting.
+
+mod plan;
+pub mod size;
+pub mod status;
+mod step;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+pub use plan::{ContainerPlan, Plan, RestartPolicy};
+use size::{Resources, Room, Size, Wanted};
+
+/// Milliseconds since 1970.
+pub type Millis = u64;
+
+/// The life cycle of a pod. Written to disk at every change, so that a restarted node continues where it was.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    pub plan: Plan,
+    pub phase: Phase,
+    /// By container name.
+    pub runs: BTreeMap<String, Run>,
+    /// When the pod was taken on.
+    pub since: Millis,
+    /// The pod is to end: by when what still runs is killed.
+    pub stop: Option<Stop>,
+    /// Why the pod failed as a whole, if it did.
+    pub failure: Option<(String, String)>,
+    /// Why preparing takes long, for people: reason and message.
+    pub hold_up: Option<(String, String)>,
+    /// Absent in what a former version of the node wrote.
+    #[serde(default)]
+    pub size: Size,
+}
+
+/// Where a pod is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Phase {
+    /// Volumes and network are being made.
+    Preparing,
+    /// Containers run, or wait to be started.
+    Running,
+    /// Containers are being ended.
+    Stopping,
+    /// Network, cgroup and volumes are being removed.
+    Cleaning,
+    /// Only status and logs are left.
+    Ended,
+}
+
+/// A pod that is to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stop {
+    /// When what still runs is killed.
+    pub deadline: Millis,
+    pub killed: bool,
+    /// The object was deleted: it is removed once everything is.
+    pub deleted: bool,
+    /// The object is gone already.
+    pub gone: bool,
+}
+
+/// One container.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    pub state: State,
+    /// How often it was started before; names its log and its directory.
+    pub restarts: u32,
+    pub last: Option<Ended>,
+    /// The start-up probe has succeeded, or there is none.
+    pub started: bool,
+    pub ready: bool,
+    /// Ended by a failed probe: when it is killed.
+    pub ending: Option<(Millis, bool)>,
+    /// The pause before the next start.
+    pub pause: Millis,
+}
+
+/// What a container does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum State {
+    /// To be started, not before that time.
+    Waiting {
+        until: Millis,
+        reason: String,
+        message: String,
+    },
+    /// The process is being made.
+    Starting,
+    Running {
+        since: Millis,
+    },
+    Ended(Ended),
+}
+
+/// How a container ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    pub code: i32,
+    pub signal: Option<i32>,
+    pub reason: String,
+    pub message: String,
+    pub started: Millis,
+    pub finished: Millis,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ProbeKind {
+    Startup,
+    Readiness,
+    Liveness,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// Volumes and network are there.
+    Prepared,
+    /// They are not yet; it is tried again.
+    HeldUp { reason: String, message: String },
+    /// They cannot be, ever.
+    Refused { reason: String, message: String },
+    /// A container's process runs.
+    Started { container: String },
+    /// It could not be started.
+    NotStarted { container: String, reason: String, message: String },
+    /// It ended.
+    Exited { container: String, ended: Ended },
+    /// A probe reached its threshold, either way.
+    Probed { container: String, probe: ProbeKind, good: bool, message: String },
+    /// The object is to be deleted, with so much time.
+    Delete { grace: Millis },
+    /// The object is gone.
+    Vanished,
+    /// Network, cgroup and volumes are gone.
+    Cleaned,
+    /// The specification is new, or there is other room than before.
+    Specified { wanted: Wanted, generation: i64, room: Room },
+    /// The cgroup was set to these resources, or why not.
+    Sized { resources: Resources, fault: Option<String> },
+    /// A time came that [`Machine::wake_at`] named.
+    Time,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Make volumes and network; answer with `Prepared`, `HeldUp` or `Refused`.
+    Prepare,
+    /// Start a container; answer with `Started` or `NotStarted`, later `Exited`.
+    Start { container: String },
+    /// Hold the pod to what is allocated; answer with `Sized`.
+    Resize,
+    /// Request it to end.
+    Terminate { container: String },
+    /// Kill it with all its processes.
+    Kill { container: String },
+    /// Remove everything but status and logs; answer with `Cleaned`.
+    CleanUp,
+    /// Remove the object.
+    Remove,
+    /// Remove status and logs; the pod is no more.
+    Forget,
+    /// Something worth an event on the pod.
+    Note { warning: bool, reason: &'static str, message: String },
+}
+
+impl Machine {
+    /// A pod that was just taken on.
+    pub fn new(plan: Plan, now: Millis) -> Self {
+        let reason = if plan.init.is_empty() { "ContainerCreating" } else { "PodInitializing" };
+        let waiting = |container: &ContainerPlan| (container.name.clone(), Run::new(now, reason));
+        let runs = plan.init.iter().chain(&plan.main).map(waiting).collect();
+        Self {
+            plan,
+            phase: Phase::Preparing,
+            runs,
+            since: now,
+            stop: None,
+            failure: None,
+            hold_up: None,
+            size: Size::default(),
+        }
+    }
+
+    /// Whether nothing will happen to its containers any more.
+    pub fn has_ended(&self) -> bool {
+        matches!(self.phase, Phase::Cleaning | Phase::Ended)
+    }
+
+    /// Names of the containers with a running process.
+    pub fn running(&self) -> impl Iterator<Item = &str> {
+        let is_running =
+            |(_, run): &(&String, &Run)| matches!(run.state, State::Running { .. } | State::Starting);
+        self.runs.iter().filter(is_running).map(|(name, _)| name.as_str())
+    }
+
+    /// When [`Event::Time`] is due.
+    pub fn wake_at(&self) -> Option<Millis> {
+        let stop =
+            self.stop.filter(|stop| !stop.killed && self.phase == Phase::Stopping).map(|stop| stop.deadline);
+        let of_run = |run: &Run| match run.state {
+            State::Waiting { until, .. } if self.phase == Phase::Running => Some(until),
+            State::Running { .. } => run.ending.filter(|(_, killed)| !killed).map(|(deadline, _)| deadline),
+            _ => None,
+        };
+        let runs = self.due_containers().filter_map(|name| self.runs.get(name)).filter_map(of_run).min();
+        let retry = self.size.retry.filter(|_| self.phase == Phase::Running);
+        stop.into_iter().chain(runs).chain(retry).min()
+    }
+}
+
+impl Run {
+    fn new(now: Millis, reason: &str) -> Self {
+        let state = State::Waiting { until: now, reason: reason.to_owned(), message: String::new() };
+        Self { state, restarts: 0, last: None, started: false, ready: false, ending: None, pause: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,363 @@
+//! The runner's decisions as a pure state machine: what has been observed goes in, what is to be done comes out.
+//!
+//! ```text
+//! Preparing ──QEMU runs──▶ Booting ──guest answers──▶ Running ──asked to stop──▶ Stopping ──QEMU gone──▶ Ended
+//!                             └────────────asked to stop──────────────────────────▲
+//! ```
+//!
+//! CPU, memory and power button are three small machines beside each other; each waits for observation, never for time,
+//! except to try again what was not answered.
+
+mod cpu;
+mod exit;
+mod memory;
+mod stop;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use neonvm_types::guest::ReportKind;
+use neonvm_types::runner_protocol::{
+    Exit, MachineInfo, MigrationGuest, MigrationRole, MigrationStatus, Problem, ProblemReason, ProcessExit,
+    RunnerState, RunnerStatus, SizeRequest, WorkloadStatus,
+};
+use neonvm_types::{Bytes, MilliCpu};
+
+pub use exit::QemuEnd;
+
+/// First pause between two attempts to reach a guest that boots; doubled up to [`ASK_LONGEST`].
+const ASK_FIRST: Duration = Duration::from_millis(20);
+const ASK_LONGEST: Duration = Duration::from_secs(1);
+/// Shortest time for an answer: a packet sent before the guest has a network is lost, and only a new one is answered.
+const ASK_WITHIN: Duration = Duration::from_millis(150);
+/// A guest that does not report is queried from so long after its start. Earlier it has no network, and a packet sent
+/// to it makes its address unreachable for a second.
+const ASK_UNREPORTED: Duration = Duration::from_secs(2);
+/// A guest that reports is queried when it reports that it is ready; if it never does, after this.
+const ASK_OVERDUE: Duration = Duration::from_secs(20);
+
+/// What has happened.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// QEMU runs, at the requested size.
+    Started(MachineInfo),
+    /// QEMU runs a VM that was migrated here; the source's data of its guest.
+    TakenOver(MachineInfo, Option<MigrationGuest>),
+    /// A migration has reached this state.
+    Moved(Box<MigrationStatus>),
+    /// Another size is wanted.
+    Resize(SizeRequest),
+    /// The runner is to stop within this time.
+    Stop { grace: Duration },
+    /// QEMU reported how much memory the guest has.
+    Memory(Bytes),
+    /// The guest reported how many CPUs are online.
+    Answered { online: u32 },
+    /// The guest did not answer.
+    Silent(String),
+    /// The quota of the vCPU threads is in force.
+    QuotaSet(MilliCpu),
+    /// It could not be set.
+    QuotaFailed(String),
+    /// The guest reports.
+    Report(ReportKind),
+    /// All synchronised files are in the guest.
+    FilesSent,
+    /// They are not.
+    FilesFailed(String),
+    /// QEMU stopped the VM because a disk of the node failed; `None`: it continues.
+    DiskFault(Option<String>),
+    /// QEMU is gone.
+    Ended(QemuEnd),
+    /// The time of [`Core::wake_at`] has come.
+    Timer,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Set in QEMU how much memory the guest should have in all.
+    SetMemory(Bytes),
+    /// Hold the vCPU threads to this.
+    SetQuota(MilliCpu),
+    /// Bring so many CPUs on line; answered with [`Event::Answered`] or [`Event::Silent`].
+    SetCpus(MilliCpu),
+    /// Query how many CPUs are online, with this timeout; answered likewise.
+    AskGuest(Duration),
+    /// Press the power button.
+    PressPowerButton,
+    /// End QEMU now.
+    Kill,
+}
+
+/// How a machine is to be run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Size it boots at.
+    pub size: SizeRequest,
+    /// Least CPU, most CPU.
+    pub cpu: (MilliCpu, MilliCpu),
+    /// Least memory, most memory.
+    pub memory: (Bytes, Bytes),
+    /// Memory changes in steps of this.
+    pub slot: Bytes,
+}
+
+#[derive(Clone, Debug)]
+pub struct Core {
+    limits: Limits,
+    now: Duration,
+    status: RunnerStatus,
+    cpu: cpu::Cpu,
+    memory: memory::Memory,
+    stop: stop::Stop,
+    /// Pause before a guest that has never answered is queried again, and when.
+    asking: (Duration, Option<Duration>),
+    /// Whether the guest is one that reports.
+    reports: bool,
+    /// The VM is being migrated: its size is not changed.
+    held: bool,
+    announced_shutdown: Option<String>,
+    workload_exit: Option<ProcessExit>,
+    faults: Vec<Problem>,
+}
+
+impl Core {
+    pub fn new(limits: Limits) -> Self {
+        let mut status = RunnerStatus::default();
+        status.cpu.asked = limits.size.cpu;
+        status.memory.asked = limits.size.memory;
+        Self {
+            limits,
+            now: Duration::ZERO,
+            status,
+            cpu: cpu::Cpu::new(limits.size.cpu),
+            memory: memory::Memory::new(limits.size.memory),
+            stop: stop::Stop::default(),
+            asking: (ASK_FIRST, None),
+            reports: false,
+            held: false,
+            announced_shutdown: None,
+            workload_exit: None,
+            faults: Vec::new(),
+        }
+    }
+
+    /// The published status. `sequence` grows whenever a part of it changes.
+    pub fn status(&self) -> &RunnerStatus {
+        &self.status
+    }
+
+    /// When [`Event::Timer`] is wanted, if ever.
+    pub fn wake_at(&self) -> Option<Duration> {
+        if self.status.state == RunnerState::Ended {
+            return None;
+        }
+        let size = [self.cpu.wake_at(), self.memory.wake_at()].into_iter().flatten().filter(|_| !self.held);
+        [self.asking.1, self.stop.wake_at()].into_iter().flatten().chain(size).min()
+    }
+
+    /// Whether the VM is being migrated, so that its size cannot be changed.
+    pub fn is_held(&self) -> bool {
+        self.held
+    }
+
+    /// The guest's data for the next runner.
+    pub fn guest(&self) -> MigrationGuest {
+        let (_, online) = self.cpu.observed();
+        MigrationGuest { online, reports: self.reports, workload: self.status.workload }
+    }
+
+    /// Whether a size may be requested; the message names the field and the bounds.
+    pub fn check(&self, size: &SizeRequest) -> Result<(), String> {
+        let (least, most) = self.limits.cpu;
+        if size.cpu < least || size.cpu > most {
+            return Err(format!("cpu: {} is not between {least} and {most}", size.cpu));
+        }
+        let (least, most) = self.limits.memory;
+        if size.memory < least || size.memory > most {
+            return Err(format!("memory: {} is not between {least} and {most}", size.memory));
+        }
+        if !size.memory.is_multiple_of(self.limits.slot) {
+            return Err(format!(
+                "memory: {} is not a multiple of the slot size {}",
+                size.memory, self.limits.slot
+            ));
+        }
+        Ok(())
+    }
+
+    /// Takes in what has happened at `now`, counted from the start of the runner.
+    pub fn step(&mut self, now: Duration, event: Event) -> Vec<Action> {
+        self.now = self.now.max(now);
+        let before = self.status.clone();
+        let mut actions = Vec::new();
+        if self.status.state != RunnerState::Ended {
+            self.take(event, &mut actions);
+            self.tend(&mut actions);
+        }
+        self.publish(&before);
+        actions
+    }
+
+    fn take(&mut self, event: Event, actions: &mut Vec<Action>) {
+        let now = self.now;
+        match event {
+            Event::Started(_) if self.status.state != RunnerState::Preparing => {}
+            Event::Started(machine) => {
+                self.status.machine = Some(machine);
+                self.status.state = RunnerState::Booting;
+                self.cpu.booted();
+                self.asking.1 = Some(now + ASK_UNREPORTED);
+            }
+            Event::TakenOver(..) if self.status.state != RunnerState::Preparing => {}
+            Event::TakenOver(machine, guest) => self.taken_over(machine, guest),
+            Event::Moved(status) => {
+                self.held = status.role == MigrationRole::Source && !status.state.is_over();
+                self.status.migration = Some(*status);
+            }
+            Event::Resize(size) => {
+                self.status.memory.asked = size.memory;
+                actions.extend(self.memory.ask(now, size.memory));
+                if size.cpu != self.status.cpu.asked {
+                    self.status.cpu.asked = size.cpu;
+                    actions.extend(self.cpu.ask(now, size.cpu));
+                }
+            }
+            Event::Stop { grace } => self.stop.begin(now, grace),
+            Event::Memory(actual) => self.memory.observe(now, actual),
+            Event::Answered { online } => {
+                self.asking = (ASK_FIRST, None);
+                self.cpu.answered(now, online);
+            }
+            Event::Silent(why) => self.silent(&why),
+            Event::QuotaSet(cpu) => self.cpu.quota(now, Ok(cpu)),
+            Event::QuotaFailed(why) => self.cpu.quota(now, Err(why)),
+            Event::Report(report) => self.report(report, actions),
+            Event::FilesSent => self.fault(ProblemReason::FilesNotSynchronised, None),
+            Event::FilesFailed(why) => self.fault(ProblemReason::FilesNotSynchronised, Some(why)),
+            Event::DiskFault(why) => self.fault(ProblemReason::DiskFailure, why),
+            Event::Ended(end) => self.ended(&end),
+            Event::Timer => {
+                if self.asking.1.is_some_and(|at| at <= now) {
+                    self.ask(actions);
+                }
+            }
+        }
+    }
+
+    /// The guest is up, and does not repeat what it reported to the source.
+    fn taken_over(&mut self, machine: MachineInfo, guest: Option<MigrationGuest>) {
+        self.status.machine = Some(machine);
+        self.status.state = RunnerState::Booting;
+        self.cpu.booted();
+        let guest = guest.unwrap_or_default();
+        self.reports = guest.reports;
+        self.status.workload = guest.workload;
+        self.workload_exit = guest.workload.and_then(|workload| workload.last_exit);
+        if guest.online > 0 {
+            self.cpu.answered(self.now, guest.online);
+        } else {
+            self.asking = (ASK_FIRST, Some(self.now));
+        }
+    }
+
+    fn ask(&mut self, actions: &mut Vec<Action>) {
+        self.asking.1 = None;
+        actions.push(Action::AskGuest((self.asking.0 * 8).clamp(ASK_WITHIN, ASK_LONGEST)));
+    }
+
+    /// What follows from the state, whatever brought it about.
+    fn tend(&mut self, actions: &mut Vec<Action>) {
+        match self.status.state {
+            RunnerState::Preparing | RunnerState::Ended => return,
+            RunnerState::Booting | RunnerState::Running | RunnerState::Stopping => {}
+        }
+        if self.stop.is_begun() {
+            self.status.state = RunnerState::Stopping;
+            self.asking.1 = None;
+            actions.extend(self.stop.tend(self.now, self.announced_shutdown.is_some()));
+            return;
+        }
+        let workload = !self.reports || self.status.workload.is_some();
+        if self.status.state == RunnerState::Booting && self.cpu.has_answered() && workload {
+            self.status.state = RunnerState::Running;
+            self.memory.guest_is_up(self.now);
+        }
+        if self.held {
+            return;
+        }
+        actions.extend(self.cpu.tend(self.now));
+        actions.extend(self.cpu.lower(self.now, self.memory.is_settled()));
+        actions.extend(self.memory.tend(self.now));
+    }
+
+    fn silent(&mut self, why: &str) {
+        if self.cpu.has_answered() {
+            self.cpu.silent(self.now, why);
+        } else if self.status.state == RunnerState::Booting {
+            self.asking = ((self.asking.0 * 2).min(ASK_LONGEST), Some(self.now + self.asking.0));
+        }
+    }
+
+    fn report(&mut self, report: ReportKind, actions: &mut Vec<Action>) {
+        self.reports = true;
+        match report {
+            ReportKind::Booted { .. } => {
+                if self.asking.1.is_some() {
+                    self.asking.1 = Some(self.now + ASK_OVERDUE);
+                }
+            }
+            ReportKind::Ready => {
+                if !self.cpu.has_answered() {
+                    self.asking.0 = ASK_FIRST;
+                    self.ask(actions);
+                }
+            }
+            ReportKind::WorkloadStarted { restarts, .. } => {
+                self.status.workload =
+                    Some(WorkloadStatus { running: true, restarts, last_exit: self.workload_exit });
+            }
+            ReportKind::WorkloadExited { code, signal, out_of_memory } => {
+                let exit = ProcessExit { code, signal, out_of_memory };
+                self.workload_exit = Some(exit);
+                let restarts = self.status.workload.map_or(0, |workload| workload.restarts);
+                self.status.workload =
+                    Some(WorkloadStatus { running: false, restarts, last_exit: Some(exit) });
+            }
+            ReportKind::Failure { message } => {
+                // Each part of the boot fails once; the newest is enough for people who have the log.
+                self.fault(ProblemReason::GuestFailure, Some(message));
+            }
+            ReportKind::ShuttingDown { reason } => self.announced_shutdown = Some(reason),
+        }
+    }
+
+    fn fault(&mut self, reason: ProblemReason, message: Option<String>) {
+        self.faults.retain(|fault| fault.reason != reason);
+        self.faults.extend(message.map(|message| Problem { reason, message }));
+    }
+
+    fn ended(&mut self, end: &QemuEnd) {
+        let exit: Exit =
+            exit::of(end, self.stop.is_begun(), self.announced_shutdown.as_deref(), self.workload_exit);
+        self.status.exit = Some(exit);
+        self.status.state = RunnerState::Ended;
+    }
+
+    fn publish(&mut self, before: &RunnerStatus) {
+        self.status.ready = self.status.state == RunnerState::Running;
+        (self.status.cpu.applied, self.status.cpu.online) = self.cpu.observed();
+        self.status.memory.actual = self.memory.actual();
+        let mut problems = self.faults.clone();
+        problems.extend(self.cpu.problems());
+        problems.extend(self.memory.problem());
+        problems.extend(self.stop.problem());
+        problems.sort_by_key(|problem| problem.reason);
+        self.status.problems = problems;
+        if self.status != *before {
+            self.status.sequence = before.sequence + 1;
+        }
+    }
+}

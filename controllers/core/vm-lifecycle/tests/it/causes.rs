@@ -1,0 +1,128 @@
+//! What a kubelet and Kubernetes' own controllers write into a pod reaches the VM's conditions.
+
+use k8s_openapi::api::core::v1::Pod;
+use neonvm_api::VirtualMachine;
+use neonvm_api::virtual_machine::Phase;
+use neonvm_core_vm_lifecycle::condition::{AVAILABLE, DEGRADED, ROOT_DISK_COPIED, find};
+use neonvm_core_vm_lifecycle::{Outcome, PodView, RunnerView, step};
+use serde_json::{Value, json};
+
+use crate::machine::{at, observed, pod, settings, vm};
+
+const NOW: i64 = 10_000;
+
+/// The pod with this status, as the controller sees it.
+fn view(deleted: bool, status: &Value) -> PodView {
+    let mut object = json!({
+        "metadata": {"name": "db-old", "uid": "uid-db-old"},
+        "spec": {"nodeName": "n1", "containers": []},
+        "status": status,
+    });
+    if deleted {
+        object["metadata"]["deletionTimestamp"] = json!("1970-01-01T02:46:50Z");
+    }
+    let read = PodView::of(&serde_json::from_value::<Pod>(object).unwrap(), "us");
+    let plan = pod(&vm(), "db-old");
+    PodView { labels: plan.labels, annotations: plan.annotations, controller: plan.controller, ..read }
+}
+
+fn container(state: &Value) -> Value {
+    json!([{"name": "neonvm-runner", "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": state}])
+}
+
+fn after(phase: Phase, seen: PodView) -> Outcome {
+    let mut vm: VirtualMachine = vm();
+    let status = vm.status.get_or_insert_default();
+    (status.phase, status.pod_name) = (Some(phase), "db-old".into());
+    step(at(NOW), &vm, &observed(Some(seen), RunnerView::Unknown), &settings())
+}
+
+fn condition(outcome: &Outcome, kind: &str) -> (String, String, String) {
+    let found = find(&outcome.status, kind).unwrap();
+    (found.status.clone(), found.reason.clone(), found.message.clone())
+}
+
+#[test]
+fn a_root_disk_that_is_copied_is_reported() {
+    let pod = |state: Value| {
+        let object = json!({"metadata": {"name": "db-old", "uid": "u"}, "spec": {"nodeName": "n1", "containers": [],
+            "initContainers": [{"name": "copy-rootdisk"}]}, "status": {"phase": "Pending", "initContainerStatuses": [
+            {"name": "copy-rootdisk", "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": state}]}});
+        let read = PodView::of(&serde_json::from_value::<Pod>(object).unwrap(), "us");
+        PodView { controller: self::pod(&vm(), "db-old").controller, ..read }
+    };
+    let copying = after(Phase::Pending, pod(json!({"running": {}})));
+    assert_eq!(condition(&copying, ROOT_DISK_COPIED).1, "Copying");
+    assert_eq!(condition(&copying, AVAILABLE).2, "init container copy-rootdisk runs");
+    let copied = after(Phase::Pending, pod(json!({"terminated": {"exitCode": 0}})));
+    assert_eq!(condition(&copied, ROOT_DISK_COPIED).0, "True");
+    let failed = after(Phase::Pending, pod(json!({"terminated": {"exitCode": 1}})));
+    assert_eq!(condition(&failed, ROOT_DISK_COPIED).0, "False");
+    let mounted = after(Phase::Pending, view(false, &json!({"phase": "Pending"})));
+    assert!(find(&mounted.status, ROOT_DISK_COPIED).is_none());
+}
+
+#[test]
+fn an_image_that_cannot_be_pulled_degrades_the_vm() {
+    let waiting = json!({"waiting": {"reason": "ErrImagePull", "message": "db:17: not found"}});
+    let outcome = after(
+        Phase::Pending,
+        view(false, &json!({"phase": "Pending", "containerStatuses": container(&waiting)})),
+    );
+    let message = "ErrImagePull: db:17: not found".to_owned();
+    assert_eq!(condition(&outcome, DEGRADED), ("True".into(), "PodNotStarting".into(), message.clone()));
+    assert_eq!(condition(&outcome, AVAILABLE).2, message);
+    let events = outcome.events.iter().filter(|note| note.message == message).count();
+    assert_eq!(events, 1, "{:?}", outcome.events);
+    // A container that is being made is none that fails.
+    let waiting = json!({"waiting": {"reason": "ContainerCreating"}});
+    let outcome = after(
+        Phase::Pending,
+        view(false, &json!({"phase": "Pending", "containerStatuses": container(&waiting)})),
+    );
+    assert_eq!(condition(&outcome, DEGRADED).0, "False");
+}
+
+#[test]
+fn a_runner_that_never_started_was_not_killed() {
+    let error = json!({"terminated": {"exitCode": 128, "reason": "StartError", "startedAt": "1970-01-01T00:00:00Z",
+        "message": "exec: \"neonvm-runner\": executable file not found in $PATH"}});
+    let waiting = json!({"waiting": {"reason": "ContainerCreating"}});
+    let statuses = [
+        (json!({"phase": "Failed", "containerStatuses": container(&error)}), "StartError: exec:"),
+        (
+            json!({"phase": "Failed", "containerStatuses": container(&waiting), "reason": "DeadlineExceeded"}),
+            "DeadlineExceeded",
+        ),
+        (
+            json!({"phase": "Failed", "reason": "OutOfcpu", "message": "Node didn't have enough resource: cpu"}),
+            "enough resource: cpu",
+        ),
+    ];
+    for (status, part) in statuses {
+        let exit = view(false, &status).ended.unwrap();
+        assert_eq!(exit.reason.as_str(), "StartFailure", "{}", exit.message);
+        assert!(exit.message.contains(part), "{}", exit.message);
+    }
+    let killed =
+        json!({"terminated": {"exitCode": 137, "reason": "OOMKilled", "startedAt": "2026-01-01T00:00:00Z"}});
+    let exit =
+        view(false, &json!({"phase": "Failed", "containerStatuses": container(&killed)})).ended.unwrap();
+    assert_eq!(exit.reason.as_str(), "RunnerKilled");
+}
+
+#[test]
+fn a_lost_node_is_no_shutdown() {
+    let running = json!({"running": {"startedAt": "2026-01-01T00:00:00Z"}});
+    let taint = json!([{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager",
+        "message": "Taint manager: deleting due to NoExecute taint", "lastTransitionTime": null}]);
+    let lost = json!({"phase": "Running", "conditions": taint, "containerStatuses": container(&running)});
+    let outcome = after(Phase::Running, view(true, &lost));
+    let (status, reason, message) = condition(&outcome, AVAILABLE);
+    assert_eq!((status.as_str(), reason.as_str()), ("Unknown", "NodeLost"));
+    assert!(message.starts_with("node n1 is not reached"), "{message}");
+    // A deletion by a person is a shutdown.
+    let asked = json!({"phase": "Running", "containerStatuses": container(&running)});
+    let outcome = after(Phase::Running, view(true, &asked));
+    assert_eq!(condition(&outcome, AVAILABLE).1, "Stopped");
+}

@@ -251,5 +251,8 @@ async fn what_a_viewer_may_not_read_is_named() {
     // To look on is no fault of the cluster.
     let (code, out, error) = run(&kubeconfig, &["doctor"]).await;
     assert_eq!(code, 0, "{out}{error}");
-    assert!(out.contains("you lack permission to create") && out.contains("you lack permission to list leases"), "{out}");
+    assert!(
+        out.contains("you lack permission to create") && out.contains("you lack permission to list leases"),
+        "{out}"
+    );
 }

@@ -225,7 +225,8 @@ async fn an_upgrade_goes_up_and_replaces_runners_one_by_one() {
         let run = neonctl(&server, &[command, "--version", "0.1.9"]).await;
         assert_eq!(run.code, 5, "{}{}", run.out, run.error);
         assert!(
-            run.error.contains("0.1.9 is older than the installed version 0.2.0") && run.error.contains("--allow-downgrade"),
+            run.error.contains("0.1.9 is older than the installed version 0.2.0")
+                && run.error.contains("--allow-downgrade"),
             "{}",
             run.error
         );

@@ -4,6 +4,7 @@
 mod error;
 mod output;
 mod publish;
+mod whole_file;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use neonvm_disk::tree::Time;
 use neonvm_types::guest::{Console, ImageConfig, Process};
 
 pub use error::Error;
-pub use output::whole;
+pub use whole_file::whole;
 
 use crate::fragments;
 use crate::inject;
@@ -326,7 +327,7 @@ fn write_sbom(path: &Path, loaded: &Loaded) -> Result<(), Error> {
         created,
     );
     let text = serde_json::to_string_pretty(&document).unwrap_or_default() + "\n";
-    output::whole(path, |file| std::io::Write::write_all(file, text.as_bytes()))
+    whole_file::whole(path, |file| std::io::Write::write_all(file, text.as_bytes()))
 }
 
 /// The file system of a loaded image. Its identity decides about its UUID and its hash seed.

@@ -20,5 +20,6 @@ mod tests;
 pub(crate) mod writer;
 
 pub use apply::{Applier, Whiteouts};
-pub use archive::{Archive, Entry, EntryKind, Run};
+pub use archive::{Archive, Entry, EntryKind};
 pub use files::{HostFile, LayerSources};
+pub use sparse::Run;

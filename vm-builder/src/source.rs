@@ -4,12 +4,14 @@
 //! on the way, applies the layers in order, and returns a [`Loaded`]: a [`Tree`] whose contents are still in the
 //! cached archives. Nothing is unpacked to the host's file system.
 
+mod counted;
 mod digest;
 mod docker_archive;
 mod error;
 mod ingest;
 mod layout;
 mod load;
+mod loading;
 mod parse;
 mod platform;
 mod progress;

@@ -12,7 +12,7 @@ pub use access::device_is_open_to;
 pub use choose::{ChooseError, Chosen, PROBE_DEADLINE, Request, choose};
 pub use counter::emulated_tsc_khz;
 
-use crate::plan::Architecture;
+use crate::architecture::Architecture;
 
 /// What runs the guest's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,4 +7,13 @@ mod hierarchy;
 
 pub use error::CgroupError;
 pub use group::{CpuGroup, PERIOD, Throttling};
-pub use hierarchy::{DEFAULT_ROOT, Hierarchy, Version};
+pub use hierarchy::{DEFAULT_ROOT, Hierarchy};
+
+/// Version of the interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// A hierarchy for each controller.
+    V1,
+    /// One hierarchy.
+    V2,
+}

@@ -9,6 +9,7 @@
 //! user without rights, in a seccomp sandbox, that dies with its parent.
 
 pub mod accelerator;
+mod architecture;
 pub mod cgroup;
 pub mod disks;
 pub mod installation;

@@ -176,7 +176,7 @@ impl Authority {
             path: "the certificate of the authority".into(),
             wanted: "a certificate",
         })?;
-        let params = authority_params(&crate::tls::common_name(&der));
+        let params = authority_params(&crate::subject::common_name(&der));
         Ok(Self::with(params, key, certificate.to_owned()))
     }
 

@@ -3,7 +3,6 @@
 
 mod own;
 mod renewal;
-mod shown;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,9 +21,9 @@ use crate::ca::{self, Identity, Purpose, Request};
 use crate::signer::rules::{OPERATOR, OPERATOR_LIFE, POD_AUTOSCALER, SCHEDULER, SERVICE_LIFE, SIGNER};
 use crate::trust::Trust;
 
+pub use crate::shown::Shown;
 pub use own::Own;
 pub use renewal::{Validity, renew};
-pub use shown::Shown;
 
 /// How long [`Certificate::at_start`] tries.
 const START: Duration = Duration::from_secs(60);

@@ -3,44 +3,17 @@
 use std::sync::Arc;
 
 use rustls::client::danger::ServerCertVerifier;
-use rustls::client::{Resumption, WantsClientCert, WebPkiServerVerifier};
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::danger::ClientCertVerifier;
+use rustls::client::{Resumption, WantsClientCert};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
-use rustls::sign::CertifiedKey;
-use rustls::{ClientConfig, ConfigBuilder, RootCertStore, ServerConfig};
+use rustls::{ClientConfig, ConfigBuilder, ServerConfig};
 
 use crate::ca::{Error, Identity};
-use crate::certificate::Shown;
-use crate::pinned::Pinned;
-use crate::trust::Trust;
+use crate::pem::{certificates, key, provider, roots};
+use crate::shown::Shown;
+use crate::trust::{Trust, if_shown, of_servers};
 
+pub use crate::subject::{common_name, dns_names, organisations};
 pub use crate::unchecked::unchecked;
-
-fn certificates(pem: &[u8], path: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let bad = || Error::Pem { path: path.to_owned(), wanted: "a certificate" };
-    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    let all = all.map_err(|_| bad())?;
-    if all.is_empty() { Err(bad()) } else { Ok(all) }
-}
-
-fn key(pem: &str) -> Result<PrivateKeyDer<'static>, Error> {
-    PrivateKeyDer::from_pem_slice(pem.as_bytes())
-        .map_err(|_| Error::Pem { path: "the private key".into(), wanted: "a private key" })
-}
-
-fn roots(pem: &[u8]) -> Result<RootCertStore, Error> {
-    let mut store = RootCertStore::empty();
-    for certificate in certificates(pem, "the certificate authority")? {
-        store.add(certificate)?;
-    }
-    Ok(store)
-}
-
-fn provider() -> Arc<rustls::crypto::CryptoProvider> {
-    Arc::new(rustls::crypto::ring::default_provider())
-}
 
 /// A server that takes client certificates of the authority, and clients without one.
 ///
@@ -88,21 +61,6 @@ fn without_sessions(mut config: ServerConfig) -> ServerConfig {
     config.send_tls13_tickets = 0;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     config
-}
-
-/// Takes clients without a certificate, and of those that show one only such of the authority.
-pub(crate) fn if_shown(authority: &str) -> Result<Arc<dyn ClientCertVerifier>, Error> {
-    let roots = Arc::new(roots(authority.as_bytes())?);
-    WebPkiClientVerifier::builder_with_provider(roots, provider())
-        .allow_unauthenticated()
-        .build()
-        .map_err(|_| Error::Pem { path: "the certificate authority".into(), wanted: "a certificate" })
-}
-
-/// A certificate and its key as rustls has them, of one pair for certain.
-pub(crate) fn certified(identity: &Identity) -> Result<Arc<CertifiedKey>, Error> {
-    let chain = certificates(identity.certificate.as_bytes(), "the certificate")?;
-    Ok(Arc::new(CertifiedKey::from_der(chain, key(&identity.key)?, &provider())?))
 }
 
 /// A server without client certificates: a client that has one of an unknown authority may connect.
@@ -159,15 +117,6 @@ pub fn client_with(shown: Arc<Shown>, trust: Arc<Trust>) -> Result<ClientConfig,
     Ok(config)
 }
 
-/// Checks certificates of servers against the authorities in a bundle.
-pub(crate) fn of_servers(authority: &[u8]) -> Result<Arc<dyn ServerCertVerifier>, Error> {
-    let bundle = certificates(authority, "the certificate authority")?;
-    let usual = WebPkiServerVerifier::builder_with_provider(Arc::new(roots(authority)?), provider())
-        .build()
-        .map_err(|_| Error::Pem { path: "the certificate authority".into(), wanted: "a certificate" })?;
-    Ok(Arc::new(Pinned { usual, bundle }))
-}
-
 fn trusting(
     verifier: Arc<dyn ServerCertVerifier>,
 ) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, Error> {
@@ -175,36 +124,4 @@ fn trusting(
         .with_safe_default_protocol_versions()?
         .dangerous()
         .with_custom_certificate_verifier(verifier))
-}
-
-/// Organisations in the subject of a certificate that TLS has verified. Empty if there are none or it cannot be read.
-#[must_use]
-pub fn organisations(certificate: &CertificateDer<'_>) -> Vec<String> {
-    use x509_parser::prelude::{FromDer as _, X509Certificate};
-    let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return Vec::new() };
-    let organisations = certificate.subject().iter_organization();
-    organisations.filter_map(|name| name.as_str().ok()).map(str::to_owned).collect()
-}
-
-/// Common name in the subject of a certificate that TLS has verified. Empty if there is none or it cannot be read.
-#[must_use]
-pub fn common_name(certificate: &CertificateDer<'_>) -> String {
-    use x509_parser::prelude::{FromDer as _, X509Certificate};
-    let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return String::new() };
-    let name = certificate.subject().iter_common_name().next().and_then(|name| name.as_str().ok());
-    name.unwrap_or_default().to_owned()
-}
-
-/// DNS names in a certificate that TLS has verified. Empty if there are none or it cannot be read.
-#[must_use]
-pub fn dns_names(certificate: &CertificateDer<'_>) -> Vec<String> {
-    use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
-    let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return Vec::new() };
-    let Ok(Some(names)) = certificate.subject_alternative_name() else { return Vec::new() };
-    let names = names.value.general_names.iter();
-    names
-        .filter_map(
-            |name| if let GeneralName::DNSName(name) = name { Some((*name).to_owned()) } else { None },
-        )
-        .collect()
 }

@@ -2,12 +2,16 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
+use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error as TlsError, SignatureScheme};
 
 use crate::ca::Error;
+use crate::pem::{certificates, provider, roots};
+use crate::pinned::Pinned;
 
 /// The authorities of the moment, as clients and servers check certificates. A connection that is open stays open, whatever is
 /// trusted later.
@@ -25,8 +29,8 @@ impl Trusted {
     fn new(bundle: &str) -> Result<Arc<Self>, Error> {
         Ok(Arc::new(Self {
             bundle: bundle.to_owned(),
-            of_servers: crate::tls::of_servers(bundle.as_bytes())?,
-            of_clients: crate::tls::if_shown(bundle)?,
+            of_servers: of_servers(bundle.as_bytes())?,
+            of_clients: if_shown(bundle)?,
         }))
     }
 }
@@ -140,4 +144,22 @@ impl ClientCertVerifier for Trust {
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.get().of_clients.supported_verify_schemes()
     }
+}
+
+/// Takes clients without a certificate, and of those that show one only such of the authority.
+pub(crate) fn if_shown(authority: &str) -> Result<Arc<dyn ClientCertVerifier>, Error> {
+    let roots = Arc::new(roots(authority.as_bytes())?);
+    WebPkiClientVerifier::builder_with_provider(roots, provider())
+        .allow_unauthenticated()
+        .build()
+        .map_err(|_| Error::Pem { path: "the certificate authority".into(), wanted: "a certificate" })
+}
+
+/// Checks certificates of servers against the authorities in a bundle.
+pub(crate) fn of_servers(authority: &[u8]) -> Result<Arc<dyn ServerCertVerifier>, Error> {
+    let bundle = certificates(authority, "the certificate authority")?;
+    let usual = WebPkiServerVerifier::builder_with_provider(Arc::new(roots(authority)?), provider())
+        .build()
+        .map_err(|_| Error::Pem { path: "the certificate authority".into(), wanted: "a certificate" })?;
+    Ok(Arc::new(Pinned { usual, bundle }))
 }

@@ -6,6 +6,7 @@ mod capture;
 mod command;
 pub(crate) mod exec;
 pub(crate) mod logs;
+mod port;
 mod port_forward;
 mod spdy;
 mod stats;

@@ -15,9 +15,12 @@
 
 mod cache;
 mod config;
+mod context;
+mod error;
 mod observe;
 mod pods;
 mod reach;
+mod request;
 mod run;
 mod services;
 mod status;
@@ -29,5 +32,6 @@ mod work;
 mod wrapped;
 
 pub use config::{Config, WebhookConfig};
+pub use error::Error;
 pub use reach::{Network, NotANetwork};
-pub use run::{Error, run, run_with};
+pub use run::{run, run_with};

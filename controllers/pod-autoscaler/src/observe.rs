@@ -85,3 +85,15 @@ fn is_scraped(source: &neonvm_api::pod_autoscaler::MetricSource) -> bool {
 fn not_read() -> Missing {
     Missing::new(MissingReason::NotRead, "was not read")
 }
+
+/// Where to read.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Endpoint {
+    /// Whether the author of the object chose the host; otherwise it is a pod's own address.
+    pub(crate) named: bool,
+    pub(crate) tls: bool,
+    /// Name or address, and port.
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    pub(crate) path: String,
+}

@@ -14,36 +14,15 @@ use tokio::sync::watch as channel;
 
 use crate::Config;
 use crate::cache::Key;
+use crate::context::Context;
+use crate::error::Error;
 use crate::observe::Observer;
 use crate::services;
 use crate::telemetry::{Others, Telemetry};
 use crate::watch;
 use crate::webhook::Webhooks;
-use crate::work::{self, Context};
+use crate::work;
 use crate::wrapped::MANAGER;
-
-/// Why it cannot run.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// No client.
-    #[error(transparent)]
-    Client(#[from] neonvm_kit::client::Error),
-    /// Settings.
-    #[error("{0}")]
-    Config(String),
-    /// An address cannot be listened on.
-    #[error("cannot listen on {address}")]
-    Listen {
-        /// Address to listen on.
-        address: std::net::SocketAddr,
-        /// Error of the socket.
-        #[source]
-        source: std::io::Error,
-    },
-    /// Part of it ended.
-    #[error(transparent)]
-    Task(#[from] TaskEnded),
-}
 
 /// Runs until `stop` ends.
 ///

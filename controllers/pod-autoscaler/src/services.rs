@@ -7,7 +7,7 @@ use kube::api::{Api, ListParams};
 use kube::{Client, Error};
 
 use crate::reach::Network;
-use crate::work::REQUEST;
+use crate::request::REQUEST;
 
 /// Pause after a request that failed.
 const AGAIN: Duration = Duration::from_secs(1);

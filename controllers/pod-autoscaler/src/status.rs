@@ -7,9 +7,11 @@ use kube::ResourceExt as _;
 use kube::api::{Api, Patch, PatchParams};
 use neonvm_api::PodAutoscaler;
 use neonvm_core_pod_autoscaler::status::{Pass, after, differs};
+use neonvm_kit::queue::Outcome;
 use serde_json::{Map, Value, json};
 
-use crate::work::{Context, Failed, within};
+use crate::context::{Context, Kept};
+use crate::request::{Failed, within};
 
 /// Readings alone are not written more often than this.
 const READINGS: Duration = Duration::from_secs(15);
@@ -66,6 +68,24 @@ fn difference(old: &Value, new: &Value) -> Value {
         change.insert(key.clone(), Value::Null);
     }
     Value::Object(change)
+}
+
+/// Writes the status, if it is another one.
+pub(crate) async fn finish(
+    context: &Context,
+    object: &PodAutoscaler,
+    pass: &Pass<'_>,
+    kept: &mut Kept,
+    outcome: Outcome,
+) -> Outcome {
+    match write(context, object, pass, &mut kept.written).await {
+        Ok(()) => outcome,
+        Err(failed) if failed.is_missing => outcome,
+        Err(failed) => {
+            tracing::info!(name = ?object.metadata.name, message = failed.message, "the status cannot be written");
+            Outcome::Failed
+        }
+    }
 }
 
 #[cfg(test)]

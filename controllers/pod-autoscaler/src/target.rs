@@ -19,7 +19,7 @@ use kinds::Kind;
 pub(crate) use kinds::Kinds;
 
 use crate::pods::selector;
-use crate::work::{Failed, within};
+use crate::request::{Failed, within};
 
 /// Attempts to write a number while others write the same object.
 const ATTEMPTS: u32 = 5;

@@ -13,8 +13,8 @@ use neonvm_api::PodAutoscaler;
 use neonvm_kit::watch::{Listed, each};
 
 use crate::cache::{Key, foreign, key_of};
+use crate::context::Context;
 use crate::pods::PodView;
-use crate::work::Context;
 
 /// How many watches there are.
 pub(crate) const WATCHES: usize = 3;

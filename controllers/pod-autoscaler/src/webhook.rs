@@ -17,7 +17,7 @@ use serde_json::Value;
 use tokio::net::TcpSocket;
 
 use crate::config::WebhookConfig;
-use crate::run::Error;
+use crate::error::Error;
 
 /// Paths, and whether the object is changed there.
 const PATHS: [(&str, bool); 2] = [

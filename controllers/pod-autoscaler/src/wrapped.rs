@@ -13,7 +13,9 @@ use neonvm_core_pod_autoscaler::{Settings, hpa_object};
 use neonvm_kit::queue::Outcome;
 use serde_json::Value;
 
-use crate::work::{Context, Failed, Kept, finish, within};
+use crate::context::{Context, Kept};
+use crate::request::{Failed, within};
+use crate::status::finish;
 
 /// Field manager of server-side apply.
 pub(crate) const MANAGER: &str = "neonvm-pod-autoscaler";

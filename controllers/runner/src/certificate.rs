@@ -11,7 +11,7 @@ use neonvm_kit::certificate::Shown;
 use neonvm_kit::trust::Trust;
 use rustls::{AlertDescription as Alert, CertificateError as Why, Error as Tls};
 
-use crate::config::{self, read};
+use crate::pod_error::{Error as PodError, read};
 
 /// File with the authorities that are trusted.
 const AUTHORITIES: &str = "ca.crt";
@@ -29,10 +29,10 @@ pub(crate) struct Renewed {
 
 impl Renewed {
     /// Reads `tls.crt`, `tls.key` and `ca.crt` of a directory.
-    pub(crate) fn load(directory: &Path) -> Result<Self, config::Error> {
+    pub(crate) fn load(directory: &Path) -> Result<Self, PodError> {
         let identity = files(directory)?;
         let path = directory.display().to_string();
-        let unusable = |source| config::Error::Certificate { path: path.clone(), source };
+        let unusable = |source| PodError::Certificate { path: path.clone(), source };
         let shown = Arc::new(Shown::new(&identity).map_err(unusable)?);
         let trust = Arc::new(Trust::new(&read(&directory.join(AUTHORITIES))?).map_err(unusable)?);
         Ok(Self { directory: directory.to_owned(), identity: RwLock::new(identity), shown, trust })
@@ -103,7 +103,7 @@ impl Renewed {
     }
 }
 
-fn files(directory: &Path) -> Result<Identity, config::Error> {
+fn files(directory: &Path) -> Result<Identity, PodError> {
     Ok(Identity { certificate: read(&directory.join("tls.crt"))?, key: read(&directory.join("tls.key"))? })
 }
 

@@ -10,19 +10,7 @@ use neonvm_api::runner_pod::{
 };
 
 use crate::certificate::Renewed;
-
-/// Why the pod is not as it should be.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
-    #[error("cannot read {path}: {source}")]
-    Read { path: String, source: std::io::Error },
-    #[error("{path} is not the configuration of a runner: {source}")]
-    Parse { path: String, source: serde_json::Error },
-    #[error("cannot make {path}: {source}")]
-    Make { path: String, source: std::io::Error },
-    #[error("the certificate in {path} cannot be used: {source}")]
-    Certificate { path: String, source: neonvm_kit::ca::Error },
-}
+use crate::pod_error::{Error, read};
 
 /// A path of the container below the root of this pod.
 pub(crate) fn below(root: &Path, path: &str) -> PathBuf {
@@ -102,8 +90,4 @@ impl PodFiles {
             .map_err(|source| Error::Make { path: path.display().to_string(), source })?;
         Ok(path)
     }
-}
-
-pub(crate) fn read(path: &Path) -> Result<String, Error> {
-    std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.display().to_string(), source })
 }

@@ -17,6 +17,7 @@ pub mod logs;
 mod migrate;
 mod network;
 pub mod options;
+mod pod_error;
 mod prepare;
 mod rights;
 mod run;

@@ -8,6 +8,7 @@ pub(crate) mod carrier;
 pub(crate) mod connect;
 mod control;
 mod listen;
+mod open_connections;
 mod relay;
 pub(crate) mod source;
 pub(crate) mod target;

@@ -35,7 +35,7 @@ const MEETING: &str = "migration";
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error(transparent)]
-    Pod(#[from] crate::config::Error),
+    Pod(#[from] crate::pod_error::Error),
     #[error("root disk: {0}")]
     RootDisk(disks::DiskError),
     #[error("disk {name}: {source}")]

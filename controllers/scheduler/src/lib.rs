@@ -10,6 +10,7 @@ mod bind;
 mod config;
 mod extender;
 mod metrics;
+mod metrics_page;
 mod run;
 mod serve;
 mod shared;

@@ -15,7 +15,7 @@ use neonvm_types::scheduler_protocol::{SchedulerRequest, decode_request};
 use neonvm_types::version::{PluginProtoVersion, VersionRange};
 
 use crate::shared::Shared;
-use crate::{extender, metrics};
+use crate::{extender, metrics_page};
 
 const ACCEPTED: VersionRange<PluginProtoVersion> =
     VersionRange { min: PluginProtoVersion::V1_0, max: PluginProtoVersion::V5_0 };
@@ -102,7 +102,7 @@ async fn route(shared: &Shared, request: Whole) -> Answer {
     let path = request.uri().path().to_owned();
     match path.as_str() {
         "/healthz" | "/readyz" | "/leadz" => probe(shared, &path),
-        "/metrics" => neonvm_kit::metrics::answer(metrics::page(shared)),
+        "/metrics" => neonvm_kit::metrics::answer(metrics_page::page(shared)),
         path if path.starts_with("/v1/") => inspect(shared, &request),
         path => match path.strip_prefix("/extender/") {
             Some(verb) => extender::answer(shared, verb, request.body()).await,

@@ -5,6 +5,7 @@
 mod exit;
 mod migration;
 mod status;
+mod workload;
 
 pub use exit::{Exit, ExitReason, ProcessExit, TERMINATION_MESSAGE_BYTES};
 pub use migration::{
@@ -16,8 +17,9 @@ pub use migration::{
 };
 pub use status::{
     CpuStatus, MachineInfo, MemoryStatus, Problem, ProblemReason, RunnerState, RunnerStatistics,
-    RunnerStatus, SizeRequest, WorkloadStatus,
+    RunnerStatus, SizeRequest,
 };
+pub use workload::WorkloadStatus;
 
 use serde::{Deserialize, Serialize};
 

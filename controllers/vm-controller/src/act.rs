@@ -5,12 +5,11 @@ mod pod;
 mod secret;
 
 pub(crate) use pod::unmade;
-pub(crate) use secret::{AUTHORITIES, CONFIG_LABEL, identity_data, posting};
+pub(crate) use secret::{AUTHORITIES, CONFIG_LABEL, NOT_AFTER, NOT_BEFORE, identity_data};
 
-pub(crate) use certificate::{ATTEMPT, FINGERPRINT, NOT_AFTER, NOT_BEFORE, TLS_LABEL, secret_view};
+pub(crate) use certificate::{TLS_LABEL, secret_view};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::api::Patch;
 use kube::{Api, Error};
 use neonvm_api::VirtualMachine;
 use neonvm_api::names::FINALIZER;
@@ -18,7 +17,9 @@ use neonvm_core_vm_lifecycle::{Action, Failure, FailureReason, SizeUnanswered, o
 use serde_json::{Value, json};
 
 use crate::cache::Key;
-use crate::context::{Context, MANAGER, REQUEST, now};
+use crate::clock::now;
+use crate::context::Context;
+use crate::request::{is_missing, patching, within};
 
 /// Why an action was not done.
 #[derive(Debug)]
@@ -41,34 +42,6 @@ impl Failed {
             Error::Api(status) => Self::new(reason, format!("{what}: {}", status.message)),
             _ => Self::new(reason, format!("{what}: the API server cannot be reached")),
         }
-    }
-}
-
-/// Whether the error means that there is no such object.
-pub(crate) fn is_missing(error: &Error) -> bool {
-    matches!(error, Error::Api(status) if status.code == 404)
-}
-
-/// Whether the error means that the object exists already, or has another version.
-pub(crate) fn is_conflict(error: &Error) -> bool {
-    matches!(error, Error::Api(status) if status.code == 409)
-}
-
-pub(crate) fn patching() -> PatchParams {
-    PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() }
-}
-
-/// Deletes this very object, not another one of its name.
-pub(crate) fn only(metadata: &ObjectMeta) -> DeleteParams {
-    let only = Preconditions { uid: metadata.uid.clone(), resource_version: None };
-    DeleteParams { preconditions: Some(only), ..DeleteParams::default() }
-}
-
-/// A request with the deadline of all requests.
-pub(crate) async fn within<T>(request: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    match tokio::time::timeout(REQUEST, request).await {
-        Ok(answer) => answer,
-        Err(_) => Err(Error::Service(Box::new(std::io::Error::from(std::io::ErrorKind::TimedOut)))),
     }
 }
 

@@ -17,7 +17,8 @@ use neonvm_types::runner_protocol::{CLIENT_ORGANISATION, server_name};
 use rustls::ClientConfig;
 use tokio::sync::watch as channel;
 
-use crate::context::{MANAGER, now};
+use crate::clock::now;
+use crate::request::MANAGER;
 
 /// Life of our client certificate, of the webhooks' and of runners', in seconds. All are renewed at two thirds of it.
 pub(crate) const LIFE: i64 = 86_400;

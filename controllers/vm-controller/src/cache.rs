@@ -12,7 +12,7 @@ use neonvm_core_vm_lifecycle::tls::{Request, TlsSecret};
 use neonvm_types::NamespacedName;
 use neonvm_types::runner_protocol::Exit;
 
-use crate::context::MANAGER;
+use crate::request::MANAGER;
 
 /// Exits of pods that are kept per VM: those of both sides of a migration.
 const LAST_EXITS: usize = 2;

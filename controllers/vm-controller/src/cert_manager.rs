@@ -8,15 +8,16 @@ use k8s_openapi::jiff;
 use kube::api::{Api, ApiResource, DynamicObject};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, Error};
+use neonvm_api::names::label;
 use neonvm_core_vm_lifecycle::tls::{Request, RequestState};
+use neonvm_kit::queue::Queue;
 use neonvm_types::Timestamp;
 use serde_json::Value;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use crate::act::{ATTEMPT, FINGERPRINT};
 use crate::cache::{Cache, Key, owner};
-use crate::context::{Context, now};
+use crate::clock::now;
 
 /// An absent API is queried again after this.
 const AGAIN: Duration = Duration::from_secs(30);
@@ -85,20 +86,25 @@ impl CertManager {
     ///
     /// # Errors
     /// If the server cannot be reached.
-    pub(crate) async fn look(&self, context: &Arc<Context>) -> Result<(), Error> {
+    pub(crate) async fn look(
+        &self,
+        client: &Client,
+        cache: &Arc<Cache>,
+        queue: &Arc<Queue<Key>>,
+    ) -> Result<(), Error> {
         let _one = self.looking.lock().await;
         if self.known().is_some() {
             return Ok(());
         }
-        let there = match context.client.list_api_group_resources("cert-manager.io/v1").await {
+        let there = match client.list_api_group_resources("cert-manager.io/v1").await {
             Ok(list) => list.resources.iter().any(|resource| resource.name == "certificaterequests"),
             Err(Error::Api(status)) if status.code == 404 => false,
             Err(error) => return Err(error),
         };
         let next = if there {
             let (listed, first) = tokio::sync::oneshot::channel();
-            // The task must not keep the context alive, or nothing would ever end it.
-            let task = tokio::spawn(watch(Arc::downgrade(context), context.client.clone(), listed));
+            let task = watch(client.clone(), Arc::clone(cache), Arc::clone(queue), listed);
+            let task = tokio::spawn(task);
             let watching = Watch(task.abort_handle());
             // If the first list does not come, requests are made although they exist; that is refused by their name.
             tokio::time::timeout(FIRST_LIST, first).await.ok();
@@ -111,9 +117,15 @@ impl CertManager {
     }
 }
 
-async fn watch(context: std::sync::Weak<Context>, client: Client, listed: tokio::sync::oneshot::Sender<()>) {
+/// Ends with the [`Watch`] of its task, which the last user of [`CertManager`] drops.
+async fn watch(
+    client: Client,
+    cache: Arc<Cache>,
+    queue: Arc<Queue<Key>>,
+    listed: tokio::sync::oneshot::Sender<()>,
+) {
     let api = Api::<DynamicObject>::all_with(client, &resource());
-    let config = watcher::Config::default().labels(crate::watch::NAMED);
+    let config = watcher::Config::default().labels(label::VM_NAME);
     let mut events = watcher(api, config).default_backoff().boxed();
     let mut listed = Some(listed);
     loop {
@@ -125,15 +137,14 @@ async fn watch(context: std::sync::Weak<Context>, client: Client, listed: tokio:
                 continue;
             }
         };
-        let Some(context) = context.upgrade() else { return };
         match event {
-            watcher::Event::Init => context.cache.clear_requests(),
+            watcher::Event::Init => cache.clear_requests(),
             watcher::Event::InitDone => drop(listed.take().map(|listed| listed.send(()))),
             watcher::Event::Apply(object) | watcher::Event::InitApply(object) => {
-                keep(&context.cache, &object, true).iter().for_each(|key| context.queue.add(key));
+                keep(&cache, &object, true).iter().for_each(|key| queue.add(key));
             }
             watcher::Event::Delete(object) => {
-                keep(&context.cache, &object, false).iter().for_each(|key| context.queue.add(key));
+                keep(&cache, &object, false).iter().for_each(|key| queue.add(key));
             }
         }
     }
@@ -188,6 +199,12 @@ fn state(data: &Value) -> RequestState {
     let message = format!("{} {}", text(refused, "reason"), text(refused, "message"));
     RequestState::Refused { at: at.unwrap_or_else(now), message: message.trim().to_owned() }
 }
+
+/// Annotation: what the certificate is made for.
+pub(crate) const FINGERPRINT: &str = "vm.neon.tech/tls-for";
+
+/// Annotation: how often a request was refused before.
+pub(crate) const ATTEMPT: &str = "vm.neon.tech/tls-attempt";
 
 #[cfg(test)]
 mod tests {

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::version::Info;
 use kube::api::{Api, ListParams};
 use kube::{Client, Error};
 
-use crate::act::within;
+use crate::request::within;
 
 /// First version in which pods are resized in place without anything switched on.
 const RESIZES: (u32, u32) = (1, 35);

@@ -1,16 +1,13 @@
 //! What all workers share.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::{Api, Client};
 use neonvm_api::{VirtualMachine, VirtualMachineMigration};
-use neonvm_core_vm_lifecycle::growth::Spell;
-use neonvm_core_vm_lifecycle::{Failure, ResizeRefused, Settings, SizeUnanswered};
-use neonvm_types::Timestamp;
+use neonvm_core_vm_lifecycle::Settings;
 use ring::rand::{SecureRandom as _, SystemRandom};
 
 use neonvm_kit::event::Events;
@@ -20,43 +17,18 @@ use crate::addresses::{AddressConfig, Addresses, Worker};
 use crate::authority::Authority;
 use crate::cache::{Cache, Key};
 use crate::cert_manager::CertManager;
+use crate::key_state::{KeyState, KeyStates};
 use crate::lag::Lag;
 use crate::link::Links;
 use crate::metrics::Metrics;
 use crate::moves::Moves;
 use crate::policy::Policies;
 
-/// Field manager of everything we write.
-pub(crate) const MANAGER: &str = "neonvm-vm-controller";
-/// Longest wait for one answer of the API server.
-pub(crate) const REQUEST: Duration = Duration::from_secs(20);
-
-/// Per-key state: what is remembered of a VM between reconciles.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct KeyState {
-    /// What went wrong in the last reconcile.
-    pub(crate) failure: Option<Failure>,
-    /// When a change of size was first seen, for the histogram.
-    pub(crate) scaling_since: Option<tokio::time::Instant>,
-    /// When the runner was ordered to continue a paused post-copy.
-    pub(crate) recovered: Option<Timestamp>,
-    /// The last resize of a pod that the API server refused.
-    pub(crate) resize_refused: Option<ResizeRefused>,
-    /// The size that was requested from the runner without a reply.
-    pub(crate) size_unanswered: Option<SizeUnanswered>,
-    /// UID of the pod, if its runner has replied that it cannot take the VM.
-    pub(crate) refused: Option<String>,
-    /// Since when the node of its pod denies more.
-    pub(crate) spell: Option<Spell>,
-    /// When nodes were last searched for it, and why none of them was suitable.
-    pub(crate) looked: Option<(Timestamp, String)>,
-}
-
 /// What all workers share.
 pub(crate) struct Context {
     pub(crate) client: Client,
     pub(crate) settings: Settings,
-    pub(crate) cache: Cache,
+    pub(crate) cache: Arc<Cache>,
     pub(crate) moves: Moves,
     pub(crate) policies: Policies,
     pub(crate) queue: Arc<Queue<Key>>,
@@ -69,7 +41,7 @@ pub(crate) struct Context {
     pub(crate) lag: Arc<Lag>,
     /// Held while nodes are searched: all pods of the cluster are read for it, for one VM at a time.
     pub(crate) looking: tokio::sync::Mutex<()>,
-    key_states: Mutex<HashMap<Key, KeyState>>,
+    key_states: KeyStates,
     random: SystemRandom,
 }
 
@@ -102,7 +74,7 @@ impl Context {
         let context = Self {
             client,
             settings,
-            cache: Cache::default(),
+            cache: Arc::new(Cache::default()),
             moves: Moves::default(),
             policies: Policies::default(),
             queue,
@@ -114,7 +86,7 @@ impl Context {
             metrics,
             lag,
             looking: tokio::sync::Mutex::default(),
-            key_states: Mutex::default(),
+            key_states: KeyStates::default(),
             random: SystemRandom::new(),
         };
         (context, worker)
@@ -142,12 +114,11 @@ impl Context {
     }
 
     pub(crate) fn key_state<T>(&self, key: &Key, change: impl FnOnce(&mut KeyState) -> T) -> T {
-        let mut key_states = self.key_states.lock().unwrap_or_else(PoisonError::into_inner);
-        change(key_states.entry(Arc::clone(key)).or_default())
+        self.key_states.with(key, change)
     }
 
     pub(crate) fn forget(&self, key: &Key) {
-        self.key_states.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.key_states.remove(key);
         self.links.close(key);
         self.cache.forget(key);
         self.lag.forget(key);
@@ -164,17 +135,4 @@ impl Context {
         }
         neonvm_core_vm_lifecycle::pod::name::suffix(bytes)
     }
-}
-
-/// 1970-01-01.
-const EPOCH: Timestamp = match Timestamp::from_unix(0) {
-    Some(time) => time,
-    // 1970 lies between the years 0 and 9999.
-    None => unreachable!(),
-};
-
-/// The time of day, in seconds.
-pub(crate) fn now() -> Timestamp {
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    i64::try_from(seconds).ok().and_then(Timestamp::from_unix).unwrap_or(EPOCH)
 }

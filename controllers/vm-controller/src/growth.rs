@@ -15,12 +15,13 @@ use neonvm_core_vm_lifecycle::migration::plan_target;
 use neonvm_core_vm_lifecycle::{Note, NoteReason, Settings};
 use neonvm_kit::queue;
 
-use crate::act::{is_conflict, is_missing, only, posting, within};
 use crate::cache::{Key, key_of};
+use crate::clock::now;
+use crate::clock::until;
 use crate::cluster::nodes;
-use crate::context::{Context, now};
+use crate::context::Context;
 use crate::note;
-use crate::reconcile::until;
+use crate::request::{is_conflict, is_missing, only, posting, within};
 
 /// Does what is to be done about a denied growth of a VM.
 pub(crate) async fn reconcile(context: &Context, key: &Key) -> queue::Outcome {

@@ -19,7 +19,7 @@ use neonvm_kit::queue::Queue;
 
 use crate::authority::Authority;
 use crate::cache::Key;
-use crate::context::now;
+use crate::clock::now;
 
 pub(crate) use call::Refusal;
 

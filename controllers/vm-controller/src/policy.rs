@@ -2,18 +2,10 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use k8s_openapi::api::core::v1::Namespace;
-use kube::api::Api;
-use kube::core::PartialObjectMeta;
-use kube::runtime::watcher;
 use neonvm_api::policy::LABEL_PREFIX;
 use neonvm_core_vm_lifecycle::Settings;
-use neonvm_kit::watch::{Listed, each};
-
-use crate::cache::key_of;
-use crate::context::Context;
 
 type Labels = BTreeMap<String, String>;
 
@@ -38,7 +30,7 @@ impl Policies {
     }
 
     /// Takes the labels of a namespace; whether those about policy changed.
-    fn put(&self, namespace: &str, labels: Labels) -> bool {
+    pub(crate) fn put(&self, namespace: &str, labels: Labels) -> bool {
         let own: Labels = labels.into_iter().filter(|(key, _)| key.starts_with(LABEL_PREFIX)).collect();
         let mut all = self.lock();
         let before = if own.is_empty() {
@@ -48,37 +40,15 @@ impl Policies {
         };
         before.unwrap_or_default() != own
     }
-}
 
-/// Watches namespaces; never returns.
-pub(crate) async fn namespaces(context: Arc<Context>, listed: Arc<Listed>) {
-    let api: Api<PartialObjectMeta<Namespace>> = Api::all(context.client.clone());
-    let mut seen = Vec::new();
-    each("namespaces", api, watcher::Config::default(), (&listed, false), |event| match event {
-        watcher::Event::Init => seen.clear(),
-        watcher::Event::InitApply(namespace) => {
-            seen.extend(namespace.metadata.name.clone());
-            take(&context, namespace);
-        }
-        watcher::Event::Apply(namespace) => take(&context, namespace),
-        watcher::Event::InitDone => {
-            let all = std::mem::take(&mut seen);
-            context.policies.lock().retain(|name, _| all.contains(name));
-        }
-        watcher::Event::Delete(namespace) => {
-            context.policies.lock().remove(namespace.metadata.name.as_deref().unwrap_or_default());
-        }
-    })
-    .await;
-}
+    /// Removes all namespaces but these.
+    pub(crate) fn retain(&self, namespaces: &[String]) {
+        self.lock().retain(|name, _| namespaces.contains(name));
+    }
 
-/// VMs that waited for a permission are reconciled again.
-fn take(context: &Context, namespace: PartialObjectMeta<Namespace>) {
-    let name = namespace.metadata.name.unwrap_or_default();
-    if context.policies.put(&name, namespace.metadata.labels.unwrap_or_default()) {
-        let vms = context.cache.all_vms();
-        let own = vms.iter().filter(|vm| vm.metadata.namespace.as_deref() == Some(name.as_str()));
-        own.for_each(|vm| context.queue.add(&key_of(&vm.metadata)));
+    /// Removes a namespace.
+    pub(crate) fn remove(&self, namespace: &str) {
+        self.lock().remove(namespace);
     }
 }
 

@@ -12,17 +12,19 @@ use neonvm_core_vm_lifecycle::{
     Action, FailureReason, Moving, Note, NoteReason, Observed, Outcome, PodView, RunnerView, deserves_link,
 };
 use neonvm_core_vm_lifecycle::{migration, owned_pod, step};
+use neonvm_types::NamespacedName;
 use neonvm_types::runner_protocol::{RunnerState, RunnerStatus};
-use neonvm_types::{NamespacedName, Timestamp};
 use tokio::time::Instant;
 
 use neonvm_kit::queue;
 
-use crate::act::{Failed, is_missing, within};
+use crate::act::Failed;
 use crate::cache::Key;
-use crate::context::{Context, now};
+use crate::clock::{now, until};
+use crate::context::Context;
 use crate::lag::Ended;
 use crate::link::Target;
+use crate::request::{is_missing, within};
 use crate::{growth, moves, note, patch};
 
 /// Steps of a reconcile; more would mean that the core does not converge.
@@ -145,13 +147,6 @@ fn rest(context: &Context, key: &Key, observed: &Observed, outcome: &Outcome) ->
         context.queue.add(key);
     }
     (queue::Outcome::Done(outcome.wake_at.map(until)), Ended::Well)
-}
-
-/// How long it is until a time.
-pub(crate) fn until(at: Timestamp) -> Duration {
-    let seconds = u64::try_from(at.unix().saturating_sub(now().unix())).unwrap_or(0);
-    // Whole seconds are compared; a little more, so that the second has surely come.
-    Duration::from_secs(seconds) + Duration::from_millis(20)
 }
 
 /// The sizes of pod and guest, before anything else.
@@ -309,7 +304,9 @@ async fn look_for_cert_manager(
     {
         return Ok(());
     }
-    if let Err(error) = within(context.cert_manager.look(context)).await {
+    if let Err(error) =
+        within(context.cert_manager.look(&context.client, &context.cache, &context.queue)).await
+    {
         tracing::warn!(vm = %key, %error, "whether cert-manager is there cannot be read from the API server");
         let failed = Failed::new(FailureReason::CertificateFailed, "cert-manager cannot be looked for");
         if let Failed::Failure(failure) = failed {

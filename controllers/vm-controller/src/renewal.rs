@@ -16,11 +16,11 @@ use neonvm_kit::certificate::Validity;
 use neonvm_types::Timestamp;
 use serde_json::json;
 
-use crate::act::{
-    AUTHORITIES, CONFIG_LABEL, NOT_AFTER, NOT_BEFORE, identity_data, is_missing, patching, within,
-};
+use crate::act::{AUTHORITIES, CONFIG_LABEL, NOT_AFTER, NOT_BEFORE, identity_data};
 use crate::cache::{KeptPod, Key, key_of};
-use crate::context::{Context, now};
+use crate::clock::now;
+use crate::context::Context;
+use crate::request::{is_missing, patching, within};
 
 /// Time between two checks of all certificates.
 const LOOK: Duration = Duration::from_secs(600);

@@ -16,10 +16,11 @@ use crate::addresses::Worker as Pools;
 use crate::authority::Authority;
 use crate::cache::{Key, key_of};
 use crate::config::Config;
-use crate::context::{Context, MANAGER, Parts};
+use crate::context::{Context, Parts};
 use crate::lag::Lag;
 use crate::metrics::{Metrics, Work};
-use crate::{cluster, policy, reconcile, renewal, watch, webhook};
+use crate::request::MANAGER;
+use crate::{cluster, reconcile, renewal, watch, webhook};
 
 /// Why the controller cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -131,7 +132,7 @@ async fn lead(mut parts: Parts, config: &Config, health: &Health) -> Result<(), 
     tasks.spawn("watch of secrets", watch::secrets(Arc::clone(&context), Arc::clone(&listed)));
     tasks.spawn("watch of migrations", watch::migrations(Arc::clone(&context), Arc::clone(&listed)));
     tasks.spawn("watch of migration policies", watch::policies(Arc::clone(&context), Arc::clone(&listed)));
-    tasks.spawn("watch of namespaces", policy::namespaces(Arc::clone(&context), Arc::clone(&listed)));
+    tasks.spawn("watch of namespaces", watch::namespaces(Arc::clone(&context), Arc::clone(&listed)));
     // Before all is listed, what is missing in the cache is not missing in the cluster.
     tokio::select! {
         _ = ready.wait_for(|count| *count >= watch::WATCHES) => {}

@@ -2,6 +2,7 @@
 //! VM's worker.
 
 mod moves;
+mod namespaces;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,9 +20,7 @@ use crate::cache::{Key, key_of, machine_of, owner};
 use crate::context::Context;
 
 pub(crate) use moves::{migrations, policies};
-
-/// Selector of what carries a machine's name.
-pub(crate) const NAMED: &str = label::VM_NAME;
+pub(crate) use namespaces::namespaces;
 
 /// How many watches there are.
 pub(crate) const WATCHES: usize = 6;

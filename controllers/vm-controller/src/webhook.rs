@@ -165,7 +165,7 @@ impl Webhooks {
                 register::keep(&self.client, register, &self.authority, &self.pending).await;
             }
         };
-        tokio::join!(serving, renewing, registering, self.requests.run());
+        tokio::join!(serving, renewing, registering, self.requests.run(eviction::word));
     }
 }
 

@@ -15,8 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 
-pub(crate) use self::binaries::{Binary, Kind, build};
-pub(crate) use self::case::Case;
+pub(crate) use self::binaries::{Binary, Case, Kind, build};
 pub(crate) use self::outcome::{Results, Skipped};
 
 /// Which tests run, and how.

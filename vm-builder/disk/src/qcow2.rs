@@ -4,9 +4,11 @@ mod check;
 mod error;
 mod head;
 mod pack;
+mod plan;
 mod read;
 mod write;
 
 pub use error::Error;
+pub use plan::{Compression, Options};
 pub use read::{Check, Info, Reader};
-pub use write::{Compression, Options, Summary, write};
+pub use write::{Summary, write};

@@ -11,7 +11,7 @@ use clock_steering::{Clock as _, TimeOffset};
 use rustix::time::{ClockId, DynamicClockId, Timespec, clock_gettime, clock_gettime_dynamic};
 use servo::{Action, Servo};
 
-use crate::daemon::log;
+use crate::log::of_daemon as log;
 
 const DEVICE: &str = "/dev/ptp0";
 /// The last wait for it; all of them together take twice as long.

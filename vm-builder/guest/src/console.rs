@@ -18,11 +18,11 @@ const SHELLS: [&str; 2] = ["/bin/bash", "/bin/sh"];
 #[must_use]
 pub fn run(arguments: &[String]) -> u8 {
     let Some((device, command)) = arguments.split_first() else {
-        return crate::tools::refuse("usage: console <device> [command…]");
+        return crate::system::refuse("usage: console <device> [command…]");
     };
     match attend(device, command) {
         Ok(()) => 0,
-        Err(error) => crate::tools::refuse(&format!("console {device}: {error}")),
+        Err(error) => crate::system::refuse(&format!("console {device}: {error}")),
     }
 }
 

@@ -9,7 +9,6 @@ pub(crate) mod memory;
 mod options;
 mod status;
 
-use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,6 +19,7 @@ use tokio::net::TcpListener;
 use tokio::task::LocalSet;
 
 use crate::http::{self, Response};
+use crate::log;
 use crate::metrics;
 pub use options::Options;
 pub use status::STATUS_FILE;
@@ -91,7 +91,7 @@ fn listen(name: &str, address: SocketAddr) -> Result<TcpListener, Error> {
     if address.port() == 0
         && let Ok(address) = listener.local_addr()
     {
-        log(&format!("{name} listens on {address}"));
+        log::of_daemon(&format!("{name} listens on {address}"));
     }
     Ok(listener)
 }
@@ -101,7 +101,7 @@ fn optional(name: &str, address: Option<SocketAddr>) -> Option<TcpListener> {
     match listen(name, address?) {
         Ok(listener) => Some(listener),
         Err(error) => {
-            log(&format!("{name}: {error}"));
+            log::of_daemon(&format!("{name}: {error}"));
             None
         }
     }
@@ -115,9 +115,4 @@ async fn scrape(request: Request<Incoming>, root: PathBuf) -> Response {
         Ok(text) => http::typed(StatusCode::OK, METRICS_TYPE, text),
         Err(_) => http::text(StatusCode::INTERNAL_SERVER_ERROR, "the daemon is stopping\n"),
     }
-}
-
-/// A line on standard error, which init forwards.
-pub(crate) fn log(line: &str) {
-    let _ = writeln!(std::io::stderr(), "neonvm-guest daemon: {line}");
 }

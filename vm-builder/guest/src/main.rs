@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use neonvm_guest::{boot, console, daemon, init, log, monitor, mount, network, report, shell, ssh, tools};
+use neonvm_guest::{boot, console, daemon, init, log, monitor, mount, network, report, shell, ssh, system, tools};
 
 /// The role when it is not the first argument but the name the program was called with.
 const BY_NAME: [&str; 9] =
@@ -55,9 +55,9 @@ fn play(role: &str, arguments: &[String]) -> u8 {
         "poweroff" => tools::signal_init(libc::SIGUSR2),
         "reboot" => tools::signal_init(libc::SIGTERM),
         "halt" => tools::signal_init(libc::SIGUSR1),
-        "init" => tools::refuse("init: must be process 1"),
-        "" => tools::refuse("usage: neonvm-guest <role> [argument…]; `probe` prints the version"),
-        role => tools::refuse(&format!("neonvm-guest: unknown role {role:?}")),
+        "init" => system::refuse("init: must be process 1"),
+        "" => system::refuse("usage: neonvm-guest <role> [argument…]; `probe` prints the version"),
+        role => system::refuse(&format!("neonvm-guest: unknown role {role:?}")),
     }
 }
 
@@ -72,6 +72,6 @@ fn serve(arguments: &[String]) -> Result<(), daemon::Error> {
 fn status<E: std::fmt::Display>(role: &str, result: Result<(), E>) -> u8 {
     match result {
         Ok(()) => 0,
-        Err(error) => tools::refuse(&format!("neonvm-guest {role}: {error}")),
+        Err(error) => system::refuse(&format!("neonvm-guest {role}: {error}")),
     }
 }

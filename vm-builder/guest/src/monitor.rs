@@ -11,6 +11,7 @@ pub mod postgres;
 mod sampler;
 mod server;
 mod session;
+mod traffic;
 
 use std::io::Write as _;
 use std::net::SocketAddr;

@@ -21,3 +21,6 @@ pub fn mount(source: &Path, target: &Path, kind: &str, flags: MountFlags, option
     let options = CString::new(options).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
     Ok(rustix::mount::mount(source, target, kind, flags, options.as_c_str())?)
 }
+
+/// Label of the swap area that older runners attach.
+pub const SWAP_LABEL: &str = "swapdisk";

@@ -200,6 +200,10 @@ fn complain(why: &str, status: u8) -> u8 {
     status
 }
 
+fn usage(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, why)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

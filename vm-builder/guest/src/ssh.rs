@@ -13,6 +13,7 @@ pub mod login;
 mod options;
 mod pump;
 mod sftp;
+mod shared;
 mod terminal;
 
 use std::io::Write as _;
@@ -122,7 +123,7 @@ async fn connection(
     key: russh::keys::PrivateKey,
 ) -> Result<(), Error> {
     let watch = stream.try_clone().map_err(Error::system("take the connection"))?;
-    let addresses = handler::Addresses::of(&stream, options.peer);
+    let addresses = shared::Addresses::of(&stream, options.peer);
     let stream = TcpStream::from_std(stream).map_err(Error::system("take the connection"))?;
     let config = russh::server::Config {
         server_id: russh::SshId::Standard(concat!("SSH-2.0-neonvm_", env!("CARGO_PKG_VERSION")).into()),
@@ -137,7 +138,7 @@ async fn connection(
         event_buffer_size: 64,
         ..Default::default()
     };
-    let (shared, mut authenticated) = handler::Shared::new(watch.into());
+    let (shared, mut authenticated) = shared::Shared::new(watch.into());
     let handler = handler::Handler::new(options, addresses, Arc::clone(&shared));
     let served = async {
         let session = russh::server::run_stream(Arc::new(config), stream, handler).await?;

@@ -4,6 +4,7 @@
 
 use std::ffi::CString;
 use std::io;
+use std::io::Write as _;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -211,6 +212,13 @@ pub fn limit_project_quota(directory: BorrowedFd<'_>, kibibytes: u64) -> io::Res
         );
         check(if result < 0 { -1 } else { 0 })
     }
+}
+
+/// Writes to standard error; the status of a failed command.
+#[must_use]
+pub fn refuse(message: &str) -> u8 {
+    let _ = writeln!(std::io::stderr(), "{message}");
+    1
 }
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
 //! The helper commands in `/neonvm/bin` that programs in images call, and signals to init.
 
-use std::io::Write;
 use std::path::Path;
 
 use crate::config::load::runtime_directory;
 use crate::config::mount_script::Step;
 use crate::config::{Settings, load};
 use crate::device::block;
-use crate::mount::apply::SWAP_LABEL;
+use crate::mount::SWAP_LABEL;
 use crate::mount::{quota, swap};
+use crate::system::refuse;
 
 /// `resize-swap [--once] <bytes>`: 0 turns swap off. With `--once` the command removes itself after success.
 #[must_use]
@@ -78,13 +78,6 @@ pub fn signal_init(number: i32) -> u8 {
         Some(Err(error)) => refuse(&format!("signal init: {}", std::io::Error::from(error))),
         None => refuse("signal init: no such signal"),
     }
-}
-
-/// Writes to standard error; the status of a failed command.
-#[must_use]
-pub fn refuse(message: &str) -> u8 {
-    let _ = writeln!(std::io::stderr(), "{message}");
-    1
 }
 
 #[cfg(test)]

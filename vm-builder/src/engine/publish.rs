@@ -8,7 +8,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::{Built, Error, Format, Reporter, Request, Step, created, output};
+use super::{Built, Error, Format, Reporter, Request, Step, created, whole_file};
 use crate::reference::Digest;
 use crate::source::{Loaded, Quiet};
 use crate::store::{Blob, Image, LAYER, Store};
@@ -25,9 +25,9 @@ pub(super) async fn publish(
     reporter.begin(Step::Publish, "");
     let failed = |error| Error::file("write", &request.store, error);
     let mut layer = tempfile::tempfile_in(&request.store).map_err(failed)?;
-    write_layer(request, loaded, &output::handle(&disk), &mut layer).map_err(failed)?;
+    write_layer(request, loaded, &whole_file::handle(&disk), &mut layer).map_err(failed)?;
     drop(disk);
-    let image = image(request, loaded, &output::handle(&layer))?;
+    let image = image(request, loaded, &whole_file::handle(&layer))?;
     built.image_digest = Some(image.digest().to_string());
     if let Some(reference) = &request.tag {
         Store::open(&request.store)?.put(&image, reference)?;
@@ -38,7 +38,7 @@ pub(super) async fn publish(
     }
     if let Some(path) = request.file.as_deref().filter(|_| request.format == Format::Oci) {
         let name = request.tag.as_ref().map(ToString::to_string);
-        output::whole(path, |file| save::write(&[(name, &image)], file, &Quiet))?;
+        whole_file::whole(path, |file| save::write(&[(name, &image)], file, &Quiet))?;
         let digest = File::open(path).and_then(|mut file| Digest::of_reader(&mut file));
         let (digest, _) = digest.map_err(|error| Error::file("read", path, error))?;
         built.digest = digest.to_string();

@@ -7,22 +7,11 @@ use neonvm_disk::tree::Time;
 
 use super::fields::{BLOCK, Header, text};
 use super::pax::Extended;
-use super::sparse;
+use super::sparse::{self, Run};
 use crate::source::Error;
 
 /// Longest extended header or long name, in bytes.
 const EXTENSION_LIMIT: u64 = 1 << 20;
-
-/// A stored run of a file: the rest is holes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
-    /// First byte in the file.
-    pub at: u64,
-    /// Bytes, at least 1.
-    pub length: u64,
-    /// First byte in the archive.
-    pub offset: u64,
-}
 
 /// What an entry makes.
 #[derive(Clone, Debug, PartialEq, Eq)]

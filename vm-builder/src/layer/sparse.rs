@@ -1,6 +1,5 @@
 //! Sparse files in archives: a map lists which runs of the file are stored, one after another.
 
-use super::archive::Run;
 use super::fields::{BLOCK, size};
 use super::pax::decimal;
 
@@ -82,4 +81,15 @@ pub(super) fn runs(map: &[u64], real_size: u64, offset: u64, stored: u64) -> Res
         used += length;
     }
     Ok(runs)
+}
+
+/// A stored run of a file: the rest is holes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// First byte in the file.
+    pub at: u64,
+    /// Bytes, at least 1.
+    pub length: u64,
+    /// First byte in the archive.
+    pub offset: u64,
 }

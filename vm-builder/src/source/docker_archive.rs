@@ -5,7 +5,7 @@ use serde::Deserialize;
 use super::Error;
 use super::ingest::{self, Ingested, Wanted};
 use super::layout::{Place, TarFile};
-use super::load::Loading;
+use super::loading::Loading;
 use crate::reference::{Digest, Reference};
 use crate::registry::ImageConfig;
 

@@ -1,13 +1,13 @@
 //! Brings the layers of local images into the cache, some at a time.
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::load::Loading;
-use super::{Error, ImageSettings, LayerInfo, Progress};
+use super::counted::Counted;
+use super::loading::Loading;
+use super::{Error, ImageSettings, LayerInfo};
 use crate::cache::CachedLayer;
 use crate::reference::{Digest, Hasher};
 
@@ -108,29 +108,4 @@ fn bring(
     loading.cache.commit(unpacked?, Some(layer.diff_id), &layer.what)?;
     loading.progress.finished(&layer.what);
     Ok(())
-}
-
-/// A reader that reports its progress and hashes.
-pub(super) struct Counted<'a, R> {
-    reader: R,
-    task: &'a str,
-    progress: &'a dyn Progress,
-    hasher: Hasher,
-}
-
-impl<'a> Counted<'a, File> {
-    pub(super) fn new(file: File, task: &'a str, progress: &'a dyn Progress) -> Self {
-        let length = file.metadata().ok().map(|metadata| metadata.len());
-        progress.started(task, length);
-        Self { reader: file, task, progress, hasher: Hasher::default() }
-    }
-}
-
-impl<R: Read> Read for Counted<'_, R> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let count = self.reader.read(into)?;
-        self.hasher.update(into.get(..count).unwrap_or_default());
-        self.progress.advanced(self.task, count as u64);
-        Ok(count)
-    }
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::ingest::{self, Ingested, Opened, Wanted};
-use super::load::Loading;
+use super::loading::Loading;
 use super::{Error, printable};
 use crate::cache::{DOCUMENT_LIMIT, read_limited};
 use crate::layer::{Archive, Entry, EntryKind, Run};

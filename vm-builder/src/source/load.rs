@@ -1,16 +1,15 @@
 //! Loading: from any source to a tree.
 
-use std::fs::File;
 use std::path::Path;
 
-use super::ingest::{self, Ingested};
-use super::parse::is_compressed;
+use super::ingest::Ingested;
+use super::loading::Loading;
 use super::{
     Error, ImageSettings, LayerInfo, Loaded, Options, Progress, Source, docker_archive, layout, root,
 };
 use crate::cache::{Cache, CachedLayer};
 use crate::layer::{Applier, Archive, LayerSources, Whiteouts};
-use crate::reference::{Digest, Reference};
+use crate::reference::Reference;
 use crate::registry::Puller;
 
 /// Loads an image. File work is done in place: call it from a thread that may block, inside a tokio runtime with time
@@ -49,13 +48,6 @@ pub async fn load(source: &Source, options: &Options, progress: &dyn Progress) -
         }
         Source::RootTar(path) => loading.root_tar(path, &source.text()),
     }
-}
-
-/// What every kind of source needs to be loaded.
-pub(super) struct Loading<'a> {
-    pub(super) options: &'a Options,
-    pub(super) cache: &'a Cache,
-    pub(super) progress: &'a dyn Progress,
 }
 
 impl Loading<'_> {
@@ -119,34 +111,6 @@ impl Loading<'_> {
             reference: reference.into(),
             layers: vec![info],
         })
-    }
-
-    /// Opens a tar: in place if it is plain, else decompressed into the cache. `hash`: the digest of the uncompressed
-    /// tar is needed; without, it is that of nothing for plain ones.
-    pub(super) fn open_tar(&self, path: &Path, hash: bool) -> Result<(CachedLayer, Digest), Error> {
-        use std::io::{Read as _, Seek as _};
-        let failed = |error| Error::io("read", path, error);
-        let mut file = File::open(path).map_err(|error| Error::io("open", path, error))?;
-        if !file.metadata().map_err(failed)?.is_file() {
-            return Err(failed(std::io::Error::other("it is no regular file")));
-        }
-        let mut head = [0; 4];
-        let count = file.read(&mut head).map_err(failed)?;
-        file.rewind().map_err(failed)?;
-        let what = path.display().to_string();
-        if is_compressed(head.get(..count).unwrap_or_default()) {
-            let mut reader = ingest::Counted::new(file, &what, self.progress);
-            let unpacked = self.cache.unpack(&what, &mut reader, self.options.limits.bytes)?;
-            let digest = unpacked.digest;
-            self.progress.finished(&what);
-            return Ok((self.cache.commit(unpacked, None, &what)?, digest));
-        }
-        let (digest, size) = if hash {
-            Digest::of_reader(&mut file).map_err(failed)?
-        } else {
-            (Digest::of(b""), file.metadata().map_err(failed)?.len())
-        };
-        Ok((CachedLayer { file, size }, digest))
     }
 
     /// Settings of sources that have none.

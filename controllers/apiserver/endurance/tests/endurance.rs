@@ -7,7 +7,7 @@ use neonvm_bench::process::Program;
 const ROUNDS: u32 = 200;
 
 fn program() -> Program {
-    Program::new(env!("CARGO_BIN_EXE_neonvm-endurance"), &["serve"])
+    Program::new(env!("CARGO_BIN_EXE_neonvm-apiserver-endurance"), &["serve"])
 }
 
 #[tokio::test(flavor = "multi_thread")]

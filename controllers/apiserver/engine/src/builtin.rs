@@ -20,7 +20,7 @@ mod volume;
 mod webhook;
 mod workload;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::field::FieldError;
 use crate::object;
@@ -176,3 +176,10 @@ fn one_of(object: &Value, prefix: &str, path: &str, supported: &[&str], errors: 
 
 #[cfg(test)]
 mod tests;
+
+/// Sets what is not there.
+fn set(map: &mut Map<String, Value>, key: &str, value: Value) {
+    if !map.contains_key(key) {
+        map.insert(key.to_owned(), value);
+    }
+}

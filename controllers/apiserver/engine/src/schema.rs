@@ -284,3 +284,16 @@ impl Schema {
 
 #[cfg(test)]
 pub(crate) mod tests;
+
+/// The JSON type of this name; anything unknown stands for any type.
+pub(crate) fn json_type(name: &str) -> JsonType {
+    match name {
+        "object" => JsonType::Object,
+        "array" => JsonType::Array,
+        "string" => JsonType::String,
+        "integer" => JsonType::Integer,
+        "number" => JsonType::Number,
+        "boolean" => JsonType::Boolean,
+        _ => JsonType::Any,
+    }
+}

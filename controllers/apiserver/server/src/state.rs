@@ -176,7 +176,10 @@ impl State {
                 self.more_tasks.notify_one();
             }
             let Reply::Ask(call) = reply else { return (reply, newest) };
-            let answer = webhook::call(&call, self).await;
+            let service = call.client.service.as_ref().and_then(|(namespace, name, ..)| {
+                self.with(|engine| engine.object("", "services", namespace, name))
+            });
+            let answer = webhook::call(&call, service.as_ref(), self.caller()).await;
             trail.add(*call, answer);
         }
         let error = ApiError::internal("too many admission webhook calls");

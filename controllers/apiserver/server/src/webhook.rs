@@ -15,19 +15,18 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::state::State;
-
 /// Largest answer that is read.
 const MAX_ANSWER: usize = 4 << 20;
 
-/// Makes a call and returns what came of it.
-pub(crate) async fn call(call: &Call, state: &State) -> Answer {
-    let Some(place) = place(call, state) else {
+/// Makes a call and returns its result. `service` is the Service object that the call names, if there is one; `caller` the
+/// certificate that this server shows.
+pub(crate) async fn call(call: &Call, service: Option<&Value>, caller: Option<&Arc<Shown>>) -> Answer {
+    let Some(place) = place(call, service) else {
         return Answer::Failed("failed to call webhook: the service it names does not exist".into());
     };
     let url = format!("{}?timeout={}s", place.url, call.timeout);
     let limit = Duration::from_secs(u64::from(call.timeout));
-    match tokio::time::timeout(limit, post(call, &place, state.caller())).await {
+    match tokio::time::timeout(limit, post(call, &place, caller)).await {
         Ok(Ok(review)) => Answer::Review(review),
         Ok(Err(why)) => Answer::Failed(format!("failed to call webhook: {why}")),
         Err(_) => Answer::Failed(format!("failed to call webhook: Post {url:?}: context deadline exceeded")),
@@ -42,11 +41,10 @@ struct Place {
 }
 
 /// Where to connect: a URL's host, or the address of a service.
-fn place(call: &Call, state: &State) -> Option<Place> {
+fn place(call: &Call, service: Option<&Value>) -> Option<Place> {
     if let Some((namespace, name, path, port)) = &call.client.service {
-        let service = state.with(|engine| engine.object("", "services", namespace, name))?;
         let address =
-            service.pointer("/spec/clusterIP").and_then(Value::as_str).filter(|ip| *ip != "None")?;
+            service?.pointer("/spec/clusterIP").and_then(Value::as_str).filter(|ip| *ip != "None")?;
         let server_name = format!("{name}.{namespace}.svc");
         let path = if path.starts_with('/') { path.clone() } else { format!("/{path}") };
         return Some(Place {

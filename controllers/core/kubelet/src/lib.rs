@@ -16,6 +16,8 @@ mod step;
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
 
 pub use plan::{ContainerPlan, Plan, RestartPolicy};
@@ -229,3 +231,9 @@ impl Run {
 
 #[cfg(test)]
 mod tests;
+
+pub(crate) fn time(millis: Millis) -> Time {
+    // Whole seconds, as Kubernetes writes them.
+    let seconds = i64::try_from(millis / 1000).unwrap_or(i64::MAX);
+    Time(Timestamp::from_second(seconds).unwrap_or_default())
+}

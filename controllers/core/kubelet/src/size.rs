@@ -16,8 +16,7 @@ use serde::{Deserialize, Serialize};
 
 pub use amounts::{Limits, Need, Resources, Wanted};
 
-use super::Millis;
-use super::status::time;
+use super::{Millis, time};
 
 /// The condition of a resize that the node has not accepted.
 pub const PENDING: &str = "PodResizePending";

@@ -1,14 +1,12 @@
 //! The status of a pod, as its object shows it.
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus,
     HostIP, Pod, PodCondition, PodIP, PodStatus,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::size::{IN_PROGRESS, PENDING};
-use super::{ContainerPlan, Ended, Machine, Millis, Run, State};
+use super::{ContainerPlan, Ended, Machine, Millis, Run, State, time};
 
 /// The parts of a status beside the machine's state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,12 +15,6 @@ pub struct Surroundings {
     /// Empty before the network is there.
     pub pod_ip: String,
     pub uid: String,
-}
-
-pub(crate) fn time(millis: Millis) -> Time {
-    // Whole seconds, as Kubernetes writes them.
-    let seconds = i64::try_from(millis / 1000).unwrap_or(i64::MAX);
-    Time(Timestamp::from_second(seconds).unwrap_or_default())
 }
 
 fn container_id(uid: &str, name: &str, restarts: u32) -> String {

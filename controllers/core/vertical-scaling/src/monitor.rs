@@ -7,17 +7,20 @@
 //!
 //! What was sampled belongs to the guest, not to a connection: an agent that comes back is served at once.
 
+mod change;
 mod cpu;
 mod formula;
 mod history;
 mod memory;
+mod outcome;
 mod policy;
 mod resize;
 mod ring;
 
 pub use formula::{file_cache_size, is_similar, needed_total, threshold, usable};
 pub use history::{History, Sample};
-pub use policy::{Action, Event, Outcome, Policy, Settings};
+pub use outcome::{Action, Outcome};
+pub use policy::{Event, Policy, Settings};
 pub use ring::Ring;
 
 use std::time::Duration;

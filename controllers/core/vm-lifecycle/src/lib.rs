@@ -22,6 +22,7 @@ pub mod migration;
 mod observed;
 mod outcome;
 pub mod pod;
+mod pod_size;
 mod settings;
 mod step;
 pub mod tls;

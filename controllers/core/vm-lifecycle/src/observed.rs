@@ -7,8 +7,8 @@ use std::net::IpAddr;
 use neonvm_types::Timestamp;
 use neonvm_types::runner_protocol::{Exit, RunnerStatus, SizeRequest};
 
-use crate::pod::PodSize;
 use crate::pod::size::larger;
+use crate::pod_size::PodSize;
 use crate::tls::TlsObserved;
 
 pub(crate) use pod::time;

@@ -25,9 +25,10 @@ use neonvm_types::runner_protocol::READY_PATH;
 
 use crate::settings::Settings;
 
+pub use crate::pod_size::PodSize;
 pub(crate) use copy::is_done as is_copied;
 pub use metadata::{Metadata, change as metadata_change};
-pub use size::{PodSize, size};
+pub use size::size;
 
 /// A machine for which no pod can be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -7,6 +7,7 @@ mod ended;
 mod health;
 mod moving;
 mod pending;
+mod pod_name;
 mod room;
 mod size;
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 use neonvm_types::MilliCpu;
 use tokio::time::Instant;
 
+use super::Version;
 use super::error::CgroupError;
-use super::hierarchy::Version;
 
 /// Time within which the quota is spent.
 pub const PERIOD: Duration = Duration::from_millis(100);

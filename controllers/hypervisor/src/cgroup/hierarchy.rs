@@ -4,20 +4,12 @@ use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
+use super::Version;
 use super::error::CgroupError;
 use super::group::CpuGroup;
 
 /// Where hierarchies are mounted.
 pub const DEFAULT_ROOT: &str = "/sys/fs/cgroup";
-
-/// Version of the interface.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
-    /// A hierarchy for each controller.
-    V1,
-    /// One hierarchy.
-    V2,
-}
 
 /// The hierarchy with the `cpu` controller.
 #[derive(Clone, Debug, PartialEq, Eq)]

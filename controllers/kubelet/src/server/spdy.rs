@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, WriteHalf};
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 
-use super::port_forward::{Stream, connect};
+use super::port::{Stream, connect};
 use super::websocket::{self, Opening, Sender};
 use crate::node::Node;
 use crate::pod::Handle;

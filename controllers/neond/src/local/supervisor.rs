@@ -16,7 +16,7 @@ use neonvm_kit::supervise::panic_of;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 
-pub(crate) use record::{Record, ServiceState};
+use record::Record;
 
 /// First and longest pause before a child is started again.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::{Observer, Scene};
 use crate::pods::{PodView, amount};
-use crate::work::REQUEST;
+use crate::request::REQUEST;
 
 /// Versions of the custom metrics API, the preferred one first.
 const CUSTOM: [&str; 2] = ["v1beta2", "v1beta1"];

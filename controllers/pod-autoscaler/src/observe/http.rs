@@ -20,6 +20,7 @@ use tokio::sync::Semaphore;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use super::Endpoint;
 use super::get::{self, Fault};
 use super::idle::{self, Idle, Kept, places};
 use super::room::{LARGEST, Room, Rooms, Share};
@@ -35,18 +36,6 @@ const ADDRESSES: usize = 4;
 const SECURED: usize = 16;
 /// What is understood.
 const ACCEPT: &str = "text/plain;version=0.0.4;q=1,*/*;q=0.1";
-
-/// Where to read.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Endpoint {
-    /// Whether the author of the object chose the host; otherwise it is a pod's own address.
-    pub(crate) named: bool,
-    pub(crate) tls: bool,
-    /// Name or address, and port.
-    pub(crate) host: String,
-    pub(crate) port: u16,
-    pub(crate) path: String,
-}
 
 /// Reads endpoints, so many at once.
 #[derive(Debug)]

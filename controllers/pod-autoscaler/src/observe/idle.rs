@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-use super::http::Endpoint;
+use super::Endpoint;
 
 /// Most connections that are kept, each with half a KiB here.
 const MOST: u64 = 32_768;

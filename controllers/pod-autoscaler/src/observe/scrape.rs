@@ -14,8 +14,9 @@ use neonvm_core_pod_autoscaler::exposition::{self, Extract, Kind, Query, QueryEr
 use neonvm_core_pod_autoscaler::registry::DEFAULT_ENGINE;
 use neonvm_core_pod_autoscaler::{Measure, Missing, MissingReason, Observed, PodSample};
 
+use super::Endpoint;
 use super::before::{Before, Left};
-use super::http::{Endpoint, Page};
+use super::http::Page;
 use super::room::Share;
 use super::{Observer, Scene, is_scraped};
 use crate::pods::PodView;

@@ -9,7 +9,7 @@ use kube::discovery::{Scope, pinned_kind};
 use kube::{Client, Error};
 use neonvm_core_pod_autoscaler::status::failure;
 
-use crate::work::{Failed, within};
+use crate::request::{Failed, within};
 
 /// How long what was looked up is believed.
 const FRESH: Duration = Duration::from_secs(600);

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{Way, Workload};
 use crate::pods::selector::equal;
-use crate::work::Failed;
+use crate::request::Failed;
 
 /// API group of `StormService`.
 pub(super) const GROUP: &str = "orchestration.aibrix.ai";

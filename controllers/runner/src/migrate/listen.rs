@@ -13,7 +13,6 @@ use neonvm_types::runner_protocol::{
 };
 use tokio::io::{AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
-use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
@@ -134,31 +133,6 @@ async fn greet(work: &Work, hello: &MigrationHello) -> Result<Option<UnixStream>
         hold_little_for_qemu(&stream);
     }
     Ok(Some(stream))
-}
-
-/// Connections for orders that are open.
-#[derive(Debug, Default)]
-pub(super) struct Talks(watch::Sender<usize>);
-
-impl Talks {
-    /// One more, as long as what is returned lives.
-    fn begin(&self) -> Talk<'_> {
-        self.0.send_modify(|open| *open = open.saturating_add(1));
-        Talk(self)
-    }
-
-    /// Waits until none is open.
-    pub(super) async fn are_over(&self) {
-        let _ = self.0.subscribe().wait_for(|open| *open == 0).await;
-    }
-}
-
-struct Talk<'a>(&'a Talks);
-
-impl Drop for Talk<'_> {
-    fn drop(&mut self) {
-        self.0.0.send_modify(|open| *open = open.saturating_sub(1));
-    }
 }
 
 /// Follows orders until the connection ends.

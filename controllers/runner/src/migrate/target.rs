@@ -15,6 +15,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::carrier::{Carrier, Guarded};
+use super::open_connections::OpenConnections;
 use super::{INCOMING, Message, NBD, listen};
 use crate::config::PodFiles;
 use crate::network::Frames;
@@ -35,7 +36,7 @@ pub(super) struct Work {
     pub(super) name: String,
     pub(super) carrier: Carrier,
     frames: Option<Arc<Frames>>,
-    pub(super) talks: listen::Talks,
+    pub(super) talks: OpenConnections,
 }
 
 /// The end, and the tasks that serve it.
@@ -82,7 +83,7 @@ impl Shell {
         let (status, seen) = watch::channel(core.status().clone());
         let carrier = Carrier::start().map_err(|error| format!("threads: {error}"))?;
         let name = neonvm_types::runner_protocol::server_name(&pod.config.uid);
-        let (talks, id) = (listen::Talks::default(), id.to_owned());
+        let (talks, id) = (OpenConnections::default(), id.to_owned());
         let work = Work { machine, messages, status: seen, id, name, carrier, frames, talks };
         let work = Arc::new(work);
         let mut listeners = Vec::new();

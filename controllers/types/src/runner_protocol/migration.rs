@@ -12,7 +12,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::status::WorkloadStatus;
+use super::workload::WorkloadStatus;
 use crate::Bytes;
 
 /// TCP port on which a target runner takes what the source sends; open only while it waits for it.

@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::exit::{Exit, ProcessExit};
+use super::exit::Exit;
 use super::migration::MigrationStatus;
+use super::workload::WorkloadStatus;
 use crate::{Bytes, MilliCpu};
 
 /// The answer to `GET /v1/status`, and each line of `GET /v1/status?watch=true`.
@@ -92,19 +93,6 @@ pub struct MemoryStatus {
     pub asked: Bytes,
     /// What the guest has.
     pub actual: Bytes,
-}
-
-/// The workload in the guest.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct WorkloadStatus {
-    /// Whether it runs.
-    pub running: bool,
-    /// How often it was started again inside the guest.
-    pub restarts: u32,
-    /// How it ended last.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub last_exit: Option<ProcessExit>,
 }
 
 /// A problem that does not stop the VM.

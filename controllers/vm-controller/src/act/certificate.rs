@@ -15,25 +15,17 @@ use neonvm_core_vm_lifecycle::tls::{
 };
 use neonvm_types::Timestamp;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
 use serde_json::{Value, json};
-use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use super::secret::{posting, secret_of};
-use super::{Failed, is_conflict, is_missing, patching, within};
+use super::Failed;
+use super::secret::{NOT_AFTER, NOT_BEFORE, secret_of, validity};
 use crate::cache::Key;
-use crate::cert_manager::{keep, requests, resource};
+use crate::cert_manager::{ATTEMPT, FINGERPRINT, keep, requests, resource};
 use crate::context::Context;
+use crate::request::{is_conflict, is_missing, patching, posting, within};
 
 /// Label of the secrets that are watched.
 pub(crate) const TLS_LABEL: &str = "vm.neon.tech/tls";
-/// Annotation: what the certificate is made for.
-pub(crate) const FINGERPRINT: &str = "vm.neon.tech/tls-for";
-/// Annotation: how often a request was refused before.
-pub(crate) const ATTEMPT: &str = "vm.neon.tech/tls-attempt";
-pub(crate) const NOT_BEFORE: &str = "vm.neon.tech/tls-not-before";
-pub(crate) const NOT_AFTER: &str = "vm.neon.tech/tls-not-after";
 
 /// Owner of a secret.
 #[derive(Debug, PartialEq, Eq)]
@@ -64,21 +56,10 @@ pub(crate) fn secret_view(meta: &ObjectMeta) -> TlsSecret {
             TlsSecret { fingerprint: text(FINGERPRINT).to_owned(), not_before, not_after }
         }
         _ => {
-            let now = crate::context::now();
+            let now = crate::clock::now();
             TlsSecret { fingerprint: String::new(), not_before: now, not_after: now }
         }
     }
-}
-
-/// From when until when the first certificate of a PEM text is valid.
-pub(super) fn validity(pem: &str) -> Option<(Timestamp, Timestamp)> {
-    let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
-    let (_, certificate) = X509Certificate::from_der(&der).ok()?;
-    let validity = certificate.validity();
-    Some((
-        Timestamp::from_unix(validity.not_before.timestamp())?,
-        Timestamp::from_unix(validity.not_after.timestamp())?,
-    ))
 }
 
 impl Context {

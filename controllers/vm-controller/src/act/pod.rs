@@ -10,10 +10,12 @@ use neonvm_core_vm_lifecycle::ResizeRefused;
 use neonvm_core_vm_lifecycle::pod::{self, Metadata, PodSize};
 use serde_json::json;
 
-use super::secret::posting;
-use super::{Failed, is_conflict, is_missing, patching, within};
+use super::Failed;
 use crate::cache::{Key, owner};
-use crate::context::{Context, now};
+use crate::clock::now;
+use crate::context::Context;
+use crate::request::posting;
+use crate::request::{is_conflict, is_missing, patching, within};
 
 /// Why a pod is not made. Kubernetes refuses what is beyond a quota by its words alone.
 pub(crate) fn unmade(error: &Error) -> FailureReason {

@@ -5,18 +5,22 @@ use std::collections::BTreeMap;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{Patch, PostParams};
+use kube::api::Patch;
 use neonvm_api::VirtualMachine;
 use neonvm_api::names::label;
 use neonvm_api::runner_pod::{CONFIG_FILE, Receive};
 use neonvm_core_vm_lifecycle::FailureReason::SecretFailed;
 use neonvm_core_vm_lifecycle::pod;
 use neonvm_kit::ca::Identity;
+use neonvm_types::Timestamp;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use super::certificate::{NOT_AFTER, NOT_BEFORE, validity};
-use super::{Failed, is_conflict, patching};
+use super::Failed;
 use crate::cache::Key;
-use crate::context::{Context, MANAGER};
+use crate::context::Context;
+use crate::request::{is_conflict, patching, posting};
 use crate::ssh;
 
 /// Label of the secrets with the configuration of a runner.
@@ -24,10 +28,6 @@ pub(crate) const CONFIG_LABEL: &str = "vm.neon.tech/runner-config";
 
 /// Key of such a secret: the authorities that the runner trusts.
 pub(crate) const AUTHORITIES: &str = "ca.crt";
-
-pub(crate) fn posting() -> PostParams {
-    PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() }
-}
 
 /// A secret that belongs to the machine.
 pub(super) fn secret_of(
@@ -87,7 +87,7 @@ impl Context {
     /// The secret exists: checks whether it is of this VM, of a deleted VM of the same name, or of another owner.
     async fn check_ssh(&self, key: &Key, vm: &VirtualMachine, name: &str) -> Result<(), Failed> {
         let api = self.secrets(&key.namespace);
-        let found = super::within(api.get_metadata_opt(name)).await;
+        let found = crate::request::within(api.get_metadata_opt(name)).await;
         let found =
             found.map_err(|error| Failed::api(SecretFailed, "the SSH keys cannot be read", &error))?;
         // Deleted meanwhile: the next reconcile makes it.
@@ -146,4 +146,19 @@ impl Context {
             Err(error) => Err(Failed::api(SecretFailed, what, &error)),
         }
     }
+}
+
+pub(crate) const NOT_AFTER: &str = "vm.neon.tech/tls-not-after";
+
+pub(crate) const NOT_BEFORE: &str = "vm.neon.tech/tls-not-before";
+
+/// From when until when the first certificate of a PEM text is valid.
+pub(super) fn validity(pem: &str) -> Option<(Timestamp, Timestamp)> {
+    let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
+    let (_, certificate) = X509Certificate::from_der(&der).ok()?;
+    let validity = certificate.validity();
+    Some((
+        Timestamp::from_unix(validity.not_before.timestamp())?,
+        Timestamp::from_unix(validity.not_after.timestamp())?,
+    ))
 }

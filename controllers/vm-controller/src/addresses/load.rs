@@ -11,9 +11,9 @@ use neonvm_core_overlay::{Book, Settings};
 use neonvm_types::NamespacedName;
 
 use super::{AddressConfig, AddressSource};
-use crate::act::{is_missing, within};
 use crate::cache::Cache;
-use crate::context::now;
+use crate::clock::now;
+use crate::request::{is_missing, within};
 
 /// Objects in one answer.
 const PAGE: u32 = 500;

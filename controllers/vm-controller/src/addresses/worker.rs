@@ -13,9 +13,10 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{AddressConfig, Operation, Request, Shared, load};
-use crate::act::{is_conflict, is_missing, patching, within};
 use crate::cache::Cache;
-use crate::context::{MANAGER, now};
+use crate::clock::now;
+use crate::request::MANAGER;
+use crate::request::{is_conflict, is_missing, patching, within};
 
 /// Requests answered in one go.
 const BATCH: usize = 4096;

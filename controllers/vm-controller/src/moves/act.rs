@@ -16,11 +16,13 @@ use neonvm_types::runner_protocol::{
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::act::{Failed, is_conflict, is_missing, patching, posting, unmade, within};
+use crate::act::{Failed, unmade};
 use crate::cache::{Key, key_of};
-use crate::context::{Context, now};
+use crate::clock::now;
+use crate::context::Context;
 use crate::link::Refusal;
 use crate::patch;
+use crate::request::{is_conflict, is_missing, patching, posting, within};
 
 fn bytes(body: &impl Serialize) -> Result<Vec<u8>, Failed> {
     serde_json::to_vec(body).map_err(|error| Failed::new(MigrationFailed, error.to_string()))

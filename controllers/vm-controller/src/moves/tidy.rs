@@ -10,8 +10,9 @@ use neonvm_api::names::label;
 use neonvm_core_vm_lifecycle::growth;
 use neonvm_core_vm_lifecycle::migration::is_over;
 
-use crate::act::{is_missing, only, within};
-use crate::context::{Context, now};
+use crate::clock::now;
+use crate::context::Context;
+use crate::request::{is_missing, only, within};
 
 /// Deletes what is superseded. A failure is no reason to hold up migrations: the next reconcile tries again.
 pub(super) async fn tidy(context: &Context, all: &[Arc<VirtualMachineMigration>]) {

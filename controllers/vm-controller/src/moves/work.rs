@@ -14,9 +14,11 @@ use super::machine_of;
 use super::observe::{holds, line, observe};
 use neonvm_kit::queue;
 
-use crate::act::{Failed, is_missing, within};
+use crate::act::Failed;
 use crate::cache::{Key, key_of};
-use crate::context::{Context, now};
+use crate::clock::now;
+use crate::context::Context;
+use crate::request::{is_missing, within};
 use crate::{note, patch, reconcile};
 
 /// Steps of a reconcile.
@@ -119,7 +121,7 @@ fn forget_failure(context: &Context, migration: &VirtualMachineMigration) {
 }
 
 fn rest(outcome: &MigrationOutcome) -> queue::Outcome {
-    queue::Outcome::Done(outcome.wake_at.map(reconcile::until))
+    queue::Outcome::Done(outcome.wake_at.map(crate::clock::until))
 }
 
 async fn run(

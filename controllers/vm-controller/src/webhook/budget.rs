@@ -19,8 +19,9 @@ use neonvm_api::names::label;
 use neonvm_core_vm_lifecycle::pod::name::is_runner;
 use tokio::sync::Notify;
 
-use crate::act::{is_missing, within};
-use crate::context::{Context, MANAGER};
+use crate::context::Context;
+use crate::request::MANAGER;
+use crate::request::{is_missing, within};
 
 /// Name of each budget.
 const NAME: &str = "neonvm-machines";

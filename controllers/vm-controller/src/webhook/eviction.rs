@@ -14,24 +14,16 @@ use neonvm_core_scheduling::has_ended;
 use neonvm_kit::http::{Answer, Peer, Whole, text};
 use serde_json::{Value, json};
 
-use super::requests::Request;
+use super::requests::{Request, Word};
 use super::{Hooks, elsewhere};
-use crate::act::{is_conflict, is_missing, only, posting, within};
 use crate::cache::owner;
-use crate::context::now;
+use crate::clock::now;
+use crate::request::{is_conflict, is_missing, only, posting, within};
 
 /// Path of the reviews of evictions.
 pub(super) const PATH: &str = "/validate-v1-pod-eviction";
 /// After a migration that failed another one is begun for the same eviction no sooner, in seconds.
 const PAUSE: i64 = 30;
-
-/// What is answered to an eviction.
-pub(super) enum Word {
-    /// The pod may go.
-    Pass,
-    /// Not yet.
-    Later(String),
-}
 
 /// Answers one review. Nothing is done here: the request is recorded, and the controller verifies it against the API.
 pub(super) async fn answer(hooks: &Hooks, review: &Whole) -> Answer {

@@ -17,10 +17,10 @@ use neonvm_core_vm_lifecycle::pod::name;
 use serde_json::{Value, json};
 
 use super::Pending;
-use crate::act::{is_missing, within};
 use crate::authority::Authority;
 use crate::config::Registration;
-use crate::context::MANAGER;
+use crate::request::MANAGER;
+use crate::request::{is_missing, within};
 
 /// Pause after a failed write.
 const PAUSE: Duration = Duration::from_secs(5);

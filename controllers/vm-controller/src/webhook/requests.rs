@@ -9,8 +9,6 @@ use kube::Client;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::timeout;
 
-use super::eviction::{self, Word};
-
 /// Requests that wait. A drain repeats one for each VM of its node every 5 s.
 const WAITING: usize = 64;
 /// Requests that are worked on at the same time.
@@ -62,17 +60,25 @@ impl Requests {
 }
 
 impl Worker {
-    /// Verifies requests against the API and does what follows from them; never returns.
-    pub(super) async fn run(&self) {
+    /// Passes each request to `word`, which verifies it against the API and does what follows from it; never returns.
+    pub(super) async fn run(&self, word: impl AsyncFn(&Client, &Request) -> Word) {
         let mut entries = self.entries.lock().await;
         let entries = stream::poll_fn(|context| entries.poll_recv(context));
         entries
             .for_each_concurrent(AT_ONCE, async |(request, answer): Entry| {
                 // The client may have disconnected: the eviction is requested all the same.
-                let _ = answer.send(eviction::word(&self.client, &request).await);
+                let _ = answer.send(word(&self.client, &request).await);
             })
             .await;
         // All senders are gone only when the webhooks are.
         std::future::pending::<()>().await;
     }
+}
+
+/// What is answered to an eviction.
+pub(super) enum Word {
+    /// The pod may go.
+    Pass,
+    /// Not yet.
+    Later(String),
 }

@@ -12,7 +12,7 @@ use neonvm_types::NamespacedName;
 use serde_json::Value;
 
 use super::Hooks;
-use crate::act::within;
+use crate::request::within;
 
 /// The answer to a review, or why the body is not one. It has no other effect unless `proved`: the API server sent it.
 pub(super) async fn answer(

@@ -47,7 +47,7 @@ async fn the_certificate_is_replaced_while_it_is_served() {
         client: None,
     };
     let config = Config::default();
-    let (events, _) = neonvm_kit::event::channel(client.clone(), crate::context::MANAGER);
+    let (events, _) = neonvm_kit::event::channel(client.clone(), crate::request::MANAGER);
     let listener = TcpListener::bind(listen).await.unwrap();
     let address = listener.local_addr().unwrap();
     let anywhere = SocketAddr::from(([0, 0, 0, 0], 1));

@@ -1,12 +1,12 @@
 //! The test programs that cargo built, and the tests in them.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail};
 use serde_json::Value;
 
-use super::case::Case;
 use crate::package::cargo;
 
 /// What a test program is made of.
@@ -108,6 +108,19 @@ impl Binary {
         let text = String::from_utf8_lossy(&output.stdout);
         let names = text.lines().filter_map(|line| line.strip_suffix(": test"));
         Ok(names.map(|name| Case { binary: self.clone(), name: name.to_owned() }).collect())
+    }
+}
+
+/// One test of a program.
+#[derive(Clone, Debug)]
+pub(crate) struct Case {
+    pub(crate) binary: Binary,
+    pub(crate) name: String,
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.binary.id(), self.name)
     }
 }
 

@@ -1,6 +1,5 @@
 //! One test: its process, its deadline, and what it reported.
 
-use std::fmt;
 use std::fs::File;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -10,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 
 use super::Place;
-use super::binaries::Binary;
+use super::binaries::Case;
 use super::outcome::{End, How};
 use crate::leftovers;
 use crate::package::by_hand;
@@ -23,19 +22,6 @@ const BUILT: &str = "NEONVM_TEST_BUILT";
 const PAUSE: Duration = Duration::from_millis(2);
 /// Longest such pause.
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
-
-/// One test of a program.
-#[derive(Clone, Debug)]
-pub(crate) struct Case {
-    pub(crate) binary: Binary,
-    pub(crate) name: String,
-}
-
-impl fmt::Display for Case {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.binary.id(), self.name)
-    }
-}
 
 impl Case {
     /// Runs it to its end, or to the end of its time.
@@ -136,6 +122,7 @@ fn judge(how: How, output: &str, skips: Option<String>) -> How {
 
 #[cfg(test)]
 mod tests {
+    use super::super::binaries::Binary;
     use super::*;
     use crate::suite::Kind;
 

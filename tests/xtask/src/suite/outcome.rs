@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::case::Case;
+use super::binaries::Case;
 use crate::failures;
 use crate::tally::Tally;
 

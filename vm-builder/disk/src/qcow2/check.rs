@@ -53,7 +53,7 @@ impl Uses {
 }
 
 /// Checks everything.
-pub(super) fn check<S: Image>(reader: &Reader<S>) -> Result<Check, Error> {
+fn check<S: Image>(reader: &Reader<S>) -> Result<Check, Error> {
     let head = &reader.head;
     if head.snapshots > 0 {
         return Err(Error::Unsupported("checking a file with internal snapshots".to_owned()));
@@ -160,5 +160,16 @@ fn count(bytes: &[u8], order: u32, number: u64) -> u64 {
         4 => u64::from(u16::from_be_bytes(take(bytes, at(2)))),
         5 => u64::from(u32::from_be_bytes(take(bytes, at(4)))),
         _ => u64::from_be_bytes(take(bytes, at(8))),
+    }
+}
+
+impl<S: Image> Reader<S> {
+    /// Walks all tables: every offset is within the file, no two things share a cluster, and every reference count
+    /// is right. Leaked clusters are counted, all else is an error.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn check(&self) -> Result<Check, Error> {
+        check(self)
     }
 }

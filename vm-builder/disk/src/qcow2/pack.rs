@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::error::{Error, io};
-use super::write::{Compression, Plan};
+use super::plan::{Compression, Plan};
 use crate::bytes::{index, wide};
 use crate::image::Image;
 use crate::raw::is_zero;

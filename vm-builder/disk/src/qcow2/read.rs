@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::error::{Error, io as reading};
 use super::head::Head;
-use super::write::Compression;
+use super::plan::Compression;
 use crate::bytes::{index, wide};
 use crate::image::{Image, within};
 
@@ -124,15 +124,6 @@ impl<S: Image> Reader<S> {
             allocated: clusters.saturating_mul(self.head.cluster()),
             file_size: self.source.length(),
         })
-    }
-
-    /// Walks all tables: every offset is within the file, no two things share a cluster, and every reference count
-    /// is right. Leaked clusters are counted, all else is an error.
-    ///
-    /// # Errors
-    /// The first thing that is wrong.
-    pub fn check(&self) -> Result<Check, Error> {
-        super::check::check(self)
     }
 
     /// The table an entry of the first-level table leads to.

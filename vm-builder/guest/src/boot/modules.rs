@@ -61,7 +61,7 @@ pub fn keep(directory: &Path, place: &Path) -> io::Result<bool> {
 
 /// The role `modules <directory>`: loads what [`keep`] has kept and gives its memory back.
 pub fn run(arguments: &[String]) -> u8 {
-    let [directory] = arguments else { return crate::tools::refuse("usage: modules <directory>") };
+    let [directory] = arguments else { return crate::system::refuse("usage: modules <directory>") };
     let directory = Path::new(directory);
     let problems = load(directory);
     if !problems.is_empty() {

@@ -36,7 +36,7 @@ pub(super) async fn serve(listener: TcpListener, options: Vec<String>) {
                     attend(child, stranger).await;
                 });
             }
-            Err(error) => super::log(&format!("start an SSH session: {error}")),
+            Err(error) => crate::log::of_daemon(&format!("start an SSH session: {error}")),
         }
     }
 }

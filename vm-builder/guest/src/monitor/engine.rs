@@ -5,33 +5,18 @@ use std::time::{Duration, Instant};
 
 use neonvm_core_vertical_scaling::monitor::{Action, Event, Policy, Settings, is_similar};
 use neonvm_types::monitor_protocol::AgentMessage;
-use neonvm_types::version::MonitorProtoVersion;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::sleep_until;
-use tokio_tungstenite::tungstenite::Utf8Bytes;
 
 use super::postgres::{self, Target};
-use super::session::Outgoing;
+use super::traffic::{Input, Outgoing};
 use super::{Options, Sampler, log};
 
 /// How long PostgreSQL may take; the policy stops waiting a second later.
 const FILE_CACHE: Duration = Duration::from_secs(3);
 /// How often the same need is logged while memory in use hardly changes.
 const NOTE_INTERVAL: Duration = Duration::from_secs(60);
-
-/// What others have for the engine.
-#[derive(Debug)]
-pub(super) enum Input {
-    /// An agent has agreed on a version.
-    Connected { session: u64, version: MonitorProtoVersion, outgoing: mpsc::Sender<Outgoing> },
-    /// A connection's text.
-    Text { session: u64, text: Utf8Bytes },
-    /// A connection has ended.
-    Gone { session: u64 },
-    /// PostgreSQL carried out the request, or failed.
-    FileCacheSet { token: u64, result: Result<u64, String> },
-}
 
 /// The agent that counts.
 #[derive(Debug)]

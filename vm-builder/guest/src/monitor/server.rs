@@ -29,8 +29,8 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
-use super::engine::Input;
 use super::session::{self, Socket};
+use super::traffic::Input;
 use crate::http::{self, Response};
 
 /// Most connections at a time, with those that are being set up and those that are being closed.

@@ -13,7 +13,7 @@ use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
 
-use super::engine::Input;
+use super::traffic::{Input, Outgoing};
 
 /// A websocket to an agent.
 pub(super) type Socket = WebSocketStream<TokioIo<Upgraded>>;
@@ -25,15 +25,6 @@ const SEND_DEADLINE: Duration = Duration::from_secs(5);
 const SILENCE: Duration = Duration::from_secs(30);
 /// Longest reason of a close frame, in bytes (RFC 6455: 125 with the code).
 const LONGEST_REASON: usize = 123;
-
-/// What the engine has for an agent.
-#[derive(Debug)]
-pub(super) enum Outgoing {
-    /// A text frame with a JSON document.
-    Text(String),
-    /// Good-bye, and why.
-    Close(String),
-}
 
 /// Carries messages both ways until one side ends it.
 pub(super) async fn run(

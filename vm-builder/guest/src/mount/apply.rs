@@ -9,9 +9,6 @@ use super::{MountFlags, base, mount, quota, swap};
 use crate::config::mount_script::{MountStep, Step};
 use crate::device::{BlockDevice, block};
 
-/// Label of the swap area that older runners attach.
-pub const SWAP_LABEL: &str = "swapdisk";
-
 /// What came of the steps.
 #[derive(Debug, Default)]
 pub struct Applied {
@@ -115,6 +112,7 @@ fn explain(error: &io::Error, device: &BlockDevice, kind: &str, target: &str) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mount::SWAP_LABEL;
 
     #[test]
     fn a_failed_step_does_not_stop_the_next() {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal};
 use rustix::thread::{NanosleepRelativeResult, Timespec};
 
-use super::{Shell, change, inspect};
+use super::{Shell, change, inspect, usage};
 
 const HELP: &str = "\
 cat [FILE…]  cd [DIR]  chown UID[:GID] PATH…  cp FROM TO  df  dmesg  echo [-n] [WORD…]  env  exit [STATUS]
@@ -55,10 +55,6 @@ pub(super) fn run(
         _ => return None,
     };
     Some(done.and_then(|()| output.flush()).map(|()| 0))
-}
-
-pub(super) fn usage(why: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, why)
 }
 
 fn cat(files: &[String], input: Option<&File>, output: &mut dyn Write) -> io::Result<()> {

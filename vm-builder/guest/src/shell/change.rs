@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 
-use super::builtin::usage;
+use super::usage;
 
 /// `cp FROM TO` and `mv FROM TO`: single files; `TO` may be a directory.
 pub(super) fn transfer(command: &str, arguments: &[String]) -> io::Result<()> {

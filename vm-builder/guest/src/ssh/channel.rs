@@ -12,8 +12,8 @@ use tokio::process::Command;
 
 use super::account::Account;
 use super::authorized::Grant;
-use super::handler::{Addresses, Shared, hang_up};
 use super::pump::{self, Destination, Input, Source};
+use super::shared::{Addresses, Shared, hang_up};
 use super::terminal::{self, Size, Terminal, TerminalRequest};
 
 /// Most variables a client may set.

@@ -19,7 +19,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::{mpsc, watch};
 
-use super::handler::{LOOK_AFTER, Shared};
+use super::shared::{LOOK_AFTER, Shared};
 use super::terminal::{Reader, Writer};
 
 /// Input above which the client is held up, in bytes.

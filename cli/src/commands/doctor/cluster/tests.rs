@@ -95,7 +95,11 @@ fn clocks_are_compared_to_the_second() {
         (behind.verdict, behind.detail.as_str()),
         (Verdict::Warn, "the server's clock is 4.7 s behind this host's clock")
     );
-    assert!(skew(&clock("2024-01-01T00:01:00Z", "2024-01-01T00:00:00Z")).detail.contains("ahead of this host's clock"));
+    assert!(
+        skew(&clock("2024-01-01T00:01:00Z", "2024-01-01T00:00:00Z"))
+            .detail
+            .contains("ahead of this host's clock")
+    );
     assert_eq!(skew(&clock("", "2024-01-01T00:00:00Z")).verdict, Verdict::Ok);
     assert_eq!(latency(&clock("", "2024-01-01T00:00:00Z")).detail, "12 ms");
 }

@@ -2,8 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::defaults::set;
-use super::{items, number, required};
+use super::{items, number, required, set};
 use crate::field::FieldError;
 use crate::object::text_at;
 

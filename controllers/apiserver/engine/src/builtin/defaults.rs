@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use serde_json::{Map, Value, json};
 
-use super::{autoscaling, config, pod, service, workload};
+use super::{autoscaling, config, pod, service, set, workload};
 use crate::schema::{MAX_DEPTH, Schema};
 
 type Object = Map<String, Value>;
@@ -125,13 +125,6 @@ fn fill_type(name: &str, map: &mut Object) {
         }
         "rbac.v1.RoleRef" => set(map, "apiGroup", json!(crate::access::GROUP)),
         _ => {}
-    }
-}
-
-/// Sets what is not there.
-pub(super) fn set(map: &mut Object, key: &str, value: Value) {
-    if !map.contains_key(key) {
-        map.insert(key.to_owned(), value);
     }
 }
 

@@ -3,9 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use super::container::{self, Surroundings};
-use super::defaults::set;
 use super::resources::{self, LISTS};
-use super::{items, meta, node, number, one_of, resize, volume};
+use super::{items, meta, node, number, one_of, resize, set, volume};
 use crate::field::FieldError;
 use crate::object::{at, text_at};
 

@@ -2,9 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::defaults::set;
 use super::workload::validate_count;
-use super::{container, items, number, one_of};
+use super::{container, items, number, one_of, set};
 use crate::field::FieldError;
 use crate::object::{at, text_at};
 

@@ -2,8 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::defaults::set;
-use super::{meta, not_negative, one_of, pod, unchanged};
+use super::{meta, not_negative, one_of, pod, set, unchanged};
 use crate::field::FieldError;
 use crate::object::{at, text_at};
 use crate::selector::LabelSelector;

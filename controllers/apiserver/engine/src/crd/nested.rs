@@ -2,7 +2,6 @@
 
 use serde_json::{Map, Value, json};
 
-use super::structure::{branches, properties_of};
 use crate::field::FieldError;
 
 /// Checks all branches of a node at `path`.
@@ -98,4 +97,21 @@ impl Walk<'_> {
             refuse("x-kubernetes-validations", "must be empty to be structural");
         }
     }
+}
+
+/// Whether a schema lists a required property, for [`nested`].
+pub(super) fn properties_of<'v>(fields: &'v Map<String, Value>, key: &str) -> Option<&'v Value> {
+    fields.get("properties").and_then(|properties| properties.get(key))
+}
+
+/// The branches of a combination, with their keyword.
+pub(super) fn branches(fields: &Map<String, Value>) -> Vec<(String, &Value)> {
+    let mut found = Vec::new();
+    let document = |key: &str| fields.get(key);
+    for key in ["allOf", "anyOf", "oneOf"] {
+        let list = document(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        found.extend(list.iter().enumerate().map(|(index, branch)| (format!("{key}[{index}]"), branch)));
+    }
+    found.extend(document("not").map(|branch| ("not".to_owned(), branch)));
+    found
 }

@@ -299,20 +299,3 @@ impl Checker<'_> {
 fn has_entries(value: Option<&Value>) -> bool {
     value.and_then(Value::as_object).is_some_and(|fields| !fields.is_empty())
 }
-
-/// Whether a schema lists a required property, for [`nested`].
-pub(super) fn properties_of<'v>(fields: &'v Map<String, Value>, key: &str) -> Option<&'v Value> {
-    fields.get("properties").and_then(|properties| properties.get(key))
-}
-
-/// The branches of a combination, with their keyword.
-pub(super) fn branches(fields: &Map<String, Value>) -> Vec<(String, &Value)> {
-    let mut found = Vec::new();
-    let document = |key: &str| fields.get(key);
-    for key in ["allOf", "anyOf", "oneOf"] {
-        let list = document(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-        found.extend(list.iter().enumerate().map(|(index, branch)| (format!("{key}[{index}]"), branch)));
-    }
-    found.extend(document("not").map(|branch| ("not".to_owned(), branch)));
-    found
-}

@@ -153,5 +153,5 @@ fn overlay(schema: &mut Schema, merge: Option<&Merge>) {
 }
 
 fn json_type(fields: &Map<String, Value>) -> JsonType {
-    fields.get("type").and_then(Value::as_str).map_or(JsonType::Any, super::parse::json_type)
+    fields.get("type").and_then(Value::as_str).map_or(JsonType::Any, super::json_type)
 }

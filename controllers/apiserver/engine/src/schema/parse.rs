@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::{Constraints, JsonType, ListType, MAX_DEPTH, Rule, Schema, SchemaRef, builtin};
+use super::{Constraints, JsonType, ListType, MAX_DEPTH, Rule, Schema, SchemaRef, builtin, json_type};
 use crate::field::FieldError;
 
 /// The schema of a custom kind. At the root and in embedded resources, `apiVersion`, `kind` and `metadata` get the schema
@@ -36,19 +36,6 @@ fn too_deep(value: &Value, budget: usize) -> bool {
         Value::Array(items) => items.iter().any(|item| too_deep(item, rest)),
         Value::Object(fields) => fields.values().any(|field| too_deep(field, rest)),
         _ => false,
-    }
-}
-
-/// The JSON type of this name; anything unknown stands for any type.
-pub(crate) fn json_type(name: &str) -> JsonType {
-    match name {
-        "object" => JsonType::Object,
-        "array" => JsonType::Array,
-        "string" => JsonType::String,
-        "integer" => JsonType::Integer,
-        "number" => JsonType::Number,
-        "boolean" => JsonType::Boolean,
-        _ => JsonType::Any,
     }
 }
 

@@ -5,7 +5,6 @@ use std::time::Duration;
 use neonvm_types::NamespacedName;
 
 use super::account::PodEntry;
-use super::state::REST;
 use super::{MigrationRole, Noted, Pair, PodSeen, State};
 
 impl State {
@@ -146,3 +145,6 @@ pub(crate) fn buffer(pod: &mut PodEntry) {
     let most = vm.max.map_or(Pair::default(), Pair::from);
     (pod.known, pod.buffer) = (false, most.less(pod.held));
 }
+
+/// How long a VM stays after a migration has ended.
+pub(crate) const REST: Duration = Duration::from_secs(60);

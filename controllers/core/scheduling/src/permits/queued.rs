@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use neonvm_types::NamespacedName;
 
-use super::state::REST;
+use super::pods::REST;
 use super::{Action, MigrationSeen, PodSeen, State, WantedMigration};
 
 impl State {

@@ -7,7 +7,7 @@ use neonvm_types::NamespacedName;
 use neonvm_types::scheduler_inspect::Counters;
 
 use super::account::{NodeEntry, PodEntry, fraction};
-use super::pods::{buffer, rests};
+use super::pods::{REST, buffer, rests};
 use super::slab::Slab;
 use super::{Action, MigrationSeen, NodeSeen, Pair, PodSeen, Settings};
 
@@ -16,8 +16,6 @@ pub(crate) const TENTATIVE: Duration = Duration::from_secs(60);
 /// How long a VM counts as leaving while its migration is not observed, and does not grow while the migration is
 /// queued.
 pub(crate) const LEAVING: Duration = Duration::from_secs(60);
-/// How long a VM stays after a migration has ended.
-pub(crate) const REST: Duration = Duration::from_secs(60);
 /// Pause between two plans of a node.
 pub(crate) const PLAN: Duration = Duration::from_secs(1);
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::change::Refusal;
 use super::formula::mib;
 use super::policy::Policy;
 use super::{DOWNSCALE_BUFFER, SYSTEM_BUFFER, needed_total, threshold, usable};
@@ -13,14 +14,6 @@ const LASTS: Duration = Duration::from_secs(2);
 /// Share of time lost waiting for memory (thousandths) from which the guest thrashes, while less than a tenth of the
 /// memory is available.
 const STALLED: u64 = 100;
-
-/// An answer to a downscale.
-pub(super) enum Refusal {
-    /// No, and why.
-    No(String),
-    /// It cannot be determined; the reason.
-    Unknown(String),
-}
 
 impl Policy {
     /// What is usable now, in bytes: of what was granted, as far as the kernel has it. None before anything was seen.

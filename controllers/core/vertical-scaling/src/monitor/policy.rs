@@ -7,7 +7,8 @@ use neonvm_types::monitor_protocol::{AgentMessage, MessageIds, MonitorMessage, W
 use neonvm_types::version::MonitorProtoVersion;
 use neonvm_types::{Bytes, Resources};
 
-use super::resize::{Pending, Resize};
+use super::change::{Pending, Resize};
+use super::outcome::{Action, Outcome};
 use super::{History, LONELY_INTERVAL, QUIET_INTERVAL, REQUEST_INTERVAL, SAMPLE_INTERVAL, Sample};
 
 /// How long after memory was last seen to shrink the kernel may still be removing it.
@@ -61,36 +62,6 @@ pub enum Event {
         /// Bytes it has now, or what went wrong.
         result: Result<u64, String>,
     },
-}
-
-/// What to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Send this to the agent that is connected.
-    Send {
-        /// Number of the message, for the reply.
-        id: u64,
-        /// The message to send.
-        message: MonitorMessage,
-    },
-    /// Give the file cache this size and report the end by [`Event::FileCacheSet`]. Only the newest token counts.
-    SetFileCache {
-        /// To be given back.
-        token: u64,
-        /// Bytes, whole MiB.
-        size: u64,
-    },
-}
-
-/// What follows from an event.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
-    /// In this order.
-    pub actions: Vec<Action>,
-    /// When the next sample is due.
-    pub wake_at: Duration,
-    /// Why more was requested, if it was; for the log.
-    pub note: Option<String>,
 }
 
 /// The monitor of one guest.

@@ -5,34 +5,14 @@ use std::time::Duration;
 use neonvm_types::Resources;
 use neonvm_types::monitor_protocol::MonitorMessage;
 
+use super::change::{Pending, Refusal, Resize};
 use super::formula::mib;
-use super::memory::Refusal;
-use super::policy::{Action, Outcome, Policy};
+use super::outcome::{Action, Outcome};
+use super::policy::Policy;
 use super::{FILE_CACHE_DEADLINE, file_cache_size, usable};
 
 /// Most changes that wait for one under way. An agent sends one request at a time.
 const QUEUED: usize = 4;
-
-/// A change of size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Resize {
-    /// The agent wants to take.
-    Down(Resources),
-    /// The agent has given.
-    Up(Resources),
-    /// The file cache is to fit what is there.
-    Settle,
-}
-
-/// A change that waits for the file cache.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Pending {
-    token: u64,
-    /// Number of the agent's message that waits for a reply. None: there is none, or its connection is gone.
-    pub(super) id: Option<u64>,
-    resize: Resize,
-    deadline: Duration,
-}
 
 impl Policy {
     /// Begins a change, or lets it wait for the one under way.

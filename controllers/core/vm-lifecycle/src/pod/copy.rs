@@ -8,13 +8,10 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use neonvm_api::VirtualMachine;
 use neonvm_api::runner_pod as place;
-use neonvm_types::Bytes;
 
 use super::{runtime_default, volume};
 use crate::settings::RootDiskFrom;
 
-/// Limit of the directory with the program, which has less than 20 MiB.
-pub(super) const PROGRAM_LIMIT: Bytes = Bytes::mib(64);
 /// User and group of the copies, as numbers: an unprivileged one.
 const UNPRIVILEGED: i64 = 65534;
 /// What a copy requests and may use; quotas demand both. Of memory it uses little: the kernel takes pages of files back.

@@ -11,7 +11,7 @@ use neonvm_api::runner_pod as place;
 use neonvm_api::virtual_machine::{Disk, ImagePullPolicy, VirtualMachineSpec};
 use neonvm_types::Bytes;
 
-use super::{PlanError, copy};
+use super::PlanError;
 use crate::settings::RootDiskFrom;
 
 /// Tables of a disk image and its directory, beyond the bytes of the guest: 1/128, at least 16 MiB. A directory filled to its
@@ -62,7 +62,7 @@ pub(super) fn plan(vm: &VirtualMachine, pod: &str, from: RootDiskFrom) -> Result
         plan.add_image(place::KERNEL_VOLUME, kernel, place::KERNEL_DIRECTORY, how);
     }
     if from == RootDiskFrom::Copy {
-        plan.volumes.push(empty_dir(place::COPY_VOLUME, Some(copy::PROGRAM_LIMIT)));
+        plan.volumes.push(empty_dir(place::COPY_VOLUME, Some(PROGRAM_LIMIT)));
     }
     plan.add(secret(place::CONFIG_VOLUME, pod, &[], Some(0o400)), place::CONFIG_DIRECTORY, true);
     if spec.enable_ssh {
@@ -149,3 +149,6 @@ fn secret(name: &str, secret: &str, items: &[(&str, &str, i32)], mode: Option<i3
     };
     Volume { name: name.to_owned(), secret: Some(source), ..Volume::default() }
 }
+
+/// Limit of the directory with the program, which has less than 20 MiB.
+pub(super) const PROGRAM_LIMIT: Bytes = Bytes::mib(64);

@@ -4,7 +4,7 @@ use neonvm_api::virtual_machine::{LastExit, Phase, RestartPolicy};
 use neonvm_types::Timestamp;
 use neonvm_types::runner_protocol::{Exit, ExitReason};
 
-use super::{Pass, pending, size};
+use super::{Pass, pod_name, size};
 use crate::condition::{AVAILABLE, Finding};
 use crate::crash_loop;
 use crate::outcome::NoteReason;
@@ -121,7 +121,7 @@ fn restart(pass: &mut Pass<'_>) {
     pass.status.restart_count = pass.before.restart_count.saturating_add(1);
     let reason = pass.before.last_exit.as_ref().map_or("it ended", |last| last.reason.as_str()).to_owned();
     pass.note(NoteReason::Restarted, format!("start {} after {reason}", pass.status.restart_count));
-    pending::choose_name(pass);
+    pod_name::choose_name(pass);
 }
 
 fn restarts(pass: &Pass<'_>) -> bool {

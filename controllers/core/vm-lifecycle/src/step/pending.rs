@@ -2,17 +2,16 @@
 
 use neonvm_api::virtual_machine::Phase;
 
-use super::{Pass, address, alive, ended};
+use super::{Pass, address, alive, ended, pod_name};
 use crate::condition::{AVAILABLE, Finding};
-use crate::crash_loop;
 use crate::observed::PodView;
-use crate::outcome::{Action, NoteReason};
+use crate::outcome::Action;
 use crate::pod;
 use crate::tls::TlsOutcome;
 
 pub(super) fn step(pass: &mut Pass<'_>, tls: &TlsOutcome) {
     if pass.before.pod_name.is_empty() {
-        choose_name(pass);
+        pod_name::choose_name(pass);
         return;
     }
     match &pass.observed.pod {
@@ -30,31 +29,6 @@ pub(super) fn step(pass: &mut Pass<'_>, tls: &TlsOutcome) {
             }
         }
     }
-}
-
-/// Gives the machine a new pod name, unless something forbids a start now. The pod is made when the name is written.
-pub(super) fn choose_name(pass: &mut Pass<'_>) {
-    if let Some(other) = pass.another_lives() {
-        let message = format!("waits for the end of pod {other}");
-        pass.set(AVAILABLE, &Finding::no("Pending", message));
-        return;
-    }
-    if let Some(at) = crash_loop::next_start(&pass.status, pass.settings)
-        && pass.now < at
-    {
-        pass.wake(Some(at));
-        pass.set(AVAILABLE, &Finding::no("Pending", format!("starts again at {at}")));
-        return;
-    }
-    // A machine that never had a phase never had a pod, and the write is refused if it got one meanwhile.
-    if !pass.observed.fresh && pass.before.phase.is_some() {
-        pass.refresh();
-        return;
-    }
-    let name = format!("{}-{}", pass.name(), pass.observed.suffix);
-    pass.set(AVAILABLE, &Finding::no("Pending", format!("pod {name} is being made")));
-    pass.note(NoteReason::Created, format!("runner pod {name}"));
-    pass.status.pod_name = name;
 }
 
 fn create(pass: &mut Pass<'_>, tls: &TlsOutcome) {

@@ -54,6 +54,7 @@ impl Record {
     ///
     /// # Errors
     /// If the file is there and cannot be read.
+    #[cfg(test)]
     pub(crate) fn read(directory: &Path) -> std::io::Result<Vec<ServiceState>> {
         match std::fs::read(directory.join(FILE)) {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(std::io::Error::other),

@@ -1,0 +1,35 @@
+//! What follows from an event of the monitor.
+
+use std::time::Duration;
+
+use neonvm_types::monitor_protocol::MonitorMessage;
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Send this to the agent that is connected.
+    Send {
+        /// Number of the message, for the reply.
+        id: u64,
+        /// The message to send.
+        message: MonitorMessage,
+    },
+    /// Give the file cache this size and report the end by [`super::Event::FileCacheSet`]. Only the newest token counts.
+    SetFileCache {
+        /// To be given back.
+        token: u64,
+        /// Bytes, whole MiB.
+        size: u64,
+    },
+}
+
+/// What follows from an event.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// In this order.
+    pub actions: Vec<Action>,
+    /// When the next sample is due.
+    pub wake_at: Duration,
+    /// Why more was requested, if it was; for the log.
+    pub note: Option<String>,
+}

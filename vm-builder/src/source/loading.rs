@@ -1,0 +1,47 @@
+//! What every kind of source needs to be loaded.
+
+use std::fs::File;
+use std::path::Path;
+
+use super::counted::Counted;
+use super::parse::is_compressed;
+use super::{Error, Options, Progress};
+use crate::cache::{Cache, CachedLayer};
+use crate::reference::Digest;
+
+/// What every kind of source needs to be loaded.
+pub(super) struct Loading<'a> {
+    pub(super) options: &'a Options,
+    pub(super) cache: &'a Cache,
+    pub(super) progress: &'a dyn Progress,
+}
+
+impl Loading<'_> {
+    /// Opens a tar: in place if it is plain, else decompressed into the cache. `hash`: the digest of the uncompressed
+    /// tar is needed; without, it is that of nothing for plain ones.
+    pub(super) fn open_tar(&self, path: &Path, hash: bool) -> Result<(CachedLayer, Digest), Error> {
+        use std::io::{Read as _, Seek as _};
+        let failed = |error| Error::io("read", path, error);
+        let mut file = File::open(path).map_err(|error| Error::io("open", path, error))?;
+        if !file.metadata().map_err(failed)?.is_file() {
+            return Err(failed(std::io::Error::other("it is no regular file")));
+        }
+        let mut head = [0; 4];
+        let count = file.read(&mut head).map_err(failed)?;
+        file.rewind().map_err(failed)?;
+        let what = path.display().to_string();
+        if is_compressed(head.get(..count).unwrap_or_default()) {
+            let mut reader = Counted::new(file, &what, self.progress);
+            let unpacked = self.cache.unpack(&what, &mut reader, self.options.limits.bytes)?;
+            let digest = unpacked.digest;
+            self.progress.finished(&what);
+            return Ok((self.cache.commit(unpacked, None, &what)?, digest));
+        }
+        let (digest, size) = if hash {
+            Digest::of_reader(&mut file).map_err(failed)?
+        } else {
+            (Digest::of(b""), file.metadata().map_err(failed)?.len())
+        };
+        Ok((CachedLayer { file, size }, digest))
+    }
+}

@@ -1,6 +1,6 @@
 //! JSON merge patch (RFC 7386).
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::{MAX_DEPTH, within_depth};
 use crate::status::ApiError;
@@ -17,26 +17,8 @@ pub fn apply_merge_patch(document: &Value, patch: &Value) -> Result<Value, ApiEr
         return Err(ApiError::bad_request("the patch is nested too deeply"));
     }
     let mut result = document.clone();
-    merge(&mut result, patch);
+    json_patch::merge(&mut result, patch);
     Ok(result)
-}
-
-fn merge(target: &mut Value, patch: &Value) {
-    let Value::Object(changes) = patch else {
-        *target = patch.clone();
-        return;
-    };
-    if !target.is_object() {
-        *target = Value::Object(Map::new());
-    }
-    let Value::Object(map) = target else { return };
-    for (key, change) in changes {
-        if change.is_null() {
-            map.remove(key);
-        } else {
-            merge(map.entry(key.clone()).or_insert(Value::Null), change);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 //!
 //! A quantity is `[+-]digits[.digits]` followed by a binary suffix (`Ki`…`Ei`), a decimal suffix (`n`…`E`) or a
 //! decimal exponent (`e3`, `E-2`). Values are held as a count of billionths; anything finer is rounded away from zero,
-//! as Kubernetes does. Unlike Kubernetes, a value too large is an error and is not capped without a word.
+//! as Kubernetes does. Unlike Kubernetes, a value too large is an error and is not capped without a word, except where
+//! the API server's answers are reproduced: [`Quantity::parse_capped`], [`Quantity::plus`] and [`Quantity::minus`].
 
 use std::{cmp::Ordering, fmt, str::FromStr};
 
@@ -17,6 +18,8 @@ const NANO: i128 = 1_000_000_000;
 const NANO_DIGITS: i64 = 9;
 /// The decimal exponent beyond which any non-zero value is out of range.
 const EXPONENT_LIMIT: i64 = 64;
+/// The magnitude to which the API server caps, in billionths.
+const CAP: i128 = i64::MAX as i128 * NANO;
 /// How much of a rejected text an error repeats.
 const SHOWN: usize = 40;
 
@@ -61,6 +64,21 @@ pub struct Quantity {
 }
 
 impl Quantity {
+    /// Parses as the API server does: a magnitude above 2^63 - 1 is that number. `None` for what is no quantity, and for an
+    /// exponent beyond 16 bits.
+    #[must_use]
+    pub fn parse_capped(text: &str) -> Option<Self> {
+        let (magnitude, suffix) = read(text)?;
+        i16::try_from(suffix.decimal).ok()?;
+        let magnitude = magnitude.map_or(CAP, |nanos| nanos.min(CAP));
+        Some(Self::signed(text, magnitude, suffix.format))
+    }
+
+    /// `magnitude` with the sign that `text` begins with.
+    fn signed(text: &str, magnitude: i128, format: Format) -> Self {
+        Self { nanos: if text.starts_with('-') { -magnitude } else { magnitude }, format }
+    }
+
     /// A whole number.
     #[must_use]
     pub fn from_units(units: i64, format: Format) -> Self {
@@ -101,6 +119,37 @@ impl Quantity {
     #[must_use]
     pub fn units_rounded_up(self) -> i128 {
         div_away_from_zero(self.nanos, NANO)
+    }
+
+    /// The value in whole units, if it is a whole number that fits.
+    #[must_use]
+    pub fn as_int(self) -> Option<i64> {
+        if self.nanos % NANO == 0 { i64::try_from(self.nanos / NANO).ok() } else { None }
+    }
+
+    /// -1, 0 or 1.
+    #[must_use]
+    pub fn sign(self) -> i64 {
+        i64::try_from(self.nanos.signum()).unwrap_or_default()
+    }
+
+    /// The value in units, as the nearest floating point number.
+    #[must_use]
+    #[allow(clippy::cast_precision_loss, reason = "the nearest number is what is asked for")]
+    pub fn as_float(self) -> f64 {
+        self.nanos as f64 / NANO as f64
+    }
+
+    /// The sum, capped at 2^63 - 1 either way; printed like `self`.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self { nanos: self.nanos.saturating_add(other.nanos).clamp(-CAP, CAP), format: self.format }
+    }
+
+    /// The difference, capped at 2^63 - 1 either way; printed like `self`.
+    #[must_use]
+    pub fn minus(self, other: Self) -> Self {
+        Self { nanos: self.nanos.saturating_sub(other.nanos).clamp(-CAP, CAP), format: self.format }
     }
 
     /// Parses a JSON number. Integers are exact; floats are read by their shortest decimal text.
@@ -237,30 +286,33 @@ impl FromStr for Quantity {
         if text.is_empty() {
             return Err(QuantityError::Empty);
         }
-        let malformed = || QuantityError::Malformed(shorten(text));
-        let negative = text.starts_with('-');
-        let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
-        let number_end = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
-        let (number, suffix) = unsigned.split_at(number_end);
-        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        if fraction.contains('.') || (whole.is_empty() && fraction.is_empty()) {
-            return Err(malformed());
-        }
-        let suffix = parse_suffix(suffix).ok_or_else(malformed)?;
-        let mut digits =
-            Digits(whole.bytes().chain(fraction.bytes()).map(|b| b.saturating_sub(b'0')).collect());
-        for _ in 0..suffix.binary {
-            digits.multiply_by_1024();
-        }
-        let fraction_digits = i64::try_from(fraction.len()).unwrap_or(i64::MAX / 4);
-        let shift = suffix.decimal.saturating_sub(fraction_digits).saturating_add(NANO_DIGITS);
-        let magnitude = digits.shifted(shift).ok_or_else(|| QuantityError::OutOfRange {
+        let (magnitude, suffix) = read(text).ok_or_else(|| QuantityError::Malformed(shorten(text)))?;
+        let magnitude = magnitude.ok_or_else(|| QuantityError::OutOfRange {
             value: shorten(text),
             min: "-1e29".to_owned(),
             max: "1e29".to_owned(),
         })?;
-        Ok(Self { nanos: if negative { -magnitude } else { magnitude }, format: suffix.format })
+        Ok(Self::signed(text, magnitude, suffix.format))
     }
+}
+
+/// The magnitude of a text in billionths, `None` when it is too large to hold, and its suffix.
+fn read(text: &str) -> Option<(Option<i128>, Suffix)> {
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let number_end = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
+    let (number, suffix) = unsigned.split_at(number_end);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if fraction.contains('.') || (whole.is_empty() && fraction.is_empty()) {
+        return None;
+    }
+    let suffix = parse_suffix(suffix)?;
+    let mut digits = Digits(whole.bytes().chain(fraction.bytes()).map(|b| b.saturating_sub(b'0')).collect());
+    for _ in 0..suffix.binary {
+        digits.multiply_by_1024();
+    }
+    let fraction_digits = i64::try_from(fraction.len()).unwrap_or(i64::MAX / 4);
+    let shift = suffix.decimal.saturating_sub(fraction_digits).saturating_add(NANO_DIGITS);
+    Some((digits.shifted(shift), suffix))
 }
 
 impl fmt::Display for Quantity {

@@ -16,7 +16,6 @@ mod merge_table;
 pub mod parse;
 mod pattern;
 pub mod prune;
-pub mod quantity;
 pub mod rules;
 pub mod validate;
 

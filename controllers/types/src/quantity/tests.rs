@@ -107,7 +107,71 @@ fn equality_ignores_spelling() {
     assert!(parse("1k") < parse("1Ki"));
 }
 
+fn capped(text: &str) -> Option<String> {
+    Quantity::parse_capped(text).map(|quantity| quantity.to_string())
+}
+
+#[test]
+fn canonical_forms_of_the_api_server() {
+    for (text, want) in [
+        ("1024Mi", "1Gi"),
+        ("0.5Gi", "512Mi"),
+        ("0.1", "100m"),
+        ("1000m", "1"),
+        ("1500m", "1500m"),
+        ("1.5", "1500m"),
+        ("1000", "1k"),
+        ("0", "0"),
+        ("-1.50", "-1500m"),
+        ("2e3", "2e3"),
+        ("100Ki", "100Ki"),
+        ("1.5Gi", "1536Mi"),
+        ("512", "512"),
+        ("0.5Ki", "512"),
+        ("1.953125Ki", "2000"),
+        ("0.1Gi", "107374182400m"),
+        ("1e2", "100"),
+        ("1E", "1E"),
+        ("1n", "1n"),
+        ("0.1n", "1n"),
+        ("9999999999999999999999E", "9223372036854775807"),
+        ("-1e99", "-9223372036854775807"),
+        (".5", "500m"),
+        ("5.", "5"),
+        ("+3", "3"),
+        ("1e-3", "1e-3"),
+        ("007", "7"),
+    ] {
+        assert_eq!(capped(text).as_deref(), Some(want), "{text}");
+    }
+}
+
+#[test]
+fn what_is_no_quantity_to_the_api_server() {
+    for text in ["", "x", "1x", "1 ", "--1", "1.2.3", "Gi", ".", "1Gii", "1e", "1e99999"] {
+        assert_eq!(capped(text), None, "{text}");
+    }
+}
+
 proptest! {
+    #[test]
+    fn canonical_form_keeps_value_and_notation(text in "[+-]?[0-9]{0,25}\\.?[0-9]{0,25}(n|u|m||k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|e[0-9]{1,2}|e-[0-9]{1,2})") {
+        if let Some(quantity) = Quantity::parse_capped(&text) {
+            let once = quantity.to_string();
+            let again = Quantity::parse_capped(&once).unwrap();
+            prop_assert_eq!(again, quantity);
+            // Bytes that are no whole Ki lose their suffix, as with the real server, and are read as a decimal number.
+            let bare = quantity.format == Format::BinarySi && once.ends_with(|last: char| last.is_ascii_digit());
+            prop_assert!(bare || again.to_string() == once, "{once} {again}");
+            prop_assert_eq!(capped(&again.to_string()), Some(again.to_string()));
+        }
+    }
+
+    #[test]
+    fn any_text_is_capped_or_rejected(text in "\\PC*") {
+        let _ = capped(&text);
+    }
+
     #[test]
     fn printing_and_parsing_keep_the_value(nanos in -(1i128 << 94)..(1i128 << 94), format in 0..3u8) {
         let format = [Format::DecimalSi, Format::BinarySi, Format::DecimalExponent][usize::from(format)];

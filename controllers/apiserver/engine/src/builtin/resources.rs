@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use neonvm_types::Quantity;
 use serde_json::{Map, Value, json};
 
 use super::{items, name};
 use crate::field::{FieldError, FieldReason};
 use crate::object::{at, text_at};
-use crate::schema::quantity::Quantity;
 
 /// The lists of containers that can have requests and limits.
 pub(super) const LISTS: [&str; 2] = ["containers", "initContainers"];
@@ -92,7 +92,7 @@ pub(super) fn amount_faults(name: &str, amount: Quantity) -> Vec<&'static str> {
 /// The amounts of a list (`requests`, `limits`) of resource requirements.
 pub(crate) fn amounts(resources: &Value, list: &str) -> Amounts {
     let map = resources.get(list).and_then(Value::as_object).into_iter().flatten();
-    map.filter_map(|(name, value)| Some((name.clone(), Quantity::parse(value.as_str()?)?))).collect()
+    map.filter_map(|(name, value)| Some((name.clone(), Quantity::parse_capped(value.as_str()?)?))).collect()
 }
 
 /// `requests` and `limits` of a container; `claims` are the names that the pod declares.
@@ -326,7 +326,7 @@ pub(super) fn quality_class(spec: &Value) -> &'static str {
         for resource in ["cpu", "memory"] {
             let get = |list: &str| {
                 let text = resources.get(list).and_then(|list| list.get(resource)?.as_str());
-                text.and_then(Quantity::parse).filter(|quantity| quantity.sign() > 0)
+                text.and_then(Quantity::parse_capped).filter(|quantity| quantity.sign() > 0)
             };
             let (request, limit) = (get("requests"), get("limits"));
             any |= request.is_some() || limit.is_some();

@@ -1,11 +1,11 @@
 //! Limit ranges: what they fill into a new pod, and which amounts they allow.
 
+use neonvm_types::Quantity;
 use serde_json::{Map, Value, json};
 
 use crate::builtin::resources::{Amounts, amounts, pod_sum};
 use crate::engine::Engine;
 use crate::object::{self, at, name, text_at};
-use crate::schema::quantity::Quantity;
 use crate::status::ApiError;
 use crate::write::Write;
 

@@ -1,5 +1,6 @@
 //! A resize against what is around the pod: its node, and the quotas of its namespace.
 
+use neonvm_types::Quantity;
 use serde_json::{Value, json};
 
 use crate::admission::Halt;
@@ -7,7 +8,6 @@ use crate::builtin::resize::changes;
 use crate::builtin::resources::{Amounts, amounts, pod_sum};
 use crate::engine::Engine;
 use crate::object::{self, at, name, text_at};
-use crate::schema::quantity::Quantity;
 use crate::status::ApiError;
 use crate::store::key_of;
 use crate::write::Write;
@@ -113,7 +113,7 @@ fn unfit(node: &Value, pod: &Value, live: &Value) -> Option<(&'static str, Strin
     let short: Vec<String> = [("cpu", 1000.0), ("memory", 1.0)]
         .into_iter()
         .filter_map(|(name, scale)| {
-            let zero = Quantity::from_int(0);
+            let zero = Quantity::default();
             let (request, most) = (*requests.get(name)?, allocatable.get(name).copied().unwrap_or(zero));
             let shown = |amount: Quantity| format!("{:.0}", (amount.as_float() * scale).ceil());
             (request > most)
@@ -152,7 +152,7 @@ fn hard(quota: &Value) -> Amounts {
 /// What a resize uses more of what the quota counts.
 fn added(quota: &Value, before: &Amounts, after: &Amounts) -> Amounts {
     let hard = hard(quota);
-    let zero = Quantity::from_int(0);
+    let zero = Quantity::default();
     let more = after.iter().filter(|(key, _)| hard.contains_key(*key));
     more.map(|(key, amount)| (key.clone(), amount.minus(before.get(key).copied().unwrap_or(zero))))
         .filter(|(_, more)| more.sign() > 0)
@@ -161,7 +161,7 @@ fn added(quota: &Value, before: &Amounts, after: &Amounts) -> Amounts {
 
 fn exceeded(quota: &Value, more: &Amounts) -> Option<String> {
     let (hard, used) = (hard(quota), used(quota));
-    let zero = Quantity::from_int(0);
+    let zero = Quantity::default();
     let over = |key: &String, more: Quantity| {
         let used = used.get(key).copied().unwrap_or(zero);
         hard.get(key).is_some_and(|most| used.plus(more) > *most)

@@ -4,11 +4,15 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::jiff::Timestamp;
+use neonvm_types::Quantity;
 use serde_json::{Map, Value, json};
 
 use super::builtin::{MICRO_TIME, QUANTITY};
-use super::quantity::{self, Quantity};
 use super::{JsonType, MAX_DEPTH, Schema};
+
+/// The error text of a real server for anything that is no quantity.
+pub(super) const MALFORMED_QUANTITY: &str =
+    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 
 /// Most strict-decoding complaints that are listed.
 const MAX_UNKNOWN: usize = 100;
@@ -264,11 +268,11 @@ fn left_out(value: &Value, schema: &Schema) -> bool {
 
 fn canonical_quantity(value: &mut Value) -> Result<(), String> {
     let parsed = match &*value {
-        Value::String(text) => Quantity::parse(text.trim()),
-        Value::Number(number) => Quantity::parse(&number.to_string()),
+        Value::String(text) => Quantity::parse_capped(text.trim()),
+        Value::Number(number) => Quantity::parse_capped(&number.to_string()),
         _ => None,
     };
-    *value = Value::String(parsed.ok_or_else(|| quantity::MALFORMED.to_owned())?.to_string());
+    *value = Value::String(parsed.ok_or_else(|| MALFORMED_QUANTITY.to_owned())?.to_string());
     Ok(())
 }
 

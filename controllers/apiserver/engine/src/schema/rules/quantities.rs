@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use cel::objects::Opaque;
 use cel::{ExecutionError, Value as Cel};
+use neonvm_types::Quantity;
+use neonvm_types::quantity::Format;
 
-use super::super::quantity::{MALFORMED, Quantity};
+use super::super::decode::MALFORMED_QUANTITY;
 use super::functions::{mismatch, string};
 
 type Outcome = Result<Cel, ExecutionError>;
@@ -26,7 +28,7 @@ fn taken(args: &[Cel], at: usize, function: &str) -> Result<Quantity, ExecutionE
             value.downcast_ref::<CelQuantity>().map(|quantity| quantity.0).ok_or_else(|| mismatch(function))
         }
         // Sums and differences take whole numbers, too.
-        Some(Cel::Int(value)) if at == 1 => Ok(Quantity::from_int(*value)),
+        Some(Cel::Int(value)) if at == 1 => Ok(Quantity::from_units(*value, Format::DecimalSi)),
         _ => Err(mismatch(function)),
     }
 }
@@ -36,12 +38,12 @@ fn given(quantity: Quantity) -> Outcome {
 }
 
 pub(super) fn is_quantity(args: &[Cel]) -> Outcome {
-    Ok(Cel::Bool(Quantity::parse(string(args, 0, "isQuantity")?).is_some()))
+    Ok(Cel::Bool(Quantity::parse_capped(string(args, 0, "isQuantity")?).is_some()))
 }
 
 pub(super) fn quantity(args: &[Cel]) -> Outcome {
-    let parsed = Quantity::parse(string(args, 0, "quantity")?);
-    given(parsed.ok_or_else(|| ExecutionError::function_error("quantity", MALFORMED))?)
+    let parsed = Quantity::parse_capped(string(args, 0, "quantity")?);
+    given(parsed.ok_or_else(|| ExecutionError::function_error("quantity", MALFORMED_QUANTITY))?)
 }
 
 pub(super) fn sign(args: &[Cel]) -> Outcome {

@@ -166,6 +166,23 @@ fn the_libraries_that_manifests_use() {
     }
 }
 
+/// What the crate `kube-cel` 0.8 with its `cel` 0.13 fails at.
+#[test]
+fn rules_that_need_our_own_functions() {
+    let text = json!({"type": "string"});
+    for rule in [
+        "type(self) == string",
+        "size('é') == 1",
+        "[0, 1].exists(x, 1 / x > 0)",
+        "optional.of(1).optMap(x, x + 1).value() == 2",
+        "quantity('1e30').isGreaterThan(quantity('1n'))",
+        "quantity('9E').add(quantity('1n')).isGreaterThan(quantity('9E'))",
+    ] {
+        assert_eq!(one(&text, rule, json!("x"), None), Vec::<String>::new(), "{rule}");
+    }
+    assert_eq!(one(&text, "-(-9223372036854775807 - 1) > 0", json!("x"), None).len(), 1);
+}
+
 #[test]
 fn values_are_typed_by_their_schema() {
     let none = Vec::<String>::new();

@@ -25,6 +25,7 @@ pub mod revision;
 pub mod runner_protocol;
 pub mod scheduler_inspect;
 pub mod scheduler_protocol;
+pub mod selector;
 pub mod timestamp;
 pub mod version;
 

@@ -1,74 +1,36 @@
 //! Label selectors in their text form, as the scale of a workload has them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use kube::core::{Expression, Selector};
+use neonvm_types::selector::{Requirement, parse as requirements};
 
 /// Reads `a=b,c!=d,e in (f,g),h notin (i),j,!k`; the grammar of `labelSelector` in requests to the Kubernetes API.
 ///
 /// # Errors
-/// What cannot be read; an empty text, which would take every pod.
+/// What cannot be read; an empty text, which would take every pod; comparisons of numbers.
 pub(crate) fn parse(text: &str) -> Result<Selector, String> {
-    let parts = split(text)?;
-    if parts.is_empty() {
+    let unreadable = |why| format!("{text:?} is not a label selector: {why}");
+    let requirements = requirements(text).map_err(unreadable)?;
+    if requirements.is_empty() {
         return Err("the selector is empty".to_owned());
     }
-    parts.into_iter().map(one).collect::<Result<Vec<_>, _>>().map(Selector::from_iter)
-}
-
-/// Splits at commas outside of parentheses.
-fn split(text: &str) -> Result<Vec<&str>, String> {
-    let (mut parts, mut start, mut depth) = (Vec::new(), 0, 0_u32);
-    for (at, character) in text.char_indices() {
-        match character {
-            '(' => depth += 1,
-            ')' => depth = depth.checked_sub(1).ok_or_else(|| unreadable(text))?,
-            ',' if depth == 0 => {
-                parts.push(text.get(start..at).unwrap_or_default());
-                start = at + 1;
-            }
-            _ => {}
+    let expressions = requirements.into_iter().map(|requirement| match requirement {
+        Requirement::In(name, values) => Ok(match <[String; 1]>::try_from(values) {
+            Ok([value]) => Expression::Equal(name, value),
+            Err(values) => Expression::In(name, values.into_iter().collect()),
+        }),
+        Requirement::NotIn(name, values) => Ok(match <[String; 1]>::try_from(values) {
+            Ok([value]) => Expression::NotEqual(name, value),
+            Err(values) => Expression::NotIn(name, values.into_iter().collect()),
+        }),
+        Requirement::Exists(name) => Ok(Expression::Exists(name)),
+        Requirement::Missing(name) => Ok(Expression::DoesNotExist(name)),
+        Requirement::Greater(..) | Requirement::Less(..) => {
+            Err(unreadable("labels are not compared as numbers".to_owned()))
         }
-    }
-    if depth > 0 {
-        return Err(unreadable(text));
-    }
-    parts.push(text.get(start..).unwrap_or_default());
-    Ok(parts.into_iter().map(str::trim).filter(|part| !part.is_empty()).collect())
-}
-
-fn unreadable(part: &str) -> String {
-    format!("{part:?} is not a label selector")
-}
-
-fn one(part: &str) -> Result<Expression, String> {
-    let named = |name: &str| {
-        let good = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
-        let name = name.trim();
-        if name.is_empty() || !name.chars().all(good) { Err(unreadable(part)) } else { Ok(name.to_owned()) }
-    };
-    if let Some(name) = part.strip_prefix('!') {
-        return Ok(Expression::DoesNotExist(named(name)?));
-    }
-    if let Some((head, rest)) = part.split_once('(') {
-        let values = rest.trim_end().strip_suffix(')').ok_or_else(|| unreadable(part))?;
-        let values: BTreeSet<String> = values.split(',').map(|value| value.trim().to_owned()).collect();
-        return match head.trim().rsplit_once(char::is_whitespace) {
-            Some((name, "in")) => Ok(Expression::In(named(name)?, values)),
-            Some((name, "notin")) => Ok(Expression::NotIn(named(name)?, values)),
-            _ => Err(unreadable(part)),
-        };
-    }
-    if let Some((name, value)) = part.split_once("!=") {
-        return Ok(Expression::NotEqual(named(name)?, value.trim().to_owned()));
-    }
-    match part.split_once('=') {
-        Some((name, value)) => {
-            let value = value.strip_prefix('=').unwrap_or(value).trim();
-            Ok(Expression::Equal(named(name)?, value.to_owned()))
-        }
-        None => Ok(Expression::Exists(named(part)?)),
-    }
+    });
+    expressions.collect()
 }
 
 /// All of these labels.

@@ -1,6 +1,7 @@
-//! The part of kubectl's JSONPath that scripts use: `{.a.b}`, `{.a[0]}`, `{.items[*].name}`, `{['x.y']}`, texts, `{"\n"}`,
+//! The part of kubectl's JSONPath templates that scripts use: paths of [`JsonPath`] in braces, texts, `{"\n"}`,
 //! `{range .items[*]}…{end}`. Anything else is refused, not guessed.
 
+use neonvm_types::jsonpath::JsonPath;
 use serde_json::Value;
 
 use crate::error::{Code, Error, Result};
@@ -15,15 +16,8 @@ pub struct Expression(Vec<Part>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
     Text(String),
-    Path(Vec<Step>),
-    Range(Vec<Step>, Vec<Part>),
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Step {
-    Key(String),
-    Index(i64),
-    All,
+    Path(JsonPath),
+    Range(JsonPath, Vec<Part>),
 }
 
 fn bad(text: &str, why: &str) -> Error {
@@ -35,7 +29,7 @@ impl Expression {
     /// Reads a template; a path may stand without braces.
     pub(super) fn parse(text: &str) -> Result<Self> {
         if !text.contains('{') {
-            return Ok(Self(vec![Part::Path(steps(text)?)]));
+            return Ok(Self(vec![Part::Path(path(text)?)]));
         }
         let mut rest = text;
         let parts = parts(text, &mut rest, 0)?;
@@ -71,14 +65,14 @@ fn parts(text: &str, rest: &mut &str, depth: usize) -> Result<Vec<Part>> {
         if inside == "end" {
             return if depth > 0 { Ok(out) } else { Err(bad(text, "end without range")) };
         }
-        if let Some(path) = inside.strip_prefix("range ") {
-            let path = steps(path.trim())?;
-            out.push(Part::Range(path, parts(text, rest, depth + 1)?));
+        if let Some(items) = inside.strip_prefix("range ") {
+            let items = path(items.trim())?;
+            out.push(Part::Range(items, parts(text, rest, depth + 1)?));
         } else if inside.starts_with('"') || inside.starts_with('\'') {
             let quoted = literal(inside).ok_or_else(|| bad(text, "a string is not closed"))?;
             out.push(Part::Text(quoted));
         } else {
-            out.push(Part::Path(steps(inside)?));
+            out.push(Part::Path(path(inside)?));
         }
     }
     if depth > 0 { Err(bad(text, "a range without end")) } else { Ok(out) }
@@ -106,88 +100,20 @@ fn literal(quoted: &str) -> Option<String> {
     Some(inside.replace("\\n", "\n").replace("\\t", "\t").replace("\\\"", "\""))
 }
 
-fn steps(path: &str) -> Result<Vec<Step>> {
-    let mut out = Vec::new();
-    let mut rest = path.trim_start_matches(['$', '@']);
-    if rest.starts_with("..") {
-        return Err(bad(path, "recursion is not supported"));
-    }
-    if !rest.is_empty() && !rest.starts_with(['.', '[']) {
-        let end = rest.find(['.', '[']).unwrap_or(rest.len());
-        let (key, after) = rest.split_at(end);
-        out.push(Step::Key(key.to_owned()));
-        rest = after;
-    }
-    while !rest.is_empty() {
-        if let Some(after) = rest.strip_prefix('[') {
-            let (inside, after) =
-                after.split_once(']').ok_or_else(|| bad(path, "a bracket is not closed"))?;
-            out.push(bracket(path, inside)?);
-            rest = after;
-        } else if let Some(after) = rest.strip_prefix('.') {
-            let end = after.find(['.', '[']).unwrap_or(after.len());
-            let (key, after) = after.split_at(end);
-            if key == "*" {
-                out.push(Step::All);
-            } else if !key.is_empty() {
-                out.push(Step::Key(key.to_owned()));
-            } else if !after.is_empty() {
-                return Err(bad(path, "a name is missing"));
-            }
-            rest = after;
-        } else {
-            return Err(bad(path, "a dot is missing"));
-        }
-    }
-    Ok(out)
-}
-
-fn bracket(path: &str, inside: &str) -> Result<Step> {
-    if inside == "*" {
-        return Ok(Step::All);
-    }
-    if let Some(key) = literal(inside).filter(|_| inside.len() >= 2 && inside.starts_with(['"', '\''])) {
-        return Ok(Step::Key(key));
-    }
-    inside
-        .parse()
-        .map(Step::Index)
-        .map_err(|_| bad(path, "brackets must contain a number, * or a quoted name"))
-}
-
-fn select<'a>(value: &'a Value, steps: &[Step]) -> Vec<&'a Value> {
-    let mut found = vec![value];
-    for step in steps {
-        found = found.into_iter().flat_map(|value| below(value, step)).collect();
-    }
-    found
-}
-
-fn below<'a>(value: &'a Value, step: &Step) -> Vec<&'a Value> {
-    match (step, value) {
-        (Step::Key(key), _) => value.get(key.as_str()).into_iter().collect(),
-        (Step::All, Value::Array(items)) => items.iter().collect(),
-        (Step::All, Value::Object(fields)) => fields.values().collect(),
-        (Step::Index(index), Value::Array(items)) => {
-            let from_end =
-                items.len().checked_sub(usize::try_from(index.unsigned_abs()).unwrap_or(usize::MAX));
-            let at = if *index < 0 { from_end } else { usize::try_from(*index).ok() };
-            at.and_then(|at| items.get(at)).into_iter().collect()
-        }
-        (Step::All | Step::Index(_), _) => Vec::new(),
-    }
+fn path(text: &str) -> Result<JsonPath> {
+    JsonPath::parse(text).map_err(|why| bad(text, why))
 }
 
 fn write(parts: &[Part], value: &Value, out: &mut String) {
     for part in parts {
         match part {
             Part::Text(text) => out.push_str(text),
-            Part::Path(steps) => {
-                let texts: Vec<String> = select(value, steps).into_iter().map(shown).collect();
+            Part::Path(path) => {
+                let texts: Vec<String> = path.find(value).into_iter().map(shown).collect();
                 out.push_str(&texts.join(" "));
             }
-            Part::Range(steps, inner) => {
-                for item in select(value, steps) {
+            Part::Range(items, inner) => {
+                for item in items.find(value) {
                     write(inner, item, out);
                 }
             }

@@ -16,6 +16,7 @@ mod decode;
 pub mod exposition;
 pub mod guest;
 pub mod informant_protocol;
+pub mod jsonpath;
 pub mod milli_cpu;
 pub mod monitor_protocol;
 pub mod name;

@@ -21,7 +21,6 @@ pub mod engine;
 pub mod field;
 mod fields;
 mod follow;
-pub mod jsonpath;
 pub mod kinds;
 pub mod media;
 mod object;

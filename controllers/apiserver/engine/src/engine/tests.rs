@@ -310,7 +310,7 @@ proptest! {
     fn selectors_and_paths_never_panic(text in "\\PC{0,60}") {
         let _ = crate::selector::LabelSelector::parse(&text);
         let _ = crate::selector::FieldSelector::parse(&text);
-        let _ = crate::jsonpath::JsonPath::parse(&text).map(|path| path.find(&json!({ "a": [1, { "b": 2 }] })).len());
+        let _ = neonvm_types::jsonpath::JsonPath::parse(&text).map(|path| path.find(&json!({ "a": [1, { "b": 2 }] })).len());
         let _ = crate::request::Target::parse(&text);
         let _ = Query::parse(&text);
         let _ = media::negotiate(&text);

@@ -1,11 +1,11 @@
 //! Cells that take more than a path.
 
 use jiff::Timestamp;
+use neonvm_types::jsonpath::JsonPath;
 use serde_json::{Value, json};
 
 use super::{age, count};
 use crate::crd::PrinterColumn;
-use crate::jsonpath::JsonPath;
 use crate::object::{at, meta_text, strings, text_at};
 
 pub(super) fn list<'a>(object: &'a Value, path: &str) -> &'a [Value] {

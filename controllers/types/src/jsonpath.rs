@@ -1,5 +1,7 @@
-//! The JSONPath dialect of printer columns and selectable fields: `.a.b`, `['a/b']`, `[0]`, `[*]`, `.*`,
-//! `[?(@.type=="Ready")]`, and `\.` for a dot in a key.
+//! The JSONPath dialect of printer columns, selectable fields and `kubectl -o jsonpath`: `.a.b`, `['a/b']`, `[0]`, `[*]`,
+//! `.*`, `[?(@.type=="Ready")]`, and `\.` for a dot in a key.
+//!
+//! The parser is our own: crates implement RFC 9535, which has no `\.`, no path without `$`, and other comparisons.
 
 use serde_json::Value;
 
@@ -19,34 +21,47 @@ pub struct JsonPath {
 }
 
 impl JsonPath {
-    /// Parses `.spec.x`, with or without the leading dot and surrounding braces. `None` for what is no path.
-    pub fn parse(text: &str) -> Option<Self> {
+    /// Parses `.spec.x`, with or without the leading dot and surrounding braces.
+    ///
+    /// # Errors
+    /// Why it is no path.
+    pub fn parse(text: &str) -> Result<Self, &'static str> {
         let text = text.trim();
         let text = text.strip_prefix('{').and_then(|t| t.strip_suffix('}')).unwrap_or(text);
-        let mut rest = text.strip_prefix('$').unwrap_or(text);
+        let mut rest = text.trim_start_matches(['$', '@']);
+        if rest.starts_with("..") {
+            return Err("recursion is not supported");
+        }
         let mut steps = Vec::new();
         while !rest.is_empty() {
             if let Some(tail) = rest.strip_prefix('[') {
-                let end = closing(tail)?;
-                steps.push(bracket(tail.get(..end)?)?);
-                rest = tail.get(end + 1..)?;
+                let (inside, after) = closed(tail).ok_or("a bracket is not closed")?;
+                steps.push(bracket(inside).ok_or(
+                    "brackets must contain a number, *, a quoted name or a condition such as ?(@.name==\"x\")",
+                )?);
+                rest = after;
             } else {
-                let tail = rest.strip_prefix('.').unwrap_or(rest);
+                let tail = match rest.strip_prefix('.') {
+                    Some(tail) => tail,
+                    None if steps.is_empty() => rest,
+                    None => return Err("a dot is missing"),
+                };
                 let (key, after) = key(tail);
                 match key.as_str() {
                     "" if after.is_empty() => {}
                     "" if after.starts_with('[') => {}
-                    "" => return None,
+                    "" => return Err("a name is missing"),
                     "*" => steps.push(Step::All),
                     _ => steps.push(Step::Key(key)),
                 }
                 rest = after;
             }
         }
-        Some(Self { steps })
+        Ok(Self { steps })
     }
 
     /// All values the path leads to.
+    #[must_use]
     pub fn find<'a>(&self, root: &'a Value) -> Vec<&'a Value> {
         self.steps
             .iter()
@@ -85,8 +100,8 @@ fn plain(value: &Value) -> String {
     }
 }
 
-/// Where the bracket opened before `text` closes; quotes and nesting count.
-fn closing(text: &str) -> Option<usize> {
+/// What is before and after the bracket that closes the one before `text`; quotes and nesting count.
+fn closed(text: &str) -> Option<(&str, &str)> {
     let (mut depth, mut quote) = (0_u32, None);
     for (at, c) in text.char_indices() {
         match (quote, c) {
@@ -94,7 +109,7 @@ fn closing(text: &str) -> Option<usize> {
             (Some(_), _) => {}
             (None, '\'' | '"') => quote = Some(c),
             (None, '[') => depth += 1,
-            (None, ']') if depth == 0 => return Some(at),
+            (None, ']') if depth == 0 => return Some((text.get(..at)?, text.get(at + 1..)?)),
             (None, ']') => depth -= 1,
             (None, _) => {}
         }
@@ -144,4 +159,45 @@ fn bracket(text: &str) -> Option<Step> {
         return Some(Step::Filter(path, equal, wanted));
     }
     text.parse().ok().map(Step::Index)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::JsonPath;
+
+    #[test]
+    fn every_step_leads_to_its_values() {
+        let object = json!({"a": {"b.c": 1, "d/e": 2}, "l": [{"t": "x", "n": 1}, {"t": "y", "n": 2}]});
+        for (path, expected) in [
+            (".a['d/e']", json!([2])),
+            (r".a.b\.c", json!([1])),
+            ("{$.l[0].n}", json!([1])),
+            ("l[-1].n", json!([2])),
+            (".l[*].t", json!(["x", "y"])),
+            (".a.*", json!([1, 2])),
+            (r#".l[?(@.t=="y")].n"#, json!([2])),
+            (".l[?(@.n!=2)].t", json!(["x"])),
+            (".l[9].n", json!([])),
+            (".none.of.it", json!([])),
+        ] {
+            assert_eq!(json!(JsonPath::parse(path).unwrap().find(&object)), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_path_is_refused() {
+        for path in ["..a", ".a..b", ".a[", ".a[b]", ".a[?(@.b)]", ".a[?(b==1)]", ".a[0]b"] {
+            assert!(JsonPath::parse(path).is_err(), "{path}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_parsed_or_refused(text in "[a$@.*?=()\\[\\]'\"\\\\0-9-]{0,20}|\\PC{0,20}") {
+            let _ = JsonPath::parse(&text).map(|path| path.find(&json!({"a": [1, {"b": 2}]})).len());
+        }
+    }
 }

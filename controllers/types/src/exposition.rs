@@ -1,4 +1,4 @@
-//! Writing the text exposition format of Prometheus, version 0.0.4. No other code of the project writes it.
+//! Writing the text exposition format of Prometheus, version 0.0.4; [`line`] reads it. No other code of the project does.
 //!
 //! <https://prometheus.io/docs/instrumenting/exposition_formats/>: a family is a `# HELP` and a `# TYPE` line and then
 //! all of its samples. The services write through `neonvm_kit::metrics`, the guest program directly.
@@ -12,34 +12,15 @@
 
 use core::fmt::{self, Write as _};
 
+pub mod line;
+
+pub use line::Kind;
+
 /// The content type of a page.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4";
 
 /// Label names with their values.
 pub type Labels<'a> = &'a [(&'a str, &'a str)];
-
-/// Type of a family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Only grows, from 0 at the start of the program.
-    Counter,
-    /// Goes up and down.
-    Gauge,
-    /// Counts of observations up to given bounds.
-    Histogram,
-}
-
-impl Kind {
-    /// The word after `# TYPE NAME`.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Counter => "counter",
-            Self::Gauge => "gauge",
-            Self::Histogram => "histogram",
-        }
-    }
-}
 
 /// A page being written, family after family.
 ///

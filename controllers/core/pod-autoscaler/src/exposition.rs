@@ -1,8 +1,4 @@
-//! The Prometheus text format, and OpenMetrics as far as it looks the same: from a text to the requested series.
-//!
-//! <https://prometheus.io/docs/instrumenting/exposition_formats/>: a line is empty, a comment (of which `# TYPE name kind`
-//! counts), or `name{label="value",…} value [timestamp]`. The parser is our own because it must skip other series without
-//! allocating, continue after an invalid line, and have limits; no available crate does all three.
+//! From a text in the Prometheus format to the requested series.
 
 use std::{borrow::Borrow, collections::BTreeMap};
 
@@ -14,13 +10,13 @@ use crate::{
     sample::{Measure, Missing, MissingReason},
 };
 
-mod line;
 mod query;
 
-pub use line::{Kind, Line, Lines, Sample};
 pub use query::{Matcher, Query, QueryError, Test};
 
 use neonvm_api::pod_autoscaler::{Function, SeriesAggregation};
+use neonvm_types::exposition::line;
+pub use neonvm_types::exposition::line::{Kind, Line, Lines, Sample};
 
 /// Most series that are kept of one query.
 pub const MOST_SERIES: usize = 2048;

@@ -4,12 +4,10 @@ use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use neonvm_api::pod_autoscaler::{Function, MetricSource, SeriesAggregation};
+use neonvm_types::exposition::line::{self, MOST_LABELS, MOST_NAME, Sample};
 use serde::{Deserialize, Serialize};
 
-use super::{
-    Part,
-    line::{self, MOST_LABELS, MOST_NAME, Sample},
-};
+use super::Part;
 use crate::registry;
 
 /// What a label must be. A label that is absent is as an empty one.

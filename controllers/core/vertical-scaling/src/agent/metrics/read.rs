@@ -2,9 +2,11 @@
 
 use std::{collections::BTreeMap, fmt};
 
+use neonvm_types::exposition::line::{Kind, Sample};
+
 use super::{
     LfcMetrics, MEMORY_MARGIN_BYTES, SystemMetrics,
-    text::{Family, Sample, families},
+    text::{Family, families},
 };
 
 /// Longest body that is read, in bytes. A shell reads no more than one byte beyond it.
@@ -37,8 +39,8 @@ impl fmt::Display for MetricsError {
 }
 
 /// Collects faults while values are taken out.
-struct Reader {
-    found: BTreeMap<String, Family>,
+struct Reader<'a> {
+    found: BTreeMap<&'a str, Family<'a>>,
     problems: Vec<String>,
 }
 
@@ -46,8 +48,8 @@ fn good(value: f64) -> bool {
     value.is_finite() && value >= 0.0
 }
 
-impl Reader {
-    fn new(body: &[u8], wanted: &[&str]) -> Result<Self, MetricsError> {
+impl<'a> Reader<'a> {
+    fn new(body: &'a [u8], wanted: &[&str]) -> Result<Self, MetricsError> {
         let refuse = |problem: String| MetricsError { problems: vec![problem] };
         if body.len() > MAX_BODY_BYTES {
             return Err(refuse(format!("longer than {MAX_BODY_BYTES} bytes")));
@@ -65,8 +67,8 @@ impl Reader {
         let problem = match self.found.get(name) {
             None => format!("{name} is missing"),
             Some(Family { broken: Some(line), .. }) => format!("{name}: line {line} cannot be read"),
-            Some(Family { kind, .. }) if kind.as_deref() != Some("gauge") => {
-                format!("{name} is declared {}, not gauge", kind.as_deref().unwrap_or("nothing"))
+            Some(Family { kind, .. }) if *kind != Some(Kind::Gauge) => {
+                format!("{name} is declared {}, not gauge", kind.map_or("nothing", Kind::word))
             }
             Some(family) if family.samples.is_empty() => format!("{name} has no sample"),
             Some(_) => return false,
@@ -101,7 +103,7 @@ impl Reader {
     }
 
     /// A sum over samples; `None` if there are none or the sum is invalid.
-    fn sum(&self, name: &str, counts: impl Fn(&Sample) -> bool) -> Option<f64> {
+    fn sum(&self, name: &str, counts: impl Fn(&Sample<'_>) -> bool) -> Option<f64> {
         let family = self.found.get(name).filter(|family| family.broken.is_none())?;
         let mut values =
             family.samples.iter().filter(|sample| counts(sample)).map(|sample| sample.value).peekable();
@@ -113,7 +115,7 @@ impl Reader {
     fn optional(&self, name: &str) -> Option<f64> {
         let family = self.found.get(name)?;
         match family.samples.as_slice() {
-            [sample] if family.kind.as_deref() == Some("gauge") => Some(sample.value).filter(|v| good(*v)),
+            [sample] if family.kind == Some(Kind::Gauge) => Some(sample.value).filter(|v| good(*v)),
             _ => None,
         }
     }
@@ -133,7 +135,7 @@ pub fn parse_system(body: &[u8], user: Option<&str>) -> Result<SystemMetrics, Me
     let mut reader = Reader::new(body, &wanted)?;
     let total = reader.either(TOTAL);
     let available = reader.either(AVAILABLE);
-    let stolen = |sample: &Sample| sample.label("mode") == Some("steal");
+    let stolen = |sample: &Sample<'_>| sample.label("mode").is_some_and(|mode| mode == "steal");
     let [host_seconds, node_seconds] = CPU_SECONDS;
     let metrics = SystemMetrics {
         load1: reader.either(LOAD1),
@@ -164,7 +166,7 @@ pub fn parse_lfc(body: &[u8]) -> Result<LfcMetrics, MetricsError> {
     reader.finish(LfcMetrics { hits, misses, writes, windows })
 }
 
-fn windows(reader: &mut Reader) -> Vec<f64> {
+fn windows(reader: &mut Reader<'_>) -> Vec<f64> {
     let mut by_duration = BTreeMap::new();
     let samples = reader.found.remove(WINDOWS).map(|family| family.samples).unwrap_or_default();
     for sample in samples {

@@ -1,25 +1,29 @@
-//! One line of the text format.
+//! Reading the text exposition format of Prometheus, and OpenMetrics as far as it looks the same, line by line.
+//!
+//! A line is empty, a comment (of which `# TYPE name kind` counts), or `name{label="value",…} value [timestamp]`. The
+//! parser is our own because it must skip other series without allocating, continue after an invalid line, and have
+//! limits; no available crate does all three.
 
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
 /// Longest line that is read, in bytes.
-pub(super) const MOST_LINE: usize = 16 * 1024;
+pub const MOST_LINE: usize = 16 * 1024;
 /// Longest name, of a metric or of a label, in bytes.
-pub(super) const MOST_NAME: usize = 1024;
+pub const MOST_NAME: usize = 1024;
 /// Most labels of a series.
-pub(super) const MOST_LABELS: usize = 64;
+pub const MOST_LABELS: usize = 64;
 
-/// What a metric is.
+/// Type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Kind {
-    /// It only grows.
+    /// Only grows, from 0 at the start of the program.
     Counter,
-    /// It goes up and down.
+    /// Goes up and down.
     Gauge,
-    /// Counts of values below bounds.
+    /// Counts of observations up to given bounds.
     Histogram,
     /// A sum and a count, and quantiles that cannot be added.
     Summary,
@@ -35,6 +39,18 @@ impl Kind {
             "histogram" => Self::Histogram,
             "summary" => Self::Summary,
             _ => Self::Other,
+        }
+    }
+
+    /// The word after `# TYPE NAME`.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+            Self::Summary => "summary",
+            Self::Other => "untyped",
         }
     }
 }
@@ -174,8 +190,9 @@ impl<'a> Sample<'a> {
     }
 }
 
-/// A float as the format writes it.
-pub(crate) fn number(word: &str) -> Option<f64> {
+/// A float as the format writes it; `None` if it is none.
+#[must_use]
+pub fn number(word: &str) -> Option<f64> {
     match word {
         "+Inf" | "Inf" => Some(f64::INFINITY),
         "-Inf" => Some(f64::NEG_INFINITY),
@@ -219,7 +236,9 @@ fn pairs(mut rest: &str) -> Option<(Pairs<'_>, &str)> {
 }
 
 /// The text up to the closing quote, and what follows it. Nothing is copied unless something is escaped.
-pub(crate) fn quoted(text: &str) -> Option<(Cow<'_, str>, &str)> {
+/// `None` without a closing quote, and for an unknown escape.
+#[must_use]
+pub fn quoted(text: &str) -> Option<(Cow<'_, str>, &str)> {
     let end = text.bytes().position(|b| b == b'"' || b == b'\\')?;
     let (plain, after) = text.split_at_checked(end)?;
     if let Some(after) = after.strip_prefix('"') {

@@ -1,10 +1,12 @@
-//! The IP address, CIDR and URL libraries.
+//! The IP address, CIDR and URL libraries. URLs are read here because crate `url` follows another standard than Go: it puts
+//! hosts in lower case, drops default ports, and refuses absolute paths.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use cel::objects::Opaque;
 use cel::{ExecutionError, Value as Cel};
+use ipnet::IpNet;
 
 use super::functions::{mismatch, string};
 
@@ -20,10 +22,7 @@ impl Opaque for CelIp {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct CelCidr {
-    address: IpAddr,
-    bits: u8,
-}
+struct CelCidr(IpNet);
 
 impl Opaque for CelCidr {
     fn runtime_type_name(&self) -> &'static str {
@@ -65,36 +64,10 @@ fn parse_ip(text: &str) -> Option<IpAddr> {
 }
 
 fn parse_cidr(text: &str) -> Option<CelCidr> {
+    // The parser of IpNet takes leading zeros in addresses.
     let (address, bits) = text.split_once('/')?;
-    let address = parse_ip(address)?;
-    let limit = if address.is_ipv4() { 32 } else { 128 };
-    let digits = !bits.is_empty() && bits.bytes().all(|b| b.is_ascii_digit());
-    let bits = bits.parse().ok().filter(|bits| digits && *bits <= limit)?;
-    Some(CelCidr { address, bits })
-}
-
-impl CelCidr {
-    fn masked(self) -> Self {
-        Self { address: mask(self.address, self.bits), bits: self.bits }
-    }
-
-    fn contains(self, address: IpAddr) -> bool {
-        address.is_ipv4() == self.address.is_ipv4()
-            && mask(address, self.bits) == mask(self.address, self.bits)
-    }
-}
-
-fn mask(address: IpAddr, bits: u8) -> IpAddr {
-    match address {
-        IpAddr::V4(v4) => {
-            let mask = u32::MAX.checked_shl(32 - u32::from(bits.min(32))).unwrap_or(0);
-            IpAddr::from((u32::from(v4) & mask).to_be_bytes())
-        }
-        IpAddr::V6(v6) => {
-            let mask = u128::MAX.checked_shl(128 - u32::from(bits.min(128))).unwrap_or(0);
-            IpAddr::from((u128::from(v6) & mask).to_be_bytes())
-        }
-    }
+    let bits = bits.parse().ok().filter(|_| bits.bytes().all(|b| b.is_ascii_digit()))?;
+    IpNet::new(parse_ip(address)?, bits).ok().map(CelCidr)
 }
 
 pub(super) fn is_ip(args: &[Cel]) -> Outcome {
@@ -168,7 +141,7 @@ pub(super) fn contains_ip(args: &[Cel]) -> Outcome {
         Some(Cel::String(text)) => parse_ip(text).ok_or_else(|| mismatch("containsIP"))?,
         _ => taken::<CelIp>(args, 1, "containsIP")?.0,
     };
-    Ok(Cel::Bool(network.contains(address)))
+    Ok(Cel::Bool(network.0.contains(&address)))
 }
 
 pub(super) fn contains_cidr(args: &[Cel]) -> Outcome {
@@ -177,19 +150,19 @@ pub(super) fn contains_cidr(args: &[Cel]) -> Outcome {
         Some(Cel::String(text)) => parse_cidr(text).ok_or_else(|| mismatch("containsCIDR"))?,
         _ => *taken::<CelCidr>(args, 1, "containsCIDR")?,
     };
-    Ok(Cel::Bool(network.bits <= other.bits && network.contains(other.address)))
+    Ok(Cel::Bool(network.0.contains(&other.0)))
 }
 
 pub(super) fn cidr_ip(args: &[Cel]) -> Outcome {
-    opaque(CelIp(taken::<CelCidr>(args, 0, "ip")?.address))
+    opaque(CelIp(taken::<CelCidr>(args, 0, "ip")?.0.addr()))
 }
 
 pub(super) fn masked(args: &[Cel]) -> Outcome {
-    opaque(taken::<CelCidr>(args, 0, "masked")?.masked())
+    opaque(CelCidr(taken::<CelCidr>(args, 0, "masked")?.0.trunc()))
 }
 
 pub(super) fn prefix_length(args: &[Cel]) -> Outcome {
-    Ok(Cel::Int(i64::from(taken::<CelCidr>(args, 0, "prefixLength")?.bits)))
+    Ok(Cel::Int(i64::from(taken::<CelCidr>(args, 0, "prefixLength")?.0.prefix_len())))
 }
 
 /// `scheme://host/path` or an absolute path.

@@ -147,6 +147,11 @@ fn the_libraries_that_manifests_use() {
         ("self.substring(1, 3) == 'bc' && self.indexOf('c') == 2 && self.trim() == self", "abc"),
         ("self.find('[0-9]+') == '12' && self.findAll('[0-9]+') == ['12', '3']", "a12b3"),
         ("isIP(self) && ip(self).family() == 4 && cidr('10.0.0.0/8').containsIP(self)", "10.1.2.3"),
+        ("cidr('10.1.2.3/8').masked() == cidr('10.0.0.0/8') && cidr('::1/64').prefixLength() == 64", "x"),
+        ("cidr('10.1.2.3/8').ip() == ip('10.1.2.3') && !cidr('0.0.0.0/0').containsIP('::1')", "x"),
+        ("!cidr('10.1.0.0/16').containsCIDR('10.0.0.0/8') && cidr('::/0').containsCIDR('fe80::/10')", "x"),
+        ("!isCIDR('10.0.0.0/33') && !isCIDR('10.0.0.0/') && !isCIDR('::ffff:1.2.3.4/96')", "x"),
+        ("!isCIDR('010.0.0.0/8') && !isCIDR('10.0.0.0/+8')", "x"),
         ("isCIDR('10.0.0.0/8') && cidr('10.0.0.0/8').containsCIDR('10.1.0.0/16') && !isCIDR(self)", "x"),
         (
             "url(self).getHost() == 'example.com:80' && url(self).getPort() == '80'",

@@ -1,34 +1,21 @@
-//! Logging in: without a password, with one in clear or as MD5, or by SCRAM-SHA-256 (RFC 5802, RFC 7677).
+//! Logging in: without a password, with one in clear or as MD5, or by SCRAM-SHA-256. Digests, proofs and messages are those of
+//! `postgres-protocol`, which also bounds the rounds of hashing that a server may request.
 
-use std::num::NonZeroU32;
-
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
-use ring::rand::{SecureRandom as _, SystemRandom};
-use ring::{digest, hmac, pbkdf2};
+use bytes::BytesMut;
+use fallible_iterator::FallibleIterator as _;
+use postgres_protocol::authentication::md5_hash;
+use postgres_protocol::authentication::sasl::{ChannelBinding, SCRAM_SHA_256, ScramSha256};
+use postgres_protocol::message::backend::Message;
+use postgres_protocol::message::frontend;
 
 use super::{Error, Target};
 
-const MECHANISM: &str = "SCRAM-SHA-256";
-/// Most rounds of hashing a server may request; 4,096 is what PostgreSQL has.
-const MOST_ROUNDS: u32 = 200_000;
-/// GS2 header: no channel binding; `biws` in base64.
-const HEADER: &str = "n,,";
-
 /// The client's side of a login.
-#[derive(Debug)]
 pub(super) struct Login<'a> {
     target: &'a Target,
-    scram: Option<Scram>,
+    /// From the server's offer until it has shown that it knows the password.
+    scram: Option<ScramSha256>,
     done: bool,
-}
-
-#[derive(Debug)]
-struct Scram {
-    first_bare: String,
-    nonce: String,
-    /// What the server must show at the end.
-    server_signature: Option<Vec<u8>>,
 }
 
 impl<'a> Login<'a> {
@@ -40,138 +27,144 @@ impl<'a> Login<'a> {
         self.done
     }
 
-    /// Answers an authentication message (`R`), if it needs one.
-    pub(super) fn answer(&mut self, body: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        let (kind, rest) = body.split_first_chunk::<4>().ok_or(Error::Protocol("no kind of login"))?;
-        let password = || self.target.password.as_deref().ok_or(Error::Password("the server wants one"));
-        match u32::from_be_bytes(*kind) {
-            0 => {
-                if self.scram.as_ref().is_some_and(|scram| scram.server_signature.is_some()) {
-                    return Err(Error::Protocol("the server did not show that it knows the password"));
-                }
-                self.done = true;
-                Ok(None)
+    /// Answers an authentication message into `answer`, if it needs one.
+    pub(super) fn answer(&mut self, message: &Message, answer: &mut BytesMut) -> Result<(), Error> {
+        let password = self.target.password.as_deref().map(str::as_bytes);
+        let password = password.ok_or(Error::Password("the server wants one"));
+        match message {
+            Message::AuthenticationOk if self.scram.is_some() => {
+                return Err(Error::Protocol("the server did not show that it knows the password"));
             }
-            3 => Ok(Some([password()?.as_bytes(), &[0]].concat())),
-            5 => Ok(Some(md5_answer(&self.target.user, password()?, rest))),
-            10 => {
-                if !rest.split(|byte| *byte == 0).any(|name| name == MECHANISM.as_bytes()) {
+            Message::AuthenticationOk => self.done = true,
+            Message::AuthenticationCleartextPassword => frontend::password_message(password?, answer)?,
+            Message::AuthenticationMd5Password(body) => {
+                let hash = md5_hash(self.target.user.as_bytes(), password?, body.salt());
+                frontend::password_message(hash.as_bytes(), answer)?;
+            }
+            Message::AuthenticationSasl(body) => {
+                if !body.mechanisms().any(|name| Ok(name == SCRAM_SHA_256)).unwrap_or(false) {
                     return Err(Error::Password("no common SASL mechanism"));
                 }
-                password()?;
-                let (scram, answer) = Scram::first(&nonce()?)?;
-                self.scram = Some(scram);
-                Ok(Some(answer))
+                let scram = self.scram.insert(ScramSha256::new(password?, ChannelBinding::unsupported()));
+                frontend::sasl_initial_response(SCRAM_SHA_256, scram.message(), answer)?;
             }
-            11 => {
-                let password = password()?.to_owned();
+            Message::AuthenticationSaslContinue(body) => {
                 let scram = self.scram.as_mut().ok_or(Error::Protocol("SASL out of turn"))?;
-                scram.last(&password, rest).map(Some)
+                scram.update(body.data()).map_err(|_| Error::Protocol("a SASL challenge that is none"))?;
+                frontend::sasl_response(scram.message(), answer)?;
             }
-            12 => {
-                let scram = self.scram.as_mut().ok_or(Error::Protocol("SASL out of turn"))?;
-                scram.verify(rest)?;
-                Ok(None)
+            Message::AuthenticationSaslFinal(body) => {
+                let mut scram = self.scram.take().ok_or(Error::Protocol("SASL out of turn"))?;
+                let result = scram.finish(body.data());
+                result.map_err(|_| Error::Protocol("the server does not know the password"))?;
             }
-            _ => Err(Error::Password("the server wants a kind of login that is not supported")),
+            _ => return Err(Error::Password("the server wants a kind of login that is not supported")),
         }
+        Ok(())
     }
-}
-
-fn md5_answer(user: &str, password: &str, salt: &[u8]) -> Vec<u8> {
-    let inner = format!("{:x}", md5::compute([password.as_bytes(), user.as_bytes()].concat()));
-    format!("md5{:x}\0", md5::compute([inner.as_bytes(), salt].concat())).into_bytes()
-}
-
-fn nonce() -> Result<String, Error> {
-    let mut bytes = [0; 18];
-    SystemRandom::new().fill(&mut bytes).map_err(|_| Error::Protocol("no random numbers"))?;
-    Ok(BASE64.encode(bytes))
-}
-
-impl Scram {
-    fn first(nonce: &str) -> Result<(Self, Vec<u8>), Error> {
-        // PostgreSQL takes the user from the start-up packet.
-        let first_bare = format!("n=,r={nonce}");
-        let message = format!("{HEADER}{first_bare}");
-        let length = u32::try_from(message.len()).map_err(|_| Error::Protocol("too long"))?;
-        let answer = [MECHANISM.as_bytes(), &[0], &length.to_be_bytes(), message.as_bytes()].concat();
-        Ok((Self { first_bare, nonce: nonce.to_owned(), server_signature: None }, answer))
-    }
-
-    fn last(&mut self, password: &str, challenge: &[u8]) -> Result<Vec<u8>, Error> {
-        const WRONG: Error = Error::Protocol("a SASL challenge that is none");
-        let challenge = std::str::from_utf8(challenge).map_err(|_| WRONG)?;
-        let field = |name: &str| challenge.split(',').find_map(|field| field.strip_prefix(name)).ok_or(WRONG);
-        let nonce = field("r=")?;
-        let salt = BASE64.decode(field("s=")?).map_err(|_| WRONG)?;
-        let rounds: u32 = field("i=")?.parse().map_err(|_| WRONG)?;
-        let rounds = NonZeroU32::new(rounds).filter(|rounds| rounds.get() <= MOST_ROUNDS).ok_or(WRONG)?;
-        if !nonce.starts_with(&self.nonce) || nonce.len() == self.nonce.len() {
-            return Err(WRONG);
-        }
-        let mut salted = [0; digest::SHA256_OUTPUT_LEN];
-        pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, rounds, &salt, password.as_bytes(), &mut salted);
-        let client_key = sign(&salted, b"Client Key");
-        let stored_key = digest::digest(&digest::SHA256, client_key.as_ref());
-        let without_proof = format!("c={},r={nonce}", BASE64.encode(HEADER));
-        let all = format!("{},{challenge},{without_proof}", self.first_bare);
-        let signature = sign(stored_key.as_ref(), all.as_bytes());
-        let proof: Vec<u8> =
-            client_key.as_ref().iter().zip(signature.as_ref()).map(|(key, signed)| key ^ signed).collect();
-        let server_key = sign(&salted, b"Server Key");
-        self.server_signature = Some(sign(server_key.as_ref(), all.as_bytes()).as_ref().to_vec());
-        Ok(format!("{without_proof},p={}", BASE64.encode(proof)).into_bytes())
-    }
-
-    fn verify(&mut self, last: &[u8]) -> Result<(), Error> {
-        let shown = last.strip_prefix(b"v=").and_then(|text| BASE64.decode(text).ok());
-        if shown.is_some() && shown == self.server_signature.take() {
-            Ok(())
-        } else {
-            Err(Error::Protocol("the server does not know the password"))
-        }
-    }
-}
-
-fn sign(key: &[u8], text: &[u8]) -> hmac::Tag {
-    hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), text)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
+
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD as BASE64;
+    use ring::{digest, hmac, pbkdf2};
+
+    use super::super::connection::tests::message;
     use super::*;
 
-    /// The exchange of RFC 7677, section 3, but for the name of the user, which PostgreSQL leaves empty.
+    const ROUNDS: u32 = 4096;
+    const SALT: &[u8] = b"salt of the user";
+
+    /// An authentication message of a server.
+    fn authentication(kind: u32, rest: &[u8]) -> Message {
+        message(b'R', &[&kind.to_be_bytes()[..], rest].concat())
+    }
+
+    fn answered(login: &mut Login<'_>, kind: u32, rest: &[u8]) -> Result<Vec<u8>, Error> {
+        let mut answer = BytesMut::new();
+        login.answer(&authentication(kind, rest), &mut answer).map(|()| answer.to_vec())
+    }
+
+    fn sign(key: &[u8], text: &[u8]) -> Vec<u8> {
+        hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), text).as_ref().to_vec()
+    }
+
+    /// A login as far as the client's proof, and the signature by which a server with this password answers it. The client's
+    /// proof is compared with RFC 5802, section 3, computed separately.
+    fn proven<'a>(target: &'a Target, password: &str) -> (Login<'a>, bool, String) {
+        let mut login = Login::new(target);
+        let first = answered(&mut login, 10, b"SCRAM-SHA-256-PLUS\0SCRAM-SHA-256\0\0").unwrap();
+        let first = String::from_utf8(first).unwrap();
+        let (_, bare) = first.split_once("n,,").unwrap();
+        let nonce = format!("{}server", bare.strip_prefix("n=,r=").unwrap());
+        let challenge = format!("r={nonce},s={},i={ROUNDS}", BASE64.encode(SALT));
+        let last = answered(&mut login, 11, challenge.as_bytes()).unwrap();
+        let last = String::from_utf8(last[5..].to_vec()).unwrap();
+        let (without_proof, proof) = last.split_once(",p=").unwrap();
+        assert_eq!(without_proof, format!("c=biws,r={nonce}"));
+        let mut salted = [0; digest::SHA256_OUTPUT_LEN];
+        let rounds = NonZeroU32::new(ROUNDS).unwrap();
+        pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, rounds, SALT, password.as_bytes(), &mut salted);
+        let all = format!("{bare},{challenge},{without_proof}");
+        let client_key = sign(&salted, b"Client Key");
+        let signature = sign(digest::digest(&digest::SHA256, &client_key).as_ref(), all.as_bytes());
+        let expected: Vec<u8> = client_key.iter().zip(signature).map(|(key, signed)| key ^ signed).collect();
+        let shown = format!("v={}", BASE64.encode(sign(&sign(&salted, b"Server Key"), all.as_bytes())));
+        (login, BASE64.encode(expected) == proof, shown)
+    }
+
     #[test]
-    fn the_exchange_of_the_rfc_is_reproduced() {
-        let (mut scram, _) = Scram::first("rOprNGfwEbeRWgbNEkqO").unwrap();
-        scram.first_bare = "n=user,r=rOprNGfwEbeRWgbNEkqO".into();
-        let challenge =
-            "r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096";
-        let last = scram.last("pencil", challenge.as_bytes()).unwrap();
-        let last = String::from_utf8(last).unwrap();
-        assert!(last.ends_with(",p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="), "{last}");
-        assert!(scram.verify(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=").is_ok());
-        assert!(scram.verify(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=").is_err());
+    fn client_and_server_show_that_they_know_the_password() {
+        let target = Target::parse("user=u password=pencil").unwrap();
+        let (mut login, is_right, shown) = proven(&target, "pencil");
+        assert!(is_right && answered(&mut login, 0, &[]).is_err() && !login.is_done());
+        assert!(answered(&mut login, 12, shown.as_bytes()).unwrap().is_empty());
+        assert!(answered(&mut login, 0, &[]).is_ok() && login.is_done());
+        assert!(answered(&mut login, 12, shown.as_bytes()).is_err());
+        let (mut login, is_right, shown) = proven(&target, "crayon");
+        assert!(!is_right && answered(&mut login, 12, shown.as_bytes()).is_err());
+    }
+
+    #[test]
+    fn challenges_of_hostile_servers_are_refused() {
+        let target = Target::parse("user=u password=p").unwrap();
+        for fields in
+            ["r=other,s=AAAA,i=1", "r={},s=!,i=1", "r={},s=AAAA,i=4294967295", "r={},s=AAAA", "", "\u{fc}"]
+        {
+            let mut login = Login::new(&target);
+            let first = answered(&mut login, 10, b"SCRAM-SHA-256\0\0").unwrap();
+            let first = String::from_utf8(first).unwrap();
+            let challenge = fields.replace("{}", &format!("{}x", first.split_once("r=").unwrap().1));
+            assert!(answered(&mut login, 11, challenge.as_bytes()).is_err(), "{challenge}");
+            // The exchange is over: it neither continues nor succeeds.
+            assert!(answered(&mut login, 11, challenge.as_bytes()).is_err());
+            assert!(answered(&mut login, 0, &[]).is_err() && !login.is_done());
+        }
+        for offer in [&b"\0"[..], b"", b"SCRAM-SHA-256", b"OTHER\0\0"] {
+            assert!(answered(&mut Login::new(&target), 10, offer).is_err());
+        }
     }
 
     #[test]
     fn a_password_as_md5_is_salted() {
+        let target = Target::parse("user=u password=p").unwrap();
+        let answer = |salt| answered(&mut Login::new(&target), 5, salt).unwrap();
         // Two digests as PostgreSQL documents them: md5(md5(password + user) + salt).
-        let answer = md5_answer("u", "p", &[1, 2, 3, 4]);
-        assert!(answer.starts_with(b"md5") && answer.len() == 36);
-        assert_ne!(answer, md5_answer("u", "p", &[1, 2, 3, 5]));
+        assert!(answer(&[1, 2, 3, 4])[5..].starts_with(b"md5") && answer(&[1, 2, 3, 4]).len() == 5 + 36);
+        assert_ne!(answer(&[1, 2, 3, 4]), answer(&[1, 2, 3, 5]));
     }
 
     #[test]
     fn nothing_is_sent_to_a_server_out_of_turn() {
         let target = Target::parse("user=u").unwrap();
         let mut login = Login::new(&target);
-        assert!(login.answer(&[0, 0, 0, 3]).is_err());
-        assert!(login.answer(&[0, 0, 0, 11]).is_err());
-        assert!(login.answer(&[0, 0]).is_err());
+        for kind in [3, 11, 12] {
+            assert!(answered(&mut login, kind, &[]).is_err());
+        }
         assert!(!login.is_done());
-        assert!(login.answer(&[0, 0, 0, 0]).unwrap().is_none() && login.is_done());
+        assert!(answered(&mut login, 0, &[]).unwrap().is_empty() && login.is_done());
     }
 }

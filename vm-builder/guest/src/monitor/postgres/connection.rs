@@ -1,8 +1,13 @@
-//! Protocol 3.0 of PostgreSQL: start-up and simple queries.
+//! A connection to PostgreSQL: start-up and simple queries. Messages are read and written by `postgres-protocol`; bounds of
+//! their number and size, and the deadline, are ours.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use bytes::BytesMut;
+use fallible_iterator::FallibleIterator as _;
+use postgres_protocol::message::backend::{DataRowBody, ErrorResponseBody, Header, Message};
+use postgres_protocol::message::frontend;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
@@ -10,8 +15,6 @@ use tokio::time::timeout;
 use super::authenticate::Login;
 use super::{Error, Host, Target};
 
-/// Version 3.0 in the start-up packet.
-const VERSION: u32 = 196_608;
 /// Longest message that is read, in bytes: answers are one number, errors a few lines.
 const LONGEST: usize = 64 * 1024;
 /// Most messages of one answer.
@@ -49,29 +52,26 @@ impl Connection {
     }
 
     async fn start(&mut self, target: &Target) -> Result<(), Error> {
-        let mut body = VERSION.to_be_bytes().to_vec();
-        for (name, value) in [
-            ("user", &target.user),
+        let mut request = BytesMut::new();
+        let parameters = [
+            ("user", target.user.as_str()),
             ("database", &target.database),
             ("application_name", &target.application),
-        ] {
-            body.extend([name.as_bytes(), &[0], value.as_bytes(), &[0]].concat());
-        }
-        body.push(0);
-        self.stream.write_all(&framed(None, &body)?).await?;
+        ];
+        frontend::startup_message(parameters, &mut request)?;
+        self.stream.write_all(&request).await?;
         let mut login = Login::new(target);
         for _ in 0..MOST_MESSAGES {
-            let (kind, body) = self.message().await?;
-            match kind {
-                b'R' => {
-                    if let Some(answer) = login.answer(&body)? {
-                        self.stream.write_all(&framed(Some(b'p'), &answer)?).await?;
-                    }
+            match self.message().await? {
+                Message::ErrorResponse(body) => return Err(Error::Server(complaint(&body))),
+                Message::ReadyForQuery(_) if login.is_done() => return Ok(()),
+                Message::ReadyForQuery(_) => return Err(Error::Protocol("ready too soon")),
+                Message::ParameterStatus(_) | Message::BackendKeyData(_) | Message::NoticeResponse(_) => {}
+                message => {
+                    request.clear();
+                    login.answer(&message, &mut request)?;
+                    self.stream.write_all(&request).await?;
                 }
-                b'E' => return Err(Error::Server(complaint(&body))),
-                b'Z' => return if login.is_done() { Ok(()) } else { Err(Error::Protocol("ready too soon")) },
-                b'S' | b'K' | b'N' | b'v' => {}
-                _ => return Err(Error::Protocol("an unknown message at the start")),
             }
         }
         Err(Error::Protocol("no end of messages"))
@@ -82,16 +82,23 @@ impl Connection {
     /// # Errors
     /// The server's error; the connection can be used further unless the error is one of the connection.
     pub async fn value(&mut self, statement: &str) -> Result<Option<String>, Error> {
-        let body = [statement.as_bytes(), &[0]].concat();
-        self.stream.write_all(&framed(Some(b'Q'), &body)?).await?;
+        let mut request = BytesMut::new();
+        frontend::query(statement, &mut request)?;
+        self.stream.write_all(&request).await?;
         let (mut value, mut failed) = (None, None);
         for _ in 0..MOST_MESSAGES {
-            let (kind, body) = self.message().await?;
-            match kind {
-                b'D' => value = value.or(first_column(&body)),
-                b'E' => failed = Some(complaint(&body)),
-                b'Z' => return failed.map_or(Ok(value), |failed| Err(Error::Server(failed))),
-                b'T' | b'C' | b'N' | b'S' | b'I' | b'A' => {}
+            match self.message().await? {
+                Message::DataRow(row) => value = value.or(first_column(&row)),
+                Message::ErrorResponse(body) => failed = Some(complaint(&body)),
+                Message::ReadyForQuery(_) => {
+                    return failed.map_or(Ok(value), |failed| Err(Error::Server(failed)));
+                }
+                Message::RowDescription(_)
+                | Message::CommandComplete(_)
+                | Message::EmptyQueryResponse
+                | Message::NoticeResponse(_)
+                | Message::ParameterStatus(_)
+                | Message::NotificationResponse(_) => {}
                 _ => return Err(Error::Protocol("an unknown message in an answer")),
             }
         }
@@ -100,20 +107,25 @@ impl Connection {
 
     /// Ends the session in the protocol's way, then closes it.
     pub async fn close(mut self) {
-        let _ = self.stream.write_all(&[b'X', 0, 0, 0, 4]).await;
+        let mut request = BytesMut::new();
+        frontend::terminate(&mut request);
+        let _ = self.stream.write_all(&request).await;
         let _ = self.stream.shutdown().await;
     }
 
-    async fn message(&mut self) -> Result<(u8, Vec<u8>), Error> {
-        let kind = self.stream.read_u8().await?;
-        let length = self.stream.read_u32().await?.checked_sub(4).map(usize::try_from);
+    async fn message(&mut self) -> Result<Message, Error> {
+        // A kind and a length, which counts itself; the library would reserve whatever length is sent.
+        let mut bytes = BytesMut::zeroed(5);
+        self.stream.read_exact(&mut bytes).await?;
+        let length = Header::parse(&bytes).ok().flatten().map(|header| usize::try_from(header.len()));
         let Some(Ok(length)) = length.filter(|length| matches!(length, Ok(length) if *length <= LONGEST))
         else {
             return Err(Error::Protocol("a message of impossible length"));
         };
-        let mut body = vec![0; length];
-        self.stream.read_exact(&mut body).await?;
-        Ok((kind, body))
+        bytes.resize(length.saturating_add(1), 0);
+        self.stream.read_exact(bytes.get_mut(5..).unwrap_or_default()).await?;
+        let message = Message::parse(&mut bytes).ok().flatten();
+        message.ok_or(Error::Protocol("a message that cannot be read"))
     }
 }
 
@@ -131,16 +143,11 @@ async fn connect(target: &Target) -> io::Result<Box<dyn Stream>> {
     })
 }
 
-fn framed(kind: Option<u8>, body: &[u8]) -> Result<Vec<u8>, Error> {
-    let length = u32::try_from(body.len() + 4).map_err(|_| Error::Protocol("too long"))?;
-    Ok(kind.into_iter().chain(length.to_be_bytes()).chain(body.iter().copied()).collect())
-}
-
 /// Severity-less text of an error: its message (`M`) and its code (`C`).
-fn complaint(body: &[u8]) -> String {
+fn complaint(body: &ErrorResponseBody) -> String {
     let field = |code: u8| {
-        let field = body.split(|byte| *byte == 0).find(|field| field.first() == Some(&code))?;
-        let text = String::from_utf8_lossy(field.get(1..)?);
+        let field = body.fields().find(|field| Ok(field.type_() == code)).ok().flatten()?;
+        let text = String::from_utf8_lossy(field.value_bytes());
         Some(text.chars().filter(|character| !character.is_control()).take(300).collect::<String>())
     };
     let text = field(b'M').unwrap_or_else(|| "an error without text".to_owned());
@@ -148,23 +155,94 @@ fn complaint(body: &[u8]) -> String {
 }
 
 /// The first column of a row; None if it is NULL or no text.
-fn first_column(body: &[u8]) -> Option<String> {
-    let (_, rest) = body.split_first_chunk::<2>()?;
-    let (length, rest) = rest.split_first_chunk::<4>()?;
-    let length = usize::try_from(i32::from_be_bytes(*length)).ok()?;
-    String::from_utf8(rest.get(..length)?.to_vec()).ok()
+fn first_column(row: &DataRowBody) -> Option<String> {
+    let range = row.ranges().next().ok()???;
+    String::from_utf8(row.buffer().get(range)?.to_vec()).ok()
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
-    #[test]
-    fn rows_and_errors_are_read() {
-        assert_eq!(first_column(b"\0\x01\0\0\0\x0242"), Some("42".into()));
-        assert_eq!(first_column(b"\0\x01\xff\xff\xff\xff"), None);
-        assert_eq!(first_column(b"\0\x01\0\0\0\x0942"), None);
-        assert_eq!(complaint(b"SERROR\0C42704\0Munknown\0\0"), "unknown (42704)");
-        assert_eq!(complaint(b""), "an error without text");
+    fn framed(kind: u8, body: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(body.len() + 4).unwrap();
+        [&[kind], &length.to_be_bytes()[..], body].concat()
+    }
+
+    /// A message of a server.
+    pub(in super::super) fn message(kind: u8, body: &[u8]) -> Message {
+        Message::parse(&mut BytesMut::from(&framed(kind, body)[..])).unwrap().unwrap()
+    }
+
+    /// What is made of the messages of a server that sends these bytes.
+    async fn answer(bytes: &[u8]) -> Result<Option<String>, Error> {
+        let (ours, mut theirs) = tokio::io::duplex(1 << 20);
+        theirs.write_all(bytes).await.unwrap();
+        let mut connection = Connection { stream: Box::new(ours) };
+        let answering = async {
+            theirs.shutdown().await.unwrap();
+            let mut request = Vec::new();
+            theirs.read_to_end(&mut request).await.map(|_| request)
+        };
+        let asking = async {
+            let result = connection.value("SELECT 1").await;
+            connection.close().await;
+            result
+        };
+        let (result, request) = tokio::join!(asking, answering);
+        assert_eq!(request.unwrap(), [framed(b'Q', b"SELECT 1\0"), framed(b'X', b"")].concat());
+        result
+    }
+
+    #[tokio::test]
+    async fn rows_and_errors_are_read() {
+        let first =
+            async |row: &[u8]| answer(&[framed(b'D', row), framed(b'Z', b"I")].concat()).await.unwrap();
+        assert_eq!(first(b"\0\x01\0\0\0\x0242").await, Some("42".into()));
+        assert_eq!(first(b"\0\x01\xff\xff\xff\xff").await, None);
+        assert_eq!(first(b"\0\x01\0\0\0\x0942").await, None);
+        let failed = async |error: &[u8]| {
+            let result = answer(&[framed(b'E', error), framed(b'Z', b"I")].concat()).await;
+            result.unwrap_err().to_string()
+        };
+        assert_eq!(failed(b"SERROR\0C42704\0Munknown\0\0").await, "PostgreSQL: unknown (42704)");
+        assert_eq!(failed(b"").await, "PostgreSQL: an error without text");
+    }
+
+    #[tokio::test]
+    async fn what_has_no_bound_is_not_read() {
+        let long =
+            [&[b'D'][..], &u32::try_from(LONGEST + 1).unwrap().to_be_bytes(), &vec![0; LONGEST]].concat();
+        for length in [
+            long,
+            vec![b'D', 0xff, 0xff, 0xff, 0xff],
+            vec![b'D', 0x7f, 0xff, 0xff, 0xff],
+            vec![b'D', 0, 0, 0, 3],
+        ] {
+            assert_eq!(
+                answer(&length).await.unwrap_err().to_string(),
+                "PostgreSQL: protocol: a message of impossible length"
+            );
+        }
+        let notices = framed(b'N', b"\0").repeat(MOST_MESSAGES + 1);
+        assert_eq!(
+            answer(&notices).await.unwrap_err().to_string(),
+            "PostgreSQL: protocol: no end of messages"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_messages_are_read(kind in "[A-Za-z0-9]", body in proptest::collection::vec(any::<u8>(), 0..60)) {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let messages = [framed(kind.as_bytes()[0], &body), framed(b'Z', b"I")].concat();
+            let _ = runtime.block_on(answer(&messages));
+            if let Ok(Some(message)) = Message::parse(&mut BytesMut::from(&messages[..])) {
+                let target = Target::parse("password=p").unwrap();
+                let _ = Login::new(&target).answer(&message, &mut BytesMut::new());
+            }
+        }
     }
 }

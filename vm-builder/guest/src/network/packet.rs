@@ -1,29 +1,39 @@
-//! DHCP messages (RFC 2131, options of RFC 2132, 3396, 3397 and 3442).
+//! DHCP messages (RFC 2131, options of RFC 2132, 3396, 3397 and 3442), read and written by `dhcproto`.
+//!
+//! Of the library's ways to read a message the lazy one is used: only options that were requested are decoded, since those of
+//! no concern may be wrong, for which it has debug assertions. It trusts a message's length of hardware addresses: see `parse`.
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-const COOKIE: [u8; 4] = [99, 130, 83, 99];
-/// Bytes before the options.
+pub use dhcproto::v4::MessageType as Kind;
+use dhcproto::v4::borrowed::{self, DhcpOptionIterator};
+use dhcproto::v4::{
+    DhcpOption, EncodeResult, Flags, HType, MAGIC, MIN_PACKET_SIZE, Message, Opcode, OptionCode,
+    encode_long_opt_bytes,
+};
+use dhcproto::{Decodable as _, Encodable as _, Encoder, Name};
+
+/// Bytes before the cookie.
 const HEAD: usize = 236;
-/// Servers and relays may drop shorter ones (RFC 1542 §2.1).
-const SHORTEST: usize = 300;
 /// Most names or routes that are taken from one message.
 const MOST: usize = 64;
-
-/// Kinds of message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Searches for servers.
-    Discover = 1,
-    /// A server offers.
-    Offer = 2,
-    /// That one, please.
-    Request = 3,
-    /// It is yours.
-    Ack = 5,
-    /// It is not.
-    Nak = 6,
-}
+/// What we request, in the order in which it is sent.
+const REQUESTED: [OptionCode; 11] = [
+    OptionCode::SubnetMask,
+    OptionCode::Router,
+    OptionCode::DomainNameServer,
+    OptionCode::Hostname,
+    OptionCode::DomainName,
+    OptionCode::InterfaceMtu,
+    OptionCode::AddressLeaseTime,
+    OptionCode::Renewal,
+    OptionCode::Rebinding,
+    OptionCode::DomainSearch,
+    OptionCode::ClasslessStaticRoute,
+];
+/// Largest message we take, in bytes.
+const LARGEST: u16 = 1500;
 
 /// What we send.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,219 +98,159 @@ impl Query {
     /// As bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = vec![1, 1, 6, 0];
-        bytes.extend(self.exchange.to_be_bytes());
-        bytes.extend(self.seconds.to_be_bytes());
-        // Without an address we can only receive broadcasts.
-        bytes.extend(if self.current.is_none() { [0x80, 0] } else { [0, 0] });
-        bytes.extend(self.current.unwrap_or(Ipv4Addr::UNSPECIFIED).octets());
-        bytes.resize(28, 0);
-        bytes.extend(self.hardware);
-        bytes.resize(HEAD, 0);
-        bytes.extend(COOKIE);
-        bytes.extend([53, 1, self.kind as u8]);
-        bytes.extend([61, 7, 1]);
-        bytes.extend(self.hardware);
-        for (code, address) in [(50, self.requested), (54, self.server)] {
-            if let Some(address) = address {
-                bytes.extend([code, 4]);
-                bytes.extend(address.octets());
-            }
-        }
-        bytes.extend([57, 2, 5, 220]);
-        bytes.extend([55, 11, 1, 3, 6, 12, 15, 26, 51, 58, 59, 119, 121]);
-        bytes.push(255);
-        bytes.resize(bytes.len().max(SHORTEST), 0);
-        bytes
+        // A buffer that grows takes every message.
+        self.encoded().unwrap_or_default()
     }
+
+    fn encoded(&self) -> EncodeResult<Vec<u8>> {
+        let mut options = vec![
+            DhcpOption::MessageType(self.kind),
+            DhcpOption::ClientIdentifier([&[1], &self.hardware[..]].concat()),
+        ];
+        options.extend(self.requested.map(DhcpOption::RequestedIpAddress));
+        options.extend(self.server.map(DhcpOption::ServerIdentifier));
+        options.push(DhcpOption::MaxMessageSize(LARGEST));
+        options.push(DhcpOption::ParameterRequestList(REQUESTED.to_vec()));
+        options.push(DhcpOption::End);
+        let mut bytes = Vec::with_capacity(MIN_PACKET_SIZE);
+        let mut encoder = Encoder::new(&mut bytes);
+        if let Some(mut message) = blank() {
+            let flags = Flags::default();
+            message.set_opcode(Opcode::BootRequest).set_htype(HType::Eth).set_chaddr(&self.hardware);
+            message.set_xid(self.exchange).set_secs(self.seconds);
+            // Without an address we can only receive broadcasts.
+            message.set_flags(if self.current.is_none() { flags.set_broadcast() } else { flags });
+            message.set_ciaddr(self.current.unwrap_or(Ipv4Addr::UNSPECIFIED));
+            message.encode(&mut encoder)?;
+        }
+        options.iter().try_for_each(|option| option.encode(&mut encoder))?;
+        bytes.resize(bytes.len().max(MIN_PACKET_SIZE), 0);
+        Ok(bytes)
+    }
+}
+
+/// A message of zeros. The library's own new messages wait for random numbers, which a VM that boots may not have.
+fn blank() -> Option<Message> {
+    Message::from_bytes(&[&[0; HEAD][..], &MAGIC].concat()).ok()
 }
 
 impl Reply {
     /// Reads a message of a server. None if it is none, or holds no usable address.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
-        let (head, options) = bytes.split_at_checked(HEAD)?;
-        let [2, 1, 6, _, rest @ ..] = head else { return None };
-        let exchange = u32::from_be_bytes(*rest.first_chunk()?);
-        let address = Ipv4Addr::from(*head.get(16..)?.first_chunk::<4>()?);
-        let hardware = *head.get(28..)?.first_chunk()?;
-        let options = Options::collect(options.strip_prefix(&COOKIE)?, head)?;
-        let kind = match options.get(53)?.first()? {
-            2 => Kind::Offer,
-            5 => Kind::Ack,
-            6 => Kind::Nak,
-            _ => return None,
-        };
-        let offer = options.offer(address);
-        if kind != Kind::Nak && (address.is_unspecified() || address.is_multicast() || address.is_loopback())
-        {
+        let message = borrowed::Message::new(bytes).ok()?;
+        let is_ours =
+            (message.opcode(), message.htype(), message.hlen()) == (Opcode::BootReply, HType::Eth, 6);
+        if !is_ours || !bytes.get(HEAD..)?.starts_with(&MAGIC) {
             return None;
         }
-        Some(Self { kind, exchange, hardware, server: options.address(54), offer })
+        let (mut kind, mut server) = (None, None);
+        let mut offer = Offer::of(message.yiaddr());
+        let (mut router, mut name) = (None, None);
+        for option in options(bytes)? {
+            match option {
+                DhcpOption::MessageType(value) => kind = Some(value),
+                DhcpOption::ServerIdentifier(value) => server = Some(value),
+                DhcpOption::Router(value) => router = value.first().copied(),
+                DhcpOption::DomainName(value) => name = domain(&value),
+                option => offer.take(option),
+            }
+        }
+        // With classless routes the router option is ignored (RFC 3442).
+        if offer.routes.is_empty() {
+            offer.routes.extend(router.map(|router| (Ipv4Addr::UNSPECIFIED, 0, router)));
+        }
+        if offer.search.is_empty() {
+            offer.search.extend(name);
+        }
+        let kind = kind.filter(|kind| matches!(kind, Kind::Offer | Kind::Ack | Kind::Nak))?;
+        let address = offer.address;
+        let is_usable = !address.is_unspecified() && !address.is_multicast() && !address.is_loopback();
+        let hardware = *message.chaddr().first_chunk()?;
+        (is_usable || kind == Kind::Nak).then(|| Self {
+            kind,
+            exchange: message.xid(),
+            hardware,
+            server,
+            offer,
+        })
     }
 }
 
-/// Contents by code; parts of one option are joined (RFC 3396).
-struct Options(std::collections::BTreeMap<u8, Vec<u8>>);
-
-impl Options {
-    fn collect(options: &[u8], head: &[u8]) -> Option<Self> {
-        let mut all = Self(std::collections::BTreeMap::new());
-        all.read(options)?;
-        // Option 52: the fields for a file name (1) and a server name (2) hold options, too.
-        let overload = all.get(52).and_then(|value| value.first()).copied().unwrap_or_default();
-        for (bit, range) in [(1, 108..236), (2, 44..108)] {
-            if overload & bit != 0 {
-                all.read(head.get(range)?)?;
-            }
+/// The requested options of a message, with their parts joined (RFC 3396), wherever these are: option 52 has the fields for a
+/// file name (1) and a server name (2) hold options, too.
+fn options(bytes: &[u8]) -> Option<impl Iterator<Item = DhcpOption>> {
+    let mut all = BTreeMap::<u8, Vec<u8>>::new();
+    let mut read = |bytes| {
+        for option in DhcpOptionIterator::new(bytes) {
+            all.entry(option.code().into()).or_default().extend_from_slice(option.data());
         }
-        Some(all)
-    }
-
-    fn read(&mut self, mut rest: &[u8]) -> Option<()> {
-        loop {
-            match rest {
-                [] | [255, ..] => return Some(()),
-                [0, after @ ..] => rest = after,
-                [code, length, after @ ..] => {
-                    let (value, after) = after.split_at_checked(usize::from(*length))?;
-                    self.0.entry(*code).or_default().extend_from_slice(value);
-                    rest = after;
-                }
-                [_] => return None,
-            }
+        all.get(&OptionCode::OptionOverload.into())
+            .and_then(|value| value.first())
+            .copied()
+            .unwrap_or_default()
+    };
+    let overload = read(bytes.get(HEAD + MAGIC.len()..)?);
+    for (bit, range) in [(1, 108..HEAD), (2, 44..108)] {
+        if overload & bit != 0 {
+            read(bytes.get(range)?);
         }
     }
-
-    fn get(&self, code: u8) -> Option<&[u8]> {
-        self.0.get(&code).map(Vec::as_slice)
+    let mut joined = Vec::new();
+    let mut encoder = Encoder::new(&mut joined);
+    for (code, value) in all {
+        let code = OptionCode::from(code);
+        if REQUESTED.contains(&code) || matches!(code, OptionCode::MessageType | OptionCode::ServerIdentifier)
+        {
+            encode_long_opt_bytes(code, &value, &mut encoder).ok()?;
+        }
     }
+    let options: Vec<_> =
+        DhcpOptionIterator::new(&joined).filter_map(|option| option.into_option().ok()).collect();
+    Some(options.into_iter())
+}
 
-    fn number(&self, code: u8) -> Option<u32> {
-        self.get(code)?.first_chunk().copied().map(u32::from_be_bytes)
-    }
-
-    fn address(&self, code: u8) -> Option<Ipv4Addr> {
-        self.number(code).map(Ipv4Addr::from)
-    }
-
-    fn addresses(&self, code: u8) -> Vec<Ipv4Addr> {
-        let value = self.get(code).unwrap_or_default();
-        value
-            .chunks_exact(4)
-            .filter_map(|part| part.first_chunk::<4>())
-            .map(|part| (*part).into())
-            .take(MOST)
-            .collect()
-    }
-
-    fn name(&self, code: u8) -> Option<String> {
-        let text = std::str::from_utf8(self.get(code)?).ok()?.trim_end_matches('\0').trim_end_matches('.');
-        is_domain(text).then(|| text.to_owned())
-    }
-
-    fn offer(&self, address: Ipv4Addr) -> Offer {
-        let class = match address.octets() {
+impl Offer {
+    /// Only an address, with the prefix of its class.
+    fn of(address: Ipv4Addr) -> Self {
+        let prefix = match address.octets() {
             [0..=127, ..] => 8,
             [128..=191, ..] => 16,
             _ => 24,
         };
-        let prefix = self.number(1).map_or(class, |mask| mask.leading_ones() as u8);
-        let mut routes = self.get(121).map(classless_routes).unwrap_or_default();
-        // With classless routes the router option is ignored (RFC 3442).
-        if routes.is_empty() {
-            routes.extend(self.address(3).map(|router| (Ipv4Addr::UNSPECIFIED, 0, router)));
-        }
-        let mut search = self.get(119).map(domain_list).unwrap_or_default();
-        if search.is_empty() {
-            search.extend(self.name(15));
-        }
-        let mtu = self.get(26).and_then(|value| value.first_chunk()).copied().map(u16::from_be_bytes);
-        Offer {
-            address,
-            prefix,
-            routes,
-            name_servers: self.addresses(6),
-            search,
-            hostname: self.name(12),
-            mtu: mtu.map(u32::from).filter(|mtu| *mtu >= 576),
-            lease: self.number(51).filter(|seconds| *seconds != u32::MAX),
-            renewal: self.number(58),
-            rebinding: self.number(59),
-        }
+        let (routes, name_servers, search) = (Vec::new(), Vec::new(), Vec::new());
+        let (hostname, mtu, lease, renewal, rebinding) = (None, None, None, None, None);
+        Self { address, prefix, routes, name_servers, search, hostname, mtu, lease, renewal, rebinding }
     }
-}
 
-/// RFC 3442: length of the prefix, its significant bytes, router.
-fn classless_routes(mut rest: &[u8]) -> Vec<(Ipv4Addr, u8, Ipv4Addr)> {
-    let mut routes = Vec::new();
-    while let Some((prefix, after)) = rest.split_first().filter(|(prefix, _)| **prefix <= 32) {
-        let Some((significant, after)) = after.split_at_checked(usize::from(prefix.div_ceil(8))) else {
-            break;
-        };
-        let Some((router, after)) = after.split_first_chunk::<4>() else { break };
-        let mut destination = [0; 4];
-        for (to, from) in destination.iter_mut().zip(significant) {
-            *to = *from;
-        }
-        // Bits beyond the prefix would have the kernel refuse the route.
-        let mask = u32::MAX.checked_shl(32_u32.saturating_sub(u32::from(*prefix))).unwrap_or(0);
-        let destination = Ipv4Addr::from(u32::from_be_bytes(destination) & mask);
-        routes.push((destination, *prefix, Ipv4Addr::from(*router)));
-        rest = after;
-        if routes.len() >= MOST {
-            break;
-        }
-    }
-    routes
-}
-
-/// RFC 3397: names in DNS form, compressed within the option. Pointers must lead backwards, so this ends.
-fn domain_list(bytes: &[u8]) -> Vec<String> {
-    let mut names = Vec::new();
-    let mut start = 0;
-    while start < bytes.len() && names.len() < MOST {
-        let Some((name, end)) = domain(bytes, start) else { break };
-        if is_domain(&name) {
-            names.push(name);
-        }
-        start = end;
-    }
-    names
-}
-
-fn domain(bytes: &[u8], start: usize) -> Option<(String, usize)> {
-    let mut name = String::new();
-    let mut end = None;
-    let (mut at, mut lowest) = (start, start);
-    loop {
-        let length = *bytes.get(at)?;
-        let next = at.checked_add(1)?;
-        match length {
-            0 => return Some((name, end.unwrap_or(next))),
-            1..=63 => {
-                let after = next.checked_add(usize::from(length))?;
-                let label = std::str::from_utf8(bytes.get(next..after)?).ok()?;
-                if !name.is_empty() {
-                    name.push('.');
-                }
-                name.push_str(label);
-                if name.len() > 253 {
-                    return None;
-                }
-                at = after;
+    fn take(&mut self, option: DhcpOption) {
+        match option {
+            DhcpOption::SubnetMask(mask) => self.prefix = mask.to_bits().leading_ones() as u8,
+            DhcpOption::DomainNameServer(servers) => {
+                self.name_servers = servers.into_iter().take(MOST).collect();
             }
-            192..=255 => {
-                let target = usize::from(length & 63) << 8 | usize::from(*bytes.get(next)?);
-                if target >= lowest {
-                    return None;
-                }
-                end = end.or(next.checked_add(1));
-                (at, lowest) = (target, target);
+            DhcpOption::Hostname(name) => self.hostname = domain(&name),
+            DhcpOption::InterfaceMtu(mtu) => self.mtu = Some(u32::from(mtu)).filter(|mtu| *mtu >= 576),
+            DhcpOption::AddressLeaseTime(seconds) => self.lease = Some(seconds).filter(|n| *n != u32::MAX),
+            DhcpOption::Renewal(seconds) => self.renewal = Some(seconds),
+            DhcpOption::Rebinding(seconds) => self.rebinding = Some(seconds),
+            DhcpOption::DomainSearch(names) => {
+                self.search =
+                    names.iter().map(Name::to_ascii).filter_map(|name| domain(&name)).take(MOST).collect();
             }
-            64..=191 => return None,
+            // Bits beyond the prefix would have the kernel refuse the route.
+            DhcpOption::ClasslessStaticRoute(routes) => {
+                let routes = routes.iter().map(|(to, router)| (to.network(), to.prefix_len(), *router));
+                self.routes = routes.take(MOST).collect();
+            }
+            _ => {}
         }
     }
+}
+
+fn domain(name: &str) -> Option<String> {
+    let text = name.trim_end_matches('\0').trim_end_matches('.');
+    is_domain(text).then(|| text.to_owned())
 }
 
 /// Whether it may be written into `resolv.conf` and be a host name: no white space or other surprises.

@@ -11,8 +11,8 @@ pub(crate) fn reply(kind: Kind, exchange: u32, hardware: [u8; 6], options: &[u8]
     bytes.resize(28, 0);
     bytes.extend(hardware);
     bytes.resize(HEAD, 0);
-    bytes.extend(COOKIE);
-    bytes.extend([53, 1, kind as u8, 54, 4, 169, 254, 254, 253]);
+    bytes.extend(MAGIC);
+    bytes.extend([53, 1, kind.into(), 54, 4, 169, 254, 254, 253]);
     bytes.extend(options);
     bytes.push(255);
     bytes
@@ -67,7 +67,7 @@ fn a_query_has_the_form_servers_expect() {
         server: None,
     };
     let bytes = query.encode();
-    assert!(bytes.len() >= SHORTEST);
+    assert!(bytes.len() >= 300);
     assert_eq!(bytes[..12], [1, 1, 6, 0, 1, 2, 3, 4, 0, 3, 0x80, 0]);
     assert_eq!(bytes[236..243], [99, 130, 83, 99, 53, 1, 1]);
     assert_eq!(Reply::parse(&bytes), None);
@@ -90,6 +90,48 @@ proptest! {
 
     #[test]
     fn any_domain_list_is_read(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-        prop_assert!(domain_list(&bytes).len() <= MOST);
+        let options: Vec<u8> = bytes.chunks(255).flat_map(|part| [&[119, part.len() as u8], part].concat()).collect();
+        let parsed = Reply::parse(&reply(Kind::Ack, 1, [0; 6], &options)).unwrap();
+        prop_assert!(parsed.offer.search.len() <= MOST);
     }
+
+    /// Lengths of hardware addresses and overloads that no server should send.
+    #[test]
+    fn any_head_is_read(head in proptest::collection::vec(any::<u8>(), HEAD), hlen: u8, overload in 0..4u8) {
+        let mut bytes = head;
+        bytes[..3].copy_from_slice(&[2, 1, hlen]);
+        bytes.extend(MAGIC);
+        bytes.extend([53, 1, 5, 52, 1, overload]);
+        prop_assert!(hlen == 6 || Reply::parse(&bytes).is_none());
+    }
+}
+
+#[test]
+fn parts_of_options_are_joined_wherever_they_are() {
+    let mut bytes =
+        reply(Kind::Ack, 7, [1; 6], &[12, 1, b'a', 52, 1, 3, 12, 1, b'b', 80, 3, 1, 1, 1, 81, 0, 94, 1, 0]);
+    bytes[108..112].copy_from_slice(&[12, 1, b'c', 255]);
+    bytes[44..48].copy_from_slice(&[12, 1, b'd', 255]);
+    assert_eq!(Reply::parse(&bytes).unwrap().offer.hostname.as_deref(), Some("abcd"));
+}
+
+#[test]
+fn a_query_is_encoded_as_before() {
+    let query = Query {
+        kind: Kind::Request,
+        exchange: 1,
+        seconds: 0,
+        hardware: [2, 0, 0, 0, 0, 1],
+        current: Some([10, 0, 0, 9].into()),
+        requested: Some([10, 0, 0, 9].into()),
+        server: Some([10, 0, 0, 1].into()),
+    };
+    let bytes = query.encode();
+    assert_eq!(bytes[..16], [1, 1, 6, 0, 0, 0, 0, 1, 0, 0, 0, 0, 10, 0, 0, 9]);
+    assert_eq!(bytes[28..36], [2, 0, 0, 0, 0, 1, 0, 0]);
+    let options = [
+        &[53, 1, 3, 61, 7, 1, 2, 0, 0, 0, 0, 1, 50, 4, 10, 0, 0, 9, 54, 4, 10, 0, 0, 1, 57, 2, 5, 220][..],
+        &[55, 11, 1, 3, 6, 12, 15, 26, 51, 58, 59, 119, 121, 255],
+    ];
+    assert!(bytes[240..].starts_with(&options.concat()));
 }

@@ -1,15 +1,21 @@
 //! A DHCP server for one client: it always gives the same address, for ever. Pure; the socket is in `router.rs`.
 //!
-//! Wire format: RFC 2131; options of RFC 2132 (1 mask, 3 router, 6 name servers, 12 host name, 26 MTU, 51 lease, 53 kind, 54
-//! server) and RFC 3397 (119 search list, not compressed).
+//! Messages are read and written by `dhcproto`. Options that do not matter are not decoded: they are the guest's, and the library
+//! has debug assertions about some. The search list (RFC 3397) is written here, since the library's would be compressed, which
+//! not every client reads.
 
 use std::net::Ipv4Addr;
 
-const COOKIE: [u8; 4] = [99, 130, 83, 99];
-/// Bytes before the options.
+use dhcproto::v4::{
+    DhcpOption, EncodeResult, Flags, HType, MAGIC, MIN_PACKET_SIZE, Message, MessageType, Opcode, OptionCode,
+    borrowed, encode_long_opt_bytes,
+};
+use dhcproto::{Decodable as _, Encodable as _, Encoder};
+
+/// Bytes before the cookie.
 const HEAD: usize = 236;
-/// Shorter messages may be dropped on the way (RFC 1542 §2.1).
-const SHORTEST: usize = 300;
+/// Most name servers that are sent: more are of no use to any resolver.
+const MOST_SERVERS: usize = 63;
 
 /// What the client gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,63 +32,77 @@ pub(crate) struct Lease {
 
 /// The answer to a message, if it gets one.
 pub(crate) fn answer(message: &[u8], lease: &Lease) -> Option<Vec<u8>> {
-    let query = Query::parse(message)?;
-    if query.hardware != lease.hardware || query.server.is_some_and(|server| server != lease.gateway) {
+    let query = borrowed::Message::new(message).ok()?;
+    let is_query = (query.opcode(), query.htype(), query.hlen()) == (Opcode::BootRequest, HType::Eth, 6);
+    if !is_query || query.chaddr() != lease.hardware {
         return None;
     }
-    let wanted = query.requested.or(query.current);
-    let kind = match query.kind {
-        1 => 2,
-        3 if wanted.is_some_and(|address| address != lease.address) => 6,
-        3 => 5,
+    let (mut wanted, mut kind) = (Some(query.ciaddr()).filter(|address| !address.is_unspecified()), None);
+    // Without a cookie there are no options, thus no kind.
+    let options = query.opts().filter(|option| matters(option.code()));
+    for option in options.filter_map(|option| option.into_option().ok()) {
+        match option {
+            DhcpOption::MessageType(value) => kind = Some(value),
+            DhcpOption::RequestedIpAddress(address) => wanted = Some(address),
+            DhcpOption::ServerIdentifier(server) if server != lease.gateway => return None,
+            _ => {}
+        }
+    }
+    let is_inform = kind == Some(MessageType::Inform);
+    let kind = match kind? {
+        MessageType::Discover => MessageType::Offer,
+        MessageType::Request if wanted.is_some_and(|address| address != lease.address) => MessageType::Nak,
         // Inform: settings without an address.
-        8 => 5,
+        MessageType::Request | MessageType::Inform => MessageType::Ack,
         _ => return None,
     };
-    let mut bytes = vec![2, 1, 6, 0];
-    bytes.extend(query.exchange);
-    bytes.extend([0, 0, 0x80, 0]);
-    bytes.extend(query.current.unwrap_or(Ipv4Addr::UNSPECIFIED).octets());
-    let given = if kind == 6 || query.kind == 8 { Ipv4Addr::UNSPECIFIED } else { lease.address };
-    bytes.extend(given.octets());
-    bytes.extend(lease.gateway.octets());
-    bytes.resize(28, 0);
-    bytes.extend(query.hardware);
-    bytes.resize(HEAD, 0);
-    bytes.extend(COOKIE);
-    option(&mut bytes, 53, &[kind]);
-    option(&mut bytes, 54, &lease.gateway.octets());
-    if kind != 6 {
-        if query.kind != 8 {
-            option(&mut bytes, 51, &u32::MAX.to_be_bytes());
+    let mut reply = Message::from_bytes(&[&[0; HEAD][..], &MAGIC].concat()).ok()?;
+    reply
+        .set_opcode(Opcode::BootReply)
+        .set_htype(HType::Eth)
+        .set_chaddr(&lease.hardware)
+        .set_xid(query.xid());
+    reply.set_flags(Flags::default().set_broadcast()).set_ciaddr(query.ciaddr()).set_siaddr(lease.gateway);
+    let mut options = vec![DhcpOption::MessageType(kind), DhcpOption::ServerIdentifier(lease.gateway)];
+    if kind != MessageType::Nak {
+        if !is_inform {
+            reply.set_yiaddr(lease.address);
+            options.push(DhcpOption::AddressLeaseTime(u32::MAX));
         }
-        settings(&mut bytes, lease);
+        options.extend(settings(lease));
     }
-    bytes.push(255);
-    bytes.resize(bytes.len().max(SHORTEST), 0);
-    Some(bytes)
+    let search = lease.search.iter().filter(|_| kind != MessageType::Nak);
+    let search: Vec<u8> = search.filter_map(|name| labels(name)).flatten().collect();
+    encode(&reply, &options, &search).ok()
 }
 
-fn settings(bytes: &mut Vec<u8>, lease: &Lease) {
-    option(bytes, 1, &lease.mask.octets());
-    option(bytes, 3, &lease.gateway.octets());
-    let servers: Vec<u8> = lease.name_servers.iter().flat_map(|server| server.octets()).collect();
-    // An option holds 255 bytes; more servers than that are of no use to any resolver.
-    option(bytes, 6, servers.get(..servers.len().min(252)).unwrap_or_default());
-    option(bytes, 26, &lease.mtu.to_be_bytes());
-    option(bytes, 12, lease.hostname.as_bytes());
-    let search: Vec<u8> = lease.search.iter().filter_map(|name| labels(name)).flatten().collect();
-    // Long options are split and joined again by the client (RFC 3396).
-    for part in search.chunks(255) {
-        option(bytes, 119, part);
-    }
+fn matters(code: OptionCode) -> bool {
+    matches!(code, OptionCode::MessageType | OptionCode::RequestedIpAddress | OptionCode::ServerIdentifier)
 }
 
-fn option(bytes: &mut Vec<u8>, code: u8, content: &[u8]) {
-    if let (Ok(length), false) = (u8::try_from(content.len()), content.is_empty()) {
-        bytes.extend([code, length]);
-        bytes.extend(content);
-    }
+fn settings(lease: &Lease) -> impl Iterator<Item = DhcpOption> {
+    let servers: Vec<_> = lease.name_servers.iter().copied().take(MOST_SERVERS).collect();
+    [
+        Some(DhcpOption::SubnetMask(lease.mask)),
+        Some(DhcpOption::Router(vec![lease.gateway])),
+        Some(DhcpOption::DomainNameServer(servers)).filter(|_| !lease.name_servers.is_empty()),
+        Some(DhcpOption::InterfaceMtu(lease.mtu)),
+        Some(DhcpOption::Hostname(lease.hostname.clone())).filter(|_| !lease.hostname.is_empty()),
+    ]
+    .into_iter()
+    .flatten()
+}
+
+/// Options in this order: clients expect the kind first. The library would sort them by code.
+fn encode(message: &Message, options: &[DhcpOption], search: &[u8]) -> EncodeResult<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(MIN_PACKET_SIZE);
+    let mut encoder = Encoder::new(&mut bytes);
+    message.encode(&mut encoder)?;
+    options.iter().try_for_each(|option| option.encode(&mut encoder))?;
+    encode_long_opt_bytes(OptionCode::DomainSearch, search, &mut encoder)?;
+    DhcpOption::End.encode(&mut encoder)?;
+    bytes.resize(bytes.len().max(MIN_PACKET_SIZE), 0);
+    Ok(bytes)
 }
 
 /// A name in DNS form. None if it is not one.
@@ -95,54 +115,6 @@ fn labels(name: &str) -> Option<Vec<u8>> {
     }
     bytes.push(0);
     (bytes.len() <= 255).then_some(bytes)
-}
-
-struct Query {
-    kind: u8,
-    exchange: [u8; 4],
-    current: Option<Ipv4Addr>,
-    hardware: [u8; 6],
-    requested: Option<Ipv4Addr>,
-    server: Option<Ipv4Addr>,
-}
-
-impl Query {
-    fn parse(bytes: &[u8]) -> Option<Self> {
-        if bytes.get(..3)? != [1, 1, 6] || bytes.get(HEAD..HEAD + 4)? != COOKIE {
-            return None;
-        }
-        let current: [u8; 4] = bytes.get(12..16)?.try_into().ok()?;
-        let current = Some(Ipv4Addr::from(current)).filter(|address| !address.is_unspecified());
-        let mut query = Self {
-            kind: 0,
-            exchange: bytes.get(4..8)?.try_into().ok()?,
-            current,
-            hardware: bytes.get(28..34)?.try_into().ok()?,
-            requested: None,
-            server: None,
-        };
-        let mut rest = bytes.get(HEAD + 4..)?;
-        while let Some((&code, after)) = rest.split_first() {
-            if code == 255 {
-                break;
-            }
-            if code == 0 {
-                rest = after;
-                continue;
-            }
-            let (&length, after) = after.split_first()?;
-            let content = after.get(..usize::from(length))?;
-            rest = after.get(usize::from(length)..)?;
-            let address = || <[u8; 4]>::try_from(content).ok().map(Ipv4Addr::from);
-            match code {
-                53 => query.kind = *content.first()?,
-                50 => query.requested = address(),
-                54 => query.server = address(),
-                _ => {}
-            }
-        }
-        Some(query)
-    }
 }
 
 #[cfg(test)]
@@ -169,7 +141,7 @@ mod tests {
         bytes.resize(28, 0);
         bytes.extend(lease().hardware);
         bytes.resize(HEAD, 0);
-        bytes.extend(COOKIE);
+        bytes.extend(MAGIC);
         bytes.extend([53, 1, kind]);
         bytes.extend(options);
         bytes.push(255);
@@ -191,7 +163,7 @@ mod tests {
         let offer = answer(&query(1, &[]), &lease()).unwrap();
         assert_eq!(offer[..8], [2, 1, 6, 0, 1, 2, 3, 4]);
         assert_eq!(offer[16..20], [169, 254, 254, 254]);
-        assert!(offer.len() >= SHORTEST);
+        assert!(offer.len() >= 300);
         let options = options(&offer);
         let of = |code| options.iter().find(|(c, _)| *c == code).map(|(_, content)| content.as_slice());
         assert_eq!(of(53), Some(&[2][..]));
@@ -211,6 +183,20 @@ mod tests {
         let mut stranger = query(1, &[]);
         stranger[33] = 9;
         assert_eq!(answer(&stranger, &lease()), None);
+    }
+
+    #[test]
+    fn long_lists_are_whole_and_options_that_do_not_matter_may_be_wrong() {
+        let search: Vec<String> = (0..30).map(|n| format!("namespace-{n}.svc.cluster.local")).collect();
+        let lease = Lease { search, name_servers: vec![[1, 1, 1, 1].into(); 80], ..lease() };
+        let bytes = answer(&query(1, &[80, 1, 1, 81, 0, 94, 1, 0, 12, 1, 255]), &lease).unwrap();
+        let length =
+            |code| options(&bytes).iter().filter(|(c, _)| *c == code).map(|(_, part)| part.len()).sum();
+        assert_eq!((length(6), length(119)), (252, (0..30).map(|n| if n < 10 { 31 } else { 32 }).sum()));
+        assert_eq!(options(&bytes)[0], (53, vec![2]));
+        let mut other = query(1, &[]);
+        other[2] = 255;
+        assert_eq!(answer(&other, &lease), None);
     }
 
     proptest! {

@@ -1,11 +1,15 @@
 //! Interfaces, addresses and routes through the kernel's netlink.
+//!
+//! Messages are those of the `netlink-packet` crates. The exchange is ours: `rtnetlink` needs an asynchronous runtime, which the
+//! role `dhcp` has not, and waits without an end for a kernel that does not answer; `netlink-sys` has no deadline either.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::OwnedFd;
 
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+    ErrorBuffer, NLM_F_ACK, NLM_F_CREATE, NLM_F_REPLACE, NLM_F_REQUEST, NLMSG_ERROR, NetlinkBuffer,
+    NetlinkHeader, NetlinkMessage, NetlinkPayload,
 };
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
@@ -20,8 +24,6 @@ use rustix::net::{
     socket_with,
 };
 
-/// `NLMSG_ERROR`: the kernel's answer, 0 for success.
-const ANSWER: u16 = 2;
 /// `RTMGRP_LINK`.
 const LINK_GROUP: u32 = 1;
 /// The kernel answers at once; this is for a kernel that does not.
@@ -129,14 +131,15 @@ impl Links {
     }
 }
 
-/// The kernel's answer to the message of this number, if the bytes are that: length, type, flags, number, port, error.
+/// The kernel's answer to the message of this number, if the bytes are that.
 fn answer(bytes: &[u8], sequence: u32) -> Option<io::Result<()>> {
-    let kind = u16::from_ne_bytes(*bytes.get(4..)?.first_chunk()?);
-    let number = u32::from_ne_bytes(*bytes.get(8..)?.first_chunk()?);
-    let code = i32::from_ne_bytes(*bytes.get(16..)?.first_chunk()?);
-    (kind == ANSWER && number == sequence).then(|| match code {
-        0 => Ok(()),
-        code => Err(io::Error::from_raw_os_error(code.saturating_neg())),
+    let message = NetlinkBuffer::new_checked(bytes).ok()?;
+    let error = ErrorBuffer::new_checked(message.payload()).ok()?;
+    ((message.message_type(), message.sequence_number()) == (NLMSG_ERROR, sequence)).then(|| {
+        match error.code() {
+            None => Ok(()),
+            Some(code) => Err(io::Error::from_raw_os_error(code.get().saturating_neg())),
+        }
     })
 }
 

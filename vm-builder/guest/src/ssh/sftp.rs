@@ -1,6 +1,9 @@
 //! Files over SSH: version 3 of the SFTP protocol (draft-ietf-secsh-filexfer-02), as OpenSSH speaks it.
 //!
 //! It runs in a process of the user's, on standard input and output, and does one request after another.
+//!
+//! Not `russh-sftp` 3.0: it replaces what is not UTF-8 in names, so that one file is removed instead of another (tested below),
+//! and reads on after a packet of impossible length. What the requests do, the larger part, would be ours with it, too.
 
 mod files;
 mod wire;
@@ -122,6 +125,22 @@ mod tests {
         let packet = [&[17, 0, 0, 0, 9, 0, 0, 0, 15][..], path].concat();
         let (_, output) = exchange(&framed(&packet));
         assert_eq!(output[4..13], [101, 0, 0, 0, 9, 0, 0, 0, 2]);
+    }
+
+    #[test]
+    fn names_are_bytes() {
+        use std::os::unix::ffi::OsStrExt as _;
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &[u8]| directory.path().join(std::ffi::OsStr::from_bytes(name));
+        let (bytes, replaced) = (path(b"a\xff"), path("a\u{fffd}".as_bytes()));
+        for file in [&bytes, &replaced] {
+            std::fs::write(file, "").unwrap();
+        }
+        let name = bytes.as_os_str().as_bytes();
+        let length = u32::try_from(name.len()).unwrap().to_be_bytes();
+        let (_, output) = exchange(&framed(&[&[13, 0, 0, 0, 9][..], &length, name].concat()));
+        assert_eq!(output[4..13], [101, 0, 0, 0, 9, 0, 0, 0, 0]);
+        assert!(!bytes.exists() && replaced.exists());
     }
 
     #[test]

@@ -94,6 +94,19 @@ fn colours_stay_and_those_of_others_do_not() {
 }
 
 #[test]
+fn cells_are_aligned_and_a_row_is_a_line_however_long_they_are() {
+    let columns = vec![left("NAME"), right("N"), left("STATE")];
+    let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
+    let rows = vec![row(["a", "10", "ok"]), row(["b c", "9", "-"])];
+    let shown = |rows| {
+        table::render(&Document { columns: columns.clone(), rows, ..Document::default() }, false, true, true)
+    };
+    assert_eq!(shown(rows.clone()).as_str(), "NAME   N  STATE\na     10  \u{1b}[32mok\u{1b}[0m\nb c    9  -");
+    let long = vec![row([&"x".repeat(70_000), "1", "-"]), row(["y", "2", "-"])];
+    assert_eq!(shown(long).as_str().lines().count(), 3);
+}
+
+#[test]
 fn lines_from_outside_do_not_look_like_ours() {
     let error = Error::new(Code::Failed, "no\n  hint: run this").cause("a\nerror: b");
     let text = "error: no\n        hint: run this\n  caused by: a\n      error: b\n";

@@ -1,9 +1,9 @@
 //! Registries: fetching manifests and layers, and pushing them (Docker Registry HTTP API V2, OCI distribution 1.1).
 //!
-//! This is written on top of `reqwest` and not of `oci-client` (0.18), which otherwise would do, because that one
-//! hides the headers of failed answers, so that `Retry-After` cannot be honoured; cannot use identity tokens; reads
-//! manifests of any size into memory; follows any token service with the password, also over plain HTTP; and needs
-//! `chrono`, which this project bans.
+//! This is written on top of `reqwest` and not of `oci-client` (0.18), each request of which loses a guarantee: it hides
+//! status and `Retry-After` of a refusal, reads answers of any size into memory, follows from TLS to plain HTTP and follows
+//! any token service with the password; a pushed digest and an answer without a location make it panic.
+//! Challenges are read by the parser that it uses, too: `http-auth`.
 //!
 //! Whatever is fetched is checked against its digest before anything uses it. Transport failures, 429 and 5xx are
 //! tried again with growing pauses; everything else fails at once. Nothing waits without a deadline.

@@ -1,5 +1,6 @@
 mod faults;
 mod kinds;
+mod library;
 mod login;
 mod real;
 mod tls;

@@ -9,7 +9,7 @@ use tokio_rustls::TlsAcceptor;
 use super::*;
 
 /// A server with its own certificate that forwards to a fake without TLS. Returns its port and certificate.
-async fn server(fake: String) -> (u16, String) {
+pub(super) async fn server(fake: String) -> (u16, String) {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let signed = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
     let key = rustls::pki_types::PrivateKeyDer::try_from(signed.signing_key.serialize_der()).unwrap();

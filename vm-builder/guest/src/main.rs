@@ -4,7 +4,9 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use neonvm_guest::{boot, console, daemon, init, log, monitor, mount, network, report, shell, ssh, system, tools};
+use neonvm_guest::{
+    boot, console, daemon, init, log, monitor, mount, network, report, shell, ssh, system, tools,
+};
 
 /// The role when it is not the first argument but the name the program was called with.
 const BY_NAME: [&str; 9] =

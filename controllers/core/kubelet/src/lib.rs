@@ -29,7 +29,9 @@ pub type Millis = u64;
 /// The life cycle of a pod. Written to disk at every change, so that a restarted node continues where it was.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
+    /// What the pod runs.
     pub plan: Plan,
+    /// Where it is in its life.
     pub phase: Phase,
     /// By container name.
     pub runs: BTreeMap<String, Run>,
@@ -66,6 +68,7 @@ pub enum Phase {
 pub struct Stop {
     /// When what still runs is killed.
     pub deadline: Millis,
+    /// Whether the containers were killed.
     pub killed: bool,
     /// The object was deleted: it is removed once everything is.
     pub deleted: bool,
@@ -76,12 +79,15 @@ pub struct Stop {
 /// One container.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
+    /// What it does now.
     pub state: State,
     /// How often it was started before; names its log and its directory.
     pub restarts: u32,
+    /// How the run before ended.
     pub last: Option<Ended>,
     /// The start-up probe has succeeded, or there is none.
     pub started: bool,
+    /// Whether its readiness probe succeeds, or it has none.
     pub ready: bool,
     /// Ended by a failed probe: when it is killed.
     pub ending: Option<(Millis, bool)>,
@@ -94,62 +100,128 @@ pub struct Run {
 pub enum State {
     /// To be started, not before that time.
     Waiting {
+        /// Not before this time, in milliseconds since 1970.
         until: Millis,
+        /// The reason, as the status of the pod has it.
         reason: String,
+        /// The message for people.
         message: String,
     },
     /// The process is being made.
     Starting,
+    /// Its process runs.
     Running {
+        /// Since when, in milliseconds since 1970.
         since: Millis,
     },
+    /// Its process ended.
     Ended(Ended),
 }
 
 /// How a container ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
+    /// Exit status; 128 and the signal if one ended it.
     pub code: i32,
+    /// The signal that ended it, if one did.
     pub signal: Option<i32>,
+    /// The reason, as the status of the pod has it.
     pub reason: String,
+    /// The message for people.
     pub message: String,
+    /// When it was started, in milliseconds since 1970.
     pub started: Millis,
+    /// When it ended, in milliseconds since 1970.
     pub finished: Millis,
 }
 
+/// The probes of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ProbeKind {
+    /// Until it succeeds, the others wait.
     Startup,
+    /// Whether clients are sent to the container.
     Readiness,
+    /// Whether the container is restarted.
     Liveness,
 }
 
+/// What happened to the pod or its containers.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// Volumes and network are there.
     Prepared,
     /// They are not yet; it is tried again.
-    HeldUp { reason: String, message: String },
+    HeldUp {
+        /// The reason, as the status of the pod has it.
+        reason: String,
+        /// The message for people.
+        message: String,
+    },
     /// They cannot be, ever.
-    Refused { reason: String, message: String },
+    Refused {
+        /// The reason, as the status of the pod has it.
+        reason: String,
+        /// The message for people.
+        message: String,
+    },
     /// A container's process runs.
-    Started { container: String },
+    Started {
+        /// Name of the container.
+        container: String,
+    },
     /// It could not be started.
-    NotStarted { container: String, reason: String, message: String },
+    NotStarted {
+        /// Name of the container.
+        container: String,
+        /// The reason, as the status of the pod has it.
+        reason: String,
+        /// The message for people.
+        message: String,
+    },
     /// It ended.
-    Exited { container: String, ended: Ended },
+    Exited {
+        /// Name of the container.
+        container: String,
+        /// How it ended.
+        ended: Ended,
+    },
     /// A probe reached its threshold, either way.
-    Probed { container: String, probe: ProbeKind, good: bool, message: String },
+    Probed {
+        /// Name of the container.
+        container: String,
+        /// Which of its probes.
+        probe: ProbeKind,
+        /// Whether it succeeded.
+        good: bool,
+        /// The message for people.
+        message: String,
+    },
     /// The object is to be deleted, with so much time.
-    Delete { grace: Millis },
+    Delete {
+        /// Time that the containers have to end.
+        grace: Millis,
+    },
     /// The object is gone.
     Vanished,
     /// Network, cgroup and volumes are gone.
     Cleaned,
     /// The specification is new, or there is other room than before.
-    Specified { wanted: Wanted, generation: i64, room: Room },
+    Specified {
+        /// The requests.
+        wanted: Wanted,
+        /// Generation of the object.
+        generation: i64,
+        /// What the node has, and what its other pods use.
+        room: Room,
+    },
     /// The cgroup was set to these resources, or why not.
-    Sized { resources: Resources, fault: Option<String> },
+    Sized {
+        /// The resources.
+        resources: Resources,
+        /// Why they could not be set, if so.
+        fault: Option<String>,
+    },
     /// A time came that [`Machine::wake_at`] named.
     Time,
 }
@@ -160,13 +232,22 @@ pub enum Action {
     /// Make volumes and network; answer with `Prepared`, `HeldUp` or `Refused`.
     Prepare,
     /// Start a container; answer with `Started` or `NotStarted`, later `Exited`.
-    Start { container: String },
+    Start {
+        /// Name of the container.
+        container: String,
+    },
     /// Hold the pod to what is allocated; answer with `Sized`.
     Resize,
     /// Request it to end.
-    Terminate { container: String },
+    Terminate {
+        /// Name of the container.
+        container: String,
+    },
     /// Kill it with all its processes.
-    Kill { container: String },
+    Kill {
+        /// Name of the container.
+        container: String,
+    },
     /// Remove everything but status and logs; answer with `Cleaned`.
     CleanUp,
     /// Remove the object.
@@ -174,7 +255,14 @@ pub enum Action {
     /// Remove status and logs; the pod is no more.
     Forget,
     /// Something worth an event on the pod.
-    Note { warning: bool, reason: &'static str, message: String },
+    Note {
+        /// Whether it is a warning.
+        warning: bool,
+        /// The reason, as the status of the pod has it.
+        reason: &'static str,
+        /// The message for people.
+        message: String,
+    },
 }
 
 impl Machine {

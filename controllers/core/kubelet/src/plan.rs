@@ -14,7 +14,9 @@ const GRACE_SECONDS: i64 = 30;
 pub struct Plan {
     /// In order.
     pub init: Vec<ContainerPlan>,
+    /// Its containers, started together.
     pub main: Vec<ContainerPlan>,
+    /// When containers are started again.
     pub restart: RestartPolicy,
     /// First pause before a restart.
     pub pause: Millis,
@@ -24,19 +26,27 @@ pub struct Plan {
     pub unsupported: Option<String>,
 }
 
+/// One container of the specification.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerPlan {
+    /// Name of the container.
     pub name: String,
+    /// Its image, as the specification names it.
     pub image: String,
+    /// Whether it has a startup probe.
     pub startup: bool,
+    /// Whether it has a readiness probe.
     pub readiness: bool,
 }
 
 /// When containers are started again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RestartPolicy {
+    /// Whenever they end.
     Always,
+    /// When they fail.
     OnFailure,
+    /// Never.
     Never,
 }
 

@@ -56,7 +56,9 @@ impl Reason {
 /// A resize that is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pending {
+    /// The reason, as the status of the pod has it.
     pub reason: Reason,
+    /// The message for people.
     pub message: String,
     since: Millis,
     generation: i64,
@@ -78,7 +80,9 @@ pub struct Size {
     pub allocated: Resources,
     /// What the pod has; none before its cgroup was set for the first time.
     pub in_force: Option<Resources>,
+    /// The resize that is not accepted yet.
     pub pending: Option<Pending>,
+    /// The resize that is accepted and not in force yet.
     pub in_progress: Option<InProgress>,
     /// The specification that was read last.
     pub generation: Option<i64>,
@@ -94,7 +98,10 @@ pub enum Judgement {
     /// It is allocated from now on.
     Accepted,
     /// It waits; the flag marks another reason or message than before.
-    Waits { is_new: bool },
+    Waits {
+        /// Whether reason or message differ from those before.
+        is_new: bool,
+    },
 }
 
 impl Size {

@@ -11,9 +11,11 @@ use super::{ContainerPlan, Ended, Machine, Millis, Run, State, time};
 /// The parts of a status beside the machine's state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Surroundings {
+    /// Address of the node.
     pub host_ip: String,
     /// Empty before the network is there.
     pub pod_ip: String,
+    /// UID of the pod.
     pub uid: String,
 }
 

@@ -49,11 +49,17 @@ pub enum Event {
     /// Another size is wanted.
     Resize(SizeRequest),
     /// The runner is to stop within this time.
-    Stop { grace: Duration },
+    Stop {
+        /// Time that the containers have to end.
+        grace: Duration,
+    },
     /// QEMU reported how much memory the guest has.
     Memory(Bytes),
     /// The guest reported how many CPUs are online.
-    Answered { online: u32 },
+    Answered {
+        /// Number of CPUs that are online.
+        online: u32,
+    },
     /// The guest did not answer.
     Silent(String),
     /// The quota of the vCPU threads is in force.
@@ -104,6 +110,7 @@ pub struct Limits {
     pub slot: Bytes,
 }
 
+/// The state of one runner.
 #[derive(Clone, Debug)]
 pub struct Core {
     limits: Limits,
@@ -124,6 +131,7 @@ pub struct Core {
 }
 
 impl Core {
+    /// A runner that holds its VM to these limits.
     pub fn new(limits: Limits) -> Self {
         let mut status = RunnerStatus::default();
         status.cpu.asked = limits.size.cpu;

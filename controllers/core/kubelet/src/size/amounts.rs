@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 /// CPU in thousandths, memory in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Need {
+    /// CPU in thousandths.
     pub cpu_milli: u64,
+    /// Memory in bytes.
     pub memory: u64,
 }
 
@@ -33,7 +35,9 @@ impl Need {
 pub struct Limits {
     /// What it gets when CPUs are short, in thousandths of one.
     pub cpu_request_milli: u64,
+    /// CPU in thousandths.
     pub cpu_milli: Option<u64>,
+    /// Memory in bytes.
     pub memory: Option<u64>,
 }
 
@@ -51,6 +55,7 @@ pub struct Resources {
 /// The requests of a specification.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Wanted {
+    /// The resources.
     pub resources: Resources,
     /// Container and resource, where a resize needs a restart.
     restarts: Vec<(String, String)>,

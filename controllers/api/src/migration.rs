@@ -344,3 +344,22 @@ fn is_zero(value: &i64) -> bool {
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
+
+/// Whether it has reached its end.
+#[must_use]
+pub fn is_over(migration: &VirtualMachineMigration) -> bool {
+    let phase = migration.status.as_ref().and_then(|status| status.phase);
+    matches!(phase, Some(MigrationPhase::Succeeded | MigrationPhase::Failed))
+}
+
+/// Whether it waits for admission; `locked`: the VM's status names it.
+#[must_use]
+pub fn is_waiting(migration: &VirtualMachineMigration, locked: bool) -> bool {
+    let status = migration.status.as_ref();
+    !locked
+        && migration.metadata.deletion_timestamp.is_none()
+        && !migration.spec.cancel
+        && status.is_none_or(|status| {
+            matches!(status.phase, None | Some(MigrationPhase::Pending)) && status.target_pod_name.is_empty()
+        })
+}

@@ -1,7 +1,7 @@
 //! The runner interface over HTTP: with mutual TLS on the pod's addresses, without on a socket inside the container.
 
 mod answer;
-mod moves;
+mod migration;
 mod serve;
 mod statistics;
 #[cfg(test)]
@@ -27,7 +27,7 @@ pub(crate) use statistics::Statistics;
 
 use crate::command::{Command, Refusal};
 use crate::console::Console;
-use crate::migrate::volumes::Volume;
+use crate::migration::volumes::Volume;
 use crate::network::Reach;
 
 /// Bytes of a request's body.
@@ -131,11 +131,11 @@ pub(crate) async fn handle(shared: Arc<Shared>, peer: Peer, request: Request<Inc
         protocol::STATISTICS_PATH => statistics(&shared).await,
         protocol::POWER_OFF_PATH => power_off(&shared).await,
         protocol::CONSOLE_PATH => console(&shared, request),
-        protocol::MIGRATION_PATH => moves::call(&shared, request, Command::Move).await,
-        protocol::MIGRATION_CANCEL_PATH => moves::call(&shared, request, Command::CancelMove).await,
-        protocol::MIGRATION_RECOVER_PATH => moves::call(&shared, request, Command::RecoverMove).await,
-        protocol::MIGRATION_SETTLE_PATH => moves::call(&shared, request, Command::SettleMove).await,
-        path if path.starts_with(protocol::VOLUME_PATH) => moves::volume(&shared, path).await,
+        protocol::MIGRATION_PATH => migration::call(&shared, request, Command::Move).await,
+        protocol::MIGRATION_CANCEL_PATH => migration::call(&shared, request, Command::CancelMove).await,
+        protocol::MIGRATION_RECOVER_PATH => migration::call(&shared, request, Command::RecoverMove).await,
+        protocol::MIGRATION_SETTLE_PATH => migration::call(&shared, request, Command::SettleMove).await,
+        path if path.starts_with(protocol::VOLUME_PATH) => migration::volume(&shared, path).await,
         path => {
             let port = path.trim_start_matches(protocol::GUEST_PORT_PATH).to_owned();
             guest_port(&shared, &port, request).await

@@ -14,7 +14,7 @@ mod console;
 pub mod copy;
 mod guest;
 pub mod logs;
-mod migrate;
+mod migration;
 mod network;
 pub mod options;
 mod pod_error;

@@ -1,7 +1,7 @@
 //! One VM from start to end: the loop that feeds [`neonvm_core_runner::Core`] and carries out its actions.
 
 mod act;
-mod moves;
+mod migration;
 mod watch;
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::config::PodFiles;
 use crate::console::Console;
 use crate::guest::daemon::Daemon;
 use crate::logs::Log;
-use crate::migrate::{self, Message, Moving};
+use crate::migration::{self, Message, Moving};
 use crate::options::Options;
 use crate::prepare::{Error, Prepared, prepare};
 use neonvm_core_runner::{Core, Event, Limits, QemuEnd};

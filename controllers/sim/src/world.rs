@@ -10,7 +10,7 @@ mod chaos;
 mod guest;
 mod machine;
 mod model;
-mod moving;
+mod migration;
 mod notes;
 mod people;
 mod placing;
@@ -63,7 +63,7 @@ pub(crate) struct World {
     ended: BTreeSet<Id>,
     /// VMs that migrations have.
     locked: BTreeSet<Id>,
-    controller: moving::Controller,
+    controller: migration::Controller,
     /// Writes that the controller makes before it dies.
     budget: u64,
     addresses: addresses::Addresses,

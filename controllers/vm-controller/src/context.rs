@@ -21,7 +21,7 @@ use crate::key_state::{KeyState, KeyStates};
 use crate::lag::Lag;
 use crate::link::Links;
 use crate::metrics::Metrics;
-use crate::moves::Moves;
+use crate::migration::Migrations;
 use crate::policy::Policies;
 
 /// What all workers share.
@@ -29,7 +29,7 @@ pub(crate) struct Context {
     pub(crate) client: Client,
     pub(crate) settings: Settings,
     pub(crate) cache: Arc<Cache>,
-    pub(crate) moves: Moves,
+    pub(crate) migrating: Migrations,
     pub(crate) policies: Policies,
     pub(crate) queue: Arc<Queue<Key>>,
     pub(crate) links: Links,
@@ -75,7 +75,7 @@ impl Context {
             client,
             settings,
             cache: Arc::new(Cache::default()),
-            moves: Moves::default(),
+            migrating: Migrations::default(),
             policies: Policies::default(),
             queue,
             links,

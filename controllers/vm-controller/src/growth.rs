@@ -11,7 +11,7 @@ use neonvm_core_scheduling::{Demand, Usage, fit, has_ended};
 use neonvm_core_vm_lifecycle::growth::{
     Case, Decision, Denial, Place, Spell, decide, migration, superfluous,
 };
-use neonvm_core_vm_lifecycle::migration::plan_target;
+use neonvm_core_migration::phases::plan_target;
 use neonvm_core_vm_lifecycle::{Note, NoteReason, Settings};
 use neonvm_kit::queue;
 
@@ -26,7 +26,7 @@ use crate::request::{is_conflict, is_missing, only, posting, within};
 /// Does what is to be done about a denied growth of a VM.
 pub(crate) async fn reconcile(context: &Context, key: &Key) -> queue::Outcome {
     let Some(vm) = context.cache.vm(key) else { return queue::Outcome::Done(None) };
-    let migrations = context.moves.of(key);
+    let migrations = context.migrating.of(key);
     if let Some(extra) = superfluous(&vm, &migrations)
         && let Err(error) = withdraw(context, key, extra).await
     {
@@ -91,7 +91,7 @@ async fn create(
     let name = wanted.name_any();
     match context.write(context.migrations(&key.namespace).create(&posting(), wanted)).await {
         Ok(made) => {
-            context.moves.put(made);
+            context.migrating.put(made);
             let message = format!("{}; migration {name} brings the VM to a node with room", text(denial));
             tracing::info!(vm = %key, "{message}");
             note::publish(&context.events, vm, &Note { reason: NoteReason::GrowthMigrated, message });
@@ -114,9 +114,9 @@ async fn withdraw(context: &Context, key: &Key, extra: &VirtualMachineMigration)
         Ok(answer) => {
             match answer.left() {
                 Some(ending) if ending.metadata.deletion_timestamp.is_some() => {
-                    context.moves.put(ending);
+                    context.migrating.put(ending);
                 }
-                _ => drop(context.moves.remove(&key_of(&extra.metadata), extra.metadata.uid.as_deref())),
+                _ => drop(context.migrating.remove(&key_of(&extra.metadata), extra.metadata.uid.as_deref())),
             }
             Ok(())
         }

@@ -1,6 +1,6 @@
 //! The controller of virtual machines: the shell around `neonvm-core-vm-lifecycle`, and the admission webhooks.
 //!
-//! Watches keep a cache of VMs, pods and secrets ([`cache`]) and of migrations ([`moves`]); each runner reports its
+//! Watches keep a cache of VMs, pods and secrets ([`cache`]) and of migrations ([`migration`]); each runner reports its
 //! state over a separate stream ([`link`]). Each change puts the VM's key into a queue ([`queue`]); a worker steps the
 //! core until nothing is left to do ([`reconcile`]). Nothing is polled and nothing is written twice: once converged
 //! there is no traffic at all.
@@ -19,7 +19,7 @@ mod key_state;
 mod lag;
 mod link;
 mod metrics;
-mod moves;
+mod migration;
 mod note;
 mod patch;
 mod policy;

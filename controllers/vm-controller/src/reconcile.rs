@@ -11,7 +11,8 @@ use neonvm_core_vm_lifecycle::tls::TlsObserved;
 use neonvm_core_vm_lifecycle::{
     Action, FailureReason, Moving, Note, NoteReason, Observed, Outcome, PodView, RunnerView, deserves_link,
 };
-use neonvm_core_vm_lifecycle::{migration, owned_pod, step};
+use neonvm_core_migration::phases;
+use neonvm_core_vm_lifecycle::{owned_pod, step};
 use neonvm_types::NamespacedName;
 use neonvm_types::runner_protocol::{RunnerState, RunnerStatus};
 use tokio::time::Instant;
@@ -25,7 +26,7 @@ use crate::context::Context;
 use crate::lag::Ended;
 use crate::link::Target;
 use crate::request::{is_missing, within};
-use crate::{growth, moves, note, patch};
+use crate::{growth, migration, note, patch};
 
 /// Steps of a reconcile; more would mean that the core does not converge.
 const STEPS: usize = 12;
@@ -47,7 +48,7 @@ pub(crate) async fn reconcile(context: &Arc<Context>, key: &Key) -> queue::Outco
     }
     let grows = if own == queue::Outcome::Gone { own } else { growth::reconcile(context, key).await };
     own = both(own, grows);
-    let moves = moves::reconcile(context, key).await;
+    let moves = migration::reconcile(context, key).await;
     if own == queue::Outcome::Gone && moves != queue::Outcome::Gone {
         own = moves;
     }
@@ -246,10 +247,10 @@ pub(crate) fn observe_pod(
 
 fn moving(context: &Context, key: &Key, vm: &str, lock: &ActiveMigration) -> Moving {
     let (target, target_runner) = observe_pod(context, key, vm, &lock.target_pod_name);
-    let found = context.moves.get(&Arc::new(NamespacedName::new(&key.namespace, &lock.name)));
+    let found = context.migrating.get(&Arc::new(NamespacedName::new(&key.namespace, &lock.name)));
     let found = found.filter(|found| found.metadata.uid.as_ref() == Some(&lock.uid));
     Moving {
-        mover: found.map(|found| migration::mover(&found)),
+        mover: found.map(|found| phases::mover(&found)),
         recovered: context.key_state(key, |state| state.recovered),
         refused: target.as_ref().is_some_and(|target| {
             context.key_state(key, |state| state.refused.as_deref() == Some(target.uid.as_str()))
@@ -270,7 +271,7 @@ fn link(context: &Context, key: &Key, vm: &VirtualMachine, observed: &Observed) 
         }
     };
     let status = vm.status.as_ref();
-    let mut keep = context.moves.pods_in_use(key);
+    let mut keep = context.migrating.pods_in_use(key);
     if let Some(lock) = status.and_then(|status| status.migration.as_ref()) {
         keep.insert(lock.target_pod_name.clone());
         keep.extend(owned_pod(vm).map(str::to_owned));
@@ -333,8 +334,8 @@ pub(crate) async fn refresh(context: &Context, key: &Key) -> Result<(), kube::Er
     if let Some(lock) = vm.as_ref().and_then(|vm| vm.status.as_ref()?.migration.as_ref()) {
         let name = Arc::new(NamespacedName::new(&key.namespace, &lock.name));
         match within(context.migrations(&key.namespace).get(&lock.name)).await {
-            Ok(read) => drop(context.moves.put(read)),
-            Err(error) if is_missing(&error) => drop(context.moves.remove(&name, None)),
+            Ok(read) => drop(context.migrating.put(read)),
+            Err(error) if is_missing(&error) => drop(context.migrating.remove(&name, None)),
             Err(error) => return Err(error),
         }
     }
@@ -363,7 +364,7 @@ async fn write(context: &Context, key: &Key, vm: &VirtualMachine, outcome: &Outc
     count(context, key, vm, outcome);
     report(context, key, vm, &outcome.events);
     if before.migration.is_some() != outcome.status.migration.is_some() {
-        moves::wake(context);
+        migration::wake(context);
     }
     Ok(())
 }
@@ -372,7 +373,7 @@ async fn write(context: &Context, key: &Key, vm: &VirtualMachine, outcome: &Outc
 fn report(context: &Context, key: &Key, vm: &VirtualMachine, notes: &[Note]) {
     let lock = vm.status.as_ref().and_then(|status| status.migration.as_ref());
     let migration =
-        lock.and_then(|lock| context.moves.get(&Arc::new(NamespacedName::new(&key.namespace, &lock.name))));
+        lock.and_then(|lock| context.migrating.get(&Arc::new(NamespacedName::new(&key.namespace, &lock.name))));
     for note in notes {
         match &migration {
             Some(migration) if note.reason.is_of_migration() => {

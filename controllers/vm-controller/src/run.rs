@@ -212,7 +212,7 @@ impl Health {
                 let context = self.context.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 let work = context.as_ref().map(|context| Work {
                     vms: context.cache.phases(),
-                    migrations: context.moves.phases(),
+                    migrations: context.migrating.phases(),
                     depth: context.queue.depth(),
                     panics: context.queue.panics(),
                 });

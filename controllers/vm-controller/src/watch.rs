@@ -1,7 +1,7 @@
 //! Watches of VMs, pods, secrets, migrations and their policies: each change updates the cache and wakes the
 //! VM's worker.
 
-mod moves;
+mod migrations;
 mod namespaces;
 
 use std::collections::HashSet;
@@ -19,7 +19,7 @@ use crate::act::{TLS_LABEL, secret_view};
 use crate::cache::{Key, key_of, machine_of, owner};
 use crate::context::Context;
 
-pub(crate) use moves::{migrations, policies};
+pub(crate) use migrations::{migrations, policies};
 pub(crate) use namespaces::namespaces;
 
 /// How many watches there are.
@@ -47,7 +47,7 @@ pub(crate) async fn machines(context: Arc<Context>, listed: Arc<Listed>) {
             let key = key_of(meta);
             context.cache.vm_deleted(&key, meta.uid.as_deref());
             context.queue.add(&key);
-            crate::moves::wake(&context);
+            crate::migration::wake(&context);
         }
     })
     .await;

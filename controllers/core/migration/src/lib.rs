@@ -1,14 +1,16 @@
-//! The two sides of a migration as pure state machines: [`Source`] drives, [`Target`] follows.
+//! Live migration as pure state machines: the phases of the migration object ([`phases`], for the vm-controller), and its two
+//! runners: [`Source`] drives, [`Target`] follows.
 //!
-//! For: the runner, simulations of it.
-//! May not: read a clock, do I/O. Time is an argument: a duration since any instant that the caller chooses.
+//! For: vm-controller, runner, simulations of them.
+//! May not: read a clock, do I/O. Time is an argument: for the runners a duration since any instant that the caller chooses.
 //!
-//! Invariant of both: a target's guest runs only after its source has given the guest up for good, or after a verdict that
+//! Invariant of the runners: a target's guest runs only after its source has given the guest up for good, or after a verdict that
 //! the source is gone for good; a source that has given the guest up runs it again only after a verdict that the target is
 //! gone for good. A diagram of the states is in `neonvm_types::runner_protocol`.
 
 mod disk_pace;
 mod phase;
+pub mod phases;
 pub mod source;
 pub mod target;
 

@@ -23,7 +23,7 @@ use neonvm_types::runner_protocol::SizeRequest;
 use neonvm_types::{Bytes, MilliCpu, Timestamp};
 
 use crate::condition::{self, SCALED};
-use crate::migration::{is_over, is_waiting};
+use neonvm_api::migration::{is_over, is_waiting};
 use crate::observed::time;
 use crate::pod;
 use crate::settings::GrowthSettings;

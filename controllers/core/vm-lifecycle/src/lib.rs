@@ -18,7 +18,7 @@
 pub mod condition;
 pub mod crash_loop;
 pub mod growth;
-pub mod migration;
+pub mod guest_location;
 mod observed;
 mod outcome;
 pub mod pod;
@@ -29,7 +29,7 @@ pub mod tls;
 
 pub use observed::{
     AddressView, Failure, FailureReason, Mover, Moving, Observed, PodView, Resize, ResizeRefused, RunnerView,
-    SizeUnanswered,
+    SizeUnanswered, time,
 };
 pub use outcome::{Action, Note, NoteReason, Outcome};
 pub use settings::{GrowthSettings, MigrationSettings, RootDiskFrom, Settings};

@@ -11,7 +11,7 @@ use crate::pod::size::larger;
 use crate::pod_size::PodSize;
 use crate::tls::TlsObserved;
 
-pub(crate) use pod::time;
+pub use pod::time;
 pub use pod::{PodView, Resize};
 
 /// Observed state around a machine: input of a step.

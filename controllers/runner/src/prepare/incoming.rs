@@ -11,7 +11,7 @@ use neonvm_types::runner_protocol::MachineInfo;
 
 use super::{Error, blocking, plan_disk, root_disk};
 use crate::config::PodFiles;
-use crate::migrate::volumes::Source;
+use crate::migration::volumes::Source;
 use crate::options::{NetworkMode, Options};
 use crate::runtime;
 

@@ -183,7 +183,7 @@ impl World {
                 let message = format!("{name} has {address}, by the pools it is {holder:?}'s");
                 return self.fail(Invariant::Address, message);
             }
-            let hardware = hardware_address(&super::moving::uid_of(id));
+            let hardware = hardware_address(&super::migration::uid_of(id));
             if let Some(other) = machines.insert(hardware, id) {
                 let (one, other) = (self.vm_name(id), self.vm_name(other));
                 return self.fail(Invariant::Address, format!("{one} and {other} have one hardware address"));

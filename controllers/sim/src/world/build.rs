@@ -84,7 +84,7 @@ pub(crate) fn build(scenario: &Scenario, options: &Options) -> World {
         open: BTreeSet::new(),
         ended: BTreeSet::new(),
         locked: BTreeSet::new(),
-        controller: super::moving::Controller::new(),
+        controller: super::migration::Controller::new(),
         budget: u64::MAX,
         addresses: super::addresses::Addresses::new(options.bug),
         replicas: (0..replicas).map(|_| replica(&settings, options.bug)).collect(),

@@ -91,7 +91,7 @@ pub(crate) struct Vm {
     pub(crate) pod: Option<Id>,
     pub(crate) target: Option<Id>,
     /// Its objects, while it has migrations.
-    pub(crate) care: Option<Box<super::moving::Care>>,
+    pub(crate) care: Option<Box<super::migration::Care>>,
     /// Whether it is to have an address, and the one it has.
     pub(crate) network: bool,
     pub(crate) address: Option<std::net::IpAddr>,
@@ -342,7 +342,7 @@ pub(crate) enum Event {
     },
     Move {
         vm: Id,
-        step: Box<super::moving::Step>,
+        step: Box<super::migration::Step>,
     },
     ControllerStarts,
     NodeLost(Id),

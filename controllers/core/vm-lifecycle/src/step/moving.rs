@@ -8,7 +8,7 @@ use neonvm_types::runner_protocol::{
 
 use super::{Pass, alive, ended};
 use crate::condition::{AVAILABLE, Finding};
-use crate::migration::location::{self, GuestLocation, Side};
+use crate::guest_location::{self, GuestLocation, Side};
 use crate::outcome::{Action, NoteReason};
 
 pub(super) fn step(pass: &mut Pass<'_>, lock: &ActiveMigration) {
@@ -24,7 +24,7 @@ pub(super) fn step(pass: &mut Pass<'_>, lock: &ActiveMigration) {
         pass.refresh();
         return;
     }
-    let location = match location::locate(&lock.uid, ordered, source, target) {
+    let location = match guest_location::locate(&lock.uid, ordered, source, target) {
         // A part of the guest's memory was at the source only.
         GuestLocation::Doubt if source.is_gone() && seen.moving.refused => GuestLocation::Lost,
         // A controller has recorded that the guest continued at the source: the target's state is old.
@@ -119,7 +119,7 @@ fn lost(pass: &mut Pass<'_>) {
 fn doubt(pass: &mut Pass<'_>, lock: &ActiveMigration) {
     let (source, target) = sides(pass);
     let id = lock.uid.clone();
-    if let Some(at_source) = location::verdict(&id, source, target) {
+    if let Some(at_source) = guest_location::verdict(&id, source, target) {
         let pod = if at_source { source.pod } else { target.pod };
         let pod = pod.map(|pod| pod.uid.clone()).unwrap_or_default();
         pass.actions.push(Action::Settle { pod, verdict: MigrationVerdict { id, keep: true } });

@@ -10,7 +10,7 @@ use neonvm_core_vm_lifecycle::condition::{self, Finding, SCALED};
 use neonvm_core_vm_lifecycle::growth::{
     Case, Decision, Denial, Place, Spell, decide, forgotten, migration, superfluous,
 };
-use neonvm_core_vm_lifecycle::migration::plan_target;
+use neonvm_core_migration::phases::plan_target;
 use neonvm_core_vm_lifecycle::{GrowthSettings, pod::PodSize};
 use neonvm_types::runner_protocol::SizeRequest;
 use neonvm_types::{Bytes, MilliCpu};

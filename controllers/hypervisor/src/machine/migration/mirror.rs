@@ -1,7 +1,10 @@
 //! Disks of a VM in migration: the target's QEMU serves them by NBD, the source's keeps a copy in step.
 
+use std::time::Duration;
+
 use neonvm_types::Bytes;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::{CONNECT, Machine, MigrationError};
 use crate::plan::{DiskImage, disk_front, disk_node, export_node};
@@ -9,6 +12,12 @@ use crate::qmp::QmpError;
 
 /// Largest limit that QEMU takes, in bytes a second (`THROTTLE_VALUE_MAX`).
 const LARGEST_LIMIT: u64 = 1_000_000_000_000_000;
+
+/// QEMU's words when another node is above the disk.
+const COVERED: &str = "Need a root block node";
+/// How long such a node may take to be removed, and the pause between two attempts.
+const FILTER: Duration = Duration::from_secs(5);
+const FILTER_PAUSE: Duration = Duration::from_millis(100);
 
 /// How the copy of a disk ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,11 +129,28 @@ impl Machine {
             "copy-mode": "background",
             "auto-dismiss": true,
         });
-        if let Err(error) = self.session.execute_within("blockdev-mirror", mirror, CONNECT).await {
+        if let Err(error) = self.start_mirror(mirror).await {
             self.close_mirror(index).await?;
             return Err(error.into());
         }
         Ok(index)
+    }
+
+    /// Starts a mirror. The filter of an earlier one that failed may still be above the disk, although its job has ended: then it is
+    /// tried again for [`FILTER`].
+    async fn start_mirror(&self, mirror: Value) -> Result<(), QmpError> {
+        let until = Instant::now() + FILTER;
+        loop {
+            match self.session.execute_within("blockdev-mirror", mirror.clone(), CONNECT).await {
+                Err(QmpError::Command { description, .. })
+                    if description.contains(COVERED) && Instant::now() < until =>
+                {
+                    tracing::debug!(description, "an earlier copy of the disk is still being removed");
+                    tokio::time::sleep(FILTER_PAUSE).await;
+                }
+                other => return other.map(drop),
+            }
+        }
     }
 
     /// Source: limits what the guest writes to a disk, in bytes a second; none: no limit. Reads are never limited.

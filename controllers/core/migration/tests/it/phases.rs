@@ -6,7 +6,7 @@ mod world;
 
 use neonvm_api::migration::MigrationPhase;
 use neonvm_api::virtual_machine::Phase;
-use neonvm_core_vm_lifecycle::migration::is_over;
+use neonvm_core_migration::phases::is_over;
 use neonvm_types::runner_protocol::{ExitReason, MigrationRole, MigrationState as S};
 use proptest::prelude::*;
 

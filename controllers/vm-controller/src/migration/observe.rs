@@ -5,8 +5,8 @@ use std::sync::Arc;
 use neonvm_api::migration::MigrationPhase;
 use neonvm_api::{MigrationPolicy, VirtualMachine, VirtualMachineMigration, VirtualMachineMigrationStatus};
 use neonvm_core_vm_lifecycle::PodView;
-use neonvm_core_vm_lifecycle::migration::queue::{Admission, Waiting, admit, held_up, ordered};
-use neonvm_core_vm_lifecycle::migration::{MigrationObserved, is_over, is_waiting, ready};
+use neonvm_core_migration::phases::queue::{Admission, Waiting, admit, held_up, ordered};
+use neonvm_core_migration::phases::{MigrationObserved, is_over, is_waiting, ready};
 use neonvm_types::Timestamp;
 
 use super::machine_of;
@@ -45,7 +45,7 @@ pub(super) fn observe<'a>(
     let placeless = target.as_ref().is_some_and(PodView::is_unschedulable);
     let held_up = if placeless { held_up_by(context, status) } else { 0 };
     let state =
-        context.moves.key_state(migration.metadata.uid.as_deref().unwrap_or_default(), |state| state.clone());
+        context.migrating.key_state(migration.metadata.uid.as_deref().unwrap_or_default(), |state| state.clone());
     MigrationObserved {
         fresh,
         vm,
@@ -86,7 +86,7 @@ fn leaving(context: &Context) -> Vec<String> {
 /// Those that wait, in their order.
 fn waiting(context: &Context) -> Vec<Waiting> {
     let mut waiting = Vec::new();
-    for migration in context.moves.open() {
+    for migration in context.migrating.open() {
         let key = machine_of(&migration);
         let Some(vm) = context.cache.vm(&key) else { continue };
         if !is_waiting(&migration, holds(Some(&vm), &migration)) {
@@ -124,5 +124,5 @@ fn inbound(context: &Context, migration: &VirtualMachineMigration, node: &str) -
                 status.phase == Some(MigrationPhase::Running) && status.target_node == node
             })
     };
-    context.moves.open().iter().filter(coming).count()
+    context.migrating.open().iter().filter(coming).count()
 }

@@ -3,7 +3,7 @@
 
 use neonvm_types::Timestamp;
 
-use crate::settings::MigrationSettings;
+use neonvm_core_vm_lifecycle::MigrationSettings;
 
 /// A migration that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]

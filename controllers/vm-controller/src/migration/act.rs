@@ -7,7 +7,7 @@ use neonvm_api::runner_pod::Receive;
 use neonvm_api::virtual_machine::ActiveMigration;
 use neonvm_api::{VirtualMachine, VirtualMachineMigration};
 use neonvm_core_vm_lifecycle::FailureReason::{ActionFailed, MigrationFailed, PodFailed};
-use neonvm_core_vm_lifecycle::migration::{MigrationAction, plan_target};
+use neonvm_core_migration::phases::{MigrationAction, plan_target};
 use neonvm_core_vm_lifecycle::pod;
 use neonvm_types::runner_protocol::{
     MIGRATION_CANCEL_PATH, MIGRATION_PATH, MIGRATION_RECOVER_PATH, MIGRATION_SETTLE_PATH, MigrationCall,
@@ -99,7 +99,7 @@ impl Context {
         match answer {
             Ok(()) => Ok(()),
             Err(Refusal { status: Some(http::StatusCode::NOT_FOUND), .. }) => {
-                self.moves.key_state(&call.id, |state| state.unknown_at_source = true);
+                self.migrating.key_state(&call.id, |state| state.unknown_at_source = true);
                 Ok(())
             }
             Err(Refusal { status: Some(http::StatusCode::CONFLICT), .. }) => Ok(()),
@@ -207,14 +207,14 @@ impl Context {
                 let over = new.metadata.deletion_timestamp.is_some()
                     && new.metadata.finalizers.as_ref().is_none_or(Vec::is_empty);
                 if over {
-                    self.moves.remove(&key, new.metadata.uid.as_deref());
+                    self.migrating.remove(&key, new.metadata.uid.as_deref());
                 } else {
-                    self.moves.put(new);
+                    self.migrating.put(new);
                 }
                 Ok(())
             }
             Err(error) if is_missing(&error) => {
-                self.moves.remove(&key, migration.metadata.uid.as_deref());
+                self.migrating.remove(&key, migration.metadata.uid.as_deref());
                 Ok(())
             }
             Err(error) => Err(Failed::api(ActionFailed, "the migration cannot be changed", &error)),
@@ -233,7 +233,7 @@ impl Context {
         let api = self.migrations(&key.namespace);
         match self.write(api.patch_status(&key.name, &patching(), &Patch::Merge(&change))).await {
             Ok(new) => {
-                self.moves.put(new);
+                self.migrating.put(new);
                 Ok(())
             }
             Err(error) if is_missing(&error) => Err(Failed::Conflict),

@@ -7,8 +7,8 @@ use kube::ResourceExt as _;
 use neonvm_api::VirtualMachineMigration;
 use neonvm_api::migration::MigrationPhase;
 use neonvm_core_vm_lifecycle::NoteReason;
-use neonvm_core_vm_lifecycle::migration::queue::Admission;
-use neonvm_core_vm_lifecycle::migration::{MigrationAction, MigrationOutcome, is_over, step};
+use neonvm_core_migration::phases::queue::Admission;
+use neonvm_core_migration::phases::{MigrationAction, MigrationOutcome, is_over, step};
 
 use super::machine_of;
 use super::observe::{holds, line, observe};
@@ -28,7 +28,7 @@ const SHOWN: usize = 64;
 
 /// Reconciles the migrations of a VM. `Gone`: there are none.
 pub(crate) async fn reconcile(context: &Arc<Context>, vm: &Key) -> queue::Outcome {
-    let all = context.moves.of(vm);
+    let all = context.migrating.of(vm);
     super::tidy::tidy(context, &all).await;
     let mut result = queue::Outcome::Gone;
     for migration in all {
@@ -50,15 +50,15 @@ async fn work(context: &Arc<Context>, vm_key: &Key, key: &Key) -> queue::Outcome
     let mut fresh = false;
     let mut done: Vec<MigrationAction> = Vec::new();
     for _ in 0..STEPS {
-        let Some(migration) = context.moves.get(key) else { return queue::Outcome::Gone };
+        let Some(migration) = context.migrating.get(key) else { return queue::Outcome::Gone };
         let vm = context.cache.vm(vm_key);
         // Between the read of the queue and the write of the phase no other migration may begin.
         let begun = migration.status.as_ref().is_some_and(|now| now.phase == Some(MigrationPhase::Running));
         let _gate = match begun || is_over(&migration) {
             true => None,
-            false => Some(context.moves.gate.lock().await),
+            false => Some(context.migrating.gate.lock().await),
         };
-        let policies = context.moves.policies();
+        let policies = context.migrating.policies();
         let observed = observe(context, vm_key, vm.as_deref(), &migration, &policies, fresh);
         let outcome = step(now(), &migration, &observed, &context.settings);
         if outcome.actions == [MigrationAction::Refresh] {
@@ -104,7 +104,7 @@ async fn work(context: &Arc<Context>, vm_key: &Key, key: &Key) -> queue::Outcome
             Err(Failed::Failure(failure)) => {
                 tracing::info!(migration = %key, reason = failure.reason.as_str(), error = %failure.message, "not done");
                 let uid = migration.uid().unwrap_or_default();
-                let known = context.moves.key_state(&uid, |state| state.failure.replace(failure.clone()));
+                let known = context.migrating.key_state(&uid, |state| state.failure.replace(failure.clone()));
                 if known.as_ref() != Some(&failure) {
                     report_failure(context, vm_key, key, fresh).await;
                 }
@@ -117,7 +117,7 @@ async fn work(context: &Arc<Context>, vm_key: &Key, key: &Key) -> queue::Outcome
 }
 
 fn forget_failure(context: &Context, migration: &VirtualMachineMigration) {
-    context.moves.key_state(&migration.uid().unwrap_or_default(), |state| state.failure = None);
+    context.migrating.key_state(&migration.uid().unwrap_or_default(), |state| state.failure = None);
 }
 
 fn rest(outcome: &MigrationOutcome) -> queue::Outcome {
@@ -132,7 +132,7 @@ async fn run(
     done: &mut Vec<MigrationAction>,
 ) -> Result<(), Failed> {
     for action in todo {
-        let Some(migration) = context.moves.get(key) else { return Ok(()) };
+        let Some(migration) = context.migrating.get(key) else { return Ok(()) };
         context.act_on_migration(vm, &migration, action).await?;
         done.push(action.clone());
     }
@@ -141,9 +141,9 @@ async fn run(
 
 /// Writes down that an action failed; the action itself waits for the next reconcile.
 async fn report_failure(context: &Arc<Context>, vm_key: &Key, key: &Key, fresh: bool) {
-    let Some(migration) = context.moves.get(key) else { return };
+    let Some(migration) = context.migrating.get(key) else { return };
     let vm = context.cache.vm(vm_key);
-    let policies = context.moves.policies();
+    let policies = context.migrating.policies();
     let observed = observe(context, vm_key, vm.as_deref(), &migration, &policies, fresh);
     let outcome = step(now(), &migration, &observed, &context.settings);
     if outcome.actions != [MigrationAction::Refresh]
@@ -157,8 +157,8 @@ async fn report_failure(context: &Arc<Context>, vm_key: &Key, key: &Key, fresh: 
 /// Reads the migration, then its machine and pods, from the server itself.
 async fn refresh(context: &Context, vm_key: &Key, key: &Key) -> Result<(), kube::Error> {
     match within(context.migrations(&key.namespace).get(&key.name)).await {
-        Ok(read) => drop(context.moves.put(read)),
-        Err(error) if is_missing(&error) => drop(context.moves.remove(key, None)),
+        Ok(read) => drop(context.migrating.put(read)),
+        Err(error) if is_missing(&error) => drop(context.migrating.remove(key, None)),
         Err(error) => return Err(error),
     }
     reconcile::refresh(context, vm_key).await
@@ -217,7 +217,7 @@ fn count(context: &Context, outcome: &MigrationOutcome) {
 
 /// Wakes those that may be admitted now.
 pub(crate) fn wake(context: &Context) {
-    let open = context.moves.open();
+    let open = context.migrating.open();
     let line = line(context);
     let all = line.len() <= SHOWN;
     let goes =

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use neonvm_api::{MigrationPolicy, VirtualMachineMigration};
 use neonvm_core_vm_lifecycle::Failure;
-use neonvm_core_vm_lifecycle::migration::is_over;
+use neonvm_core_migration::phases::is_over;
 use neonvm_types::NamespacedName;
 
 use crate::cache::{Key, key_of, version};
@@ -38,7 +38,7 @@ struct Kept {
 
 /// The cache of migrations.
 #[derive(Debug, Default)]
-pub(crate) struct Moves {
+pub(crate) struct Migrations {
     kept: Mutex<Kept>,
     /// Locked while a migration is chosen to begin and begins, so that migrations of different VMs begin one by one.
     pub(crate) gate: tokio::sync::Mutex<()>,
@@ -50,7 +50,7 @@ pub(crate) fn machine_of(migration: &VirtualMachineMigration) -> Key {
     Arc::new(NamespacedName::new(namespace, migration.spec.vm_name.clone()))
 }
 
-impl Moves {
+impl Migrations {
     fn lock(&self) -> MutexGuard<'_, Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -9,7 +9,7 @@ use crate::observed::{PodView, RunnerView};
 
 /// Where the guest is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum GuestLocation {
+pub enum GuestLocation {
     /// At the source, or it ended there.
     Source,
     /// At one of the two, or on its way; later reports decide.
@@ -22,29 +22,29 @@ pub(crate) enum GuestLocation {
 
 /// The observed state of one of the two sides.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Side<'a> {
-    pub(crate) pod: Option<&'a PodView>,
-    pub(crate) runner: &'a RunnerView,
+pub struct Side<'a> {
+    pub pod: Option<&'a PodView>,
+    pub runner: &'a RunnerView,
 }
 
 impl<'a> Side<'a> {
     /// Whether nothing of it can run.
-    pub(crate) fn is_gone(&self) -> bool {
+    pub fn is_gone(&self) -> bool {
         self.pod.is_none_or(|pod| !pod.is_live())
     }
 
     /// Whether the connection to its runner is up.
-    pub(crate) fn is_reachable(&self) -> bool {
+    pub fn is_reachable(&self) -> bool {
         matches!(self.runner, RunnerView::Seen(_))
     }
 
     /// How it ended.
-    pub(crate) fn exit(&self) -> Option<&'a Exit> {
+    pub fn exit(&self) -> Option<&'a Exit> {
         self.pod.and_then(|pod| pod.ended.as_ref()).or_else(|| self.runner.exit())
     }
 
     /// The state of this migration, in this role, in the runner's last report.
-    pub(crate) fn reported(&self, id: &str, role: MigrationRole) -> Option<MigrationState> {
+    pub fn reported(&self, id: &str, role: MigrationRole) -> Option<MigrationState> {
         let reported = self.runner.newest()?.migration.as_ref()?;
         (reported.id == id && reported.role == role).then_some(reported.state)
     }
@@ -73,7 +73,7 @@ impl<'a> Side<'a> {
 }
 
 /// Where the guest is. `ordered`: the source may have received the order to begin.
-pub(crate) fn locate(id: &str, ordered: bool, source: Side<'_>, target: Side<'_>) -> GuestLocation {
+pub fn locate(id: &str, ordered: bool, source: Side<'_>, target: Side<'_>) -> GuestLocation {
     use MigrationState as S;
     let at_target = target.reported(id, MigrationRole::Target);
     let at_source = source.reported(id, MigrationRole::Source);
@@ -149,7 +149,7 @@ fn without_source(
 }
 
 /// Which side must get the verdict that it owns the guest: `true` the source, `false` the target.
-pub(crate) fn verdict(id: &str, source: Side<'_>, target: Side<'_>) -> Option<bool> {
+pub fn verdict(id: &str, source: Side<'_>, target: Side<'_>) -> Option<bool> {
     use MigrationState as S;
     let at_source = source.reported(id, MigrationRole::Source);
     let at_target = target.reported(id, MigrationRole::Target);

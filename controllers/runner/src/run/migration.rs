@@ -1,4 +1,4 @@
-//! Migrations, between the loop and [`crate::migrate`].
+//! Migrations, between the loop and [`crate::migration`].
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,8 +11,8 @@ use neonvm_types::runner_protocol::{
 };
 
 use super::{Arc, Error, Event, Loop, Message, Moving, Options, Refusal, migrate};
-use crate::migrate::connect::Connector;
-use crate::migrate::{source, target};
+use crate::migration::connect::Connector;
+use crate::migration::{source, target};
 
 /// Last lines of QEMU's output that go into the reason when it could not take the VM.
 const WORDS: usize = 4;

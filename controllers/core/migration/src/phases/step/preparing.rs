@@ -5,8 +5,8 @@ use neonvm_api::runner_pod::Receive;
 use neonvm_types::runner_protocol::{ExitReason, MigrationState, SizeRequest};
 
 use super::Pass;
-use crate::migration::MigrationAction;
-use crate::observed::PodView;
+use crate::phases::MigrationAction;
+use neonvm_core_vm_lifecycle::PodView;
 
 pub(super) fn step(pass: &mut Pass<'_>) {
     if pass.is_cancelled() {

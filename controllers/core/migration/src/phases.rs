@@ -16,9 +16,8 @@
 //! ```
 //!
 //! The status of a migration shows its end only after the machine is unlocked. If a migration object vanishes, in any phase,
-//! the machine's own pass ([`crate::step()`]) completes or reverts the migration.
+//! the machine's own pass ([`neonvm_core_vm_lifecycle::step()`]) completes or reverts the migration.
 
-pub(crate) mod location;
 mod observed;
 mod outcome;
 mod parameters;
@@ -32,8 +31,9 @@ use neonvm_api::virtual_machine::Phase;
 use neonvm_api::{VirtualMachine, VirtualMachineMigration};
 use neonvm_types::runner_protocol::RunnerState;
 
-use crate::observed::{Mover, RunnerView};
+use neonvm_core_vm_lifecycle::{Mover, RunnerView};
 
+pub use neonvm_api::migration::{is_over, is_waiting};
 pub use observed::MigrationObserved;
 pub use outcome::{MigrationAction, MigrationOutcome};
 pub use parameters::{PolicyMissing, Resolved, resolve};
@@ -46,25 +46,6 @@ pub fn mover(migration: &VirtualMachineMigration) -> Mover {
     let Some(status) = &migration.status else { return Mover::default() };
     let over = is_over(migration) || decided(&status.reason).is_some();
     Mover { ordered: status.phase.is_some_and(|phase| phase != MigrationPhase::Pending), over }
-}
-
-/// Whether it has reached its end.
-#[must_use]
-pub fn is_over(migration: &VirtualMachineMigration) -> bool {
-    let phase = migration.status.as_ref().and_then(|status| status.phase);
-    matches!(phase, Some(MigrationPhase::Succeeded | MigrationPhase::Failed))
-}
-
-/// Whether it waits for admission; `locked`: the VM's status names it.
-#[must_use]
-pub fn is_waiting(migration: &VirtualMachineMigration, locked: bool) -> bool {
-    let status = migration.status.as_ref();
-    !locked
-        && migration.metadata.deletion_timestamp.is_none()
-        && !migration.spec.cancel
-        && status.is_none_or(|status| {
-            matches!(status.phase, None | Some(MigrationPhase::Pending)) && status.target_pod_name.is_empty()
-        })
 }
 
 /// A reason for which the machine stays, once it is decided.

@@ -5,10 +5,10 @@ use neonvm_api::migration::{MigrationPhase, MigrationReason};
 use neonvm_api::virtual_machine::{ActiveMigration, Phase};
 
 use super::{Pass, over};
-use crate::migration::parameters::resolve;
-use crate::migration::queue::Admission;
-use crate::migration::{MigrationAction, ready};
-use crate::outcome::NoteReason;
+use crate::phases::parameters::resolve;
+use crate::phases::queue::Admission;
+use crate::phases::{MigrationAction, ready};
+use neonvm_core_vm_lifecycle::NoteReason;
 
 pub(super) fn step(pass: &mut Pass<'_>, vm: &VirtualMachine) {
     if pass.is_cancelled() {

@@ -8,7 +8,7 @@ use kube::api::Api;
 use neonvm_api::VirtualMachineMigration;
 use neonvm_api::names::label;
 use neonvm_core_vm_lifecycle::growth;
-use neonvm_core_vm_lifecycle::migration::is_over;
+use neonvm_core_migration::phases::is_over;
 
 use crate::clock::now;
 use crate::context::Context;

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use neonvm_api::migration::MigrationPhase;
 use neonvm_api::virtual_machine::Phase;
 use neonvm_api::{VirtualMachine, VirtualMachineMigration, VirtualMachineMigrationSpec};
-use neonvm_core_vm_lifecycle::migration::{self, is_over};
+use neonvm_core_migration::phases::{self as migration, is_over};
 use neonvm_core_vm_lifecycle::{Action, Moving, Observed, PodView, RunnerView, owned_pod, step};
 use neonvm_types::Timestamp;
 use neonvm_types::runner_protocol::{Exit, ExitReason, MigrationRole, MigrationState as S};

@@ -3,7 +3,7 @@
 use neonvm_api::{MigrationPolicy, VirtualMachine};
 
 use super::queue::Admission;
-use crate::observed::{Failure, PodView, RunnerView};
+use neonvm_core_vm_lifecycle::{Failure, PodView, RunnerView};
 
 /// What is seen of a migration's partners.
 #[derive(Clone, Debug)]

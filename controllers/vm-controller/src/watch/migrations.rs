@@ -11,7 +11,7 @@ use neonvm_api::{MigrationPolicy, VirtualMachineMigration};
 
 use crate::cache::{Key, key_of};
 use crate::context::Context;
-use crate::moves::wake;
+use crate::migration::wake;
 use neonvm_kit::watch::{Listed, each};
 
 /// Watches migrations; never returns.
@@ -23,7 +23,7 @@ pub(crate) async fn migrations(context: Arc<Context>, listed: Arc<Listed>) {
         watcher::Event::InitApply(migration) => seen.extend(take(&context, migration)),
         watcher::Event::Apply(migration) => drop(take(&context, migration)),
         watcher::Event::InitDone => {
-            context.moves.retain(&seen).iter().for_each(|vm| context.queue.add(vm));
+            context.migrating.retain(&seen).iter().for_each(|vm| context.queue.add(vm));
             seen = HashSet::new();
         }
         watcher::Event::Delete(migration) => {
@@ -31,7 +31,7 @@ pub(crate) async fn migrations(context: Arc<Context>, listed: Arc<Listed>) {
                 Ok(migration) => &migration.metadata,
                 Err(invalid) => &invalid.metadata,
             };
-            if let Some(vm) = context.moves.remove(&key_of(meta), meta.uid.as_deref()) {
+            if let Some(vm) = context.migrating.remove(&key_of(meta), meta.uid.as_deref()) {
                 context.queue.add(&vm);
                 wake(&context);
             }
@@ -44,7 +44,7 @@ fn take(context: &Context, migration: DeserializeGuard<VirtualMachineMigration>)
     match migration.0 {
         Ok(migration) => {
             let key = key_of(&migration.metadata);
-            if let Some(vm) = context.moves.put(migration) {
+            if let Some(vm) = context.migrating.put(migration) {
                 context.queue.add(&vm);
             }
             Some(key)
@@ -64,7 +64,7 @@ pub(crate) async fn policies(context: Arc<Context>, listed: Arc<Listed>) {
     let take = |policy: DeserializeGuard<MigrationPolicy>| match policy.0 {
         Ok(policy) => {
             let name = policy.name_any();
-            context.moves.put_policy(policy);
+            context.migrating.put_policy(policy);
             Some(name)
         }
         Err(invalid) => {
@@ -80,7 +80,7 @@ pub(crate) async fn policies(context: Arc<Context>, listed: Arc<Listed>) {
             wake(&context);
         }
         watcher::Event::InitDone => {
-            context.moves.retain_policies(&seen);
+            context.migrating.retain_policies(&seen);
             seen = HashSet::new();
         }
         watcher::Event::Delete(policy) => {
@@ -88,7 +88,7 @@ pub(crate) async fn policies(context: Arc<Context>, listed: Arc<Listed>) {
                 Ok(policy) => policy.name_any(),
                 Err(invalid) => invalid.metadata.name.clone().unwrap_or_default(),
             };
-            context.moves.drop_policy(&name);
+            context.migrating.drop_policy(&name);
         }
     })
     .await;

@@ -3,7 +3,7 @@
 use neonvm_api::names::annotation;
 use neonvm_api::virtual_machine::{ActiveMigration, Phase};
 use neonvm_api::{VirtualMachine, VirtualMachineMigration, VirtualMachineMigrationSpec};
-use neonvm_core_vm_lifecycle::migration::plan_target;
+use neonvm_core_migration::phases::plan_target;
 use neonvm_core_vm_lifecycle::{Action, Mover, Moving, Observed, step};
 use neonvm_types::runner_protocol::{
     MigrationRole, MigrationState, MigrationStatus, RunnerState, RunnerStatus, SizeRequest,

@@ -5,7 +5,7 @@ use neonvm_api::{VirtualMachineMigrationStatus, VirtualMachineStatus};
 use neonvm_types::Timestamp;
 use neonvm_types::runner_protocol::{MigrationCall, MigrationRequest};
 
-use crate::outcome::Note;
+use neonvm_core_vm_lifecycle::Note;
 
 /// What a step decides. The shell writes `status` first (guarded by the resource version the step was made with), then runs
 /// the actions in order and stops at the first that fails.

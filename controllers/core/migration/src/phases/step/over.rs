@@ -8,8 +8,8 @@ use neonvm_api::migration::{MigrationPhase, MigrationReason};
 use neonvm_types::runner_protocol::{MigrationRole, MigrationState, MigrationStatus};
 
 use super::{Pass, carried};
-use crate::migration::{MigrationAction, decided};
-use crate::outcome::NoteReason;
+use crate::phases::{MigrationAction, decided};
+use neonvm_core_vm_lifecycle::NoteReason;
 
 /// Seconds for the source to report QEMU's final statistics; its runner queries them for one second.
 const COUNTING: i64 = 3;

@@ -3,7 +3,7 @@
 use neonvm_api::migration::MigrationPhase;
 use neonvm_api::virtual_machine::Phase as Stage;
 use neonvm_api::{VirtualMachine, VirtualMachineMigration};
-use neonvm_core_vm_lifecycle::migration::is_over;
+use neonvm_core_migration::phases::is_over;
 use neonvm_types::runner_protocol::MigrationRole;
 
 use super::World;

@@ -9,10 +9,10 @@ use neonvm_types::runner_protocol::{
 
 use super::Pass;
 use super::preparing::address;
-use crate::condition::AVAILABLE;
-use crate::migration::parameters::resolve;
-use crate::migration::{MigrationAction, report};
-use crate::observed::time;
+use neonvm_core_vm_lifecycle::condition::AVAILABLE;
+use crate::phases::parameters::resolve;
+use crate::phases::{MigrationAction, report};
+use neonvm_core_vm_lifecycle::time;
 
 pub(super) fn step(pass: &mut Pass<'_>, vm: &VirtualMachine) {
     if pass.source().is_gone() {

@@ -26,7 +26,7 @@ use neonvm_api::{VirtualMachineMigration, VirtualMachineMigrationSpec};
 use neonvm_core_migration::{Phase as QemuPhase, source, target};
 use neonvm_core_scheduling::permits::{MigrationSeen, WantedMigration};
 use neonvm_core_vm_lifecycle::Settings;
-use neonvm_core_vm_lifecycle::migration::is_over;
+use neonvm_core_migration::phases::is_over;
 use neonvm_types::NamespacedName;
 use neonvm_types::runner_protocol::{Exit, PostCopy};
 

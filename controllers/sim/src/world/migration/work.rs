@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use neonvm_api::VirtualMachineMigration;
 use neonvm_api::migration::MigrationPhase;
-use neonvm_core_vm_lifecycle::migration::queue::{Admission, Waiting, admit, ordered};
-use neonvm_core_vm_lifecycle::migration::{
+use neonvm_core_migration::phases::queue::{Admission, Waiting, admit, ordered};
+use neonvm_core_migration::phases::{
     self, MigrationAction, MigrationObserved, MigrationOutcome, is_over, is_waiting, ready,
 };
 

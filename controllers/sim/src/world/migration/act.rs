@@ -9,7 +9,7 @@ use neonvm_api::pod_annotation::Usage;
 use neonvm_api::runner_pod::Receive;
 use neonvm_core_scheduling::permits::MigrationRole;
 use neonvm_core_vm_lifecycle::FailureReason::{ActionFailed, MigrationFailed, PodFailed};
-use neonvm_core_vm_lifecycle::migration::{MigrationAction, plan_target};
+use neonvm_core_migration::phases::{MigrationAction, plan_target};
 use neonvm_core_vm_lifecycle::pod::PodSize;
 use neonvm_core_vm_lifecycle::{Action, PodView, SizeUnanswered, owned_pod};
 use neonvm_types::runner_protocol::MigrationCall;

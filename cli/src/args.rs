@@ -8,6 +8,7 @@ pub mod install;
 pub mod kernel;
 pub mod local;
 pub mod migration;
+pub mod names;
 pub mod podautoscaler;
 pub mod scaling;
 pub mod simulate;

@@ -13,6 +13,7 @@ mod job;
 mod kernel;
 mod local;
 mod migration;
+mod object;
 mod place;
 mod podautoscaler;
 mod preflight;

@@ -6,16 +6,21 @@ use std::hash::{Hash as _, Hasher as _};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use clap_complete::engine::CompletionCandidate;
+use clap::{Command, CommandFactory as _};
+use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use kube::Resource;
 use kube::api::{Api, ListParams};
 use kube::core::NamespaceResourceScope;
 use neonvm_api::{PodAutoscaler, VirtualMachine, VirtualMachineMigration};
 use serde::de::DeserializeOwned;
 
+use crate::args::Args;
+use crate::args::local::Root;
+use crate::args::names::Names;
 use crate::args::vm::Place;
 use crate::connect::{Connection, block_on};
 use crate::env::Env;
+use crate::instance;
 use crate::settings::Settings;
 
 /// Timeout of the request.
@@ -23,18 +28,37 @@ const BUDGET: Duration = Duration::from_millis(500);
 /// How long names are cached.
 const FRESH: Duration = Duration::from_secs(10);
 
+/// The command line, each argument with what completes it.
+pub(crate) fn command() -> Command {
+    completed(Args::command())
+}
+
+fn completed(command: Command) -> Command {
+    let command = command.mut_args(|arg| match arg.get::<Names>().copied() {
+        Some(names) => arg.add(match names {
+            Names::Vms => ArgValueCandidates::new(machines),
+            Names::Migrations => ArgValueCandidates::new(migrations),
+            Names::PodAutoscalers => ArgValueCandidates::new(podautoscalers),
+            Names::Clusters => ArgValueCandidates::new(clusters),
+            Names::Scenarios => ArgValueCandidates::new(scenarios),
+        }),
+        None => arg,
+    });
+    command.mut_subcommands(completed)
+}
+
 /// Names of VMs in the namespace of the context.
-pub(crate) fn machines() -> Vec<CompletionCandidate> {
+fn machines() -> Vec<CompletionCandidate> {
     names::<VirtualMachine>("machines")
 }
 
 /// Names of migrations in the namespace of the context.
-pub(crate) fn migrations() -> Vec<CompletionCandidate> {
+fn migrations() -> Vec<CompletionCandidate> {
     names::<VirtualMachineMigration>("migrations")
 }
 
 /// Names of pod autoscalers in the namespace of the context.
-pub(crate) fn podautoscalers() -> Vec<CompletionCandidate> {
+fn podautoscalers() -> Vec<CompletionCandidate> {
     names::<PodAutoscaler>("podautoscalers")
 }
 
@@ -58,7 +82,7 @@ where
 }
 
 /// Names of the built-in scenarios.
-pub(crate) fn scenarios() -> Vec<CompletionCandidate> {
+fn scenarios() -> Vec<CompletionCandidate> {
     crate::commands::simulate::NAMED.iter().map(|(name, _)| CompletionCandidate::new(*name)).collect()
 }
 
@@ -90,4 +114,15 @@ where
         Ok(asked.ok().and_then(std::result::Result::ok))
     });
     Some(names.ok()??.items.into_iter().filter_map(|item| item.metadata.name).collect())
+}
+
+/// Names of the local clusters of this host.
+fn clusters() -> Vec<CompletionCandidate> {
+    let env = Env::of_process();
+    let root = Settings::load(&env).and_then(|settings| instance::root(&env, &settings, &Root::default()));
+    root.map(|root| instance::all(&root))
+        .unwrap_or_default()
+        .into_iter()
+        .map(|found| CompletionCandidate::new(found.name))
+        .collect()
 }

@@ -9,7 +9,6 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use clap_complete::engine::CompletionCandidate;
 use neonvm_kit::private;
 use neonvm_kit::reserve::Reserve;
 use serde_json::Value;
@@ -86,17 +85,6 @@ pub(crate) fn all(root: &Path) -> Vec<Instance> {
 pub(crate) fn of_server(env: &Env, settings: &Settings, server: &str) -> Option<Instance> {
     let root = root(env, settings, &Root::default()).ok()?;
     all(&root).into_iter().find(|instance| instance.server().as_deref() == Some(server))
-}
-
-/// Names for completion.
-pub(crate) fn candidates() -> Vec<CompletionCandidate> {
-    let env = Env::of_process();
-    let root = Settings::load(&env).and_then(|settings| root(&env, &settings, &Root::default()));
-    root.map(|root| all(&root))
-        .unwrap_or_default()
-        .into_iter()
-        .map(|found| CompletionCandidate::new(found.name))
-        .collect()
 }
 
 impl Instance {

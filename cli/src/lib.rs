@@ -18,7 +18,7 @@ pub mod settings;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser as _};
+use clap::Parser as _;
 
 pub use env::Env;
 pub use error::{Code, Error};
@@ -27,7 +27,7 @@ pub use report::Report;
 /// Runs the process's own command line.
 pub fn main() -> ExitCode {
     // Answers a shell that asks for completions, and ends; otherwise does nothing.
-    clap_complete::CompleteEnv::with_factory(args::Args::command).complete();
+    clap_complete::CompleteEnv::with_factory(complete::command).complete();
     let env = Env::of_process();
     let arguments: Vec<OsString> = std::env::args_os().collect();
     ExitCode::from(run(&env, &arguments))

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap_complete::engine::ArgValueCandidates;
+use crate::args::names::Names;
 
 use super::{Output, Showing};
 
@@ -57,7 +57,7 @@ pub struct Root {
 #[derive(Debug, Default, clap::Args)]
 pub struct Which {
     /// Name of the cluster [default: local]
-    #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(crate::instance::candidates))]
+    #[arg(long, value_name = "NAME", add = Names::Clusters)]
     pub name: Option<String>,
     /// Directory of the clusters.
     #[command(flatten)]

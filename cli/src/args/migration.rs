@@ -1,6 +1,6 @@
 //! `migration`, and `vm migrate`, which creates one.
 
-use clap_complete::engine::ArgValueCandidates;
+use crate::args::names::Names;
 
 use super::vm::{Place, Waiting};
 use super::{Output, Showing};
@@ -41,7 +41,7 @@ impl Command {
                   neonctl migration cancel does.")]
 pub struct Migrate {
     /// Name of the virtual machine
-    #[arg(add = ArgValueCandidates::new(crate::complete::machines))]
+    #[arg(add = Names::Vms)]
     pub name: String,
     /// Allow only this target node; can be repeated
     #[arg(long, value_name = "NODE")]
@@ -116,7 +116,7 @@ pub struct List {
     #[arg(long)]
     pub active: bool,
     /// Show only migrations of this VM
-    #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(crate::complete::machines))]
+    #[arg(long, value_name = "NAME", add = Names::Vms)]
     pub vm: Option<String>,
     /// Show only the newest migration
     #[arg(long, conflicts_with = "watch")]
@@ -140,7 +140,7 @@ pub struct List {
 #[command(after_help = "Examples:\n  neonctl migration get pg-1 -o wide\n  neonctl migration get pg-1 -w")]
 pub struct Get {
     /// Names of the migrations
-    #[arg(required = true, add = ArgValueCandidates::new(crate::complete::migrations))]
+    #[arg(required = true, add = Names::Migrations)]
     pub names: Vec<String>,
     /// Keep running and show changes
     #[arg(short, long)]
@@ -158,7 +158,7 @@ pub struct Get {
 #[command(after_help = "Example:\n  neonctl migration describe pg-1")]
 pub struct Describe {
     /// Name of the migration
-    #[arg(add = ArgValueCandidates::new(crate::complete::migrations))]
+    #[arg(add = Names::Migrations)]
     pub name: String,
     /// Namespace and cluster.
     #[command(flatten)]
@@ -177,7 +177,7 @@ pub struct Describe {
 )]
 pub struct Cancel {
     /// Names of the migrations
-    #[arg(required = true, add = ArgValueCandidates::new(crate::complete::migrations))]
+    #[arg(required = true, add = Names::Migrations)]
     pub names: Vec<String>,
     /// Whether and how long to wait.
     #[command(flatten)]
@@ -196,7 +196,7 @@ pub struct Cancel {
                   Exit code 0 if the VM was migrated, 1 if it stayed on its node.")]
 pub struct Wait {
     /// Names of the migrations
-    #[arg(required = true, add = ArgValueCandidates::new(crate::complete::migrations))]
+    #[arg(required = true, add = Names::Migrations)]
     pub names: Vec<String>,
     /// How long to wait, such as 30s or 5m; exit code 6 when it expires
     #[arg(long, value_name = "DURATION", default_value = "5m")]

@@ -1,6 +1,6 @@
 //! `podautoscaler`
 
-use clap_complete::engine::ArgValueCandidates;
+use crate::args::names::Names;
 
 use super::Output;
 use super::vm::Place;
@@ -78,7 +78,7 @@ pub struct List {
 )]
 pub struct Get {
     /// Names of the pod autoscalers
-    #[arg(required = true, add = ArgValueCandidates::new(crate::complete::podautoscalers))]
+    #[arg(required = true, add = Names::PodAutoscalers)]
     pub names: Vec<String>,
     /// Keep running and show changes
     #[arg(short, long)]
@@ -98,7 +98,7 @@ pub struct Get {
 )]
 pub struct Describe {
     /// Name of the pod autoscaler
-    #[arg(add = ArgValueCandidates::new(crate::complete::podautoscalers))]
+    #[arg(add = Names::PodAutoscalers)]
     pub name: String,
     /// Number of recent events to show
     #[arg(long, default_value_t = 5, value_name = "N")]
@@ -122,7 +122,7 @@ pub struct Describe {
 )]
 pub struct Explain {
     /// Name of the pod autoscaler
-    #[arg(add = ArgValueCandidates::new(crate::complete::podautoscalers))]
+    #[arg(add = Names::PodAutoscalers)]
     pub name: String,
     /// Keep running and show changes
     #[arg(short, long)]
@@ -144,7 +144,7 @@ pub struct Explain {
 )]
 pub struct History {
     /// Name of the pod autoscaler
-    #[arg(add = ArgValueCandidates::new(crate::complete::podautoscalers))]
+    #[arg(add = Names::PodAutoscalers)]
     pub name: String,
     /// Namespace and cluster.
     #[command(flatten)]
@@ -162,7 +162,7 @@ pub struct History {
                   neonctl podautoscaler wait web --for deleted")]
 pub struct Wait {
     /// Name of the pod autoscaler
-    #[arg(add = ArgValueCandidates::new(crate::complete::podautoscalers))]
+    #[arg(add = Names::PodAutoscalers)]
     pub name: String,
     /// Condition: ready, replicas=N, replicas>=N, replicas<=N, condition=TYPE[=STATUS], jsonpath=EXPR[=VALUE] or deleted
     #[arg(long = "for", value_name = "WHAT")]
@@ -188,7 +188,7 @@ pub struct Wait {
 )]
 pub struct Switch {
     /// Names of the pod autoscalers
-    #[arg(required = true, add = ArgValueCandidates::new(crate::complete::podautoscalers))]
+    #[arg(required = true, add = Names::PodAutoscalers)]
     pub names: Vec<String>,
     /// Change nothing: client shows the change, server also has the API server validate it
     #[arg(long, value_name = "WHERE", value_parser = ["client", "server"], num_args = 0..=1, default_missing_value = "client")]

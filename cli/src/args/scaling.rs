@@ -1,6 +1,6 @@
 //! Inspection of agents, the scheduler and the pressure on nodes.
 
-use clap_complete::engine::ArgValueCandidates;
+use crate::args::names::Names;
 
 use super::Output;
 use super::cluster::Access;
@@ -36,7 +36,7 @@ pub struct AgentInspect {
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,
     /// Show only this VM, and its decisions
-    #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(crate::complete::machines))]
+    #[arg(long, value_name = "NAME", add = Names::Vms)]
     pub vm: Option<String>,
     /// Namespace of the VM
     #[arg(short, long, value_name = "NAME")]

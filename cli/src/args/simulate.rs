@@ -1,6 +1,6 @@
 //! `simulate`
 
-use clap_complete::engine::ArgValueCandidates;
+use crate::args::names::Names;
 
 use super::Output;
 
@@ -22,7 +22,7 @@ pub struct Simulate {
     #[command(subcommand)]
     pub other: Option<Other>,
     /// Name of a scenario, or a YAML file
-    #[arg(required_unless_present = "list", add = ArgValueCandidates::new(crate::complete::scenarios))]
+    #[arg(required_unless_present = "list", add = Names::Scenarios)]
     pub scenario: Option<String>,
     /// List the built-in scenarios
     #[arg(long, conflicts_with = "scenario")]

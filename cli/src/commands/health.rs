@@ -10,14 +10,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
+use super::object::{condition, is_true, items, text};
 use crate::connect::Connection;
 use crate::error::{Code, Result};
 use crate::report::{API_VERSION, Document, Report, left};
 pub(super) use component::{AUTOSCALER_LEASE, CONTROLLER_LEASE, Component};
 pub(super) use installed::{checked, installed};
-pub(super) use look::{Clock, clock, items, view};
+pub(super) use look::{Clock, clock, view};
 pub(super) use parts::{Part, hooks};
-pub(super) use view::{View, condition, is_true, text};
+pub(super) use view::View;
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 

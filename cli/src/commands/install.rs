@@ -15,10 +15,10 @@ use neonvm_kernel::Progress as _;
 use serde_json::{Value, json};
 
 use super::doctor::check::{Check, Verdict};
-use super::health::text;
 use super::preflight;
 use super::vm::machines::duration;
 use crate::args::install::{Carrying, Choices, Install};
+use crate::commands::object::text;
 use crate::connect::{Connection, block_on};
 use crate::env::Env;
 use crate::error::{Code, Error, Result};

@@ -12,11 +12,11 @@ use neonvm_kernel::Progress as _;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::health::text;
 use super::install::apply::{self, Change, Outcome, get};
 use super::install::interruptible;
 use super::vm::machines::duration;
 use crate::args::uninstall::Uninstall;
+use crate::commands::object::text;
 use crate::connect::{Connection, block_on};
 use crate::env::Env;
 use crate::error::{Code, Error, Result};

@@ -20,7 +20,7 @@ use crate::config::PodFiles;
 use crate::console::Console;
 use crate::guest::daemon::Daemon;
 use crate::logs::Log;
-use crate::migration::{self, Message, Moving};
+use crate::migration::{Message, Moving, QUEUE, volumes};
 use crate::options::Options;
 use crate::prepare::{Error, Prepared, prepare};
 use neonvm_core_runner::{Core, Event, Limits, QemuEnd};
@@ -188,10 +188,10 @@ impl Loop {
         let (group, group_problem) = act::limit(options, pod, &machine).await;
         let daemon = Daemon::new(prepared.reach.clone());
         let statistics = act::statistics(&machine, group.clone(), begun, daemon.clone()).await;
-        let volumes = Arc::new(migrate::volumes::of(&plan.disks));
+        let volumes = Arc::new(volumes::of(&plan.disks));
         let reach = prepared.reach;
         running.send_replace(Some(Running { console: console.clone(), reach, statistics, volumes }));
-        let (messages, moved) = mpsc::channel(migrate::QUEUE);
+        let (messages, moved) = mpsc::channel(QUEUE);
         let info = MachineInfo {
             accelerator: plan.accelerator.as_str().to_owned(),
             accelerator_note: prepared.accelerator_note,

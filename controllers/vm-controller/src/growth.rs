@@ -7,11 +7,11 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, ListParams};
 use kube::{Error, ResourceExt as _};
 use neonvm_api::{VirtualMachine, VirtualMachineMigration};
+use neonvm_core_migration::phases::plan_target;
 use neonvm_core_scheduling::{Demand, Usage, fit, has_ended};
 use neonvm_core_vm_lifecycle::growth::{
     Case, Decision, Denial, Place, Spell, decide, migration, superfluous,
 };
-use neonvm_core_migration::phases::plan_target;
 use neonvm_core_vm_lifecycle::{Note, NoteReason, Settings};
 use neonvm_kit::queue;
 

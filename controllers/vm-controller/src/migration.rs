@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use neonvm_api::{MigrationPolicy, VirtualMachineMigration};
-use neonvm_core_vm_lifecycle::Failure;
 use neonvm_core_migration::phases::is_over;
+use neonvm_core_vm_lifecycle::Failure;
 use neonvm_types::NamespacedName;
 
 use crate::cache::{Key, key_of, version};

@@ -7,11 +7,11 @@ use kube::api::ListParams;
 use neonvm_api::VirtualMachine;
 use neonvm_api::names::label;
 use neonvm_api::virtual_machine::{ActiveMigration, Phase};
+use neonvm_core_migration::phases;
 use neonvm_core_vm_lifecycle::tls::TlsObserved;
 use neonvm_core_vm_lifecycle::{
     Action, FailureReason, Moving, Note, NoteReason, Observed, Outcome, PodView, RunnerView, deserves_link,
 };
-use neonvm_core_migration::phases;
 use neonvm_core_vm_lifecycle::{owned_pod, step};
 use neonvm_types::NamespacedName;
 use neonvm_types::runner_protocol::{RunnerState, RunnerStatus};
@@ -372,8 +372,8 @@ async fn write(context: &Context, key: &Key, vm: &VirtualMachine, outcome: &Outc
 /// Publishes the notes as events; those about a migration also for the migration.
 fn report(context: &Context, key: &Key, vm: &VirtualMachine, notes: &[Note]) {
     let lock = vm.status.as_ref().and_then(|status| status.migration.as_ref());
-    let migration =
-        lock.and_then(|lock| context.migrating.get(&Arc::new(NamespacedName::new(&key.namespace, &lock.name))));
+    let migration = lock
+        .and_then(|lock| context.migrating.get(&Arc::new(NamespacedName::new(&key.namespace, &lock.name))));
     for note in notes {
         match &migration {
             Some(migration) if note.reason.is_of_migration() => {

@@ -1,6 +1,6 @@
 //! Creating, changing and deleting VMs.
 
-use clap_complete::engine::ArgValueCandidates;
+use crate::args::names::Names;
 
 use super::{Place, Waiting};
 use crate::args::Output;
@@ -127,7 +127,7 @@ pub struct Create {
 #[command(group = clap::ArgGroup::new("change").required(true).multiple(true))]
 pub struct Scale {
     /// Name of the virtual machine
-    #[arg(add = ArgValueCandidates::new(crate::complete::machines))]
+    #[arg(add = Names::Vms)]
     pub name: String,
     /// CPU, such as 1.5
     #[arg(long, group = "change")]
@@ -167,7 +167,7 @@ pub struct Scale {
                   neonctl vm delete stuck --force -y")]
 pub struct Delete {
     /// Names of the virtual machines
-    #[arg(required = true, add = ArgValueCandidates::new(crate::complete::machines))]
+    #[arg(required = true, add = Names::Vms)]
     pub names: Vec<String>,
     /// Grace period of the shutdown, such as 1m [default: that of the VM]
     #[arg(long, value_name = "DURATION")]
@@ -198,7 +198,7 @@ pub struct Delete {
 )]
 pub struct Wait {
     /// Name of the virtual machine
-    #[arg(add = ArgValueCandidates::new(crate::complete::machines))]
+    #[arg(add = Names::Vms)]
     pub name: String,
     /// Condition to wait for
     #[arg(long = "for", value_name = "PREDICATE")]

@@ -1,6 +1,6 @@
 //! Listing and inspecting VMs.
 
-use clap_complete::engine::ArgValueCandidates;
+use crate::args::names::Names;
 
 use super::Place;
 use crate::args::Output;
@@ -45,7 +45,7 @@ pub struct List {
                   neonctl vm get pg -o jsonpath='{.status.node}'")]
 pub struct Get {
     /// Names of the virtual machines
-    #[arg(required = true, add = ArgValueCandidates::new(crate::complete::machines))]
+    #[arg(required = true, add = Names::Vms)]
     pub names: Vec<String>,
     /// Keep running and show changes
     #[arg(short, long)]
@@ -63,7 +63,7 @@ pub struct Get {
 #[command(after_help = "Examples:\n  neonctl vm describe pg\n  neonctl vm describe pg --events 20")]
 pub struct Describe {
     /// Name of the virtual machine
-    #[arg(add = ArgValueCandidates::new(crate::complete::machines))]
+    #[arg(add = Names::Vms)]
     pub name: String,
     /// Number of recent events to show
     #[arg(long, default_value_t = 5, value_name = "N")]
@@ -81,7 +81,7 @@ pub struct Describe {
 #[command(after_help = "Examples:\n  neonctl vm events pg\n  neonctl vm events --since 10m --types Warning")]
 pub struct Events {
     /// Name of the virtual machine [default: all VMs of the namespace]
-    #[arg(add = ArgValueCandidates::new(crate::complete::machines))]
+    #[arg(add = Names::Vms)]
     pub name: Option<String>,
     /// Show only entries newer than this duration, such as 10m
     #[arg(long, value_name = "DURATION")]
@@ -105,7 +105,7 @@ pub struct Events {
 )]
 pub struct Logs {
     /// Name of the virtual machine
-    #[arg(add = ArgValueCandidates::new(crate::complete::machines))]
+    #[arg(add = Names::Vms)]
     pub name: String,
     /// Sources to print: guest (the workload), serial (the console), qemu, runner, or all
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "all",

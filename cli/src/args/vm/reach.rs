@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap_complete::engine::ArgValueCandidates;
+use crate::args::names::Names;
 
 use super::Place;
 
@@ -15,7 +15,7 @@ use super::Place;
 )]
 pub struct Console {
     /// Name of the virtual machine
-    #[arg(add = ArgValueCandidates::new(crate::complete::machines))]
+    #[arg(add = Names::Vms)]
     pub name: String,
     /// How long to wait for the VM to start, such as 2m
     #[arg(long, value_name = "DURATION", default_value = "2m")]
@@ -41,7 +41,7 @@ pub struct Console {
                   The exit code is that of the command, 255 if there was no connection.")]
 pub struct Ssh {
     /// Name of the virtual machine
-    #[arg(add = ArgValueCandidates::new(crate::complete::machines))]
+    #[arg(add = Names::Vms)]
     pub name: String,
     /// User to log in as
     #[arg(short = 'l', long, default_value = "root")]
@@ -68,7 +68,7 @@ pub struct Ssh {
 #[command(after_help = "Example:\n  ssh -o ProxyCommand='neonctl vm connect pg 22' root@pg")]
 pub struct Connect {
     /// Name of the virtual machine
-    #[arg(add = ArgValueCandidates::new(crate::complete::machines))]
+    #[arg(add = Names::Vms)]
     pub name: String,
     /// TCP port of the guest
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]

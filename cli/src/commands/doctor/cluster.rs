@@ -10,8 +10,9 @@ use serde::Deserialize;
 
 use super::check::{Check, fail, ok, warn};
 use crate::args::cluster::Doctor;
-use crate::commands::health::{self, Clock, Component, Part, View, text};
+use crate::commands::health::{self, Clock, Component, Part, View};
 use crate::commands::install::apply::record;
+use crate::commands::object::text;
 use crate::commands::preflight;
 use crate::connect::Connection;
 use crate::env::Env;

@@ -5,8 +5,9 @@ use neonvm_api::names::{POD_AUTOSCALER_ACCOUNT, SCHEDULER_LEASE, agent_lease};
 use serde_json::{Value, json};
 
 use super::parts::{Part, Parts, SERVICE};
-use super::view::{Service, text};
+use super::view::Service;
 use crate::commands::install::{ready, why};
+use crate::commands::object::text;
 
 /// Lease of the vm-controller that leads.
 pub(in crate::commands) const CONTROLLER_LEASE: &str = "a3b22509.neon.tech";

@@ -4,8 +4,8 @@ use neonvm_api::names::SYSTEM_NAMESPACE;
 use neonvm_deploy::INVENTORY;
 use serde_json::Value;
 
-use super::look::items;
-use super::view::text;
+use crate::commands::object::items;
+use crate::commands::object::text;
 use crate::connect::Connection;
 use crate::error::{Code, Error, Result};
 

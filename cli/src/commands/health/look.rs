@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::installed::installed;
 use super::parts::parts;
 use super::view::View;
+use crate::commands::object::{condition, is_true, items, text};
 use crate::connect::Connection;
 use crate::error::{Code, Error, Result};
 
@@ -56,11 +57,6 @@ pub(in crate::commands) async fn view(connection: &Connection, namespace: Option
     )?;
     let now = clock.server.unwrap_or(clock.own);
     Ok(View { now, nodes, machines, autoscalers, unbound, heartbeats, parts })
-}
-
-pub(in crate::commands) async fn items(connection: &Connection, path: &str) -> Result<Vec<Value>> {
-    let mut list = connection.json(path).await?;
-    Ok(list.get_mut("items").and_then(Value::as_array_mut).map(std::mem::take).unwrap_or_default())
 }
 
 /// Nothing if it does not exist or may not be read.

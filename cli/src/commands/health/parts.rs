@@ -3,7 +3,7 @@
 use neonvm_api::names::POD_AUTOSCALER_ACCOUNT;
 use serde_json::{Value, json};
 
-use super::look::items;
+use crate::commands::object::items;
 use crate::connect::Connection;
 use crate::error::{Code, Result};
 

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::component::{self, Component};
 use super::parts::Parts;
+use crate::commands::object::{condition, is_true, items, text};
 
 /// Age in seconds from which an object without a status counts as not reconciled.
 const PATIENCE: i64 = 10;
@@ -53,21 +54,6 @@ pub(in crate::commands) struct Trouble {
     /// It does not run, as opposed to: it runs and something is wrong.
     pub(in crate::commands) down: bool,
     pub(in crate::commands) why: String,
-}
-
-/// A text in an object; empty if it is not there.
-pub(in crate::commands) fn text<'a>(object: &'a Value, path: &str) -> &'a str {
-    object.pointer(path).and_then(Value::as_str).unwrap_or_default()
-}
-
-pub(in crate::commands) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
-    let conditions = object.pointer("/status/conditions").and_then(Value::as_array)?;
-    conditions.iter().find(|found| text(found, "/type") == kind)
-}
-
-/// Whether a condition is `True`.
-pub(in crate::commands) fn is_true(object: &Value, kind: &str) -> bool {
-    condition(object, kind).is_some_and(|found| text(found, "/status") == "True")
 }
 
 fn name(object: &Value) -> &str {

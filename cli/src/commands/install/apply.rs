@@ -5,7 +5,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use neonvm_deploy::{INVENTORY, Named, Record};
 use serde_json::{Value, json};
 
-use crate::commands::health::{is_true, text};
+use crate::commands::object::{is_true, text};
 use crate::connect::Connection;
 use crate::error::{Code, Error, Result};
 
@@ -137,7 +137,7 @@ async fn served(connection: &Connection, named: &Named, mut object: Value) -> Re
         if is_true(&object, "Established") {
             return Ok(());
         }
-        if let Some(condition) = crate::commands::health::condition(&object, "NamesAccepted")
+        if let Some(condition) = crate::commands::crate::commands::object::condition(&object, "NamesAccepted")
             && text(condition, "/status") == "False"
         {
             return Err(Error::new(Code::Conflict, format!("{named} is not accepted"))

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::apply::{self, Change};
 use super::{Job, chosen};
 use crate::args::install::Install;
-use crate::commands::health::text;
+use crate::commands::object::text;
 use crate::connect::{Connection, block_on};
 use crate::error::{Code, Error, Result};
 use crate::report::{API_VERSION, Body, Document, Report, left};

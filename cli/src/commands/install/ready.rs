@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::apply::{get, path};
 use super::why;
-use crate::commands::health::text;
+use crate::commands::object::text;
 use crate::connect::Connection;
 use crate::error::{Code, Error, Result};
 use crate::render::Reporter;

@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::apply::get;
-use crate::commands::health::{self, AUTOSCALER_LEASE, CONTROLLER_LEASE, text};
+use crate::commands::health::{self, AUTOSCALER_LEASE, CONTROLLER_LEASE};
+use crate::commands::object::text;
 use crate::connect::Connection;
 use crate::error::{Code, Error, Result};
 

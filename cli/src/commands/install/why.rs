@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::apply::get;
-use crate::commands::health::{condition, is_true, text};
+use crate::commands::object::{condition, is_true, text};
 use crate::connect::Connection;
 
 /// Waiting that needs no explanation.

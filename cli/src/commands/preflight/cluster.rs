@@ -4,7 +4,7 @@ use neonvm_deploy::release;
 use serde_json::Value;
 
 use crate::commands::doctor::check::{Check, fail, ok, warn};
-use crate::commands::health::text;
+use crate::commands::object::text;
 use crate::commands::rights::Right;
 
 /// Oldest Kubernetes: it names the node in tokens and decides by CEL.

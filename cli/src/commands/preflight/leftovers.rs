@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use super::Facts;
 use crate::commands::doctor::check::{Check, fail, ok, warn};
-use crate::commands::health::{Part, text};
+use crate::commands::health::Part;
+use crate::commands::object::text;
 
 /// Managers of fields that are ours, or those of the API server itself.
 const OURS: [&str; 3] = ["neonctl", "neonvm", "vm-controller"];

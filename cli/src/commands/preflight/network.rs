@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::commands::doctor::check::{Check, fail, ok, warn};
-use crate::commands::health::text;
+use crate::commands::object::text;
 
 /// Smallest MTU that an overlay of ours fits into: 1280, as IPv6 has it, and the tunnel's own 50.
 const SMALLEST: u64 = 1330;

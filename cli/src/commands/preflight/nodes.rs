@@ -4,7 +4,8 @@ use neonvm_deploy::release;
 use serde_json::Value;
 
 use crate::commands::doctor::check::{Check, ok, warn};
-use crate::commands::health::{Part, is_true, text};
+use crate::commands::health::Part;
+use crate::commands::object::{is_true, text};
 
 /// Oldest containerd with image volumes.
 const CONTAINERD: (u64, u64) = (2, 1);

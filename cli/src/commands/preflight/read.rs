@@ -7,8 +7,9 @@ use neonvm_deploy::Named;
 use serde_json::{Value, json};
 
 use super::Facts;
-use crate::commands::health::{Part, hooks, items, text};
+use crate::commands::health::{Part, hooks};
 use crate::commands::install::apply::{get, place};
+use crate::commands::object::{items, text};
 use crate::commands::rights::{self, Right};
 use crate::connect::Connection;
 use crate::error::{Code, Error, Result};

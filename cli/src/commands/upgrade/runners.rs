@@ -8,8 +8,8 @@ use neonvm_kernel::Progress as _;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::commands::health::text;
 use crate::commands::install::apply::get;
+use crate::commands::object::text;
 use crate::connect::Connection;
 use crate::error::{Code, Error, Result};
 use crate::render::Reporter;

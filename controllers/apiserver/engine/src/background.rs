@@ -20,33 +20,8 @@ use crate::object;
 use crate::options::{DeleteOptions, FieldValidation, WriteOptions};
 use crate::request::{Method, Request, Target};
 use crate::store::key_of;
+use crate::task::Task;
 use crate::write::Write;
-
-/// A background task, named after the change that caused it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Task {
-    /// A namespace was made or changed.
-    Namespace(String),
-    /// Something left a namespace.
-    NamespaceContent(String),
-    /// An object with this uid is gone, or its deletion has to wait for or let go its dependents.
-    Removed(String),
-    /// An object under an orphaning or foreground deletion.
-    Propagate(Arc<str>, Arc<str>),
-    /// A dependent of this owner is gone.
-    Dependent(String),
-    /// The owners of an object have changed.
-    Owners(Arc<str>, Arc<str>),
-    /// A definition was made or changed.
-    Definition(String),
-    /// Names in this group have become free.
-    Definitions(String),
-    /// Served group versions may have changed.
-    ApiServices,
-}
-
-/// The finalizer of definitions whose objects are being deleted.
-const DEFINITION_CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 impl Engine {
     /// Runs up to `limit` background tasks; returns whether more are left.
@@ -210,7 +185,7 @@ impl Engine {
         let mut definition = definition;
         let rest: Vec<String> = object::finalizers(&definition)
             .into_iter()
-            .filter(|f| *f != DEFINITION_CLEANUP)
+            .filter(|f| *f != crate::crd::status::DEFINITION_CLEANUP)
             .map(str::to_owned)
             .collect();
         if rest.len() == object::finalizers(&definition).len() && !rest.is_empty() {
@@ -298,19 +273,6 @@ impl Engine {
     }
 }
 
-/// Marks a definition whose objects have to go first.
-pub(crate) fn start_definition_end(definition: &mut Value, now: &str) {
-    let mut finalizers: Vec<String> = object::finalizers(definition).into_iter().map(str::to_owned).collect();
-    if !finalizers.iter().any(|f| f == DEFINITION_CLEANUP) {
-        finalizers.push(DEFINITION_CLEANUP.to_owned());
-    }
-    object::set_meta(definition, "finalizers", json!(finalizers));
-    let condition = json!({ "type": "Terminating", "status": "True", "reason": "InstanceDeletionPending",
-        "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
-        "lastTransitionTime": now });
-    set_condition(definition, condition);
-}
-
 fn hash(table: &str, key: &str) -> u128 {
     table.bytes().chain(key.bytes()).fold(0xcbf2_9ce4_8422_2325_u128, |sum, byte| {
         (sum ^ u128::from(byte)).wrapping_mul(0x0000_0100_0000_01b3_0000_0000_0000_013b)
@@ -323,26 +285,5 @@ pub(crate) fn system() -> User {
         name: "system:kube-controller-manager".into(),
         groups: vec!["system:masters".into(), "system:authenticated".into()],
         ..User::default()
-    }
-}
-
-/// Whether a condition of `status.conditions` has this status.
-pub(crate) fn condition_is(object: &Value, kind: &str, status: &str) -> bool {
-    let conditions = object::at(object, "status.conditions").and_then(Value::as_array);
-    conditions
-        .into_iter()
-        .flatten()
-        .any(|c| object::text_at(c, "type") == kind && object::text_at(c, "status") == status)
-}
-
-/// Puts a condition into `status.conditions`, replacing one of its type.
-pub(crate) fn set_condition(object: &mut Value, condition: Value) {
-    let status = object::child_mut(object, "status");
-    let list = status.entry("conditions").or_insert_with(|| json!([]));
-    let Some(list) = list.as_array_mut() else { return };
-    let kind = object::text_at(&condition, "type").to_owned();
-    match list.iter_mut().find(|c| object::text_at(c, "type") == kind) {
-        Some(known) => *known = condition,
-        None => list.push(condition),
     }
 }

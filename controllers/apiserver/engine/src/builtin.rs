@@ -68,7 +68,7 @@ pub fn validate_create(group: &str, kind: &str, object: &Value) -> Vec<FieldErro
             webhook::validate(kind, object, found);
         }
         (crate::access::GROUP, _) => rbac::validate(kind, object, found),
-        (crate::signing::GROUP, _) => certificate::validate(object, found),
+        (crate::builtin::certificate::GROUP, _) => certificate::validate(object, found),
         ("scheduling.k8s.io", "PriorityClass") => config::validate_priority_class(object, found),
         ("apiregistration.k8s.io", "APIService") => service::validate_api_service(object, found),
         _ => {}
@@ -86,7 +86,7 @@ pub fn validate_update(
 ) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let found = &mut errors;
-    if group == crate::signing::GROUP {
+    if group == crate::builtin::certificate::GROUP {
         certificate::validate_update(subresource, object, live, found);
         return errors;
     }

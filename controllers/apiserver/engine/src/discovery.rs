@@ -11,7 +11,8 @@ use std::sync::Mutex;
 use bytes::Bytes;
 use serde_json::json;
 
-use crate::engine::{Answer, Engine, answer as made};
+use crate::answer::{Answer, answer as made};
+use crate::engine::Engine;
 use crate::media;
 use crate::render::to_bytes;
 use crate::request::Request;
@@ -22,33 +23,6 @@ const JSON: &str = "application/json";
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 /// The Kubernetes release whose behaviour this server shows.
 pub const VERSION: (&str, &str, &str) = ("1", "36", "v1.36.0+neonvm");
-
-/// Documents that were requested, as long as the kinds stay the same.
-#[derive(Debug, Default)]
-pub(crate) struct Documents {
-    cache: Mutex<(u64, BTreeMap<String, Bytes>)>,
-}
-
-impl Documents {
-    /// The document of that name for this epoch, made at first use.
-    fn get(&self, epoch: u64, name: &str, make: impl FnOnce() -> Option<Bytes>) -> Option<Bytes> {
-        if let Ok(mut cache) = self.cache.lock() {
-            if cache.0 != epoch {
-                *cache = (epoch, BTreeMap::new());
-            }
-            if let Some(known) = cache.1.get(name) {
-                return Some(known.clone());
-            }
-        }
-        let made = make()?;
-        if let Ok(mut cache) = self.cache.lock()
-            && cache.0 == epoch
-        {
-            cache.1.insert(name.to_owned(), made.clone());
-        }
-        Some(made)
-    }
-}
 
 /// Answers a path that is no resource; `None` if it means nothing.
 pub(crate) fn answer(engine: &Engine, request: &Request<'_>) -> Option<Result<Answer, ApiError>> {

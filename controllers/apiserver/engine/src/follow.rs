@@ -6,13 +6,13 @@ use serde_json::Value;
 
 use crate::access::RuleIndex;
 use crate::admission::Webhooks;
-use crate::background::Task;
 use crate::crd::CustomKind;
 use crate::engine::Engine;
 use crate::kinds::Kind;
 use crate::object;
 use crate::render;
 use crate::store::Stored;
+use crate::task::Task;
 
 const DEFINITIONS: &str = "apiextensions.k8s.io/customresourcedefinitions";
 const MUTATING: &str = "admissionregistration.k8s.io/mutatingwebhookconfigurations";
@@ -83,7 +83,7 @@ impl Engine {
 
     /// Serves a definition whose conditions include `Established`.
     fn serve(&mut self, definition: &Value) {
-        let established = crate::background::condition_is(definition, "Established", "True");
+        let established = crate::object::condition_is(definition, "Established", "True");
         let Ok(custom) = CustomKind::read(definition) else { return };
         if established {
             self.store.open_table(&format!("{}/{}", custom.group, custom.plural));

@@ -3,11 +3,12 @@
 //! Nothing here reads a clock, touches a file or opens a socket: the shell (`neonvm-apiserver`) hands in the time and
 //! the entropy, persists what a commit changed, and carries bytes.
 //!
-//! Path of a request: [`request`] → `route` (access rules) → `query_list`/[`watch`] for reads, or `write` →
+//! State: `engine` over [`store`] and [`kinds`]. Path of a request: [`request`] → `pipeline` → `route` (access rules) → `query_list`/[`watch`] for reads, or `write` →
 //! [`admission`] → [`store`] for changes. `follow` updates derived state within the change; `background` runs tasks after it.
 
 pub mod access;
 pub mod admission;
+pub mod answer;
 pub mod apply;
 pub mod builtin;
 
@@ -17,16 +18,21 @@ mod convert;
 mod convert_hpa;
 pub mod crd;
 mod discovery;
+mod documents;
 pub mod engine;
 pub mod field;
 mod fields;
 mod follow;
+mod form;
 pub mod kinds;
 pub mod media;
 mod object;
 pub mod options;
 mod ownership;
 pub mod patch;
+mod pending_write;
+mod pipeline;
+mod plugin;
 pub mod plugins;
 mod proto;
 mod query_list;
@@ -41,6 +47,7 @@ pub mod status;
 pub mod store;
 mod strategy;
 mod table;
+mod task;
 pub mod watch;
 mod write;
 mod yaml;

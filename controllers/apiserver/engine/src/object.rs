@@ -121,3 +121,21 @@ pub(crate) fn drop_key(object: &mut Value, key: &str) {
         map.remove(key);
     }
 }
+
+/// Whether a condition of `status.conditions` has this status.
+pub(crate) fn condition_is(object: &Value, kind: &str, status: &str) -> bool {
+    let conditions = at(object, "status.conditions").and_then(Value::as_array);
+    conditions.into_iter().flatten().any(|c| text_at(c, "type") == kind && text_at(c, "status") == status)
+}
+
+/// Puts a condition into `status.conditions`, replacing one of its type.
+pub(crate) fn set_condition(object: &mut Value, condition: Value) {
+    let status = child_mut(object, "status");
+    let list = status.entry("conditions").or_insert_with(|| json!([]));
+    let Some(list) = list.as_array_mut() else { return };
+    let kind = text_at(&condition, "type").to_owned();
+    match list.iter_mut().find(|c| text_at(c, "type") == kind) {
+        Some(known) => *known = condition,
+        None => list.push(condition),
+    }
+}

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use crate::apply::{self, FieldSet, Manager, Operation};
 use crate::kinds::Kind;
+use crate::pending_write::Write;
 use crate::status::ApiError;
-use crate::write::Write;
 
 /// How a change is accounted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

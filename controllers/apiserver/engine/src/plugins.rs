@@ -12,41 +12,13 @@ use crate::crd;
 use crate::engine::Engine;
 use crate::field::FieldError;
 use crate::object;
+use crate::pending_write::Write;
+pub use crate::plugin::{Plugin, PluginVerdict, Written};
 use crate::status::ApiError;
 use crate::store::key_of;
-use crate::write::Write;
 
 /// Namespaces that cannot be deleted.
 const IMMORTAL: &[&str] = &["default", "kube-system", "kube-public"];
-
-/// The result of a plug-in for custom kinds on an object, which the plug-in may have changed.
-#[derive(Clone, Debug, Default)]
-pub struct PluginVerdict {
-    /// Why this user may not write it; the object is refused with a 403.
-    pub forbidden: Option<String>,
-    /// Faults; the object is refused if there are any.
-    pub errors: Vec<FieldError>,
-    /// Texts for `Warning` headers.
-    pub warnings: Vec<String>,
-}
-
-/// A custom object that is written, with its context.
-#[derive(Clone, Copy, Debug)]
-pub struct Written<'a> {
-    /// API group of the object.
-    pub group: &'a str,
-    /// Kind of the object.
-    pub kind: &'a str,
-    /// Labels of its namespace, an object of strings; null if it is in none.
-    pub namespace_labels: &'a Value,
-    /// The stored object, if this is an update.
-    pub old: Option<&'a Value>,
-    /// User that writes it.
-    pub user: &'a User,
-}
-
-/// Admission of custom kinds inside the server; it may change the object.
-pub type Plugin = fn(Written<'_>, &mut Value) -> PluginVerdict;
 
 impl Engine {
     /// Sets the plug-in that sees every custom object before webhooks and validation do. It must give the same
@@ -91,7 +63,7 @@ impl Write<'_> {
         }
         match (self.kind.group.as_str(), self.kind.kind.as_str()) {
             ("", "Namespace") => admit_namespace(live, object),
-            (crate::signing::GROUP, _) if self.kind.is_builtin() => {
+            (crate::builtin::certificate::GROUP, _) if self.kind.is_builtin() => {
                 self.admit_request(engine, live, object)?;
             }
             ("", "Pod") if live.is_none() => self.admit_pod(engine, object)?,

@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::convert;
+use crate::form::{Form, metadata_only};
 use crate::kinds::Kind;
 use crate::media::{Accepted, Encoding, Shape, not_acceptable};
 use crate::object;
@@ -79,19 +80,6 @@ pub(crate) fn bytes_in(kind: &Kind, stored: &Stored) -> Bytes {
         return stored.json.clone();
     }
     to_bytes(&value_in(kind, stored))
-}
-
-/// Parameters of a renderer besides the objects.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Form<'a> {
-    /// The requested kind.
-    pub(crate) kind: &'a Kind,
-    /// Negotiated form.
-    pub(crate) accepted: Accepted,
-    /// `includeObject` of tables: `None`, `Metadata` (default) or `Object`.
-    pub(crate) include: &'a str,
-    /// For ages.
-    pub(crate) now: Timestamp,
 }
 
 /// The `metadata` of a list.
@@ -188,12 +176,6 @@ fn whole_list(kind: &Kind, items: &[Stored], meta: &ListMeta) -> Bytes {
     }
     text.put_slice(b"]}");
     text.freeze()
-}
-
-/// `PartialObjectMetadata` of an object.
-pub(crate) fn metadata_only(value: &Value) -> Value {
-    json!({ "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
-        "metadata": value.get("metadata").cloned().unwrap_or_else(|| json!({})) })
 }
 
 /// Encodes finished JSON.

@@ -6,15 +6,17 @@ use serde_json::{Value, json};
 
 use crate::access::Attributes;
 use crate::admission::{Halt, Trail};
+use crate::answer::{NodeRequest, Reply, answer};
 use crate::context::Context;
 use crate::discovery;
-use crate::engine::{Engine, NodeRequest, Reply, answer};
+use crate::engine::Engine;
+use crate::form::Form;
 use crate::kinds::{Kind, Verbs};
 use crate::media::{self, Shape};
 use crate::object;
 use crate::options::{DeleteOptions, ListOptions, WriteOptions};
 use crate::query_list;
-use crate::render::{self, Form};
+use crate::render;
 use crate::request::{Method, Query, Request, Target};
 use crate::status::{ApiError, Subject};
 use crate::store::key_of;
@@ -146,7 +148,7 @@ fn read_one(
     form: &Form<'_>,
     query: &Query<'_>,
     target: &Target,
-) -> Result<crate::engine::Answer, ApiError> {
+) -> Result<crate::answer::Answer, ApiError> {
     match query.text("resourceVersion") {
         "" | "0" => {}
         text => {

@@ -5,21 +5,13 @@ use serde_json::{Map, Value, json};
 
 use crate::access::Attributes;
 use crate::admission::Halt;
-use crate::builtin::certificate;
+use crate::builtin::certificate::{self, GROUP, is_request};
 use crate::context::User;
 use crate::engine::Engine;
 use crate::kinds::Kind;
 use crate::object::{self, at, text_at};
+use crate::pending_write::Write;
 use crate::status::ApiError;
-use crate::write::Write;
-
-/// API group of requests and signers.
-pub(crate) const GROUP: &str = "certificates.k8s.io";
-
-/// Whether it is the kind of certificate requests.
-pub(crate) fn is_request(kind: &Kind) -> bool {
-    kind.is_builtin() && kind.group == GROUP
-}
 
 impl Write<'_> {
     /// Records which user makes a request; lets only users with permission for its signer approve and sign.

@@ -66,7 +66,7 @@ pub(crate) fn prepare_update(kind: &Kind, subresource: &str, new: &mut Value, ol
         }
         _ => {}
     }
-    if crate::signing::is_request(kind) {
+    if crate::builtin::certificate::is_request(kind) {
         crate::builtin::certificate::keep(subresource, new, old);
     }
     // What is left out stays as it was; what was changed is for validation to refuse.

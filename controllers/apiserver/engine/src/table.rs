@@ -7,8 +7,8 @@ mod workload_cells;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::form::{Form, metadata_only};
 use crate::object;
-use crate::render::{Form, metadata_only};
 
 /// How a cell gets its value.
 #[derive(Clone, Copy)]

@@ -8,12 +8,13 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::fields;
+use crate::form::Form;
 use crate::kinds::Kind;
 use crate::media::{Accepted, Shape};
 use crate::object;
 use crate::options::ListOptions;
 use crate::query_list::{matches, prefix};
-use crate::render::{self, Form};
+use crate::render;
 use crate::status::ApiError;
 use crate::store::{Change, Store, Stored, Unavailable, key_of};
 

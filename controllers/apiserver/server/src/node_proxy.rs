@@ -11,7 +11,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use neonvm_apiserver_engine::engine::{NodeRequest, refusal};
+use neonvm_apiserver_engine::answer::{NodeRequest, refusal};
 use neonvm_apiserver_engine::request::Query;
 use neonvm_apiserver_engine::status::ApiError;
 use rustls::pki_types::ServerName;

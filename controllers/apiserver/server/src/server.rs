@@ -14,8 +14,9 @@ use http::{HeaderMap, header};
 use hyper::body::Incoming as Body;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use neonvm_apiserver_engine::answer::{Reply, refusal};
 use neonvm_apiserver_engine::context::User;
-use neonvm_apiserver_engine::engine::{Engine, Reply, refusal};
+use neonvm_apiserver_engine::engine::Engine;
 use neonvm_apiserver_engine::request::Method;
 use neonvm_apiserver_engine::status::ApiError;
 use neonvm_kit::ca::{Authority, Identity};
@@ -526,7 +527,7 @@ fn finish(shared: &Arc<Shared>, reply: Reply) -> Response {
     }
 }
 
-fn token_review(shared: &Shared, body: &Value) -> neonvm_apiserver_engine::engine::Answer {
+fn token_review(shared: &Shared, body: &Value) -> neonvm_apiserver_engine::answer::Answer {
     let audiences: Vec<String> = body
         .pointer("/spec/audiences")
         .and_then(|list| serde_json::from_value(list.clone()).ok())

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use neonvm_apiserver_engine::admission::Trail;
+use neonvm_apiserver_engine::answer::{Reply, refusal};
 use neonvm_apiserver_engine::context::{Context, User};
-use neonvm_apiserver_engine::engine::{Engine, Reply, refusal};
+use neonvm_apiserver_engine::engine::Engine;
 use neonvm_apiserver_engine::request::{Method, Request};
 use neonvm_apiserver_engine::status::ApiError;
 use neonvm_kit::certificate::Shown;

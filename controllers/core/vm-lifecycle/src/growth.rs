@@ -23,10 +23,10 @@ use neonvm_types::runner_protocol::SizeRequest;
 use neonvm_types::{Bytes, MilliCpu, Timestamp};
 
 use crate::condition::{self, SCALED};
-use neonvm_api::migration::{is_over, is_waiting};
 use crate::observed::time;
 use crate::pod;
 use crate::settings::GrowthSettings;
+use neonvm_api::migration::{is_over, is_waiting};
 
 /// How long a denial and the migrations for it count, in seconds.
 const DAY: i64 = 86_400;

@@ -23,7 +23,9 @@ pub enum GuestLocation {
 /// The observed state of one of the two sides.
 #[derive(Clone, Copy, Debug)]
 pub struct Side<'a> {
+    /// Its pod, if there is one.
     pub pod: Option<&'a PodView>,
+    /// What its runner reported.
     pub runner: &'a RunnerView,
 }
 

@@ -5,7 +5,7 @@ mod copy;
 mod metadata;
 pub mod name;
 pub mod overhead;
-pub(crate) mod size;
+pub mod size;
 mod volume;
 
 use k8s_openapi::api::core::v1::{

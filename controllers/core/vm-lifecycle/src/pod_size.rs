@@ -53,6 +53,7 @@ impl PodSize {
 }
 
 /// The larger of each.
-pub(crate) fn larger(one: SizeRequest, other: SizeRequest) -> SizeRequest {
+#[must_use]
+pub fn larger(one: SizeRequest, other: SizeRequest) -> SizeRequest {
     SizeRequest { cpu: one.cpu.max(other.cpu), memory: one.memory.max(other.memory) }
 }

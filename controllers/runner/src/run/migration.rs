@@ -10,9 +10,9 @@ use neonvm_types::runner_protocol::{
     ExitReason, MigrationCall, MigrationRequest, MigrationState, MigrationVerdict, RunnerState,
 };
 
-use super::{Arc, Error, Event, Loop, Message, Moving, Options, Refusal, migrate};
+use super::{Arc, Error, Event, Loop, Message, Moving, Options, Refusal};
 use crate::migration::connect::Connector;
-use crate::migration::{source, target};
+use crate::migration::{check, source, target};
 
 /// Last lines of QEMU's output that go into the reason when it could not take the VM.
 const WORDS: usize = 4;
@@ -105,7 +105,7 @@ impl Loop {
     }
 
     pub(super) fn begin_move(&mut self, request: MigrationRequest) -> Result<(), Refusal> {
-        let target = migrate::check(&request)?;
+        let target = check(&request)?;
         if let Some(moving) = &self.moving {
             let status = moving.status();
             if matches!(moving, Moving::Source(_)) && status.id == request.id {

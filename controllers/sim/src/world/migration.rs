@@ -23,10 +23,10 @@ use std::rc::Rc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as MetaTime;
 use neonvm_api::migration::MigrationPhase;
 use neonvm_api::{VirtualMachineMigration, VirtualMachineMigrationSpec};
+use neonvm_core_migration::phases::is_over;
 use neonvm_core_migration::{Phase as QemuPhase, source, target};
 use neonvm_core_scheduling::permits::{MigrationSeen, WantedMigration};
 use neonvm_core_vm_lifecycle::Settings;
-use neonvm_core_migration::phases::is_over;
 use neonvm_types::NamespacedName;
 use neonvm_types::runner_protocol::{Exit, PostCopy};
 

@@ -6,8 +6,8 @@ use neonvm_api::names::{FINALIZER, VM_API_VERSION};
 use neonvm_api::runner_pod::Receive;
 use neonvm_api::virtual_machine::ActiveMigration;
 use neonvm_api::{VirtualMachine, VirtualMachineMigration};
-use neonvm_core_vm_lifecycle::FailureReason::{ActionFailed, MigrationFailed, PodFailed};
 use neonvm_core_migration::phases::{MigrationAction, plan_target};
+use neonvm_core_vm_lifecycle::FailureReason::{ActionFailed, MigrationFailed, PodFailed};
 use neonvm_core_vm_lifecycle::pod;
 use neonvm_types::runner_protocol::{
     MIGRATION_CANCEL_PATH, MIGRATION_PATH, MIGRATION_RECOVER_PATH, MIGRATION_SETTLE_PATH, MigrationCall,

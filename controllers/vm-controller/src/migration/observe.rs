@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use neonvm_api::migration::MigrationPhase;
 use neonvm_api::{MigrationPolicy, VirtualMachine, VirtualMachineMigration, VirtualMachineMigrationStatus};
-use neonvm_core_vm_lifecycle::PodView;
 use neonvm_core_migration::phases::queue::{Admission, Waiting, admit, held_up, ordered};
 use neonvm_core_migration::phases::{MigrationObserved, is_over, is_waiting, ready};
+use neonvm_core_vm_lifecycle::PodView;
 use neonvm_types::Timestamp;
 
 use super::machine_of;
@@ -44,8 +44,9 @@ pub(super) fn observe<'a>(
     let node = target.as_ref().map(|pod| pod.node.clone()).unwrap_or_default();
     let placeless = target.as_ref().is_some_and(PodView::is_unschedulable);
     let held_up = if placeless { held_up_by(context, status) } else { 0 };
-    let state =
-        context.migrating.key_state(migration.metadata.uid.as_deref().unwrap_or_default(), |state| state.clone());
+    let state = context
+        .migrating
+        .key_state(migration.metadata.uid.as_deref().unwrap_or_default(), |state| state.clone());
     MigrationObserved {
         fresh,
         vm,

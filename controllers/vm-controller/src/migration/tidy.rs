@@ -7,8 +7,8 @@ use kube::ResourceExt as _;
 use kube::api::Api;
 use neonvm_api::VirtualMachineMigration;
 use neonvm_api::names::label;
-use neonvm_core_vm_lifecycle::growth;
 use neonvm_core_migration::phases::is_over;
+use neonvm_core_vm_lifecycle::growth;
 
 use crate::clock::now;
 use crate::context::Context;

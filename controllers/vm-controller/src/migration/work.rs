@@ -6,9 +6,9 @@ use std::time::Duration;
 use kube::ResourceExt as _;
 use neonvm_api::VirtualMachineMigration;
 use neonvm_api::migration::MigrationPhase;
-use neonvm_core_vm_lifecycle::NoteReason;
 use neonvm_core_migration::phases::queue::Admission;
 use neonvm_core_migration::phases::{MigrationAction, MigrationOutcome, is_over, step};
+use neonvm_core_vm_lifecycle::NoteReason;
 
 use super::machine_of;
 use super::observe::{holds, line, observe};

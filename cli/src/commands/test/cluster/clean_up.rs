@@ -6,8 +6,8 @@ use kube::api::Api;
 use super::delete;
 use super::step::Outcome;
 use super::trial::{Polled, Trial};
-use crate::commands::health::text;
 use crate::commands::install::apply::{self, get};
+use crate::commands::object::text;
 use crate::error::{Code, Error, Result};
 
 /// Everything that is left; nothing to remove is fine, too.

@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 use super::nodes;
 use super::step::Outcome;
 use super::trial::{Trial, VM, node_of};
-use crate::commands::health::{installed, items};
+use crate::commands::health::installed;
 use crate::commands::install::apply::get;
+use crate::commands::object::items;
 use crate::commands::watching::Seen;
 use crate::error::{Code, Error, Result};
 

@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::step::Outcome;
 use super::trial::{Polled, Trial, VM};
-use crate::commands::health::{items, text};
 use crate::commands::install::apply::{self, get};
+use crate::commands::object::{items, text};
 use crate::error::{Code, Result};
 
 pub(super) async fn run(trial: &mut Trial<'_>) -> Result<Outcome> {

@@ -3,7 +3,7 @@
 use neonvm_api::names::agent_lease;
 use serde_json::Value;
 
-use crate::commands::health::{is_true, text};
+use crate::commands::object::{is_true, text};
 
 /// Taints that keep pods away which do not tolerate them.
 const REPELLING: [&str; 2] = ["NoSchedule", "NoExecute"];

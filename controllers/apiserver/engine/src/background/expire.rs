@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
+use crate::builtin::certificate::GROUP;
 use crate::context::Context;
 use crate::engine::Engine;
 use crate::object;
-use crate::signing;
 use crate::store::key_of;
 
 /// Most events kept after their last change: one hour, as real servers do.
@@ -19,11 +19,11 @@ impl Engine {
                 ["lastTimestamp", "eventTime", "series.lastObservedTime", "metadata.creationTimestamp"];
             latest(event, &times).map(|latest| latest + EVENT_SECONDS)
         });
-        let requests = self.expire_each(signing::GROUP, "certificatesigningrequests", context, |request| {
+        let requests = self.expire_each(GROUP, "certificatesigningrequests", context, |request| {
             let decided = object::at(request, "status.conditions").and_then(Value::as_array);
             let decided = decided.into_iter().flatten().filter_map(|c| latest(c, &["lastUpdateTime"])).max();
             let since = decided.or_else(|| latest(request, &["metadata.creationTimestamp"]));
-            since.map(|since| since + signing::life(request))
+            since.map(|since| since + crate::signing::life(request))
         });
         events.into_iter().chain(requests).min()
     }

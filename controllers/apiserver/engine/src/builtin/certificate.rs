@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::{IMMUTABLE, items, name, number, required};
 use crate::field::FieldError;
+use crate::kinds::Kind;
 use crate::object::{at, child_mut, copy_key, text_at};
 
 /// Conditions that only the subresource `approval` adds, and nothing removes.
@@ -177,4 +178,12 @@ pub(super) fn validate_update(subresource: &str, object: &Value, live: &Value, e
         let why = "only CERTIFICATE PEM blocks are allowed";
         errors.push(FieldError::invalid("status.certificate", &json!(after), why));
     }
+}
+
+/// API group of requests and signers.
+pub(crate) const GROUP: &str = "certificates.k8s.io";
+
+/// Whether it is the kind of certificate requests.
+pub(crate) fn is_request(kind: &Kind) -> bool {
+    kind.is_builtin() && kind.group == GROUP
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value, json};
 
 use super::{at, list, text, texts};
+use crate::object;
 
 /// One condition, without its time.
 #[derive(Clone, Copy, Debug)]
@@ -169,4 +170,20 @@ impl Acceptance<'_> {
 
 fn in_use(name: &str) -> String {
     format!("\"{name}\" is already in use")
+}
+
+/// The finalizer of definitions whose objects are being deleted.
+pub(crate) const DEFINITION_CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+/// Marks a definition whose objects have to go first.
+pub(crate) fn start_definition_end(definition: &mut Value, now: &str) {
+    let mut finalizers: Vec<String> = object::finalizers(definition).into_iter().map(str::to_owned).collect();
+    if !finalizers.iter().any(|f| f == DEFINITION_CLEANUP) {
+        finalizers.push(DEFINITION_CLEANUP.to_owned());
+    }
+    object::set_meta(definition, "finalizers", json!(finalizers));
+    let condition = json!({ "type": "Terminating", "status": "True", "reason": "InstanceDeletionPending",
+        "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+        "lastTransitionTime": now });
+    object::set_condition(definition, condition);
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{Cell, Column};
 use super::{cells, workload_cells};
 use crate::crd::CustomVersion;
-use crate::render::Form;
+use crate::form::Form;
 
 const NAME: Column = Column("Name", "string", 0, Cell::Name);
 const AGE: Column = Column("Age", "string", 0, Cell::Age);
@@ -89,7 +89,7 @@ fn of(group: &str, kind: &str) -> Vec<Column> {
         ("autoscaling", "HorizontalPodAutoscaler") => vec![NAME, Column("Reference", S, 0, Of(workload_cells::hpa_reference)), Column("Targets", S, 0, Of(workload_cells::hpa_targets)),
             Column("MinPods", S, 0, Of(workload_cells::hpa_min)), Column("MaxPods", S, 0, Number("spec.maxReplicas")), Column("Replicas", S, 0, Number("status.currentReplicas")), AGE],
         ("coordination.k8s.io", "Lease") => vec![NAME, Column("Holder", S, 0, Path("spec.holderIdentity")), AGE],
-        (crate::signing::GROUP, _) => vec![NAME, AGE, Column("SignerName", S, 0, Path("spec.signerName")), Column("Requestor", S, 0, Path("spec.username")),
+        (crate::builtin::certificate::GROUP, _) => vec![NAME, AGE, Column("SignerName", S, 0, Path("spec.signerName")), Column("Requestor", S, 0, Path("spec.username")),
             Column("RequestedDuration", S, 0, Of(cells::requested_duration)), Column("Condition", S, 0, Of(cells::request_condition))],
         ("policy", "PodDisruptionBudget") => vec![NAME, Column("Min Available", S, 0, Of(workload_cells::min_available)), Column("Max Unavailable", S, 0, Of(workload_cells::max_unavailable)),
             Column("Allowed Disruptions", I, 0, Number("status.disruptionsAllowed")), AGE],

@@ -30,7 +30,7 @@ impl Write<'_> {
         let mut object = live.clone();
         let grace = self.grace(options, &live);
         if super::decode::is_definition(&self.kind) && !is_deleting(&live) {
-            crate::background::start_definition_end(&mut object, &self.context.time());
+            crate::crd::status::start_definition_end(&mut object, &self.context.time());
         }
         set_propagation(&mut object, options, self.default_orphans());
         let waits = grace > 0 || !object::finalizers(&object).is_empty() || !self.holds_nothing(&object);

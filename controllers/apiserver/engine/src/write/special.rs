@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use super::{Write, decode};
 use crate::access;
 use crate::admission::Halt;
-use crate::engine::{Engine, Reply, TokenRequest};
+use crate::answer::{Reply, TokenRequest};
+use crate::engine::Engine;
 use crate::field::FieldError;
 use crate::object;
 use crate::options::DeleteOptions;
@@ -66,7 +67,7 @@ impl Write<'_> {
         }
         let condition = json!({ "type": "PodScheduled", "status": "True", "lastProbeTime": null,
             "lastTransitionTime": self.context.time() });
-        crate::background::set_condition(&mut pod, condition);
+        object::set_condition(&mut pod, condition);
         crate::ownership::track(self, Some(&live), &mut pod);
         if !self.options.dry_run {
             engine.put(&self.kind, &self.key(), pod);

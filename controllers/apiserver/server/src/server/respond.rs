@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use http_body_util::{BodyExt as _, Full, combinators::UnsyncBoxBody};
-use neonvm_apiserver_engine::engine::Answer;
+use neonvm_apiserver_engine::answer::Answer;
 use serde_json::Value;
 
 use crate::watching::Stream;

@@ -6,7 +6,7 @@ mod defence;
 
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
-use neonvm_apiserver_engine::engine::Answer;
+use neonvm_apiserver_engine::answer::Answer;
 
 use super::*;
 

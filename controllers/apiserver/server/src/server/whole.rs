@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use hyper::body::Frame;
-use neonvm_apiserver_engine::engine::refusal;
+use neonvm_apiserver_engine::answer::refusal;
 use neonvm_apiserver_engine::request::Method;
 use neonvm_apiserver_engine::status::ApiError;
 use tokio::sync::mpsc;

@@ -12,10 +12,10 @@ use neonvm_types::Timestamp;
 use neonvm_types::runner_protocol::{MigrationRole, MigrationState, MigrationStatus};
 
 use super::{MigrationAction, MigrationObserved, MigrationOutcome, is_over};
+use neonvm_core_vm_lifecycle::Settings;
 use neonvm_core_vm_lifecycle::condition::{self, AVAILABLE, DEGRADED, Finding};
 use neonvm_core_vm_lifecycle::guest_location::Side;
 use neonvm_core_vm_lifecycle::{Note, NoteReason};
-use neonvm_core_vm_lifecycle::Settings;
 
 /// Decides what to do for a migration. `migration` must be as the server has it (or had it: then `observed.fresh` is false).
 #[must_use]

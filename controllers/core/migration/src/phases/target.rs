@@ -11,9 +11,9 @@ use neonvm_api::{VirtualMachine, VirtualMachineMigration};
 use neonvm_types::Bytes;
 use neonvm_types::runner_protocol::SizeRequest;
 
+use neonvm_core_vm_lifecycle::Settings;
 use neonvm_core_vm_lifecycle::growth;
 use neonvm_core_vm_lifecycle::pod::{self, PlanError};
-use neonvm_core_vm_lifecycle::Settings;
 
 /// A target for which no pod can be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

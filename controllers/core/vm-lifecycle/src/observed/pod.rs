@@ -154,7 +154,7 @@ fn migrations(owners: Option<&[OwnerReference]>) -> BTreeSet<String> {
 }
 
 /// A time of the API as ours.
-pub(crate) fn time(time: &Time) -> Option<Timestamp> {
+pub fn time(time: &Time) -> Option<Timestamp> {
     Timestamp::from_unix(time.0.as_second())
 }
 

@@ -19,7 +19,7 @@ use neonvm_types::{Bytes, MilliCpu, Quantity};
 use super::PlanError;
 use super::overhead::{self, CPU_HEADROOM, CPU_HEADROOM_SHARE, CPU_MIGRATION};
 use crate::pod_size::PodSize;
-pub(crate) use crate::pod_size::larger;
+pub use crate::pod_size::larger;
 use crate::settings::Settings;
 
 /// The size of the pod for a VM whose guest has this size. `moving`: it takes part in a migration.
@@ -50,7 +50,7 @@ pub fn size(vm: &VirtualMachine, guest: SizeRequest, moving: bool, settings: &Se
 ///
 /// # Errors
 /// If the spec's size cannot be computed.
-pub(crate) fn at_start(vm: &VirtualMachine) -> Result<SizeRequest, PlanError> {
+pub fn at_start(vm: &VirtualMachine) -> Result<SizeRequest, PlanError> {
     let guest = &vm.spec.guest;
     let memory = guest.memory_use().map_err(|error| PlanError::SlotSize(error.to_string()))?;
     Ok(SizeRequest { cpu: guest.cpus.r#use, memory })
@@ -63,7 +63,7 @@ pub(crate) fn overhead_note(vm: &VirtualMachine, settings: &Settings) -> Result<
 }
 
 /// The resources of a pod of this size: those that its author names, with ours for CPU and memory.
-pub(crate) fn with(author: &ResourceRequirements, size: &PodSize) -> ResourceRequirements {
+pub fn with(author: &ResourceRequirements, size: &PodSize) -> ResourceRequirements {
     let ours = size.resources();
     let mut all = author.clone();
     all.requests.get_or_insert_default().extend(ours.requests.into_iter().flatten());

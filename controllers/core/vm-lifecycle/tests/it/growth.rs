@@ -6,11 +6,11 @@ use neonvm_api::migration::MigrationPhase;
 use neonvm_api::names::annotation;
 use neonvm_api::virtual_machine::{ActiveMigration, Phase};
 use neonvm_api::{VirtualMachine, VirtualMachineMigration};
+use neonvm_core_migration::phases::plan_target;
 use neonvm_core_vm_lifecycle::condition::{self, Finding, SCALED};
 use neonvm_core_vm_lifecycle::growth::{
     Case, Decision, Denial, Place, Spell, decide, forgotten, migration, superfluous,
 };
-use neonvm_core_migration::phases::plan_target;
 use neonvm_core_vm_lifecycle::{GrowthSettings, pod::PodSize};
 use neonvm_types::runner_protocol::SizeRequest;
 use neonvm_types::{Bytes, MilliCpu};

@@ -3,9 +3,9 @@
 use std::rc::Rc;
 
 use neonvm_api::virtual_machine::ActiveMigration;
+use neonvm_core_migration::phases;
 use neonvm_core_vm_lifecycle::{
-    Action, AddressView, Failure, FailureReason, Moving, Observed, PodView, RunnerView, migration, owned_pod,
-    step,
+    Action, AddressView, Failure, FailureReason, Moving, Observed, PodView, RunnerView, owned_pod, step,
 };
 use neonvm_types::Timestamp;
 
@@ -236,7 +236,7 @@ impl World {
             self.pods.get(pod).is_some_and(|pod| target.as_ref().is_some_and(|view| view.uid == pod.uid))
         });
         Moving {
-            mover: found.map(|found| migration::mover(found)),
+            mover: found.map(|found| phases::mover(found)),
             recovered: care.key_states.recovered,
             refused,
             target,

@@ -36,7 +36,7 @@ impl World {
             let Some(object) = care.seen.moves.get(name).cloned() else { return Turn::Done(None) };
             let outcome = {
                 let observed = self.observe_move(id, care, &object, fresh);
-                migration::step(now, &object, &observed, &self.controller.settings)
+                phases::step(now, &object, &observed, &self.controller.settings)
             };
             if outcome.actions == [MigrationAction::Refresh] {
                 if fresh || self.now < self.controller.outage_until {

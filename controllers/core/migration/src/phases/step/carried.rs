@@ -9,9 +9,9 @@ use neonvm_types::runner_protocol::{
 
 use super::Pass;
 use super::preparing::address;
-use neonvm_core_vm_lifecycle::condition::AVAILABLE;
 use crate::phases::parameters::resolve;
 use crate::phases::{MigrationAction, report};
+use neonvm_core_vm_lifecycle::condition::AVAILABLE;
 use neonvm_core_vm_lifecycle::time;
 
 pub(super) fn step(pass: &mut Pass<'_>, vm: &VirtualMachine) {

@@ -1,0 +1,26 @@
+//! Background tasks, in the order in which changes cause them.
+
+use std::sync::Arc;
+
+/// A background task, named after the change that caused it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Task {
+    /// A namespace was made or changed.
+    Namespace(String),
+    /// Something left a namespace.
+    NamespaceContent(String),
+    /// An object with this uid is gone, or its deletion has to wait for or let go its dependents.
+    Removed(String),
+    /// An object under an orphaning or foreground deletion.
+    Propagate(Arc<str>, Arc<str>),
+    /// A dependent of this owner is gone.
+    Dependent(String),
+    /// The owners of an object have changed.
+    Owners(Arc<str>, Arc<str>),
+    /// A definition was made or changed.
+    Definition(String),
+    /// Names in this group have become free.
+    Definitions(String),
+    /// Served group versions may have changed.
+    ApiServices,
+}

@@ -20,7 +20,7 @@ use crate::config::PodFiles;
 use crate::console::Console;
 use crate::guest::daemon::Daemon;
 use crate::logs::Log;
-use crate::migration::{Message, Moving, QUEUE, volumes};
+use crate::migration::{Message, Moving, QUEUE as MESSAGES, volumes};
 use crate::options::Options;
 use crate::prepare::{Error, Prepared, prepare};
 use neonvm_core_runner::{Core, Event, Limits, QemuEnd};
@@ -191,7 +191,7 @@ impl Loop {
         let volumes = Arc::new(volumes::of(&plan.disks));
         let reach = prepared.reach;
         running.send_replace(Some(Running { console: console.clone(), reach, statistics, volumes }));
-        let (messages, moved) = mpsc::channel(QUEUE);
+        let (messages, moved) = mpsc::channel(MESSAGES);
         let info = MachineInfo {
             accelerator: plan.accelerator.as_str().to_owned(),
             accelerator_note: prepared.accelerator_note,

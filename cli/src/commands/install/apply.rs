@@ -137,7 +137,7 @@ async fn served(connection: &Connection, named: &Named, mut object: Value) -> Re
         if is_true(&object, "Established") {
             return Ok(());
         }
-        if let Some(condition) = crate::commands::crate::commands::object::condition(&object, "NamesAccepted")
+        if let Some(condition) = crate::commands::object::condition(&object, "NamesAccepted")
             && text(condition, "/status") == "False"
         {
             return Err(Error::new(Code::Conflict, format!("{named} is not accepted"))

@@ -132,7 +132,7 @@ async fn ready(instance: &Instance, nodes: usize, limit: Duration) -> Result<()>
             .and_then(Value::as_array)
             .into_iter()
             .flatten()
-            .filter(|n| crate::commands::crate::commands::object::is_true(n, "Ready"))
+            .filter(|n| crate::commands::object::is_true(n, "Ready"))
             .count();
         if ready >= nodes {
             return Ok(());

@@ -5,8 +5,6 @@ mod gnostic;
 mod legacy;
 mod openapi;
 
-use std::collections::BTreeMap;
-use std::sync::Mutex;
 
 use bytes::Bytes;
 use serde_json::json;

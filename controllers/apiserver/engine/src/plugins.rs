@@ -7,10 +7,8 @@ use serde_json::{Value, json};
 
 use crate::access;
 use crate::admission::Halt;
-use crate::context::User;
 use crate::crd;
 use crate::engine::Engine;
-use crate::field::FieldError;
 use crate::object;
 use crate::pending_write::Write;
 pub use crate::plugin::{Plugin, PluginVerdict, Written};

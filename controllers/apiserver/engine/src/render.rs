@@ -1,13 +1,12 @@
 //! From stored bytes to the bytes of an answer: versions, lists, metadata-only forms, tables, YAML.
 
 use bytes::{BufMut, Bytes, BytesMut};
-use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::convert;
 use crate::form::{Form, metadata_only};
 use crate::kinds::Kind;
-use crate::media::{Accepted, Encoding, Shape, not_acceptable};
+use crate::media::{Encoding, Shape, not_acceptable};
 use crate::object;
 use crate::status::ApiError;
 use crate::store::Stored;

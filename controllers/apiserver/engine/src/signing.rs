@@ -5,10 +5,9 @@ use serde_json::{Map, Value, json};
 
 use crate::access::Attributes;
 use crate::admission::Halt;
-use crate::builtin::certificate::{self, GROUP, is_request};
+use crate::builtin::certificate::{self, GROUP};
 use crate::context::User;
 use crate::engine::Engine;
-use crate::kinds::Kind;
 use crate::object::{self, at, text_at};
 use crate::pending_write::Write;
 use crate::status::ApiError;

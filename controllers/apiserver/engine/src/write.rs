@@ -8,18 +8,15 @@ pub(crate) mod scale;
 pub(crate) mod special;
 pub(crate) mod update;
 
-use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::admission::{Change, Halt, Trail};
-use crate::context::Context;
+use crate::admission::Halt;
 use crate::engine::Engine;
 use crate::kinds::Kind;
 use crate::object;
 pub(crate) use crate::pending_write::Write;
-use crate::request::{Request, Target};
-use crate::status::{ApiError, Subject};
+use crate::request::Target;
 
 impl Target {
     /// The namespace part of keys: empty for cluster-scoped kinds, also where the path names one (`namespaces/x`).

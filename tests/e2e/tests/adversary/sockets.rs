@@ -25,7 +25,7 @@ pub(crate) struct Listener {
 }
 
 /// Services of a cluster that listen, by the name of their subcommand.
-const SERVICES: [&str; 5] = ["apiserver", "vm-controller", "scheduler", "agent", "node"];
+const SERVICES: [&str; 5] = ["apiserver", "vm-controller", "scheduler", "agent", "kubelet"];
 
 /// What the services of a cluster listen on, once each of them does: a cluster is ready as soon as its node is.
 pub(crate) fn listeners_of(cluster: &Cluster) -> BTreeSet<Listener> {

@@ -3,6 +3,11 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::admission::Trail;
+use crate::answer::Reply;
+use crate::context::Context;
+use crate::request::Request;
+use crate::watch::Watch;
 use crate::context::User;
 use crate::media;
 use crate::options::ListOptions;

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 
 use crate::admission::Trail;
 use crate::context::{Context, User};
-use crate::engine::{Engine, Reply};
+use crate::answer::Reply;
+use crate::engine::Engine;
 use crate::request::{Method, Request};
 use crate::store::Store;
 

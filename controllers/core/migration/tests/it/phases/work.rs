@@ -21,7 +21,7 @@ impl World {
             let Some(migration) = view.moves.get(name).cloned() else { return true };
             let outcome = {
                 let seen = self.observe_move(&migration, view, fresh);
-                migration::step(at(self.now), &migration, &seen, &settings())
+                neonvm_core_migration::phases::step(at(self.now), &migration, &seen, &settings())
             };
             if outcome.actions == [MigrationAction::Refresh] {
                 assert!(!fresh, "asks for what it has");

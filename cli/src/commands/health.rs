@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::object::{condition, is_true, items, text};
+use super::object::{is_true, items, text};
 use crate::connect::Connection;
 use crate::error::{Code, Result};
 use crate::report::{API_VERSION, Document, Report, left};

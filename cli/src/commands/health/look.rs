@@ -4,12 +4,11 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use kube::client::Body;
-use serde_json::Value;
 
 use super::installed::installed;
 use super::parts::parts;
 use super::view::View;
-use crate::commands::object::{condition, is_true, items, text};
+use crate::commands::object::items;
 use crate::connect::Connection;
 use crate::error::{Code, Error, Result};
 

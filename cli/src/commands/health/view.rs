@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::component::{self, Component};
 use super::parts::Parts;
-use crate::commands::object::{condition, is_true, items, text};
+use crate::commands::object::{condition, is_true, text};
 
 /// Age in seconds from which an object without a status counts as not reconciled.
 const PATIENCE: i64 = 10;

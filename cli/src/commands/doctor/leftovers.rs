@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn directories_of_running_clusters() {
-        let line = b"/opt/neond\0node\0--name\0n1\0--cluster-dir\0/var/c\0";
+        let line = b"/opt/neond\0kubelet\0--name\0n1\0--cluster-dir\0/var/c\0";
         assert_eq!(directories(line), [PathBuf::from("/var/c")]);
         assert!(directories(b"/bin/other\0--data-dir\0/var/c\0").is_empty());
         assert!(directories(b"").is_empty() && directories(b"neond\0--data-dir").is_empty());

@@ -5,7 +5,6 @@ mod gnostic;
 mod legacy;
 mod openapi;
 
-
 use bytes::Bytes;
 use serde_json::json;
 

@@ -8,7 +8,6 @@ pub(crate) mod scale;
 pub(crate) mod special;
 pub(crate) mod update;
 
-
 use serde_json::Value;
 
 use crate::admission::Halt;

@@ -6,12 +6,12 @@ use super::*;
 use crate::admission::Trail;
 use crate::answer::Reply;
 use crate::context::Context;
-use crate::request::Request;
-use crate::watch::Watch;
 use crate::context::User;
 use crate::media;
 use crate::options::ListOptions;
+use crate::request::Request;
 use crate::request::{Method, Query};
+use crate::watch::Watch;
 
 /// An engine with a namespace, and a client of it.
 struct World {

@@ -4,8 +4,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::admission::Trail;
-use crate::context::{Context, User};
 use crate::answer::Reply;
+use crate::context::{Context, User};
 use crate::engine::Engine;
 use crate::request::{Method, Request};
 use crate::store::Store;

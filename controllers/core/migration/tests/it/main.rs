@@ -9,6 +9,7 @@
     reason = "tests"
 )]
 
+#[allow(dead_code, reason = "shared with the tests of vm-lifecycle")]
 #[path = "../../../vm-lifecycle/tests/it/machine.rs"]
 mod machine;
 mod phases;

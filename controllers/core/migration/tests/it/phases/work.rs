@@ -3,9 +3,7 @@
 use neonvm_api::names::FINALIZER;
 use neonvm_api::{VirtualMachine, VirtualMachineMigration};
 use neonvm_core_migration::phases::queue::{Admission, Waiting, admit, ordered};
-use neonvm_core_migration::phases::{
-    MigrationAction, MigrationObserved, is_waiting, plan_target, ready,
-};
+use neonvm_core_migration::phases::{MigrationAction, MigrationObserved, is_waiting, plan_target, ready};
 use neonvm_core_vm_lifecycle::RunnerView;
 use neonvm_types::runner_protocol::{MigrationRole, MigrationState as S};
 

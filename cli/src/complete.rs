@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use crate::args::Args;
 use crate::args::local::Root;
 use crate::args::names::Names;
-use crate::args::vm::Place;
+use crate::args::vm::NamespaceArgs;
 use crate::connect::{Connection, block_on};
 use crate::env::Env;
 use crate::instance;
@@ -108,7 +108,7 @@ where
 {
     let settings = Settings::load(env).ok()?;
     let names = block_on(async {
-        let connection = Connection::open(&settings, &Place::default().access).await?;
+        let connection = Connection::open(&settings, &NamespaceArgs::default().access).await?;
         let api: Api<K> = Api::namespaced(connection.client(), connection.namespace());
         let asked = tokio::time::timeout(BUDGET, api.list_metadata(&ListParams::default())).await;
         Ok(asked.ok().and_then(std::result::Result::ok))

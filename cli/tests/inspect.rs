@@ -16,7 +16,7 @@ use kube::api::{Api, DeleteParams};
 use neonvm_api::names::{SCHEDULER_LEASE, agent_lease};
 use neonvm_kit::authority::OPERATORS;
 use neonvm_kit::ca::Purpose;
-use neonvm_kit::certificate::{Certificate, Wanted};
+use neonvm_kit::certificate::{Certificate, CertificateFor};
 use neonvm_kit::http::{Gate, PRIVATE, Peer, Whole, no_body, serve, text};
 use neonvm_test_cluster::{ApiServer, NAMESPACE, Signer, apply, documents, eventually};
 use serde_json::{Value, json};
@@ -102,7 +102,7 @@ impl Cluster {
     }
 
     /// A service in a pod, which answers operators; its port.
-    async fn answer(&mut self, ip: IpAddr, wanted: Wanted, document: Value) -> u16 {
+    async fn answer(&mut self, ip: IpAddr, wanted: CertificateFor, document: Value) -> u16 {
         let certificate = Certificate::at_start(&self.client, NAMESPACE, wanted).await.unwrap();
         let tls = Arc::new(RwLock::new(Arc::new(certificate.server_config().unwrap())));
         let listener = TcpListener::bind((ip, 0)).await.unwrap();
@@ -156,7 +156,7 @@ async fn services_are_inspected_through_the_api_server() {
     }
     let own = cluster.pod("agent-x", "neonvm-agent").await;
     let agent = json!({"agent": "agent-x", "version": "1", "node": "n1", "vms": [{"name": "default/db"}]});
-    let port = cluster.answer(own, Wanted::agent("n1", Purpose::Server), agent).await;
+    let port = cluster.answer(own, CertificateFor::agent("n1", Purpose::Server), agent).await;
     cluster.lease(&agent_lease("n1"), "agent-x", &format!("{ELSEWHERE}:{port}")).await;
     let ann = cluster.person("ann").await;
     let inspect = ["agent", "inspect"];
@@ -179,7 +179,7 @@ async fn services_are_inspected_through_the_api_server() {
 
     // The scheduler's pod is found by its address: its name in the lease is its own.
     let ip = cluster.pod("scheduler-x", "neonvm-scheduler").await;
-    let port = cluster.answer(ip, Wanted::scheduler(), inspected()).await;
+    let port = cluster.answer(ip, CertificateFor::scheduler(), inspected()).await;
     cluster.lease(SCHEDULER_LEASE, "scheduler", &format!("{ip}:{port}")).await;
     for command in [&["scheduler", "inspect"][..], &["debug", "node-pressure"]] {
         let (code, out, error) = run(&ann, command).await;
@@ -187,7 +187,7 @@ async fn services_are_inspected_through_the_api_server() {
     }
 
     // Another server in the pod's place has the wrong certificate; and a port without a listener.
-    let wrong = cluster.answer(own, Wanted::scheduler(), json!({})).await;
+    let wrong = cluster.answer(own, CertificateFor::scheduler(), json!({})).await;
     for port in [wrong, 1] {
         cluster.lease(&agent_lease("n1"), "agent-x", &format!("{ELSEWHERE}:{port}")).await;
         let (code, _, error) = run(&ann, &inspect).await;

@@ -2,7 +2,7 @@
 
 use crate::args::names::Names;
 
-use super::vm::{Place, Waiting};
+use super::vm::{NamespaceArgs, Waiting};
 use super::{Output, Showing};
 
 /// `migration`
@@ -95,7 +95,7 @@ pub struct Migrate {
     pub waiting: Waiting,
     /// Namespace and cluster.
     #[command(flatten)]
-    pub place: Place,
+    pub place: NamespaceArgs,
     /// Output format.
     #[command(flatten)]
     pub output: Output,
@@ -129,7 +129,7 @@ pub struct List {
     pub watch: bool,
     /// Namespace and cluster.
     #[command(flatten)]
-    pub place: Place,
+    pub place: NamespaceArgs,
     /// Output format.
     #[command(flatten)]
     pub output: Output,
@@ -147,7 +147,7 @@ pub struct Get {
     pub watch: bool,
     /// Namespace and cluster.
     #[command(flatten)]
-    pub place: Place,
+    pub place: NamespaceArgs,
     /// Output format.
     #[command(flatten)]
     pub output: Output,
@@ -162,7 +162,7 @@ pub struct Describe {
     pub name: String,
     /// Namespace and cluster.
     #[command(flatten)]
-    pub place: Place,
+    pub place: NamespaceArgs,
     /// Output format.
     #[command(flatten)]
     pub output: Output,
@@ -184,7 +184,7 @@ pub struct Cancel {
     pub waiting: Waiting,
     /// Namespace and cluster.
     #[command(flatten)]
-    pub place: Place,
+    pub place: NamespaceArgs,
     /// Output format.
     #[command(flatten)]
     pub output: Output,
@@ -203,7 +203,7 @@ pub struct Wait {
     pub timeout: String,
     /// Namespace and cluster.
     #[command(flatten)]
-    pub place: Place,
+    pub place: NamespaceArgs,
     /// Output format.
     #[command(flatten)]
     pub output: Output,

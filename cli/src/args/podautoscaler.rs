@@ -3,7 +3,7 @@
 use crate::args::names::Names;
 
 use super::Output;
-use super::vm::Place;
+use super::vm::NamespaceArgs;
 
 /// `podautoscaler`
 #[derive(Debug, clap::Subcommand)]
@@ -64,7 +64,7 @@ pub struct List {
     pub watch: bool,
     /// Namespace and cluster.
     #[command(flatten)]
-    pub place: Place,
+    pub place: NamespaceArgs,
     /// Output format.
     #[command(flatten)]
     pub output: Output,
@@ -85,7 +85,7 @@ pub struct Get {
     pub watch: bool,
     /// Namespace and cluster.
     #[command(flatten)]
-    pub place: Place,
+    pub place: NamespaceArgs,
     /// Output format.
     #[command(flatten)]
     pub output: Output,
@@ -105,7 +105,7 @@ pub struct Describe {
     pub events: usize,
     /// Namespace and cluster.
     #[command(flatten)]
-    pub place: Place,
+    pub place: NamespaceArgs,
     /// Output format.
     #[command(flatten)]
     pub output: Output,
@@ -129,7 +129,7 @@ pub struct Explain {
     pub watch: bool,
     /// Namespace and cluster.
     #[command(flatten)]
-    pub place: Place,
+    pub place: NamespaceArgs,
     /// Output format.
     #[command(flatten)]
     pub output: Output,
@@ -148,7 +148,7 @@ pub struct History {
     pub name: String,
     /// Namespace and cluster.
     #[command(flatten)]
-    pub place: Place,
+    pub place: NamespaceArgs,
     /// Output format.
     #[command(flatten)]
     pub output: Output,
@@ -172,7 +172,7 @@ pub struct Wait {
     pub timeout: String,
     /// Namespace and cluster.
     #[command(flatten)]
-    pub place: Place,
+    pub place: NamespaceArgs,
     /// Output format.
     #[command(flatten)]
     pub output: Output,
@@ -195,7 +195,7 @@ pub struct Switch {
     pub dry_run: Option<String>,
     /// Namespace and cluster.
     #[command(flatten)]
-    pub place: Place,
+    pub place: NamespaceArgs,
     /// Output format.
     #[command(flatten)]
     pub output: Output,

@@ -2,7 +2,7 @@
 
 use super::Output;
 use super::cluster::Access;
-use super::vm::Place;
+use super::vm::NamespaceArgs;
 
 /// Live usage.
 #[derive(Clone, Debug, clap::Subcommand)]
@@ -56,7 +56,7 @@ pub struct Vms {
     pub repeat: Repeat,
     /// Namespace and cluster.
     #[command(flatten)]
-    pub place: Place,
+    pub place: NamespaceArgs,
 }
 
 /// `top nodes`

@@ -67,7 +67,7 @@ impl Command {
 
 /// Namespace and cluster of VMs.
 #[derive(Clone, Debug, Default, clap::Args)]
-pub struct Place {
+pub struct NamespaceArgs {
     /// Namespace [default: that of the context, else default]
     #[arg(short, long, value_name = "NAME")]
     pub namespace: Option<String>,

@@ -15,7 +15,7 @@ use kube::api::{Api, ListParams};
 use neonvm_api::names::{AGENT_ACCOUNT, SCHEDULER_ACCOUNT, SCHEDULER_LEASE, agent_lease};
 use neonvm_kit::authority::{self, SCHEDULER_NAME, agent_name};
 use neonvm_kit::call::Caller;
-use neonvm_kit::certificate::{self, Certificate, Wanted};
+use neonvm_kit::certificate::{self, Certificate, CertificateFor};
 use neonvm_kit::service::Endpoint;
 use neonvm_types::agent_inspect::AgentInspect;
 use neonvm_types::scheduler_inspect::{Inspect, WhatIf, WhatIfAnswer};
@@ -67,7 +67,7 @@ fn denied(error: Error, verbs: &str, resource: &str, namespace: &str) -> Error {
 impl<'a> Services<'a> {
     pub(super) async fn open(connection: &'a Connection, namespace: &str) -> Result<Self> {
         let what = "cannot get a certificate for the services";
-        let obtained = Certificate::obtain(&connection.client(), namespace, Wanted::operator()).await;
+        let obtained = Certificate::obtain(&connection.client(), namespace, CertificateFor::operator()).await;
         let certificate = obtained.map_err(|error| {
             let shown = failed(&error, what);
             match error {

@@ -9,7 +9,7 @@ use kube::Client;
 use neonvm_api::names::agent_lease;
 use neonvm_kit::authority::OPERATORS;
 use neonvm_kit::ca::Purpose;
-use neonvm_kit::certificate::{self, Certificate, Wanted};
+use neonvm_kit::certificate::{self, Certificate, CertificateFor};
 use neonvm_kit::http::{self, Gate, OPEN, PRIVATE};
 use neonvm_kit::lease::{self, Elector};
 use neonvm_kit::service::{Endpoint, advertised};
@@ -60,7 +60,7 @@ struct Certificates {
 impl Certificates {
     async fn at_start(client: &Client, config: &Config) -> Result<Self, certificate::Error> {
         let one = |purpose| {
-            let wanted = Wanted::agent(&config.node, purpose);
+            let wanted = CertificateFor::agent(&config.node, purpose);
             Certificate::at_start(client, &config.namespace, wanted)
         };
         let (client, server) = tokio::try_join!(one(Purpose::Client), one(Purpose::Server))?;

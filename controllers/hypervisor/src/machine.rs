@@ -27,7 +27,8 @@ pub use exit::QemuExit;
 pub use kernel::firmware;
 pub use memory::{MemoryError, MemoryState};
 pub use migration::{
-    Abilities, Agreement, JobEnd, MigrationError, MigrationInfo, MigrationPhase, Settings, Wanted, negotiate,
+    Abilities, Agreement, JobEnd, MigrationError, MigrationInfo, MigrationPhase, RequestedFeatures, Settings,
+    negotiate,
 };
 pub use resources::{Identity, Resources, TapFiles};
 pub use start::StartError;

@@ -22,7 +22,7 @@ pub use handover::{SPREAD, advance};
 
 /// An authority that is kept in a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct AuthoritySecret {
     /// Name of the secret.
     pub secret: &'static str,
     /// Common name in the certificate of one that is made.
@@ -32,9 +32,9 @@ pub struct Kept {
 /// Key of the certificate in the config map of the secret's name.
 pub const CERTIFICATE: &str = "ca.crt";
 /// Signs what the services show each other.
-pub const INTERNAL: Kept = Kept { secret: "neonvm-internal-ca", common: "neonvm-ca" };
+pub const INTERNAL: AuthoritySecret = AuthoritySecret { secret: "neonvm-internal-ca", common: "neonvm-ca" };
 /// Signs what authors of VMs request. No service trusts it: it signs whatever name they choose.
-pub const VMS: Kept = Kept { secret: "neonvm-vm-ca", common: "neonvm-vm-ca" };
+pub const VMS: AuthoritySecret = AuthoritySecret { secret: "neonvm-vm-ca", common: "neonvm-vm-ca" };
 /// Common name of an agent, without its node.
 const AGENT: &str = "neonvm-agent:";
 /// Organisation of agents, in their client certificates.
@@ -103,7 +103,7 @@ pub enum Error {
     Certificate(#[from] ca::Error),
 }
 
-impl Kept {
+impl AuthoritySecret {
     fn failed(self) -> impl Fn(ApiError) -> Error {
         move |error| Error::Api(self.secret, Box::new(error))
     }
@@ -125,7 +125,12 @@ fn text(secret: &Secret, key: &str) -> Option<String> {
 ///
 /// # Errors
 /// If the API server refuses, or the secret holds something else.
-pub async fn open(client: &Client, namespace: &str, kept: Kept, manager: &str) -> Result<Authority, Error> {
+pub async fn open(
+    client: &Client,
+    namespace: &str,
+    kept: AuthoritySecret,
+    manager: &str,
+) -> Result<Authority, Error> {
     ensure_namespace(client, namespace).await.map_err(kept.failed())?;
     let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let secret = match api.get_opt(kept.secret).await.map_err(kept.failed())? {
@@ -142,14 +147,14 @@ pub async fn open(client: &Client, namespace: &str, kept: Kept, manager: &str) -
 pub async fn open_at_start(
     client: &Client,
     namespace: &str,
-    kept: Kept,
+    kept: AuthoritySecret,
     manager: &str,
 ) -> Result<Authority, Error> {
     at_start(kept, || open(client, namespace, kept, manager)).await
 }
 
 /// Tries for a while; each attempt has its limit.
-async fn at_start<T, F>(kept: Kept, attempt: impl Fn() -> F) -> Result<T, Error>
+async fn at_start<T, F>(kept: AuthoritySecret, attempt: impl Fn() -> F) -> Result<T, Error>
 where
     F: Future<Output = Result<T, Error>>,
 {
@@ -173,7 +178,7 @@ where
 pub async fn publish_at_start(
     client: &Client,
     namespace: &str,
-    published: (Kept, &Authority),
+    published: (AuthoritySecret, &Authority),
     manager: &str,
 ) -> Result<(), Error> {
     at_start(published.0, || publish(client, namespace, published, manager)).await
@@ -186,7 +191,7 @@ pub async fn publish_at_start(
 pub async fn publish(
     client: &Client,
     namespace: &str,
-    (kept, authority): (Kept, &Authority),
+    (kept, authority): (AuthoritySecret, &Authority),
     manager: &str,
 ) -> Result<(), Error> {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
@@ -248,7 +253,7 @@ async fn ensure_namespace(client: &Client, namespace: &str) -> Result<(), ApiErr
     }
 }
 
-async fn make(api: &Api<Secret>, kept: Kept, manager: &str) -> Result<Secret, Error> {
+async fn make(api: &Api<Secret>, kept: AuthoritySecret, manager: &str) -> Result<Secret, Error> {
     let (authority, key) = Authority::generate_named(kept.common)?;
     let data: BTreeMap<String, ByteString> = [
         (SIGNS.0.to_owned(), ByteString(authority.certificate().as_bytes().to_vec())),

@@ -77,14 +77,14 @@ fn failed(error: ApiError) -> Error {
 
 /// A certificate to request. The signer decides about names and purpose; see [`crate::signer::rules`].
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct CertificateFor {
     common_name: String,
     purpose: Purpose,
     /// Its life in seconds; at least the ten minutes that Kubernetes demands.
     pub seconds: i64,
 }
 
-impl Wanted {
+impl CertificateFor {
     /// Of the agent of a node.
     #[must_use]
     pub fn agent(node: &str, purpose: Purpose) -> Self {
@@ -114,7 +114,7 @@ impl Wanted {
 ///
 /// # Errors
 /// If the API server refuses, the request is denied, or no answer comes in time.
-pub async fn request(client: &Client, wanted: &Wanted) -> Result<Identity, Error> {
+pub async fn request(client: &Client, wanted: &CertificateFor) -> Result<Identity, Error> {
     let (request, key) = Request::make(&wanted.common_name)?;
     let api: Api<CertificateSigningRequest> = Api::all(client.clone());
     let usages = ["digital signature", wanted.purpose.usage()];
@@ -157,7 +157,7 @@ async fn answer(api: &Api<CertificateSigningRequest>, name: &str) -> Result<Stri
 pub struct Certificate {
     client: Client,
     namespace: String,
-    wanted: Wanted,
+    wanted: CertificateFor,
     trust: Arc<Trust>,
     validity: Validity,
     shown: Arc<Shown>,
@@ -174,7 +174,7 @@ impl Certificate {
     ///
     /// # Errors
     /// Those of [`request`], or that the authority's certificate is not published.
-    pub async fn obtain(client: &Client, namespace: &str, wanted: Wanted) -> Result<Self, Error> {
+    pub async fn obtain(client: &Client, namespace: &str, wanted: CertificateFor) -> Result<Self, Error> {
         let trust = Arc::new(Trust::new(&authority::trusted(client, namespace).await?)?);
         let identity = request(client, &wanted).await?;
         let validity = Validity::of(&identity).ok_or(Error::Unreadable)?;
@@ -187,7 +187,7 @@ impl Certificate {
     ///
     /// # Errors
     /// Those of the last attempt.
-    pub async fn at_start(client: &Client, namespace: &str, wanted: Wanted) -> Result<Self, Error> {
+    pub async fn at_start(client: &Client, namespace: &str, wanted: CertificateFor) -> Result<Self, Error> {
         let started = Instant::now();
         let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
         loop {

@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, mount_remount, unmount};
 use rustix::process::{chdir, pivot_root};
 
-use crate::sys::{self, Place};
+use crate::sys::{self, ProcessPlacement};
 
 /// Where the user is at home, and the only place to write to: nothing of it is left when the command has ended.
 pub(crate) const HOME: &str = "/tmp";
@@ -106,8 +106,12 @@ impl Root {
     pub(crate) fn keeper(&self) -> Command {
         let mut command = Command::new("/bin/cat");
         command.env_clear().stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        let place =
-            Place { directory: c"/".to_owned(), user: Some(self.user), is_first: true, ..Place::default() };
+        let place = ProcessPlacement {
+            directory: c"/".to_owned(),
+            user: Some(self.user),
+            is_first: true,
+            ..ProcessPlacement::default()
+        };
         sys::place(&mut command, place);
         command
     }

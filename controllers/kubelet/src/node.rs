@@ -19,7 +19,7 @@ use crate::network::NodeNetwork;
 use crate::objects::Objects;
 use crate::pod::Handle;
 use crate::rooms::Rooms;
-use crate::sys::{Mounts, Place};
+use crate::sys::{Mounts, ProcessPlacement};
 use crate::volumes::Context;
 use crate::{Config, Network, naming};
 use neonvm_core_kubelet::status::Surroundings;
@@ -93,11 +93,11 @@ impl Node {
     }
 
     /// Where a process of a pod starts.
-    pub(crate) fn place(&self, handle: &Handle) -> io::Result<Place> {
-        let mut place = Place {
+    pub(crate) fn place(&self, handle: &Handle) -> io::Result<ProcessPlacement> {
+        let mut place = ProcessPlacement {
             network: self.network.enter(&handle.uid)?,
             directory: path(&handle.directory.root())?,
-            ..Place::default()
+            ..ProcessPlacement::default()
         };
         if let Some(hierarchy) = &self.hierarchy {
             let group = naming::pod_cgroup(&self.config.cluster, &self.config.name, &handle.uid);

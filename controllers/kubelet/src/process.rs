@@ -13,7 +13,7 @@ use rustix::process::{
 use serde::{Deserialize, Serialize};
 use tokio::io::unix::AsyncFd;
 
-use crate::sys::{self, Place};
+use crate::sys::{self, ProcessPlacement};
 
 /// A process for good: numbers are used again, start times are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,7 +50,7 @@ pub(crate) struct Launch {
     /// All of the environment.
     pub(crate) environment: Vec<(String, String)>,
     pub(crate) output: File,
-    pub(crate) place: Place,
+    pub(crate) place: ProcessPlacement,
 }
 
 /// Starts a process. It is not waited for here: see [`Process::wait`]. Blocks until its program runs.
@@ -158,7 +158,10 @@ mod tests {
 
     fn shell(script: &str, directory: &Path) -> Identity {
         let path = directory.join("pid");
-        let place = Place { record: Some(File::create(&path).unwrap().into()), ..Place::default() };
+        let place = ProcessPlacement {
+            record: Some(File::create(&path).unwrap().into()),
+            ..ProcessPlacement::default()
+        };
         let launched = launch(Launch {
             program: "/bin/sh".into(),
             arguments: vec!["-c".into(), script.into()],

@@ -29,7 +29,7 @@ pub(crate) enum Mounts {
 
 /// Where a process is put before its program runs.
 #[derive(Debug, Default)]
-pub(crate) struct Place {
+pub(crate) struct ProcessPlacement {
     /// `cgroup.procs` of the cgroups it joins, opened for writing.
     pub(crate) cgroups: Vec<OwnedFd>,
     /// Network namespace.
@@ -48,7 +48,7 @@ pub(crate) struct Place {
     pub(crate) is_first: bool,
 }
 
-impl Place {
+impl ProcessPlacement {
     /// Runs in the child: system calls only, no lock is taken, nothing is allocated.
     fn enter(&self, parent: Pid) -> io::Result<()> {
         setsid()?;
@@ -153,9 +153,9 @@ pub(crate) fn leave() -> io::Result<()> {
 }
 
 /// Makes a command start its program at a place, in a separate session.
-pub(crate) fn place(command: &mut Command, place: Place) {
+pub(crate) fn place(command: &mut Command, place: ProcessPlacement) {
     let parent = getpid();
-    // SAFETY: `Place::enter` is fit for a child between fork and exec, see there.
+    // SAFETY: `ProcessPlacement::enter` is fit for a child between fork and exec, see there.
     unsafe {
         command.pre_exec(move || place.enter(parent));
     }

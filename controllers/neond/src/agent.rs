@@ -8,17 +8,17 @@ use neonvm_agent::{AgentConfig, Config};
 /// Flags. The variables of the environment are those of upstream's agent.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// File for access to the cluster; absent: the pod's service account
+    /// Kubeconfig file [default: the pod's service account]
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
     /// Node whose VMs are scaled
     #[arg(long, env = "K8S_NODE_NAME")]
     node: String,
-    /// Configuration file, JSON [default: what deployments ship]
+    /// Configuration file, JSON [default: the configuration of the installation]
     #[arg(long, env = "CONFIG_PATH")]
     config: Option<PathBuf>,
-    /// Whether a scheduler permits sizes; without one each kubelet does, by resizing the VM's pod, and there are neither watermarks nor
-    /// migrations away from a full node
+    /// Whether a scheduler permits sizes. Without one, each kubelet permits by resizing the VM's pod; there are no watermarks and
+    /// no migrations away from a full node
     #[arg(long, value_name = "BOOL", require_equals = true, default_value_t = true, action = clap::ArgAction::Set)]
     scheduler: bool,
     /// Namespace of the services
@@ -27,19 +27,19 @@ pub(crate) struct Args {
     /// Name of this replica in the lease of the node [default: the host's name and the process]
     #[arg(long)]
     identity: Option<String>,
-    /// Where `neonctl agent inspect` is answered; port 0 picks a free one
+    /// Address of the server for `neonctl agent inspect`; port 0: a free port
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: SocketAddr,
-    /// Address of this pod, under which others reach it
+    /// Address of this pod that is published to clients
     #[arg(long, env = "K8S_POD_IP")]
     pod_ip: Option<IpAddr>,
-    /// Where metrics of the agent are served
+    /// Address of the server for the agent's metrics
     #[arg(long)]
     metrics_bind_address: Option<SocketAddr>,
-    /// Where metrics of each VM are served
+    /// Address of the server for the metrics of each VM
     #[arg(long)]
     vm_metrics_bind_address: Option<SocketAddr>,
-    /// Where liveness and readiness probes are answered, and nothing else, for example 0.0.0.0:8081 [default: nowhere]
+    /// Address of the server for liveness and readiness probes only, for example 0.0.0.0:8081 [default: nowhere]
     #[arg(long)]
     health_probe_bind_address: Option<SocketAddr>,
 }

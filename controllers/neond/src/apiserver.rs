@@ -18,13 +18,13 @@ pub(crate) struct Args {
     /// Directory of state, keys and kubeconfig
     #[arg(long)]
     pub(crate) data_dir: PathBuf,
-    /// Address to listen on; port 0 picks a free one
+    /// Address to listen on; port 0: a free port
     #[arg(long, default_value = "127.0.0.1:0")]
     pub(crate) listen: SocketAddr,
     /// Further DNS names or addresses for the server's certificate
     #[arg(long = "tls-name")]
     pub(crate) tls_names: Vec<String>,
-    /// Let tests set fault switches under /chaos/
+    /// Serve fault switches for tests under /chaos/
     #[arg(long)]
     pub(crate) chaos: bool,
 }

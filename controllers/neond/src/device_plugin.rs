@@ -11,14 +11,14 @@ pub(crate) struct Args {
     /// Directory in which the kubelet listens for device plugins
     #[arg(long, default_value = "/var/lib/kubelet/device-plugins")]
     kubelet_directory: PathBuf,
-    /// Where the node's /dev is
+    /// Path of the node's /dev
     #[arg(long, default_value = "/dev")]
     devices: PathBuf,
-    /// What VMs run on: auto (KVM where the node has it; elsewhere the guest's code is emulated), kvm (only nodes that have KVM
+    /// Accelerator of VMs: auto (KVM if the node has it, else emulation), kvm (only nodes with KVM
     /// run VMs) or tcg (emulation)
     #[arg(long, default_value = "auto", value_parser = ["auto", "kvm", "tcg"])]
     accelerator: String,
-    /// Where liveness and readiness probes are answered, and nothing else, for example 0.0.0.0:8082 [default: nowhere]
+    /// Address of the server for liveness and readiness probes only, for example 0.0.0.0:8082 [default: nowhere]
     #[arg(long)]
     health_probe_bind_address: Option<SocketAddr>,
 }

@@ -12,37 +12,37 @@ pub(crate) struct Args {
     /// Name of the node
     #[arg(long)]
     name: String,
-    /// Which node of the cluster it is, from 1 on: its addresses are derived from it
+    /// Number of the node in the cluster, from 1; its addresses are derived from it
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=253))]
     index: u8,
-    /// Number of the cluster among those of this machine: its addresses are derived from it
+    /// Number of the cluster on this host; its addresses are derived from it
     #[arg(long, default_value_t = 0)]
     network_number: u8,
     /// Directory of the cluster: kubeconfig, authority, nodes
     #[arg(long)]
     cluster_dir: PathBuf,
-    /// File for access to the cluster [default: kubeconfig in the cluster's directory]
+    /// Kubeconfig file [default: kubeconfig in the cluster's directory]
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
-    /// Where the node's own server listens
+    /// Address of the kubelet's server
     #[arg(long)]
     listen: Option<SocketAddr>,
-    /// Loopback addresses and user-mode networking instead of network namespaces
+    /// Use loopback addresses and user-mode networking instead of network namespaces
     #[arg(long)]
     user_network: bool,
-    /// CPUs the node offers, in thousandths [default: those of this machine]
+    /// Allocatable CPUs, in thousandths [default: those of this host]
     #[arg(long)]
     cpu_milli: Option<u64>,
-    /// Memory the node offers, in bytes [default: that of this machine, without a reserve]
+    /// Allocatable memory, in bytes [default: that of this host, without a reserve]
     #[arg(long)]
     memory: Option<u64>,
-    /// Accelerator of machines
+    /// Accelerator of VMs: auto, kvm or tcg
     #[arg(long, default_value = "auto", value_parser = ["auto", "kvm", "tcg"])]
     accel: String,
-    /// Directory of kernels; its default one is used
+    /// Directory of kernels; VMs use its default kernel
     #[arg(long)]
     kernels: Option<PathBuf>,
-    /// Guest program for machines whose disk has an older one
+    /// Guest program for VMs whose disk has an older one
     #[arg(long)]
     guest: Option<PathBuf>,
     /// Local image store
@@ -51,7 +51,7 @@ pub(crate) struct Args {
     /// Cache of layers from registries
     #[arg(long)]
     image_cache: Option<PathBuf>,
-    /// Registries may be spoken to without TLS
+    /// Allow registries without TLS
     #[arg(long)]
     insecure_registries: bool,
 }

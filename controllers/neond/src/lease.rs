@@ -7,13 +7,13 @@ use neonvm_kit::lease::Times;
 /// How fast a lease is renewed, given up and taken over.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct LeaseArgs {
-    /// Seconds after the last sign of life of the replica that leads until another may take over
+    /// Lease duration in seconds: after the last renewal by the leader another replica may take over
     #[arg(long, value_name = "SECONDS", default_value_t = default(Times::default().duration), value_parser = seconds())]
     leader_elect_lease_duration: u16,
-    /// Seconds for which the replica that leads tries to renew its lease before it gives up; fewer than the duration
+    /// Seconds for which the leader retries to renew its lease before it stops leading; less than the lease duration
     #[arg(long, value_name = "SECONDS", default_value_t = default(Times::default().renew_deadline), value_parser = seconds())]
     leader_elect_renew_deadline: u16,
-    /// Seconds between two tries; another replica leads at the latest after the duration and two of these
+    /// Seconds between two attempts; another replica leads at the latest after the lease duration and two of these
     #[arg(long, value_name = "SECONDS", default_value_t = default(Times::default().retry), value_parser = seconds())]
     leader_elect_retry_period: u16,
 }

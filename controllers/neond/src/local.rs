@@ -18,25 +18,25 @@ mod supervisor;
 /// Flags.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Those of its API server.
+    /// Flags of the API server.
     #[command(flatten)]
     api: apiserver::Args,
-    /// Nodes; 0 for an API server alone. More than one needs root
+    /// Number of nodes; 0: only an API server. More than one requires root
     #[arg(long, default_value_t = 1)]
     nodes: u8,
-    /// CPUs of each node, in thousandths [default: those of this machine]
+    /// CPUs of each node, in thousandths [default: those of this host]
     #[arg(long)]
     node_cpu_milli: Option<u64>,
-    /// Memory of each node, in bytes [default: that of this machine, without a reserve]
+    /// Memory of each node, in bytes [default: that of this host, without a reserve]
     #[arg(long)]
     node_memory: Option<u64>,
-    /// Accelerator of machines
+    /// Accelerator of VMs: auto, kvm or tcg
     #[arg(long, default_value = "auto", value_parser = ["auto", "kvm", "tcg"])]
     accel: String,
     /// Directory of kernels
     #[arg(long)]
     kernels: Option<PathBuf>,
-    /// Guest program for machines whose disk has an older one
+    /// Guest program for VMs whose disk has an older one
     #[arg(long)]
     guest: Option<PathBuf>,
     /// Local image store
@@ -45,23 +45,22 @@ pub(crate) struct Args {
     /// Cache of layers from registries
     #[arg(long)]
     image_cache: Option<PathBuf>,
-    /// Loopback addresses and user-mode networking, as without root
+    /// Use loopback addresses and user-mode networking, as without root
     #[arg(long)]
     user_network: bool,
     /// Configuration file of the agents, JSON
     #[arg(long)]
     agent_config: Option<PathBuf>,
-    /// Registries may be spoken to without TLS
+    /// Allow registries without TLS
     #[arg(long)]
     insecure_registries: bool,
-    /// Stop the machines of this cluster, remove what its nodes have left on this machine, and end
+    /// Stop the VMs of this cluster, remove the resources of its nodes on this host, and exit
     #[arg(long)]
     clean_up: bool,
-    /// With --clean-up: the longest that machines may take to stop, in seconds; after their grace period, at the latest
-    /// then, they are killed
+    /// With --clean-up: seconds after which VMs that still run are killed
     #[arg(long, value_name = "SECONDS", default_value_t = 30, requires = "clean_up")]
     stop_timeout: u64,
-    /// With --clean-up: the cluster does not come back; its addresses are free for others
+    /// With --clean-up: release the addresses of the cluster, which is not started again
     #[arg(long, requires = "clean_up")]
     forget: bool,
 }

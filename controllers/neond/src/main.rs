@@ -34,28 +34,28 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Service {
-    /// A complete cluster on this machine: starts the services below and keeps them running
+    /// Run a complete cluster on this host: starts the services below and restarts them when they end
     Local(Box<local::Args>),
-    /// The embedded Kubernetes API with its state on disk
+    /// Serve the embedded Kubernetes API, with its state on disk
     Apiserver(apiserver::Args),
-    /// The state of a stopped cluster as a whole: check, backup, restore
+    /// Check, back up or restore the state of a stopped cluster
     #[command(hide = true)]
     State(state::Args),
-    /// Reconciles virtual machines, serves the webhooks
+    /// Reconcile VMs and migrations; serve the webhooks
     VmController(Box<vm_controller::Args>),
-    /// Permits sizes, watches the pressure on nodes, places pods or helps a kube-scheduler to
+    /// Permit sizes, watch the pressure on nodes, bind pods or extend a kube-scheduler
     Scheduler(scheduler::Args),
-    /// Scales the VMs of a node by their load
+    /// Scale the VMs of a node by their load
     Agent(Box<agent::Args>),
-    /// Joins a node to the overlay network of machines
+    /// Join a node to the overlay network of VMs
     VxlanController(Box<vxlan_controller::Args>),
-    /// Gives the pods of VMs the devices of their node
+    /// Serve the device plugin that gives runner pods their devices
     DevicePlugin(device_plugin::Args),
-    /// Scales the replicas of workloads by their metrics
+    /// Scale the replicas of workloads by their metrics
     PodAutoscaler(pod_autoscaler::Args),
-    /// A node on this machine
+    /// Run the pods of one node on this host, for local clusters
     Kubelet(Box<kubelet::Args>),
-    /// One virtual machine; runs in its pod: `neonvm-runner`, which takes the place of this process
+    /// Run one VM, in its pod: executes `neonvm-runner`
     #[command(disable_help_flag = true)]
     Runner {
         /// Its flags and subcommands

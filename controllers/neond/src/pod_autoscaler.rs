@@ -15,43 +15,43 @@ Pods and nodes are read.\n\n\
 Example:\n  neond pod-autoscaler --leader-elect --service-network 10.96.0.0/12 --scrape-allow 10.96.7.20"
 )]
 pub(crate) struct Args {
-    /// File for access to the cluster; absent: the pod's service account
+    /// Kubeconfig file [default: the pod's service account]
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
     /// Namespace of the lease
     #[arg(long, default_value = "neonvm-system")]
     namespace: String,
-    /// PodAutoscalers worked on at the same time
+    /// PodAutoscalers reconciled concurrently
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
     concurrency_limit: u16,
-    /// Endpoints read at the same time, over all PodAutoscalers
+    /// Metrics endpoints read concurrently, over all PodAutoscalers
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u16).range(1..))]
     scrape_limit: u16,
-    /// Endpoints of one PodAutoscaler read at the same time
+    /// Metrics endpoints of one PodAutoscaler read concurrently
     #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..))]
     scrape_limit_per_object: u16,
-    /// Memory for answers longer than 32 KiB, all together, in MiB; half of it is for those longer than 1 MiB, of which each may
-    /// have 16 MiB. Others wait
+    /// Memory for all responses longer than 32 KiB, in MiB; half of it is for those longer than 1 MiB, of which each may
+    /// have 16 MiB. Further responses wait
     #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u16).range(32..=4096))]
     scrape_memory: u16,
-    /// Network that endpoints may be in although it is refused otherwise, such as 10.96.7.20 for one Service; repeat it for more
+    /// Allowed network of metrics endpoints that is otherwise refused, such as 10.96.7.20 for one Service; repeatable
     #[arg(long, value_name = "CIDR")]
     scrape_allow: Vec<Network>,
-    /// Network of Services, which is refused; repeat it for more [default: from the cluster's ServiceCIDR objects, from
+    /// Network of Services, refused for metrics endpoints; repeatable [default: from the cluster's ServiceCIDR objects, from
     /// Kubernetes 1.33]
     #[arg(long, value_name = "CIDR")]
     service_network: Vec<Network>,
-    /// Time for one endpoint to answer, in milliseconds
+    /// Timeout of one metrics endpoint, in milliseconds
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(10..=60_000))]
     scrape_timeout_ms: u32,
-    /// Time for all endpoints of one PodAutoscaler, each time that it is evaluated, in milliseconds
+    /// Timeout of all metrics endpoints of one PodAutoscaler in one evaluation, in milliseconds
     #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(10..=600_000))]
     scrape_object_timeout_ms: u32,
-    /// PEM file with the authorities that certificates of https endpoints are checked against [default: they are not
-    /// checked, as with probes of the kubelet]
+    /// PEM file with the certificate authorities of https endpoints [default: certificates are not
+    /// verified, as with probes of the kubelet]
     #[arg(long, value_name = "FILE")]
     scrape_ca_file: Option<PathBuf>,
-    /// Compete for the lead with other replicas
+    /// Elect a leader among the replicas
     #[arg(long)]
     leader_elect: bool,
     #[command(flatten)]
@@ -59,21 +59,21 @@ pub(crate) struct Args {
     /// Name of this replica in the lease [default: the host's name and the process]
     #[arg(long)]
     identity: Option<String>,
-    /// Where metrics and health are served
+    /// Address of the server for metrics and health
     #[arg(long)]
     metrics_bind_address: Option<SocketAddr>,
-    /// Where liveness and readiness probes are answered, and nothing else, for example 0.0.0.0:8081 [default: nowhere]
+    /// Address of the server for liveness and readiness probes only, for example 0.0.0.0:8081 [default: nowhere]
     #[arg(long)]
     health_probe_bind_address: Option<SocketAddr>,
-    /// Where webhooks for PodAutoscalers are served, with a certificate of the vm-controller's authority. The vm-controller registers
-    /// them, with --pod-autoscaler-webhooks [default: nowhere]
+    /// Address of the webhook server for PodAutoscalers, with a certificate of the vm-controller's authority. The vm-controller
+    /// registers the webhooks with --pod-autoscaler-webhooks [default: nowhere]
     #[arg(long)]
     webhook_bind_address: Option<SocketAddr>,
-    /// PEM file with the authority of the client certificate that the API server shows to webhooks; no other client may call
-    /// them then [default: any client may]
+    /// PEM file with the authority of the client certificate that the API server shows to webhooks; other clients are then
+    /// refused [default: any client is accepted]
     #[arg(long, value_name = "FILE", requires_all = ["webhook_bind_address", "webhook_client_name"])]
     webhook_client_ca_file: Option<PathBuf>,
-    /// Common name of that certificate; may be given several times
+    /// Common name of that certificate; repeatable
     #[arg(long, value_name = "NAME", requires = "webhook_client_ca_file")]
     webhook_client_name: Vec<String>,
 }

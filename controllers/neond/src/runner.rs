@@ -17,78 +17,78 @@ const QEMU_USER: u32 = 64055;
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Directory below which the container's paths lie
+    /// Root of the container's paths
     #[arg(long, env = "NEONVM_ROOT", default_value = "/", global = true)]
     root: PathBuf,
-    /// Kernel of machines that bring none
+    /// Kernel of VMs without their own
     #[arg(long, env = "NEONVM_KERNEL", default_value = "/vm/kernel/vmlinuz")]
     kernel: PathBuf,
     /// Its initramfs
     #[arg(long, env = "NEONVM_INITRAMFS")]
     initramfs: Option<PathBuf>,
-    /// Guest program that replaces an older one in the disk
+    /// Guest program that replaces an older one on the disk
     #[arg(long, env = "NEONVM_GUEST")]
     guest: Option<PathBuf>,
-    /// How the guest is connected: tap or user
+    /// Network of the guest: tap or user
     #[arg(long, env = "NEONVM_NETWORK", default_value = "tap")]
     network: NetworkMode,
-    /// auto, kvm or tcg
+    /// Accelerator: auto, kvm or tcg
     #[arg(long, env = "NEONVM_ACCEL", default_value = "auto")]
     accel: Accelerator,
-    /// Parent of the cgroup of the vCPU threads [default: the own one]
+    /// Parent of the cgroup of the vCPU threads [default: the cgroup of this process]
     #[arg(long, env = "NEONVM_CGROUP")]
     cgroup: Option<String>,
-    /// File for the reason of the end
+    /// File for the termination message
     #[arg(long, env = "NEONVM_TERMINATION_LOG", default_value = "/dev/termination-log")]
     termination_log: PathBuf,
-    /// Seconds between being asked to stop and being killed [default: those of the VM]
+    /// Seconds between SIGTERM and the kill of the guest [default: the grace period of the VM]
     #[arg(long, env = "NEONVM_GRACE_SECONDS")]
     grace_seconds: Option<u64>,
     /// Form of the log: plain or cri
     #[arg(long, env = "NEONVM_LOG_FORMAT", default_value = "plain", value_parser = ["plain", "cri"])]
     log_format: String,
-    /// File that the output goes to, to keep it short [default: a runtime does that]
+    /// File of the output, which the runner rotates [default: the container runtime rotates it]
     #[arg(long, env = "NEONVM_LOG_FILE")]
     log_file: Option<PathBuf>,
-    /// Addresses of the pod, comma separated [default: all]
+    /// Addresses of the pod to listen on, comma separated [default: all]
     #[arg(long, env = "K8S_POD_IPS", value_delimiter = ',')]
     pod_ips: Vec<IpAddr>,
-    /// Addresses of the node, comma separated: its kubelet is closed to the guest
+    /// Addresses of the node, comma separated: its kubelet is not reachable from the guest
     #[arg(long, env = "K8S_HOST_IP", value_delimiter = ',')]
     host_ips: Vec<IpAddr>,
-    /// Name of the node: its agent reaches ports of the guest
+    /// Name of the node, whose agent may reach ports of the guest
     #[arg(long, env = "K8S_NODE_NAME")]
     node_name: Option<String>,
     /// User and group of QEMU when this runs as root
     #[arg(long, env = "NEONVM_QEMU_USER", default_value_t = QEMU_USER)]
     qemu_user: u32,
-    /// Directory that remembers until the next boot whether KVM works
+    /// Directory where the result of the KVM probe is kept until the next boot
     #[arg(long, env = "NEONVM_PROBE_DIR")]
     probe_dir: Option<PathBuf>,
 }
 
 #[derive(clap::Subcommand, Debug)]
 enum Command {
-    /// Join standard input and output with the serial console
+    /// Connect standard input and output to the serial console
     Console,
-    /// Join standard input and output with a TCP port of the guest
+    /// Connect standard input and output to a TCP port of the guest
     Connect {
-        /// The port
+        /// Port number
         #[arg(value_parser = clap::value_parser!(u16).range(1..))]
         port: u16,
     },
-    /// The status document
+    /// Print the status as JSON
     Status,
-    /// The counters
+    /// Print the counters as JSON
     Statistics,
     /// Press the power button
     PowerOff,
-    /// Copy a file, leave holes where it has only zeros, and compare both
+    /// Copy a file as a sparse file, and compare both
     #[command(hide = true)]
     Copy {
-        /// The file
+        /// Source
         from: PathBuf,
-        /// Where to; it appears whole or not at all
+        /// Destination; it appears complete or not at all
         to: PathBuf,
     },
 }
@@ -170,7 +170,7 @@ fn ask(args: &Args, question: Question) -> anyhow::Result<()> {
     Ok(writeln!(std::io::stdout(), "{answer}")?)
 }
 
-/// Whether KVM really runs guests: a line of JSON.
+/// Probe whether KVM runs guest code; prints a line of JSON.
 pub(crate) fn probe() -> anyhow::Result<()> {
     use std::io::Write as _;
     let result = neonvm_hypervisor::accelerator::probe::run_in_this_process();

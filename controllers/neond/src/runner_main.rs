@@ -14,9 +14,9 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Service {
-    /// One virtual machine; runs in its pod
+    /// Run one VM, in its pod
     Runner(Box<runner::Args>),
-    /// Whether KVM really runs guests: a line of JSON
+    /// Probe whether KVM runs guest code; prints a line of JSON
     #[command(hide = true)]
     KvmProbe,
 }

@@ -10,56 +10,57 @@ use neonvm_scheduler::{Config, Mode};
 /// Flags.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// File for access to the cluster; absent: the pod's service account
+    /// Kubeconfig file [default: the pod's service account]
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
     /// Namespace of the lease and of the internal authority
     #[arg(long, default_value = "neonvm-system")]
     namespace: String,
-    /// Name of this replica in the lease, unique among replicas; who comes back under the same name leads at once [default: the
-    /// host's name and the process]
+    /// Name of this replica in the lease, unique among replicas; a restarted replica with the same name leads at once [default:
+    /// the host's name and the process]
     #[arg(long)]
     identity: Option<String>,
     #[command(flatten)]
     lease: crate::lease::LeaseArgs,
-    /// Lease of the kube-scheduler in the same pod, in the same namespace: this replica leads only where that one does, because each
-    /// kube-scheduler asks beside itself. Needs --identity with the name of the pod [default: the kube-scheduler has no lease]
+    /// Lease of the kube-scheduler in the same pod, in the same namespace: this replica leads only while that one does, because
+    /// each kube-scheduler calls the extender in its own pod. Requires --identity with the name of the pod [default: the
+    /// kube-scheduler has no lease]
     #[arg(long, value_name = "NAME", requires = "identity")]
     kube_scheduler_lease: Option<String>,
-    /// Who places pods: "bind" places every pod itself, for clusters without a scheduler of their own; "extender" leaves that to
-    /// a kube-scheduler that asks here
+    /// "bind": this scheduler binds every pod, for clusters without another scheduler; "extender": a kube-scheduler binds pods
+    /// and calls this scheduler
     #[arg(long, default_value = "bind", value_parser = ["bind", "extender"])]
     mode: String,
-    /// Where agents, people and kube-schedulers ask, over mutual TLS
+    /// Address of the server for agents, users and kube-schedulers, with mutual TLS
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: SocketAddr,
-    /// Where agents also ask over plain HTTP, without knowing who they are [default: nowhere]. On a loopback address the
-    /// extender is served there too
+    /// Address of a second server for agents with plain HTTP, without authentication [default: nowhere]. On a loopback address it
+    /// also serves the extender
     #[arg(long)]
     plain_listen: Option<SocketAddr>,
-    /// Where metrics and health are served [default: nowhere]
+    /// Address of the server for metrics and health [default: nowhere]
     #[arg(long)]
     metrics_bind_address: Option<SocketAddr>,
-    /// Where liveness and readiness probes are answered, and nothing else, for example 0.0.0.0:8081 [default: nowhere]
+    /// Address of the server for liveness and readiness probes only, for example 0.0.0.0:8081 [default: nowhere]
     #[arg(long)]
     health_probe_bind_address: Option<SocketAddr>,
-    /// Address of this pod, for others to reach it
+    /// Address of this pod that is published to clients
     #[arg(long, env = "POD_IP")]
     pod_ip: Option<IpAddr>,
     /// Configuration file, JSON, with the keys of the upstream scheduler; flags override it
     #[arg(long)]
     config: Option<PathBuf>,
-    /// Share of a node's CPU and memory above which VMs are to leave it; above 0, at most 1 [default: 0.9]
+    /// Watermark: share of a node's CPU and memory above which VMs are migrated away; above 0, at most 1 [default: 0.9]
     #[arg(long)]
     watermark: Option<f64>,
-    /// Create migrations of VMs that are to leave their node and have the label
-    /// autoscaling.neon.tech/auto-migration-enabled=true. Without it they are only planned and shown
+    /// Create migrations, above the watermark, of VMs that have the label
+    /// autoscaling.neon.tech/auto-migration-enabled=true. Without this flag migrations are only planned and shown
     #[arg(long)]
     do_migration: bool,
-    /// Most VMs that leave a node at the same time [default: 1]
+    /// Maximum of concurrent migrations away from a node [default: 1]
     #[arg(long)]
     migrations_per_node: Option<u32>,
-    /// Pods of these namespaces do not count against permits, comma separated
+    /// Namespaces whose pods do not count against permits, comma separated
     #[arg(long, value_delimiter = ',')]
     ignored_namespaces: Vec<String>,
 }

@@ -15,22 +15,22 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand, Debug)]
 enum Command {
-    /// Verify every record and the keys; JSON on standard output
-    Check(Place),
+    /// Verify every record and the keys; prints JSON
+    Check(ClusterDirectory),
     /// Write a backup to standard output
-    Backup(Place),
-    /// Put the backup on standard input in the place of the state; its header on standard output
+    Backup(ClusterDirectory),
+    /// Replace the state with the backup on standard input; prints the header of the backup
     Restore {
         #[command(flatten)]
-        place: Place,
-        /// Replace a state that is there
+        place: ClusterDirectory,
+        /// Replace existing state
         #[arg(long)]
         force: bool,
     },
 }
 
 #[derive(clap::Args, Debug)]
-struct Place {
+struct ClusterDirectory {
     /// Directory of the cluster; its last part is the cluster's name
     #[arg(long)]
     data_dir: PathBuf,

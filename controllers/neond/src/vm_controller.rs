@@ -13,7 +13,7 @@ use neonvm_vm_controller::{
 /// Flags.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// File for access to the cluster; absent: the pod's service account
+    /// Kubeconfig file [default: the pod's service account]
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
     /// Namespace of the controller: internal authority, lease
@@ -22,52 +22,52 @@ pub(crate) struct Args {
     /// Image of runners
     #[arg(long, env = "VM_RUNNER_IMAGE", default_value = concat!("neonvm-runner:", env!("CARGO_PKG_VERSION")))]
     runner_image: String,
-    /// What authors of VMs in every namespace may ask for, comma separated: runner-image, init-containers, init-script, overcommit,
-    /// scheduler, service-account, network, node-access. Labels allow.vm.neon.tech/NAME of a namespace win
+    /// What authors of VMs may use in every namespace, comma separated: runner-image, init-containers, init-script, overcommit,
+    /// scheduler, service-account, network, node-access. Labels allow.vm.neon.tech/NAME of a namespace take precedence
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     allow: Vec<neonvm_api::Power>,
-    /// How CPUs are plugged and unplugged in VMs whose objects do not set it
+    /// CPU scaling mode of VMs whose objects do not set it
     #[arg(long, default_value = "SysfsScaling", value_parser = ["SysfsScaling", "QmpScaling"])]
     default_cpu_scaling_mode: String,
-    /// Runners do not limit CPU with cgroups
+    /// Do not limit the CPU of VMs with cgroups
     #[arg(long)]
     disable_runner_cgroup: bool,
-    /// Runners bypass the page cache of their node
+    /// Bypass the page cache of the node for disks
     #[arg(long)]
     direct_io: bool,
     /// Ratio of movable to kernel memory when memory is plugged
     #[arg(long, default_value = "401")]
     memhp_auto_movable_ratio: String,
-    /// Nodes have the device plugin: pods request neonvm/kvm, neonvm/tun and neonvm/vhost-net
+    /// Request neonvm/kvm, neonvm/tun and neonvm/vhost-net for runner pods, from the device plugin of the nodes
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = false,
           default_missing_value = "true", action = clap::ArgAction::Set)]
     device_plugin: bool,
-    /// Runner pods request what their VM has: auto (and follow it by in-place resize, from Kubernetes 1.35 on) or off (they request nothing)
+    /// Requests of runner pods: auto (those of the VM, followed by in-place resize from Kubernetes 1.35) or off (none)
     #[arg(long, default_value = "auto", value_parser = ["auto", "off"])]
     pod_size: String,
-    /// How root disks and kernels get out of their images: image-volume (the node mounts the image), or copy (an init container copies
+    /// Source of root disks and kernels: image-volume (the node mounts the image), or copy (an init container copies
     /// the file into the pod), for nodes without image volumes
     #[arg(long, default_value = "image-volume", value_parser = ["image-volume", "copy"])]
     root_disk: String,
-    /// What machines run on: auto (KVM where it is in the pod and runs guest code), kvm or tcg (emulation)
+    /// Accelerator of VMs: auto (KVM if it is in the pod and runs guest code), kvm or tcg (emulation)
     #[arg(long, default_value = "auto", value_parser = ["auto", "kvm", "tcg"])]
     accelerator: String,
-    /// Machines worked on at the same time
+    /// VMs reconciled concurrently
     #[arg(long, default_value_t = 128)]
     concurrency_limit: usize,
-    /// Most migrations at once
+    /// Maximum of concurrent migrations
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     max_migrations: u16,
-    /// Most machines that leave a node at once
+    /// Maximum of concurrent migrations away from a node
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
     max_migrations_from_node: u16,
-    /// Most machines that come to a node at once
+    /// Maximum of concurrent migrations to a node
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
     max_migrations_to_node: u16,
-    /// Seconds that the target pod of a migration may take to be ready
+    /// Timeout, in seconds, until the target pod of a migration is ready
     #[arg(long, default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..))]
     migration_prepare_timeout: u32,
-    /// Compete for the lead with other replicas
+    /// Elect a leader among the replicas
     #[arg(long)]
     leader_elect: bool,
     #[command(flatten)]
@@ -75,13 +75,13 @@ pub(crate) struct Args {
     /// Name of this replica in the lease [default: the host's name and the process]
     #[arg(long)]
     identity: Option<String>,
-    /// Where metrics and health are served
+    /// Address of the server for metrics and health
     #[arg(long)]
     metrics_bind_address: Option<SocketAddr>,
-    /// Where liveness and readiness probes are answered, and nothing else, for example 0.0.0.0:8081 [default: nowhere]
+    /// Address of the server for liveness and readiness probes only, for example 0.0.0.0:8081 [default: nowhere]
     #[arg(long)]
     health_probe_bind_address: Option<SocketAddr>,
-    /// Where webhooks are served
+    /// Address of the webhook server
     #[arg(long)]
     webhook_bind_address: Option<SocketAddr>,
     /// Register the webhooks under this URL, https://HOST:PORT
@@ -90,44 +90,45 @@ pub(crate) struct Args {
     /// Register the webhooks under this service of the controller's namespace
     #[arg(long, requires = "webhook_bind_address")]
     webhook_service: Option<String>,
-    /// Register the webhooks at the very address they are served at, whichever port that is
+    /// Register the webhooks under the address of the webhook server
     #[arg(long, requires = "webhook_bind_address", conflicts_with_all = ["webhook_url", "webhook_service"])]
     webhook_listener: bool,
-    /// Which webhooks are registered: evictions alone where the API server admits machines and migrations itself
+    /// Webhooks to register; only evictions if the API server itself admits VMs and migrations
     #[arg(long, default_value = "all", value_parser = ["all", "evictions"])]
     webhook_scope: String,
-    /// Register the webhooks for PodAutoscalers, too, which the pod-autoscaler serves behind the Service neonvm-pod-autoscaler; only
-    /// with --webhook-service
+    /// Also register the webhooks for PodAutoscalers, which the pod-autoscaler serves behind the Service neonvm-pod-autoscaler;
+    /// only with --webhook-service
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = false,
           default_missing_value = "true", action = clap::ArgAction::Set)]
     pod_autoscaler_webhooks: bool,
-    /// PEM file with the authority of the client certificate that the API server shows to webhooks; no other client may call
-    /// them then. For example /etc/kubernetes/pki/ca.crt [default: any client may, and requests are verified against the API]
+    /// PEM file with the authority of the client certificate that the API server shows to webhooks; other clients are then
+    /// refused. For example /etc/kubernetes/pki/ca.crt [default: any client is accepted, and requests are verified against the
+    /// API]
     #[arg(long, value_name = "FILE", requires_all = ["webhook_bind_address", "webhook_client_name"])]
     webhook_client_ca_file: Option<PathBuf>,
-    /// Common name of that certificate; may be given several times
+    /// Common name of that certificate; repeatable
     #[arg(long, value_name = "NAME", requires = "webhook_client_ca_file")]
     webhook_client_name: Vec<String>,
-    /// Machines for which a failing update validation only warns: NAMESPACE/NAME, comma separated
+    /// VMs for which a failing update validation only warns: NAMESPACE/NAME, comma separated
     #[arg(long, default_value = "")]
     skip_update_validation_for: String,
-    /// Addresses on the overlay network: a JSON file with ipRanges, as in the ipam of a network attachment [default:
+    /// JSON file with the ipRanges of the overlay network, as in the ipam of a network attachment [default:
     /// 10.100.0.0/16 from 10.100.128.0 on]
     #[arg(long, value_name = "FILE", conflicts_with = "nad_ipam_name")]
     ipam_config: Option<PathBuf>,
-    /// The same from a NetworkAttachmentDefinition: its name
+    /// Name of a NetworkAttachmentDefinition with the ipRanges
     #[arg(long, env = "NAD_IPAM_NAME", requires = "nad_ipam_namespace")]
     nad_ipam_name: Option<String>,
-    /// And its namespace
+    /// Namespace of that NetworkAttachmentDefinition
     #[arg(long, env = "NAD_IPAM_NAMESPACE")]
     nad_ipam_namespace: Option<String>,
-    /// Network attachment of runner pods on the overlay: its name
+    /// Name of the network attachment of runner pods on the overlay
     #[arg(long, env = "NAD_RUNNER_NAME", default_value = neonvm_api::overlay::ATTACHMENT)]
     nad_runner_name: String,
-    /// And its namespace [default: that of the controller]
+    /// Namespace of that network attachment [default: that of the controller]
     #[arg(long, env = "NAD_RUNNER_NAMESPACE")]
     nad_runner_namespace: Option<String>,
-    /// How long an address on the overlay rests before another VM gets it, in seconds
+    /// Quarantine of a released overlay address, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     address_quarantine: u32,
 }

@@ -11,7 +11,7 @@ use neonvm_vxlan_controller::{Config, Encryption};
 /// What packets between nodes are protected by.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Protection {
-    /// None: anyone with access to the network path can read and change the frames
+    /// No encryption: anyone with access to the network path can read and change the frames
     None,
     /// WireGuard of the node's kernel
     Wireguard,
@@ -20,53 +20,53 @@ enum Protection {
 /// Flags. The variables of the environment are those of upstream's controller.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// File for access to the cluster; absent: the pod's service account
+    /// Kubeconfig file [default: the pod's service account]
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
     /// Name of the node
     #[arg(long, env = "K8S_NODE_NAME")]
     node: String,
-    /// Address of the node that tunnels start from [default: the internal address in its object]
+    /// Address of the node for tunnels [default: the internal address in its object]
     #[arg(long, env = "MY_NODE_IP")]
     address: Option<IpAddr>,
     /// Network namespace of the node: a name below /run/netns, or a path [default: that of the process]
     #[arg(long)]
     netns: Option<PathBuf>,
-    /// Bridge that pods are joined to
+    /// Name of the bridge of pods
     #[arg(long, default_value = overlay::BRIDGE)]
     bridge: String,
-    /// The tunnel
+    /// Name of the tunnel interface
     #[arg(long, default_value = overlay::TUNNEL)]
     tunnel: String,
-    /// Number of the virtual network
+    /// VXLAN network identifier
     #[arg(long, default_value_t = overlay::VNI, value_parser = clap::value_parser!(u32).range(0..1 << 24))]
     vni: u32,
-    /// UDP port
+    /// UDP port of the tunnel
     #[arg(long, default_value_t = overlay::PORT)]
     port: u16,
-    /// Addresses of the overlay: packets between them are never translated
+    /// Networks of the overlay: packets between them are not translated
     #[arg(long, default_value = overlay::RANGE)]
     range: String,
-    /// Address of the node itself on the overlay: who reaches the node reaches the machines through it [default: none]
+    /// Overlay address of the node; clients that reach the node reach the VMs through it [default: none]
     #[arg(long)]
     gateway: Option<IpAddr>,
-    /// What packets between nodes are protected by. All nodes must agree: those without a key are not reached. The MTU of the overlay
+    /// Encryption of packets between nodes, the same on all nodes: a node without a key is not reachable. The MTU of the overlay
     /// is 80 bytes smaller with wireguard
     #[arg(long, value_enum, default_value_t = Protection::None)]
     encryption: Protection,
-    /// UDP port of the encryption, open between nodes
+    /// UDP port of WireGuard, open between nodes
     #[arg(long, default_value_t = neonvm_vxlan_controller::ENCRYPTION_PORT)]
     encryption_port: u16,
     /// Namespace of the services, where nodes publish their keys
     #[arg(long, default_value = SYSTEM_NAMESPACE)]
     system_namespace: String,
-    /// Where metrics and health are served
+    /// Address of the server for metrics and health
     #[arg(long)]
     metrics_bind_address: Option<SocketAddr>,
-    /// Where liveness and readiness probes are answered, and nothing else, for example 0.0.0.0:8081 [default: nowhere]
+    /// Address of the server for liveness and readiness probes only, for example 0.0.0.0:8081 [default: nowhere]
     #[arg(long)]
     health_probe_bind_address: Option<SocketAddr>,
-    /// Remove what a controller with these flags makes, and end
+    /// Remove what a controller with these flags creates, and exit
     #[arg(long)]
     delete: bool,
 }

@@ -19,7 +19,7 @@ use crate::telemetry::Telemetry;
 
 /// State of one autoscaler that is kept between reconciles.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct AutoscalerState {
     pub(crate) uid: String,
     pub(crate) memory: Memory,
     pub(crate) before: Before,
@@ -41,7 +41,7 @@ pub(crate) struct Context {
     pub(crate) observer: Arc<Observer>,
     pub(crate) events: Events,
     pub(crate) telemetry: Arc<Telemetry>,
-    kept: Mutex<HashMap<Key, Arc<tokio::sync::Mutex<Kept>>>>,
+    kept: Mutex<HashMap<Key, Arc<tokio::sync::Mutex<AutoscalerState>>>>,
     pub(crate) begun: (Instant, Timestamp),
 }
 
@@ -71,7 +71,7 @@ impl Context {
         Timestamp::now()
     }
 
-    pub(crate) fn kept(&self, key: &Key) -> Arc<tokio::sync::Mutex<Kept>> {
+    pub(crate) fn kept(&self, key: &Key) -> Arc<tokio::sync::Mutex<AutoscalerState>> {
         let mut all = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(all.entry(key.clone()).or_default())
     }

@@ -10,7 +10,7 @@ use neonvm_core_pod_autoscaler::status::{Pass, after, differs};
 use neonvm_kit::queue::Outcome;
 use serde_json::{Map, Value, json};
 
-use crate::context::{Context, Kept};
+use crate::context::{AutoscalerState, Context};
 use crate::request::{Failed, within};
 
 /// Readings alone are not written more often than this.
@@ -75,7 +75,7 @@ pub(crate) async fn finish(
     context: &Context,
     object: &PodAutoscaler,
     pass: &Pass<'_>,
-    kept: &mut Kept,
+    kept: &mut AutoscalerState,
     outcome: Outcome,
 ) -> Outcome {
     match write(context, object, pass, &mut kept.written).await {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::StatusCode;
 use kube::Client;
 use neonvm_kit::backoff::Backoff;
-use neonvm_kit::certificate::{Certificate, Wanted};
+use neonvm_kit::certificate::{Certificate, CertificateFor};
 use neonvm_kit::http::{Answer, BUSY, Gate, Tls, Whole, serve, text};
 use neonvm_kit::webhook::{Proof, Review, Written, allowed, denied, patched, texts};
 use rustls::ServerConfig;
@@ -92,7 +92,7 @@ async fn obtain(
 ) -> Option<(Certificate, ServerConfig)> {
     let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
     loop {
-        match Certificate::obtain(client, namespace, Wanted::pod_autoscaler()).await {
+        match Certificate::obtain(client, namespace, CertificateFor::pod_autoscaler()).await {
             Ok(certificate) => match certificate.webhook_config(clients) {
                 Ok(config) => return Some((certificate, config)),
                 Err(error) => {

@@ -11,7 +11,7 @@ use neonvm_core_pod_autoscaler::{Decision, Observation, Settings, decide};
 use neonvm_kit::queue::Outcome;
 
 use crate::cache::Key;
-use crate::context::{Context, Kept};
+use crate::context::{AutoscalerState, Context};
 use crate::request::Failed;
 use crate::status::finish;
 use crate::wrapped;
@@ -31,14 +31,14 @@ pub(crate) async fn reconcile(context: &Context, key: &Key) -> Outcome {
     let uid = object.metadata.uid.clone().unwrap_or_default();
     if kept.uid != uid {
         // Another object of the same name does not inherit the state of the first.
-        *kept = Kept { uid, ..Kept::default() };
+        *kept = AutoscalerState { uid, ..AutoscalerState::default() };
     }
     let outcome = one(context, key, &object, &mut kept).await;
     context.telemetry.turn(begun.elapsed());
     outcome
 }
 
-async fn one(context: &Context, key: &Key, object: &PodAutoscaler, kept: &mut Kept) -> Outcome {
+async fn one(context: &Context, key: &Key, object: &PodAutoscaler, kept: &mut AutoscalerState) -> Outcome {
     let settings = match Settings::of(object) {
         Ok((settings, _)) => settings,
         Err(faults) => {
@@ -73,7 +73,7 @@ async fn one(context: &Context, key: &Key, object: &PodAutoscaler, kept: &mut Ke
 }
 
 /// A warning, once.
-fn report(context: &Context, object: &PodAutoscaler, kept: &mut Kept, failed: &Failed) {
+fn report(context: &Context, object: &PodAutoscaler, kept: &mut AutoscalerState, failed: &Failed) {
     let text = format!("{}: {}", failed.reason, failed.message);
     if kept.reported != text {
         tracing::info!(name = ?object.metadata.name, namespace = ?object.metadata.namespace, text, "cannot scale");
@@ -87,7 +87,7 @@ async fn scale(
     key: &Key,
     object: &PodAutoscaler,
     settings: &Settings,
-    kept: &mut Kept,
+    kept: &mut AutoscalerState,
 ) -> Result<Outcome, Failed> {
     // What an earlier strategy left behind would work against this one.
     wrapped::remove(context, object).await?;
@@ -116,7 +116,7 @@ async fn scale(
 fn announce(
     context: &Context,
     object: &PodAutoscaler,
-    kept: &mut Kept,
+    kept: &mut AutoscalerState,
     decision: &Decision,
     applied: &Applied,
 ) {

@@ -13,7 +13,7 @@ use neonvm_core_pod_autoscaler::{Settings, hpa_object};
 use neonvm_kit::queue::Outcome;
 use serde_json::Value;
 
-use crate::context::{Context, Kept};
+use crate::context::{AutoscalerState, Context};
 use crate::request::{Failed, within};
 use crate::status::finish;
 
@@ -32,7 +32,7 @@ pub(crate) async fn pass(
     context: &Context,
     object: &PodAutoscaler,
     settings: &Settings,
-    kept: &mut Kept,
+    kept: &mut AutoscalerState,
 ) -> Result<Outcome, Failed> {
     let now = Timestamp::now();
     let refused = |faults: Vec<neonvm_api::FieldError>| {

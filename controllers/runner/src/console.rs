@@ -29,11 +29,11 @@ const TYPED: usize = 64;
 pub(crate) struct Console {
     shown: broadcast::Sender<Bytes>,
     typed: mpsc::Sender<Bytes>,
-    kept: Arc<Mutex<Kept>>,
+    kept: Arc<Mutex<ConsoleBuffer>>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct ConsoleBuffer {
     bytes: VecDeque<u8>,
     tail: VecDeque<String>,
 }

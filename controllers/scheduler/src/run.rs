@@ -9,7 +9,7 @@ use std::time::Duration;
 use kube::Client;
 use neonvm_api::names::SCHEDULER_LEASE;
 use neonvm_core_scheduling::permits::Event;
-use neonvm_kit::certificate::{self, Certificate, Wanted};
+use neonvm_kit::certificate::{self, Certificate, CertificateFor};
 use neonvm_kit::http;
 use neonvm_kit::lease::{self, Elector, Times};
 use neonvm_kit::service::{Endpoint, advertised};
@@ -105,7 +105,7 @@ pub async fn start(config: Config) -> Result<Running, Error> {
 /// # Errors
 /// As [`start`].
 pub async fn start_with(client: Client, config: Config) -> Result<Running, Error> {
-    let certificate = Certificate::at_start(&client, &config.namespace, Wanted::scheduler()).await?;
+    let certificate = Certificate::at_start(&client, &config.namespace, CertificateFor::scheduler()).await?;
     let mut server = certificate.server_config()?;
     server.alpn_protocols = vec![b"http/1.1".to_vec()];
     let tls = Arc::new(RwLock::new(Arc::new(server)));

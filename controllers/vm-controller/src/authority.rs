@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use kube::Client;
 use neonvm_kit::authority::{
-    Current, Error, INTERNAL, Kept, VMS, advance, open_at_start, publish, publish_at_start,
+    AuthoritySecret, Current, Error, INTERNAL, VMS, advance, open_at_start, publish, publish_at_start,
 };
 use neonvm_kit::ca::{self, Identity};
 use neonvm_kit::certificate::{Shown, Validity, renew};
@@ -118,7 +118,7 @@ impl Authority {
         self.look_within(INTERNAL, &self.internal).await;
     }
 
-    async fn look_within(&self, kept: Kept, current: &Current) {
+    async fn look_within(&self, kept: AuthoritySecret, current: &Current) {
         match tokio::time::timeout(WITHIN, self.look(kept, current)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, "an authority cannot be looked at"),
@@ -129,7 +129,7 @@ impl Authority {
     /// Continues the handover of an authority, or adopts one that another replica has continued. The trusted
     /// authorities are published before any certificate needs them; this process trusts them first, since it calls and
     /// is called as well.
-    async fn look(&self, kept: Kept, current: &Current) -> Result<(), Error> {
+    async fn look(&self, kept: AuthoritySecret, current: &Current) -> Result<(), Error> {
         let next = advance(&self.client, &self.namespace, kept, (now().unix(), MANAGER)).await?;
         if kept == INTERNAL {
             self.trust.replace(&next.bundle())?;

@@ -31,7 +31,7 @@ pub(crate) struct KeptPod {
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct CachedObjects {
     vms: HashMap<Key, Arc<VirtualMachine>>,
     /// By machine.
     pods: HashMap<Key, Vec<Arc<KeptPod>>>,
@@ -47,7 +47,7 @@ struct Kept {
 
 /// VMs, pods and secrets as last observed.
 #[derive(Debug, Default)]
-pub(crate) struct Cache(Mutex<Kept>);
+pub(crate) struct Cache(Mutex<CachedObjects>);
 
 /// The version of an object, as a number; 0 if it is not one.
 pub(crate) fn version(meta: &ObjectMeta) -> u64 {
@@ -109,7 +109,7 @@ impl Tombstones {
     }
 }
 
-impl Kept {
+impl CachedObjects {
     fn drop_vm(&mut self, key: &Key, uid: Option<&str>) {
         let same =
             self.vms.get(key).is_some_and(|known| uid.is_none() || known.metadata.uid.as_deref() == uid);
@@ -129,7 +129,7 @@ impl Kept {
 }
 
 impl Cache {
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, CachedObjects> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

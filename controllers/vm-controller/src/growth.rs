@@ -10,7 +10,7 @@ use neonvm_api::{VirtualMachine, VirtualMachineMigration};
 use neonvm_core_migration::phases::plan_target;
 use neonvm_core_scheduling::{Demand, Usage, fit, has_ended};
 use neonvm_core_vm_lifecycle::growth::{
-    Case, Decision, Denial, Place, Spell, decide, migration, superfluous,
+    CandidateNode, Case, Decision, Denial, Spell, decide, migration, superfluous,
 };
 use neonvm_core_vm_lifecycle::{Note, NoteReason, Settings};
 use neonvm_kit::queue;
@@ -131,7 +131,7 @@ async fn places(
     vm: &VirtualMachine,
     denial: &Denial,
     settings: &Settings,
-) -> Result<Vec<Place>, Error> {
+) -> Result<Vec<CandidateNode>, Error> {
     let nodes = nodes(&context.client).await?;
     let pods: Api<Pod> = Api::all(context.client.clone());
     // From the server's memory, as the nodes.
@@ -156,7 +156,7 @@ async fn places(
             }
             Err(error) => Err(error.to_string()),
         };
-        Place { name: node.name_any(), room }
+        CandidateNode { name: node.name_any(), room }
     };
     Ok(nodes.iter().map(place).collect())
 }

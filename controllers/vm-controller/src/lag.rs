@@ -16,7 +16,7 @@ struct Failing {
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct FailingVms {
     failures: HashMap<Key, Failing>,
     conflicts: HashMap<Key, Failing>,
 }
@@ -24,7 +24,7 @@ struct Kept {
 #[derive(Debug)]
 pub(crate) struct Lag {
     period: Duration,
-    kept: Mutex<Kept>,
+    kept: Mutex<FailingVms>,
 }
 
 /// How a reconcile ended.
@@ -47,7 +47,7 @@ impl Lag {
         Self { period, kept: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, FailingVms> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -28,7 +28,7 @@ pub(crate) struct KeyState {
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct CachedMigrations {
     all: HashMap<Key, Arc<VirtualMachineMigration>>,
     /// By machine.
     by_vm: HashMap<Key, BTreeSet<Key>>,
@@ -39,7 +39,7 @@ struct Kept {
 /// The cache of migrations.
 #[derive(Debug, Default)]
 pub(crate) struct Migrations {
-    kept: Mutex<Kept>,
+    kept: Mutex<CachedMigrations>,
     /// Locked while a migration is chosen to begin and begins, so that migrations of different VMs begin one by one.
     pub(crate) gate: tokio::sync::Mutex<()>,
 }
@@ -51,7 +51,7 @@ pub(crate) fn machine_of(migration: &VirtualMachineMigration) -> Key {
 }
 
 impl Migrations {
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, CachedMigrations> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -154,7 +154,7 @@ impl Migrations {
     }
 }
 
-impl Kept {
+impl CachedMigrations {
     fn forget(&mut self, key: &Key) {
         let Some(old) = self.all.remove(key) else { return };
         let vm = machine_of(&old);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use neonvm_api::overlay::{OVERHEAD_V4, OVERHEAD_V6};
 use neonvm_core_overlay::encryption::{self, Key, Mesh, Own, Peer};
-use neonvm_core_overlay::forwarding::{Wanted, plan};
+use neonvm_core_overlay::forwarding::{DesiredForwarding, plan};
 use neonvm_kit::metrics::double;
 use tokio::sync::watch;
 
@@ -25,7 +25,7 @@ pub(crate) struct Sync {
     namespace: Arc<Namespace>,
     netlink: Netlink,
     /// What was wanted when changes were made last.
-    before: Wanted,
+    before: DesiredForwarding,
     /// Peers that were wanted then.
     peers: BTreeMap<Key, Peer>,
     /// The key to publish; none without encryption.
@@ -47,7 +47,7 @@ impl Sync {
             config,
             namespace,
             netlink,
-            before: Wanted::default(),
+            before: DesiredForwarding::default(),
             peers: BTreeMap::new(),
             key: watch::Sender::new(None),
             is_clean: false,
@@ -89,10 +89,10 @@ impl Sync {
         let Some(mut observed) = observed else { return Ok(()) };
         observed.nodes.insert(self.config.node.clone(), underlay);
         let wanted = match &mut device {
-            None => Wanted::of(&self.config.node, &observed.nodes, &observed.members),
+            None => DesiredForwarding::of(&self.config.node, &observed.nodes, &observed.members),
             Some(device) => {
                 let nodes = self.mesh(device, underlay, &observed)?;
-                Wanted::of(&self.config.node, &nodes, &observed.members)
+                DesiredForwarding::of(&self.config.node, &nodes, &observed.members)
             }
         };
         let have = kernel::entries(&mut self.netlink, tunnel)?;

@@ -13,7 +13,7 @@ use crate::{guest, sbom};
 
 /// What was asked for.
 #[derive(Debug, PartialEq, Eq)]
-struct Wanted {
+struct ImageBuild {
     architecture: String,
     profile: String,
     /// Directory with programs that were built elsewhere.
@@ -22,14 +22,14 @@ struct Wanted {
     more: Vec<String>,
 }
 
-impl Default for Wanted {
+impl Default for ImageBuild {
     fn default() -> Self {
         Self { architecture: "amd64".into(), profile: DIST.into(), programs: None, more: Vec::new() }
     }
 }
 
-fn parse(arguments: &[String]) -> anyhow::Result<Wanted> {
-    let mut wanted = Wanted::default();
+fn parse(arguments: &[String]) -> anyhow::Result<ImageBuild> {
+    let mut wanted = ImageBuild::default();
     let mut words = arguments.iter();
     while let Some(flag) = words.next() {
         let mut value = |choices: &[&str]| {
@@ -89,7 +89,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> anyhow::Result<bool> {
 }
 
 /// Builds our programs and lists what they are made of.
-fn programs_for(root: &Path, target: &Path, wanted: &Wanted, to: &Path) -> anyhow::Result<bool> {
+fn programs_for(root: &Path, target: &Path, wanted: &ImageBuild, to: &Path) -> anyhow::Result<bool> {
     let triple = match wanted.architecture.as_str() {
         "arm64" => "aarch64-unknown-linux-gnu",
         _ => "x86_64-unknown-linux-gnu",
@@ -137,7 +137,7 @@ mod tests {
             let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
             parse(&words).map_err(|error| error.to_string())
         };
-        assert_eq!(read(""), Ok(Wanted::default()));
+        assert_eq!(read(""), Ok(ImageBuild::default()));
         let wanted = read("--arch arm64 --profile quick --programs p --kernel k --offline").unwrap();
         assert_eq!((wanted.architecture.as_str(), wanted.profile.as_str()), ("arm64", "quick"));
         assert_eq!(

@@ -11,7 +11,7 @@ use crate::lanes::{Lane, Work};
 use crate::leftovers;
 use crate::package::target;
 use crate::process;
-use crate::suite::{self, Binary, Place, Results, Skipped};
+use crate::suite::{self, Binary, LaneOutputs, Results, Skipped};
 use crate::tally::Tally;
 
 /// More flaky tests than this fail a run.
@@ -93,7 +93,7 @@ impl Run {
         if !self.build()? {
             return Ok(failed(lane.name, "the tests do not build"));
         }
-        let place = Place::new(&self.root, &self.target, lane.name)?;
+        let place = LaneOutputs::new(&self.root, &self.target, lane.name)?;
         suite::run(&place, self.binaries.as_deref().unwrap_or_default(), plan)
     }
 }

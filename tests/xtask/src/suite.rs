@@ -37,14 +37,14 @@ pub(crate) struct Plan {
 
 /// Where the runs of a lane leave what their tests print.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct LaneOutputs {
     /// The root of the repository.
     pub(crate) root: PathBuf,
     /// The directory of this lane's outputs.
     pub(crate) outputs: PathBuf,
 }
 
-impl Place {
+impl LaneOutputs {
     /// Makes the directory of a lane, without what an earlier run left there.
     pub(crate) fn new(root: &Path, target: &Path, lane: &str) -> anyhow::Result<Self> {
         let outputs = target.join("test-run").join(lane);
@@ -55,7 +55,7 @@ impl Place {
 }
 
 /// Runs the tests of a plan.
-pub(crate) fn run(place: &Place, binaries: &[Binary], plan: &Plan) -> anyhow::Result<Results> {
+pub(crate) fn run(place: &LaneOutputs, binaries: &[Binary], plan: &Plan) -> anyhow::Result<Results> {
     let mut cases = Vec::new();
     for binary in binaries.iter().filter(|binary| (plan.programs)(binary)) {
         cases.extend(binary.cases()?.into_iter().filter(|case| (plan.names)(&case.name)));

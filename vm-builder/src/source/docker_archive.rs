@@ -3,8 +3,8 @@
 use serde::Deserialize;
 
 use super::Error;
-use super::ingest::{self, Ingested, Wanted};
-use super::layout::{Place, TarFile};
+use super::ingest::{self, Ingested, StoredLayer};
+use super::layout::{ImageFiles, TarFile};
 use super::loading::Loading;
 use crate::reference::{Digest, Reference};
 use crate::registry::ImageConfig;
@@ -39,9 +39,9 @@ pub(super) fn load(place: &TarFile, name: Option<&str>, loading: &Loading<'_>) -
     let config = ImageConfig::parse(&bytes, &what)?;
     config.check_platform(&loading.options.platform, &path)?;
     let diff_ids = config.diff_ids(saved.layers.len(), &what)?;
-    let wanted: Vec<Wanted> = diff_ids
+    let wanted: Vec<StoredLayer> = diff_ids
         .iter()
-        .map(|diff_id| Wanted {
+        .map(|diff_id| StoredLayer {
             stored: None,
             diff_id: *diff_id,
             media_type: String::new(),

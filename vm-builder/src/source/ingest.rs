@@ -19,7 +19,7 @@ pub(super) struct Ingested {
 }
 
 /// A layer as a local image has it.
-pub(super) struct Wanted {
+pub(super) struct StoredLayer {
     /// Digest and length as stored, if the image names them.
     pub(super) stored: Option<(Digest, u64)>,
     pub(super) diff_id: Digest,
@@ -34,7 +34,7 @@ pub(super) type Opened = (Box<dyn Read + Send>, u64);
 /// Brings layers into the cache; `open` gives the bytes of the one at an index.
 pub(super) fn layers(
     loading: &Loading<'_>,
-    wanted: &[Wanted],
+    wanted: &[StoredLayer],
     open: &(dyn Fn(usize) -> Result<Opened, Error> + Sync),
 ) -> Result<Vec<(LayerInfo, CachedLayer)>, Error> {
     let next = AtomicUsize::new(0);
@@ -78,7 +78,7 @@ pub(super) fn layers(
 
 fn bring(
     loading: &Loading<'_>,
-    layer: &Wanted,
+    layer: &StoredLayer,
     open: &dyn Fn() -> Result<Opened, Error>,
 ) -> Result<(), Error> {
     if loading.cache.layer(layer.diff_id, loading.options.verify)?.is_some() {

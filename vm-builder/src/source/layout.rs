@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::ingest::{self, Ingested, Opened, Wanted};
+use super::ingest::{self, Ingested, Opened, StoredLayer};
 use super::loading::Loading;
 use super::{Error, printable};
 use crate::cache::{DOCUMENT_LIMIT, read_limited};
@@ -23,7 +23,7 @@ const FILE_LIMIT: usize = 1_000_000;
 const INDEX_DEPTH: usize = 4;
 
 /// Files by name: a directory, or a tar.
-pub(super) trait Place: Sync {
+pub(super) trait ImageFiles: Sync {
     /// Where it is.
     fn path(&self) -> &Path;
     /// A file and its length. None if there is none.
@@ -78,7 +78,7 @@ impl Directory {
     }
 }
 
-impl Place for Directory {
+impl ImageFiles for Directory {
     fn path(&self) -> &Path {
         &self.0
     }
@@ -169,7 +169,7 @@ fn joined(directory: &str, name: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-impl Place for TarFile {
+impl ImageFiles for TarFile {
     fn path(&self) -> &Path {
         &self.path
     }
@@ -249,7 +249,11 @@ fn named(place: &Path, index: Index, name: Option<&str>) -> Result<Vec<IndexEntr
 }
 
 /// Brings an image of a layout into the cache.
-pub(super) fn load(place: &dyn Place, name: Option<&str>, loading: &Loading<'_>) -> Result<Ingested, Error> {
+pub(super) fn load(
+    place: &dyn ImageFiles,
+    name: Option<&str>,
+    loading: &Loading<'_>,
+) -> Result<Ingested, Error> {
     let what = place.path().display().to_string();
     let index: Index = serde_json::from_slice(&place.document("index.json")?).map_err(|error| {
         Error::Malformed { what: format!("index.json in {what}"), problem: error.to_string() }
@@ -271,7 +275,7 @@ pub(super) fn load(place: &dyn Place, name: Option<&str>, loading: &Loading<'_>)
 }
 
 fn image(
-    place: &dyn Place,
+    place: &dyn ImageFiles,
     digest: Digest,
     manifest: &Manifest,
     loading: &Loading<'_>,
@@ -281,11 +285,11 @@ fn image(
     let config = ImageConfig::parse(&place.checked(manifest.config.digest)?, &what)?;
     config.check_platform(&loading.options.platform, &path)?;
     let diff_ids = config.diff_ids(manifest.layers.len(), &what)?;
-    let wanted: Vec<Wanted> = manifest
+    let wanted: Vec<StoredLayer> = manifest
         .layers
         .iter()
         .zip(diff_ids)
-        .map(|(layer, diff_id)| Wanted {
+        .map(|(layer, diff_id)| StoredLayer {
             stored: Some((layer.digest, layer.size)),
             diff_id: *diff_id,
             media_type: layer.media_type.clone(),

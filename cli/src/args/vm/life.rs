@@ -2,7 +2,7 @@
 
 use crate::args::names::Names;
 
-use super::{Place, Waiting};
+use super::{NamespaceArgs, Waiting};
 use crate::args::Output;
 
 /// `vm create`
@@ -106,7 +106,7 @@ pub struct Create {
     pub waiting: Waiting,
     /// Namespace and cluster.
     #[command(flatten)]
-    pub place: Place,
+    pub place: NamespaceArgs,
     /// Output format.
     #[command(flatten)]
     pub output: Output,
@@ -155,7 +155,7 @@ pub struct Scale {
     pub waiting: Waiting,
     /// Namespace and cluster.
     #[command(flatten)]
-    pub place: Place,
+    pub place: NamespaceArgs,
     /// Output format.
     #[command(flatten)]
     pub output: Output,
@@ -183,7 +183,7 @@ pub struct Delete {
     pub waiting: Waiting,
     /// Namespace and cluster.
     #[command(flatten)]
-    pub place: Place,
+    pub place: NamespaceArgs,
     /// Output format.
     #[command(flatten)]
     pub output: Output,
@@ -208,7 +208,7 @@ pub struct Wait {
     pub timeout: String,
     /// Namespace and cluster.
     #[command(flatten)]
-    pub place: Place,
+    pub place: NamespaceArgs,
     /// Output format.
     #[command(flatten)]
     pub output: Output,

@@ -2,7 +2,7 @@
 
 use crate::args::names::Names;
 
-use super::Place;
+use super::NamespaceArgs;
 use crate::args::Output;
 
 /// `vm list`
@@ -33,7 +33,7 @@ pub struct List {
     pub watch: bool,
     /// Namespace and cluster.
     #[command(flatten)]
-    pub place: Place,
+    pub place: NamespaceArgs,
     /// Output format.
     #[command(flatten)]
     pub output: Output,
@@ -52,7 +52,7 @@ pub struct Get {
     pub watch: bool,
     /// Namespace and cluster.
     #[command(flatten)]
-    pub place: Place,
+    pub place: NamespaceArgs,
     /// Output format.
     #[command(flatten)]
     pub output: Output,
@@ -70,7 +70,7 @@ pub struct Describe {
     pub events: usize,
     /// Namespace and cluster.
     #[command(flatten)]
-    pub place: Place,
+    pub place: NamespaceArgs,
     /// Output format.
     #[command(flatten)]
     pub output: Output,
@@ -91,7 +91,7 @@ pub struct Events {
     pub types: Vec<String>,
     /// Namespace and cluster.
     #[command(flatten)]
-    pub place: Place,
+    pub place: NamespaceArgs,
     /// Output format.
     #[command(flatten)]
     pub output: Output,
@@ -131,5 +131,5 @@ pub struct Logs {
     pub raw: bool,
     /// Namespace and cluster.
     #[command(flatten)]
-    pub place: Place,
+    pub place: NamespaceArgs,
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::args::names::Names;
 
-use super::Place;
+use super::NamespaceArgs;
 
 /// `vm console`
 #[derive(Debug, clap::Args)]
@@ -31,7 +31,7 @@ pub struct Console {
     pub record: Option<PathBuf>,
     /// Namespace and cluster.
     #[command(flatten)]
-    pub place: Place,
+    pub place: NamespaceArgs,
 }
 
 /// `vm ssh`
@@ -57,7 +57,7 @@ pub struct Ssh {
     pub local_forward: Vec<String>,
     /// Namespace and cluster.
     #[command(flatten)]
-    pub place: Place,
+    pub place: NamespaceArgs,
     /// Command to run in the guest
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<String>,
@@ -75,5 +75,5 @@ pub struct Connect {
     pub port: u16,
     /// Namespace and cluster.
     #[command(flatten)]
-    pub place: Place,
+    pub place: NamespaceArgs,
 }

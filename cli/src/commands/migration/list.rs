@@ -7,7 +7,7 @@ use neonvm_api::VirtualMachineMigration;
 use super::{api, find, is_over, name_of, table};
 use crate::args::Output;
 use crate::args::migration::{Get, List};
-use crate::args::vm::Place;
+use crate::args::vm::NamespaceArgs;
 use crate::commands::vm::machines::Machines;
 use crate::commands::watching::{self, Lines};
 use crate::connect::block_on;
@@ -75,7 +75,7 @@ pub(in crate::commands) fn get(settings: &Settings, args: &Get) -> Result<Report
 /// A line for each move now, and for each change.
 fn follow(
     settings: &Settings,
-    place: &Place,
+    place: &NamespaceArgs,
     config: watcher::Config,
     output: &Output,
     namespaces: bool,

@@ -7,7 +7,7 @@ use neonvm_api::PodAutoscaler;
 use super::{api, find, name_of, table, undefined};
 use crate::args::Output;
 use crate::args::podautoscaler::{Get, List};
-use crate::args::vm::Place;
+use crate::args::vm::NamespaceArgs;
 use crate::commands::vm::machines::Machines;
 use crate::commands::watching::{self, Lines};
 use crate::connect::block_on;
@@ -69,7 +69,7 @@ pub(in crate::commands) fn get(settings: &Settings, args: &Get) -> Result<Report
 /// A line for each pod autoscaler now, and for each change.
 fn follow(
     settings: &Settings,
-    place: &Place,
+    place: &NamespaceArgs,
     config: watcher::Config,
     output: &Output,
     namespaces: bool,

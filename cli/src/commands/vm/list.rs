@@ -7,7 +7,7 @@ use neonvm_api::VirtualMachine;
 use super::machines::Machines;
 use super::table;
 use crate::args::Output;
-use crate::args::vm::{List, Place};
+use crate::args::vm::{List, NamespaceArgs};
 use crate::commands::watching::{self, Lines};
 use crate::connect::block_on;
 use crate::error::Result;
@@ -57,7 +57,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &List) -> Result<Repor
 /// A line for each machine now, and for each change, until the user stops it.
 pub(super) fn follow(
     settings: &Settings,
-    place: &Place,
+    place: &NamespaceArgs,
     config: watcher::Config,
     output: &Output,
     namespaces: bool,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use kube::api::{Api, ListParams};
 use neonvm_api::VirtualMachine;
 
-use crate::args::vm::Place;
+use crate::args::vm::NamespaceArgs;
 use crate::connect::Connection;
 use crate::error::{Code, Error, Result};
 use crate::settings::Settings;
@@ -17,7 +17,7 @@ pub(in crate::commands) struct Machines {
 }
 
 impl Machines {
-    pub(in crate::commands) async fn open(settings: &Settings, place: &Place) -> Result<Self> {
+    pub(in crate::commands) async fn open(settings: &Settings, place: &NamespaceArgs) -> Result<Self> {
         let connection = Connection::open(settings, &place.access).await?;
         let namespace = place.namespace.clone().unwrap_or_else(|| connection.namespace().to_owned());
         Ok(Self { connection, namespace })

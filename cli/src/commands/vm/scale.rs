@@ -21,7 +21,7 @@ pub(super) use automatic::is_on;
 
 /// What is wanted.
 #[derive(Clone, Copy)]
-struct Wanted {
+struct RequestedSize {
     cpu: MilliCpu,
     memory: Bytes,
     slots: u16,
@@ -61,16 +61,16 @@ fn now() -> Result<Timestamp> {
     Timestamp::from_unix(seconds).ok_or_else(|| Error::new(Code::Failed, "the clock of this host is far off"))
 }
 
-fn patch(changes: &Changes, wanted: Option<Wanted>) -> Value {
+fn patch(changes: &Changes, wanted: Option<RequestedSize>) -> Value {
     let metadata = json!({ "labels": changes.labels, "annotations": changes.annotations });
     match wanted {
         None => json!({ "metadata": metadata }),
-        Some(Wanted { cpu, slots, .. }) => json!({ "metadata": metadata,
+        Some(RequestedSize { cpu, slots, .. }) => json!({ "metadata": metadata,
             "spec": { "guest": { "cpus": { "use": cpu }, "memorySlots": { "use": slots } } } }),
     }
 }
 
-fn summary(machine: &VirtualMachine, wanted: Option<Wanted>, changes: &Changes) -> String {
+fn summary(machine: &VirtualMachine, wanted: Option<RequestedSize>, changes: &Changes) -> String {
     let mut parts = Vec::new();
     if let (Some(wanted), None) = (wanted, changes.held) {
         parts.push(format!("{} -> {} CPU, {}", describe(machine), cores(wanted.cpu), wanted.memory));
@@ -98,7 +98,7 @@ fn describe(machine: &VirtualMachine) -> String {
     if cpu == MilliCpu::ZERO { "(not running)".to_owned() } else { format!("{} CPU, {memory}", cores(cpu)) }
 }
 
-fn wanted(machine: &VirtualMachine, args: &Scale) -> Result<Wanted> {
+fn wanted(machine: &VirtualMachine, args: &Scale) -> Result<RequestedSize> {
     let guest = &machine.spec.guest;
     let slot = guest.slot_size().map_err(|error| Error::new(Code::Failed, error.to_string()))?;
     let cpu = match (&args.cpu, args.cu) {
@@ -145,7 +145,7 @@ fn wanted(machine: &VirtualMachine, args: &Scale) -> Result<Wanted> {
     let slots = slots.ok_or_else(|| {
         Error::new(Code::Usage, format!("--memory: {memory} is not a multiple of the VM's step of {slot}"))
     })?;
-    Ok(Wanted { cpu, memory, slots })
+    Ok(RequestedSize { cpu, memory, slots })
 }
 
 /// Whether the size is what was wanted; a guest that refuses is an error with the size it reached.

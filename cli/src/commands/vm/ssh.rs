@@ -18,7 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use self::agent::{Agent, Key};
 use self::words::Words;
 use super::machines::Machines;
-use crate::args::vm::{Place, Ssh};
+use crate::args::vm::{NamespaceArgs, Ssh};
 use crate::connect::block_on;
 use crate::env::Env;
 use crate::error::{Code, Error, Result, reason};
@@ -173,7 +173,7 @@ async fn key(settings: &Settings, args: &Ssh) -> Result<Option<Key>> {
 fn proxy(env: &Env, args: &Ssh) -> Result<String> {
     let own = std::env::current_exe()
         .map_err(|error| Error::new(Code::Failed, "cannot find this program").cause(reason(&error)))?;
-    let Place { namespace, access } = &args.place;
+    let NamespaceArgs { namespace, access } = &args.place;
     let mut words = vec![
         own.display().to_string(),
         "vm".into(),

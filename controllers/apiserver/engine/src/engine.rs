@@ -13,7 +13,7 @@ use crate::store::{Change, Store, Stored};
 use crate::task::Task;
 
 /// Table and key of an object.
-pub(crate) type Place = (Arc<str>, Arc<str>);
+pub(crate) type TableKey = (Arc<str>, Arc<str>);
 
 /// All state.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub struct Engine {
     pub(crate) enforce: bool,
     pub(crate) webhooks: Webhooks,
     /// Objects by the uid of an owner they name.
-    pub(crate) owned: BTreeMap<String, BTreeSet<Place>>,
+    pub(crate) owned: BTreeMap<String, BTreeSet<TableKey>>,
     /// Owners that wait for their dependents, by uid.
     pub(crate) foreground: BTreeMap<String, (Arc<Kind>, String)>,
     /// Names of definitions that are being deleted: kept here so that writes of their objects need not read one.

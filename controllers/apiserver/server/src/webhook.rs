@@ -33,7 +33,7 @@ pub(crate) async fn call(call: &Call, service: Option<&Value>, caller: Option<&A
     }
 }
 
-struct Place {
+struct WebhookAddress {
     url: String,
     server_name: String,
     address: String,
@@ -41,13 +41,13 @@ struct Place {
 }
 
 /// Where to connect: a URL's host, or the address of a service.
-fn place(call: &Call, service: Option<&Value>) -> Option<Place> {
+fn place(call: &Call, service: Option<&Value>) -> Option<WebhookAddress> {
     if let Some((namespace, name, path, port)) = &call.client.service {
         let address =
             service?.pointer("/spec/clusterIP").and_then(Value::as_str).filter(|ip| *ip != "None")?;
         let server_name = format!("{name}.{namespace}.svc");
         let path = if path.starts_with('/') { path.clone() } else { format!("/{path}") };
-        return Some(Place {
+        return Some(WebhookAddress {
             url: format!("https://{server_name}:{port}{path}"),
             server_name,
             address: format!("{address}:{port}"),
@@ -60,10 +60,10 @@ fn place(call: &Call, service: Option<&Value>) -> Option<Place> {
     let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
     let address = if authority.contains(':') { authority.to_owned() } else { format!("{authority}:443") };
     let server_name = host.trim_matches(['[', ']']).to_owned();
-    Some(Place { url: call.client.url.clone(), server_name, address, path })
+    Some(WebhookAddress { url: call.client.url.clone(), server_name, address, path })
 }
 
-async fn post(call: &Call, place: &Place, caller: Option<&Arc<Shown>>) -> Result<Value, String> {
+async fn post(call: &Call, place: &WebhookAddress, caller: Option<&Arc<Shown>>) -> Result<Value, String> {
     let bundle = &call.client.ca_bundle;
     let config = match caller {
         Some(shown) => Trust::new(&String::from_utf8_lossy(bundle))

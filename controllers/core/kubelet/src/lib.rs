@@ -21,7 +21,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
 
 pub use plan::{ContainerPlan, Plan, RestartPolicy};
-use size::{Resources, Room, Size, Wanted};
+use size::{PodRequests, Resources, Room, Size};
 
 /// Milliseconds since 1970.
 pub type Millis = u64;
@@ -209,7 +209,7 @@ pub enum Event {
     /// The specification is new, or there is other room than before.
     Specified {
         /// The requests.
-        wanted: Wanted,
+        wanted: PodRequests,
         /// Generation of the object.
         generation: i64,
         /// What the node has, and what its other pods use.

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{ContainerStatus, PodCondition, ResourceRequirements};
 use serde::{Deserialize, Serialize};
 
-pub use amounts::{Limits, Need, Resources, Wanted};
+pub use amounts::{Limits, Need, PodRequests, Resources};
 
 use super::{Millis, time};
 
@@ -106,12 +106,12 @@ pub enum Judgement {
 
 impl Size {
     /// The size of a pod that was just taken on: all that it requests.
-    pub fn new(wanted: Wanted, generation: Option<i64>) -> Self {
+    pub fn new(wanted: PodRequests, generation: Option<i64>) -> Self {
         Self { allocated: wanted.resources, generation, ..Self::default() }
     }
 
     /// Holds a specification against the room that the node has.
-    pub fn judge(&mut self, now: Millis, wanted: Wanted, generation: i64, room: Room) -> Judgement {
+    pub fn judge(&mut self, now: Millis, wanted: PodRequests, generation: i64, room: Room) -> Judgement {
         self.generation = Some(generation);
         if wanted.resources == self.allocated {
             self.pending = None;
@@ -214,7 +214,7 @@ fn shown(in_force: &ResourceRequirements, allocated: &ResourceRequirements) -> R
 }
 
 /// Why the node does not provide what a pod requests. What a pod has it keeps, and giving back is always possible.
-fn refusal(wanted: &Wanted, allocated: &Resources, room: Room) -> Option<(Reason, String)> {
+fn refusal(wanted: &PodRequests, allocated: &Resources, room: Room) -> Option<(Reason, String)> {
     if let Some(container) = wanted.restarting(allocated) {
         let message = format!(
             "container {container}: this node resizes only without a restart: make its resizePolicy NotRequired"

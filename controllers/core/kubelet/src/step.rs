@@ -1,6 +1,6 @@
 //! The step function.
 
-use super::size::{InProgress, Judgement, Reason, Resources, Room, Wanted};
+use super::size::{InProgress, Judgement, PodRequests, Reason, Resources, Room};
 use super::{Action, Ended, Event, Machine, Millis, Phase, ProbeKind, RestartPolicy, Run, State, Stop};
 
 /// Time for the containers of a pod without an object: no client waits for them any more.
@@ -223,7 +223,7 @@ impl Machine {
     fn specified(
         &mut self,
         now: Millis,
-        wanted: Wanted,
+        wanted: PodRequests,
         generation: i64,
         room: Room,
         actions: &mut Vec<Action>,

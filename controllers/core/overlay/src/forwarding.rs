@@ -15,7 +15,7 @@ pub const ALL: Hardware = [0; 6];
 
 /// A node as others see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct PeerAddress {
     /// Behind which tunnel.
     pub to: IpAddr,
     /// The VM is being migrated: an entry changed by the kernel is newer.
@@ -24,11 +24,11 @@ pub struct Place {
 
 /// The desired forwarding table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct DesiredForwarding {
     /// The other nodes: each gets a copy of what is for all.
     pub peers: BTreeSet<IpAddr>,
     /// VMs on other nodes.
-    pub machines: BTreeMap<Hardware, Place>,
+    pub machines: BTreeMap<Hardware, PeerAddress>,
 }
 
 /// A VM on the overlay.
@@ -42,7 +42,7 @@ pub struct Member {
     pub is_moving: bool,
 }
 
-impl Wanted {
+impl DesiredForwarding {
     /// What node `own` should have. `nodes` are all, with their addresses on the underlay; nodes of another address
     /// family than its own are ignored.
     #[must_use]
@@ -59,7 +59,7 @@ impl Wanted {
             others.map(|(name, address)| (name.as_str(), *address)).collect();
         let machines = members.into_iter().filter_map(|member| {
             let to = *others.get(member.node.as_str())?;
-            Some((member.hardware, Place { to, is_moving: member.is_moving }))
+            Some((member.hardware, PeerAddress { to, is_moving: member.is_moving }))
         });
         Self { machines: machines.collect(), peers: others.values().copied().collect() }
     }
@@ -92,7 +92,7 @@ pub enum Change {
 
 /// The changes that lead from what the kernel has to what is wanted. `before` is what was wanted when changes were made last.
 #[must_use]
-pub fn plan(wanted: &Wanted, before: &Wanted, have: &[Entry]) -> Vec<Change> {
+pub fn plan(wanted: &DesiredForwarding, before: &DesiredForwarding, have: &[Entry]) -> Vec<Change> {
     let mut changes = Vec::new();
     let flood: BTreeSet<IpAddr> =
         have.iter().filter(|entry| entry.hardware == ALL).map(|entry| entry.to).collect();

@@ -110,7 +110,7 @@ pub struct Case<'a> {
 
 /// A node, and whether the grown VM has room there now; if not, why.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct CandidateNode {
     /// Name of the node.
     pub name: String,
     /// Whether it has room.
@@ -149,7 +149,7 @@ struct Attempt {
 pub fn decide(
     now: Timestamp,
     case: &Case<'_>,
-    places: Option<&[Place]>,
+    places: Option<&[CandidateNode]>,
     settings: &GrowthSettings,
 ) -> Decision {
     if case.migrations.iter().any(|one| !is_over(one)) {

@@ -129,7 +129,7 @@ pub fn plan(vm: &VirtualMachine, name: &str, settings: &Settings) -> Result<Pod,
     if let Some(refusal) = settings.policy.refusals(spec).into_iter().next() {
         return Err(PlanError::Refused { path: refusal.path, message: refusal.message });
     }
-    let metadata::Wanted { labels, annotations } = metadata::wanted(vm, settings)?;
+    let metadata::DesiredMetadata { labels, annotations } = metadata::wanted(vm, settings)?;
     let volumes = volume::plan(vm, name, settings.root_disk)?;
     let image = spec.runner_image.clone().unwrap_or_else(|| settings.runner_image.clone());
     let mut init_containers = copy::containers(vm, &image, settings.root_disk);

@@ -19,7 +19,7 @@ use tokio::sync::broadcast::error::RecvError;
 pub use info::{MigrationInfo, MigrationPhase};
 pub use mirror::JobEnd;
 pub(super) use mirror::disk_of_job;
-pub use negotiate::{Abilities, Agreement, Wanted, negotiate};
+pub use negotiate::{Abilities, Agreement, RequestedFeatures, negotiate};
 
 use super::{Machine, MachineEvent, RunState};
 use crate::accelerator::Accelerator;

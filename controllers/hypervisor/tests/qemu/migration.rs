@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use neonvm_hypervisor::machine::{
-    Abilities, Machine, MachineEvent, MigrationError, MigrationPhase as Phase, Resources, RunState, Settings,
-    Wanted, negotiate,
+    Abilities, Machine, MachineEvent, MigrationError, MigrationPhase as Phase, RequestedFeatures, Resources,
+    RunState, Settings, negotiate,
 };
 use neonvm_hypervisor::plan::{Architecture, MachinePlan, MemoryPlan};
 use neonvm_types::Bytes;
@@ -193,7 +193,7 @@ async fn channels_and_compression() {
         [(4, Compression::Zstd), (1, Compression::None), (4, Compression::None), (1, Compression::Zstd)]
     {
         let mut target = source.target().await;
-        let wanted = Wanted { channels, compression, auto_converge: true, post_copy: false };
+        let wanted = RequestedFeatures { channels, compression, auto_converge: true, post_copy: false };
         let (own, theirs) = (
             source.machine.migration_abilities().await.unwrap(),
             target.machine.migration_abilities().await.unwrap(),
@@ -220,8 +220,12 @@ async fn an_unknown_capability_is_not_switched_on() {
     source.machine.set_migration(&settings).await.unwrap();
     let own = source.machine.migration_abilities().await.unwrap();
     let strange = Abilities { capabilities: BTreeSet::from(["x".to_owned()]), ..Abilities::default() };
-    let wanted =
-        Wanted { channels: 1, compression: Compression::None, auto_converge: false, post_copy: false };
+    let wanted = RequestedFeatures {
+        channels: 1,
+        compression: Compression::None,
+        auto_converge: false,
+        post_copy: false,
+    };
     assert!(negotiate(&wanted, &own, &strange).unwrap_err().contains("the target's QEMU does not know it"));
     let nowhere = Machine::start(source.machine.plan().clone(), resources().await).await.unwrap();
     assert_eq!(nowhere.send_memory("memory").await, Err(MigrationError::NoMeeting));

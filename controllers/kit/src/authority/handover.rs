@@ -10,7 +10,7 @@ use kube::api::{Api, Patch, PatchParams};
 use kube::{Client, Error as ApiError};
 use serde_json::{Value, json};
 
-use super::{Error, Kept, NEXT, PREVIOUS, SIGNS, text};
+use super::{AuthoritySecret, Error, NEXT, PREVIOUS, SIGNS, text};
 use crate::ca::{Authority, CLOCK_SKEW, Identity};
 use crate::certificate::Validity;
 
@@ -67,7 +67,7 @@ fn step(now: i64, held: &Held) -> Step {
 pub async fn advance(
     client: &Client,
     namespace: &str,
-    kept: Kept,
+    kept: AuthoritySecret,
     (now, manager): (i64, &str),
 ) -> Result<Authority, Error> {
     let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
@@ -89,7 +89,7 @@ pub async fn advance(
 }
 
 impl Held {
-    fn read(kept: Kept, secret: &Secret) -> Result<Self, Error> {
+    fn read(kept: AuthoritySecret, secret: &Secret) -> Result<Self, Error> {
         let validity = |key| {
             let certificate = text(secret, key)?;
             Validity::of(&Identity { certificate, key: String::new() })
@@ -102,7 +102,11 @@ impl Held {
 }
 
 /// The data of the secret that a step changes; none if there is nothing to do.
-fn change(kept: Kept, secret: &Secret, step: Step) -> Result<Option<BTreeMap<&'static str, Value>>, Error> {
+fn change(
+    kept: AuthoritySecret,
+    secret: &Secret,
+    step: Step,
+) -> Result<Option<BTreeMap<&'static str, Value>>, Error> {
     let bytes = |text: String| json!(ByteString(text.into_bytes()));
     let own = |key: &'static str| text(secret, key).map(bytes).ok_or(Error::Key(kept.secret, key));
     Ok(Some(match step {

@@ -129,7 +129,7 @@ where
             let answer = answer.await;
             // A stranger that is slow to read its answer may be closed for others.
             let busy = known.then_some(busy);
-            Ok::<_, Infallible>(answer.map(|body| Kept { body, _busy: busy }))
+            Ok::<_, Infallible>(answer.map(|body| BusyBody { body, _busy: busy }))
         }
     });
     let mut builder = http1::Builder::new();
@@ -153,12 +153,12 @@ where
 }
 
 /// A body that keeps its connection from being closed for others while it is sent.
-struct Kept<B> {
+struct BusyBody<B> {
     body: B,
     _busy: Option<Busy>,
 }
 
-impl<B: Body + Unpin> Body for Kept<B> {
+impl<B: Body + Unpin> Body for BusyBody<B> {
     type Data = B::Data;
     type Error = B::Error;
 

@@ -28,7 +28,10 @@ fn sh(script: &str) -> String {
         let mut keeper = root.keeper().spawn().unwrap();
         let mut command = Command::new("/bin/sh");
         command.args(["-c", &script]).env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
-        sys::place(&mut command, Place { directory: c"/".to_owned(), user: Some(USER), ..Place::default() });
+        sys::place(
+            &mut command,
+            ProcessPlacement { directory: c"/".to_owned(), user: Some(USER), ..ProcessPlacement::default() },
+        );
         let output = command.output().unwrap();
         drop(keeper.stdin.take());
         keeper.wait().unwrap();

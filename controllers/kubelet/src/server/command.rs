@@ -17,7 +17,7 @@ use crate::naming;
 use crate::node::Node;
 use crate::pod::{Handle, container};
 use crate::process::Identity;
-use crate::sys::{self, Mounts, Place};
+use crate::sys::{self, Mounts, ProcessPlacement};
 
 /// Words after `neond runner` that need no more.
 const OURS: [&str; 4] = ["console", "power-off", "statistics", "status"];
@@ -27,7 +27,7 @@ const CONNECT: &str = "connect";
 /// A command, to be given its streams.
 pub(super) struct Command {
     pub(super) inner: std::process::Command,
-    place: Place,
+    place: ProcessPlacement,
     root: Option<Root>,
 }
 
@@ -141,7 +141,7 @@ fn root(handle: &Handle, ip: &str) -> Result<Root, String> {
 }
 
 /// What is different for a command that is confined: paths of the host lead nowhere.
-fn confine(place: &mut Place, environment: &mut Vec<(String, String)>, user: u32) {
+fn confine(place: &mut ProcessPlacement, environment: &mut Vec<(String, String)>, user: u32) {
     place.mounts = Mounts::Host;
     place.directory = c"/".to_owned();
     place.user = Some(user);

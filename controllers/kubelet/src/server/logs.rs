@@ -27,7 +27,7 @@ const CHUNK: usize = 64 << 10;
 
 /// What of a log is wanted.
 #[derive(Clone, Debug, Default)]
-struct Wanted {
+struct LogRequest {
     follow: bool,
     previous: bool,
     tail: Option<u64>,
@@ -36,7 +36,7 @@ struct Wanted {
     limit: Option<u64>,
 }
 
-fn wanted(query: &Query) -> Result<Wanted, String> {
+fn wanted(query: &Query) -> Result<LogRequest, String> {
     let since = match (
         query.number::<i64>("sinceSeconds")?,
         query.get("sinceTime").filter(|text| !text.is_empty()),
@@ -47,7 +47,7 @@ fn wanted(query: &Query) -> Result<Wanted, String> {
         }
         (None, None) => None,
     };
-    Ok(Wanted {
+    Ok(LogRequest {
         follow: query.is_on("follow"),
         previous: query.is_on("previous"),
         tail: query.number("tailLines")?,
@@ -106,7 +106,7 @@ pub(super) fn follow(handle: &Arc<Handle>, container: &str) -> mpsc::Receiver<io
     let reader = Reader { handle: Arc::clone(handle), container: container.to_owned(), restarts, path };
     let (chunks, receiver) = mpsc::channel(WAITING);
     tokio::spawn(async move {
-        let wanted = Wanted { follow: true, tail: Some(0), ..Wanted::default() };
+        let wanted = LogRequest { follow: true, tail: Some(0), ..LogRequest::default() };
         if let Err(error) = reader.run(&wanted, &chunks).await {
             let _ = chunks.send(Err(error)).await;
         }
@@ -132,7 +132,7 @@ impl Reader {
         })
     }
 
-    async fn run(&self, wanted: &Wanted, chunks: &Chunks) -> io::Result<()> {
+    async fn run(&self, wanted: &LogRequest, chunks: &Chunks) -> io::Result<()> {
         let mut views = self.handle.view.subscribe();
         while !self.path.exists() {
             if self.is_over() {

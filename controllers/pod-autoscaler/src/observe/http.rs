@@ -22,7 +22,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::Endpoint;
 use super::get::{self, Fault};
-use super::idle::{self, Idle, Kept, places};
+use super::idle::{self, Idle, IdleStream, places};
 use super::room::{LARGEST, Room, Rooms, Share};
 use crate::Config;
 use crate::reach::{Network, Policy};
@@ -225,7 +225,7 @@ async fn over<S>(
     room: &mut Room<'_>,
 ) -> Result<Bytes, Missing>
 where
-    S: Kept + AsyncRead + AsyncWrite + Unpin,
+    S: IdleStream + AsyncRead + AsyncWrite + Unpin,
 {
     if let Some(stream) = idle.take(endpoint) {
         match ask(endpoint, stream, room).await {
@@ -238,7 +238,7 @@ where
     keep(idle, endpoint, ask(endpoint, fresh, room).await)
 }
 
-fn keep<S: Kept>(
+fn keep<S: IdleStream>(
     idle: &Idle<S>,
     endpoint: &Endpoint,
     (answer, stream): (Result<Bytes, Missing>, Option<S>),

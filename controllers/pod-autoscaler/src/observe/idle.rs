@@ -22,19 +22,19 @@ const LONGEST: Duration = Duration::from_secs(330);
 const LOOK: Duration = Duration::from_secs(60);
 
 /// A connection that the other side may have closed while it was idle.
-pub(crate) trait Kept {
+pub(crate) trait IdleStream {
     /// Whether the peer has neither closed it nor sent anything.
     fn is_silent(&self) -> bool;
 }
 
-impl Kept for tokio::net::TcpStream {
+impl IdleStream for tokio::net::TcpStream {
     fn is_silent(&self) -> bool {
         let mut byte = [0];
         self.try_read(&mut byte).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
     }
 }
 
-impl<S: Kept> Kept for tokio_rustls::client::TlsStream<S> {
+impl<S: IdleStream> IdleStream for tokio_rustls::client::TlsStream<S> {
     fn is_silent(&self) -> bool {
         self.get_ref().0.is_silent()
     }
@@ -74,7 +74,7 @@ struct Inner<S> {
     looked: Instant,
 }
 
-impl<S: Kept> Idle<S> {
+impl<S: IdleStream> Idle<S> {
     /// At most `most` of them, and no more than there is room.
     pub(crate) fn new(most: usize, room: Arc<Room>) -> Self {
         let inner = Inner { kept: HashMap::new(), looked: Instant::now() };
@@ -140,7 +140,7 @@ mod tests {
 
     struct Line(bool);
 
-    impl Kept for Line {
+    impl IdleStream for Line {
         fn is_silent(&self) -> bool {
             self.0
         }

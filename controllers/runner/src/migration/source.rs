@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use neonvm_core_migration::source::{Action, Event};
 use neonvm_core_migration::{DiskPace, Phase, Refused, Source};
 use neonvm_hypervisor::machine::{
-    Agreement, Machine, MachineEvent, MigrationInfo, MigrationPhase, RunState, Settings, Wanted, negotiate,
+    Agreement, Machine, MachineEvent, MigrationInfo, MigrationPhase, RequestedFeatures, RunState, Settings,
+    negotiate,
 };
 use neonvm_types::runner_protocol::{
     MigrationAnswer, MigrationChannel, MigrationGuest, MigrationOrder, MigrationRefusal, MigrationRequest,
@@ -244,7 +245,7 @@ impl Work {
                 .collect(),
         };
         let parameters = &self.request.parameters;
-        let agreement = negotiate(&Wanted::from(parameters), &own, &theirs)?;
+        let agreement = negotiate(&RequestedFeatures::from(parameters), &own, &theirs)?;
         let disks = self.machine.written_disks();
         // A post-copy that follows the first pass needs no second one.
         let by_post_copy = agreement.has_post_copy() && parameters.post_copy == PostCopy::AfterFirstPass;

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use neonvm_kit::ca::{Authority, Purpose};
-use neonvm_kit::certificate::{Validity, Wanted, request};
+use neonvm_kit::certificate::{CertificateFor, Validity, request};
 use neonvm_test_cluster::{NAMESPACE, apply, eventually};
 use neonvm_types::MilliCpu;
 use serde_json::{Value, json};
@@ -105,7 +105,7 @@ async fn the_authority_is_handed_over_without_a_restart() {
     cluster.create("a", json!({})).await;
     cluster.until_settled("a").await;
     assert_eq!(of_runner(&cluster, "a").await, format!("{old}{next}"));
-    let before = request(&agent, &Wanted::agent("n1", Purpose::Client)).await.unwrap();
+    let before = request(&agent, &CertificateFor::agent("n1", Purpose::Client)).await.unwrap();
 
     // It has been trusted for three days.
     let (next, key) = made(3, 3650);
@@ -123,7 +123,7 @@ async fn the_authority_is_handed_over_without_a_restart() {
     cluster.until_settled("b").await;
     assert_eq!(of_runner(&cluster, "b").await, format!("{next}{old}"));
     resized(&cluster, "a", MilliCpu::new(1000)).await;
-    let after = request(&agent, &Wanted::agent("n1", Purpose::Client)).await.unwrap();
+    let after = request(&agent, &CertificateFor::agent("n1", Purpose::Client)).await.unwrap();
     assert_ne!(before.certificate, after.certificate);
 
     // The first one has ended.

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use neonvm_kit::ca::{Identity, Purpose};
-use neonvm_kit::certificate::{Certificate, Wanted, request};
+use neonvm_kit::certificate::{Certificate, CertificateFor, request};
 use neonvm_kit::tls::{common_name, dns_names, organisations};
 use neonvm_test_cluster::{NAMESPACE, apply, documents, eventually};
 use rustls::pki_types::CertificateDer;
@@ -32,22 +32,23 @@ async fn services_get_certificates_of_their_own_and_no_others() {
     cluster.server.kubeconfig_of_service("agent").await;
     cluster.server.kubeconfig_of_service("scheduler").await;
     let agent = client(&cluster.server.kubeconfig_of_pod("neonvm-agent", "n1").await).await;
-    let own = Certificate::at_start(&agent, NAMESPACE, Wanted::agent("n1", Purpose::Client)).await.unwrap();
+    let own =
+        Certificate::at_start(&agent, NAMESPACE, CertificateFor::agent("n1", Purpose::Client)).await.unwrap();
     own.client_config().unwrap();
-    let client_identity = request(&agent, &Wanted::agent("n1", Purpose::Client)).await.unwrap();
+    let client_identity = request(&agent, &CertificateFor::agent("n1", Purpose::Client)).await.unwrap();
     let expected = ("neonvm-agent:n1".to_owned(), vec!["neonvm:agents".to_owned()], vec![]);
     assert_eq!(names(&client_identity), expected);
-    let server_identity = request(&agent, &Wanted::agent("n1", Purpose::Server)).await.unwrap();
+    let server_identity = request(&agent, &CertificateFor::agent("n1", Purpose::Server)).await.unwrap();
     let expected = ("neonvm-agent:n1".to_owned(), vec![], vec!["n1.agent.neonvm".to_owned()]);
     assert_eq!(names(&server_identity), expected);
     let scheduler = client(&cluster.server.kubeconfig_of_pod("neonvm-scheduler", "n1").await).await;
-    let identity = request(&scheduler, &Wanted::scheduler()).await.unwrap();
+    let identity = request(&scheduler, &CertificateFor::scheduler()).await.unwrap();
     assert_eq!(names(&identity).2, ["scheduler.neonvm", "localhost"]);
     for (who, wanted, why) in [
-        (&agent, Wanted::agent("n2", Purpose::Client), "the token is of a pod on n1, not on n2"),
-        (&agent, Wanted::scheduler(), "is not the service account neonvm-scheduler"),
-        (&scheduler, Wanted::agent("n1", Purpose::Client), "is not the service account neonvm-agent"),
-        (&agent, Wanted::operator(), "may not inspect the signer vm.neon.tech/operators"),
+        (&agent, CertificateFor::agent("n2", Purpose::Client), "the token is of a pod on n1, not on n2"),
+        (&agent, CertificateFor::scheduler(), "is not the service account neonvm-scheduler"),
+        (&scheduler, CertificateFor::agent("n1", Purpose::Client), "is not the service account neonvm-agent"),
+        (&agent, CertificateFor::operator(), "may not inspect the signer vm.neon.tech/operators"),
     ] {
         let denied = request(who, &wanted).await.unwrap_err().to_string();
         assert!(denied.contains("rule ") && denied.contains(why), "{denied}");
@@ -84,8 +85,8 @@ async fn operators_are_who_has_the_right() {
         apply(&cluster.client, &binding).await;
     }
     let ann = client(&cluster.server.kubeconfig_of("ann").await).await;
-    Certificate::at_start(&ann, NAMESPACE, Wanted::operator()).await.unwrap();
-    let identity = request(&ann, &Wanted::operator()).await.unwrap();
+    Certificate::at_start(&ann, NAMESPACE, CertificateFor::operator()).await.unwrap();
+    let identity = request(&ann, &CertificateFor::operator()).await.unwrap();
     let (common_name, organisations, dns_names) = names(&identity);
     assert_eq!(common_name, "neonvm-operator:system:serviceaccount:neonvm-system:ann");
     assert_eq!((organisations, dns_names.len()), (vec!["neonvm:operators".to_owned()], 0));

@@ -9,7 +9,7 @@ use kube::{Api, Client};
 use neonvm_kit::authority::{SCHEDULER_NAME, agent_name, trusted};
 use neonvm_kit::ca::{Authority, Identity, Purpose};
 use neonvm_kit::call::Caller;
-use neonvm_kit::certificate::{Certificate, Validity, Wanted, request};
+use neonvm_kit::certificate::{Certificate, CertificateFor, Validity, request};
 use neonvm_kit::{service, tls};
 use neonvm_test_support::eventually;
 use serde_json::{Value, json};
@@ -108,17 +108,17 @@ async fn the_rights_of_one_agent_end_at_its_node() {
 
     // Certificates of others.
     for (wanted, why) in [
-        (Wanted::agent("n2", Purpose::Client), "the token is of a pod on n1, not on n2"),
-        (Wanted::agent("n2", Purpose::Server), "the token is of a pod on n1, not on n2"),
-        (Wanted::scheduler(), "is not the service account neonvm-scheduler"),
-        (Wanted::operator(), "may not inspect the signer"),
+        (CertificateFor::agent("n2", Purpose::Client), "the token is of a pod on n1, not on n2"),
+        (CertificateFor::agent("n2", Purpose::Server), "the token is of a pod on n1, not on n2"),
+        (CertificateFor::scheduler(), "is not the service account neonvm-scheduler"),
+        (CertificateFor::operator(), "may not inspect the signer"),
     ] {
         let denied = request(&agent, &wanted).await.unwrap_err().to_string();
         assert!(denied.contains(why), "{denied}");
     }
 
     // Its own gets no permits for pods of other nodes.
-    let own = request(&agent, &Wanted::agent("n1", Purpose::Client)).await.unwrap();
+    let own = request(&agent, &CertificateFor::agent("n1", Purpose::Client)).await.unwrap();
     let validity = Validity::of(&own).unwrap();
     assert!(validity.until - validity.from <= 25 * 3600, "{validity:?}");
     let scheduler = (SCHEDULER_LEASE, SCHEDULER_NAME);
@@ -168,7 +168,7 @@ async fn a_certificate_of_a_guest_passes_for_no_service() {
     }
     // What agents and operators trust does not accept it from a server, not even with the name of a service in it: here signed
     // with the key of that authority itself.
-    let operator = Certificate::obtain(&admin, SYSTEM, Wanted::operator()).await.unwrap();
+    let operator = Certificate::obtain(&admin, SYSTEM, CertificateFor::operator()).await.unwrap();
     let kept = secret(&admin, SYSTEM, "neonvm-vm-ca").await;
     let vms = Authority::from_pem(&kept.certificate, &kept.key).unwrap();
     let forged = vms.server(SCHEDULER_NAME, &[SCHEDULER_NAME.to_owned()]).unwrap();
@@ -202,7 +202,7 @@ async fn a_runners_key_opens_nothing_else_and_not_for_long() {
         let (status, text) = answer(&admin, &runner, service, what).await.unwrap();
         assert_eq!(status, StatusCode::FORBIDDEN, "{service:?}: {text}");
     }
-    let operator = Certificate::obtain(&admin, SYSTEM, Wanted::operator()).await.unwrap();
+    let operator = Certificate::obtain(&admin, SYSTEM, CertificateFor::operator()).await.unwrap();
     let refused = connects(operator.client_config().unwrap(), &runner, SCHEDULER_NAME).await.unwrap_err();
     assert!(refused.contains("not valid for name"), "{refused}");
 }

@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::attacker::{client, send};
 use crate::authority::{WITHIN, bound};
 use crate::cluster::Cluster;
-use crate::sockets::{Place, listeners};
+use crate::sockets::{ListenAddress, listeners};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn strangers_evict_nothing() {
@@ -23,7 +23,7 @@ async fn strangers_evict_nothing() {
     let controller = cluster.process("vm-controller");
     let found = listeners(std::slice::from_ref(&controller));
     let webhook = found.into_iter().find_map(|listener| match listener.place {
-        Place::Tcp(address) => Some(address),
+        ListenAddress::Tcp(address) => Some(address),
         _ => None,
     });
     let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": "1",

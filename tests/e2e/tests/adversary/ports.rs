@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use crate::cluster::Cluster;
-use crate::sockets::{Listener, Place, listeners_of};
+use crate::sockets::{ListenAddress, Listener, listeners_of};
 
 /// A row: who listens, and where.
 struct Row {
@@ -26,15 +26,15 @@ fn table() -> Vec<Row> {
 }
 
 /// Whether a pattern of the table, such as `tcp pod:25183`, is about a place.
-fn matches(pattern: &str, place: &Place) -> bool {
+fn matches(pattern: &str, place: &ListenAddress) -> bool {
     let Some((protocol, at)) = pattern.split_once(' ') else { return false };
     let internet = |address: &SocketAddr| {
         let Some((whose, port)) = at.rsplit_once(':') else { return false };
         (port == "*" || port == address.port().to_string()) && is_of(whose, address.ip())
     };
     match (protocol, place) {
-        ("tcp", Place::Tcp(address)) | ("udp", Place::Udp(address)) => internet(address),
-        ("unix", Place::Unix(path)) => at == "*" || path.rsplit('/').next() == Some(at),
+        ("tcp", ListenAddress::Tcp(address)) | ("udp", ListenAddress::Udp(address)) => internet(address),
+        ("unix", ListenAddress::Unix(path)) => at == "*" || path.rsplit('/').next() == Some(at),
         _ => false,
     }
 }
@@ -55,14 +55,14 @@ fn is_known(table: &[Row], listener: &Listener) -> bool {
 
 #[test]
 fn patterns_of_the_table_are_strict() {
-    let tcp = |address: &str| Place::Tcp(address.parse().unwrap());
+    let tcp = |address: &str| ListenAddress::Tcp(address.parse().unwrap());
     assert!(matches("tcp loopback:*", &tcp("127.0.0.1:5")) && !matches("tcp loopback:*", &tcp("0.0.0.0:5")));
     assert!(
         matches("tcp pod:25183", &tcp("10.0.0.1:25183")) && !matches("tcp pod:25183", &tcp("10.0.0.1:1"))
     );
     assert!(!matches("udp any:67", &tcp("0.0.0.0:67")) && !matches("tcp pod:*", &tcp("0.0.0.0:1")));
-    assert!(matches("unix a.sock", &Place::Unix("/x/a.sock".into())));
-    assert!(!matches("unix a.sock", &Place::Unix("/x/b.sock".into())));
+    assert!(matches("unix a.sock", &ListenAddress::Unix("/x/a.sock".into())));
+    assert!(!matches("unix a.sock", &ListenAddress::Unix("/x/b.sock".into())));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::cluster::Cluster;
 use crate::home::Home;
-use crate::sockets::{Place, listeners};
+use crate::sockets::{ListenAddress, listeners};
 
 /// Connections of strangers, each of which asks again and again.
 const STRANGERS: usize = 80;
@@ -80,7 +80,7 @@ fn strangers_do_not_lock_a_runner_and_qemus_are_strangers_to_each_other() {
     let addresses: Vec<_> = listeners(&runners)
         .into_iter()
         .filter_map(|listener| match listener.place {
-            Place::Tcp(address) if address.port() == PORT => Some(address),
+            ListenAddress::Tcp(address) if address.port() == PORT => Some(address),
             _ => None,
         })
         .collect();

@@ -10,7 +10,7 @@ use neonvm_test_support::eventually_blocking;
 use crate::cluster::{Cluster, Process};
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Place {
+pub(crate) enum ListenAddress {
     Tcp(SocketAddr),
     Udp(SocketAddr),
     /// Its path.
@@ -21,7 +21,7 @@ pub(crate) enum Place {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Listener {
     pub(crate) role: String,
-    pub(crate) place: Place,
+    pub(crate) place: ListenAddress,
 }
 
 /// Services of a cluster that listen, by the name of their subcommand.
@@ -54,7 +54,8 @@ pub(crate) fn listeners(processes: &[Process]) -> BTreeSet<Listener> {
     let mut found = BTreeSet::new();
     for (space, sockets) in tables(processes) {
         let roles = |inode: &u64| held.get(inode).into_iter().flatten().copied();
-        let listener = |role: &str, place: &Place| Listener { role: role.to_owned(), place: place.clone() };
+        let listener =
+            |role: &str, place: &ListenAddress| Listener { role: role.to_owned(), place: place.clone() };
         let mine: Vec<Listener> = sockets
             .iter()
             .flat_map(|(inode, place)| roles(inode).map(|role| listener(role, place)))
@@ -78,7 +79,7 @@ enum Space {
 }
 
 /// The sockets of all network namespaces that these processes are in, and of all that have a name.
-fn tables(processes: &[Process]) -> Vec<(Space, Vec<(u64, Place)>)> {
+fn tables(processes: &[Process]) -> Vec<(Space, Vec<(u64, ListenAddress)>)> {
     let namespace = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/net")).ok();
     let host = namespace("self");
     let mut by_process = BTreeMap::new();
@@ -116,18 +117,18 @@ fn inodes(pid: u32) -> BTreeSet<u64> {
 }
 
 /// Listening sockets of a network namespace, by number; `read` reads a file of its `/proc/net`.
-fn sockets(read: impl Fn(&str) -> String) -> Vec<(u64, Place)> {
+fn sockets(read: impl Fn(&str) -> String) -> Vec<(u64, ListenAddress)> {
     let mut all = Vec::new();
     for name in ["tcp", "tcp6"] {
         let listening = read(name);
         let listening = listening.lines().filter_map(internet).filter(|(state, ..)| *state == 0x0A);
-        all.extend(listening.map(|(_, inode, address)| (inode, Place::Tcp(address))));
+        all.extend(listening.map(|(_, inode, address)| (inode, ListenAddress::Tcp(address))));
     }
     for name in ["udp", "udp6"] {
         // 7: bound, and connected to no peer.
         let bound = read(name);
         let bound = bound.lines().filter_map(internet).filter(|(state, ..)| *state == 7);
-        all.extend(bound.map(|(_, inode, address)| (inode, Place::Udp(address))));
+        all.extend(bound.map(|(_, inode, address)| (inode, ListenAddress::Udp(address))));
     }
     all.extend(read("unix").lines().filter_map(unix));
     all
@@ -151,12 +152,12 @@ fn internet(line: &str) -> Option<(u8, u64, SocketAddr)> {
 }
 
 /// Number and path of a listening socket in a line of `/proc/net/unix`.
-fn unix(line: &str) -> Option<(u64, Place)> {
+fn unix(line: &str) -> Option<(u64, ListenAddress)> {
     const ACCEPTS: u32 = 1 << 16;
     let words: Vec<&str> = line.split_whitespace().collect();
     let flags = u32::from_str_radix(words.get(3)?, 16).ok()?;
     let path = words.get(7).copied().unwrap_or_default();
-    (flags & ACCEPTS != 0).then_some((words.get(6)?.parse().ok()?, Place::Unix(path.to_owned())))
+    (flags & ACCEPTS != 0).then_some((words.get(6)?.parse().ok()?, ListenAddress::Unix(path.to_owned())))
 }
 
 #[test]
@@ -166,6 +167,6 @@ fn lines_of_the_kernel_are_understood() {
     let line = "  1: 00000000000000000000000001000000:0016 00000000000000000000000000000000:0000 0A 0:0 0:0 0 0 0 7 1";
     assert_eq!(internet(line), Some((0x0A, 7, "[::1]:22".parse().unwrap())));
     let line = "0000: 00000002 00000000 00010000 0001 01 99 /run/x.sock";
-    assert_eq!(unix(line), Some((99, Place::Unix("/run/x.sock".into()))));
+    assert_eq!(unix(line), Some((99, ListenAddress::Unix("/run/x.sock".into()))));
     assert_eq!(unix("0000: 00000003 00000000 00000000 0001 03 99"), None);
 }

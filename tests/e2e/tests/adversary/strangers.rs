@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
 use crate::cluster::Cluster;
-use crate::sockets::{Place, listeners};
+use crate::sockets::{ListenAddress, listeners};
 
 /// Connections at once, and what each sends, in bytes.
 const CONNECTIONS: usize = 90;
@@ -44,7 +44,7 @@ async fn bodies_of_strangers_are_not_kept() {
         let process = processes.iter().find(|process| process.role == role).unwrap();
         let found = listeners(std::slice::from_ref(process));
         let address = found.into_iter().find_map(|listener| match listener.place {
-            Place::Tcp(address) => Some(address),
+            ListenAddress::Tcp(address) => Some(address),
             _ => None,
         });
         let mut attack = JoinSet::new();

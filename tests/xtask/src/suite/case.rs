@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 
-use super::Place;
+use super::LaneOutputs;
 use super::binaries::Case;
 use super::outcome::{End, How};
 use crate::leftovers;
@@ -27,7 +27,7 @@ impl Case {
     /// Runs it to its end, or to the end of its time.
     pub(super) fn run(
         &self,
-        place: &Place,
+        place: &LaneOutputs,
         attempt: u32,
         limit: Duration,
         environment: &[(&str, &str)],
@@ -49,14 +49,14 @@ impl Case {
         End { how: end, took: started.elapsed(), output }
     }
 
-    fn file(&self, place: &Place, attempt: u32, extension: &str) -> PathBuf {
+    fn file(&self, place: &LaneOutputs, attempt: u32, extension: &str) -> PathBuf {
         let name = format!("{}-{}", self.binary.id(), self.name).replace([':', '/', ' '], "_");
         place.outputs.join(format!("{name}.{attempt}.{extension}"))
     }
 
     fn spawn(
         &self,
-        place: &Place,
+        place: &LaneOutputs,
         output: &Path,
         skips: &Path,
         environment: &[(&str, &str)],
@@ -127,7 +127,7 @@ mod tests {
     use crate::suite::Kind;
 
     /// A test program that is a shell script.
-    fn planted(directory: &Path, script: &str) -> (Place, Case) {
+    fn planted(directory: &Path, script: &str) -> (LaneOutputs, Case) {
         let executable = directory.join("program");
         // Another process writes it: a file that this one has open for writing cannot be run by a test beside this one.
         let write = "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$2\" && chmod +x \"$2\"";
@@ -140,7 +140,7 @@ mod tests {
             executable,
             directory: directory.to_owned(),
         };
-        let place = Place { root: directory.to_owned(), outputs: directory.to_owned() };
+        let place = LaneOutputs { root: directory.to_owned(), outputs: directory.to_owned() };
         (place, Case { binary, name: "a::test".into() })
     }
 

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use super::outcome::{End, How};
 use super::times::{self, Times};
-use super::{Case, Place, Plan};
+use super::{Case, LaneOutputs, Plan};
 
 /// Tests that take so long are reported when they end.
 const WORTH_A_LINE: Duration = Duration::from_secs(5);
 
 /// Runs tests; their ends, in the order of the tests.
-pub(super) fn run(place: &Place, cases: &[Case], plan: &Plan, attempt: u32) -> Vec<End> {
+pub(super) fn run(place: &LaneOutputs, cases: &[Case], plan: &Plan, attempt: u32) -> Vec<End> {
     let names: Vec<String> = cases.iter().map(ToString::to_string).collect();
     let order = Times::of(&place.outputs).order(names.iter().map(String::as_str));
     let next = AtomicUsize::new(0);

@@ -26,7 +26,7 @@ const MOST: u64 = u32::MAX as u64;
 
 /// Where the metadata of a group lies.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct GroupMetadata {
     /// Block of its block bitmap.
     pub(super) block_bitmap: u64,
     /// Block of its inode bitmap.
@@ -49,7 +49,7 @@ pub(super) struct Geometry {
     /// Blocks kept free behind each copy of the descriptors, for growth.
     pub(super) spare: u64,
     /// By group.
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<GroupMetadata>,
     /// Blocks that hold metadata of groups: sorted, without overlap.
     pub(super) reserved: Vec<Range<u64>>,
 }
@@ -126,7 +126,7 @@ impl Geometry {
             let table = self.table_blocks();
             let tables: Vec<u64> = (0..count).map(|_| put(table)).collect::<Option<_>>()?;
             let bitmaps = blocks.into_iter().zip(inodes).zip(tables);
-            self.places.extend(bitmaps.map(|((block_bitmap, inode_bitmap), table)| Place {
+            self.places.extend(bitmaps.map(|((block_bitmap, inode_bitmap), table)| GroupMetadata {
                 block_bitmap,
                 inode_bitmap,
                 table,

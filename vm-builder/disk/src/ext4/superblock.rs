@@ -1,7 +1,7 @@
 //! Superblock, group descriptors and bitmaps as bytes.
 
 use super::checksum::crc;
-use super::geometry::{BLOCK, DESCRIPTOR, FLEX_LOG, GROUP, Geometry, Place, bitmap};
+use super::geometry::{BLOCK, DESCRIPTOR, FLEX_LOG, GROUP, Geometry, GroupMetadata, bitmap};
 use super::layout::{JOURNAL, Layout};
 use super::options::Options;
 use super::survey::{FIRST, node};
@@ -71,7 +71,7 @@ pub(super) fn tables(layout: &Layout<'_>, tree: &Tree, options: &Options, seed: 
 /// What a descriptor is made of.
 struct Group<'p> {
     number: u64,
-    place: &'p Place,
+    place: &'p GroupMetadata,
     free: u64,
     unused: u64,
     dirs: u64,

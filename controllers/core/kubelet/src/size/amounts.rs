@@ -54,14 +54,14 @@ pub struct Resources {
 
 /// The requests of a specification.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Wanted {
+pub struct PodRequests {
     /// The resources.
     pub resources: Resources,
     /// Container and resource, where a resize needs a restart.
     restarts: Vec<(String, String)>,
 }
 
-impl Wanted {
+impl PodRequests {
     /// From the object.
     pub fn of(pod: &Pod) -> Self {
         let Some(spec) = &pod.spec else { return Self::default() };

@@ -12,9 +12,9 @@ fn pod(containers: &Value) -> k8s_openapi::api::core::v1::Pod {
     .unwrap()
 }
 
-fn wanted(cpu: &str, memory: &str) -> Wanted {
+fn wanted(cpu: &str, memory: &str) -> PodRequests {
     let list = json!({ "cpu": cpu, "memory": memory });
-    Wanted::of(&pod(&json!([{ "name": "c", "resources": { "requests": list, "limits": list } }])))
+    PodRequests::of(&pod(&json!([{ "name": "c", "resources": { "requests": list, "limits": list } }])))
 }
 
 fn need(cpu_milli: u64, memory: u64) -> Need {
@@ -48,7 +48,7 @@ fn what_resources_come_to() {
         ),
     ] {
         let pod = serde_json::from_value(json!({ "metadata": {}, "spec": spec.clone() })).unwrap();
-        let resources = Wanted::of(&pod).resources;
+        let resources = PodRequests::of(&pod).resources;
         assert_eq!(resources.need(), expected_need, "{spec}");
         assert_eq!(resources.limits(), expected_limits, "{spec}");
     }
@@ -109,7 +109,7 @@ fn a_resize_is_accepted_deferred_or_infeasible() {
 #[test]
 fn a_restart_is_refused() {
     let restarting = |memory: &str| {
-        Wanted::of(&pod(&json!([{ "name": "c", "resources": { "requests": { "memory": memory } },
+        PodRequests::of(&pod(&json!([{ "name": "c", "resources": { "requests": { "memory": memory } },
             "resizePolicy": [{ "resourceName": "memory", "restartPolicy": "RestartContainer" }] }])))
     };
     let mut size = Size::new(restarting("1Gi"), Some(1));

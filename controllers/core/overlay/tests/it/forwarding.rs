@@ -1,7 +1,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use neonvm_core_overlay::forwarding::{ALL, Change, Entry, Hardware, Member, Place, Wanted, plan};
+use neonvm_core_overlay::forwarding::{
+    ALL, Change, DesiredForwarding, Entry, Hardware, Member, PeerAddress, plan,
+};
 use proptest::prelude::*;
 
 fn node(number: u8) -> IpAddr {
@@ -12,11 +14,11 @@ fn mac(number: u8) -> Hardware {
     [2, 0, 0, 0, 0, number]
 }
 
-fn wanted(peers: &[u8], machines: &[(u8, u8, bool)]) -> Wanted {
+fn wanted(peers: &[u8], machines: &[(u8, u8, bool)]) -> DesiredForwarding {
     let place = |(machine, at, is_moving): &(u8, u8, bool)| {
-        (mac(*machine), Place { to: node(*at), is_moving: *is_moving })
+        (mac(*machine), PeerAddress { to: node(*at), is_moving: *is_moving })
     };
-    Wanted {
+    DesiredForwarding {
         peers: peers.iter().map(|peer| node(*peer)).collect(),
         machines: machines.iter().map(place).collect(),
     }
@@ -73,8 +75,8 @@ fn what_a_node_should_know() {
     let member =
         |number: u8, node: &str| Member { hardware: mac(number), node: node.into(), is_moving: false };
     let members = [member(1, "n1"), member(2, "n2"), member(3, "six"), member(4, "gone"), member(5, "")];
-    assert_eq!(Wanted::of("n1", &nodes, &members), wanted(&[2], &[(2, 2, false)]));
-    assert_eq!(Wanted::of("n3", &nodes, &members), Wanted::default());
+    assert_eq!(DesiredForwarding::of("n1", &nodes, &members), wanted(&[2], &[(2, 2, false)]));
+    assert_eq!(DesiredForwarding::of("n3", &nodes, &members), DesiredForwarding::default());
 }
 
 /// W-25: upstream never removed anything.
@@ -82,7 +84,7 @@ fn what_a_node_should_know() {
 fn w25_entries_go_with_their_node_and_their_machine() {
     let mut kernel = Kernel::default();
     let before = wanted(&[2, 3], &[(1, 2, false), (2, 3, false)]);
-    kernel.apply(&plan(&before, &Wanted::default(), &kernel.entries()));
+    kernel.apply(&plan(&before, &DesiredForwarding::default(), &kernel.entries()));
     kernel.learn(mac(9), node(3));
     kernel.learn(mac(8), node(2));
     let now = wanted(&[2], &[]);
@@ -96,13 +98,13 @@ fn w25_entries_go_with_their_node_and_their_machine() {
 fn during_a_move_what_the_kernel_learned_wins() {
     let mut kernel = Kernel::default();
     let before = wanted(&[2, 3], &[(1, 2, false)]);
-    kernel.apply(&plan(&before, &Wanted::default(), &kernel.entries()));
+    kernel.apply(&plan(&before, &DesiredForwarding::default(), &kernel.entries()));
     let moving = wanted(&[2, 3], &[(1, 2, true)]);
     assert_eq!(plan(&moving, &before, &kernel.entries()), []);
     kernel.learn(mac(1), node(3));
     assert_eq!(plan(&moving, &moving, &kernel.entries()), []);
     // Also for a controller that was just started.
-    assert_eq!(plan(&moving, &Wanted::default(), &kernel.entries()), []);
+    assert_eq!(plan(&moving, &DesiredForwarding::default(), &kernel.entries()), []);
     // And when the end of the migration is seen before the new node, or the other way round.
     assert_eq!(plan(&before, &moving, &kernel.entries()), []);
     assert_eq!(plan(&wanted(&[2, 3], &[(1, 3, false)]), &moving, &kernel.entries()), []);
@@ -119,11 +121,11 @@ fn a_fresh_start_corrects_what_is_wrong() {
     let mut kernel = Kernel::default();
     kernel.learn(mac(1), node(3));
     let now = wanted(&[2, 3], &[(1, 2, false)]);
-    kernel.apply(&plan(&now, &Wanted::default(), &kernel.entries()));
+    kernel.apply(&plan(&now, &DesiredForwarding::default(), &kernel.entries()));
     assert_eq!(kernel.lookup(mac(1)), Some(node(2)));
 }
 
-fn some_wanted() -> impl Strategy<Value = Wanted> {
+fn some_wanted() -> impl Strategy<Value = DesiredForwarding> {
     (
         prop::collection::btree_set(1_u8..5, 0..4),
         prop::collection::vec((0_u8..6, 1_u8..5, any::<bool>()), 0..6),
@@ -145,7 +147,7 @@ proptest! {
         learned in prop::collection::vec((0_u8..9, 1_u8..6), 0..8),
     ) {
         let mut kernel = Kernel::default();
-        kernel.apply(&plan(&before, &Wanted::default(), &kernel.entries()));
+        kernel.apply(&plan(&before, &DesiredForwarding::default(), &kernel.entries()));
         for (machine, at) in learned {
             kernel.learn(mac(machine), node(at));
         }

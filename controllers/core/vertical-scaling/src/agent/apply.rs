@@ -6,7 +6,7 @@ use neonvm_types::{MoreResources, Resources, monitor_protocol::Wants};
 
 use crate::agent::{
     action::{Action, Latency, LatencyOf, Outcome, Warning},
-    desired::{MEMORY_PRESSURE_GROW, Requested, Wanted},
+    desired::{MEMORY_PRESSURE_GROW, Requested, RequestedUnits},
     event::{Event, PatchError, Verdict},
     machine::grown,
     metrics::{LfcMetrics, SystemMetrics},
@@ -184,15 +184,15 @@ impl State {
         };
         let (unit, max) = (self.settings.compute_unit, self.vm.info.max());
         let most = units::ceil(max, unit);
-        let wanted = |size: Resources| Wanted { units: units::ceil(size, unit).min(most), until };
+        let wanted = |size: Resources| RequestedUnits { units: units::ceil(size, unit).min(most), until };
         let before = self.monitor.wanted(now).map(|wanted| wanted.units);
         if let Some(vcpus) = cpu {
             let new = wanted(Resources { vcpus, ..Resources::default() });
-            self.monitor.wants_cpu = Some(Wanted::renewed(self.monitor.wants_cpu, new, now));
+            self.monitor.wants_cpu = Some(RequestedUnits::renewed(self.monitor.wants_cpu, new, now));
         }
         if let Some(mem) = mem {
             let new = wanted(Resources { mem, ..Resources::default() });
-            self.monitor.wants_mem = Some(Wanted::renewed(self.monitor.wants_mem, new, now));
+            self.monitor.wants_mem = Some(RequestedUnits::renewed(self.monitor.wants_mem, new, now));
         }
         if self.monitor.wanted(now).map(|wanted| wanted.units) != before {
             note.causes.push(Cause::Wants { cpu, mem, reason: shorten(&reason) });

@@ -28,14 +28,14 @@ pub struct Requested {
 
 /// A requested number of compute units, and when the request expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Wanted {
+pub struct RequestedUnits {
     /// Compute units.
     pub units: u32,
     /// When it ends.
     pub until: Duration,
 }
 
-impl Wanted {
+impl RequestedUnits {
     /// The request in force after a new one: a larger one stays until it expires; the same or a larger new one replaces it.
     #[must_use]
     pub fn renewed(old: Option<Self>, new: Self, now: Duration) -> Self {
@@ -132,7 +132,7 @@ pub struct Inputs {
     /// A v1.0 request, while it is in force.
     pub requested: Option<Requested>,
     /// A request for an amount, while it is in force.
-    pub wanted: Option<Wanted>,
+    pub wanted: Option<RequestedUnits>,
     /// A denial, while it is in force.
     pub denied: Option<Denied>,
 }

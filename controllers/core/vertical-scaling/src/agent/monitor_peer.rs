@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::agent::{
     action::{ActionSet, Change, Warning},
-    desired::{Denied, Requested, Wanted},
+    desired::{Denied, Requested, RequestedUnits},
     plugin::backoff,
     revision::Stamped,
     settings::Settings,
@@ -70,10 +70,10 @@ pub struct Monitor {
     pub asking: Option<Asking>,
     /// A request to grow from a v1.0 monitor.
     pub requested: Option<Requested>,
-    /// Wanted CPU.
-    pub wants_cpu: Option<Wanted>,
-    /// Wanted memory.
-    pub wants_mem: Option<Wanted>,
+    /// RequestedUnits CPU.
+    pub wants_cpu: Option<RequestedUnits>,
+    /// RequestedUnits memory.
+    pub wants_mem: Option<RequestedUnits>,
     /// Until when the VM does not shrink, because it grew by a request.
     pub settled_at: Option<Duration>,
     /// When that ended or ends the last time, and how many times the usual it was.
@@ -355,7 +355,7 @@ impl Monitor {
 
     /// The request in force: the larger of CPU and memory, until the one that decides expires.
     #[must_use]
-    pub fn wanted(&self, now: Duration) -> Option<Wanted> {
+    pub fn wanted(&self, now: Duration) -> Option<RequestedUnits> {
         let valid = [self.wants_cpu, self.wants_mem].into_iter().flatten().filter(|w| now < w.until);
         valid.max_by_key(|wanted| (wanted.units, wanted.until))
     }

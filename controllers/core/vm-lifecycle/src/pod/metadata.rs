@@ -21,13 +21,13 @@ pub struct Metadata {
 }
 
 /// What the pod should carry.
-pub(super) struct Wanted {
+pub(super) struct DesiredMetadata {
     pub(super) labels: BTreeMap<String, String>,
     pub(super) annotations: BTreeMap<String, String>,
 }
 
 /// The labels and annotations of the machine's pod.
-pub(super) fn wanted(vm: &VirtualMachine, settings: &Settings) -> Result<Wanted, PlanError> {
+pub(super) fn wanted(vm: &VirtualMachine, settings: &Settings) -> Result<DesiredMetadata, PlanError> {
     let mut labels = vm.metadata.labels.clone().unwrap_or_default();
     let name = vm.metadata.name.clone().ok_or(PlanError::Metadata("name"))?;
     labels.insert(label::VM_NAME.to_owned(), name);
@@ -61,7 +61,7 @@ pub(super) fn wanted(vm: &VirtualMachine, settings: &Settings) -> Result<Wanted,
             annotations.insert(annotation::NETWORKS.to_owned(), value);
         }
     }
-    Ok(Wanted { labels, annotations })
+    Ok(DesiredMetadata { labels, annotations })
 }
 
 /// What has to be written to the pod; `None` if it is as it should be, or the spec cannot be used.

@@ -9,7 +9,7 @@ use neonvm_api::{VirtualMachine, VirtualMachineMigration};
 use neonvm_core_migration::phases::plan_target;
 use neonvm_core_vm_lifecycle::condition::{self, Finding, SCALED};
 use neonvm_core_vm_lifecycle::growth::{
-    Case, Decision, Denial, Place, Spell, decide, forgotten, migration, superfluous,
+    CandidateNode, Case, Decision, Denial, Spell, decide, forgotten, migration, superfluous,
 };
 use neonvm_core_vm_lifecycle::{GrowthSettings, pod::PodSize};
 use neonvm_types::runner_protocol::SizeRequest;
@@ -73,15 +73,15 @@ fn denial(node: &str, units: u32, lasting: bool) -> Denial {
     Denial { pod: "db-1".into(), node: node.into(), size: size(units), lasting }
 }
 
-fn place(name: &str, room: Result<(), String>) -> Place {
-    Place { name: name.into(), room }
+fn place(name: &str, room: Result<(), String>) -> CandidateNode {
+    CandidateNode { name: name.into(), room }
 }
 
 #[test]
 fn a_deferred_growth_waits_and_one_that_never_fits_does_not() {
     let spell = Spell::next(None, "db-1", at(100));
     let settings = GrowthSettings::default();
-    let decided = |now, lasting, looked: Option<i64>, places: Option<&[Place]>| {
+    let decided = |now, lasting, looked: Option<i64>, places: Option<&[CandidateNode]>| {
         let denial = denial("n1", 4, lasting);
         let case = Case { denial: &denial, spell: &spell, migrations: &[], looked: looked.map(at) };
         decide(at(now), &case, places, &settings)
@@ -215,7 +215,7 @@ impl World {
         }
         let has_room = |room: &u32| *room >= self.wanted;
         let room = |room: &u32| if has_room(room) { Ok(()) } else { Err("full".to_owned()) };
-        let places: Vec<Place> =
+        let places: Vec<CandidateNode> =
             self.room.iter().enumerate().map(|(index, amount)| place(&node(index), room(amount))).collect();
         match decide(at(self.now), &case, Some(&places), &settings) {
             Decision::Migrate { number, avoid } => {

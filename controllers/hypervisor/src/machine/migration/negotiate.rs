@@ -17,7 +17,7 @@ pub struct Abilities {
 
 /// The requested features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct RequestedFeatures {
     /// Connections for memory.
     pub channels: u8,
     /// Compression in them.
@@ -28,7 +28,7 @@ pub struct Wanted {
     pub post_copy: bool,
 }
 
-impl From<&MigrationParameters> for Wanted {
+impl From<&MigrationParameters> for RequestedFeatures {
     fn from(parameters: &MigrationParameters) -> Self {
         Self {
             channels: parameters.channels,
@@ -99,7 +99,11 @@ fn obstacle(name: &str, source: &Abilities, target: &Abilities) -> Option<String
 ///
 /// # Errors
 /// If one of them lacks what every migration needs.
-pub fn negotiate(wanted: &Wanted, source: &Abilities, target: &Abilities) -> Result<Agreement, String> {
+pub fn negotiate(
+    wanted: &RequestedFeatures,
+    source: &Abilities,
+    target: &Abilities,
+) -> Result<Agreement, String> {
     let mut agreed = Agreement { channels: 1, ..Agreement::default() };
     for name in NEEDED {
         match obstacle(name, source, target) {
@@ -163,8 +167,13 @@ mod tests {
         Abilities { capabilities: ALL.iter().map(|&name| name.to_owned()).collect(), ..Abilities::default() }
     }
 
-    fn wanted() -> Wanted {
-        Wanted { channels: 4, compression: Compression::Zstd, auto_converge: true, post_copy: false }
+    fn wanted() -> RequestedFeatures {
+        RequestedFeatures {
+            channels: 4,
+            compression: Compression::Zstd,
+            auto_converge: true,
+            post_copy: false,
+        }
     }
 
     #[test]
@@ -177,7 +186,7 @@ mod tests {
 
     #[test]
     fn post_copy_excludes_channels_and_a_refusal_names_its_remedy() {
-        let post_copy = Wanted { post_copy: true, ..wanted() };
+        let post_copy = RequestedFeatures { post_copy: true, ..wanted() };
         let agreed = negotiate(&post_copy, &all(), &all()).unwrap();
         assert_eq!(agreed.mode(), "auto-converge, postcopy, postcopy-preempt, pause-before-switchover");
         assert_eq!(agreed.dropped, ["multifd, zstd: not together with post-copy"]);
@@ -208,7 +217,7 @@ mod tests {
                 ..Abilities::default()
             };
             let compression = if zstd { Compression::Zstd } else { Compression::None };
-            let wanted = Wanted { channels, compression, auto_converge, post_copy };
+            let wanted = RequestedFeatures { channels, compression, auto_converge, post_copy };
             if let Ok(agreed) = negotiate(&wanted, &of(&source), &of(&target)) {
                 for name in &agreed.capabilities {
                     prop_assert!(of(&source).capabilities.contains(name) && of(&target).capabilities.contains(name));

@@ -32,8 +32,12 @@ async fn pair(walk: Walk) -> Need<(Side, Side, Settings)> {
         return Err(Missing::unavailable(format!("QEMU refuses post-copy: {reason}")));
     }
     let own = source.machine.migration_abilities().await.unwrap();
-    let wanted =
-        Wanted { channels: 4, compression: Compression::Zstd, auto_converge: false, post_copy: true };
+    let wanted = RequestedFeatures {
+        channels: 4,
+        compression: Compression::Zstd,
+        auto_converge: false,
+        post_copy: true,
+    };
     let agreed = negotiate(&wanted, &own, &theirs).unwrap();
     assert_eq!(agreed.dropped, ["multifd, zstd: not together with post-copy"]);
     let settings = Settings { capabilities: agreed.capabilities, ..slow(&[]) };

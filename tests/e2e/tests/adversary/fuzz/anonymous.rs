@@ -17,7 +17,7 @@ use tokio_rustls::rustls::{ClientConfig, ClientConnection};
 
 use super::health::Health;
 use crate::cluster::Cluster;
-use crate::sockets::{Place, listeners_of};
+use crate::sockets::{ListenAddress, listeners_of};
 
 /// Connections at once.
 const AT_ONCE: usize = 12;
@@ -136,7 +136,7 @@ fn is_open(path: &str) -> bool {
 fn targets(cluster: &Cluster) -> Vec<SocketAddr> {
     let found = listeners_of(cluster);
     let addresses = found.into_iter().filter_map(|listener| match listener.place {
-        Place::Tcp(mut address) => {
+        ListenAddress::Tcp(mut address) => {
             if address.ip().is_unspecified() {
                 address.set_ip([127, 0, 0, 1].into());
             }

@@ -3,7 +3,7 @@
 //! Output is handed over piece by piece: the session takes no more than the client's window allows, and so the program
 //! waits when the client does not read. Input is queued. When the queue is long, the session's loop is held up until
 //! the program has read some of it, which holds up the client. The same loop sends the output, though; a program that
-//! reads only after its output has left would wait for ever. While output is stalled input is therefore taken beyond
+//! reads only after its output has left would wait forever. Therefore, while output is stalled, input is read beyond
 //! that, up to a limit at which the channel is closed.
 
 use std::io;

@@ -9,7 +9,6 @@
     reason = "tests"
 )]
 
-#[allow(dead_code, reason = "shared with the tests of vm-lifecycle")]
 #[path = "../../../vm-lifecycle/tests/it/machine.rs"]
 mod machine;
 mod phases;

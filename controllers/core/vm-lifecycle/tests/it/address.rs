@@ -7,7 +7,8 @@ use neonvm_api::VirtualMachine;
 use neonvm_api::virtual_machine::{ExtraNetwork, Phase};
 use neonvm_core_vm_lifecycle::{Action, AddressView, Observed, Outcome, RunnerView, step};
 
-use crate::machine::{at, observed, settings, vm};
+use crate::machine::{at, settings, vm};
+use crate::observations::observed;
 
 const IP: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 100, 128, 7));
 const MASK: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(255, 255, 0, 0));

@@ -7,7 +7,8 @@ use neonvm_core_vm_lifecycle::condition::{AVAILABLE, DEGRADED, ROOT_DISK_COPIED,
 use neonvm_core_vm_lifecycle::{Outcome, PodView, RunnerView, step};
 use serde_json::{Value, json};
 
-use crate::machine::{at, observed, pod, settings, vm};
+use crate::machine::{at, pod, settings, vm};
+use crate::observations::observed;
 
 const NOW: i64 = 10_000;
 

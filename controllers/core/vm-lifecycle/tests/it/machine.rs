@@ -1,12 +1,10 @@
-//! Machines, pods and runners for the tests.
+//! VMs, pods and runners for the tests of this crate and of `neonvm-core-migration`.
 
 use neonvm_api::virtual_machine::{CpuBounds, CpuScalingMode, Guest, MemorySlots};
 use neonvm_api::{VirtualMachine, VirtualMachineSpec};
 use neonvm_core_vm_lifecycle::pod::PodSize;
-use neonvm_core_vm_lifecycle::{Observed, PodView, RunnerView, Settings};
-use neonvm_types::runner_protocol::{
-    CpuStatus, Exit, ExitReason, MachineInfo, MemoryStatus, RunnerState, RunnerStatus,
-};
+use neonvm_core_vm_lifecycle::{PodView, RunnerView, Settings};
+use neonvm_types::runner_protocol::{CpuStatus, MachineInfo, MemoryStatus, RunnerState, RunnerStatus};
 use neonvm_types::{Bytes, MilliCpu, Timestamp};
 
 pub(crate) fn at(seconds: i64) -> Timestamp {
@@ -53,12 +51,6 @@ pub(crate) fn running(mut pod: PodView) -> PodView {
     pod
 }
 
-pub(crate) fn ended(mut pod: PodView, reason: ExitReason) -> PodView {
-    (pod.running, pod.ready) = (false, false);
-    pod.ended = Some(Exit::new(reason, "it ended"));
-    pod
-}
-
 pub(crate) fn runner(milli: u32, gib: u32) -> RunnerStatus {
     RunnerStatus {
         sequence: 1,
@@ -77,8 +69,4 @@ pub(crate) fn runner(milli: u32, gib: u32) -> RunnerStatus {
 
 pub(crate) fn seen(status: RunnerStatus) -> RunnerView {
     RunnerView::Seen(Box::new(status))
-}
-
-pub(crate) fn observed(pod: Option<PodView>, runner: RunnerView) -> Observed {
-    Observed { fresh: true, pod, runner, suffix: "new01".into(), ..Observed::default() }
 }

@@ -5,6 +5,7 @@ mod address;
 mod causes;
 mod growth;
 mod machine;
+mod observations;
 mod pod;
 mod sizes;
 mod table;

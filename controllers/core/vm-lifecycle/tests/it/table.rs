@@ -10,7 +10,8 @@ use neonvm_core_vm_lifecycle::{
 use neonvm_types::runner_protocol::{Exit, ExitReason, Problem, ProblemReason, ProcessExit, RunnerState};
 use neonvm_types::{Bytes, MilliCpu, Quantity};
 
-use crate::machine::{at, ended, observed, pod, runner, running, seen, settings, vm};
+use crate::machine::{at, pod, runner, running, seen, settings, vm};
+use crate::observations::{ended, observed};
 
 const NOW: i64 = 10_000;
 const PHASES: [Option<Phase>; 8] = [

@@ -8,7 +8,8 @@ use neonvm_core_vm_lifecycle::{Action, Observed, PodView, RunnerView, owned_pod,
 use neonvm_types::runner_protocol::ExitReason;
 use proptest::prelude::*;
 
-use crate::machine::{at, ended, pod, runner, running, seen, settings, vm};
+use crate::machine::{at, pod, runner, running, seen, settings, vm};
+use crate::observations::ended;
 
 #[derive(Clone, Debug)]
 enum Turn {

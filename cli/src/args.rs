@@ -10,6 +10,7 @@ pub mod local;
 pub mod migration;
 pub mod names;
 pub mod podautoscaler;
+pub mod resource;
 pub mod scaling;
 pub mod simulate;
 pub mod test;

@@ -5,6 +5,7 @@ mod completion;
 mod config;
 mod debug;
 mod doctor;
+mod flags;
 mod health;
 mod image;
 mod images;
@@ -18,6 +19,7 @@ mod place;
 mod podautoscaler;
 mod preflight;
 mod registry;
+mod resource;
 mod rights;
 mod scheduler;
 mod services;
@@ -56,8 +58,8 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Args) -> Result<Report>
         Command::Uninstall(args) => uninstall::run(env, settings, args, quiet),
         Command::Vm(Vm::Build(args)) => vm::build::run(env, settings, args, quiet),
         Command::Vm(Vm::Create(args)) => vm::create::run(settings, args, quiet),
-        Command::Vm(Vm::List(args)) => vm::list::run(settings, args),
-        Command::Vm(Vm::Get(args)) => vm::get::run(settings, args),
+        Command::Vm(Vm::List(args)) => vm::list::list(settings, args),
+        Command::Vm(Vm::Get(args)) => vm::list::get(settings, args),
         Command::Vm(Vm::Describe(args)) => vm::describe::run(settings, args),
         Command::Vm(Vm::Scale(args)) => vm::scale::run(settings, args),
         Command::Vm(Vm::Migrate(args)) => migration::begin::run(env, settings, args, quiet),

@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use crate::args::Args;
 use crate::args::local::Root;
 use crate::args::names::Names;
-use crate::args::vm::NamespaceArgs;
+use crate::args::resource::NamespaceArgs;
 use crate::connect::{Connection, block_on};
 use crate::env::Env;
 use crate::instance;

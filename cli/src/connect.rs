@@ -85,7 +85,7 @@ impl Connection {
         config.read_timeout = None;
         let namespace = config.default_namespace.clone();
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
-        let client = neonvm_kit::client::of(config.clone()).map_err(|error| unusable(&error))?;
+        let client = neonvm_kit::client::from_config(config.clone()).map_err(|error| unusable(&error))?;
         Ok(Self { client, config, server, limit, again, namespace, cluster: None })
     }
 

@@ -160,7 +160,7 @@ impl Instance {
     pub(crate) fn remember(&self, process: &Process) -> Result<()> {
         let text = serde_json::to_string(process).unwrap_or_default();
         let path = self.process_file();
-        Reserve::of(&self.directory)
+        Reserve::from_directory(&self.directory)
             .lend(|| private::replace(&path, text.as_bytes()))
             .map_err(|error| Error::file("write", &path, &error))
     }

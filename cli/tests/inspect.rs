@@ -17,7 +17,7 @@ use neonvm_api::names::{SCHEDULER_LEASE, agent_lease};
 use neonvm_kit::authority::OPERATORS;
 use neonvm_kit::ca::Purpose;
 use neonvm_kit::certificate::{Certificate, CertificateFor};
-use neonvm_kit::http::{Gate, PRIVATE, Peer, Whole, no_body, serve, text};
+use neonvm_kit::http::{FullRequest, Gate, PRIVATE, Peer, no_body, serve, text};
 use neonvm_test_cluster::{ApiServer, NAMESPACE, Signer, apply, documents, eventually};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -108,8 +108,8 @@ impl Cluster {
         let listener = TcpListener::bind((ip, 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let gate = Gate::new(PRIVATE, &Arc::default(), |peer| peer.is_one_of(&[OPERATORS]));
-        let answer = move |request: Whole| {
-            let is_operator = Peer::of(request.extensions()).is_one_of(&[OPERATORS]);
+        let answer = move |request: FullRequest| {
+            let is_operator = Peer::from_extensions(request.extensions()).is_one_of(&[OPERATORS]);
             let good =
                 is_operator && request.method() == Method::GET && request.uri().path() == "/v1/inspect";
             let status = if good { StatusCode::OK } else { StatusCode::FORBIDDEN };

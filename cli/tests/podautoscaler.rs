@@ -111,7 +111,7 @@ impl Cluster {
         let object = self.get(name);
         let now = Timestamp::now();
         let old = object.status.clone().unwrap_or_default();
-        let status = match Settings::of(&object) {
+        let status = match Settings::from_object(&object) {
             Err(faults) => after(&old, &Pass::Invalid(&faults), object.metadata.generation, now),
             Ok((settings, _)) => {
                 let missing =

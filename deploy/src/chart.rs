@@ -116,7 +116,7 @@ fn root_disk() -> String {
 /// Places of the chart in the position of values.
 fn places() -> Result<Filled, Error> {
     let with = |path: &str| json!(format!("{{{{ toJson .Values.{path} }}}}"));
-    let mut filled = Filled::of(&Choice::default().values()?, &Facts::default());
+    let mut filled = Filled::from_values(&Choice::default().values()?, &Facts::default());
     filled.namespace = NAMESPACE.to_owned();
     filled.image = image("neond");
     filled.kube_scheduler = KUBE_SCHEDULER.to_owned();

@@ -24,7 +24,7 @@ pub struct Named {
 impl Named {
     /// Of an object.
     #[must_use]
-    pub fn of(object: &Value) -> Self {
+    pub fn from_object(object: &Value) -> Self {
         let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
         Self {
             api_version: text("/apiVersion"),
@@ -108,7 +108,7 @@ impl Record {
 /// The config map of an installation of these objects.
 #[must_use]
 pub fn inventory(namespace: &str, version: &str, chosen: &str, objects: &[Value]) -> Value {
-    let lines: Vec<String> = objects.iter().map(|object| Named::of(object).line()).collect();
+    let lines: Vec<String> = objects.iter().map(|object| Named::from_object(object).line()).collect();
     let data: BTreeMap<&str, String> = [
         ("version", version.to_owned()),
         ("values.yaml", chosen.to_owned()),
@@ -133,7 +133,7 @@ mod tests {
         let map = inventory("n", "1.2.3", "components: [agent]\n", &objects);
         let record = Record::read(&map);
         assert_eq!((record.version.as_str(), record.values.as_str()), ("1.2.3", "components: [agent]\n"));
-        assert_eq!(record.objects, objects.each_ref().map(Named::of));
+        assert_eq!(record.objects, objects.each_ref().map(Named::from_object));
         assert_eq!(record.objects.last().map(ToString::to_string).as_deref(), Some("deployment/n/d"));
         assert_eq!(Record::read(&json!({"data": {"objects": "a b\n\nc"}})), Record::default());
     }

@@ -56,7 +56,7 @@ pub fn is_workload(object: &Value) -> bool {
 /// If a value cannot be used.
 pub fn objects(choice: &Choice, facts: &Facts) -> Result<Vec<Value>, Error> {
     let values = choice.values()?;
-    let filled = Filled::of(&values, facts);
+    let filled = Filled::from_values(&values, facts);
     let mut all = neonvm_api::crds();
     for file in source::files()?.into_iter().filter(|file| is_chosen(file.when, &values)) {
         all.extend(file.objects.into_iter().map(|object| fill(object, &filled)));
@@ -71,7 +71,7 @@ pub fn objects(choice: &Choice, facts: &Facts) -> Result<Vec<Value>, Error> {
 /// Image of runners.
 #[must_use]
 pub fn runner_image(values: &Values) -> String {
-    Filled::of(values, &Facts::default()).runner_image
+    Filled::from_values(values, &Facts::default()).runner_image
 }
 
 fn is_chosen(when: When, values: &Values) -> bool {
@@ -197,7 +197,7 @@ fn attachment(object: &mut Value, filled: &Filled) {
     let config = serde_json::from_str::<Value>(text).unwrap_or_default();
     if let Some(mtu) = config.get("mtu").and_then(Value::as_u64) {
         let place = |value: &str| format!("\"mtu\": {value}");
-        *text = text.replace(&place(&mtu.to_string()), &place(&filled.mtu.of(mtu)));
+        *text = text.replace(&place(&mtu.to_string()), &place(&filled.mtu.text(mtu)));
     }
 }
 

@@ -74,7 +74,7 @@ impl Cache {
     pub fn blob(&self, digest: Digest) -> Result<Option<Vec<u8>>, Error> {
         let path = self.path("blobs", digest);
         match read_limited(&path, DOCUMENT_LIMIT) {
-            Ok(bytes) if Digest::of(&bytes) == digest => {
+            Ok(bytes) if Digest::from_bytes(&bytes) == digest => {
                 touch(&path);
                 Ok(Some(bytes))
             }
@@ -89,7 +89,7 @@ impl Cache {
     /// # Errors
     /// If it cannot be written.
     pub fn put_blob(&self, bytes: &[u8]) -> Result<Digest, Error> {
-        let digest = Digest::of(bytes);
+        let digest = Digest::from_bytes(bytes);
         self.write(bytes, &self.path("blobs", digest))?;
         Ok(digest)
     }
@@ -133,7 +133,7 @@ impl Cache {
 }
 
 fn key(reference: &Reference, platform: &Platform) -> Digest {
-    Digest::of(format!("{reference} {platform}").as_bytes())
+    Digest::from_bytes(format!("{reference} {platform}").as_bytes())
 }
 
 /// A file on its way to its final name. Removed unless it arrives there.

@@ -286,7 +286,7 @@ fn add_guest(
         None => None,
         Some(path) => {
             let text = std::fs::read(path).map_err(|error| Error::file("read", path, error))?;
-            Some(Digest::of(&text).to_string())
+            Some(Digest::from_bytes(&text).to_string())
         }
     };
     let record = Record {
@@ -294,7 +294,7 @@ fn add_guest(
         source_digest: loaded.digest.to_string(),
         architecture: request.options.platform.architecture.clone(),
         builder: env!("CARGO_PKG_VERSION").to_owned(),
-        guest_digest: Digest::of(guest).to_string(),
+        guest_digest: Digest::from_bytes(guest).to_string(),
         spec_digest,
         created: settings.created.clone(),
     };
@@ -308,7 +308,9 @@ fn add_guest(
         inject::put(tree, AUTHORIZED_KEYS, 0o600, time, &keys.as_bytes().into())?;
     }
     let config = serde_json::to_vec(&config).unwrap_or_default();
-    Ok(Digest::of(&[&*text, &config, keys.as_bytes(), &request.size.unwrap_or(0).to_le_bytes()].concat()))
+    Ok(Digest::from_bytes(
+        &[&*text, &config, keys.as_bytes(), &request.size.unwrap_or(0).to_le_bytes()].concat(),
+    ))
 }
 
 /// The time of what is injected: that of the image, so that it is the same in every build.
@@ -337,7 +339,7 @@ fn file_system<'a>(
     identity: &Digest,
 ) -> Result<ext4::FileSystem<'a>, Error> {
     let half = |salt: &str| -> [u8; 16] {
-        let digest = Digest::of(format!("{salt} {identity}").as_bytes());
+        let digest = Digest::from_bytes(format!("{salt} {identity}").as_bytes());
         let mut bytes = [0; 16];
         bytes.copy_from_slice(digest.as_bytes().first_chunk::<16>().unwrap_or(&[0; 16]));
         bytes

@@ -14,7 +14,6 @@ mod client;
 mod config;
 mod credentials;
 mod failure;
-mod helper;
 mod manifest;
 mod pace;
 mod pull;

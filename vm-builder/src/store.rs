@@ -265,7 +265,7 @@ impl Store {
     fn document(&self, digest: Digest) -> Result<Vec<u8>, Error> {
         let path = self.blob_path(digest);
         let bytes = read_limited(&path, DOCUMENT_LIMIT).map_err(|error| Error::io("read", &path, error))?;
-        let actual = Digest::of(&bytes);
+        let actual = Digest::from_bytes(&bytes);
         if actual != digest {
             let what = path.display().to_string();
             return Err(Error::DigestMismatch { what, expected: digest, actual });

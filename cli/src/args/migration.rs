@@ -2,7 +2,7 @@
 
 use crate::args::names::Names;
 
-use super::vm::{NamespaceArgs, Waiting};
+use super::resource::{GetArgs, ListArgs, NamespaceArgs, Waiting};
 use super::{Output, Showing};
 
 /// `migration`
@@ -23,8 +23,8 @@ pub enum Command {
 impl Command {
     pub(super) fn output(&self) -> Option<&Output> {
         match self {
-            Self::List(args) => Some(&args.output),
-            Self::Get(args) => Some(&args.output),
+            Self::List(args) => Some(&args.list.output),
+            Self::Get(args) => Some(&args.get.output),
             Self::Describe(args) => Some(&args.output),
             Self::Cancel(args) => Some(&args.output),
             Self::Wait(args) => Some(&args.output),
@@ -106,12 +106,6 @@ pub struct Migrate {
 #[command(after_help = "Examples:\n  neonctl migration list\n  neonctl migration list -A --active -w\n  \
                   neonctl migration list --vm pg --last")]
 pub struct List {
-    /// List across all namespaces
-    #[arg(short = 'A', long)]
-    pub all_namespaces: bool,
-    /// Label selector
-    #[arg(short = 'l', long, value_name = "SELECTOR")]
-    pub selector: Option<String>,
     /// Show only unfinished migrations
     #[arg(long)]
     pub active: bool,
@@ -121,18 +115,9 @@ pub struct List {
     /// Show only the newest migration
     #[arg(long, conflicts_with = "watch")]
     pub last: bool,
-    /// Sort by a column or a path
-    #[arg(long, value_name = "FIELD")]
-    pub sort_by: Option<String>,
-    /// Keep running and show changes
-    #[arg(short, long)]
-    pub watch: bool,
-    /// Namespace and cluster.
+    /// Objects, order and output.
     #[command(flatten)]
-    pub place: NamespaceArgs,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
+    pub list: ListArgs,
 }
 
 /// `migration get`
@@ -142,15 +127,9 @@ pub struct Get {
     /// Names of the migrations
     #[arg(required = true, add = Names::Migrations)]
     pub names: Vec<String>,
-    /// Keep running and show changes
-    #[arg(short, long)]
-    pub watch: bool,
-    /// Namespace and cluster.
+    /// Namespace and output.
     #[command(flatten)]
-    pub place: NamespaceArgs,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
+    pub get: GetArgs,
 }
 
 /// `migration describe`

@@ -3,7 +3,7 @@
 use crate::args::names::Names;
 
 use super::Output;
-use super::vm::NamespaceArgs;
+use super::resource::{GetArgs, ListArgs, NamespaceArgs};
 
 /// `podautoscaler`
 #[derive(Debug, clap::Subcommand)]
@@ -29,8 +29,8 @@ pub enum Command {
 impl Command {
     pub(super) fn output(&self) -> Option<&Output> {
         match self {
-            Self::List(args) => Some(&args.output),
-            Self::Get(args) => Some(&args.output),
+            Self::List(args) => Some(&args.list.output),
+            Self::Get(args) => Some(&args.get.output),
             Self::Describe(args) => Some(&args.output),
             Self::Explain(args) => Some(&args.output),
             Self::History(args) => Some(&args.output),
@@ -50,24 +50,9 @@ impl Command {
                   Failed, Paused, Recommend (recommendations only), New, Deleting."
 )]
 pub struct List {
-    /// List across all namespaces
-    #[arg(short = 'A', long)]
-    pub all_namespaces: bool,
-    /// Label selector, such as team=search,tier!=test
-    #[arg(short = 'l', long, value_name = "SELECTOR")]
-    pub selector: Option<String>,
-    /// Sort by a column or a path
-    #[arg(long, value_name = "FIELD")]
-    pub sort_by: Option<String>,
-    /// Keep running and show changes
-    #[arg(short, long)]
-    pub watch: bool,
-    /// Namespace and cluster.
+    /// Objects, order and output.
     #[command(flatten)]
-    pub place: NamespaceArgs,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
+    pub list: ListArgs,
 }
 
 /// `podautoscaler get`
@@ -80,15 +65,9 @@ pub struct Get {
     /// Names of the pod autoscalers
     #[arg(required = true, add = Names::PodAutoscalers)]
     pub names: Vec<String>,
-    /// Keep running and show changes
-    #[arg(short, long)]
-    pub watch: bool,
-    /// Namespace and cluster.
+    /// Namespace and output.
     #[command(flatten)]
-    pub place: NamespaceArgs,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
+    pub get: GetArgs,
 }
 
 /// `podautoscaler describe`

@@ -2,7 +2,7 @@
 
 use super::Output;
 use super::cluster::Access;
-use super::vm::NamespaceArgs;
+use super::resource::NamespaceArgs;
 
 /// Live usage.
 #[derive(Clone, Debug, clap::Subcommand)]

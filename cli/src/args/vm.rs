@@ -12,7 +12,6 @@ pub use look::{Describe, Events, Get, List, Logs};
 pub use reach::{Connect, Console, Ssh};
 
 use super::Output;
-use super::cluster::Access;
 
 /// Virtual machines (VMs) and their disks.
 #[derive(Debug, clap::Subcommand)]
@@ -52,8 +51,8 @@ impl Command {
         match self {
             Self::Build(args) => Some(&args.output),
             Self::Create(args) => Some(&args.output),
-            Self::List(args) => Some(&args.output),
-            Self::Get(args) => Some(&args.output),
+            Self::List(args) => Some(&args.list.output),
+            Self::Get(args) => Some(&args.get.output),
             Self::Describe(args) => Some(&args.output),
             Self::Scale(args) => Some(&args.output),
             Self::Migrate(args) => Some(&args.output),
@@ -63,29 +62,4 @@ impl Command {
             Self::Console(_) | Self::Ssh(_) | Self::Connect(_) | Self::Logs(_) => None,
         }
     }
-}
-
-/// Namespace and cluster of VMs.
-#[derive(Clone, Debug, Default, clap::Args)]
-pub struct NamespaceArgs {
-    /// Namespace [default: that of the context, else default]
-    #[arg(short, long, value_name = "NAME")]
-    pub namespace: Option<String>,
-    /// Access to the cluster.
-    #[command(flatten)]
-    pub access: Access,
-}
-
-/// Whether and how long to wait.
-#[derive(Debug, Default, clap::Args)]
-pub struct Waiting {
-    /// Wait until the operation completes
-    #[arg(long, overrides_with = "no_wait")]
-    pub wait: bool,
-    /// Return as soon as the request is accepted
-    #[arg(long)]
-    pub no_wait: bool,
-    /// How long to wait, such as 30s or 5m; exit code 6 when it expires, while the operation continues
-    #[arg(long, value_name = "DURATION", default_value = "5m")]
-    pub timeout: String,
 }

@@ -173,7 +173,7 @@ fn names() -> Vec<String> {
     neonvm_api::crds().iter().filter_map(name).collect()
 }
 
-/// Machines by phase.
+/// NamespaceClient by phase.
 fn phases(machines: &[Value]) -> BTreeMap<String, usize> {
     let mut phases = BTreeMap::new();
     for machine in machines {

@@ -15,8 +15,8 @@ use neonvm_kernel::Progress as _;
 use serde_json::{Value, json};
 
 use super::doctor::check::{Check, Verdict};
+use super::flags::duration;
 use super::preflight;
-use super::vm::machines::duration;
 use crate::args::install::{Carrying, Choices, Install};
 use crate::commands::object::text;
 use crate::connect::{Connection, block_on};
@@ -188,7 +188,7 @@ impl<'a> Job<'a> {
 
     /// What an earlier installation made and this one does not.
     async fn prune(&self, objects: &[Value]) -> Result<Vec<Change>> {
-        let known: Vec<_> = objects.iter().map(neonvm_deploy::Named::of).collect();
+        let known: Vec<_> = objects.iter().map(neonvm_deploy::Named::from_object).collect();
         let before = self.record.as_ref().map(|record| record.objects.clone()).unwrap_or_default();
         let mut changes = Vec::new();
         for named in before.into_iter().filter(|old| !known.iter().any(|new| new.is(old))) {

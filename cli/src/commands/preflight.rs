@@ -67,7 +67,7 @@ pub(super) fn checks(facts: &Facts) -> Vec<Check> {
     all.extend(network::multus(facts.wants_multus, facts.has_multus));
     all.extend(cluster::pod_security(&facts.namespace, facts.space.as_ref()));
     all.extend(leftovers::all(facts));
-    all.into_iter().map(|check| check.of("preflight")).collect()
+    all.into_iter().map(|check| check.in_group("preflight")).collect()
 }
 
 /// Reads and judges.

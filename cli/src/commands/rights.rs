@@ -21,7 +21,7 @@ pub(super) struct Right {
 }
 
 impl Right {
-    pub(super) fn of(verb: &str, group: &str, resource: &str, namespace: &str) -> Self {
+    pub(super) fn from_verb(verb: &str, group: &str, resource: &str, namespace: &str) -> Self {
         let [verb, group, resource, namespace] = [verb, group, resource, namespace].map(str::to_owned);
         Self { verb, group, resource, namespace }
     }
@@ -60,13 +60,13 @@ mod tests {
 
     #[test]
     fn a_right_is_named_as_it_is_reviewed() {
-        let right = Right::of("create", "", "pods/eviction", "a");
+        let right = Right::from_verb("create", "", "pods/eviction", "a");
         assert_eq!(right.to_string(), "create pods/eviction in namespace a");
         let attributes = right.review()["spec"]["resourceAttributes"].clone();
         assert_eq!(
             (&attributes["resource"], &attributes["subresource"]),
             (&json!("pods"), &json!("eviction"))
         );
-        assert_eq!(Right::of("list", "", "nodes", "").to_string(), "list nodes");
+        assert_eq!(Right::from_verb("list", "", "nodes", "").to_string(), "list nodes");
     }
 }

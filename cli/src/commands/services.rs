@@ -106,7 +106,7 @@ impl<'a> Services<'a> {
         let missing = |message: String| {
             Err(Error::new(Code::NotFound, message).hint("see which services run: neonctl status"))
         };
-        let Some(endpoint) = Endpoint::of(lease) else {
+        let Some(endpoint) = Endpoint::from_lease(lease) else {
             return missing(format!("the lease of {who} in namespace {namespace} has no holder"));
         };
         match pods::way(lease, endpoint, pods) {
@@ -141,10 +141,12 @@ impl<'a> Services<'a> {
     }
 
     async fn scheduler<T: DeserializeOwned>(&self, request: (Method, &str, Bytes)) -> Result<T> {
-        let (leases, pods) =
-            tokio::try_join!(self.leases(), pods::of(self.connection, &self.namespace, SCHEDULER_ACCOUNT))?;
+        let (leases, pods) = tokio::try_join!(
+            self.leases(),
+            pods::of_service(self.connection, &self.namespace, SCHEDULER_ACCOUNT)
+        )?;
         let lease = leases.iter().find(|lease| lease.name_any() == SCHEDULER_LEASE);
-        let lease = lease.filter(|lease| Endpoint::of(lease).is_some()).ok_or_else(|| {
+        let lease = lease.filter(|lease| Endpoint::from_lease(lease).is_some()).ok_or_else(|| {
             Error::new(Code::NotFound, format!("no scheduler is leader in namespace {}", self.namespace))
                 .hint("see which services run: neonctl status")
         })?;
@@ -168,14 +170,16 @@ impl<'a> Services<'a> {
     /// What the agents know: of one node, or of all; of one VM (`namespace/name`), or of all.
     pub(super) async fn agents(&self, node: Option<&str>, vm: Option<&str>) -> Result<Vec<AgentInspect>> {
         let prefix = agent_lease("");
-        let (leases, pods) =
-            tokio::try_join!(self.leases(), pods::of(self.connection, &self.namespace, AGENT_ACCOUNT))?;
+        let (leases, pods) = tokio::try_join!(
+            self.leases(),
+            pods::of_service(self.connection, &self.namespace, AGENT_ACCOUNT)
+        )?;
         let mut agents = Vec::new();
         for lease in &leases {
             let name = lease.name_any();
             let Some(own) = name.strip_prefix(&prefix) else { continue };
             // It has no holder: the agent ended. There may be others.
-            if node.is_some_and(|node| node != own) || Endpoint::of(lease).is_none() {
+            if node.is_some_and(|node| node != own) || Endpoint::from_lease(lease).is_none() {
                 continue;
             }
             let path = vm.map_or_else(|| "/v1/inspect".to_owned(), |vm| format!("/v1/inspect?vm={vm}"));

@@ -60,7 +60,7 @@ pub(super) fn run(env: &Env, args: &Args, quiet: bool) -> Result<Report> {
         Some(outcome) => smallest(&question, outcome, args.save.as_deref())?,
         None => None,
     };
-    let seen = view::Seen {
+    let seen = view::SimulationReport {
         question: &question,
         outcomes: &outcomes,
         smallest: smallest.as_ref(),

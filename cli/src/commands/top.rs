@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-use super::vm::machines::duration;
+use super::flags::duration;
 use crate::args::Args;
 use crate::args::top::{Command, Repeat};
 use crate::connect::block_on;

@@ -12,9 +12,9 @@ use neonvm_kernel::Progress as _;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::flags::duration;
 use super::install::apply::{self, Change, Outcome, get};
 use super::install::interruptible;
-use super::vm::machines::duration;
 use crate::args::uninstall::Uninstall;
 use crate::commands::object::text;
 use crate::connect::{Connection, block_on};
@@ -87,7 +87,7 @@ fn doomed(record: &Record, namespace: &str) -> Result<Vec<Named>> {
     })?;
     let mut ranked: Vec<(u8, Named)> = Vec::new();
     for object in &all {
-        let mut named = Named::of(object);
+        let mut named = Named::from_object(object);
         if !named.namespace.is_empty() && named.namespace == neonvm_api::names::SYSTEM_NAMESPACE {
             named.namespace = namespace.to_owned();
         }
@@ -193,7 +193,7 @@ async fn leases(connection: &Connection, namespace: &str) -> Result<Vec<Named>> 
 async fn everything(connection: &Connection, reporter: &Reporter, namespace: &str) -> Result<Vec<Named>> {
     reporter.begin("purge", "definitions, authorities, namespace");
     let mut removed = Vec::new();
-    let mut all: Vec<Named> = neonvm_api::crds().iter().map(Named::of).collect();
+    let mut all: Vec<Named> = neonvm_api::crds().iter().map(Named::from_object).collect();
     for name in AUTHORITIES {
         all.push(named("v1", "Secret", namespace, name));
         all.push(named("v1", "ConfigMap", namespace, name));

@@ -5,8 +5,8 @@ mod runners;
 
 use neonvm_deploy::Choice;
 
+use super::flags::duration;
 use super::install::{Job, chosen, interruptible};
-use super::vm::machines::duration;
 use crate::args::upgrade::Upgrade;
 use crate::connect::block_on;
 use crate::env::Env;

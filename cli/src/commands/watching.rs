@@ -28,7 +28,7 @@ impl<K> Watched for K where
 }
 
 /// What waiting has seen.
-pub(super) enum Seen {
+pub(super) enum WaitProgress {
     /// Not yet.
     NotYet,
     /// It is true.
@@ -51,7 +51,7 @@ pub(super) async fn until<K: Watched>(
     limit: Duration,
     detached: impl FnOnce() -> Error,
     timed_out: impl FnOnce(Option<&K>) -> Error,
-    mut look: impl FnMut(Option<&K>) -> Seen,
+    mut look: impl FnMut(Option<&K>) -> WaitProgress,
 ) -> Result<Waited<K>> {
     let start = Instant::now();
     let mut interrupt = signal(SignalKind::interrupt())
@@ -84,9 +84,9 @@ pub(super) async fn until<K: Watched>(
             }
         };
         match look(last.as_ref()) {
-            Seen::Done => return Ok(Waited { object: last, took: start.elapsed() }),
-            Seen::Never(error) => return Err(error),
-            Seen::NotYet => {}
+            WaitProgress::Done => return Ok(Waited { object: last, took: start.elapsed() }),
+            WaitProgress::Never(error) => return Err(error),
+            WaitProgress::NotYet => {}
         }
     }
 }
@@ -99,7 +99,7 @@ pub(super) struct Lines<K> {
     /// The columns; wide ones are left out.
     pub(super) columns: Vec<Column>,
     /// Width of each column that is shown.
-    pub(super) widths: &'static [usize],
+    pub(super) widths: Vec<usize>,
     /// What is shown of an object.
     pub(super) row: Box<Row<K>>,
     /// Whether an object is shown at all.

@@ -18,7 +18,7 @@ pub(crate) struct Process {
 
 impl Process {
     /// A process that runs now.
-    pub(crate) fn of(pid: u32) -> Option<Self> {
+    pub(crate) fn from_pid(pid: u32) -> Option<Self> {
         let pid = i32::try_from(pid).ok()?;
         Some(Self { pid, ticks: ticks(pid)?, boot: boot(), since: jiff::Timestamp::now() })
     }
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn another_process_with_the_same_number_is_not_it() {
-        let own = Process::of(std::process::id()).unwrap();
+        let own = Process::from_pid(std::process::id()).unwrap();
         assert!(own.is_alive() && !own.is_gone());
         assert!(own.beside(own.pid, own.ticks + 1).is_gone());
         assert!(!Process { ticks: own.ticks + 1, ..own.clone() }.is_alive());
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn a_zombie_is_gone() {
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
-        let process = Process::of(child.id()).unwrap();
+        let process = Process::from_pid(child.id()).unwrap();
         assert!(!process.is_gone());
         child.kill().unwrap();
         // Not reaped yet.

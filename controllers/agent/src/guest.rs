@@ -38,7 +38,7 @@ pub(crate) enum Route {
 
 impl Route {
     /// To the guest of a VM; none as long as its pod has no address.
-    pub(crate) fn of(vm: &VirtualMachine) -> Option<Self> {
+    pub(crate) fn from_vm(vm: &VirtualMachine) -> Option<Self> {
         let status = vm.status.as_ref()?;
         let ip: IpAddr = status.pod_ip.parse().ok()?;
         // Only our runners report a machine in the VM's status.

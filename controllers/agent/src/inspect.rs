@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::request::Parts;
 use http::{Method, StatusCode};
 use neonvm_kit::authority::OPERATORS;
-use neonvm_kit::http::{Admitted, Answer, Peer, SMALL_BODY, Whole, refuse, text};
+use neonvm_kit::http::{Admitted, FullRequest, FullResponse, Peer, SMALL_BODY, refuse, text};
 use neonvm_kit::metrics::{self, Kind, double};
 use neonvm_kit::supervise::Health;
 use neonvm_types::NamespacedName;
@@ -28,7 +28,7 @@ pub(crate) struct Inspector {
     health: Health,
 }
 
-type Answering = Pin<Box<dyn Future<Output = Answer> + Send>>;
+type Answering = Pin<Box<dyn Future<Output = FullResponse> + Send>>;
 
 impl Inspector {
     pub(crate) fn new(
@@ -44,17 +44,17 @@ impl Inspector {
     /// A handler that answers with one of the methods below.
     pub(crate) fn handler<F>(
         self: &Arc<Self>,
-        answer: fn(Arc<Self>, Whole) -> F,
-    ) -> impl Fn(Whole) -> Answering + Clone + Send + Sync + use<F>
+        answer: fn(Arc<Self>, FullRequest) -> F,
+    ) -> impl Fn(FullRequest) -> Answering + Clone + Send + Sync + use<F>
     where
-        F: Future<Output = Answer> + Send + 'static,
+        F: Future<Output = FullResponse> + Send + 'static,
     {
         let inspector = Arc::clone(self);
         move |request| -> Answering { Box::pin(answer(Arc::clone(&inspector), request)) }
     }
 
     /// Whether it runs, and whether it scales the VMs of its node: it has the lease, and has listed them.
-    pub(crate) fn probe(&self, path: &str) -> Answer {
+    pub(crate) fn probe(&self, path: &str) -> FullResponse {
         if path == "/readyz" && !self.fleet.is_listed() {
             let why = "the VMs of this node are not known yet, or another agent has the lease of the node\n";
             return text(StatusCode::SERVICE_UNAVAILABLE, PLAIN, why);
@@ -63,7 +63,7 @@ impl Inspector {
     }
 
     /// `GET /v1/inspect[?vm=NAMESPACE/NAME]`, as [`only_operators`] admits it.
-    pub(crate) async fn inspect(self: Arc<Self>, request: Whole) -> Answer {
+    pub(crate) async fn inspect(self: Arc<Self>, request: FullRequest) -> FullResponse {
         let query = request.uri().query().unwrap_or("");
         let only = query.split('&').find_map(|part| part.strip_prefix("vm=")).map(|vm| {
             let (namespace, name) = vm.split_once('/').unwrap_or(("default", vm));
@@ -79,7 +79,7 @@ impl Inspector {
     }
 
     /// Upstream's dump of the state: `GET /` with any JSON document as body.
-    pub(crate) async fn dump(self: Arc<Self>, request: Whole) -> Answer {
+    pub(crate) async fn dump(self: Arc<Self>, request: FullRequest) -> FullResponse {
         if serde_json::from_slice::<serde_json::Value>(request.body()).is_err() {
             return text(StatusCode::BAD_REQUEST, PLAIN, "the body must be a JSON document, such as {}\n");
         }
@@ -90,7 +90,7 @@ impl Inspector {
     }
 
     /// Metrics and health of the agent.
-    pub(crate) async fn metrics(self: Arc<Self>, request: Whole) -> Answer {
+    pub(crate) async fn metrics(self: Arc<Self>, request: FullRequest) -> FullResponse {
         match request.uri().path() {
             "/healthz" => return self.health.answer(),
             "/metrics" => {}
@@ -110,7 +110,7 @@ impl Inspector {
     }
 
     /// Metrics of each VM.
-    pub(crate) async fn vm_metrics(self: Arc<Self>, request: Whole) -> Answer {
+    pub(crate) async fn vm_metrics(self: Arc<Self>, request: FullRequest) -> FullResponse {
         if request.uri().path() != "/metrics" {
             return text(StatusCode::NOT_FOUND, PLAIN, "there is /metrics\n");
         }
@@ -121,7 +121,7 @@ impl Inspector {
 
 /// Only operators may inspect the agent.
 pub(crate) fn only_operators(head: &Parts) -> Admitted {
-    if !Peer::of(&head.extensions).is_one_of(&[OPERATORS]) {
+    if !Peer::from_extensions(&head.extensions).is_one_of(&[OPERATORS]) {
         return refuse(StatusCode::FORBIDDEN, PLAIN, "show a certificate of an operator\n");
     }
     if head.method != Method::GET || head.uri.path() != "/v1/inspect" {
@@ -139,7 +139,7 @@ pub(crate) fn dump_head(head: &Parts) -> Admitted {
     refuse(StatusCode::METHOD_NOT_ALLOWED, PLAIN, "request method must be GET\n")
 }
 
-fn encoded(document: &impl serde::Serialize) -> Answer {
+fn encoded(document: &impl serde::Serialize) -> FullResponse {
     match serde_json::to_vec(document) {
         Ok(body) => text(StatusCode::OK, JSON, body),
         Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, PLAIN, error.to_string()),

@@ -29,7 +29,7 @@ pub(crate) enum Direction {
 
 impl Direction {
     /// The direction of a change; one that goes both ways counts as growth.
-    pub(crate) fn of(from: Resources, to: Resources) -> Self {
+    pub(crate) fn from_from(from: Resources, to: Resources) -> Self {
         if to.any_greater(from) { Self::Inc } else { Self::Dec }
     }
 
@@ -317,7 +317,7 @@ impl Metrics {
     ) {
         self.scheduler.requests.with([code]).inc();
         let Some(last) = last.filter(|last| *last != target) else { return };
-        let direction = Direction::of(last, target);
+        let direction = Direction::from_from(last, target);
         self.scheduler.requested.add(direction, last, target);
         let Some(PluginResponse { permit, .. }) = answer else { return };
         self.scheduler.accepted.add(direction, last, *permit);
@@ -342,7 +342,7 @@ impl Metrics {
 
     /// A change that is requested from a monitor.
     pub(crate) fn monitor_change(&self, from: Resources, to: Resources) {
-        self.monitor_requested.add(Direction::of(from, to), from, to);
+        self.monitor_requested.add(Direction::from_from(from, to), from, to);
     }
 
     /// A request of a monitor.

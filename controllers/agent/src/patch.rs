@@ -46,7 +46,7 @@ impl Error {
 
 impl Size {
     /// In whole slots, rounded down; none if there are too many.
-    pub(crate) fn of(resources: Resources, slot: neonvm_types::Bytes) -> Option<Self> {
+    pub(crate) fn from_resources(resources: Resources, slot: neonvm_types::Bytes) -> Option<Self> {
         let slots = u16::try_from(resources.mem.slots(slot)?).ok()?;
         Some(Self { cpu: resources.vcpus, slots })
     }
@@ -172,7 +172,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use http::{Method, StatusCode};
-    use neonvm_kit::http::{Whole, serve_openly, text};
+    use neonvm_kit::http::{FullRequest, serve_openly, text};
 
     use super::*;
 
@@ -186,7 +186,7 @@ mod tests {
                 "memorySlots": {"min": 1, "max": 2, "use": 1}, "rootDisk": {"image": "i"}}}, "status": status});
         let patches = Arc::new(AtomicUsize::new(0));
         let seen = Arc::clone(&patches);
-        let server = tokio::spawn(serve_openly(listener, move |request: Whole| {
+        let server = tokio::spawn(serve_openly(listener, move |request: FullRequest| {
             let is_first = request.method() == Method::PATCH && seen.fetch_add(1, Ordering::Relaxed) == 0;
             let vm = vm.clone();
             async move {

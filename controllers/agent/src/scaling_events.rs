@@ -22,11 +22,11 @@ struct Wire<'a> {
     current_cu: i64,
     target_cu: i64,
     #[serde(rename = "goalComponents", skip_serializing_if = "Option::is_none")]
-    goal_components: Option<Parts>,
+    goal_components: Option<GoalParts>,
 }
 
 #[derive(Debug, Serialize)]
-struct Parts {
+struct GoalParts {
     #[serde(skip_serializing_if = "Option::is_none")]
     cpu: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -104,7 +104,7 @@ fn wire<'a>(config: &'a Config, endpoint: &'a str, event: &ScalingEvent) -> Wire
         ScalingEvent::Actual { current, target } => base("actual", current, target, None),
         ScalingEvent::Hypothetical { current, target, cpu, mem, lfc } => {
             let part = |value: Option<f64>| value.map(|value| value * factor);
-            let parts = Parts { cpu: part(cpu), mem: part(mem), lfc: part(lfc) };
+            let parts = GoalParts { cpu: part(cpu), mem: part(mem), lfc: part(lfc) };
             base("hypothetical", current, target, Some(parts))
         }
     }

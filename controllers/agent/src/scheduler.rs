@@ -132,10 +132,10 @@ impl Scheduler {
         loop {
             match events.try_next().await {
                 Ok(Some(watcher::Event::Init)) => listed = None,
-                Ok(Some(watcher::Event::InitApply(lease))) => listed = Endpoint::of(&lease),
+                Ok(Some(watcher::Event::InitApply(lease))) => listed = Endpoint::from_lease(&lease),
                 Ok(Some(watcher::Event::InitDone)) => self.learn(|known| known.lease = listed),
                 Ok(Some(watcher::Event::Apply(lease))) => {
-                    let found = Endpoint::of(&lease);
+                    let found = Endpoint::from_lease(&lease);
                     self.learn(|known| known.lease = found);
                 }
                 Ok(Some(watcher::Event::Delete(_))) => self.learn(|known| known.lease = None),

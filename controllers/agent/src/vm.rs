@@ -76,7 +76,7 @@ impl Handle {
 /// What is wrong with it, and in which field.
 pub(crate) fn check(vm: &VirtualMachine) -> Result<(), String> {
     VmInfo::from_vm(vm).map_err(|error| error.to_string())?;
-    Route::of(vm).map(drop).ok_or_else(|| "status.podIP is no address".to_owned())
+    Route::from_vm(vm).map(drop).ok_or_else(|| "status.podIP is no address".to_owned())
 }
 
 /// The generation that the status is about; if the controller does not report it, the status counts as current.
@@ -92,13 +92,13 @@ pub(crate) fn start(shared: Arc<Shared>, vm: &VirtualMachine) -> Result<Handle, 
     check(vm)?;
     let wrong = || "its object cannot be understood".to_owned();
     let observed = observe::observe(&shared, vm).ok_or_else(wrong)?;
-    let route = Route::of(vm).ok_or_else(wrong)?;
+    let route = Route::from_vm(vm).ok_or_else(wrong)?;
     let (inbox, waiting) = mpsc::channel(INBOX);
-    let settings = shared.settings_of(&observe::Identity::of(vm).uid);
+    let settings = shared.settings_of(&observe::Identity::from_vm(vm).uid);
     let state = State::found(observed, status_generation(vm), settings, shared.now());
     let actor = Actor {
-        identity: observe::Identity::of(vm),
-        watched: observe::Watched::of(&shared, vm),
+        identity: observe::Identity::from_vm(vm),
+        watched: observe::Watched::from_shared(&shared, vm),
         shared,
         state,
         route,
@@ -190,8 +190,8 @@ impl Actor {
     }
 
     fn object(&mut self, vm: &VirtualMachine) -> Option<Event> {
-        let route = Route::of(vm)?;
-        let watched = observe::Watched::of(&self.shared, vm);
+        let route = Route::from_vm(vm)?;
+        let watched = observe::Watched::from_shared(&self.shared, vm);
         let moved = route != self.route;
         if moved || watched != self.watched {
             self.route = route;
@@ -202,7 +202,7 @@ impl Actor {
         if moved {
             self.connect();
         }
-        self.identity = observe::Identity::of(vm);
+        self.identity = observe::Identity::from_vm(vm);
         let status_generation = status_generation(vm);
         observe::observe(&self.shared, vm).map(|vm| Event::VmSeen { vm, status_generation })
     }

@@ -19,7 +19,7 @@ impl Usage {
     ///
     /// # Errors
     /// When the slot size does not fit; validation refuses such an object.
-    pub fn of(spec: &VirtualMachineSpec) -> Result<Self, QuantityError> {
+    pub fn from_spec(spec: &VirtualMachineSpec) -> Result<Self, QuantityError> {
         let guest = &spec.guest;
         Ok(Self { cpu: guest.cpus.r#use.to_quantity(), memory: guest.memory_use()?.to_quantity() })
     }
@@ -40,7 +40,7 @@ pub struct PodResources {
 impl PodResources {
     /// The bounds and use of a spec.
     #[must_use]
-    pub fn of(spec: &VirtualMachineSpec) -> Self {
+    pub fn from_spec(spec: &VirtualMachineSpec) -> Self {
         let guest = &spec.guest;
         Self { cpus: guest.cpus, memory_slots: guest.memory_slots, memory_slot_size: guest.memory_slot_size }
     }
@@ -58,9 +58,9 @@ mod tests {
         let cpus = CpuBounds { min: MilliCpu::new(250), max: MilliCpu::new(1000), r#use: MilliCpu::new(250) };
         let slots = MemorySlots { min: 1, max: 4, r#use: 1 };
         let spec = VirtualMachineSpec::new(Guest::new(cpus, slots, "img:tag"));
-        let json = serde_json::to_string(&Usage::of(&spec).unwrap()).unwrap();
+        let json = serde_json::to_string(&Usage::from_spec(&spec).unwrap()).unwrap();
         assert_eq!(json, r#"{"cpu":"250m","memory":"1Gi"}"#);
-        let json = serde_json::to_string(&PodResources::of(&spec)).unwrap();
+        let json = serde_json::to_string(&PodResources::from_spec(&spec)).unwrap();
         assert_eq!(
             json,
             concat!(
@@ -68,7 +68,7 @@ mod tests {
                 r#""memorySlots":{"min":1,"max":4,"use":1},"memorySlotSize":"1Gi"}"#
             )
         );
-        assert_eq!(serde_json::from_str::<PodResources>(&json).unwrap(), PodResources::of(&spec));
+        assert_eq!(serde_json::from_str::<PodResources>(&json).unwrap(), PodResources::from_spec(&spec));
         let overcommit: Overcommit = serde_json::from_str(r#"{"cpu":"2500m","memory":1.5}"#).unwrap();
         assert_eq!(serde_json::to_string(&overcommit).unwrap(), r#"{"cpu":"2500m","memory":"1500m"}"#);
     }

@@ -158,7 +158,7 @@ impl VmInfo {
             name(meta.namespace.as_ref(), "namespace")?,
             name(meta.name.as_ref(), "name")?,
         );
-        let resources = PodResources::of(&vm.spec);
+        let resources = PodResources::from_spec(&vm.spec);
         let mut info = Self::build(id, resources, meta.labels.as_ref(), meta.annotations.as_ref())?;
         info.current_revision = vm.status.as_ref().and_then(|status| status.current_revision);
         Ok(info)

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use http::StatusCode;
-use neonvm_kit::http::{Answer, text};
+use neonvm_kit::http::{FullResponse, text};
 
 use crate::plugin::Plugin;
 
 /// Alive while the process answers, since the end of a task ends it; ready when every resource is registered with the
 /// kubelet, so that pods that request them are placed on this node.
-pub(crate) fn answer(path: &str, plugins: &[Arc<Plugin>]) -> Answer {
+pub(crate) fn answer(path: &str, plugins: &[Arc<Plugin>]) -> FullResponse {
     let missing: Vec<_> = plugins
         .iter()
         .filter(|plugin| !plugin.is_registered())

@@ -209,7 +209,7 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::{Whole, serve_openly, text};
+    use crate::http::{FullRequest, serve_openly, text};
     use tokio::net::{TcpListener, TcpSocket};
 
     #[tokio::test]
@@ -220,7 +220,8 @@ mod tests {
         place.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let endpoint = Endpoint { address: place.local_addr().unwrap(), plain: true };
         let listener = TcpListener::bind(endpoint.address).await.unwrap();
-        let echo = |request: Whole| async move { text(StatusCode::OK, "text/plain", request.into_body()) };
+        let echo =
+            |request: FullRequest| async move { text(StatusCode::OK, "text/plain", request.into_body()) };
         let server = tokio::spawn(serve_openly(listener, echo));
         let mut caller = Caller::new(endpoint, None, "echo");
         let within = Duration::from_secs(60);

@@ -177,7 +177,7 @@ impl Certificate {
     pub async fn obtain(client: &Client, namespace: &str, wanted: CertificateFor) -> Result<Self, Error> {
         let trust = Arc::new(Trust::new(&authority::trusted(client, namespace).await?)?);
         let identity = request(client, &wanted).await?;
-        let validity = Validity::of(&identity).ok_or(Error::Unreadable)?;
+        let validity = Validity::from_identity(&identity).ok_or(Error::Unreadable)?;
         let shown = Arc::new(Shown::new(&identity)?);
         Ok(Self { client: client.clone(), namespace: namespace.to_owned(), wanted, trust, validity, shown })
     }
@@ -244,7 +244,7 @@ impl Certificate {
             tracing::info!("other authorities are trusted from now on");
         }
         let identity = request(&self.client, &self.wanted).await?;
-        let validity = Validity::of(&identity).ok_or(Error::Unreadable)?;
+        let validity = Validity::from_identity(&identity).ok_or(Error::Unreadable)?;
         self.shown.replace(&identity)?;
         Ok(Some(validity))
     }

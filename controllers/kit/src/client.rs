@@ -34,7 +34,7 @@ pub enum Error {
 /// # Errors
 /// If file or service account cannot be used.
 pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, Error> {
-    of(configuration(kubeconfig).await?).map_err(Error::Client)
+    from_config(configuration(kubeconfig).await?).map_err(Error::Client)
 }
 
 /// As [`connect`], for callers that need an error at once when the server is overloaded or something behind it does not
@@ -45,7 +45,7 @@ pub async fn connect(kubeconfig: Option<&Path>) -> Result<Client, Error> {
 pub async fn connect_without_retries(kubeconfig: Option<&Path>) -> Result<Client, Error> {
     let mut config = configuration(kubeconfig).await?;
     config.default_retry = false;
-    of(config).map_err(Error::Client)
+    from_config(config).map_err(Error::Client)
 }
 
 /// A client as `kube` makes it, but its connections fail when the server is gone without a word for 40 s, and its proxy is
@@ -54,7 +54,7 @@ pub async fn connect_without_retries(kubeconfig: Option<&Path>) -> Result<Client
 ///
 /// # Errors
 /// If the credentials or the proxy cannot be used.
-pub fn of(config: Config) -> Result<Client, kube::Error> {
+pub fn from_config(config: Config) -> Result<Client, kube::Error> {
     through_proxy(config, transport::REQUESTS)
 }
 

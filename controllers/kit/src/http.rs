@@ -31,11 +31,11 @@ pub const MAX_BODY: usize = 8 << 20;
 pub const SMALL_BODY: usize = 64 << 10;
 
 /// A request with its whole body.
-pub type Whole = Request<Bytes>;
+pub type FullRequest = Request<Bytes>;
 /// Response with its whole body.
-pub type Answer = Response<Full<Bytes>>;
+pub type FullResponse = Response<Full<Bytes>>;
 /// How many bytes the body of a request may have (0: none; at most [`MAX_BODY`]), or the answer to a request that is refused.
-pub type Admitted = Result<usize, Box<Answer>>;
+pub type Admitted = Result<usize, Box<FullResponse>>;
 /// A TLS configuration that may be replaced while the server runs.
 pub type Tls = Arc<RwLock<Arc<rustls::ServerConfig>>>;
 
@@ -65,7 +65,7 @@ impl Peer {
 
     /// The peer of a request; an unknown one if the server did not set it.
     #[must_use]
-    pub fn of(extensions: &http::Extensions) -> Self {
+    pub fn from_extensions(extensions: &http::Extensions) -> Self {
         extensions.get::<Self>().cloned().unwrap_or_default()
     }
 }
@@ -114,7 +114,7 @@ impl Gate {
 
 /// An answer of text.
 #[must_use]
-pub fn text(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Answer {
+pub fn text(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> FullResponse {
     let mut answer = Response::new(Full::new(body.into()));
     *answer.status_mut() = status;
     answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
@@ -142,8 +142,8 @@ pub fn no_body(_: &Parts) -> Admitted {
 pub async fn serve<A, H, F>(listener: TcpListener, tls: Option<Tls>, gate: Gate, admit: A, handler: H)
 where
     A: Fn(&Parts) -> Admitted + Clone + Send + Sync + 'static,
-    H: Fn(Whole) -> F + Clone + Send + Sync + 'static,
-    F: Future<Output = Answer> + Send + 'static,
+    H: Fn(FullRequest) -> F + Clone + Send + Sync + 'static,
+    F: Future<Output = FullResponse> + Send + 'static,
 {
     let budget = Arc::clone(&gate.budget);
     let answer = move |request: Request<Incoming>| {
@@ -164,8 +164,8 @@ where
 /// Serves plain HTTP to any client, with bodies, until it is dropped: for demonstrations and tests.
 pub async fn serve_openly<H, F>(listener: TcpListener, handler: H)
 where
-    H: Fn(Whole) -> F + Clone + Send + Sync + 'static,
-    F: Future<Output = Answer> + Send + 'static,
+    H: Fn(FullRequest) -> F + Clone + Send + Sync + 'static,
+    F: Future<Output = FullResponse> + Send + 'static,
 {
     let gate = Gate::open(Places { strangers: 1024, per_address: 1024, ..OPEN }, &Arc::default());
     serve(listener, None, gate, |_: &Parts| Ok(MAX_BODY), handler).await;
@@ -176,7 +176,7 @@ async fn whole(
     admit: impl Fn(&Parts) -> Admitted,
     parts: Parts,
     body: Incoming,
-) -> Result<(Whole, body::Held), Box<Answer>> {
+) -> Result<(FullRequest, body::Held), Box<FullResponse>> {
     let most = admit(&parts)?.min(MAX_BODY);
     let known = parts.extensions.get::<Peer>().is_some_and(|peer| peer.known);
     match budget.read(&parts.headers, body, known, most).await {
@@ -197,7 +197,7 @@ pub fn status_of(why: body::Refused) -> StatusCode {
 }
 
 /// The rest of the body is not read, so the connection cannot be used again.
-fn closing(mut answer: Answer) -> Answer {
+fn closing(mut answer: FullResponse) -> FullResponse {
     answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     answer
 }

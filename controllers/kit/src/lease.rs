@@ -150,15 +150,15 @@ enum Attempt {
 pub struct Elector {
     api: Api<Lease>,
     config: Config,
-    own: Seen,
-    beside: Seen,
+    own: ObservedLease,
+    beside: ObservedLease,
 }
 
 /// What was read last of a lease, and when it was first read.
 #[derive(Debug, Default)]
-struct Seen(Option<(LeaseSpec, Instant)>);
+struct ObservedLease(Option<(LeaseSpec, Instant)>);
 
-impl Seen {
+impl ObservedLease {
     /// The holder of a lease that was read now; none if it has expired.
     fn holder(&mut self, spec: &LeaseSpec) -> Option<String> {
         let since = match &self.0 {
@@ -180,7 +180,7 @@ impl Elector {
     #[must_use]
     pub fn new(client: Client, config: Config) -> Self {
         let api = Api::namespaced(client, &config.namespace);
-        Self { api, config, own: Seen::default(), beside: Seen::default() }
+        Self { api, config, own: ObservedLease::default(), beside: ObservedLease::default() }
     }
 
     /// Does `work` whenever this replica leads, until `stop` ends or the work fails. When the lease is lost `work` is dropped at

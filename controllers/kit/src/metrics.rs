@@ -14,7 +14,7 @@ use std::time::Duration;
 
 pub use neonvm_types::exposition::{CONTENT_TYPE, Kind, Labels, Page, double};
 
-use crate::http::{Answer, text};
+use crate::http::{FullResponse, text};
 
 /// The value of all labels of the series that counts for those beyond the bound of its family.
 const OTHER: &str = "[other]";
@@ -23,7 +23,7 @@ const MOST_SERIES: usize = 10_000;
 
 /// The answer to a scrape.
 #[must_use]
-pub fn answer(page: Page) -> Answer {
+pub fn answer(page: Page) -> FullResponse {
     text(http::StatusCode::OK, CONTENT_TYPE, page.finish())
 }
 

@@ -30,11 +30,11 @@ pub struct Reserve {
 impl Reserve {
     /// The reserve of the file system of a directory. Nothing is written before [`Reserve::fill`].
     #[must_use]
-    pub fn of(directory: &Path) -> Self {
+    pub fn from_directory(directory: &Path) -> Self {
         Self::sized(directory, SIZE)
     }
 
-    /// As [`Reserve::of`], with another size in bytes.
+    /// As [`Reserve::from_directory`], with another size in bytes.
     #[must_use]
     pub fn sized(directory: &Path, size: u64) -> Self {
         Self { path: directory.join(NAME), size }

@@ -27,7 +27,7 @@ impl Endpoint {
     /// The address in the lease, if it has a holder. It is always one with TLS: a client that may write leases could pass for the
     /// service otherwise.
     #[must_use]
-    pub fn of(lease: &Lease) -> Option<Self> {
+    pub fn from_lease(lease: &Lease) -> Option<Self> {
         let holder = lease.spec.as_ref()?.holder_identity.as_deref()?;
         let annotations = lease.metadata.annotations.as_ref()?;
         let address = annotations.get(annotation::SERVICE_ADDRESS)?.parse().ok()?;
@@ -41,7 +41,7 @@ impl Endpoint {
 /// If the API server refuses.
 pub async fn find(client: &Client, namespace: &str, lease: &str) -> Result<Option<Endpoint>, Error> {
     let api: Api<Lease> = Api::namespaced(client.clone(), namespace);
-    Ok(api.get_opt(lease).await?.as_ref().and_then(Endpoint::of))
+    Ok(api.get_opt(lease).await?.as_ref().and_then(Endpoint::from_lease))
 }
 
 /// The address under which others reach a listener: its own, or that of the pod if it listens everywhere.
@@ -62,15 +62,15 @@ mod tests {
         let endpoint = Endpoint { address: "127.0.0.1:10299".parse().unwrap(), plain: false };
         let mut lease = Lease::default();
         lease.metadata.annotations = Some(endpoint.annotations());
-        assert_eq!(Endpoint::of(&lease), None, "it has no holder");
+        assert_eq!(Endpoint::from_lease(&lease), None, "it has no holder");
         lease.spec.get_or_insert_default().holder_identity = Some(String::new());
-        assert_eq!(Endpoint::of(&lease), None, "it was given back");
+        assert_eq!(Endpoint::from_lease(&lease), None, "it was given back");
         lease.spec.get_or_insert_default().holder_identity = Some("a".into());
-        assert_eq!(Endpoint::of(&lease), Some(endpoint));
+        assert_eq!(Endpoint::from_lease(&lease), Some(endpoint));
         // As earlier versions switched TLS off.
         let more = [("vm.neon.tech/service-plain-http".to_owned(), "true".to_owned())];
         lease.metadata.annotations.get_or_insert_default().extend(more);
-        assert_eq!(Endpoint::of(&lease), Some(endpoint), "TLS stays");
+        assert_eq!(Endpoint::from_lease(&lease), Some(endpoint), "TLS stays");
     }
 
     #[test]

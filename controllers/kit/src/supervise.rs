@@ -14,7 +14,7 @@ use futures_util::FutureExt as _;
 use http::StatusCode;
 use tokio::task::{JoinError, JoinSet};
 
-use crate::http::{Answer, text};
+use crate::http::{FullResponse, text};
 
 /// A background task ended although the service was to continue.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -66,7 +66,7 @@ impl Health {
 
     /// The response to `/healthz`: 200, or 500 with the task that ended.
     #[must_use]
-    pub fn answer(&self) -> Answer {
+    pub fn answer(&self) -> FullResponse {
         match self.0.get() {
             None => text(StatusCode::OK, "text/plain", "ok\n"),
             Some(ended) => text(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", format!("{ended}\n")),

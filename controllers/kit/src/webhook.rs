@@ -52,7 +52,7 @@ impl Proof {
     /// The response to a peer that may not.
     pub fn admit(&self, head: &Parts, most: impl FnOnce(&str) -> Option<usize>) -> Admitted {
         let refused = |status, why: &'static str| refuse(status, "text/plain", why);
-        if self.0.is_some() && !Peer::of(&head.extensions).known {
+        if self.0.is_some() && !Peer::from_extensions(&head.extensions).known {
             let why = "show the API server's client certificate (--webhook-client-ca-file, --webhook-client-name)\n";
             return refused(StatusCode::FORBIDDEN, why);
         }

@@ -20,7 +20,7 @@ use crate::objects::Objects;
 use crate::pod::Handle;
 use crate::rooms::Rooms;
 use crate::sys::{Mounts, ProcessPlacement};
-use crate::volumes::Context;
+use crate::volumes::VolumeSources;
 use crate::{Config, Network, naming};
 use neonvm_core_kubelet::status::Surroundings;
 
@@ -61,8 +61,8 @@ impl Node {
     }
 
     /// What the volumes of a pod are made of.
-    pub(crate) fn volumes(&self, handle: &Handle, pod: &Pod) -> Context {
-        Context {
+    pub(crate) fn volumes(&self, handle: &Handle, pod: &Pod) -> VolumeSources {
+        VolumeSources {
             client: self.client.clone(),
             objects: Arc::clone(&self.objects),
             images: Arc::clone(&self.images),

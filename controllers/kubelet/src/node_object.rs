@@ -35,7 +35,7 @@ pub(crate) struct Offer {
 
 impl Offer {
     /// By the settings, and what the machine has.
-    pub(crate) fn of(capacity: &Capacity, data: &std::path::Path) -> Self {
+    pub(crate) fn from_capacity(capacity: &Capacity, data: &std::path::Path) -> Self {
         let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let total = text.lines().find_map(|line| {
             line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()

@@ -17,7 +17,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// Entries of an object.
 pub(crate) type Data = BTreeMap<String, Vec<u8>>;
 /// None: there is no such object.
-type Seen = Option<Arc<Data>>;
+type CachedData = Option<Arc<Data>>;
 
 /// Which kind of object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,7 +33,7 @@ type Key = (Kind, String, String);
 #[derive(Debug)]
 pub(crate) struct Subscription {
     /// Outer `None`: not read yet.
-    seen: watch::Receiver<Option<Seen>>,
+    seen: watch::Receiver<Option<CachedData>>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -48,7 +48,7 @@ impl Subscription {
     ///
     /// # Errors
     /// If the API server does not answer within 10 s.
-    pub(crate) async fn get(&self) -> Result<Seen, String> {
+    pub(crate) async fn get(&self) -> Result<CachedData, String> {
         let mut seen = self.seen.clone();
         let known = tokio::time::timeout(DEADLINE, seen.wait_for(Option::is_some)).await;
         match known {
@@ -58,7 +58,7 @@ impl Subscription {
     }
 
     /// Something that ends a wait when the object changes.
-    pub(crate) fn changes(&self) -> watch::Receiver<Option<Seen>> {
+    pub(crate) fn changes(&self) -> watch::Receiver<Option<CachedData>> {
         let mut seen = self.seen.clone();
         seen.mark_unchanged();
         seen
@@ -110,7 +110,7 @@ fn secret_data(object: Secret) -> Data {
     object.data.into_iter().flatten().map(|(key, bytes)| (key, bytes.0)).collect()
 }
 
-async fn follow<K>(api: Api<K>, name: String, sender: watch::Sender<Option<Seen>>, data: fn(K) -> Data)
+async fn follow<K>(api: Api<K>, name: String, sender: watch::Sender<Option<CachedData>>, data: fn(K) -> Data)
 where
     K: kube::Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug + Send + 'static,
 {

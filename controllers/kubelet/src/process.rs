@@ -32,7 +32,7 @@ impl Identity {
     }
 
     /// What the process at a number is now.
-    pub(crate) fn of(pid: i32) -> Option<Self> {
+    pub(crate) fn from_pid(pid: i32) -> Option<Self> {
         Self::parse(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
@@ -62,7 +62,7 @@ pub(crate) fn launch(launch: Launch) -> io::Result<Identity> {
     let child = command.spawn()?;
     let pid = i32::try_from(child.id()).map_err(io::Error::other)?;
     // Not reaped yet: the number is still the child's.
-    Identity::of(pid).ok_or_else(|| io::Error::other("the process is not in /proc"))
+    Identity::from_pid(pid).ok_or_else(|| io::Error::other("the process is not in /proc"))
 }
 
 /// How a process ended, as far as it can be determined.
@@ -92,7 +92,7 @@ impl Process {
             Err(error) => return Err(error.into()),
         };
         // Checked after the descriptor was opened: the process with this number is the one of the descriptor.
-        if Identity::of(identity.pid) != Some(identity) {
+        if Identity::from_pid(identity.pid) != Some(identity) {
             return Ok(None);
         }
         Ok(Some(Self { identity, pid, fd: crate::sys::watched(fd)? }))
@@ -109,7 +109,7 @@ impl Process {
             ready.clear_ready();
         }
         // As long as it is not reaped, its group's number is its own: what it left behind there goes with it.
-        if Identity::of(self.identity.pid) == Some(self.identity) {
+        if Identity::from_pid(self.identity.pid) == Some(self.identity) {
             let _ = kill_process_group(self.pid, Signal::KILL);
         }
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
@@ -133,7 +133,7 @@ impl Process {
     /// Kills the process and its group.
     pub(crate) fn kill(&self) {
         // It leads its group: as long as it is not reaped, the group's number is its own.
-        if Identity::of(self.identity.pid) == Some(self.identity) {
+        if Identity::from_pid(self.identity.pid) == Some(self.identity) {
             let _ = kill_process_group(self.pid, Signal::KILL);
         }
         let _ = pidfd_send_signal(self.fd.get_ref(), Signal::KILL);
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(process.wait().await, Outcome::Signal(9));
         process.kill();
         assert!(Process::open(process.identity).unwrap().is_none());
-        let own = Identity::of(std::process::id().cast_signed()).unwrap();
+        let own = Identity::from_pid(std::process::id().cast_signed()).unwrap();
         assert!(Process::open(Identity { start: own.start + 1, ..own }).unwrap().is_none());
     }
 

@@ -66,7 +66,7 @@ pub(crate) async fn serve(node: &Arc<Node>, listener: std::net::TcpListener, tls
     let answer = move |request: hyper::Request<Incoming>| {
         let node = Arc::clone(&node);
         async move {
-            let allowed = is_administrator(&Peer::of(request.extensions()));
+            let allowed = is_administrator(&Peer::from_extensions(request.extensions()));
             answer(&node, allowed, request).await
         }
     };

@@ -27,7 +27,7 @@ pub fn running(data: &Path) -> Vec<RunningPod> {
     let mut all: Vec<RunningPod> = state_file::pods(&data.join("nodes"))
         .filter_map(|directory| {
             let saved = Saved::read(&directory).ok().filter(Saved::is_of_this_boot)?;
-            let pod = of(&directory, &saved);
+            let pod = pod_of(&directory, &saved);
             (!pod.processes.is_empty()).then_some(pod)
         })
         .collect();
@@ -35,7 +35,7 @@ pub fn running(data: &Path) -> Vec<RunningPod> {
     all
 }
 
-fn of(directory: &PodDirectory, saved: &Saved) -> RunningPod {
+fn pod_of(directory: &PodDirectory, saved: &Saved) -> RunningPod {
     let runs = saved.machine.runs.iter();
     let files = runs.map(|(name, run)| directory.pid(name, run.restarts));
     let metadata = &saved.pod.metadata;
@@ -54,7 +54,7 @@ fn of(directory: &PodDirectory, saved: &Saved) -> RunningPod {
 fn open(identity: Identity) -> Option<OwnedFd> {
     let fd = pidfd_open(Pid::from_raw(identity.pid)?, PidfdFlags::empty()).ok()?;
     // Checked after the descriptor was opened: the process with this number is the one of the descriptor.
-    (Identity::of(identity.pid) == Some(identity) && !ended(&[&fd], Duration::ZERO)).then_some(fd)
+    (Identity::from_pid(identity.pid) == Some(identity) && !ended(&[&fd], Duration::ZERO)).then_some(fd)
 }
 
 /// Waits until the processes of these pods have ended, at most so long. Blocks.

@@ -23,7 +23,7 @@ use neonvm_core_kubelet::status::Surroundings;
 use payload::{Gathering, is_secret};
 
 /// What volumes are made of.
-pub(crate) struct Context {
+pub(crate) struct VolumeSources {
     pub(crate) client: Client,
     pub(crate) objects: Arc<Objects>,
     pub(crate) images: Arc<Images>,
@@ -86,7 +86,7 @@ impl Held {
     }
 }
 
-impl Context {
+impl VolumeSources {
     fn own<'a>(&self, pod: &'a Pod, around: &'a Surroundings) -> Self_<'a> {
         Self_ { pod, around, allocatable: self.allocatable }
     }

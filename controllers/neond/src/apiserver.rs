@@ -27,6 +27,9 @@ pub(crate) struct Args {
     /// Serve fault switches for tests under /chaos/
     #[arg(long)]
     pub(crate) chaos: bool,
+    /// Refuse PodAutoscalers with strategy HPA: no controller scales by HorizontalPodAutoscaler objects
+    #[arg(long)]
+    pub(crate) without_hpa: bool,
 }
 
 /// Runs until SIGTERM or SIGINT.
@@ -41,12 +44,13 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
         listen: args.listen,
         names: args.tls_names.clone(),
         faults: args.chaos,
+        has_hpa_controller: !args.without_hpa,
     };
     let server = Server::start(&config).await?;
     let kubeconfig = serde_json::to_string_pretty(&server.kubeconfig(&args.name))?;
     // Written last and in one step: once the file exists, the server answers.
     let path = args.data_dir.join("kubeconfig");
-    Reserve::of(&args.data_dir)
+    Reserve::from_directory(&args.data_dir)
         .lend(|| private::replace(&path, kubeconfig.as_bytes()))
         .with_context(|| format!("cannot write {}", path.display()))?;
     tracing::info!(server = server.url(), "ready");

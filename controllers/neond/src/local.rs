@@ -186,6 +186,7 @@ fn services(
                 .set("--name", &args.api.name)
                 .set("--data-dir", &directory.display())
                 .set("--listen", &listen)
+                .switch("--without-hpa", true)
                 .switch("--chaos", args.api.chaos),
             |flags, name| flags.set("--tls-name", &name),
         ),
@@ -275,7 +276,7 @@ fn addresses(directory: &Path, number: u8) -> anyhow::Result<PathBuf> {
         "network_name": neonvm_api::overlay::NETWORK,
         "ipRanges": [{ "range": range.to_string(), "range_start": start }] });
     let path = directory.join("overlay.json");
-    Reserve::of(directory)
+    Reserve::from_directory(directory)
         .lend(|| private::replace(&path, config.to_string().as_bytes()))
         .with_context(|| format!("cannot make {}", path.display()))?;
     Ok(path)

@@ -18,9 +18,10 @@ struct Known {
 }
 
 impl Known {
-    fn of(object: PodAutoscaler) -> Self {
+    fn from_object(object: PodAutoscaler) -> Self {
         let is_going = object.metadata.deletion_timestamp.is_some();
-        let claim = (!is_going && validate::pod_autoscaler(&object).is_empty()).then(|| Claim::of(&object));
+        let claim =
+            (!is_going && validate::pod_autoscaler(&object).is_empty()).then(|| Claim::from_object(&object));
         Self { object: Arc::new(object), claim }
     }
 }
@@ -147,7 +148,7 @@ impl Inner {
     fn take(&mut self, key: &Key, object: Option<PodAutoscaler>) -> bool {
         let Some(object) = object else { return self.objects.remove(key).is_some() };
         let changed = self.objects.get(key).is_none_or(|old| differs(&old.object, &object));
-        self.objects.insert(key.clone(), Known::of(object));
+        self.objects.insert(key.clone(), Known::from_object(object));
         changed
     }
 

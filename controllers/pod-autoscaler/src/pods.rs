@@ -32,7 +32,7 @@ pub(crate) struct PodView {
 
 impl PodView {
     /// `None` for one that is terminating or has ended: it no longer serves.
-    pub(crate) fn of(pod: &Pod) -> Option<Self> {
+    pub(crate) fn from_pod(pod: &Pod) -> Option<Self> {
         let status = pod.status.as_ref();
         let phase = status.and_then(|status| status.phase.as_deref()).unwrap_or_default();
         if pod.metadata.deletion_timestamp.is_some() || matches!(phase, "Succeeded" | "Failed") {
@@ -132,23 +132,23 @@ mod tests {
     #[test]
     fn ready_is_running_with_the_condition() {
         let ready = json!({"phase": "Running", "podIP": "10.0.0.1", "conditions": [{"type": "Ready", "status": "True"}]});
-        let view = PodView::of(&pod(&ready, &json!({"cpu": "250m", "memory": "1Mi"}))).unwrap();
+        let view = PodView::from_pod(&pod(&ready, &json!({"cpu": "250m", "memory": "1Mi"}))).unwrap();
         assert!(view.ready && view.address == Some([10, 0, 0, 1].into()));
         assert_eq!(view.cpu.map(Finite::get), Some(250.0));
         assert_eq!(view.memory.map(Finite::get), Some(1_048_576.0));
         let starting = json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]});
-        let view = PodView::of(&pod(&starting, &json!({}))).unwrap();
+        let view = PodView::from_pod(&pod(&starting, &json!({}))).unwrap();
         assert!(!view.ready && view.cpu.is_none());
-        assert_eq!(PodView::of(&pod(&json!({"phase": "Failed"}), &json!({}))), None);
+        assert_eq!(PodView::from_pod(&pod(&json!({"phase": "Failed"}), &json!({}))), None);
         let mut going = pod(&ready, &json!({}));
         going.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
-        assert_eq!(PodView::of(&going), None);
+        assert_eq!(PodView::from_pod(&going), None);
     }
 
     #[test]
     fn pods_are_found_by_namespace_and_labels() {
         let pods = Pods::default();
-        let view = PodView::of(&pod(&json!({}), &json!({}))).unwrap();
+        let view = PodView::from_pod(&pod(&json!({}), &json!({}))).unwrap();
         pods.put("one", "a", Some(view.clone()));
         pods.put("two", "a", Some(view));
         let app: Selector = selector::parse("app in (x, y),!other").unwrap();
@@ -162,7 +162,7 @@ mod tests {
     fn whatever_a_selector_asks_for_the_same_are_found_as_by_looking_at_all() {
         let pods = Pods::default();
         for number in 0..12 {
-            let mut view = PodView::of(&pod(&json!({}), &json!({}))).unwrap();
+            let mut view = PodView::from_pod(&pod(&json!({}), &json!({}))).unwrap();
             view.name = format!("p{number:02}");
             view.labels = [("app".to_owned(), format!("a{}", number % 3))].into();
             if number % 2 == 0 {

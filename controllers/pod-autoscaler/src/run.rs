@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use http::StatusCode;
 use kube::Client;
 use neonvm_kit::event;
-use neonvm_kit::http::{Answer, Gate, OPEN, Whole, no_body, probes, serve, text};
+use neonvm_kit::http::{FullRequest, FullResponse, Gate, OPEN, no_body, probes, serve, text};
 use neonvm_kit::lease;
 use neonvm_kit::supervise::{self, TaskEnded, Tasks};
 use tokio::net::TcpListener;
@@ -60,7 +60,7 @@ pub async fn run_with(
     if let Some(address) = config.metrics {
         let listener = listen(address).await?;
         let health = Arc::clone(&health);
-        let answer = move |request: Whole| std::future::ready(health.answer(&request));
+        let answer = move |request: FullRequest| std::future::ready(health.answer(&request));
         let gate = Gate::open(OPEN, &Arc::default());
         always.spawn("metrics server", serve(listener, None, gate, no_body, answer));
     }
@@ -149,7 +149,7 @@ impl Health {
     }
 
     /// Whether it runs, and whether it has listed all objects that it acts on. A standby acts on nothing.
-    fn probe(&self, path: &str) -> Answer {
+    fn probe(&self, path: &str) -> FullResponse {
         if path == "/readyz" && self.lists.load(Ordering::Acquire) {
             let why = "autoscalers and pods are not known yet\n";
             return text(StatusCode::SERVICE_UNAVAILABLE, "text/plain", why);
@@ -163,7 +163,7 @@ impl Health {
         Shown(self)
     }
 
-    fn answer(&self, request: &Whole) -> Answer {
+    fn answer(&self, request: &FullRequest) -> FullResponse {
         if request.method() != http::Method::GET {
             return text(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "only GET\n");
         }

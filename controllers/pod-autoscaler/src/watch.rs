@@ -106,11 +106,11 @@ pub(crate) async fn pods(context: Arc<Context>, listed: Arc<Listed>) {
     each("pods", api, watcher::Config::default(), (&listed, false), |event| match event {
         watcher::Event::Init => coming.clear(),
         watcher::Event::InitApply(pod) => {
-            coming.extend(PodView::of(&pod).map(|view| (pod.namespace().unwrap_or_default(), view)));
+            coming.extend(PodView::from_pod(&pod).map(|view| (pod.namespace().unwrap_or_default(), view)));
         }
         watcher::Event::InitDone => context.pods.replace(std::mem::take(&mut coming)),
         watcher::Event::Apply(pod) => {
-            context.pods.put(&pod.namespace().unwrap_or_default(), &pod.name_any(), PodView::of(&pod));
+            context.pods.put(&pod.namespace().unwrap_or_default(), &pod.name_any(), PodView::from_pod(&pod));
         }
         watcher::Event::Delete(pod) => {
             context.pods.put(&pod.namespace().unwrap_or_default(), &pod.name_any(), None);

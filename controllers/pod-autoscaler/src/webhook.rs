@@ -10,7 +10,7 @@ use http::StatusCode;
 use kube::Client;
 use neonvm_kit::backoff::Backoff;
 use neonvm_kit::certificate::{Certificate, CertificateFor};
-use neonvm_kit::http::{Answer, BUSY, Gate, Tls, Whole, serve, text};
+use neonvm_kit::http::{BUSY, FullRequest, FullResponse, Gate, Tls, serve, text};
 use neonvm_kit::webhook::{Proof, Review, Written, allowed, denied, patched, texts};
 use rustls::ServerConfig;
 use serde_json::Value;
@@ -68,7 +68,7 @@ impl Webhooks {
         let gate = Gate::new(BUSY, &Arc::default(), move |peer| known.is_proved(peer));
         let proof = self.proof.clone();
         let admit = move |head: &_| proof.admit(head, longest);
-        let answer = |request: Whole| std::future::ready(answer(&request));
+        let answer = |request: FullRequest| std::future::ready(answer(&request));
         tokio::select! {
             () = serve(listener, Some(tls), gate, admit, answer) => {}
             () = certificate.keep() => {}
@@ -113,7 +113,7 @@ fn longest(path: &str) -> Option<usize> {
     PATHS.iter().any(|(known, _)| *known == path).then_some(LONGEST)
 }
 
-fn answer(request: &Whole) -> Answer {
+fn answer(request: &FullRequest) -> FullResponse {
     let path = request.uri().path();
     let Some((_, mutating)) = PATHS.iter().find(|(known, _)| *known == path) else {
         return text(StatusCode::NOT_FOUND, "text/plain", "not found\n");

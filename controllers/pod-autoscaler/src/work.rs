@@ -39,7 +39,7 @@ pub(crate) async fn reconcile(context: &Context, key: &Key) -> Outcome {
 }
 
 async fn one(context: &Context, key: &Key, object: &PodAutoscaler, kept: &mut AutoscalerState) -> Outcome {
-    let settings = match Settings::of(object) {
+    let settings = match Settings::from_object(object) {
         Ok((settings, _)) => settings,
         Err(faults) => {
             context.telemetry.forget(key);

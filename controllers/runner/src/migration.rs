@@ -7,7 +7,6 @@
 pub(crate) mod carrier;
 pub(crate) mod connect;
 mod control;
-mod listen;
 mod open_connections;
 mod relay;
 pub(crate) mod source;

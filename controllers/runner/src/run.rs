@@ -188,7 +188,7 @@ impl Loop {
         let (group, group_problem) = act::limit(options, pod, &machine).await;
         let daemon = Daemon::new(prepared.reach.clone());
         let statistics = act::statistics(&machine, group.clone(), begun, daemon.clone()).await;
-        let volumes = Arc::new(volumes::of(&plan.disks));
+        let volumes = Arc::new(volumes::of_disks(&plan.disks));
         let reach = prepared.reach;
         running.send_replace(Some(Running { console: console.clone(), reach, statistics, volumes }));
         let (messages, moved) = mpsc::channel(MESSAGES);

@@ -7,7 +7,7 @@ use http::StatusCode;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt as _};
 use neonvm_core_scheduling::permits::{PodSeen, randomised};
-use neonvm_kit::http::{Answer, text};
+use neonvm_kit::http::{FullResponse, text};
 use neonvm_types::NamespacedName;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -98,7 +98,7 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> serde_json::Result<T> {
     serde_json::from_value(Value::Object(all))
 }
 
-fn encoded(status: StatusCode, value: &impl Serialize) -> Answer {
+fn encoded(status: StatusCode, value: &impl Serialize) -> FullResponse {
     text(status, "application/json", serde_json::to_vec(value).unwrap_or_default())
 }
 
@@ -107,7 +107,7 @@ fn name_of(node: &Value) -> Option<&str> {
 }
 
 /// Answers a call below `/extender/`.
-pub(crate) async fn answer(shared: &Shared, verb: &str, body: &Bytes) -> Answer {
+pub(crate) async fn answer(shared: &Shared, verb: &str, body: &Bytes) -> FullResponse {
     match verb {
         "filter" => with_args(shared, "Filter", body, filter),
         "prioritize" => with_args(shared, "Score", body, prioritise),
@@ -117,11 +117,16 @@ pub(crate) async fn answer(shared: &Shared, verb: &str, body: &Bytes) -> Answer 
     }
 }
 
-fn bad(error: &serde_json::Error) -> Answer {
+fn bad(error: &serde_json::Error) -> FullResponse {
     text(StatusCode::BAD_REQUEST, "text/plain", format!("not what an extender is asked: {error}\n"))
 }
 
-fn with_args(shared: &Shared, method: &str, body: &Bytes, f: fn(&Shared, Args) -> (Answer, bool)) -> Answer {
+fn with_args(
+    shared: &Shared,
+    method: &str,
+    body: &Bytes,
+    f: fn(&Shared, Args) -> (FullResponse, bool),
+) -> FullResponse {
     match parse::<Args>(body) {
         Ok(args) => {
             let ignored = is_ignored(shared, args.pod.namespace().as_deref());
@@ -142,13 +147,13 @@ fn is_ignored(shared: &Shared, namespace: Option<&str>) -> bool {
 
 /// Which of the nodes have room. A standby returns an error: it does not have the permits that the leader has given
 /// since.
-fn filter(shared: &Shared, args: Args) -> (Answer, bool) {
+fn filter(shared: &Shared, args: Args) -> (FullResponse, bool) {
     let mut result = FilterResult::default();
     if !shared.is_ready() {
         "this scheduler does not lead or has not seen all nodes yet".clone_into(&mut result.error);
         return (encoded(StatusCode::OK, &result), false);
     }
-    let pod = PodSeen::of(&args.pod);
+    let pod = PodSeen::from_pod(&args.pod);
     let state = shared.state();
     let mut keep = |name: &str| match state.fits(&pod, name) {
         Ok(()) => true,
@@ -171,9 +176,9 @@ fn filter(shared: &Shared, args: Args) -> (Answer, bool) {
 }
 
 /// Scores of extenders go from 0 to 10.
-fn prioritise(shared: &Shared, args: Args) -> (Answer, bool) {
+fn prioritise(shared: &Shared, args: Args) -> (FullResponse, bool) {
     let Args { pod, nodes, node_names } = args;
-    let pod = PodSeen::of(&pod);
+    let pod = PodSeen::from_pod(&pod);
     let names = node_names.unwrap_or_else(|| {
         let items = nodes.map(|nodes| nodes.items).unwrap_or_default();
         items.iter().filter_map(name_of).map(str::to_owned).collect()
@@ -198,7 +203,7 @@ fn prioritise(shared: &Shared, args: Args) -> (Answer, bool) {
 
 /// Returns the victims that the kube-scheduler proposes: VMs migrate and are never evicted, and their pods opt out themselves.
 /// The response names victims by uid, whichever form the request used.
-fn preempt(shared: &Shared, body: &Bytes) -> Answer {
+fn preempt(shared: &Shared, body: &Bytes) -> FullResponse {
     let args: PreemptionArgs = match parse(body) {
         Ok(args) => args,
         Err(error) => {
@@ -217,7 +222,7 @@ fn preempt(shared: &Shared, body: &Bytes) -> Answer {
     encoded(StatusCode::OK, &json!({ "NodeNameToMetaVictims": answer }))
 }
 
-async fn bound(shared: &Shared, body: &Bytes) -> Answer {
+async fn bound(shared: &Shared, body: &Bytes) -> FullResponse {
     let args: BindingArgs = match parse(body) {
         Ok(args) => args,
         Err(error) => {
@@ -259,7 +264,7 @@ async fn fetch(shared: &Shared, key: &NamespacedName, uid: &str) -> Result<PodSe
     let pods: Api<Pod> = Api::namespaced(shared.client.clone(), &key.namespace);
     let found = tokio::time::timeout(shared.config.request_timeout, pods.get_opt(&key.name)).await;
     let pod = match found {
-        Ok(Ok(Some(pod))) => PodSeen::of(&pod),
+        Ok(Ok(Some(pod))) => PodSeen::from_pod(&pod),
         Ok(Ok(None)) => return Err(format!("there is no pod {key}")),
         Ok(Err(error)) => return Err(error.to_string()),
         Err(_) => return Err("the API server did not answer in time".to_owned()),

@@ -67,7 +67,7 @@ impl std::fmt::Debug for Local {
 
 impl Local {
     /// Answers a request as over a connection of any peer.
-    pub async fn call(&self, request: http::Whole) -> http::Answer {
+    pub async fn call(&self, request: http::FullRequest) -> http::FullResponse {
         handle(Arc::clone(&self.0), request).await
     }
 }

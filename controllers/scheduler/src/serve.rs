@@ -8,7 +8,7 @@ use http::request::Parts;
 use http::{Method, StatusCode};
 use neonvm_kit::authority::{AGENTS, OPERATORS, SCHEDULERS, node_of_agent};
 use neonvm_kit::http::{
-    Admitted, Answer, BUSY, Budget, Gate, MAX_BODY, OPEN, PRIVATE, Peer, SMALL_BODY, Whole, text,
+    Admitted, BUSY, Budget, FullRequest, FullResponse, Gate, MAX_BODY, OPEN, PRIVATE, Peer, SMALL_BODY, text,
 };
 use neonvm_types::scheduler_inspect::{Inspect, WhatIf};
 use neonvm_types::scheduler_protocol::{SchedulerRequest, decode_request};
@@ -54,7 +54,7 @@ impl Door {
     }
 }
 
-fn plain(status: StatusCode, body: impl Into<String>) -> Answer {
+fn plain(status: StatusCode, body: impl Into<String>) -> FullResponse {
     let mut body = body.into();
     body.push('\n');
     text(status, "text/plain", body)
@@ -62,7 +62,7 @@ fn plain(status: StatusCode, body: impl Into<String>) -> Answer {
 
 /// Which peers may send which requests, and how long a body may be; otherwise the response that refuses the request.
 pub(crate) fn admit(door: Door, head: &Parts) -> Admitted {
-    let peer = Peer::of(&head.extensions);
+    let peer = Peer::from_extensions(&head.extensions);
     let may = |organisations: &[&str]| door == Door::Tls && peer.is_one_of(organisations);
     let path = head.uri.path();
     match path {
@@ -88,7 +88,7 @@ pub(crate) fn admit(door: Door, head: &Parts) -> Admitted {
 }
 
 /// Answers an admitted request in every case: a panic is answered with an error.
-pub(crate) async fn handle(shared: Arc<Shared>, request: Whole) -> Answer {
+pub(crate) async fn handle(shared: Arc<Shared>, request: FullRequest) -> FullResponse {
     match AssertUnwindSafe(route(&shared, request)).catch_unwind().await {
         Ok(answer) => answer,
         Err(_) => {
@@ -98,7 +98,7 @@ pub(crate) async fn handle(shared: Arc<Shared>, request: Whole) -> Answer {
     }
 }
 
-async fn route(shared: &Shared, request: Whole) -> Answer {
+async fn route(shared: &Shared, request: FullRequest) -> FullResponse {
     let path = request.uri().path().to_owned();
     match path.as_str() {
         "/healthz" | "/readyz" | "/leadz" => probe(shared, &path),
@@ -113,7 +113,7 @@ async fn route(shared: &Shared, request: Whole) -> Answer {
 
 /// Whether it runs (`/healthz`), has listed all nodes and pods (`/readyz`: a standby that has can take over at once),
 /// and answers agents and the kube-scheduler (`/leadz`).
-pub(crate) fn probe(shared: &Shared, path: &str) -> Answer {
+pub(crate) fn probe(shared: &Shared, path: &str) -> FullResponse {
     match path {
         "/leadz" if !shared.is_leading() => plain(StatusCode::SERVICE_UNAVAILABLE, "another replica leads"),
         "/readyz" | "/leadz" if !shared.state().is_listed() => {
@@ -124,12 +124,12 @@ pub(crate) fn probe(shared: &Shared, path: &str) -> Answer {
     }
 }
 
-fn forbidden(organisation: &str) -> Answer {
+fn forbidden(organisation: &str) -> FullResponse {
     plain(StatusCode::FORBIDDEN, format!("a client certificate of {organisation} is needed"))
 }
 
 /// A request of an agent: whatever its path, as upstream takes it.
-fn agent(shared: &Shared, request: &Whole) -> Answer {
+fn agent(shared: &Shared, request: &FullRequest) -> FullResponse {
     let (status, node, answer) = match permit(shared, request) {
         Ok((node, body)) => (StatusCode::OK, node, text(StatusCode::OK, "application/json", body)),
         Err((status, reason)) => (status, None, plain(status, reason)),
@@ -140,7 +140,7 @@ fn agent(shared: &Shared, request: &Whole) -> Answer {
 
 type Refused = (StatusCode, String);
 
-fn permit(shared: &Shared, request: &Whole) -> Result<(Option<String>, Vec<u8>), Refused> {
+fn permit(shared: &Shared, request: &FullRequest) -> Result<(Option<String>, Vec<u8>), Refused> {
     if request.method() != Method::POST {
         return Err((StatusCode::BAD_REQUEST, "must be POST".to_owned()));
     }
@@ -150,7 +150,7 @@ fn permit(shared: &Shared, request: &Whole) -> Result<(Option<String>, Vec<u8>),
         SchedulerRequest::Bytes(message) => &message.pod,
         SchedulerRequest::Slots(message) => &message.pod,
     };
-    let peer = Peer::of(request.extensions());
+    let peer = Peer::from_extensions(request.extensions());
     let now = shared.now();
     let (answer, node, write) = {
         let mut state = shared.state();
@@ -185,7 +185,7 @@ fn may_ask(peer: &Peer, node: Option<&str>) -> Result<(), Refused> {
     }
 }
 
-fn inspect(shared: &Shared, request: &Whole) -> Answer {
+fn inspect(shared: &Shared, request: &FullRequest) -> FullResponse {
     let json = |value: serde_json::Result<Vec<u8>>| {
         text(StatusCode::OK, "application/json", value.unwrap_or_default())
     };

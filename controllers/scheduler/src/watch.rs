@@ -103,7 +103,7 @@ impl Listing {
             Change::Init => self.nodes.clear(),
             Change::InitApply(node) => {
                 self.nodes.insert(node.name_any());
-                shared.step(Event::Node(Box::new(NodeSeen::of(&node))));
+                shared.step(Event::Node(Box::new(NodeSeen::from_node(&node))));
             }
             Change::InitDone => {
                 shared.state().retain(Some(&self.nodes), None);
@@ -111,7 +111,7 @@ impl Listing {
                 self.whole.0 = true;
                 shared.place.notify_one();
             }
-            Change::Apply(node) => shared.step(Event::Node(Box::new(NodeSeen::of(&node)))),
+            Change::Apply(node) => shared.step(Event::Node(Box::new(NodeSeen::from_node(&node)))),
             Change::Delete(node) => shared.step(Event::NodeGone(node.name_any())),
         }
     }
@@ -121,7 +121,7 @@ impl Listing {
             Change::Init => self.pods.clear(),
             Change::InitApply(pod) => {
                 self.pods.insert(pod.uid().unwrap_or_default());
-                shared.step(Event::Pod(Box::new(PodSeen::of(&pod))));
+                shared.step(Event::Pod(Box::new(PodSeen::from_pod(&pod))));
             }
             Change::InitDone => {
                 shared.state().retain(None, Some(&self.pods));
@@ -129,7 +129,7 @@ impl Listing {
                 self.whole.1 = true;
                 shared.place.notify_one();
             }
-            Change::Apply(pod) => shared.step(Event::Pod(Box::new(PodSeen::of(&pod)))),
+            Change::Apply(pod) => shared.step(Event::Pod(Box::new(PodSeen::from_pod(&pod)))),
             Change::Delete(pod) => {
                 let key = NamespacedName::new(pod.namespace().unwrap_or_default(), pod.name_any());
                 shared.step(Event::PodGone { pod: key, uid: pod.uid().unwrap_or_default() });
@@ -142,7 +142,7 @@ impl Listing {
             Change::Init => self.migrations.clear(),
             Change::InitApply(migration) => {
                 self.migrations.insert(migration.uid().unwrap_or_default());
-                shared.step(Event::Migration(MigrationSeen::of(&migration)));
+                shared.step(Event::Migration(MigrationSeen::from_migration(&migration)));
             }
             Change::InitDone => {
                 let gone = shared.state().migrations_except(&self.migrations);
@@ -152,7 +152,9 @@ impl Listing {
                 }
                 shared.step(Event::MigrationsListed);
             }
-            Change::Apply(migration) => shared.step(Event::Migration(MigrationSeen::of(&migration))),
+            Change::Apply(migration) => {
+                shared.step(Event::Migration(MigrationSeen::from_migration(&migration)));
+            }
             Change::Delete(migration) => {
                 shared.step(Event::MigrationGone { uid: migration.uid().unwrap_or_default() });
             }

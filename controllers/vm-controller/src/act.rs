@@ -18,8 +18,8 @@ use serde_json::{Value, json};
 
 use crate::cache::Key;
 use crate::clock::now;
-use crate::context::Context;
-use crate::request::{is_missing, patching, within};
+use crate::reconciler::Reconciler;
+use crate::request::{is_missing, patching};
 
 /// Why an action was not done.
 #[derive(Debug)]
@@ -45,13 +45,7 @@ impl Failed {
     }
 }
 
-impl Context {
-    /// Counts a write and sends it.
-    pub(crate) async fn write<T>(&self, request: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-        self.metrics.writes.inc();
-        within(request).await
-    }
-
+impl Reconciler {
     /// Does one action. `Refresh` is the worker's own.
     pub(crate) async fn act(&self, key: &Key, vm: &VirtualMachine, action: &Action) -> Result<(), Failed> {
         match action {
@@ -84,9 +78,9 @@ impl Context {
             Action::Settle { pod, verdict } => self.settle(key, pod, verdict).await,
             Action::SetSize(size) => {
                 let pod = pod_of(vm);
-                let asked = self.links.set_size(key, pod, *size).await;
+                let asked = self.state.links.set_size(key, pod, *size).await;
                 if asked.is_err() {
-                    self.key_state(key, |state| {
+                    self.key_states.with(key, |state| {
                         let before = state.size_unanswered.take();
                         state.size_unanswered = Some(SizeUnanswered::next(before, pod, *size, now()));
                     });
@@ -109,20 +103,20 @@ impl Context {
     async fn change_vm(&self, key: &Key, vm: &VirtualMachine, mut change: Value) -> Result<(), Failed> {
         guard(&mut change, vm);
         let name = &key.name;
-        let (api, patch) = (self.vms(&key.namespace), Patch::Merge(&change));
-        match self.write(api.patch(name, &patching(), &patch)).await {
+        let (api, patch) = (self.requests.vms(&key.namespace), Patch::Merge(&change));
+        match self.requests.write(api.patch(name, &patching(), &patch)).await {
             Ok(vm) => {
                 let over = vm.metadata.deletion_timestamp.is_some()
                     && vm.metadata.finalizers.as_ref().is_none_or(Vec::is_empty);
                 if over {
-                    self.cache.vm_deleted(key, vm.metadata.uid.as_deref());
+                    self.state.cache.vm_deleted(key, vm.metadata.uid.as_deref());
                 } else {
-                    self.cache.put_vm(vm);
+                    self.state.cache.put_vm(vm);
                 }
                 Ok(())
             }
             Err(error) if is_missing(&error) => {
-                self.cache.drop_vm(key, vm.metadata.uid.as_deref());
+                self.state.cache.drop_vm(key, vm.metadata.uid.as_deref());
                 Ok(())
             }
             Err(error) => {
@@ -140,10 +134,10 @@ impl Context {
     ) -> Result<(), Failed> {
         let mut change = json!({"status": change});
         guard(&mut change, vm);
-        let api: Api<VirtualMachine> = self.vms(&key.namespace);
-        match self.write(api.patch_status(&key.name, &patching(), &Patch::Merge(&change))).await {
+        let api: Api<VirtualMachine> = self.requests.vms(&key.namespace);
+        match self.requests.write(api.patch_status(&key.name, &patching(), &Patch::Merge(&change))).await {
             Ok(vm) => {
-                self.cache.put_vm(vm);
+                self.state.cache.put_vm(vm);
                 Ok(())
             }
             Err(error) if is_missing(&error) => Err(Failed::Conflict),

@@ -155,5 +155,5 @@ fn own(authority: &ca::Authority) -> Result<Identity, ca::Error> {
 
 pub(crate) fn validity(identity: &Identity) -> Result<Validity, ca::Error> {
     let unreadable = || ca::Error::Pem { path: "our own certificate".into(), wanted: "a certificate" };
-    Validity::of(identity).ok_or_else(unreadable)
+    Validity::from_identity(identity).ok_or_else(unreadable)
 }

@@ -207,7 +207,7 @@ impl Cache {
     /// Keeps a pod of a VM unless a newer version is cached. Returns the VM, if the pod changed.
     pub(crate) fn put_pod(&self, pod: &Pod) -> Option<Key> {
         let (key, owner) = machine_of(&pod.metadata)?;
-        let new = KeptPod { owner, version: version(&pod.metadata), view: PodView::of(pod, MANAGER) };
+        let new = KeptPod { owner, version: version(&pod.metadata), view: PodView::from_pod(pod, MANAGER) };
         let mut kept = self.lock();
         if kept.tombstones.has(&new.view.uid) {
             return None;
@@ -235,7 +235,7 @@ impl Cache {
     /// The server has reported the pod as deleted, and this is the last version of it: its end may be reported here for the first
     /// time.
     pub(crate) fn pod_deleted(&self, key: &Key, pod: &Pod) {
-        let view = PodView::of(pod, MANAGER);
+        let view = PodView::from_pod(pod, MANAGER);
         let mut kept = self.lock();
         kept.drop_pod(key, &view.name, Some(&view.uid));
         kept.tombstones.add(&view.uid);

@@ -2,6 +2,7 @@
 //! [`neonvm_core_vm_lifecycle::growth`], and carries out its decision.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, ListParams};
@@ -13,39 +14,64 @@ use neonvm_core_vm_lifecycle::growth::{
     CandidateNode, Case, Decision, Denial, Spell, decide, migration, superfluous,
 };
 use neonvm_core_vm_lifecycle::{Note, NoteReason, Settings};
+use neonvm_kit::event::Events;
 use neonvm_kit::queue;
 
 use crate::cache::{Key, key_of};
 use crate::clock::now;
 use crate::clock::until;
 use crate::cluster::nodes;
-use crate::context::Context;
+use crate::key_state::KeyStates;
 use crate::note;
 use crate::request::{is_conflict, is_missing, only, posting, within};
+use crate::requests::Requests;
+use crate::state::State;
+
+/// What the reconcile of denied growths needs.
+#[derive(Debug)]
+pub(crate) struct Growth {
+    requests: Requests,
+    state: Arc<State>,
+    key_states: Arc<KeyStates>,
+    events: Events,
+    /// Held while nodes are searched: all pods of the cluster are read for it, for one VM at a time.
+    searching: tokio::sync::Mutex<()>,
+}
+
+impl Growth {
+    pub(crate) fn new(
+        requests: Requests,
+        state: Arc<State>,
+        key_states: Arc<KeyStates>,
+        events: Events,
+    ) -> Self {
+        Self { requests, state, key_states, events, searching: tokio::sync::Mutex::default() }
+    }
+}
 
 /// Does what is to be done about a denied growth of a VM.
-pub(crate) async fn reconcile(context: &Context, key: &Key) -> queue::Outcome {
-    let Some(vm) = context.cache.vm(key) else { return queue::Outcome::Done(None) };
-    let migrations = context.migrating.of(key);
+pub(crate) async fn reconcile(growth: &Growth, key: &Key) -> queue::Outcome {
+    let Some(vm) = growth.state.cache.vm(key) else { return queue::Outcome::Done(None) };
+    let migrations = growth.state.migrating.of_vm(key);
     if let Some(extra) = superfluous(&vm, &migrations)
-        && let Err(error) = withdraw(context, key, extra).await
+        && let Err(error) = withdraw(growth, key, extra).await
     {
         tracing::warn!(vm = %key, %error, "a migration that is not needed any more cannot be deleted");
         return queue::Outcome::Failed;
     }
-    let Some(denial) = Denial::of(&vm) else { return queue::Outcome::Done(None) };
+    let Some(denial) = Denial::from_vm(&vm) else { return queue::Outcome::Done(None) };
     let at = now();
-    let (spell, looked) = context.key_state(key, |state| {
+    let (spell, looked) = growth.key_states.with(key, |state| {
         let spell = Spell::next(state.spell.take(), &denial.pod, at);
         state.spell = Some(spell.clone());
         (spell, state.looked.as_ref().map(|(at, _)| *at))
     });
-    let settings = context.settings(&key.namespace);
+    let settings = growth.state.settings(&key.namespace);
     let case = Case { denial: &denial, spell: &spell, migrations: &migrations, looked };
     let mut decision = decide(at, &case, None, &settings.growth);
     if decision == Decision::Look {
-        let _only = context.looking.lock().await;
-        match places(context, &vm, &denial, &settings).await {
+        let _only = growth.searching.lock().await;
+        match places(growth, &vm, &denial, &settings).await {
             Ok(places) => decision = decide(at, &case, Some(&places), &settings.growth),
             Err(error) => {
                 tracing::warn!(vm = %key, %error, "it is not known where a VM that is denied a growth could go");
@@ -56,23 +82,23 @@ pub(crate) async fn reconcile(context: &Context, key: &Key) -> queue::Outcome {
     match decision {
         Decision::Stay | Decision::Look => queue::Outcome::Done(None),
         Decision::Wait(at) => queue::Outcome::Done(Some(until(at))),
-        Decision::Nowhere(why) => nowhere(context, key, &vm, &denial, &why),
+        Decision::Nowhere(why) => nowhere(growth, key, &vm, &denial, &why),
         Decision::Migrate { number, avoid } => {
             let wanted = migration(&key.name, &denial, number, &avoid);
-            create(context, key, &vm, &denial, &wanted).await
+            create(growth, key, &vm, &denial, &wanted).await
         }
     }
 }
 
 /// Reports once why no other node takes the VM; the next look comes later.
-fn nowhere(context: &Context, key: &Key, vm: &VirtualMachine, denial: &Denial, why: &str) -> queue::Outcome {
+fn nowhere(growth: &Growth, key: &Key, vm: &VirtualMachine, denial: &Denial, why: &str) -> queue::Outcome {
     let message = format!("{}; no other node has room: {why}", text(denial));
-    let before = context.key_state(key, |state| state.looked.replace((now(), message.clone())));
+    let before = growth.key_states.with(key, |state| state.looked.replace((now(), message.clone())));
     if before.is_none_or(|(_, known)| known != message) {
         tracing::info!(vm = %key, "{message}");
-        note::publish(&context.events, vm, &Note { reason: NoteReason::GrowthNowhere, message });
+        note::publish(&growth.events, vm, &Note { reason: NoteReason::GrowthNowhere, message });
     }
-    let pause = context.settings.growth.look_pause;
+    let pause = growth.state.settings.growth.look_pause;
     let again = std::time::Duration::from_secs(u64::try_from(pause).unwrap_or(0));
     queue::Outcome::Done(Some(again))
 }
@@ -82,19 +108,19 @@ fn text(denial: &Denial) -> String {
 }
 
 async fn create(
-    context: &Context,
+    growth: &Growth,
     key: &Key,
     vm: &VirtualMachine,
     denial: &Denial,
     wanted: &VirtualMachineMigration,
 ) -> queue::Outcome {
     let name = wanted.name_any();
-    match context.write(context.migrations(&key.namespace).create(&posting(), wanted)).await {
+    match growth.requests.write(growth.requests.migrations(&key.namespace).create(&posting(), wanted)).await {
         Ok(made) => {
-            context.migrating.put(made);
+            growth.state.migrating.put(made);
             let message = format!("{}; migration {name} brings the VM to a node with room", text(denial));
             tracing::info!(vm = %key, "{message}");
-            note::publish(&context.events, vm, &Note { reason: NoteReason::GrowthMigrated, message });
+            note::publish(&growth.events, vm, &Note { reason: NoteReason::GrowthMigrated, message });
             queue::Outcome::Done(None)
         }
         // The watch will bring it.
@@ -107,16 +133,18 @@ async fn create(
 }
 
 /// Deletes a migration that has not begun.
-async fn withdraw(context: &Context, key: &Key, extra: &VirtualMachineMigration) -> Result<(), Error> {
-    let migrations = context.migrations(&key.namespace);
-    match context.write(migrations.delete(&extra.name_any(), &only(&extra.metadata))).await {
+async fn withdraw(growth: &Growth, key: &Key, extra: &VirtualMachineMigration) -> Result<(), Error> {
+    let migrations = growth.requests.migrations(&key.namespace);
+    match growth.requests.write(migrations.delete(&extra.name_any(), &only(&extra.metadata))).await {
         // Cached at once, so that it is not admitted in this very reconcile.
         Ok(answer) => {
             match answer.left() {
                 Some(ending) if ending.metadata.deletion_timestamp.is_some() => {
-                    context.migrating.put(ending);
+                    growth.state.migrating.put(ending);
                 }
-                _ => drop(context.migrating.remove(&key_of(&extra.metadata), extra.metadata.uid.as_deref())),
+                _ => drop(
+                    growth.state.migrating.remove(&key_of(&extra.metadata), extra.metadata.uid.as_deref()),
+                ),
             }
             Ok(())
         }
@@ -127,13 +155,13 @@ async fn withdraw(context: &Context, key: &Key, extra: &VirtualMachineMigration)
 
 /// All nodes, and whether the grown VM has room there.
 async fn places(
-    context: &Context,
+    growth: &Growth,
     vm: &VirtualMachine,
     denial: &Denial,
     settings: &Settings,
 ) -> Result<Vec<CandidateNode>, Error> {
-    let nodes = nodes(&context.client).await?;
-    let pods: Api<Pod> = Api::all(context.client.clone());
+    let nodes = nodes(&growth.requests.client).await?;
+    let pods: Api<Pod> = Api::all(growth.requests.client.clone());
     // From the server's memory, as the nodes.
     let pods = within(pods.list(&ListParams::default().match_any())).await?.items;
     let mut by_node: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
@@ -151,7 +179,7 @@ async fn places(
         let room = match &plan {
             Ok(pod) => {
                 let mut usage = Usage::default();
-                here.iter().for_each(|pod| usage.add(&Demand::of(pod)));
+                here.iter().for_each(|pod| usage.add(&Demand::from_pod(pod)));
                 fit(pod, node, &usage, here.iter().copied()).map_err(|why| why.to_string())
             }
             Err(error) => Err(error.to_string()),

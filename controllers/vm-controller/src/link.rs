@@ -59,12 +59,12 @@ impl Target {
 #[derive(Debug)]
 struct Link {
     target: Target,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<RunnerReports>>,
     task: AbortHandle,
 }
 
 #[derive(Debug, Default)]
-struct Seen {
+struct RunnerReports {
     last: Option<Box<RunnerStatus>>,
     lost_since: Option<neonvm_types::Timestamp>,
 }
@@ -102,7 +102,7 @@ impl Links {
             return;
         }
         links.retain(|link| link.target.name != target.name);
-        let seen = Arc::<Mutex<Seen>>::default();
+        let seen = Arc::<Mutex<RunnerReports>>::default();
         let listener = Listener {
             key: Arc::clone(key),
             target: target.clone(),
@@ -140,7 +140,7 @@ impl Links {
         self.find(key, |target| target.name == pod).map_or(RunnerView::Unknown, |(_, seen)| view(&seen))
     }
 
-    fn find(&self, key: &Key, is: impl Fn(&Target) -> bool) -> Option<(Target, Arc<Mutex<Seen>>)> {
+    fn find(&self, key: &Key, is: impl Fn(&Target) -> bool) -> Option<(Target, Arc<Mutex<RunnerReports>>)> {
         let links = lock(&self.links);
         let link = links.get(key)?.iter().find(|link| is(&link.target))?;
         Some((link.target.clone(), Arc::clone(&link.seen)))
@@ -178,7 +178,7 @@ impl Links {
     }
 }
 
-fn view(seen: &Mutex<Seen>) -> RunnerView {
+fn view(seen: &Mutex<RunnerReports>) -> RunnerView {
     let seen = lock(seen);
     match (seen.lost_since, &seen.last) {
         (Some(since), last) => RunnerView::Unreachable { since, last: last.clone() },
@@ -188,7 +188,7 @@ fn view(seen: &Mutex<Seen>) -> RunnerView {
 }
 
 /// Keeps a document unless a newer one was received. Returns whether it changed.
-fn accept(seen: &Mutex<Seen>, status: RunnerStatus) -> bool {
+fn accept(seen: &Mutex<RunnerReports>, status: RunnerStatus) -> bool {
     let mut seen = lock(seen);
     let lost = seen.lost_since.take().is_some();
     match &seen.last {
@@ -203,7 +203,7 @@ fn accept(seen: &Mutex<Seen>, status: RunnerStatus) -> bool {
 struct Listener {
     key: Key,
     target: Target,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<RunnerReports>>,
     queue: Arc<Queue<Key>>,
     authority: Arc<Authority>,
     connecting: Arc<Semaphore>,

@@ -100,7 +100,7 @@ impl Migrations {
     }
 
     /// The migrations of a machine, by name.
-    pub(crate) fn of(&self, vm: &Key) -> Vec<Arc<VirtualMachineMigration>> {
+    pub(crate) fn of_vm(&self, vm: &Key) -> Vec<Arc<VirtualMachineMigration>> {
         let kept = self.lock();
         let keys = kept.by_vm.get(vm).into_iter().flatten();
         keys.filter_map(|key| kept.all.get(key).cloned()).collect()
@@ -113,7 +113,7 @@ impl Migrations {
 
     /// Names of the pods that migrations of the VM still read.
     pub(crate) fn pods_in_use(&self, vm: &Key) -> BTreeSet<String> {
-        let open = self.of(vm).into_iter().filter(|migration| !is_over(migration));
+        let open = self.of_vm(vm).into_iter().filter(|migration| !is_over(migration));
         let names = open.filter_map(|migration| {
             let status = migration.status.as_ref()?;
             Some([status.source_pod_name.clone(), status.target_pod_name.clone()])

@@ -14,7 +14,6 @@ use neonvm_core_vm_lifecycle::{
 };
 use neonvm_core_vm_lifecycle::{owned_pod, step};
 use neonvm_types::NamespacedName;
-use neonvm_types::runner_protocol::{RunnerState, RunnerStatus};
 use tokio::time::Instant;
 
 use neonvm_kit::queue;
@@ -22,9 +21,9 @@ use neonvm_kit::queue;
 use crate::act::Failed;
 use crate::cache::Key;
 use crate::clock::{now, until};
-use crate::context::Context;
 use crate::lag::Ended;
 use crate::link::Target;
+use crate::reconciler::Reconciler;
 use crate::request::{is_missing, within};
 use crate::{growth, migration, note, patch};
 
@@ -32,23 +31,24 @@ use crate::{growth, migration, note, patch};
 const STEPS: usize = 12;
 
 /// Reconciles a VM.
-pub(crate) async fn reconcile(context: &Arc<Context>, key: &Key) -> queue::Outcome {
+pub(crate) async fn reconcile(reconciler: &Reconciler, key: &Key) -> queue::Outcome {
     let started = Instant::now();
-    let (mut own, ended) = work(context, key).await;
+    let (mut own, ended) = work(reconciler, key).await;
     let histogram = match ended {
-        Ended::Well => &context.metrics.success,
-        Ended::Badly => &context.metrics.failure,
-        Ended::InConflict => &context.metrics.conflict,
+        Ended::Well => &reconciler.metrics.success,
+        Ended::Badly => &reconciler.metrics.failure,
+        Ended::InConflict => &reconciler.metrics.conflict,
     };
     histogram.observe(started.elapsed());
     if own == queue::Outcome::Gone {
-        context.forget(key);
+        reconciler.forget(key);
     } else {
-        context.lag.record(key, ended);
+        reconciler.lag.record(key, ended);
     }
-    let grows = if own == queue::Outcome::Gone { own } else { growth::reconcile(context, key).await };
+    let grows =
+        if own == queue::Outcome::Gone { own } else { growth::reconcile(&reconciler.growth, key).await };
     own = both(own, grows);
-    let moves = migration::reconcile(context, key).await;
+    let moves = migration::reconcile(reconciler, key).await;
     if own == queue::Outcome::Gone && moves != queue::Outcome::Gone {
         own = moves;
     }
@@ -66,19 +66,19 @@ fn both(own: queue::Outcome, part: queue::Outcome) -> queue::Outcome {
     }
 }
 
-async fn work(context: &Arc<Context>, key: &Key) -> (queue::Outcome, Ended) {
+async fn work(reconciler: &Reconciler, key: &Key) -> (queue::Outcome, Ended) {
     let mut fresh = false;
     let mut done: Vec<Action> = Vec::new();
     for _ in 0..STEPS {
-        let Some(vm) = context.cache.vm(key) else { return (queue::Outcome::Gone, Ended::Well) };
-        if let Err(ended) = look_for_cert_manager(context, key, &vm).await {
+        let Some(vm) = reconciler.state.cache.vm(key) else { return (queue::Outcome::Gone, Ended::Well) };
+        if let Err(ended) = look_for_cert_manager(reconciler, key, &vm).await {
             return ended;
         }
-        let observed = observe(context, key, &vm, fresh);
-        link(context, key, &vm, &observed);
-        let outcome = step(now(), &vm, &observed, &context.settings(&key.namespace));
+        let observed = observe(reconciler, key, &vm, fresh);
+        link(reconciler, key, &vm, &observed);
+        let outcome = step(now(), &vm, &observed, &reconciler.state.settings(&key.namespace));
         if outcome.actions == [Action::Refresh] {
-            if fresh || refresh(context, key).await.is_err() {
+            if fresh || refresh(reconciler, key).await.is_err() {
                 return (queue::Outcome::Failed, Ended::Badly);
             }
             fresh = true;
@@ -88,15 +88,15 @@ async fn work(context: &Arc<Context>, key: &Key) -> (queue::Outcome, Ended) {
         let todo: Vec<Action> =
             outcome.actions.iter().filter(|action| !done.contains(action)).cloned().collect();
         if outcome.status == before && todo.is_empty() {
-            return rest(context, key, &observed, &outcome);
+            return rest(reconciler, key, &observed, &outcome);
         }
         // The size goes first: users wait for it.
-        let resized = resize(context, key, &vm, &todo, &mut done).await;
+        let resized = resize(reconciler, key, &vm, &todo, &mut done).await;
         if outcome.status != before {
-            match write(context, key, &vm, &outcome).await {
+            match write(reconciler, key, &vm, &outcome).await {
                 Ok(()) => fresh |= before.phase.is_none(),
                 Err(Failed::Conflict) => {
-                    if refresh(context, key).await.is_err() {
+                    if refresh(reconciler, key).await.is_err() {
                         return (queue::Outcome::Failed, Ended::InConflict);
                     }
                     fresh = true;
@@ -109,21 +109,21 @@ async fn work(context: &Arc<Context>, key: &Key) -> (queue::Outcome, Ended) {
             }
         }
         // The version that the write made, for actions that are guarded by it.
-        let Some(vm) = context.cache.vm(key) else { continue };
+        let Some(vm) = reconciler.state.cache.vm(key) else { continue };
         let acted = match resized {
-            Ok(()) => run(context, key, &vm, todo, &mut done).await,
+            Ok(()) => run(reconciler, key, &vm, todo, &mut done).await,
             failed => failed,
         };
         match acted {
             Ok(()) => {
-                context.key_state(key, |state| state.failure = None);
+                reconciler.key_states.with(key, |state| state.failure = None);
                 if outcome.status == before {
                     // Events that no write of the status has published.
-                    outcome.events.iter().for_each(|note| note::publish(&context.events, &vm, note));
+                    outcome.events.iter().for_each(|note| note::publish(&reconciler.events, &vm, note));
                 }
             }
             Err(Failed::Conflict) => {
-                if refresh(context, key).await.is_err() {
+                if refresh(reconciler, key).await.is_err() {
                     return (queue::Outcome::Failed, Ended::InConflict);
                 }
                 // What was in conflict is tried again by the next reconcile, with backoff.
@@ -131,8 +131,8 @@ async fn work(context: &Arc<Context>, key: &Key) -> (queue::Outcome, Ended) {
             }
             Err(Failed::Failure(failure)) => {
                 tracing::info!(vm = %key, reason = failure.reason.as_str(), error = %failure.message, "not done");
-                context.key_state(key, |state| state.failure = Some(failure));
-                report_failure(context, key, fresh).await;
+                reconciler.key_states.with(key, |state| state.failure = Some(failure));
+                report_failure(reconciler, key, fresh).await;
                 return (queue::Outcome::Failed, Ended::Badly);
             }
         }
@@ -142,17 +142,22 @@ async fn work(context: &Arc<Context>, key: &Key) -> (queue::Outcome, Ended) {
 }
 
 /// Nothing to do. A failure is over when its action is no longer requested.
-fn rest(context: &Context, key: &Key, observed: &Observed, outcome: &Outcome) -> (queue::Outcome, Ended) {
+fn rest(
+    reconciler: &Reconciler,
+    key: &Key,
+    observed: &Observed,
+    outcome: &Outcome,
+) -> (queue::Outcome, Ended) {
     if observed.failure.is_some() {
-        context.key_state(key, |state| state.failure = None);
-        context.queue.add(key);
+        reconciler.key_states.with(key, |state| state.failure = None);
+        reconciler.state.queue.add(key);
     }
     (queue::Outcome::Done(outcome.wake_at.map(until)), Ended::Well)
 }
 
 /// The sizes of pod and guest, before anything else.
 async fn resize(
-    context: &Context,
+    reconciler: &Reconciler,
     key: &Key,
     vm: &VirtualMachine,
     todo: &[Action],
@@ -160,14 +165,14 @@ async fn resize(
 ) -> Result<(), Failed> {
     let sizes = todo.iter().filter(|action| matches!(action, Action::ResizePod { .. } | Action::SetSize(_)));
     for action in sizes {
-        context.act(key, vm, action).await?;
+        reconciler.act(key, vm, action).await?;
         done.push(action.clone());
     }
     Ok(())
 }
 
 async fn run(
-    context: &Context,
+    reconciler: &Reconciler,
     key: &Key,
     vm: &VirtualMachine,
     todo: Vec<Action>,
@@ -175,7 +180,7 @@ async fn run(
 ) -> Result<(), Failed> {
     for action in todo {
         if !done.contains(&action) {
-            context.act(key, vm, &action).await?;
+            reconciler.act(key, vm, &action).await?;
             done.push(action);
         }
     }
@@ -183,29 +188,29 @@ async fn run(
 }
 
 /// Writes down that an action failed; the action itself waits for the next reconcile.
-async fn report_failure(context: &Arc<Context>, key: &Key, fresh: bool) {
-    let Some(vm) = context.cache.vm(key) else { return };
-    let observed = observe(context, key, &vm, fresh);
-    let outcome = step(now(), &vm, &observed, &context.settings(&key.namespace));
+async fn report_failure(reconciler: &Reconciler, key: &Key, fresh: bool) {
+    let Some(vm) = reconciler.state.cache.vm(key) else { return };
+    let observed = observe(reconciler, key, &vm, fresh);
+    let outcome = step(now(), &vm, &observed, &reconciler.state.settings(&key.namespace));
     if outcome.status != vm.status.clone().unwrap_or_default()
-        && let Err(error) = write(context, key, &vm, &outcome).await
+        && let Err(error) = write(reconciler, key, &vm, &outcome).await
     {
         tracing::debug!(vm = %key, ?error, "the failure was not written down");
     }
 }
 
-fn observe(context: &Context, key: &Key, vm: &VirtualMachine, fresh: bool) -> Observed {
+fn observe(reconciler: &Reconciler, key: &Key, vm: &VirtualMachine, fresh: bool) -> Observed {
     let uid = vm.metadata.uid.clone().unwrap_or_default();
-    let (pod, runner) = observe_pod(context, key, &uid, owned_pod(vm).unwrap_or_default());
+    let (pod, runner) = reconciler.state.runner_pod(key, &uid, owned_pod(vm).unwrap_or_default());
     let lock = vm.status.as_ref().and_then(|status| status.migration.as_ref());
-    let moving = lock.map(|lock| moving(context, key, &uid, lock)).unwrap_or_default();
+    let moving = lock.map(|lock| moving(reconciler, key, &uid, lock)).unwrap_or_default();
     let named =
         |name: &str| owned_pod(vm) == Some(name) || lock.is_some_and(|lock| lock.target_pod_name == name);
-    let pods = context.cache.pods(key);
+    let pods = reconciler.state.cache.pods(key);
     let orphans = pods.iter().filter(|pod| pod.owner == uid && !named(&pod.view.name));
     let tls = if vm.spec.tls.is_some() {
-        let (secret, key, request) = context.cache.tls(key);
-        TlsObserved { api: context.cert_manager.is_present(), secret, request, key }
+        let (secret, key, request) = reconciler.state.cache.tls(key);
+        TlsObserved { api: reconciler.cert_manager.is_present(), secret, request, key }
     } else {
         TlsObserved::default()
     };
@@ -215,45 +220,24 @@ fn observe(context: &Context, key: &Key, vm: &VirtualMachine, fresh: bool) -> Ob
         orphans: orphans.map(|pod| pod.view.clone()).collect(),
         runner,
         tls,
-        address: context.addresses.view(&key.to_string()),
+        address: reconciler.addresses.view(&key.to_string()),
         moving,
-        resize_refused: context.key_state(key, |state| state.resize_refused.clone()),
-        size_unanswered: context.key_state(key, |state| state.size_unanswered.clone()),
-        failure: context.key_state(key, |state| state.failure.clone()),
-        suffix: context.suffix(),
+        resize_refused: reconciler.key_states.with(key, |state| state.resize_refused.clone()),
+        size_unanswered: reconciler.key_states.with(key, |state| state.size_unanswered.clone()),
+        failure: reconciler.key_states.with(key, |state| state.failure.clone()),
+        suffix: reconciler.suffix(),
     }
 }
 
-/// A pod of the VM and the runner in it, by the pod's name; the runner's last report outlives the pod.
-pub(crate) fn observe_pod(
-    context: &Context,
-    key: &Key,
-    vm: &str,
-    pod: &str,
-) -> (Option<PodView>, RunnerView) {
-    if pod.is_empty() {
-        return (None, RunnerView::Unknown);
-    }
-    let pods = context.cache.pods(key);
-    if let Some(found) = pods.iter().find(|kept| kept.owner == vm && kept.view.name == pod) {
-        return (Some(found.view.clone()), context.links.view(key, &found.view.uid));
-    }
-    let last = context.links.last_view(key, pod);
-    let Some(exit) = context.cache.last_exits(key, pod) else { return (None, last) };
-    let status = last.newest().cloned().unwrap_or_default();
-    let status = RunnerStatus { state: RunnerState::Ended, exit: Some(exit), ..status };
-    (None, RunnerView::Seen(Box::new(status)))
-}
-
-fn moving(context: &Context, key: &Key, vm: &str, lock: &ActiveMigration) -> Moving {
-    let (target, target_runner) = observe_pod(context, key, vm, &lock.target_pod_name);
-    let found = context.migrating.get(&Arc::new(NamespacedName::new(&key.namespace, &lock.name)));
+fn moving(reconciler: &Reconciler, key: &Key, vm: &str, lock: &ActiveMigration) -> Moving {
+    let (target, target_runner) = reconciler.state.runner_pod(key, vm, &lock.target_pod_name);
+    let found = reconciler.state.migrating.get(&Arc::new(NamespacedName::new(&key.namespace, &lock.name)));
     let found = found.filter(|found| found.metadata.uid.as_ref() == Some(&lock.uid));
     Moving {
         mover: found.map(|found| phases::mover(&found)),
-        recovered: context.key_state(key, |state| state.recovered),
+        recovered: reconciler.key_states.with(key, |state| state.recovered),
         refused: target.as_ref().is_some_and(|target| {
-            context.key_state(key, |state| state.refused.as_deref() == Some(target.uid.as_str()))
+            reconciler.key_states.with(key, |state| state.refused.as_deref() == Some(target.uid.as_str()))
         }),
         target,
         target_runner,
@@ -261,17 +245,17 @@ fn moving(context: &Context, key: &Key, vm: &str, lock: &ActiveMigration) -> Mov
 }
 
 /// Opens the status streams of the runners in the VM's pod and, during a migration, in the target pod.
-fn link(context: &Context, key: &Key, vm: &VirtualMachine, observed: &Observed) {
+fn link(reconciler: &Reconciler, key: &Key, vm: &VirtualMachine, observed: &Observed) {
     let uid = vm.metadata.uid.as_deref().unwrap_or_default();
     let open = |pod: &PodView, runner: &RunnerView| {
         if let Some(target) = Target::new(uid, pod, vm.spec.runner_port)
             && runner.exit().is_none()
         {
-            context.links.open(key, target);
+            reconciler.state.links.open(key, target);
         }
     };
     let status = vm.status.as_ref();
-    let mut keep = context.migrating.pods_in_use(key);
+    let mut keep = reconciler.state.migrating.pods_in_use(key);
     if let Some(lock) = status.and_then(|status| status.migration.as_ref()) {
         keep.insert(lock.target_pod_name.clone());
         keep.extend(owned_pod(vm).map(str::to_owned));
@@ -291,12 +275,12 @@ fn link(context: &Context, key: &Key, vm: &VirtualMachine, observed: &Observed) 
     if let Some(pod) = observed.pod.as_ref().filter(|pod| deserves_link(pod)) {
         open(pod, &observed.runner);
     }
-    context.links.retain(key, |pod| keep.contains(pod));
+    reconciler.state.links.retain(key, |pod| keep.contains(pod));
 }
 
 /// Only VMs that name an issuer depend on whether cert-manager is there.
 async fn look_for_cert_manager(
-    context: &Arc<Context>,
+    reconciler: &Reconciler,
     key: &Key,
     vm: &VirtualMachine,
 ) -> Result<(), (queue::Outcome, Ended)> {
@@ -305,111 +289,123 @@ async fn look_for_cert_manager(
     {
         return Ok(());
     }
-    if let Err(error) =
-        within(context.cert_manager.look(&context.client, &context.cache, &context.queue)).await
+    if let Err(error) = within(reconciler.cert_manager.look(
+        &reconciler.requests.client,
+        &reconciler.state.cache,
+        &reconciler.state.queue,
+    ))
+    .await
     {
         tracing::warn!(vm = %key, %error, "whether cert-manager is there cannot be read from the API server");
         let failed = Failed::new(FailureReason::CertificateFailed, "cert-manager cannot be looked for");
         if let Failed::Failure(failure) = failed {
-            context.key_state(key, |state| state.failure = Some(failure));
+            reconciler.key_states.with(key, |state| state.failure = Some(failure));
         }
-        report_failure(context, key, false).await;
+        report_failure(reconciler, key, false).await;
         return Err((queue::Outcome::Failed, Ended::Badly));
     }
     Ok(())
 }
 
 /// Reads the machine, its pods and the migration that it names from the server itself.
-pub(crate) async fn refresh(context: &Context, key: &Key) -> Result<(), kube::Error> {
-    let known = context.cache.vm(key).and_then(|vm| vm.metadata.uid.clone());
-    match within(context.vms(&key.namespace).get(&key.name)).await {
-        Ok(read) => drop(context.cache.put_vm(read)),
+pub(crate) async fn refresh(reconciler: &Reconciler, key: &Key) -> Result<(), kube::Error> {
+    let known = reconciler.state.cache.vm(key).and_then(|vm| vm.metadata.uid.clone());
+    match within(reconciler.requests.vms(&key.namespace).get(&key.name)).await {
+        Ok(read) => drop(reconciler.state.cache.put_vm(read)),
         Err(error) if is_missing(&error) => {
-            context.cache.drop_vm(key, known.as_deref());
+            reconciler.state.cache.drop_vm(key, known.as_deref());
             return Ok(());
         }
         Err(error) => return Err(error),
     }
-    let vm = context.cache.vm(key);
+    let vm = reconciler.state.cache.vm(key);
     if let Some(lock) = vm.as_ref().and_then(|vm| vm.status.as_ref()?.migration.as_ref()) {
         let name = Arc::new(NamespacedName::new(&key.namespace, &lock.name));
-        match within(context.migrations(&key.namespace).get(&lock.name)).await {
-            Ok(read) => drop(context.migrating.put(read)),
-            Err(error) if is_missing(&error) => drop(context.migrating.remove(&name, None)),
+        match within(reconciler.requests.migrations(&key.namespace).get(&lock.name)).await {
+            Ok(read) => drop(reconciler.state.migrating.put(read)),
+            Err(error) if is_missing(&error) => drop(reconciler.state.migrating.remove(&name, None)),
             Err(error) => return Err(error),
         }
     }
     let selector = format!("{}={}", label::VM_NAME, key.name);
-    let list = within(context.pods(&key.namespace).list(&ListParams::default().labels(&selector))).await?;
+    let list =
+        within(reconciler.requests.pods(&key.namespace).list(&ListParams::default().labels(&selector)))
+            .await?;
     let uids = list.items.iter().filter_map(|pod| pod.metadata.uid.clone()).collect();
-    list.items.iter().for_each(|pod| drop(context.cache.put_pod(pod)));
-    context.cache.retain_pods(Some(key), &uids);
+    list.items.iter().for_each(|pod| drop(reconciler.state.cache.put_pod(pod)));
+    reconciler.state.cache.retain_pods(Some(key), &uids);
     Ok(())
 }
 
 /// Writes the status, then publishes events.
-async fn write(context: &Context, key: &Key, vm: &VirtualMachine, outcome: &Outcome) -> Result<(), Failed> {
+async fn write(
+    reconciler: &Reconciler,
+    key: &Key,
+    vm: &VirtualMachine,
+    outcome: &Outcome,
+) -> Result<(), Failed> {
     let json = |status: &neonvm_api::VirtualMachineStatus| serde_json::to_value(status).unwrap_or_default();
     let before = vm.status.clone().unwrap_or_default();
     let change = patch::difference(&json(&before), &json(&outcome.status));
     let change = if vm.status.is_none() { Some(json(&outcome.status)) } else { change };
     if let Some(change) = change {
-        context.write_status(key, vm, change).await?;
+        reconciler.write_status(key, vm, change).await?;
     }
     let (from, to) = (before.phase, outcome.status.phase);
     if from != to {
         let word = |phase: Option<Phase>| phase.map_or("", Phase::as_str);
         tracing::info!(vm = %key, from = word(from), to = word(to), pod = %outcome.status.pod_name, "phase");
     }
-    count(context, key, vm, outcome);
-    report(context, key, vm, &outcome.events);
+    count(reconciler, key, vm, outcome);
+    report(reconciler, key, vm, &outcome.events);
     if before.migration.is_some() != outcome.status.migration.is_some() {
-        migration::wake(context);
+        migration::wake(&reconciler.state);
     }
     Ok(())
 }
 
 /// Publishes the notes as events; those about a migration also for the migration.
-fn report(context: &Context, key: &Key, vm: &VirtualMachine, notes: &[Note]) {
+fn report(reconciler: &Reconciler, key: &Key, vm: &VirtualMachine, notes: &[Note]) {
     let lock = vm.status.as_ref().and_then(|status| status.migration.as_ref());
-    let migration = lock
-        .and_then(|lock| context.migrating.get(&Arc::new(NamespacedName::new(&key.namespace, &lock.name))));
+    let migration = lock.and_then(|lock| {
+        reconciler.state.migrating.get(&Arc::new(NamespacedName::new(&key.namespace, &lock.name)))
+    });
     for note in notes {
         match &migration {
             Some(migration) if note.reason.is_of_migration() => {
-                note::publish_migration(&context.events, migration, Some(vm), note);
+                note::publish_migration(&reconciler.events, migration, Some(vm), note);
             }
-            _ => note::publish(&context.events, vm, note),
+            _ => note::publish(&reconciler.events, vm, note),
         }
     }
 }
 
-fn count(context: &Context, key: &Key, vm: &VirtualMachine, outcome: &Outcome) {
+fn count(reconciler: &Reconciler, key: &Key, vm: &VirtualMachine, outcome: &Outcome) {
     let before = vm.status.as_ref().and_then(|status| status.phase);
     let after = outcome.status.phase;
     if outcome.events.iter().any(|note| note.reason == NoteReason::Restarted) {
-        context.metrics.restarts.inc();
+        reconciler.metrics.restarts.inc();
     }
     let since =
         |seconds: i64| Duration::from_secs(u64::try_from(now().unix().saturating_sub(seconds)).unwrap_or(0));
     if before == Some(Phase::Pending) && after.is_some_and(Phase::is_alive) {
-        let pods = context.cache.pods(key);
+        let pods = reconciler.state.cache.pods(key);
         let pod = pods.iter().find(|pod| pod.view.name == outcome.status.pod_name);
         if let Some(made) = pod.and_then(|pod| pod.view.created) {
-            context.metrics.runner_to_running.observe(since(made.unix()));
+            reconciler.metrics.runner_to_running.observe(since(made.unix()));
         }
         if outcome.status.restart_count == 0
             && let Some(created) = &vm.metadata.creation_timestamp
         {
-            context.metrics.creation_to_running.observe(since(created.0.as_second()));
+            reconciler.metrics.creation_to_running.observe(since(created.0.as_second()));
         }
     }
     if after == Some(Phase::Scaling) && before != after {
-        context.key_state(key, |state| state.scaling_since = Some(Instant::now()));
+        reconciler.key_states.with(key, |state| state.scaling_since = Some(Instant::now()));
     } else if before == Some(Phase::Scaling)
         && after == Some(Phase::Running)
-        && let Some(started) = context.key_state(key, |state| state.scaling_since.take())
+        && let Some(started) = reconciler.key_states.with(key, |state| state.scaling_since.take())
     {
-        context.metrics.scaling.observe(started.elapsed());
+        reconciler.metrics.scaling.observe(started.elapsed());
     }
 }

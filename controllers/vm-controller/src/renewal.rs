@@ -17,10 +17,11 @@ use neonvm_types::Timestamp;
 use serde_json::json;
 
 use crate::act::{AUTHORITIES, CONFIG_LABEL, NOT_AFTER, NOT_BEFORE, identity_data};
-use crate::cache::{KeptPod, Key, key_of};
+use crate::authority::Authority;
+use crate::cache::{Cache, KeptPod, Key, key_of};
 use crate::clock::now;
-use crate::context::Context;
 use crate::request::{is_missing, patching, within};
+use crate::requests::Requests;
 
 /// Time between two checks of all certificates.
 const LOOK: Duration = Duration::from_secs(600);
@@ -29,12 +30,12 @@ const LOOK: Duration = Duration::from_secs(600);
 type Due = (Key, String);
 
 /// Renews certificates in time; never returns.
-pub(crate) async fn keep(context: Arc<Context>) {
+pub(crate) async fn keep(requests: Requests, cache: Arc<Cache>, authority: Arc<Authority>) {
     loop {
-        match due(&context).await {
+        match due(&requests, &cache).await {
             Ok(due) => {
                 for (key, pod) in due {
-                    if let Err(error) = renew(&context, &key, &pod).await {
+                    if let Err(error) = renew(&requests, &cache, &authority, (&key, &pod)).await {
                         tracing::warn!(vm = %key, pod, error, "the runner's certificate could not be renewed");
                     }
                 }
@@ -46,16 +47,16 @@ pub(crate) async fn keep(context: Arc<Context>) {
 }
 
 /// What has to be renewed now.
-async fn due(context: &Context) -> Result<Vec<Due>, kube::Error> {
-    let api: Api<Secret> = Api::all(context.client.clone());
+async fn due(requests: &Requests, cache: &Cache) -> Result<Vec<Due>, kube::Error> {
+    let api: Api<Secret> = Api::all(requests.client.clone());
     let list = within(api.list_metadata(&ListParams::default().labels(CONFIG_LABEL))).await?;
     let secrets: BTreeMap<Key, &PartialObjectMeta<Secret>> =
         list.items.iter().map(|secret| (key_of(&secret.metadata), secret)).collect();
     let now = now().unix();
     let mut due = Vec::new();
-    for vm in context.cache.all_vms() {
+    for vm in cache.all_vms() {
         let key = key_of(&vm.metadata);
-        let pods = context.cache.pods(&key);
+        let pods = cache.pods(&key);
         let own = |pod: &&Arc<KeptPod>| Some(&pod.owner) == vm.metadata.uid.as_ref();
         for pod in pods.iter().filter(own).filter(|pod| pod.view.ended.is_none()) {
             let name = Arc::new(neonvm_types::NamespacedName::new(&key.namespace, &pod.view.name));
@@ -82,15 +83,20 @@ fn is_due(now: i64, secret: &PartialObjectMeta<Secret>) -> bool {
     }
 }
 
-async fn renew(context: &Context, key: &Key, pod: &str) -> Result<(), String> {
-    let Some(vm) = context.cache.vm(key) else { return Ok(()) };
+async fn renew(
+    requests: &Requests,
+    cache: &Cache,
+    authority: &Authority,
+    (key, pod): (&Key, &str),
+) -> Result<(), String> {
+    let Some(vm) = cache.vm(key) else { return Ok(()) };
     let uid = vm.metadata.uid.as_deref().unwrap_or_default();
-    let identity = context.authority.runner(uid).map_err(|error| error.to_string())?;
+    let identity = authority.runner(uid).map_err(|error| error.to_string())?;
     let (annotations, mut data) = identity_data(&identity)?;
-    data.insert(AUTHORITIES.to_owned(), ByteString(context.authority.bundle().into_bytes()));
+    data.insert(AUTHORITIES.to_owned(), ByteString(authority.bundle().into_bytes()));
     let change = json!({"metadata": {"annotations": annotations}, "data": data});
-    let api = context.secrets(&key.namespace);
-    match context.write(api.patch(pod, &patching(), &Patch::Merge(&change))).await {
+    let api = requests.secrets(&key.namespace);
+    match requests.write(api.patch(pod, &patching(), &Patch::Merge(&change))).await {
         Ok(_) => Ok(()),
         // The pod is gone with it.
         Err(error) if is_missing(&error) => Ok(()),

@@ -5,21 +5,27 @@ use std::sync::{Arc, Mutex, PoisonError};
 use http::StatusCode;
 use kube::Client;
 use neonvm_api::VirtualMachine;
-use neonvm_kit::event;
-use neonvm_kit::http::{Answer, Gate, OPEN, Whole, no_body, probes, serve, text};
+use neonvm_kit::event::{self, Events};
+use neonvm_kit::http::{FullRequest, FullResponse, Gate, OPEN, no_body, probes, serve, text};
 use neonvm_kit::lease;
 use neonvm_kit::supervise::{self, TaskEnded, Tasks};
+use ring::rand::SystemRandom;
 use tokio::net::TcpListener;
 use tokio::sync::watch as channel;
 
-use crate::addresses::Worker as Pools;
+use crate::addresses::{Addresses, Worker as Pools};
 use crate::authority::Authority;
 use crate::cache::{Key, key_of};
+use crate::cert_manager::CertManager;
 use crate::config::Config;
-use crate::context::{Context, Parts};
+use crate::growth::Growth;
+use crate::key_state::KeyStates;
 use crate::lag::Lag;
 use crate::metrics::{Metrics, Work};
+use crate::reconciler::Reconciler;
 use crate::request::MANAGER;
+use crate::requests::Requests;
+use crate::state::State;
 use crate::{cluster, reconcile, renewal, watch, webhook};
 
 /// Why the controller cannot run.
@@ -81,12 +87,12 @@ pub async fn run_with(client: Client, config: Config, stop: impl Future<Output =
         metrics: Arc::default(),
         lag: Arc::new(Lag::new(config.failure_pending_period)),
         pending,
-        context: Mutex::default(),
+        leader: Mutex::default(),
     });
     if let Some(address) = config.metrics {
         let listener = listen(address).await?;
         let health = Arc::clone(&health);
-        let answer = move |request: Whole| std::future::ready(health.answer(&request));
+        let answer = move |request: FullRequest| std::future::ready(health.answer(&request));
         let gate = Gate::open(OPEN, &Arc::default());
         always.spawn("metrics server", serve(listener, None, gate, no_body, answer));
     }
@@ -98,17 +104,7 @@ pub async fn run_with(client: Client, config: Config, stop: impl Future<Output =
     let renewed = Arc::clone(&authority);
     let look = config.authority_look;
     always.spawn("certificate renewal", async move { renewed.keep(look).await });
-    let parts = || Parts {
-        client: client.clone(),
-        settings: config.settings.clone(),
-        authority: Arc::clone(&authority),
-        addresses: config.addresses.clone(),
-        namespace: config.namespace.clone(),
-        metrics: Arc::clone(&health.metrics),
-        lag: Arc::clone(&health.lag),
-        events: events.clone(),
-    };
-    let work = || lead(parts(), &config, &health);
+    let work = || lead(&client, &authority, &events, &config, &health);
     lease::lead(&client, config.leader_election.clone(), always.until(stop), work).await?;
     Ok(tasks.check()?)
 }
@@ -118,52 +114,84 @@ async fn listen(address: std::net::SocketAddr) -> Result<TcpListener, Error> {
 }
 
 /// Watches and reconciles; returns when a part of that ends.
-async fn lead(mut parts: Parts, config: &Config, health: &Health) -> Result<(), TaskEnded> {
-    parts.settings.pod_size = parts.settings.pod_size && cluster::resizes_pods(&parts.client).await;
-    let (context, pools) = Context::new(parts);
-    let context = Arc::new(context);
-    let (listed, mut ready) = channel::channel(0);
-    let listed = Arc::new(listed);
+async fn lead(
+    client: &Client,
+    authority: &Arc<Authority>,
+    events: &Events,
+    config: &Config,
+    health: &Health,
+) -> Result<(), TaskEnded> {
+    let mut settings = config.settings.clone();
+    settings.pod_size = settings.pod_size && cluster::resizes_pods(client).await;
+    let state = Arc::new(State::new(settings, authority));
+    let requests = Requests::new(client.clone(), Arc::clone(&health.metrics));
     let mut tasks = Tasks::new(&health.tasks);
-    let signer = context.authority.signer(context.client.clone(), &config.namespace);
+    let signer = authority.signer(client.clone(), &config.namespace);
     tasks.spawn("signer of certificates", signer.serve());
-    tasks.spawn("watch of VMs", watch::machines(Arc::clone(&context), Arc::clone(&listed)));
-    tasks.spawn("watch of pods", watch::pods(Arc::clone(&context), Arc::clone(&listed)));
-    tasks.spawn("watch of secrets", watch::secrets(Arc::clone(&context), Arc::clone(&listed)));
-    tasks.spawn("watch of migrations", watch::migrations(Arc::clone(&context), Arc::clone(&listed)));
-    tasks.spawn("watch of migration policies", watch::policies(Arc::clone(&context), Arc::clone(&listed)));
-    tasks.spawn("watch of namespaces", watch::namespaces(Arc::clone(&context), Arc::clone(&listed)));
-    // Before all is listed, what is missing in the cache is not missing in the cluster.
-    tokio::select! {
-        _ = ready.wait_for(|count| *count >= watch::WATCHES) => {}
-        ended = tasks.ended() => return Err(ended),
-    }
-    let _shown = health.show(&context);
-    tasks.spawn("address allocation", look_after_addresses(Arc::clone(&context), pools));
+    watch_all(client, &state, &mut tasks).await?;
+    let (addresses, pools) =
+        Addresses::new(config.addresses.clone(), &config.namespace, Arc::clone(&health.metrics.ipam));
+    let addresses = Arc::new(addresses);
+    let _shown = health.show(&state, &addresses);
+    tasks.spawn("address allocation", look_after_addresses(client.clone(), Arc::clone(&state), pools));
     let budgets = Arc::new(webhook::Budgets::new(config.webhook.is_some()));
-    let kept = webhook::Budgets::keep(Arc::clone(&budgets), Arc::clone(&context));
+    let kept = webhook::Budgets::keep(Arc::clone(&budgets), client.clone(), Arc::clone(&state.cache));
     tasks.spawn("disruption budgets", kept);
-    tasks.spawn("renewal of runners' certificates", renewal::keep(Arc::clone(&context)));
+    let renewed = renewal::keep(requests.clone(), Arc::clone(&state.cache), Arc::clone(authority));
+    tasks.spawn("renewal of runners' certificates", renewed);
+    let key_states = Arc::new(KeyStates::default());
+    let reconciler = Arc::new(Reconciler {
+        growth: Growth::new(requests.clone(), Arc::clone(&state), Arc::clone(&key_states), events.clone()),
+        requests,
+        state: Arc::clone(&state),
+        authority: Arc::clone(authority),
+        addresses,
+        events: events.clone(),
+        metrics: Arc::clone(&health.metrics),
+        lag: Arc::clone(&health.lag),
+        cert_manager: CertManager::default(),
+        key_states,
+        random: SystemRandom::new(),
+    });
     let reconcile = |key: Key| {
-        budgets.see(&key.namespace, context.cache.vm(&key).as_deref());
-        let context = Arc::clone(&context);
-        async move { reconcile::reconcile(&context, &key).await }
+        budgets.see(&key.namespace, state.cache.vm(&key).as_deref());
+        let reconciler = Arc::clone(&reconciler);
+        async move { reconcile::reconcile(&reconciler, &key).await }
     };
-    let reconciling = context.queue.serve(config.concurrency, reconcile);
+    let reconciling = state.queue.serve(config.concurrency, reconcile);
     tokio::select! {
         ended = health.tasks.supervise("work queue", reconciling) => Err(ended),
         ended = tasks.ended() => Err(ended),
     }
 }
 
-/// Gives addresses; never returns. Machines that wait for the pools to be read go on then.
-async fn look_after_addresses(context: Arc<Context>, pools: Pools) {
+/// Starts all watches, and waits until each has listed its objects: before, what is missing in the cache is not missing in the
+/// cluster.
+async fn watch_all(client: &Client, state: &Arc<State>, tasks: &mut Tasks) -> Result<(), TaskEnded> {
+    let (listed, mut ready) = channel::channel(0);
+    let listed = Arc::new(listed);
+    let parts =
+        || watch::Watch { client: client.clone(), state: Arc::clone(state), listed: Arc::clone(&listed) };
+    tasks.spawn("watch of VMs", watch::machines(parts()));
+    tasks.spawn("watch of pods", watch::pods(parts()));
+    tasks.spawn("watch of secrets", watch::secrets(parts()));
+    tasks.spawn("watch of migrations", watch::migrations(parts()));
+    tasks.spawn("watch of migration policies", watch::policies(parts()));
+    tasks.spawn("watch of namespaces", watch::namespaces(parts()));
+    tokio::select! {
+        _ = ready.wait_for(|count| *count >= watch::WATCHES) => Ok(()),
+        ended = tasks.ended() => Err(ended),
+    }
+}
+
+/// Allocates addresses; never returns. VMs that wait for the pools to be read are reconciled then.
+async fn look_after_addresses(client: Client, state: Arc<State>, pools: Pools) {
     let known = || {
         let wants = |vm: &VirtualMachine| vm.spec.extra_network.as_ref().is_some_and(|net| net.enable);
-        let all = context.cache.all_vms();
-        all.iter().filter(|vm| wants(vm)).for_each(|vm| context.queue.add(&key_of(&vm.metadata)));
+        let all = state.cache.all_vms();
+        all.iter().filter(|vm| wants(vm)).for_each(|vm| state.queue.add(&key_of(&vm.metadata)));
     };
-    pools.run(context.client.clone(), &context.cache, known).await;
+    pools.run(client, &state.cache, known).await;
 }
 
 /// What is served over HTTP.
@@ -175,26 +203,34 @@ struct Health {
     /// What is left to be registered of the webhooks.
     pending: Option<Arc<webhook::Pending>>,
     /// Of the leader.
-    context: Mutex<Option<Arc<Context>>>,
+    leader: Mutex<Option<Leader>>,
+}
+
+/// The state of the controller that leads.
+#[derive(Clone, Debug)]
+struct Leader {
+    state: Arc<State>,
+    addresses: Arc<Addresses>,
 }
 
 struct Shown<'a>(&'a Health);
 
 impl Drop for Shown<'_> {
     fn drop(&mut self) {
-        *self.0.context.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.0.leader.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 
 impl Health {
     /// Serves the leader's state until the result is dropped, which is when it no longer leads.
-    fn show(&self, context: &Arc<Context>) -> Shown<'_> {
-        *self.context.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(context));
+    fn show(&self, state: &Arc<State>, addresses: &Arc<Addresses>) -> Shown<'_> {
+        let leader = Leader { state: Arc::clone(state), addresses: Arc::clone(addresses) };
+        *self.leader.lock().unwrap_or_else(PoisonError::into_inner) = Some(leader);
         Shown(self)
     }
 
     /// Whether it runs, and whether its webhooks are registered at the API server.
-    fn probe(&self, path: &str) -> Answer {
+    fn probe(&self, path: &str) -> FullResponse {
         if path == "/readyz" && self.pending.as_ref().is_some_and(|pending| !pending.is_over()) {
             let why = "the webhooks are not registered yet\n";
             return text(StatusCode::SERVICE_UNAVAILABLE, "text/plain", why);
@@ -202,21 +238,21 @@ impl Health {
         self.tasks.answer()
     }
 
-    fn answer(&self, request: &Whole) -> Answer {
+    fn answer(&self, request: &FullRequest) -> FullResponse {
         if request.method() != http::Method::GET {
             return text(StatusCode::METHOD_NOT_ALLOWED, "text/plain", "only GET\n");
         }
         match request.uri().path() {
             path @ ("/healthz" | "/readyz") => self.probe(path),
             "/metrics" => {
-                let context = self.context.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                let work = context.as_ref().map(|context| Work {
-                    vms: context.cache.phases(),
-                    migrations: context.migrating.phases(),
-                    depth: context.queue.depth(),
-                    panics: context.queue.panics(),
+                let leader = self.leader.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let work = leader.as_ref().map(|Leader { state, .. }| Work {
+                    vms: state.cache.phases(),
+                    migrations: state.migrating.phases(),
+                    depth: state.queue.depth(),
+                    panics: state.queue.panics(),
                 });
-                let addresses = context.as_ref().and_then(|context| context.addresses.counts());
+                let addresses = leader.as_ref().and_then(|leader| leader.addresses.counts());
                 neonvm_kit::metrics::answer(self.metrics.page(&self.lag, work.as_ref(), addresses))
             }
             "/debug/failing" => text(StatusCode::OK, "application/json", self.lag.debug().to_string()),

@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::Client;
 use kube::api::Api;
 use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::runtime::watcher;
@@ -17,26 +18,35 @@ use neonvm_kit::watch::{Listed, each};
 
 use crate::act::{TLS_LABEL, secret_view};
 use crate::cache::{Key, key_of, machine_of, owner};
-use crate::context::Context;
+use crate::state::State;
 
 pub(crate) use migrations::{migrations, policies};
 pub(crate) use namespaces::namespaces;
+
+/// What a watch needs.
+#[derive(Clone)]
+pub(crate) struct Watch {
+    pub(crate) client: Client,
+    pub(crate) state: Arc<State>,
+    /// Counts the watches that have listed their objects.
+    pub(crate) listed: Arc<Listed>,
+}
 
 /// How many watches there are.
 pub(crate) const WATCHES: usize = 6;
 
 /// Watches machines; never returns.
-pub(crate) async fn machines(context: Arc<Context>, listed: Arc<Listed>) {
-    let api: Api<DeserializeGuard<VirtualMachine>> = Api::all(context.client.clone());
+pub(crate) async fn machines(Watch { client, state, listed }: Watch) {
+    let api: Api<DeserializeGuard<VirtualMachine>> = Api::all(client);
     let mut seen: HashSet<Key> = HashSet::new();
     each("machines", api, watcher::Config::default(), (&listed, false), |event| match event {
         watcher::Event::Init => seen.clear(),
         watcher::Event::InitApply(vm) => {
-            seen.extend(take_vm(&context, vm));
+            seen.extend(take_vm(&state, vm));
         }
-        watcher::Event::Apply(vm) => drop(take_vm(&context, vm)),
+        watcher::Event::Apply(vm) => drop(take_vm(&state, vm)),
         watcher::Event::InitDone => {
-            context.cache.retain_vms(&seen).iter().for_each(|key| context.queue.add(key));
+            state.cache.retain_vms(&seen).iter().for_each(|key| state.queue.add(key));
             seen = HashSet::new();
         }
         watcher::Event::Delete(vm) => {
@@ -45,20 +55,20 @@ pub(crate) async fn machines(context: Arc<Context>, listed: Arc<Listed>) {
                 Err(invalid) => &invalid.metadata,
             };
             let key = key_of(meta);
-            context.cache.vm_deleted(&key, meta.uid.as_deref());
-            context.queue.add(&key);
-            crate::migration::wake(&context);
+            state.cache.vm_deleted(&key, meta.uid.as_deref());
+            state.queue.add(&key);
+            crate::migration::wake(&state);
         }
     })
     .await;
 }
 
-fn take_vm(context: &Context, vm: DeserializeGuard<VirtualMachine>) -> Option<Key> {
+fn take_vm(state: &State, vm: DeserializeGuard<VirtualMachine>) -> Option<Key> {
     match vm.0 {
         Ok(vm) => {
             let key = key_of(&vm.metadata);
-            if context.cache.put_vm(vm) {
-                context.queue.add(&key);
+            if state.cache.put_vm(vm) {
+                state.queue.add(&key);
             }
             Some(key)
         }
@@ -71,8 +81,8 @@ fn take_vm(context: &Context, vm: DeserializeGuard<VirtualMachine>) -> Option<Ke
 }
 
 /// Watches runner pods; never returns.
-pub(crate) async fn pods(context: Arc<Context>, listed: Arc<Listed>) {
-    let api: Api<Pod> = Api::all(context.client.clone());
+pub(crate) async fn pods(Watch { client, state, listed }: Watch) {
+    let api: Api<Pod> = Api::all(client);
     let selector = format!("{}={}", label::APP_NAME, label::APP_NAME_VALUE);
     let config = watcher::Config::default().labels(&selector);
     let mut seen: HashSet<String> = HashSet::new();
@@ -80,19 +90,19 @@ pub(crate) async fn pods(context: Arc<Context>, listed: Arc<Listed>) {
         watcher::Event::Init => seen.clear(),
         watcher::Event::InitApply(pod) => {
             seen.extend(pod.metadata.uid.clone());
-            context.cache.put_pod(&pod).iter().for_each(|key| context.queue.add(key));
+            state.cache.put_pod(&pod).iter().for_each(|key| state.queue.add(key));
         }
         watcher::Event::Apply(pod) => {
-            context.cache.put_pod(&pod).iter().for_each(|key| context.queue.add(key));
+            state.cache.put_pod(&pod).iter().for_each(|key| state.queue.add(key));
         }
         watcher::Event::InitDone => {
-            context.cache.retain_pods(None, &seen).iter().for_each(|key| context.queue.add(key));
+            state.cache.retain_pods(None, &seen).iter().for_each(|key| state.queue.add(key));
             seen = HashSet::new();
         }
         watcher::Event::Delete(pod) => {
             if let Some((key, _)) = machine_of(&pod.metadata) {
-                context.cache.pod_deleted(&key, &pod);
-                context.queue.add(&key);
+                state.cache.pod_deleted(&key, &pod);
+                state.queue.add(&key);
             }
         }
     })
@@ -100,29 +110,29 @@ pub(crate) async fn pods(context: Arc<Context>, listed: Arc<Listed>) {
 }
 
 /// Watches the metadata of secrets with certificates; never returns.
-pub(crate) async fn secrets(context: Arc<Context>, listed: Arc<Listed>) {
-    let api: Api<PartialObjectMeta<Secret>> = Api::all(context.client.clone());
+pub(crate) async fn secrets(Watch { client, state, listed }: Watch) {
+    let api: Api<PartialObjectMeta<Secret>> = Api::all(client);
     let config = watcher::Config::default().labels(TLS_LABEL);
     each("secrets", api, config, (&listed, false), |event| match event {
-        watcher::Event::Init => context.cache.clear_secrets(),
+        watcher::Event::Init => state.cache.clear_secrets(),
         watcher::Event::InitApply(secret) | watcher::Event::Apply(secret) => {
-            take_secret(&context, &secret, true);
+            take_secret(&state, &secret, true);
         }
-        watcher::Event::Delete(secret) => take_secret(&context, &secret, false),
+        watcher::Event::Delete(secret) => take_secret(&state, &secret, false),
         watcher::Event::InitDone => {}
     })
     .await;
 }
 
-fn take_secret(context: &Context, secret: &PartialObjectMeta<Secret>, there: bool) {
+fn take_secret(state: &State, secret: &PartialObjectMeta<Secret>, there: bool) {
     let Some((key, _)) = owner(&secret.metadata) else { return };
     let uid = secret.metadata.uid.as_deref().unwrap_or_default();
     let certificate = secret.metadata.name.as_deref() == Some(tls_secret_name(&key.name).as_str());
     match (certificate, there) {
-        (true, true) => context.cache.set_tls(&key, Some(secret_view(&secret.metadata))),
-        (true, false) => context.cache.set_tls(&key, None),
-        (false, true) => context.cache.set_key(&key, uid),
-        (false, false) => context.cache.drop_key(&key, Some(uid)),
+        (true, true) => state.cache.set_tls(&key, Some(secret_view(&secret.metadata))),
+        (true, false) => state.cache.set_tls(&key, None),
+        (false, true) => state.cache.set_key(&key, uid),
+        (false, false) => state.cache.drop_key(&key, Some(uid)),
     }
-    context.queue.add(&key);
+    state.queue.add(&key);
 }

@@ -17,7 +17,7 @@ use kube::Client;
 use neonvm_api::Policy;
 use neonvm_kit::certificate::{Validity, renew};
 use neonvm_kit::event::Events;
-use neonvm_kit::http::{Answer, BUSY, Gate, MAX_BODY, Peer, SMALL_BODY, Whole, serve, text};
+use neonvm_kit::http::{BUSY, FullRequest, FullResponse, Gate, MAX_BODY, Peer, SMALL_BODY, serve, text};
 use neonvm_kit::webhook::{Client as WebhookClient, Proof};
 use neonvm_types::NamespacedName;
 use tokio::net::TcpListener;
@@ -144,15 +144,16 @@ impl Webhooks {
         let known = proof.clone();
         let gate = Gate::new(BUSY, &Arc::default(), move |peer| known.is_proved(peer));
         let admit = move |head: &_| proof.admit(head, longest);
-        let serving = serve(listener, Some(Arc::clone(&self.tls)), gate, admit, move |request: Whole| {
-            let hooks = Arc::clone(&hooks);
-            async move {
-                if request.uri().path() == eviction::PATH {
-                    return eviction::answer(&hooks, &request).await;
+        let serving =
+            serve(listener, Some(Arc::clone(&self.tls)), gate, admit, move |request: FullRequest| {
+                let hooks = Arc::clone(&hooks);
+                async move {
+                    if request.uri().path() == eviction::PATH {
+                        return eviction::answer(&hooks, &request).await;
+                    }
+                    answer(&hooks, &request).await
                 }
-                answer(&hooks, &request).await
-            }
-        });
+            });
         let renewing = renew(self.validity, Validity::now, || {
             let made = server_config(&self.authority, (&self.names, self.life), self.caller.as_ref());
             std::future::ready(made.map(|(config, validity)| {
@@ -221,12 +222,12 @@ fn longest(path: &str) -> Option<usize> {
     PATHS.iter().any(|(known, ..)| *known == path).then_some(MAX_BODY)
 }
 
-async fn answer(hooks: &Hooks, request: &Whole) -> Answer {
+async fn answer(hooks: &Hooks, request: &FullRequest) -> FullResponse {
     let path = request.uri().path();
     let Some((_, mutating, kind)) = PATHS.iter().find(|(known, ..)| *known == path) else {
         return text(StatusCode::NOT_FOUND, "text/plain", "not found\n");
     };
-    let proved = Peer::of(request.extensions()).known;
+    let proved = Peer::from_extensions(request.extensions()).known;
     match review::answer(hooks, proved, *mutating, kind, request.body()).await {
         Ok(review) => text(StatusCode::OK, "application/json", review.to_string()),
         Err(why) => text(StatusCode::BAD_REQUEST, "text/plain", format!("{why}\n")),

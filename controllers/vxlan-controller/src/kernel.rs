@@ -30,7 +30,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    fn of(message: LinkMessage) -> Self {
+    fn from_message(message: LinkMessage) -> Self {
         let mut link = Self {
             index: message.header.index,
             name: String::new(),
@@ -68,7 +68,7 @@ pub(crate) fn named(what: impl std::fmt::Display) -> impl FnOnce(io::Error) -> i
 fn links(netlink: &mut Netlink) -> io::Result<Vec<Link>> {
     let all = netlink.list(RouteNetlinkMessage::GetLink(LinkMessage::default()))?;
     let link = |message| match message {
-        RouteNetlinkMessage::NewLink(link) => Some(Link::of(link)),
+        RouteNetlinkMessage::NewLink(link) => Some(Link::from_message(link)),
         _ => None,
     };
     Ok(all.into_iter().filter_map(link).collect())

@@ -34,15 +34,15 @@ pub(crate) struct Netlink {
 impl Netlink {
     /// Opens it in the namespace of this thread, for routing.
     pub(crate) fn open() -> io::Result<Self> {
-        Self::of(None)
+        Self::from_protocol(None)
     }
 
     /// Opens it in the namespace of this thread, for the generic protocol.
     pub(crate) fn open_generic() -> io::Result<Self> {
-        Self::of(Some(GENERIC))
+        Self::from_protocol(Some(GENERIC))
     }
 
-    fn of(protocol: Option<Protocol>) -> io::Result<Self> {
+    fn from_protocol(protocol: Option<Protocol>) -> io::Result<Self> {
         let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, protocol)?;
         bind(&socket, &SocketAddrNetlink::new(0, 0))?;
         set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::StatusCode;
-use neonvm_kit::http::{Gate, OPEN, Whole, no_body, probes, serve, text};
+use neonvm_kit::http::{FullRequest, Gate, OPEN, no_body, probes, serve, text};
 use neonvm_kit::supervise::{Health, TaskEnded, Tasks};
 use tokio::io::Interest;
 use tokio::net::{TcpListener, UdpSocket};
@@ -89,7 +89,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     if let Some(address) = config.metrics {
         let listener = listen(address).await?;
         let (metrics, health) = (Arc::clone(&metrics), health.clone());
-        let answer = move |request: Whole| {
+        let answer = move |request: FullRequest| {
             std::future::ready(match request.uri().path() {
                 "/healthz" | "/readyz" => health.answer(),
                 "/metrics" => neonvm_kit::metrics::answer(metrics.page()),

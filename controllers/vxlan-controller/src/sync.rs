@@ -89,10 +89,10 @@ impl Sync {
         let Some(mut observed) = observed else { return Ok(()) };
         observed.nodes.insert(self.config.node.clone(), underlay);
         let wanted = match &mut device {
-            None => DesiredForwarding::of(&self.config.node, &observed.nodes, &observed.members),
+            None => DesiredForwarding::from_own(&self.config.node, &observed.nodes, &observed.members),
             Some(device) => {
                 let nodes = self.mesh(device, underlay, &observed)?;
-                DesiredForwarding::of(&self.config.node, &nodes, &observed.members)
+                DesiredForwarding::from_own(&self.config.node, &nodes, &observed.members)
             }
         };
         let have = kernel::entries(&mut self.netlink, tunnel)?;
@@ -149,8 +149,13 @@ impl Sync {
         observed: &Observed,
     ) -> io::Result<BTreeMap<String, IpAddr>> {
         let own = Own { node: &self.config.node, address: underlay, key: device.key };
-        let mesh =
-            Mesh::of(own, &observed.nodes, &observed.keys, self.config.vni, self.config.encryption_port);
+        let mesh = Mesh::from_own(
+            own,
+            &observed.nodes,
+            &observed.keys,
+            self.config.vni,
+            self.config.encryption_port,
+        );
         for change in encryption::plan(&mesh.peers, &self.peers, &device.peers) {
             tracing::debug!(?change, "peers");
             device.apply(&change)?;

@@ -19,14 +19,14 @@ use tokio::sync::Notify;
 
 /// One kind of objects: what matters of them, by name.
 #[derive(Debug)]
-struct Seen<T> {
+struct ObjectCache<T> {
     all: BTreeMap<String, T>,
     /// What a list has brought so far.
     coming: Option<BTreeMap<String, T>>,
     is_listed: bool,
 }
 
-impl<T> Default for Seen<T> {
+impl<T> Default for ObjectCache<T> {
     fn default() -> Self {
         Self { all: BTreeMap::new(), coming: None, is_listed: false }
     }
@@ -41,7 +41,7 @@ pub(crate) enum News<T> {
     Complete,
 }
 
-impl<T: PartialEq> Seen<T> {
+impl<T: PartialEq> ObjectCache<T> {
     /// Whether the cache changed.
     fn take(&mut self, news: News<T>) -> bool {
         match news {
@@ -85,9 +85,9 @@ pub(crate) struct Host {
 
 #[derive(Debug, Default)]
 struct All {
-    nodes: Seen<Host>,
-    keys: Seen<Key>,
-    machines: Seen<Member>,
+    nodes: ObjectCache<Host>,
+    keys: ObjectCache<Key>,
+    machines: ObjectCache<Member>,
 }
 
 /// What a comparison is made with.
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn a_list_replaces_the_cache_when_it_is_complete() {
-        let mut seen = Seen::default();
+        let mut seen = ObjectCache::default();
         assert!(!seen.take(News::Begin));
         assert!(!seen.take(News::Is("a".into(), Some(1))));
         assert!(seen.all.is_empty());

@@ -124,7 +124,7 @@ fn tree(
     note: &dyn Fn(&str),
 ) -> Result<Tree, Error> {
     let mut tree = Tree::default();
-    let names = layer.packages.of(inputs.architecture);
+    let names = layer.packages.for_architecture(inputs.architecture);
     if !names.is_empty() {
         let files = apt.closure(&names)?;
         note(&format!("{} packages to choose from", files.len()));
@@ -179,10 +179,10 @@ fn add_packages(
     inputs: &Inputs,
     contents: &mut Contents,
 ) -> Result<(), Error> {
-    let programs = layer.programs.of(inputs.architecture);
+    let programs = layer.programs.for_architecture(inputs.architecture);
     let mut taken = closure::closure(packages, &programs, inputs.architecture)?;
     let missing = |path: &str| Error::NotPackaged { path: path.to_owned() };
-    for path in layer.files.of(inputs.architecture) {
+    for path in layer.files.for_architecture(inputs.architecture) {
         if !path.ends_with('/') {
             let end = closure::take(packages, &path, &mut taken)?;
             taken.insert(end);

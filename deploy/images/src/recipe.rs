@@ -87,7 +87,7 @@ pub struct Each {
 impl Each {
     /// Those for an architecture.
     #[must_use]
-    pub fn of(&self, architecture: Architecture) -> Vec<String> {
+    pub fn for_architecture(&self, architecture: Architecture) -> Vec<String> {
         let own = match architecture {
             Architecture::Amd64 => &self.amd64,
             Architecture::Arm64 => &self.arm64,
@@ -247,8 +247,8 @@ mod tests {
     fn an_architecture_has_its_own_words_and_those_of_all() {
         let text = "all: [a]\namd64: ['/lib/{triplet}/x']\narm64: [c]\n";
         let each: Each = serde_saphyr::from_str(text).unwrap();
-        assert_eq!(each.of(Architecture::Amd64), ["a", "/lib/x86_64-linux-gnu/x"]);
-        assert_eq!(each.of(Architecture::Arm64), ["a", "c"]);
+        assert_eq!(each.for_architecture(Architecture::Amd64), ["a", "/lib/x86_64-linux-gnu/x"]);
+        assert_eq!(each.for_architecture(Architecture::Arm64), ["a", "c"]);
     }
 
     #[test]

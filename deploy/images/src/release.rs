@@ -65,7 +65,7 @@ impl Labels {
         given.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
     }
 
-    fn of(labels: &BTreeMap<String, String>) -> Self {
+    fn from_labels(labels: &BTreeMap<String, String>) -> Self {
         let get = |name: &str| labels.get(name).cloned().unwrap_or_default();
         Self {
             version: get(VERSION),
@@ -180,7 +180,7 @@ fn labels(config: &Blob) -> Result<Labels, String> {
     };
     let document: Document =
         serde_json::from_slice(&bytes).map_err(|error| format!("the configuration of an image: {error}"))?;
-    Ok(Labels::of(&document.config.labels.unwrap_or_default()))
+    Ok(Labels::from_labels(&document.config.labels.unwrap_or_default()))
 }
 
 /// What does not fit: images of another version than `version`, of other protocol versions than this build, of different commits.

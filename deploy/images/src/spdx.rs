@@ -110,7 +110,7 @@ impl Contents {
             )
             .collect();
         let packages: Vec<Value> = std::iter::once(image).chain(self.entries.values().cloned()).collect();
-        let identity = Digest::of(Value::Array(packages.clone()).to_string().as_bytes());
+        let identity = Digest::from_bytes(Value::Array(packages.clone()).to_string().as_bytes());
         json!({
             "spdxVersion": "SPDX-2.3",
             "dataLicense": "CC0-1.0",

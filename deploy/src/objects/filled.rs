@@ -27,7 +27,7 @@ pub(crate) enum Mtu {
 }
 
 impl Mtu {
-    pub(crate) fn of(&self, mtu: u64) -> String {
+    pub(crate) fn text(&self, mtu: u64) -> String {
         match self {
             Self::Less(bytes) => mtu.saturating_sub(*bytes).to_string(),
             Self::Place(place) => place(mtu, mtu.saturating_sub(smaller(Encryption::Wireguard))),
@@ -68,7 +68,7 @@ pub(crate) struct Filled {
 
 impl Filled {
     /// By values.
-    pub(crate) fn of(values: &Values, facts: &Facts) -> Self {
+    pub(crate) fn from_values(values: &Values, facts: &Facts) -> Self {
         let image = &values.image;
         let ours = |name: &str| match image.registry.as_str() {
             "" => format!("{name}:{}", image.version),

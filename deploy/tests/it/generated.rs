@@ -50,7 +50,7 @@ fn by_name(all: impl IntoIterator<Item = Value>) -> BTreeMap<Named, Value> {
     }
     let all = all.into_iter().map(|mut object| {
         without(&mut object);
-        (Named::of(&object), object)
+        (Named::from_object(&object), object)
     });
     all.collect()
 }

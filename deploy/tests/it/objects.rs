@@ -161,7 +161,7 @@ fn the_inventory_names_everything_else() {
     let record = Record::read(map);
     assert_eq!((record.version.as_str(), record.values.trim()), ("7.7.7", "image:\n  version: \"7.7.7\""));
     let names: BTreeSet<Named> = record.objects.into_iter().collect();
-    let rest = all.iter().filter(|object| *object != map).map(Named::of);
+    let rest = all.iter().filter(|object| *object != map).map(Named::from_object);
     assert_eq!(names, rest.collect());
 }
 

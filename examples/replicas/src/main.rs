@@ -174,7 +174,7 @@ fn key(deployment: &Deployment) -> (String, String) {
 impl Fleets {
     async fn put(&mut self, deployment: &Deployment) {
         let key = key(deployment);
-        let spec = match Spec::of(deployment) {
+        let spec = match Spec::from_deployment(deployment) {
             Ok(Some(spec)) => spec,
             Ok(None) => return self.remove(&key).await,
             Err(error) => {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use neonvm_kit::http::{Answer, Whole, serve_openly, text};
+use neonvm_kit::http::{FullRequest, FullResponse, serve_openly, text};
 use neonvm_kit::metrics::{CONTENT_TYPE, Histogram, Kind, Registry, double};
 use tokio::sync::{Semaphore, watch};
 
@@ -58,7 +58,7 @@ impl Manner {
     pub(crate) const ALL: [(&str, Self); 4] =
         [("answer", Self::Answer), ("down", Self::Down), ("slow", Self::Slow), ("garbage", Self::Garbage)];
 
-    pub(crate) fn of(word: &str) -> Option<Self> {
+    pub(crate) fn from_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find_map(|(own, manner)| (own == word).then_some(manner))
     }
 
@@ -87,7 +87,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         };
         let handler = {
             let pod = Arc::clone(&pod);
-            move |request: Whole| Arc::clone(&pod).answer(request)
+            move |request: FullRequest| Arc::clone(&pod).answer(request)
         };
         tokio::select! {
             () = serve_openly(listener, handler) => {}
@@ -116,7 +116,7 @@ struct Pod {
 struct More<'a>(&'a watch::Sender<usize>);
 
 impl<'a> More<'a> {
-    fn of(count: &'a watch::Sender<usize>) -> Self {
+    fn from_count(count: &'a watch::Sender<usize>) -> Self {
         count.send_modify(|count| *count = count.saturating_add(1));
         Self(count)
     }
@@ -128,7 +128,7 @@ impl Drop for More<'_> {
     }
 }
 
-fn plain(code: u16, body: impl Into<bytes::Bytes>) -> Answer {
+fn plain(code: u16, body: impl Into<bytes::Bytes>) -> FullResponse {
     let status = http::StatusCode::from_u16(code).unwrap_or_default();
     text(status, CONTENT_TYPE, body)
 }
@@ -150,7 +150,7 @@ impl Pod {
         }
     }
 
-    async fn answer(self: Arc<Self>, request: Whole) -> Answer {
+    async fn answer(self: Arc<Self>, request: FullRequest) -> FullResponse {
         match (request.method().as_str(), request.uri().path()) {
             ("GET", "/") => self.work().await,
             ("GET", "/ready") if Instant::now() >= self.ready_at => plain(200, "ready\n"),
@@ -169,13 +169,13 @@ impl Pod {
         }
     }
 
-    async fn work(&self) -> Answer {
+    async fn work(&self) -> FullResponse {
         let begun = Instant::now();
         if *self.waiting.borrow() >= MOST_WAITING {
             return plain(503, "too many wait\n");
         }
-        let _open = More::of(&self.open);
-        let waiting = More::of(&self.waiting);
+        let _open = More::from_count(&self.open);
+        let waiting = More::from_count(&self.waiting);
         let Ok(_place) = self.places.acquire().await else { return plain(503, "") };
         drop(waiting);
         tokio::time::sleep(self.work).await;
@@ -183,7 +183,7 @@ impl Pod {
         plain(200, "done\n")
     }
 
-    async fn metrics(&self) -> Answer {
+    async fn metrics(&self) -> FullResponse {
         self.scrapes.fetch_add(1, Ordering::Relaxed);
         let index = usize::from(self.manner.load(Ordering::Relaxed));
         match Manner::ALL.get(index).map(|(_, manner)| *manner).unwrap_or_default() {
@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn every_manner_has_a_word() {
         for (word, manner) in Manner::ALL {
-            assert_eq!((Manner::of(word), manner.word()), (Some(manner), word));
+            assert_eq!((Manner::from_word(word), manner.word()), (Some(manner), word));
         }
     }
 }

@@ -43,7 +43,7 @@ impl Spec {
     ///
     /// # Errors
     /// What cannot be simulated, in words.
-    pub(crate) fn of(deployment: &Deployment) -> Result<Option<Self>, String> {
+    pub(crate) fn from_deployment(deployment: &Deployment) -> Result<Option<Self>, String> {
         let meta = &deployment.metadata;
         let none = BTreeMap::new();
         let annotations = meta.annotations.as_ref().unwrap_or(&none);
@@ -68,7 +68,7 @@ impl Spec {
             arguments: container.and_then(|container| container.args.clone()).unwrap_or_default(),
             clients: in_range
                 .ok_or_else(|| format!("{CLIENTS}: {clients:?} is no number from 0 to {MOST_CLIENTS}"))?,
-            metrics: Manner::of(metrics).ok_or_else(|| {
+            metrics: Manner::from_word(metrics).ok_or_else(|| {
                 format!("{METRICS}: {metrics:?} is none of {}", Manner::ALL.map(|(word, _)| word).join(", "))
             })?,
         }))
@@ -86,7 +86,7 @@ mod tests {
             "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "web"}},
                 "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "web",
                     "image": "none", "args": ["--work-ms=5"], "ports": [{"containerPort": 8000}]}]}}}});
-        Spec::of(&serde_json::from_value(deployment).unwrap())
+        Spec::from_deployment(&serde_json::from_value(deployment).unwrap())
     }
 
     #[test]

@@ -66,6 +66,7 @@ pub async fn run(program: &Path, directory: &Path, machines: usize) -> anyhow::R
         listen: "127.0.0.1:0".parse()?,
         names: Vec::new(),
         faults: false,
+        has_hpa_controller: true,
     };
     let server = Server::start(&config).await?;
     let kubeconfig = directory.join("kubeconfig");

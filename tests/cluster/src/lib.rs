@@ -86,6 +86,7 @@ impl ApiServer {
             listen: ([127, 0, 0, 1], 0).into(),
             names: Vec::new(),
             faults: true,
+            has_hpa_controller: true,
         };
         let server = Server::start(&config).await.unwrap();
         let kubeconfig = directory.path().join("kubeconfig");

@@ -134,7 +134,7 @@ impl KubeClient {
     }
 
     fn apply_object(&self, object: &Value) -> Result<Value, Error> {
-        let (resource, name) = Resource::of(object)?;
+        let (resource, name) = Resource::from_object(object)?;
         let query = format!("?fieldManager={MANAGER}&force=true&fieldValidation=Strict");
         let path = format!("{}{query}", resource.path(&self.namespace, name));
         self.send(Method::PATCH, &path, Some((APPLY, object)))
@@ -149,7 +149,7 @@ impl KubeClient {
     pub fn create_or_merge(&self, text: &str) -> Result<Vec<Value>, Error> {
         let put = |object: &Value| match self.create(object) {
             Err(error) if error.is(409) => {
-                let (resource, name) = Resource::of(object)?;
+                let (resource, name) = Resource::from_object(object)?;
                 self.merge(resource, name, object)
             }
             other => other,
@@ -162,7 +162,7 @@ impl KubeClient {
     /// # Errors
     /// If there is one of this name (409), or the request failed.
     pub fn create(&self, object: &Value) -> Result<Value, Error> {
-        let (resource, _) = Resource::of(object)?;
+        let (resource, _) = Resource::from_object(object)?;
         let path = resource.collection(&self.namespace);
         self.send(Method::POST, &path, Some(("application/json", object)))
     }

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use crate::{
-    arrows, early, foreign, generated, links, orphans, package, packages, process, sizes, terms, wording,
+    arrows, circles, early, foreign, generated, links, orphans, package, packages, process, sizes, terms,
+    wording,
 };
 
 /// Prints every fault; true if there is none. `still`: without the format, and without the generated files, for which
@@ -13,6 +14,7 @@ pub(crate) fn run(root: &Path, still: bool) -> anyhow::Result<bool> {
     let tracked = package::tracked(root)?;
     let mut results = vec![
         ("arrows", arrows::faults(&packages)),
+        ("circles", circles::faults(root, &tracked)),
         ("orphans", orphans::faults(root, &packages, &tracked)),
         ("sizes", sizes::faults(root, &tracked)),
         ("links", links::faults(root, &tracked)),

@@ -105,7 +105,7 @@ fn programs_for(root: &Path, target: &Path, wanted: &ImageBuild, to: &Path) -> a
     ] {
         let from = target.join(triple).join(profile).join(program);
         strip(&from, to, Strip::Debug)?;
-        let list = sbom::of(root, &[package])?;
+        let list = sbom::of_packages(root, &[package])?;
         std::fs::write(to.join(format!("{program}.spdx.json")), serde_json::to_vec(&list)?)?;
     }
     Ok(true)

@@ -40,10 +40,10 @@ impl Process {
     fn all() -> Vec<Self> {
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
         let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        ids.filter(|id| *id != std::process::id()).map(Self::of).collect()
+        ids.filter(|id| *id != std::process::id()).map(Self::from_id).collect()
     }
 
-    fn of(id: u32) -> Self {
+    fn from_id(id: u32) -> Self {
         let read = |name: &str| fs::read(format!("/proc/{id}/{name}")).unwrap_or_default();
         Self { id, command: read("cmdline"), environment: read("environ") }
     }

@@ -8,6 +8,7 @@ mod arrows;
 mod bare;
 mod bench;
 mod check;
+mod circles;
 mod demo;
 mod early;
 mod failures;
@@ -37,7 +38,7 @@ use std::process::ExitCode;
 
 const USAGE: &str = "usage: cargo xtask <command>
 
-  check   format, arrows between crates, orphan files, sizes, links, wording, banned words, early returns in tests, generated files;
+  check   format, arrows between crates, circles of imports, orphan files, sizes, links, wording, banned words, early returns in tests, generated files;
           --still leaves out the format and the generated files, for which something has to be compiled
   test    the gate: every lane in order, or those that are named; ends with one line: N passed, N failed, N skipped;
           --list names the lanes; --clean-up removes what an interrupted run left

@@ -17,7 +17,7 @@ const PLATFORM: &str = "x86_64-unknown-linux-gnu";
 
 /// Writes the document.
 pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
-    let document = of(root, &SHIPPED)?;
+    let document = of_packages(root, &SHIPPED)?;
     let directory = package::target(root)?.join("dist");
     std::fs::create_dir_all(&directory)?;
     let path = directory.join("neonvm.spdx.json");
@@ -28,7 +28,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
 }
 
 /// The document of what some crates are made of.
-pub(crate) fn of(root: &Path, shipped: &[&str]) -> anyhow::Result<Value> {
+pub(crate) fn of_packages(root: &Path, shipped: &[&str]) -> anyhow::Result<Value> {
     let metadata = package::resolved(root, PLATFORM)?;
     let lock = std::fs::read_to_string(root.join("Cargo.lock")).context("cannot read Cargo.lock")?;
     let (id, time) = commit(root)?;

@@ -123,7 +123,7 @@ async fn connection(
     key: russh::keys::PrivateKey,
 ) -> Result<(), Error> {
     let watch = stream.try_clone().map_err(Error::system("take the connection"))?;
-    let addresses = shared::Addresses::of(&stream, options.peer);
+    let addresses = shared::Addresses::from_stream(&stream, options.peer);
     let stream = TcpStream::from_std(stream).map_err(Error::system("take the connection"))?;
     let config = russh::server::Config {
         server_id: russh::SshId::Standard(concat!("SSH-2.0-neonvm_", env!("CARGO_PKG_VERSION")).into()),

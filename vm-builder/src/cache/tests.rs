@@ -12,14 +12,14 @@ fn cache() -> (tempfile::TempDir, Cache) {
 fn stored(cache: &Cache, bytes: &[u8]) -> CachedLayer {
     let packed = compressed(Form::Zstd, bytes);
     let unpacked = cache.unpack("x", &mut packed.as_slice(), 1 << 20).unwrap();
-    cache.commit(unpacked, Some(Digest::of(bytes)), "x").unwrap()
+    cache.commit(unpacked, Some(Digest::from_bytes(bytes)), "x").unwrap()
 }
 
 #[test]
 fn a_layer_is_found_by_its_digest_while_it_is_intact() {
     let (_directory, cache) = cache();
     let bytes = noise(10_000, 3);
-    let digest = Digest::of(&bytes);
+    let digest = Digest::from_bytes(&bytes);
     assert!(cache.layer(digest, false).unwrap().is_none());
     let mut layer = stored(&cache, &bytes);
     let mut read = Vec::new();
@@ -43,7 +43,7 @@ fn nothing_is_left_of_what_does_not_fit() {
     let (directory, cache) = cache();
     let unpacked = cache.unpack("x", &mut b"abc".as_slice(), 10).unwrap();
     assert!(matches!(
-        cache.commit(unpacked, Some(Digest::of(b"abd")), "x"),
+        cache.commit(unpacked, Some(Digest::from_bytes(b"abd")), "x"),
         Err(Error::DigestMismatch { .. })
     ));
     for form in [Form::Plain, Form::Gzip, Form::Zstd] {
@@ -67,7 +67,7 @@ fn members_and_frames_follow_one_another() {
     for form in [Form::Gzip, Form::Zstd] {
         let packed = [compressed(form, b"one "), compressed(form, b"two")].concat();
         let unpacked = cache.unpack("x", &mut packed.as_slice(), 100).unwrap();
-        assert_eq!((unpacked.digest, unpacked.size), (Digest::of(b"one two"), 7), "{form:?}");
+        assert_eq!((unpacked.digest, unpacked.size), (Digest::from_bytes(b"one two"), 7), "{form:?}");
     }
 }
 
@@ -91,12 +91,12 @@ fn pruning_spares_what_is_young_open_or_being_fetched() {
     let mut layer = stored(&cache, b"old");
     stored(&cache, b"young");
     cache.put_blob(b"document").unwrap();
-    let old = cache.path("layers", Digest::of(b"old"));
+    let old = cache.path("layers", Digest::from_bytes(b"old"));
     let long_ago = std::time::SystemTime::now() - Duration::from_secs(7200);
     File::options().write(true).open(&old).unwrap().set_modified(long_ago).unwrap();
-    let mut partial = cache.try_partial(Digest::of(b"z")).unwrap().unwrap();
+    let mut partial = cache.try_partial(Digest::from_bytes(b"z")).unwrap().unwrap();
     partial.append(b"123").unwrap();
-    assert!(cache.try_partial(Digest::of(b"z")).unwrap().is_none(), "it is locked");
+    assert!(cache.try_partial(Digest::from_bytes(b"z")).unwrap().is_none(), "it is locked");
     let before = cache.usage().unwrap();
     assert_eq!(before.layers, 2);
     let removed = cache.prune(Some(Duration::from_secs(3600))).unwrap();

@@ -15,7 +15,7 @@ pub struct Digest([u8; 32]);
 impl Digest {
     /// The digest of bytes.
     #[must_use]
-    pub fn of(bytes: &[u8]) -> Self {
+    pub fn from_bytes(bytes: &[u8]) -> Self {
         let mut hasher = Hasher::default();
         hasher.update(bytes);
         hasher.finish()

@@ -83,7 +83,7 @@ fn loopback_is_recognised_without_dns() {
 
 #[test]
 fn digests_are_those_of_the_standard() {
-    let empty = Digest::of(b"");
+    let empty = Digest::from_bytes(b"");
     assert_eq!(empty.to_string(), "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
     assert_eq!(empty.to_string().parse::<Digest>().unwrap(), empty);
     assert!(format!("sha256:{}", HEX.to_uppercase()).parse::<Digest>().is_err());

@@ -42,13 +42,13 @@ pub(crate) struct Client<'a> {
 }
 
 /// An answer, read to its end.
-pub(crate) struct Answer {
+pub(crate) struct RegistryResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Vec<u8>,
 }
 
-impl Answer {
+impl RegistryResponse {
     pub(crate) fn header(&self, name: impl http::header::AsHeaderName) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
@@ -107,7 +107,7 @@ impl<'a> Client<'a> {
                 Err(Failure::Transport(EXPECTS_TLS.into()))
             }
             Ok(_) => Ok(()),
-            Err(error) => Err(Failure::of(&error)),
+            Err(error) => Err(Failure::from_error(&error)),
         }
     }
 
@@ -230,7 +230,7 @@ impl<'a> Client<'a> {
                 }
                 Ok(response) => return Ok(response),
                 Err(error) => {
-                    let failure = Failure::of(&error);
+                    let failure = Failure::from_error(&error);
                     if attempt >= self.network.attempts || !matches!(failure, Failure::Transport(_)) {
                         return Err(self.failed(what, attempt, &failure));
                     }
@@ -256,7 +256,7 @@ impl<'a> Client<'a> {
         path: &str,
         accept: &'static str,
         limit: u64,
-    ) -> Result<Answer, Error> {
+    ) -> Result<RegistryResponse, Error> {
         let mut attempt = 1;
         loop {
             let url = self.repository_url(path);
@@ -267,7 +267,7 @@ impl<'a> Client<'a> {
                 .await?;
             let (status, headers) = (response.status(), response.headers().clone());
             match read_body(response, limit, self.network.stall).await {
-                Ok(body) => return Ok(Answer { status, headers, body }),
+                Ok(body) => return Ok(RegistryResponse { status, headers, body }),
                 Err(BodyError::TooLong) => {
                     let what = format!("{path} of {}/{}", self.registry, self.repository);
                     return Err(Error::Limit { what, limit, unit: "bytes" });
@@ -301,7 +301,7 @@ impl<'a> Client<'a> {
         let reason = match error {
             BodyError::TooLong => "the answer is too long".into(),
             BodyError::TooSlow => TOO_SLOW.into(),
-            BodyError::Broken(error) => Failure::of(error).text().to_owned(),
+            BodyError::Broken(error) => Failure::from_error(error).text().to_owned(),
         };
         Error::Interrupted { registry: self.registry.clone(), what: what.into(), attempts, reason }
     }
@@ -355,6 +355,6 @@ pub(super) fn is_near(url: &Url) -> bool {
 }
 
 /// The media type of an answer.
-pub(crate) fn content_type(answer: &Answer) -> &str {
+pub(crate) fn content_type(answer: &RegistryResponse) -> &str {
     answer.header(CONTENT_TYPE).unwrap_or_default()
 }

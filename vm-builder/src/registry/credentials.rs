@@ -3,13 +3,14 @@
 //! Both tools share one format: `auths` by registry (Podman: also by repository), `credHelpers` by registry and
 //! `credsStore` for all, which name programs that keep the logins.
 
+pub(super) mod helper;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use serde::Deserialize;
 
-use super::helper;
 use crate::cache::read_limited;
 use crate::reference::{DOCKER_HUB, Reference};
 use crate::source::{Error, Login, Network};

@@ -20,7 +20,7 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    pub(super) fn of(error: &reqwest::Error) -> Self {
+    pub(super) fn from_error(error: &reqwest::Error) -> Self {
         let text = innermost(error);
         if error.is_redirect() {
             return Self::Redirect(text);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use http::{Method, StatusCode};
 
-use super::client::{Answer, Client, content_type};
+use super::client::{Client, RegistryResponse, content_type};
 use super::config::ImageConfig;
 use super::failure::Report;
 use super::manifest::{ACCEPT, Document, Manifest, choose, named};
@@ -136,7 +136,7 @@ impl<'a> Puller<'a> {
             StatusCode::NOT_FOUND => return Err(self.not_found(client, target, &answer).await),
             status => return Err(client.answered(status, &path, &answer.body, None)),
         }
-        let actual = Digest::of(&answer.body);
+        let actual = Digest::from_bytes(&answer.body);
         let stated = answer.header("docker-content-digest").and_then(|text| text.parse().ok());
         if let Some(expected) = expected.or(stated)
             && expected != actual
@@ -150,7 +150,7 @@ impl<'a> Puller<'a> {
     }
 
     /// Whether the tag or the repository is what is missing.
-    async fn not_found(&self, client: &Client<'_>, target: &str, answer: &Answer) -> Error {
+    async fn not_found(&self, client: &Client<'_>, target: &str, answer: &RegistryResponse) -> Error {
         let (registry, repository) =
             (self.reference.registry().to_owned(), self.reference.repository().to_owned());
         let is_unknown = |report: &Report| report.has("NAME_UNKNOWN");
@@ -181,7 +181,7 @@ impl<'a> Puller<'a> {
             }
             status => return Err(client.answered(status, &path, &answer.body, None)),
         }
-        let (length, actual) = (answer.body.len() as u64, Digest::of(&answer.body));
+        let (length, actual) = (answer.body.len() as u64, Digest::from_bytes(&answer.body));
         if length != descriptor.size {
             return Err(Error::LengthMismatch {
                 what: what.into(),

@@ -179,7 +179,7 @@ impl Client<'_> {
                     Ok(None) if offset == descriptor.size => return Ok(true),
                     Ok(None) => break "it ended early".to_owned(),
                     Err(_) if offset == descriptor.size => return Ok(true),
-                    Err(error) => break Failure::of(&error).text().to_owned(),
+                    Err(error) => break Failure::from_error(&error).text().to_owned(),
                 }
             };
             attempt = if offset > before && reason != TOO_SLOW { 1 } else { attempt + 1 };

@@ -101,7 +101,7 @@ impl Client<'_> {
             match answer {
                 Ok(Ok(response)) => return Ok(response),
                 Ok(Err(error)) => {
-                    return Err(match super::failure::Failure::of(&error) {
+                    return Err(match super::failure::Failure::from_error(&error) {
                         super::failure::Failure::Transport(reason) => interrupted(reason),
                         other => self.failed(task, 1, &other),
                     });

@@ -26,7 +26,7 @@ pub(super) fn load(place: &TarFile, name: Option<&str>, loading: &Loading<'_>) -
         .map_err(|error| malformed(format!("manifest.json in {path}"), error.to_string()))?;
     let saved = chosen(place, &images, name)?;
     let bytes = place.document(&saved.config)?;
-    let digest = Digest::of(&bytes);
+    let digest = Digest::from_bytes(&bytes);
     // The file is named by its digest, in one of two ways.
     let stated = saved.config.rsplit('/').next().unwrap_or_default().trim_end_matches(".json");
     if let Some(expected) = Digest::from_hex(stated)

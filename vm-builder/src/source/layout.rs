@@ -56,7 +56,7 @@ pub(super) trait ImageFiles: Sync {
             return Err(Error::BlobMissing { place: self.path().display().to_string(), digest });
         }
         let bytes = self.document(&name)?;
-        let actual = Digest::of(&bytes);
+        let actual = Digest::from_bytes(&bytes);
         if actual != digest {
             let what = format!("{name} in {}", self.path().display());
             return Err(Error::DigestMismatch { what, expected: digest, actual });

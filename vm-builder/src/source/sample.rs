@@ -56,7 +56,7 @@ pub(crate) fn layers() -> Vec<Vec<u8>> {
 
 /// An image of layers.
 pub(crate) fn image(layers: &[Vec<u8>], form: Form, architecture: &str) -> Image {
-    let diff_ids: Vec<_> = layers.iter().map(|layer| Digest::of(layer)).collect();
+    let diff_ids: Vec<_> = layers.iter().map(|layer| Digest::from_bytes(layer)).collect();
     let config = serde_json::json!({
         "architecture": architecture, "os": "linux", "created": "2024-01-02T03:04:05Z",
         "config": {"Entrypoint": ["/bin/a"], "Cmd": null, "Env": ["A=b c"], "User": "1:2", "WorkingDir": "/w",
@@ -134,7 +134,7 @@ pub(crate) fn listed(loaded: &super::Loaded) -> Vec<String> {
                     }
                 }
                 let text = if bytes.len() > 100 {
-                    Digest::of(&bytes).hex()
+                    Digest::from_bytes(&bytes).hex()
                 } else {
                     bytes.escape_ascii().to_string()
                 };
@@ -148,5 +148,5 @@ pub(crate) fn listed(loaded: &super::Loaded) -> Vec<String> {
 
 /// What [`layers`] make.
 pub(crate) fn expected() -> Vec<String> {
-    vec![format!("/big {}", Digest::of(&noise(300_000, 7)).hex()), "/etc/name upper".into()]
+    vec![format!("/big {}", Digest::from_bytes(&noise(300_000, 7)).hex()), "/etc/name upper".into()]
 }

@@ -55,7 +55,7 @@ impl Blob {
     pub fn bytes(media_type: &str, bytes: Vec<u8>) -> Self {
         let descriptor = Descriptor {
             media_type: media_type.into(),
-            digest: Digest::of(&bytes),
+            digest: Digest::from_bytes(&bytes),
             size: bytes.len() as u64,
             annotations: BTreeMap::new(),
         };
@@ -131,6 +131,6 @@ impl Image {
     /// Digest of the manifest.
     #[must_use]
     pub fn digest(&self) -> Digest {
-        Digest::of(&self.manifest)
+        Digest::from_bytes(&self.manifest)
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::args::names::Names;
 
-use super::{NamespaceArgs, Waiting};
 use crate::args::Output;
+use crate::args::resource::{NamespaceArgs, Waiting};
 
 /// `vm create`
 #[derive(Debug, clap::Args)]

@@ -2,20 +2,14 @@
 
 use crate::args::names::Names;
 
-use super::NamespaceArgs;
 use crate::args::Output;
+use crate::args::resource::{GetArgs, ListArgs, NamespaceArgs};
 
 /// `vm list`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl vm list\n  neonctl vm list -A -o wide --sort-by restarts\n  \
                   neonctl vm list -l team=db -w")]
 pub struct List {
-    /// List across all namespaces
-    #[arg(short = 'A', long)]
-    pub all_namespaces: bool,
-    /// Label selector, such as team=db,tier!=test
-    #[arg(short = 'l', long, value_name = "SELECTOR")]
-    pub selector: Option<String>,
     /// Show only VMs without a node
     #[arg(long)]
     pub pending: bool,
@@ -25,18 +19,9 @@ pub struct List {
     /// Show only VMs on this node
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,
-    /// Sort by a column or a path
-    #[arg(long, value_name = "FIELD")]
-    pub sort_by: Option<String>,
-    /// Keep running and show changes
-    #[arg(short, long)]
-    pub watch: bool,
-    /// Namespace and cluster.
+    /// Objects, order and output.
     #[command(flatten)]
-    pub place: NamespaceArgs,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
+    pub list: ListArgs,
 }
 
 /// `vm get`
@@ -47,15 +32,9 @@ pub struct Get {
     /// Names of the virtual machines
     #[arg(required = true, add = Names::Vms)]
     pub names: Vec<String>,
-    /// Keep running and show changes
-    #[arg(short, long)]
-    pub watch: bool,
-    /// Namespace and cluster.
+    /// Namespace and output.
     #[command(flatten)]
-    pub place: NamespaceArgs,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
+    pub get: GetArgs,
 }
 
 /// `vm describe`

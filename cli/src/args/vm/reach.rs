@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::args::names::Names;
 
-use super::NamespaceArgs;
+use crate::args::resource::NamespaceArgs;
 
 /// `vm console`
 #[derive(Debug, clap::Args)]

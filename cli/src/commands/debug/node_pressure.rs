@@ -28,7 +28,7 @@ struct Question {
 }
 
 /// What is shown.
-struct Seen {
+struct PressureReport {
     inspect: Inspect,
     answer: Option<(String, WhatIfAnswer)>,
 }
@@ -68,7 +68,7 @@ fn parse(text: &str) -> Result<Question> {
     Ok(Question { vm: vm.to_owned(), text: text.to_owned(), question })
 }
 
-async fn look(settings: &Settings, args: &Args, question: Option<Question>) -> Result<Seen> {
+async fn look(settings: &Settings, args: &Args, question: Option<Question>) -> Result<PressureReport> {
     let connection = Connection::open(settings, &args.services.access).await?;
     let services = Services::open(&connection, &args.services.system_namespace).await?;
     let mut inspect = services.scheduler_inspect().await?;
@@ -98,7 +98,7 @@ async fn look(settings: &Settings, args: &Args, question: Option<Question>) -> R
     if !args.nodes.is_empty() {
         inspect.nodes.retain(|node| args.nodes.contains(&node.name));
     }
-    Ok(Seen { inspect, answer })
+    Ok(PressureReport { inspect, answer })
 }
 
 /// `12cu` means compute units of that very VM, if its agent has named them.
@@ -114,7 +114,7 @@ fn in_units_of(inspect: &Inspect, vm: &str, size: Resources, text: &str) -> Reso
     if unit == Resources::default() { size } else { unit.saturating_mul(units) }
 }
 
-fn report(seen: &Seen, args: &Args) -> Report {
+fn report(seen: &PressureReport, args: &Args) -> Report {
     let mut report = Report::document(document(seen, args));
     if args.check && seen.inspect.nodes.iter().any(under_pressure) {
         report.code = Code::Unhealthy.number();
@@ -126,7 +126,7 @@ fn under_pressure(node: &NodeView) -> bool {
     [&node.cpu, &node.mem].iter().any(|view| view.logical_pressure() > 0 || view.capacity_pressure > 0)
 }
 
-fn document(seen: &Seen, args: &Args) -> Document {
+fn document(seen: &PressureReport, args: &Args) -> Document {
     let mut columns = ["NODE", "RESOURCE"].map(left).to_vec();
     columns.extend(
         ["CAPACITY", "RESERVED", "BUFFER", "WATERMARK", "LOGICAL", "CAPACITY-PRESSURE", "ACCOUNTED-FOR"]

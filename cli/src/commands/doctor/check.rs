@@ -82,7 +82,7 @@ impl Check {
     }
 
     /// The same, as part of something.
-    pub(in crate::commands) fn of(self, group: &'static str) -> Self {
+    pub(in crate::commands) fn in_group(self, group: &'static str) -> Self {
         Self { group, ..self }
     }
 

@@ -11,7 +11,7 @@ use crate::error::{Code, Error, Result, reason};
 const LONGEST: u64 = 64 << 10;
 
 /// How a program answered.
-pub(super) struct Answer {
+pub(super) struct ProgramOutput {
     pub(super) success: bool,
     /// Standard output.
     pub(super) text: String,
@@ -20,7 +20,7 @@ pub(super) struct Answer {
 }
 
 /// Runs a program to its end; kills it at the deadline.
-pub(super) fn ask(program: &Path, arguments: &[&str], deadline: Duration) -> Result<Answer> {
+pub(super) fn ask(program: &Path, arguments: &[&str], deadline: Duration) -> Result<ProgramOutput> {
     block_on(async {
         let failed = |error: std::io::Error| {
             Error::new(Code::Failed, format!("{} does not start: {}", program.display(), reason(&error)))
@@ -31,7 +31,7 @@ pub(super) fn ask(program: &Path, arguments: &[&str], deadline: Duration) -> Res
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let all = async { tokio::join!(read(stdout), read(stderr), child.wait()) };
         match tokio::time::timeout(deadline, all).await {
-            Ok((text, errors, ended)) => Ok(Answer {
+            Ok((text, errors, ended)) => Ok(ProgramOutput {
                 success: ended.is_ok_and(|status| status.success()),
                 text,
                 complaint: errors.lines().next().unwrap_or_default().trim().to_owned(),

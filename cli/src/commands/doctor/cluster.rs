@@ -33,7 +33,7 @@ const RESTARTS: u64 = 3;
 pub(super) async fn checks(env: &Env, settings: &Settings, args: &Doctor) -> Result<Vec<Check>> {
     let connection = match Connection::open(settings, &args.access).await {
         Ok(connection) => connection,
-        Err(error) => return Ok(vec![failed_check("kubeconfig", &error).at("client").of("cluster")]),
+        Err(error) => return Ok(vec![failed_check("kubeconfig", &error).at("client").in_group("cluster")]),
     };
     let mut checks = vec![ok("kubeconfig", connection.server.clone()).at("client")];
     let clock = match health::clock(&connection).await {
@@ -59,18 +59,20 @@ pub(super) async fn checks(env: &Env, settings: &Settings, args: &Doctor) -> Res
         Ok(view) => {
             match preflight(&connection, &view).await {
                 Ok(found) => checks.extend(found),
-                Err(error) => checks.push(failed_check("preflight", &error).at("cluster").of("preflight")),
+                Err(error) => {
+                    checks.push(failed_check("preflight", &error).at("cluster").in_group("preflight"));
+                }
             }
-            checks.extend(definitions(&connection, &view).await.map(|check| check.of("services")));
+            checks.extend(definitions(&connection, &view).await.map(|check| check.in_group("services")));
             checks.extend(of_view(view, args.node.as_deref())?);
         }
-        Err(error) => checks.push(failed_check("objects", &error).at("cluster").of("objects")),
+        Err(error) => checks.push(failed_check("objects", &error).at("cluster").in_group("objects")),
     }
     Ok(checks)
 }
 
 fn grouped(checks: Vec<Check>, group: &'static str) -> Vec<Check> {
-    checks.into_iter().map(|check| check.of(group)).collect()
+    checks.into_iter().map(|check| check.in_group(group)).collect()
 }
 
 /// What an installation needs, or the one that there is. Who has no right to install may look on: that is no fault of the cluster.

@@ -4,10 +4,20 @@ use jiff::Timestamp;
 use neonvm_api::names::{POD_AUTOSCALER_ACCOUNT, SCHEDULER_LEASE, agent_lease};
 use serde_json::{Value, json};
 
-use super::parts::{Part, Parts, SERVICE};
-use super::view::Service;
+use super::parts::{Part, SERVICE, ServiceObjects};
 use crate::commands::install::{ready, why};
 use crate::commands::object::text;
+
+/// How a service does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::commands) enum Service {
+    /// It works, and this is how that is known.
+    Works(String),
+    /// No object shows whether it works.
+    Unknown(String),
+    /// It does not do its work.
+    Fails(String),
+}
 
 /// Lease of the vm-controller that leads.
 pub(in crate::commands) const CONTROLLER_LEASE: &str = "a3b22509.neon.tech";
@@ -128,14 +138,20 @@ impl Component {
 }
 
 /// Every service and the webhooks. `nodes` are the names of all nodes.
-pub(in crate::commands) fn all(parts: &Parts, nodes: &[&str], now: Timestamp) -> Vec<Component> {
+pub(in crate::commands) fn all(parts: &ServiceObjects, nodes: &[&str], now: Timestamp) -> Vec<Component> {
     let mut all: Vec<Component> =
         SERVICES.iter().map(|(name, leases)| service(name, leases, parts, nodes, now)).collect();
     all.push(webhooks(parts));
     all
 }
 
-fn service(name: &'static str, leases: &Leases, parts: &Parts, nodes: &[&str], now: Timestamp) -> Component {
+fn service(
+    name: &'static str,
+    leases: &Leases,
+    parts: &ServiceObjects,
+    nodes: &[&str],
+    now: Timestamp,
+) -> Component {
     let mut component = Component::new(name);
     let workload = parts
         .workloads
@@ -160,7 +176,7 @@ fn service(name: &'static str, leases: &Leases, parts: &Parts, nodes: &[&str], n
 
 /// How far its pods are, and why not further.
 fn rollout(component: &mut Component, workload: &Value, pods: &Part) {
-    let state = ready::State::of(workload);
+    let state = ready::State::from_object(workload);
     component.ready = Some((state.ready, state.wanted));
     component.version = version(workload, component.name);
     if state.is_done {
@@ -201,7 +217,7 @@ fn held(lease: &Value, now: Timestamp) -> Option<(String, i64, i64)> {
     (!holder.is_empty()).then(|| (holder.to_owned(), age, lasts))
 }
 
-fn one(component: &mut Component, name: &str, parts: &Parts, is_installed: bool, now: Timestamp) {
+fn one(component: &mut Component, name: &str, parts: &ServiceObjects, is_installed: bool, now: Timestamp) {
     let lease = parts.leases.objects().iter().find(|lease| text(lease, "/metadata/name") == name);
     match (lease, lease.and_then(|lease| held(lease, now))) {
         (_, Some((holder, age, lasts))) => {
@@ -223,7 +239,7 @@ fn one(component: &mut Component, name: &str, parts: &Parts, is_installed: bool,
 }
 
 /// Each node's agent has one; those of nodes that are gone do not count.
-fn per_node(component: &mut Component, parts: &Parts, nodes: &[&str], now: Timestamp) {
+fn per_node(component: &mut Component, parts: &ServiceObjects, nodes: &[&str], now: Timestamp) {
     let found = parts.leases.objects().iter().filter_map(|lease| {
         let name = text(lease, "/metadata/name");
         let node = nodes.iter().find(|node| agent_lease(node) == name)?;
@@ -256,7 +272,7 @@ fn per_node(component: &mut Component, parts: &Parts, nodes: &[&str], now: Times
 }
 
 /// Both registered, and their service has endpoints.
-fn webhooks(parts: &Parts) -> Component {
+fn webhooks(parts: &ServiceObjects) -> Component {
     let mut component = Component::new("webhooks");
     let hooks = parts.hooks.objects();
     if let Some(missing) = parts.hooks.missing() {
@@ -316,7 +332,7 @@ fn hooks_of(registrations: &[Value]) -> impl Iterator<Item = &Value> {
 }
 
 /// How many ready endpoints a service has.
-fn ready_behind(parts: &Parts, service: &str) -> usize {
+fn ready_behind(parts: &ServiceObjects, service: &str) -> usize {
     let slices = parts.endpoints.objects().iter();
     let own = slices.filter(|slice| text(slice, "/metadata/labels/kubernetes.io~1service-name") == service);
     let endpoints = own.flat_map(|slice| slice.pointer("/endpoints").and_then(Value::as_array)).flatten();

@@ -41,7 +41,7 @@ impl Part {
 
 /// The objects by which services are judged.
 #[derive(Clone, Debug, Default)]
-pub(in crate::commands) struct Parts {
+pub(in crate::commands) struct ServiceObjects {
     /// Namespace of the services.
     pub(in crate::commands) namespace: String,
     /// Deployments and daemon sets, each with its kind.
@@ -55,7 +55,7 @@ pub(in crate::commands) struct Parts {
 }
 
 /// Reads all of it.
-pub(in crate::commands) async fn parts(connection: &Connection, namespace: &str) -> Result<Parts> {
+pub(in crate::commands) async fn parts(connection: &Connection, namespace: &str) -> Result<ServiceObjects> {
     const OURS: &str = "labelSelector=app.kubernetes.io%2Fpart-of%3Dneonvm";
     let apps = format!("/apis/apps/v1/namespaces/{namespace}");
     let deployments = format!("{apps}/deployments?{OURS}");
@@ -74,7 +74,7 @@ pub(in crate::commands) async fn parts(connection: &Connection, namespace: &str)
         hooks(connection),
     )?;
     let workloads = joined(of_kind(deployments, "Deployment"), of_kind(daemons, "DaemonSet"));
-    Ok(Parts { namespace: namespace.to_owned(), workloads, pods, leases, hooks, endpoints })
+    Ok(ServiceObjects { namespace: namespace.to_owned(), workloads, pods, leases, hooks, endpoints })
 }
 
 /// Service of the webhooks.

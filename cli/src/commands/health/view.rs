@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::component::{self, Component};
-use super::parts::Parts;
+use super::component::{self, Component, Service};
+use super::parts::ServiceObjects;
 use crate::commands::object::{condition, is_true, text};
 
 /// Age in seconds from which an object without a status counts as not reconciled.
@@ -32,18 +32,7 @@ pub(in crate::commands) struct View {
     /// Pods that have no node.
     pub(in crate::commands) unbound: Vec<Value>,
     /// The services' own objects.
-    pub(in crate::commands) parts: Parts,
-}
-
-/// How a service does.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::commands) enum Service {
-    /// It works, and this is how that is known.
-    Works(String),
-    /// No object shows whether it works.
-    Unknown(String),
-    /// It does not do its work.
-    Fails(String),
+    pub(in crate::commands) parts: ServiceObjects,
 }
 
 /// Something that is wrong with a machine or a pod.
@@ -88,7 +77,7 @@ impl View {
         self.since(object, "/metadata/creationTimestamp").is_some_and(|age| age > PATIENCE)
     }
 
-    /// Machines that were not reconciled since they were made.
+    /// NamespaceClient that were not reconciled since they were made.
     pub(in crate::commands) fn unattended(&self) -> Vec<String> {
         self.unseen(&self.machines)
     }

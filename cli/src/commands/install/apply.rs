@@ -85,7 +85,7 @@ pub(in crate::commands) async fn record(connection: &Connection, namespace: &str
 
 /// Applies an object; definitions are served afterwards.
 pub(in crate::commands) async fn apply(connection: &Connection, object: &Value) -> Result<Change> {
-    let named = Named::of(object);
+    let named = Named::from_object(object);
     let before = get(connection, &path(&named)).await?;
     let after = send(connection, &named, object, "").await?;
     let version = |object: &Value| text(object, "/metadata/resourceVersion").to_owned();
@@ -102,7 +102,7 @@ pub(in crate::commands) async fn apply(connection: &Connection, object: &Value) 
 
 /// What the server would do.
 pub(super) async fn judge(connection: &Connection, object: &Value) -> Result<Change> {
-    let named = Named::of(object);
+    let named = Named::from_object(object);
     let before = get(connection, &path(&named)).await?;
     let after = send(connection, &named, object, "&dryRun=All").await?;
     let plain = |object: &Value| {

@@ -58,7 +58,7 @@ fn yaml(objects: &[Value]) -> Result<Report> {
 
 fn list(objects: &[Value]) -> Document {
     let names: Vec<String> =
-        objects.iter().map(|object| neonvm_deploy::Named::of(object).to_string()).collect();
+        objects.iter().map(|object| neonvm_deploy::Named::from_object(object).to_string()).collect();
     Document {
         value: json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": objects}),
         rows: names.iter().map(|name| vec![name.clone()]).collect(),
@@ -92,7 +92,7 @@ pub(super) async fn server(job: &Job<'_>) -> Result<Report> {
             continue;
         }
         let change = apply::judge(&job.connection, &judged).await?;
-        changes.push(Change { named: neonvm_deploy::Named::of(object), ..change });
+        changes.push(Change { named: neonvm_deploy::Named::from_object(object), ..change });
     }
     let items: Vec<Value> = changes.iter().map(Change::json).collect();
     let mut report = Report::document(Document {

@@ -41,7 +41,7 @@ impl State {
     }
 
     /// Of a Deployment or a DaemonSet, as `kubectl rollout status` judges it.
-    pub(in crate::commands) fn of(object: &Value) -> Self {
+    pub(in crate::commands) fn from_object(object: &Value) -> Self {
         let number = |path: &str| object.pointer(path).and_then(Value::as_u64);
         let status = |key: &str| number(&format!("/status/{key}")).unwrap_or_default();
         let is_seen = number("/status/observedGeneration") >= number("/metadata/generation");
@@ -66,7 +66,8 @@ pub(super) async fn wait(
     objects: &[Value],
     limit: Duration,
 ) -> Result<Vec<State>> {
-    let workloads: Vec<Named> = objects.iter().filter(|object| is_workload(object)).map(Named::of).collect();
+    let workloads: Vec<Named> =
+        objects.iter().filter(|object| is_workload(object)).map(Named::from_object).collect();
     let deadline = Instant::now() + limit;
     let mut printed: Vec<String> = Vec::new();
     loop {
@@ -77,7 +78,7 @@ pub(super) async fn wait(
             if let Some(map) = object.as_object_mut() {
                 map.insert("kind".to_owned(), json!(named.kind));
             }
-            states.push(State::of(&object));
+            states.push(State::from_object(&object));
             live.push(object);
         }
         let late: Vec<&Value> =
@@ -148,7 +149,7 @@ mod tests {
     #[test]
     fn a_rollout_is_over_when_the_new_pods_are_available_and_the_old_are_gone() {
         let deployment = |observed: u64, replicas: u64, updated: u64, available: u64| {
-            State::of(
+            State::from_object(
                 &json!({"kind": "Deployment", "metadata": {"name": "neonvm-scheduler", "generation": 2},
                 "spec": {"replicas": 2}, "status": {"observedGeneration": observed, "replicas": replicas,
                 "updatedReplicas": updated, "availableReplicas": available}}),
@@ -160,11 +161,13 @@ mod tests {
         assert!(!deployment(2, 2, 2, 1).is_done && !deployment(2, 2, 1, 2).is_done);
         assert_eq!(deployment(2, 2, 2, 1).to_string(), "scheduler 1/2");
         let new = json!({"kind": "Deployment", "metadata": {"name": "a", "generation": 1}, "spec": {"replicas": 0}});
-        assert!(!State::of(&new).is_done, "not reconciled yet");
+        assert!(!State::from_object(&new).is_done, "not reconciled yet");
         let daemon = |available: u64| {
-            State::of(&json!({"kind": "DaemonSet", "metadata": {"name": "neonvm-agent", "generation": 1},
+            State::from_object(
+                &json!({"kind": "DaemonSet", "metadata": {"name": "neonvm-agent", "generation": 1},
                 "status": {"observedGeneration": 1, "desiredNumberScheduled": 2, "updatedNumberScheduled": 2,
-                "numberAvailable": available}}))
+                "numberAvailable": available}}),
+            )
         };
         assert!(daemon(2).is_done && !daemon(1).is_done);
     }

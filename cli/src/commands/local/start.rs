@@ -58,7 +58,7 @@ pub(super) fn start(
     command.args(node_flags(env, settings, args)?);
     if !args.foreground {
         let path = instance.log();
-        let reserve = Reserve::of(&instance.directory);
+        let reserve = Reserve::from_directory(&instance.directory);
         let open = || reserve.lend(|| private::options().create(true).append(true).open(&path));
         let log = open().and_then(|log| Ok((log.try_clone()?, log)));
         let (out, err) = log.map_err(|error| Error::file("open", &path, &error))?;
@@ -68,7 +68,7 @@ pub(super) fn start(
     let mut child = command.spawn().map_err(|error| {
         Error::new(Code::Failed, format!("cannot run {}", program.display())).cause(reason(&error))
     })?;
-    if let Some(process) = Process::of(child.id()) {
+    if let Some(process) = Process::from_pid(child.id()) {
         instance.remember(&process)?;
         if let Some(requests) = requests {
             let _ = requests.process.send(Some(process));

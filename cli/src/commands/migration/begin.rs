@@ -1,5 +1,6 @@
 //! `vm migrate`
 
+use crate::commands::resource::{document, name_of};
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1 as core;
@@ -10,9 +11,10 @@ use neonvm_api::{VirtualMachine, VirtualMachineMigration};
 use neonvm_kernel::Progress as _;
 use serde::de::DeserializeOwned;
 
-use super::{api, dry_run, is_over, name_of, show, table, until_over, verdict};
+use super::{dry_run, is_over, show, until_over, verdict};
 use crate::args::vm::Migrate;
-use crate::commands::vm::machines::{Machines, duration};
+use crate::commands::flags::duration;
+use crate::commands::resource::client::NamespaceClient;
 use crate::commands::vm::size;
 use crate::connect::block_on;
 use crate::env::Env;
@@ -35,22 +37,22 @@ pub(in crate::commands) fn run(
     let limit = duration("timeout", &args.waiting.timeout)?;
     let reporter = Reporter::new(env, &args.showing.progress, quiet);
     block_on(async {
-        let machines = Machines::open(settings, &args.place).await?;
-        let machine = machines.get(&args.name).await?;
+        let client = NamespaceClient::open(settings, &args.place).await?;
+        let machine: VirtualMachine = client.find(&args.name).await?;
         check(&machine, args)?;
         if args.dry_run {
-            return dry_run::explain(&machines, args).await;
+            return dry_run::explain(&client, args).await;
         }
-        let made = create(&machines, args, spec).await?;
+        let made = create(&client, args, spec).await?;
         let name = name_of(&made).to_owned();
         if args.waiting.no_wait {
             let text =
                 format!("migration/{name} created (it continues; see: neonctl migration get {name} -w)");
-            let document = table::document(&[made], false, false);
+            let document = document(&[made], false, false);
             return Ok(Report::document(Document { text: Some(text), ..document }));
         }
         let mut steps = Steps { reporter, running: None, waits: String::new(), latest: made };
-        let waited = until_over(&machines, &name, limit, |migration| steps.see(migration)).await;
+        let waited = until_over(&client, &name, limit, |migration| steps.see(migration)).await;
         steps.finish();
         let waited = waited?;
         let took = waited.took;
@@ -66,7 +68,7 @@ pub(in crate::commands) fn run(
             status.info.passes,
             took.as_secs_f64()
         );
-        let document = table::document(&[ended], false, false);
+        let document = document(&[ended], false, false);
         Ok(Report::document(Document { text: Some(text), ..document }))
     })
 }
@@ -162,19 +164,19 @@ fn check(machine: &VirtualMachine, args: &Migrate) -> Result<()> {
 
 /// Makes the object, with the first free name of `<vm>-1`, `<vm>-2`, ….
 async fn create(
-    machines: &Machines,
+    client: &NamespaceClient,
     args: &Migrate,
     spec: VirtualMachineMigrationSpec,
 ) -> Result<VirtualMachineMigration> {
     let attempt = format!("cannot migrate {}", args.name);
-    let api = api(machines);
+    let api = client.api();
     for _ in 0..ATTEMPTS {
-        let list = machines.connection.within(&attempt, api.list_metadata(&ListParams::default())).await?;
+        let list = client.connection.within(&attempt, api.list_metadata(&ListParams::default())).await?;
         let taken: BTreeSet<String> = list.items.into_iter().filter_map(|item| item.metadata.name).collect();
         let free =
             (1..).map(|number: u32| format!("{}-{number}", args.name)).find(|name| !taken.contains(name));
         let object = VirtualMachineMigration::new(&free.unwrap_or_default(), spec.clone());
-        match machines.connection.within(&attempt, api.create(&PostParams::default(), &object)).await {
+        match client.connection.within(&attempt, api.create(&PostParams::default(), &object)).await {
             Err(error) if error.code == Code::Conflict => {}
             made => return made,
         }

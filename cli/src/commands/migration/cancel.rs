@@ -1,13 +1,15 @@
 //! `migration cancel`
 
+use crate::commands::resource::{document, name_of};
 use kube::api::{Patch, PatchParams};
 use neonvm_api::VirtualMachineMigration;
 use neonvm_api::migration::MigrationPhase;
 use serde_json::json;
 
-use super::{api, find, is_over, name_of, phase, show, table, until_over};
+use super::{is_over, phase, show, until_over};
 use crate::args::migration::Cancel;
-use crate::commands::vm::machines::{Machines, duration};
+use crate::commands::flags::duration;
+use crate::commands::resource::client::NamespaceClient;
 use crate::connect::block_on;
 use crate::error::{Code, Error, Result};
 use crate::report::{Document, Report};
@@ -16,10 +18,10 @@ use crate::settings::Settings;
 /// Calls moves off.
 pub(in crate::commands) fn run(settings: &Settings, args: &Cancel) -> Result<Report> {
     block_on(async {
-        let machines = Machines::open(settings, &args.place).await?;
+        let client = NamespaceClient::open(settings, &args.place).await?;
         let mut found = Vec::new();
         for name in &args.names {
-            let migration = find(&machines, name).await?;
+            let migration = client.find(name).await?;
             refuse(&migration)?;
             found.push(migration);
         }
@@ -27,22 +29,22 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Cancel) -> Result<Rep
         for before in &found {
             let name = name_of(before);
             let patch = json!({ "metadata": { "uid": before.metadata.uid }, "spec": { "cancel": true } });
-            let (api, parameters, patch) = (api(&machines), PatchParams::default(), Patch::Merge(&patch));
+            let (api, parameters, patch) = (client.api(), PatchParams::default(), Patch::Merge(&patch));
             let attempt = format!("cannot cancel migration {name}");
-            let asked = machines.connection.within(&attempt, api.patch(name, &parameters, &patch)).await?;
+            let asked = client.connection.within(&attempt, api.patch(name, &parameters, &patch)).await?;
             if args.waiting.no_wait {
                 lines.push(format!("migration/{name} is being cancelled ({})", show::state(before)));
                 shown.push(asked);
                 continue;
             }
             let limit = duration("timeout", &args.waiting.timeout)?;
-            let waited = until_over(&machines, name, limit, |_| {}).await?;
+            let waited = until_over(&client, name, limit, |_| {}).await?;
             let ended = waited.object.unwrap_or(asked);
             refuse_if_moved(&ended)?;
             lines.push(format!("migration/{name} {}", show::ending(&ended)));
             shown.push(ended);
         }
-        let document = table::document(&shown, false, false);
+        let document = document(&shown, false, false);
         Ok(Report::document(Document { text: Some(lines.join("\n")), ..document }))
     })
 }

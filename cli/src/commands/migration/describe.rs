@@ -1,14 +1,15 @@
 //! `migration describe`
 
+use crate::commands::resource::{document, name_of};
 use std::fmt::Write as _;
 
 use k8s_openapi::jiff::Timestamp;
 use neonvm_api::VirtualMachineMigration;
 
+use super::is_over;
 use super::show::{asked_by, ending, percent, phase_word, reason, size, status, took, write_limit};
-use super::{find, is_over, name_of, table};
 use crate::args::migration::Describe;
-use crate::commands::vm::machines::Machines;
+use crate::commands::resource::client::NamespaceClient;
 use crate::connect::block_on;
 use crate::error::Result;
 use crate::render::one_line;
@@ -18,10 +19,10 @@ use crate::settings::Settings;
 /// One move in words.
 pub(in crate::commands) fn run(settings: &Settings, args: &Describe) -> Result<Report> {
     block_on(async {
-        let machines = Machines::open(settings, &args.place).await?;
-        let migration = find(&machines, &args.name).await?;
+        let client = NamespaceClient::open(settings, &args.place).await?;
+        let migration = client.find(&args.name).await?;
         let text = describe(&migration, Timestamp::now());
-        let document = table::document(&[migration], false, false);
+        let document = document(&[migration], false, false);
         Ok(Report::document(Document { text: Some(text), ..document }))
     })
 }

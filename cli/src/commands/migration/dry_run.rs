@@ -4,16 +4,16 @@ use neonvm_types::scheduler_inspect::{WhatIf, WhatIfAnswer};
 use serde_json::json;
 
 use crate::args::vm::Migrate;
+use crate::commands::resource::client::NamespaceClient;
 use crate::commands::services::Services;
-use crate::commands::vm::machines::Machines;
 use crate::error::{Code, Result};
 use crate::report::{API_VERSION, Document, Report, left};
 
 /// Each node with its verdict; exit code 5 if there is none to go to.
-pub(super) async fn explain(machines: &Machines, args: &Migrate) -> Result<Report> {
-    let services = Services::open(&machines.connection, &args.system_namespace).await?;
+pub(super) async fn explain(client: &NamespaceClient, args: &Migrate) -> Result<Report> {
+    let services = Services::open(&client.connection, &args.system_namespace).await?;
     let question = WhatIf {
-        namespace: machines.namespace.clone(),
+        namespace: client.namespace.clone(),
         vm: args.name.clone(),
         leave: true,
         to: args.to.clone(),

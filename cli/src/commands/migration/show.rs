@@ -1,11 +1,12 @@
 //! A move in words and numbers. Pure.
 
+use crate::commands::resource::name_of;
 use k8s_openapi::jiff::Timestamp as Instant;
 use neonvm_api::VirtualMachineMigration;
 use neonvm_api::migration::{MigrationInfo, MigrationPhase, MigrationReason, VirtualMachineMigrationStatus};
 use neonvm_types::Bytes;
 
-use super::{name_of, phase};
+use super::phase;
 
 pub(in crate::commands) fn status(migration: &VirtualMachineMigration) -> VirtualMachineMigrationStatus {
     migration.status.clone().unwrap_or_default()

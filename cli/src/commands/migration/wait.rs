@@ -1,8 +1,12 @@
 //! `migration wait`
 
-use super::{find, table, until_over, verdict};
+use neonvm_api::VirtualMachineMigration;
+
+use super::{until_over, verdict};
 use crate::args::migration::Wait;
-use crate::commands::vm::machines::{Machines, duration};
+use crate::commands::flags::duration;
+use crate::commands::resource::client::NamespaceClient;
+use crate::commands::resource::document;
 use crate::connect::block_on;
 use crate::error::Result;
 use crate::report::{Document, Report};
@@ -12,17 +16,17 @@ use crate::settings::Settings;
 pub(in crate::commands) fn run(settings: &Settings, args: &Wait) -> Result<Report> {
     let limit = duration("timeout", &args.timeout)?;
     block_on(async {
-        let machines = Machines::open(settings, &args.place).await?;
+        let client = NamespaceClient::open(settings, &args.place).await?;
         let (mut ended, mut lines) = (Vec::new(), Vec::new());
         for name in &args.names {
-            find(&machines, name).await?;
-            let waited = until_over(&machines, name, limit, |_| {}).await?;
+            client.find::<VirtualMachineMigration>(name).await?;
+            let waited = until_over(&client, name, limit, |_| {}).await?;
             let Some(migration) = waited.object else { continue };
             verdict(&migration)?;
             lines.push(format!("migration/{name} {}", super::show::ending(&migration)));
             ended.push(migration);
         }
-        let document = table::document(&ended, false, false);
+        let document = document(&ended, false, false);
         Ok(Report::document(Document { text: Some(lines.join("\n")), ..document }))
     })
 }

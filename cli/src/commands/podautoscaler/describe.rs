@@ -1,5 +1,6 @@
 //! `podautoscaler describe`
 
+use crate::commands::resource::{document, name_of};
 use std::fmt::Write as _;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -10,10 +11,9 @@ use neonvm_core_pod_autoscaler::Settings;
 
 use super::events::{of_object, story};
 use super::show::{self, Word};
-use super::{find, name_of, table};
 use crate::args::podautoscaler::Describe;
+use crate::commands::resource::client::NamespaceClient;
 use crate::commands::vm::events::Event;
-use crate::commands::vm::machines::Machines;
 use crate::connect::block_on;
 use crate::error::Result;
 use crate::render::one_line;
@@ -23,11 +23,11 @@ use crate::settings;
 /// One pod autoscaler in words.
 pub(in crate::commands) fn run(settings: &settings::Settings, args: &Describe) -> Result<Report> {
     block_on(async {
-        let place = Machines::open(settings, &args.place).await?;
-        let object = find(&place, &args.name).await?;
-        let events = of_object(&place, &object).await?;
+        let client = NamespaceClient::open(settings, &args.place).await?;
+        let object = client.find(&args.name).await?;
+        let events = of_object(&client, &object).await?;
         let text = describe(&object, &events, args.events, Timestamp::now());
-        let document = table::document(&[object], false, false);
+        let document = document(&[object], false, false);
         Ok(Report::document(Document { text: Some(text), ..document }))
     })
 }
@@ -48,7 +48,7 @@ type Line = (&'static str, String);
 fn basics(object: &PodAutoscaler) -> Vec<Line> {
     let (spec, status) = (&object.spec, show::status(object));
     let namespace = object.metadata.namespace.clone().unwrap_or_default();
-    let word = Word::of(object);
+    let word = Word::from_object(object);
     let mode = if spec.mode == Some(ScalingMode::Recommend) {
         "Recommend: the target is not scaled"
     } else {
@@ -76,7 +76,7 @@ fn bounds(object: &PodAutoscaler, now: Timestamp) -> Vec<Line> {
     let by = active.filter(|name| !name.is_empty()).map(|name| format!(" by schedule {name}"));
     let mut lines = vec![("Range", format!("{}{}", show::range(object), by.unwrap_or_default()))];
     lines.extend(object.spec.schedules.iter().flatten().map(|schedule| ("Schedule", scheduled(schedule))));
-    if let Ok((settings, _)) = Settings::of(object)
+    if let Ok((settings, _)) = Settings::from_object(object)
         && let Some(at) = settings.schedules.next_transition(now)
     {
         let bounds = settings.bounds(at);
@@ -100,7 +100,7 @@ fn decided(object: &PodAutoscaler) -> Vec<Line> {
         let metrics = status.current_metrics.iter();
         metrics.map(|metric| ("Metric", measured(metric, status.actual_scale))).collect()
     };
-    match Settings::of(object) {
+    match Settings::from_object(object) {
         Ok((settings, warnings)) => {
             lines.push(("Rules", rules(&settings)));
             lines.extend(warnings.iter().map(|warning| ("Warning", warning.to_string())));

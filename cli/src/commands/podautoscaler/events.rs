@@ -1,14 +1,14 @@
 //! What has happened to a pod autoscaler: the changes that the object keeps, and events. Newest first.
 
+use crate::commands::resource::name_of;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, ListParams};
 use neonvm_api::PodAutoscaler;
 use serde_json::{Value, json};
 
-use super::name_of;
+use crate::commands::resource::client::NamespaceClient;
 use crate::commands::vm::events::Event;
-use crate::commands::vm::machines::Machines;
 use crate::error::Result;
 
 /// Seconds within which an event belongs to a change.
@@ -54,16 +54,16 @@ impl Entry {
 }
 
 /// Events about an object, oldest first.
-pub(super) async fn of_object(place: &Machines, object: &PodAutoscaler) -> Result<Vec<Event>> {
-    let api: Api<core::Event> = Api::namespaced(place.connection.client(), &place.namespace);
-    let list = place.connection.within("cannot list events", api.list(&ListParams::default())).await?;
+pub(super) async fn of_object(client: &NamespaceClient, object: &PodAutoscaler) -> Result<Vec<Event>> {
+    let api: Api<core::Event> = Api::namespaced(client.connection.client(), &client.namespace);
+    let list = client.connection.within("cannot list events", api.list(&ListParams::default())).await?;
     let (name, uid) = (name_of(object), object.metadata.uid.as_deref());
     let about = |event: &core::Event| {
         let of = &event.involved_object;
         let same = of.uid.as_deref().is_none_or(|of| uid.is_none_or(|uid| uid == of));
         of.kind.as_deref() == Some("PodAutoscaler") && of.name.as_deref() == Some(name) && same
     };
-    let mut events: Vec<Event> = list.items.into_iter().filter(about).map(Event::of).collect();
+    let mut events: Vec<Event> = list.items.into_iter().filter(about).map(Event::from_event).collect();
     events.sort_by_key(|event| event.at);
     Ok(events)
 }
@@ -143,7 +143,7 @@ mod tests {
                   "error": "scale: not now" }],
             "lastFailure": { "time": "2026-01-01T00:02:00Z", "reason": "FailedUpdateScale", "message": "scale: not now", "count": 7 } }));
         let event = |at: &str, reason: &str, message: &str| {
-            Event::of(
+            Event::from_event(
                 serde_json::from_value(json!({ "metadata": {}, "type": "Normal", "reason": reason,
                     "message": message, "lastTimestamp": at, "involvedObject": {} }))
                 .unwrap(),

@@ -3,6 +3,7 @@
 mod change;
 mod text;
 
+use crate::commands::resource::name_of;
 use k8s_openapi::jiff::Timestamp;
 use kube::runtime::watcher;
 use neonvm_api::PodAutoscaler;
@@ -14,10 +15,9 @@ use serde_json::{Value, json};
 
 use super::level::{self, Edge, Unit};
 use super::show::{self, Word};
-use super::{api, find, name_of};
 use crate::args::Output;
 use crate::args::podautoscaler::Explain;
-use crate::commands::vm::machines::Machines;
+use crate::commands::resource::client::NamespaceClient;
 use crate::commands::watching;
 use crate::connect::block_on;
 use crate::error::{Code, Error, Result};
@@ -28,13 +28,13 @@ use crate::settings;
 pub(in crate::commands) fn run(settings: &settings::Settings, args: &Explain) -> Result<Report> {
     let json = if args.watch { Some(is_json(&args.output)?) } else { None };
     let object = block_on(async {
-        let place = Machines::open(settings, &args.place).await?;
-        find(&place, &args.name).await
+        let client = NamespaceClient::open(settings, &args.place).await?;
+        client.find(&args.name).await
     })?;
     if let Some(json) = json {
         return follow(settings, args, json);
     }
-    let account = Account::of(&object, Timestamp::now());
+    let account = Account::from_object(&object, Timestamp::now());
     let steps = account.status.explanation.iter();
     let row = |step: &neonvm_api::pod_autoscaler::ExplanationStep| {
         let metric = if step.metric.is_empty() { show::NONE.to_owned() } else { step.metric.clone() };
@@ -63,9 +63,9 @@ fn is_json(output: &Output) -> Result<bool> {
 fn follow(settings: &settings::Settings, args: &Explain, json: bool) -> Result<Report> {
     let (settings, place, name) = (settings.clone(), args.place.clone(), args.name.clone());
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let open = async move || Ok(api(&Machines::open(&settings, &place).await?));
+    let open = async move || Ok(NamespaceClient::open(&settings, &place).await?.api());
     watching::pages(open, config, None, move |object: &PodAutoscaler| {
-        let account = Account::of(object, Timestamp::now());
+        let account = Account::from_object(object, Timestamp::now());
         // An empty line ends a page.
         Some(if json { crate::render::json_line(&account.json()) } else { account.text() + "\n" })
     })
@@ -95,16 +95,16 @@ pub(super) struct Account<'a> {
 }
 
 impl<'a> Account<'a> {
-    pub(super) fn of(object: &'a PodAutoscaler, now: Timestamp) -> Self {
+    pub(super) fn from_object(object: &'a PodAutoscaler, now: Timestamp) -> Self {
         let status = show::status(object);
-        let settings = Settings::of(object).ok().map(|(settings, _)| settings);
+        let settings = Settings::from_object(object).ok().map(|(settings, _)| settings);
         let next = settings.as_ref().and_then(|settings| {
             let at = settings.schedules.next_transition(now)?;
             Some((at, settings.bounds(at)))
         });
         let ready = ready(&status).unwrap_or(status.actual_scale);
         let fleet = Fleet { current: status.actual_scale, ready };
-        Self { object, word: Word::of(object), settings, now, fleet, next, status }
+        Self { object, word: Word::from_object(object), settings, now, fleet, next, status }
     }
 
     /// What each metric would have to be for another number of replicas.
@@ -116,7 +116,7 @@ impl<'a> Account<'a> {
             let target = level::target(metric)?;
             Some(Edges {
                 metric,
-                unit: Unit::of(metric, self.fleet.current),
+                unit: Unit::from_metric(metric, self.fleet.current),
                 up: level::up(target, self.fleet, tolerance, rates),
                 down: level::down(target, self.fleet, tolerance, rates),
                 panic: panics.then(|| level::panic(target, self.fleet, settings.tuning.panic_threshold)),

@@ -3,9 +3,9 @@
 use serde_json::json;
 
 use super::events::{of_object, story};
-use super::{find, show};
+use super::show;
 use crate::args::podautoscaler::History;
-use crate::commands::vm::machines::Machines;
+use crate::commands::resource::client::NamespaceClient;
 use crate::connect::block_on;
 use crate::error::Result;
 use crate::report::{API_VERSION, Document, Report, left};
@@ -14,13 +14,13 @@ use crate::settings::Settings;
 /// What has happened, newest first.
 pub(in crate::commands) fn run(settings: &Settings, args: &History) -> Result<Report> {
     block_on(async {
-        let place = Machines::open(settings, &args.place).await?;
-        let object = find(&place, &args.name).await?;
-        let events = of_object(&place, &object).await?;
+        let client = NamespaceClient::open(settings, &args.place).await?;
+        let object = client.find(&args.name).await?;
+        let events = of_object(&client, &object).await?;
         let entries = story(&object, &events);
         let report = Report::document(Document {
             value: json!({ "apiVersion": API_VERSION, "kind": "ScalingHistory", "name": args.name,
-                "namespace": place.namespace, "items": entries.iter().map(super::events::Entry::json).collect::<Vec<_>>() }),
+                "namespace": client.namespace, "items": entries.iter().map(super::events::Entry::json).collect::<Vec<_>>() }),
             names: vec![format!("podautoscaler/{}", args.name)],
             text: None,
             columns: ["AGE", "REPLICAS", "RESULT", "REASON", "MESSAGE"].map(left).into(),

@@ -56,7 +56,7 @@ pub(super) enum Unit {
 
 impl Unit {
     /// Of a metric as the status has it, with the replicas there.
-    pub(super) fn of(metric: &CurrentMetric, replicas: i32) -> Self {
+    pub(super) fn from_metric(metric: &CurrentMetric, replicas: i32) -> Self {
         let ready = pods(metric).map_or(replicas, |(_, ready)| ready).max(1);
         if metric.target.average_utilization.is_some() {
             Self::Percent(ready)

@@ -1,12 +1,13 @@
 //! `podautoscaler pause`, `podautoscaler resume`
 
+use crate::commands::resource::{document, name_of};
 use kube::api::{Patch, PatchParams};
 use neonvm_api::PodAutoscaler;
 use serde_json::json;
 
-use super::{api, find, name_of, show, table};
+use super::show;
 use crate::args::podautoscaler::Switch;
-use crate::commands::vm::machines::Machines;
+use crate::commands::resource::client::NamespaceClient;
 use crate::connect::block_on;
 use crate::error::Result;
 use crate::report::{Document, Report};
@@ -15,11 +16,8 @@ use crate::settings::Settings;
 /// Stops scaling, or scales again. All are looked up before the first is changed.
 pub(in crate::commands) fn run(settings: &Settings, args: &Switch, paused: bool) -> Result<Report> {
     block_on(async {
-        let place = Machines::open(settings, &args.place).await?;
-        let mut found = Vec::new();
-        for name in &args.names {
-            found.push(find(&place, name).await?);
-        }
+        let client = NamespaceClient::open(settings, &args.place).await?;
+        let found: Vec<PodAutoscaler> = client.find_all(&args.names).await?;
         let (mut shown, mut lines) = (Vec::new(), Vec::new());
         for before in found {
             let name = name_of(&before).to_owned();
@@ -35,12 +33,12 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Switch, paused: bool)
                     after.spec.paused = paused.then_some(true);
                     after
                 }
-                dry => switch(&place, &before, paused, dry.is_some()).await?,
+                dry => switch(&client, &before, paused, dry.is_some()).await?,
             };
             lines.push(format!("podautoscaler/{name} {}", outcome(&before, paused)));
             shown.push(after);
         }
-        let document = table::document(&shown, false, false);
+        let document = document(&shown, false, false);
         let report = Report::document(Document { text: Some(lines.join("\n")), ..document });
         Ok(if args.dry_run.is_some() { report.note("nothing was changed") } else { report })
     })
@@ -48,7 +46,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Switch, paused: bool)
 
 /// Writes the field; resuming removes it, as if it had never been there.
 async fn switch(
-    place: &Machines,
+    client: &NamespaceClient,
     before: &PodAutoscaler,
     paused: bool,
     dry_run: bool,
@@ -59,8 +57,8 @@ async fn switch(
     let parameters =
         PatchParams { dry_run, field_manager: Some("neonctl".to_owned()), ..PatchParams::default() };
     let attempt = format!("cannot {} pod autoscaler {name}", if paused { "pause" } else { "resume" });
-    let (api, patch) = (api(place), Patch::Merge(&patch));
-    place.connection.within(&attempt, api.patch(name, &parameters, &patch)).await
+    let (api, patch) = (client.api(), Patch::Merge(&patch));
+    client.connection.within(&attempt, api.patch(name, &parameters, &patch)).await
 }
 
 /// What it means for the target.

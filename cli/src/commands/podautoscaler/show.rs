@@ -41,7 +41,7 @@ pub(super) enum Word {
 }
 
 impl Word {
-    pub(super) fn of(object: &PodAutoscaler) -> Self {
+    pub(super) fn from_object(object: &PodAutoscaler) -> Self {
         let is = |kind: &str, status: &str| find(object, kind, status).is_some();
         if object.metadata.deletion_timestamp.is_some() {
             Self::Deleting
@@ -108,7 +108,7 @@ pub(super) fn lasting(condition: Option<&Condition>) -> String {
 /// Why it stands as it does; empty if all is well.
 pub(super) fn message(object: &PodAutoscaler) -> String {
     let status = status(object);
-    let mut text = match Word::of(object) {
+    let mut text = match Word::from_object(object) {
         Word::Deleting => "being deleted; the target keeps its replicas".to_owned(),
         Word::New => return UNSEEN.to_owned(),
         Word::Invalid => message_of(condition(object, "ValidSpec")),
@@ -166,7 +166,7 @@ pub(super) fn strategy(strategy: ScalingStrategy) -> &'static str {
 /// `3`, or `3->5` on the way.
 pub(super) fn replicas(object: &PodAutoscaler) -> String {
     let status = status(object);
-    match Word::of(object) {
+    match Word::from_object(object) {
         Word::New => NONE.to_owned(),
         _ if status.desired_scale != status.actual_scale => {
             format!("{}->{}", status.actual_scale, status.desired_scale)

@@ -84,10 +84,10 @@ async fn part(connection: &Connection, path: &str, right: &str) -> Result<Part> 
 fn wanted(objects: &[Value]) -> Vec<Right> {
     let mut wanted: BTreeSet<Right> = BTreeSet::new();
     for object in objects {
-        let named = Named::of(object);
+        let named = Named::from_object(object);
         let plural = place(&named).rsplit('/').next().unwrap_or_default().to_owned();
         for verb in ["get", "create", "patch"] {
-            wanted.insert(Right::of(verb, named.group(), &plural, &named.namespace));
+            wanted.insert(Right::from_verb(verb, named.group(), &plural, &named.namespace));
         }
     }
     wanted.into_iter().collect()

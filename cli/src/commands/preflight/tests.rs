@@ -107,7 +107,7 @@ fn nodes_that_lack_something_are_named() {
 #[test]
 fn rights_that_are_missing_are_named() {
     let missing: Vec<Right> =
-        ["a", "b", "c", "d", "e", "f", "g"].map(|plural| Right::of("patch", "", plural, "")).into();
+        ["a", "b", "c", "d", "e", "f", "g"].map(|plural| Right::from_verb("patch", "", plural, "")).into();
     let facts = Facts { missing, ..facts() };
     let detail = "you lack permission to patch a, patch b, patch c, patch d, patch e and 2 more";
     assert_eq!(found(&facts, "rights", "client"), (Verdict::Fail, detail.into()));

@@ -45,7 +45,7 @@ pub(super) fn way(lease: &Lease, endpoint: Endpoint, pods: &[Pod]) -> Option<Way
 }
 
 /// Pods of a service that have not ended. On a local cluster there are none.
-pub(super) async fn of(connection: &Connection, namespace: &str, service: &str) -> Result<Vec<Pod>> {
+pub(super) async fn of_service(connection: &Connection, namespace: &str, service: &str) -> Result<Vec<Pod>> {
     let api: Api<Pod> = Api::namespaced(connection.client(), namespace);
     let which = ListParams::default().labels(&format!("app.kubernetes.io/name={service}"));
     let list = connection.within("cannot list the pods of services", api.list(&which)).await;
@@ -102,7 +102,7 @@ mod tests {
         let lease = json!({"metadata": {"annotations": {"vm.neon.tech/service-address": address}},
             "spec": {"holderIdentity": holder}});
         let lease: Lease = serde_json::from_value(lease).unwrap();
-        let endpoint = Endpoint::of(&lease).unwrap();
+        let endpoint = Endpoint::from_lease(&lease).unwrap();
         (lease, endpoint)
     }
 

@@ -24,7 +24,7 @@ const LONGEST: u64 = 1 << 20;
 pub(super) fn run(args: &Args) -> Result<Report> {
     let object = object(&args.file)?;
     let name = object.metadata.name.clone().unwrap_or_default();
-    let (wanted, _) = Settings::of(&object).map_err(|faults| invalid(&name, &faults))?;
+    let (wanted, _) = Settings::from_object(&object).map_err(|faults| invalid(&name, &faults))?;
     let trace = trace::open(&args.trace)?;
     let plan = plan(args, &wanted)?;
     let outcome = replay(&wanted, &trace, &plan).map_err(|error| {
@@ -146,7 +146,7 @@ mod tests {
     fn every_trace_of_the_examples_is_replayed() {
         let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/podautoscaler");
         let object = object(&examples.join("kpa.yaml").display().to_string()).unwrap();
-        let (wanted, _) = Settings::of(&object).unwrap();
+        let (wanted, _) = Settings::from_object(&object).unwrap();
         let start = "2026-01-05T00:00:00Z".parse().unwrap();
         let mut count = 0;
         for file in std::fs::read_dir(examples.join("traces")).unwrap() {

@@ -15,7 +15,7 @@ use crate::report::{API_VERSION, Document, Report, left, right};
 const SHOWN: usize = 5;
 
 /// What is shown.
-pub(super) struct Seen<'a> {
+pub(super) struct SimulationReport<'a> {
     pub(super) question: &'a Question,
     pub(super) outcomes: &'a [Outcome],
     pub(super) smallest: Option<&'a Smallest>,
@@ -24,7 +24,7 @@ pub(super) struct Seen<'a> {
     pub(super) saved: Option<&'a Path>,
 }
 
-pub(super) fn report(seen: &Seen<'_>) -> Report {
+pub(super) fn report(seen: &SimulationReport<'_>) -> Report {
     let (checked, broken) = counts(seen.outcomes);
     let mut document = Document {
         columns: vec![left("INVARIANT"), right("CHECKED"), right("BROKEN")],
@@ -63,7 +63,7 @@ fn counts(outcomes: &[Outcome]) -> (BTreeMap<Invariant, u64>, BTreeMap<Invariant
     (checked, broken)
 }
 
-fn headline(seen: &Seen<'_>) -> String {
+fn headline(seen: &SimulationReport<'_>) -> String {
     let scenario = &seen.question.scenario;
     let (nodes, vms) = sizes(scenario);
     let count = seen.outcomes.len();
@@ -173,7 +173,11 @@ fn shrunk(smallest: &Smallest, saved: Option<&Path>) -> String {
     text
 }
 
-fn value(seen: &Seen<'_>, checked: &BTreeMap<Invariant, u64>, broken: &BTreeMap<Invariant, u64>) -> Value {
+fn value(
+    seen: &SimulationReport<'_>,
+    checked: &BTreeMap<Invariant, u64>,
+    broken: &BTreeMap<Invariant, u64>,
+) -> Value {
     let question = seen.question;
     let invariants = Invariant::ALL.iter().map(|invariant| {
         json!({ "id": invariant.id(), "name": invariant.name(), "help": invariant.help(),

@@ -12,14 +12,15 @@ mod load;
 mod migrate;
 mod nodes;
 mod scale;
+mod sequence;
 mod step;
 mod trial;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::args::test::Cluster;
+use crate::commands::flags::duration;
 use crate::commands::health::checked;
-use crate::commands::vm::machines::duration;
 use crate::connect::{Connection, block_on};
 use crate::env::Env;
 use crate::error::{Code, Error, Result, reason};

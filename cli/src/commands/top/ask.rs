@@ -12,13 +12,14 @@ use serde_json::json;
 use super::vms::{Usage, columns};
 use super::{Frame, order};
 use crate::args::top::Vms;
+use crate::commands::flags::duration;
+use crate::commands::resource::client::NamespaceClient;
 use crate::commands::vm::exec;
-use crate::commands::vm::machines::{Machines, duration};
 use crate::error::Result;
 use crate::report::{API_VERSION, Document};
 use crate::settings::Settings;
 
-/// Machines asked at the same time.
+/// NamespaceClient asked at the same time.
 const AT_ONCE: usize = 16;
 /// Bounds of the time for a machine's answer: it is that between two looks.
 const DEADLINE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
@@ -30,9 +31,9 @@ type Counters = BTreeMap<(String, String), RunnerStatistics>;
 /// Counters, or why there are none.
 type Answers = BTreeMap<(String, String), std::result::Result<RunnerStatistics, String>>;
 
-/// Machines and their last counters.
+/// NamespaceClient and their last counters.
 pub(super) struct Source {
-    machines: Machines,
+    client: NamespaceClient,
     all: bool,
     column: usize,
     deadline: Duration,
@@ -48,18 +49,21 @@ impl Source {
         } else {
             duration("interval", &args.repeat.interval)?.clamp(DEADLINE.0, DEADLINE.1)
         };
-        let machines = Machines::open(settings, &args.place).await?;
-        Ok(Self { machines, all: args.all_namespaces, column, deadline, before: None })
+        let client = NamespaceClient::open(settings, &args.place).await?;
+        Ok(Self { client, all: args.all_namespaces, column, deadline, before: None })
     }
 
     /// What machines use since the last look; the first one takes a moment.
     pub(super) async fn frame(&mut self) -> Result<Frame> {
-        let api: Api<VirtualMachine> =
-            if self.all { Api::all(self.machines.connection.client()) } else { self.machines.api() };
+        let api: Api<VirtualMachine> = if self.all {
+            Api::all(self.client.connection.client())
+        } else {
+            self.client.api::<VirtualMachine>()
+        };
         let parameters = ListParams::default();
         let list = api.list(&parameters);
-        let list = self.machines.connection.within("cannot list VMs", list).await?;
-        let usages: Vec<Usage> = list.items.iter().map(Usage::of).collect();
+        let list = self.client.connection.within("cannot list VMs", list).await?;
+        let usages: Vec<Usage> = list.items.iter().map(Usage::from_machine).collect();
         let (before, now) = match self.before.take() {
             Some(before) => (before, self.counters(&usages).await),
             None => self.first(&usages).await,
@@ -92,10 +96,10 @@ impl Source {
     async fn counters(&self, usages: &[Usage]) -> Answers {
         let running = usages.iter().filter(|usage| !usage.pod.is_empty());
         let asked = running.map(|usage| {
-            let connection = self.machines.connection.clone();
-            let machines = Machines { connection, namespace: usage.namespace.clone() };
+            let connection = self.client.connection.clone();
+            let client = NamespaceClient { connection, namespace: usage.namespace.clone() };
             async move {
-                let answer = tokio::time::timeout(self.deadline, ask(&machines, &usage.pod)).await;
+                let answer = tokio::time::timeout(self.deadline, ask(&client, &usage.pod)).await;
                 let late = || Err(format!("no response within {:?}", self.deadline));
                 (at(usage), answer.unwrap_or_else(|_| late()))
             }
@@ -107,7 +111,7 @@ impl Source {
         let place = if self.all {
             "any namespace".to_owned()
         } else {
-            format!("namespace {}", self.machines.namespace)
+            format!("namespace {}", self.client.namespace)
         };
         let mut notes: Vec<String> = usages
             .iter()
@@ -142,8 +146,8 @@ fn known(answers: &Answers) -> Counters {
     answers.iter().filter_map(known).collect()
 }
 
-async fn ask(machines: &Machines, pod: &str) -> std::result::Result<RunnerStatistics, String> {
-    let output = exec::output(machines, pod, &["statistics"]).await.map_err(|error| {
+async fn ask(client: &NamespaceClient, pod: &str) -> std::result::Result<RunnerStatistics, String> {
+    let output = exec::output(client, pod, &["statistics"]).await.map_err(|error| {
         let causes = error.causes.last().map(|cause| format!(": {cause}")).unwrap_or_default();
         format!("{}{causes}", error.message)
     })?;

@@ -200,13 +200,13 @@ impl Source {
 
     pub(super) async fn frame(&self) -> Result<Frame> {
         let (client, all) = (|| self.connection.client(), ListParams::default());
-        let (nodes, machines, pods) = (Api::all(client()), Api::all(client()), Api::all(client()));
-        let (nodes, machines, pods) = tokio::try_join!(
+        let (nodes, vms, pods) = (Api::all(client()), Api::all(client()), Api::all(client()));
+        let (nodes, vms, pods) = tokio::try_join!(
             self.connection.within("cannot list nodes", nodes.list(&all)),
-            self.connection.within("cannot list VMs", machines.list(&all)),
+            self.connection.within("cannot list VMs", vms.list(&all)),
             self.connection.within("cannot list pods", pods.list(&all)),
         )?;
-        let shares = shares(&nodes.items, &machines.items, &pods.items);
+        let shares = shares(&nodes.items, &vms.items, &pods.items);
         let shares = order::sorted(shares, self.column, Share::keys);
         let items: Vec<Value> = shares.iter().map(Share::value).collect();
         let document = Document {
@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn machines_count_as_they_are_and_pods_as_they_request() {
-        let machines = [
+        let vms = [
             machine("n1", &json!({ "phase": "Running", "cpus": "2750m", "memorySize": "11Gi" })),
             machine("n1", &json!({ "phase": "Failed", "cpus": 1, "memorySize": "1Gi" })),
             machine("n2", &json!({ "phase": "Pending" })),
@@ -265,7 +265,7 @@ mod tests {
             pod("n1", "Succeeded", &json!({})),
             pod("n1", "Running", &json!({ "vm.neon.tech/name": "m" })),
         ];
-        let shares = shares(&[node("n2"), node("n1")], &machines, &pods);
+        let shares = shares(&[node("n2"), node("n1")], &vms, &pods);
         // 2.75 and the pod's init container with its overhead; the memory of a container and a sidecar.
         assert_eq!(shares[0].row(), ["n1", "1", "3.10", "4.00", "78%", "13.0Gi", "16.0Gi", "81%"]);
         assert_eq!(shares[1].row(), ["n2", "1", "2.00", "4.00", "50%", "4.0Gi", "16.0Gi", "25%"]);

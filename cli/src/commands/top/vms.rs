@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::order::Key;
 use crate::commands::place;
-use crate::commands::vm::machines::name_of;
+use crate::commands::resource::name_of;
 use crate::commands::vm::size::{cores, in_units};
 use crate::commands::vm::table::observed;
 use crate::report::{Column, left, right, wide};
@@ -68,7 +68,7 @@ pub(super) struct Usage {
 
 impl Usage {
     /// From the object; no usage is known yet.
-    pub(super) fn of(machine: &VirtualMachine) -> Self {
+    pub(super) fn from_machine(machine: &VirtualMachine) -> Self {
         let status = machine.status.as_ref();
         let alive = status.and_then(|status| status.phase).is_some_and(|phase| phase.is_alive());
         let (cpu, memory) = observed(machine);

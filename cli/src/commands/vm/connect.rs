@@ -2,9 +2,10 @@
 
 use tokio::io::AsyncWriteExt as _;
 
+use super::exec;
 use super::exec::Command;
-use super::machines::Machines;
 use crate::args::vm::Connect;
+use crate::commands::resource::client::NamespaceClient;
 use crate::connect::block_on;
 use crate::error::{Code, Error, Result};
 use crate::report::Report;
@@ -13,11 +14,11 @@ use crate::settings::Settings;
 /// Joins standard input and output with a port of the guest.
 pub(in crate::commands) fn run(settings: &Settings, args: &Connect) -> Result<Report> {
     block_on(async {
-        let machines = Machines::open(settings, &args.place).await?;
-        let machine = machines.get(&args.name).await?;
-        let pod = machines.pod(&machine)?;
+        let client = NamespaceClient::open(settings, &args.place).await?;
+        let machine = client.find(&args.name).await?;
+        let pod = exec::pod_of(&client, &machine)?;
         let port = args.port.to_string();
-        let mut command = Command::start(&machines, &pod, &["connect", &port], true).await?;
+        let mut command = Command::start(&client, &pod, &["connect", &port], true).await?;
         let broken = || Error::new(Code::Failed, "the connection could not be established");
         let mut to = command.stdin.take().ok_or_else(broken)?;
         // A read of standard input cannot be taken back; the process ends with its main task.

@@ -4,14 +4,17 @@ use std::fs::File;
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
+use neonvm_api::VirtualMachine;
 use rustix::termios::{self, OptionalActions, Termios};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::exec::{self, Command};
-use super::machines::{Machines, duration};
-use super::waiting::{Seen, until};
+use super::waiting::until;
 use crate::args::vm::Console;
+use crate::commands::flags::duration;
+use crate::commands::resource::client::NamespaceClient;
+use crate::commands::watching::WaitProgress;
 use crate::connect::block_on;
 use crate::error::{Code, Error, Result};
 use crate::render::Reporter;
@@ -53,9 +56,9 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Console, quiet: bool)
         None => None,
     };
     block_on(async {
-        let machines = Machines::open(settings, &args.place).await?;
-        machines.get(&args.name).await?;
-        let command = reach(&machines, args, boot).await?;
+        let client = NamespaceClient::open(settings, &args.place).await?;
+        client.find::<VirtualMachine>(&args.name).await?;
+        let command = reach(&client, args, boot).await?;
         let leave = written(escape);
         Reporter::lines(quiet)
             .show(&format!("connected to {} serial console; leave with {leave}", args.name));
@@ -73,28 +76,29 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Console, quiet: bool)
 }
 
 /// Waits until the machine has a console, which is as soon as QEMU runs.
-async fn reach(machines: &Machines, args: &Console, boot: Duration) -> Result<Command> {
+async fn reach(client: &NamespaceClient, args: &Console, boot: Duration) -> Result<Command> {
     let start = Instant::now();
     let name = &args.name;
     loop {
         let left = boot.saturating_sub(start.elapsed());
-        let waited = until(machines, name, left, "phase=Running", |machine| match machine {
-            None => Seen::Never(Error::new(Code::NotFound, format!("{name} was deleted"))),
+        let waited = until(client, name, left, "phase=Running", |machine| match machine {
+            None => WaitProgress::Never(Error::new(Code::NotFound, format!("{name} was deleted"))),
             Some(vm) if vm.status.as_ref().is_some_and(|s| !s.pod_name.is_empty() && !s.node.is_empty()) => {
-                Seen::Done
+                WaitProgress::Done
             }
             Some(vm) if vm.status.as_ref().is_some_and(|s| s.phase.is_some_and(|p| p.is_alive())) => {
-                Seen::Done
+                WaitProgress::Done
             }
-            Some(vm) if vm.status.as_ref().is_some_and(|s| !s.pod_name.is_empty()) => Seen::Done,
-            Some(_) => Seen::NotYet,
+            Some(vm) if vm.status.as_ref().is_some_and(|s| !s.pod_name.is_empty()) => WaitProgress::Done,
+            Some(_) => WaitProgress::NotYet,
         });
         let machine = waited.await?.object;
-        let pod = machine.as_ref().map(|machine| machines.pod(machine)).transpose()?.unwrap_or_default();
+        let pod =
+            machine.as_ref().map(|machine| exec::pod_of(client, machine)).transpose()?.unwrap_or_default();
         // The runner answers once the console is there; before, its message names what is missing.
-        match exec::output(machines, &pod, &["status"]).await {
+        match exec::output(client, &pod, &["status"]).await {
             Ok(status) if status.contains("\"machine\"") => {
-                return Command::start(machines, &pod, &["console"], !args.read_only).await;
+                return Command::start(client, &pod, &["console"], !args.read_only).await;
             }
             Err(error) if start.elapsed() > boot => return Err(Error { code: Code::Timeout, ..error }),
             _ if start.elapsed() > boot => {

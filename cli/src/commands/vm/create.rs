@@ -2,6 +2,7 @@
 
 mod manifest;
 
+use crate::commands::resource;
 use std::io::Read as _;
 
 use kube::api::{Api, DynamicObject, PostParams};
@@ -10,10 +11,12 @@ use neonvm_api::VirtualMachine;
 use neonvm_api::names::QUOTA_EXCEEDED;
 use serde_json::Value;
 
-use super::machines::{Machines, duration};
-use super::table;
-use super::waiting::{self, Seen, until};
+use super::waiting::{state, until};
 use crate::args::vm::Create;
+use crate::commands::flags::duration;
+use crate::commands::resource::client::NamespaceClient;
+use crate::commands::resource::wait;
+use crate::commands::watching::WaitProgress;
 use crate::connect::block_on;
 use crate::error::{Code, Error, Result};
 use crate::render::Reporter;
@@ -41,7 +44,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Create, quiet: bool) 
         let machine: VirtualMachine = serde_json::from_value(object.clone()).map_err(|error| {
             Error::new(Code::Usage, "this is not a VirtualMachine object").cause(error.to_string())
         })?;
-        let mut document = table::document(&[machine], false, false);
+        let mut document = resource::document(&[machine], false, false);
         document.value = object;
         let mut report = Report::document(document).note("nothing was created");
         report.notes.extend(warnings);
@@ -53,30 +56,30 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Create, quiet: bool) 
 }
 
 async fn send(settings: &Settings, args: &Create, object: Value, quiet: bool) -> Result<Report> {
-    let mut machines = Machines::open(settings, &args.place).await?;
+    let mut client = NamespaceClient::open(settings, &args.place).await?;
     if let (None, Some(namespace)) =
         (&args.place.namespace, object.pointer("/metadata/namespace").and_then(Value::as_str))
     {
-        machines.namespace = namespace.to_owned();
+        client.namespace = namespace.to_owned();
     }
     let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
     let kind = GroupVersionKind::gvk("vm.neon.tech", "v1", "VirtualMachine");
     let resource = ApiResource::from_gvk_with_plural(&kind, "virtualmachines");
     let api: Api<DynamicObject> =
-        Api::namespaced_with(machines.connection.client(), &machines.namespace, &resource);
+        Api::namespaced_with(client.connection.client(), &client.namespace, &resource);
     let dynamic: DynamicObject = serde_json::from_value(object).map_err(|error| {
         Error::new(Code::Usage, "this is not a VirtualMachine object").cause(error.to_string())
     })?;
     let parameters = PostParams { dry_run: args.dry_run.is_some(), field_manager: Some("neonctl".into()) };
     let attempt = format!("cannot create VM {name:?}");
-    let made = machines.connection.within(&attempt, api.create(&parameters, &dynamic)).await;
-    let made = made.map_err(|error| explain(error, &name, &machines.namespace))?;
+    let made = client.connection.within(&attempt, api.create(&parameters, &dynamic)).await;
+    let made = made.map_err(|error| explain(error, &name, &client.namespace))?;
     let strange = |error: serde_json::Error| {
         Error::new(Code::Failed, "the server sent an invalid response").cause(error.to_string())
     };
     let value = serde_json::to_value(&made).map_err(strange)?;
     let mut machine: VirtualMachine = serde_json::from_value(value.clone()).map_err(strange)?;
-    let mut document = table::document(std::slice::from_ref(&machine), false, false);
+    let mut document = resource::document(std::slice::from_ref(&machine), false, false);
     document.value = value;
     if args.dry_run.is_some() {
         return Ok(Report::document(document).note("nothing was created"));
@@ -85,37 +88,37 @@ async fn send(settings: &Settings, args: &Create, object: Value, quiet: bool) ->
     if args.waiting.wait {
         Reporter::lines(quiet).show(&format!("virtualmachine/{name} created, waiting until it runs"));
         let limit = duration("timeout", &args.waiting.timeout)?;
-        let waited = until(&machines, &name, limit, "condition=Available", |seen| up(&name, seen)).await?;
-        text = format!("virtualmachine/{name} created, Running after {}", waiting::seconds(waited.took));
+        let waited = until(&client, &name, limit, "condition=Available", |seen| up(&name, seen)).await?;
+        text = format!("virtualmachine/{name} created, Running after {}", wait::seconds(waited.took));
         if let Some(seen) = waited.object {
             machine = seen;
-            document = table::document(&[machine], false, false);
+            document = resource::document(&[machine], false, false);
         }
     }
     Ok(Report::document(Document { text: Some(text), ..document }))
 }
 
 /// Whether it is up; or has ended, which is as far as it will come.
-fn up(name: &str, machine: Option<&VirtualMachine>) -> Seen {
+fn up(name: &str, machine: Option<&VirtualMachine>) -> WaitProgress {
     use neonvm_api::virtual_machine::Phase;
     let Some(machine) = machine else {
-        return Seen::Never(Error::new(Code::Failed, format!("{name} was deleted while it started")));
+        return WaitProgress::Never(Error::new(Code::Failed, format!("{name} was deleted while it started")));
     };
     let status = machine.status.as_ref();
     match status.and_then(|status| status.phase) {
-        Some(Phase::Running | Phase::Scaling) => Seen::Done,
-        Some(Phase::Succeeded) => Seen::Done,
+        Some(Phase::Running | Phase::Scaling) => WaitProgress::Done,
+        Some(Phase::Succeeded) => WaitProgress::Done,
         Some(Phase::Failed)
             if machine.spec.restart_policy == neonvm_api::virtual_machine::RestartPolicy::Never =>
         {
-            Seen::Never(
+            WaitProgress::Never(
                 Error::new(Code::Failed, format!("{name} failed to start"))
-                    .cause(waiting::state(machine))
+                    .cause(state(machine))
                     .hint(format!("see its last lines: neonctl vm logs {name} --previous")),
             )
         }
         _ => match quota(machine) {
-            Some(why) => Seen::Never(
+            Some(why) => WaitProgress::Never(
                 Error::new(
                     Code::Conflict,
                     format!("{name} does not start: a quota of its namespace is exhausted"),
@@ -127,7 +130,7 @@ fn up(name: &str, machine: Option<&VirtualMachine>) -> Seen {
                     machine.metadata.namespace.as_deref().unwrap_or_default()
                 )),
             ),
-            None => Seen::NotYet,
+            None => WaitProgress::NotYet,
         },
     }
 }

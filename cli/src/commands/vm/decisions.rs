@@ -4,18 +4,19 @@
 use neonvm_api::VirtualMachine;
 use neonvm_types::agent_inspect::VmInspect;
 
-use super::machines::{Machines, name_of};
 use crate::commands::agent::size;
+use crate::commands::resource::client::NamespaceClient;
+use crate::commands::resource::name_of;
 use crate::commands::services::{NAMESPACE, Services};
 
 /// What the agent knows, and the name of the node.
-pub(super) async fn of(machines: &Machines, machine: &VirtualMachine) -> Option<(String, VmInspect)> {
+pub(super) async fn of_vm(client: &NamespaceClient, machine: &VirtualMachine) -> Option<(String, VmInspect)> {
     let node = machine.status.as_ref().map(|status| status.node.clone()).filter(|node| !node.is_empty())?;
     if !super::scale::is_on(machine) {
         return None;
     }
-    let services = Services::open(&machines.connection, NAMESPACE).await.ok()?;
-    let name = format!("{}/{}", machines.namespace, name_of(machine));
+    let services = Services::open(&client.connection, NAMESPACE).await.ok()?;
+    let name = format!("{}/{}", client.namespace, name_of(machine));
     let agents = services.agents(Some(&node), Some(&name)).await.ok()?;
     let vm = agents.into_iter().find_map(|agent| agent.vms.into_iter().next())?;
     Some((node, vm))

@@ -6,9 +6,12 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use neonvm_api::VirtualMachine;
 use serde_json::json;
 
-use super::machines::{Machines, duration};
-use super::waiting::{self, Seen, until};
+use super::waiting::until;
 use crate::args::vm::Delete;
+use crate::commands::flags::duration;
+use crate::commands::resource::client::NamespaceClient;
+use crate::commands::resource::wait;
+use crate::commands::watching::WaitProgress;
 use crate::connect::block_on;
 use crate::error::{Code, Error, Result};
 use crate::render::Reporter;
@@ -20,24 +23,24 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Delete, quiet: bool) 
     confirm(args)?;
     let reporter = Reporter::lines(quiet);
     block_on(async {
-        let machines = Machines::open(settings, &args.place).await?;
+        let client = NamespaceClient::open(settings, &args.place).await?;
         let mut found = Vec::new();
         for name in &args.names {
-            found.push(machines.get(name).await?);
+            found.push(client.find(name).await?);
         }
         for machine in &found {
-            begin(&machines, machine, args, &reporter).await?;
+            begin(&client, machine, args, &reporter).await?;
         }
         let mut rows = Vec::new();
         for name in &args.names {
             let mut words = "deleting".to_owned();
             if !args.waiting.no_wait {
                 let limit = duration("timeout", &args.waiting.timeout)?;
-                let waited = until(&machines, name, limit, "deleted", |machine| match machine {
-                    None => Seen::Done,
-                    Some(_) => Seen::NotYet,
+                let waited = until(&client, name, limit, "deleted", |machine| match machine {
+                    None => WaitProgress::Done,
+                    Some(_) => WaitProgress::NotYet,
                 });
-                words = format!("deleted ({})", waiting::seconds(waited.await?.took));
+                words = format!("deleted ({})", wait::seconds(waited.await?.took));
             }
             rows.push(vec![name.clone(), words]);
         }
@@ -46,7 +49,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Delete, quiet: bool) 
             .filter_map(|row| Some(format!("virtualmachine/{} {}", row.first()?, row.get(1)?)))
             .collect();
         Ok(Report::document(Document {
-            value: json!({ "apiVersion": API_VERSION, "kind": "Deleted", "namespace": machines.namespace, "names": args.names,
+            value: json!({ "apiVersion": API_VERSION, "kind": "Deleted", "namespace": client.namespace, "names": args.names,
                 "waited": !args.waiting.no_wait }),
             names: args.names.iter().map(|name| format!("virtualmachine/{name}")).collect(),
             text: Some(lines.join("\n")),
@@ -78,12 +81,12 @@ fn confirm(args: &Delete) -> Result<()> {
 }
 
 async fn begin(
-    machines: &Machines,
+    client: &NamespaceClient,
     machine: &VirtualMachine,
     args: &Delete,
     reporter: &Reporter,
 ) -> Result<()> {
-    let name = super::machines::name_of(machine);
+    let name = crate::commands::resource::name_of(machine);
     let attempt = format!("cannot delete {name}");
     let asked = match (&args.grace, args.force) {
         (_, true) => Some(0),
@@ -93,11 +96,12 @@ async fn begin(
     if let Some(seconds) = asked {
         // The controller gives the pod the time that stands in the machine.
         let patch = json!({ "spec": { "terminationGracePeriodSeconds": seconds } });
-        let (api, parameters, patch) = (machines.api(), PatchParams::default(), Patch::Merge(&patch));
-        machines.connection.within(&attempt, api.patch(name, &parameters, &patch)).await?;
+        let (api, parameters, patch) =
+            (client.api::<VirtualMachine>(), PatchParams::default(), Patch::Merge(&patch));
+        client.connection.within(&attempt, api.patch(name, &parameters, &patch)).await?;
     }
-    let api = machines.api();
-    machines.connection.within(&attempt, api.delete(name, &DeleteParams::default())).await?;
+    let api = client.api::<VirtualMachine>();
+    client.connection.within(&attempt, api.delete(name, &DeleteParams::default())).await?;
     let grace = asked.or(machine.spec.termination_grace_period_seconds.map(i64::unsigned_abs)).unwrap_or(5);
     reporter.show(&format!("virtualmachine/{name} stopping (grace {grace}s)"));
     Ok(())

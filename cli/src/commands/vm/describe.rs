@@ -1,5 +1,6 @@
 //! `vm describe`
 
+use crate::commands::resource::document;
 use std::fmt::Write as _;
 
 use k8s_openapi::jiff::Timestamp;
@@ -9,11 +10,12 @@ use neonvm_types::agent_inspect::VmInspect;
 
 use super::decisions;
 use super::events::{Event, of_machine};
-use super::machines::{Machines, name_of};
 use super::scale::is_on;
 use super::size::{cores, in_units};
 use super::table;
 use crate::args::vm::Describe;
+use crate::commands::resource::client::NamespaceClient;
+use crate::commands::resource::name_of;
 use crate::connect::block_on;
 use crate::error::Result;
 use crate::render::{age, one_line};
@@ -23,12 +25,12 @@ use crate::settings::Settings;
 /// One machine in words.
 pub(in crate::commands) fn run(settings: &Settings, args: &Describe) -> Result<Report> {
     block_on(async {
-        let machines = Machines::open(settings, &args.place).await?;
-        let machine = machines.get(&args.name).await?;
-        let events = of_machine(&machines, Some(&machine)).await?;
-        let agent = decisions::of(&machines, &machine).await;
+        let client = NamespaceClient::open(settings, &args.place).await?;
+        let machine = client.find(&args.name).await?;
+        let events = of_machine(&client, Some(&machine)).await?;
+        let agent = decisions::of_vm(&client, &machine).await;
         let text = describe(&machine, agent.as_ref().map(|(_, vm)| vm), &events, args.events);
-        let document = table::document(&[machine], false, false);
+        let document = document(&[machine], false, false);
         Ok(Report::document(Document { text: Some(text), ..document }))
     })
 }

@@ -8,8 +8,10 @@ use neonvm_types::agent_inspect::Decision;
 use serde_json::json;
 
 use super::decisions;
-use super::machines::{Machines, duration, name_of};
 use crate::args::vm::Events;
+use crate::commands::flags::duration;
+use crate::commands::resource::client::NamespaceClient;
+use crate::commands::resource::name_of;
 use crate::connect::block_on;
 use crate::error::Result;
 use crate::report::{Document, Report, left};
@@ -30,7 +32,7 @@ pub(in crate::commands) struct Event {
 }
 
 impl Event {
-    pub(in crate::commands) fn of(event: core::Event) -> Self {
+    pub(in crate::commands) fn from_event(event: core::Event) -> Self {
         let second = |seconds: i64| Timestamp::from_second(seconds).ok();
         let last = event
             .series
@@ -61,9 +63,12 @@ impl Event {
 }
 
 /// Events about a machine and its pods, or about all of them; oldest first.
-pub(super) async fn of_machine(machines: &Machines, machine: Option<&VirtualMachine>) -> Result<Vec<Event>> {
-    let api: Api<core::Event> = Api::namespaced(machines.connection.client(), &machines.namespace);
-    let list = machines.connection.within("cannot list events", api.list(&ListParams::default())).await?;
+pub(super) async fn of_machine(
+    client: &NamespaceClient,
+    machine: Option<&VirtualMachine>,
+) -> Result<Vec<Event>> {
+    let api: Api<core::Event> = Api::namespaced(client.connection.client(), &client.namespace);
+    let list = client.connection.within("cannot list events", api.list(&ListParams::default())).await?;
     let about = |event: &core::Event| {
         let (kind, name) = (event.involved_object.kind.as_deref(), event.involved_object.name.as_deref());
         match (kind, machine, name) {
@@ -77,14 +82,14 @@ pub(super) async fn of_machine(machines: &Machines, machine: Option<&VirtualMach
             _ => false,
         }
     };
-    let mut events: Vec<Event> = list.items.into_iter().filter(about).map(Event::of).collect();
+    let mut events: Vec<Event> = list.items.into_iter().filter(about).map(Event::from_event).collect();
     events.sort_by_key(|event| event.at);
     Ok(events)
 }
 
 /// The decisions of the machine's agent, as events.
-async fn decided(machines: &Machines, machine: &VirtualMachine) -> Vec<Event> {
-    let Some((node, vm)) = decisions::of(machines, machine).await else { return Vec::new() };
+async fn decided(client: &NamespaceClient, machine: &VirtualMachine) -> Vec<Event> {
+    let Some((node, vm)) = decisions::of_vm(client, machine).await else { return Vec::new() };
     let event = |decision: Decision| Event {
         at: decision.at.parse().ok(),
         kind: DECISION.to_owned(),
@@ -103,14 +108,14 @@ async fn decided(machines: &Machines, machine: &VirtualMachine) -> Vec<Event> {
 /// Lists them.
 pub(in crate::commands) fn run(settings: &Settings, args: &Events) -> Result<Report> {
     block_on(async {
-        let machines = Machines::open(settings, &args.place).await?;
+        let client = NamespaceClient::open(settings, &args.place).await?;
         let machine = match &args.name {
-            Some(name) => Some(machines.get(name).await?),
+            Some(name) => Some(client.find(name).await?),
             None => None,
         };
-        let mut events = of_machine(&machines, machine.as_ref()).await?;
+        let mut events = of_machine(&client, machine.as_ref()).await?;
         if let Some(machine) = &machine {
-            events.extend(decided(&machines, machine).await);
+            events.extend(decided(&client, machine).await);
             events.sort_by_key(|event| event.at);
         }
         if let Some(since) = &args.since {

@@ -5,9 +5,11 @@ use futures_util::future::{BoxFuture, Shared};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use kube::api::{Api, AttachParams, AttachedProcess};
+use neonvm_api::VirtualMachine;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, SimplexStream, WriteHalf};
 
-use super::machines::Machines;
+use crate::commands::resource::client::NamespaceClient;
+use crate::commands::resource::name_of;
 use crate::error::{Code, Error, Result};
 
 /// Most of an output that is kept.
@@ -80,12 +82,12 @@ impl Output {
 impl Command {
     /// Starts the runner's own program in the pod; without `input` it has no standard input.
     pub(super) async fn start(
-        machines: &Machines,
+        client: &NamespaceClient,
         pod: &str,
         arguments: &[&str],
         input: bool,
     ) -> Result<Self> {
-        let api: Api<Pod> = Api::namespaced(machines.connection.streams()?, &machines.namespace);
+        let api: Api<Pod> = Api::namespaced(client.connection.streams()?, &client.namespace);
         let parameters = AttachParams::default()
             .container(neonvm_api::names::RUNNER_CONTAINER)
             .stdin(input)
@@ -94,7 +96,7 @@ impl Command {
             .tty(false);
         let command = neonvm_api::runner_pod::COMMAND.iter().chain(arguments).copied();
         let started = api.exec(pod, command, &parameters);
-        let mut process = machines.connection.within(&format!("cannot reach pod {pod}"), started).await?;
+        let mut process = client.connection.within(&format!("cannot reach pod {pod}"), started).await?;
         let broken = || Error::new(Code::Failed, "the connection could not be established");
         let status = process.take_status().ok_or_else(broken)?;
         let end = status.boxed().shared();
@@ -135,14 +137,28 @@ fn broke() -> Error {
 
 /// Runs a command to its end; returns what it printed.
 pub(in crate::commands) async fn output(
-    machines: &Machines,
+    client: &NamespaceClient,
     pod: &str,
     arguments: &[&str],
 ) -> Result<String> {
-    let mut command = Command::start(machines, pod, arguments, false).await?;
+    let mut command = Command::start(client, pod, arguments, false).await?;
     let (text, errors) = tokio::join!(command.stdout.text(), command.stderr.text());
     command.ended(&errors).await?;
     Ok(text)
+}
+
+/// The runner pod of a VM.
+///
+/// # Errors
+///
+/// [`Code::Conflict`] if the VM has none.
+pub(super) fn pod_of(client: &NamespaceClient, vm: &VirtualMachine) -> Result<String> {
+    let name = name_of(vm);
+    match vm.status.as_ref().map(|status| status.pod_name.as_str()).filter(|pod| !pod.is_empty()) {
+        Some(pod) => Ok(pod.to_owned()),
+        None => Err(Error::new(Code::Conflict, format!("{name} is not running: it has no pod"))
+            .hint(format!("see why: neonctl vm describe {name} -n {}", client.namespace))),
+    }
 }
 
 #[cfg(test)]

@@ -2,13 +2,15 @@
 
 mod lines;
 
+use super::exec;
 use futures_util::{AsyncBufReadExt as _, StreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, LogParams};
 use neonvm_api::VirtualMachine;
 
-use super::machines::{Machines, duration};
 use crate::args::vm::Logs;
+use crate::commands::flags::duration;
+use crate::commands::resource::client::NamespaceClient;
 use crate::connect::block_on;
 use crate::error::{Code, Error, Result};
 use crate::report::Report;
@@ -38,15 +40,15 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Logs) -> Result<Repor
         ..LogParams::default()
     };
     let found = block_on(async {
-        let machines = Machines::open(settings, &args.place).await?;
-        let machine = machines.get(&args.name).await?;
+        let client = NamespaceClient::open(settings, &args.place).await?;
+        let machine = client.find(&args.name).await?;
         if args.previous {
             return Ok(Found::LastWords(last_words(&machine)?));
         }
-        let pod = machines.pod(&machine)?;
-        let api: Api<Pod> = Api::namespaced(machines.connection.client(), &machines.namespace);
+        let pod = exec::pod_of(&client, &machine)?;
+        let api: Api<Pod> = Api::namespaced(client.connection.client(), &client.namespace);
         let attempt = format!("cannot read the log of {pod}");
-        Ok(Found::Lines(machines.connection.within(&attempt, api.logs(&pod, &parameters)).await?, pod))
+        Ok(Found::Lines(client.connection.within(&attempt, api.logs(&pod, &parameters)).await?, pod))
     });
     let (history, pod) = match found? {
         Found::LastWords(lines) => return Ok(Report::log(lines.into_iter(), args.raw)),
@@ -65,8 +67,8 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Logs) -> Result<Repor
     let (settings, place) = (settings.clone(), args.place.clone());
     std::thread::spawn(move || {
         block_on(async {
-            let machines = Machines::open(&settings, &place).await?;
-            let api: Api<Pod> = Api::namespaced(machines.connection.client(), &machines.namespace);
+            let client = NamespaceClient::open(&settings, &place).await?;
+            let api: Api<Pod> = Api::namespaced(client.connection.client(), &client.namespace);
             follow(&api, &pod, last, &style, &queue).await
         })
     });
@@ -109,7 +111,7 @@ async fn follow(
 
 /// The last lines of the console before this start: the pod is gone, the VM's status has kept them.
 fn last_words(machine: &VirtualMachine) -> Result<Vec<String>> {
-    let name = super::machines::name_of(machine);
+    let name = crate::commands::resource::name_of(machine);
     let Some(exit) = machine.status.as_ref().and_then(|status| status.last_exit.clone()) else {
         return Err(Error::new(Code::NotFound, format!("{name} has no previous run")));
     };

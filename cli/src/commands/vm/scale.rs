@@ -2,16 +2,20 @@
 
 mod automatic;
 
+use crate::commands::resource::document;
 use kube::api::{Patch, PatchParams};
 use neonvm_api::VirtualMachine;
 use neonvm_types::{Bytes, MilliCpu, Resources, Timestamp};
 use serde_json::{Value, json};
 
-use super::machines::{Machines, duration};
 use super::size::{self, UNIT_CPU, UNIT_MEMORY, cores};
 use super::table;
-use super::waiting::{self, Seen, until};
+use super::waiting::until;
 use crate::args::vm::Scale;
+use crate::commands::flags::duration;
+use crate::commands::resource::client::NamespaceClient;
+use crate::commands::resource::wait;
+use crate::commands::watching::{WaitProgress, Waited};
 use crate::connect::block_on;
 use crate::error::{Code, Error, Result};
 use crate::report::{Document, Report};
@@ -30,28 +34,28 @@ struct RequestedSize {
 /// Changes the size within the bounds, the bounds, or who decides.
 pub(in crate::commands) fn run(settings: &Settings, args: &Scale) -> Result<Report> {
     block_on(async {
-        let machines = Machines::open(settings, &args.place).await?;
-        let machine = machines.get(&args.name).await?;
+        let client = NamespaceClient::open(settings, &args.place).await?;
+        let machine = client.find(&args.name).await?;
         let sized = args.cpu.is_some() || args.memory.is_some() || args.cu.is_some();
         let wanted = if sized { Some(wanted(&machine, args)?) } else { None };
         let asked = wanted.map(|wanted| Resources::new(wanted.cpu, wanted.memory));
         let changes = automatic::changes(&machine, args, asked, now()?)?;
         let patch = patch(&changes, wanted.filter(|_| changes.held.is_none()));
         let attempt = format!("cannot scale {}", args.name);
-        let (api, parameters, patch) = (machines.api(), PatchParams::default(), Patch::Merge(&patch));
-        let patched =
-            machines.connection.within(&attempt, api.patch(&args.name, &parameters, &patch)).await?;
+        let (api, parameters, patch) =
+            (client.api::<VirtualMachine>(), PatchParams::default(), Patch::Merge(&patch));
+        let patched = client.connection.within(&attempt, api.patch(&args.name, &parameters, &patch)).await?;
         let mut text = summary(&machine, wanted, &changes);
         let mut shown = patched;
         let goal = wanted
             .map(|wanted| (wanted.cpu, wanted.memory))
             .or(changes.held.map(|size| (size.vcpus, size.mem)));
         if let (true, Some(goal)) = (args.waiting.wait, goal) {
-            let waited = wait(&machines, args, goal, &shown).await?;
-            text.push_str(&format!(", applied in {}", waiting::seconds(waited.took)));
+            let waited = wait(&client, args, goal, &shown).await?;
+            text.push_str(&format!(", applied in {}", wait::seconds(waited.took)));
             shown = waited.object.unwrap_or(shown);
         }
-        let document = table::document(&[shown], false, false);
+        let document = document(&[shown], false, false);
         Ok(Report::document(Document { text: Some(text), ..document }))
     })
 }
@@ -80,17 +84,16 @@ fn summary(machine: &VirtualMachine, wanted: Option<RequestedSize>, changes: &Ch
 }
 
 async fn wait(
-    machines: &Machines,
+    client: &NamespaceClient,
     args: &Scale,
     (cpu, memory): (MilliCpu, Bytes),
     patched: &VirtualMachine,
-) -> Result<waiting::Waited> {
+) -> Result<Waited<VirtualMachine>> {
     let limit = duration("timeout", &args.waiting.timeout)?;
     let what = format!("'cpu>={}'", cores(cpu));
     let name = args.name.clone();
     let generation = patched.metadata.generation;
-    until(machines, &args.name, limit, &what, move |seen| reached(&name, seen, (cpu, memory), generation))
-        .await
+    until(client, &args.name, limit, &what, move |seen| reached(&name, seen, (cpu, memory), generation)).await
 }
 
 fn describe(machine: &VirtualMachine) -> String {
@@ -154,12 +157,12 @@ fn reached(
     machine: Option<&VirtualMachine>,
     (cpu, memory): (MilliCpu, Bytes),
     generation: Option<i64>,
-) -> Seen {
+) -> WaitProgress {
     let Some(machine) = machine else {
-        return Seen::Never(Error::new(Code::NotFound, format!("{name} was deleted")));
+        return WaitProgress::Never(Error::new(Code::NotFound, format!("{name} was deleted")));
     };
     if table::observed(machine) == (cpu, memory) {
-        return Seen::Done;
+        return WaitProgress::Done;
     }
     let status = machine.status.as_ref();
     let current = status.is_some_and(|status| status.observed_generation >= generation);
@@ -167,12 +170,12 @@ fn reached(
         status.and_then(|status| status.conditions.iter().find(|condition| condition.type_ == "Scaled"));
     match scaled {
         Some(condition) if current && condition.status == "False" && condition.reason != "InProgress" => {
-            Seen::Never(
+            WaitProgress::Never(
                 Error::new(Code::Failed, format!("{name} did not reach {} CPU, {memory}", cores(cpu)))
                     .cause(condition.message.clone())
                     .hint(format!("see the details: neonctl vm describe {name}")),
             )
         }
-        _ => Seen::NotYet,
+        _ => WaitProgress::NotYet,
     }
 }

@@ -3,6 +3,7 @@
 mod agent;
 mod words;
 
+use super::exec;
 use std::cell::Cell;
 use std::convert::Infallible;
 use std::os::unix::process::ExitStatusExt as _;
@@ -17,8 +18,9 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use self::agent::{Agent, Key};
 use self::words::Words;
-use super::machines::Machines;
-use crate::args::vm::{NamespaceArgs, Ssh};
+use crate::args::resource::NamespaceArgs;
+use crate::args::vm::Ssh;
+use crate::commands::resource::client::NamespaceClient;
 use crate::connect::block_on;
 use crate::env::Env;
 use crate::error::{Code, Error, Result, reason};
@@ -139,9 +141,9 @@ async fn talk(mut command: tokio::process::Command, place: Vec<String>, ssh: &Ce
 
 /// The VM's private key, unless another one is named.
 async fn key(settings: &Settings, args: &Ssh) -> Result<Option<Key>> {
-    let machines = Machines::open(settings, &args.place).await?;
-    let machine = machines.get(&args.name).await?;
-    machines.pod(&machine)?;
+    let client = NamespaceClient::open(settings, &args.place).await?;
+    let machine = client.find(&args.name).await?;
+    exec::pod_of(&client, &machine)?;
     if args.identity.is_some() {
         return Ok(None);
     }
@@ -153,8 +155,8 @@ async fn key(settings: &Settings, args: &Ssh) -> Result<Option<Key>> {
         )
         .hint("use your own key with --identity, or use neonctl vm console"));
     }
-    let api: Api<Secret> = Api::namespaced(machines.connection.client(), &machines.namespace);
-    let found = machines.connection.within(&format!("cannot read secret {secret}"), api.get(&secret)).await?;
+    let api: Api<Secret> = Api::namespaced(client.connection.client(), &client.namespace);
+    let found = client.connection.within(&format!("cannot read secret {secret}"), api.get(&secret)).await?;
     let key = found.data.and_then(|mut data| data.remove("ssh-privatekey"));
     let key = key.ok_or_else(|| {
         Error::new(Code::Failed, format!("secret {secret} does not contain ssh-privatekey"))

@@ -1,73 +1,69 @@
 //! The table of virtual machines, one for `list`, `get` and what they show when something changes.
 
+use crate::commands::resource::{NONE, Resource, age_cell, or_none};
 use neonvm_api::VirtualMachine;
 use neonvm_types::{Bytes, MilliCpu};
 
-use super::machines::name_of;
 use super::size::{cores, in_units};
-use crate::report::{Column, Document, left, right, wide};
+use crate::commands::resource::name_of;
+use crate::report::{Column, left, right, wide};
 
-/// Shown for what there is not.
-const NONE: &str = "-";
+impl Resource for VirtualMachine {
+    const NOUN: &'static str = "vm";
+    const ONE: &'static str = "VM";
+    const MANY: &'static str = "VMs";
+    const PREFIX: &'static str = "virtualmachine";
+    const CREATE: &'static str = "create one: neonctl vm create NAME --image IMAGE";
+    const WIDTHS: &'static [usize] = &[16, 12, 4, 8, 6, 7, 8, 15, 8, 6];
 
-/// The columns.
-pub(super) fn columns(namespaces: bool) -> Vec<Column> {
-    let mut columns = vec![
-        left("NAME"),
-        left("PHASE"),
-        right("CU"),
-        left("RANGE"),
-        right("CPU"),
-        right("MEMORY"),
-        left("NODE"),
-        left("IP"),
-        right("RESTARTS"),
-        left("AGE"),
-        wide("POD"),
-        wide("ACCEL"),
-        wide("MODE"),
-        wide("IMAGE"),
-    ];
-    if namespaces {
-        columns.insert(0, left("NAMESPACE"));
+    fn columns() -> Vec<Column> {
+        vec![
+            left("NAME"),
+            left("PHASE"),
+            right("CU"),
+            left("RANGE"),
+            right("CPU"),
+            right("MEMORY"),
+            left("NODE"),
+            left("IP"),
+            right("RESTARTS"),
+            left("AGE"),
+            wide("POD"),
+            wide("ACCEL"),
+            wide("MODE"),
+            wide("IMAGE"),
+        ]
     }
-    columns
-}
 
-/// The cells of a machine.
-pub(super) fn row(machine: &VirtualMachine, namespaces: bool) -> Vec<String> {
-    let status = machine.status.clone().unwrap_or_default();
-    let or_none = |text: &str| if text.is_empty() { NONE.to_owned() } else { text.to_owned() };
-    let (cpu, memory) = observed(machine);
-    let sized = cpu > MilliCpu::ZERO;
-    let units = in_units(cpu, memory).map(|units| units.to_string());
-    let phase = if machine.metadata.deletion_timestamp.is_some() {
-        "Terminating".to_owned()
-    } else {
-        status.phase.map_or_else(|| "New".to_owned(), |phase| phase.to_string())
-    };
-    let accelerator = status.machine.as_ref().map_or("", |machine| machine.accelerator.as_str());
-    let mode = machine.spec.cpu_scaling_mode.map_or(String::new(), |mode| format!("{mode:?}"));
-    let mut cells = vec![
-        name_of(machine).to_owned(),
-        phase,
-        units.unwrap_or_else(|| NONE.to_owned()),
-        range(machine),
-        if sized { cores(cpu) } else { NONE.to_owned() },
-        if sized { memory.to_string() } else { NONE.to_owned() },
-        or_none(&status.node),
-        or_none(if status.extra_net_ip.is_empty() { &status.pod_ip } else { &status.extra_net_ip }),
-        status.restart_count.to_string(),
-        crate::render::age_of(&machine.metadata).unwrap_or_else(|| NONE.to_owned()),
-        or_none(&status.pod_name),
-        or_none(accelerator),
-        or_none(&mode),
-        or_none(&machine.spec.guest.root_disk.image),
-    ];
-    if namespaces {
-        cells.insert(0, machine.metadata.namespace.clone().unwrap_or_default());
+    fn cells(&self) -> Vec<String> {
+        let status = self.status.clone().unwrap_or_default();
+        let (cpu, memory) = observed(self);
+        let sized = cpu > MilliCpu::ZERO;
+        let units = in_units(cpu, memory).map(|units| units.to_string());
+        let phase = if self.metadata.deletion_timestamp.is_some() {
+            "Terminating".to_owned()
+        } else {
+            status.phase.map_or_else(|| "New".to_owned(), |phase| phase.to_string())
+        };
+        let accelerator = status.machine.as_ref().map_or("", |machine| machine.accelerator.as_str());
+        let mode = self.spec.cpu_scaling_mode.map_or(String::new(), |mode| format!("{mode:?}"));
+        vec![
+            name_of(self).to_owned(),
+            phase,
+            units.unwrap_or_else(|| NONE.to_owned()),
+            range(self),
+            if sized { cores(cpu) } else { NONE.to_owned() },
+            if sized { memory.to_string() } else { NONE.to_owned() },
+            or_none(&status.node),
+            or_none(if status.extra_net_ip.is_empty() { &status.pod_ip } else { &status.extra_net_ip }),
+            status.restart_count.to_string(),
+            age_cell(self),
+            or_none(&status.pod_name),
+            or_none(accelerator),
+            or_none(&mode),
+            or_none(&self.spec.guest.root_disk.image),
+        ]
     }
-    cells
 }
 
 /// CPU and memory as they are; zero while they are not known.
@@ -95,17 +91,12 @@ fn decimal(cpu: MilliCpu) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// The objects as the API has them.
-pub(super) fn document(machines: &[VirtualMachine], namespaces: bool, list: bool) -> Document {
-    let of = |machine: &VirtualMachine| (name_of(machine).to_owned(), row(machine, namespaces));
-    Document::of_objects("virtualmachine", machines, list, columns(namespaces), of)
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::commands::resource;
 
     #[test]
     fn a_machine_in_columns() {
@@ -116,10 +107,10 @@ mod tests {
             "status": { "phase": "Running", "cpus": 1, "memorySize": "4Gi", "node": "n1", "podIP": "10.0.0.7",
                 "podName": "pg-abcde", "restartCount": 2, "machine": { "accelerator": "tcg" } } }))
         .unwrap();
-        let cells = row(&machine, true);
+        let cells = resource::row(&machine, true);
         assert_eq!(cells[..10], ["db", "pg", "Running", "4", "1..12", "1.00", "4Gi", "n1", "10.0.0.7", "2"]);
         assert_eq!(cells[11..13], ["pg-abcde", "tcg"]);
-        assert_eq!(columns(true).len(), cells.len());
+        assert_eq!(resource::columns::<VirtualMachine>(true).len(), cells.len());
     }
 
     #[test]
@@ -131,7 +122,7 @@ mod tests {
             "rootDisk": { "image": "img" } } }))
             .unwrap(),
         );
-        let cells = row(&machine, false);
+        let cells = resource::row(&machine, false);
         assert_eq!(cells[..8], ["x", "New", "-", "0.1..1cpu", "-", "-", "-", "-"]);
     }
 }

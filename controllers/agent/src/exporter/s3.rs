@@ -35,7 +35,7 @@ impl std::fmt::Debug for Store {
 
 impl Store {
     /// Keys come from the environment.
-    pub(super) fn of(config: &S3Client) -> Result<Self, String> {
+    pub(super) fn from_config(config: &S3Client) -> Result<Self, String> {
         let key = |name: &str| {
             let missing = || format!("s3: the environment variable {name} is not set");
             std::env::var(name).ok().filter(|value| !value.is_empty()).ok_or_else(missing)

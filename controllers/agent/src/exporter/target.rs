@@ -45,7 +45,7 @@ impl Target {
             all.push((Self::Http { url, client: http_client()? }, http.push()));
         }
         if let Some(config) = &clients.s3 {
-            let store = Box::new(Store::of(config)?);
+            let store = Box::new(Store::from_config(config)?);
             let prefix = config.prefix_in_bucket.clone();
             all.push((Self::S3 { store, prefix, layout, client: http_client()? }, config.push()));
         }

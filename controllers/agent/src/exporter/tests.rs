@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::StatusCode;
-use neonvm_kit::http::{Whole, serve_openly, text};
+use neonvm_kit::http::{FullRequest, serve_openly, text};
 use tokio::net::TcpListener;
 
 use super::*;
@@ -20,7 +20,7 @@ async fn server(failures: usize) -> (String, Arc<std::sync::Mutex<Vec<u64>>>) {
     let left = Arc::new(AtomicUsize::new(failures));
     let handler = {
         let taken = Arc::clone(&taken);
-        move |request: Whole| {
+        move |request: FullRequest| {
             let (taken, left) = (Arc::clone(&taken), Arc::clone(&left));
             async move {
                 if left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok() {

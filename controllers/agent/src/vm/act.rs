@@ -80,7 +80,8 @@ impl Actor {
         let (shared, inbox, identity) = (Arc::clone(&self.shared), self.inbox.clone(), self.identity.clone());
         let revision = RevisionWithTime { revision, updated_at: crate::shared::wall_clock() };
         self.work.spawn(async move {
-            let sizes = Size::of(from, identity.slot).zip(Size::of(to, identity.slot));
+            let sizes =
+                Size::from_resources(from, identity.slot).zip(Size::from_resources(to, identity.slot));
             let result = match sizes {
                 None => Err(PatchError::Failed(format!("{} is no number of memory slots", to.mem))),
                 Some((from, to)) => {
@@ -99,7 +100,7 @@ impl Actor {
                         .and_then(|applied| applied.map_err(|error| refused(&identity.vm, &error)))
                 }
             };
-            shared.metrics.patched(Direction::of(from, to), from, to, result.is_ok());
+            shared.metrics.patched(Direction::from_from(from, to), from, to, result.is_ok());
             report(inbox, Event::PatchReply { id, result }).await;
         });
     }

@@ -19,7 +19,7 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    pub(crate) fn of(vm: &VirtualMachine) -> Self {
+    pub(crate) fn from_vm(vm: &VirtualMachine) -> Self {
         let namespace = vm.metadata.namespace.clone().unwrap_or_default();
         let pod = vm.status.as_ref().map(|status| status.pod_name.clone()).unwrap_or_default();
         Self {
@@ -42,7 +42,7 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    pub(crate) fn of(shared: &Shared, vm: &VirtualMachine) -> Self {
+    pub(crate) fn from_shared(shared: &Shared, vm: &VirtualMachine) -> Self {
         let config = VmInfo::from_vm(vm).map(|info| info.config).unwrap_or_default();
         let lfc = config.scaling_config.and_then(|config| config.enable_lfc_metrics);
         Self {

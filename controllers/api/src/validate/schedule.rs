@@ -33,7 +33,7 @@ struct Part<'a> {
 
 impl<'a> Part<'a> {
     /// A window that ends before it starts ends on the next day, where it is a second part.
-    fn of(name: &'a str, days: u8, start: u16, end: u16) -> Vec<Self> {
+    fn from_name(name: &'a str, days: u8, start: u16, end: u16) -> Vec<Self> {
         if start < end {
             return vec![Self { name, days, start, end }];
         }
@@ -92,7 +92,7 @@ pub(super) fn schedules(spec: &PodAutoscalerSpec, faults: &mut Faults) {
             faults.push(field("endTime"), text);
             continue;
         }
-        let own = Part::of(name, days, start, end);
+        let own = Part::from_name(name, days, start, end);
         if let Some(other) = parts.iter().find(|other| own.iter().any(|part| part.overlaps(other))) {
             faults.push(
                 format!("spec.schedules[{index}]"),

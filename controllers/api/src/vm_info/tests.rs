@@ -41,7 +41,7 @@ fn pod(vm: &VirtualMachine) -> Pod {
     let mut labels = vm.metadata.labels.clone().unwrap_or_default();
     labels.insert(label::VM_NAME.into(), "vm".into());
     let mut annotations = vm.metadata.annotations.clone().unwrap_or_default();
-    let resources = serde_json::to_string(&PodResources::of(&vm.spec)).unwrap();
+    let resources = serde_json::to_string(&PodResources::from_spec(&vm.spec)).unwrap();
     annotations.insert(annotation::RESOURCES.into(), resources);
     let metadata = ObjectMeta {
         name: Some("vm-abcde".into()),

@@ -118,6 +118,7 @@ pub async fn start_server(directory: &Path) -> anyhow::Result<PathBuf> {
         listen: std::net::SocketAddr::from(([127, 0, 0, 1], 0)),
         names: Vec::new(),
         faults: false,
+        has_hpa_controller: true,
     };
     let server = neonvm_apiserver::Server::start(&config).await?;
     let kubeconfig = directory.join("kubeconfig");

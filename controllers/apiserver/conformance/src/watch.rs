@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 const AFTERTHOUGHT: Duration = Duration::from_millis(300);
 
 #[derive(Debug, Default)]
-struct Seen {
+struct WatchedEvents {
     events: Vec<Value>,
     ended: bool,
 }
@@ -23,7 +23,7 @@ struct Seen {
 /// The stream.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<WatchedEvents>>,
     changed: Arc<Notify>,
     reader: JoinHandle<()>,
 }
@@ -31,7 +31,7 @@ pub(crate) struct Watch {
 impl Watch {
     /// Reads a body until it ends; bookmarks in between are kept only if they are asked for.
     pub(crate) fn new(body: Incoming, bookmarks: bool) -> Self {
-        let (seen, changed) = (Arc::<Mutex<Seen>>::default(), Arc::<Notify>::default());
+        let (seen, changed) = (Arc::<Mutex<WatchedEvents>>::default(), Arc::<Notify>::default());
         let reader = tokio::spawn(read(body, bookmarks, Arc::clone(&seen), Arc::clone(&changed)));
         Self { seen, changed, reader }
     }
@@ -76,7 +76,7 @@ impl Drop for Watch {
     }
 }
 
-async fn read(mut body: Incoming, bookmarks: bool, seen: Arc<Mutex<Seen>>, changed: Arc<Notify>) {
+async fn read(mut body: Incoming, bookmarks: bool, seen: Arc<Mutex<WatchedEvents>>, changed: Arc<Notify>) {
     let mut buffer: Vec<u8> = Vec::new();
     let add = |event: Value| seen.lock().events.push(event);
     loop {

@@ -128,7 +128,7 @@ async fn stale(cluster: &mut Cluster) -> anyhow::Result<String> {
 
 impl Reflector {
     /// Waits until it believes what a list shows.
-    async fn agrees(mut self, cluster: &mut Cluster) -> anyhow::Result<cluster::Seen> {
+    async fn agrees(mut self, cluster: &mut Cluster) -> anyhow::Result<cluster::WatcherCounts> {
         // One more change, so that something comes after the trouble.
         cluster.write(1).await?;
         let (listed, _) = cluster.list().await?;

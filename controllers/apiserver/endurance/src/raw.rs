@@ -24,7 +24,7 @@ pub(crate) struct Access {
 
 /// A raw answer.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct RawResponse {
     pub(crate) code: u16,
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
@@ -73,7 +73,12 @@ impl Access {
     }
 
     /// Sends a body as it is and reads the whole answer.
-    pub(crate) async fn post(&self, path: &str, content_type: &str, body: &[u8]) -> anyhow::Result<Answer> {
+    pub(crate) async fn post(
+        &self,
+        path: &str,
+        content_type: &str,
+        body: &[u8],
+    ) -> anyhow::Result<RawResponse> {
         let mut stream = self.http1(false).await?;
         let head = format!(
             "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n\
@@ -87,7 +92,7 @@ impl Access {
 }
 
 /// Reads an answer up to the end of the connection.
-pub(crate) async fn answer(stream: &mut TlsStream<TcpStream>) -> anyhow::Result<Answer> {
+pub(crate) async fn answer(stream: &mut TlsStream<TcpStream>) -> anyhow::Result<RawResponse> {
     let mut bytes = Vec::new();
     let ended = stream.read_to_end(&mut bytes).await;
     let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else {
@@ -96,5 +101,5 @@ pub(crate) async fn answer(stream: &mut TlsStream<TcpStream>) -> anyhow::Result<
     let (head, body) = bytes.split_at(end);
     let head = String::from_utf8(head.to_vec())?;
     let code = head.split_whitespace().nth(1).and_then(|text| text.parse().ok()).context("no status code")?;
-    Ok(Answer { code, head, body: body.get(4..).unwrap_or_default().to_vec() })
+    Ok(RawResponse { code, head, body: body.get(4..).unwrap_or_default().to_vec() })
 }

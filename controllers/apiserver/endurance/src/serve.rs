@@ -29,6 +29,7 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
         listen: args.listen,
         names: Vec::new(),
         faults: args.chaos,
+        has_hpa_controller: true,
     };
     let server = Server::start(&config).await?;
     let text = serde_json::to_string(&server.kubeconfig("endurance"))?;

@@ -45,7 +45,7 @@ pub struct Attributes<'a> {
 
 impl<'a> Attributes<'a> {
     /// Nothing yet, by `user`.
-    pub fn of(user: &'a User) -> Self {
+    pub fn from_user(user: &'a User) -> Self {
         Self { user, verb: "", group: "", resource: "", subresource: "", name: "", namespace: "", path: "" }
     }
 

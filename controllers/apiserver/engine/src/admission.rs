@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-pub use review::{Answer, Call, Client};
+pub use review::{Call, Client, ReviewOutcome};
 
 use crate::context::Context;
 use crate::kinds::Kind;
@@ -21,16 +21,16 @@ use crate::status::ApiError;
 /// The answers collected for one request so far.
 #[derive(Debug, Default)]
 pub struct Trail {
-    answers: Vec<(String, Value, Answer)>,
+    answers: Vec<(String, Value, ReviewOutcome)>,
 }
 
 impl Trail {
     /// Adds what a webhook answered to a call.
-    pub fn add(&mut self, call: Call, answer: Answer) {
+    pub fn add(&mut self, call: Call, answer: ReviewOutcome) {
         self.answers.push((call.webhook, call.review, answer));
     }
 
-    fn find(&self, webhook: &str, review: &Value) -> Option<&Answer> {
+    fn find(&self, webhook: &str, review: &Value) -> Option<&ReviewOutcome> {
         self.answers
             .iter()
             .find(|(name, asked, _)| name == webhook && asked == review)

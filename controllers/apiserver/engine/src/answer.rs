@@ -14,7 +14,7 @@ use crate::watch::Watch;
 
 /// A finished answer.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct EngineResponse {
     /// HTTP status code.
     pub code: u16,
     /// `Content-Type`
@@ -55,7 +55,7 @@ pub struct TokenRequest {
 #[derive(Debug)]
 pub enum Reply {
     /// Send this.
-    Answer(Answer),
+    Answer(EngineResponse),
     /// Stream this, with these warnings.
     Watch(Box<Watch>, Vec<String>),
     /// Make this call, then run the request again.
@@ -69,17 +69,17 @@ pub enum Reply {
 }
 
 /// An answer without warnings.
-pub(crate) fn answer(code: u16, content_type: &'static str, body: Bytes) -> Answer {
-    Answer { code, content_type, body, warnings: Vec::new(), retry_after: None, revision: 0 }
+pub(crate) fn answer(code: u16, content_type: &'static str, body: Bytes) -> EngineResponse {
+    EngineResponse { code, content_type, body, warnings: Vec::new(), retry_after: None, revision: 0 }
 }
 
 /// The answer of an error.
-pub fn refusal(error: &ApiError, warnings: Vec<String>) -> Answer {
+pub fn refusal(error: &ApiError, warnings: Vec<String>) -> EngineResponse {
     if error.reason == crate::status::NO_SUCH_PATH {
         let text = Bytes::from(format!("{}\n", error.message));
         return answer(error.code, "text/plain; charset=utf-8", text);
     }
-    Answer {
+    EngineResponse {
         code: error.code,
         content_type: "application/json",
         body: render::to_bytes(&error.to_status()),
@@ -97,7 +97,7 @@ impl Engine {
         kind: &Kind,
         code: u16,
         value: &Value,
-    ) -> Result<Answer, ApiError> {
+    ) -> Result<EngineResponse, ApiError> {
         let accepted = crate::media::negotiate(request.accept)?;
         let query = crate::request::Query::parse(request.query);
         let form =
@@ -107,7 +107,7 @@ impl Engine {
     }
 
     /// Answer with a body that is no object of a served kind (`Status`, `Scale`, reviews).
-    pub(crate) fn plain(request: &Request<'_>, code: u16, value: &Value) -> Result<Answer, ApiError> {
+    pub(crate) fn plain(request: &Request<'_>, code: u16, value: &Value) -> Result<EngineResponse, ApiError> {
         let accepted = crate::media::negotiate(request.accept).unwrap_or(crate::media::PLAIN);
         let body = match accepted.encoding {
             crate::media::Encoding::Json => render::to_bytes(value),

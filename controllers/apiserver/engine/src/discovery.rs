@@ -8,7 +8,7 @@ mod openapi;
 use bytes::Bytes;
 use serde_json::json;
 
-use crate::answer::{Answer, answer as made};
+use crate::answer::{EngineResponse, answer as made};
 use crate::engine::Engine;
 use crate::media;
 use crate::render::to_bytes;
@@ -22,7 +22,7 @@ const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGrou
 pub const VERSION: (&str, &str, &str) = ("1", "36", "v1.36.0+neonvm");
 
 /// Answers a path that is no resource; `None` if it means nothing.
-pub(crate) fn answer(engine: &Engine, request: &Request<'_>) -> Option<Result<Answer, ApiError>> {
+pub(crate) fn answer(engine: &Engine, request: &Request<'_>) -> Option<Result<EngineResponse, ApiError>> {
     let path = request.path.trim_end_matches('/');
     let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
     let document = |content: &'static str, name: &str, make: &dyn Fn() -> Option<Bytes>| {
@@ -112,7 +112,7 @@ fn version() -> serde_json::Value {
         "minCompatibilityMinor": "35" })
 }
 
-fn health(request: &Request<'_>, root: &str, rest: &[&str]) -> Result<Answer, ApiError> {
+fn health(request: &Request<'_>, root: &str, rest: &[&str]) -> Result<EngineResponse, ApiError> {
     const CHECKS: &[&str] = &["ping", "log", "store"];
     match rest {
         [] if request.query.contains("verbose") => {

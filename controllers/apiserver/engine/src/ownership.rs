@@ -23,7 +23,7 @@ struct Identity {
 }
 
 impl Identity {
-    fn of(write: &Write<'_>) -> Self {
+    fn from_write(write: &Write<'_>) -> Self {
         Self { api_version: write.kind.api_version(), time: write.context.time() }
     }
 
@@ -44,7 +44,7 @@ fn reset(kind: &Kind, subresource: &str) -> FieldSet {
 
 /// Accounts for a plain write.
 pub(crate) fn track(write: &Write<'_>, old: Option<&Value>, object: &mut Value) {
-    let identity = Identity::of(write);
+    let identity = Identity::from_write(write);
     let manager = identity.manager(write, Operation::Update);
     let reset = reset(&write.kind, &write.target.subresource);
     apply::track_update(old, object, write.kind.schema(), &manager, &reset);
@@ -52,13 +52,13 @@ pub(crate) fn track(write: &Write<'_>, old: Option<&Value>, object: &mut Value) 
 
 /// Judges an applied configuration as it came.
 pub(crate) fn check_applied(write: &Write<'_>, applied: &Value) -> Result<(), ApiError> {
-    let identity = Identity::of(write);
+    let identity = Identity::from_write(write);
     apply::check(applied, write.kind.schema(), &identity.manager(write, Operation::Apply))
 }
 
 /// Server-side apply onto the live object.
 pub(crate) fn apply(write: &Write<'_>, live: Option<&Value>, applied: &Value) -> Result<Value, ApiError> {
-    let identity = Identity::of(write);
+    let identity = Identity::from_write(write);
     let manager = identity.manager(write, Operation::Apply);
     let reset = reset(&write.kind, &write.target.subresource);
     apply::apply(live, applied, write.kind.schema(), &manager, &reset, write.options.force)

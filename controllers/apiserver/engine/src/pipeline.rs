@@ -1,7 +1,7 @@
 //! Requests against the state: route → authorise → decode → admit → store → render.
 
 use crate::admission::{Halt, Trail};
-use crate::answer::{Answer, Reply, refusal};
+use crate::answer::{EngineResponse, Reply, refusal};
 use crate::context::Context;
 use crate::engine::Engine;
 use crate::request::Request;
@@ -36,7 +36,7 @@ impl Engine {
     }
 
     /// A refusal shows the present, too: that something is gone, or taken.
-    fn refuse(&self, error: &ApiError, warnings: Vec<String>) -> Answer {
-        Answer { revision: self.store.revision(), ..refusal(error, warnings) }
+    fn refuse(&self, error: &ApiError, warnings: Vec<String>) -> EngineResponse {
+        EngineResponse { revision: self.store.revision(), ..refusal(error, warnings) }
     }
 }

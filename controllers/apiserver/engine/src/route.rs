@@ -87,7 +87,7 @@ fn authorize_path(engine: &Engine, request: &Request<'_>) -> Result<(), ApiError
     if !engine.enforce {
         return Ok(());
     }
-    engine.authorize(&Attributes { verb, path: request.path, ..Attributes::of(request.user) })
+    engine.authorize(&Attributes { verb, path: request.path, ..Attributes::from_user(request.user) })
 }
 
 /// Answers a GET.
@@ -148,7 +148,7 @@ fn read_one(
     form: &Form<'_>,
     query: &Query<'_>,
     target: &Target,
-) -> Result<crate::answer::Answer, ApiError> {
+) -> Result<crate::answer::EngineResponse, ApiError> {
     match query.text("resourceVersion") {
         "" | "0" => {}
         text => {
@@ -186,7 +186,7 @@ fn read_subresource(
             let accept = media::without_tables(request.accept)?;
             Engine::answer(&Request { accept: &accept, ..*request }, context, kind, 200, &value)?
         }
-        "scale" => Engine::plain(request, 200, &scale::of(kind, &value))?,
+        "scale" => Engine::plain(request, 200, &scale::from_object(kind, &value))?,
         _ => Engine::answer(request, context, kind, 200, &value)?,
     };
     done.revision = stored.revision;

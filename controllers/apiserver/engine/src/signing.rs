@@ -41,7 +41,13 @@ impl Write<'_> {
         let domain = signer.split_once('/').map(|(domain, _)| format!("{domain}/*")).unwrap_or_default();
         let wanted = |name| {
             let user = self.request.user;
-            engine.may(&Attributes { verb, group: GROUP, resource: "signers", name, ..Attributes::of(user) })
+            engine.may(&Attributes {
+                verb,
+                group: GROUP,
+                resource: "signers",
+                name,
+                ..Attributes::from_user(user)
+            })
         };
         if wanted(signer) || wanted(domain.as_str()) {
             return Ok(());

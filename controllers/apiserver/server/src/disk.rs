@@ -155,7 +155,7 @@ impl Disk {
     /// # Errors
     /// If the file cannot be opened or is damaged.
     pub fn open(path: &Path) -> Result<(Self, Store), Error> {
-        let room = Arc::new(Room::of(path.parent().unwrap_or(path)));
+        let room = Arc::new(Room::from_directory(path.parent().unwrap_or(path)));
         let (file, store) = loop {
             match StateFile::open(path) {
                 Err(error) if error.is_full() && room.reserve.give(PIECE) => {}

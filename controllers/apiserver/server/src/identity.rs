@@ -94,7 +94,7 @@ fn impersonated(state: &State, user: Arc<User>, headers: &HeaderMap) -> Result<A
 
 /// Checks the right to `impersonate`.
 fn may_be(state: &State, user: &User, resource: &str, name: &str, namespace: &str) -> Result<(), Refused> {
-    let wanted = Attributes { verb: "impersonate", resource, name, namespace, ..Attributes::of(user) };
+    let wanted = Attributes { verb: "impersonate", resource, name, namespace, ..Attributes::from_user(user) };
     if state.with(|engine| engine.may(&wanted)) {
         return Ok(());
     }

@@ -17,6 +17,25 @@ fn installation() -> Policy {
     Policy { attachments: [attachment].into(), ..Policy::default() }
 }
 
+/// The plug-in of a server without a controller for `HorizontalPodAutoscaler` objects: as [`admit`], and refuses strategy HPA, which
+/// would never scale. Stored objects stay as they are.
+pub(crate) fn admit_without_hpa(written: Written<'_>, new: &mut Value) -> PluginVerdict {
+    const FIELD: &str = "/spec/scalingStrategy";
+    let is_own = written.group == "autoscaling.aibrix.ai" && written.kind == "PodAutoscaler";
+    let before = written.old.and_then(|old| old.pointer(FIELD)).cloned();
+    let mut verdict = admit(written, new);
+    let chosen = new.pointer(FIELD).filter(|chosen| is_own && before.as_ref() != Some(chosen));
+    if chosen.is_some_and(|chosen| chosen == "HPA") {
+        verdict.errors.push(FieldError {
+            reason: FieldReason::Invalid,
+            field: "spec.scalingStrategy".to_owned(),
+            message: "Invalid value: \"HPA\": this cluster runs no controller for HorizontalPodAutoscalers; use KPA or APA"
+                .to_owned(),
+        });
+    }
+    verdict
+}
+
 /// The plug-in.
 pub(crate) fn admit(written: Written<'_>, new: &mut Value) -> PluginVerdict {
     let Written { group, kind, namespace_labels, old, user } = written;
@@ -39,5 +58,42 @@ pub(crate) fn admit(written: Written<'_>, new: &mut Value) -> PluginVerdict {
         forbidden,
         errors: errors.collect(),
         warnings: verdict.warnings.iter().map(|w| format!("{}: {}", w.path, w.message)).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use neonvm_apiserver_engine::context::User;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn strategy_hpa_is_refused_where_nothing_would_carry_it_out() {
+        let user = User::default();
+        let object = |strategy: &str, most: u32| {
+            json!({"apiVersion": "autoscaling.aibrix.ai/v1alpha1", "kind": "PodAutoscaler", "metadata": {"name": "a"},
+                "spec": {"scalingStrategy": strategy, "minReplicas": 1, "maxReplicas": most,
+                    "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"},
+                    "metricsSources": [{"metricSourceType": "resource", "targetMetric": "cpu", "targetValue": "30"}]}})
+        };
+        let errors =
+            |plugin: neonvm_apiserver_engine::plugins::Plugin, old: Option<&Value>, strategy: &str| {
+                let written = Written {
+                    group: "autoscaling.aibrix.ai",
+                    kind: "PodAutoscaler",
+                    namespace_labels: &Value::Null,
+                    old,
+                    user: &user,
+                };
+                plugin(written, &mut object(strategy, 5)).errors
+            };
+        let refused = errors(admit_without_hpa, None, "HPA");
+        assert_eq!(refused.len(), 1, "{refused:?}");
+        assert_eq!(refused[0].field, "spec.scalingStrategy");
+        assert!(errors(admit_without_hpa, None, "KPA").is_empty() && errors(admit, None, "HPA").is_empty());
+        // A stored object can still be changed, but not become one of strategy HPA.
+        assert!(errors(admit_without_hpa, Some(&object("HPA", 4)), "HPA").is_empty());
+        assert_eq!(errors(admit_without_hpa, Some(&object("KPA", 4)), "HPA").len(), 1);
     }
 }

@@ -68,6 +68,8 @@ pub struct Config {
     pub names: Vec<String>,
     /// Whether fault switches can be set.
     pub faults: bool,
+    /// Whether a controller scales by `HorizontalPodAutoscaler` objects; without one, PodAutoscalers with strategy HPA are refused.
+    pub has_hpa_controller: bool,
 }
 
 /// What can go wrong at start, and what ends a server.
@@ -161,7 +163,10 @@ impl Server {
         let authority = Arc::new(Authority::open(&config.directory)?);
         let tokens = Tokens::open(&config.directory).map_err(prepare)?;
         let mut engine = Engine::new(store);
-        engine.set_plugin(crate::own_kinds::admit);
+        engine.set_plugin(match config.has_hpa_controller {
+            true => crate::own_kinds::admit,
+            false => crate::own_kinds::admit_without_hpa,
+        });
         let context = neonvm_apiserver_engine::context::Context { now: jiff::Timestamp::now(), seed: 1 };
         let state = {
             bootstrap::run(&mut engine, &context, address.port());
@@ -455,7 +460,7 @@ fn forbidden(shared: &Shared, incoming: &Incoming) -> Option<Response> {
     let attributes = neonvm_apiserver_engine::access::Attributes {
         verb: if incoming.method == Method::Get { "get" } else { "put" },
         path: &incoming.path,
-        ..neonvm_apiserver_engine::access::Attributes::of(&incoming.user)
+        ..neonvm_apiserver_engine::access::Attributes::from_user(&incoming.user)
     };
     let allowed = shared.state.with(|engine| engine.authorize(&attributes));
     allowed.err().map(|error| respond::answer(refusal(&error, Vec::new())))
@@ -527,7 +532,7 @@ fn finish(shared: &Arc<Shared>, reply: Reply) -> Response {
     }
 }
 
-fn token_review(shared: &Shared, body: &Value) -> neonvm_apiserver_engine::answer::Answer {
+fn token_review(shared: &Shared, body: &Value) -> neonvm_apiserver_engine::answer::EngineResponse {
     let audiences: Vec<String> = body
         .pointer("/spec/audiences")
         .and_then(|list| serde_json::from_value(list.clone()).ok())

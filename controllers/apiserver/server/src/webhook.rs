@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::Request;
 use hyper_util::rt::TokioIo;
-use neonvm_apiserver_engine::admission::{Answer, Call};
+use neonvm_apiserver_engine::admission::{Call, ReviewOutcome};
 use neonvm_kit::certificate::Shown;
 use neonvm_kit::trust::Trust;
 use rustls::pki_types::ServerName;
@@ -20,16 +20,18 @@ const MAX_ANSWER: usize = 4 << 20;
 
 /// Makes a call and returns its result. `service` is the Service object that the call names, if there is one; `caller` the
 /// certificate that this server shows.
-pub(crate) async fn call(call: &Call, service: Option<&Value>, caller: Option<&Arc<Shown>>) -> Answer {
+pub(crate) async fn call(call: &Call, service: Option<&Value>, caller: Option<&Arc<Shown>>) -> ReviewOutcome {
     let Some(place) = place(call, service) else {
-        return Answer::Failed("failed to call webhook: the service it names does not exist".into());
+        return ReviewOutcome::Failed("failed to call webhook: the service it names does not exist".into());
     };
     let url = format!("{}?timeout={}s", place.url, call.timeout);
     let limit = Duration::from_secs(u64::from(call.timeout));
     match tokio::time::timeout(limit, post(call, &place, caller)).await {
-        Ok(Ok(review)) => Answer::Review(review),
-        Ok(Err(why)) => Answer::Failed(format!("failed to call webhook: {why}")),
-        Err(_) => Answer::Failed(format!("failed to call webhook: Post {url:?}: context deadline exceeded")),
+        Ok(Ok(review)) => ReviewOutcome::Review(review),
+        Ok(Err(why)) => ReviewOutcome::Failed(format!("failed to call webhook: {why}")),
+        Err(_) => {
+            ReviewOutcome::Failed(format!("failed to call webhook: Post {url:?}: context deadline exceeded"))
+        }
     }
 }
 

@@ -52,7 +52,7 @@ pub enum RestartPolicy {
 
 impl Plan {
     /// From the object.
-    pub fn of(pod: &Pod, pause: Millis) -> Self {
+    pub fn from_pod(pod: &Pod, pause: Millis) -> Self {
         let spec = pod.spec.clone().unwrap_or_default();
         let containers = |list: &[Container]| list.iter().map(plan).collect::<Vec<_>>();
         let init = spec.init_containers.unwrap_or_default();

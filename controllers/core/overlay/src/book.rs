@@ -156,7 +156,7 @@ impl Book {
                 self.rest(address, at.saturating_add(self.rest));
             }
         }
-        let version = PoolVersion::of(object);
+        let version = PoolVersion::from_object(object);
         let pool = Pool { net, version, held, released, pending: BTreeSet::new(), released_pending: false };
         self.pools.insert(name, pool);
         true

@@ -108,7 +108,7 @@ impl Mesh {
     /// What node `own` should have. `nodes` are all nodes with their addresses on the underlay, `keys` the keys that each has
     /// published. Nodes whose address is of another family than that of `own` are left out.
     #[must_use]
-    pub fn of(
+    pub fn from_own(
         own: Own<'_>,
         nodes: &BTreeMap<String, IpAddr>,
         keys: &BTreeMap<String, Key>,

@@ -46,7 +46,7 @@ impl DesiredForwarding {
     /// What node `own` should have. `nodes` are all, with their addresses on the underlay; nodes of another address
     /// family than its own are ignored.
     #[must_use]
-    pub fn of<'a>(
+    pub fn from_own<'a>(
         own: &str,
         nodes: &BTreeMap<String, IpAddr>,
         members: impl IntoIterator<Item = &'a Member>,

@@ -16,7 +16,7 @@ pub enum Family {
 impl Family {
     /// Of an address.
     #[must_use]
-    pub const fn of(address: IpAddr) -> Self {
+    pub const fn from_address(address: IpAddr) -> Self {
         if address.is_ipv4() { Self::V4 } else { Self::V6 }
     }
 
@@ -66,7 +66,7 @@ impl Net {
     /// The network of an address; bits beyond `length` are dropped, a length beyond the family's is taken as that.
     #[must_use]
     pub fn new(address: IpAddr, length: u8) -> Self {
-        let family = Family::of(address);
+        let family = Family::from_address(address);
         let length = length.min(family.bits());
         Self { family, base: number(address) & family.mask(length), length }
     }
@@ -115,7 +115,8 @@ impl Net {
     /// Whether an address lies within.
     #[must_use]
     pub fn contains(self, address: IpAddr) -> bool {
-        Family::of(address) == self.family && number(address) & self.family.mask(self.length) == self.base
+        Family::from_address(address) == self.family
+            && number(address) & self.family.mask(self.length) == self.base
     }
 }
 
@@ -137,7 +138,11 @@ impl FromStr for Net {
         let (address, length) = text.split_once('/').ok_or(NotANet)?;
         let address: IpAddr = address.parse().map_err(|_| NotANet)?;
         let length: u8 = length.parse().map_err(|_| NotANet)?;
-        if length > Family::of(address).bits() { Err(NotANet) } else { Ok(Self::new(address, length)) }
+        if length > Family::from_address(address).bits() {
+            Err(NotANet)
+        } else {
+            Ok(Self::new(address, length))
+        }
     }
 }
 

@@ -50,7 +50,7 @@ pub struct Claim {
 impl Claim {
     /// The part of a target that an object claims. Only valid objects that are not being deleted should be passed.
     #[must_use]
-    pub fn of(object: &PodAutoscaler) -> Self {
+    pub fn from_object(object: &PodAutoscaler) -> Self {
         let metadata = &object.metadata;
         let namespace = metadata.namespace.clone().unwrap_or_default();
         let reference = &object.spec.scale_target_ref;

@@ -117,7 +117,7 @@ pub struct MetricTrace {
     pub panic: Option<Finite>,
     /// The replicas that both windows require, and whether there is panic; for strategy KPA.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub answer: Option<kpa::Answer>,
+    pub answer: Option<kpa::KpaRecommendation>,
     /// The trend and the replicas that it requires, within the rates; with a forecast.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forecast: Option<(Trend, i32)>,

@@ -163,7 +163,7 @@ fn behavior(object: &PodAutoscaler, settings: &Settings) -> HorizontalPodAutosca
 /// # Errors
 /// Everything that is wrong with the object.
 pub fn build(object: &PodAutoscaler, now: Timestamp) -> Result<HorizontalPodAutoscaler, Vec<FieldError>> {
-    let (settings, _) = Settings::of(object)?;
+    let (settings, _) = Settings::from_object(object)?;
     let bounds = settings.bounds(now);
     let metadata = &object.metadata;
     let own = metadata.name.clone().unwrap_or_default();

@@ -46,7 +46,7 @@ pub struct Rules {
 /// The result of the state machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Answer {
+pub struct KpaRecommendation {
     /// Replicas, within the rates.
     pub replicas: i32,
     /// Replicas that the stable window requires, before the rates.
@@ -76,7 +76,7 @@ impl Panic {
         fleet: Fleet,
         rules: &Rules,
         now: Timestamp,
-    ) -> Answer {
+    ) -> KpaRecommendation {
         let ready = fleet.ready.max(1);
         // Without a workload the base is one pod, and tolerances have nothing to be relative to.
         let (stable_wanted, panic_wanted) =
@@ -106,6 +106,6 @@ impl Panic {
         } else {
             calm
         };
-        Answer { replicas, stable: stable_wanted, panic: panic_wanted, panicking }
+        KpaRecommendation { replicas, stable: stable_wanted, panic: panic_wanted, panicking }
     }
 }

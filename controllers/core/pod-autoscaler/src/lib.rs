@@ -10,7 +10,7 @@
 //! annotations, spec ─▶ settings                               └─▶ hpa ─┘                                       │
 //!                                                                 status: conditions, history, explanation ◀─┘
 //! ```
-//! The way in is [`Settings::of`], then [`decide()`] again and again with one [`Memory`] for each object.
+//! The way in is [`Settings::from_object`], then [`decide()`] again and again with one [`Memory`] for each object.
 
 pub mod apa;
 pub mod claim;

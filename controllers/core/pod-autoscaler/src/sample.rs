@@ -177,7 +177,7 @@ impl Reading {
     ///
     /// # Errors
     /// Why there is no value: nothing read, no ready pod, too few of them with a value, no request.
-    pub fn of(
+    pub fn from_observed(
         observed: &Observed,
         aggregation: PodAggregation,
         statistic: Statistic,

@@ -100,7 +100,7 @@ impl Settings {
     ///
     /// # Errors
     /// Everything that is wrong with the object; then nothing of it holds.
-    pub fn of(object: &PodAutoscaler) -> Result<(Self, Vec<FieldError>), Vec<FieldError>> {
+    pub fn from_object(object: &PodAutoscaler) -> Result<(Self, Vec<FieldError>), Vec<FieldError>> {
         let spec = &object.spec;
         let mut faults = validate::pod_autoscaler(object);
         let none = BTreeMap::new();
@@ -118,7 +118,7 @@ impl Settings {
         };
         for (index, source) in spec.metrics_sources.iter().enumerate() {
             let scraped = source.metric_source_type == MetricSourceType::Pod || source.has_endpoint();
-            if let (true, Err(error)) = (scraped, Query::of(source, registry::DEFAULT_ENGINE)) {
+            if let (true, Err(error)) = (scraped, Query::from_source(source, registry::DEFAULT_ENGINE)) {
                 let path = format!("spec.metricsSources[{index}].targetMetric");
                 faults.push(FieldError { path, message: error.to_string() });
             }

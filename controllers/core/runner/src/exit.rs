@@ -26,7 +26,7 @@ const PANIC: &str = "Kernel panic - not syncing";
 /// The guest's message when the end of the workload ends the VM.
 const WORKLOAD_ENDED: &str = "workload ended";
 
-pub(crate) fn of(
+pub(crate) fn from_end(
     end: &QemuEnd,
     stopping: bool,
     announced: Option<&str>,

@@ -349,7 +349,7 @@ impl Core {
 
     fn ended(&mut self, end: &QemuEnd) {
         let exit: Exit =
-            exit::of(end, self.stop.is_begun(), self.announced_shutdown.as_deref(), self.workload_exit);
+            exit::from_end(end, self.stop.is_begun(), self.announced_shutdown.as_deref(), self.workload_exit);
         self.status.exit = Some(exit);
         self.status.state = RunnerState::Ended;
     }

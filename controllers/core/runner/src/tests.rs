@@ -221,7 +221,7 @@ fn every_end_has_its_reason() {
         ),
         (QemuEnd { words: "killed".into(), ..QemuEnd::default() }, true, None, None, R::QemuEnded, false),
     ] {
-        let exit = exit::of(&end, stopping, announced, workload);
+        let exit = exit::from_end(&end, stopping, announced, workload);
         assert_eq!((exit.reason, exit.is_success()), (reason, success), "{end:?}");
         assert_eq!(exit.console.is_empty(), success || end.console.is_empty());
     }

@@ -14,7 +14,7 @@ pub struct Amounts(BTreeMap<String, i128>);
 impl Amounts {
     /// From a list of quantities. What cannot be read counts as nothing: the API server refuses it beforehand.
     #[must_use]
-    pub fn of(list: Option<&BTreeMap<String, ApiQuantity>>) -> Self {
+    pub fn from_amounts(list: Option<&BTreeMap<String, ApiQuantity>>) -> Self {
         let parsed =
             |text: &ApiQuantity| text.0.parse::<Quantity>().map_or(0, |quantity| quantity.nanos().max(0));
         Self(list.into_iter().flatten().map(|(name, text)| (name.clone(), parsed(text))).collect())
@@ -72,8 +72,8 @@ pub struct Demand(Amounts);
 fn requests(container: &Container, pod: &Pod) -> Amounts {
     let Some(resources) = &container.resources else { return Amounts::default() };
     // A limit without a request is the request, as the API server defaults it.
-    let mut amounts = Amounts::of(resources.limits.as_ref());
-    for (name, nanos) in Amounts::of(resources.requests.as_ref()).iter() {
+    let mut amounts = Amounts::from_amounts(resources.limits.as_ref());
+    for (name, nanos) in Amounts::from_amounts(resources.requests.as_ref()).iter() {
         amounts.set(name, nanos);
     }
     resized(container, pod, amounts)
@@ -92,7 +92,7 @@ fn resized(container: &Container, pod: &Pod, asked: Amounts) -> Amounts {
         one.type_ == "PodResizePending" && one.status == "True" && one.reason.as_deref() == Some("Infeasible")
     });
     let mut amounts = asked;
-    for (name, nanos) in Amounts::of(Some(in_force)).iter() {
+    for (name, nanos) in Amounts::from_amounts(Some(in_force)).iter() {
         let asked = if never { 0 } else { amounts.get(name) };
         amounts.set(name, nanos.max(asked));
     }
@@ -119,7 +119,7 @@ pub fn has_ended(pod: &Pod) -> bool {
 impl Demand {
     /// What a pod takes: its requests, and for runner pods at least the value of the annotation `vm.neon.tech/usage`.
     #[must_use]
-    pub fn of(pod: &Pod) -> Self {
+    pub fn from_pod(pod: &Pod) -> Self {
         let mut demand = Self::requested(pod);
         if let Some(usage) = noted(pod, neonvm_api::names::annotation::USAGE) {
             demand.0.raise_to(&usage);
@@ -149,10 +149,10 @@ impl Demand {
             }
             amounts.raise_to(&initial);
             let whole = spec.resources.as_ref().and_then(|resources| resources.requests.as_ref());
-            for (name, nanos) in Amounts::of(whole).iter() {
+            for (name, nanos) in Amounts::from_amounts(whole).iter() {
                 amounts.set(name, nanos);
             }
-            amounts.add(&Amounts::of(spec.overhead.as_ref()));
+            amounts.add(&Amounts::from_amounts(spec.overhead.as_ref()));
         }
         amounts.set("pods", 1_000_000_000);
         Self(amounts)
@@ -190,5 +190,5 @@ impl Usage {
 /// What a node offers to pods.
 pub(crate) fn allocatable(node: &Node) -> Amounts {
     let status = node.status.as_ref();
-    Amounts::of(status.and_then(|status| status.allocatable.as_ref().or(status.capacity.as_ref())))
+    Amounts::from_amounts(status.and_then(|status| status.allocatable.as_ref().or(status.capacity.as_ref())))
 }

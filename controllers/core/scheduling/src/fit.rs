@@ -106,7 +106,7 @@ pub fn fit<'a>(
 ) -> Result<(), Reason> {
     suits(pod, node)?;
     beside(pod, pods)?;
-    room(Demand::of(pod).amounts(), &allocatable(node), usage.amounts())
+    room(Demand::from_pod(pod).amounts(), &allocatable(node), usage.amounts())
 }
 
 /// Whether a node is one that a pod may go to at all: labels, taints, readiness.

@@ -1,6 +1,6 @@
 //! Which node a pod fits on and which is best, as pure functions.
 //!
-//! [`Demand::of`] returns the resources that a pod takes; [`Usage`] adds up those of a node's pods; [`fit`] checks whether
+//! [`Demand::from_pod`] returns the resources that a pod takes; [`Usage`] adds up those of a node's pods; [`fit`] checks whether
 //! a pod fits on a node, and returns the reason if not; [`permits`] chooses a node, permits sizes of VMs, and chooses VMs to
 //! migrate away.
 

@@ -38,7 +38,7 @@ pub use score::{Scoring, randomised};
 pub use seen::{MigrationRole, MigrationSeen, NodeSeen, PodSeen, VmSeen};
 pub use settings::{Settings, SettingsError};
 pub use state::{Event, State};
-pub use wire::Answer;
+pub use wire::WireResponse;
 
 #[cfg(test)]
 mod tests;

@@ -52,7 +52,7 @@ pub struct Denial {
 impl Denial {
     /// What a VM is denied, if it is, and may be migrated for it.
     #[must_use]
-    pub fn of(vm: &VirtualMachine) -> Option<Self> {
+    pub fn from_vm(vm: &VirtualMachine) -> Option<Self> {
         let labels = vm.metadata.labels.as_ref();
         let movable =
             labels.and_then(|all| all.get(label::AUTO_MIGRATION_ENABLED)).is_some_and(|on| on == TRUE);

@@ -20,7 +20,7 @@ impl PodSize {
     /// CPU and memory of a container. `None` if a request or a limit of them is missing or cannot be read: then the size of its pod
     /// does not follow that of a VM.
     #[must_use]
-    pub fn of(resources: &ResourceRequirements) -> Option<Self> {
+    pub fn from_resources(resources: &ResourceRequirements) -> Option<Self> {
         let part = |list: Option<&BTreeMap<String, ApiQuantity>>| {
             let quantity = |name: &str| list?.get(name)?.0.parse::<Quantity>().ok();
             let cpu = u32::try_from(quantity("cpu")?.milli_rounded_up()).ok().map(MilliCpu::new)?;

@@ -92,7 +92,7 @@ impl Held {
     fn read(kept: AuthoritySecret, secret: &Secret) -> Result<Self, Error> {
         let validity = |key| {
             let certificate = text(secret, key)?;
-            Validity::of(&Identity { certificate, key: String::new() })
+            Validity::from_identity(&Identity { certificate, key: String::new() })
         };
         let signs = validity(SIGNS.0).ok_or(Error::Key(kept.secret, SIGNS.0))?;
         // One without its key, or that cannot be read, is made again.

@@ -25,7 +25,7 @@ impl<F: Fn() -> Result<Identity, Error>> Own<F> {
     /// If it cannot be made or read.
     pub fn new(make: F) -> Result<Self, Error> {
         let identity = make()?;
-        let validity = Validity::of(&identity).ok_or_else(unreadable)?;
+        let validity = Validity::from_identity(&identity).ok_or_else(unreadable)?;
         Ok(Self { make, shown: Arc::new(Shown::new(&identity)?), validity })
     }
 
@@ -40,7 +40,7 @@ impl<F: Fn() -> Result<Identity, Error>> Own<F> {
         let once = || {
             let identity = (self.make)()?;
             self.shown.replace(&identity)?;
-            Validity::of(&identity).map(Some).ok_or_else(unreadable)
+            Validity::from_identity(&identity).map(Some).ok_or_else(unreadable)
         };
         renew(self.validity, Validity::now, || std::future::ready(once())).await;
     }

@@ -31,7 +31,7 @@ pub struct Validity {
 impl Validity {
     /// Of a certificate; none if it cannot be read.
     #[must_use]
-    pub fn of(identity: &Identity) -> Option<Self> {
+    pub fn from_identity(identity: &Identity) -> Option<Self> {
         let der = CertificateDer::from_pem_slice(identity.certificate.as_bytes()).ok()?;
         let (_, certificate) = X509Certificate::from_der(&der).ok()?;
         let validity = certificate.validity();

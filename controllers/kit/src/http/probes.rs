@@ -8,7 +8,7 @@ use http::{HeaderValue, Method, StatusCode, header};
 use tokio::net::TcpListener;
 
 use super::body::Rules;
-use super::{Admitted, Answer, Budget, Gate, Whole, closing, refuse, serve, text};
+use super::{Admitted, Budget, FullRequest, FullResponse, Gate, closing, refuse, serve, text};
 use crate::places::Places;
 
 /// Paths that are answered. `/livez` is `/healthz` under its newer name.
@@ -22,10 +22,10 @@ const NOTHING: Rules = Rules { small: 0, known: 0, strangers: 0, ..Rules::SERVIC
 /// Answers probes until it is dropped. `answer` gets one of [`PROBES`].
 pub async fn probes<A>(listener: TcpListener, answer: A)
 where
-    A: Fn(&str) -> Answer + Clone + Send + Sync + 'static,
+    A: Fn(&str) -> FullResponse + Clone + Send + Sync + 'static,
 {
     let gate = Gate::open(PLACES, &Arc::new(Budget::new(NOTHING)));
-    let handler = move |request: Whole| std::future::ready(closing(answer(request.uri().path())));
+    let handler = move |request: FullRequest| std::future::ready(closing(answer(request.uri().path())));
     serve(listener, None, gate, admit, handler).await;
 }
 

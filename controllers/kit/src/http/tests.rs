@@ -34,13 +34,13 @@ fn get(path: &str) -> String {
 }
 
 fn only_known(head: &Parts) -> Admitted {
-    if Peer::of(&head.extensions).known {
+    if Peer::from_extensions(&head.extensions).known {
         return Ok(MAX_BODY);
     }
     refuse(StatusCode::FORBIDDEN, "text/plain", "who are you?\n")
 }
 
-async fn echo(request: Whole) -> Answer {
+async fn echo(request: FullRequest) -> FullResponse {
     text(StatusCode::OK, "text/plain", format!("{} bytes\n", request.body().len()))
 }
 
@@ -90,10 +90,10 @@ async fn guarded(
     let clients = [client(None), client(Some(&known))];
     let (listener, address) = listener().await;
     let gate = Gate::new(SMALL, &Arc::default(), |peer| peer.is_one_of(&[crate::authority::OPERATORS]));
-    let handler = move |request: Whole| {
+    let handler = move |request: FullRequest| {
         let go = Arc::clone(&go);
         async move {
-            if !Peer::of(request.extensions()).known {
+            if !Peer::from_extensions(request.extensions()).known {
                 go.notified().await;
             }
             echo(request).await

@@ -54,7 +54,7 @@ pub(crate) fn interfaces(pod: &Pod) -> Result<Vec<String>, String> {
 mod tests {
     use super::*;
 
-    fn of(text: &str) -> Result<Vec<String>, String> {
+    fn parse(text: &str) -> Result<Vec<String>, String> {
         let mut pod = Pod::default();
         pod.metadata.annotations = Some([(NETWORKS.to_owned(), text.to_owned())].into());
         interfaces(&pod)
@@ -63,22 +63,22 @@ mod tests {
     #[test]
     fn both_forms_are_read() {
         assert_eq!(interfaces(&Pod::default()), Ok(Vec::new()));
-        assert_eq!(of("neonvm-system/neonvm-overlay-for-vms@net1"), Ok(vec!["net1".into()]));
+        assert_eq!(parse("neonvm-system/neonvm-overlay-for-vms@net1"), Ok(vec!["net1".into()]));
         assert_eq!(
-            of(" neonvm-overlay-for-vms , ns/neonvm-overlay-for-vms@x"),
+            parse(" neonvm-overlay-for-vms , ns/neonvm-overlay-for-vms@x"),
             Ok(vec!["net1".into(), "x".into()])
         );
         let json = r#"[{"name": "neonvm-overlay-for-vms", "namespace": "ns"}]"#;
-        assert_eq!(of(json), Ok(vec!["net1".into()]));
+        assert_eq!(parse(json), Ok(vec!["net1".into()]));
     }
 
     #[test]
     fn what_cannot_be_made_is_refused() {
-        assert!(of("ns/other@net1").unwrap_err().contains("\"other\""));
-        assert!(of("[{").unwrap_err().contains(NETWORKS));
+        assert!(parse("ns/other@net1").unwrap_err().contains("\"other\""));
+        assert!(parse("[{").unwrap_err().contains(NETWORKS));
         for interface in ["eth0", "lo", "a b", "-x", "sixteen-letters-", "../x"] {
             let text = format!("neonvm-overlay-for-vms@{interface}");
-            assert!(of(&text).unwrap_err().contains("cannot name"), "{interface}");
+            assert!(parse(&text).unwrap_err().contains("cannot name"), "{interface}");
         }
     }
 }

@@ -68,7 +68,7 @@ fn kill_pod(directory: &Path) {
         containers.flat_map(|container| std::fs::read_dir(container.path()).into_iter().flatten().flatten());
     for file in files.filter(|file| file.path().extension().is_some_and(|extension| extension == "pid")) {
         let Some(identity) = Identity::read(&file.path()) else { continue };
-        if Identity::of(identity.pid) == Some(identity)
+        if Identity::from_pid(identity.pid) == Some(identity)
             && let Some(pid) = rustix::process::Pid::from_raw(identity.pid)
         {
             // It leads its group.

@@ -57,8 +57,8 @@ pub(super) struct Worker {
 /// Takes on a new pod.
 pub(crate) fn spawn_new(node: &Arc<Node>, pod: &Arc<Pod>) -> Arc<Handle> {
     let pause = u64::try_from(node.config.restart_pause.as_millis()).unwrap_or(10_000);
-    let mut machine = Machine::new(Plan::of(pod, pause), clock::now());
-    machine.size = Size::new(PodRequests::of(pod), pod.metadata.generation);
+    let mut machine = Machine::new(Plan::from_pod(pod, pause), clock::now());
+    machine.size = Size::new(PodRequests::from_pod(pod), pod.metadata.generation);
     spawn(node, pod, machine, String::new(), Origin::New)
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn spawn_known(node: &Arc<Node>, saved: Saved) -> Arc<Handle> {
     let origin = if saved.is_of_this_boot() { Origin::Known } else { Origin::OfFormerBoot };
     let (pod, mut machine) = (Arc::new(saved.pod), saved.machine);
     if machine.size == Size::default() {
-        machine.size = Size::new(PodRequests::of(&pod), pod.metadata.generation);
+        machine.size = Size::new(PodRequests::from_pod(&pod), pod.metadata.generation);
     }
     spawn(node, &pod, machine, saved.ip, origin)
 }
@@ -189,7 +189,7 @@ impl Worker {
 
     /// Holds the specification against the room that the node has now.
     fn consider(&mut self, pod: &Pod) {
-        let wanted = PodRequests::of(pod);
+        let wanted = PodRequests::from_pod(pod);
         let generation = pod.metadata.generation.unwrap_or_default();
         if self.machine.has_ended() {
             return;

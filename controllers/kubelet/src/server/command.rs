@@ -73,7 +73,7 @@ impl Command {
             place.mounts = Mounts::Of(files.into());
         }
         // Checked after that was opened: the number still was the process's.
-        if Identity::of(process.pid) != Some(process) {
+        if Identity::from_pid(process.pid) != Some(process) {
             return Err(not_running());
         }
         let program = if is_ours { node.executable.clone() } else { program.into() };

@@ -144,7 +144,7 @@ impl Reader {
             }
         }
         // Watched before it is read: what is written in between is not missed.
-        let mut news = if wanted.follow { Some(News::of(&self.path)?) } else { None };
+        let mut news = if wanted.follow { Some(News::from_path(&self.path)?) } else { None };
         let mut file = File::open(&self.path)?;
         let start = match wanted.tail {
             Some(lines) => tail_start(&mut file, lines)?,
@@ -179,7 +179,7 @@ impl Reader {
             let Some(watcher) = &news else { return Ok(()) };
             // A log that grew too long was renamed; it continues in a new file, once the rest of the old one is read.
             if let Some(next) = next.take() {
-                news = Some(News::of(&self.path)?);
+                news = Some(News::from_path(&self.path)?);
                 (file, position) = (next, 0);
                 continue;
             }
@@ -246,7 +246,7 @@ fn tail_start(file: &mut File, lines: u64) -> io::Result<u64> {
 struct News(AsyncFd<std::os::fd::OwnedFd>);
 
 impl News {
-    fn of(path: &Path) -> io::Result<Self> {
+    fn from_path(path: &Path) -> io::Result<Self> {
         let fd = inotify::init(inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC)?;
         inotify::add_watch(&fd, path, inotify::WatchFlags::MODIFY | inotify::WatchFlags::ATTRIB)?;
         Ok(Self(crate::sys::watched(fd)?))

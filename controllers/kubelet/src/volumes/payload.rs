@@ -12,7 +12,7 @@ use kube::api::PostParams;
 use serde_json::json;
 
 use super::atomic::{Payload, is_proper};
-use super::{Context, Held};
+use super::{Held, VolumeSources};
 use crate::downward::Self_;
 use crate::objects::{Data, Kind};
 use crate::problem::Problem;
@@ -30,7 +30,7 @@ fn mode(of_item: Option<i32>, default: i32) -> u32 {
 
 /// A volume's files are being gathered.
 pub(super) struct Gathering<'a> {
-    pub(super) context: &'a Context,
+    pub(super) context: &'a VolumeSources,
     pub(super) own: Self_<'a>,
     pub(super) volume: &'a str,
     pub(super) payload: Payload,

@@ -85,7 +85,7 @@ mod tests {
         let text: String = (0..series).map(line).collect();
         let source =
             serde_json::json!({"metricSourceType": "external", "targetMetric": "m", "targetValue": "1"});
-        let query = Query::of(&serde_json::from_value(source).unwrap(), "").unwrap();
+        let query = Query::from_source(&serde_json::from_value(source).unwrap(), "").unwrap();
         (exposition::read(&text, &[query]).extracts.remove(0), Instant::now())
     }
 

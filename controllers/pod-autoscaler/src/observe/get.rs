@@ -34,7 +34,7 @@ pub(super) enum Fault {
 
 /// An HTTP response.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(super) struct HttpResponse {
     pub(super) status: u16,
     /// Read for status 200 only.
     pub(super) body: Bytes,
@@ -69,7 +69,7 @@ pub(super) async fn get<S>(
     question: &[u8],
     largest: usize,
     room: &mut Room<'_>,
-) -> Result<Answer, Fault>
+) -> Result<HttpResponse, Fault>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -78,7 +78,7 @@ where
     let mut incoming = Incoming { stream, buffer: BytesMut::with_capacity(FIRST), passed: 0, room };
     let head = incoming.head().await?;
     if head.status != 200 {
-        return Ok(Answer { status: head.status, body: Bytes::new(), again: false });
+        return Ok(HttpResponse { status: head.status, body: Bytes::new(), again: false });
     }
     let body = match head.framing {
         Framing::Length(length) if length > largest => return Err(Fault::TooLarge),
@@ -88,7 +88,7 @@ where
     };
     // Bytes without a request would confuse the next answer.
     let again = head.again && head.framing != Framing::UntilClosed && incoming.buffer.is_empty();
-    Ok(Answer { status: head.status, body, again })
+    Ok(HttpResponse { status: head.status, body, again })
 }
 
 struct Incoming<'a, 'r, S> {
@@ -300,7 +300,7 @@ mod tests {
     const LARGEST: usize = 100;
 
     /// What comes of an answer that arrives in pieces of so many bytes.
-    async fn read(answer: &[u8], piece: usize) -> Result<Answer, Fault> {
+    async fn read(answer: &[u8], piece: usize) -> Result<HttpResponse, Fault> {
         let (mut here, mut there) = tokio::io::duplex(piece);
         let answer = answer.to_vec();
         let other = tokio::spawn(async move {
@@ -357,7 +357,7 @@ mod tests {
         let more = read(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhelloHTTP", 1000).await.unwrap();
         assert!(!more.again && more.body == b"hello"[..]);
         let other = read(b"HTTP/1.1 404 Not Found\r\ncontent-length: 5\r\n\r\nhello", 1000).await.unwrap();
-        assert_eq!(other, Answer { status: 404, body: Bytes::new(), again: false });
+        assert_eq!(other, HttpResponse { status: 404, body: Bytes::new(), again: false });
     }
 
     #[tokio::test]

@@ -121,7 +121,10 @@ fn queries(sources: &[MetricSource], visits: &[Visit]) -> Queries {
     let mut all = Queries::new();
     for engine in visits.iter().map(Visit::engine) {
         if !all.contains_key(engine) {
-            all.insert(engine.to_owned(), sources.iter().map(|source| Query::of(source, engine)).collect());
+            all.insert(
+                engine.to_owned(),
+                sources.iter().map(|source| Query::from_source(source, engine)).collect(),
+            );
         }
     }
     all

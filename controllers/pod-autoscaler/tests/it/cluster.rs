@@ -51,9 +51,9 @@ impl Cluster {
 
     /// One that reaches the API server in another way.
     pub(crate) fn autoscaler_through(mut to: ClientConfig) -> Running {
-        let client = neonvm_kit::client::of(to.clone()).unwrap();
+        let client = neonvm_kit::client::from_config(to.clone()).unwrap();
         to.default_retry = false;
-        let metrics = neonvm_kit::client::of(to).unwrap();
+        let metrics = neonvm_kit::client::from_config(to).unwrap();
         Running(tokio::spawn(async move {
             run_with(client, metrics, config(), std::future::pending()).await.unwrap();
         }))

@@ -34,14 +34,14 @@ pub(crate) async fn listen_with_tls(
     let any = [IpAddr::from([0; 4])];
     let tls = Arc::new(RwLock::new(Arc::new(tls)));
     let own = shared.own.clone();
-    let gate = Gate::new(PLACES, &shared.bodies, move |peer| Peer::of(peer, &own) != Peer::Stranger);
+    let gate = Gate::new(PLACES, &shared.bodies, move |peer| Peer::from_peer(peer, &own) != Peer::Stranger);
     let mut bound = Vec::new();
     for address in if addresses.is_empty() { &any } else { addresses } {
         let listener = TcpListener::bind((*address, port)).await?;
         bound.push(listener.local_addr()?);
         let shared = Arc::clone(shared);
         let answer = move |request: hyper::Request<_>| {
-            let peer = Peer::of(&server::Peer::of(request.extensions()), &shared.own);
+            let peer = Peer::from_peer(&server::Peer::from_extensions(request.extensions()), &shared.own);
             handle(Arc::clone(&shared), peer, request)
         };
         tokio::spawn(server::serve_streams(listener, Some(Arc::clone(&tls)), gate.clone(), answer));
@@ -51,7 +51,7 @@ pub(crate) async fn listen_with_tls(
 
 impl Peer {
     /// By the names in the certificate, which TLS has verified.
-    pub(super) fn of(shown: &server::Peer, own: &Own) -> Self {
+    pub(super) fn from_peer(shown: &server::Peer, own: &Own) -> Self {
         if shown.is_one_of(&[CLIENT_ORGANISATION]) {
             Self::Trusted
         } else if shown.is_one_of(&[AGENTS]) && own.agent.as_ref() == Some(&shown.common_name) {

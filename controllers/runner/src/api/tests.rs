@@ -204,7 +204,7 @@ fn who_may_use_which_path() {
             dns_names: vec![name.to_owned()],
             ..Default::default()
         };
-        Peer::of(&shown, &own)
+        Peer::from_peer(&shown, &own)
     };
     let of = |organisation: &str, name: &str| named(organisation, "", name);
     let agent = named("neonvm:agents", "neonvm-agent:n1", "");

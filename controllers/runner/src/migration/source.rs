@@ -70,7 +70,7 @@ pub(crate) struct Shell {
 }
 
 /// The parts of the runner that a migration uses.
-pub(crate) struct Parts {
+pub(crate) struct SourceParts {
     pub(crate) number: u64,
     pub(crate) machine: Arc<Machine>,
     pub(crate) messages: mpsc::Sender<Message>,
@@ -81,9 +81,13 @@ pub(crate) struct Parts {
 
 impl Shell {
     /// Begins a migration.
-    pub(crate) fn begin(now: Duration, parts: Parts, request: MigrationRequest) -> Result<Self, String> {
+    pub(crate) fn begin(
+        now: Duration,
+        parts: SourceParts,
+        request: MigrationRequest,
+    ) -> Result<Self, String> {
         let carrier = Carrier::start().map_err(|error| format!("threads: {error}"))?;
-        let Parts { number, machine, messages, connector, frames } = parts;
+        let SourceParts { number, machine, messages, connector, frames } = parts;
         let (core, actions) = Source::new(now, request.clone());
         let work = Arc::new(Work {
             number,

@@ -1,5 +1,7 @@
 //! The target's end: carries out what [`neonvm_core_migration::Target`] decides, and what its source orders.
 
+mod listen;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +18,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::carrier::{Carrier, Guarded};
 use super::open_connections::OpenConnections;
-use super::{INCOMING, Message, NBD, listen};
+use super::{INCOMING, Message, NBD};
 use crate::config::PodFiles;
 use crate::network::Frames;
 
@@ -61,7 +63,7 @@ pub(crate) enum Consequence {
 }
 
 /// The parts of the runner that a migration uses.
-pub(crate) struct Parts<'a> {
+pub(crate) struct TargetParts<'a> {
     pub(crate) machine: Arc<Machine>,
     pub(crate) messages: mpsc::Sender<Message>,
     /// Where the source is waited for.
@@ -76,9 +78,9 @@ impl Shell {
         now: Duration,
         pod: &PodFiles,
         id: &str,
-        parts: Parts<'_>,
+        parts: TargetParts<'_>,
     ) -> Result<Self, String> {
-        let Parts { machine, messages, addresses, frames } = parts;
+        let TargetParts { machine, messages, addresses, frames } = parts;
         let core = Target::new(now, id.to_owned());
         let (status, seen) = watch::channel(core.status().clone());
         let carrier = Carrier::start().map_err(|error| format!("threads: {error}"))?;

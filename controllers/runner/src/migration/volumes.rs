@@ -36,7 +36,7 @@ pub(crate) struct Volume {
 }
 
 /// The disks of a plan.
-pub(crate) fn of(disks: &[DiskPlan]) -> Vec<Volume> {
+pub(crate) fn of_disks(disks: &[DiskPlan]) -> Vec<Volume> {
     let volume = |disk: &DiskPlan| {
         let (path, overlay) = match &disk.image {
             DiskImage::Raw(path) | DiskImage::Qcow2(path) => (path, None),

@@ -33,7 +33,8 @@ impl Loop {
         let addresses = if options.addresses.is_empty() { &any[..] } else { &options.addresses };
         let addresses: Vec<SocketAddr> = addresses.iter().map(|&ip| SocketAddr::new(ip, 0)).collect();
         let (machine, messages) = (Arc::clone(&self.machine), self.messages.clone());
-        let parts = target::Parts { machine, messages, addresses: &addresses, frames: self.frames.clone() };
+        let parts =
+            target::TargetParts { machine, messages, addresses: &addresses, frames: self.frames.clone() };
         let shell = target::Shell::begin(self.begun.elapsed(), &self.pod, &receive.migration, parts);
         self.moving = Some(Moving::Target(shell.await.map_err(failed)?));
         tracing::info!(id = receive.migration, "waits for the machine");
@@ -129,7 +130,7 @@ impl Loop {
             Connector::new(&identity, &pod.certificate.authorities(), &pod.config.uid, target, &request.id)
                 .map_err(Refusal::Wrong)?;
         self.moves += 1;
-        let parts = source::Parts {
+        let parts = source::SourceParts {
             number: self.moves,
             machine: Arc::clone(&self.machine),
             messages: self.messages.clone(),

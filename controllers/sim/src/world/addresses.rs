@@ -58,7 +58,7 @@ impl Addresses {
                 resource_version: Some(number),
                 ..pool.metadata
             };
-            if let Some(version) = PoolVersion::of(&pool) {
+            if let Some(version) = PoolVersion::from_object(&pool) {
                 self.book.written(&name, now, version);
             }
             self.pools.insert(name, pool);

@@ -21,7 +21,7 @@ use super::Failed;
 use super::secret::{NOT_AFTER, NOT_BEFORE, secret_of, validity};
 use crate::cache::Key;
 use crate::cert_manager::{ATTEMPT, FINGERPRINT, keep, requests, resource};
-use crate::context::Context;
+use crate::reconciler::Reconciler;
 use crate::request::{is_conflict, is_missing, patching, posting, within};
 
 /// Label of the secrets that are watched.
@@ -62,7 +62,7 @@ pub(crate) fn secret_view(meta: &ObjectMeta) -> TlsSecret {
     }
 }
 
-impl Context {
+impl Reconciler {
     pub(super) async fn certificate(
         &self,
         key: &Key,
@@ -107,9 +107,9 @@ impl Context {
             ]
             .into(),
         );
-        let api = self.secrets(&key.namespace);
+        let api = self.requests.secrets(&key.namespace);
         let what = "the certificate cannot be kept";
-        let kept = match self.write(api.create(&posting(), &secret)).await {
+        let kept = match self.requests.write(api.create(&posting(), &secret)).await {
             Ok(kept) => kept,
             Err(error) if is_conflict(&error) => {
                 if self.own(key, vm, &name).await? == Owner::Foreign {
@@ -118,18 +118,19 @@ impl Context {
                 let meta = json!({"labels": secret.metadata.labels, "annotations": secret.metadata.annotations,
                     "ownerReferences": secret.metadata.owner_references});
                 let change = json!({"metadata": meta, "data": secret.data});
-                let written = self.write(api.patch(&name, &patching(), &Patch::Merge(&change))).await;
+                let written =
+                    self.requests.write(api.patch(&name, &patching(), &Patch::Merge(&change))).await;
                 written.map_err(|error| Failed::api(CertificateFailed, what, &error))?
             }
             Err(error) => return Err(Failed::api(CertificateFailed, what, &error)),
         };
-        self.cache.set_tls(key, Some(secret_view(&kept.metadata)));
+        self.state.cache.set_tls(key, Some(secret_view(&kept.metadata)));
         Ok(())
     }
 
     /// Owner of the secret with this name.
     async fn own(&self, key: &Key, vm: &VirtualMachine, name: &str) -> Result<Owner, Failed> {
-        let found = within(self.secrets(&key.namespace).get_metadata_opt(name)).await;
+        let found = within(self.requests.secrets(&key.namespace).get_metadata_opt(name)).await;
         let found =
             found.map_err(|error| Failed::api(CertificateFailed, "a secret cannot be looked at", &error))?;
         let Some(found) = found else { return Ok(Owner::Missing) };
@@ -154,12 +155,13 @@ impl Context {
         let temporary = key_secret_name(&key.name);
         let mut secret = secret_of(vm, &temporary, "Opaque", [("tls.key", pair.serialize_pem())])?;
         secret.metadata.labels.get_or_insert_default().insert(TLS_LABEL.to_owned(), "true".to_owned());
-        let made = self.write(self.secrets(&key.namespace).create(&posting(), &secret)).await;
+        let made =
+            self.requests.write(self.requests.secrets(&key.namespace).create(&posting(), &secret)).await;
         if made.as_ref().is_err_and(is_conflict) {
             return Err(foreign(&temporary));
         }
         let made = made.map_err(|error| Failed::api(CertificateFailed, "the key cannot be kept", &error))?;
-        self.cache.set_key(key, made.metadata.uid.as_deref().unwrap_or_default());
+        self.state.cache.set_key(key, made.metadata.uid.as_deref().unwrap_or_default());
         let owner = pod::owner(vm).map_err(|error| failed(error.to_string()))?;
         let mut object = DynamicObject::new(&request_name(&key.name), &resource());
         object.metadata.namespace = Some(key.namespace.clone());
@@ -175,10 +177,13 @@ impl Context {
             "usages": ["digital signature", "key encipherment", "server auth"],
             "issuerRef": {"name": tls.certificate_issuer, "kind": "ClusterIssuer", "group": "cert-manager.io"},
         }});
-        let made = self.write(requests(&self.client, &key.namespace).create(&posting(), &object)).await;
+        let made = self
+            .requests
+            .write(requests(&self.requests.client, &key.namespace).create(&posting(), &object))
+            .await;
         let made = made
             .map_err(|error| Failed::api(CertificateFailed, "the certificate cannot be asked for", &error))?;
-        keep(&self.cache, &made, true);
+        keep(&self.state.cache, &made, true);
         Ok(())
     }
 
@@ -187,13 +192,15 @@ impl Context {
         let api_failed =
             |error: kube::Error| Failed::api(CertificateFailed, "the certificate cannot be fetched", &error);
         let request_name = request_name(&key.name);
-        let request =
-            within(requests(&self.client, &key.namespace).get(&request_name)).await.map_err(api_failed)?;
+        let request = within(requests(&self.requests.client, &key.namespace).get(&request_name))
+            .await
+            .map_err(api_failed)?;
         let key_name = key_secret_name(&key.name);
         if self.own(key, vm, &key_name).await? == Owner::Foreign {
             return Err(foreign(&key_name));
         }
-        let secret: Secret = within(self.secrets(&key.namespace).get(&key_name)).await.map_err(api_failed)?;
+        let secret: Secret =
+            within(self.requests.secrets(&key.namespace).get(&key_name)).await.map_err(api_failed)?;
         let encoded = request.data.pointer("/status/certificate").and_then(Value::as_str).unwrap_or_default();
         let certificate = STANDARD.decode(encoded).ok().and_then(|bytes| String::from_utf8(bytes).ok());
         let private = secret.data.as_ref().and_then(|data| data.get("tls.key"));
@@ -208,14 +215,14 @@ impl Context {
         let what = "a used request cannot be removed";
         let how = DeleteParams::default();
         if self.cert_manager.is_present() {
-            let api = requests(&self.client, &key.namespace);
-            match self.write(api.delete(&request_name(&key.name), &how)).await {
+            let api = requests(&self.requests.client, &key.namespace);
+            match self.requests.write(api.delete(&request_name(&key.name), &how)).await {
                 Ok(_) => {}
                 Err(error) if is_missing(&error) => {}
                 Err(error) => return Err(Failed::api(CertificateFailed, what, &error)),
             }
         }
-        self.cache.drop_request(key, None);
+        self.state.cache.drop_request(key, None);
         let name = key_secret_name(&key.name);
         // A secret of another VM or owner is not one that we used.
         if let Owner::Own { uid } = self.own(key, vm, &name).await? {
@@ -223,13 +230,13 @@ impl Context {
                 preconditions: Some(Preconditions { uid, ..Preconditions::default() }),
                 ..DeleteParams::default()
             };
-            match self.write(self.secrets(&key.namespace).delete(&name, &this)).await {
+            match self.requests.write(self.requests.secrets(&key.namespace).delete(&name, &this)).await {
                 Ok(_) => {}
                 Err(error) if is_missing(&error) => {}
                 Err(error) => return Err(Failed::api(CertificateFailed, what, &error)),
             }
         }
-        self.cache.drop_key(key, None);
+        self.state.cache.drop_key(key, None);
         Ok(())
     }
 }

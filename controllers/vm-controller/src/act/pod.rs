@@ -13,7 +13,7 @@ use serde_json::json;
 use super::Failed;
 use crate::cache::{Key, owner};
 use crate::clock::now;
-use crate::context::Context;
+use crate::reconciler::Reconciler;
 use crate::request::posting;
 use crate::request::{is_conflict, is_missing, patching, within};
 
@@ -27,16 +27,16 @@ pub(crate) fn unmade(error: &Error) -> FailureReason {
     }
 }
 
-impl Context {
+impl Reconciler {
     pub(super) async fn create_pod(&self, key: &Key, vm: &VirtualMachine, name: &str) -> Result<(), Failed> {
-        let plan = pod::plan(vm, name, &self.settings(&key.namespace));
+        let plan = pod::plan(vm, name, &self.state.settings(&key.namespace));
         let plan = plan.map_err(|error| Failed::new(PodFailed, error.to_string()))?;
         if vm.spec.enable_ssh {
             self.ensure_ssh(key, vm).await?;
         }
         self.write_config(key, vm, name, None).await?;
-        let api = self.pods(&key.namespace);
-        let made = match self.write(api.create(&posting(), &plan)).await {
+        let api = self.requests.pods(&key.namespace);
+        let made = match self.requests.write(api.create(&posting(), &plan)).await {
             Ok(made) => made,
             Err(error) if is_conflict(&error) => {
                 let read = within(api.get(name)).await;
@@ -49,7 +49,7 @@ impl Context {
             }
             Err(error) => return Err(Failed::api(unmade(&error), "the pod cannot be made", &error)),
         };
-        self.cache.put_pod(&made);
+        self.state.cache.put_pod(&made);
         if vm.status.as_ref().is_none_or(|status| status.restart_count == 0) {
             let since = vm.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second());
             let took = u64::try_from(now().unix().saturating_sub(since)).unwrap_or(0);
@@ -60,27 +60,27 @@ impl Context {
 
     pub(crate) async fn delete_pod(&self, key: &Key, name: &str, uid: Option<&str>) -> Result<(), Failed> {
         if let Some(uid) = uid {
-            let api = self.pods(&key.namespace);
+            let api = self.requests.pods(&key.namespace);
             let only = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
             let how = DeleteParams { preconditions: Some(only), ..DeleteParams::default() };
-            match self.write(api.delete(name, &how)).await {
+            match self.requests.write(api.delete(name, &how)).await {
                 Ok(answer) => {
                     let grace = |pod: &Pod| pod.metadata.deletion_grace_period_seconds != Some(0);
                     let going = |pod: &Pod| pod.metadata.deletion_timestamp.is_some() && grace(pod);
                     match answer.left().filter(going) {
-                        Some(pod) => drop(self.cache.put_pod(&pod)),
-                        None => self.cache.drop_pod(key, name, Some(uid)),
+                        Some(pod) => drop(self.state.cache.put_pod(&pod)),
+                        None => self.state.cache.drop_pod(key, name, Some(uid)),
                     }
                 }
                 // Gone, or another pod of the same name: this one is no more.
                 Err(error) if is_missing(&error) || is_conflict(&error) => {
-                    self.cache.drop_pod(key, name, Some(uid));
+                    self.state.cache.drop_pod(key, name, Some(uid));
                 }
                 Err(error) => return Err(Failed::api(PodFailed, "the pod cannot be deleted", &error)),
             }
         }
-        let secrets = self.secrets(&key.namespace);
-        match self.write(secrets.delete(name, &DeleteParams::default())).await {
+        let secrets = self.requests.secrets(&key.namespace);
+        match self.requests.write(secrets.delete(name, &DeleteParams::default())).await {
             Ok(_) => Ok(()),
             Err(error) if is_missing(&error) => Ok(()),
             Err(error) => Err(Failed::api(PodFailed, "the runner's secret cannot be deleted", &error)),
@@ -95,7 +95,7 @@ impl Context {
         (name, uid): (&str, &str),
         size: &PodSize,
     ) -> Result<(), Failed> {
-        let pods = self.cache.pods(key);
+        let pods = self.state.cache.pods(key);
         let known = pods.iter().find(|pod| pod.view.name == name);
         let shrinks = known.and_then(|pod| pod.view.size).is_some_and(|now| now.max(*size) != *size);
         // A pod must not become smaller by a request that arrives late, after another controller has let its VM grow.
@@ -103,14 +103,15 @@ impl Context {
         let container = json!({"name": RUNNER_CONTAINER, "resources": size.resources()});
         let change =
             json!({"metadata": only.unwrap_or_else(|| json!({})), "spec": {"containers": [container]}});
-        let api = self.pods(&key.namespace);
+        let api = self.requests.pods(&key.namespace);
         let error = match self
+            .requests
             .write(api.patch_subresource("resize", name, &patching(), &Patch::Strategic(&change)))
             .await
         {
             Ok(pod) => {
-                self.key_state(key, |state| state.resize_refused = None);
-                self.cache.put_pod(&pod);
+                self.key_states.with(key, |state| state.resize_refused = None);
+                self.state.cache.put_pod(&pod);
                 return Ok(());
             }
             Err(error) => error,
@@ -120,13 +121,13 @@ impl Context {
                 let gone = status.code == 404
                     && status.details.as_ref().is_some_and(|of| of.name == name && of.kind == "pods");
                 if gone {
-                    self.cache.drop_pod(key, name, Some(uid));
+                    self.state.cache.drop_pod(key, name, Some(uid));
                     return Ok(());
                 }
                 let (pod, message) = (uid.to_owned(), status.message.clone());
                 let refused = ResizeRefused { pod, size: *size, message, at: now() };
                 tracing::info!(vm = %key, pod = name, error = %refused.message, "the pod's resize is refused");
-                self.key_state(key, |state| state.resize_refused = Some(refused));
+                self.key_states.with(key, |state| state.resize_refused = Some(refused));
                 Ok(())
             }
             _ => Err(Failed::api(PodFailed, "the pod cannot be resized", &error)),
@@ -135,14 +136,14 @@ impl Context {
 
     pub(super) async fn sync_pod(&self, key: &Key, name: &str, change: &Metadata) -> Result<(), Failed> {
         let change = json!({"metadata": {"labels": change.labels, "annotations": change.annotations}});
-        let api = self.pods(&key.namespace);
-        match self.write(api.patch(name, &patching(), &Patch::Merge(&change))).await {
+        let api = self.requests.pods(&key.namespace);
+        match self.requests.write(api.patch(name, &patching(), &Patch::Merge(&change))).await {
             Ok(pod) => {
-                self.cache.put_pod(&pod);
+                self.state.cache.put_pod(&pod);
                 Ok(())
             }
             Err(error) if is_missing(&error) => {
-                self.cache.drop_pod(key, name, None);
+                self.state.cache.drop_pod(key, name, None);
                 Ok(())
             }
             Err(error) => Err(Failed::api(PodFailed, "the pod's labels cannot be written", &error)),

@@ -19,7 +19,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::Failed;
 use crate::cache::Key;
-use crate::context::Context;
+use crate::reconciler::Reconciler;
 use crate::request::{is_conflict, patching, posting};
 use crate::ssh;
 
@@ -67,7 +67,7 @@ pub(crate) fn identity_data(identity: &Identity) -> Result<(Annotations, Data), 
     ))
 }
 
-impl Context {
+impl Reconciler {
     /// Keys for SSH, unless the machine has some: they stay over restarts and migrations.
     pub(super) async fn ensure_ssh(&self, key: &Key, vm: &VirtualMachine) -> Result<(), Failed> {
         let name = pod::ssh_secret(vm).map_err(|error| Failed::new(SecretFailed, error.to_string()))?;
@@ -76,8 +76,8 @@ impl Context {
         let data = [("ssh-publickey", keys.public), ("ssh-privatekey", keys.private)];
         let mut secret = secret_of(vm, &name, "kubernetes.io/ssh-auth", data)?;
         secret.immutable = Some(true);
-        let api = self.secrets(&key.namespace);
-        match self.write(api.create(&posting(), &secret)).await {
+        let api = self.requests.secrets(&key.namespace);
+        match self.requests.write(api.create(&posting(), &secret)).await {
             Ok(_) => Ok(()),
             Err(error) if is_conflict(&error) => self.check_ssh(key, vm, &name).await,
             Err(error) => Err(Failed::api(SecretFailed, "the SSH keys cannot be kept", &error)),
@@ -86,7 +86,7 @@ impl Context {
 
     /// The secret exists: checks whether it is of this VM, of a deleted VM of the same name, or of another owner.
     async fn check_ssh(&self, key: &Key, vm: &VirtualMachine, name: &str) -> Result<(), Failed> {
-        let api = self.secrets(&key.namespace);
+        let api = self.requests.secrets(&key.namespace);
         let found = crate::request::within(api.get_metadata_opt(name)).await;
         let found =
             found.map_err(|error| Failed::api(SecretFailed, "the SSH keys cannot be read", &error))?;
@@ -122,7 +122,7 @@ impl Context {
     ) -> Result<(), Failed> {
         let failed = |error: &dyn std::fmt::Display| Failed::new(SecretFailed, error.to_string());
         let mut config =
-            pod::config(vm, name, &self.settings(&key.namespace)).map_err(|error| failed(&error))?;
+            pod::config(vm, name, &self.state.settings(&key.namespace)).map_err(|error| failed(&error))?;
         config.receive = receive.cloned();
         let identity = self.authority.runner(&config.uid).map_err(|error| failed(&error))?;
         let json = serde_json::to_string(&config).map_err(|error| failed(&error))?;
@@ -132,15 +132,15 @@ impl Context {
         secret.data.get_or_insert_default().extend(own);
         secret.metadata.labels.get_or_insert_default().insert(CONFIG_LABEL.to_owned(), "true".to_owned());
         secret.metadata.annotations = Some(annotations);
-        let api = self.secrets(&key.namespace);
+        let api = self.requests.secrets(&key.namespace);
         let what = "the runner's configuration cannot be kept";
-        match self.write(api.create(&posting(), &secret)).await {
+        match self.requests.write(api.create(&posting(), &secret)).await {
             Ok(_) => Ok(()),
             Err(error) if is_conflict(&error) => {
                 let meta = serde_json::json!({"labels": secret.metadata.labels,
                     "annotations": secret.metadata.annotations});
                 let change = serde_json::json!({"metadata": meta, "data": secret.data});
-                let written = self.write(api.patch(name, &patching(), &Patch::Merge(&change))).await;
+                let written = self.requests.write(api.patch(name, &patching(), &Patch::Merge(&change))).await;
                 written.map(drop).map_err(|error| Failed::api(SecretFailed, what, &error))
             }
             Err(error) => Err(Failed::api(SecretFailed, what, &error)),

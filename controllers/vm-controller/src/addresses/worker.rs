@@ -218,7 +218,7 @@ async fn write_one(api: &Api<IPPool>, write: &PoolWrite) -> Written {
         within(api.patch(&write.name, &patching(), &Patch::Merge(&write.body))).await
     };
     match sent {
-        Ok(object) => match PoolVersion::of(&object) {
+        Ok(object) => match PoolVersion::from_object(&object) {
             Some(version) => Written::Well(version),
             None => Written::Unknown(format!("pool {} was stored without a version", write.name)),
         },

@@ -19,9 +19,9 @@ use serde_json::{Value, json};
 use crate::act::{Failed, unmade};
 use crate::cache::{Key, key_of};
 use crate::clock::now;
-use crate::context::Context;
 use crate::link::Refusal;
 use crate::patch;
+use crate::reconciler::Reconciler;
 use crate::request::{is_conflict, is_missing, patching, posting, within};
 
 fn bytes(body: &impl Serialize) -> Result<Vec<u8>, Failed> {
@@ -33,7 +33,7 @@ fn refused(what: &str, refusal: &Refusal) -> Failed {
     Failed::new(MigrationFailed, format!("{what}{status}: {}", refusal.message))
 }
 
-impl Context {
+impl Reconciler {
     /// Does one action. `Refresh` is the worker's own.
     pub(super) async fn act_on_migration(
         &self,
@@ -41,7 +41,7 @@ impl Context {
         migration: &VirtualMachineMigration,
         action: &MigrationAction,
     ) -> Result<(), Failed> {
-        let vm = self.cache.vm(key);
+        let vm = self.state.cache.vm(key);
         let vm = || vm.as_deref().ok_or(Failed::Conflict);
         match action {
             MigrationAction::Refresh => Ok(()),
@@ -79,8 +79,11 @@ impl Context {
                 let body = bytes(request)?;
                 let status = migration.status.as_ref();
                 let source = status.map(|now| now.source_pod_name.clone()).unwrap_or_default();
-                let answer =
-                    self.links.ask(key, |to| to.name == source, (Method::PUT, MIGRATION_PATH), body).await;
+                let answer = self
+                    .state
+                    .links
+                    .ask(key, |to| to.name == source, (Method::PUT, MIGRATION_PATH), body)
+                    .await;
                 answer.map_err(|refusal| refused("the source runner did not begin", &refusal))
             }
             MigrationAction::Cancel(call) => {
@@ -95,11 +98,11 @@ impl Context {
     pub(crate) async fn cancel_move(&self, key: &Key, pod: &str, call: &MigrationCall) -> Result<(), Failed> {
         let body = bytes(call)?;
         let answer =
-            self.links.ask(key, |to| to.name == pod, (Method::POST, MIGRATION_CANCEL_PATH), body).await;
+            self.state.links.ask(key, |to| to.name == pod, (Method::POST, MIGRATION_CANCEL_PATH), body).await;
         match answer {
             Ok(()) => Ok(()),
             Err(Refusal { status: Some(http::StatusCode::NOT_FOUND), .. }) => {
-                self.migrating.key_state(&call.id, |state| state.unknown_at_source = true);
+                self.state.migrating.key_state(&call.id, |state| state.unknown_at_source = true);
                 Ok(())
             }
             Err(Refusal { status: Some(http::StatusCode::CONFLICT), .. }) => Ok(()),
@@ -114,9 +117,9 @@ impl Context {
         pod: &str,
         call: &MigrationCall,
     ) -> Result<(), Failed> {
-        self.key_state(key, |state| state.recovered = Some(now()));
+        self.key_states.with(key, |state| state.recovered = Some(now()));
         let what = (Method::POST, MIGRATION_RECOVER_PATH);
-        let answer = self.links.ask(key, |to| to.name == pod, what, bytes(call)?).await;
+        let answer = self.state.links.ask(key, |to| to.name == pod, what, bytes(call)?).await;
         answer.map_err(|refusal| refused("the source runner does not go on", &refusal))
     }
 
@@ -128,9 +131,9 @@ impl Context {
         verdict: &MigrationVerdict,
     ) -> Result<(), Failed> {
         let what = (Method::POST, MIGRATION_SETTLE_PATH);
-        let answer = self.links.ask(key, |to| to.pod == pod, what, bytes(verdict)?).await;
+        let answer = self.state.links.ask(key, |to| to.pod == pod, what, bytes(verdict)?).await;
         if let Err(Refusal { status: Some(http::StatusCode::CONFLICT), .. }) = &answer {
-            self.key_state(key, |state| state.refused = Some(pod.to_owned()));
+            self.key_states.with(key, |state| state.refused = Some(pod.to_owned()));
         }
         answer.map_err(|refusal| refused("the runner does not take the machine", &refusal))
     }
@@ -144,11 +147,11 @@ impl Context {
         receive: &Receive,
     ) -> Result<(), Failed> {
         let node = vm.status.as_ref().map(|status| status.node.as_str()).unwrap_or_default();
-        let plan = plan_target(vm, migration, name, node, receive.size, &self.settings(&key.namespace));
+        let plan = plan_target(vm, migration, name, node, receive.size, &self.state.settings(&key.namespace));
         let plan = plan.map_err(|error| Failed::new(PodFailed, error.to_string()))?;
         self.write_config(key, vm, name, Some(receive)).await?;
-        let api = self.pods(&key.namespace);
-        let made = match self.write(api.create(&posting(), &plan)).await {
+        let api = self.requests.pods(&key.namespace);
+        let made = match self.requests.write(api.create(&posting(), &plan)).await {
             Ok(made) => made,
             Err(error) if is_conflict(&error) => {
                 let read = within(api.get(name)).await;
@@ -164,7 +167,7 @@ impl Context {
             }
             Err(error) => return Err(Failed::api(unmade(&error), "the target pod cannot be made", &error)),
         };
-        self.cache.put_pod(&made);
+        self.state.cache.put_pod(&made);
         Ok(())
     }
 
@@ -183,13 +186,17 @@ impl Context {
                 "name": migration.name, "uid": migration.uid})
         }));
         let change = json!({"metadata": {"uid": uid, "ownerReferences": owners}});
-        match self.write(self.pods(&key.namespace).patch(name, &patching(), &Patch::Merge(&change))).await {
+        match self
+            .requests
+            .write(self.requests.pods(&key.namespace).patch(name, &patching(), &Patch::Merge(&change)))
+            .await
+        {
             Ok(pod) => {
-                self.cache.put_pod(&pod);
+                self.state.cache.put_pod(&pod);
                 Ok(())
             }
             Err(error) if is_missing(&error) || is_conflict(&error) => {
-                self.cache.drop_pod(key, name, Some(uid));
+                self.state.cache.drop_pod(key, name, Some(uid));
                 Ok(())
             }
             Err(error) => Err(Failed::api(PodFailed, "the pod's owners cannot be written", &error)),
@@ -201,20 +208,20 @@ impl Context {
         let mut change = json!({"metadata": meta});
         guard(&mut change, migration);
         let key = key_of(&migration.metadata);
-        let api = self.migrations(&key.namespace);
-        match self.write(api.patch(&key.name, &patching(), &Patch::Merge(&change))).await {
+        let api = self.requests.migrations(&key.namespace);
+        match self.requests.write(api.patch(&key.name, &patching(), &Patch::Merge(&change))).await {
             Ok(new) => {
                 let over = new.metadata.deletion_timestamp.is_some()
                     && new.metadata.finalizers.as_ref().is_none_or(Vec::is_empty);
                 if over {
-                    self.migrating.remove(&key, new.metadata.uid.as_deref());
+                    self.state.migrating.remove(&key, new.metadata.uid.as_deref());
                 } else {
-                    self.migrating.put(new);
+                    self.state.migrating.put(new);
                 }
                 Ok(())
             }
             Err(error) if is_missing(&error) => {
-                self.migrating.remove(&key, migration.metadata.uid.as_deref());
+                self.state.migrating.remove(&key, migration.metadata.uid.as_deref());
                 Ok(())
             }
             Err(error) => Err(Failed::api(ActionFailed, "the migration cannot be changed", &error)),
@@ -230,10 +237,10 @@ impl Context {
         let mut change = json!({"status": change});
         guard(&mut change, migration);
         let key = key_of(&migration.metadata);
-        let api = self.migrations(&key.namespace);
-        match self.write(api.patch_status(&key.name, &patching(), &Patch::Merge(&change))).await {
+        let api = self.requests.migrations(&key.namespace);
+        match self.requests.write(api.patch_status(&key.name, &patching(), &Patch::Merge(&change))).await {
             Ok(new) => {
-                self.migrating.put(new);
+                self.state.migrating.put(new);
                 Ok(())
             }
             Err(error) if is_missing(&error) => Err(Failed::Conflict),

@@ -11,8 +11,8 @@ use neonvm_types::Timestamp;
 
 use super::machine_of;
 use crate::cache::{Key, key_of};
-use crate::context::Context;
-use crate::reconcile::observe_pod;
+use crate::reconciler::Reconciler;
+use crate::state::State;
 
 /// Whether the machine names this migration.
 pub(super) fn holds(vm: Option<&VirtualMachine>, migration: &VirtualMachineMigration) -> bool {
@@ -21,7 +21,7 @@ pub(super) fn holds(vm: Option<&VirtualMachine>, migration: &VirtualMachineMigra
 }
 
 pub(super) fn observe<'a>(
-    context: &Context,
+    reconciler: &Reconciler,
     key: &Key,
     vm: Option<&'a VirtualMachine>,
     migration: &VirtualMachineMigration,
@@ -37,14 +37,16 @@ pub(super) fn observe<'a>(
     let source = first(status.map(|now| &now.source_pod_name), of_vm.map(|now| &now.pod_name));
     let lock = of_vm.and_then(|now| now.migration.as_ref()).filter(|_| holds(vm, migration));
     let target = first(status.map(|now| &now.target_pod_name), lock.map(|lock| &lock.target_pod_name));
-    let (source, source_runner) = observe_pod(context, key, uid, &source);
-    let (target, target_runner) = observe_pod(context, key, uid, &target);
+    let (source, source_runner) = reconciler.state.runner_pod(key, uid, &source);
+    let (target, target_runner) = reconciler.state.runner_pod(key, uid, &target);
     let waiting = is_waiting(migration, holds(vm, migration));
-    let admission = if waiting { admission(context, migration) } else { Admission::Wait(String::new()) };
+    let admission =
+        if waiting { admission(&reconciler.state, migration) } else { Admission::Wait(String::new()) };
     let node = target.as_ref().map(|pod| pod.node.clone()).unwrap_or_default();
     let placeless = target.as_ref().is_some_and(PodView::is_unschedulable);
-    let held_up = if placeless { held_up_by(context, status) } else { 0 };
-    let state = context
+    let held_up = if placeless { held_up_by(&reconciler.state, status) } else { 0 };
+    let state = reconciler
+        .state
         .migrating
         .key_state(migration.metadata.uid.as_deref().unwrap_or_default(), |state| state.clone());
     MigrationObserved {
@@ -56,46 +58,46 @@ pub(super) fn observe<'a>(
         target_runner,
         policies: policies.iter().map(AsRef::as_ref).collect(),
         admission,
-        inbound: if node.is_empty() { 0 } else { inbound(context, migration, &node) },
+        inbound: if node.is_empty() { 0 } else { inbound(&reconciler.state, migration, &node) },
         held_up,
         unknown_at_source: state.unknown_at_source,
         failure: state.failure,
-        suffix: context.suffix(),
+        suffix: reconciler.suffix(),
     }
 }
 
 /// The line of waiting migrations, with the answer for each.
-pub(super) fn line(context: &Context) -> Vec<(Waiting, Admission)> {
-    let (waiting, active) = (waiting(context), leaving(context));
-    let answers = admit(&waiting, &active, &context.settings.migration);
+pub(super) fn line(state: &State) -> Vec<(Waiting, Admission)> {
+    let (waiting, active) = (waiting(state), leaving(state));
+    let answers = admit(&waiting, &active, &state.settings.migration);
     waiting.into_iter().zip(answers).collect()
 }
 
 /// How many would go if this migration did not hold its place.
-fn held_up_by(context: &Context, status: Option<&VirtualMachineMigrationStatus>) -> usize {
+fn held_up_by(state: &State, status: Option<&VirtualMachineMigrationStatus>) -> usize {
     let node = status.map(|now| now.source_node.as_str()).unwrap_or_default();
-    held_up(&waiting(context), &leaving(context), &context.settings.migration, node)
+    held_up(&waiting(state), &leaving(state), &state.settings.migration, node)
 }
 
 /// The nodes that machines are leaving now.
-fn leaving(context: &Context) -> Vec<String> {
-    let mut active = context.cache.leaving();
+fn leaving(state: &State) -> Vec<String> {
+    let mut active = state.cache.leaving();
     active.sort_unstable();
     active
 }
 
 /// Those that wait, in their order.
-fn waiting(context: &Context) -> Vec<Waiting> {
+fn waiting(state: &State) -> Vec<Waiting> {
     let mut waiting = Vec::new();
-    for migration in context.migrating.open() {
+    for migration in state.migrating.open() {
         let key = machine_of(&migration);
-        let Some(vm) = context.cache.vm(&key) else { continue };
+        let Some(vm) = state.cache.vm(&key) else { continue };
         if !is_waiting(&migration, holds(Some(&vm), &migration)) {
             continue;
         }
         let status = vm.status.clone().unwrap_or_default();
         let (_, runner) =
-            observe_pod(context, &key, vm.metadata.uid.as_deref().unwrap_or_default(), &status.pod_name);
+            state.runner_pod(&key, vm.metadata.uid.as_deref().unwrap_or_default(), &status.pod_name);
         let created = migration.metadata.creation_timestamp.as_ref();
         waiting.push(Waiting {
             name: key_of(&migration.metadata).to_string(),
@@ -110,14 +112,14 @@ fn waiting(context: &Context) -> Vec<Waiting> {
     ordered(waiting)
 }
 
-fn admission(context: &Context, migration: &VirtualMachineMigration) -> Admission {
+fn admission(state: &State, migration: &VirtualMachineMigration) -> Admission {
     let uid = migration.metadata.uid.as_deref().unwrap_or_default();
-    let own = line(context).into_iter().find(|(waiting, _)| waiting.uid == uid);
+    let own = line(state).into_iter().find(|(waiting, _)| waiting.uid == uid);
     own.map_or(Admission::Wait(String::new()), |(_, answer)| answer)
 }
 
 /// Other machines that are on their way to the node.
-fn inbound(context: &Context, migration: &VirtualMachineMigration, node: &str) -> usize {
+fn inbound(state: &State, migration: &VirtualMachineMigration, node: &str) -> usize {
     let coming = |other: &&Arc<VirtualMachineMigration>| {
         other.metadata.uid != migration.metadata.uid
             && !is_over(other)
@@ -125,5 +127,5 @@ fn inbound(context: &Context, migration: &VirtualMachineMigration, node: &str) -
                 status.phase == Some(MigrationPhase::Running) && status.target_node == node
             })
     };
-    context.migrating.open().iter().filter(coming).count()
+    state.migrating.open().iter().filter(coming).count()
 }

@@ -11,14 +11,15 @@ use neonvm_core_migration::phases::is_over;
 use neonvm_core_vm_lifecycle::growth;
 
 use crate::clock::now;
-use crate::context::Context;
+use crate::reconciler::Reconciler;
 use crate::request::{is_missing, only, within};
 
 /// Deletes what is superseded. A failure is no reason to hold up migrations: the next reconcile tries again.
-pub(super) async fn tidy(context: &Context, all: &[Arc<VirtualMachineMigration>]) {
+pub(super) async fn tidy(reconciler: &Reconciler, all: &[Arc<VirtualMachineMigration>]) {
     for migration in superseded(all).into_iter().chain(growth::forgotten(all, now())) {
         let namespace = migration.namespace().unwrap_or_default();
-        let migrations: Api<VirtualMachineMigration> = Api::namespaced(context.client.clone(), &namespace);
+        let migrations: Api<VirtualMachineMigration> =
+            Api::namespaced(reconciler.requests.client.clone(), &namespace);
         let name = migration.name_any();
         match within(migrations.delete(&name, &only(&migration.metadata))).await {
             Err(error) if !is_missing(&error) => {

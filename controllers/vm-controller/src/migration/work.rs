@@ -1,6 +1,5 @@
 //! Reconcile of the migrations of one VM, as for VMs: step, write the status, carry out the actions, step again.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use kube::ResourceExt as _;
@@ -17,8 +16,9 @@ use neonvm_kit::queue;
 use crate::act::Failed;
 use crate::cache::{Key, key_of};
 use crate::clock::now;
-use crate::context::Context;
+use crate::reconciler::Reconciler;
 use crate::request::{is_missing, within};
+use crate::state::State;
 use crate::{note, patch, reconcile};
 
 /// Steps of a reconcile.
@@ -27,13 +27,13 @@ const STEPS: usize = 12;
 const SHOWN: usize = 64;
 
 /// Reconciles the migrations of a VM. `Gone`: there are none.
-pub(crate) async fn reconcile(context: &Arc<Context>, vm: &Key) -> queue::Outcome {
-    let all = context.migrating.of(vm);
-    super::tidy::tidy(context, &all).await;
+pub(crate) async fn reconcile(reconciler: &Reconciler, vm: &Key) -> queue::Outcome {
+    let all = reconciler.state.migrating.of_vm(vm);
+    super::tidy::tidy(reconciler, &all).await;
     let mut result = queue::Outcome::Gone;
     for migration in all {
         let key = key_of(&migration.metadata);
-        let one = work(context, vm, &key).await;
+        let one = work(reconciler, vm, &key).await;
         result = match (result, one) {
             (queue::Outcome::Failed, _) | (_, queue::Outcome::Failed) => queue::Outcome::Failed,
             (queue::Outcome::Gone, one) => one,
@@ -46,23 +46,23 @@ pub(crate) async fn reconcile(context: &Arc<Context>, vm: &Key) -> queue::Outcom
     result
 }
 
-async fn work(context: &Arc<Context>, vm_key: &Key, key: &Key) -> queue::Outcome {
+async fn work(reconciler: &Reconciler, vm_key: &Key, key: &Key) -> queue::Outcome {
     let mut fresh = false;
     let mut done: Vec<MigrationAction> = Vec::new();
     for _ in 0..STEPS {
-        let Some(migration) = context.migrating.get(key) else { return queue::Outcome::Gone };
-        let vm = context.cache.vm(vm_key);
+        let Some(migration) = reconciler.state.migrating.get(key) else { return queue::Outcome::Gone };
+        let vm = reconciler.state.cache.vm(vm_key);
         // Between the read of the queue and the write of the phase no other migration may begin.
         let begun = migration.status.as_ref().is_some_and(|now| now.phase == Some(MigrationPhase::Running));
         let _gate = match begun || is_over(&migration) {
             true => None,
-            false => Some(context.migrating.gate.lock().await),
+            false => Some(reconciler.state.migrating.gate.lock().await),
         };
-        let policies = context.migrating.policies();
-        let observed = observe(context, vm_key, vm.as_deref(), &migration, &policies, fresh);
-        let outcome = step(now(), &migration, &observed, &context.settings);
+        let policies = reconciler.state.migrating.policies();
+        let observed = observe(reconciler, vm_key, vm.as_deref(), &migration, &policies, fresh);
+        let outcome = step(now(), &migration, &observed, &reconciler.state.settings);
         if outcome.actions == [MigrationAction::Refresh] {
-            if fresh || refresh(context, vm_key, key).await.is_err() {
+            if fresh || refresh(reconciler, vm_key, key).await.is_err() {
                 return queue::Outcome::Failed;
             }
             fresh = true;
@@ -73,30 +73,30 @@ async fn work(context: &Arc<Context>, vm_key: &Key, key: &Key) -> queue::Outcome
             outcome.actions.iter().filter(|action| !done.contains(action)).cloned().collect();
         if outcome.status == before && todo.is_empty() {
             if observed.failure.is_some() && outcome.actions.is_empty() {
-                forget_failure(context, &migration);
-                context.queue.add(vm_key);
+                forget_failure(reconciler, &migration);
+                reconciler.state.queue.add(vm_key);
             }
             return rest(&outcome);
         }
         let wrote = outcome.status != before;
         let result = match wrote {
-            true => write(context, vm_key, &migration, &outcome).await,
+            true => write(reconciler, vm_key, &migration, &outcome).await,
             false => Ok(()),
         };
         let result = match result {
-            Ok(()) => run(context, vm_key, key, &todo, &mut done).await,
+            Ok(()) => run(reconciler, vm_key, key, &todo, &mut done).await,
             failed => failed,
         };
         match result {
             Ok(()) => {
                 if !todo.is_empty() {
-                    forget_failure(context, &migration);
+                    forget_failure(reconciler, &migration);
                 }
                 // The VM's own reconcile acts on the decision.
-                context.queue.add(vm_key);
+                reconciler.state.queue.add(vm_key);
             }
             Err(Failed::Conflict) => {
-                if fresh || refresh(context, vm_key, key).await.is_err() {
+                if fresh || refresh(reconciler, vm_key, key).await.is_err() {
                     return queue::Outcome::Failed;
                 }
                 fresh = true;
@@ -104,9 +104,12 @@ async fn work(context: &Arc<Context>, vm_key: &Key, key: &Key) -> queue::Outcome
             Err(Failed::Failure(failure)) => {
                 tracing::info!(migration = %key, reason = failure.reason.as_str(), error = %failure.message, "not done");
                 let uid = migration.uid().unwrap_or_default();
-                let known = context.migrating.key_state(&uid, |state| state.failure.replace(failure.clone()));
+                let known = reconciler
+                    .state
+                    .migrating
+                    .key_state(&uid, |state| state.failure.replace(failure.clone()));
                 if known.as_ref() != Some(&failure) {
-                    report_failure(context, vm_key, key, fresh).await;
+                    report_failure(reconciler, vm_key, key, fresh).await;
                 }
                 return queue::Outcome::Failed;
             }
@@ -116,8 +119,8 @@ async fn work(context: &Arc<Context>, vm_key: &Key, key: &Key) -> queue::Outcome
     queue::Outcome::Failed
 }
 
-fn forget_failure(context: &Context, migration: &VirtualMachineMigration) {
-    context.migrating.key_state(&migration.uid().unwrap_or_default(), |state| state.failure = None);
+fn forget_failure(reconciler: &Reconciler, migration: &VirtualMachineMigration) {
+    reconciler.state.migrating.key_state(&migration.uid().unwrap_or_default(), |state| state.failure = None);
 }
 
 fn rest(outcome: &MigrationOutcome) -> queue::Outcome {
@@ -125,48 +128,48 @@ fn rest(outcome: &MigrationOutcome) -> queue::Outcome {
 }
 
 async fn run(
-    context: &Arc<Context>,
+    reconciler: &Reconciler,
     vm: &Key,
     key: &Key,
     todo: &[MigrationAction],
     done: &mut Vec<MigrationAction>,
 ) -> Result<(), Failed> {
     for action in todo {
-        let Some(migration) = context.migrating.get(key) else { return Ok(()) };
-        context.act_on_migration(vm, &migration, action).await?;
+        let Some(migration) = reconciler.state.migrating.get(key) else { return Ok(()) };
+        reconciler.act_on_migration(vm, &migration, action).await?;
         done.push(action.clone());
     }
     Ok(())
 }
 
 /// Writes down that an action failed; the action itself waits for the next reconcile.
-async fn report_failure(context: &Arc<Context>, vm_key: &Key, key: &Key, fresh: bool) {
-    let Some(migration) = context.migrating.get(key) else { return };
-    let vm = context.cache.vm(vm_key);
-    let policies = context.migrating.policies();
-    let observed = observe(context, vm_key, vm.as_deref(), &migration, &policies, fresh);
-    let outcome = step(now(), &migration, &observed, &context.settings);
+async fn report_failure(reconciler: &Reconciler, vm_key: &Key, key: &Key, fresh: bool) {
+    let Some(migration) = reconciler.state.migrating.get(key) else { return };
+    let vm = reconciler.state.cache.vm(vm_key);
+    let policies = reconciler.state.migrating.policies();
+    let observed = observe(reconciler, vm_key, vm.as_deref(), &migration, &policies, fresh);
+    let outcome = step(now(), &migration, &observed, &reconciler.state.settings);
     if outcome.actions != [MigrationAction::Refresh]
         && outcome.status != migration.status.clone().unwrap_or_default()
-        && let Err(error) = write(context, vm_key, &migration, &outcome).await
+        && let Err(error) = write(reconciler, vm_key, &migration, &outcome).await
     {
         tracing::debug!(migration = %key, ?error, "the failure was not written down");
     }
 }
 
 /// Reads the migration, then its machine and pods, from the server itself.
-async fn refresh(context: &Context, vm_key: &Key, key: &Key) -> Result<(), kube::Error> {
-    match within(context.migrations(&key.namespace).get(&key.name)).await {
-        Ok(read) => drop(context.migrating.put(read)),
-        Err(error) if is_missing(&error) => drop(context.migrating.remove(key, None)),
+async fn refresh(reconciler: &Reconciler, vm_key: &Key, key: &Key) -> Result<(), kube::Error> {
+    match within(reconciler.requests.migrations(&key.namespace).get(&key.name)).await {
+        Ok(read) => drop(reconciler.state.migrating.put(read)),
+        Err(error) if is_missing(&error) => drop(reconciler.state.migrating.remove(key, None)),
         Err(error) => return Err(error),
     }
-    reconcile::refresh(context, vm_key).await
+    reconcile::refresh(reconciler, vm_key).await
 }
 
 /// Writes the status, then publishes events.
 async fn write(
-    context: &Context,
+    reconciler: &Reconciler,
     vm_key: &Key,
     migration: &VirtualMachineMigration,
     outcome: &MigrationOutcome,
@@ -177,38 +180,38 @@ async fn write(
     let change = patch::difference(&json(&before), &json(&outcome.status));
     let change = if migration.status.is_none() { Some(json(&outcome.status)) } else { change };
     if let Some(change) = change {
-        context.write_migration_status(migration, change).await?;
+        reconciler.write_migration_status(migration, change).await?;
     }
     let (from, to) = (before.phase, outcome.status.phase);
     if from != to || before.reason != outcome.status.reason {
         let name = migration.name_any();
         tracing::info!(vm = %vm_key, migration = name, phase = ?to, reason = %outcome.status.reason, "migration");
     }
-    count(context, outcome);
-    let vm = context.cache.vm(vm_key);
+    count(reconciler, outcome);
+    let vm = reconciler.state.cache.vm(vm_key);
     for note in &outcome.events {
-        note::publish_migration(&context.events, migration, vm.as_deref(), note);
+        note::publish_migration(&reconciler.events, migration, vm.as_deref(), note);
     }
     if from != to {
         // A place has become free, or has been taken.
-        wake(context);
+        wake(&reconciler.state);
     }
     Ok(())
 }
 
-fn count(context: &Context, outcome: &MigrationOutcome) {
+fn count(reconciler: &Reconciler, outcome: &MigrationOutcome) {
     for note in &outcome.events {
         match note.reason {
             NoteReason::Migrated => {
                 let downtime = u64::try_from(outcome.status.info.downtime_ms).unwrap_or(0);
                 let total = u64::try_from(outcome.status.info.total_time_ms).unwrap_or(0);
-                context
+                reconciler
                     .metrics
                     .migrations
                     .succeeded(Duration::from_millis(downtime), Duration::from_millis(total));
             }
             NoteReason::MigrationFailed | NoteReason::MigrationCancelled => {
-                context.metrics.migrations.failed(&outcome.status.reason);
+                reconciler.metrics.migrations.failed(&outcome.status.reason);
             }
             _ => {}
         }
@@ -216,9 +219,9 @@ fn count(context: &Context, outcome: &MigrationOutcome) {
 }
 
 /// Wakes those that may be admitted now.
-pub(crate) fn wake(context: &Context) {
-    let open = context.migrating.open();
-    let line = line(context);
+pub(crate) fn wake(state: &State) {
+    let open = state.migrating.open();
+    let line = line(state);
     let all = line.len() <= SHOWN;
     let goes =
         |uid: &str| line.iter().any(|(one, answer)| one.uid == uid && (all || *answer == Admission::Go));
@@ -226,8 +229,8 @@ pub(crate) fn wake(context: &Context) {
         let vm = machine_of(&migration);
         let uid = migration.metadata.uid.as_deref().unwrap_or_default();
         // Those that are prepared may wait for a place on their target's node.
-        if goes(uid) || holds(context.cache.vm(&vm).as_deref(), &migration) {
-            context.queue.add(&vm);
+        if goes(uid) || holds(state.cache.vm(&vm).as_deref(), &migration) {
+            state.queue.add(&vm);
         }
     }
 }

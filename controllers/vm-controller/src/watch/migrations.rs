@@ -1,7 +1,6 @@
 //! Watches of migrations and of their policies.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use kube::ResourceExt as _;
 use kube::api::Api;
@@ -10,20 +9,21 @@ use kube::runtime::watcher;
 use neonvm_api::{MigrationPolicy, VirtualMachineMigration};
 
 use crate::cache::{Key, key_of};
-use crate::context::Context;
 use crate::migration::wake;
-use neonvm_kit::watch::{Listed, each};
+use crate::state::State;
+use crate::watch::Watch;
+use neonvm_kit::watch::each;
 
 /// Watches migrations; never returns.
-pub(crate) async fn migrations(context: Arc<Context>, listed: Arc<Listed>) {
-    let api: Api<DeserializeGuard<VirtualMachineMigration>> = Api::all(context.client.clone());
+pub(crate) async fn migrations(Watch { client, state, listed }: Watch) {
+    let api: Api<DeserializeGuard<VirtualMachineMigration>> = Api::all(client);
     let mut seen: HashSet<Key> = HashSet::new();
     each("migrations", api, watcher::Config::default(), (&listed, true), |event| match event {
         watcher::Event::Init => seen.clear(),
-        watcher::Event::InitApply(migration) => seen.extend(take(&context, migration)),
-        watcher::Event::Apply(migration) => drop(take(&context, migration)),
+        watcher::Event::InitApply(migration) => seen.extend(take(&state, migration)),
+        watcher::Event::Apply(migration) => drop(take(&state, migration)),
         watcher::Event::InitDone => {
-            context.migrating.retain(&seen).iter().for_each(|vm| context.queue.add(vm));
+            state.migrating.retain(&seen).iter().for_each(|vm| state.queue.add(vm));
             seen = HashSet::new();
         }
         watcher::Event::Delete(migration) => {
@@ -31,21 +31,21 @@ pub(crate) async fn migrations(context: Arc<Context>, listed: Arc<Listed>) {
                 Ok(migration) => &migration.metadata,
                 Err(invalid) => &invalid.metadata,
             };
-            if let Some(vm) = context.migrating.remove(&key_of(meta), meta.uid.as_deref()) {
-                context.queue.add(&vm);
-                wake(&context);
+            if let Some(vm) = state.migrating.remove(&key_of(meta), meta.uid.as_deref()) {
+                state.queue.add(&vm);
+                wake(&state);
             }
         }
     })
     .await;
 }
 
-fn take(context: &Context, migration: DeserializeGuard<VirtualMachineMigration>) -> Option<Key> {
+fn take(state: &State, migration: DeserializeGuard<VirtualMachineMigration>) -> Option<Key> {
     match migration.0 {
         Ok(migration) => {
             let key = key_of(&migration.metadata);
-            if let Some(vm) = context.migrating.put(migration) {
-                context.queue.add(&vm);
+            if let Some(vm) = state.migrating.put(migration) {
+                state.queue.add(&vm);
             }
             Some(key)
         }
@@ -58,13 +58,13 @@ fn take(context: &Context, migration: DeserializeGuard<VirtualMachineMigration>)
 }
 
 /// Watches policies; never returns. They matter when a migration begins, so only VMs with waiting migrations are woken.
-pub(crate) async fn policies(context: Arc<Context>, listed: Arc<Listed>) {
-    let api: Api<DeserializeGuard<MigrationPolicy>> = Api::all(context.client.clone());
+pub(crate) async fn policies(Watch { client, state, listed }: Watch) {
+    let api: Api<DeserializeGuard<MigrationPolicy>> = Api::all(client);
     let mut seen: HashSet<String> = HashSet::new();
     let take = |policy: DeserializeGuard<MigrationPolicy>| match policy.0 {
         Ok(policy) => {
             let name = policy.name_any();
-            context.migrating.put_policy(policy);
+            state.migrating.put_policy(policy);
             Some(name)
         }
         Err(invalid) => {
@@ -77,10 +77,10 @@ pub(crate) async fn policies(context: Arc<Context>, listed: Arc<Listed>) {
         watcher::Event::InitApply(policy) => seen.extend(take(policy)),
         watcher::Event::Apply(policy) => {
             take(policy);
-            wake(&context);
+            wake(&state);
         }
         watcher::Event::InitDone => {
-            context.migrating.retain_policies(&seen);
+            state.migrating.retain_policies(&seen);
             seen = HashSet::new();
         }
         watcher::Event::Delete(policy) => {
@@ -88,7 +88,7 @@ pub(crate) async fn policies(context: Arc<Context>, listed: Arc<Listed>) {
                 Ok(policy) => policy.name_any(),
                 Err(invalid) => invalid.metadata.name.clone().unwrap_or_default(),
             };
-            context.migrating.drop_policy(&name);
+            state.migrating.drop_policy(&name);
         }
     })
     .await;

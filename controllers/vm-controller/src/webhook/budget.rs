@@ -19,7 +19,7 @@ use neonvm_api::names::label;
 use neonvm_core_vm_lifecycle::pod::name::is_runner;
 use tokio::sync::Notify;
 
-use crate::context::Context;
+use crate::cache::Cache;
 use crate::request::MANAGER;
 use crate::request::{is_missing, within};
 
@@ -58,10 +58,10 @@ impl Budgets {
     }
 
     /// Keeps them as they should be; returns only if their watch ends.
-    pub(crate) async fn keep(budgets: Arc<Self>, context: Arc<Context>) {
+    pub(crate) async fn keep(budgets: Arc<Self>, client: Client, cache: Arc<Cache>) {
         tokio::select! {
-            () = budgets.watch(&context.client) => {}
-            () = budgets.write(&context) => {}
+            () = budgets.watch(&client) => {}
+            () = budgets.write(&client, &cache) => {}
         }
     }
 
@@ -101,11 +101,11 @@ impl Budgets {
         }
     }
 
-    async fn write(&self, context: &Context) {
+    async fn write(&self, client: &Client, cache: &Cache) {
         let mut pause = PAUSES.0;
         loop {
             self.news.notified().await;
-            while !self.turn(context).await {
+            while !self.turn(client, cache).await {
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(PAUSES.1);
             }
@@ -114,14 +114,14 @@ impl Budgets {
     }
 
     /// Makes what is missing, removes what is not needed; whether that went well.
-    async fn turn(&self, context: &Context) -> bool {
-        let vms = if self.wanted { context.cache.all_vms() } else { Vec::new() };
+    async fn turn(&self, client: &Client, cache: &Cache) -> bool {
+        let vms = if self.wanted { cache.all_vms() } else { Vec::new() };
         let held = vms.iter().filter(|vm| is_held(vm));
         let wanted: BTreeSet<String> = held.filter_map(|vm| vm.metadata.namespace.clone()).collect();
         let there = self.lock().clone();
         let mut good = true;
         for namespace in wanted.symmetric_difference(&there) {
-            let api: Api<PodDisruptionBudget> = Api::namespaced(context.client.clone(), namespace);
+            let api: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), namespace);
             let missing = wanted.contains(namespace);
             let done = if missing {
                 let params = PatchParams::apply(MANAGER).force();

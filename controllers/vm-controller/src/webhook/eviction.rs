@@ -11,7 +11,7 @@ use neonvm_api::names::label;
 use neonvm_api::virtual_machine::Phase;
 use neonvm_api::{VirtualMachine, VirtualMachineMigration};
 use neonvm_core_scheduling::has_ended;
-use neonvm_kit::http::{Answer, Peer, Whole, text};
+use neonvm_kit::http::{FullRequest, FullResponse, Peer, text};
 use serde_json::{Value, json};
 
 use super::requests::{Request, Word};
@@ -26,8 +26,8 @@ pub(super) const PATH: &str = "/validate-v1-pod-eviction";
 const PAUSE: i64 = 30;
 
 /// Answers one review. Nothing is done here: the request is recorded, and the controller verifies it against the API.
-pub(super) async fn answer(hooks: &Hooks, review: &Whole) -> Answer {
-    let proved = Peer::of(review.extensions()).known;
+pub(super) async fn answer(hooks: &Hooks, review: &FullRequest) -> FullResponse {
+    let proved = Peer::from_extensions(review.extensions()).known;
     let Ok(review) = serde_json::from_slice::<Value>(review.body()) else {
         return text(StatusCode::BAD_REQUEST, "text/plain", "the body is not JSON\n");
     };

@@ -43,7 +43,7 @@ async fn a_denied_growth_leads_to_one_migration_to_a_node_with_room() {
     let (source, target) = cluster.until_started(&name).await;
     assert_eq!(source, home);
     let pod = cluster.pods().get(&target).await.unwrap();
-    let size = PodSize::of(pod.spec.unwrap().containers[0].resources.as_ref().unwrap()).unwrap();
+    let size = PodSize::from_resources(pod.spec.unwrap().containers[0].resources.as_ref().unwrap()).unwrap();
     assert!(size.requests.cpu > MilliCpu::new(1000) && size.requests.memory > Bytes::gib(4), "{size:?}");
     cluster.carry(&source, &target).await;
     cluster.until_over(&name).await;

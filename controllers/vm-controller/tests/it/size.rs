@@ -60,7 +60,8 @@ async fn the_pod_has_the_size_of_its_vm_or_the_node_denies_it() {
     let shown = async |wanted: PodSize| {
         eventually(&format!("{wanted:?} at the pod"), async || {
             let pod = cluster.pods().get(&name).await.unwrap();
-            let written = PodSize::of(pod.spec.unwrap().containers[0].resources.as_ref().unwrap());
+            let written =
+                PodSize::from_resources(pod.spec.unwrap().containers[0].resources.as_ref().unwrap());
             (written == Some(wanted)).then_some(())
         })
         .await;

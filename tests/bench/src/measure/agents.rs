@@ -43,6 +43,7 @@ pub(super) async fn run(setup: &Setup) -> anyhow::Result<Vec<Row>> {
         listen: "127.0.0.1:0".parse()?,
         names: Vec::new(),
         faults: false,
+        has_hpa_controller: true,
     };
     let server = Server::start(&config).await?;
     let kubeconfig = directory.path().join("kubeconfig");

@@ -85,7 +85,7 @@ struct Round {
 impl Round {
     /// Waits until every object had its turn since there were `turns` of them; counts from the first reading after
     /// `answers` if nothing was read before, from now otherwise.
-    async fn of(autoscaler: &Autoscaler, pods: &Pods, turns: u64) -> anyhow::Result<Self> {
+    async fn from_autoscaler(autoscaler: &Autoscaler, pods: &Pods, turns: u64) -> anyhow::Result<Self> {
         let answers = pods.answers();
         let (mut begun, mut before) = (Instant::now(), Spent::now(autoscaler, pods)?);
         let deadline = begun + PATIENCE;
@@ -117,6 +117,7 @@ pub(super) async fn run(setup: &Setup) -> anyhow::Result<Vec<Row>> {
         listen: "127.0.0.1:0".parse()?,
         names: Vec::new(),
         faults: false,
+        has_hpa_controller: true,
     };
     let server = Server::start(&config).await?;
     let kubeconfig = directory.path().join("kubeconfig");
@@ -131,7 +132,7 @@ pub(super) async fn run(setup: &Setup) -> anyhow::Result<Vec<Row>> {
     let revision = || state.with(|engine| engine.store().revision());
 
     let autoscaler = Autoscaler::start(setup.program.path(), &kubeconfig, directory.path()).await?;
-    let first = Round::of(&autoscaler, &pods, 0).await?;
+    let first = Round::from_autoscaler(&autoscaler, &pods, 0).await?;
     // After its first messages it is idle.
     tokio::time::sleep(WINDOW + PERIOD * 2).await;
     quiet(revision).await?;
@@ -141,7 +142,7 @@ pub(super) async fn run(setup: &Setup) -> anyhow::Result<Vec<Row>> {
         let before = autoscaler.stop().await?;
         tokio::time::sleep(PERIOD + PERIOD / 5).await;
         autoscaler.signal(Signal::CONT)?;
-        rounds.push(Round::of(&autoscaler, &pods, before).await?);
+        rounds.push(Round::from_autoscaler(&autoscaler, &pods, before).await?);
     }
     let writes = revision() - writes;
     let opened = pods.connections() - opened;

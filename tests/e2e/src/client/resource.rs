@@ -61,7 +61,7 @@ impl Resource {
     ];
 
     /// The resource of an object, and the object's name.
-    pub(super) fn of(object: &Value) -> Result<(Self, &str), Error> {
+    pub(super) fn from_object(object: &Value) -> Result<(Self, &str), Error> {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let (version, kind) = (text("/apiVersion"), text("/kind"));
         let found = Self::ALL.into_iter().find(|one| one.version == version && one.kind == kind);
@@ -100,6 +100,6 @@ mod tests {
         );
         let object =
             serde_json::json!({ "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "a" } });
-        assert_eq!(Resource::of(&object).unwrap(), (Resource::DEPLOYMENT, "a"));
+        assert_eq!(Resource::from_object(&object).unwrap(), (Resource::DEPLOYMENT, "a"));
     }
 }

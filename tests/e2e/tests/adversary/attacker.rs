@@ -21,7 +21,7 @@ pub(crate) async fn configuration(cluster: &Cluster) -> Config {
 
 /// An administrator.
 pub(crate) async fn client(cluster: &Cluster) -> Client {
-    neonvm_kit::client::of(configuration(cluster).await).unwrap()
+    neonvm_kit::client::from_config(configuration(cluster).await).unwrap()
 }
 
 /// One request; `media` is the type of its body.
@@ -91,5 +91,5 @@ pub(crate) async fn stolen_agent(cluster: &Cluster, admin: &Client, node: Option
     let token = made["status"]["token"].as_str().unwrap().to_owned();
     let mut config = configuration(cluster).await;
     config.auth_info = AuthInfo { token: Some(token.into()), ..AuthInfo::default() };
-    neonvm_kit::client::of(config).unwrap()
+    neonvm_kit::client::from_config(config).unwrap()
 }

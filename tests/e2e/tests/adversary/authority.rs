@@ -119,7 +119,7 @@ async fn the_rights_of_one_agent_end_at_its_node() {
 
     // Its own gets no permits for pods of other nodes.
     let own = request(&agent, &CertificateFor::agent("n1", Purpose::Client)).await.unwrap();
-    let validity = Validity::of(&own).unwrap();
+    let validity = Validity::from_identity(&own).unwrap();
     assert!(validity.until - validity.from <= 25 * 3600, "{validity:?}");
     let scheduler = (SCHEDULER_LEASE, SCHEDULER_NAME);
     let (status, text) = answer(&admin, &own, scheduler, (Method::POST, "/", permit(&pod))).await.unwrap();
@@ -190,7 +190,7 @@ async fn a_runners_key_opens_nothing_else_and_not_for_long() {
     let admin = client(&cluster).await;
     let pod = bound(&admin, "db", "n1").await;
     let runner = secret(&admin, "default", &pod).await;
-    let validity = Validity::of(&runner).unwrap();
+    let validity = Validity::from_identity(&runner).unwrap();
     // It is predated for clocks that differ.
     assert!(validity.until - validity.from <= 25 * 3600, "{validity:?}");
     for (service, what) in [

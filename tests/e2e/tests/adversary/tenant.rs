@@ -43,7 +43,7 @@ pub(crate) async fn tenant(cluster: &Cluster, admin: &Client) -> Client {
     let token = made["status"]["token"].as_str().unwrap().to_owned();
     let mut config = configuration(cluster).await;
     config.auth_info = AuthInfo { token: Some(token.into()), ..AuthInfo::default() };
-    neonvm_kit::client::of(config).unwrap()
+    neonvm_kit::client::from_config(config).unwrap()
 }
 
 /// Each field that has power, with a value that an attacker would choose.

@@ -27,7 +27,7 @@ pub(crate) struct Group {
 
 impl Group {
     /// The one that a process is in, in the hierarchy with this controller.
-    pub(crate) fn of(process: i32, controller: &str) -> Self {
+    pub(crate) fn from_process(process: i32, controller: &str) -> Self {
         let text = std::fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap();
         let path = |is_it: &dyn Fn(&str) -> bool| {
             let mut lines = text.lines().map(|line| line.splitn(3, ':').collect::<Vec<_>>());

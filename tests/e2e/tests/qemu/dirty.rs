@@ -40,7 +40,7 @@ fn lives(cluster: &Cluster, vm: &str, guest: u64, report: &mut String) {
     assert_eq!(object["status"]["restartCount"], Value::from(0), "{}", object["status"]);
     let qemus = Cluster::qemus(uid);
     assert_eq!(qemus.len(), 1, "{qemus:?}");
-    let group = Group::of(qemus[0], "memory");
+    let group = Group::from_process(qemus[0], "memory");
     let limit = limit_of(cluster, vm);
     assert_eq!(group.memory_limit(), Some(limit), "{} is not limited", group.directory.display());
     assert_eq!(group.kills(), 0);

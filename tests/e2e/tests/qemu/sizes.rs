@@ -123,7 +123,7 @@ fn fractions_of_a_cpu_are_enforced_and_follow_the_size() {
 /// if the order of the two writes is wrong.
 fn the_pod_is_never_smaller_than_its_vcpus(cluster: &Cluster) {
     let uid = cluster.vm("busy")["metadata"]["uid"].as_str().unwrap().to_owned();
-    let pod = Group::of(Cluster::qemus(&uid)[0], "cpu");
+    let pod = Group::from_process(Cluster::qemus(&uid)[0], "cpu");
     let quotas = || (pod.cpu_milli(), pod.children().first().and_then(Group::cpu_milli));
     for (cpu, of_the_pod, of_the_vcpus) in [("0.25", 350, 250), ("1", 1100, 1000), ("0.5", 600, 500)] {
         cluster.good(&["vm", "scale", "busy", "--cpu", cpu, "--wait", "--timeout", "170s"]);

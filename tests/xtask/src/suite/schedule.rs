@@ -15,7 +15,7 @@ const WORTH_A_LINE: Duration = Duration::from_secs(5);
 /// Runs tests; their ends, in the order of the tests.
 pub(super) fn run(place: &LaneOutputs, cases: &[Case], plan: &Plan, attempt: u32) -> Vec<End> {
     let names: Vec<String> = cases.iter().map(ToString::to_string).collect();
-    let order = Times::of(&place.outputs).order(names.iter().map(String::as_str));
+    let order = Times::from_outputs(&place.outputs).order(names.iter().map(String::as_str));
     let next = AtomicUsize::new(0);
     let ends = Mutex::new(BTreeMap::new());
     let processors = std::thread::available_parallelism().map_or(2, usize::from);

@@ -15,7 +15,7 @@ pub(super) struct Times(BTreeMap<String, u64>);
 
 impl Times {
     /// What is known of the lane with these outputs; a missing or damaged file is nothing.
-    pub(super) fn of(outputs: &Path) -> Self {
+    pub(super) fn from_outputs(outputs: &Path) -> Self {
         Self::parse(&std::fs::read_to_string(file(outputs)).unwrap_or_default())
     }
 
@@ -50,7 +50,7 @@ impl Times {
 
 /// Keeps the times of tests that passed. A failure to write costs only the order of the next run.
 pub(super) fn keep(outputs: &Path, cases: &[Case], ends: &[End]) {
-    let mut times = Times::of(outputs);
+    let mut times = Times::from_outputs(outputs);
     for (case, end) in cases.iter().zip(ends).filter(|(_, end)| matches!(end.how, How::Passed)) {
         times.set(case.to_string(), end.took);
     }

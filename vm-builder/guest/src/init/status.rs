@@ -36,7 +36,7 @@ pub(super) struct Status {
 }
 
 impl Status {
-    fn of(unit: Option<&Unit>, phase: Phase, last_exit: Option<LastExit>) -> Self {
+    fn from_unit(unit: Option<&Unit>, phase: Phase, last_exit: Option<LastExit>) -> Self {
         let Some(unit) = unit else { return Self { state: "none", pid: None, restarts: 0, last_exit } };
         let (state, pid) = match unit.state {
             State::Running { process, .. } if phase == Phase::Running => ("running", Some(process)),
@@ -62,7 +62,7 @@ impl Init {
     /// Writes the state if it is another one than before.
     pub(super) fn note_status(&mut self) {
         let unit = self.units.iter().find(|unit| unit.role == Role::Workload);
-        let status = Status::of(unit, self.shutdown.phase(), self.workload.last_exit);
+        let status = Status::from_unit(unit, self.shutdown.phase(), self.workload.last_exit);
         if self.workload.noted.replace(status) == Some(status) {
             return;
         }
@@ -84,7 +84,7 @@ mod tests {
         let path = directory.path().join("neonvm/status.json");
         let mut unit = Unit::helper("workload", Role::Workload, &[], "workload");
         let text = |unit: Option<&Unit>, phase, last| {
-            Status::of(unit, phase, last).write(&path).unwrap();
+            Status::from_unit(unit, phase, last).write(&path).unwrap();
             fs::read_to_string(&path).unwrap()
         };
         assert_eq!(text(None, Phase::Running, None), r#"{"state":"none","restarts":0}"#);

@@ -145,7 +145,7 @@ impl Reply {
             return None;
         }
         let (mut kind, mut server) = (None, None);
-        let mut offer = Offer::of(message.yiaddr());
+        let mut offer = Offer::from_address(message.yiaddr());
         let (mut router, mut name) = (None, None);
         for option in options(bytes)? {
             match option {
@@ -212,7 +212,7 @@ fn options(bytes: &[u8]) -> Option<impl Iterator<Item = DhcpOption>> {
 
 impl Offer {
     /// Only an address, with the prefix of its class.
-    fn of(address: Ipv4Addr) -> Self {
+    fn from_address(address: Ipv4Addr) -> Self {
         let prefix = match address.octets() {
             [0..=127, ..] => 8,
             [128..=191, ..] => 16,

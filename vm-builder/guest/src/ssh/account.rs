@@ -22,7 +22,7 @@ pub(super) struct Account {
 
 impl Account {
     /// The user of that name; root exists in every image.
-    pub(super) fn of(name: &str) -> Option<Self> {
+    pub(super) fn from_name(name: &str) -> Option<Self> {
         let read = |path| fs::read(path).map(|text| String::from_utf8_lossy(&text).into_owned());
         let passwd = read("/etc/passwd").unwrap_or_default();
         let group = read("/etc/group").unwrap_or_default();

@@ -153,7 +153,7 @@ mod tests {
 
     const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f";
 
-    fn of(line: &str) -> (Option<Grant>, Vec<String>) {
+    fn searched(line: &str) -> (Option<Grant>, Vec<String>) {
         let key = PublicKey::from_openssh(KEY).unwrap();
         let mut log = Vec::new();
         (search(line, &key, |why| log.push(why)), log)
@@ -162,18 +162,18 @@ mod tests {
     #[test]
     fn options_that_can_be_honoured_are() {
         let plain = Grant::default();
-        assert_eq!(of(&format!("# comment\n\nnonsense\n{KEY} me@home\n")).0, Some(plain.clone()));
-        assert_eq!(of(&format!("no-port-forwarding {KEY}")).0, Some(plain));
-        assert!(of(&format!("restrict {KEY}")).0.unwrap().no_pty);
-        assert!(!of(&format!("restrict,pty {KEY}")).0.unwrap().no_pty);
-        let grant = of(&format!(r#"command="echo \"a, b\" now",no-pty {KEY}"#)).0.unwrap();
+        assert_eq!(searched(&format!("# comment\n\nnonsense\n{KEY} me@home\n")).0, Some(plain.clone()));
+        assert_eq!(searched(&format!("no-port-forwarding {KEY}")).0, Some(plain));
+        assert!(searched(&format!("restrict {KEY}")).0.unwrap().no_pty);
+        assert!(!searched(&format!("restrict,pty {KEY}")).0.unwrap().no_pty);
+        let grant = searched(&format!(r#"command="echo \"a, b\" now",no-pty {KEY}"#)).0.unwrap();
         assert_eq!(grant.command.as_deref(), Some(r#"echo "a, b" now"#));
     }
 
     #[test]
     fn options_that_cannot_be_honoured_refuse_the_key() {
         for option in [r#"from="10.0.0.1""#, "cert-authority", r#"environment="A=b""#, "command=unquoted"] {
-            let (grant, log) = of(&format!("{option} {KEY}"));
+            let (grant, log) = searched(&format!("{option} {KEY}"));
             assert_eq!(grant, None, "{option}");
             assert_eq!(log.len(), 1, "{option}");
         }
@@ -216,7 +216,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_line_is_read(options in "[a-z=\",\\\\ ]{0,40}", rest in "[ A-Za-z0-9+/=]{0,20}") {
-            let _ = of(&format!("{options} {KEY}{rest}"));
+            let _ = searched(&format!("{options} {KEY}{rest}"));
         }
     }
 }

@@ -34,7 +34,7 @@ impl Handler {
     }
 
     fn find(&self, user: &str, key: &PublicKey) -> Option<(Account, Grant)> {
-        let account = Account::of(user)?;
+        let account = Account::from_name(user)?;
         let grant = authorized::find(&account, key, &self.options.authorized_keys, |why| log(&why))?;
         Some((account, grant))
     }

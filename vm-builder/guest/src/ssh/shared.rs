@@ -18,7 +18,7 @@ pub(super) struct Addresses {
 }
 
 impl Addresses {
-    pub(super) fn of(stream: &std::net::TcpStream, peer: Option<SocketAddr>) -> Self {
+    pub(super) fn from_stream(stream: &std::net::TcpStream, peer: Option<SocketAddr>) -> Self {
         Self { peer: stream.peer_addr().ok().or(peer), local: stream.local_addr().ok() }
     }
 }

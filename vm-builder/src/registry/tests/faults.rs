@@ -42,7 +42,7 @@ impl Bench {
         let error = self.pull().expect_err("it must fail");
         assert_eq!(error.to_string().lines().count(), 1);
         assert!(error.hint().is_some(), "{error}");
-        let diff_id = crate::reference::Digest::of(&sample::layers()[0]).hex();
+        let diff_id = crate::reference::Digest::from_bytes(&sample::layers()[0]).hex();
         assert_eq!(files(self.cache.path(), &diff_id), 0);
         error
     }
@@ -144,7 +144,7 @@ fn other_content_is_an_error_and_nothing_is_kept() {
         assert_eq!(sample::listed(&bench.pull().unwrap()), sample::expected());
     }
     let bench = bench(Form::Gzip);
-    let reference = bench.reference.with_digest(crate::reference::Digest::of(b"other"));
+    let reference = bench.reference.with_digest(crate::reference::Digest::from_bytes(b"other"));
     let path = format!("/v2/a/b/manifests/{}", reference.target());
     let mut state = bench.fake.state.lock().unwrap();
     let wrong = state.routes["/v2/a/b/manifests/v1"].clone();

@@ -43,12 +43,12 @@ fn indexes_may_nest_but_not_for_ever() {
     for depth in 1..6 {
         let index = serde_json::json!({
             "schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json",
-            "manifests": [{"mediaType": inner.0, "digest": crate::reference::Digest::of(&inner.1), "size": inner.1.len()}],
+            "manifests": [{"mediaType": inner.0, "digest": crate::reference::Digest::from_bytes(&inner.1), "size": inner.1.len()}],
         });
         let bytes = serde_json::to_vec(&index).unwrap();
         inner = ("application/vnd.oci.image.index.v1+json".into(), bytes.clone());
         let mut state = fake.state.lock().unwrap();
-        for target in [format!("deep{depth}"), crate::reference::Digest::of(&bytes).to_string()] {
+        for target in [format!("deep{depth}"), crate::reference::Digest::from_bytes(&bytes).to_string()] {
             state.routes.insert(format!("/v2/a/b/manifests/{target}"), inner.clone());
         }
         drop(state);

@@ -3,8 +3,8 @@
 use base64::Engine as _;
 
 use super::*;
+use crate::registry::credentials::helper::ask_program;
 use crate::registry::credentials::{Credentials, auth_files};
-use crate::registry::helper::ask_program;
 use crate::source::Login;
 
 fn encoded(text: &str) -> String {

@@ -59,7 +59,7 @@ fn faults_of_a_layout_are_reported() {
             !options
                 .cache
                 .join("layers/sha256")
-                .join(crate::reference::Digest::of(&sample::layers()[0]).hex())
+                .join(crate::reference::Digest::from_bytes(&sample::layers()[0]).hex())
                 .exists()
         );
     }

@@ -33,8 +33,8 @@ fn slice(ready: &[bool]) -> Value {
 }
 
 /// Everything installed on two nodes, and well.
-fn well() -> Parts {
-    Parts {
+fn well() -> ServiceObjects {
+    ServiceObjects {
         namespace: "vms".into(),
         workloads: Part::Read(vec![
             workload("Deployment", "vm-controller", 3, 3),
@@ -57,7 +57,7 @@ fn well() -> Parts {
     }
 }
 
-fn found(parts: &Parts, name: &str) -> Component {
+fn found(parts: &ServiceObjects, name: &str) -> Component {
     let all = all(parts, &["n1", "n2"], NOW.parse().unwrap());
     all.into_iter().find(|component| component.name == name).unwrap()
 }
@@ -155,14 +155,14 @@ fn webhooks_need_endpoints() {
     assert_eq!((webhooks.is_well, webhooks.note.as_str()), (Some(true), note));
     // On a local cluster.
     let by_url = json!({"webhooks": [{"clientConfig": {"url": "https://127.0.0.1:1/"}}]});
-    let parts = Parts { hooks: Part::Read(vec![by_url]), ..Parts::default() };
+    let parts = ServiceObjects { hooks: Part::Read(vec![by_url]), ..ServiceObjects::default() };
     assert_eq!(found(&parts, "webhooks").cells(), ["webhooks", "yes", "-", "-", "-", "served by a process"]);
 }
 
 #[test]
 fn what_may_not_be_read_is_no_fault_and_is_named() {
     let unread = |plural: &str| Part::Unread(format!("you may not list {plural} in namespace vms"));
-    let parts = Parts {
+    let parts = ServiceObjects {
         namespace: "vms".into(),
         workloads: unread("deployments"),
         pods: unread("pods"),
@@ -176,7 +176,7 @@ fn what_may_not_be_read_is_no_fault_and_is_named() {
     assert_eq!(scheduler.note, note);
     assert_eq!(found(&parts, "webhooks").note, "you lack permission to get mutatingwebhookconfigurations");
     // With the role view, pods can be read and leases cannot.
-    let parts = Parts { leases: unread("leases"), ..well() };
+    let parts = ServiceObjects { leases: unread("leases"), ..well() };
     let scheduler = found(&parts, "scheduler");
     assert_eq!(
         (scheduler.is_well, scheduler.note.as_str()),
@@ -186,7 +186,7 @@ fn what_may_not_be_read_is_no_fault_and_is_named() {
 
 #[test]
 fn what_does_its_work_runs() {
-    let parts = Parts { namespace: "vms".into(), ..Parts::default() };
+    let parts = ServiceObjects { namespace: "vms".into(), ..ServiceObjects::default() };
     let absent = || found(&parts, "vm-controller");
     assert_eq!(
         absent().with(&Service::Works("every VM has a status".into())).cells()[1..],

@@ -24,7 +24,7 @@ fn now() -> Timestamp {
 }
 
 fn text(object: &PodAutoscaler) -> String {
-    let text = Account::of(object, now()).text();
+    let text = Account::from_object(object, now()).text();
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     text
 }
@@ -148,7 +148,7 @@ fn what_kubernetes_decided_by_is_shown_as_for_the_other_strategies() {
         { "metricSourceType": "resource", "targetMetric": "cpu", "targetValue": "50" }
     ]))
     .unwrap();
-    let (settings, _) = Settings::of(&found).unwrap();
+    let (settings, _) = Settings::from_object(&found).unwrap();
     let mut hpa = neonvm_core_pod_autoscaler::hpa_object::build(&found, now()).unwrap();
     let status: HorizontalPodAutoscalerStatus = serde_json::from_value(json!({
         "currentReplicas": 3, "desiredReplicas": 5,
@@ -173,7 +173,7 @@ fn what_kubernetes_decided_by_is_shown_as_for_the_other_strategies() {
 #[test]
 fn the_same_in_json() {
     let found = seen();
-    let value = Account::of(&found, now()).json();
+    let value = Account::from_object(&found, now()).json();
     assert_eq!(value["kind"], "PodAutoscalerExplanation");
     assert_eq!(value["metrics"][0]["moreAbove"], json!({ "load": 132.0, "inclusive": false, "replicas": 4 }));
     assert_eq!(value["metrics"][0]["fewerBelow"], json!({ "load": 80.0, "inclusive": true, "replicas": 2 }));
@@ -187,17 +187,17 @@ fn ready_pods_are_read_from_the_status() {
     use neonvm_core_pod_autoscaler::status::{Applied, Pass, after};
     use neonvm_core_pod_autoscaler::{Memory, Observation, Observed, decide};
     let mut found = seen();
-    let (settings, _) = Settings::of(&found).unwrap();
+    let (settings, _) = Settings::from_object(&found).unwrap();
     for ready in [0, 1, 2, 5] {
         let metrics = vec![Observed::total(250.0)];
         let observation = Observation { current: 5, ready: Some(ready), metrics };
         let decision = decide(&settings, &mut Memory::default(), &observation, now());
         let pass = Pass::Decided { decision: &decision, settings: &settings, applied: &Applied::NotNeeded };
         found.status = Some(after(&PodAutoscalerStatus::default(), &pass, Some(1), now()));
-        let account = Account::of(&found, now());
+        let account = Account::from_object(&found, now());
         assert_eq!(account.fleet, Fleet { current: 5, ready });
         assert_eq!(settings.rates().ceiling(account.fleet), decision.ceiling);
     }
     found.status.as_mut().unwrap().explanation.clear();
-    assert_eq!(Account::of(&found, now()).fleet, Fleet { current: 5, ready: 5 });
+    assert_eq!(Account::from_object(&found, now()).fleet, Fleet { current: 5, ready: 5 });
 }

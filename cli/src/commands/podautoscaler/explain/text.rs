@@ -1,11 +1,11 @@
 //! An account in words, in lines of at most 80 columns: metric, window, recommendation, constraint, result.
 
+use crate::commands::resource::name_of;
 use neonvm_api::pod_autoscaler::{CurrentMetric, ExplanationStep, ScalingMode, ScalingStrategy};
 
 use super::super::level;
 use super::super::show::{self, Word};
 use super::Account;
-use crate::commands::podautoscaler::name_of;
 
 /// Most columns of a line.
 const WIDTH: usize = 80;

@@ -42,7 +42,10 @@ fn the_word_is_what_matters_most() {
         let conditions: Vec<_> =
             all[first..].iter().map(|(kind, status, text, _)| (*kind, *status, *text)).collect();
         let found = with(&conditions);
-        assert_eq!((Word::of(&found).text(), message(&found).as_str()), (all[first].3, all[first].2));
+        assert_eq!(
+            (Word::from_object(&found).text(), message(&found).as_str()),
+            (all[first].3, all[first].2)
+        );
     }
 }
 
@@ -51,12 +54,12 @@ fn what_the_spec_switches_off() {
     let mut found = with(&[("Ready", "True", "")]);
     found.spec.mode = Some(ScalingMode::Recommend);
     assert_eq!(
-        (Word::of(&found), message(&found).as_str()),
+        (Word::from_object(&found), message(&found).as_str()),
         (Word::Recommend, "the target is not scaled; 5 replicas recommended")
     );
     found.spec.paused = Some(true);
     assert_eq!(
-        (Word::of(&found), message(&found).as_str()),
+        (Word::from_object(&found), message(&found).as_str()),
         (Word::Paused, "the target is not scaled; 5 replicas recommended")
     );
     found.spec.paused = None;
@@ -64,14 +67,14 @@ fn what_the_spec_switches_off() {
     found.metadata.generation = Some(2);
     let text = "the latest spec has not been reconciled yet";
     found.status.as_mut().unwrap().observed_generation = Some(1);
-    assert_eq!((Word::of(&found), message(&found).as_str()), (Word::Ready, text));
+    assert_eq!((Word::from_object(&found), message(&found).as_str()), (Word::Ready, text));
 }
 
 #[test]
 fn one_that_is_not_reconciled_yet() {
     let mut new = object(&json!({}));
     new.status = None;
-    assert_eq!((Word::of(&new), message(&new).as_str()), (Word::New, UNSEEN));
+    assert_eq!((Word::from_object(&new), message(&new).as_str()), (Word::New, UNSEEN));
     assert_eq!(
         (replicas(&new).as_str(), range(&new).as_str(), target(&new).as_str()),
         ("-", "1..10", "deployment/web")

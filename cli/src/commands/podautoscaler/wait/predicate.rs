@@ -3,6 +3,7 @@
 use neonvm_api::PodAutoscaler;
 
 use crate::commands::podautoscaler::show;
+use crate::commands::resource::predicate::{self, Comparison, Selection};
 use crate::error::{Code, Error, Result};
 
 /// A condition on a pod autoscaler.
@@ -12,16 +13,7 @@ pub(super) enum Predicate {
     Deleted,
     Replicas(Comparison, i32),
     Condition(String, String),
-    /// An expression, and the text it must select.
-    Path(String, Option<String>),
-}
-
-/// How numbers are compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Comparison {
-    AtLeast,
-    AtMost,
-    Equal,
+    Path(Selection),
 }
 
 impl Predicate {
@@ -36,29 +28,17 @@ impl Predicate {
             "deleted" | "delete" => return Ok(Self::Deleted),
             _ => {}
         }
-        let operators = [(">=", Comparison::AtLeast), ("<=", Comparison::AtMost), ("=", Comparison::Equal)];
-        let at = text.find(['<', '>', '=']).ok_or_else(bad)?;
-        let (key, rest) = text.split_at_checked(at).ok_or_else(bad)?;
-        let found =
-            operators.iter().find_map(|(sign, comparison)| Some((*comparison, rest.strip_prefix(sign)?)));
-        let (comparison, value) = found.filter(|(_, value)| !value.is_empty()).ok_or_else(bad)?;
+        let (key, comparison, value) = predicate::split(text).ok_or_else(bad)?;
         Ok(match key {
             "replicas" => {
                 Self::Replicas(comparison, value.parse().ok().filter(|count| *count >= 0).ok_or_else(bad)?)
             }
             _ if comparison != Comparison::Equal => return Err(bad()),
             "condition" => {
-                let (name, status) = value.split_once('=').unwrap_or((value, "True"));
-                Self::Condition(name.to_owned(), status.to_owned())
+                let (name, status) = predicate::condition(value);
+                Self::Condition(name, status)
             }
-            "jsonpath" => {
-                let (path, wanted) = match value.rsplit_once("}=") {
-                    Some((path, wanted)) => (format!("{path}}}"), Some(wanted.to_owned())),
-                    None => (value.to_owned(), None),
-                };
-                crate::render::select(&path, &serde_json::Value::Null)?;
-                Self::Path(path, wanted)
-            }
+            "jsonpath" => Self::Path(Selection::parse(value)?),
             _ => return Err(bad()),
         })
     }
@@ -78,18 +58,10 @@ impl Predicate {
                     .status
                     .as_ref()
                     .filter(|status| status.recommendation.is_some() || !status.conditions.is_empty());
-                observed.is_some_and(|status| match comparison {
-                    Comparison::AtLeast => status.actual_scale >= *wanted,
-                    Comparison::AtMost => status.actual_scale <= *wanted,
-                    Comparison::Equal => status.actual_scale == *wanted,
-                })
+                observed.is_some_and(|status| comparison.holds(&status.actual_scale, wanted))
             }
             Self::Condition(kind, wanted) => is(kind, wanted),
-            Self::Path(path, wanted) => {
-                let value = serde_json::to_value(object).unwrap_or_default();
-                let text = crate::render::select(path, &value).unwrap_or_default();
-                wanted.as_ref().map_or(!text.is_empty(), |wanted| text == *wanted)
-            }
+            Self::Path(selection) => selection.holds(object),
         }
     }
 }

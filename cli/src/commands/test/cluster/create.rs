@@ -11,7 +11,7 @@ use super::trial::{Trial, VM, node_of};
 use crate::commands::health::installed;
 use crate::commands::install::apply::get;
 use crate::commands::object::items;
-use crate::commands::watching::Seen;
+use crate::commands::watching::WaitProgress;
 use crate::error::{Code, Error, Result};
 
 /// The VM: a quarter of a CPU to a whole one, 1Gi to 2Gi, small enough for any node.
@@ -139,19 +139,19 @@ fn refused(error: Error, namespace: &str) -> Error {
 }
 
 /// Whether it runs and its guest is ready.
-fn is_up(vm: &VirtualMachine) -> Seen {
-    let Some(status) = &vm.status else { return Seen::NotYet };
+fn is_up(vm: &VirtualMachine) -> WaitProgress {
+    let Some(status) = &vm.status else { return WaitProgress::NotYet };
     let is_available = status
         .conditions
         .iter()
         .any(|condition| condition.type_ == "Available" && condition.status == "True");
     match status.phase {
-        Some(Phase::Running | Phase::Scaling) if is_available => Seen::Done,
-        Some(Phase::Succeeded) => Seen::Never(
+        Some(Phase::Running | Phase::Scaling) if is_available => WaitProgress::Done,
+        Some(Phase::Succeeded) => WaitProgress::Never(
             Error::new(Code::Failed, "the VM ended immediately")
                 .hint("use an image whose workload keeps running, or omit --image"),
         ),
-        _ => Seen::NotYet,
+        _ => WaitProgress::NotYet,
     }
 }
 
@@ -186,9 +186,9 @@ mod tests {
                 "reason": "Ready", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
             serde_json::from_value::<VirtualMachine>(object).unwrap()
         };
-        assert!(matches!(is_up(&vm("Running", "True")), Seen::Done));
-        assert!(matches!(is_up(&vm("Running", "False")), Seen::NotYet));
-        assert!(matches!(is_up(&vm("Pending", "False")), Seen::NotYet));
-        assert!(matches!(is_up(&vm("Succeeded", "False")), Seen::Never(_)));
+        assert!(matches!(is_up(&vm("Running", "True")), WaitProgress::Done));
+        assert!(matches!(is_up(&vm("Running", "False")), WaitProgress::NotYet));
+        assert!(matches!(is_up(&vm("Pending", "False")), WaitProgress::NotYet));
+        assert!(matches!(is_up(&vm("Succeeded", "False")), WaitProgress::Never(_)));
     }
 }

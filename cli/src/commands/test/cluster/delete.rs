@@ -1,5 +1,6 @@
 //! Deletes the VM, and sees that nothing of it is left: its object, its pods, its secrets.
 
+use neonvm_api::VirtualMachine;
 use neonvm_api::names::{label, ssh_secret_name, tls_secret_name};
 use neonvm_deploy::Named;
 use serde_json::Value;
@@ -12,7 +13,7 @@ use crate::error::{Code, Result};
 
 pub(super) async fn run(trial: &mut Trial<'_>) -> Result<Outcome> {
     let namespace = trial.namespace().to_owned();
-    let uid = trial.machines.get(VM).await?.metadata.uid.unwrap_or_default();
+    let uid = trial.client.find::<VirtualMachine>(VM).await?.metadata.uid.unwrap_or_default();
     remove(trial).await?;
     let pods = pods(&namespace);
     let gone = |what: &str| format!("all {what}s of the VM are removed");

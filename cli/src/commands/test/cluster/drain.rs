@@ -22,13 +22,15 @@ use crate::error::{Code, Error, Result};
 const PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(trial: &mut Trial<'_>) -> Result<Outcome> {
-    let before = trial.machines.get(VM).await?;
+    let before = trial.client.find(VM).await?;
     let node = node_of(&before);
     if let Err(not_run) = trial.others(&node) {
         return Ok(not_run);
     }
-    let needed =
-        [Right::of("patch", "", "nodes", ""), Right::of("create", "", "pods/eviction", trial.namespace())];
+    let needed = [
+        Right::from_verb("patch", "", "nodes", ""),
+        Right::from_verb("create", "", "pods/eviction", trial.namespace()),
+    ];
     let missing = rights::missing(trial.connection(), &needed).await?;
     if let Some(right) = missing.first() {
         return Ok(Outcome::NotRun(format!("you lack permission to {right}")));
@@ -41,7 +43,7 @@ pub(super) async fn run(trial: &mut Trial<'_>) -> Result<Outcome> {
     let evicting = Evicting { last: RefCell::new(None), refusal: RefCell::default() };
     let moved = trial
         .poll(&format!("an eviction migrates the VM off {node}"), async || {
-            let vm = trial.machines.get(VM).await?;
+            let vm = trial.client.find(VM).await?;
             if node_of(&vm) != node && is_running(&vm) {
                 return Ok(Polled::Done(vm));
             }

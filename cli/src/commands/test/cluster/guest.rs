@@ -24,7 +24,7 @@ pub(super) struct Guest {
 
 impl Guest {
     /// None where `ssh` is not installed.
-    pub(super) fn of(env: &Env, access: &Access, namespace: &str, vm: &str) -> Result<Option<Self>> {
+    pub(super) fn from_env(env: &Env, access: &Access, namespace: &str, vm: &str) -> Result<Option<Self>> {
         if env.program("ssh").is_none() {
             return Ok(None);
         }

@@ -29,7 +29,7 @@ pub(super) async fn run(trial: &mut Trial<'_>) -> Result<Outcome> {
     let Some(guest) = trial.guest()? else {
         return Ok(Outcome::NotRun("ssh is not installed here: apt-get install openssh-client".to_owned()));
     };
-    let before = trial.machines.get(VM).await?;
+    let before = trial.client.find(VM).await?;
     if let Some(reason) = no_agent(trial, &node_of(&before)).await? {
         return Ok(Outcome::NotRun(reason));
     }
@@ -54,7 +54,8 @@ async fn no_agent(trial: &Trial<'_>, node: &str) -> Result<Option<String>> {
 
 async fn label(trial: &Trial<'_>, value: &Value) -> Result<()> {
     let patch = json!({"metadata": {"labels": {SCALING_ENABLED: value}}});
-    let (api, parameters, patch) = (trial.machines.api(), PatchParams::default(), Patch::Merge(&patch));
+    let (api, parameters, patch) =
+        (trial.client.api::<VirtualMachine>(), PatchParams::default(), Patch::Merge(&patch));
     trial.connection().within("cannot label the VM", api.patch(VM, &parameters, &patch)).await.map(drop)
 }
 
@@ -66,7 +67,7 @@ async fn grow(trial: &Trial<'_>, guest: &Guest, before: &VirtualMachine) -> Resu
     let mut broken: Option<Instant> = None;
     let grown = trial
         .poll("a busy loop makes the VM grow", async || {
-            let vm = trial.machines.get(VM).await?;
+            let vm = trial.client.find(VM).await?;
             if observed(&vm).0 > small {
                 return Ok(Polled::Done(vm));
             }

@@ -13,7 +13,7 @@ use crate::error::{Code, Error, Result};
 const NAME: &str = "trial-1";
 
 pub(super) async fn run(trial: &mut Trial<'_>) -> Result<Outcome> {
-    let before = trial.machines.get(VM).await?;
+    let before = trial.client.find(VM).await?;
     if let Err(not_run) = trial.others(&node_of(&before)) {
         return Ok(not_run);
     }
@@ -40,7 +40,7 @@ pub(super) async fn run(trial: &mut Trial<'_>) -> Result<Outcome> {
             })
         })
         .await?;
-    let after = trial.machines.get(VM).await?;
+    let after = trial.client.find(VM).await?;
     if restarts_of(&after) != restarts_of(&before) {
         return Err(Error::new(Code::Failed, "the VM restarted during the migration"));
     }

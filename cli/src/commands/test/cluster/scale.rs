@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::step::Outcome;
 use super::trial::{Trial, VM};
 use crate::commands::vm::table::observed;
-use crate::commands::watching::Seen;
+use crate::commands::watching::WaitProgress;
 use crate::error::{Code, Error, Result};
 
 /// A size: CPU and slots of memory, 1Gi each.
@@ -40,7 +40,8 @@ pub(super) async fn run(trial: &mut Trial<'_>) -> Result<Outcome> {
 /// Requests a size and waits until it is observed.
 pub(super) async fn resize(trial: &Trial<'_>, size: Size) -> Result<VirtualMachine> {
     let patch = json!({"spec": {"guest": {"cpus": {"use": size.cpu}, "memorySlots": {"use": size.slots}}}});
-    let (api, parameters, patch) = (trial.machines.api(), PatchParams::default(), Patch::Merge(&patch));
+    let (api, parameters, patch) =
+        (trial.client.api::<VirtualMachine>(), PatchParams::default(), Patch::Merge(&patch));
     let patched = api.patch(VM, &parameters, &patch);
     let patched = trial.connection().within("cannot change the size", patched).await?;
     let generation = patched.metadata.generation;
@@ -49,11 +50,11 @@ pub(super) async fn resize(trial: &Trial<'_>, size: Size) -> Result<VirtualMachi
     trial.until(&what, |vm| reached(vm, (size.cpu, memory), generation)).await
 }
 
-fn reached(vm: &VirtualMachine, wanted: (MilliCpu, Bytes), generation: Option<i64>) -> Seen {
+fn reached(vm: &VirtualMachine, wanted: (MilliCpu, Bytes), generation: Option<i64>) -> WaitProgress {
     if observed(vm) == wanted {
-        return Seen::Done;
+        return WaitProgress::Done;
     }
-    let Some(status) = &vm.status else { return Seen::NotYet };
+    let Some(status) = &vm.status else { return WaitProgress::NotYet };
     let scaled = status.conditions.iter().find(|condition| condition.type_ == "Scaled");
     match scaled {
         Some(condition)
@@ -61,8 +62,10 @@ fn reached(vm: &VirtualMachine, wanted: (MilliCpu, Bytes), generation: Option<i6
                 && condition.status == "False"
                 && condition.reason != "InProgress" =>
         {
-            Seen::Never(Error::new(Code::Failed, "the size was not reached").cause(condition.message.clone()))
+            WaitProgress::Never(
+                Error::new(Code::Failed, "the size was not reached").cause(condition.message.clone()),
+            )
         }
-        _ => Seen::NotYet,
+        _ => WaitProgress::NotYet,
     }
 }

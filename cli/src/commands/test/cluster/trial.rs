@@ -1,4 +1,4 @@
-//! The VM that is tested with, and what every step does: begin, wait, end.
+//! The VM that is tested with, and what the steps share: waiting, names, nodes.
 
 use std::time::Duration;
 
@@ -7,13 +7,12 @@ use neonvm_kernel::Progress as _;
 use tokio::time::Instant;
 
 use super::guest::Guest;
-use super::step::{Outcome, Row, Step};
-use super::{clean_up, create, database, delete, drain, load, migrate, scale};
+use super::step::Outcome;
 use crate::args::cluster::Access;
 use crate::args::test::Cluster;
-use crate::commands::vm::machines::Machines;
+use crate::commands::resource::client::NamespaceClient;
 use crate::commands::vm::waiting::state;
-use crate::commands::watching::Seen;
+use crate::commands::watching::WaitProgress;
 use crate::connect::Connection;
 use crate::env::Env;
 use crate::error::{Code, Error, Result};
@@ -35,13 +34,13 @@ pub(super) enum Polled<T> {
 pub(super) struct Trial<'a> {
     env: &'a Env,
     access: Access,
-    reporter: &'a Reporter,
-    pub(super) machines: Machines,
+    pub(super) reporter: &'a Reporter,
+    pub(super) client: NamespaceClient,
     pub(super) image: String,
     /// Whether the image was chosen by this program.
     pub(super) is_default_image: bool,
     pub(super) limit: Duration,
-    only: Vec<String>,
+    pub(super) only: Vec<String>,
     pub(super) keep: bool,
     /// The secret with the password of the registry: NAME or NAMESPACE/NAME.
     pub(super) pull_secret: Option<String>,
@@ -73,7 +72,7 @@ impl<'a> Trial<'a> {
             env,
             access: args.access.clone(),
             reporter,
-            machines: Machines { connection, namespace },
+            client: NamespaceClient { connection, namespace },
             image,
             is_default_image: args.image.is_none(),
             limit,
@@ -90,16 +89,16 @@ impl<'a> Trial<'a> {
     }
 
     pub(super) fn namespace(&self) -> &str {
-        &self.machines.namespace
+        &self.client.namespace
     }
 
     pub(super) fn connection(&self) -> &Connection {
-        &self.machines.connection
+        &self.client.connection
     }
 
     /// The way into the guest; none where `ssh` is not installed.
     pub(super) fn guest(&self) -> Result<Option<Guest>> {
-        Guest::of(self.env, &self.access, self.namespace(), VM)
+        Guest::from_env(self.env, &self.access, self.namespace(), VM)
     }
 
     /// What is left, and how it is removed.
@@ -111,40 +110,6 @@ impl<'a> Trial<'a> {
             ),
             false => format!("kept: VM {VM}; remove it: neonctl vm delete {VM} -n {namespace}"),
         })
-    }
-
-    /// Runs the steps one after the other; rows of those that are over stay if this is dropped.
-    pub(super) async fn steps(&mut self, rows: &mut Vec<Row>) {
-        for step in Step::ALL {
-            if let Some(reason) =
-                step.left_out(&self.only, self.keep, self.has_vm || (step == Step::Delete && self.made_vm))
-            {
-                rows.push(Row { step, outcome: Outcome::NotRun(reason.to_owned()), took: Duration::ZERO });
-                continue;
-            }
-            self.reporter.begin(step.name(), &format!("{}/{VM}", self.namespace()));
-            let begun = Instant::now();
-            let outcome = self.step(step).await.unwrap_or_else(Outcome::Failed);
-            self.reporter.end(&format!("{}: {}", outcome.word(), outcome.detail()));
-            rows.push(Row { step, outcome, took: begun.elapsed() });
-        }
-    }
-
-    async fn step(&mut self, step: Step) -> Result<Outcome> {
-        match step {
-            Step::Create => create::run(self).await,
-            Step::Scale => scale::run(self).await,
-            Step::Load => load::run(self).await,
-            Step::Migrate => migrate::run(self).await,
-            Step::Drain => {
-                let drained = drain::run(self).await;
-                let uncordoned = clean_up::uncordon(self).await;
-                drained.and_then(|outcome| uncordoned.map(|()| outcome))
-            }
-            Step::Database => database::run(self).await,
-            Step::Delete => delete::run(self).await,
-            Step::CleanUp => clean_up::run(self).await,
-        }
     }
 
     /// Reads until something is so. A server that cannot be reached is tried until the time is up.
@@ -176,14 +141,14 @@ impl<'a> Trial<'a> {
     pub(super) async fn until(
         &self,
         what: &str,
-        mut look: impl FnMut(&VirtualMachine) -> Seen,
+        mut look: impl FnMut(&VirtualMachine) -> WaitProgress,
     ) -> Result<VirtualMachine> {
         self.poll(what, async || {
-            let vm = self.machines.get(VM).await?;
+            let vm = self.client.find(VM).await?;
             Ok(match look(&vm) {
-                Seen::Done => Polled::Done(vm),
-                Seen::NotYet => Polled::NotYet(state(&vm)),
-                Seen::Never(error) => return Err(error),
+                WaitProgress::Done => Polled::Done(vm),
+                WaitProgress::NotYet => Polled::NotYet(state(&vm)),
+                WaitProgress::Never(error) => return Err(error),
             })
         })
         .await

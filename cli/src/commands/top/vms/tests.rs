@@ -46,7 +46,7 @@ fn a_machine_in_columns() {
         ..counters(2000, 2_610_000)
     };
     let before = RunnerStatistics { steal_us: Some(0), ..counters(1000, 0) };
-    let usage = Usage::of(&machine()).with(Some(&before), &now);
+    let usage = Usage::from_machine(&machine()).with(Some(&before), &now);
     let cells = usage.row(true);
     assert_eq!(
         cells,
@@ -63,7 +63,7 @@ fn a_machine_in_columns() {
 #[test]
 fn the_host_reports_what_the_guest_does_not() {
     let now = RunnerStatistics { resident: Bytes::gib(1), ..counters(10, 10) };
-    let usage = Usage::of(&machine()).with(None, &now);
+    let usage = Usage::from_machine(&machine()).with(None, &now);
     assert_eq!(usage.row(false)[3..9], ["-", "2.75", "-", "1.0Gi", "11Gi", "9%"]);
 }
 
@@ -71,7 +71,7 @@ fn the_host_reports_what_the_guest_does_not() {
 fn what_is_not_known_is_a_dash() {
     let mut machine = machine();
     machine.status = None;
-    let usage = Usage { trouble: Some("no response".into()), ..Usage::of(&machine) };
+    let usage = Usage { trouble: Some("no response".into()), ..Usage::from_machine(&machine) };
     assert_eq!(usage.row(false), ["pg", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "no response"]);
     assert_eq!(usage.value()["error"], "no response");
     assert!(usage.value()["cpu"].get("used").is_none());
@@ -81,5 +81,5 @@ fn what_is_not_known_is_a_dash() {
 fn a_machine_that_has_ended_is_not_asked() {
     let mut machine = machine();
     machine.status.as_mut().unwrap().phase = Some(neonvm_api::virtual_machine::Phase::Failed);
-    assert_eq!(Usage::of(&machine).pod, "");
+    assert_eq!(Usage::from_machine(&machine).pod, "");
 }

@@ -6,7 +6,7 @@ use neonvm_types::{Bytes, MilliCpu};
 use serde_json::{Map, Value, json};
 
 use crate::args::vm::Create;
-use crate::commands::vm::machines::duration;
+use crate::commands::flags::duration;
 use crate::commands::vm::size::{self, UNIT_CPU, UNIT_MEMORY};
 use crate::error::{Code, Error, Result};
 

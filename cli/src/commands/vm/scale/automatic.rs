@@ -8,7 +8,7 @@ use neonvm_types::{MilliCpu, Resources, Timestamp};
 use serde_json::{Value, json};
 
 use crate::args::vm::Scale;
-use crate::commands::vm::machines::duration;
+use crate::commands::flags::duration;
 use crate::commands::vm::size::{self, UNIT_CPU, UNIT_MEMORY, cores, in_units};
 use crate::error::{Code, Error, Result};
 

@@ -3,6 +3,7 @@
 use neonvm_api::VirtualMachine;
 use neonvm_types::{Bytes, MilliCpu};
 
+use crate::commands::resource::predicate::{self, Comparison, Selection};
 use crate::commands::vm::size;
 use crate::commands::vm::table::observed;
 use crate::error::{Code, Error, Result};
@@ -17,26 +18,7 @@ pub(super) enum Predicate {
     Cpu(Comparison, MilliCpu),
     Memory(Comparison, Bytes),
     Units(Comparison, u32),
-    /// An expression, and the text it must select.
-    Path(String, Option<String>),
-}
-
-/// How numbers are compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Comparison {
-    AtLeast,
-    AtMost,
-    Equal,
-}
-
-impl Comparison {
-    fn of<T: PartialOrd>(self, one: &T, other: &T) -> bool {
-        match self {
-            Self::AtLeast => one >= other,
-            Self::AtMost => one <= other,
-            Self::Equal => one == other,
-        }
-    }
+    Path(Selection),
 }
 
 impl Predicate {
@@ -50,12 +32,7 @@ impl Predicate {
             "deleted" | "delete" => return Ok(Self::Deleted),
             _ => {}
         }
-        let operators = [(">=", Comparison::AtLeast), ("<=", Comparison::AtMost), ("=", Comparison::Equal)];
-        let at = text.find(['<', '>', '=']).ok_or_else(bad)?;
-        let (key, rest) = text.split_at_checked(at).ok_or_else(bad)?;
-        let found =
-            operators.iter().find_map(|(sign, comparison)| Some((*comparison, rest.strip_prefix(sign)?)));
-        let (comparison, value) = found.filter(|(_, value)| !value.is_empty()).ok_or_else(bad)?;
+        let (key, comparison, value) = predicate::split(text).ok_or_else(bad)?;
         Ok(match key {
             "cpu" => Self::Cpu(comparison, size::cpu("for", value)?),
             "memory" => Self::Memory(comparison, size::memory("for", value)?),
@@ -63,17 +40,10 @@ impl Predicate {
             _ if comparison != Comparison::Equal => return Err(bad()),
             "phase" => Self::Phase(value.to_owned()),
             "condition" => {
-                let (name, status) = value.split_once('=').unwrap_or((value, "True"));
-                Self::Condition(name.to_owned(), status.to_owned())
+                let (name, status) = predicate::condition(value);
+                Self::Condition(name, status)
             }
-            "jsonpath" => {
-                let (path, wanted) = match value.rsplit_once("}=") {
-                    Some((path, wanted)) => (format!("{path}}}"), Some(wanted.to_owned())),
-                    None => (value.to_owned(), None),
-                };
-                crate::render::select(&path, &serde_json::Value::Null)?;
-                Self::Path(path, wanted)
-            }
+            "jsonpath" => Self::Path(Selection::parse(value)?),
             _ => return Err(bad()),
         })
     }
@@ -91,18 +61,14 @@ impl Predicate {
             }
             Self::Address => !status.pod_ip.is_empty() || !status.extra_net_ip.is_empty(),
             Self::Deleted => false,
-            Self::Cpu(comparison, wanted) => cpu > MilliCpu::ZERO && comparison.of(&cpu, wanted),
-            Self::Memory(comparison, wanted) => memory > Bytes::ZERO && comparison.of(&memory, wanted),
+            Self::Cpu(comparison, wanted) => cpu > MilliCpu::ZERO && comparison.holds(&cpu, wanted),
+            Self::Memory(comparison, wanted) => memory > Bytes::ZERO && comparison.holds(&memory, wanted),
             Self::Units(comparison, wanted) => {
                 let units = cpu.milli() / size::UNIT_CPU.milli();
                 let by_memory = memory.get() / size::UNIT_MEMORY.get();
-                units > 0 && comparison.of(&u64::from(units).min(by_memory), &u64::from(*wanted))
+                units > 0 && comparison.holds(&u64::from(units).min(by_memory), &u64::from(*wanted))
             }
-            Self::Path(path, wanted) => {
-                let value = serde_json::to_value(machine).unwrap_or_default();
-                let text = crate::render::select(path, &value).unwrap_or_default();
-                wanted.as_ref().map_or(!text.is_empty(), |wanted| text == *wanted)
-            }
+            Self::Path(selection) => selection.holds(machine),
         }
     }
 }

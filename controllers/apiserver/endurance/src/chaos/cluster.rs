@@ -45,7 +45,7 @@ impl std::fmt::Display for Trouble {
 
 /// What a watcher went through.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct WatcherCounts {
     /// Times it listed.
     pub(super) lists: u32,
     /// Errors it got over.
@@ -56,7 +56,7 @@ pub(super) struct Seen {
     pub(super) events: u32,
 }
 
-impl std::fmt::Display for Seen {
+impl std::fmt::Display for WatcherCounts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { lists, errors, repeated, events } = self;
         write!(f, "watcher saw {events} events, {repeated} of them again, {errors} errors, {lists} lists")
@@ -155,7 +155,7 @@ impl Cluster {
     /// Starts a watcher and waits until it has listed.
     pub(super) async fn reflect(&self) -> anyhow::Result<Reflector> {
         let (store, writer) = reflector::store::<ConfigMap>();
-        let (sender, progress) = watch::channel(Seen::default());
+        let (sender, progress) = watch::channel(WatcherCounts::default());
         let events = reflector::reflector(writer, watcher::watcher(self.api(), watcher::Config::default()));
         let task = tokio::spawn(follow(events, sender));
         store.wait_until_ready().await?;
@@ -165,10 +165,10 @@ impl Cluster {
 
 async fn follow(
     events: impl futures_util::Stream<Item = watcher::Result<watcher::Event<ConfigMap>>> + Send,
-    progress: watch::Sender<Seen>,
+    progress: watch::Sender<WatcherCounts>,
 ) {
     let mut events = pin!(events);
-    let (mut seen, mut versions) = (Seen::default(), BTreeSet::new());
+    let (mut seen, mut versions) = (WatcherCounts::default(), BTreeSet::new());
     while let Some(event) = events.next().await {
         match &event {
             Err(_) => seen.errors += 1,
@@ -188,7 +188,7 @@ async fn follow(
 /// A watcher at work; ends when dropped.
 pub(super) struct Reflector {
     store: reflector::Store<ConfigMap>,
-    progress: watch::Receiver<Seen>,
+    progress: watch::Receiver<WatcherCounts>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -199,7 +199,7 @@ impl Drop for Reflector {
 }
 
 impl Reflector {
-    pub(super) fn seen(&self) -> Seen {
+    pub(super) fn seen(&self) -> WatcherCounts {
         *self.progress.borrow()
     }
 

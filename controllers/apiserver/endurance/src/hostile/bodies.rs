@@ -8,13 +8,13 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::Scene;
-use crate::raw::Answer;
+use crate::raw::RawResponse;
 
 const PATH: &str = "/api/v1/namespaces/default/configmaps";
 /// Larger than anything a server takes.
 const HUGE: usize = 100 << 20;
 
-fn expect(what: &str, answer: &Answer, code: u16) -> anyhow::Result<()> {
+fn expect(what: &str, answer: &RawResponse, code: u16) -> anyhow::Result<()> {
     let text = String::from_utf8_lossy(&answer.body);
     let start: String = text.chars().take(300).collect();
     ensure!(answer.code == code, "{what}: answered {} {start}", answer.code);

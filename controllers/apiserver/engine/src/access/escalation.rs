@@ -41,7 +41,8 @@ pub fn check(index: &RuleIndex, user: &User, kind: &str, object: &Value) -> Resu
     };
     let may = |verb: &str, kind: &str, name: &str, namespace: &str| {
         let resource = if kind == "ClusterRole" { "clusterroles" } else { "roles" };
-        let wanted = Attributes { verb, group: GROUP, resource, name, namespace, ..Attributes::of(user) };
+        let wanted =
+            Attributes { verb, group: GROUP, resource, name, namespace, ..Attributes::from_user(user) };
         index.decide(&wanted).allowed
     };
     match kind {

@@ -22,11 +22,11 @@ fn wants<'a>(
     namespace: &'a str,
 ) -> Attributes<'a> {
     let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-    Attributes { verb, resource, subresource, name, namespace, ..Attributes::of(user) }
+    Attributes { verb, resource, subresource, name, namespace, ..Attributes::from_user(user) }
 }
 
 fn path<'a>(user: &'a User, path: &'a str) -> Attributes<'a> {
-    Attributes { verb: "get", path, ..Attributes::of(user) }
+    Attributes { verb: "get", path, ..Attributes::from_user(user) }
 }
 
 fn recorded() -> RuleIndex {

@@ -33,7 +33,7 @@ pub struct Call {
 
 /// What came of a call.
 #[derive(Clone, Debug)]
-pub enum Answer {
+pub enum ReviewOutcome {
     /// The decoded answer body.
     Review(Value),
     /// It failed; the text goes into the error.
@@ -112,10 +112,10 @@ fn user_info(change: &Change<'_>) -> Value {
 }
 
 /// The `response` of an answer that belongs to `review`, or why there is none.
-pub(super) fn response<'a>(answer: &'a Answer, review: &Value) -> Result<&'a Value, String> {
+pub(super) fn response<'a>(answer: &'a ReviewOutcome, review: &Value) -> Result<&'a Value, String> {
     let body = match answer {
-        Answer::Failed(why) => return Err(why.clone()),
-        Answer::Review(body) => body,
+        ReviewOutcome::Failed(why) => return Err(why.clone()),
+        ReviewOutcome::Review(body) => body,
     };
     let response = body.get("response").filter(|r| r.is_object()).ok_or("the answer has no response")?;
     let (wanted, given) = (object::text_at(review, "request.uid"), object::text_at(response, "uid"));

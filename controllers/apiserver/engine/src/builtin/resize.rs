@@ -94,7 +94,7 @@ pub(super) fn validate(pod: &Value, live: &Value, mut errors: Vec<FieldError>) -
     for list in LISTS {
         for (index, (new, old)) in items(new, list).iter().zip(items(old, list)).enumerate() {
             let path = format!("spec.{list}[{index}].resources");
-            not_removed(of(new), of(old), &path, "resource", &mut errors);
+            not_removed(resources_of(new), resources_of(old), &path, "resource", &mut errors);
         }
     }
     validate_pod_level(new, old, &mut errors);
@@ -123,7 +123,7 @@ fn same_containers(new: &[Value], old: &[Value], list: &str, errors: &mut Vec<Fi
     }
 }
 
-fn of(container: &Value) -> &Value {
+fn resources_of(container: &Value) -> &Value {
     container.get("resources").unwrap_or(&Value::Null)
 }
 
@@ -148,7 +148,7 @@ fn validate_pod_level(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
 
 /// Refuses every change but those of CPU and memory.
 fn validate_rest(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    if fixed(of(new)) != fixed(of(old)) {
+    if fixed(resources_of(new)) != fixed(resources_of(old)) {
         let why = "only cpu and memory resources are mutable at pod-level";
         errors.push(FieldError::forbidden("spec", why));
     }
@@ -176,7 +176,7 @@ fn validate_rest(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
 fn plain(container: &Value) -> Value {
     let mut plain = container.clone();
     if let Some(plain) = plain.as_object_mut() {
-        plain.insert("resources".to_owned(), fixed(of(container)));
+        plain.insert("resources".to_owned(), fixed(resources_of(container)));
     }
     plain
 }

@@ -12,7 +12,7 @@ const AGE: Column = Column("Age", "string", 0, Cell::Age);
 
 /// Definitions and rows of a built-in kind.
 pub(super) fn builtin(form: &Form<'_>, objects: &[&Value]) -> (Vec<Value>, Vec<Value>) {
-    let columns = of(&form.kind.group, &form.kind.kind);
+    let columns = columns_of(&form.kind.group, &form.kind.kind);
     let definitions =
         columns.iter().map(|Column(name, kind, priority, _)| definition(name, kind, *priority)).collect();
     let rows = objects
@@ -29,7 +29,7 @@ fn definition(name: &str, kind: &str, priority: i32) -> Value {
 
 #[rustfmt::skip]
 #[expect(clippy::too_many_lines, reason = "a table: one row per kind")]
-fn of(group: &str, kind: &str) -> Vec<Column> {
+fn columns_of(group: &str, kind: &str) -> Vec<Column> {
     use Cell::{Count, Created, Number, Of, Path};
     const S: &str = "string";
     const I: &str = "integer";

@@ -28,7 +28,7 @@ fn paths(kind: &crate::kinds::Kind) -> (String, String, Option<String>) {
 }
 
 /// The `Scale` of an object.
-pub(crate) fn of(kind: &crate::kinds::Kind, object: &Value) -> Value {
+pub(crate) fn from_object(kind: &crate::kinds::Kind, object: &Value) -> Value {
     let (wanted, observed, selector) = paths(kind);
     let mut metadata = json!({ "name": object::name(object), "namespace": object::namespace(object) });
     for key in ["uid", "resourceVersion", "creationTimestamp"] {
@@ -57,7 +57,7 @@ impl Write<'_> {
     /// PUT or PATCH of the scale.
     pub(crate) fn scale(&mut self, engine: &mut Engine, patching: bool) -> Result<Value, Halt> {
         let live = self.live(engine)?;
-        let current = of(&self.kind, &live);
+        let current = from_object(&self.kind, &live);
         let wanted = if patching { self.patched_scale(&current)? } else { self.given_scale(&current)? };
         self.check_scale(&live, &wanted).map_err(|error| match error.code {
             400 if patching => decode::bad_patch(self, &wanted, &error.message),
@@ -81,7 +81,7 @@ impl Write<'_> {
         drop_times(&mut object);
         self.target.subresource.clear();
         let done = self.change_to(engine, &live, object, Ownership::Applied)?;
-        Ok(of(&self.kind, &done))
+        Ok(from_object(&self.kind, &done))
     }
 
     fn given_scale(&self, current: &Value) -> Result<Value, ApiError> {

@@ -30,9 +30,9 @@ pub(super) struct Room {
 }
 
 impl Room {
-    pub(super) fn of(directory: &Path) -> Self {
+    pub(super) fn from_directory(directory: &Path) -> Self {
         Self {
-            reserve: Reserve::of(directory),
+            reserve: Reserve::from_directory(directory),
             is_full: AtomicBool::new(false),
             is_pretended: AtomicBool::new(false),
         }

@@ -99,7 +99,7 @@ pub struct Snapshot {
 impl Snapshot {
     /// The present state of a store.
     #[must_use]
-    pub fn of(store: &Store) -> Self {
+    pub fn from_store(store: &Store) -> Self {
         let of_table = |table: &Arc<str>| {
             let range = store.range(table, "", None);
             range
@@ -119,7 +119,7 @@ impl Snapshot {
         std::fs::metadata(&path).map_err(file_error("read", &path))?;
         let (file, store) = StateFile::open(&path)?;
         drop(file);
-        Self::of(&store).with_files(directory)
+        Self::from_store(&store).with_files(directory)
     }
 
     /// Its newest revision.
@@ -288,7 +288,7 @@ pub fn check(directory: &Path) -> Checked {
         .and_then(|_| Ok(StateFile::open(&path)?))
     {
         Ok((_, store)) => {
-            checked.objects = Snapshot::of(&store).objects.len() as u64;
+            checked.objects = Snapshot::from_store(&store).objects.len() as u64;
             checked.revision = store.revision();
         }
         Err(error) => checked.problems.push(with_causes(&error)),

@@ -71,6 +71,7 @@ impl World {
             listen: "127.0.0.1:0".parse().unwrap(),
             names: Vec::new(),
             faults: false,
+            has_hpa_controller: true,
         };
         let server = Server::start(&config).await.unwrap();
         let authority = Authority::open(directory.path()).unwrap();

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use http_body_util::{BodyExt as _, Full, combinators::UnsyncBoxBody};
-use neonvm_apiserver_engine::answer::Answer;
+use neonvm_apiserver_engine::answer::EngineResponse;
 use serde_json::Value;
 
 use crate::watching::Stream;
@@ -54,7 +54,7 @@ fn bounded(warnings: Vec<String>) -> Vec<String> {
 }
 
 /// A finished answer.
-pub(crate) fn answer(answer: Answer) -> Response {
+pub(crate) fn answer(answer: EngineResponse) -> Response {
     let mut response = full(answer.code, answer.content_type, answer.body);
     let headers = response.headers_mut();
     headers.insert("cache-control", HeaderValue::from_static("no-cache, private"));
@@ -77,8 +77,8 @@ fn warn(headers: &mut http::HeaderMap, warnings: Vec<String>) {
 }
 
 /// An answer with a JSON body.
-pub(crate) fn made(code: u16, value: &Value) -> Answer {
-    Answer {
+pub(crate) fn made(code: u16, value: &Value) -> EngineResponse {
+    EngineResponse {
         code,
         content_type: "application/json",
         body: Bytes::from(value.to_string()),

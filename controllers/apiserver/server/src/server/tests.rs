@@ -6,7 +6,7 @@ mod defence;
 
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
-use neonvm_apiserver_engine::answer::Answer;
+use neonvm_apiserver_engine::answer::EngineResponse;
 
 use super::*;
 
@@ -35,7 +35,7 @@ fn incoming(method: Method, path: &str, query: &str, body: &Value) -> Incoming {
     }
 }
 
-async fn create(shared: &Shared, name: &str) -> Answer {
+async fn create(shared: &Shared, name: &str) -> EngineResponse {
     let object = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
     match soon(shared.state.run(&incoming(Method::Post, "/api/v1/namespaces", "", &object))).await {
         Reply::Answer(answer) => answer,
@@ -51,6 +51,7 @@ async fn a_disk_that_fails_ends_the_server_and_acknowledges_nothing() {
         listen: ([127, 0, 0, 1], 0).into(),
         names: Vec::new(),
         faults: true,
+        has_hpa_controller: true,
     };
     let server = Server::start(&config).await.unwrap();
     let shared = Arc::clone(&server.shared);

@@ -47,7 +47,7 @@ fn failed(error: &ApiError) -> Response {
 
 /// The present state, once it is on disk. Objects are shared with the store: no write waits for the reader.
 async fn backup(shared: &Arc<Shared>) -> Response {
-    let snapshot = shared.state.with(|engine| Snapshot::of(engine.store()));
+    let snapshot = shared.state.with(|engine| Snapshot::from_store(engine.store()));
     if let Err(error) = shared.state.disk().wait(snapshot.revision()).await {
         return failed(&unwritten(&error));
     }

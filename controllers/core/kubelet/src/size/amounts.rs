@@ -63,7 +63,7 @@ pub struct PodRequests {
 
 impl PodRequests {
     /// From the object.
-    pub fn of(pod: &Pod) -> Self {
+    pub fn from_pod(pod: &Pod) -> Self {
         let Some(spec) = &pod.spec else { return Self::default() };
         let each = |containers: &[Container]| -> BTreeMap<String, ResourceRequirements> {
             let one = |container: &Container| {

@@ -14,7 +14,7 @@ fn pod(containers: &Value) -> k8s_openapi::api::core::v1::Pod {
 
 fn wanted(cpu: &str, memory: &str) -> PodRequests {
     let list = json!({ "cpu": cpu, "memory": memory });
-    PodRequests::of(&pod(&json!([{ "name": "c", "resources": { "requests": list, "limits": list } }])))
+    PodRequests::from_pod(&pod(&json!([{ "name": "c", "resources": { "requests": list, "limits": list } }])))
 }
 
 fn need(cpu_milli: u64, memory: u64) -> Need {
@@ -48,7 +48,7 @@ fn what_resources_come_to() {
         ),
     ] {
         let pod = serde_json::from_value(json!({ "metadata": {}, "spec": spec.clone() })).unwrap();
-        let resources = PodRequests::of(&pod).resources;
+        let resources = PodRequests::from_pod(&pod).resources;
         assert_eq!(resources.need(), expected_need, "{spec}");
         assert_eq!(resources.limits(), expected_limits, "{spec}");
     }
@@ -109,7 +109,7 @@ fn a_resize_is_accepted_deferred_or_infeasible() {
 #[test]
 fn a_restart_is_refused() {
     let restarting = |memory: &str| {
-        PodRequests::of(&pod(&json!([{ "name": "c", "resources": { "requests": { "memory": memory } },
+        PodRequests::from_pod(&pod(&json!([{ "name": "c", "resources": { "requests": { "memory": memory } },
             "resizePolicy": [{ "resourceName": "memory", "restartPolicy": "RestartContainer" }] }])))
     };
     let mut size = Size::new(restarting("1Gi"), Some(1));
@@ -135,7 +135,7 @@ fn words(machine: &Machine) -> String {
 #[test]
 fn a_resize_goes_its_way() {
     let pod = pod(&json!([{ "name": "c", "command": ["neond", "runner"] }]));
-    let mut machine = Machine::new(Plan::of(&pod, 100), 0);
+    let mut machine = Machine::new(Plan::from_pod(&pod, 100), 0);
     machine.size = Size::new(wanted("1", "1Gi"), Some(1));
     machine.resume(0);
     let sized = |cpu: &str, fault: Option<&str>| Event::Sized {

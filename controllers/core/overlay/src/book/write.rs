@@ -21,7 +21,7 @@ pub struct PoolVersion {
 impl PoolVersion {
     /// Of an object; none if it was never stored.
     #[must_use]
-    pub fn of(object: &IPPool) -> Option<Self> {
+    pub fn from_object(object: &IPPool) -> Option<Self> {
         let meta = &object.metadata;
         Some(Self { uid: meta.uid.clone()?, resource_version: meta.resource_version.clone()? })
     }

@@ -19,7 +19,7 @@ fn name(number: u8) -> String {
 }
 
 fn mesh(nodes: &BTreeMap<String, IpAddr>, keys: &BTreeMap<String, Key>) -> Mesh {
-    Mesh::of(Own { node: "n0", address: at(0), key: key(0) }, nodes, keys, VNI, PORT)
+    Mesh::from_own(Own { node: "n0", address: at(0), key: key(0) }, nodes, keys, VNI, PORT)
 }
 
 /// What the kernel keeps of peers: an address belongs to one of them, the last that got it.

@@ -75,8 +75,8 @@ fn what_a_node_should_know() {
     let member =
         |number: u8, node: &str| Member { hardware: mac(number), node: node.into(), is_moving: false };
     let members = [member(1, "n1"), member(2, "n2"), member(3, "six"), member(4, "gone"), member(5, "")];
-    assert_eq!(DesiredForwarding::of("n1", &nodes, &members), wanted(&[2], &[(2, 2, false)]));
-    assert_eq!(DesiredForwarding::of("n3", &nodes, &members), DesiredForwarding::default());
+    assert_eq!(DesiredForwarding::from_own("n1", &nodes, &members), wanted(&[2], &[(2, 2, false)]));
+    assert_eq!(DesiredForwarding::from_own("n3", &nodes, &members), DesiredForwarding::default());
 }
 
 /// W-25: upstream never removed anything.

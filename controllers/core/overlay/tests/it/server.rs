@@ -36,7 +36,7 @@ impl Server {
         let object: IPPool = serde_json::from_value(next.clone()).expect("a pool");
         assert!(neonvm_api::validate::ip_pool(&object).is_empty(), "{next}");
         self.pools.insert(name, next);
-        PoolVersion::of(&object)
+        PoolVersion::from_object(&object)
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<IPPool> {

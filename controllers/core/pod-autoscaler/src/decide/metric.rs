@@ -35,7 +35,7 @@ pub(super) fn judge(
     now: Timestamp,
 ) -> MetricTrace {
     let utilization = metric.target_type == TargetType::Utilization;
-    let reading = Reading::of(observed, metric.aggregation, metric.statistic, utilization);
+    let reading = Reading::from_observed(observed, metric.aggregation, metric.statistic, utilization);
     let mut trace = MetricTrace {
         name: metric.name.clone(),
         kind: metric.kind,

@@ -72,7 +72,7 @@ impl Query {
     ///
     /// # Errors
     /// What cannot be read in its name or its selector.
-    pub fn of(source: &MetricSource, engine: &str) -> Result<Self, QueryError> {
+    pub fn from_source(source: &MetricSource, engine: &str) -> Result<Self, QueryError> {
         let mut query = Self::parse(&source.target_metric)?;
         query.aggregation = source.series_aggregation;
         query.function = source.function;

@@ -163,7 +163,7 @@ fn names_of_engines_come_first() {
         "selector": {"matchLabels": {"m": "a"}, "matchExpressions": [{"key": "x", "operator": "DoesNotExist"}]},
     }))
     .unwrap();
-    let query = Query::of(&source, "sglang").unwrap();
+    let query = Query::from_source(&source, "sglang").unwrap();
     assert_eq!(query.to_string(), "sglang:token_usage or kv_cache_usage_perc{m=\"a\",x=\"\"}");
     let text = "sglang:token_usage{m=\"a\"} 0.4\nsglang:token_usage{m=\"a\",r=\"1\"} 0.8\nsglang:token_usage{m=\"b\"} 1\n";
     let extract = &read(text, std::slice::from_ref(&query)).extracts[0];

@@ -31,17 +31,32 @@ struct Forms {
 }
 
 impl Forms {
-    fn of(value: Option<&Quantity>, average: Option<&Quantity>, utilization: Option<i32>, unit: f64) -> Self {
+    fn from_value(
+        value: Option<&Quantity>,
+        average: Option<&Quantity>,
+        utilization: Option<i32>,
+        unit: f64,
+    ) -> Self {
         let number = |quantity: &Quantity| Some(amount(quantity)? * unit);
         Self { value: value.and_then(number), average: average.and_then(number), utilization }
     }
 
     fn of_target(target: &MetricTarget, unit: f64) -> Self {
-        Self::of(target.value.as_ref(), target.average_value.as_ref(), target.average_utilization, unit)
+        Self::from_value(
+            target.value.as_ref(),
+            target.average_value.as_ref(),
+            target.average_utilization,
+            unit,
+        )
     }
 
     fn of_current(current: &MetricValueStatus, unit: f64) -> Self {
-        Self::of(current.value.as_ref(), current.average_value.as_ref(), current.average_utilization, unit)
+        Self::from_value(
+            current.value.as_ref(),
+            current.average_value.as_ref(),
+            current.average_utilization,
+            unit,
+        )
     }
 
     fn shown(self) -> MetricValue {

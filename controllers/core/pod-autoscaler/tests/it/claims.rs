@@ -21,7 +21,7 @@ fn role(name: &str) -> Value {
 }
 
 fn owners(objects: &[PodAutoscaler], foreign: &[Foreign]) -> Vec<String> {
-    let claims: Vec<Claim> = objects.iter().map(Claim::of).collect();
+    let claims: Vec<Claim> = objects.iter().map(Claim::from_object).collect();
     let verdicts = resolve(&claims, foreign);
     verdicts.into_iter().filter(|(_, verdict)| verdict.is_owner()).map(|((_, name), _)| name).collect()
 }
@@ -32,7 +32,7 @@ fn the_oldest_has_it_and_then_the_first_by_name() {
     assert_eq!(owners(&objects, &[]), ["b"]);
     // When it goes, the next one has it.
     assert_eq!(owners(&objects[1..], &[]), ["c"]);
-    let claims: Vec<Claim> = objects.iter().map(Claim::of).collect();
+    let claims: Vec<Claim> = objects.iter().map(Claim::from_object).collect();
     let verdict = &resolve(&claims, &[])[&("ns".to_owned(), "a".to_owned())];
     let expected = "Deployment d is scaled by the older PodAutoscaler ns/b; delete one of the two";
     assert_eq!(verdict.message(&claims[1]), expected);
@@ -93,7 +93,7 @@ proptest! {
                     0 => json!({"spec": {"scaleTargetRef": {"kind": "StormService"}}}),
                     part => role(&format!("r{part}")),
                 };
-                Claim::of(&claimant(&format!("n{index}"), *minute, &patch))
+                Claim::from_object(&claimant(&format!("n{index}"), *minute, &patch))
             })
             .collect();
         let mut other = all.clone();

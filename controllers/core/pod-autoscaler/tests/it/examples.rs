@@ -34,7 +34,7 @@ fn each_is_read_decided_and_explained() {
     let mut sources = Vec::new();
     for (file, object) in all() {
         let (settings, warnings) =
-            Settings::of(&object).unwrap_or_else(|faults| panic!("{file}: {faults:?}"));
+            Settings::from_object(&object).unwrap_or_else(|faults| panic!("{file}: {faults:?}"));
         strategies.push(format!("{:?}", settings.strategy));
         sources.extend(
             object.spec.metrics_sources.iter().map(|source| format!("{:?}", source.metric_source_type)),
@@ -43,7 +43,7 @@ fn each_is_read_decided_and_explained() {
         assert_eq!(warnings.len(), usize::from(file == "domain-optimizer.yaml"), "{file}: {warnings:?}");
         for source in &object.spec.metrics_sources {
             for engine in ["vllm", "sglang", "trtllm", "xllm", "other"] {
-                assert!(Query::of(source, engine).is_ok(), "{file}");
+                assert!(Query::from_source(source, engine).is_ok(), "{file}");
             }
         }
         let metrics: Vec<Observed> = object
@@ -77,7 +77,7 @@ fn roles_of_one_target_do_not_overlap() {
     let claims: Vec<Claim> = all()
         .iter()
         .filter(|(file, _)| file == "storm-prefill.yaml" || file == "storm-decode.yaml")
-        .map(|(_, object)| Claim::of(object))
+        .map(|(_, object)| Claim::from_object(object))
         .collect();
     assert_eq!(claims[0].target, claims[1].target);
     assert!(!claims[0].overlaps(&claims[1]));

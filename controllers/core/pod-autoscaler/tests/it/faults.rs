@@ -127,10 +127,13 @@ fn rates_that_cannot_work_are_refused_all_at_once() {
         ("scale-down-cooldown-window", "-5s"),
         ("panic-threshold", "Inf"),
     ];
-    let faults = Settings::of(&annotated(&json!({}), &bad)).unwrap_err();
+    let faults = Settings::from_object(&annotated(&json!({}), &bad)).unwrap_err();
     assert_eq!(faults.len(), 4, "{faults:?}");
-    assert_eq!(Settings::of(&annotated(&json!({}), &[("max-scale-up-rate", "1")])).unwrap_err().len(), 1);
-    let faults = Settings::of(&object(&json!({
+    assert_eq!(
+        Settings::from_object(&annotated(&json!({}), &[("max-scale-up-rate", "1")])).unwrap_err().len(),
+        1
+    );
+    let faults = Settings::from_object(&object(&json!({
         "maxReplicas": 0,
         "schedules": [{"name": "a", "timezone": "Nowhere/Else", "startTime": "09:00", "endTime": "10:00", "minReplicas": 0}],
         "metricsSources": [{"metricSourceType": "pod", "protocolType": "http", "port": "1", "path": "/",

@@ -3,7 +3,7 @@
 use jiff::{Timestamp, ToSpan};
 use neonvm_core_pod_autoscaler::{
     Finite,
-    kpa::{Answer, Panic, Rules},
+    kpa::{KpaRecommendation, Panic, Rules},
     want::{Fleet, Load, Rates, Tolerance},
 };
 use serde_json::json;
@@ -34,7 +34,7 @@ impl Machine {
         Self { panic: Panic::default(), rules: rules(10.0, 10.0), target }
     }
 
-    fn step(&mut self, seconds: i64, ready: i32, stable: f64, surge: f64) -> Answer {
+    fn step(&mut self, seconds: i64, ready: i32, stable: f64, surge: f64) -> KpaRecommendation {
         let (stable, surge) = (load(stable, self.target), load(surge, self.target));
         self.panic.step(&stable, &surge, Fleet::all_ready(ready), &self.rules, at(seconds))
     }
@@ -137,7 +137,7 @@ fn knative_panic() {
     let mut machine = Machine::calm(10.0);
     assert_eq!(
         machine.step(0, 10, 0.0, 1000.0),
-        Answer { replicas: 100, stable: 0, panic: 100, panicking: true }
+        KpaRecommendation { replicas: 100, stable: 0, panic: 100, panicking: true }
     );
     assert_eq!(machine.step(30, 10, 1.0, 1.0).replicas, 100);
     let calm = machine.step(61, 10, 1.0, 1.0);

@@ -210,7 +210,7 @@ fn wrapped(spec: &Value) -> (PodAutoscaler, Settings, HorizontalPodAutoscaler) {
     let mut all = json!({"scalingStrategy": "HPA", "observeWindowSeconds": null, "panicWindowSeconds": null});
     merge(&mut all, spec);
     let object = object(&all);
-    let (settings, _) = Settings::of(&object).unwrap();
+    let (settings, _) = Settings::from_object(&object).unwrap();
     let hpa = build(&object, start()).unwrap();
     (object, settings, hpa)
 }

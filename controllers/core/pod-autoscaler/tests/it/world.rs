@@ -58,7 +58,7 @@ pub(crate) const FREE: [(&str, &str); 6] = [
 ];
 
 pub(crate) fn settings(object: &PodAutoscaler) -> Settings {
-    Settings::of(object).unwrap().0
+    Settings::from_object(object).unwrap().0
 }
 
 pub(crate) fn start() -> Timestamp {

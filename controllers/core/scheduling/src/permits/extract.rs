@@ -45,7 +45,7 @@ fn rest(amounts: &Amounts) -> Amounts {
 impl NodeSeen {
     /// What decisions depend on. Its heartbeat is not in it.
     #[must_use]
-    pub fn of(node: &Node) -> Self {
+    pub fn from_node(node: &Node) -> Self {
         let offered = allocatable(node);
         let meta = &node.metadata;
         let labels = meta.labels.clone().unwrap_or_default();
@@ -92,7 +92,7 @@ impl NodeSeen {
 impl PodSeen {
     /// What decisions depend on.
     #[must_use]
-    pub fn of(pod: &Pod) -> Self {
+    pub fn from_pod(pod: &Pod) -> Self {
         let meta = &pod.metadata;
         let demand = Demand::requested(pod);
         let amounts = demand.amounts();
@@ -102,7 +102,7 @@ impl PodSeen {
         let gated = spec.and_then(|spec| spec.scheduling_gates.as_ref()).is_some_and(|all| !all.is_empty());
         let mut problems = Vec::new();
         let vm = vm(pod, &mut problems);
-        let Sizes { usage, requests, overhead } = Sizes::of(pod, amounts);
+        let Sizes { usage, requests, overhead } = Sizes::from_pod(pod, amounts);
         Self {
             pod: NamespacedName::new(
                 meta.namespace.clone().unwrap_or_default(),
@@ -135,7 +135,7 @@ struct Sizes {
 impl Sizes {
     /// A VM's own size is in an annotation, and what is beside it in another; the requests of its pod are both together, so each
     /// counts once. Without the annotations the requests are the size.
-    fn of(pod: &Pod, requests: &Amounts) -> Self {
+    fn from_pod(pod: &Pod, requests: &Amounts) -> Self {
         let pair =
             |amounts: &Amounts| Pair::new(up(amounts.get("cpu"), MILLI), up(amounts.get("memory"), UNIT));
         let requests = pair(requests);
@@ -270,7 +270,7 @@ fn overcommit(annotations: Option<&Map>, problems: &mut Vec<String>) -> Pair<u64
 impl MigrationSeen {
     /// What decisions depend on.
     #[must_use]
-    pub fn of(migration: &VirtualMachineMigration) -> Self {
+    pub fn from_migration(migration: &VirtualMachineMigration) -> Self {
         let meta = &migration.metadata;
         let phase = migration.status.as_ref().and_then(|status| status.phase);
         Self {

@@ -12,7 +12,7 @@ use super::{Refusal, Request, State};
 /// The answer in the form that the agent's version has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
-pub enum Answer {
+pub enum WireResponse {
     /// v4.0 and later.
     Bytes(PluginResponse),
     /// Before.
@@ -24,7 +24,7 @@ impl State {
     ///
     /// # Errors
     /// As [`State::request`], and if its amounts do not fit the VM's slots.
-    pub fn answer(&mut self, now: Duration, request: &SchedulerRequest) -> Result<Answer, Refusal> {
+    pub fn answer(&mut self, now: Duration, request: &SchedulerRequest) -> Result<WireResponse, Refusal> {
         match request {
             SchedulerRequest::Bytes(message) => {
                 let asked = Request {
@@ -36,7 +36,7 @@ impl State {
                 };
                 let reply = self.request(now, &message.pod, &asked)?;
                 let migrate = reply.migrate.then_some(Migrate {});
-                Ok(Answer::Bytes(PluginResponse { permit: reply.permit, migrate, resource_unit: None }))
+                Ok(WireResponse::Bytes(PluginResponse { permit: reply.permit, migrate, resource_unit: None }))
             }
             SchedulerRequest::Slots(message) => {
                 let slot = self.slot_size(&message.pod).inspect_err(|_| self.counters.refusals += 1)?;
@@ -60,7 +60,7 @@ impl State {
                 let resource_unit =
                     if version.scheduler_sends_compute_unit() { Some(in_slots(unit, slot)?) } else { None };
                 let migrate = reply.migrate.then_some(Migrate {});
-                Ok(Answer::Slots(PluginResponse { permit, migrate, resource_unit }))
+                Ok(WireResponse::Slots(PluginResponse { permit, migrate, resource_unit }))
             }
         }
     }

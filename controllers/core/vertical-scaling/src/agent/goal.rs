@@ -14,7 +14,7 @@ use crate::agent::{
 
 /// Parts of a goal in compute units; `None` where the metric is not there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Parts {
+pub struct GoalParts {
     /// Load.
     pub cpu: Option<f64>,
     /// Memory, with and without file cache.
@@ -31,7 +31,7 @@ pub struct Goal {
     /// Compute units; 0 without any metric.
     pub units: u32,
     /// The goal of each metric.
-    pub parts: Parts,
+    pub parts: GoalParts,
     /// Whether every metric that is configured is there.
     pub complete: bool,
     /// Whether the file cache's series is too short to count.
@@ -114,7 +114,7 @@ pub fn goal(inputs: Inputs<'_>, config: &Config, unit: Resources) -> Goal {
     let user = inputs
         .user
         .and_then(|metric| inputs.system.and_then(|s| s.user).map(|value| (value / metric.target).max(0.0)));
-    let parts = Parts {
+    let parts = GoalParts {
         cpu: inputs.system.map(|s| cpu_units(s.load1, s.load5, config, unit)),
         mem: inputs.system.map(|s| mem_units(s, set, config, unit)),
         // A series that is too short counts as present, with nothing in it.

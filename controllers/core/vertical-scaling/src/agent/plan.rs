@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::agent::{
     action::{ActionSet, Change, Outcome, PluginRequest, ScalingEvent, Warning},
     desired::{self, CPU_PRESSURE_HOLD, Desired, MEMORY_PRESSURE_HOLD},
-    goal::{self, Goal, Parts},
+    goal::{self, Goal, GoalParts},
     machine::Limits,
     metrics::SystemMetrics,
     monitor_peer::{Kind, Sizes},
@@ -22,7 +22,7 @@ use crate::agent::{
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Reported {
     target: u32,
-    parts: Parts,
+    parts: GoalParts,
 }
 
 impl State {

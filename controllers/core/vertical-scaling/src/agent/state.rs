@@ -154,7 +154,7 @@ impl State {
     }
 
     pub(super) fn size(&self, amount: Resources) -> Size {
-        Size::of(amount, self.settings.compute_unit)
+        Size::from_amount(amount, self.settings.compute_unit)
     }
 
     fn id(&mut self) -> u64 {

@@ -78,7 +78,7 @@ pub enum Size {
 impl Size {
     /// `amount` in terms of `unit`.
     #[must_use]
-    pub fn of(amount: Resources, unit: Resources) -> Self {
+    pub fn from_amount(amount: Resources, unit: Resources) -> Self {
         exact(amount, unit).map_or(Self::Odd(amount), Self::Units)
     }
 }
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn sizes_in_words() {
-        assert_eq!(Size::of(amount(750, 3072), CU).to_string(), "3");
-        assert_eq!(Size::of(amount(250, 2048), CU).to_string(), "250m/2Gi");
+        assert_eq!(Size::from_amount(amount(750, 3072), CU).to_string(), "3");
+        assert_eq!(Size::from_amount(amount(250, 2048), CU).to_string(), "250m/2Gi");
     }
 }

@@ -263,7 +263,7 @@ impl Play {
 }
 
 fn size(amount: Resources) -> String {
-    neonvm_core_vertical_scaling::agent::units::Size::of(amount, CU).to_string()
+    neonvm_core_vertical_scaling::agent::units::Size::from_amount(amount, CU).to_string()
 }
 
 pub fn shown(set: &ActionSet) -> String {

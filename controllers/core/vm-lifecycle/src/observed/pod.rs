@@ -84,7 +84,7 @@ pub struct PodView {
 impl PodView {
     /// Reads what matters. `manager` is the field manager under which we write.
     #[must_use]
-    pub fn of(pod: &Pod, manager: &str) -> Self {
+    pub fn from_pod(pod: &Pod, manager: &str) -> Self {
         let meta = &pod.metadata;
         let status = pod.status.as_ref();
         let container = status
@@ -96,8 +96,8 @@ impl PodView {
             .spec
             .as_ref()
             .and_then(|spec| spec.containers.iter().find(|container| container.name == RUNNER_CONTAINER))
-            .and_then(|container| PodSize::of(container.resources.as_ref()?));
-        let applied = container.and_then(|container| PodSize::of(container.resources.as_ref()?));
+            .and_then(|container| PodSize::from_resources(container.resources.as_ref()?));
+        let applied = container.and_then(|container| PodSize::from_resources(container.resources.as_ref()?));
         Self {
             name: text(meta.name.as_ref()),
             uid: text(meta.uid.as_ref()),

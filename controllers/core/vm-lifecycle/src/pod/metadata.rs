@@ -34,10 +34,10 @@ pub(super) fn wanted(vm: &VirtualMachine, settings: &Settings) -> Result<Desired
     labels.insert(label::APP_NAME.to_owned(), label::APP_NAME_VALUE.to_owned());
     let mut annotations = vm.metadata.annotations.clone().unwrap_or_default();
     annotations.remove(annotation::LAST_APPLIED);
-    let usage = Usage::of(&vm.spec).map_err(|error| PlanError::SlotSize(error.to_string()))?;
+    let usage = Usage::from_spec(&vm.spec).map_err(|error| PlanError::SlotSize(error.to_string()))?;
     let json = |value: Result<String, serde_json::Error>| value.unwrap_or_default();
     annotations.insert(annotation::USAGE.to_owned(), json(serde_json::to_string(&usage)));
-    let resources = json(serde_json::to_string(&PodResources::of(&vm.spec)));
+    let resources = json(serde_json::to_string(&PodResources::from_spec(&vm.spec)));
     annotations.insert(annotation::RESOURCES.to_owned(), resources);
     annotations.remove(annotation::OVERHEAD);
     if settings.pod_size {

@@ -36,7 +36,7 @@ pub(super) const CPU_MIGRATION: MilliCpu = MilliCpu::new(2000);
 
 /// What QEMU and the runner of a VM take beside a guest that has this much memory, also during migrations.
 #[must_use]
-pub fn of(spec: &VirtualMachineSpec, memory: Bytes, settings: &Settings) -> SizeRequest {
+pub fn of_vm(spec: &VirtualMachineSpec, memory: Bytes, settings: &Settings) -> SizeRequest {
     let guest = &spec.guest;
     let slot = guest.slot_size().unwrap_or(Bytes::ZERO);
     let most = slot.saturating_mul(u32::from(guest.memory_slots.max)).get();

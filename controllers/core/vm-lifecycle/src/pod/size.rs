@@ -27,7 +27,7 @@ use crate::settings::Settings;
 /// What the spec's `podResources` name for CPU and memory is the least there is.
 #[must_use]
 pub fn size(vm: &VirtualMachine, guest: SizeRequest, moving: bool, settings: &Settings) -> PodSize {
-    let overhead = overhead::of(&vm.spec, guest.memory, settings);
+    let overhead = overhead::of_vm(&vm.spec, guest.memory, settings);
     let overcommit = vm.spec.overcommit.filter(|_| settings.policy.allows(Power::Overcommit));
     let factors = overcommit.unwrap_or_default();
     let cpu = discounted(u64::from(guest.cpu.milli()), factors.cpu);
@@ -58,7 +58,7 @@ pub fn at_start(vm: &VirtualMachine) -> Result<SizeRequest, PlanError> {
 
 /// The overhead at the size that the spec requests, for the annotation that the scheduler reads.
 pub(crate) fn overhead_note(vm: &VirtualMachine, settings: &Settings) -> Result<Usage, PlanError> {
-    let overhead = overhead::of(&vm.spec, at_start(vm)?.memory, settings);
+    let overhead = overhead::of_vm(&vm.spec, at_start(vm)?.memory, settings);
     Ok(Usage { cpu: overhead.cpu.to_quantity(), memory: overhead.memory.to_quantity() })
 }
 

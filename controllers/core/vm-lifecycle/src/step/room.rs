@@ -45,7 +45,7 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
-    pub(super) fn of(runner: &RunnerStatus, wanted: SizeRequest, moving: bool) -> Self {
+    pub(super) fn from_runner(runner: &RunnerStatus, wanted: SizeRequest, moving: bool) -> Self {
         let asked = SizeRequest { cpu: runner.cpu.asked, memory: runner.memory.asked };
         let reached = SizeRequest { cpu: runner.cpu.applied, memory: runner.memory.actual };
         Self { wanted, asked, reached, moving }

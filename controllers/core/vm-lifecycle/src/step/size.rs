@@ -27,7 +27,7 @@ pub(super) fn step(pass: &mut Pass<'_>) {
     let wanted = SizeRequest { cpu: guest.cpus.r#use, memory };
     // A VM in a migration keeps its size; sizes requested meanwhile are applied when the migration has ended.
     let moving = pass.before.migration.is_some() || pass.status.migration.is_some();
-    let sizes = Sizes::of(runner, wanted, moving);
+    let sizes = Sizes::from_runner(runner, wanted, moving);
     let Sizes { asked, reached, .. } = sizes;
     let known = reached.cpu != MilliCpu::ZERO && reached.memory != Bytes::ZERO;
     let problem = problem(runner).filter(|_| asked == wanted);

@@ -22,7 +22,7 @@ fn view(deleted: bool, status: &Value) -> PodView {
     if deleted {
         object["metadata"]["deletionTimestamp"] = json!("1970-01-01T02:46:50Z");
     }
-    let read = PodView::of(&serde_json::from_value::<Pod>(object).unwrap(), "us");
+    let read = PodView::from_pod(&serde_json::from_value::<Pod>(object).unwrap(), "us");
     let plan = pod(&vm(), "db-old");
     PodView { labels: plan.labels, annotations: plan.annotations, controller: plan.controller, ..read }
 }
@@ -49,7 +49,7 @@ fn a_root_disk_that_is_copied_is_reported() {
         let object = json!({"metadata": {"name": "db-old", "uid": "u"}, "spec": {"nodeName": "n1", "containers": [],
             "initContainers": [{"name": "copy-rootdisk"}]}, "status": {"phase": "Pending", "initContainerStatuses": [
             {"name": "copy-rootdisk", "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": state}]}});
-        let read = PodView::of(&serde_json::from_value::<Pod>(object).unwrap(), "us");
+        let read = PodView::from_pod(&serde_json::from_value::<Pod>(object).unwrap(), "us");
         PodView { controller: self::pod(&vm(), "db-old").controller, ..read }
     };
     let copying = after(Phase::Pending, pod(json!({"running": {}})));

@@ -39,7 +39,7 @@ fn only_what_another_node_could_give_is_a_denial() {
     let beyond = "1 CPU: denied for node n1: pods \"db-1\" is forbidden: node didn't have enough allocatable resources: \
                   cpu, requested: 4100, allocatable: 4000";
     let quota = "1 CPU: denied for node n1: pods \"db-1\" is forbidden: exceeded quota: small";
-    let lasting = |reason, message| Denial::of(&denied(reason, message)).map(|denial| denial.lasting);
+    let lasting = |reason, message| Denial::from_vm(&denied(reason, message)).map(|denial| denial.lasting);
     assert_eq!(lasting("ResizeDeferred", ""), Some(false));
     assert_eq!(lasting("ResizeInfeasible", ""), Some(true));
     assert_eq!(lasting("ResizeRefused", beyond), Some(true));
@@ -47,16 +47,16 @@ fn only_what_another_node_could_give_is_a_denial() {
     assert_eq!(lasting("ResizeUnanswered", ""), None);
     assert_eq!(lasting("InProgress", ""), None);
     let deferred = || denied("ResizeDeferred", "");
-    let denial = Denial::of(&deferred()).unwrap();
+    let denial = Denial::from_vm(&deferred()).unwrap();
     let wanted = SizeRequest { cpu: MilliCpu::new(500), memory: Bytes::gib(1) };
     assert_eq!((denial.pod.as_str(), denial.node.as_str(), denial.size), ("db-1", "n1", wanted));
     let mut pinned = deferred();
     pinned.metadata.labels = None;
-    assert_eq!(Denial::of(&pinned), None, "it may not be migrated");
+    assert_eq!(Denial::from_vm(&pinned), None, "it may not be migrated");
     let mut moving = deferred();
     let lock = ActiveMigration { name: "m".into(), uid: "m".into(), target_pod_name: "db-2".into() };
     moving.status.as_mut().unwrap().migration = Some(lock);
-    assert_eq!(Denial::of(&moving), None, "it is migrated already");
+    assert_eq!(Denial::from_vm(&moving), None, "it is migrated already");
 }
 
 /// An agent that was denied sets the size back and repeats the request after a pause that grows to 240 s.
@@ -114,7 +114,8 @@ fn the_target_requests_the_grown_size() {
         let plan = plan_target(&vm, &made, "db-2", "n1", size(1), &settings()).unwrap();
         let text = plan.metadata.annotations.as_ref().unwrap()[annotation::USAGE].clone();
         (
-            PodSize::of(plan.spec.as_ref().unwrap().containers[0].resources.as_ref().unwrap()).unwrap(),
+            PodSize::from_resources(plan.spec.as_ref().unwrap().containers[0].resources.as_ref().unwrap())
+                .unwrap(),
             text,
             plan,
         )

@@ -32,7 +32,7 @@ pub(crate) fn settings() -> Settings {
 /// A pod that carries what it should, and nothing has happened to it.
 pub(crate) fn pod(vm: &VirtualMachine, name: &str) -> PodView {
     let plan = neonvm_core_vm_lifecycle::pod::plan(vm, name, &settings()).unwrap();
-    let size = PodSize::of(plan.spec.unwrap().containers[0].resources.as_ref().unwrap());
+    let size = PodSize::from_resources(plan.spec.unwrap().containers[0].resources.as_ref().unwrap());
     PodView {
         name: name.into(),
         uid: format!("uid-{name}"),

@@ -425,14 +425,14 @@ fn pods_are_read_back() {
             "ready": false, "restartCount": 0, "state": {"terminated": {"exitCode": 1,
                 "message": "{\"reason\":\"GuestPanic\",\"message\":\"m\"}"}}}]}}))
     .unwrap();
-    let view = PodView::of(&pod, "us");
+    let view = PodView::from_pod(&pod, "us");
     assert_eq!(view.own_labels, ["a".to_owned()].into());
     assert_eq!(view.ended.as_ref().unwrap().reason.as_str(), "GuestPanic");
     let mut killed = pod.clone();
     let status = killed.status.as_mut().unwrap().container_statuses.as_mut().unwrap();
     let end = status[0].state.as_mut().unwrap().terminated.as_mut().unwrap();
     (end.message, end.reason, end.exit_code) = (None, Some("OOMKilled".into()), 137);
-    let exit = PodView::of(&killed, "us").ended.unwrap();
+    let exit = PodView::from_pod(&killed, "us").ended.unwrap();
     assert_eq!(exit.reason.as_str(), "RunnerKilled");
     assert!(exit.message.contains("137") && exit.message.contains("OOMKilled"), "{}", exit.message);
 }

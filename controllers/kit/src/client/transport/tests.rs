@@ -168,7 +168,7 @@ async fn a_proxy_is_asked_for_a_tunnel_to_the_server() {
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await.unwrap();
         (asked, request)
     });
-    let client = super::super::of(config).unwrap();
+    let client = super::super::from_config(config).unwrap();
     let request = http::Request::get("/livez").body(Vec::new()).unwrap();
     assert_eq!(client.request_text(request).await.unwrap(), "ok");
     let (asked, request) = asked.await.unwrap();

@@ -64,8 +64,11 @@ impl Record {
     }
 
     pub(super) fn create(directory: &Path) -> Result<Self, Error> {
-        let record =
-            Self { path: directory.join(FILE), reserve: Reserve::of(directory), services: Mutex::default() };
+        let record = Self {
+            path: directory.join(FILE),
+            reserve: Reserve::from_directory(directory),
+            services: Mutex::default(),
+        };
         let failed = |source| Error::File { path: record.path.display().to_string(), source };
         private::directory(directory).map_err(failed)?;
         record.write(&BTreeMap::new()).map_err(failed)?;

@@ -275,7 +275,7 @@ impl World {
         status.memory_size = observed.map(|has| has.mem.to_quantity());
         let node = status.node.clone();
         let plan = plan_target(&vm, object, name, &node, receive.size, &self.controller.settings).ok()?;
-        let size = PodView::of(&plan, "").size;
+        let size = PodView::from_pod(&plan, "").size;
         let usage = plan.metadata.annotations?.remove(annotation::USAGE)?;
         let usage: Usage = serde_json::from_str(&usage).ok()?;
         let cpu = MilliCpu::try_from(usage.cpu).ok()?;

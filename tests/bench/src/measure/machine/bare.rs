@@ -58,7 +58,7 @@ pub(super) struct Times {
 
 impl Recipe {
     /// From a machine that runs now. Files are copied into `directory`, except the image and the kernel, which are shared.
-    pub(super) fn of(process: u32, directory: &Path) -> anyhow::Result<Self> {
+    pub(super) fn from_process(process: u32, directory: &Path) -> anyhow::Result<Self> {
         std::fs::create_dir_all(directory)?;
         let line = std::fs::read(format!("/proc/{process}/cmdline"))?;
         let words: Vec<String> =

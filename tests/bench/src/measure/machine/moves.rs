@@ -99,7 +99,7 @@ async fn in_turn(
     watch.machine(&name, "Running", running).await?;
     let process = log::child(start::runner(cluster)?)?;
     pair::filled(process, filled).await?;
-    let pair = Pair::of(process, &cluster.home().join(format!("bare-{name}")), filled)?;
+    let pair = Pair::from_process(process, &cluster.home().join(format!("bare-{name}")), filled)?;
     let (mut ours, mut bare) = (Vec::new(), Vec::new());
     for _ in 0..rounds / 2 {
         // In turn, so that a busy computer is so for both; each goes there and back.

@@ -42,7 +42,7 @@ pub(super) async fn warm_up(cluster: &Cluster) -> anyhow::Result<Recipe> {
     cluster::create(&machines(&client), "first").await?;
     watch.machine("first", "Running", is_running).await?;
     let runner = runner(cluster)?;
-    let recipe = Recipe::of(log::child(runner)?, &cluster.home().join("bare"))?;
+    let recipe = Recipe::from_process(log::child(runner)?, &cluster.home().join("bare"))?;
     watch.delete(&client, "first").await?;
     recipe.start(false).await?.0.end()?;
     Ok(recipe)

@@ -10,7 +10,7 @@ use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use neonvm_api::VirtualMachine;
 use neonvm_apiserver::Server;
-use neonvm_kit::http::{Answer, Whole};
+use neonvm_kit::http::{FullRequest, FullResponse};
 use neonvm_scheduler::{Config, Local};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -32,6 +32,7 @@ pub(super) async fn run(setup: &Setup) -> anyhow::Result<Vec<Row>> {
         listen: "127.0.0.1:0".parse()?,
         names: Vec::new(),
         faults: false,
+        has_hpa_controller: true,
     };
     let server = Server::start(&config).await?;
     let kubeconfig = directory.path().join("kubeconfig");
@@ -106,7 +107,7 @@ async fn ready(local: &Local) -> anyhow::Result<()> {
 }
 
 /// What an agent sends.
-fn request(at: usize, units: u64, held: Option<u64>) -> anyhow::Result<Whole> {
+fn request(at: usize, units: u64, held: Option<u64>) -> anyhow::Result<FullRequest> {
     let amount = |units: u64| json!({"vCPUs": units, "mem": format!("{}Gi", 4 * units)});
     let body = json!({"protoVersion": 7, "pod": {"namespace": "default", "name": pod(at)},
         "computeUnit": amount(1), "resources": amount(units), "lastPermit": held.map(amount),
@@ -119,7 +120,7 @@ async fn requests(local: &Local) -> anyhow::Result<Vec<Row>> {
         let at = (round * 7919) % VMS;
         request(at, wanted(round, at), Some(1))
     });
-    let prepared: Vec<Whole> = prepared.collect::<anyhow::Result<_>>()?;
+    let prepared: Vec<FullRequest> = prepared.collect::<anyhow::Result<_>>()?;
     let mut times = Vec::with_capacity(REQUESTS);
     let begun = Instant::now();
     for request in prepared {
@@ -167,7 +168,7 @@ async fn events(client: &Client, local: &Local) -> anyhow::Result<Row> {
 
 /// Units that the first VM of the first node is permitted.
 async fn asked(local: &Local, units: u64) -> anyhow::Result<u64> {
-    let answer: Answer = local.call(request(0, units, Some(1))?).await;
+    let answer: FullResponse = local.call(request(0, units, Some(1))?).await;
     ensure!(answer.status() == StatusCode::OK, "refused: {}", answer.status());
     let body = http_body_util::BodyExt::collect(answer.into_body()).await?.to_bytes();
     let answer: Value = serde_json::from_slice(&body)?;

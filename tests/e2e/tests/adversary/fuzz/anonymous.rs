@@ -153,7 +153,7 @@ async fn anonymous_clients_gain_break_and_fill_nothing() {
     let cluster = Cluster::start(1);
     let targets = targets(&cluster);
     assert!(targets.len() > 4, "{targets:?}");
-    let mut health = Health::of(&cluster, "anonymous");
+    let mut health = Health::from_cluster(&cluster, "anonymous");
     let config = Arc::new(neonvm_kit::tls::unchecked().unwrap());
     for round in rounds("anonymous") {
         let mut random = Random::new(round.seed);

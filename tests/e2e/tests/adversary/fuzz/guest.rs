@@ -110,7 +110,7 @@ fn kernel() -> Need<PathBuf> {
 fn a_guest_gains_breaks_or_fills_nothing() {
     let kernel: PathBuf = need!(kernel());
     let cluster = Cluster::in_home(Home::with_kernel(&kernel), 1);
-    let mut health = Health::of(&cluster, "guest");
+    let mut health = Health::from_cluster(&cluster, "guest");
     for next in rounds("guest") {
         let count = round(&cluster, &next);
         health.check(&Round { cases: usize::try_from(count.iter().sum::<u64>()).unwrap(), ..next });

@@ -22,7 +22,7 @@ pub(super) struct Health<'a> {
 }
 
 impl<'a> Health<'a> {
-    pub(super) fn of(cluster: &'a Cluster, role: &'static str) -> Self {
+    pub(super) fn from_cluster(cluster: &'a Cluster, role: &'static str) -> Self {
         let services = cluster.all_services();
         assert!(services.len() > 4, "{services:?}");
         Self { cluster, services, role, started: Instant::now(), cases: 0 }

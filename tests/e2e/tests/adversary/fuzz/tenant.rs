@@ -175,7 +175,7 @@ async fn a_tenant_gains_breaks_or_fills_nothing() {
     let admin = client(&cluster).await;
     let tenant = tenant(&cluster, &admin).await;
     let objects = Objects::read();
-    let mut health = Health::of(&cluster, "tenant");
+    let mut health = Health::from_cluster(&cluster, "tenant");
     for round in rounds("tenant") {
         let mut random = Random::new(round.seed);
         for _ in 0..round.cases {

@@ -29,7 +29,7 @@ enum Handle {
     Directory { path: PathBuf, entries: ReadDir },
 }
 
-type Answer = Result<Reply, Status>;
+type ReplyResult = Result<Reply, Status>;
 
 fn path<'a>(fields: &mut Fields<'a>) -> Result<&'a Path, Status> {
     let text = fields.text()?;
@@ -40,13 +40,13 @@ fn number(fields: &mut Fields<'_>) -> Result<u32, Status> {
     fields.number().ok_or(Status::BadMessage)
 }
 
-fn done(id: u32) -> Answer {
+fn done(id: u32) -> ReplyResult {
     Ok(Reply::status(id, Status::Ok))
 }
 
 impl Files {
     /// Answers a request of the base protocol.
-    pub(super) fn request(&mut self, kind: u8, id: u32, fields: &mut Fields<'_>) -> Answer {
+    pub(super) fn request(&mut self, kind: u8, id: u32, fields: &mut Fields<'_>) -> ReplyResult {
         match kind {
             3 => self.open(id, fields),
             4 => {
@@ -96,7 +96,7 @@ impl Files {
         }
     }
 
-    fn open(&mut self, id: u32, fields: &mut Fields<'_>) -> Answer {
+    fn open(&mut self, id: u32, fields: &mut Fields<'_>) -> ReplyResult {
         let path = path(fields)?;
         let flags = number(fields)?;
         let mode = fields.attributes()?.mode.unwrap_or(0o666) & 0o7777;
@@ -109,7 +109,7 @@ impl Files {
         self.keep(id, Handle::File { file, append })
     }
 
-    fn keep(&mut self, id: u32, handle: Handle) -> Answer {
+    fn keep(&mut self, id: u32, handle: Handle) -> ReplyResult {
         if self.open.len() >= MOST_HANDLES {
             return Err(Status::Failure);
         }
@@ -130,7 +130,7 @@ impl Files {
         }
     }
 
-    fn read(&self, id: u32, fields: &mut Fields<'_>) -> Answer {
+    fn read(&self, id: u32, fields: &mut Fields<'_>) -> ReplyResult {
         let (file, _) = self.file(fields)?;
         let offset = fields.long().ok_or(Status::BadMessage)?;
         let length = number(fields)?.min(LARGEST_PIECE);
@@ -142,7 +142,7 @@ impl Files {
         }
     }
 
-    fn write(&self, id: u32, fields: &mut Fields<'_>) -> Answer {
+    fn write(&self, id: u32, fields: &mut Fields<'_>) -> ReplyResult {
         let (file, append) = self.file(fields)?;
         let offset = fields.long().ok_or(Status::BadMessage)?;
         let data = fields.text()?;
@@ -151,7 +151,7 @@ impl Files {
         done(id)
     }
 
-    fn names(&mut self, id: u32, fields: &mut Fields<'_>) -> Answer {
+    fn names(&mut self, id: u32, fields: &mut Fields<'_>) -> ReplyResult {
         let Some(Handle::Directory { path, entries }) = self.open.get_mut(&Self::handle_number(fields)?)
         else {
             return Err(Status::Failure);
@@ -167,7 +167,7 @@ impl Files {
         if names.is_empty() { Err(Status::End) } else { Ok(Reply::names(id, &names)) }
     }
 
-    pub(super) fn rename(&self, id: u32, fields: &mut Fields<'_>, replace: bool) -> Answer {
+    pub(super) fn rename(&self, id: u32, fields: &mut Fields<'_>, replace: bool) -> ReplyResult {
         let (from, to) = (path(fields)?, path(fields)?);
         if replace {
             fs::rename(from, to)?;
@@ -181,19 +181,19 @@ impl Files {
         done(id)
     }
 
-    pub(super) fn link(&self, id: u32, fields: &mut Fields<'_>) -> Answer {
+    pub(super) fn link(&self, id: u32, fields: &mut Fields<'_>) -> ReplyResult {
         let (from, to) = (path(fields)?, path(fields)?);
         fs::hard_link(from, to)?;
         done(id)
     }
 
-    pub(super) fn sync(&self, id: u32, fields: &mut Fields<'_>) -> Answer {
+    pub(super) fn sync(&self, id: u32, fields: &mut Fields<'_>) -> ReplyResult {
         self.file(fields)?.0.sync_all()?;
         done(id)
     }
 }
 
-fn single(id: u32, path: &Path) -> Answer {
+fn single(id: u32, path: &Path) -> ReplyResult {
     let name = path.as_os_str().as_bytes().to_owned();
     Ok(Reply::names(id, &[(name, path.to_string_lossy().into_owned(), Attributes::default())]))
 }

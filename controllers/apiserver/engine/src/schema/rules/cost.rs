@@ -29,7 +29,7 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    pub(super) fn of(value: &Value) -> Self {
+    pub(super) fn from_value(value: &Value) -> Self {
         let mut sizes = Self::default();
         sizes.values = sizes.add(value, 0);
         sizes

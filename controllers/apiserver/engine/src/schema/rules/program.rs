@@ -148,7 +148,9 @@ pub(crate) struct Inputs<'a> {
 
 impl<'a> Inputs<'a> {
     pub(super) fn new(schema: &'a Schema, value: &'a Value, old: Option<&'a Value>, is_root: bool) -> Self {
-        let sizes = old.map_or_else(cost::Sizes::default, cost::Sizes::of).max(cost::Sizes::of(value));
+        let sizes = old
+            .map_or_else(cost::Sizes::default, cost::Sizes::from_value)
+            .max(cost::Sizes::from_value(value));
         Self { schema, value, old, is_root, sizes, converted: None }
     }
 
@@ -198,8 +200,9 @@ fn worded(error: &cel::ExecutionError) -> String {
 /// When it does not compile, is too expensive for these values, fails, or yields no boolean.
 pub(super) fn condition(source: &str, variables: &[(&str, Value)]) -> Result<bool, String> {
     let expression = compile(source)?;
-    let sizes =
-        variables.iter().fold(cost::Sizes::default(), |sizes, (_, value)| sizes.max(cost::Sizes::of(value)));
+    let sizes = variables
+        .iter()
+        .fold(cost::Sizes::default(), |sizes, (_, value)| sizes.max(cost::Sizes::from_value(value)));
     if cost::estimate(expression.expression(), sizes) > cost::RULE_BUDGET {
         return Err("evaluation is too expensive for values of this size".to_owned());
     }

@@ -75,7 +75,7 @@ async fn a_full_disk_costs_no_accepted_write_and_takes_deletes() {
     }
     let full = disk.full().unwrap();
     assert!(full.to_string().contains("cluster is full: only reads, deletes"), "{full}");
-    assert!(Reserve::of(small.path().parent().unwrap()).left() < SIZE);
+    assert!(Reserve::from_directory(small.path().parent().unwrap()).left() < SIZE);
     for number in 0..12 {
         delete(&disk, &mut store, &format!("o{number}")).await;
         small.fill();
@@ -91,7 +91,7 @@ async fn a_full_disk_costs_no_accepted_write_and_takes_deletes() {
     small.empty();
     room_again(&disk).await;
     write(&disk, &mut store, "new", 500_000).await;
-    assert!(Reserve::of(small.path().parent().unwrap()).is_whole());
+    assert!(Reserve::from_directory(small.path().parent().unwrap()).is_whole());
     disk.close().unwrap();
 }
 

@@ -23,7 +23,7 @@ fn k8s(annotations: &[(&str, &str)], labels: &[&str], owners: &Value) -> PodSeen
     for label in labels {
         value["metadata"]["labels"][format!("autoscaling.neon.tech/{label}")] = json!("true");
     }
-    PodSeen::of(&serde_json::from_value::<Pod>(value).unwrap())
+    PodSeen::from_pod(&serde_json::from_value::<Pod>(value).unwrap())
 }
 
 fn owner(kind: &str, controller: bool) -> Value {
@@ -40,7 +40,7 @@ fn pods_as_they_are_counted() {
     let containers = |cpu: &str, memory: &str| json!({ "name": cpu, "resources": { "requests": { "cpu": cpu, "memory": memory } } });
     let plain = json!({ "metadata": { "name": "p" },
         "spec": { "containers": [containers("250m", "256Mi"), containers("500m", "1Gi")] } });
-    let plain = PodSeen::of(&serde_json::from_value::<Pod>(plain).unwrap());
+    let plain = PodSeen::from_pod(&serde_json::from_value::<Pod>(plain).unwrap());
     assert_eq!((plain.usage, plain.vm), (amount(750, 1280).into(), None));
 
     let none = json!([]);
@@ -107,7 +107,7 @@ fn a_vm_counts_once_with_what_is_beside_it() {
             value["metadata"]["annotations"][OVERCOMMIT] = json!(format!(r#"{{"memory":"{overcommit}"}}"#));
         }
         let mut state = state(Pair::new(8_000, 64 << 30));
-        state.step(at(0), seen(PodSeen::of(&serde_json::from_value::<Pod>(value).unwrap())));
+        state.step(at(0), seen(PodSeen::from_pod(&serde_json::from_value::<Pod>(value).unwrap())));
         sums(&state, "n").reserved
     };
     let of = |cpu: &str, memory: &str| json!({ "cpu": cpu, "memory": memory });

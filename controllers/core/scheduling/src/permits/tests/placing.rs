@@ -40,13 +40,13 @@ fn bound(name: &str, cpu: &str, memory: &str, node: &str) -> Pod {
 fn choose(pod: &Pod, nodes: &[&Node], pods: &[&Pod]) -> Choice {
     let mut state = State::new(Settings::default());
     for node in nodes {
-        state.step(at(0), Event::Node(Box::new(NodeSeen::of(node))));
+        state.step(at(0), Event::Node(Box::new(NodeSeen::from_node(node))));
     }
     for pod in pods {
-        state.step(at(0), seen(PodSeen::of(pod)));
+        state.step(at(0), seen(PodSeen::from_pod(pod)));
     }
     audit(&state);
-    state.choose(&PodSeen::of(pod))
+    state.choose(&PodSeen::from_pod(pod))
 }
 
 fn text(pod: &Pod, nodes: &[&Node], pods: &[&Pod]) -> String {
@@ -133,12 +133,12 @@ fn pods_are_kept_apart_from_both_sides() {
 fn runner_pods_take_at_least_their_usage() {
     let usage =
         json!({ "metadata": { "annotations": { "vm.neon.tech/usage": r#"{"cpu":"2","memory":"4Gi"}"# } } });
-    let demand = Demand::of(&pod("vm", "250m", "6Gi", &usage));
+    let demand = Demand::from_pod(&pod("vm", "250m", "6Gi", &usage));
     assert_eq!(demand.amounts().get("cpu"), 2_000_000_000);
     assert_eq!(demand.amounts().get("memory"), (6 << 30) * 1_000_000_000);
     let init =
         json!({ "spec": { "initContainers": [{ "name": "i", "resources": { "limits": { "cpu": "3" } } }] } });
-    assert_eq!(Demand::of(&pod("p", "1", "1", &init)).amounts().get("cpu"), 3_000_000_000);
+    assert_eq!(Demand::from_pod(&pod("p", "1", "1", &init)).amounts().get("cpu"), 3_000_000_000);
 }
 
 proptest! {
@@ -169,7 +169,7 @@ proptest! {
         for (i, (cpu, memory)) in sizes.iter().enumerate() {
             let name = format!("n{i}");
             let here: Vec<&Pod> = pods.iter().filter(|p| p.spec.as_ref().unwrap().node_name.as_ref() == Some(&name)).collect();
-            let sum = |resource: &str| here.iter().map(|p| Demand::of(p).amounts().get(resource)).sum::<i128>();
+            let sum = |resource: &str| here.iter().map(|p| Demand::from_pod(p).amounts().get(resource)).sum::<i128>();
             prop_assert!(sum("cpu") <= i128::from(*cpu) * 1_000_000);
             prop_assert!(sum("memory") <= (i128::from(*memory) << 30) * 1_000_000_000);
             prop_assert!(here.len() <= 3);

@@ -28,8 +28,8 @@ pub(super) struct Pair {
 
 impl Pair {
     /// From a machine that runs now.
-    pub(super) fn of(process: u32, directory: &Path, filled: u64) -> anyhow::Result<Self> {
-        let side = |name: &str| Recipe::of(process, &directory.join(name));
+    pub(super) fn from_process(process: u32, directory: &Path, filled: u64) -> anyhow::Result<Self> {
+        let side = |name: &str| Recipe::from_process(process, &directory.join(name));
         Ok(Self { sides: [side("one")?, side("other")?], directory: directory.to_owned(), filled })
     }
 

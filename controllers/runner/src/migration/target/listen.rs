@@ -16,12 +16,12 @@ use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::carrier::Guarded;
-use super::connect::{TLS_BUFFER, hold_little, hold_little_for_qemu, read, tune, write};
-use super::relay::{BACK, FORTH, carry};
-use super::target::Work;
-use super::{INCOMING, LINE, NBD};
+use super::Work;
 use crate::config::PodFiles;
+use crate::migration::carrier::Guarded;
+use crate::migration::connect::{TLS_BUFFER, hold_little, hold_little_for_qemu, read, tune, write};
+use crate::migration::relay::{BACK, FORTH, carry};
+use crate::migration::{INCOMING, LINE, NBD};
 
 /// Time for the handshake and the greeting.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use tokio::io::AsyncWriteExt as _;
 
-use super::credentials::Credentials;
+use super::Credentials;
 use crate::source::{Error, Login};
 
 /// How long a helper may take; it may prompt the user for a password.
@@ -15,7 +15,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Answer {
+struct HelperOutput {
     #[serde(default)]
     username: String,
     #[serde(default)]
@@ -33,7 +33,10 @@ pub(super) async fn ask(name: &str, registry: &str) -> Result<Option<Credentials
 }
 
 /// Requests it from a program, found by `PATH` if it is a name.
-pub(super) async fn ask_program(path: &Path, registry: &str) -> Result<Option<Credentials>, Error> {
+pub(in crate::registry) async fn ask_program(
+    path: &Path,
+    registry: &str,
+) -> Result<Option<Credentials>, Error> {
     let program = path.display().to_string();
     let failed = |reason: String| Error::Helper { program: program.clone(), reason };
     let mut child = tokio::process::Command::new(path)
@@ -63,7 +66,7 @@ pub(super) async fn ask_program(path: &Path, registry: &str) -> Result<Option<Cr
         }
         return Err(failed(format!("it ended with {}", output.status)));
     }
-    let answer: Answer = serde_json::from_slice(&output.stdout)
+    let answer: HelperOutput = serde_json::from_slice(&output.stdout)
         .map_err(|_| failed("its answer is not the JSON document expected".into()))?;
     if answer.secret.is_empty() {
         return Ok(None);

@@ -1,0 +1,89 @@
+//! `list` and `get` of every resource.
+
+use kube::api::ListParams;
+use kube::runtime::watcher;
+
+use super::client::{NamespaceClient, undefined};
+use super::{Resource, columns, document, name_of, row};
+use crate::args::Output;
+use crate::args::resource::{GetArgs, ListArgs, NamespaceArgs};
+use crate::commands::watching::{self, Lines};
+use crate::connect::block_on;
+use crate::error::Result;
+use crate::report::Report;
+use crate::settings::Settings;
+
+/// Lists the objects that `filter` accepts, or follows them with `--watch`. `choose` reduces what was found.
+pub(in crate::commands) fn list<K: Resource>(
+    settings: &Settings,
+    args: &ListArgs,
+    filter: impl Fn(&K) -> bool + Send + 'static,
+    choose: impl FnOnce(Vec<K>) -> Vec<K>,
+) -> Result<Report> {
+    if args.watch {
+        let mut config = watcher::Config::default();
+        config.label_selector.clone_from(&args.selector);
+        return follow(settings, &args.place, config, &args.output, args.all_namespaces, filter);
+    }
+    block_on(async {
+        let client = NamespaceClient::open(settings, &args.place).await?;
+        let mut parameters = ListParams::default();
+        parameters.label_selector.clone_from(&args.selector);
+        let attempt = format!("cannot list {}", K::MANY);
+        let api = client.api_of::<K>(args.all_namespaces);
+        let list = client.connection.within(&attempt, api.list(&parameters)).await;
+        let found = list.map_err(|error| undefined::<K>(error, &attempt))?.items;
+        let found = choose(found.into_iter().filter(|object| filter(object)).collect());
+        let mut document = document(&found, args.all_namespaces, true);
+        if let Some(field) = &args.sort_by {
+            crate::render::sort(&mut document, field)?;
+        }
+        let report = Report::document(document);
+        if !found.is_empty() {
+            return Ok(report);
+        }
+        let place = if args.all_namespaces {
+            "any namespace".to_owned()
+        } else {
+            format!("namespace {}", client.namespace)
+        };
+        Ok(report.note(format!("no {} in {place}; {}", K::MANY, K::CREATE)))
+    })
+}
+
+/// Shows objects by name, or follows them with `--watch`.
+pub(in crate::commands) fn get<K: Resource>(
+    settings: &Settings,
+    names: &[String],
+    args: &GetArgs,
+) -> Result<Report> {
+    let found: Vec<K> =
+        block_on(async { NamespaceClient::open(settings, &args.place).await?.find_all(names).await })?;
+    if !args.watch {
+        return Ok(Report::document(document(&found, false, false)));
+    }
+    let names = names.to_vec();
+    let filter = move |object: &K| names.iter().any(|name| name == name_of(object));
+    follow(settings, &args.place, watcher::Config::default(), &args.output, false, filter)
+}
+
+/// A line for each object now, and for each change, until the user stops it.
+fn follow<K: Resource>(
+    settings: &Settings,
+    place: &NamespaceArgs,
+    config: watcher::Config,
+    output: &Output,
+    namespaces: bool,
+    filter: impl Fn(&K) -> bool + Send + 'static,
+) -> Result<Report> {
+    let (settings, place) = (settings.clone(), place.clone());
+    let open = async move || Ok(NamespaceClient::open(&settings, &place).await?.api_of::<K>(namespaces));
+    let first = namespaces.then_some(12);
+    let shape = Lines {
+        columns: columns::<K>(namespaces),
+        widths: first.into_iter().chain(K::WIDTHS.iter().copied()).collect(),
+        row: Box::new(move |object| row(object, namespaces)),
+        wanted: Box::new(filter),
+    };
+    watching::follow(open, config, output, shape)
+}

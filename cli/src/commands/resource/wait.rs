@@ -1,0 +1,78 @@
+//! Waiting for one object, and what is shown afterwards.
+
+use std::time::Duration;
+
+use super::client::NamespaceClient;
+use super::{Resource, document};
+use crate::commands::watching::{self, WaitProgress, Waited};
+use crate::error::{Code, Error, Result};
+use crate::report::{API_VERSION, Document, Report};
+
+/// The messages of an operation that is waited for.
+pub(in crate::commands) struct Messages<'a> {
+    /// What is waited for, as in "timed out after 5s waiting for pg to be WHAT".
+    pub(in crate::commands) what: &'a str,
+    /// What continues without the waiting process.
+    pub(in crate::commands) continues: &'a str,
+    /// The command that waits again.
+    pub(in crate::commands) again: &'a str,
+    /// The command that shows the cause of a delay.
+    pub(in crate::commands) why: &'a str,
+}
+
+/// Waits until `look` accepts the object, or its absence. Ctrl-C detaches: the operation continues. `state` describes the last
+/// observed object in the error of a time-out.
+pub(in crate::commands) async fn until<K: Resource>(
+    client: &NamespaceClient,
+    (name, known): (&str, Option<K>),
+    limit: Duration,
+    messages: &Messages<'_>,
+    state: fn(&K) -> String,
+    look: impl FnMut(Option<&K>) -> WaitProgress,
+) -> Result<Waited<K>> {
+    let Messages { what, continues, again, why } = messages;
+    let detached = || {
+        Error::new(Code::Interrupted, format!("stopped waiting for {name}"))
+            .hint(format!("{continues} continues; to wait again: {again}"))
+    };
+    let late = |last: Option<&K>| {
+        let now = last.map_or_else(|| "it does not exist".to_owned(), state);
+        Error::new(Code::Timeout, format!("timed out after {limit:?} waiting for {name} to be {what}: {now}"))
+            .hint(format!("{continues} continues; see why: {why}"))
+    };
+    watching::until(client.api(), (name, known), limit, detached, late, look).await
+}
+
+/// `Done` when `holds`; for an object that does not exist when `deleted` is waited for, which fails otherwise.
+pub(in crate::commands) fn seen<K>(
+    name: &str,
+    object: Option<&K>,
+    deleted: bool,
+    holds: impl FnOnce(&K) -> bool,
+) -> WaitProgress {
+    match object {
+        None if deleted => WaitProgress::Done,
+        None => WaitProgress::Never(Error::new(Code::NotFound, format!("{name} was deleted"))),
+        Some(object) if holds(object) => WaitProgress::Done,
+        Some(_) => WaitProgress::NotYet,
+    }
+}
+
+/// The report after `wait`: the object, or that it was deleted.
+pub(in crate::commands) fn report<K: Resource>(name: &str, what: &str, waited: Waited<K>) -> Report {
+    let text = format!("{}/{name} {what} ({})", K::PREFIX, seconds(waited.took));
+    let document = match waited.object {
+        Some(object) => document(&[object], false, false),
+        None => Document {
+            value: serde_json::json!({ "apiVersion": API_VERSION, "kind": "Deleted", "names": [name] }),
+            names: vec![format!("{}/{name}", K::PREFIX)],
+            ..Document::default()
+        },
+    };
+    Report::document(Document { text: Some(text), ..document })
+}
+
+/// Seconds with one place, as `0.4s`.
+pub(in crate::commands) fn seconds(took: Duration) -> String {
+    format!("{:.1}s", took.as_secs_f64())
+}

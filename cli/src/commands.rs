@@ -9,6 +9,7 @@ mod flags;
 mod health;
 mod image;
 mod images;
+mod input;
 mod install;
 mod job;
 mod kernel;
@@ -86,6 +87,7 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Args) -> Result<Report>
         Command::Images(command) => images(env, command, quiet),
         Command::Kernel(Kernel::Fetch(args)) => kernel::fetch::run(env, settings, args, quiet),
         Command::Kernel(Kernel::Build(args)) => kernel::build::run(env, args, quiet),
+        Command::Kernel(Kernel::Image(args)) => kernel::image::run(env, args),
         Command::Kernel(Kernel::List(args)) => kernel::list::run(env, args),
         Command::Kernel(Kernel::Remove(args)) => kernel::remove::run(env, args),
         Command::Local(Local::Up(args)) => local::up::run(env, settings, args),
@@ -110,6 +112,8 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Args) -> Result<Report>
         Command::Config(Config::View(args)) => config::view::run(settings, args),
         Command::Config(Config::Set(args)) => config::set::run(settings, args),
         Command::Config(Config::Path(_)) => Ok(config::path::run(settings)),
+        Command::Config(Config::Convert(args)) => config::service::convert(args),
+        Command::Config(Config::Explain(args)) => config::service::explain(args),
     }
 }
 

@@ -39,6 +39,7 @@ pub fn chart() -> Result<BTreeMap<String, String>, Error> {
             When::Always => None,
             When::Component(component) => Some(format!("has \"{}\" .Values.components", component.name())),
             When::Overlay => Some("eq .Values.overlay.network \"multus\"".to_owned()),
+            When::UpstreamAgents => Some(".Values.scheduler.upstreamAgents".to_owned()),
         };
         if let Some(condition) = &condition {
             let _ = writeln!(text, "{{{{- if {condition} }}}}");
@@ -70,7 +71,9 @@ pub fn kustomization() -> Result<String, Error> {
         let of = |path: &str| crd.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
         let _ = writeln!(text, "  - crds/{}_{}.yaml", of("/spec/group"), of("/spec/names/plural"));
     }
-    for file in source::files()?.iter().filter(|file| file.when != When::Overlay) {
+    for file in
+        source::files()?.iter().filter(|file| ![When::Overlay, When::UpstreamAgents].contains(&file.when))
+    {
         let _ = writeln!(text, "  - manifests/{}.yaml", file.name);
     }
     Ok(text)

@@ -79,6 +79,7 @@ fn is_chosen(when: When, values: &Values) -> bool {
         When::Always => true,
         When::Component(component) => values.has(component),
         When::Overlay => values.overlay.network == Network::Multus,
+        When::UpstreamAgents => values.scheduler.upstream_agents,
     }
 }
 

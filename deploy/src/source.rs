@@ -11,6 +11,9 @@ const MULTUS: (&str, &str) = ("multus", include_str!("../multus/overlay.yaml"));
 /// The file of the overlay's controller, and how the names of others that are of use with it alone begin.
 const OVERLAY: (&str, &str) = ("vxlan-controller", "overlay-");
 
+/// The file of what upstream's agents find.
+const UPSTREAM_AGENTS: &str = "upstream-agents";
+
 /// What has to be chosen for a file to be part of an installation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum When {
@@ -19,6 +22,8 @@ pub(crate) enum When {
     Component(Component),
     /// The overlay is.
     Overlay,
+    /// Agents of upstream's are to find the scheduler.
+    UpstreamAgents,
 }
 
 /// A file.
@@ -41,6 +46,7 @@ fn file(name: &'static str, text: &str) -> Result<File, Error> {
     let when = match Component::ALL.into_iter().find(|component| component.name() == name) {
         Some(component) => When::Component(component),
         None if name == OVERLAY.0 || name.starts_with(OVERLAY.1) || name == MULTUS.0 => When::Overlay,
+        None if name == UPSTREAM_AGENTS => When::UpstreamAgents,
         None => When::Always,
     };
     Ok(File { name, when, objects })

@@ -156,6 +156,9 @@ pub struct Scheduler {
     /// Replicas, 1 to 9; one works and the others wait to take over.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<u16>,
+    /// Whether agents of upstream's releases find this scheduler, by a pod in kube-system. They send plain HTTP without authentication:
+    /// every client that reaches the port 10299 of that pod may request sizes for any VM.
+    pub upstream_agents: bool,
     /// Image of the kube-scheduler. Empty: registry.k8s.io/kube-scheduler of the cluster's own version.
     pub kube_scheduler_image: String,
     /// What the kube-scheduler requests and may use at most.
@@ -343,6 +346,10 @@ impl Values {
         if self.runner.accelerator == Accelerator::Kvm && !self.has(Component::Agent) {
             let why = "kvm needs the component agent: a device plugin beside it gives /dev/kvm to pods";
             return Err(Error::invalid("runner.accelerator", why));
+        }
+        if self.scheduler.upstream_agents && !self.has(Component::Scheduler) {
+            let why = "upstream's agents are to find the component scheduler; install it too";
+            return Err(Error::invalid("scheduler.upstreamAgents", why));
         }
         if self.overlay.encryption != Encryption::None && self.overlay.network == Network::None {
             return Err(Error::invalid(

@@ -4,19 +4,21 @@
 mod error;
 mod output;
 mod publish;
-mod whole_file;
+pub(crate) mod whole_file;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use neonvm_disk::ext4;
 use neonvm_disk::tree::Time;
-use neonvm_types::guest::{Console, ImageConfig, Process};
+use neonvm_types::guest::{Console, ImageConfig, Monitor, Process, Service};
 
 pub use error::Error;
 pub use whole_file::whole;
 
+use crate::content;
 use crate::fragments;
+use crate::inittab;
 use crate::inject;
 use crate::record::{self, Record};
 use crate::reference::{Digest, Reference};
@@ -92,6 +94,10 @@ pub struct Changes {
     pub working_dir: Option<String>,
     /// Signal that requests the workload to stop.
     pub stop_signal: Option<String>,
+    /// The monitor, if the specification has none.
+    pub monitor: Option<Monitor>,
+    /// Whether the entries of the image's `/etc/inittab` become services.
+    pub inittab: bool,
 }
 
 impl Changes {
@@ -197,7 +203,9 @@ pub async fn build(request: &Request, reporter: &dyn Reporter) -> Result<Built, 
         reporter.note("`files` of the specification are for `build` and `merge`, which are not there");
     }
     reporter.begin(Step::Inject, "");
-    let identity = add_guest(request, &spec, &mut loaded, &guest)?;
+    let mut services = spec.services();
+    services.extend(of_inittab(request, &loaded, reporter));
+    let identity = add_guest(request, &spec, services, &mut loaded, &guest)?;
     reporter
         .end(Step::Inject, &format!("guest {}, {} commands", env!("CARGO_PKG_VERSION"), spec.commands.len()));
     if let Some(path) = &request.sbom {
@@ -264,10 +272,24 @@ async fn with_fragments(
     Ok(after)
 }
 
+/// Services in the image's own table, if they are requested.
+fn of_inittab(request: &Request, loaded: &Loaded, reporter: &dyn Reporter) -> Vec<Service> {
+    let limit = 64 << 10;
+    let text = request
+        .changes
+        .inittab
+        .then(|| content::read(&loaded.tree, &*loaded.sources, b"/etc/inittab", limit));
+    let Some(text) = text.flatten() else { return Vec::new() };
+    let (services, skipped) = inittab::services(&String::from_utf8_lossy(&text));
+    skipped.iter().for_each(|line| reporter.note(line));
+    services
+}
+
 /// Adds the guest; returns what identifies the outcome.
 fn add_guest(
     request: &Request,
     spec: &Spec,
+    services: Vec<Service>,
     loaded: &mut Loaded,
     guest: &Arc<[u8]>,
 ) -> Result<Digest, Error> {
@@ -276,10 +298,10 @@ fn add_guest(
     let device = if request.options.platform.architecture == "arm64" { "ttyAMA0" } else { "ttyS0" };
     let config = ImageConfig {
         process,
-        services: spec.services(),
+        services,
         shutdown_hook: spec.shutdown_hook.clone(),
         console: Some(Console { device: device.to_owned() }),
-        monitor: spec.monitor.as_ref().map(SpecMonitor::settings),
+        monitor: spec.monitor.as_ref().map(SpecMonitor::settings).or_else(|| request.changes.monitor.clone()),
         source: Some(loaded.reference.clone()),
     };
     let spec_digest = match &request.spec {

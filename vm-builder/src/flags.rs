@@ -7,6 +7,7 @@ use neonvm_builder::engine::{Changes, Format, Request};
 use neonvm_builder::registry::auth_files;
 use neonvm_builder::size;
 use neonvm_builder::source::{Options, Pull, Source};
+use neonvm_types::guest::{MemoryLimits, Monitor};
 
 /// Why there is nothing to build.
 pub(crate) enum Stop {
@@ -21,7 +22,7 @@ pub(crate) enum Stop {
 #[command(
     name = "vm-builder",
     disable_version_flag = true,
-    after_help = "Example:\n  vm-builder -src postgres:16 -dst registry.example/pg16-vm:1 -target-arch linux/amd64 -spec image.yaml -file pg16.qcow2"
+    after_help = "Example:\n  vm-builder -src postgres:16 -dst registry.example/pg16-vm:1 -spec image.yaml -file pg16.qcow2"
 )]
 pub(crate) struct Flags {
     /// Source image: a registry reference, an archive or a directory
@@ -63,19 +64,41 @@ pub(crate) struct Flags {
     /// Not needed here; accepted so that existing scripts keep working
     #[arg(long)]
     busybox_image: Option<String>,
-    /// linux/amd64 or linux/arm64
-    #[arg(long, required_unless_present = "version")]
+    /// linux/amd64 or linux/arm64 [default: that of this host]
+    #[arg(long)]
     target_arch: Option<String>,
+    /// As of v0.17: the monitor watches control group neon-postgres and gives it memory.high
+    #[arg(long)]
+    enable_monitor: bool,
+    /// As of v0.10 and v0.17: the file cache of PostgreSQL follows the size of the VM
+    #[arg(long)]
+    enable_file_cache: bool,
+    /// As of v0.10: memory.high and memory.max for control group neon-postgres, agents of that age are served; the image is not needed
+    #[arg(long)]
+    informant: Option<String>,
+    /// Keep the entries of /etc/inittab of the image, as vm-builder-generic of v0.17 does
+    #[arg(long)]
+    use_inittab: bool,
+    /// Not needed here: the monitor is part of the guest program; accepted so that existing scripts keep working
+    #[arg(long)]
+    monitor: Option<String>,
+    /// Not needed here: control groups are open to all users; accepted so that existing scripts keep working
+    #[arg(long)]
+    cgroup_uid: Option<String>,
 }
+
+/// Flags without a value.
+const SWITCHES: [&str; 6] =
+    ["--quiet", "--pull", "--version", "--enable-monitor", "--enable-file-cache", "--use-inittab"];
+
+/// Control group and database of images that the tools of v0.10 and v0.17 made.
+const CGROUP: &str = "neon-postgres";
+const DATABASE: &str = "host=localhost port=5432 dbname=postgres user=cloud_admin sslmode=disable";
 
 impl Flags {
     /// Reads arguments, the program's name first. One dash is as good as two.
     pub(crate) fn read(arguments: Vec<String>) -> Result<Self, Stop> {
-        let dashes = |word: String| match word.strip_prefix('-') {
-            Some(rest) if rest.len() > 1 && !rest.starts_with('-') => format!("--{rest}"),
-            _ => word,
-        };
-        let flags = Self::try_parse_from(arguments.into_iter().map(dashes)).map_err(|error| {
+        let flags = Self::try_parse_from(arguments.into_iter().filter_map(go_flag)).map_err(|error| {
             let text = error.render().to_string();
             if error.use_stderr() { Stop::Wrong(text) } else { Stop::Print(text) }
         })?;
@@ -87,15 +110,37 @@ impl Flags {
 
     /// Notes for the user about flags that do nothing here.
     pub(crate) fn notes(&self) -> Vec<&'static str> {
-        let given =
-            [&self.daemon_image, &self.alpine_image, &self.busybox_image].iter().any(|image| image.is_some());
-        if given {
-            vec![
-                "-daemon-image, -alpine-image and -busybox-image have no effect: the guest is one program, no image is needed for it",
-            ]
-        } else {
-            Vec::new()
+        let images =
+            [&self.daemon_image, &self.alpine_image, &self.busybox_image, &self.monitor, &self.informant];
+        let mut notes = Vec::new();
+        if images.iter().any(|image| image.is_some()) {
+            notes.push(
+                "the images of -daemon-image, -alpine-image, -busybox-image, -monitor and -informant are not used: the guest is one program",
+            );
         }
+        if self.cgroup_uid.is_some() {
+            notes.push(
+                "-cgroup-uid has no effect: every user may move processes into control group neon-postgres",
+            );
+        }
+        notes
+    }
+
+    /// The monitor that the older flags request.
+    fn monitor(&self) -> Option<Monitor> {
+        let limits = match (&self.informant, self.enable_monitor) {
+            (Some(_), _) => MemoryLimits::HighAndMax,
+            (None, true) => MemoryLimits::High,
+            (None, false) => MemoryLimits::Off,
+        };
+        let any = self.enable_file_cache || !limits.is_off();
+        any.then(|| Monitor {
+            enabled: true,
+            cgroup: (!limits.is_off()).then(|| CGROUP.to_owned()),
+            postgres: self.enable_file_cache.then(|| DATABASE.to_owned()),
+            informant: self.informant.is_some(),
+            limits,
+        })
     }
 
     /// What to build.
@@ -108,8 +153,9 @@ impl Flags {
         let some = |text: &str| Some(text).filter(|text| !text.is_empty()).map(PathBuf::from);
         let src = self.src.as_deref().unwrap_or_default();
         let mut options = Options::new(base("XDG_CACHE_HOME", ".cache").join("neonvm"));
-        let platform = self.target_arch.as_deref().unwrap_or_default();
-        options.platform = platform.parse().map_err(|error| format!("-target-arch: {error}"))?;
+        if let Some(platform) = &self.target_arch {
+            options.platform = platform.parse().map_err(|error| format!("-target-arch: {error}"))?;
+        }
         options.pull = if self.pull { Pull::Always } else { Pull::Missing };
         options.network.auth_files = auth_files(&environment);
         let tag = self.dst.clone().unwrap_or_else(|| format!("vm-{src}"));
@@ -120,7 +166,7 @@ impl Flags {
             options,
             spec: some(&self.spec),
             build_args: self.build_arg.clone(),
-            changes: Changes::default(),
+            changes: Changes { monitor: self.monitor(), inittab: self.use_inittab, ..Changes::default() },
             guest: self.guest.clone().or(beside).unwrap_or_else(|| PathBuf::from(name)),
             size: Some(
                 size::parse(&self.size)
@@ -135,6 +181,19 @@ impl Flags {
             ssh_keys: Vec::new(),
             work: None,
         })
+    }
+}
+
+/// A word as Go's flags are read: one dash is as good as two, and a switch may have `=true` or `=false`.
+fn go_flag(word: String) -> Option<String> {
+    let word = match word.strip_prefix('-') {
+        Some(rest) if rest.len() > 1 && !rest.starts_with('-') => format!("--{rest}"),
+        _ => word,
+    };
+    match word.split_once('=') {
+        Some((name, "true" | "1")) if SWITCHES.contains(&name) => Some(name.to_owned()),
+        Some((name, "false" | "0")) if SWITCHES.contains(&name) => None,
+        _ => Some(word),
     }
 }
 
@@ -156,15 +215,56 @@ mod tests {
         assert_eq!(request.tag.unwrap().to_string(), "docker.io/library/vm-postgres:16");
         assert_eq!((request.size, request.options.pull), (Some(1 << 30), Pull::Missing));
         assert!(flags.quiet && flags.notes().is_empty());
+        let flags = read("-src x -quiet=false -pull=true").ok().unwrap();
+        assert!(!flags.quiet && flags.pull);
     }
 
     #[test]
     fn mistakes_are_named() {
-        let Err(Stop::Wrong(text)) = read("-src x") else { panic!() };
-        assert!(text.contains("--target-arch"), "{text}");
+        let Err(Stop::Wrong(text)) = read("-dst x") else { panic!() };
+        assert!(text.contains("--src"), "{text}");
+        let error = read("-src x -target-arch amd64").ok().unwrap().request().unwrap_err();
+        assert!(error.starts_with("-target-arch: ") && error.contains("linux/amd64"), "{error}");
         let error = read("-src x -target-arch linux/amd64 -size big").ok().unwrap().request().unwrap_err();
         assert_eq!(error, "-size: \"big\" is no size; write 10G");
         assert!(matches!(read("-version"), Err(Stop::Print(_))));
         assert_eq!(read("-src x -target-arch linux/amd64 -daemon-image y").ok().unwrap().notes().len(), 1);
+    }
+
+    /// Command lines of the Makefiles, workflows and comments of v0.10, v0.17, v0.31 and later.
+    #[test]
+    fn command_lines_of_older_versions_are_read() {
+        let host = neonvm_builder::source::Platform::host();
+        for line in [
+            "--src alpine:3.16 --dst vm-alpine:dev --file vm-alpine.qcow2",
+            "-src postgres:15-bullseye -dst vm-postgres:15-bullseye -enable-monitor",
+            "-src postgres:15-bullseye -dst vm-postgres:15-bullseye -informant vm-informant:dev -enable-file-cache",
+            "-src postgres:15 -monitor vm-monitor:dev -enable-monitor -enable-file-cache -cgroup-uid postgres -pull",
+            "-src tmp-pg14-disk-test:dev -use-inittab -dst pg14-disk-test:dev",
+            "-src alpine:3.19 -dst pg16-disk-test:dev -spec vm-examples/pg16-disk-test/image-spec.yaml",
+            "-src postgres:16-bullseye -spec tests/e2e/image-spec.yaml -dst vm-postgres-16:1 -size=2G -quiet=true",
+            "-src ubuntu:22.04 -dst neondatabase/vm-ubuntu:22.04 -target-arch linux/amd64",
+        ] {
+            let flags = match read(line) {
+                Ok(flags) => flags,
+                Err(Stop::Wrong(text) | Stop::Print(text)) => panic!("{line}: {text}"),
+            };
+            let request = flags.request().unwrap();
+            assert!(line.contains("-target-arch") || request.options.platform == host, "{line}");
+        }
+    }
+
+    #[test]
+    fn older_flags_set_up_the_monitor() {
+        let monitor = |line: &str| read(line).ok().unwrap().request().unwrap().changes.monitor;
+        assert_eq!(monitor("-src x"), None);
+        let high = monitor("-src x -enable-monitor").unwrap();
+        assert_eq!((high.limits, high.cgroup.as_deref()), (MemoryLimits::High, Some("neon-postgres")));
+        assert!(high.postgres.is_none() && !high.informant);
+        let both = monitor("-src x -informant y -enable-file-cache").unwrap();
+        assert!(both.limits == MemoryLimits::HighAndMax && both.informant);
+        assert!(both.postgres.unwrap().contains("user=cloud_admin"));
+        assert_eq!(monitor("-src x -enable-file-cache").unwrap().cgroup, None);
+        assert!(read("-src x -use-inittab").ok().unwrap().request().unwrap().changes.inittab);
     }
 }

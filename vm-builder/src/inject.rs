@@ -4,11 +4,7 @@
 use std::sync::Arc;
 
 use neonvm_disk::tree::{Content, Inode, InodeId, Kind, Metadata, Origin, Piece, Time, Tree};
-use neonvm_types::guest::{GUEST_PROGRAM_PATH, IMAGE_CONFIG_PATH, ImageConfig};
-
-/// Links to the guest program in `/neonvm/bin`: what kernels, older runners and workloads call.
-pub const NAMES: [&str; 7] =
-    ["init", "neonvmd", "resize-swap", "set-disk-quota", "poweroff", "reboot", "neonvm-shell"];
+use neonvm_types::guest::{GUEST_PROGRAM_PATH, IMAGE_CONFIG_PATH, ImageConfig, toolbox};
 
 /// Directories that a boot mounts something on, with their permissions. Those of the image stay as they are.
 const DIRECTORIES: [(&str, u16); 10] = [
@@ -46,7 +42,8 @@ pub fn inject(tree: &mut Tree, guest: &Arc<[u8]>, config: &ImageConfig, time: Ti
     let bin = directory(tree, "neonvm/bin", 0o755, time)?;
     let name = GUEST_PROGRAM_PATH.rsplit('/').next().unwrap_or_default();
     add(tree, bin, name, 0o755, time, file(guest));
-    for link in NAMES {
+    // What kernels, older runners and workloads call.
+    for link in toolbox::tools() {
         add(tree, bin, link, 0o777, time, Kind::Symlink(name.as_bytes().to_vec()));
     }
     let text = serde_json::to_vec_pretty(config).unwrap_or_default();
@@ -122,7 +119,7 @@ mod tests {
         for _ in 0..2 {
             inject(&mut tree, &guest, &config, Time::default()).unwrap();
         }
-        for name in NAMES {
+        for name in toolbox::tools() {
             let path = format!("/neonvm/bin/{name}");
             assert_eq!(read(&tree, &NoSources, path.as_bytes(), 100).as_deref(), Some(b"program".as_slice()));
         }

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use neonvm_types::guest::{Command, Monitor, Service, Start};
+use neonvm_types::guest::{Command, MemoryLimits, Monitor, Service, Start};
 use serde::Deserialize;
 
 /// A specification of a VM image, as read from YAML.
@@ -57,6 +57,12 @@ pub struct SpecMonitor {
     /// Connection string of a PostgreSQL with a file cache that follows the size of the VM.
     #[serde(default)]
     pub postgres: Option<String>,
+    /// Whether agents up to v0.17 of upstream are served too, with the informant's protocol; false.
+    #[serde(default)]
+    pub informant: bool,
+    /// Memory limits of the control group `cgroup`, or of the workload's: `off`, `high` or `high-and-max`; off.
+    #[serde(default)]
+    pub limits: MemoryLimits,
 }
 
 const fn yes() -> bool {
@@ -67,7 +73,13 @@ impl SpecMonitor {
     /// As the guest takes it.
     #[must_use]
     pub fn settings(&self) -> Monitor {
-        Monitor { enabled: self.enabled, cgroup: self.cgroup.clone(), postgres: self.postgres.clone() }
+        Monitor {
+            enabled: self.enabled,
+            cgroup: self.cgroup.clone(),
+            postgres: self.postgres.clone(),
+            informant: self.informant,
+            limits: self.limits,
+        }
     }
 }
 
@@ -220,7 +232,8 @@ const ACTIONS: [(&str, Start); 8] = [
     ("restart", Start::Restart),
 ];
 
-fn start(action: &str) -> Option<Start> {
+/// When a command of this action of an inittab starts.
+pub(crate) fn start(action: &str) -> Option<Start> {
     ACTIONS.iter().find(|(name, _)| *name == action).map(|(_, start)| *start)
 }
 
@@ -255,8 +268,15 @@ mod tests {
         let spec = parse("monitor:\n  postgres: host=/run user=u\n").unwrap();
         let settings = spec.monitor.unwrap().settings();
         assert_eq!((settings.enabled, settings.postgres.as_deref()), (true, Some("host=/run user=u")));
+        assert!(!settings.informant);
+        assert!(parse("monitor: {informant: true}").unwrap().monitor.unwrap().settings().informant);
         assert!(!parse("monitor: {enabled: false}").unwrap().monitor.unwrap().enabled);
         assert!(parse("monitor: {pgconnstr: x}").is_err());
+        assert_eq!(settings.limits, MemoryLimits::Off);
+        let limits = |text: &str| parse(text).map(|spec| spec.monitor.unwrap().settings().limits);
+        assert_eq!(limits("monitor: {limits: high-and-max}"), Ok(MemoryLimits::HighAndMax));
+        let error = limits("monitor: {limits: max}").unwrap_err();
+        assert!(error.contains("image.yaml") && error.contains("high-and-max"), "{error}");
     }
 
     #[test]

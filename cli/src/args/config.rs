@@ -11,6 +11,10 @@ pub enum Command {
     Set(Set),
     /// Print the path of the configuration file
     Path(Path),
+    /// Convert a configuration file of the agent or the scheduler, of any version, to today's form
+    Convert(Convert),
+    /// Explain what each key of a configuration file of the agent or the scheduler means
+    Explain(Explain),
 }
 
 impl Command {
@@ -18,6 +22,8 @@ impl Command {
         match self {
             Self::View(args) => Some(&args.output),
             Self::Path(args) => Some(&args.output),
+            Self::Convert(args) => Some(&args.output),
+            Self::Explain(args) => Some(&args.output),
             Self::Set(_) => None,
         }
     }
@@ -49,6 +55,54 @@ pub struct Set {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  cat \"$(neonctl config path)\"")]
 pub struct Path {
+    /// Output format.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// A configuration file of a service.
+#[derive(Debug, clap::Args)]
+pub struct ServiceFile {
+    /// Service that reads the file
+    #[arg(long)]
+    pub kind: Service,
+    /// JSON file, or YAML file with the ConfigMap of an installation; - is standard input
+    #[arg(short, long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub file: String,
+}
+
+/// A service that has a configuration file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Service {
+    /// The agent of each node
+    Agent,
+    /// The scheduler
+    Scheduler,
+}
+
+/// `config convert`
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  neonctl config convert --kind agent -f config_map.yaml > agent.json\n\n\
+                  Reads the files of upstream's releases from v0.10 on. Services read them as they are; a converted file also \
+                  shows the defaults of what was missing.")]
+pub struct Convert {
+    /// The file.
+    #[command(flatten)]
+    pub input: ServiceFile,
+    /// Output format.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `config explain`
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  neonctl config explain --kind scheduler -f autoscale-enforcer-config.json"
+)]
+pub struct Explain {
+    /// The file.
+    #[command(flatten)]
+    pub input: ServiceFile,
     /// Output format.
     #[command(flatten)]
     pub output: Output,

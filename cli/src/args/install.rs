@@ -48,6 +48,10 @@ pub struct Choices {
     /// growth)
     #[arg(long, value_name = "HOW", value_parser = ["extender", "none"])]
     pub scheduler: Option<String>,
+    /// Let agents of upstream's releases find the scheduler, by a pod in kube-system with plain HTTP and without authentication, while
+    /// nodes are changed over to the agents of this release; =false removes it
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub upstream_agents: Option<bool>,
     /// Replicas of vm-controller, scheduler and pod-autoscaler, 1 to 9
     #[arg(long, value_name = "N")]
     pub replicas: Option<u16>,

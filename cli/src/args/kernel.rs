@@ -11,6 +11,8 @@ pub enum Command {
     Fetch(Fetch),
     /// Build a kernel from source with the options that VMs require; takes minutes
     Build(Build),
+    /// Store a kernel as an image, for the kernelImage of VMs
+    Image(Image),
     /// List the kernels on this host
     List(List),
     /// Remove kernels
@@ -22,6 +24,7 @@ impl Command {
         match self {
             Self::Fetch(args) => Some(&args.output),
             Self::Build(args) => Some(&args.output),
+            Self::Image(args) => Some(&args.output),
             Self::List(args) => Some(&args.output),
             Self::Remove(args) => Some(&args.output),
         }
@@ -80,6 +83,9 @@ pub struct Build {
     /// Also copy the kernel image (bzImage) to this file
     #[arg(short = 'O', long, value_name = "FILE")]
     pub out: Option<PathBuf>,
+    /// Also store the kernel as this image, for the kernelImage of VMs; push it with neonctl image push
+    #[arg(long, value_name = "REF", conflicts_with = "check_config")]
+    pub image: Option<String>,
     /// Name of the kernel [default: its version with the suffix -neonvm]
     #[arg(long, value_name = "NAME")]
     pub kernel_name: Option<String>,
@@ -89,6 +95,27 @@ pub struct Build {
     /// Progress output.
     #[command(flatten)]
     pub showing: Showing,
+    /// Output format.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `kernel image`
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  neonctl kernel image 6.1.119-neonvm --tag registry.example.com/kernel:6.1.119\n  neonctl image push \
+                  registry.example.com/kernel:6.1.119\n  neonctl vm create pg --image pg16:1 --kernel \
+                  registry.example.com/kernel:6.1.119 --cu 1..4\n\n\
+                  The image has one file, /vmlinuz. A VM boots it without an initramfs, so a kernel of kernel fetch, which needs one, \
+                  cannot be used."
+)]
+pub struct Image {
+    /// Name of the kernel [default: the default kernel]
+    #[arg(value_name = "NAME")]
+    pub name: Option<String>,
+    /// Name of the image in the local store
+    #[arg(short, long, value_name = "REF")]
+    pub tag: String,
     /// Output format.
     #[command(flatten)]
     pub output: Output,

@@ -29,7 +29,8 @@ pub enum Agent {
     after_help = "Examples:\n  neonctl agent inspect\n  neonctl agent inspect --vm pg --history 20\n  \
                   neonctl agent inspect --node n1 -o json\n\n\
                   NOW is the applied size of the VM, GOAL the size its metrics call for, PERMIT the size that the scheduler \
-                  permits, APPROVED the size that the guest monitor consented to."
+                  permits, APPROVED the size that the guest monitor consented to, GUEST the protocol that the guest speaks: \
+                  monitor, or informant (guests up to upstream's v0.17)."
 )]
 pub struct AgentInspect {
     /// Show only the agent of this node

@@ -47,7 +47,7 @@ fn document(agents: &[AgentInspect], args: &Args) -> Document {
         .collect();
     let mut columns: Vec<_> = ["VM", "NODE"].map(left).into();
     columns.extend(["NOW", "GOAL", "PERMIT", "APPROVED", "LOAD1", "MEM-USED", "CACHE-WSS"].map(right));
-    columns.push(left("STATE"));
+    columns.extend(["GUEST", "STATE"].map(left));
     let rows: Vec<_> = vms.iter().map(|(agent, vm)| row(agent, vm, args.raw)).collect();
     let text = args.vm.as_ref().map(|_| in_words(agents, &columns, &rows, args.history));
     Document {
@@ -89,6 +89,7 @@ fn row(agent: &AgentInspect, vm: &VmInspect, raw: bool) -> Vec<String> {
         vm.load1.map_or_else(|| "-".to_owned(), |load| format!("{load:.2}")),
         bytes(vm.memory_used_bytes),
         bytes(vm.cache_working_set_bytes),
+        vm.guest_protocol.clone().unwrap_or_else(|| "-".to_owned()),
         state,
     ]
 }

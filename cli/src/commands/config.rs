@@ -1,5 +1,6 @@
 //! `config`
 
 pub(super) mod path;
+pub(super) mod service;
 pub(super) mod set;
 pub(super) mod view;

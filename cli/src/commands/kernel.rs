@@ -2,6 +2,7 @@
 
 pub(super) mod build;
 pub(super) mod fetch;
+pub(super) mod image;
 pub(super) mod list;
 pub(super) mod remove;
 

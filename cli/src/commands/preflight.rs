@@ -44,6 +44,8 @@ pub(super) struct Facts {
     pub(super) has_multus: bool,
     /// Whether VMs are to be joined by it.
     pub(super) wants_multus: bool,
+    /// Whether upstream's agents are to find the scheduler.
+    pub(super) wants_upstream_agents: bool,
     /// Whether root disks are copied out of their images.
     pub(super) copies_root_disks: bool,
 }
@@ -65,6 +67,7 @@ pub(super) fn checks(facts: &Facts) -> Vec<Check> {
         all.push(network::mtu(&facts.networks));
     }
     all.extend(network::multus(facts.wants_multus, facts.has_multus));
+    all.extend(network::upstream_agents(facts.wants_upstream_agents));
     all.extend(cluster::pod_security(&facts.namespace, facts.space.as_ref()));
     all.extend(leftovers::all(facts));
     all.into_iter().map(|check| check.in_group("preflight")).collect()
@@ -80,6 +83,7 @@ pub(super) async fn run(
     let version = cluster.kubernetes.as_deref().unwrap_or_default();
     let mut facts = read(connection, version, &values.namespace, objects).await?;
     facts.copies_root_disks = neonvm_deploy::copies_root_disks(values, cluster);
+    facts.wants_upstream_agents = values.scheduler.upstream_agents;
     facts.wants_multus = values.overlay.network == Network::Multus;
     Ok(checks(&facts))
 }

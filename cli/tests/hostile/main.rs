@@ -66,6 +66,7 @@ const COMMANDS: &[&str] = &[
     "uninstall --purge HOSTILE",
     "kernel fetch HOSTILE",
     "kernel build HOSTILE",
+    "kernel image HOSTILE --tag HOSTILE",
     "kernel list",
     "kernel remove HOSTILE",
     "local up --name HOSTILE",
@@ -98,6 +99,8 @@ const COMMANDS: &[&str] = &[
     "config view",
     "config set name HOSTILE",
     "config path",
+    "config convert --kind agent -f HOSTILE",
+    "config explain --kind scheduler -f HOSTILE",
     "HOSTILE",
 ];
 

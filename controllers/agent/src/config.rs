@@ -1,29 +1,29 @@
 //! The configuration file: the keys of existing installations as they are, every number in seconds.
 //!
-//! A file must set what upstream's agent demands of it; without a file [`AgentConfig::default`] holds, which is what
-//! deployments ship.
+//! Files of earlier versions are read as well ([`neonvm_api::service_config`]). What a file does not set is as in
+//! [`AgentConfig::default`], which is what deployments ship.
 
 mod check;
 mod clients;
+mod informant;
 
 use std::path::Path;
 use std::time::Duration;
 
 use neonvm_api::ScalingConfig;
+use neonvm_api::service_config::{self, Converted};
 use neonvm_types::{Bytes, MilliCpu, Resources};
 use serde::{Deserialize, Serialize};
 
 #[cfg(test)]
 pub(crate) use clients::HttpClient;
 pub(crate) use clients::{Clients, Push, S3Client};
+pub(crate) use informant::Informant;
 
 /// All settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AgentConfig {
-    /// How often derived states (stuck or not) are updated. The key is misspelt on the wire.
-    #[serde(default, rename = "refereshStateIntervalSeconds")]
-    pub refresh_state_interval_seconds: u64,
     /// Steps and targets.
     pub scaling: Scaling,
     /// Billing; absent: none.
@@ -34,6 +34,9 @@ pub struct AgentConfig {
     pub scaling_events: Option<ScalingEvents>,
     /// The monitors in the guests.
     pub monitor: Monitor,
+    /// Guests with an informant instead of a monitor; absent: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub informant: Option<Informant>,
     /// Metrics of the guests.
     pub metrics: Metrics,
     /// Connection to the scheduler.
@@ -207,7 +210,6 @@ impl Default for AgentConfig {
             seconds_between_requests: between,
         };
         Self {
-            refresh_state_interval_seconds: 5,
             scaling: Scaling {
                 compute_unit: Resources::new(MilliCpu::new(250), Bytes::gib(1)),
                 default_config: ScalingConfig::SHIPPED,
@@ -227,6 +229,7 @@ impl Default for AgentConfig {
                 retry_failed_request_seconds: 3,
                 max_failed_request_rate: rate(2),
             },
+            informant: None,
             metrics: Metrics { system: source(9100, 2, 5), lfc: source(9499, 5, 15) },
             scheduler: Scheduler {
                 scheduler_name: "autoscale-scheduler".into(),
@@ -249,15 +252,15 @@ impl Default for AgentConfig {
 }
 
 impl AgentConfig {
-    /// Reads and checks a file.
+    /// Reads and checks a file. Also returns its keys that have no effect, with the reason.
     ///
     /// # Errors
     /// Names the file and the key; of wrong values all.
-    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+    pub fn read(path: &Path) -> Result<(Self, Vec<String>), ConfigError> {
         let shown = path.display().to_string();
         let text = std::fs::read_to_string(path)
             .map_err(|source| ConfigError::File { path: shown.clone(), source })?;
-        Self::parse(&text, &shown)
+        Self::understand(&text, &shown)
     }
 
     /// Reads and checks a text; `path` is for messages.
@@ -265,26 +268,42 @@ impl AgentConfig {
     /// # Errors
     /// As [`AgentConfig::read`].
     pub fn parse(text: &str, path: &str) -> Result<Self, ConfigError> {
-        let config =
-            read_naming_keys(text).map_err(|reason| ConfigError::Json { path: path.to_owned(), reason })?;
-        let faults = check::faults(&config);
-        if faults.is_empty() {
-            Ok(config)
-        } else {
-            Err(ConfigError::Values { path: path.to_owned(), faults })
+        Self::understand(text, path).map(|(config, _)| config)
+    }
+
+    fn understand(text: &str, path: &str) -> Result<(Self, Vec<String>), ConfigError> {
+        let unreadable = |reason| ConfigError::Json { path: path.to_owned(), reason };
+        let file = service_config::agent(text).map_err(|error| unreadable(error.to_string()))?;
+        let mut faults = file.faults.clone();
+        let config = match read_naming_keys(&file) {
+            Ok(config) => config,
+            Err(fault) if faults.is_empty() => return Err(unreadable(in_terms_of(&file, &fault))),
+            Err(_) => return Err(ConfigError::Values { path: path.to_owned(), faults }),
+        };
+        faults.extend(check::faults(&config).iter().map(|fault| in_terms_of(&file, fault)));
+        if !faults.is_empty() {
+            return Err(ConfigError::Values { path: path.to_owned(), faults });
         }
+        let idle = file.without_effect().map(|key| format!("{}: {}", key.key, key.text)).collect();
+        Ok((config, idle))
     }
 }
 
 /// An error names the key at fault, which that of the parser alone does not.
-fn read_naming_keys(text: &str) -> Result<AgentConfig, String> {
-    let mut parser = serde_json::Deserializer::from_str(text);
-    let config = serde_path_to_error::deserialize(&mut parser).map_err(|error| {
+fn read_naming_keys(file: &Converted) -> Result<AgentConfig, String> {
+    serde_path_to_error::deserialize(&file.document).map_err(|error| {
         let key = error.path().to_string();
         if key == "." { error.inner().to_string() } else { format!("{key}: {}", error.inner()) }
-    })?;
-    parser.end().map_err(|error| error.to_string())?;
-    Ok(config)
+    })
+}
+
+/// A fault of a key of today, with the name that the key has in the file.
+fn in_terms_of(file: &Converted, fault: &str) -> String {
+    let key = fault.split([' ', ':']).next().unwrap_or_default();
+    match file.name_in_file(key) {
+        Some(name) => format!("{name} is used as {fault}"),
+        None => fault.to_owned(),
+    }
 }
 
 /// Whole seconds as a span.

@@ -12,14 +12,29 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use neonvm_api::VirtualMachine;
 use neonvm_api::names::{TRUE, label};
 use neonvm_api::virtual_machine::Phase;
+use neonvm_kit::watch_metrics::WatchMetrics;
 use neonvm_types::agent_inspect::VmInspect;
-use neonvm_types::{NamespacedName, Resources};
+use neonvm_types::{NamespacedName, Resources, Timestamp};
 
-use crate::shared::Shared;
-use crate::vm::{self, Handle};
+use crate::shared::{Shared, wall_clock};
+use crate::vm::{self, Handle, Panic};
 
+/// Ends of earlier tasks that are remembered.
+const MOST_ENDS: usize = 10;
 /// How often it is checked that the tasks of all VMs run.
 const CHECK: Duration = Duration::from_secs(10);
+
+/// Name of the watch of VMs in metrics.
+const WATCH: &str = "VirtualMachines";
+
+/// Reports the end of the watch of VMs when dropped.
+struct Ended<'a>(&'a WatchMetrics);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.ended(WATCH);
+    }
+}
 
 /// All VMs whose status names this node.
 pub(crate) struct Fleet {
@@ -32,14 +47,29 @@ pub(crate) struct Fleet {
 struct Member {
     vm: VirtualMachine,
     care: Care,
+    /// The endpoint that the VM serves, and since when that is known.
+    endpoint: Option<(String, Option<Timestamp>)>,
+}
+
+/// What is known of a VM that is to be scaled, besides the view of its task.
+#[derive(Clone, Debug)]
+pub(crate) struct Cared {
+    pub(crate) vm: VirtualMachine,
+    pub(crate) view: VmInspect,
+    /// `ok`, `stuck`, `errored` (its object is invalid) or `panicked`.
+    pub(crate) state: &'static str,
+    pub(crate) since: Option<Timestamp>,
+    pub(crate) ended: Option<Panic>,
+    pub(crate) ends: Vec<Panic>,
+    pub(crate) endpoint: Option<(String, Option<Timestamp>)>,
 }
 
 /// What is done about a VM.
 enum Care {
     /// Nothing: it is not to be scaled, or not by us.
     None,
-    /// It is scaled.
-    Scaled { run: Run, handle: Arc<Handle> },
+    /// It is scaled, since then; and how earlier tasks of the same run ended.
+    Scaled { run: Run, handle: Arc<Handle>, since: Option<Timestamp>, ends: Vec<Panic> },
     /// It is to be scaled, but its object is invalid, for this reason. It keeps its size.
     Faulty(String),
 }
@@ -92,7 +122,13 @@ impl Fleet {
     pub(crate) async fn watch(&self) {
         let api: Api<DeserializeGuard<VirtualMachine>> = Api::all(self.shared.client.clone());
         let own = watcher::Config::default().fields(&format!("status.node={}", self.node));
-        let mut events = watcher(api.clone(), own).default_backoff().boxed();
+        let watches = &self.shared.metrics.watches;
+        let _ended = Ended(watches);
+        let watch = |config| {
+            let shown = watcher(api.clone(), config).default_backoff();
+            shown.inspect(|shown| watches.observe(WATCH, shown)).boxed()
+        };
+        let mut events = watch(own);
         let mut listed = Vec::new();
         let mut check = tokio::time::interval(CHECK);
         check.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -131,7 +167,7 @@ impl Fleet {
                 Ok(None) => return,
                 Err(watcher::Error::InitialListFailed(kube::Error::Api(status))) if status.code == 400 => {
                     tracing::warn!(%status, "VMs cannot be selected by node here: all are watched; update the definition of VirtualMachine");
-                    events = watcher(api.clone(), watcher::Config::default()).default_backoff().boxed();
+                    events = watch(watcher::Config::default());
                 }
                 Err(error) => tracing::warn!(%error, "VMs cannot be watched"),
             }
@@ -177,9 +213,14 @@ impl Fleet {
         self.shared.scaling_events.endpoint(key, endpoint.map(String::as_str));
         let run = to_scale(vm, &self.node, &self.shared.config.scheduler.scheduler_name);
         let mut members = self.members();
-        let before = members.remove(key).map(|member| member.care);
+        let (before, known) = members.remove(key).map(|member| (member.care, member.endpoint)).unzip();
+        let known = known.flatten();
+        let endpoint = endpoint.map(|id| {
+            let since = known.as_ref().filter(|(known, _)| known == id).map(|(_, since)| *since);
+            (id.clone(), since.unwrap_or_else(wall_clock))
+        });
         let (care, running) = self.care(key, vm, run, before);
-        members.insert(key.clone(), Member { vm: vm.clone(), care });
+        members.insert(key.clone(), Member { vm: vm.clone(), care, endpoint });
         running
     }
 
@@ -199,18 +240,26 @@ impl Fleet {
             }
             return (Care::Faulty(fault), None);
         }
-        if let Some(Care::Scaled { run: same, handle }) = before
+        let mut earlier = Vec::new();
+        if let Some(Care::Scaled { run: same, handle, since, mut ends }) = before
             && same == run
-            && handle.is_running()
         {
-            let running = Arc::clone(&handle);
-            return (Care::Scaled { run, handle }, Some(running));
+            if handle.is_running() {
+                let running = Arc::clone(&handle);
+                return (Care::Scaled { run, handle, since, ends }, Some(running));
+            }
+            ends.extend(handle.panic().cloned());
+            let surplus = ends.len().saturating_sub(MOST_ENDS);
+            ends.drain(..surplus);
+            earlier = ends;
+            self.shared.metrics.runner_restarted();
         }
         match vm::start(Arc::clone(&self.shared), vm) {
             Ok(handle) => {
                 tracing::info!(vm = %key, pod = run.pod, "is scaled from now on");
                 self.shared.metrics.runner_started();
-                (Care::Scaled { run, handle: Arc::new(handle) }, None)
+                let (handle, since) = (Arc::new(handle), wall_clock());
+                (Care::Scaled { run, handle, since, ends: earlier }, None)
             }
             Err(fault) => (Care::Faulty(fault), None),
         }
@@ -252,11 +301,30 @@ impl Fleet {
         views
     }
 
-    /// VMs whose tasks panicked and have not been started again.
-    pub(crate) fn panicked(&self) -> usize {
-        let ended =
-            |member: &&Member| matches!(&member.care, Care::Scaled { handle, .. } if !handle.is_running());
-        self.members().values().filter(ended).count()
+    /// All VMs that are to be scaled.
+    pub(crate) async fn cared(&self) -> Vec<Cared> {
+        let views = self.views(None).await;
+        let members = self.members();
+        let of = |view: VmInspect| {
+            let key = NamespacedName::new(view.namespace.clone(), view.name.clone());
+            let member = members.get(&key)?;
+            let (mut state, mut since, mut ended, mut ends) = ("errored", None, None, Vec::new());
+            if let Care::Scaled { handle, since: started, ends: earlier, .. } = &member.care {
+                state = match (handle.is_running(), view.stuck.is_some()) {
+                    (false, _) => "panicked",
+                    (true, true) => "stuck",
+                    (true, false) => "ok",
+                };
+                (since, ended, ends) = (*started, handle.panic().cloned(), earlier.clone());
+            }
+            let (vm, endpoint) = (member.vm.clone(), member.endpoint.clone());
+            Some(Cared { vm, view, state, since, ended, ends, endpoint })
+        };
+        views.into_iter().filter_map(of).collect()
+    }
+
+    pub(crate) fn metrics(&self) -> &crate::metrics::Metrics {
+        &self.shared.metrics
     }
 
     /// The view of a VM that should be scaled but has no task.

@@ -50,6 +50,14 @@ impl Route {
         }
     }
 
+    /// Address of the VM's pod.
+    pub(crate) const fn address(&self) -> IpAddr {
+        match self {
+            Self::Runner { address, .. } => address.ip(),
+            Self::Direct(ip) => *ip,
+        }
+    }
+
     /// Connects to a TCP port of the guest. The caller sets the deadline.
     pub(crate) async fn connect(
         &self,

@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::request::Parts;
 use http::{Method, StatusCode};
@@ -10,11 +11,12 @@ use neonvm_kit::http::{Admitted, FullRequest, FullResponse, Peer, SMALL_BODY, re
 use neonvm_kit::metrics::{self, Kind, double};
 use neonvm_kit::supervise::Health;
 use neonvm_types::NamespacedName;
-use neonvm_types::agent_inspect::{AgentInspect, VmInspect};
-use serde_json::json;
+use neonvm_types::agent_inspect::AgentInspect;
 
-use crate::fleet::Fleet;
+use crate::dump;
+use crate::fleet::{Cared, Fleet};
 use crate::metrics::{Metrics, per_vm};
+use crate::shared::wall_clock;
 
 const JSON: &str = "application/json";
 const PLAIN: &str = "text/plain";
@@ -26,6 +28,9 @@ pub(crate) struct Inspector {
     fleet: Arc<Fleet>,
     metrics: Arc<Metrics>,
     health: Health,
+    /// How much a compute unit counts in events and in the metric of desired compute units.
+    multiplier: f64,
+    stopping: AtomicBool,
 }
 
 type Answering = Pin<Box<dyn Future<Output = FullResponse> + Send>>;
@@ -37,8 +42,15 @@ impl Inspector {
         fleet: Arc<Fleet>,
         metrics: Arc<Metrics>,
         health: Health,
+        multiplier: f64,
     ) -> Self {
-        Self { identity, node, fleet, metrics, health }
+        let stopping = AtomicBool::new(false);
+        Self { identity, node, fleet, metrics, health, multiplier, stopping }
+    }
+
+    /// The agent begins to stop.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
     }
 
     /// A handler that answers with one of the methods below.
@@ -83,10 +95,8 @@ impl Inspector {
         if serde_json::from_slice::<serde_json::Value>(request.body()).is_err() {
             return text(StatusCode::BAD_REQUEST, PLAIN, "the body must be a JSON document, such as {}\n");
         }
-        let objects = self.fleet.objects();
-        let views = self.fleet.views(None).await;
-        let pods: Vec<_> = views.iter().map(|view| dumped(view, &objects)).collect();
-        encoded(&json!({ "stopped": false, "pods": pods }))
+        let stopped = self.stopping.load(Ordering::Acquire);
+        encoded(&dump::document(stopped, &self.fleet.cared().await, wall_clock()))
     }
 
     /// Metrics and health of the agent.
@@ -96,16 +106,24 @@ impl Inspector {
             "/metrics" => {}
             _ => return text(StatusCode::NOT_FOUND, PLAIN, "there is /metrics and /healthz\n"),
         }
-        let views = self.fleet.views(None).await;
-        let stuck = views.iter().filter(|view| view.stuck.is_some()).count();
-        // A task ends by a panic only; its VM has no view and counts as stuck above.
-        let panicked = self.fleet.panicked().min(stuck);
+        let cared = self.fleet.cared().await;
         let mut page = self.metrics.page();
         page.family("autoscaling_agent_runners_current", Kind::Gauge, "VMs that are to be scaled, by state.");
-        let states = [("ok", views.len() - stuck), ("stuck", stuck - panicked), ("panicked", panicked)];
-        for (state, count) in states {
-            page.sample(&[("state", state)], double(count as u64));
+        for endpoint in [true, false] {
+            for state in ["ok", "stuck", "errored", "panicked"] {
+                let is = |vm: &&Cared| vm.state == state && vm.endpoint.is_some() == endpoint;
+                let count = cared.iter().filter(is).count();
+                let endpoint = if endpoint { "true" } else { "false" };
+                page.sample(&[("is_endpoint", endpoint), ("state", state)], double(count as u64));
+            }
         }
+        page.family(
+            "autoscaling_agent_runners_migration_announced",
+            Kind::Gauge,
+            "VMs that keep their size because the scheduler has announced their migration.",
+        );
+        let announced = cared.iter().filter(|vm| vm.view.migration_announced_seconds.is_some()).count();
+        page.sample(&[], double(announced as u64));
         metrics::answer(page)
     }
 
@@ -115,7 +133,7 @@ impl Inspector {
             return text(StatusCode::NOT_FOUND, PLAIN, "there is /metrics\n");
         }
         let views = self.fleet.views(None).await;
-        metrics::answer(per_vm(self.fleet.objects().iter(), &views))
+        metrics::answer(per_vm(self.fleet.objects().iter(), &views, self.multiplier))
     }
 }
 
@@ -144,28 +162,6 @@ fn encoded(document: &impl serde::Serialize) -> FullResponse {
         Ok(body) => text(StatusCode::OK, JSON, body),
         Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, PLAIN, error.to_string()),
     }
-}
-
-/// One VM with upstream's keys; the state machine is ours, so its document is too.
-fn dumped(view: &VmInspect, objects: &[neonvm_api::VirtualMachine]) -> serde_json::Value {
-    let object = objects.iter().find(|vm| {
-        vm.metadata.name.as_ref() == Some(&view.name)
-            && vm.metadata.namespace.as_ref() == Some(&view.namespace)
-    });
-    let status = object.and_then(|vm| vm.status.as_ref());
-    let pod = status.map_or("", |status| status.pod_name.as_str());
-    let ip = status.map_or("", |status| status.pod_ip.as_str());
-    let info = object.and_then(|vm| neonvm_api::VmInfo::from_vm(vm).ok());
-    json!({
-        "podName": { "namespace": view.namespace, "name": pod },
-        "status": {
-            "vmInfo": info,
-            "state": if view.stuck.is_some() { "stuck" } else { "ok" },
-            "endState": null,
-            "previousEndStates": [],
-        },
-        "runner": { "podIP": ip, "executorState": view },
-    })
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 
 mod billing;
 mod config;
+mod dump;
 mod exporter;
 mod fleet;
 mod guest;

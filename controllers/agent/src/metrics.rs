@@ -2,11 +2,13 @@
 
 mod per_vm;
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use neonvm_core_vertical_scaling::agent::Outcome;
 use neonvm_core_vertical_scaling::agent::action::LatencyOf;
 use neonvm_kit::metrics::{Counter, Family, Gauge, Histogram, Page, Registry};
+use neonvm_kit::watch_metrics::WatchMetrics;
 use neonvm_types::scheduler_protocol::PluginResponse;
 use neonvm_types::{Resources, RevisionFlags};
 
@@ -29,7 +31,7 @@ pub(crate) enum Direction {
 
 impl Direction {
     /// The direction of a change; one that goes both ways counts as growth.
-    pub(crate) fn from_from(from: Resources, to: Resources) -> Self {
+    pub(crate) fn between(from: Resources, to: Resources) -> Self {
         if to.any_greater(from) { Self::Inc } else { Self::Dec }
     }
 
@@ -92,6 +94,10 @@ pub(crate) struct Metrics {
     exporters: Mutex<Vec<(ExporterNames, ExporterMetrics)>>,
     next_actions: Counter,
     runner_starts: Counter,
+    runner_restarts: Counter,
+    runner_panics: Counter,
+    billed: Billed,
+    pub(crate) watches: WatchMetrics,
     scaling_events: Family<Counter, 1>,
     latencies: Latencies,
     scheduler: Scheduler,
@@ -100,6 +106,49 @@ pub(crate) struct Metrics {
     monitor_outbound: Family<Counter, 2>,
     monitor_inbound: Family<Counter, 2>,
     monitor_requested: Change,
+    informants: InformantRequests,
+    monitor_approved: Change,
+}
+
+/// VMs as billing sees them, by whether they have an endpoint, whether they are scaled, and phase.
+#[derive(Debug)]
+struct Billed {
+    processed: Family<Counter, 3>,
+    current: Family<Gauge, 3>,
+    last: Mutex<BTreeMap<BilledLabels, u32>>,
+}
+
+type BilledLabels = (&'static str, &'static str, String);
+
+impl Billed {
+    fn new(registry: &Registry) -> Self {
+        let labels = ["is_endpoint", "autoscaling_enabled", "phase"];
+        Self {
+            processed: registry.counters(
+                "autoscaling_agent_billing_vms_processed_total",
+                "VMs of which usage was sampled, counted with each sample.",
+                labels,
+            ),
+            current: registry.gauges(
+                "autoscaling_agent_billing_vms_current",
+                "VMs at the last sample of usage.",
+                labels,
+            ),
+            last: Mutex::default(),
+        }
+    }
+
+    fn sample(&self, vms: impl IntoIterator<Item = BilledLabels>) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.values_mut().for_each(|count| *count = 0);
+        for vm in vms {
+            self.processed.with([vm.0, vm.1, &vm.2]).inc();
+            *last.entry(vm).or_default() += 1;
+        }
+        for ((endpoint, enabled, phase), count) in &*last {
+            self.current.with([endpoint, enabled, phase]).set(f64::from(*count));
+        }
+    }
 }
 
 /// How long stages of a change of size take, by direction.
@@ -192,6 +241,31 @@ impl Scheduler {
     }
 }
 
+/// Requests between the agent and informants.
+#[derive(Debug)]
+struct InformantRequests {
+    outbound: Family<Counter, 1>,
+    inbound: Family<Counter, 2>,
+}
+
+impl InformantRequests {
+    fn new(registry: &Registry) -> Self {
+        Self {
+            outbound: registry.bounded_counters(
+                "autoscaling_agent_informant_outbound_requests_total",
+                "Requests to informants, by status code or error.",
+                ["code"],
+                MOST_CODES,
+            ),
+            inbound: registry.counters(
+                "autoscaling_agent_informant_inbound_requests_total",
+                "Requests of informants, by path and status code.",
+                ["endpoint", "code"],
+            ),
+        }
+    }
+}
+
 impl Default for Metrics {
     fn default() -> Self {
         let registry = Registry::new();
@@ -203,6 +277,14 @@ impl Default for Metrics {
             ),
             runner_starts: registry
                 .counter("autoscaling_agent_runner_starts", "VMs that began to be scaled."),
+            runner_restarts: registry.counter(
+                "autoscaling_agent_runner_restarts",
+                "Tasks of VMs that were started again after a panic.",
+            ),
+            runner_panics: registry
+                .counter("autoscaling_agent_runner_thread_panics_total", "Tasks of VMs that panicked."),
+            billed: Billed::new(&registry),
+            watches: WatchMetrics::new(&registry, &neonvm_kit::watch_names!("autoscaling_agent_watchers")),
             scaling_events: registry.counters(
                 "autoscaling_agent_scaling_events_total",
                 "Scaling events, by kind.",
@@ -243,6 +325,15 @@ impl Default for Metrics {
                 ],
                 ["Cores requested from monitors.", "Mebibytes requested from monitors."],
             ),
+            informants: InformantRequests::new(&registry),
+            monitor_approved: Change::new(
+                &registry,
+                [
+                    "autoscaling_agent_monitor_approved_cpu_change_total",
+                    "autoscaling_agent_monitor_approved_mem_change_total",
+                ],
+                ["Cores that monitors acknowledged.", "Mebibytes that monitors acknowledged."],
+            ),
             registry,
         }
     }
@@ -278,6 +369,23 @@ impl Metrics {
     /// A VM begins to be scaled.
     pub(crate) fn runner_started(&self) {
         self.runner_starts.inc();
+    }
+
+    /// The task of a VM panicked.
+    pub(crate) fn runner_panicked(&self) {
+        self.runner_panics.inc();
+    }
+
+    /// A task that had panicked was started again.
+    pub(crate) fn runner_restarted(&self) {
+        self.runner_restarts.inc();
+    }
+
+    /// Usage of these VMs was sampled: whether each has an endpoint, whether it is scaled, and its phase.
+    pub(crate) fn sampled(&self, vms: impl IntoIterator<Item = (bool, bool, String)>) {
+        let word = |is: bool| if is { "true" } else { "false" };
+        let labels = |(endpoint, enabled, phase)| (word(endpoint), word(enabled), phase);
+        self.billed.sample(vms.into_iter().map(labels));
     }
 
     /// A scaling event was made.
@@ -317,7 +425,7 @@ impl Metrics {
     ) {
         self.scheduler.requests.with([code]).inc();
         let Some(last) = last.filter(|last| *last != target) else { return };
-        let direction = Direction::from_from(last, target);
+        let direction = Direction::between(last, target);
         self.scheduler.requested.add(direction, last, target);
         let Some(PluginResponse { permit, .. }) = answer else { return };
         self.scheduler.accepted.add(direction, last, *permit);
@@ -342,12 +450,27 @@ impl Metrics {
 
     /// A change that is requested from a monitor.
     pub(crate) fn monitor_change(&self, from: Resources, to: Resources) {
-        self.monitor_requested.add(Direction::from_from(from, to), from, to);
+        self.monitor_requested.add(Direction::between(from, to), from, to);
+    }
+
+    /// A change that a monitor acknowledged.
+    pub(crate) fn monitor_approved(&self, from: Resources, to: Resources) {
+        self.monitor_approved.add(Direction::between(from, to), from, to);
     }
 
     /// A request of a monitor.
     pub(crate) fn monitor_asks(&self, kind: &str) {
         self.monitor_inbound.with([kind, "ok"]).inc();
+    }
+
+    /// A request to an informant.
+    pub(crate) fn informant_asked(&self, code: &str) {
+        self.informants.outbound.with([code]).inc();
+    }
+
+    /// A request of an informant.
+    pub(crate) fn informant_asks(&self, path: &str, status: u16) {
+        self.informants.inbound.with([path, &status.to_string()]).inc();
     }
 
     /// A page with all of it.

@@ -1,17 +1,19 @@
-//! The connection to the monitor in one guest: made, kept, checked and made again for as long as the VM is ours.
+//! The connection to the monitor in one guest: made, kept, checked and made again for as long as the VM is ours. Where the
+//! configuration allows it, a guest without a monitor is tried with the informant's protocol.
 
+pub(crate) mod informant;
 mod link;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use neonvm_kit::supervise::catch;
 use neonvm_types::monitor_protocol::{
-    AgentMessage, HandshakeReply, MONITOR_PATH, MonitorMessage, SUPPORTED, Wants,
+    AgentMessage, HandshakeReply, MONITOR_PATH, MessageError, MonitorMessage, SUPPORTED, Wants,
 };
-use neonvm_types::version::MonitorProtoVersion;
+use neonvm_types::version::{InformantProtoVersion, MonitorProtoVersion};
 use rustls::ClientConfig;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::config::{Monitor, seconds};
@@ -26,11 +28,42 @@ const HEALTH: Duration = Duration::from_secs(5);
 /// Frames that a monitor may send between two health checks. An honest one sends a few; each costs the agent work.
 const MOST_FRAMES: u32 = 200;
 
+/// What answers in the guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Peer {
+    /// A monitor.
+    Monitor(MonitorProtoVersion),
+    /// An informant, with the port of the guest's metrics.
+    Informant { version: InformantProtoVersion, metrics_port: u16 },
+}
+
+impl Peer {
+    /// The version of the monitor's protocol that the requests of the core have. An informant has the same as the oldest: it
+    /// requests memory without an amount.
+    pub(crate) const fn monitor_version(self) -> MonitorProtoVersion {
+        match self {
+            Self::Monitor(version) => version,
+            Self::Informant { .. } => MonitorProtoVersion::V1_0,
+        }
+    }
+}
+
+impl std::fmt::Display for Peer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Monitor(version) => write!(f, "monitor {version}"),
+            Self::Informant { version, .. } => write!(f, "informant {version}"),
+        }
+    }
+}
+
 /// What happens on the connection.
 #[derive(Debug)]
 pub(crate) enum MonitorEvent {
-    /// There is one, with this version.
-    Connected(MonitorProtoVersion),
+    /// There is one, to this peer.
+    Connected(Peer),
+    /// The informant made another agent the current one. The sender is used when nothing of this agent is under way.
+    Suspended(Option<oneshot::Sender<()>>),
     /// There is none, for this reason.
     Lost(String),
     /// The guest wants more.
@@ -50,6 +83,8 @@ pub(crate) struct Settings {
     pub(crate) route: Route,
     pub(crate) tls: Arc<ClientConfig>,
     pub(crate) config: Monitor,
+    /// If the guest may have an informant.
+    pub(crate) informant: Option<informant::Settings>,
     pub(crate) metrics: Arc<Metrics>,
 }
 
@@ -57,12 +92,32 @@ pub(crate) struct Settings {
 #[derive(Debug)]
 pub(crate) struct Handle {
     asks: mpsc::Sender<Ask>,
+    waiting: Arc<Waiting>,
+}
+
+/// How many requests are not answered yet; none without a connection.
+#[derive(Debug, Default)]
+struct Waiting(Mutex<Option<usize>>);
+
+impl Waiting {
+    fn set(&self, count: Option<usize>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = count;
+    }
+
+    fn get(&self) -> Option<usize> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Handle {
     /// Sends a request; `false` if it cannot be taken, which counts as failed.
     pub(crate) fn ask(&self, ask: Ask) -> bool {
         self.asks.try_send(ask).is_ok()
+    }
+
+    /// Requests that are not answered yet; none without a connection.
+    pub(crate) fn waiting(&self) -> Option<usize> {
+        self.waiting.get()
     }
 }
 
@@ -75,40 +130,75 @@ pub(crate) trait Listener: Send + Sync + 'static {
 
 /// Starts the connection; its events go to `listener`.
 pub(crate) fn start(settings: Settings, listener: impl Listener) -> Handle {
-    let (asks, waiting) = mpsc::channel(WAITING);
+    let (asks, mut queue) = mpsc::channel(WAITING);
+    let waiting = Arc::new(Waiting::default());
+    let handle = Handle { asks, waiting: Arc::clone(&waiting) };
     tokio::spawn(async move {
         let least = seconds(settings.config.connection_retry_min_wait_seconds);
-        let mut waiting = waiting;
-        while let Err(panic) = catch(keep(&settings, &mut waiting, &listener)).await {
+        while let Err(panic) = catch(keep(&settings, &mut queue, &waiting, &listener)).await {
             tracing::error!(panic, "the connection to a monitor panicked; it is made again");
             listener.notify(MonitorEvent::Lost(format!("the connection panicked: {panic}"))).await;
             tokio::time::sleep(least).await;
         }
     });
-    Handle { asks }
+    handle
 }
 
-async fn keep(settings: &Settings, asks: &mut mpsc::Receiver<Ask>, listener: &impl Listener) {
+async fn keep(
+    settings: &Settings,
+    asks: &mut mpsc::Receiver<Ask>,
+    waiting: &Waiting,
+    listener: &impl Listener,
+) {
     let least = seconds(settings.config.connection_retry_min_wait_seconds);
     loop {
         let started = Instant::now();
+        let skip = settings.informant.as_ref().is_some_and(|informant| informant.config.skip_monitor);
         let connected = tokio::select! {
-            connected = connect_in_time(settings) => connected,
+            connected = connect_in_time(settings), if !skip => connected,
+            () = std::future::ready(()), if skip => Err("informant.skipMonitor is set".into()),
             () = refuse(asks, listener) => return,
         };
-        let why = match connected {
-            Err(why) => why,
-            Ok(link) => match live(settings, link, asks, listener).await {
-                Ended::Dropped => return,
-                Ended::Failed(why) => why,
-            },
+        let ended = match connected {
+            Err(why) => fall_back(settings, &why, asks, listener).await,
+            Ok(link) => {
+                let ended = live(settings, link, asks, waiting, listener).await;
+                waiting.set(None);
+                ended
+            }
+        };
+        let (why, pause) = match ended {
+            Ended::Dropped => return,
+            // A connection that lived is made again at once, one that did not after a pause.
+            Ended::Failed(why) => (why, least.saturating_sub(started.elapsed())),
+            Ended::Left { why, pause } => (why, pause),
         };
         listener.notify(MonitorEvent::Lost(why)).await;
-        // A connection that lived is made again at once, one that did not after a pause.
-        let pause = least.saturating_sub(started.elapsed());
         tokio::select! {
             () = refuse(asks, listener) => return,
             () = tokio::time::sleep(pause) => {}
+        }
+    }
+}
+
+/// The informant's protocol, where the guest may speak it; `no_monitor` is why there is no monitor.
+async fn fall_back(
+    settings: &Settings,
+    no_monitor: &str,
+    asks: &mut mpsc::Receiver<Ask>,
+    listener: &impl Listener,
+) -> Ended {
+    let Some(informant) = &settings.informant else { return Ended::Failed(no_monitor.to_owned()) };
+    let way = informant::Way {
+        route: settings.route.clone(),
+        tls: Arc::clone(&settings.tls),
+        metrics: Arc::clone(&settings.metrics),
+    };
+    match informant::live(informant, way, asks, listener).await {
+        informant::Ended::Dropped => Ended::Dropped,
+        informant::Ended::Failed { why, confirmed: true, pause } => Ended::Left { why, pause },
+        informant::Ended::Failed { why, confirmed: false, pause } => {
+            Ended::Left { why: format!("no monitor: {no_monitor}; no informant: {why}"), pause }
         }
     }
 }
@@ -125,6 +215,11 @@ enum Ended {
     /// The VM is no longer ours.
     Dropped,
     Failed(String),
+    /// A registration with an informant: why it ended, and the time before the next attempt.
+    Left {
+        why: String,
+        pause: Duration,
+    },
 }
 
 /// One connection, from its beginning to its end.
@@ -132,13 +227,14 @@ async fn live(
     settings: &Settings,
     mut link: Link,
     asks: &mut mpsc::Receiver<Ask>,
+    waiting: &Waiting,
     listener: &impl Listener,
 ) -> Ended {
-    listener.notify(MonitorEvent::Connected(link.version)).await;
-    let ended = serve(settings, &mut link, asks, listener).await;
+    listener.notify(MonitorEvent::Connected(Peer::Monitor(link.version))).await;
+    let ended = serve(settings, &mut link, asks, waiting, listener).await;
     match &ended {
         Ended::Dropped => link.close(None).await,
-        Ended::Failed(why) => link.close(Some(why)).await,
+        Ended::Failed(why) | Ended::Left { why, .. } => link.close(Some(why)).await,
     }
     for id in link.abandoned() {
         listener.notify(MonitorEvent::Reply { id, result: Err("the connection was lost".into()) }).await;
@@ -173,15 +269,17 @@ async fn serve(
     settings: &Settings,
     link: &mut Link,
     asks: &mut mpsc::Receiver<Ask>,
+    waiting: &Waiting,
     listener: &impl Listener,
 ) -> Ended {
     let answer_within = seconds(settings.config.response_timeout_seconds);
     let longest_silence = seconds(settings.config.max_health_check_sequential_failures_seconds);
     let mut health = tokio::time::interval_at(Instant::now() + HEALTH, HEALTH);
     health.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut last_message = Instant::now();
+    let mut last_sign = Instant::now();
     let mut frames = 0_u32;
     loop {
+        waiting.set(Some(link.unanswered()));
         let step = tokio::select! {
             ask = asks.recv() => match ask {
                 None => return Ended::Dropped,
@@ -196,10 +294,14 @@ async fn serve(
                     frames += 1;
                     match text {
                         None => Ok(()),
-                        Some(text) => {
-                            last_message = Instant::now();
-                            take(settings, link, &text, listener).await
-                        }
+                        Some(text) => match take(settings, link, &text, listener).await {
+                            Ok(Sign::OfLife) => {
+                                last_sign = Instant::now();
+                                Ok(())
+                            }
+                            Ok(Sign::None) => Ok(()),
+                            Err(why) => Err(why),
+                        },
                     }
                 }
                 Happening::Overdue { id, request } => {
@@ -213,8 +315,8 @@ async fn serve(
             },
             _ = health.tick() => {
                 frames = 0;
-                if last_message.elapsed() > longest_silence {
-                    Err(format!("the monitor was silent for {} s", longest_silence.as_secs()))
+                if last_sign.elapsed() > longest_silence {
+                    Err(format!("the monitor has served nothing for {} s", longest_silence.as_secs()))
                 } else {
                     link.request(None, AgentMessage::HealthCheck, answer_within).await
                 }
@@ -233,51 +335,87 @@ fn is_complaint(text: &str) -> bool {
     matches!(kind, Some("InvalidMessage" | "InternalError"))
 }
 
+/// Whether a message shows that the monitor works.
+enum Sign {
+    /// It has served a request, or has one itself.
+    OfLife,
+    /// It failed, or sent something that cannot be used: as often as it may, this does not keep the connection.
+    None,
+}
+
 /// Handles a message of the monitor. An invalid one is answered and the connection stays.
 async fn take(
     settings: &Settings,
     link: &mut Link,
     text: &str,
     listener: &impl Listener,
-) -> Result<(), String> {
+) -> Result<Sign, String> {
     let (number, message) = match MonitorMessage::decode(text.as_bytes()) {
         Ok(read) => read,
-        Err(error) => {
-            let Some(id) = error.id else { return Err(format!("a message without a number: {error}")) };
-            if is_complaint(text) {
-                // Complaints about complaints would go to and fro without end.
-                tracing::debug!(text, "the monitor complains in a way that cannot be read");
-                return Ok(());
-            }
-            return link.complain(id, &error.reason).await;
-        }
+        Err(error) => return invalid(settings, link, text, listener, error).await,
     };
     if let MonitorMessage::UpscaleRequest { wants } = message {
         settings.metrics.monitor_asks("UpscaleRequest");
         listener.notify(MonitorEvent::Wants(wants)).await;
-        return Ok(());
+        return Ok(Sign::OfLife);
     }
     let Some((id, request)) = link.waiting(number) else {
-        if matches!(message, MonitorMessage::InvalidMessage { .. } | MonitorMessage::InternalError { .. }) {
+        if message.is_error() {
             tracing::debug!(?message, "the monitor complains");
-            return Ok(());
+            return Ok(Sign::None);
         }
-        return link.complain(number, &format!("{} answers nothing that was asked", message.kind())).await;
+        link.complain(number, &format!("{} answers nothing that was asked", message.kind())).await?;
+        return Ok(Sign::None);
     };
-    listener.notify(MonitorEvent::Alive).await;
-    let answers = message.answers(&request);
-    let complaint = (!answers).then(|| format!("{} does not answer {}", message.kind(), request.kind()));
-    let code = if complaint.is_none() { "ok" } else { "[error: wrong kind of answer]" };
+    if !message.answers(&request) {
+        let why = format!("{} does not answer {}", message.kind(), request.kind());
+        fail(settings, (id, &request), "[error: wrong kind of answer]", &why, listener).await;
+        link.complain(number, &why).await?;
+        return Ok(Sign::None);
+    }
+    let failed = message.is_error();
+    if !failed {
+        listener.notify(MonitorEvent::Alive).await;
+    }
+    let code = if failed { "[error: the monitor failed]" } else { "ok" };
     settings.metrics.monitor_asked(request.kind(), code);
     if let Some(id) = id {
-        let result = match complaint.clone() {
-            Some(why) => Err(why),
-            None => Ok(message),
-        };
-        listener.notify(MonitorEvent::Reply { id, result }).await;
+        listener.notify(MonitorEvent::Reply { id, result: Ok(message) }).await;
     }
-    match complaint {
-        Some(why) => link.complain(number, &why).await,
-        None => Ok(()),
+    Ok(if failed { Sign::None } else { Sign::OfLife })
+}
+
+/// A message that cannot be read: it is answered, and a request that it answers has failed.
+async fn invalid(
+    settings: &Settings,
+    link: &mut Link,
+    text: &str,
+    listener: &impl Listener,
+    error: MessageError,
+) -> Result<Sign, String> {
+    let Some(number) = error.id else { return Err(format!("a message without a number: {error}")) };
+    if let Some((id, request)) = link.waiting(number) {
+        fail(settings, (id, &request), "[error: invalid answer]", &error.reason, listener).await;
+    }
+    if is_complaint(text) {
+        // Complaints about complaints would go to and fro without end.
+        tracing::debug!(text, "the monitor complains in a way that cannot be read");
+        return Ok(Sign::None);
+    }
+    link.complain(number, &error.reason).await?;
+    Ok(Sign::None)
+}
+
+/// Reports that a request has failed.
+async fn fail(
+    settings: &Settings,
+    (id, request): (Option<u64>, &AgentMessage),
+    code: &str,
+    why: &str,
+    listener: &impl Listener,
+) {
+    settings.metrics.monitor_asked(request.kind(), code);
+    if let Some(id) = id {
+        listener.notify(MonitorEvent::Reply { id, result: Err(why.to_owned()) }).await;
     }
 }

@@ -1,6 +1,6 @@
 //! The whole agent: it acts only while it holds the lease of its node, so that two agents never act for one VM.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -18,11 +18,13 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use crate::billing::bill;
-use crate::config::AgentConfig;
+use crate::config::{AgentConfig, DumpState};
 use crate::exporter::{self, Exporter, Layout, Target};
 use crate::fleet::Fleet;
 use crate::inspect::{Inspector, dump_head, only_operators};
 use crate::metrics::Metrics;
+use crate::monitor::informant;
+use crate::monitor::informant::callbacks::{self, Callbacks};
 use crate::scaling_events::ScalingEvents;
 use crate::shared::Shared;
 
@@ -45,6 +47,8 @@ pub struct Config {
     pub metrics: Option<SocketAddr>,
     /// Where metrics of each VM are served; `None`: nowhere.
     pub vm_metrics: Option<SocketAddr>,
+    /// Where the state is served as upstream's agent does, over plain HTTP; `None`: the port of the file, on 127.0.0.1.
+    pub dump_state: Option<SocketAddr>,
     /// Where probes are answered, and nothing else; `None`: nowhere.
     pub probes: Option<SocketAddr>,
     /// The content of the configuration file.
@@ -129,7 +133,12 @@ pub async fn run_with(client: Client, config: Config, stop: impl Future<Output =
     };
     let tls = Arc::new(certificates.client.client_config()?);
     let events = ScalingEvents::new(config.agent.scaling_events.clone(), events, Arc::clone(&metrics));
-    let shared = Arc::new(Shared::new(client.clone(), tls, config.agent.clone(), events));
+    let (informants, callbacks) = match listen_to_informants(&config, &metrics).await? {
+        Some((settings, listener)) => (Some(settings), Some(listener)),
+        None => (None, None),
+    };
+    let shared = Shared::new(client.clone(), tls, config.agent.clone(), events, informants.clone());
+    let shared = Arc::new(shared);
     let fleet = Arc::new(Fleet::new(Arc::clone(&shared), config.node.clone()));
     let inspector = Inspector::new(
         config.identity.clone(),
@@ -137,9 +146,14 @@ pub async fn run_with(client: Client, config: Config, stop: impl Future<Output =
         Arc::clone(&fleet),
         Arc::clone(&metrics),
         health.clone(),
+        config.agent.scaling_events.as_ref().map_or(1.0, |events| events.cu_multiplier),
     );
+    let inspector = Arc::new(inspector);
     let mut always = Tasks::new(&health);
-    let address = serve(&mut always, &config, &certificates.server, Arc::new(inspector)).await?;
+    let address = serve(&mut always, &config, &certificates.server, Arc::clone(&inspector)).await?;
+    if let Some((informants, listener)) = informants.as_ref().zip(callbacks) {
+        always.spawn("callback server", callbacks::serve(listener, Arc::clone(&informants.callbacks)));
+    }
     always.spawn("renewal of the client certificate", certificates.client.keep());
     always.spawn("renewal of the server certificate", certificates.server.keep());
     watch_scheduler(&mut always, &shared, &config.namespace);
@@ -155,14 +169,17 @@ pub async fn run_with(client: Client, config: Config, stop: impl Future<Output =
     };
     let stop = async {
         tokio::select! {
-            () = always.until(stop) => {}
+            () = always.until(stop) => inspector.stop(),
             _ = health.supervise("event exporters", ended_early(&mut exporter_tasks)) => {}
         }
     };
     let led: Result<(), TaskEnded> = Elector::new(client, lease).lead(stop, work).await;
+    if let Some(informants) = &informants {
+        informants.callbacks.emptied().await;
+    }
     always.shutdown().await;
     // The exporters send what they have once all senders are gone.
-    drop((billing, fleet, shared));
+    drop((billing, fleet, shared, inspector));
     for task in exporter_tasks.into_iter().filter(|task| !task.is_finished()) {
         let _ = task.await;
     }
@@ -211,6 +228,18 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
     TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })
 }
 
+/// Where informants call the agent, if guests may have them.
+async fn listen_to_informants(
+    config: &Config,
+    metrics: &Arc<Metrics>,
+) -> Result<Option<(informant::Settings, TcpListener)>, Error> {
+    let Some(informant) = config.agent.informant.clone() else { return Ok(None) };
+    let address = SocketAddr::new(config.listen.ip(), informant.callback_port);
+    let listener = listen(address).await?;
+    let callbacks = Callbacks::new(advertised(address, config.pod_ip), Arc::clone(metrics));
+    Ok(Some((informant::Settings { config: Arc::new(informant), callbacks }, listener)))
+}
+
 /// Starts all servers; the address of the one with TLS, as others reach it.
 async fn serve(
     always: &mut Tasks,
@@ -226,8 +255,11 @@ async fn serve(
     let answer = inspector.handler(Inspector::inspect);
     always.spawn("inspection server", http::serve(listener, Some(tls), gate, only_operators, answer));
     let open = || Gate::open(OPEN, &budget);
-    let dump = config.agent.dump_state.map(|dump| SocketAddr::new(config.listen.ip(), dump.port));
-    if let Some(address) = dump {
+    let loopback = |dump: DumpState| SocketAddr::from((Ipv4Addr::LOCALHOST, dump.port));
+    if let Some(address) = config.dump_state.or(config.agent.dump_state.map(loopback)) {
+        if !address.ip().is_loopback() {
+            tracing::warn!(%address, "every client that reaches this address reads the state of all VMs");
+        }
         let answer = inspector.handler(Inspector::dump);
         always.spawn("dump server", http::serve(listen(address).await?, None, open(), dump_head, answer));
     }

@@ -6,12 +6,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use http::{Method, StatusCode};
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::Api;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, ResourceExt as _};
-use neonvm_api::names::SCHEDULER_LEASE;
+use neonvm_api::names::{SCHEDULER_LEASE, UPSTREAM_NAMESPACE};
 use neonvm_kit::authority::SCHEDULER_NAME;
 use neonvm_kit::call::{Caller, Error as CallError};
 use neonvm_kit::service::Endpoint;
@@ -22,8 +21,22 @@ use tokio::time::Instant;
 
 /// Requests at the same time, each on a separate connection.
 const AT_ONCE: usize = 8;
-/// Namespace in which upstream's scheduler runs.
-const UPSTREAM_NAMESPACE: &str = "kube-system";
+
+/// How long a scheduler may take for an answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// The scheduler of the lease, which answers from memory.
+    pub(crate) ours: Duration,
+    /// Upstream's, found by its pod; not less than `ours`.
+    pub(crate) upstream: Duration,
+}
+
+impl Patience {
+    const fn with(self, endpoint: Endpoint) -> Duration {
+        // A lease never leads to a plain one.
+        if endpoint.plain { self.upstream } else { self.ours }
+    }
+}
 
 /// Where the scheduler is: that of the lease, or else a pod of upstream's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,7 +50,7 @@ struct Known {
 pub(crate) struct Scheduler {
     known: watch::Sender<Known>,
     tls: Arc<ClientConfig>,
-    within: Duration,
+    within: Patience,
     places: Semaphore,
     idle: Mutex<Vec<Caller>>,
     /// There is none, by the configuration.
@@ -82,7 +95,7 @@ impl Error {
 }
 
 impl Scheduler {
-    pub(crate) fn new(tls: Arc<ClientConfig>, within: Duration, none: bool) -> Self {
+    pub(crate) fn new(tls: Arc<ClientConfig>, within: Patience, none: bool) -> Self {
         let (known, _) = watch::channel(Known::default());
         Self { known, tls, within, places: Semaphore::new(AT_ONCE), idle: Mutex::default(), none }
     }
@@ -100,9 +113,10 @@ impl Scheduler {
         }
         let endpoint = self.endpoint().ok_or(Error::Nowhere)?;
         let body = serde_json::to_vec(request).map_err(|error| Error::Nonsense(error.to_string()))?;
-        let until = Instant::now() + self.within;
+        let within = self.within.with(endpoint);
+        let until = Instant::now() + within;
         let place = tokio::time::timeout_at(until, self.places.acquire()).await;
-        let Ok(Ok(_place)) = place else { return Err(Error::Busy(self.within)) };
+        let Ok(Ok(_place)) = place else { return Err(Error::Busy(within)) };
         let mut caller = self.idle(endpoint);
         let left = until.saturating_duration_since(Instant::now());
         let (status, answer) = caller.call(Method::POST, "/", Bytes::from(body), left).await?;
@@ -125,24 +139,8 @@ impl Scheduler {
 
     /// Follows the lease of the scheduler; never returns.
     pub(crate) async fn follow_lease(&self, client: Client, namespace: &str) {
-        let api: Api<Lease> = Api::namespaced(client, namespace);
-        let config = watcher::Config::default().fields(&format!("metadata.name={SCHEDULER_LEASE}"));
-        let mut events = watcher(api, config).default_backoff().boxed();
-        let mut listed = None;
-        loop {
-            match events.try_next().await {
-                Ok(Some(watcher::Event::Init)) => listed = None,
-                Ok(Some(watcher::Event::InitApply(lease))) => listed = Endpoint::from_lease(&lease),
-                Ok(Some(watcher::Event::InitDone)) => self.learn(|known| known.lease = listed),
-                Ok(Some(watcher::Event::Apply(lease))) => {
-                    let found = Endpoint::from_lease(&lease);
-                    self.learn(|known| known.lease = found);
-                }
-                Ok(Some(watcher::Event::Delete(_))) => self.learn(|known| known.lease = None),
-                Ok(None) => return,
-                Err(error) => tracing::warn!(%error, "the scheduler's lease cannot be watched"),
-            }
-        }
+        let learn = |found| self.learn(|known| known.lease = found);
+        neonvm_kit::service::follow(&client, namespace, SCHEDULER_LEASE, learn).await;
     }
 
     /// Follows pods of upstream's scheduler, of which the newest that is ready counts; never returns.
@@ -196,6 +194,19 @@ mod tests {
     use super::*;
     use neonvm_types::{NamespacedName, Resources};
 
+    fn patience(ours: u64, upstream: u64) -> Patience {
+        Patience { ours: Duration::from_millis(ours), upstream: Duration::from_millis(upstream) }
+    }
+
+    /// Upstream's scheduler takes up to a second and a patch.
+    #[test]
+    fn upstreams_scheduler_gets_more_time() {
+        let at = |plain| Endpoint { address: "127.0.0.1:1".parse().unwrap(), plain };
+        let patience = patience(200, 700);
+        assert_eq!(patience.with(at(false)), patience.ours);
+        assert_eq!(patience.with(at(true)), patience.upstream);
+    }
+
     /// Many VMs and a scheduler that does not answer: no request waits longer for a place than for a reply.
     #[tokio::test]
     async fn a_request_without_a_turn_in_time_fails_as_busy() {
@@ -205,7 +216,7 @@ mod tests {
         let tls = tls.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let scheduler = Arc::new(Scheduler::new(Arc::new(tls), Duration::from_millis(200), false));
+        let scheduler = Arc::new(Scheduler::new(Arc::new(tls), patience(200, 200), false));
         scheduler.learn(|known| known.lease = Some(Endpoint { address, plain: true }));
         let mut asking = tokio::task::JoinSet::new();
         for number in 0..AT_ONCE * 3 {
@@ -239,7 +250,7 @@ mod tests {
         let tls =
             ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
         let tls = tls.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth();
-        let scheduler = Scheduler::new(Arc::new(tls), Duration::from_millis(200), true);
+        let scheduler = Scheduler::new(Arc::new(tls), patience(200, 200), true);
         let resources = Resources::new(neonvm_types::MilliCpu::new(750), neonvm_types::Bytes::gib(3));
         let request = AgentRequest {
             proto_version: neonvm_types::version::PluginProtoVersion::V5_0,

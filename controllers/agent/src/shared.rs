@@ -12,8 +12,9 @@ use tokio::time::Instant;
 
 use crate::config::{AgentConfig, FailedRate, seconds};
 use crate::metrics::Metrics;
+use crate::monitor::informant;
 use crate::scaling_events::ScalingEvents;
-use crate::scheduler::Scheduler;
+use crate::scheduler::{Patience, Scheduler};
 
 /// Requests to the scheduler are sent up to this much early, differently for each VM, so that they spread out.
 const TICK_JITTER: Duration = Duration::from_millis(100);
@@ -29,6 +30,8 @@ pub(crate) struct Shared {
     pub(crate) scheduler: Scheduler,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) scaling_events: ScalingEvents,
+    /// If guests may have informants.
+    pub(crate) informants: Option<informant::Settings>,
     started: Instant,
     /// The wall clock at `started`, in milliseconds since 1970.
     pub(crate) epoch_unix_ms: i64,
@@ -46,8 +49,9 @@ impl Shared {
         tls: Arc<ClientConfig>,
         config: AgentConfig,
         scaling_events: ScalingEvents,
+        informants: Option<informant::Settings>,
     ) -> Self {
-        let within = seconds(config.scheduler.request_timeout_seconds);
+        let within = patience(&config);
         Self {
             client,
             scheduler: Scheduler::new(Arc::clone(&tls), within, config.scheduler.none),
@@ -56,6 +60,7 @@ impl Shared {
             config,
             metrics: Arc::clone(scaling_events.metrics()),
             scaling_events,
+            informants,
             started: Instant::now(),
             epoch_unix_ms: jiff::Timestamp::now().as_millisecond(),
         }
@@ -83,6 +88,13 @@ pub(crate) fn wall_clock() -> Option<Timestamp> {
     Timestamp::from_unix(jiff::Timestamp::now().as_second())
 }
 
+/// How long schedulers may take. Upstream's agent does not apply the time limit for its scheduler, but that for patches, and its
+/// scheduler waits a second for its own patch to come back.
+fn patience(config: &AgentConfig) -> Patience {
+    let ours = seconds(config.scheduler.request_timeout_seconds);
+    Patience { ours, upstream: ours.max(seconds(config.neonvm.request_timeout_seconds)) }
+}
+
 /// The settings of the core, from the file.
 fn settings(config: &AgentConfig) -> Settings {
     let (monitor, scheduler, neonvm) = (&config.monitor, &config.scheduler, &config.neonvm);
@@ -100,10 +112,11 @@ fn settings(config: &AgentConfig) -> Settings {
         monitor_denied_downscale_cooldown: seconds(monitor.retry_denied_downscale_seconds),
         monitor_requested_upscale_valid_period: seconds(monitor.requested_upscale_valid_seconds),
         monitor_retry_wait: seconds(monitor.retry_failed_request_seconds),
-        plugin_reply_deadline: seconds(scheduler.request_timeout_seconds) + DEADLINE_MARGIN,
+        plugin_reply_deadline: patience(config).upstream + DEADLINE_MARGIN,
         neonvm_reply_deadline: seconds(neonvm.request_timeout_seconds) + DEADLINE_MARGIN,
         monitor_reply_deadline: seconds(monitor.response_timeout_seconds) + DEADLINE_MARGIN,
-        monitor_silence: seconds(monitor.unhealthy_after_silence_duration_seconds),
+        monitor_unhealthy: seconds(monitor.unhealthy_after_silence_duration_seconds),
+        monitor_silence: seconds(monitor.max_health_check_sequential_failures_seconds),
         monitor_startup_grace: seconds(monitor.unhealthy_startup_grace_period_seconds),
         plugin_failures: rate(scheduler.max_failed_request_rate),
         monitor_failures: rate(monitor.max_failed_request_rate),

@@ -3,19 +3,21 @@
 mod act;
 mod observe;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use neonvm_api::{VirtualMachine, VmInfo};
 use neonvm_core_vertical_scaling::agent::{Event, Outcome, State};
 use neonvm_kit::supervise::{catch, panic_of};
 use neonvm_types::agent_inspect::VmInspect;
+use neonvm_types::monitor_protocol::MonitorMessage;
+use neonvm_types::{Resources, Timestamp};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::guest::Route;
-use crate::monitor::{self, MonitorEvent};
+use crate::monitor::{self, MonitorEvent, Peer};
 use crate::shared::Shared;
 
 /// What may wait to be taken in. Each source has at most a few things under way.
@@ -39,6 +41,14 @@ pub(crate) enum Input {
 pub(crate) struct Handle {
     inbox: mpsc::Sender<Input>,
     task: tokio::task::AbortHandle,
+    panic: Arc<OnceLock<Panic>>,
+}
+
+/// How a task ended: nothing else ends it but that it is dropped.
+#[derive(Clone, Debug)]
+pub(crate) struct Panic {
+    pub(crate) text: String,
+    pub(crate) at: Option<Timestamp>,
 }
 
 impl Drop for Handle {
@@ -62,6 +72,11 @@ impl Handle {
             view.await.ok()
         };
         tokio::time::timeout(Duration::from_secs(2), asked).await.ok()?
+    }
+
+    /// The panic that ended its task.
+    pub(crate) fn panic(&self) -> Option<&Panic> {
+        self.panic.get()
     }
 
     /// Whether its task is there.
@@ -99,23 +114,32 @@ pub(crate) fn start(shared: Arc<Shared>, vm: &VirtualMachine) -> Result<Handle, 
     let actor = Actor {
         identity: observe::Identity::from_vm(vm),
         watched: observe::Watched::from_shared(&shared, vm),
+        informant: observe::may_have_informant(&shared, vm),
         shared,
         state,
         route,
         inbox: inbox.downgrade(),
         monitor: None,
+        peer: None,
+        metrics_port: None,
+        suspending: Vec::new(),
+        change: None,
         generation: 0,
         work: JoinSet::new(),
         loops: JoinSet::new(),
     };
-    let name = actor.identity.vm.clone();
+    let (name, metrics) = (actor.identity.vm.clone(), Arc::clone(&actor.shared.metrics));
+    let panic = Arc::new(OnceLock::new());
+    let ended = Arc::clone(&panic);
     let run = async move {
-        if let Err(panic) = catch(actor.run(waiting)).await {
-            tracing::error!(vm = %name, panic, "the task of a VM panicked; it is started again");
+        if let Err(text) = catch(actor.run(waiting)).await {
+            tracing::error!(vm = %name, panic = text, "the task of a VM panicked; it is started again");
+            metrics.runner_panicked();
+            let _ = ended.set(Panic { text, at: crate::shared::wall_clock() });
         }
     };
     let task = tokio::spawn(run).abort_handle();
-    Ok(Handle { inbox, task })
+    Ok(Handle { inbox, task, panic })
 }
 
 struct Actor {
@@ -127,7 +151,17 @@ struct Actor {
     route: Route,
     /// Weak: the task ends when all other senders are gone.
     inbox: mpsc::WeakSender<Input>,
+    /// Whether the guest may have an informant.
+    informant: bool,
     monitor: Option<monitor::Handle>,
+    /// What answers in the guest, while it does.
+    peer: Option<Peer>,
+    /// The port of the guest's metrics that its informant named.
+    metrics_port: Option<u16>,
+    /// Where it is reported that nothing is under way any more, after `/suspend`.
+    suspending: Vec<oneshot::Sender<()>>,
+    /// The change that the monitor was asked for, with the number of the request.
+    change: Option<(u64, Resources, Resources)>,
     /// Number of the connection to the monitor: events of older ones are ignored.
     generation: u64,
     /// Requests under way; they end with the task.
@@ -144,6 +178,11 @@ impl Actor {
         loop {
             let wake_at = outcome.wake_at;
             self.act(outcome);
+            if self.work.is_empty() {
+                for done in self.suspending.drain(..) {
+                    let _ = done.send(());
+                }
+            }
             let input = tokio::select! {
                 input = inbox.recv() => match input {
                     Some(input) => Some(input),
@@ -179,13 +218,51 @@ impl Actor {
                 if generation != self.generation {
                     return None;
                 }
-                Some(observe::of_monitor(event))
+                self.count_consent(&event);
+                Some(self.monitor_event(event))
             }
             Input::View(answer) => {
-                let view = self.state.view(self.shared.now()).to_inspect(self.shared.epoch_unix_ms);
+                let mut view = self.state.view(self.shared.now()).to_inspect(self.shared.epoch_unix_ms);
+                view.guest_protocol = self.peer.map(|peer| peer.to_string());
+                view.background_tasks = counted(self.work.len() + self.loops.len());
+                view.monitor_waiting = self.monitor.as_ref().and_then(monitor::Handle::waiting).map(counted);
                 let _ = answer.send(view);
                 None
             }
+        }
+    }
+
+    /// Keeps what the core does not need to know, and passes on the rest.
+    fn monitor_event(&mut self, mut event: MonitorEvent) -> Event {
+        match &mut event {
+            MonitorEvent::Connected(peer) => {
+                self.peer = Some(*peer);
+                let port = match peer {
+                    Peer::Monitor(_) => None,
+                    Peer::Informant { metrics_port, .. } => Some(*metrics_port),
+                };
+                if port != self.metrics_port {
+                    self.metrics_port = port;
+                    self.loops.abort_all();
+                    self.read_metrics();
+                }
+            }
+            MonitorEvent::Suspended(done) => self.suspending.extend(done.take()),
+            MonitorEvent::Lost(_) => self.peer = None,
+            _ => {}
+        }
+        observe::of_monitor(event)
+    }
+
+    /// Counts a change of size that the monitor has acknowledged.
+    fn count_consent(&mut self, event: &MonitorEvent) {
+        let MonitorEvent::Reply { id, result: Ok(message) } = event else { return };
+        let Some((_, from, to)) = self.change.take_if(|(asked, ..)| asked == id) else { return };
+        if matches!(
+            message,
+            MonitorMessage::UpscaleConfirmation | MonitorMessage::DownscaleResult { ok: true, .. }
+        ) {
+            self.shared.metrics.monitor_approved(from, to);
         }
     }
 
@@ -193,13 +270,15 @@ impl Actor {
         let route = Route::from_vm(vm)?;
         let watched = observe::Watched::from_shared(&self.shared, vm);
         let moved = route != self.route;
+        let informant = observe::may_have_informant(&self.shared, vm);
         if moved || watched != self.watched {
             self.route = route;
             self.watched = watched;
             self.loops.abort_all();
             self.read_metrics();
         }
-        if moved {
+        if moved || informant != self.informant {
+            self.informant = informant;
             self.connect();
         }
         self.identity = observe::Identity::from_vm(vm);
@@ -209,15 +288,21 @@ impl Actor {
 
     fn connect(&mut self) {
         self.generation += 1;
+        self.peer = None;
         let news = News { generation: self.generation, inbox: self.inbox.clone() };
         let settings = monitor::Settings {
             route: self.route.clone(),
             tls: Arc::clone(&self.shared.tls),
             config: self.shared.config.monitor,
+            informant: self.shared.informants.clone().filter(|_| self.informant),
             metrics: Arc::clone(&self.shared.metrics),
         };
         self.monitor = Some(monitor::start(settings, news));
     }
+}
+
+fn counted(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
 }
 
 /// News of one connection to the monitor.

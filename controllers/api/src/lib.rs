@@ -25,6 +25,7 @@ pub mod policy;
 pub mod runner_pod;
 pub mod scaling;
 mod schema;
+pub mod service_config;
 pub mod validate;
 pub mod virtual_machine;
 pub mod vm_info;

@@ -53,7 +53,8 @@ pub struct VirtualMachineMigrationSpec {
     #[serde(default = "default_timeout")]
     #[schemars(range(min = 1))]
     pub completion_timeout: i32,
-    /// Copy disks and memory while the machine runs. There is no other way: `false` is refused.
+    /// Has no effect: disks and memory are always copied while the VM runs, without their unused parts. Kept for existing
+    /// manifests.
     #[serde(default = "yes")]
     pub incremental: bool,
     /// Let the machine run on the target before all its memory is there.

@@ -18,6 +18,10 @@ pub const AGENT_ACCOUNT: &str = "neonvm-agent";
 pub const SCHEDULER_ACCOUNT: &str = "neonvm-scheduler";
 /// The same of the pod-autoscaler, and the Service of its webhooks.
 pub const POD_AUTOSCALER_ACCOUNT: &str = "neonvm-pod-autoscaler";
+/// The same of what forwards requests of upstream's agents. It is in [`UPSTREAM_NAMESPACE`].
+pub const UPSTREAM_AGENTS_ACCOUNT: &str = "neonvm-upstream-agents";
+/// Namespace in which upstream's agents look for the pod of their scheduler.
+pub const UPSTREAM_NAMESPACE: &str = "kube-system";
 /// Key of a user's extra values under which API servers (Kubernetes 1.30 and later) name the node of the pod that a token is bound to.
 pub const NODE_CLAIM: &str = "authentication.kubernetes.io/node-name";
 

@@ -26,13 +26,14 @@ enum Scalar {
 }
 
 /// Where such values are. `*` stands for every item of a list or every value of a map.
-const VIRTUAL_MACHINE: [(&str, Scalar); 19] = [
+const VIRTUAL_MACHINE: [(&str, Scalar); 20] = [
     ("spec.guest.cpus.min", Scalar::Cpu),
     ("spec.guest.cpus.max", Scalar::Cpu),
     ("spec.guest.cpus.use", Scalar::Cpu),
     ("spec.guest.memorySlotSize", Scalar::Quantity),
     ("spec.guest.rootDisk.size", Scalar::Quantity),
     ("spec.guest.settings.swap", Scalar::Quantity),
+    ("spec.guest.settings.swapInfo.size", Scalar::Quantity),
     ("spec.guest.env.*.value", Scalar::Text),
     ("spec.disks.*.emptyDisk.size", Scalar::Quantity),
     ("spec.disks.*.tmpfs.size", Scalar::Quantity),

@@ -17,6 +17,7 @@ mod status;
 pub use disk::{Disk, EmptyDisk, TmpfsDisk};
 pub use guest::{
     CpuBounds, EnvVar, Guest, GuestSettings, ImagePullPolicy, MemorySlots, Port, PortProtocol, RootDisk,
+    SwapInfo,
 };
 pub use status::{ActiveMigration, LastExit, Machine, Phase, VirtualMachineStatus};
 

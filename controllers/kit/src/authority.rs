@@ -39,6 +39,8 @@ pub const VMS: AuthoritySecret = AuthoritySecret { secret: "neonvm-vm-ca", commo
 const AGENT: &str = "neonvm-agent:";
 /// Organisation of agents, in their client certificates.
 pub const AGENTS: &str = "neonvm:agents";
+/// Organisation of what forwards requests of upstream's agents, for VMs of any node.
+pub const UPSTREAM_AGENTS: &str = "neonvm:upstream-agents";
 /// Organisation of users that inspect services.
 pub const OPERATORS: &str = "neonvm:operators";
 /// Organisation of kube-schedulers that use the extender over TLS.

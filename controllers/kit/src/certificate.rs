@@ -18,7 +18,9 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::authority;
 use crate::backoff::Backoff;
 use crate::ca::{self, Identity, Purpose, Request};
-use crate::signer::rules::{OPERATOR, OPERATOR_LIFE, POD_AUTOSCALER, SCHEDULER, SERVICE_LIFE, SIGNER};
+use crate::signer::rules::{
+    OPERATOR, OPERATOR_LIFE, POD_AUTOSCALER, SCHEDULER, SERVICE_LIFE, SIGNER, UPSTREAM_AGENTS,
+};
 use crate::trust::Trust;
 
 pub use crate::shown::Shown;
@@ -101,6 +103,12 @@ impl CertificateFor {
     #[must_use]
     pub fn pod_autoscaler() -> Self {
         Self { common_name: POD_AUTOSCALER.to_owned(), purpose: Purpose::Server, seconds: SERVICE_LIFE }
+    }
+
+    /// Of what forwards requests of upstream's agents.
+    #[must_use]
+    pub fn upstream_agents() -> Self {
+        Self { common_name: UPSTREAM_AGENTS.to_owned(), purpose: Purpose::Client, seconds: SERVICE_LIFE }
     }
 
     /// Of a user that inspects services.

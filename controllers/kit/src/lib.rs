@@ -28,4 +28,5 @@ pub mod tls;
 pub mod trust;
 mod unchecked;
 pub mod watch;
+pub mod watch_metrics;
 pub mod webhook;

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
+use futures_util::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::Api;
+use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, Error};
 use neonvm_api::names::annotation;
 
@@ -42,6 +44,26 @@ impl Endpoint {
 pub async fn find(client: &Client, namespace: &str, lease: &str) -> Result<Option<Endpoint>, Error> {
     let api: Api<Lease> = Api::namespaced(client.clone(), namespace);
     Ok(api.get_opt(lease).await?.as_ref().and_then(Endpoint::from_lease))
+}
+
+/// Watches where a service is reached, and calls `learn` each time it may have changed: `None` if its lease has no holder.
+/// Never returns.
+pub async fn follow(client: &Client, namespace: &str, lease: &str, mut learn: impl FnMut(Option<Endpoint>)) {
+    let api: Api<Lease> = Api::namespaced(client.clone(), namespace);
+    let config = watcher::Config::default().fields(&format!("metadata.name={lease}"));
+    let mut events = watcher(api, config).default_backoff().boxed();
+    let mut listed = None;
+    loop {
+        match events.try_next().await {
+            Ok(Some(watcher::Event::Init)) => listed = None,
+            Ok(Some(watcher::Event::InitApply(lease))) => listed = Endpoint::from_lease(&lease),
+            Ok(Some(watcher::Event::InitDone)) => learn(listed),
+            Ok(Some(watcher::Event::Apply(lease))) => learn(Endpoint::from_lease(&lease)),
+            Ok(Some(watcher::Event::Delete(_))) => learn(None),
+            Ok(None) => return,
+            Err(error) => tracing::warn!(%error, lease, "a lease cannot be watched"),
+        }
+    }
 }
 
 /// The address under which others reach a listener: its own, or that of the pod if it listens everywhere.

@@ -39,6 +39,10 @@ pub(crate) struct Args {
     /// Address of the server for the metrics of each VM
     #[arg(long)]
     vm_metrics_bind_address: Option<SocketAddr>,
+    /// Address of the server for the dump of the state, with plain HTTP and without authentication: GET / with the body {}
+    /// [default: port dumpState.port of the configuration file on 127.0.0.1, or nowhere]
+    #[arg(long)]
+    dump_state_bind_address: Option<SocketAddr>,
     /// Address of the server for liveness and readiness probes only, for example 0.0.0.0:8081 [default: nowhere]
     #[arg(long)]
     health_probe_bind_address: Option<SocketAddr>,
@@ -47,9 +51,12 @@ pub(crate) struct Args {
 /// Runs until SIGTERM or SIGINT.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     // Before any wait, so that an error in the file is reported at once.
-    let mut agent = args.config.as_deref().map(AgentConfig::read).transpose()?.unwrap_or_default();
+    let (mut agent, idle) = args.config.as_deref().map(AgentConfig::read).transpose()?.unwrap_or_default();
     agent.scheduler.none |= !args.scheduler;
     crate::service::run(async {
+        for key in idle {
+            tracing::warn!(key, "a key of the configuration file has no effect");
+        }
         crate::service::wait_for(args.kubeconfig.as_deref()).await?;
         let config = Config {
             kubeconfig: args.kubeconfig.clone(),
@@ -59,6 +66,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             listen: args.listen,
             pod_ip: args.pod_ip,
             metrics: args.metrics_bind_address,
+            dump_state: args.dump_state_bind_address,
             probes: args.health_probe_bind_address,
             vm_metrics: args.vm_metrics_bind_address,
             agent,

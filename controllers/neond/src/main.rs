@@ -11,6 +11,7 @@ mod pod_autoscaler;
 mod scheduler;
 mod service;
 mod state;
+mod upstream_agents;
 mod vm_controller;
 mod vxlan_controller;
 
@@ -45,6 +46,8 @@ enum Service {
     VmController(Box<vm_controller::Args>),
     /// Permit sizes, watch the pressure on nodes, bind pods or extend a kube-scheduler
     Scheduler(scheduler::Args),
+    /// Forward requests of upstream's agents, which speak plain HTTP, to the scheduler
+    UpstreamAgents(upstream_agents::Args),
     /// Scale the VMs of a node by their load
     Agent(Box<agent::Args>),
     /// Join a node to the overlay network of VMs
@@ -75,6 +78,7 @@ fn main() -> anyhow::Result<()> {
                 Service::State(args) => state::run(&args),
                 Service::VmController(args) => vm_controller::run(&args),
                 Service::Scheduler(args) => scheduler::run(&args),
+                Service::UpstreamAgents(args) => upstream_agents::run(&args),
                 Service::Agent(args) => agent::run(&args),
                 Service::VxlanController(args) => vxlan_controller::run(&args),
                 Service::DevicePlugin(args) => device_plugin::run(&args),

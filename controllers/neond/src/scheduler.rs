@@ -41,6 +41,10 @@ pub(crate) struct Args {
     /// Address of the server for metrics and health [default: nowhere]
     #[arg(long)]
     metrics_bind_address: Option<SocketAddr>,
+    /// Address of the server for the dump of the state, with plain HTTP and without authentication: GET / with the body {}
+    /// [default: port dumpState.port of the configuration file on 127.0.0.1, or nowhere]
+    #[arg(long)]
+    dump_state_bind_address: Option<SocketAddr>,
     /// Address of the server for liveness and readiness probes only, for example 0.0.0.0:8081 [default: nowhere]
     #[arg(long)]
     health_probe_bind_address: Option<SocketAddr>,
@@ -99,10 +103,11 @@ fn config(args: &Args) -> anyhow::Result<Config> {
             std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
         let idle = neonvm_scheduler::apply_file(&mut config, &text)
             .with_context(|| format!("{} cannot be used", path.display()))?;
-        if !idle.is_empty() {
-            tracing::info!(keys = ?idle, "keys without effect here");
+        for key in idle {
+            tracing::warn!(key, "a key of the configuration file has no effect");
         }
     }
+    config.dump_state = args.dump_state_bind_address.or(config.dump_state);
     let settings = &mut config.settings;
     if let Some(watermark) = args.watermark {
         (settings.watermark.cpu, settings.watermark.mem) = (watermark, watermark);

@@ -3,13 +3,13 @@
 mod shell;
 
 use neonvm_api::runner_pod::RunnerConfig;
-use neonvm_api::virtual_machine::{Disk, RestartPolicy};
+use neonvm_api::virtual_machine::{Disk, GuestSettings, RestartPolicy};
 use neonvm_hypervisor::disks::VolumeFile;
+use neonvm_types::Bytes;
 use neonvm_types::guest::{
     GUEST_PROGRAM_FILE, Mount, MountKind, RUNTIME_CONFIG_FILE, RestartPolicy as GuestRestartPolicy,
     RuntimeConfig, Swap,
 };
-use neonvm_types::{Bytes, Quantity};
 
 /// Label of the runtime volume.
 pub(crate) const RUNTIME_LABEL: &str = "vmruntime";
@@ -45,7 +45,7 @@ pub(crate) fn config(runner: &RunnerConfig, authorized_keys: &str) -> RuntimeCon
         env: guest.env.iter().map(|variable| format!("{}={}", variable.name, variable.value)).collect(),
         sysctl,
         mounts,
-        swap: swap.map(|size| Swap { label: SWAP_LABEL.to_owned(), size }),
+        swap: swap.map(|size| Swap { label: SWAP_LABEL.to_owned(), size, skip_swapon: skips_swapon(runner) }),
         shared_memory: swap.filter(|swap| swap.get() > minimum_memory(runner).get() / 2),
         restart_policy: match runner.spec.restart_policy {
             RestartPolicy::Always => GuestRestartPolicy::Always,
@@ -68,8 +68,14 @@ fn minimum_memory(runner: &RunnerConfig) -> Bytes {
 
 /// Size of the swap disk, if there is one.
 pub(crate) fn swap_size(runner: &RunnerConfig) -> Option<Bytes> {
-    let swap: Quantity = runner.spec.guest.settings.as_ref()?.swap?;
-    Bytes::try_from(swap).ok().filter(|size| *size > Bytes::ZERO)
+    let swap = runner.spec.guest.settings.as_ref()?.swap_disk()?;
+    Bytes::try_from(swap.size).ok().filter(|size| *size > Bytes::ZERO)
+}
+
+/// Whether the guest uses its swap disk only once it is resized.
+fn skips_swapon(runner: &RunnerConfig) -> bool {
+    let swap = runner.spec.guest.settings.as_ref().and_then(GuestSettings::swap_disk);
+    swap.is_some_and(|swap| swap.skip_swapon.unwrap_or_default())
 }
 
 /// Whether files of the disk are pushed into the running guest.

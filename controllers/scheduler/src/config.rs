@@ -39,6 +39,8 @@ pub struct Config {
     pub plain: Option<SocketAddr>,
     /// Where metrics and health are served; none: nowhere.
     pub metrics: Option<SocketAddr>,
+    /// Where the state is served as upstream's scheduler does, over plain HTTP; none: nowhere.
+    pub dump_state: Option<SocketAddr>,
     /// Where probes are answered, and nothing else; none: nowhere.
     pub probes: Option<SocketAddr>,
     /// Address of our pod: written to the lease if `listen` is unspecific.
@@ -67,6 +69,7 @@ impl Default for Config {
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             plain: None,
             metrics: None,
+            dump_state: None,
             probes: None,
             pod_ip: None,
             scheduler_name: "autoscale-scheduler".to_owned(),
@@ -76,5 +79,15 @@ impl Default for Config {
             lease: Times::default(),
             beside: None,
         }
+    }
+}
+
+impl Config {
+    /// Whether the state is dumped at the address of the plain server, which only this machine reaches.
+    pub(crate) fn shares_dump(&self) -> bool {
+        let port = |address: Option<SocketAddr>| {
+            address.filter(|address| address.ip().is_loopback()).map(|address| address.port())
+        };
+        self.dump_state.is_some() && port(self.dump_state) == port(self.plain)
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use http::StatusCode;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{NodeSelectorRequirement, Pod};
 use kube::{Api, ResourceExt as _};
 use neonvm_core_scheduling::permits::{PodSeen, randomised};
 use neonvm_kit::http::{FullResponse, text};
@@ -15,6 +15,9 @@ use serde_json::{Map, Value, json};
 
 use crate::bind::bind;
 use crate::shared::Shared;
+
+/// Label of nodes with their availability zone.
+const ZONE: &str = "topology.kubernetes.io/zone";
 
 /// A request of the kube-scheduler: the pod, and either the nodes or (with `nodeCacheCapable`) their names. The
 /// kube-scheduler writes the names of Go's fields; earlier ones were spelled otherwise. As in Go, keys of any case are
@@ -59,6 +62,8 @@ struct HostPriority {
 
 #[derive(Debug, Deserialize)]
 struct PreemptionArgs {
+    #[serde(default)]
+    pod: Option<Pod>,
     #[serde(default, rename = "nodenametovictims")]
     victims: Option<BTreeMap<String, Victims>>,
     #[serde(default, rename = "nodenametometavictims")]
@@ -130,15 +135,33 @@ fn with_args(
     match parse::<Args>(body) {
         Ok(args) => {
             let ignored = is_ignored(shared, args.pod.namespace().as_deref());
+            let zone = desired_zone(&args.pod);
             let (answer, well) = f(shared, args);
-            shared.metrics.extension(method, ignored, (!well).then_some("Unschedulable"));
+            shared.metrics.extension(method, &zone, ignored, (!well).then_some("Unschedulable"));
             answer
         }
         Err(error) => {
-            shared.metrics.extension(method, false, Some("Error"));
+            shared.metrics.extension(method, "", false, Some("Error"));
             bad(&error)
         }
     }
+}
+
+/// The availability zone that a pod wants, for metrics: that of a node affinity with exactly one, required ones first; else empty.
+fn desired_zone(pod: &Pod) -> String {
+    let Some(affinity) = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref()?.node_affinity.as_ref())
+    else {
+        return String::new();
+    };
+    let required = affinity.required_during_scheduling_ignored_during_execution.iter();
+    let required = required.flat_map(|selector| &selector.node_selector_terms);
+    let preferred = affinity.preferred_during_scheduling_ignored_during_execution.iter().flatten();
+    let terms = required.chain(preferred.map(|preferred| &preferred.preference));
+    let zone = |requirement: &NodeSelectorRequirement| {
+        let one = requirement.values.as_deref().filter(|values| values.len() == 1)?;
+        (requirement.key == ZONE && requirement.operator == "In").then(|| one.first().cloned())?
+    };
+    terms.flat_map(|term| term.match_expressions.iter().flatten()).find_map(zone).unwrap_or_default()
 }
 
 fn is_ignored(shared: &Shared, namespace: Option<&str>) -> bool {
@@ -207,7 +230,7 @@ fn preempt(shared: &Shared, body: &Bytes) -> FullResponse {
     let args: PreemptionArgs = match parse(body) {
         Ok(args) => args,
         Err(error) => {
-            shared.metrics.extension("Preempt", false, Some("Error"));
+            shared.metrics.extension("Preempt", "", false, Some("Error"));
             return bad(&error);
         }
     };
@@ -218,7 +241,9 @@ fn preempt(shared: &Shared, body: &Bytes) -> FullResponse {
         let uids: Vec<Value> = uids.map(|uid| json!({ "UID": uid })).collect();
         answer.entry(node).or_insert_with(|| json!({ "Pods": uids, "NumPDBViolations": victims.violations }));
     }
-    shared.metrics.extension("Preempt", false, None);
+    let zone = args.pod.as_ref().map(desired_zone).unwrap_or_default();
+    let ignored = is_ignored(shared, args.pod.as_ref().and_then(|pod| pod.metadata.namespace.as_deref()));
+    shared.metrics.extension("Preempt", &zone, ignored, None);
     encoded(StatusCode::OK, &json!({ "NodeNameToMetaVictims": answer }))
 }
 
@@ -226,13 +251,16 @@ async fn bound(shared: &Shared, body: &Bytes) -> FullResponse {
     let args: BindingArgs = match parse(body) {
         Ok(args) => args,
         Err(error) => {
-            shared.metrics.extension("Reserve", false, Some("Error"));
+            shared.metrics.extension("Reserve", "", false, Some("Error"));
             return bad(&error);
         }
     };
     let ignored = is_ignored(shared, Some(&args.namespace));
+    let key = NamespacedName::new(args.namespace.clone(), args.name.clone());
+    let zone =
+        shared.state().pod(&key).and_then(|pod| pod.object.as_deref().map(desired_zone)).unwrap_or_default();
     let outcome = reserve_and_bind(shared, &args).await;
-    shared.metrics.extension("Reserve", ignored, outcome.as_ref().err().map(|_| "Unschedulable"));
+    shared.metrics.extension("Reserve", &zone, ignored, outcome.as_ref().err().map(|_| "Unschedulable"));
     let error = outcome.err().unwrap_or_default();
     encoded(StatusCode::OK, &BindingResult { error })
 }
@@ -273,4 +301,29 @@ async fn fetch(shared: &Shared, key: &NamespacedName, uid: &str) -> Result<PodSe
         return Err(format!("pod {key} is another one by now"));
     }
     Ok(pod)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_zone_that_a_pod_wants() {
+        let zone = |terms: Value| {
+            let affinity = json!({ "spec": { "containers": [], "affinity": { "nodeAffinity": terms } } });
+            desired_zone(&serde_json::from_value(affinity).unwrap())
+        };
+        let wants = |values: Value, operator: &str| json!({ "matchExpressions": [{ "key": ZONE, "operator": operator, "values": values }] });
+        let required = |term: Value| json!({ "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [term] } });
+        assert_eq!(zone(required(wants(json!(["a"]), "In"))), "a");
+        assert_eq!(zone(required(wants(json!(["a", "b"]), "In"))), "");
+        assert_eq!(zone(required(wants(json!(["a"]), "NotIn"))), "");
+        let mut both = required(wants(json!(["a"]), "In"));
+        both["preferredDuringSchedulingIgnoredDuringExecution"] =
+            json!([{ "weight": 1, "preference": wants(json!(["b"]), "In") }]);
+        assert_eq!(zone(both.clone()), "a");
+        both.as_object_mut().unwrap().remove("requiredDuringSchedulingIgnoredDuringExecution");
+        assert_eq!(zone(both), "b");
+        assert_eq!(desired_zone(&Pod::default()), "");
+    }
 }

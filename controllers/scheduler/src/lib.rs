@@ -8,7 +8,9 @@
 
 mod bind;
 mod config;
+mod dump;
 mod extender;
+mod forward;
 mod metrics;
 mod metrics_page;
 mod run;
@@ -19,4 +21,5 @@ mod write;
 
 pub use config::file::{FileErrors, apply as apply_file};
 pub use config::{Config, Mode};
+pub use forward::{Forward, forward, forward_with};
 pub use run::{Error, Local, Running, run, start, start_with};

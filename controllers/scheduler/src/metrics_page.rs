@@ -10,6 +10,7 @@ type Node = (Vec<(String, String)>, ResourceView, ResourceView);
 
 /// A page with all of it.
 pub(crate) fn page(shared: &Shared) -> Page {
+    shared.metrics.failing(shared.state().unreadable());
     let mut page = shared.metrics.registry.page();
     let wanted = &shared.config.node_metric_labels;
     let nodes: Vec<Node> = {

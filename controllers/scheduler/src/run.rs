@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 use crate::config::{Config, Mode};
 use crate::serve::{Door, admit, handle, probe};
 use crate::shared::Shared;
-use crate::{bind, watch, write};
+use crate::{bind, dump, watch, write};
 
 /// Name of the task that watches nodes, pods and migrations.
 const WATCHES: &str = "watches";
@@ -115,6 +115,9 @@ pub async fn start_with(client: Client, config: Config) -> Result<Running, Error
     let mut plain = None;
     if let Some(address) = config.plain {
         let listener = listen(address).await?;
+        if !address.ip().is_loopback() {
+            tracing::warn!(%address, "every client that reaches this address may request sizes for VMs: plain HTTP has no authentication");
+        }
         plain = Some(local(&listener, address));
         listeners.push((listener, None, Door::Plain { loopback: address.ip().is_loopback() }));
     }
@@ -123,6 +126,12 @@ pub async fn start_with(client: Client, config: Config) -> Result<Running, Error
         let listener = listen(address).await?;
         metrics = Some(local(&listener, address));
         listeners.push((listener, None, Door::Metrics));
+    }
+    if let Some(address) = config.dump_state.filter(|_| !config.shares_dump()) {
+        if !address.ip().is_loopback() {
+            tracing::warn!(%address, "every client that reaches this address reads names and sizes of all VMs");
+        }
+        listeners.push((listen(address).await?, None, Door::Dump));
     }
     let probes = match config.probes {
         Some(address) => Some(listen(address).await?),
@@ -177,7 +186,15 @@ impl Running {
         let budget = Arc::default();
         for (listener, tls, door) in listeners {
             let shared = Arc::clone(&shared);
-            let answer = move |request| handle(Arc::clone(&shared), request);
+            let answer = move |request: http::FullRequest| {
+                let shared = Arc::clone(&shared);
+                async move {
+                    match door {
+                        Door::Dump => dump::answer(&shared, request.body()),
+                        _ => handle(shared, request).await,
+                    }
+                }
+            };
             let admit = move |head: &_| admit(door, head);
             servers.spawn(door.name(), http::serve(listener, tls, door.gate(&budget), admit, answer));
         }
@@ -191,7 +208,10 @@ impl Running {
         config.annotations = endpoint.annotations();
         config.beside.clone_from(&settings.beside);
         let mut elector = Elector::new(shared.client.clone(), config);
-        let mut stop = std::pin::pin!(servers.until(stop));
+        let mut stop = std::pin::pin!(async {
+            servers.until(stop).await;
+            shared.stop();
+        });
         loop {
             let acquired = tokio::select! {
                 _ = elector.acquire() => true,

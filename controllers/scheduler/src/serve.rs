@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::FutureExt as _;
 use http::request::Parts;
 use http::{Method, StatusCode};
-use neonvm_kit::authority::{AGENTS, OPERATORS, SCHEDULERS, node_of_agent};
+use neonvm_kit::authority::{AGENTS, OPERATORS, SCHEDULERS, UPSTREAM_AGENTS, node_of_agent};
 use neonvm_kit::http::{
     Admitted, BUSY, Budget, FullRequest, FullResponse, Gate, MAX_BODY, OPEN, PRIVATE, Peer, SMALL_BODY, text,
 };
@@ -15,7 +15,7 @@ use neonvm_types::scheduler_protocol::{SchedulerRequest, decode_request};
 use neonvm_types::version::{PluginProtoVersion, VersionRange};
 
 use crate::shared::Shared;
-use crate::{extender, metrics_page};
+use crate::{dump, extender, metrics_page};
 
 const ACCEPTED: VersionRange<PluginProtoVersion> =
     VersionRange { min: PluginProtoVersion::V1_0, max: PluginProtoVersion::V5_0 };
@@ -32,6 +32,8 @@ pub(crate) enum Door {
     },
     /// Metrics and health.
     Metrics,
+    /// The dump of the state.
+    Dump,
 }
 
 impl Door {
@@ -41,15 +43,18 @@ impl Door {
             Self::Tls => "TLS server",
             Self::Plain { .. } => "plain server",
             Self::Metrics => "metrics server",
+            Self::Dump => "dump server",
         }
     }
 
     /// Which peers may be connected there.
     pub(crate) fn gate(self, budget: &Arc<Budget>) -> Gate {
         match self {
-            Self::Tls => Gate::new(PRIVATE, budget, |peer| peer.is_one_of(&[AGENTS, OPERATORS, SCHEDULERS])),
+            Self::Tls => Gate::new(PRIVATE, budget, |peer| {
+                peer.is_one_of(&[AGENTS, UPSTREAM_AGENTS, OPERATORS, SCHEDULERS])
+            }),
             Self::Plain { .. } => Gate::open(BUSY, budget),
-            Self::Metrics => Gate::open(OPEN, budget),
+            Self::Metrics | Self::Dump => Gate::open(OPEN, budget),
         }
     }
 }
@@ -62,6 +67,9 @@ fn plain(status: StatusCode, body: impl Into<String>) -> FullResponse {
 
 /// Which peers may send which requests, and how long a body may be; otherwise the response that refuses the request.
 pub(crate) fn admit(door: Door, head: &Parts) -> Admitted {
+    if door == Door::Dump {
+        return dump::admit(head);
+    }
     let peer = Peer::from_extensions(&head.extensions);
     let may = |organisations: &[&str]| door == Door::Tls && peer.is_one_of(organisations);
     let path = head.uri.path();
@@ -79,10 +87,10 @@ pub(crate) fn admit(door: Door, head: &Parts) -> Admitted {
     let (allowed, organisation, most) = if path.starts_with("/v1/") || path == "/metrics" {
         (may(&[OPERATORS]), OPERATORS, MAX_BODY)
     } else if path.starts_with("/extender/") {
-        // Whole nodes may be in it.
+        // FullRequest nodes may be in it.
         (may(&[SCHEDULERS, OPERATORS]) || door == (Door::Plain { loopback: true }), SCHEDULERS, MAX_BODY)
     } else {
-        (door != Door::Tls || may(&[AGENTS]), AGENTS, SMALL_BODY)
+        (door != Door::Tls || may(&[AGENTS, UPSTREAM_AGENTS]), AGENTS, SMALL_BODY)
     };
     if allowed { Ok(most) } else { Err(Box::new(forbidden(organisation))) }
 }
@@ -106,9 +114,16 @@ async fn route(shared: &Shared, request: FullRequest) -> FullResponse {
         path if path.starts_with("/v1/") => inspect(shared, &request),
         path => match path.strip_prefix("/extender/") {
             Some(verb) => extender::answer(shared, verb, request.body()).await,
+            None if dumps(shared, &request) => dump::answer(shared, request.body()),
             None => agent(shared, &request),
         },
     }
+}
+
+/// Whether a request is for the dump of the state, which shares a port with the extender by default. Agents send POST.
+fn dumps(shared: &Shared, request: &FullRequest) -> bool {
+    let plain = !Peer::from_extensions(request.extensions()).tls;
+    plain && request.method() == Method::GET && shared.config.shares_dump()
 }
 
 /// Whether it runs (`/healthz`), has listed all nodes and pods (`/readyz`: a standby that has can take over at once),
@@ -235,6 +250,10 @@ mod tests {
             assert_eq!(most(Door::Tls, path, &[]), Ok(0));
         }
         assert_eq!(most(Door::Tls, "/", &[AGENTS]), Ok(SMALL_BODY));
+        assert_eq!(most(Door::Tls, "/", &[UPSTREAM_AGENTS]), Ok(SMALL_BODY));
+        for path in ["/v1/inspect", "/v1/what-if", "/metrics", "/extender/bind"] {
+            assert_eq!(most(Door::Tls, path, &[UPSTREAM_AGENTS]), Err(403), "{path}");
+        }
         assert_eq!(most(Door::Tls, "/v1/what-if", &[AGENTS]), Err(403));
         assert_eq!(most(Door::Tls, "/v1/what-if", &[OPERATORS]), Ok(MAX_BODY));
         assert_eq!(most(Door::Tls, "/extender/bind", &[SCHEDULERS]), Ok(MAX_BODY));

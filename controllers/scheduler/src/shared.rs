@@ -23,6 +23,8 @@ pub(crate) struct Shared {
     start: Instant,
     /// Whether we hold the lease. Nothing is permitted and nothing is written without it.
     leading: AtomicBool,
+    /// Whether the process begins to stop.
+    stopping: AtomicBool,
     /// Until when the lease is certainly ours, in milliseconds from `start`: a process that was suspended for a while
     /// finds this time passed before it reads that another leads.
     valid_until: AtomicU64,
@@ -46,6 +48,7 @@ impl Shared {
             health: Health::default(),
             start: Instant::now(),
             leading: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
             valid_until: AtomicU64::new(0),
             last_event: AtomicU64::new(0),
             binding: RwLock::new(()),
@@ -80,6 +83,15 @@ impl Shared {
 
     pub(crate) fn lead(&self, leading: bool) {
         self.leading.store(leading, Ordering::Release);
+    }
+
+    /// The process begins to stop.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
     }
 
     /// Whether we lead and have listed all nodes and pods.

@@ -45,30 +45,31 @@ struct Listing {
 pub(crate) async fn follow(shared: &Shared) {
     let client = &shared.client;
     let settings = watcher::Config::default();
+    let watches = &shared.metrics.watches;
     let nodes = watcher(Api::<Node>::all(client.clone()), settings.clone()).default_backoff();
+    let nodes = nodes.inspect(|shown| watches.observe("Node", shown));
     let pods = watcher(Api::<Pod>::all(client.clone()), settings.clone()).default_backoff();
+    let pods = pods.inspect(|shown| watches.observe("Pod", shown));
     let mut all = vec![
-        nodes.map_ok(|change| Input::Node(Box::new(change))).boxed(),
-        pods.map_ok(|change| Input::Pod(Box::new(change))).boxed(),
+        nodes.map_ok(|change| (Instant::now(), Input::Node(Box::new(change)))).boxed(),
+        pods.map_ok(|change| (Instant::now(), Input::Pod(Box::new(change)))).boxed(),
     ];
     let migrations = watcher(Api::<VirtualMachineMigration>::all(client.clone()), settings).default_backoff();
+    let migrations = migrations.inspect(|shown| watches.observe("VirtualMachineMigration", shown));
     // Requested once the cluster has the definition: often we are there before.
     let known = futures_util::stream::once(defined(client.clone()));
     let migrations = known.flat_map(|()| futures_util::stream::empty()).chain(migrations);
-    all.push(migrations.map_ok(|change| Input::Migration(Box::new(change))).boxed());
+    all.push(migrations.map_ok(|change| (Instant::now(), Input::Migration(Box::new(change)))).boxed());
     let mut inputs = futures_util::stream::select_all(all);
     let mut listing = Listing::default();
     while let Some(input) = inputs.next().await {
         match input {
-            Ok(input) => {
+            Ok((arrived, input)) => {
                 let (kind, began) = (input.kind(), Instant::now());
-                listing.take(shared, input);
-                shared.metrics.handled(kind, began.elapsed());
+                let ok = listing.take(shared, input);
+                shared.metrics.handled(kind, began.duration_since(arrived), began.elapsed(), ok);
             }
-            Err(error) => {
-                shared.metrics.watch_failed();
-                tracing::debug!(%error, "a watch restarts");
-            }
+            Err(error) => tracing::debug!(%error, "a watch restarts"),
         }
     }
 }
@@ -87,15 +88,23 @@ async fn defined(client: Client) {
 }
 
 impl Listing {
-    fn take(&mut self, shared: &Shared, input: Input) {
-        match input {
-            Input::Node(change) => self.node(shared, *change),
+    /// Whether everything of the object could be read.
+    fn take(&mut self, shared: &Shared, input: Input) -> bool {
+        let ok = match input {
+            Input::Node(change) => {
+                self.node(shared, *change);
+                true
+            }
             Input::Pod(change) => self.pod(shared, *change),
-            Input::Migration(change) => self.migration(shared, *change),
-        }
+            Input::Migration(change) => {
+                self.migration(shared, *change);
+                true
+            }
+        };
         if self.whole == (true, true) && !shared.state().is_listed() {
             shared.step(Event::Listed);
         }
+        ok
     }
 
     fn node(&mut self, shared: &Shared, change: Change<Node>) {
@@ -116,12 +125,18 @@ impl Listing {
         }
     }
 
-    fn pod(&mut self, shared: &Shared, change: Change<Pod>) {
+    fn pod(&mut self, shared: &Shared, change: Change<Pod>) -> bool {
+        let take = |pod: &Pod| {
+            let seen = PodSeen::from_pod(pod);
+            let ok = seen.problems.is_empty();
+            shared.step(Event::Pod(Box::new(seen)));
+            ok
+        };
         match change {
             Change::Init => self.pods.clear(),
             Change::InitApply(pod) => {
                 self.pods.insert(pod.uid().unwrap_or_default());
-                shared.step(Event::Pod(Box::new(PodSeen::from_pod(&pod))));
+                return take(&pod);
             }
             Change::InitDone => {
                 shared.state().retain(None, Some(&self.pods));
@@ -129,12 +144,13 @@ impl Listing {
                 self.whole.1 = true;
                 shared.place.notify_one();
             }
-            Change::Apply(pod) => shared.step(Event::Pod(Box::new(PodSeen::from_pod(&pod)))),
+            Change::Apply(pod) => return take(&pod),
             Change::Delete(pod) => {
                 let key = NamespacedName::new(pod.namespace().unwrap_or_default(), pod.name_any());
                 shared.step(Event::PodGone { pod: key, uid: pod.uid().unwrap_or_default() });
             }
         }
+        true
     }
 
     fn migration(&mut self, shared: &Shared, change: Change<VirtualMachineMigration>) {

@@ -44,6 +44,10 @@ pub struct VmInspect {
     /// The approved size: the last one that the guest's monitor acknowledged or consented to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approved: Option<Resources>,
+    /// What answers in the guest, with the version of its protocol: `monitor v2.0` or `informant v2.0`. Absent without a
+    /// connection.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guest_protocol: Option<String>,
     /// The step in which the VM scales.
     pub compute_unit: Resources,
     /// The least it shrinks to.
@@ -73,8 +77,51 @@ pub struct VmInspect {
     /// The size a person fixed, while it is in force.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hold: Option<HoldInspect>,
+    /// For how long the scheduler has announced a migration, in seconds: the VM keeps its size meanwhile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub migration_announced_seconds: Option<f64>,
+    /// Requests that failed within the interval of `maxFailedRequestRate`.
+    pub failed_requests: FailedRequests,
+    /// How long ago the monitor last served a request, in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub monitor_served_seconds_ago: Option<f64>,
+    /// What each metric alone calls for, in compute units.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub goal_parts: Option<GoalParts>,
+    /// Requests and loops that the VM's task has started and that run.
+    pub background_tasks: u64,
+    /// Requests that the monitor has not answered yet; absent without a connection.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub monitor_waiting: Option<u64>,
     /// The last decisions, oldest first.
     pub decisions: Vec<Decision>,
+}
+
+/// Numbers of requests that failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct FailedRequests {
+    /// To the scheduler.
+    pub scheduler: u64,
+    /// To the monitor.
+    pub monitor: u64,
+    /// Patches of the VM.
+    pub patch: u64,
+}
+
+/// Parts of a goal, in compute units; absent where there is no metric.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct GoalParts {
+    /// Load.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<f64>,
+    /// Memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mem: Option<f64>,
+    /// File cache.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lfc: Option<f64>,
 }
 
 /// A size that a person fixed.

@@ -40,6 +40,38 @@ where
     }
 }
 
+/// A whole number that is not negative, also written as a float (`2.0`, `2e0`): readers in Go take any number for a float
+/// first.
+pub(crate) fn whole_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    struct Whole;
+
+    impl serde::de::Visitor<'_> for Whole {
+        type Value = u64;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a whole number that is not negative")
+        }
+
+        fn visit_u64<E: Error>(self, value: u64) -> Result<u64, E> {
+            Ok(value)
+        }
+
+        fn visit_i64<E: Error>(self, value: i64) -> Result<u64, E> {
+            u64::try_from(value).map_err(|_| E::invalid_value(serde::de::Unexpected::Signed(value), &self))
+        }
+
+        fn visit_f64<E: Error>(self, value: f64) -> Result<u64, E> {
+            // The largest float below which every whole number is one.
+            let exact = value.fract() == 0.0 && (0.0..=9_007_199_254_740_992.0).contains(&value);
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked before")]
+            let whole = exact.then_some(value as u64);
+            whole.ok_or_else(|| E::invalid_value(serde::de::Unexpected::Float(value), &self))
+        }
+    }
+
+    deserializer.deserialize_any(Whole)
+}
+
 /// One `deserialize_with` function per JSON field name.
 macro_rules! field_decoders {
     ($($function:ident => $name:literal),* $(,)?) => {

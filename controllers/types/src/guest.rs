@@ -7,8 +7,11 @@
 mod image_config;
 mod report;
 mod runtime_config;
+pub mod toolbox;
 
-pub use image_config::{Command, Console, ImageConfig, Monitor, Process, Service, Start};
+pub use image_config::{
+    Command, Console, ImageConfig, MemoryLimits, Monitor, Process, Service, Start, UnknownLimits,
+};
 pub use report::{Report, ReportKind};
 pub use runtime_config::{Mount, MountKind, RestartPolicy, RuntimeConfig, Swap};
 

@@ -1,4 +1,5 @@
-//! Agent to informant, v1.0 to v2.0: HTTP both ways. Legacy; replaced by the monitor's websocket.
+//! Agent to informant, v1.0 to v2.0: HTTP both ways. Guests up to v0.17 of upstream speak it; later ones have the monitor's
+//! websocket. The agent uses it where no monitor answers, the guest program serves it if it is configured to.
 //!
 //! The informant in the guest serves `/register`, `/health-check`, `/downscale`, `/upscale` and `/unregister`; the agent
 //! serves `/id`, `/resume`, `/suspend` and `/try-upscale`. A body that does not parse is answered with 400.
@@ -17,6 +18,11 @@ pub use agent_id::{AgentId, AgentIdError};
 
 /// TCP port of the informant in the guest.
 pub const INFORMANT_PORT: u16 = 10301;
+/// TCP port on which agents since v0.15 serve [`agent_path`], for all VMs of their node.
+pub const CALLBACK_PORT: u16 = 10302;
+/// Versions this build speaks, on both sides.
+pub const SUPPORTED: VersionRange<InformantProtoVersion> =
+    VersionRange::new(InformantProtoVersion::V1_0, InformantProtoVersion::V2_0);
 
 /// Paths that the informant serves.
 pub mod informant_path {

@@ -146,7 +146,7 @@ pub enum SchedulerRequest {
 /// Why a request is answered with 400.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum RequestError {
-    /// The body is longer than [`MAX_REQUEST_BYTES`].
+    /// The body, without white space at its end, is longer than [`MAX_REQUEST_BYTES`].
     #[error("request of {0} bytes is longer than {MAX_REQUEST_BYTES}")]
     TooLong(usize),
     /// The body is not the JSON document it should be.
@@ -201,6 +201,8 @@ pub fn decode_request(
     }
 
     const WHAT: &str = "scheduler request";
+    // Upstream stops reading at the end of the document.
+    let body = body.trim_ascii_end();
     if body.len() > MAX_REQUEST_BYTES {
         return Err(RequestError::TooLong(body.len()));
     }

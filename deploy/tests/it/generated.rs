@@ -64,6 +64,7 @@ fn the_chart_renders_what_is_installed() {
         &["overlay.network=multus", "runner.accelerator=tcg", "agent.resources={requests: {cpu: 1m}}"],
         &["scheduler.kubeSchedulerImage=mirror/k:1", "runner.image=r:2", "agent.nodeSelector={a: b}"],
         &["overlay.network=multus", "overlay.encryption=wireguard"],
+        &["scheduler.upstreamAgents=true"],
         &["runner.rootDisk=copy"],
         &["image.pullPolicy=Never", "podAutoscaler.tolerations=[{key: k, operator: Exists}]"],
     ] {

@@ -32,6 +32,7 @@ fn holds(condition: &str, values: &Value, kubernetes: &str) -> bool {
         ["semverCompare", "`<1.35-0`", ".Capabilities.KubeVersion.Version"] => {
             neonvm_deploy::release(kubernetes).unwrap() < (1, 35, 0)
         }
+        [path] => value(path, values).as_bool().unwrap(),
         ["eq", path, word] => value(path, values) == word.trim_matches(['"', '`']),
         other => panic!("{other:?} is not known here"),
     }

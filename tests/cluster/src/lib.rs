@@ -123,21 +123,26 @@ impl ApiServer {
 
     /// The file of a service account that exists, as a pod with it on a node has it.
     pub async fn kubeconfig_of_pod(&self, account: &str, node: &str) -> PathBuf {
+        self.kubeconfig_of_pod_in(NAMESPACE, account, node).await
+    }
+
+    /// The same for a service account of another namespace.
+    pub async fn kubeconfig_of_pod_in(&self, namespace: &str, account: &str, node: &str) -> PathBuf {
         let name = format!("token-{account}-{node}");
-        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": NAMESPACE},
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": namespace},
             "spec": {"serviceAccountName": account, "nodeName": node, "containers": [{"name": "c", "image": "i"}]}});
         apply(&self.client, &pod).await;
-        self.token(account, json!({"boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": name}}))
-            .await
+        let bound = json!({"boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": name}});
+        self.token(namespace, account, bound).await
     }
 
     /// The file of a service account that exists.
     pub async fn kubeconfig_of(&self, account: &str) -> PathBuf {
-        self.token(account, json!({})).await
+        self.token(NAMESPACE, account, json!({})).await
     }
 
-    async fn token(&self, account: &str, spec: Value) -> PathBuf {
-        let path = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token");
+    async fn token(&self, namespace: &str, account: &str, spec: Value) -> PathBuf {
+        let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token");
         let wanted = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});
         let request = http::Request::post(path).header("content-type", "application/json");
         let request = request.body(wanted.to_string().into_bytes()).unwrap();

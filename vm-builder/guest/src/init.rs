@@ -25,6 +25,7 @@ use crate::config::{Accounts, CommandLine};
 use crate::device::power_button::{self, PowerButton};
 use crate::device::uevent;
 use crate::log::Pipes;
+use crate::process::freezer::Freezer;
 use crate::report::{self, Reporter};
 
 use marker::Marker;
@@ -59,6 +60,7 @@ struct Init {
     stop_signal: i32,
     marker: Marker,
     synchronised: Synchronised,
+    freezer: Freezer,
     workload: Workload,
     shutdown: Shutdown,
     pending: VecDeque<Event>,
@@ -138,6 +140,7 @@ impl Init {
             stop_signal: libc::SIGTERM,
             marker: Marker::default(),
             synchronised: Synchronised::default(),
+            freezer: Freezer::default(),
             workload: Workload::default(),
             shutdown: Shutdown::new(false, shutdown::GRACE),
             pending: VecDeque::new(),
@@ -190,7 +193,7 @@ impl Init {
     fn wake_at(&self) -> Option<Duration> {
         let units = self.units.iter().filter_map(Unit::wake_at);
         let dying = self.workload.dying.then(|| report::uptime().saturating_add(supervise::DYING_PAUSE));
-        units.chain(self.shutdown.wake_at()).chain(dying).min()
+        units.chain(self.shutdown.wake_at()).chain(dying).chain(self.freezer.wake_at()).min()
     }
 
     fn ask_shutdown(&mut self, target: Target, reason: &str) {

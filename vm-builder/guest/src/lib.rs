@@ -23,4 +23,5 @@ pub mod report;
 pub mod shell;
 pub mod ssh;
 pub mod system;
+pub mod toolbox;
 pub mod tools;

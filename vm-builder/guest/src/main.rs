@@ -5,12 +5,12 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use neonvm_guest::{
-    boot, console, daemon, init, log, monitor, mount, network, report, shell, ssh, system, tools,
+    boot, console, daemon, init, log, monitor, mount, network, report, shell, ssh, system, toolbox, tools,
 };
 
-/// The role when it is not the first argument but the name the program was called with.
-const BY_NAME: [&str; 9] =
-    ["resize-swap", "set-disk-quota", "poweroff", "reboot", "halt", "neonvmd", "sh", "init", "neonvm-shell"];
+/// The role when it is not the first argument but the name the program was called with. Further names are in [`toolbox`].
+const BY_NAME: [&str; 8] =
+    ["resize-swap", "set-disk-quota", "poweroff", "reboot", "halt", "neonvmd", "init", "neonvm-shell"];
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned());
@@ -25,6 +25,11 @@ fn main() -> ExitCode {
         init::run();
     }
     let name = called.rsplit('/').next().unwrap_or_default().trim_start_matches('-');
+    if !BY_NAME.contains(&name)
+        && let Some(status) = toolbox::run(name, &arguments)
+    {
+        return ExitCode::from(status);
+    }
     let (role, arguments) = match BY_NAME.contains(&name) {
         true => (name, arguments.as_slice()),
         false => match arguments.split_first() {
@@ -46,7 +51,7 @@ fn play(role: &str, arguments: &[String]) -> u8 {
             status("monitor", monitor::Options::parse(arguments).and_then(|options| monitor::run(&options)))
         }
         "ssh" => status("ssh", ssh::run(arguments)),
-        "shell" | "sh" | "neonvm-shell" => shell::run(arguments),
+        "shell" | "neonvm-shell" => shell::run(arguments),
         "log" => status("log", log::forwarder::run(arguments)),
         "dhcp" => status("dhcp", network::dhcp::run(arguments)),
         "modules" => boot::modules::run(arguments),

@@ -6,6 +6,8 @@
 //! being taken.
 
 mod engine;
+mod group;
+mod informant;
 mod options;
 pub mod postgres;
 mod sampler;
@@ -70,7 +72,7 @@ async fn serve(options: &Options) -> Result<(), Error> {
         log(&format!("monitor listens on {address}"));
     }
     let (sender, inputs) = mpsc::channel(WAITING);
-    tokio::task::spawn_local(server::serve(listener, sender.clone()));
+    tokio::task::spawn_local(server::serve(listener, sender.clone(), options.informant));
     engine::Engine::new(options, sender).run(inputs).await;
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Starting programs, their groups, and when they are started again.
 
 pub mod cgroup;
+pub mod freezer;
 pub mod launch;
 pub mod restart;
 

@@ -40,6 +40,14 @@ pub fn run(arguments: &[String]) -> u8 {
     }
 }
 
+/// Runs a command of the shell itself, such as `ls`. None: it has none of that name.
+#[must_use]
+pub fn command(name: &str, arguments: &[String]) -> Option<u8> {
+    let mut output = io::BufWriter::new(io::stdout());
+    let done = builtin::run(&mut Shell::default(), name, arguments, None, &mut output)?;
+    Some(done.unwrap_or_else(|error| complain(&format!("{name}: {error}"), 1)))
+}
+
 /// State of a shell.
 #[derive(Debug, Default)]
 struct Shell {

@@ -10,6 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use rustix::process::Signal;
+use tokio::io::unix::AsyncFd;
 
 /// `_IOW('f', 16, __u64)`: grow an ext4 file system to this many blocks.
 const EXT4_IOC_RESIZE_FS: libc::c_ulong = 0x4008_6610;
@@ -138,6 +139,15 @@ pub fn adopt(number: RawFd) -> Option<OwnedFd> {
     rustix::io::fcntl_getfd(descriptor).ok()?;
     // SAFETY: it is open, and by our own convention the number was given to this process to own.
     Some(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// Has the event loop watch a descriptor. To be called inside of it.
+///
+/// # Errors
+/// If the loop cannot watch it.
+pub fn watch(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: the descriptor belongs to the result, which closes it after it was taken out of the loop.
+    Ok(unsafe { AsyncFd::register(descriptor)? })
 }
 
 /// Binds a socket to a network interface.

@@ -23,7 +23,7 @@ pub fn resize_swap(arguments: &[String]) -> u8 {
     };
     let settings = load(Path::new("/"), &runtime_directory());
     if !is_swap_enabled(&settings) {
-        return refuse("resize-swap: this VM has no swap (spec.guest.settings.swap)");
+        return refuse("resize-swap: this VM has no swap (spec.guest.settings.swap or swapInfo)");
     }
     let label = swap_label(&settings);
     let devices = block::scan();

@@ -70,7 +70,7 @@ fn link(file: &File, name: &Path) -> io::Result<()> {
 }
 
 /// A path of an open file, named or not, for as long as it is open.
-pub(super) fn handle(file: &File) -> std::path::PathBuf {
+pub(crate) fn handle(file: &File) -> std::path::PathBuf {
     use std::os::fd::AsRawFd as _;
     format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }

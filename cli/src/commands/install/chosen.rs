@@ -58,6 +58,9 @@ fn flags(args: &Choices, choice: &Choice) -> Result<Vec<(&'static str, Value)>> 
         };
         all.push(("runner.accelerator", json!(accelerator)));
     }
+    if let Some(upstream) = args.upstream_agents {
+        all.push(("scheduler.upstreamAgents", json!(upstream)));
+    }
     if let Some(replicas) = args.replicas {
         all.push(("vmController.replicas", json!(replicas)));
         all.push(("scheduler.replicas", json!(replicas)));

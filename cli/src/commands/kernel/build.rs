@@ -28,6 +28,7 @@ pub(crate) fn run(env: &Env, args: &Build, quiet: bool) -> Result<Report> {
         default: !args.no_default,
     };
     let (only_check, default) = (args.check_config, options.default);
+    let image = args.image.as_deref().map(super::image::reference).transpose()?;
     let reporter = Reporter::new(env, &args.showing.progress, quiet);
     let store = Store::new(place::kernels(env));
     let outcome = job::run(move || {
@@ -44,6 +45,9 @@ pub(crate) fn run(env: &Env, args: &Build, quiet: bool) -> Result<Report> {
             if let Some(out) = &args.out {
                 std::fs::copy(kernel.directory.join(VMLINUZ), out)
                     .map_err(|error| Error::file("write", out, &error))?;
+            }
+            if let Some(image) = &image {
+                super::image::store(env, &kernel, image)?;
             }
             let mark = default.then(|| kernel.manifest.name.clone());
             Ok(Report::document(document(&[kernel], mark.as_deref())))

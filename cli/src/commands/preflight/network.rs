@@ -44,3 +44,15 @@ pub(super) fn multus(is_wanted: bool, is_there: bool) -> Option<Check> {
         .at("cluster")
     })
 }
+
+/// A port without authentication is reported each time that it is chosen.
+pub(super) fn upstream_agents(is_wanted: bool) -> Option<Check> {
+    is_wanted.then(|| {
+        warn(
+            "upstream-agents",
+            "every client that reaches port 10299 of the pods neonvm-upstream-agents in kube-system may request sizes for VMs",
+            "when all nodes have the agents of this release: neonctl install --upstream-agents=false",
+        )
+        .at("cluster")
+    })
+}

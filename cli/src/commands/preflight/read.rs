@@ -58,6 +58,7 @@ pub(in crate::commands) async fn read(
         networks,
         has_multus: multus.is_some(),
         wants_multus: false,
+        wants_upstream_agents: false,
         copies_root_disks: false,
     })
 }

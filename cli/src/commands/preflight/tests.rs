@@ -133,6 +133,15 @@ fn the_network_and_its_mtu() {
 }
 
 #[test]
+fn a_plain_way_to_the_scheduler_is_warned_of() {
+    let named = |facts: &Facts| checks(facts).into_iter().find(|check| check.name == "upstream-agents");
+    assert!(named(&facts()).is_none());
+    let check = named(&Facts { wants_upstream_agents: true, ..facts() }).unwrap();
+    assert_eq!(check.verdict, Verdict::Warn);
+    assert!(check.detail.contains("may request sizes"), "{}", check.detail);
+}
+
+#[test]
 fn a_namespace_with_another_level_of_pod_security() {
     let at = |level: &str| {
         let space = json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": level}}});

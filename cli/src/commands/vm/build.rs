@@ -85,6 +85,7 @@ fn changes(args: &Build) -> Changes {
         user: args.user.clone(),
         working_dir: args.workdir.clone(),
         stop_signal: args.stop_signal.clone(),
+        ..Changes::default()
     }
 }
 

@@ -3,8 +3,6 @@
 mod manifest;
 
 use crate::commands::resource;
-use std::io::Read as _;
-
 use kube::api::{Api, DynamicObject, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use neonvm_api::VirtualMachine;
@@ -159,19 +157,7 @@ fn explain(error: Error, name: &str, namespace: &str) -> Error {
 
 /// Reads a manifest. Exactly one machine must be in it; a name among the arguments wins over its own.
 fn read(args: &Create) -> Result<Value> {
-    let (text, source) = match &args.file {
-        Some(file) if file != "-" => {
-            let path = std::path::Path::new(file);
-            (std::fs::read_to_string(path).map_err(|error| Error::file("read", path, &error))?, file.clone())
-        }
-        _ => {
-            let mut text = String::new();
-            std::io::stdin().read_to_string(&mut text).map_err(|error| {
-                Error::new(Code::Failed, "cannot read standard input").cause(crate::error::reason(&error))
-            })?;
-            (text, "standard input".to_owned())
-        }
-    };
+    let (text, source) = crate::commands::input::read(args.file.as_deref().unwrap_or("-"))?;
     let mut object: Value = serde_saphyr::from_str(&text).map_err(|error| {
         Error::new(Code::Usage, format!("{source} is not YAML of one object")).cause(error.to_string())
     })?;

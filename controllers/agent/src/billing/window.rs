@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::jiff;
-use neonvm_api::names::annotation;
+use neonvm_api::names::{TRUE, annotation, label};
 use neonvm_types::MilliCpu;
 
 use super::{Account, Ledger, Names, Usage};
@@ -79,6 +79,18 @@ impl<F: Fn() -> Vec<Usage>> Drop for Window<'_, F> {
 }
 
 fn usages(fleet: &Fleet) -> Vec<Usage> {
+    let objects = fleet.objects();
+    fleet.metrics().sampled(objects.iter().map(|vm| {
+        let has = |all: &Option<std::collections::BTreeMap<String, String>>, key: &str| {
+            all.as_ref().and_then(|all| all.get(key)).cloned()
+        };
+        let phase = vm.status.as_ref().and_then(|status| status.phase);
+        (
+            has(&vm.metadata.annotations, annotation::BILLING_ENDPOINT_ID).is_some(),
+            has(&vm.metadata.labels, label::SCALING_ENABLED).is_some_and(|value| value == TRUE),
+            phase.map(|phase| format!("{phase:?}")).unwrap_or_default(),
+        )
+    }));
     let billed = |vm: neonvm_api::VirtualMachine| {
         let endpoint = vm.metadata.annotations.as_ref()?.get(annotation::BILLING_ENDPOINT_ID)?.clone();
         let status =
@@ -86,7 +98,7 @@ fn usages(fleet: &Fleet) -> Vec<Usage> {
         let cpu_milli = status.cpus.map(MilliCpu::milli)?;
         Some(Usage { account: Account { uid: vm.metadata.uid?, endpoint }, cpu_milli })
     };
-    fleet.objects().into_iter().filter_map(billed).collect()
+    objects.into_iter().filter_map(billed).collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What the values of a configuration must be.
 
-use super::{AgentConfig, Clients, FailedRate, MetricsSource, Push};
+use super::{AgentConfig, Clients, FailedRate, Informant, MetricsSource, Push};
 
 struct Faults(Vec<String>);
 
@@ -9,6 +9,13 @@ impl Faults {
         // A day: more is a mistake of units.
         if value == 0 || value > 86_400 {
             self.0.push(format!("{key} is {value}; it must be between 1 and 86400"));
+        }
+    }
+
+    /// A time that may be none.
+    fn time(&mut self, key: &str, value: u64) {
+        if value > 86_400 {
+            self.0.push(format!("{key} is {value}; it must be between 0 and 86400"));
         }
     }
 
@@ -34,6 +41,18 @@ impl Faults {
         let http = |url: &reqwest::Url| matches!(url.scheme(), "http" | "https") && url.query().is_none();
         if !reqwest::Url::parse(value).is_ok_and(|url| http(&url)) {
             self.0.push(format!("{key} is {value:?}; write http://… or https://…"));
+        }
+    }
+
+    fn informant(&mut self, informant: &Informant) {
+        for (key, port) in informant.ports() {
+            self.port(&format!("informant.{key}"), port);
+        }
+        for (key, value) in informant.times() {
+            self.number(&format!("informant.{key}"), value);
+        }
+        if let Err(reason) = informant.labels() {
+            self.0.push(format!("informant.selector: {reason}; write labels as in a=b,c!=d"));
         }
     }
 
@@ -98,7 +117,6 @@ pub(super) fn faults(config: &AgentConfig) -> Vec<String> {
         ("connectionTimeoutSeconds", monitor.connection_timeout_seconds),
         ("connectionRetryMinWaitSeconds", monitor.connection_retry_min_wait_seconds),
         ("unhealthyAfterSilenceDurationSeconds", monitor.unhealthy_after_silence_duration_seconds),
-        ("unhealthyStartupGracePeriodSeconds", monitor.unhealthy_startup_grace_period_seconds),
         ("maxHealthCheckSequentialFailuresSeconds", monitor.max_health_check_sequential_failures_seconds),
         ("retryDeniedDownscaleSeconds", monitor.retry_denied_downscale_seconds),
         ("requestedUpscaleValidSeconds", monitor.requested_upscale_valid_seconds),
@@ -106,7 +124,9 @@ pub(super) fn faults(config: &AgentConfig) -> Vec<String> {
     ] {
         faults.number(&format!("monitor.{key}"), value);
     }
+    faults.time("monitor.unhealthyStartupGracePeriodSeconds", monitor.unhealthy_startup_grace_period_seconds);
     faults.rate("monitor", monitor.max_failed_request_rate);
+    config.informant.iter().for_each(|informant| faults.informant(informant));
     faults.source("metrics.system", config.metrics.system);
     faults.source("metrics.lfc", config.metrics.lfc);
     let scheduler = &config.scheduler;

@@ -52,8 +52,19 @@ fn every_wrong_value_is_named_and_none_hides_another() {
 #[test]
 fn unknown_and_missing_keys_are_named() {
     let error = AgentConfig::parse(&changed("/monitor/colour", 1.into()), "c").unwrap_err().to_string();
-    assert!(error.contains("unknown field `colour`"), "{error}");
-    let error = AgentConfig::parse("{}", "c").unwrap_err().to_string();
-    assert!(error.contains("missing field `scaling`"), "{error}");
+    assert!(error.contains("monitor.colour: unknown key"), "{error}");
+    let error = AgentConfig::parse(r#"{"billing":{}}"#, "c").unwrap_err().to_string();
+    assert!(error.contains("billing: missing field `cpuMetricName`"), "{error}");
+    assert_eq!(AgentConfig::parse("{}", "c").unwrap(), AgentConfig::default());
     assert!(AgentConfig::read(Path::new("/nonexistent/agent.json")).is_err());
+}
+
+/// What a fault of an earlier version's file is called there.
+#[test]
+fn a_fault_names_the_key_of_the_file() {
+    let error = AgentConfig::parse(r#"{"metrics":{"loadMetricPrefix":"x","requestTimeoutSeconds":0}}"#, "c");
+    let error = error.unwrap_err().to_string();
+    let part =
+        "metrics.requestTimeoutSeconds is used as metrics.system.requestTimeoutSeconds is 0; it must be";
+    assert!(error.contains(part), "{error}");
 }

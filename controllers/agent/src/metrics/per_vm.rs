@@ -14,7 +14,8 @@ struct Row<'a> {
     memory: Vec<(&'static str, f64)>,
     restarts: f64,
     has_extra_ip: bool,
-    desired_units: Option<f64>,
+    /// What metrics call for, in compute units: in total, and by each metric alone.
+    desired_units: Vec<(&'static str, f64)>,
 }
 
 fn labels(vm: &VirtualMachine) -> [(&'static str, &str); 4] {
@@ -59,21 +60,29 @@ fn row<'a>(vm: &'a VirtualMachine, views: &[VmInspect]) -> Row<'a> {
         Some(&view.name) == vm.metadata.name.as_ref()
             && Some(&view.namespace) == vm.metadata.namespace.as_ref()
     };
-    let goal = views.iter().find(own).and_then(|view| Some((view.goal?.vcpus, view.compute_unit.vcpus)));
+    let view = views.iter().find(own);
+    let total = view.and_then(|view| {
+        let unit = view.compute_unit.vcpus.as_f64();
+        Some(view.goal?.vcpus.as_f64() / unit).filter(|_| unit > 0.0)
+    });
+    let parts = view.and_then(|view| view.goal_parts).unwrap_or_default();
+    let desired = [("total", total), ("cpu", parts.cpu), ("mem", parts.mem), ("lfc", parts.lfc)];
     Row {
         labels: labels(vm),
         cpu,
         memory,
         restarts: status.restart_count.into(),
         has_extra_ip: !status.extra_net_ip.is_empty(),
-        desired_units: goal
-            .filter(|(_, unit)| unit.as_f64() > 0.0)
-            .map(|(goal, unit)| goal.as_f64() / unit.as_f64()),
+        desired_units: desired.into_iter().filter_map(|(of, units)| Some((of, units?))).collect(),
     }
 }
 
-/// A page about all VMs; `views` are those that are scaled.
-pub(crate) fn per_vm<'a>(vms: impl Iterator<Item = &'a VirtualMachine>, views: &[VmInspect]) -> Page {
+/// A page about all VMs; `views` are those that are scaled. A compute unit counts `multiplier`.
+pub(crate) fn per_vm<'a>(
+    vms: impl Iterator<Item = &'a VirtualMachine>,
+    views: &[VmInspect],
+    multiplier: f64,
+) -> Page {
     let rows: Vec<Row<'a>> = vms.map(|vm| row(vm, views)).collect();
     let mut page = Page::new();
     for (name, help, values) in [
@@ -98,9 +107,10 @@ pub(crate) fn per_vm<'a>(vms: impl Iterator<Item = &'a VirtualMachine>, views: &
     }
     page.family("autoscaling_vm_desired_cu", Kind::Gauge, "Compute units that metrics call for.");
     for row in &rows {
-        if let Some(units) = row.desired_units {
+        for (component, units) in &row.desired_units {
             let [namespace, name, endpoint, project] = row.labels;
-            page.sample(&[namespace, name, endpoint, project, ("component", "total")], units);
+            let labels = [namespace, name, endpoint, project, ("component", *component)];
+            page.sample(&labels, units * multiplier);
         }
     }
     page.family(

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use kube::runtime::watcher::Event;
 use neonvm_api::virtual_machine::{CpuBounds, Guest, MemorySlots};
 use neonvm_api::{VirtualMachine, VirtualMachineSpec};
 use neonvm_core_vertical_scaling::agent::action::Latency;
@@ -44,6 +45,14 @@ fn a_denial_is_distinguished_from_a_partial_permit() {
     }
 }
 
+/// A family that is counted when it is read.
+fn runners() -> String {
+    let mut page = Page::new();
+    page.family("autoscaling_agent_runners_current", neonvm_kit::metrics::Kind::Gauge, "VMs.");
+    page.sample(&[("is_endpoint", "true"), ("state", "ok")], 1.0);
+    page.finish()
+}
+
 /// Something in every family.
 fn full() -> Metrics {
     let metrics = Metrics::default();
@@ -51,6 +60,13 @@ fn full() -> Metrics {
     let all = [LatencyOf::Scaling, LatencyOf::Plugin, LatencyOf::Monitor, LatencyOf::NeonVm];
     metrics.observe(&Outcome { latencies: all.map(latency).to_vec(), ..Outcome::default() });
     metrics.runner_started();
+    metrics.runner_restarted();
+    metrics.runner_panicked();
+    metrics.sampled([(true, false, "Running".to_owned())]);
+    for shown in [Event::Init, Event::Init, Event::InitDone, Event::Apply(1)] {
+        metrics.watches.observe("VirtualMachines", &Ok(shown));
+    }
+    metrics.watches.observe::<()>("VirtualMachines", &Err(kube::runtime::watcher::Error::NoResourceVersion));
     metrics.scaling_event("real");
     metrics.scheduler("200", Some(size(1)), size(4), Some(&PluginResponse::permit(size(1))));
     metrics.scheduler("200", Some(size(1)), size(4), Some(&PluginResponse::permit(size(3))));
@@ -58,6 +74,9 @@ fn full() -> Metrics {
     metrics.monitor_asked("UpscaleNotification", "ok");
     metrics.monitor_asks("UpscaleRequest");
     metrics.monitor_change(size(1), size(2));
+    metrics.informant_asked("200");
+    metrics.informant_asks("/id", 200);
+    metrics.monitor_approved(size(1), size(2));
     let names = ExporterNames {
         queue: "x_queue_size",
         took: "x_took",
@@ -79,6 +98,16 @@ fn names_stay() {
     let expected = [
         "autoscaling_agent_runner_next_actions_total counter",
         "autoscaling_agent_runner_starts counter",
+        "autoscaling_agent_runner_restarts counter",
+        "autoscaling_agent_runner_thread_panics_total counter",
+        "autoscaling_agent_billing_vms_processed_total counter is_endpoint autoscaling_enabled phase",
+        "autoscaling_agent_billing_vms_current gauge is_endpoint autoscaling_enabled phase",
+        "autoscaling_agent_watchers_client_calls_total counter watcher_instance method",
+        "autoscaling_agent_watchers_relist_requests_total counter watcher_instance",
+        "autoscaling_agent_watchers_events_total counter watcher_instance type",
+        "autoscaling_agent_watchers_errors_total counter watcher_instance source",
+        "autoscaling_agent_watchers_alive_current gauge watcher_instance",
+        "autoscaling_agent_watchers_failing_current gauge watcher_instance",
         "autoscaling_agent_scaling_events_total counter kind",
         "autoscaling_agent_scaling_latency_seconds histogram direction",
         "autoscaling_agent_plugin_latency_seconds histogram direction",
@@ -98,6 +127,10 @@ fn names_stay() {
         "autoscaling_agent_monitor_inbound_requests_total counter endpoint code",
         "autoscaling_agent_monitor_requested_cpu_change_total counter direction",
         "autoscaling_agent_monitor_requested_mem_change_total counter direction",
+        "autoscaling_agent_informant_outbound_requests_total counter code",
+        "autoscaling_agent_informant_inbound_requests_total counter endpoint code",
+        "autoscaling_agent_monitor_approved_cpu_change_total counter direction",
+        "autoscaling_agent_monitor_approved_mem_change_total counter direction",
         "x_queue_size gauge client",
         "x_took gauge client",
         "x_errors_total counter client cause",
@@ -127,7 +160,7 @@ fn names_of_metrics_of_vms_stay() {
         compute_unit: size(1),
         ..VmInspect::default()
     };
-    let text = per_vm([vm, other].iter(), &[view]).finish();
+    let text = per_vm([vm, other].iter(), &[view], 1.0).finish();
     let vm_labels = "vm_namespace vm_name endpoint_id project_id";
     let expected = [
         format!("autoscaling_vm_cpu_cores gauge {vm_labels} value"),
@@ -145,4 +178,26 @@ fn names_of_metrics_of_vms_stay() {
     ] {
         assert!(text.contains(&line), "{line}: {text}");
     }
+}
+
+/// The table of the README against what is served.
+#[test]
+fn the_table_of_upstream_s_names_is_true() {
+    let text = full().page().finish() + &runners();
+    let served = families(&text);
+    let mut rows = 0;
+    for line in include_str!("../../README.md").lines() {
+        let Some((name, here)) =
+            line.strip_prefix("| `autoscaling_agent_").and_then(|rest| rest.split_once("` | "))
+        else {
+            continue;
+        };
+        rows += 1;
+        let name = format!("autoscaling_agent_{name}");
+        let is_served = served.iter().any(|family| family.split(' ').next() == Some(&name));
+        let claimed = here.starts_with("the same");
+        assert!(claimed || here.starts_with("none: "), "{line}");
+        assert_eq!(is_served, claimed, "{line}");
+    }
+    assert!(rows > 20, "{rows}");
 }

@@ -138,6 +138,11 @@ impl Link {
         self.waiting.remove(&number).map(|waiting| (waiting.id, waiting.request))
     }
 
+    /// Requests that are not answered yet.
+    pub(super) fn unanswered(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// Requests of the core that will not be answered any more.
     pub(super) fn abandoned(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.waiting).into_values().filter_map(|waiting| waiting.id).collect()

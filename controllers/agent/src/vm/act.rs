@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use neonvm_core_vertical_scaling::agent::metrics::{parse_lfc, parse_system};
 use neonvm_core_vertical_scaling::agent::{
-    Action, Event, MetricsSource, Outcome, PatchError, SchedulerRequest,
+    Action, Event, MetricsSource, Outcome, PatchError, PluginAnswer, SchedulerRequest,
 };
 use neonvm_kit::supervise::catch;
 use neonvm_types::monitor_protocol::AgentMessage;
@@ -34,10 +34,12 @@ impl Actor {
                 Action::AskScheduler { id, request } => self.ask_scheduler(id, &request),
                 Action::PatchVm { id, from, to, revision } => self.patch(id, from, to, revision),
                 Action::AskMonitorDownscale { id, from, to } => {
+                    self.change = Some((id, from, to));
                     self.shared.metrics.monitor_change(from, to);
                     self.ask_monitor(id, AgentMessage::DownscaleRequest { target: to.into() });
                 }
                 Action::NotifyUpscale { id, from, to } => {
+                    self.change = Some((id, from, to));
                     self.shared.metrics.monitor_change(from, to);
                     self.ask_monitor(id, AgentMessage::UpscaleNotification { granted: to.into() });
                 }
@@ -66,7 +68,9 @@ impl Actor {
                 let code =
                     asked.as_ref().err().map_or_else(|| "200".to_owned(), crate::scheduler::Error::code);
                 shared.metrics.scheduler(&code, message.last_permit, message.resources, asked.as_ref().ok());
-                asked.map(|answer| answer.permit).map_err(|error| full(&error))
+                asked
+                    .map(|answer| PluginAnswer { permit: answer.permit, migrate: answer.migrate.is_some() })
+                    .map_err(|error| full(&error))
             });
             let result = asked.await.unwrap_or_else(|panic| Err(panicked(&vm, &panic)));
             if let Err(error) = &result {
@@ -100,7 +104,7 @@ impl Actor {
                         .and_then(|applied| applied.map_err(|error| refused(&identity.vm, &error)))
                 }
             };
-            shared.metrics.patched(Direction::from_from(from, to), from, to, result.is_ok());
+            shared.metrics.patched(Direction::between(from, to), from, to, result.is_ok());
             report(inbox, Event::PatchReply { id, result }).await;
         });
     }
@@ -120,7 +124,9 @@ impl Actor {
         let lfc = self.watched.lfc.then_some((MetricsSource::Lfc, config.lfc));
         for (source, settings) in [Some((MetricsSource::System, config.system)), lfc].into_iter().flatten() {
             let inbox = self.inbox.clone();
-            let mut scraper = Scraper::new(self.route.clone(), settings.port, Arc::clone(&self.shared.tls));
+            let own = self.metrics_port.filter(|_| source == MetricsSource::System);
+            let port = own.unwrap_or(settings.port);
+            let mut scraper = Scraper::new(self.route.clone(), port, Arc::clone(&self.shared.tls));
             let (metric, identity) = (self.watched.metric.clone(), self.identity.clone());
             let every = seconds(settings.seconds_between_requests);
             let within = seconds(settings.request_timeout_seconds);

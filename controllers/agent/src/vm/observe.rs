@@ -1,5 +1,6 @@
 //! What an object, a text of metrics or a message of the monitor means to the core.
 
+use neonvm_api::virtual_machine::Phase;
 use neonvm_api::{VirtualMachine, VmInfo};
 use neonvm_core_vertical_scaling::agent::{Event, Verdict, Vm};
 use neonvm_types::monitor_protocol::MonitorMessage;
@@ -41,6 +42,12 @@ pub(crate) struct Watched {
     pub(crate) lfc: bool,
 }
 
+/// Whether the guest of a VM may have an informant.
+pub(crate) fn may_have_informant(shared: &Shared, vm: &VirtualMachine) -> bool {
+    let label = |key: &str| vm.metadata.labels.as_ref()?.get(key).map(String::as_str);
+    shared.informants.as_ref().is_some_and(|informants| informants.config.selects(label))
+}
+
 impl Watched {
     pub(crate) fn from_shared(shared: &Shared, vm: &VirtualMachine) -> Self {
         let config = VmInfo::from_vm(vm).map(|info| info.config).unwrap_or_default();
@@ -67,13 +74,17 @@ pub(crate) fn observe(shared: &Shared, vm: &VirtualMachine) -> Option<Vm> {
     let denied = status.and_then(|status| status.conditions.iter().find(|one| one.type_ == "Scaled"));
     let denied = denied.filter(|one| one.status == "False" && one.reason.starts_with("Resize"));
     let denied = denied.map(|one| one.message.clone());
-    Some(Vm { info, observed, hold, denied, generation: vm.metadata.generation })
+    let migrating = status.is_some_and(|status| {
+        status.migration.is_some() || matches!(status.phase, Some(Phase::PreMigrating | Phase::Migrating))
+    });
+    Some(Vm { info, observed, hold, denied, migrating, generation: vm.metadata.generation })
 }
 
 /// News of the monitor.
 pub(crate) fn of_monitor(event: MonitorEvent) -> Event {
     match event {
-        MonitorEvent::Connected(version) => Event::MonitorConnected { version },
+        MonitorEvent::Connected(peer) => Event::MonitorConnected { version: peer.monitor_version() },
+        MonitorEvent::Suspended(_) => Event::MonitorSuspended,
         MonitorEvent::Lost(reason) => Event::MonitorLost { reason },
         MonitorEvent::Alive => Event::MonitorAlive,
         MonitorEvent::Wants(wants) => Event::UpscaleRequested { wants },

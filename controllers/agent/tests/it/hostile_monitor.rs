@@ -25,7 +25,8 @@ fn ways() -> Vec<(Mode, &'static str)> {
         (Mode::WrongKind, "does not answer"),
         (Mode::WrongNumber, "no answer within 1 s"),
         (Mode::Late, "no answer within 1 s"),
-        (Mode::Echo, "no answer within 1 s"),
+        (Mode::Echo, "is not known"),
+        (Mode::Fail, "no database"),
         (Mode::Text("all is well"), "without a number"),
         (Mode::Text("{\"type\":\"DownscaleResult\",\"id\":\"two\"}"), "without a number"),
         (Mode::Text("{\"type\":\"Greeting\",\"id\":2}"), "no answer within 1 s"),
@@ -93,6 +94,8 @@ async fn a_monitor_that_stumbles_is_borne_with() {
     tokio::join!(
         an_answer_counts_once(),
         a_connection_that_breaks_is_made_again(),
+        a_monitor_that_only_fails_is_connected_to_again(),
+        an_answer_without_a_status_is_one(),
         requests_end_at_the_bounds_and_invalid_ones_are_answered(),
     );
 }
@@ -128,6 +131,34 @@ async fn a_connection_that_breaks_is_made_again() {
         world.settles("v0", units).await;
     }
     assert!(guest.monitor.connections() >= 4);
+}
+
+/// A health check that is answered with an error shows no life.
+async fn a_monitor_that_only_fails_is_connected_to_again() {
+    let world = World::start(1).await;
+    let monitor = &world.guests[0].monitor;
+    let _agent = world.agent().await;
+    world.settles("v0", 1).await;
+    monitor.set(Mode::Fail);
+    let connections = monitor.connections();
+    eventually("a new connection", async || (monitor.connections() > connections).then_some(())).await;
+    assert!(!monitor.messages("HealthCheck").is_empty());
+    monitor.set(Mode::Good);
+    world.guests[0].load(2);
+    world.settles("v0", 2).await;
+}
+
+/// A field that is missing has its zero value.
+async fn an_answer_without_a_status_is_one() {
+    let world = World::start(1).await;
+    let guest = &world.guests[0];
+    let _agent = world.agent().await;
+    guest.load(3);
+    world.settles("v0", 3).await;
+    guest.monitor.set(Mode::NoStatus);
+    guest.load(1);
+    world.settles("v0", 1).await;
+    assert!(guest.monitor.messages("InvalidMessage").is_empty());
 }
 
 /// Invalid requests.

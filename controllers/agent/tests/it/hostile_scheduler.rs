@@ -73,6 +73,7 @@ async fn a_scheduler_that_misbehaves_permits_nothing() {
 async fn a_scheduler_that_changes_is_followed() {
     tokio::join!(
         a_part_is_taken_and_the_rest_asked_for_again(),
+        a_vm_to_be_migrated_keeps_its_size(),
         the_scheduler_restarts_moves_and_goes(),
         upstreams_scheduler_is_found_by_its_pod(),
         an_impostor_gets_no_request(),
@@ -108,9 +109,39 @@ async fn a_part_is_taken_and_the_rest_asked_for_again() {
     let asked = world.scheduler.web.count();
     eventually("two more requests", async || (world.scheduler.web.count() >= asked + 2).then_some(())).await;
     pace.is_kept("requests to the scheduler", world.scheduler.web.count(), 3);
-    // That the VM is to be migrated changes nothing for the agent.
-    world.scheduler.set("v0-pod", Mode::Migrate);
+    world.scheduler.set("v0-pod", Mode::Permit);
     world.settles("v0", 6).await;
+}
+
+/// The VM keeps its size as long as the scheduler announces its migration, and that is shown; only what it has is reported.
+async fn a_vm_to_be_migrated_keeps_its_size() {
+    const HELD: &str = "autoscaling_agent_runners_migration_announced";
+    let world = World::start(1).await;
+    let agent = world.agent().await;
+    world.settles("v0", 1).await;
+    let held = async |count: &str| {
+        let line = format!("{HELD} {count}");
+        eventually(&line, async || agent.metrics().await.lines().any(|l| l == line).then_some(())).await;
+    };
+    held("0").await;
+    world.scheduler.set("v0-pod", Mode::Migrate);
+    world.shows("v0", "scheduler announces a migration").await;
+    held("1").await;
+    let pace = Pace::new(world.scheduler.web.count());
+    let before = world.scheduler.asked("v0-pod").len();
+    world.guests[0].load(6);
+    world.reads_on().await;
+    eventually("reports", async || (world.scheduler.asked("v0-pod").len() >= before + 2).then_some(())).await;
+    assert!(world.scheduler.asked("v0-pod")[before..].iter().all(|asked| *asked == (1, Some(1))));
+    assert_eq!(world.cluster.asked("v0").await, 1);
+    pace.is_kept("requests to the scheduler", world.scheduler.web.count(), 3);
+    // It begins, and is cancelled: then the answer of the scheduler counts again.
+    let migration = json!({ "name": "m", "uid": "u", "targetPodName": "p" });
+    world.cluster.patch_status("v0", json!({ "phase": "PreMigrating", "migration": migration })).await;
+    world.scheduler.set("v0-pod", Mode::Permit);
+    world.cluster.patch_status("v0", json!({ "phase": "Running", "migration": null })).await;
+    world.settles("v0", 6).await;
+    held("0").await;
 }
 
 /// Gone between request and answer, come back at another address, and gone for good.
@@ -160,6 +191,7 @@ async fn upstreams_scheduler_is_found_by_its_pod() {
     let mut settings = world.settings();
     let upstreams = Scheduler::plain().await;
     crate::world::set(&mut settings, "scheduler.requestPort", upstreams.web.address.port());
+    crate::world::set(&mut settings, "neonvm.requestTimeoutSeconds", 10);
     let _agent = world.agent_with(&settings).await;
     world.shows("v0", "there is no scheduler").await;
     let pods: Api<Pod> = Api::namespaced(world.cluster.client.clone(), "kube-system");
@@ -172,4 +204,8 @@ async fn upstreams_scheduler_is_found_by_its_pod() {
     world.settles("v0", 1).await;
     world.guests[0].load(2);
     world.settles("v0", 2).await;
+    // It waits for its own patch before it answers; its agents wait for as long as a patch may take.
+    upstreams.set("v0-pod", Mode::Slow);
+    world.guests[0].load(3);
+    world.settles("v0", 3).await;
 }

@@ -54,7 +54,12 @@ async fn the_second_agent_waits_for_the_first() {
     world.settles("v0", 3).await;
     assert_eq!(two.acts()[1], 0);
     assert_eq!(world.inspect().await.agent, "a");
-    assert!(second.metrics().await.contains("autoscaling_agent_runners_current{state=\"ok\"} 0"));
+    assert!(
+        second
+            .metrics()
+            .await
+            .contains("autoscaling_agent_runners_current{is_endpoint=\"false\",state=\"ok\"} 0")
+    );
 
     two.second.load(5);
     first.stop().await;

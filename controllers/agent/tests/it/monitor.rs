@@ -46,6 +46,10 @@ pub(crate) enum Mode {
     Echo,
     /// Requests are answered with this text.
     Text(&'static str),
+    /// Requests fail, as they do in a monitor that does not reach its database.
+    Fail,
+    /// Downscaling is agreed to without a status.
+    NoStatus,
     /// The first request ends the connection.
     Close,
     /// The first request cuts the connection in the middle of a frame.
@@ -238,6 +242,14 @@ impl Connection {
                 None => Some(()),
             },
             Mode::Text(instead) => send(socket, instead.to_owned()).await,
+            Mode::Fail => {
+                let failed = json!({ "type": "InternalError", "error": "no database", "id": request["id"] });
+                send(socket, failed.to_string()).await
+            }
+            Mode::NoStatus if request["type"] == "DownscaleRequest" => {
+                send(socket, format!(r#"{{"type":"DownscaleResult","Ok":true,"id":{}}}"#, request["id"]))
+                    .await
+            }
             Mode::Close => socket.close(None).await.ok(),
             Mode::Cut => {
                 socket.get_mut().write_all(&[0x81, 0x7d, b'{']).await.ok()?;

@@ -44,7 +44,10 @@ async fn a_conflict_is_seen_and_taken_in() {
     let text = agent.metrics().await;
     assert!(text.contains("autoscaling_agent_neonvm_outbound_requests_total{result=\"error\"}"), "{text}");
     let families = neonvm_test_cluster::metrics::families(&text);
-    assert!(families.contains(&"autoscaling_agent_runners_current gauge state".to_owned()), "{families:?}");
+    assert!(
+        families.contains(&"autoscaling_agent_runners_current gauge is_endpoint state".to_owned()),
+        "{families:?}"
+    );
 }
 
 /// The API server refuses, or executes a request and its reply is lost.
@@ -244,7 +247,7 @@ async fn nonsense_in_an_annotation_is_named_and_scales_nothing() {
     for number in 1..=count {
         world.settles(&format!("v{number}"), 4).await;
     }
-    let none = "autoscaling_agent_runners_current{state=\"stuck\"} 0";
+    let none = "autoscaling_agent_runners_current{is_endpoint=\"false\",state=\"stuck\"} 0";
     eventually("that none is stuck", async || agent.metrics().await.contains(none).then_some(())).await;
 }
 

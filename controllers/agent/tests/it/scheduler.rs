@@ -24,6 +24,8 @@ pub(crate) enum Mode {
     Zero,
     /// With one unit less than the smallest VM has.
     Below,
+    /// With the requested size, after longer than this project's scheduler may take (1 s in these tests).
+    Slow,
     /// With a permit and the notice that the VM is to be migrated.
     Migrate,
     /// In this way.
@@ -122,6 +124,10 @@ fn answer(mode: &Mode, asked: &Value) -> Reply {
         Mode::Above => permit(amount(requested + 1)),
         Mode::Zero => permit(json!({ "vCPUs": 0, "mem": "1Gi" })),
         Mode::Below => permit(json!({ "vCPUs": "125m", "mem": "512Mi" })),
+        Mode::Slow => {
+            let permit = json!({ "permit": asked["resources"] });
+            Reply::After(std::time::Duration::from_millis(1500), permit.to_string())
+        }
         Mode::Migrate => Reply::Text(200, json!({ "permit": asked["resources"], "migrate": {} }).to_string()),
         Mode::Reply(reply) => reply.clone(),
     }

@@ -22,6 +22,8 @@ pub(crate) enum Reply {
     Silence,
     /// The answer comes after the client has stopped waiting.
     Late(u16, String),
+    /// The answer comes after this time.
+    After(std::time::Duration, String),
     /// A body that does not end.
     Endless,
     /// A head that does not end.
@@ -151,6 +153,10 @@ async fn connection(
             Reply::Late(status, body) => {
                 closed(&mut stream).await?;
                 return stream.write_all(whole(status, &body).as_bytes()).await;
+            }
+            Reply::After(wait, body) => {
+                tokio::time::sleep(wait).await;
+                stream.write_all(whole(200, &body).as_bytes()).await?;
             }
             Reply::Endless => {
                 stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").await?;

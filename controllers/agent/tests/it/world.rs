@@ -131,6 +131,7 @@ impl World {
             listen: loopback,
             pod_ip: None,
             metrics: None,
+            dump_state: None,
             probes: None,
             vm_metrics: None,
             agent: AgentConfig::parse(&settings.to_string(), "agent.json").unwrap(),

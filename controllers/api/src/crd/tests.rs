@@ -185,7 +185,7 @@ fn fields_of_the_machine_are_kept() {
         ("spec.guest.memorySlots", "min max use"),
         ("spec.guest.rootDisk", "image size imagePullPolicy execute"),
         ("spec.guest.ports.[]", "name port protocol"),
-        ("spec.guest.settings", "sysctl swap"),
+        ("spec.guest.settings", "sysctl swap swapInfo"),
         ("spec.disks.[]", "name mountPath readOnly watch emptyDisk configMap secret tmpfs"),
         ("spec.disks.[].emptyDisk", "size discard enableQuotas"),
         ("spec.extraNetwork", "enable interface multusNetwork"),

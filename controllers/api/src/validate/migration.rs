@@ -24,11 +24,6 @@ pub fn migration_create(migration: &VirtualMachineMigration) -> Vec<FieldError> 
         "spec.maxBandwidth",
         format!("{} must be above 0 bytes in a second; leave it out for 1Gi", spec.max_bandwidth),
     );
-    faults.require(
-        spec.incremental,
-        "spec.incremental",
-        "false is not possible: a machine is always copied while it runs; leave it out",
-    );
     tuning(&spec.tuning, spec.allow_post_copy, &mut faults);
     faults.finish()
 }
@@ -132,12 +127,8 @@ mod tests {
                 |spec| spec.tuning.downtime_limit_ms = Some(0),
                 Some("spec.downtimeLimitMs: 0 must be 1 to 2000000 milliseconds"),
             ),
-            (
-                |spec| spec.incremental = false,
-                Some(
-                    "spec.incremental: false is not possible: a machine is always copied while it runs; leave it out",
-                ),
-            ),
+            // Clients in Go write it even if it was not given.
+            (|spec| spec.incremental = false, None),
             (|spec| spec.tuning.channels = Some(0), Some("spec.channels: 0 must be 1 to 255")),
             (
                 |spec| (spec.allow_post_copy, spec.tuning.channels) = (true, Some(2)),

@@ -9,7 +9,7 @@ use crate::{
     field_error::Faults,
     names::{RESERVED_DISK_NAMES, RESERVED_DOMAINS, annotation},
     validate::is_dns_label,
-    virtual_machine::{Disk, PortProtocol, Tls},
+    virtual_machine::{Disk, GuestSettings, PortProtocol, Tls},
     vm_info::VmInfoError,
 };
 
@@ -310,6 +310,22 @@ fn reserved_domains() -> String {
     RESERVED_DOMAINS.map(|domain| format!("*.{domain}")).join(" and ")
 }
 
+fn swap(settings: &GuestSettings, faults: &mut Faults) {
+    let (plain, info) = (settings.swap, settings.swap_info.map(|info| info.size));
+    for (field, size) in [("swap", plain), ("swapInfo.size", info)] {
+        faults.require(
+            size.is_none_or(|size| Bytes::try_from(size).is_ok()),
+            format!("spec.guest.settings.{field}"),
+            format!("{} must not be negative", size.unwrap_or_default()),
+        );
+    }
+    faults.require(
+        plain.is_none() || info.is_none(),
+        "spec.guest.settings.swapInfo",
+        "cannot be combined with swap; leave one of them out",
+    );
+}
+
 fn amounts(spec: &VirtualMachineSpec, faults: &mut Faults) {
     let zero = Quantity::default();
     faults.require(
@@ -317,12 +333,8 @@ fn amounts(spec: &VirtualMachineSpec, faults: &mut Faults) {
         "spec.guest.rootDisk.size",
         format!("{} must not be negative; 0 keeps the image's size", spec.guest.root_disk.size),
     );
-    if let Some(swap) = spec.guest.settings.as_ref().and_then(|settings| settings.swap) {
-        faults.require(
-            Bytes::try_from(swap).is_ok(),
-            "spec.guest.settings.swap",
-            format!("{swap} must not be negative"),
-        );
+    if let Some(settings) = &spec.guest.settings {
+        swap(settings, faults);
     }
     let overcommit = spec.overcommit.unwrap_or_default();
     for (name, factor) in [("cpu", overcommit.cpu), ("memory", overcommit.memory)] {

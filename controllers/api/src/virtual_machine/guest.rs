@@ -214,13 +214,38 @@ pub enum PortProtocol {
 
 /// Kernel settings and swap.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct GuestSettings {
     /// Lines for sysctl, `key=value`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1024))]
     pub sysctl: Vec<String>,
-    /// Size of the swap disk.
+    /// Size of the swap disk, which the guest uses from its start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::quantity")]
     pub swap: Option<Quantity>,
+    /// A swap disk with settings; cannot be combined with swap.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub swap_info: Option<SwapInfo>,
+}
+
+/// A swap disk with settings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SwapInfo {
+    /// Size of the swap disk.
+    #[schemars(schema_with = "schema::quantity")]
+    pub size: Quantity,
+    /// Do not use the disk from the start; /neonvm/bin/resize-swap BYTES in the guest does. Default: false.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skip_swapon: Option<bool>,
+}
+
+impl GuestSettings {
+    /// The swap disk, in whichever form it is given; none if its size is 0.
+    #[must_use]
+    pub fn swap_disk(&self) -> Option<SwapInfo> {
+        let plain = self.swap.map(|size| SwapInfo { size, skip_swapon: None });
+        plain.or(self.swap_info).filter(|swap| swap.size > Quantity::default())
+    }
 }

@@ -105,7 +105,11 @@ fn a_stored_object_with_removed_fields_is_read() {
         "rootDisk": {"image": "i"}, "memoryProvider": "DIMMSlots", "settings": {"swapInfo": {"size": "1Gi"}}},
         "extraNetwork": {"enable": true, "multusNetworkNoIP": "x"}});
     let spec: VirtualMachineSpec = serde_json::from_value(spec).unwrap();
-    assert_eq!(spec.guest.settings, Some(GuestSettings::default()));
+    let swap = SwapInfo { size: "1Gi".parse().unwrap(), skip_swapon: None };
+    assert_eq!(
+        spec.guest.settings,
+        Some(GuestSettings { swap_info: Some(swap), ..GuestSettings::default() })
+    );
     let status: VirtualMachineStatus =
         serde_json::from_value(json!({"memoryProvider": "VirtioMem"})).unwrap();
     assert_eq!(serde_json::to_value(status).unwrap(), json!({"restartCount": 0}));

@@ -12,12 +12,14 @@
 //! observation, then the scheduler is notified.
 
 pub mod action;
+pub mod announced;
 mod apply;
 pub mod counter;
 pub mod desired;
 pub mod event;
 pub mod goal;
 pub mod health;
+pub mod informant;
 pub mod lfc;
 pub mod machine;
 pub mod metrics;
@@ -33,7 +35,7 @@ pub mod view;
 pub mod vm;
 
 pub use action::{Action, ActionSet, Outcome, SchedulerRequest, Warning};
-pub use event::{Event, MetricsSource, PatchError, Verdict};
+pub use event::{Event, MetricsSource, PatchError, PluginAnswer, Verdict};
 pub use metrics::{LfcMetrics, MetricsError, SystemMetrics};
 pub use note::Note;
 pub use settings::{FailureRate, Settings};

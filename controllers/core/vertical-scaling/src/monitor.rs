@@ -11,14 +11,21 @@ mod change;
 mod cpu;
 mod formula;
 mod history;
+pub mod informant;
+mod limits;
 mod memory;
+mod narrow;
 mod outcome;
 mod policy;
 mod resize;
 mod ring;
 
-pub use formula::{file_cache_size, is_similar, needed_total, threshold, usable};
+pub use formula::{file_cache_size, informant_file_cache_size, is_similar, needed_total, threshold, usable};
 pub use history::{History, Sample};
+pub use limits::{
+    ANSWER_LONGEST, FREEZE_INTERVAL, FREEZE_LONGEST, LIMIT_BUFFER, LimitChange, LimitValues, Limits,
+    RAISE_INTERVAL, RAISE_STEP,
+};
 pub use outcome::{Action, Outcome};
 pub use policy::{Event, Policy, Settings};
 pub use ring::Ring;

@@ -5,10 +5,14 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use neonvm_api::names::{AGENT_ACCOUNT, NODE_CLAIM, POD_AUTOSCALER_ACCOUNT, SCHEDULER_ACCOUNT};
+use neonvm_api::names::{
+    AGENT_ACCOUNT, NODE_CLAIM, POD_AUTOSCALER_ACCOUNT, SCHEDULER_ACCOUNT, UPSTREAM_AGENTS_ACCOUNT,
+    UPSTREAM_NAMESPACE,
+};
 
 use crate::authority::{
-    AGENTS, OPERATORS, SCHEDULER_NAME, SCHEDULERS, agent_common_name, agent_name, node_of_agent,
+    AGENTS, OPERATORS, SCHEDULER_NAME, SCHEDULERS, UPSTREAM_AGENTS as FORWARDERS, agent_common_name,
+    agent_name, node_of_agent,
 };
 use crate::ca::{Purpose, Subject};
 
@@ -22,6 +26,8 @@ pub const SCHEDULER: &str = "neonvm-scheduler";
 pub const KUBE_SCHEDULER: &str = "neonvm-kube-scheduler";
 /// Common name of the request of a pod-autoscaler that serves webhooks.
 pub const POD_AUTOSCALER: &str = POD_AUTOSCALER_ACCOUNT;
+/// Common name of the request of what forwards requests of upstream's agents.
+pub const UPSTREAM_AGENTS: &str = UPSTREAM_AGENTS_ACCOUNT;
 /// Common name of an operator's request.
 pub const OPERATOR: &str = "neonvm-operator";
 
@@ -92,6 +98,7 @@ pub fn judge(namespace: &str, asked: &Asked) -> Verdict {
             None => match asked.common_name.as_str() {
                 SCHEDULER => scheduler(namespace, asked, purpose).map(Verdict::Grant),
                 KUBE_SCHEDULER => kube_scheduler(namespace, asked, purpose).map(Verdict::Grant),
+                UPSTREAM_AGENTS => upstream_agents(asked, purpose).map(Verdict::Grant),
                 POD_AUTOSCALER => pod_autoscaler(namespace, asked, purpose).map(Verdict::Grant),
                 OPERATOR => operator(asked, purpose).map(Verdict::IfOperator),
                 other => {
@@ -200,6 +207,19 @@ fn kube_scheduler(namespace: &str, asked: &Asked, purpose: Purpose) -> Result<Gr
         return deny("a kube-scheduler is a client".to_owned());
     }
     Ok(granted(asked, SERVICE_LIFE, Subject::client(KUBE_SCHEDULER.to_owned(), SCHEDULERS)))
+}
+
+/// Its account is in the namespace of upstream's scheduler, which belongs to administrators.
+fn upstream_agents(asked: &Asked, purpose: Purpose) -> Result<Grant, Denial> {
+    let deny = |why: String| Err(Denial { rule: "upstream agents", why });
+    if !is_service(UPSTREAM_NAMESPACE, UPSTREAM_AGENTS_ACCOUNT, asked) {
+        let account = format!("{UPSTREAM_NAMESPACE}:{UPSTREAM_AGENTS_ACCOUNT}");
+        return deny(format!("{} is not the service account {account}", asked.username));
+    }
+    if purpose != Purpose::Client {
+        return deny("what forwards requests is a client".to_owned());
+    }
+    Ok(granted(asked, SERVICE_LIFE, Subject::client(UPSTREAM_AGENTS.to_owned(), FORWARDERS)))
 }
 
 fn pod_autoscaler(namespace: &str, asked: &Asked, purpose: Purpose) -> Result<Grant, Denial> {

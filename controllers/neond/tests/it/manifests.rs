@@ -262,7 +262,9 @@ async fn services_run_with_their_manifests() {
         for container in containers(&workload) {
             let name = container["name"].as_str().unwrap().to_owned();
             let account = workload.pointer("/spec/template/spec/serviceAccountName").unwrap();
-            let kubeconfig = cluster.server.kubeconfig_of_pod(account.as_str().unwrap(), "n1").await;
+            let (account, namespace_of) = (account.as_str().unwrap(), &workload["metadata"]["namespace"]);
+            let namespace_of = namespace_of.as_str().unwrap();
+            let kubeconfig = cluster.server.kubeconfig_of_pod_in(namespace_of, account, "n1").await;
             // It speaks to a kubelet, and to no API server.
             if name == "device-plugin" {
                 continue;

@@ -45,7 +45,11 @@ fn ingress_is_denied_unless_it_is_allowed() {
     let deny = all.iter().find(|policy| policy["spec"]["podSelector"] == json!({})).unwrap();
     assert_eq!(deny["spec"], json!({"podSelector": {}, "policyTypes": ["Ingress"]}));
     for policy in &all {
-        assert_eq!(policy["metadata"]["namespace"], "neonvm-system", "{policy}");
+        // What upstream's agents find is where they look for it.
+        let is_theirs = policy["spec"]["podSelector"]["matchLabels"]["app.kubernetes.io/name"]
+            == "neonvm-upstream-agents";
+        let namespace = if is_theirs { "kube-system" } else { "neonvm-system" };
+        assert_eq!(policy["metadata"]["namespace"], namespace, "{policy}");
         assert_eq!(policy["spec"]["policyTypes"], json!(["Ingress"]), "{policy}");
     }
 }
@@ -111,8 +115,10 @@ fn who_is_let_in_is_known() {
             };
             let labels = namespace["matchLabels"].as_object().unwrap();
             let by_label = labels.keys().all(|key| BY_LABEL.contains(&key.as_str()));
+            let selector = &peer["podSelector"];
+            let ours = selector.is_object() && pods.iter().any(|(labels, _)| selects(selector, labels));
             let is_scheduler = peer["podSelector"]["matchLabels"]["component"] == "kube-scheduler";
-            assert!(by_label || is_scheduler, "{peer}");
+            assert!(by_label || is_scheduler || ours, "{peer}");
         }
     }
 }

@@ -101,7 +101,7 @@ fn mounts(config: &RuntimeConfig, keys: bool, programs: &str, runtime: &str) -> 
         add(make(SSH_PATH));
         add(files(SSH_LABEL, SSH_PATH));
     }
-    if let Some(swap) = &config.swap {
+    if let Some(swap) = config.swap.as_ref().filter(|swap| !swap.skip_swapon) {
         add(format!("{programs}sh {runtime}resize-swap-internal.sh {}", swap.size.get()));
     }
     for mount in &config.mounts {

@@ -51,7 +51,12 @@ fn every_field_of_the_machine_reaches_the_guest() {
     assert_eq!(config.env, ["X=1 2"]);
     assert_eq!(config.sysctl, ["kernel.core_pattern=core", "kernel.core_uses_pid=1", "vm.x=1"]);
     assert_eq!(config.restart_policy, GuestRestartPolicy::OnFailure);
-    assert_eq!(config.swap, Some(Swap { label: "swapdisk".into(), size: Bytes::gib(1) }));
+    assert_eq!(config.swap, Some(Swap { label: "swapdisk".into(), size: Bytes::gib(1), skip_swapon: false }));
+    let mut later = runner.clone();
+    later.spec.guest.settings =
+        serde_json::from_value(json!({ "swapInfo": { "size": "1Gi", "skipSwapon": true } })).ok();
+    let later = super::config(&later, "");
+    assert_eq!(later.swap, Some(Swap { label: "swapdisk".into(), size: Bytes::gib(1), skip_swapon: true }));
     assert_eq!(config.shared_memory, Some(Bytes::gib(1)), "more swap than half of the least memory");
     assert_eq!(config.synchronised_paths, ["/live", "/var/tls"]);
     assert_eq!(config.ssh_authorized_keys, ["ssh-ed25519 AAAA"]);

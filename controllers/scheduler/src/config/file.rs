@@ -1,9 +1,14 @@
-//! The configuration file: the keys of both generations of upstream's schedulers, and ours. All errors are reported at once.
+//! The configuration file, of every version ([`neonvm_api::service_config`]). All errors are reported at once.
 
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use neonvm_api::service_config;
+use neonvm_core_scheduling::permits::Pair;
 use neonvm_types::Resources;
-use serde_json::{Map, Value};
+use serde::Deserialize;
+use serde_json::Value;
 
 use super::Config;
 
@@ -12,39 +17,24 @@ use super::Config;
 #[error("{}", .0.join("; "))]
 pub struct FileErrors(pub Vec<String>);
 
-/// Keys that are understood and have no effect here: queues, workers and ports that we do not have.
-const WITHOUT_EFFECT: [&str; 8] = [
-    "reconcileWorkers",
-    "logSuccessiveFailuresThreshold",
-    "startupEventHandlingTimeoutSeconds",
-    "patchRetryWaitSeconds",
-    "eventQueueWorkers",
-    "migrationDeletionRetrySeconds",
-    "dumpState",
-    "$schema",
-];
-
-/// Applies the file to a configuration. Returns the keys that have no effect.
+/// Applies the file to a configuration. Returns the keys that have no effect, with the reason.
 ///
 /// # Errors
 /// All that is wrong: not JSON, unknown keys, values out of range.
-pub fn apply(config: &mut Config, text: &str) -> Result<Vec<&'static str>, FileErrors> {
-    let all: Map<String, Value> = serde_json::from_str(text)
-        .map_err(|error| FileErrors(vec![format!("not a JSON object: {error}")]))?;
-    let mut reader = Reader { errors: Vec::new() };
-    let mut idle = Vec::new();
-    for (key, value) in &all {
-        if let Some(key) = WITHOUT_EFFECT.iter().find(|known| *known == key) {
-            idle.push(*key);
-            continue;
-        }
+pub fn apply(config: &mut Config, text: &str) -> Result<Vec<String>, FileErrors> {
+    let file = service_config::scheduler(text).map_err(|error| FileErrors(vec![error.to_string()]))?;
+    let mut reader = Reader { errors: file.faults.clone() };
+    for (key, value) in file.document.as_object().into_iter().flatten() {
         reader.key(config, key, value);
     }
     reader.errors.extend(config.settings.validate().iter().map(ToString::to_string));
     if config.scheduler_name.is_empty() {
         reader.errors.push("schedulerName: must not be empty".to_owned());
     }
-    if reader.errors.is_empty() { Ok(idle) } else { Err(FileErrors(reader.errors)) }
+    if !reader.errors.is_empty() {
+        return Err(FileErrors(reader.errors));
+    }
+    Ok(file.without_effect().map(|key| format!("{}: {}", key.key, key.text)).collect())
 }
 
 struct Reader {
@@ -66,12 +56,10 @@ impl Reader {
             "scoring" => self.object(config, key, value, Self::scoring),
             "nodeConfig" => self.object(config, key, value, Self::node_config),
             "schedulerName" => self.text(key, value, &mut config.scheduler_name),
-            "ignoredNamespaces" | "ignoreNamespaces" => {
-                match serde_json::from_value::<Option<Vec<String>>>(value.clone()) {
-                    Ok(list) => settings.ignored_namespaces.extend(list.unwrap_or_default()),
-                    Err(_) => self.wrong(key, "must be a list of namespaces"),
-                }
-            }
+            "ignoredNamespaces" => match serde_json::from_value::<Option<Vec<String>>>(value.clone()) {
+                Ok(list) => settings.ignored_namespaces.extend(list.unwrap_or_default()),
+                Err(_) => self.wrong(key, "must be a list of namespaces"),
+            },
             "nodeMetricLabels" => match serde_json::from_value(value.clone()) {
                 Ok(labels) => config.node_metric_labels = labels,
                 Err(_) => self.wrong(key, "must be an object of texts"),
@@ -88,9 +76,11 @@ impl Reader {
                 Some(seconds) => config.request_timeout = Duration::from_secs(seconds),
                 None => self.wrong(key, "must be a whole number between 1 and 600"),
             },
-            "randomizeScores" => self.flag(key, value, &mut settings.scoring.randomise),
-            // Absent or null is off: planned migrations are only shown until the option is set.
-            "doMigration" if value.is_null() => {}
+            "nodeOverrides" => match overrides(value) {
+                Ok(overrides) => settings.node_watermarks = overrides,
+                Err(error) => self.wrong(key, &error),
+            },
+            "dumpState" => self.object(config, key, value, Self::dump_state),
             "doMigration" => self.flag(key, value, &mut settings.do_migration),
             "migrationsPerNode" => match value.as_u64().and_then(|count| u32::try_from(count).ok()) {
                 Some(count) => settings.migrations_per_node = count,
@@ -123,7 +113,7 @@ impl Reader {
             "minUsageScore" => self.number(path, value, &mut scoring.min_usage),
             "maxUsageScore" => self.number(path, value, &mut scoring.max_usage),
             "scorePeak" => self.number(path, value, &mut scoring.peak),
-            key if key.eq_ignore_ascii_case("randomize") => self.flag(path, value, &mut scoring.randomise),
+            "randomize" => self.flag(path, value, &mut scoring.randomise),
             _ => self.wrong(path, "unknown key"),
         }
     }
@@ -138,8 +128,14 @@ impl Reader {
                     _ => reader.wrong(path, "unknown key"),
                 }
             }),
-            "minUsageScore" | "maxUsageScore" | "scorePeak" => self.scoring(config, key, path, value),
             _ => self.wrong(path, "unknown key"),
+        }
+    }
+
+    fn dump_state(&mut self, config: &mut Config, key: &str, path: &str, value: &Value) {
+        match value.as_u64().and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0) {
+            Some(port) => config.dump_state = Some((Ipv4Addr::LOCALHOST, port).into()),
+            None => self.wrong(path, &format!("{key} must be a TCP port, 1 to 65535")),
         }
     }
 
@@ -163,6 +159,32 @@ impl Reader {
             None => self.wrong(key, "must be a text"),
         }
     }
+}
+
+/// Watermarks of single nodes; as upstream, the first entry that names a node counts.
+fn overrides(value: &Value) -> Result<BTreeMap<String, Pair<f64>>, String> {
+    #[derive(Deserialize)]
+    struct Entry {
+        nodes: Vec<String>,
+        config: NodeConfig,
+    }
+    #[derive(Deserialize)]
+    struct NodeConfig {
+        cpu: Part,
+        memory: Part,
+    }
+    #[derive(Deserialize)]
+    struct Part {
+        watermark: f64,
+    }
+    let entries: Vec<Entry> = serde_json::from_value(value.clone()).map_err(|error| error.to_string())?;
+    let mut all = BTreeMap::new();
+    for Entry { nodes, config } in entries {
+        for node in nodes {
+            all.entry(node).or_insert(Pair::new(config.cpu.watermark, config.memory.watermark));
+        }
+    }
+    Ok(all)
 }
 
 #[cfg(test)]
@@ -189,7 +211,7 @@ mod tests {
             "k8sAvailabilityZoneLabel":"z","ignoreNamespaces":[],"dumpState":{"port":10298,"timeoutSeconds":5}}"#;
         apply(&mut config, v31).unwrap();
         assert_eq!((config.settings.watermark.cpu, config.settings.watermark.mem), (0.7, 0.6));
-        assert!(!config.settings.do_migration);
+        assert!(config.settings.do_migration, "null is true there");
         assert_eq!(config.node_metric_labels.len(), 2);
     }
 
@@ -204,7 +226,7 @@ mod tests {
             "scoring.peak: unknown key",
             "scoring.scorePeak: must be a number",
             "doMigration: must be true or false",
-            "wotermark: unknown key",
+            "wotermark: unknown key; remove it",
             "k8sCRUDTimeoutSeconds: must be a whole number",
             "computeUnit: vCPUs must not be 0",
             "nodeConfig.cpu.system: unknown key",

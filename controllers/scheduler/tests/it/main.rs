@@ -7,4 +7,5 @@ mod extender;
 mod leading;
 mod placing;
 mod supervision;
+mod upstream;
 mod world;

@@ -1,7 +1,7 @@
 //! Agents: one state of the real core for each VM; what it wants is sent, what comes is given to it.
 
 use neonvm_core_vertical_scaling::agent::{
-    Action, Event as Input, MetricsSource, Outcome, PatchError, State, SystemMetrics, Verdict,
+    Action, Event as Input, MetricsSource, Outcome, PatchError, PluginAnswer, State, SystemMetrics, Verdict,
     Vm as Observation,
 };
 use neonvm_types::{Resources, Revision, RevisionWithTime, version::MonitorProtoVersion};
@@ -80,6 +80,7 @@ impl World {
             observed: seen.observed,
             hold: seen.hold.map(|(size, until)| (size, duration(until))),
             denied: None,
+            migrating: seen.moving,
             generation: Some(seen.generation),
         })
     }
@@ -210,7 +211,7 @@ impl World {
     fn lose_request(&mut self, id: Id, inc: u64, number: u64, target: Resources) {
         self.note(Line::Size(id, "a request to the scheduler is lost:", target));
         if self.bug(Bug::TimeoutIsPermit) {
-            self.after(4 * SECOND, Event::Permit { vm: id, inc, id: number, result: Ok(target) });
+            self.after(4 * SECOND, Event::Permit { vm: id, inc, id: number, result: Ok(target.into()) });
         }
     }
 
@@ -228,7 +229,7 @@ impl World {
         id: Id,
         inc: u64,
         number: u64,
-        result: Result<Resources, &'static str>,
+        result: Result<PluginAnswer, &'static str>,
     ) {
         let stale = self.bug(Bug::StaleReply);
         let Some(agent) = self.agent_of(id, inc) else { return };
@@ -236,7 +237,7 @@ impl World {
             Some((current, ..)) if stale => current,
             _ => number,
         };
-        self.book_permit(id, inc, number, result.as_ref().ok().copied());
+        self.book_permit(id, inc, number, result.ok().map(|answer| answer.permit));
         self.agent_step(id, Input::PluginReply { id: number, result: result.map_err(str::to_owned) });
         if result.is_err() && self.bug(Bug::RetryWithoutWait) {
             self.ask_again(id, inc);

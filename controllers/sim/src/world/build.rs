@@ -7,6 +7,7 @@ use neonvm_api::vm_info::{VmConfig, VmCpuInfo, VmMemInfo};
 use neonvm_core_scheduling::permits::{Pair, Settings, State};
 use neonvm_core_vertical_scaling::agent::{Settings as AgentSettings, units};
 use neonvm_core_vertical_scaling::monitor::{Policy, Settings as PolicySettings};
+use neonvm_types::guest::MemoryLimits;
 use neonvm_types::{NamespacedName, Resources, Revision};
 
 use super::model::{Event, GuestState, Id, Node, Person, Phase, Pod, Replica, Vm};
@@ -28,6 +29,7 @@ fn agent_settings(settings: &SimSettings) -> AgentSettings {
         plugin_request_tick: settings.tick,
         metrics_stale_after: shipped.metrics_stale_after.max(idle * 2),
         metrics_lost_after: shipped.metrics_lost_after.max(idle * 4),
+        monitor_unhealthy: shipped.monitor_unhealthy.max(idle * 3),
         monitor_silence: shipped.monitor_silence.max(idle * 3),
         ..shipped
     }
@@ -311,5 +313,5 @@ fn new_guest(group: &VmGroup, max: Resources, rng: &mut Rng) -> GuestState {
 /// The monitor of a guest that just booted.
 pub(super) fn policy(max: Resources) -> Policy {
     let most_cpus = max.vcpus.cpus_rounded_up();
-    Policy::new(PolicySettings { file_cache: false, measures: true, most_cpus })
+    Policy::new(PolicySettings { file_cache: false, measures: true, most_cpus, limits: MemoryLimits::Off })
 }

@@ -246,7 +246,7 @@ impl World {
         let outcome = vm.guest.policy.step(duration(now), PolicyEvent::Message { id: number, message });
         let reply = outcome.actions.into_iter().find_map(|action| match action {
             Action::Send { id, message } if id == number => Some(message),
-            Action::Send { .. } | Action::SetFileCache { .. } => None,
+            _ => None,
         });
         match reply {
             Some(MonitorMessage::UpscaleConfirmation) => {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use neonvm_api::VmInfo;
 use neonvm_core_scheduling::permits::{MigrationRole, MigrationSeen, Noted, Pair};
-use neonvm_core_vertical_scaling::agent::{State as AgentState, Verdict};
+use neonvm_core_vertical_scaling::agent::{PluginAnswer, State as AgentState, Verdict};
 use neonvm_core_vertical_scaling::monitor::Policy;
 use neonvm_types::{NamespacedName, Resources, Revision, monitor_protocol::Wants};
 
@@ -241,7 +241,7 @@ pub(crate) enum Event {
         vm: Id,
         inc: u64,
         id: u64,
-        result: Result<Resources, &'static str>,
+        result: Result<PluginAnswer, &'static str>,
     },
     Patch {
         vm: Id,

@@ -1,8 +1,9 @@
 //! The scheduler: one or two replicas of the real core, fed by watches; one of them leads.
 
 use neonvm_core_scheduling::permits::{
-    Action, Annotation, Event as Seen, MigrationRole, NodeSeen, Pair, PodSeen, Request, State, VmSeen,
+    Action, Annotation, Event as Seen, MigrationRole, NodeSeen, Pair, PodSeen, Reply, Request, State, VmSeen,
 };
+use neonvm_core_vertical_scaling::agent::PluginAnswer;
 use neonvm_types::{Resources, version::PluginProtoVersion};
 
 use super::model::{Event, Id, Replica};
@@ -245,7 +246,7 @@ impl World {
         }
         let result = self.decide(&key, &asked);
         match result {
-            Ok(permit) => {
+            Ok(PluginAnswer { permit, .. }) => {
                 if asked.target.any_greater(permit) {
                     self.stats.denials += 1;
                     self.note(Line::Size(id, "the scheduler permits only", permit));
@@ -271,7 +272,7 @@ impl World {
         &mut self,
         key: &neonvm_types::NamespacedName,
         asked: &Asked,
-    ) -> Result<Resources, &'static str> {
+    ) -> Result<PluginAnswer, &'static str> {
         let (now, unit) = (duration(self.now), self.unit);
         let Some(leader) = self.leader else { return Err("no scheduler leads") };
         self.forget_pod(leader, key);
@@ -291,7 +292,7 @@ impl World {
         let inc = replica.inc;
         let answer = replica.state.request(now, key, &request);
         self.settle(leader, inc);
-        let mut permit = answer.map_err(|_| "the scheduler refuses")?.permit;
+        let Reply { mut permit, migrate } = answer.map_err(|_| "the scheduler refuses")?;
         if twice {
             permit = permit.saturating_add(unit).min(asked.target);
         }
@@ -300,7 +301,8 @@ impl World {
             permit.mem = neonvm_types::Bytes::new(permit.mem.get() / 2);
             permit = permit.max(asked.last.unwrap_or(permit)).min(asked.target);
         }
-        Ok(if generous { asked.target } else { permit })
+        let permit = if generous { asked.target } else { permit };
+        Ok(PluginAnswer { permit, migrate })
     }
 
     /// The planted bug: another pod of the node is forgotten.

@@ -38,11 +38,63 @@ pub struct Monitor {
     /// `host=/run/postgresql user=cloud_admin dbname=postgres`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub postgres: Option<String>,
+    /// Whether agents up to v0.17 of upstream are served too, with the informant's protocol.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub informant: bool,
+    /// Limits that the control group gets: that of `cgroup`, or the workload's. If they are off, it has those of the informant
+    /// while an agent with the informant's protocol is the current one.
+    #[serde(skip_serializing_if = "MemoryLimits::is_off")]
+    pub limits: MemoryLimits,
+}
+
+/// Memory limits of a control group that follow the size of the VM.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MemoryLimits {
+    /// None: memory is only watched.
+    #[default]
+    Off,
+    /// `memory.high`, as the monitors of autoscaling v0.17 set it.
+    High,
+    /// `memory.high` and `memory.max`, as the informants of autoscaling v0.10 set them.
+    HighAndMax,
+}
+
+impl MemoryLimits {
+    /// Its name in specifications and flags.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::High => "high",
+            Self::HighAndMax => "high-and-max",
+        }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_off(&self) -> bool {
+        matches!(self, Self::Off)
+    }
+}
+
+/// Not the name of limits.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is none of off, high and high-and-max")]
+pub struct UnknownLimits(String);
+
+impl std::str::FromStr for MemoryLimits {
+    type Err = UnknownLimits;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let all = [Self::Off, Self::High, Self::HighAndMax];
+        all.into_iter().find(|limits| limits.name() == text).ok_or_else(|| UnknownLimits(text.to_owned()))
+    }
 }
 
 impl Default for Monitor {
     fn default() -> Self {
-        Self { enabled: true, cgroup: None, postgres: None }
+        Self { enabled: true, cgroup: None, postgres: None, informant: false, limits: MemoryLimits::Off }
     }
 }
 

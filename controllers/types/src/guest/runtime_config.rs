@@ -85,6 +85,9 @@ pub struct Swap {
     pub label: String,
     /// How much of it to use.
     pub size: Bytes,
+    /// Do not use it at the start of the guest; the command `resize-swap` does later.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub skip_swapon: bool,
 }
 
 /// What happens when the workload ends.

@@ -113,6 +113,7 @@ struct Wrapped {
     content: Option<Content>,
     #[serde(rename = "type")]
     kind: String,
+    #[serde(deserialize_with = "decode::whole_number")]
     id: u64,
 }
 
@@ -129,6 +130,7 @@ struct Flat {
     error: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     wants: Option<Wants>,
+    #[serde(deserialize_with = "decode::whole_number")]
     id: u64,
 }
 
@@ -136,6 +138,7 @@ struct Flat {
 fn peek_id(body: &[u8]) -> Option<u64> {
     #[derive(Deserialize)]
     struct Peek {
+        #[serde(deserialize_with = "decode::whole_number")]
         id: u64,
     }
     serde_json::from_slice::<Peek>(body).ok().map(|peek| peek.id)
@@ -234,26 +237,32 @@ impl MonitorMessage {
         encode(id, &flat)
     }
 
-    /// Reads a message and its number.
+    /// Reads a message and its number. A field that is missing has its zero value, as upstream's agent reads it: a
+    /// `DownscaleResult` without `Ok` denies.
     ///
     /// # Errors
     /// When the document, its type or a field is wrong; the error carries the number if there is one.
     pub fn decode(body: &[u8]) -> Result<(u64, Self), MessageError> {
         let Flat { kind, ok, status, error, wants, id } = parse("monitor message", body)?;
-        let error = error.ok_or_else(|| missing(id, &kind, "error"));
+        let error = error.unwrap_or_default();
         let message = match kind.as_str() {
             "UpscaleRequest" => Self::UpscaleRequest { wants },
             "UpscaleConfirmation" => Self::UpscaleConfirmation,
-            "DownscaleResult" => Self::DownscaleResult {
-                ok: ok.ok_or_else(|| missing(id, &kind, "Ok"))?,
-                status: status.ok_or_else(|| missing(id, &kind, "Status"))?,
-            },
+            "DownscaleResult" => {
+                Self::DownscaleResult { ok: ok.unwrap_or_default(), status: status.unwrap_or_default() }
+            }
             "HealthCheck" => Self::HealthCheck,
-            "InternalError" => Self::InternalError { error: error? },
-            "InvalidMessage" => Self::InvalidMessage { error: error? },
+            "InternalError" => Self::InternalError { error },
+            "InvalidMessage" => Self::InvalidMessage { error },
             _ => return Err(unknown(id, &kind)),
         };
         Ok((id, message))
+    }
+
+    /// Whether this is a failure instead of an answer to what was requested.
+    #[must_use]
+    pub const fn is_error(&self) -> bool {
+        matches!(self, Self::InternalError { .. } | Self::InvalidMessage { .. })
     }
 
     /// Whether this answers `request`. Upstream does not compare and fails on an answer of another kind.

@@ -132,6 +132,14 @@ pub(crate) fn postgres() -> PathBuf {
     once("postgres", |path| script("examples/postgres/make-root.sh", path))
 }
 
+/// The root directory of `examples/pg16-disk-test`, which is made with [`PG16_TOOLS`].
+pub(crate) fn pg16() -> PathBuf {
+    once("pg16", |path| script("examples/pg16-disk-test/make-root.sh", path))
+}
+
+/// What that root directory is made with.
+pub(crate) const PG16_TOOLS: [&str; 5] = ["apt-get", "dpkg-deb", "pip3", "python3", "cc"];
+
 /// What the database's root directory is made with, and its client.
 pub(crate) const POSTGRES_TOOLS: [&str; 2] = ["debootstrap", "psql"];
 

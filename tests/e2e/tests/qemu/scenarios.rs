@@ -187,14 +187,14 @@ fn swap_and_quotas_can_be_changed_from_inside() {
          \x20   memorySlots: { min: 1, max: 1, use: 1 }\n    rootDisk: { image: idle:1 }\n",
     );
     cluster.good(&["vm", "create", "-f", &manifest, "--wait", "--timeout", "170s"]);
-    let total = |wanted: u64| {
-        let line = cluster.inside("swap", "grep SwapTotal /proc/meminfo");
+    let total = |vm: &str, wanted: u64| {
+        let line = cluster.inside(vm, "grep SwapTotal /proc/meminfo");
         let number: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
         assert_eq!(number, wanted, "{line}");
     };
-    total((1 << 20) - 4);
+    total("swap", (1 << 20) - 4);
     cluster.inside("swap", "/neonvm/bin/resize-swap 536870912");
-    total((512 << 10) - 4);
+    total("swap", (512 << 10) - 4);
     cluster.inside("swap", "/neonvm/bin/set-disk-quota 65536 /data");
     cluster.inside("swap", "dd if=/dev/zero of=/data/a bs=1M count=32 && sync");
     // Quotas are for those who are not root.
@@ -203,5 +203,18 @@ fn swap_and_quotas_can_be_changed_from_inside() {
     assert!(!full.status.success(), "more than the quota was written");
     cluster.inside("swap", "/neonvm/bin/set-disk-quota 1048576 /data");
     cluster.inside("swap", &as_user.replace("/data/b", "/data/c"));
+    // swap-skipswapon: the disk is there, and is used once it is resized. Here with a command and its arguments, too.
+    let later = cluster.write(
+        "later.yaml",
+        "apiVersion: vm.neon.tech/v1\nkind: VirtualMachine\nmetadata: { name: later }\nspec:\n  guest:\n\
+         \x20   settings: { swapInfo: { size: 1Gi, skipSwapon: true } }\n    cpus: { min: 1, use: 1, max: 1 }\n\
+         \x20   memorySlotSize: 256Mi\n    memorySlots: { min: 1, max: 1, use: 1 }\n    rootDisk: { image: idle:1 }\n\
+         \x20   command: [/bin/sh]\n    args: [-c, \"echo given > /run/argument; exec sleep 9999\"]\n",
+    );
+    cluster.good(&["vm", "create", "-f", &later, "--wait", "--timeout", "170s"]);
+    total("later", 0);
+    assert_eq!(cluster.inside("later", "cat /run/argument").trim(), "given");
+    cluster.inside("later", "/neonvm/bin/resize-swap 536870912");
+    total("later", (512 << 10) - 4);
     cluster.down();
 }

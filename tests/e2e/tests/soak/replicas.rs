@@ -289,10 +289,8 @@ fn replicas_follow_the_load_through_an_outage_and_restarts() {
 fn sample_objects_are_taken_as_they_are() {
     need!(possible());
     let cluster = Cluster::start();
-    let samples = samples();
     // A local cluster runs no controller for the autoscalers of Kubernetes.
-    let (by_hpa, samples): (Vec<String>, Vec<String>) =
-        samples.into_iter().partition(|text| text.contains("scalingStrategy: HPA"));
+    let (samples, by_hpa) = (samples("examples/podautoscaler"), samples("examples/podautoscaler/hpa"));
     for text in &by_hpa {
         let refusal = cluster.client().create_or_merge(text).unwrap_err().to_string();
         assert!(refusal.contains("spec.scalingStrategy") && refusal.contains("use KPA or APA"), "{refusal}");
@@ -325,9 +323,9 @@ fn sample_objects_are_taken_as_they_are() {
     cluster.down();
 }
 
-/// The files of `examples/podautoscaler`.
-fn samples() -> Vec<String> {
-    let files = std::fs::read_dir(machine::repository().join("examples/podautoscaler")).unwrap().flatten();
+/// The files of a folder.
+fn samples(folder: &str) -> Vec<String> {
+    let files = std::fs::read_dir(machine::repository().join(folder)).unwrap().flatten();
     let mut paths: Vec<_> = files.map(|file| file.path()).collect();
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "yaml"));
     paths.sort();

@@ -128,7 +128,7 @@ fn steps(runtime: &RuntimeConfig) -> Vec<Step> {
         steps.push(Step::MakeDirectory(target.into()));
         steps.push(Step::Mount(files(label, target)));
     }
-    if let Some(swap) = &runtime.swap {
+    if let Some(swap) = runtime.swap.as_ref().filter(|swap| !swap.skip_swapon) {
         steps.push(Step::Swap(swap.size.get()));
     }
     for mount in &runtime.mounts {

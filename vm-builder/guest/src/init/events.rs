@@ -10,6 +10,7 @@ use super::shutdown::Target;
 use super::{Init, unit};
 use crate::device::{BlockDevice, Uevent, cpu_hotplug, links, port};
 use crate::network;
+use crate::process::freezer;
 use crate::report;
 
 pub(super) const SIGNALS: u64 = 0;
@@ -155,6 +156,10 @@ impl Init {
             }
         }
         for line in lines {
+            if let Some(group) = std::str::from_utf8(&line).ok().and_then(freezer::announced) {
+                self.freezer.note(group, report::uptime());
+                continue;
+            }
             match serde_json::from_slice::<ReportKind>(&line) {
                 Ok(kind) => self.reporter.report(kind),
                 Err(_) => report::console(String::from_utf8_lossy(&line).trim_end()),

@@ -9,6 +9,7 @@ use super::shutdown::{Action, Event, Phase, Target};
 use super::status::LastExit;
 use super::unit::{Role, State};
 use super::{Init, finish};
+use crate::process::freezer;
 use crate::process::restart::decide;
 use crate::process::{Cgroup, Exit, Launch, Next, Output, spawn};
 use crate::report;
@@ -27,6 +28,7 @@ impl Init {
     /// Does all that is due now. Ends when nothing is.
     pub(super) fn settle(&mut self) {
         self.reap();
+        freezer::thaw(&self.freezer.due(report::uptime()));
         self.start_due();
         self.pending.push_back(Event::Tick);
         // Each event leads to few actions and those to few events; the machine only goes forward.
@@ -205,6 +207,10 @@ impl Init {
         };
         unit.state = State::Ended;
         let (role, name) = (unit.role, unit.name.clone());
+        if role == Role::Daemon {
+            // It may have been the monitor, in the middle of a freeze.
+            freezer::thaw(&self.freezer.all());
+        }
         // Nothing of an instance survives into the next. What is started once may leave a daemon behind, as with any init.
         if unit.respawns()
             && matches!(role, Role::Service(_))

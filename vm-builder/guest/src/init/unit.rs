@@ -10,7 +10,7 @@ use crate::boot::modules;
 use crate::config::merge::{DEFAULT_PATH, merge_environment};
 use crate::config::{Account, Settings, merge};
 use crate::network;
-use crate::process::Backoff;
+use crate::process::{Backoff, Cgroup};
 use crate::report;
 
 /// What it is for.
@@ -128,6 +128,10 @@ fn monitor(settings: Option<&Monitor>) -> Option<Vec<String>> {
     let flags = [("--cgroup", &settings.cgroup), ("--pgconnstr", &settings.postgres)];
     let given = flags.into_iter().filter_map(|(flag, value)| Some(format!("{flag}={}", value.as_ref()?)));
     arguments.extend(given);
+    arguments.extend(settings.informant.then(|| "--informant".to_owned()));
+    if !settings.limits.is_off() {
+        arguments.push(format!("--limits={}", settings.limits.name()));
+    }
     settings.enabled.then_some(arguments)
 }
 
@@ -153,6 +157,11 @@ impl Init {
             self.units.push(Unit::helper("modules", Role::Modules, &["modules", modules::LATER], "system"));
         }
         self.units.push(Unit::helper("daemon", Role::Daemon, &["daemon"], "system"));
+        if let Some(name) = settings.image.monitor.as_ref().and_then(|monitor| monitor.cgroup.as_ref())
+            && let Err(error) = Cgroup::make_open(name)
+        {
+            self.reporter.failure(format!("make control group {name:?}: {error}"));
+        }
         if let Some(arguments) = monitor(settings.image.monitor.as_ref()) {
             let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
             self.units.push(Unit::helper("monitor", Role::Daemon, &arguments, "system"));
@@ -272,6 +281,8 @@ impl Init {
 
 #[cfg(test)]
 mod tests {
+    use neonvm_types::guest::MemoryLimits;
+
     use super::*;
 
     #[test]
@@ -279,6 +290,10 @@ mod tests {
         assert_eq!(monitor(None), Some(vec!["monitor".to_owned()]));
         let settings = Monitor { postgres: Some("host=/run user=u".into()), ..Monitor::default() };
         assert_eq!(monitor(Some(&settings)).unwrap()[1..], ["--pgconnstr=host=/run user=u"]);
+        let old = Monitor { informant: true, ..Monitor::default() };
+        assert_eq!(monitor(Some(&old)).unwrap()[1..], ["--informant"]);
+        let settings = Monitor { limits: MemoryLimits::HighAndMax, ..settings };
+        assert_eq!(monitor(Some(&settings)).unwrap()[2..], ["--limits=high-and-max"]);
         assert_eq!(monitor(Some(&Monitor { enabled: false, ..settings })), None);
     }
 }

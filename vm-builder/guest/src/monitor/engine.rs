@@ -1,5 +1,7 @@
 //! The policy with its clock, its samples and the agent's connection.
 
+mod agents;
+
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -9,16 +11,22 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::sleep_until;
 
+use super::group::{self, Group};
+use super::informant::Informant;
 use super::postgres::{self, Target};
 use super::traffic::{Input, Outgoing};
 use super::{Options, Sampler, log};
+use crate::init::CHILD_MARKER;
 
 /// How long PostgreSQL may take; the policy stops waiting a second later.
 const FILE_CACHE: Duration = Duration::from_secs(3);
 /// How often the same need is logged while memory in use hardly changes.
 const NOTE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The agent that counts.
+/// A time that does not come.
+const NEVER: Duration = Duration::from_secs(u32::MAX as u64);
+
+/// The agent that counts, if it has the monitor's protocol.
 #[derive(Debug)]
 struct Agent {
     session: u64,
@@ -29,10 +37,15 @@ struct Agent {
 pub(super) struct Engine {
     policy: Policy,
     sampler: Sampler,
+    /// The control group that may have limits.
+    group: Option<Group>,
     postgres: Option<Target>,
     start: Instant,
     wake_at: Duration,
+    thaw_at: Option<Duration>,
     agent: Option<Agent>,
+    /// Agents with the informant's protocol, if they are served.
+    informant: Option<Informant>,
     inputs: mpsc::Sender<Input>,
     file_cache: Option<AbortHandle>,
     /// When a need was last logged, with the memory in use then.
@@ -46,35 +59,57 @@ impl Engine {
             file_cache: options.postgres.is_some(),
             measures: sampler.total().is_some(),
             most_cpus: most_cpus(&options.root),
+            limits: options.limits,
         };
         Self {
             policy: Policy::new(settings),
             sampler,
+            group: options.limits_groups().then(|| group(options)),
             postgres: options.postgres.clone(),
             start: Instant::now(),
             wake_at: Duration::ZERO,
+            thaw_at: None,
             agent: None,
+            informant: options.informant.then(|| Informant::new(inputs.clone(), options.metrics_port)),
             inputs,
             file_cache: None,
             noted: None,
         }
     }
 
-    /// Runs for ever. A sample that is due goes before whatever peers have.
+    /// Runs for ever. The end of a freeze and a sample that is due go before whatever peers have.
     pub(super) async fn run(mut self, mut inputs: mpsc::Receiver<Input>) {
         loop {
-            let wake_at = tokio::time::Instant::from_std(self.start + self.wake_at);
+            let instant = |at: Duration| tokio::time::Instant::from_std(self.start + at);
+            let check_at = self.informant.as_ref().and_then(|informant| informant.agents.wake_at());
+            let (wake_at, thaw_at, check_at) =
+                (instant(self.wake_at), self.thaw_at.map(instant), instant(check_at.unwrap_or(NEVER)));
             tokio::select! {
                 biased;
-                () = sleep_until(wake_at) => {
-                    let sample = self.sampler.sample();
-                    self.step(Event::Sample(sample));
-                }
+                () = sleep_until(thaw_at.unwrap_or(wake_at)), if thaw_at.is_some() => self.step(Event::Elapsed),
+                () = sleep_until(wake_at) => self.sample(),
+                () = changed(self.group.as_ref()) => self.refresh_group(),
+                () = sleep_until(check_at) => self.with_agents(|informant, now| informant.agents.tick(now)),
                 input = inputs.recv() => match input {
                     Some(input) => self.take(input),
                     None => return,
                 },
             }
+        }
+    }
+
+    fn sample(&mut self) {
+        let mut sample = self.sampler.sample();
+        if let (Some(sample), Some(group)) = (&mut sample, &self.group) {
+            sample.current = group.current();
+        }
+        self.step(Event::Sample(sample));
+        self.refresh_group();
+    }
+
+    fn refresh_group(&mut self) {
+        if self.group.as_mut().is_some_and(Group::refresh) {
+            self.step(Event::MemoryHigh);
         }
     }
 
@@ -85,6 +120,7 @@ impl Engine {
                 if let Some(old) = self.agent.replace(Agent { session, outgoing }) {
                     let _ = old.outgoing.try_send(Outgoing::Close("a newer connection took over".to_owned()));
                 }
+                self.with_agents(|informant, _| informant.agents.displace());
                 log(&format!("an agent is connected, protocol {version}"));
                 let total = self.sampler.total().unwrap_or_default();
                 self.step(Event::Connected { version, total });
@@ -100,6 +136,13 @@ impl Engine {
                 self.step(event);
             }
             Input::Gone { session } if current == Some(session) => self.lost("the agent is gone"),
+            Input::Request { request, answer } => {
+                let occupied = self.agent.is_some();
+                self.with_agents(|informant, now| informant.take(now, &request, answer, occupied));
+            }
+            Input::Called { call, result } => {
+                self.with_agents(|informant, now| informant.agents.called(now, call, result));
+            }
             // Of a connection that was replaced.
             Input::Text { .. } | Input::Gone { .. } => {}
             Input::FileCacheSet { token, result } => {
@@ -108,6 +151,12 @@ impl Engine {
                 }
                 self.step(Event::FileCacheSet { token, result });
             }
+        }
+    }
+
+    fn with_group(&mut self, act: impl FnOnce(&mut Group)) {
+        if let Some(group) = &mut self.group {
+            act(group);
         }
     }
 
@@ -120,21 +169,26 @@ impl Engine {
     fn step(&mut self, event: Event) {
         let now = self.start.elapsed();
         let outcome = self.policy.step(now, event);
-        self.wake_at = outcome.wake_at;
+        (self.wake_at, self.thaw_at) = (outcome.wake_at, outcome.thaw_at);
         if let Some(note) = outcome.note {
             self.note(now, &note);
         }
+        let mut unsent = None;
         for action in outcome.actions {
             match action {
                 Action::Send { id, message } => {
-                    let Ok(text) = message.encode(id) else { continue };
-                    let Some(agent) = &self.agent else { continue };
-                    if agent.outgoing.try_send(Outgoing::Text(text)).is_err() {
-                        return self.lost("the agent does not read what it asks for");
+                    if let Err(why) = self.send(id, message) {
+                        unsent = Some(why);
                     }
                 }
+                Action::SetLimits(values) => self.with_group(|group| group.limit(values)),
+                Action::Freeze => self.with_group(Group::freeze),
+                Action::Thaw => self.with_group(Group::thaw),
                 Action::SetFileCache { token, size } => self.set_file_cache(token, size),
             }
+        }
+        if let Some(why) = unsent {
+            self.lost(why);
         }
     }
 
@@ -164,6 +218,26 @@ impl Engine {
             self.noted = Some((now, used));
             log(&format!("asked for more: {note}"));
         }
+    }
+}
+
+/// The control group that may have limits.
+fn group(options: &Options) -> Group {
+    let name = options.cgroup.as_deref().unwrap_or(group::WORKLOAD);
+    let supervised = std::env::var_os(CHILD_MARKER).is_some();
+    let mut group = Group::new(&options.root.join("sys/fs/cgroup"), name, supervised);
+    if options.limits.is_off() {
+        // A monitor before this one may have left some of the informant's.
+        group.limit(None);
+    }
+    group
+}
+
+/// Waits for news of the control group; without one, for ever.
+async fn changed(group: Option<&Group>) {
+    match group {
+        Some(group) => group.changed().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -3,10 +3,14 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Component, Path, PathBuf};
 
+use neonvm_types::guest::MemoryLimits;
 use neonvm_types::monitor_protocol::MONITOR_PORT;
 
 use super::Error;
 use super::postgres::Target;
+
+/// Groups of the guest's own programs, which must never be frozen.
+const OWN: [&str; 2] = ["system", "log"];
 
 /// What the monitor watches and where it listens. Flags are `--name=value`, `--name value` or `-n value`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,8 +20,14 @@ pub struct Options {
     /// Control group (version 2) below `/sys/fs/cgroup` of which the memory counts. None: that of all processes. `-c`,
     /// `--cgroup`.
     pub cgroup: Option<String>,
+    /// Limits of the control group, or of the workload's if none is named. `--limits`.
+    pub limits: MemoryLimits,
     /// PostgreSQL with a file cache that follows the VM's size. None: there is no such cache. `-p`, `--pgconnstr`.
     pub postgres: Option<Target>,
+    /// Whether agents up to v0.17 of upstream are served too, with the informant's protocol, on the same port. `--informant`.
+    pub informant: bool,
+    /// TCP port of the guest's metrics, which such agents are given. `--metrics-port`.
+    pub metrics_port: u16,
     /// What stands for `/` where `/proc` and `/sys` are looked up. `--root`.
     pub root: PathBuf,
 }
@@ -27,7 +37,10 @@ impl Default for Options {
         Self {
             address: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), MONITOR_PORT),
             cgroup: None,
+            limits: MemoryLimits::Off,
             postgres: None,
+            informant: false,
+            metrics_port: 9100,
             root: PathBuf::from("/"),
         }
     }
@@ -42,6 +55,10 @@ impl Options {
         let mut options = Self::default();
         let mut arguments = arguments.iter();
         while let Some(argument) = arguments.next() {
+            if argument == "--informant" {
+                options.informant = true;
+                continue;
+            }
             let (name, value) = match argument.split_once('=').filter(|_| argument.starts_with("--")) {
                 Some((name, value)) => (name, Some(value)),
                 None => (argument.as_str(), arguments.next().map(String::as_str)),
@@ -59,11 +76,35 @@ impl Options {
                         Target::parse(value?).map_err(|error| Error::Usage(format!("{name}: {error}")));
                     options.postgres = Some(target?);
                 }
+                "--metrics-port" => {
+                    let value = value?;
+                    let wrong = |_| Error::Usage(format!("{name}: {value:?} is not a TCP port, 1 to 65535"));
+                    options.metrics_port = value.parse::<std::num::NonZeroU16>().map_err(wrong)?.get();
+                }
+                "--limits" => {
+                    let wrong = |error| Error::Usage(format!("{name}: {error}"));
+                    options.limits = value?.parse().map_err(wrong)?;
+                }
                 "--root" => options.root = PathBuf::from(value?),
                 _ => return Err(Error::Usage(format!("unknown flag {name}"))),
             }
         }
+        let own = options
+            .cgroup
+            .as_deref()
+            .filter(|name| OWN.contains(&name.split('/').next().unwrap_or_default()));
+        if let Some(name) = own.filter(|_| options.limits_groups()) {
+            return Err(Error::Usage(format!(
+                "--cgroup: the guest's own programs are in control group {name:?}, which --limits and --informant limit; \
+                 name another one"
+            )));
+        }
         Ok(options)
+    }
+
+    /// Whether a control group may get limits.
+    pub(super) fn limits_groups(&self) -> bool {
+        !self.limits.is_off() || self.informant
     }
 }
 
@@ -94,14 +135,25 @@ mod tests {
         assert_eq!(options.cgroup.as_deref(), Some("neon-postgres"));
         assert_eq!(options.address.port(), 1);
         assert!(options.postgres.is_some());
+        assert!(!options.informant && parse(&["--informant", "-c", "a"]).unwrap().informant);
+        assert_eq!(parse(&["--limits=high"]).unwrap().limits, MemoryLimits::High);
         assert_eq!(parse(&["--cgroup", "/a/b/"]).unwrap().cgroup.as_deref(), Some("a/b"));
     }
 
     #[test]
     fn what_is_not_understood_is_refused() {
-        for flags in
-            [&["-c"][..], &["-x", "1"], &["-a", "10301"], &["-c", "../x"], &["-c", ""], &["-p", "host"]]
-        {
+        for flags in [
+            &["-c"][..],
+            &["-x", "1"],
+            &["-a", "10301"],
+            &["-c", "../x"],
+            &["-c", ""],
+            &["-p", "host"],
+            &["--metrics-port", "0"],
+            &["--limits", "on"],
+            &["--limits=high", "-c", "system"],
+            &["--informant", "-c", "log/x"],
+        ] {
             assert!(parse(flags).is_err(), "{flags:?}");
         }
     }

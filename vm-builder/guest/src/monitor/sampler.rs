@@ -92,6 +92,7 @@ impl Sampler {
         };
         Some(Sample {
             anonymous,
+            current: None,
             total: memory.total,
             available: memory.available,
             runnable: runnable.saturating_sub(OWN_TASKS),

@@ -29,6 +29,7 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
+use super::informant;
 use super::session::{self, Socket};
 use super::traffic::Input;
 use crate::http::{self, Response};
@@ -45,7 +46,7 @@ const LARGEST: usize = 64 * 1024;
 const UNREAD: usize = 32;
 
 /// Accepts agents for ever.
-pub(super) async fn serve(listener: TcpListener, inputs: mpsc::Sender<Input>) {
+pub(super) async fn serve(listener: TcpListener, inputs: mpsc::Sender<Input>, informant: bool) {
     let room = Arc::new(Semaphore::new(CONNECTIONS));
     let mut session = 0_u64;
     loop {
@@ -55,15 +56,19 @@ pub(super) async fn serve(listener: TcpListener, inputs: mpsc::Sender<Input>) {
         let inputs = inputs.clone();
         tokio::task::spawn_local(async move {
             let _permit = permit;
-            connection(stream, session, &inputs).await;
+            connection(stream, session, &inputs, informant).await;
         });
     }
 }
 
-async fn connection(stream: TcpStream, session: u64, inputs: &mpsc::Sender<Input>) {
+async fn connection(stream: TcpStream, session: u64, inputs: &mpsc::Sender<Input>, informant: bool) {
     let _ = stream.set_nodelay(true);
     let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, UNSENT_DEADLINE);
-    let Ok(Some((mut socket, agreed))) = timeout(HANDSHAKE, set_up(stream)).await else { return };
+    let Ok(Some((mut socket, agreed))) =
+        timeout(HANDSHAKE, set_up(stream, informant.then_some(inputs))).await
+    else {
+        return;
+    };
     let version = match agreed {
         Ok(version) => version,
         Err(reason) => return session::close(&mut socket, CloseCode::Protocol, &reason).await,
@@ -76,17 +81,32 @@ async fn connection(stream: TcpStream, session: u64, inputs: &mpsc::Sender<Input
 }
 
 /// The websocket, and the version or why there is none. None if it did not come to a websocket.
-async fn set_up(stream: TcpStream) -> Option<(Socket, Result<MonitorProtoVersion, String>)> {
+/// With `informant`, requests of agents with that protocol are answered; each has a connection of its own.
+async fn set_up(
+    stream: TcpStream,
+    informant: Option<&mpsc::Sender<Input>>,
+) -> Option<(Socket, Result<MonitorProtoVersion, String>)> {
     let upgraded: Rc<Cell<Option<OnUpgrade>>> = Rc::default();
     let place = Rc::clone(&upgraded);
     let service = service_fn(move |mut request: Request<Incoming>| {
-        let mut answer = accept(&request);
-        if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
-            place.set(Some(hyper::upgrade::on(&mut request)));
-        } else {
+        let place = Rc::clone(&place);
+        async move {
+            let mut answer = match informant {
+                Some(inputs) if informant::has(request.uri().path()) => {
+                    informant::answer(request, inputs).await
+                }
+                _ => {
+                    let answer = accept(&request);
+                    if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+                        place.set(Some(hyper::upgrade::on(&mut request)));
+                        return Ok::<_, Infallible>(answer);
+                    }
+                    answer
+                }
+            };
             answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            Ok(answer)
         }
-        async move { Ok::<_, Infallible>(answer) }
     });
     let mut builder = hyper::server::conn::http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HANDSHAKE).max_buf_size(16 * 1024).max_headers(64);

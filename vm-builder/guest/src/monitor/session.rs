@@ -66,7 +66,11 @@ pub(super) async fn run(
             }
             // Pings are answered by the library; what is not text is not for us.
             Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Binary(_) | Message::Frame(_))) => {}
-            Some(Ok(Message::Close(_))) => return drain(socket).await,
+            Some(Ok(Message::Close(_))) => {
+                // Answers that are still to come have no receiver.
+                outgoing.close();
+                return drain(socket).await;
+            }
             Some(Err(error)) => return fail(socket, &error).await,
             None => return,
         }

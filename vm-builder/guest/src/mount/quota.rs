@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use crate::device::BlockDevice;
 
 /// Where images keep the program that switches the feature on.
-const TUNE2FS: [&str; 4] = ["/neonvm/bin/tune2fs", "/sbin/tune2fs", "/usr/sbin/tune2fs", "/bin/tune2fs"];
+const TUNE2FS: [&str; 3] = ["/sbin/tune2fs", "/usr/sbin/tune2fs", "/bin/tune2fs"];
 
 /// Makes sure that the file system, not mounted yet, stores project quotas.
 ///

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// Where the hierarchy is mounted.
 pub const ROOT: &str = "/sys/fs/cgroup";
@@ -20,10 +20,67 @@ impl Cgroup {
         Self::make_below(Path::new(ROOT), name)
     }
 
+    /// As [`make`](Self::make); every user may move processes into it, as out of the root group.
+    ///
+    /// # Errors
+    /// When it cannot be made, or is not below the root.
+    pub fn make_open(name: &str) -> io::Result<Self> {
+        let below =
+            Path::new(name.trim_matches('/')).components().all(|part| matches!(part, Component::Normal(_)));
+        if !below {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let group = Self::make(name.trim_matches('/'))?;
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+        fs::set_permissions(group.door(), mode)?;
+        Ok(group)
+    }
+
+    /// The group of this name below `root`, which may not exist.
+    #[must_use]
+    pub fn below(root: &Path, name: &str) -> Self {
+        Self(root.join(name))
+    }
+
     fn make_below(root: &Path, name: &str) -> io::Result<Self> {
-        let path = root.join(name);
-        fs::create_dir_all(&path)?;
-        Ok(Self(path))
+        let group = Self::below(root, name);
+        fs::create_dir_all(&group.0)?;
+        Ok(group)
+    }
+
+    /// Its directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The number in one of its files. None if there is no such file or no number in it.
+    #[must_use]
+    pub fn number(&self, file: &str) -> Option<u64> {
+        fs::read_to_string(self.0.join(file)).ok()?.trim().parse().ok()
+    }
+
+    /// Writes one of its files, which must exist.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn write(&self, file: &str, text: &str) -> io::Result<()> {
+        let mut opened = fs::OpenOptions::new().write(true).truncate(true).open(self.0.join(file))?;
+        io::Write::write_all(&mut opened, text.as_bytes())
+    }
+
+    /// Freezes or thaws all that is in it.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    pub fn set_frozen(&self, frozen: bool) -> io::Result<()> {
+        self.write("cgroup.freeze", if frozen { "1" } else { "0" })
+    }
+
+    /// How often it was at `memory.high`. None if that cannot be read.
+    #[must_use]
+    pub fn high_events(&self) -> Option<u64> {
+        number_of(&fs::read_to_string(self.0.join("memory.events")).ok()?, "high")
     }
 
     /// The file through which processes enter.

@@ -42,6 +42,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) processors: u32,
     /// A network interface without addresses beside the usual one.
     pub(crate) second_interface: bool,
+    /// Memory that can be plugged in beside the 512 MiB at boot, in bytes.
+    pub(crate) pluggable: u64,
     /// Ports of the guest that are reached from here.
     pub(crate) ports: Vec<u16>,
 }
@@ -64,19 +66,9 @@ impl Machine {
         let path = |name: &str| directory.path().join(name);
         make_root(lab, plan, &path("tree"), &path("root.raw"));
         let mut command = Command::new("qemu-system-x86_64");
-        command.args([
-            "-M",
-            "q35",
-            "-accel",
-            "tcg,thread=multi",
-            "-cpu",
-            "max",
-            "-m",
-            "512",
-            "-nodefaults",
-            "-no-reboot",
-        ]);
+        command.args(["-M", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-nodefaults", "-no-reboot"]);
         command.args(["-display", "none"]);
+        memory(&mut command, plan.pluggable);
         command.arg("-kernel").arg(&lab.kernel);
         let init = match &lab.initramfs {
             Some(initramfs) => {
@@ -245,16 +237,36 @@ impl Machine {
 
     /// Presses the power button.
     pub(crate) fn press_power(&self) {
+        self.qmp(r#"{"execute":"system_powerdown"}"#);
+    }
+
+    /// Has QEMU plug in or take away memory beside the 512 MiB at boot, until so many bytes are requested.
+    pub(crate) fn request_memory(&self, bytes: u64) {
+        self.qmp(&format!(
+            r#"{{"execute":"qom-set","arguments":{{"path":"vm0","property":"requested-size","value":{bytes}}}}}"#
+        ));
+    }
+
+    /// Bytes that the guest has taken of what was requested.
+    pub(crate) fn plugged_memory(&self) -> u64 {
+        let answer = self.qmp(r#"{"execute":"qom-get","arguments":{"path":"vm0","property":"size"}}"#);
+        serde_json::from_str::<serde_json::Value>(&answer).unwrap()["return"].as_u64().unwrap()
+    }
+
+    /// QEMU's answer to a command.
+    fn qmp(&self, command: &str) -> String {
         let mut stream = UnixStream::connect(self.directory.path().join("qmp")).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map(Result::unwrap);
         lines.next().unwrap();
-        for command in ["qmp_capabilities", "system_powerdown"] {
-            writeln!(stream, "{{\"execute\":\"{command}\"}}").unwrap();
+        let mut last = String::new();
+        for command in [r#"{"execute":"qmp_capabilities"}"#, command] {
+            writeln!(stream, "{command}").unwrap();
             // Events come in between, and a client that disconnects before the answer may take the command back.
-            let answer = lines.find(|line| !line.contains("\"event\"")).unwrap();
-            assert!(answer.contains("\"return\""), "{answer}");
+            last = lines.find(|line| !line.contains("\"event\"")).unwrap();
+            assert!(last.contains("\"return\""), "{last}");
         }
+        last
     }
 }
 
@@ -263,6 +275,17 @@ impl Drop for Machine {
         let _ = self.qemu.kill();
         let _ = self.qemu.wait();
     }
+}
+
+/// The memory at boot, and what can be plugged in beside it.
+fn memory(command: &mut Command, pluggable: u64) {
+    if pluggable == 0 {
+        command.args(["-m", "512"]);
+        return;
+    }
+    command.args(["-m", &format!("512M,maxmem={}M", 512 + (pluggable >> 20))]);
+    command.args(["-object", &format!("memory-backend-ram,id=vmem0,size={pluggable}")]);
+    command.args(["-device", "virtio-mem-pci,id=vm0,memdev=vmem0,block-size=2M,requested-size=0"]);
 }
 
 /// The order of the devices is that of their names in the guest.

@@ -12,7 +12,11 @@
 #[cfg(target_arch = "x86_64")]
 mod boot;
 #[cfg(target_arch = "x86_64")]
+mod informant;
+#[cfg(target_arch = "x86_64")]
 mod lab;
+#[cfg(target_arch = "x86_64")]
+mod limits;
 #[cfg(target_arch = "x86_64")]
 mod machine;
 #[cfg(target_arch = "x86_64")]

@@ -17,7 +17,7 @@ fn image(mode: &str) -> ImageConfig {
     ImageConfig { process, ..ImageConfig::default() }
 }
 
-fn agent(machine: &mut Machine) -> WebSocket<TcpStream> {
+pub(crate) fn agent(machine: &mut Machine) -> WebSocket<TcpStream> {
     let address = machine.address(MONITOR_PORT);
     machine.wait("the monitor", |_| {
         let stream = TcpStream::connect(address).ok()?;

@@ -13,7 +13,7 @@ const SSH: u16 = 22;
 const DAEMON: u16 = 25183;
 
 /// A key pair.
-fn key(directory: &Path) -> Need<(PathBuf, String)> {
+pub(crate) fn key(directory: &Path) -> Need<(PathBuf, String)> {
     needs::programs(&["ssh", "ssh-keygen"])?;
     let path = directory.join("key");
     run(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&path)).unwrap();
@@ -28,7 +28,7 @@ fn image(cmd: &[&str]) -> ImageConfig {
 }
 
 /// Runs a command that must succeed.
-fn ok(machine: &mut Machine, key: &Path, text: &str) -> String {
+pub(crate) fn ok(machine: &mut Machine, key: &Path, text: &str) -> String {
     let (output, status) = machine.ssh(key, text);
     assert_eq!(status, 0, "{text}: {output}");
     output

@@ -11,6 +11,8 @@
 
 mod api;
 mod hostile;
+mod informant;
+mod limits;
 mod metrics;
 mod monitor;
 mod postgres;

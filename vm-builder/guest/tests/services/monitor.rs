@@ -4,7 +4,7 @@ use neonvm_test_support::eventually_blocking;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc;
 
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
@@ -20,7 +20,19 @@ pub(crate) struct Monitor {
 
 impl Monitor {
     pub(crate) fn start(root: &Path, flags: &[&str]) -> Self {
+        Self::spawn(Command::new(PROGRAM), root, flags)
+    }
+
+    /// As init starts it; what it prints is for init.
+    pub(crate) fn start_as_child(root: &Path, flags: &[&str]) -> (Self, ChildStdout) {
         let mut command = Command::new(PROGRAM);
+        command.env("NEONVM_INIT", "1").stdout(Stdio::piped());
+        let mut monitor = Self::spawn(command, root, flags);
+        let stdout = monitor.child.stdout.take().unwrap();
+        (monitor, stdout)
+    }
+
+    fn spawn(mut command: Command, root: &Path, flags: &[&str]) -> Self {
         command.args(["monitor", "--addr=127.0.0.1:0"]).arg(format!("--root={}", root.display()));
         let mut child = command.args(flags).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let (sender, lines) = mpsc::channel();
@@ -130,7 +142,7 @@ impl Guest {
     }
 
     /// Memory there is and anonymous memory in use, both in KiB.
-    fn memory(&self, total: u64, anonymous: u64) {
+    pub(crate) fn memory(&self, total: u64, anonymous: u64) {
         let available = total - anonymous;
         let text = format!(
             "MemTotal: {total:12} kB\nMemAvailable: {available:12} kB\nAnonPages: {anonymous:12} kB\nShmem: 0 kB\n"

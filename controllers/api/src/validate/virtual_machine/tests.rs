@@ -3,7 +3,7 @@ use neonvm_types::MilliCpu;
 use super::*;
 use crate::virtual_machine::{
     Architecture, CpuBounds, CpuScalingMode, EmptyDisk, EnvVar, Guest, GuestSettings, MemorySlots,
-    Overcommit, Port, TmpfsDisk,
+    Overcommit, Port, SwapInfo, TmpfsDisk,
 };
 
 fn spec() -> VirtualMachineSpec {
@@ -231,6 +231,20 @@ fn the_rest() {
                         Some(GuestSettings { swap: "-1Gi".parse().ok(), ..GuestSettings::default() });
                 },
                 &["spec.guest.settings.swap: -1Gi must not be negative"],
+            ),
+            (
+                |spec| {
+                    let swap_info = Some(SwapInfo { size: "-1Gi".parse().unwrap(), skip_swapon: None });
+                    spec.guest.settings = Some(GuestSettings {
+                        swap: "1Gi".parse().ok(),
+                        swap_info,
+                        ..GuestSettings::default()
+                    });
+                },
+                &[
+                    "spec.guest.settings.swapInfo.size: -1Gi must not be negative",
+                    "spec.guest.settings.swapInfo: cannot be combined with swap; leave one of them out",
+                ],
             ),
             (
                 |spec| spec.overcommit = Some(Overcommit { cpu: "0".parse().ok(), memory: None }),

@@ -12,7 +12,9 @@ use crate::world::start;
 
 fn all() -> Vec<(String, PodAutoscaler)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../examples/podautoscaler");
-    let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let folders = [folder.join("hpa"), folder];
+    let entries = folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap());
+    let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
     files.retain(|file| file.extension().is_some_and(|extension| extension == "yaml"));
     files.sort();
     files

@@ -1,5 +1,6 @@
 //! The state in words and numbers, for people.
 
+use neonvm_types::NamespacedName;
 use neonvm_types::scheduler_inspect::{Inspect, NodeView, PodView, ResourceView, SettingsView, WaitingPod};
 
 use super::account::{NodeEntry, PodEntry, Share, is_too_much};
@@ -21,6 +22,22 @@ impl State {
             (seen, cpu, mem)
         })
         .collect()
+    }
+
+    /// Pods whose labels or annotations cannot be read in part.
+    #[must_use]
+    pub fn unreadable(&self) -> u64 {
+        let count = self.pods.iter().filter(|(_, pod)| !pod.seen.problems.is_empty()).count();
+        u64::try_from(count).unwrap_or(u64::MAX)
+    }
+
+    /// Migrations that are to be deleted and could not be yet, with the number of tries.
+    #[must_use]
+    pub fn undeleted(&self) -> Vec<(NamespacedName, u32)> {
+        let named = |(uid, (_, tries)): (&String, &(std::time::Duration, u32))| {
+            Some((self.migrations.get(uid)?.migration.clone(), *tries))
+        };
+        self.undeleted.iter().filter_map(named).collect()
     }
 
     /// The whole state. The leader and the age of the last watch event are not available here.

@@ -190,16 +190,13 @@ impl State {
         let index = self.pod_index.get(key).copied();
         let found = index.and_then(|index| Some((index, self.pods.get(index)?)));
         let (index, pod) = found.ok_or_else(|| Refusal::UnknownPod(key.clone()))?;
-        let vm = pod.seen.vm.as_ref().ok_or_else(|| Refusal::NotVm(key.clone()))?;
         let bound = pod.node.filter(|_| !pod.seen.ended && pod.tentative.is_none());
         let node = bound.and_then(|node| self.nodes.get(node));
         let node = node.ok_or_else(|| Refusal::NotRunning(key.clone()))?;
         if node.seen.is_none() {
             return Err(Refusal::UnknownNode { pod: key.clone(), node: node.name.clone() });
         }
-        if !vm.scaled {
-            return Err(Refusal::NotScaled(key.clone()));
-        }
+        let vm = pod.seen.vm.as_ref().ok_or_else(|| Refusal::NotVm(key.clone()))?;
         let slot = vm.slot_size.ok_or_else(|| {
             let problem = pod.seen.problems.first().cloned();
             let problem = problem.unwrap_or_else(|| "its size is not known".to_owned());
@@ -225,6 +222,9 @@ impl State {
         let (index, pod, slot) = self.eligible(key)?;
         check(request, slot)?;
         let (wanted, unit) = (Pair::from(request.resources), Pair::from(request.unit));
+        if !pod.seen.vm.as_ref().is_some_and(|vm| vm.scaled) {
+            return permit_unlabelled(pod, wanted);
+        }
         if pod.migrating && pod.known && wanted != pod.held {
             return Err(Refusal::Migrating { pod: key.clone(), held: pod.held.resources() });
         }
@@ -272,6 +272,14 @@ impl State {
         pod.due = Some(due);
         self.due.insert((due, index));
     }
+}
+
+/// The label gets to the VM first and to its pod a moment later, so its agent may send requests before the pod shows it.
+/// Meanwhile the VM is permitted what it has; nothing is reserved.
+fn permit_unlabelled(pod: &PodEntry, wanted: Pair<u64>) -> Result<Reply, Refusal> {
+    let permit = wanted.min(pod.seen.usage).resources();
+    permit.validate_non_zero().map_err(|_| Refusal::NotScaled(pod.seen.pod.clone()))?;
+    Ok(Reply { permit, migrate: pod.is_about_to_leave() })
 }
 
 /// What a pod is granted in any case, the largest of: its usage in the cluster (every scheduler counts that); its permit from

@@ -1,6 +1,6 @@
 //! What the decisions depend on besides the cluster.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use neonvm_types::{Bytes, MilliCpu, Resources};
 
@@ -11,6 +11,8 @@ use super::{Pair, Scoring};
 pub struct Settings {
     /// Share of a node above which VMs are to leave; above 0, at most 1.
     pub watermark: Pair<f64>,
+    /// The same for single nodes, by name.
+    pub node_watermarks: BTreeMap<String, Pair<f64>>,
     /// How nodes are compared.
     pub scoring: Scoring,
     /// Pods of these namespaces do not count against permits; they do count when a pod is placed.
@@ -27,6 +29,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             watermark: Pair::both(0.9),
+            node_watermarks: BTreeMap::new(),
             scoring: Scoring::default(),
             ignored_namespaces: BTreeSet::new(),
             compute_unit: Resources::new(MilliCpu::new(250), Bytes::gib(1)),
@@ -52,10 +55,20 @@ impl Settings {
     pub fn validate(&self) -> Vec<SettingsError> {
         let mut errors = self.scoring.validate();
         let mut refuse = |key, reason: String| errors.push(SettingsError { key, reason });
+        let wrong = |value: f64| !(value > 0.0 && value <= 1.0);
         for (key, value) in [("watermark.cpu", self.watermark.cpu), ("watermark.memory", self.watermark.mem)]
         {
-            if !(value > 0.0 && value <= 1.0) {
+            if wrong(value) {
                 refuse(key, format!("{value} must be above 0 and at most 1"));
+            }
+        }
+        for (node, watermark) in &self.node_watermarks {
+            if wrong(watermark.cpu) || wrong(watermark.mem) {
+                let values = format!("{} and {}", watermark.cpu, watermark.mem);
+                refuse(
+                    "nodeOverrides",
+                    format!("watermarks of {node}: {values} must be above 0 and at most 1"),
+                );
             }
         }
         if let Err(error) = self.compute_unit.validate_non_zero() {

@@ -176,10 +176,8 @@ impl State {
 
     fn node_seen(&mut self, seen: NodeSeen) -> bool {
         let index = self.intern(&seen.name);
-        let watermark = Pair::new(
-            fraction(seen.total.cpu, self.settings.watermark.cpu),
-            fraction(seen.total.mem, self.settings.watermark.mem),
-        );
+        let share = *self.settings.node_watermarks.get(&seen.name).unwrap_or(&self.settings.watermark);
+        let watermark = seen.total.with(share, fraction);
         let Some(node) = self.nodes.get_mut(index) else { return false };
         if node.seen.as_ref() == Some(&seen) {
             return false;

@@ -264,6 +264,26 @@ fn d25_pods_that_ended_are_freed() {
     assert_eq!(ask(&mut state, "p", 4, None), Err(Refusal::NotRunning(name("p"))));
 }
 
+/// The label reaches the pod after the VM: until then the first requests of its agent get what the VM has.
+#[test]
+fn a_vm_whose_pod_lacks_the_label_keeps_what_it_has() {
+    let mut state = state(cu(10));
+    let mut late = vm("late", "n", 2, 4);
+    late.vm.as_mut().unwrap().scaled = false;
+    state.step(at(0), seen(late));
+    let reserved = state.inspect().nodes[0].cpu.reserved;
+    for (request, permit) in [(2, 2), (4, 2), (1, 1)] {
+        assert_eq!(
+            ask(&mut state, "late", request, None).unwrap().permit,
+            cu(permit).resources(),
+            "{request}"
+        );
+    }
+    assert_eq!(state.inspect().nodes[0].cpu.reserved, reserved);
+    state.step(at(1), seen(vm("late", "n", 2, 4)));
+    assert_eq!(ask(&mut state, "late", 4, Some(2)).unwrap().permit, cu(4).resources());
+}
+
 #[test]
 fn what_cannot_be_permitted_is_refused_with_its_status() {
     let mut fresh = State::new(Settings::default());
@@ -272,9 +292,10 @@ fn what_cannot_be_permitted_is_refused_with_its_status() {
     state.step(at(0), seen(plain("ordinary", "n", cu(1))));
     state.step(at(0), seen(vm("far", "elsewhere", 1, 2)));
     state.step(at(0), seen(PodSeen { node: None, ..vm("pending", "", 1, 2) }));
-    let mut still = vm("still", "n", 1, 2);
-    still.vm.as_mut().unwrap().scaled = false;
-    state.step(at(0), seen(still));
+    let mut bare = vm("bare", "n", 0, 2);
+    bare.vm.as_mut().unwrap().scaled = false;
+    state.step(at(0), seen(bare));
+    state.step(at(0), seen(PodSeen { node: None, ..plain("nowhere", "", cu(1)) }));
     let mut broken = vm("broken", "n", 1, 2);
     broken.vm.as_mut().unwrap().slot_size = None;
     broken.problems.push("annotation vm.neon.tech/resources: nonsense".into());
@@ -284,7 +305,9 @@ fn what_cannot_be_permitted_is_refused_with_its_status() {
         ("ordinary", 400, "not a VM's"),
         ("far", 404, "node elsewhere"),
         ("pending", 404, "runs on no node"),
-        ("still", 400, "lacks the label"),
+        // Where it is comes before what it is.
+        ("nowhere", 404, "runs on no node"),
+        ("bare", 400, "lacks the label"),
         ("broken", 500, "nonsense"),
     ] {
         let refusal = ask(&mut state, pod, 1, None).unwrap_err();
@@ -303,7 +326,7 @@ fn what_cannot_be_permitted_is_refused_with_its_status() {
     );
     assert!(with(Resources::default(), res(1)).contains("computeUnit"), "defect 24: a unit of zero");
     assert!(with(res(1), Resources::default()).contains("resources"));
-    assert_eq!(state.counters().refusals, 9);
+    assert_eq!(state.counters().refusals, 10);
 }
 
 #[test]

@@ -211,6 +211,9 @@ pub enum Warning {
     /// The scheduler refused a moment ago.
     #[error("scheduler: a request was denied too recently")]
     PluginDeniedRecently,
+    /// The scheduler announced a migration.
+    #[error("scheduler: the VM is to be migrated; its size stays")]
+    MigrationAnnounced,
     /// A patch is under way.
     #[error("VM: another patch is under way")]
     NeonVmBusy,
@@ -226,6 +229,9 @@ pub enum Warning {
     /// No monitor to agree.
     #[error("monitor: cannot shrink without a connection")]
     NoMonitor,
+    /// Another agent acts for the VM.
+    #[error("informant: another agent is the current one; nothing is changed")]
+    Suspended,
     /// The monitor works on another request.
     #[error("monitor: another request is under way")]
     MonitorBusy,

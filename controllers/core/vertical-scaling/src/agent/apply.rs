@@ -7,7 +7,7 @@ use neonvm_types::{MoreResources, Resources, monitor_protocol::Wants};
 use crate::agent::{
     action::{Action, Latency, LatencyOf, Outcome, Warning},
     desired::{MEMORY_PRESSURE_GROW, Requested, RequestedUnits},
-    event::{Event, PatchError, Verdict},
+    event::{Event, PatchError, PluginAnswer, Verdict},
     machine::grown,
     metrics::{LfcMetrics, SystemMetrics},
     monitor_peer::Kind,
@@ -39,7 +39,15 @@ impl State {
                     note.causes.push(Cause::Lost(reason.clone()));
                     self.monitor.reset(now);
                 }
+                self.monitor.suspended = false;
                 self.monitor.reason = reason;
+            }
+            Event::MonitorSuspended => {
+                if !self.monitor.suspended {
+                    note.causes.push(Cause::Suspended);
+                }
+                self.monitor.reset(now);
+                self.monitor.suspended = true;
             }
             Event::MonitorAlive => self.monitor.contact(now),
             Event::UpscaleRequested { wants } => self.upscale_requested(now, wants, note),
@@ -139,6 +147,7 @@ impl State {
             let reason = shorten(&denied.unwrap_or_default());
             note.causes.push(Cause::NodeDenies { size: self.size(asked), reason });
         }
+        self.migration_seen(note);
         self.revision_seen(now, outcome);
     }
 
@@ -203,7 +212,7 @@ impl State {
         &mut self,
         now: Duration,
         id: u64,
-        result: Result<Resources, String>,
+        result: Result<PluginAnswer, String>,
         note: &mut Note,
         outcome: &mut Outcome,
     ) {
@@ -212,15 +221,16 @@ impl State {
             return;
         };
         let before = asking.held;
-        let permitted = result.and_then(|permit| {
-            self.plugin
-                .permitted(permit, self.machine.least())
-                .map_err(|bad| format!("{bad}: {}", self.size(permit)))
+        let permitted = result.and_then(|answer| {
+            let permitted = self.plugin.permitted(answer.permit, self.machine.least());
+            permitted.map_err(|bad| format!("{bad}: {}", self.size(answer.permit)))?;
+            Ok(answer)
         });
-        let permit = match permitted {
-            Ok(_) => self.plugin.permit.unwrap_or(asking.target),
+        let PluginAnswer { permit, migrate } = match permitted {
+            Ok(answer) => answer,
             Err(error) => return self.plugin_failed(now, &error, note),
         };
+        self.migration_announced(now, migrate, note);
         let denied = asking.target.any_greater(permit);
         if before != Some(permit) || denied {
             let asked = self.size(asking.target);

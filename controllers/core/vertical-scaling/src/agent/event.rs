@@ -42,6 +42,22 @@ pub enum Verdict {
     },
 }
 
+/// What the scheduler answered to a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PluginAnswer {
+    /// What the VM may use.
+    pub permit: Resources,
+    /// Whether the VM is to be migrated, and must keep its size ([`crate::agent::announced`]).
+    pub migrate: bool,
+}
+
+/// A permit, and no migration.
+impl From<Resources> for PluginAnswer {
+    fn from(permit: Resources) -> Self {
+        Self { permit, migrate: false }
+    }
+}
+
 /// One thing that happened.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(clippy::large_enum_variant, reason = "made once, used up at once, never stored")]
@@ -77,8 +93,11 @@ pub enum Event {
         /// Why, in words.
         reason: String,
     },
-    /// A health check succeeded, or any other message came in. Without one for `Settings::monitor_silence`
-    /// the connection is closed; replies and requests to grow count as well.
+    /// The informant in the guest made another agent the current one: nothing may be changed before it resumes this one
+    /// (`MonitorConnected`) or the registration ends (`MonitorLost`).
+    MonitorSuspended,
+    /// A request, such as a health check, was served. Without one for `Settings::monitor_silence` the connection is
+    /// closed; requests to grow count as well, failures do not.
     MonitorAlive,
     /// The monitor requests more: memory (v1.0, `None`), or the given amounts.
     UpscaleRequested {
@@ -89,8 +108,8 @@ pub enum Event {
     PluginReply {
         /// Number of the request.
         id: u64,
-        /// The permit, or what went wrong.
-        result: Result<Resources, String>,
+        /// The answer, or what went wrong.
+        result: Result<PluginAnswer, String>,
     },
     /// The API server's answer.
     PatchReply {

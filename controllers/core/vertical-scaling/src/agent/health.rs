@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use neonvm_types::agent_inspect::FailedRequests;
+
 use crate::agent::{
     counter::RecentCounter,
     desired::Desired,
@@ -43,7 +45,9 @@ struct Failures<'a> {
 impl Failures<'_> {
     fn stuck(&self, now: Duration) -> Option<String> {
         let Self { name, rate, .. } = self;
-        let count = self.counter.count(now);
+        // A request that succeeded shows that the peer does its part again.
+        let recovered = self.in_a_row == 0;
+        let count = if recovered { 0 } else { self.counter.count(now) };
         if u32::try_from(count).is_ok_and(|count| count > rate.threshold) {
             let interval = rate.interval.as_secs();
             return Some(format!("{name} failed {count} times within {interval}s{}", because(self.error)));
@@ -65,12 +69,31 @@ impl State {
         self.monitor_missing(now)
             .or_else(|| self.failing(now))
             .or_else(|| self.resize_overdue(now))
+            .or_else(|| self.migration_missing(now))
             .or_else(|| self.metrics_missing(now))
     }
 
+    /// Requests that failed within the interval of each peer.
+    pub(super) fn failed(&self, now: Duration) -> FailedRequests {
+        let count = |counter: &RecentCounter| u64::try_from(counter.count(now)).unwrap_or(u64::MAX);
+        FailedRequests {
+            scheduler: count(&self.plugin_failures),
+            monitor: count(&self.monitor_failures),
+            patch: count(&self.neonvm_failures),
+        }
+    }
+
     fn monitor_missing(&self, now: Duration) -> Option<String> {
+        if let Some(connection) = self.monitor.connection {
+            let silent = now.saturating_sub(connection.last_contact);
+            let late = silent > self.settings.monitor_unhealthy;
+            return late.then(|| format!("monitor silent for {}", seconds(silent)));
+        }
         let without = now.saturating_sub(self.monitor.since);
-        let late = self.monitor.connection.is_none() && without > self.settings.monitor_startup_grace;
+        let late = without > self.settings.monitor_startup_grace;
+        if late && self.monitor.suspended {
+            return Some(format!("suspended by the informant for {}", seconds(without)));
+        }
         late.then(|| format!("no monitor for {}{}", seconds(without), because(&self.monitor.reason)))
     }
 
@@ -117,6 +140,11 @@ impl State {
             .then(|| format!("VM reports {has} although {asked} was asked {} ago", seconds(elapsed)))
     }
 
+    fn migration_missing(&self, now: Duration) -> Option<String> {
+        let elapsed = seconds(self.announced_in_vain(now)?);
+        Some(format!("scheduler announces a migration for {elapsed}, and none begins"))
+    }
+
     fn metrics_missing(&self, now: Duration) -> Option<String> {
         let last = self.known.system.as_ref().map_or(self.found_at, |(at, _)| *at);
         let age = now.saturating_sub(last);
@@ -126,6 +154,10 @@ impl State {
 
     /// What keeps the VM at its size although no component fails.
     pub(super) fn limit(&self, now: Duration, desired: &Desired) -> Option<String> {
+        if let Some(since) = self.announced_since() {
+            let elapsed = seconds(now.saturating_sub(since));
+            return Some(format!("scheduler announces a migration for {elapsed}: the size stays"));
+        }
         if let Some((_, requested)) = self.plugin.denied() {
             let permit = self.size(self.plugin.permit.unwrap_or(requested));
             return Some(format!("scheduler permits {permit} of {}", self.size(requested)));
@@ -144,10 +176,16 @@ impl State {
 
     /// The current activity, in words.
     pub(super) fn activity(&self, now: Duration, desired: &Desired) -> String {
+        if self.announced.is_some() && self.machine.certain {
+            return "waiting: migration".to_owned();
+        }
         let next = |until: Duration| format!("next try {}", seconds(until.saturating_sub(now)));
         let waiting = |until: Option<Duration>| until.filter(|until| now < *until);
         let more = self.plugin.permit.is_none_or(|permit| desired.size.any_greater(permit));
         let to = |size| self.size(size);
+        if self.monitor.suspended {
+            return "suspended: the informant has another agent".to_owned();
+        }
         if !self.machine.certain {
             return "waiting: VM status older than its spec".to_owned();
         }

@@ -66,6 +66,10 @@ pub struct Monitor {
     pub connection: Option<Connection>,
     /// Since when there is none, or since when there is one.
     pub since: Duration,
+    /// The informant has suspended this agent: another one acts for the VM.
+    pub suspended: bool,
+    /// When it last served a request or sent one, on this connection or an earlier one.
+    pub served_at: Option<Duration>,
     /// The request under way.
     pub asking: Option<Asking>,
     /// A request to grow from a v1.0 monitor.
@@ -135,6 +139,7 @@ impl Monitor {
     pub fn reset(&mut self, now: Duration) {
         *self = Self {
             since: now,
+            served_at: self.served_at,
             requested: self.requested,
             wants_cpu: self.wants_cpu,
             wants_mem: self.wants_mem,
@@ -163,6 +168,7 @@ impl Monitor {
     pub fn contact(&mut self, now: Duration) {
         if let Some(connection) = &mut self.connection {
             connection.last_contact = now;
+            self.served_at = Some(now);
         }
     }
 

@@ -35,6 +35,10 @@ pub enum Cause {
         /// The size that was requested.
         asked: Size,
     },
+    /// The scheduler announced that the VM is to be migrated.
+    MigrationAnnounced,
+    /// The migration that the scheduler announced is over, or will not be.
+    MigrationOver,
     /// The scheduler did not answer as it should.
     SchedulerFailed(String),
     /// The VM could not be patched.
@@ -56,6 +60,8 @@ pub enum Cause {
     Connected(String),
     /// The connection ended, for this reason.
     Lost(String),
+    /// The informant made another agent the current one.
+    Suspended,
     /// No message came from the monitor for so long.
     Silent(Duration),
     /// A v1.0 monitor requested more memory.
@@ -231,6 +237,8 @@ impl fmt::Display for Cause {
             Self::Hold(Some(size)) => write!(f, "held at {size}"),
             Self::Hold(None) => write!(f, "hold is over"),
             Self::Permits { size, .. } => write!(f, "scheduler permits {size}"),
+            Self::MigrationAnnounced => write!(f, "scheduler announces a migration: the size stays"),
+            Self::MigrationOver => write!(f, "no migration is announced any more"),
             Self::SchedulerFailed(error) => write!(f, "scheduler failed: {error}"),
             Self::PatchFailed(error) => write!(f, "patch failed: {error}"),
             Self::PatchConflict => write!(f, "patch refused: the VM had changed"),
@@ -239,6 +247,7 @@ impl fmt::Display for Cause {
             Self::MonitorFailed(error) => write!(f, "monitor failed: {error}"),
             Self::Connected(version) => write!(f, "monitor connected ({version})"),
             Self::Lost(reason) => write!(f, "monitor lost: {reason}"),
+            Self::Suspended => write!(f, "informant suspends this agent"),
             Self::Silent(time) => write!(f, "monitor silent for {time:?}; connect again"),
             Self::MoreMemory => write!(f, "monitor asks for more memory"),
             Self::Wants { cpu, mem, reason } => {

@@ -112,6 +112,10 @@ impl State {
     /// All that is due for an aim.
     pub(super) fn plan(&self, now: Duration, goal: &Goal, desired: &Desired) -> ActionSet {
         let mut set = ActionSet::default();
+        if self.monitor.suspended {
+            set.warnings.push(Warning::Suspended);
+            return set;
+        }
         for (wrong, warning) in [
             (!goal.complete, Warning::IncompleteMetrics),
             (goal.short_series, Warning::ShortLfcSeries),
@@ -123,7 +127,9 @@ impl State {
         }
         let revision = self.target_revision;
         let size = desired.size;
-        let need = Need { current: self.machine.most(), desired: size };
+        let current = self.machine.most();
+        let stays = self.announced.is_some();
+        let need = Need { current, desired: if stays { current } else { size } };
         let target = if self.machine.certain {
             self.plugin.plan(now, need, &self.settings, &mut set)
         } else {
@@ -138,8 +144,14 @@ impl State {
             metrics: self.known.system.as_ref().map(|(_, metrics)| metrics.for_scheduler()),
             revision,
         });
+        if stays {
+            set.warnings.push(Warning::MigrationAnnounced);
+            self.plan_upscale(now, self.machine.asked, &mut set);
+            return set;
+        }
         self.plan_neonvm(now, size, &mut set);
-        self.plan_monitor(now, size, &mut set);
+        self.plan_upscale(now, size, &mut set);
+        self.plan_downscale(now, size, &mut set);
         let asking_down = self.monitor.asking.is_some_and(|asking| asking.kind == Kind::Downscale);
         let denied_until = desired.denied_until.filter(|_| !asking_down && set.monitor_downscale.is_none());
         if let Some(until) = denied_until {
@@ -190,21 +202,29 @@ impl State {
         revision
     }
 
-    fn plan_monitor(&self, now: Duration, size: Resources, set: &mut ActionSet) {
-        let sizes = Sizes {
+    fn sizes(&self, desired: Resources) -> Sizes {
+        Sizes {
             now: self.machine.low,
             asked: self.machine.asked,
             least: self.machine.least(),
-            desired: size,
+            desired,
             slot: self.vm.info.mem.slot_size,
-        };
-        let change = |(current, target)| Change { current, target, revision: self.target_revision };
-        if !self.machine.conflict {
-            let up = self.monitor.plan_upscale(now, &sizes, &self.settings, set);
-            set.monitor_upscale = up.map(change);
         }
-        let down = self.monitor.plan_downscale(now, &sizes, &self.settings, set);
-        set.monitor_downscale = down.map(change);
+    }
+
+    fn plan_upscale(&self, now: Duration, size: Resources, set: &mut ActionSet) {
+        if self.machine.conflict {
+            return;
+        }
+        let up = self.monitor.plan_upscale(now, &self.sizes(size), &self.settings, set);
+        set.monitor_upscale =
+            up.map(|(current, target)| Change { current, target, revision: self.target_revision });
+    }
+
+    fn plan_downscale(&self, now: Duration, size: Resources, set: &mut ActionSet) {
+        let down = self.monitor.plan_downscale(now, &self.sizes(size), &self.settings, set);
+        set.monitor_downscale =
+            down.map(|(current, target)| Change { current, target, revision: self.target_revision });
     }
 
     /// When to step again at the latest: what the plan waits for, and every deadline.

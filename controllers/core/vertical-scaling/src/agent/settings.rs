@@ -45,12 +45,17 @@ pub struct Settings {
     pub neonvm_reply_deadline: Duration,
     /// The same for a request to the monitor.
     pub monitor_reply_deadline: Duration,
-    /// A connection without a message for this long is closed.
+    /// Without a sign of life of the monitor for this long the VM is called stuck.
+    pub monitor_unhealthy: Duration,
+    /// A connection without a sign of life for this long is closed and made again. Longer than `monitor_unhealthy`: a
+    /// monitor may be blocked on its database for a while, and what it does meanwhile would be lost.
     pub monitor_silence: Duration,
     /// For how long a VM may be without a monitor before this is called stuck.
     pub monitor_startup_grace: Duration,
     /// For how long the observed size may differ from the requested one before the VM is reported as stuck.
     pub resize_deadline: Duration,
+    /// For how long the scheduler may announce a migration that does not begin before the VM is reported as stuck.
+    pub migration_deadline: Duration,
     /// Metrics older than this do not justify shrinking.
     pub metrics_stale_after: Duration,
     /// Without metrics for this long the VM is called stuck.
@@ -80,9 +85,11 @@ impl Settings {
         plugin_reply_deadline: Duration::from_secs(5),
         neonvm_reply_deadline: Duration::from_secs(15),
         monitor_reply_deadline: Duration::from_secs(8),
-        monitor_silence: Duration::from_secs(20),
+        monitor_unhealthy: Duration::from_secs(20),
+        monitor_silence: Duration::from_secs(30),
         monitor_startup_grace: Duration::from_secs(20),
         resize_deadline: Duration::from_secs(60),
+        migration_deadline: Duration::from_secs(300),
         metrics_stale_after: Duration::from_secs(60),
         metrics_lost_after: Duration::from_secs(300),
         plugin_failures: FailureRate { interval: Duration::from_secs(120), threshold: 5 },

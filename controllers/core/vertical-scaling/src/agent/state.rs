@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::agent::{
     action::{Action, ActionSet, Change, Outcome, PluginRequest, SchedulerRequest},
+    announced::Announced,
     counter::RecentCounter,
     event::Event,
     machine::Machine,
@@ -52,6 +53,7 @@ pub struct State {
     pub(super) revisions: RevisionSource,
     pub(super) target_revision: Revision,
     pub(super) last_desired: Option<Resources>,
+    pub(super) announced: Option<Announced>,
     pub(super) reported: Option<Reported>,
     pub(super) plugin_failures: RecentCounter,
     pub(super) monitor_failures: RecentCounter,
@@ -94,6 +96,7 @@ impl State {
             revisions: RevisionSource::new(shown.value),
             target_revision: Revision::default(),
             last_desired: None,
+            announced: None,
             reported: None,
             plugin_failures: counter(settings.plugin_failures),
             monitor_failures: counter(settings.monitor_failures),

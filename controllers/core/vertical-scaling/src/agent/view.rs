@@ -49,6 +49,14 @@ pub struct View {
     pub limit: Option<String>,
     /// The size a person fixed, and for how much longer.
     pub hold: Option<(Resources, Duration)>,
+    /// For how long the scheduler has announced a migration.
+    pub announced: Option<Duration>,
+    /// Requests that failed within their intervals.
+    pub failed: agent_inspect::FailedRequests,
+    /// How long ago the monitor last served a request.
+    pub monitor_served: Option<Duration>,
+    /// What each metric alone calls for.
+    pub parts: agent_inspect::GoalParts,
     /// Replies that came too late or twice.
     pub stale_replies: u64,
     /// The last decisions, oldest first.
@@ -96,6 +104,13 @@ impl State {
             stuck: self.stuck(now),
             limit: self.limit(now, &desired),
             hold: self.hold(now).map(|(size, until)| (size, until.saturating_sub(now))),
+            announced: self.announced_since().map(|since| now.saturating_sub(since)),
+            failed: self.failed(now),
+            monitor_served: self.monitor.served_at.map(|at| now.saturating_sub(at)),
+            parts: {
+                let parts = self.goal(now).parts;
+                agent_inspect::GoalParts { cpu: parts.cpu, mem: parts.mem, lfc: parts.lfc }
+            },
             stale_replies: self.stale_replies,
             decisions: self.trace.iter().cloned().collect(),
         }
@@ -122,6 +137,7 @@ impl View {
             goal: Some(self.goal),
             permit: self.permit,
             approved: self.approved,
+            guest_protocol: None,
             compute_unit: self.compute_unit,
             min: self.min,
             max: self.max,
@@ -133,7 +149,14 @@ impl View {
             stuck: self.stuck.clone(),
             limit: self.limit.clone(),
             hold: self.hold.map(|(size, left)| HoldInspect { size, remaining_seconds: left.as_secs_f64() }),
+            failed_requests: self.failed,
+            monitor_served_seconds_ago: self.monitor_served.map(|elapsed| elapsed.as_secs_f64()),
+            goal_parts: Some(self.parts),
+            migration_announced_seconds: self.announced.map(|elapsed| elapsed.as_secs_f64()),
             decisions: self.decisions.iter().map(decision).collect(),
+            // Known to the task alone.
+            background_tasks: 0,
+            monitor_waiting: None,
         }
     }
 }

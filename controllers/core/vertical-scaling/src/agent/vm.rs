@@ -17,6 +17,8 @@ pub struct Vm {
     pub hold: Option<(Resources, Duration)>,
     /// Why its node does not provide the requested size; `None` if the node does not refuse.
     pub denied: Option<String>,
+    /// Whether the status shows a migration that has not ended.
+    pub migrating: bool,
     /// `metadata.generation`: an observation older than the agent's own last patch is ignored. `None` if
     /// unknown.
     pub generation: Option<i64>,
@@ -26,7 +28,7 @@ impl Vm {
     /// An observation with nothing but the object's spec.
     #[must_use]
     pub fn new(info: VmInfo) -> Self {
-        Self { info, observed: None, hold: None, denied: None, generation: None }
+        Self { info, observed: None, hold: None, denied: None, migrating: false, generation: None }
     }
 
     /// Whether a status about `status_generation` is from before the last change of the object. False if

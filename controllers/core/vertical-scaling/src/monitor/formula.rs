@@ -5,6 +5,8 @@ use super::SYSTEM_BUFFER;
 const MIB: u64 = 1 << 20;
 /// Memory left for everything but the file cache, in bytes.
 const FILE_CACHE_REMAINING: u64 = 256 * MIB;
+/// The same by the informant's rule.
+const INFORMANT_FILE_CACHE_REMAINING: u64 = 640 * MIB;
 
 /// `value · numerator / denominator`, rounded down, at most 2^64 - 1.
 const fn scaled(value: u64, numerator: u64, denominator: u64) -> u64 {
@@ -38,7 +40,18 @@ pub const fn needed_total(used: u64, overhead: u64) -> u64 {
 /// the cache's size for what it spreads into.
 #[must_use]
 pub const fn file_cache_size(usable: u64) -> u64 {
-    let available = usable.saturating_sub(FILE_CACHE_REMAINING);
+    file_cache_leaving(usable, FILE_CACHE_REMAINING)
+}
+
+/// Size of the file cache in bytes by the informant's rule, whole MiB, when `usable` bytes are there: as [`file_cache_size`], but
+/// 640 MiB stay free.
+#[must_use]
+pub const fn informant_file_cache_size(usable: u64) -> u64 {
+    file_cache_leaving(usable, INFORMANT_FILE_CACHE_REMAINING)
+}
+
+const fn file_cache_leaving(usable: u64, remaining: u64) -> u64 {
+    let available = usable.saturating_sub(remaining);
     let (spread, share) = (scaled(available, 10, 11), scaled(usable, 75, 100));
     let size = if spread < share { spread } else { share };
     size / MIB * MIB

@@ -24,6 +24,8 @@ pub struct Sample {
     pub total: u64,
     /// Memory that is available without swapping, in bytes.
     pub available: u64,
+    /// All memory charged to the workload's control group, with its page cache, in bytes; only if the group may have limits.
+    pub current: Option<u64>,
     /// Tasks that run or wait for a processor, but for the monitor's own.
     pub runnable: u32,
     /// Processors that are online.

@@ -67,17 +67,23 @@ impl Policy {
         used.saturating_add(self.history.growth().saturating_mul(ahead.as_secs()))
     }
 
-    /// Why the VM must not shrink to `target` bytes; what is in use and what is to spare if it may.
-    pub(super) fn memory_refusal(&self, now: Duration, target: u64) -> Result<String, Refusal> {
-        if !self.settings.measures {
-            return Ok("memory cannot be measured here".to_owned());
-        }
+    /// Why there is no judging by the samples.
+    pub(super) fn judgeable(&self, now: Duration) -> Result<(), Refusal> {
         if self.history.is_stale(now) {
             return Err(Refusal::Unknown("the newest sample of memory is too old to judge by".to_owned()));
         }
         if self.history.len() <= 1 {
             return Err(Refusal::No("too few samples of memory yet".to_owned()));
         }
+        Ok(())
+    }
+
+    /// Why the VM must not shrink to `target` bytes; what is in use and what is to spare if it may.
+    pub(super) fn memory_refusal(&self, now: Duration, target: u64) -> Result<String, Refusal> {
+        if !self.settings.measures {
+            return Ok("memory cannot be measured here".to_owned());
+        }
+        self.judgeable(now)?;
         let average = self.history.average();
         let limit = threshold(usable(target));
         let (shown, at) = (mib(average), mib(limit));

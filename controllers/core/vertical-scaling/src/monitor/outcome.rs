@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use neonvm_types::monitor_protocol::MonitorMessage;
 
+use super::LimitValues;
+
 /// What to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -21,6 +23,12 @@ pub enum Action {
         /// Bytes, whole MiB.
         size: u64,
     },
+    /// Give the workload's control group these limits; `None`: none at all.
+    SetLimits(Option<LimitValues>),
+    /// Freeze the workload's control group; [`Outcome::thaw_at`] has the end.
+    Freeze,
+    /// Thaw it.
+    Thaw,
 }
 
 /// What follows from an event.
@@ -30,6 +38,8 @@ pub struct Outcome {
     pub actions: Vec<Action>,
     /// When the next sample is due.
     pub wake_at: Duration,
+    /// When [`super::Event::Elapsed`] is due, because the control group is frozen.
+    pub thaw_at: Option<Duration>,
     /// Why more was requested, if it was; for the log.
     pub note: Option<String>,
 }

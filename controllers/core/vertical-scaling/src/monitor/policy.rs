@@ -3,11 +3,13 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use neonvm_types::guest::MemoryLimits;
 use neonvm_types::monitor_protocol::{AgentMessage, MessageIds, MonitorMessage, Wants};
 use neonvm_types::version::MonitorProtoVersion;
 use neonvm_types::{Bytes, Resources};
 
 use super::change::{Pending, Resize};
+use super::limits::Limits;
 use super::outcome::{Action, Outcome};
 use super::{History, LONELY_INTERVAL, QUIET_INTERVAL, REQUEST_INTERVAL, SAMPLE_INTERVAL, Sample};
 
@@ -25,6 +27,8 @@ pub struct Settings {
     pub measures: bool,
     /// Processors that the VM can have at most; no more are requested.
     pub most_cpus: u32,
+    /// Limits of the workload's control group.
+    pub limits: MemoryLimits,
 }
 
 /// Inputs of the policy.
@@ -36,6 +40,12 @@ pub enum Event {
     Connected {
         /// The version agreed on.
         version: MonitorProtoVersion,
+        /// Memory the kernel has, in bytes.
+        total: u64,
+    },
+    /// An agent with the informant's protocol is the current one: the informant's rules hold. Its requests come as messages of
+    /// the monitor's oldest version.
+    Registered {
         /// Memory the kernel has, in bytes.
         total: u64,
     },
@@ -62,6 +72,10 @@ pub enum Event {
         /// Bytes it has now, or what went wrong.
         result: Result<u64, String>,
     },
+    /// The control group was at `memory.high`.
+    MemoryHigh,
+    /// It is [`Outcome::thaw_at`].
+    Elapsed,
 }
 
 /// The monitor of one guest.
@@ -77,9 +91,12 @@ pub struct Policy {
     pub(super) total: Option<u64>,
     /// Memory is being given back: since when, and when the kernel was last seen to have less.
     pub(super) giving: Option<(Duration, Duration)>,
+    pub(super) limits: Limits,
     pub(super) pending: Option<Pending>,
     pub(super) queue: VecDeque<(Option<u64>, Resize)>,
     pub(super) tokens: u64,
+    /// Whether the informant's rules hold: the last agent had its protocol.
+    pub(super) informant: bool,
     ids: MessageIds,
     asked_memory: Option<Duration>,
     asked_cpu: Option<Duration>,
@@ -97,9 +114,11 @@ impl Policy {
             granted: None,
             total: None,
             giving: None,
+            limits: Limits::new(settings.limits),
             pending: None,
             queue: VecDeque::new(),
             tokens: 0,
+            informant: false,
             ids: MessageIds::MONITOR,
             asked_memory: None,
             asked_cpu: None,
@@ -110,6 +129,7 @@ impl Policy {
     /// Takes what happened at `now` (monotonic, since any fixed start).
     pub fn step(&mut self, now: Duration, event: Event) -> Outcome {
         let mut outcome = Outcome::default();
+        self.elapse(now, &mut outcome);
         self.expire(now, &mut outcome);
         match event {
             Event::Sample(sample) => {
@@ -120,23 +140,25 @@ impl Policy {
                     {
                         giving.1 = now;
                     }
+                    let grown = self.total.is_some_and(|total| sample.total > total);
                     self.total = Some(sample.total);
                     self.history.push(now, sample);
+                    self.follow_memory(grown, &mut outcome);
                     self.ask(now, &mut outcome);
                 }
             }
             Event::Connected { version, total } => {
-                self.disconnect();
-                self.version = Some(version);
-                self.ids = MessageIds::MONITOR;
-                self.total = Some(total);
-                // What an earlier agent granted may have changed since; what the kernel has is certain.
-                self.granted = None;
-                if self.settings.file_cache {
-                    self.resize(now, None, Resize::Settle, &mut outcome);
-                }
+                self.disconnect(&mut outcome);
+                self.informant = false;
+                self.connect(now, version, total, &mut outcome);
             }
-            Event::Disconnected => self.disconnect(),
+            Event::Registered { total } => {
+                self.disconnect(&mut outcome);
+                self.informant = true;
+                self.connect(now, MonitorProtoVersion::V1_0, total, &mut outcome);
+                self.follow_memory(false, &mut outcome);
+            }
+            Event::Disconnected => self.disconnect(&mut outcome),
             Event::Message { id, message } if self.version.is_some() => {
                 self.message(now, id, &message, &mut outcome);
             }
@@ -146,8 +168,11 @@ impl Policy {
             }
             Event::Message { .. } | Event::Undecodable { .. } => {}
             Event::FileCacheSet { token, result } => self.file_cache_set(now, token, result, &mut outcome),
+            Event::MemoryHigh => self.press(now, &mut outcome),
+            Event::Elapsed => {}
         }
         outcome.wake_at = self.next_sample(now);
+        outcome.thaw_at = self.limits.thaw_at();
         outcome
     }
 
@@ -157,8 +182,21 @@ impl Policy {
         self.history.average()
     }
 
-    fn disconnect(&mut self) {
+    fn connect(&mut self, now: Duration, version: MonitorProtoVersion, total: u64, outcome: &mut Outcome) {
+        self.version = Some(version);
+        self.ids = MessageIds::MONITOR;
+        self.total = Some(total);
+        // What an earlier agent granted may have changed since; what the kernel has is certain.
+        self.granted = None;
+        if self.settings.file_cache {
+            self.resize(now, None, Resize::Settle, outcome);
+        }
+    }
+
+    fn disconnect(&mut self, outcome: &mut Outcome) {
         self.version = None;
+        self.release(outcome);
+        self.follow_mode(outcome);
         if let Some(pending) = &mut self.pending {
             pending.id = None;
         }
@@ -193,12 +231,12 @@ impl Policy {
     }
 
     /// Requests more if more is needed, at most once a second for each resource.
-    fn ask(&mut self, now: Duration, outcome: &mut Outcome) {
+    pub(super) fn ask(&mut self, now: Duration, outcome: &mut Outcome) {
         let Some(version) = self.version else { return };
         let due = |asked: Option<Duration>| asked.is_none_or(|at| now.saturating_sub(at) >= REQUEST_INTERVAL);
         let has_amounts = version >= MonitorProtoVersion::V2_0;
         let memory = if has_amounts { self.memory_wanted() } else { self.memory_short() };
-        let memory = memory.filter(|_| due(self.asked_memory));
+        let memory = self.or_at_limit(now, memory).filter(|_| due(self.asked_memory));
         let cpu = self.cpu_wanted().filter(|_| has_amounts && due(self.asked_cpu) && !self.is_giving(now));
         if memory.is_none() && cpu.is_none() {
             return;

@@ -9,7 +9,7 @@ use super::change::{Pending, Refusal, Resize};
 use super::formula::mib;
 use super::outcome::{Action, Outcome};
 use super::policy::Policy;
-use super::{FILE_CACHE_DEADLINE, file_cache_size, usable};
+use super::{FILE_CACHE_DEADLINE, usable};
 
 /// Most changes that wait for one under way. An agent sends one request at a time.
 const QUEUED: usize = 4;
@@ -39,6 +39,7 @@ impl Policy {
                 // Whatever becomes of the file cache, the memory is there.
                 self.granted = Some(granted);
                 self.giving = None;
+                self.follow_grant(outcome);
                 self.usable_now()
             }
             Resize::Settle => self.usable_now(),
@@ -46,7 +47,7 @@ impl Policy {
         match size.filter(|_| self.settings.file_cache) {
             Some(size) => {
                 self.tokens = self.tokens.wrapping_add(1);
-                let (token, size) = (self.tokens, file_cache_size(size));
+                let (token, size) = (self.tokens, self.file_cache(size));
                 let deadline = now.saturating_add(FILE_CACHE_DEADLINE);
                 self.pending = Some(Pending { token, id, resize, deadline });
                 outcome.actions.push(Action::SetFileCache { token, size });
@@ -70,6 +71,7 @@ impl Policy {
                 Ok(status) => {
                     self.granted = Some(target);
                     self.giving = self.total.filter(|total| target.mem.get() < *total).map(|_| (now, now));
+                    self.narrow(outcome);
                     status
                 }
                 // It was agreeable before the file cache was changed: that is undone.
@@ -89,7 +91,7 @@ impl Policy {
 
     /// The text for a consent; `Err`: the reply that refuses.
     fn refusal(&self, now: Duration, target: Resources) -> Result<String, MonitorMessage> {
-        let status = self.memory_refusal(now, target.mem.get()).map_err(|refusal| match refusal {
+        let status = self.judge_memory(now, target.mem.get()).map_err(|refusal| match refusal {
             Refusal::No(status) => MonitorMessage::DownscaleResult { ok: false, status },
             Refusal::Unknown(error) => MonitorMessage::InternalError { error },
         })?;

@@ -1,11 +1,14 @@
 //! The vectors of the formulas, the behaviour of v1.0 and v2.0, and laws.
 
+mod informant_rules;
 mod laws;
+mod limits;
 mod v1;
 mod v2;
 
 use std::time::Duration;
 
+use neonvm_types::guest::MemoryLimits;
 use neonvm_types::monitor_protocol::{AgentMessage, Allocation, MonitorMessage};
 use neonvm_types::version::MonitorProtoVersion;
 
@@ -27,7 +30,7 @@ impl Guest {
     }
 
     pub(super) fn with(total: u64, cpus: u32, file_cache: bool) -> Self {
-        let settings = Settings { file_cache, measures: true, most_cpus: 8 };
+        let settings = Settings { file_cache, measures: true, most_cpus: 8, limits: MemoryLimits::Off };
         let sample = Sample { total, available: total, online: cpus, ..Sample::default() };
         Self { policy: Policy::new(settings), now: Duration::from_secs(100), sample }
     }

@@ -48,6 +48,8 @@ pub fn settings() -> Settings {
         monitor_denied_downscale_cooldown: secs(5.0),
         monitor_requested_upscale_valid_period: secs(10.0),
         monitor_retry_wait: secs(3.0),
+        // Monitors here send no signs of life.
+        monitor_unhealthy: secs(1e6),
         ..Settings::SHIPPED
     }
 }
@@ -168,7 +170,7 @@ impl Play {
     // Answering it.
 
     pub fn permit(&mut self, permit: Resources) {
-        self.event(Event::PluginReply { id: self.plugin_id, result: Ok(permit) });
+        self.event(Event::PluginReply { id: self.plugin_id, result: Ok(permit.into()) });
     }
 
     pub fn plugin_fails(&mut self) {

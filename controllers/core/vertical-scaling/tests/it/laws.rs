@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use neonvm_api::ScalingConfig;
 use neonvm_core_vertical_scaling::agent::{
-    Event, FailureRate, LfcMetrics, MetricsSource, PatchError, Settings, State, SystemMetrics, Verdict, Vm,
+    Event, FailureRate, LfcMetrics, MetricsSource, PatchError, PluginAnswer, Settings, State, SystemMetrics,
+    Verdict, Vm,
 };
 use neonvm_types::{
     Bytes, MilliCpu, Resources, Revision, RevisionFlags, RevisionWithTime, monitor_protocol::Wants,
@@ -147,7 +148,7 @@ fn stale(world: &mut World, id: u64) {
     world.timer();
     let before = world.state.view(world.now);
     for event in [
-        Event::PluginReply { id, result: Ok(cu(3)) },
+        Event::PluginReply { id, result: Ok(cu(3).into()) },
         Event::PatchReply { id, result: Ok(Some(9)) },
         Event::MonitorReply { id, result: Ok(Verdict::Confirmed) },
     ] {
@@ -294,7 +295,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn wild_settings()(compute_unit in amount(), normal: bool, defaults in wild_config(), t in prop::array::uniform16(time())) -> Settings {
+    fn wild_settings()(compute_unit in amount(), normal: bool, defaults in wild_config(), t in prop::array::uniform18(time())) -> Settings {
         let rate = FailureRate { interval: t[15], threshold: 3 };
         Settings {
             compute_unit: if normal { cu(1) } else { compute_unit },
@@ -312,6 +313,8 @@ prop_compose! {
             monitor_silence: t[10],
             monitor_startup_grace: t[11],
             resize_deadline: t[12],
+            monitor_unhealthy: t[16],
+            migration_deadline: t[17],
             metrics_stale_after: t[13],
             metrics_lost_after: t[14],
             plugin_failures: rate,
@@ -364,7 +367,7 @@ fn wild_event() -> BoxedStrategy<Event> {
         1 => any::<String>().prop_map(|reason| Event::MonitorLost { reason }),
         1 => Just(Event::MonitorAlive),
         2 => wants.prop_map(|wants| Event::UpscaleRequested { wants }),
-        3 => (id.clone(), prop_oneof![amount().prop_map(Ok), any::<String>().prop_map(Err)])
+        3 => (id.clone(), prop_oneof![(amount(), any::<bool>()).prop_map(|(permit, migrate)| Ok(PluginAnswer { permit, migrate })), any::<String>().prop_map(Err)])
             .prop_map(|(id, result)| Event::PluginReply { id, result }),
         3 => (id.clone(), patch).prop_map(|(id, result)| Event::PatchReply { id, result }),
         3 => (id, verdict).prop_map(|(id, result)| Event::MonitorReply { id, result }),

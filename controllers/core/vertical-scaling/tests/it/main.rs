@@ -8,9 +8,11 @@
     missing_docs
 )]
 
+mod announced;
 mod defects;
 mod dsl;
 mod flows;
+mod informant;
 mod laws;
 mod metrics;
 mod peers;

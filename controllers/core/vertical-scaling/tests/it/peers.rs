@@ -69,7 +69,7 @@ fn answered(reply: Resources) -> (Play, Outcome) {
     p.permit(cu(3));
     p.after(2.0).ask();
     let id = serde_json::to_value(&p.state).unwrap()["plugin"]["asking"]["id"].as_u64().unwrap();
-    let outcome = p.state.step(p.now, Event::PluginReply { id, result: Ok(reply) });
+    let outcome = p.state.step(p.now, Event::PluginReply { id, result: Ok(reply.into()) });
     (p, outcome)
 }
 
@@ -112,7 +112,7 @@ fn invalid_replies_of_the_scheduler() {
         });
         let (id, last, target) = asked.expect("asks again");
         assert_eq!((last, target), (Some(permit), cu(4)), "{reply:?}");
-        let _ = p.state.step(p.now, Event::PluginReply { id, result: Ok(cu(4)) });
+        let _ = p.state.step(p.now, Event::PluginReply { id, result: Ok(cu(4).into()) });
         assert_eq!(p.state.view(p.now).permit, Some(cu(4)), "{reply:?}");
     }
 }
@@ -220,7 +220,7 @@ fn a_patch_without_reply_counts_until_it_is_known_to_be_undone() {
         };
         let (id, sent) = target(&outcome).expect("the tick is long over");
         assert_eq!(sent, cu(2));
-        let _ = p.state.step(p.now, Event::PluginReply { id, result: Ok(cu(2)) });
+        let _ = p.state.step(p.now, Event::PluginReply { id, result: Ok(cu(2).into()) });
         assert_eq!(p.next().neonvm, None, "it may still be under way");
         p.after(15.0);
         let outcome = p.state.step(p.now, Event::Timer);
@@ -232,7 +232,7 @@ fn a_patch_without_reply_counts_until_it_is_known_to_be_undone() {
         assert!(outcome.notes.iter().any(|note| note.to_string().contains("confirm VM at 1")));
         assert_eq!(outcome.scaling, []);
         let (id, (ask, _)) = (patch_id(&p), target(&outcome).unwrap());
-        let _ = p.state.step(p.now, Event::PluginReply { id: ask, result: Ok(cu(2)) });
+        let _ = p.state.step(p.now, Event::PluginReply { id: ask, result: Ok(cu(2).into()) });
         if undone {
             let outcome = p.state.step(p.now, Event::PatchReply { id, result: Ok(None) });
             assert_eq!(target(&outcome).map(|(_, target)| target), Some(cu(1)), "gives back the rest");

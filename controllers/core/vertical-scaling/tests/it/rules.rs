@@ -172,9 +172,9 @@ fn decisions_in_words() {
         ids.clone()
     };
     let ids = step(&mut state, 0.0, Event::MonitorConnected { version: MonitorProtoVersion::V2_0 });
-    step(&mut state, 0.1, Event::PluginReply { id: ids[0], result: Ok(cu(10)) });
+    step(&mut state, 0.1, Event::PluginReply { id: ids[0], result: Ok(cu(10).into()) });
     let ids = step(&mut state, 0.2, Event::SystemMetrics(load(1.5)));
-    let ids = step(&mut state, 0.3, Event::PluginReply { id: ids[0], result: Ok(cu(11)) });
+    let ids = step(&mut state, 0.3, Event::PluginReply { id: ids[0], result: Ok(cu(11).into()) });
     step(&mut state, 0.4, Event::PatchReply { id: ids[0], result: Ok(None) });
     let ids = step(&mut state, 0.5, Event::Vm(vm(cu(1), cu(16), cu(11))));
     step(

@@ -228,7 +228,7 @@ impl World {
             Treat::Fail => Err("refused".to_owned()),
             _ => {
                 self.reserved = permit;
-                Ok(permit)
+                Ok(permit.into())
             }
         };
         if treat != Treat::Silently {
@@ -246,7 +246,7 @@ impl World {
         let coming = self.patch.map_or(self.asked(), |(_, _, to, _)| to);
         self.reserved = reply.min(target).max(self.asked()).max(coming).max(self.has).max(self.commanded);
         self.lied |= reply.any_less(target);
-        self.step(Event::PluginReply { id, result: Ok(reply) });
+        self.step(Event::PluginReply { id, result: Ok(reply.into()) });
     }
 
     pub fn api(&mut self, treat: Treat) {

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use neonvm_api::VirtualMachine;
 use neonvm_api::names::tls_secret_name;
 use neonvm_api::runner_pod as place;
-use neonvm_api::virtual_machine::{Disk, ImagePullPolicy, VirtualMachineSpec};
+use neonvm_api::virtual_machine::{Disk, GuestSettings, ImagePullPolicy, VirtualMachineSpec};
 use neonvm_types::Bytes;
 
 use super::PlanError;
@@ -72,7 +72,8 @@ pub(super) fn plan(vm: &VirtualMachine, pod: &str, from: RootDiskFrom) -> Result
         let public = secret("ssh-publickey", &keys, &[("ssh-publickey", "authorized_keys", 0o644)], None);
         plan.add(public, place::SSH_PUBLIC_DIRECTORY, true);
     }
-    if let Some(swap) = spec.guest.settings.as_ref().and_then(|settings| settings.swap) {
+    if let Some(swap) = spec.guest.settings.as_ref().and_then(GuestSettings::swap_disk).map(|swap| swap.size)
+    {
         let limit = with_overhead(size("spec.guest.settings.swap", swap)?);
         plan.add(empty_dir(place::SWAP_VOLUME, Some(limit)), place::SWAP_DIRECTORY, false);
     }

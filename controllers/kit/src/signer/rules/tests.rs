@@ -61,6 +61,21 @@ fn a_scheduler_gets_the_names_of_schedulers() {
 }
 
 #[test]
+fn the_forwarder_of_upstream_s_agents_is_in_their_namespace() {
+    let own = Asked {
+        username: "system:serviceaccount:kube-system:neonvm-upstream-agents".into(),
+        ..account("neonvm-upstream-agents", None)
+    };
+    let Verdict::Grant(client) = asks(own.clone(), UPSTREAM_AGENTS, "client auth") else { panic!() };
+    assert_eq!(client.subject, Subject::client("neonvm-upstream-agents".into(), FORWARDERS));
+    assert!(denial(asks(own, UPSTREAM_AGENTS, "server auth")).contains("is a client"));
+    for stranger in ["neonvm-upstream-agents", "neonvm-agent", "neonvm-scheduler"] {
+        let why = denial(asks(account(stranger, None), UPSTREAM_AGENTS, "client auth"));
+        assert!(why.contains("is not the service account kube-system:neonvm-upstream-agents"), "{why}");
+    }
+}
+
+#[test]
 fn a_pod_autoscaler_gets_the_names_of_its_service() {
     let own = account("neonvm-pod-autoscaler", Some("n1"));
     let Verdict::Grant(server) = asks(own.clone(), POD_AUTOSCALER, "server auth") else { panic!() };

@@ -102,7 +102,11 @@ fn config() -> impl Strategy<Value = RuntimeConfig> {
     (prop::collection::vec(mount(), 0..6), sizes.clone(), sizes).prop_map(|(mounts, swap, shared)| {
         RuntimeConfig {
             mounts,
-            swap: swap.map(|size| Swap { label: SWAP_LABEL.into(), size: Bytes::new(size) }),
+            swap: swap.map(|size| Swap {
+                label: SWAP_LABEL.into(),
+                size: Bytes::new(size),
+                skip_swapon: false,
+            }),
             shared_memory: shared.map(Bytes::new),
             ..RuntimeConfig::default()
         }
@@ -257,7 +261,7 @@ fn only_what_is_set_is_written() {
         args: Some(vec![]),
         env: vec!["A=1".into()],
         sysctl: vec!["vm.x=1".into(), "vm.y=2".into()],
-        swap: Some(Swap { label: SWAP_LABEL.into(), size: Bytes::gib(1) }),
+        swap: Some(Swap { label: SWAP_LABEL.into(), size: Bytes::gib(1), skip_swapon: false }),
         ..RuntimeConfig::default()
     };
     assert_eq!(
@@ -276,7 +280,7 @@ fn a_step_that_fails_does_not_stop_the_rest() {
     let disk = |label: &str| MountKind::Disk { label: label.into(), discard: true, quota: true };
     let mount = |path: &str, kind, read_only| Mount { path: path.into(), kind, read_only };
     let config = RuntimeConfig {
-        swap: Some(Swap { label: SWAP_LABEL.into(), size: Bytes::mib(1) }),
+        swap: Some(Swap { label: SWAP_LABEL.into(), size: Bytes::mib(1), skip_swapon: false }),
         shared_memory: Some(Bytes::mib(2)),
         mounts: vec![
             mount("/it's $HOME; `x`", disk("data"), false),
@@ -367,7 +371,7 @@ fn plain_names_of_the_volume_are_those_that_guests_know() {
         command: Some(vec!["c".into()]),
         args: Some(vec!["a".into()]),
         env: vec!["A=1".into()],
-        swap: Some(Swap { label: SWAP_LABEL.into(), size: Bytes::gib(1) }),
+        swap: Some(Swap { label: SWAP_LABEL.into(), size: Bytes::gib(1), skip_swapon: false }),
         ..RuntimeConfig::default()
     };
     let all = super::super::runtime_files(&config, true, Some(vec![1]));

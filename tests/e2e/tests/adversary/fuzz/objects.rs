@@ -41,8 +41,13 @@ fn plural(kind: &str) -> Option<&'static str> {
 
 impl Objects {
     pub(super) fn read() -> Self {
-        let directories =
-            ["examples/vm", "examples/migration", "examples/podautoscaler", "examples/replicas"];
+        let directories = [
+            "examples/vm",
+            "examples/migration",
+            "examples/podautoscaler",
+            "examples/podautoscaler/hpa",
+            "examples/replicas",
+        ];
         let is_ours = |value: &Value| value["kind"].as_str().and_then(plural).is_some();
         let all = directories.iter().flat_map(|directory| files(directory)).flat_map(|file| documents(&file));
         let definitions = files("deploy/crds").into_iter().flat_map(|file| documents(&file));

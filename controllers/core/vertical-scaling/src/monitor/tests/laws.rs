@@ -12,16 +12,20 @@ fn sample() -> impl Strategy<Value = Sample> {
     let time = || proptest::option::of(any::<u64>().prop_map(Duration::from_nanos));
     let amount = || prop_oneof![0..16 * GIB, any::<u64>()];
     let count = || prop_oneof![0..10u32, any::<u32>()];
-    (amount(), amount(), amount(), count(), count(), time(), time(), time()).prop_map(
-        |(anonymous, total, available, runnable, online, idle, cpu_pressure, memory_pressure)| Sample {
-            anonymous,
-            total,
-            available,
-            runnable,
-            online,
-            idle,
-            cpu_pressure,
-            memory_pressure,
+    let current = proptest::option::of(amount());
+    (amount(), current, amount(), amount(), count(), count(), time(), time(), time()).prop_map(
+        |(anonymous, current, total, available, runnable, online, idle, cpu_pressure, memory_pressure)| {
+            Sample {
+                anonymous,
+                current,
+                total,
+                available,
+                runnable,
+                online,
+                idle,
+                cpu_pressure,
+                memory_pressure,
+            }
         },
     )
 }
@@ -41,11 +45,14 @@ fn event() -> impl Strategy<Value = Event> {
         1 => (0..4u32, any::<u64>())
             .prop_map(|(version, total)| Event::Connected { version: MonitorProtoVersion(version), total }),
         1 => Just(Event::Disconnected),
+        1 => any::<u64>().prop_map(|total| Event::Registered { total }),
         4 => (any::<u64>(), message).prop_map(|(id, message)| Event::Message { id, message }),
         1 => proptest::option::of(any::<u64>())
             .prop_map(|id| Event::Undecodable { id, reason: "x".into() }),
         2 => (0..20u64, prop_oneof![Just(Ok(0)), Just(Err("x".to_owned()))])
             .prop_map(|(token, result)| Event::FileCacheSet { token, result }),
+        3 => Just(Event::MemoryHigh),
+        1 => Just(Event::Elapsed),
     ]
 }
 
@@ -57,8 +64,10 @@ proptest! {
         events in proptest::collection::vec((0..3000u64, event()), 0..80),
         file_cache: bool,
         most_cpus: u32,
+        limits in super::limits::mode(),
     ) {
-        let mut policy = Policy::new(Settings { file_cache, measures: true, most_cpus });
+        let mut policy = Policy::new(Settings { file_cache, measures: true, most_cpus, limits });
+        let mut frozen = None;
         let (mut now, mut connected) = (Duration::ZERO, false);
         let mut asked: [Vec<Duration>; 2] = Default::default();
         let mut ids = MessageIds::MONITOR;
@@ -67,7 +76,7 @@ proptest! {
         for ((pause, mut event), number) in events.into_iter().zip(0..) {
             now += Duration::from_millis(pause);
             match &mut event {
-                Event::Connected { .. } => (connected, ids) = (true, MessageIds::MONITOR),
+                Event::Connected { .. } | Event::Registered { .. } => (connected, ids) = (true, MessageIds::MONITOR),
                 Event::Disconnected => connected = false,
                 Event::Message { id, message } => {
                     *id = number;
@@ -79,10 +88,33 @@ proptest! {
             }
             let before = policy.clone();
             let outcome = policy.step(now, event.clone());
+            prop_assert!(outcome.thaw_at.is_none_or(|at| now < at && at <= now + FREEZE_LONGEST));
             for action in &outcome.actions {
-                let Action::Send { id, message } = action else {
-                    prop_assert!(file_cache);
-                    continue;
+                let (id, message) = match action {
+                    Action::Send { id, message } => (id, message),
+                    Action::SetFileCache { .. } => {
+                        prop_assert!(file_cache);
+                        continue;
+                    }
+                    Action::SetLimits(values) => {
+                        let informants = limits.is_off() && policy.informant;
+                        match values {
+                            Some(values) => {
+                                let max = limits == MemoryLimits::HighAndMax || informants;
+                                prop_assert_eq!(values.max.is_some(), max);
+                            }
+                            None => prop_assert!(limits.is_off() && before.informant),
+                        }
+                        continue;
+                    }
+                    Action::Freeze => {
+                        prop_assert!(connected && frozen.replace(now).is_none());
+                        continue;
+                    }
+                    Action::Thaw => {
+                        prop_assert!(frozen.take().is_some());
+                        continue;
+                    }
                 };
                 // A late reply goes only to the agent that sent the request.
                 prop_assert!(connected || before.version.is_some());
@@ -96,13 +128,19 @@ proptest! {
                         if wants.cpu.is_some() { asked[0].push(now); } else { asked[1].push(now); }
                     }
                     MonitorMessage::DownscaleResult { ok: true, .. } => {
-                        prop_assert!(threshold(usable(targets[id])) >= policy.history.average() + DOWNSCALE_BUFFER);
+                        let charged = policy.history.last().and_then(|sample| sample.current);
+                        let usable = usable(targets[id]);
+                        match charged.filter(|_| policy.informant) {
+                            Some(charged) => prop_assert!(usable >= charged + LIMIT_BUFFER),
+                            None => prop_assert!(threshold(usable) >= policy.history.average() + DOWNSCALE_BUFFER),
+                        }
                         prop_assert!(policy.history.len() > 1 && !policy.history.is_stale(now));
                     }
                     _ => {}
                 }
             }
             prop_assert!(policy.queue.len() <= 4);
+            prop_assert_eq!(frozen.is_some(), outcome.thaw_at.is_some());
         }
         for times in asked {
             prop_assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= REQUEST_INTERVAL));

@@ -110,7 +110,8 @@ fn memory_that_has_not_arrived_is_not_counted_on() {
 #[test]
 fn where_nothing_can_be_measured_everything_is_agreed_to() {
     let mut guest = Guest::new(GIB, 1);
-    guest.policy = Policy::new(Settings { file_cache: false, measures: false, most_cpus: 8 });
+    guest.policy =
+        Policy::new(Settings { file_cache: false, measures: false, most_cpus: 8, limits: MemoryLimits::Off });
     guest.connect(V1);
     assert!(verdict(&guest.down(0.25, 1)).0);
 }

@@ -1,0 +1,89 @@
+//! `config convert` and `config explain`: configuration files of agent and scheduler
+
+use neonvm_api::service_config::{self, Converted};
+use serde_json::{Value, json};
+
+use crate::args::config::{Convert, Explain, Service, ServiceFile};
+use crate::commands::input;
+use crate::error::{Code, Error, Result};
+use crate::report::{API_VERSION, Document, Report, left};
+
+/// The file in today's form.
+pub(crate) fn convert(args: &Convert) -> Result<Report> {
+    let file = read(&args.input)?;
+    let text = serde_json::to_string_pretty(&file.document).unwrap_or_default();
+    let mut report = Report::document(Document {
+        value: json!({ "apiVersion": API_VERSION, "kind": "ServiceConfig", "service": name(args.input.kind),
+            "config": file.document }),
+        names: vec![format!("serviceconfig/{}", name(args.input.kind))],
+        text: Some(text),
+        columns: vec![left("SERVICE")],
+        rows: vec![vec![name(args.input.kind).to_owned()]],
+    });
+    report.notes.extend(file.without_effect().map(|key| format!("{} has no effect: {}", key.key, key.text)));
+    Ok(report)
+}
+
+/// Each key, and what it means here.
+pub(crate) fn explain(args: &Explain) -> Result<Report> {
+    let file = read(&args.input)?;
+    let mut document = Document {
+        columns: vec![left("KEY"), left("VALUE"), left("EFFECT"), left("MEANING")],
+        ..Document::default()
+    };
+    let mut items = Vec::new();
+    for key in &file.keys {
+        let effect = key.effect.to_string();
+        let value = key.value.as_str().map_or_else(|| key.value.to_string(), str::to_owned);
+        items.push(json!({ "key": key.key, "value": key.value, "effect": effect, "meaning": key.text }));
+        document.names.push(format!("key/{}", key.key));
+        document.rows.push(vec![key.key.clone(), value, effect, key.text.clone()]);
+    }
+    document.value = json!({ "apiVersion": API_VERSION, "kind": "ServiceConfigKeyList",
+        "service": name(args.input.kind), "items": items });
+    Ok(Report::document(document))
+}
+
+const fn name(service: Service) -> &'static str {
+    match service {
+        Service::Agent => "agent",
+        Service::Scheduler => "scheduler",
+    }
+}
+
+fn read(args: &ServiceFile) -> Result<Converted> {
+    let (text, source) = input::read(&args.file)?;
+    let unusable = || {
+        Error::new(Code::Usage, format!("{source} is not a configuration file of the {}", name(args.kind)))
+    };
+    let text = in_config_map(&text).map_err(|cause| unusable().cause(cause))?;
+    let read = match args.kind {
+        Service::Agent => service_config::agent(&text),
+        Service::Scheduler => service_config::scheduler(&text),
+    };
+    let file = read.map_err(|error| unusable().cause(error.to_string()))?;
+    if file.faults.is_empty() {
+        return Ok(file);
+    }
+    Err(file.faults.into_iter().fold(unusable(), Error::cause))
+}
+
+/// The JSON text itself, or the one JSON file in ConfigMaps.
+fn in_config_map(text: &str) -> std::result::Result<String, String> {
+    if text.trim_start().starts_with('{') {
+        return Ok(text.to_owned());
+    }
+    let maps: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|error| error.to_string())?;
+    let files: Vec<(&String, &Value)> = maps
+        .iter()
+        .filter(|map| map.get("kind").is_some_and(|kind| kind == "ConfigMap"))
+        .filter_map(|map| map.get("data")?.as_object())
+        .flatten()
+        .filter(|(name, _)| name.ends_with(".json"))
+        .collect();
+    match files.as_slice() {
+        [(_, Value::String(file))] => Ok(file.clone()),
+        [] => Err("it is neither JSON nor a ConfigMap with a JSON file".to_owned()),
+        several => Err(format!("it has {} JSON files; extract the one to read", several.len())),
+    }
+}

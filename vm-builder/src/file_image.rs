@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::engine::whole_file;
 use crate::reference::{Digest, Reference};
+use crate::save::header;
 use crate::source::Error;
 use crate::store::{Blob, Image, LAYER, Store};
 
@@ -40,13 +41,7 @@ pub fn store_file(
 
 fn write_layer(name: &str, path: &Path, out: &mut File) -> io::Result<()> {
     let file = File::open(path)?;
-    let mut header = tar::Header::new_gnu();
-    header.set_size(file.metadata()?.len());
-    header.set_mode(0o644);
-    header.set_mtime(0);
-    header.set_uid(0);
-    header.set_gid(0);
-    header.set_entry_type(tar::EntryType::Regular);
+    let mut header = header(file.metadata()?.len(), 0o644, 0);
     let mut tar = tar::Builder::new(io::BufWriter::new(out));
     tar.append_data(&mut header, name, file)?;
     tar.into_inner()?.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()

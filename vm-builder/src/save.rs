@@ -31,7 +31,8 @@ pub(crate) fn write(
     progress: &dyn Progress,
 ) -> io::Result<()> {
     let mut tar = tar::Builder::new(io::BufWriter::new(out));
-    let mut add = |name: &str, bytes: &[u8]| tar.append_data(&mut header(bytes.len() as u64), name, bytes);
+    let mut add =
+        |name: &str, bytes: &[u8]| tar.append_data(&mut header(bytes.len() as u64, 0o644, 0), name, bytes);
     add("oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#)?;
     let entries: Vec<Value> = images.iter().map(|(name, image)| entry(name.as_deref(), image)).collect();
     let index = json!({
@@ -76,11 +77,12 @@ fn path(blob: &Blob) -> String {
     format!("blobs/sha256/{}", blob.descriptor.digest.hex())
 }
 
-fn header(size: u64) -> tar::Header {
+/// The header of a file of root in an archive; `time` in seconds since 1970.
+pub(crate) fn header(size: u64, mode: u32, time: u64) -> tar::Header {
     let mut header = tar::Header::new_gnu();
     header.set_size(size);
-    header.set_mode(0o644);
-    header.set_mtime(0);
+    header.set_mode(mode);
+    header.set_mtime(time);
     header.set_uid(0);
     header.set_gid(0);
     header.set_entry_type(tar::EntryType::Regular);
@@ -106,7 +108,7 @@ fn append(tar: &mut tar::Builder<impl Write>, blob: &Blob, progress: &dyn Progre
     let size = blob.descriptor.size;
     let task = format!("blob {}", blob.descriptor.digest.hex().get(..12).unwrap_or_default());
     progress.started(&task, Some(size));
-    let (mut header, path) = (header(size), path(blob));
+    let (mut header, path) = (header(size, 0o644, 0), path(blob));
     match &blob.content {
         BlobContent::Bytes(bytes) => tar.append_data(&mut header, path, bytes.as_slice())?,
         BlobContent::File(from) => {

@@ -2,7 +2,7 @@
 
 use crate::args::names::Names;
 
-use super::resource::{GetArgs, ListArgs, NamespaceArgs, Waiting};
+use super::resource::{ListArgs, NamespaceArgs, ShowArgs, Waiting};
 use super::{Output, Showing};
 
 /// `migration`
@@ -23,7 +23,7 @@ pub enum Command {
 impl Command {
     pub(super) fn output(&self) -> Option<&Output> {
         match self {
-            Self::List(args) => Some(&args.list.output),
+            Self::List(args) => Some(&args.list.show.output),
             Self::Get(args) => Some(&args.get.output),
             Self::Describe(args) => Some(&args.output),
             Self::Cancel(args) => Some(&args.output),
@@ -129,7 +129,7 @@ pub struct Get {
     pub names: Vec<String>,
     /// Namespace and output.
     #[command(flatten)]
-    pub get: GetArgs,
+    pub get: ShowArgs,
 }
 
 /// `migration describe`

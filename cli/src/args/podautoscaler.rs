@@ -3,7 +3,7 @@
 use crate::args::names::Names;
 
 use super::Output;
-use super::resource::{GetArgs, ListArgs, NamespaceArgs};
+use super::resource::{ListArgs, NamespaceArgs, ShowArgs};
 
 /// `podautoscaler`
 #[derive(Debug, clap::Subcommand)]
@@ -29,10 +29,10 @@ pub enum Command {
 impl Command {
     pub(super) fn output(&self) -> Option<&Output> {
         match self {
-            Self::List(args) => Some(&args.list.output),
+            Self::List(args) => Some(&args.list.show.output),
             Self::Get(args) => Some(&args.get.output),
             Self::Describe(args) => Some(&args.output),
-            Self::Explain(args) => Some(&args.output),
+            Self::Explain(args) => Some(&args.show.output),
             Self::History(args) => Some(&args.output),
             Self::Wait(args) => Some(&args.output),
             Self::Pause(args) | Self::Resume(args) => Some(&args.output),
@@ -67,7 +67,7 @@ pub struct Get {
     pub names: Vec<String>,
     /// Namespace and output.
     #[command(flatten)]
-    pub get: GetArgs,
+    pub get: ShowArgs,
 }
 
 /// `podautoscaler describe`
@@ -103,15 +103,9 @@ pub struct Explain {
     /// Name of the pod autoscaler
     #[arg(add = Names::PodAutoscalers)]
     pub name: String,
-    /// Keep running and show changes
-    #[arg(short, long)]
-    pub watch: bool,
-    /// Namespace and cluster.
+    /// Whether changes are shown, where and how.
     #[command(flatten)]
-    pub place: NamespaceArgs,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
+    pub show: ShowArgs,
 }
 
 /// `podautoscaler history`

@@ -40,20 +40,14 @@ pub struct ListArgs {
     /// Sort by a column or a path
     #[arg(long, value_name = "FIELD")]
     pub sort_by: Option<String>,
-    /// Keep running and show changes
-    #[arg(short, long)]
-    pub watch: bool,
-    /// Namespace and cluster.
+    /// Whether changes are shown, where and how.
     #[command(flatten)]
-    pub place: NamespaceArgs,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
+    pub show: ShowArgs,
 }
 
-/// Arguments of every `get` beside the names.
+/// Arguments of every command that shows objects and may follow them.
 #[derive(Debug, clap::Args)]
-pub struct GetArgs {
+pub struct ShowArgs {
     /// Keep running and show changes
     #[arg(short, long)]
     pub watch: bool,

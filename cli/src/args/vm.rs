@@ -51,7 +51,7 @@ impl Command {
         match self {
             Self::Build(args) => Some(&args.output),
             Self::Create(args) => Some(&args.output),
-            Self::List(args) => Some(&args.list.output),
+            Self::List(args) => Some(&args.list.show.output),
             Self::Get(args) => Some(&args.get.output),
             Self::Describe(args) => Some(&args.output),
             Self::Scale(args) => Some(&args.output),

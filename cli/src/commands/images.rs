@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use neonvm_builder::reference::Reference;
 use neonvm_images::release::{self, Packed};
 
-use super::registry;
+use super::{place, registry};
 use crate::args::images::Which;
 use crate::env::Env;
 use crate::error::{Code, Error, Result};
@@ -43,7 +43,7 @@ fn fitting(env: &Env, which: &Which, any_version: bool) -> Result<Vec<Packed>> {
 
 /// Where the images are: as given, beside this program, or in cargo's target directory, which is the one above.
 fn directory(env: &Env, which: &Which) -> Result<PathBuf> {
-    let architecture = which.arch.clone().unwrap_or_else(|| host().to_owned());
+    let architecture = which.arch.clone().unwrap_or_else(|| place::architecture().to_owned());
     let places: Vec<PathBuf> = match (&which.from, &env.beside) {
         (Some(from), _) => vec![from.clone()],
         (None, Some(beside)) => [Some(beside.as_path()), beside.parent()]
@@ -60,11 +60,6 @@ fn directory(env: &Env, which: &Which) -> Result<PathBuf> {
         Error::new(Code::NotFound, format!("no images for {architecture} in {}", looked.join(" or ")))
             .hint("build them with cargo xtask images, or set their directory with --from")
     })
-}
-
-/// The architecture of this machine, as images name it.
-fn host() -> &'static str {
-    if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" }
 }
 
 /// The images with their full names.

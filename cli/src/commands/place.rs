@@ -16,6 +16,11 @@ pub(super) fn kernels(env: &Env) -> PathBuf {
     env.directory("XDG_DATA_HOME", ".local/share").join("neonvm/kernels")
 }
 
+/// The architecture of this host, as images name it.
+pub(super) const fn architecture() -> &'static str {
+    if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" }
+}
+
 /// Fetched layers.
 pub(super) fn cache(env: &Env, flag: Option<&Path>) -> PathBuf {
     flag.map_or_else(|| env.directory("XDG_CACHE_HOME", ".cache").join("neonvm"), Path::to_owned)

@@ -1,18 +1,18 @@
 //! The scheduler: its address, and how requests are sent. Few connections are shared by all VMs of the node.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{StreamExt as _, TryStreamExt as _};
-use http::{Method, StatusCode};
+use http::StatusCode;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::Api;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, ResourceExt as _};
 use neonvm_api::names::{SCHEDULER_LEASE, UPSTREAM_NAMESPACE};
 use neonvm_kit::authority::SCHEDULER_NAME;
-use neonvm_kit::call::{Caller, Error as CallError};
+use neonvm_kit::call::{Callers, Error as CallError};
 use neonvm_kit::service::Endpoint;
 use neonvm_types::scheduler_protocol::{AgentRequest, PluginResponse};
 use rustls::ClientConfig;
@@ -49,10 +49,9 @@ struct Known {
 #[derive(Debug)]
 pub(crate) struct Scheduler {
     known: watch::Sender<Known>,
-    tls: Arc<ClientConfig>,
+    callers: Callers,
     within: Patience,
     places: Semaphore,
-    idle: Mutex<Vec<Caller>>,
     /// There is none, by the configuration.
     none: bool,
 }
@@ -97,7 +96,8 @@ impl Error {
 impl Scheduler {
     pub(crate) fn new(tls: Arc<ClientConfig>, within: Patience, none: bool) -> Self {
         let (known, _) = watch::channel(Known::default());
-        Self { known, tls, within, places: Semaphore::new(AT_ONCE), idle: Mutex::default(), none }
+        let callers = Callers::new(tls, SCHEDULER_NAME, AT_ONCE);
+        Self { known, callers, within, places: Semaphore::new(AT_ONCE), none }
     }
 
     fn endpoint(&self) -> Option<Endpoint> {
@@ -117,24 +117,13 @@ impl Scheduler {
         let until = Instant::now() + within;
         let place = tokio::time::timeout_at(until, self.places.acquire()).await;
         let Ok(Ok(_place)) = place else { return Err(Error::Busy(within)) };
-        let mut caller = self.idle(endpoint);
         let left = until.saturating_duration_since(Instant::now());
-        let (status, answer) = caller.call(Method::POST, "/", Bytes::from(body), left).await?;
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.push(caller);
-        drop(idle);
+        let (status, answer) = self.callers.post(endpoint, Bytes::from(body), left).await?;
         if status != StatusCode::OK {
             let text: String = String::from_utf8_lossy(&answer).trim().chars().take(300).collect();
             return Err(Error::Refused { status, text });
         }
         PluginResponse::decode(&answer).map_err(|error| Error::Nonsense(error.to_string()))
-    }
-
-    fn idle(&self, endpoint: Endpoint) -> Caller {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        // Connections to a former leader are of no use.
-        idle.retain(|caller| caller.endpoint() == endpoint);
-        idle.pop().unwrap_or_else(|| Caller::new(endpoint, Some(Arc::clone(&self.tls)), SCHEDULER_NAME))
     }
 
     /// Follows the lease of the scheduler; never returns.

@@ -73,9 +73,14 @@ impl Converted {
     /// The name that a key of today's form has in the file, if it is another one.
     #[must_use]
     pub fn name_in_file(&self, today: &str) -> Option<&str> {
-        let moved = |key: &&Meaning| matches!(&key.effect, Effect::Moved { to } if to == today);
-        self.keys.iter().find(moved).map(|key| key.key.as_str())
+        moved_to(&self.keys, today)
     }
+}
+
+/// The key that has today's path `today`, under another name.
+fn moved_to<'a>(keys: &'a [Meaning], today: &str) -> Option<&'a str> {
+    let moved = |key: &&Meaning| matches!(&key.effect, Effect::Moved { to } if to == today);
+    keys.iter().find(moved).map(|key| key.key.as_str())
 }
 
 /// The text is no JSON object, or has a key twice.
@@ -194,7 +199,7 @@ impl Converting {
         if let Some(place) = place {
             match get(&self.document, place).filter(|other| *other != value) {
                 Some(other) => {
-                    let other_key = self.name_of(place);
+                    let other_key = moved_to(&self.keys, place).unwrap_or(place);
                     self.faults.push(format!(
                         "{path} is {value}, and {other_key}, which means the same, is {other}; keep one of them"
                     ));
@@ -203,11 +208,6 @@ impl Converting {
             }
         }
         self.keys.push(Meaning { key: path.to_owned(), value: value.clone(), effect, text: text.to_owned() });
-    }
-
-    fn name_of(&self, today: &str) -> String {
-        let moved = |key: &&Meaning| matches!(&key.effect, Effect::Moved { to } if to == today);
-        self.keys.iter().find(moved).map_or_else(|| today.to_owned(), |key| key.key.clone())
     }
 
     /// Whether the file has this key.

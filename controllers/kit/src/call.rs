@@ -1,6 +1,6 @@
 //! A client for small requests to one service: one connection, kept open, made again when it was lost.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -204,6 +204,53 @@ where
     // Ends when the sender is dropped or the peer closes.
     tokio::spawn(connection);
     Ok(sender)
+}
+
+/// Connections to one service whose endpoint may change: each call takes one that is idle, or makes one.
+#[derive(Debug)]
+pub struct Callers {
+    tls: Arc<ClientConfig>,
+    name: &'static str,
+    most: usize,
+    idle: Mutex<Vec<Caller>>,
+}
+
+impl Callers {
+    /// Nothing is sent yet. `name` must be in the server's certificate; at most `most` idle connections are kept.
+    #[must_use]
+    pub fn new(tls: Arc<ClientConfig>, name: &'static str, most: usize) -> Self {
+        Self { tls, name, most, idle: Mutex::default() }
+    }
+
+    /// Sends a POST request to `/` and reads the whole answer. A connection that fails is not kept.
+    ///
+    /// # Errors
+    /// As [`Caller::call`].
+    pub async fn post(
+        &self,
+        endpoint: Endpoint,
+        body: Bytes,
+        within: Duration,
+    ) -> Result<(StatusCode, Bytes), Error> {
+        let mut caller = self.take(endpoint);
+        let answer = caller.call(Method::POST, "/", body, within).await?;
+        let mut idle = self.idle();
+        if idle.len() < self.most {
+            idle.push(caller);
+        }
+        Ok(answer)
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Caller>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, endpoint: Endpoint) -> Caller {
+        let mut idle = self.idle();
+        // Connections to an endpoint of before are of no use.
+        idle.retain(|caller| caller.endpoint() == endpoint);
+        idle.pop().unwrap_or_else(|| Caller::new(endpoint, Some(Arc::clone(&self.tls)), self.name))
+    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 //! Keys are upstream's. What this scheduler does not keep is left out; where upstream prints addresses in memory to
 //! distinguish objects, names stand.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, StatusCode};
@@ -34,25 +36,25 @@ pub(crate) fn answer(shared: &Shared, body: &[u8]) -> FullResponse {
 fn document(shared: &Shared) -> Value {
     let (view, deletions, labels) = {
         let state = shared.state();
-        let labels = |label: &str| -> Vec<(String, String)> {
-            let key = shared.config.node_metric_labels.get(label);
-            let of = |node: &neonvm_core_scheduling::permits::NodeSeen| {
-                (node.name.clone(), key.and_then(|key| node.labels.get(key)).cloned().unwrap_or_default())
-            };
-            state.totals().into_iter().map(|(node, ..)| of(node)).collect()
-        };
-        (state.inspect(), state.undeleted(), [labels("node_group"), labels("availability_zone")])
+        let labels: BTreeMap<String, [String; 2]> = state
+            .totals()
+            .into_iter()
+            .map(|(node, ..)| {
+                let label = |label: &str| {
+                    let key = shared.config.node_metric_labels.get(label);
+                    key.and_then(|key| node.labels.get(key)).cloned().unwrap_or_default()
+                };
+                (node.name.clone(), [label("node_group"), label("availability_zone")])
+            })
+            .collect();
+        (state.inspect(), state.undeleted(), labels)
     };
     let most = |of: fn(&NodeView) -> u64| view.nodes.iter().map(of).max().unwrap_or(0);
     let deletions: Vec<Value> =
         deletions.iter().map(|(name, tries)| json!({ "key": name, "value": tries })).collect();
-    let label = |index: usize, node: &str| {
-        let found = labels.get(index).and_then(|all| all.iter().find(|(name, _)| name == node));
-        found.map_or("", |(_, value)| value.as_str()).to_owned()
-    };
     let node = |node: &NodeView| {
-        let value = self::node(node, &label(0, &node.name), &label(1, &node.name));
-        json!({ "key": node.name, "value": value })
+        let [group, zone] = labels.get(&node.name).cloned().unwrap_or_default();
+        json!({ "key": node.name, "value": self::node(node, &group, &zone) })
     };
     let pods = view.nodes.iter().flat_map(|node| &node.pods).map(|pod| named(&pod.pod));
     json!({

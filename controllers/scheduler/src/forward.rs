@@ -6,18 +6,16 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, StatusCode};
 use kube::Client;
 use neonvm_api::names::SCHEDULER_LEASE;
 use neonvm_kit::authority::SCHEDULER_NAME;
-use neonvm_kit::call::{Caller, Error as CallError};
+use neonvm_kit::call::Callers;
 use neonvm_kit::certificate::{Certificate, CertificateFor};
 use neonvm_kit::http::{self as server, BUSY, FullRequest, FullResponse, Gate, SMALL_BODY, text};
 use neonvm_kit::service::{Endpoint, follow};
 use neonvm_kit::supervise::{Health, Tasks};
-use rustls::ClientConfig;
 use tokio::net::TcpListener;
 
 use crate::run::Error;
@@ -43,10 +41,9 @@ pub struct Forward {
 
 /// Where the scheduler is, and connections to it.
 struct Forwarder {
-    tls: Arc<ClientConfig>,
+    callers: Callers,
     within: Duration,
     scheduler: Mutex<Option<Endpoint>>,
-    idle: Mutex<Vec<Caller>>,
 }
 
 /// Forwards until `stop` ends.
@@ -70,10 +67,9 @@ pub async fn forward_with(
     let wanted = CertificateFor::upstream_agents();
     let certificate = Certificate::at_start(&client, &config.namespace, wanted).await?;
     let forwarder = Arc::new(Forwarder {
-        tls: Arc::new(certificate.client_config()?),
+        callers: Callers::new(Arc::new(certificate.client_config()?), SCHEDULER_NAME, MOST_IDLE),
         within: config.within,
         scheduler: Mutex::default(),
-        idle: Mutex::default(),
     });
     tracing::warn!(address = %config.listen, "every client that reaches this address may request sizes for VMs: plain HTTP has no authentication");
     let listener = listen(config.listen).await?;
@@ -132,7 +128,7 @@ impl Forwarder {
             return text(StatusCode::BAD_REQUEST, PLAIN, "must be POST\n");
         }
         let Some(endpoint) = self.known() else { return unavailable("no scheduler leads") };
-        match self.call(endpoint, request.into_body()).await {
+        match self.callers.post(endpoint, request.into_body(), self.within).await {
             Ok((status, body)) if status == StatusCode::OK => text(status, "application/json", body),
             Ok((status, body)) => text(status, PLAIN, body),
             Err(error) => {
@@ -140,22 +136,5 @@ impl Forwarder {
                 unavailable("the scheduler does not answer")
             }
         }
-    }
-
-    async fn call(&self, endpoint: Endpoint, body: Bytes) -> Result<(StatusCode, Bytes), CallError> {
-        let mut caller = self.idle(endpoint);
-        let answer = caller.call(Method::POST, "/", body, self.within).await?;
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() < MOST_IDLE {
-            idle.push(caller);
-        }
-        Ok(answer)
-    }
-
-    fn idle(&self, endpoint: Endpoint) -> Caller {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        // Connections to a former leader are of no use.
-        idle.retain(|caller| caller.endpoint() == endpoint);
-        idle.pop().unwrap_or_else(|| Caller::new(endpoint, Some(Arc::clone(&self.tls)), SCHEDULER_NAME))
     }
 }

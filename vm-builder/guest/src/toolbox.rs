@@ -52,7 +52,7 @@ fn other(name: &str, arguments: &[String]) -> u8 {
 
 /// The first program of this name in the directories of `path` that is not the guest program itself.
 fn find(name: &str, path: &str) -> Option<PathBuf> {
-    // Without /proc this program cannot be recognised: it would execute itself for ever.
+    // Without /proc this program cannot be recognised: it would execute itself again and again.
     let own = std::fs::canonicalize("/proc/self/exe").ok()?;
     path.split(':').map(|directory| Path::new(directory).join(name)).find(|candidate| {
         let real = std::fs::canonicalize(candidate).ok();
@@ -131,7 +131,7 @@ fn with_other_arguments(arguments: &[String]) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use neonvm_types::guest::toolbox::{OWN_TOOLS, tools};
+    use neonvm_types::guest::toolbox::{OWN_TOOLS, ROLES, tools};
 
     use super::*;
 
@@ -141,19 +141,13 @@ mod tests {
 
     #[test]
     fn every_name_has_a_meaning() {
-        let roles = [
-            "init",
-            "neonvmd",
-            "neonvm-shell",
-            "resize-swap",
-            "set-disk-quota",
-            "poweroff",
-            "reboot",
-            "halt",
-        ];
-        for name in tools().filter(|name| !roles.contains(name)) {
+        for name in tools().filter(|name| !ROLES.contains(name)) {
             let known = is_busybox_tool(name) || replacement(name).is_some() || OWN_TOOLS.contains(&name);
             assert!(known, "{name}");
+        }
+        for name in OWN_TOOLS {
+            // Each refuses these arguments, so that none becomes another program.
+            assert!(run(name, &words("-L no-such-label-here")).is_some(), "{name}");
         }
         assert_eq!(run("no-such-tool", &[]), None);
     }

@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::{Built, Error, Format, Reporter, Request, Step, created, whole_file};
 use crate::reference::Digest;
+use crate::save::header;
 use crate::source::{Loaded, Quiet};
 use crate::store::{Blob, Image, LAYER, Store};
 use crate::{push, save};
@@ -45,17 +46,6 @@ pub(super) async fn publish(
     }
     reporter.end(Step::Publish, built.reference.as_deref().unwrap_or_default());
     Ok(())
-}
-
-fn header(size: u64, mode: u32, time: u64) -> tar::Header {
-    let mut header = tar::Header::new_gnu();
-    header.set_size(size);
-    header.set_mode(mode);
-    header.set_mtime(time);
-    header.set_uid(0);
-    header.set_gid(0);
-    header.set_entry_type(tar::EntryType::Regular);
-    header
 }
 
 fn time(loaded: &Loaded) -> u64 {

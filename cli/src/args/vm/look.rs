@@ -3,7 +3,7 @@
 use crate::args::names::Names;
 
 use crate::args::Output;
-use crate::args::resource::{GetArgs, ListArgs, NamespaceArgs};
+use crate::args::resource::{ListArgs, NamespaceArgs, ShowArgs};
 
 /// `vm list`
 #[derive(Debug, clap::Args)]
@@ -34,7 +34,7 @@ pub struct Get {
     pub names: Vec<String>,
     /// Namespace and output.
     #[command(flatten)]
-    pub get: GetArgs,
+    pub get: ShowArgs,
 }
 
 /// `vm describe`

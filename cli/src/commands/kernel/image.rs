@@ -45,8 +45,7 @@ pub(super) fn store(env: &Env, kernel: &Kernel, reference: &Reference) -> Result
         )
         .hint("build a kernel that needs none: neonctl kernel build"));
     }
-    let architecture = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
     let file = kernel.directory.join(VMLINUZ);
-    store_file(&place::images(env), reference, (KERNEL_FILE, &file), architecture)
+    store_file(&place::images(env), reference, (KERNEL_FILE, &file), place::architecture())
         .map_err(|error| registry::load_error("cannot store the image", &error))
 }

@@ -117,8 +117,7 @@ fn node_flags(env: &Env, settings: &Settings, args: &Up) -> Result<Vec<OsString>
     set("--kernels", place::kernels(env).into());
     set("--image-store", place::images(env).into());
     set("--image-cache", place::cache(env, None).into());
-    let architecture = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
-    if let Ok(guest) = place::guest(env, settings, None, architecture) {
+    if let Ok(guest) = place::guest(env, settings, None, place::architecture()) {
         set("--guest", guest.into());
     }
     for (flag, on) in

@@ -26,9 +26,9 @@ use crate::settings;
 
 /// Explains the last decision.
 pub(in crate::commands) fn run(settings: &settings::Settings, args: &Explain) -> Result<Report> {
-    let json = if args.watch { Some(is_json(&args.output)?) } else { None };
+    let json = if args.show.watch { Some(is_json(&args.show.output)?) } else { None };
     let object = block_on(async {
-        let client = NamespaceClient::open(settings, &args.place).await?;
+        let client = NamespaceClient::open(settings, &args.show.place).await?;
         client.find(&args.name).await
     })?;
     if let Some(json) = json {
@@ -61,7 +61,7 @@ fn is_json(output: &Output) -> Result<bool> {
 
 /// An account now, and one for each change.
 fn follow(settings: &settings::Settings, args: &Explain, json: bool) -> Result<Report> {
-    let (settings, place, name) = (settings.clone(), args.place.clone(), args.name.clone());
+    let (settings, place, name) = (settings.clone(), args.show.place.clone(), args.name.clone());
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let open = async move || Ok(NamespaceClient::open(&settings, &place).await?.api());
     watching::pages(open, config, None, move |object: &PodAutoscaler| {

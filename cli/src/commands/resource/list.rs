@@ -6,7 +6,7 @@ use kube::runtime::watcher;
 use super::client::{NamespaceClient, undefined};
 use super::{Resource, columns, document, name_of, row};
 use crate::args::Output;
-use crate::args::resource::{GetArgs, ListArgs, NamespaceArgs};
+use crate::args::resource::{ListArgs, NamespaceArgs, ShowArgs};
 use crate::commands::watching::{self, Lines};
 use crate::connect::block_on;
 use crate::error::Result;
@@ -20,13 +20,13 @@ pub(in crate::commands) fn list<K: Resource>(
     filter: impl Fn(&K) -> bool + Send + 'static,
     choose: impl FnOnce(Vec<K>) -> Vec<K>,
 ) -> Result<Report> {
-    if args.watch {
+    if args.show.watch {
         let mut config = watcher::Config::default();
         config.label_selector.clone_from(&args.selector);
-        return follow(settings, &args.place, config, &args.output, args.all_namespaces, filter);
+        return follow(settings, &args.show.place, config, &args.show.output, args.all_namespaces, filter);
     }
     block_on(async {
-        let client = NamespaceClient::open(settings, &args.place).await?;
+        let client = NamespaceClient::open(settings, &args.show.place).await?;
         let mut parameters = ListParams::default();
         parameters.label_selector.clone_from(&args.selector);
         let attempt = format!("cannot list {}", K::MANY);
@@ -55,7 +55,7 @@ pub(in crate::commands) fn list<K: Resource>(
 pub(in crate::commands) fn get<K: Resource>(
     settings: &Settings,
     names: &[String],
-    args: &GetArgs,
+    args: &ShowArgs,
 ) -> Result<Report> {
     let found: Vec<K> =
         block_on(async { NamespaceClient::open(settings, &args.place).await?.find_all(names).await })?;

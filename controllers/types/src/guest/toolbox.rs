@@ -1,21 +1,11 @@
 //! Names in `/neonvm/bin`. The builder links each of them to the guest program, which knows by the name what to do.
 
-/// What the guest program does itself under these names.
-pub const OWN_TOOLS: &[&str] = &[
-    "init",
-    "neonvmd",
-    "neonvm-shell",
-    "resize-swap",
-    "set-disk-quota",
-    "poweroff",
-    "reboot",
-    "halt",
-    "cgexec",
-    "su-exec",
-    "setquota",
-    "blkid",
-    "udevadm",
-];
+/// Names under which the guest program does its own work.
+pub const ROLES: &[&str] =
+    &["init", "neonvmd", "neonvm-shell", "resize-swap", "set-disk-quota", "poweroff", "reboot", "halt"];
+
+/// Programs of others that the guest program stands in for.
+pub const OWN_TOOLS: &[&str] = &["cgexec", "su-exec", "setquota", "blkid", "udevadm"];
 
 /// Programs that older tools put there and that the guest program makes superfluous: name, and what there is instead.
 pub const REPLACED_TOOLS: &[(&str, &str)] = &[
@@ -86,7 +76,7 @@ pub fn replacement(name: &str) -> Option<&'static str> {
 /// All names, each once.
 pub fn tools() -> impl Iterator<Item = &'static str> {
     let replaced = REPLACED_TOOLS.iter().map(|(tool, _)| *tool);
-    OWN_TOOLS.iter().copied().chain(replaced).chain(BUSYBOX.split_ascii_whitespace())
+    ROLES.iter().chain(OWN_TOOLS).copied().chain(replaced).chain(BUSYBOX.split_ascii_whitespace())
 }
 
 #[cfg(test)]

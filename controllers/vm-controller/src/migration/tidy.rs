@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use kube::ResourceExt as _;
-use kube::api::Api;
 use neonvm_api::VirtualMachineMigration;
 use neonvm_api::names::label;
 use neonvm_core_migration::phases::is_over;
@@ -18,8 +17,7 @@ use crate::request::{is_missing, only, within};
 pub(super) async fn tidy(reconciler: &Reconciler, all: &[Arc<VirtualMachineMigration>]) {
     for migration in superseded(all).into_iter().chain(growth::forgotten(all, now())) {
         let namespace = migration.namespace().unwrap_or_default();
-        let migrations: Api<VirtualMachineMigration> =
-            Api::namespaced(reconciler.requests.client.clone(), &namespace);
+        let migrations = reconciler.requests.migrations(&namespace);
         let name = migration.name_any();
         match within(migrations.delete(&name, &only(&migration.metadata))).await {
             Err(error) if !is_missing(&error) => {

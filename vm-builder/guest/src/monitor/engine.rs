@@ -77,7 +77,7 @@ impl Engine {
         }
     }
 
-    /// Runs for ever. The end of a freeze and a sample that is due go before whatever peers have.
+    /// Runs until nothing can send inputs any more. The end of a freeze and a sample that is due go before whatever peers have.
     pub(super) async fn run(mut self, mut inputs: mpsc::Receiver<Input>) {
         loop {
             let instant = |at: Duration| tokio::time::Instant::from_std(self.start + at);
@@ -233,7 +233,7 @@ fn group(options: &Options) -> Group {
     group
 }
 
-/// Waits for news of the control group; without one, for ever.
+/// Waits until the control group may have changed; without one it never returns.
 async fn changed(group: Option<&Group>) {
     match group {
         Some(group) => group.changed().await,

@@ -7,6 +7,11 @@ use std::path::{Component, Path, PathBuf};
 /// Where the hierarchy is mounted.
 pub const ROOT: &str = "/sys/fs/cgroup";
 
+/// Whether a group of this name is below the root, or the root itself.
+pub(super) fn is_below(name: &str) -> bool {
+    Path::new(name).components().all(|part| matches!(part, Component::Normal(_)))
+}
+
 /// A group of processes. Without cgroups in the kernel every operation does nothing and returns an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cgroup(PathBuf);
@@ -25,9 +30,7 @@ impl Cgroup {
     /// # Errors
     /// When it cannot be made, or is not below the root.
     pub fn make_open(name: &str) -> io::Result<Self> {
-        let below =
-            Path::new(name.trim_matches('/')).components().all(|part| matches!(part, Component::Normal(_)));
-        if !below {
+        if !is_below(name.trim_matches('/')) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let group = Self::make(name.trim_matches('/'))?;

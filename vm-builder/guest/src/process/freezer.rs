@@ -1,10 +1,10 @@
 //! Frozen control groups are thawed by process 1 too, if the program that froze them ends or hangs.
 
 use std::io::{self, Write as _};
-use std::path::{Component, Path};
+use std::path::Path;
 use std::time::Duration;
 
-use super::cgroup::Cgroup;
+use super::cgroup::{Cgroup, is_below};
 
 /// First word of the line by which a child of init announces that it is about to freeze a group.
 const ANNOUNCED: &str = "freezes ";
@@ -25,8 +25,7 @@ pub fn announce(name: &str) -> io::Result<()> {
 #[must_use]
 pub fn announced(line: &str) -> Option<&str> {
     let name = line.trim_end().strip_prefix(ANNOUNCED)?;
-    let below = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
-    (below && !name.is_empty()).then_some(name)
+    (is_below(name) && !name.is_empty()).then_some(name)
 }
 
 /// What process 1 has to thaw, and when.

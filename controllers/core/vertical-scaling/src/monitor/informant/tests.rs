@@ -330,7 +330,7 @@ fn steps() -> impl Strategy<Value = Step> {
 
 proptest! {
     /// In any order: at most one agent has been resumed and not suspended, each request is answered once, and what answers well
-    /// comes to rest with the newest agent as the current one.
+    /// converges with the newest agent as the current one.
     #[test]
     fn any_order_is_handled(steps in prop::collection::vec(steps(), 0..60)) {
         let mut guest = Guest::default();
@@ -377,7 +377,7 @@ proptest! {
             let Some((_, number, what)) = guest.calls.first().copied() else { break };
             guest.answer(number, what, Ok(message(number)));
         }
-        prop_assert!(guest.calls.is_empty(), "it does not come to rest: {:?}", guest.calls);
+        prop_assert!(guest.calls.is_empty(), "it does not converge: {:?}", guest.calls);
         let newest = guest.agents.agents.last().map(|agent| agent.id);
         prop_assert_eq!(guest.agents.current(), newest);
         let waiting = guest.agents.agents.iter().any(|agent| agent.registering.is_some());

@@ -111,9 +111,10 @@ impl Group {
         }
     }
 
-    /// Writes the limits if they are not in force: the group may be new.
+    /// Writes the limits if they are not in force: the group may be new. Events are counted from before they are.
     fn apply(&mut self) {
         let Some(wanted) = self.wanted else { return };
+        self.events = self.events.or_else(|| self.group.high_events());
         // `memory.max` first: while the group grows, `memory.high` must not be above it for long.
         for (file, value) in [("memory.max", wanted.max), ("memory.high", Some(wanted.high))] {
             let Some(value) = value else { continue };

@@ -6,6 +6,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc;
+use std::time::Instant;
 
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{Error, Message, WebSocket, client, protocol::CloseFrame};
@@ -82,9 +83,11 @@ impl Agent {
         self.0.send(Message::text(text)).unwrap();
     }
 
-    /// The next text.
+    /// The next text. Pings in between do not prolong the wait for it.
     pub(crate) fn receive(&mut self) -> String {
+        let until = Instant::now() + DEADLINE;
         loop {
+            assert!(Instant::now() < until, "no message within {DEADLINE:?}");
             match self.0.read().expect("a message") {
                 Message::Text(text) => return text.to_string(),
                 Message::Close(frame) => panic!("closed: {frame:?}"),

@@ -71,8 +71,10 @@ impl Group {
     pub(super) fn refresh(&mut self) -> bool {
         self.apply();
         let Some(events) = self.group.high_events() else {
-            // It may come back as another one.
-            (self.events, self.watched) = (None, false);
+            if !self.group.path().exists() {
+                // It may come back as another one.
+                (self.events, self.watched) = (None, false);
+            }
             return false;
         };
         if !self.watched

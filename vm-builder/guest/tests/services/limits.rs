@@ -13,7 +13,8 @@ struct Files(PathBuf);
 
 impl Files {
     fn new(root: &Path) -> Self {
-        let files = Self(root.join("sys/fs/cgroup/work"));
+        // The group appears whole, as one of the kernel's.
+        let files = Self(root.join("sys/fs/cgroup/coming"));
         std::fs::create_dir_all(&files.0).unwrap();
         for (name, text) in [
             ("memory.stat", "inactive_anon 1048576\nactive_anon 0\n"),
@@ -25,7 +26,9 @@ impl Files {
         ] {
             files.write(name, text);
         }
-        files
+        let group = Self(root.join("sys/fs/cgroup/work"));
+        std::fs::rename(&files.0, &group.0).unwrap();
+        group
     }
 
     fn write(&self, name: &str, text: &str) {

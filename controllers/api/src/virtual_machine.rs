@@ -147,7 +147,8 @@ pub struct VirtualMachineSpec {
     /// How CPUs come and go; filled in once by the controller if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_scaling_mode: Option<CpuScalingMode>,
-    /// Serve network counters on the runner's `/metrics`.
+    /// Count the bytes of TCP that the guest exchanges with addresses that are neither private nor loopback, and serve them on the
+    /// runner's `/metrics`, without a client certificate.
     #[serde(default)]
     pub enable_network_monitoring: bool,
 }

@@ -1,6 +1,7 @@
 //! The runner interface over HTTP: with mutual TLS on the pod's addresses, without on a socket inside the container.
 
 mod answer;
+mod metrics;
 mod migration;
 mod serve;
 mod statistics;
@@ -28,7 +29,7 @@ pub(crate) use statistics::Statistics;
 use crate::command::{Command, Refusal};
 use crate::console::Console;
 use crate::migration::volumes::Volume;
-use crate::network::Reach;
+use crate::network::{Meter, Reach};
 
 /// Bytes of a request's body.
 const LARGEST: usize = 64 << 10;
@@ -44,14 +45,14 @@ pub(crate) enum Peer {
     Agent,
     /// Read disks that are not written: it is another runner of the same VM.
     Twin,
-    /// May query whether the guest is ready.
+    /// May query whether the guest is ready and, if the VM counts its traffic, the counters.
     Stranger,
 }
 
 impl Peer {
     /// Whether it may use a path, by whatever method.
     fn may(self, path: &str) -> bool {
-        path == protocol::READY_PATH
+        matches!(path, protocol::READY_PATH | protocol::METRICS_PATH)
             || match self {
                 Self::Trusted => true,
                 Self::Twin => path.starts_with(protocol::VOLUME_PATH),
@@ -72,6 +73,8 @@ pub(crate) struct Running {
     pub(crate) reach: Reach,
     pub(crate) statistics: Arc<Statistics>,
     pub(crate) volumes: Arc<Vec<Volume>>,
+    /// Counters of the guest's traffic, where it is counted.
+    pub(crate) meter: Option<Arc<Meter>>,
 }
 
 /// Names in certificates of clients that have separate rights.
@@ -88,6 +91,8 @@ pub(crate) struct Own {
 pub(crate) struct Shared {
     /// By which names clients are recognised.
     pub(crate) own: Own,
+    /// `spec.enableNetworkMonitoring`.
+    pub(crate) counts_traffic: bool,
     pub(crate) status: watch::Receiver<Arc<RunnerStatus>>,
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) running: watch::Receiver<Option<Running>>,
@@ -106,6 +111,7 @@ pub(crate) async fn handle(shared: Arc<Shared>, peer: Peer, request: Request<Inc
         protocol::CPU_CURRENT_PATH
         | protocol::STATUS_PATH
         | protocol::STATISTICS_PATH
+        | protocol::METRICS_PATH
         | protocol::CONSOLE_PATH => Method::GET,
         protocol::CPU_CHANGE_PATH | protocol::POWER_OFF_PATH => Method::POST,
         protocol::MIGRATION_CANCEL_PATH
@@ -129,6 +135,7 @@ pub(crate) async fn handle(shared: Arc<Shared>, peer: Peer, request: Request<Inc
         protocol::STATUS_PATH => status(&shared, request.uri().query()),
         protocol::SIZE_PATH => size(&shared, request).await,
         protocol::STATISTICS_PATH => statistics(&shared).await,
+        protocol::METRICS_PATH => metrics::page(&shared).await,
         protocol::POWER_OFF_PATH => power_off(&shared).await,
         protocol::CONSOLE_PATH => console(&shared, request),
         protocol::MIGRATION_PATH => migration::call(&shared, request, Command::Move).await,

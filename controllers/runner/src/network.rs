@@ -12,6 +12,7 @@ mod overlay;
 mod resolver;
 mod router;
 mod tap;
+mod traffic;
 pub(crate) mod user;
 
 use std::collections::BTreeMap;
@@ -22,6 +23,9 @@ pub(crate) use frames::Frames;
 pub(crate) use nft::Forward;
 pub(crate) use overlay::{Addresses, join};
 pub(crate) use tap::Tap;
+#[cfg(test)]
+pub(crate) use traffic::Traffic;
+pub(crate) use traffic::{Meter, Reading};
 
 /// Address of the guest, as ever.
 pub(crate) const GUEST: Ipv4Addr = Ipv4Addr::new(169, 254, 254, 254);

@@ -75,6 +75,8 @@ pub(crate) struct Prepared {
     pub(crate) services: Vec<tokio::task::JoinHandle<()>>,
     /// The guest's frames on the overlay, if it is there.
     pub(crate) frames: Option<Arc<network::Frames>>,
+    /// Counters of the guest's traffic, if it is counted.
+    pub(crate) meter: Option<Arc<network::Meter>>,
     /// What could not be had and can be done without.
     pub(crate) notes: Vec<String>,
 }
@@ -127,6 +129,7 @@ pub(crate) async fn prepare(options: &Options, pod: &Arc<PodFiles>) -> Result<Pr
         network: net.mode,
         services: net.services,
         frames: net.frames,
+        meter: net.meter,
         notes: net.notes,
     })
 }
@@ -338,6 +341,7 @@ struct Network {
     reach: Reach,
     services: Vec<tokio::task::JoinHandle<()>>,
     frames: Option<Arc<network::Frames>>,
+    meter: Option<Arc<network::Meter>>,
     mode: &'static str,
     notes: Vec<String>,
 }
@@ -358,8 +362,13 @@ async fn network(options: &Options, pod: &Arc<PodFiles>) -> Result<Network, Erro
     match options.network {
         NetworkMode::Tap => {
             let closed = (!pod.config.settings.node_access).then(|| options.node_addresses.clone());
-            let settings =
-                network::Settings { forwards, hardware: mac, hostname: hostname(&pod.config.pod), closed };
+            let settings = network::Settings {
+                forwards,
+                hardware: mac,
+                hostname: hostname(&pod.config.pod),
+                closed,
+                counted: pod.config.spec.enable_network_monitoring,
+            };
             let extra = pod.config.extra_net.as_ref().map(|extra| overlay_of(pod, extra)).transpose()?;
             let made = move || {
                 let there = network::interfaces()?;
@@ -383,6 +392,7 @@ async fn network(options: &Options, pod: &Arc<PodFiles>) -> Result<Network, Erro
                 reach: link.reach,
                 services: link.services,
                 frames,
+                meter: link.meter.map(Arc::new),
                 mode: "tap",
                 notes: Vec::new(),
             })
@@ -400,6 +410,7 @@ async fn network(options: &Options, pod: &Arc<PodFiles>) -> Result<Network, Erro
                 reach,
                 services: Vec::new(),
                 frames: None,
+                meter: None,
                 mode: "user",
                 notes,
             })

@@ -78,7 +78,14 @@ async fn start(options: &Options, log: &Log) -> Result<Exit, Error> {
         agent: options.node.as_deref().map(neonvm_kit::authority::agent_common_name),
     };
     let bodies = Arc::default();
-    let shared = Arc::new(Shared { own, status: status_seen, commands, running: running_seen, bodies });
+    let shared = Arc::new(Shared {
+        own,
+        counts_traffic: pod.config.spec.enable_network_monitoring,
+        status: status_seen,
+        commands,
+        running: running_seen,
+        bodies,
+    });
     serve(options, &pod, &shared).await?;
     let renewed = Arc::clone(&pod);
     tokio::spawn(async move { renewed.certificate.keep().await });
@@ -190,7 +197,13 @@ impl Loop {
         let statistics = act::statistics(&machine, group.clone(), begun, daemon.clone()).await;
         let volumes = Arc::new(volumes::of_disks(&plan.disks));
         let reach = prepared.reach;
-        running.send_replace(Some(Running { console: console.clone(), reach, statistics, volumes }));
+        running.send_replace(Some(Running {
+            console: console.clone(),
+            reach,
+            statistics,
+            volumes,
+            meter: prepared.meter,
+        }));
         let (messages, moved) = mpsc::channel(MESSAGES);
         let info = MachineInfo {
             accelerator: plan.accelerator.as_str().to_owned(),

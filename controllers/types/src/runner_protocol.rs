@@ -40,6 +40,8 @@ pub const READY_PATH: &str = "/ready";
 pub const STATUS_PATH: &str = "/v1/status";
 /// Path that takes a [`SizeRequest`] (PUT).
 pub const SIZE_PATH: &str = "/v1/size";
+/// Path of the counters of the guest's traffic (GET), in the text format of Prometheus, if `spec.enableNetworkMonitoring` is on.
+pub const METRICS_PATH: &str = "/metrics";
 /// Path of [`RunnerStatistics`] (GET).
 pub const STATISTICS_PATH: &str = "/v1/statistics";
 /// Path that presses the power button (POST).

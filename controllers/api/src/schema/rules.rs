@@ -37,7 +37,7 @@ fn fixed(field: &str) -> Value {
 }
 
 fn cannot_change(field: &str, rule_text: impl Into<String>) -> Value {
-    rule(rule_text, &format!("{field} cannot change; delete the machine and create it again"))
+    rule(rule_text, &format!("{field} cannot change; delete the VM and create it again"))
 }
 
 /// A list or text that may be absent. Clients leave out what is empty, so the two are the same.
@@ -77,8 +77,8 @@ pub(crate) fn cpus() -> Value {
         ),
         not_above("self.min", "self.use", "use must not be below min; raise use or lower min"),
         not_above("self.use", "self.max", "use must not be above max; lower use or raise max"),
-        same_quantity(".min", "min cannot change; delete the machine and create it again"),
-        same_quantity(".max", "max cannot change; delete the machine and create it again"),
+        same_quantity(".min", "min cannot change; delete the VM and create it again"),
+        same_quantity(".max", "max cannot change; delete the VM and create it again"),
     ])
 }
 
@@ -100,7 +100,7 @@ pub(crate) fn memory_slot_size() -> Value {
             ),
             "memorySlotSize must be a multiple of 8Mi; write for example 128Mi or 1Gi"
         ),
-        same_quantity("", "memorySlotSize cannot change; delete the machine and create it again"),
+        same_quantity("", "memorySlotSize cannot change; delete the VM and create it again"),
     ])
 }
 

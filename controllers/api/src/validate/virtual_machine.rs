@@ -21,7 +21,7 @@ const DISK_NAME: usize = 32;
 const LABEL: usize = 16;
 /// Longest value of a Kubernetes label, which carries the machine's name.
 const MACHINE_NAME: usize = 63;
-const IMMUTABLE: &str = "cannot change; put the old value back, or delete the machine and create it again";
+const IMMUTABLE: &str = "cannot change; put the old value back, or delete the VM and create it again";
 
 /// All faults of a new machine.
 #[must_use]

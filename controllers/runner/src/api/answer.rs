@@ -7,6 +7,7 @@ use futures_util::{Stream, StreamExt as _};
 use http::{HeaderValue, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full, StreamBody, combinators::BoxBody};
 use hyper::body::Frame;
+use neonvm_types::exposition::{self, Page};
 
 /// Body of every answer.
 pub(crate) type Body = BoxBody<Bytes, Infallible>;
@@ -22,6 +23,11 @@ fn answer(status: StatusCode, kind: &'static str, body: Body) -> Response<Body> 
 pub(crate) fn text(status: StatusCode, line: &str) -> Response<Body> {
     let body = if line.is_empty() { Bytes::new() } else { Bytes::from(format!("{line}\n")) };
     answer(status, "text/plain; charset=utf-8", Full::new(body).boxed())
+}
+
+/// A page of metrics.
+pub(crate) fn page(page: Page) -> Response<Body> {
+    answer(StatusCode::OK, exposition::CONTENT_TYPE, Full::new(Bytes::from(page.finish())).boxed())
 }
 
 /// A JSON response.

@@ -27,7 +27,14 @@ fn stand() -> Stand {
     let (commands, mut received) = mpsc::channel(4);
     let own = Own { machine: "x.vm.neon.tech".to_owned(), agent: Some("neonvm-agent:n1".to_owned()) };
     let bodies = Arc::default();
-    let shared = Arc::new(Shared { own, status: status_seen, commands, running: running_seen, bodies });
+    let shared = Arc::new(Shared {
+        own,
+        counts_traffic: false,
+        status: status_seen,
+        commands,
+        running: running_seen,
+        bodies,
+    });
     listen_locally(&shared, &directory.path().join("s")).unwrap();
     tokio::spawn(async move {
         while let Some(command) = received.recv().await {
@@ -137,7 +144,9 @@ async fn strangers_may_only_ask_for_readiness() {
             );
         }
     });
-    for (path, expected) in [("/ready", 503), ("/v1/status", 403), ("/cpu_current", 403), ("/nothing", 403)] {
+    for (path, expected) in
+        [("/ready", 503), ("/metrics", 404), ("/v1/status", 403), ("/cpu_current", 403), ("/nothing", 403)]
+    {
         let stream = UnixStream::connect(&socket).await.unwrap();
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection);
@@ -215,6 +224,7 @@ fn who_may_use_which_path() {
     assert_eq!(agent, Peer::Agent);
     for (path, controller, agents, twin) in [
         ("/ready", true, true, true),
+        ("/metrics", true, true, true),
         ("/v1/status", true, false, false),
         ("/v1/console", true, false, false),
         ("/v1/size", true, false, false),
@@ -228,7 +238,11 @@ fn who_may_use_which_path() {
         assert_eq!(of(CLIENT_ORGANISATION, "").may(path), controller, "{path}");
         assert_eq!(agent.may(path), agents, "{path}");
         assert_eq!(of("", "u.vm.neon.tech").may(path), twin, "{path}");
-        assert_eq!(of("neonvm:operators", "other.vm.neon.tech").may(path), path == "/ready", "{path}");
+        assert_eq!(
+            of("neonvm:operators", "other.vm.neon.tech").may(path),
+            matches!(path, "/ready" | "/metrics"),
+            "{path}"
+        );
     }
 }
 
@@ -244,7 +258,7 @@ async fn console_and_ports_of_the_guest_are_streams() {
     let statistics = Statistics::new(Box::new(Default::default), Daemon::new(reach.clone()));
     let console = Console::attach(line, log).0;
     let (statistics, volumes) = (Arc::new(statistics), Arc::default());
-    stand.running.send_replace(Some(Running { console, reach, statistics, volumes }));
+    stand.running.send_replace(Some(Running { console, reach, statistics, volumes, meter: None }));
     assert_eq!(stand.ask("GET", "/v1/console", "").await.0, 426);
     assert_eq!(stand.ask("GET", "/v1/guest/0", "").await.0, 400);
     assert_eq!(stand.ask("GET", "/v1/statistics", "").await.0, 200);

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use super::dhcp::Lease;
 use super::forwarding::{self, Kind};
 use super::nft::{self, Forward};
+use super::traffic::Meter;
 use super::{Error, GATEWAY, GUEST, PREFIX, Reach, TAP_HARDWARE, TAP_NAME, Tap, resolver, router};
 
 /// Prefix of the link's own IPv6 addresses (RFC 4193); seen by pod and guest only.
@@ -45,6 +46,8 @@ pub(crate) struct Settings {
     /// Addresses of the node with the kubelet and the metadata services that are closed to the guest; `None`: they are
     /// open.
     pub(crate) closed: Option<Vec<IpAddr>>,
+    /// Whether the guest's traffic is counted.
+    pub(crate) counted: bool,
 }
 
 /// The link, and the tasks that serve it.
@@ -55,6 +58,8 @@ pub(crate) struct Link {
     pub(crate) mtu: u16,
     pub(crate) reach: Reach,
     pub(crate) services: Vec<tokio::task::JoinHandle<()>>,
+    /// Counters of the guest's traffic, if it is counted.
+    pub(crate) meter: Option<Meter>,
 }
 
 /// The interfaces of the pod, each with its greatest packet.
@@ -96,7 +101,12 @@ pub(crate) fn set_up(settings: &Settings, interfaces: &Interfaces) -> Result<Lin
         lines.push_str(&format!("address add {}/64 dev {TAP_NAME} nodad\n", v6_gateway()));
     }
     run("ip", &["-batch", "-"], &lines)?;
-    run("nft", &["-f", "-"], &nft::rules(&uplink, &settings.forwards, guest_v6, settings.closed.as_deref()))?;
+    let closed = settings.closed.as_deref();
+    let rules = nft::rules(&uplink, &settings.forwards, guest_v6, closed, settings.counted);
+    run("nft", &["-f", "-"], &rules)?;
+    let meter = settings.counted.then(Meter::start).transpose();
+    let meter =
+        meter.map_err(|source| Error::System { what: "cannot start the network counters".into(), source })?;
     let lease = Lease {
         hardware: settings.hardware,
         address: GUEST,
@@ -115,7 +125,7 @@ pub(crate) fn set_up(settings: &Settings, interfaces: &Interfaces) -> Result<Lin
             name_servers: names.v6,
         })?);
     }
-    Ok(Link { tap, mtu, reach: Reach::Address(IpAddr::V4(GUEST)), services })
+    Ok(Link { tap, mtu, reach: Reach::Address(IpAddr::V4(GUEST)), services, meter })
 }
 
 fn read(path: &str) -> String {

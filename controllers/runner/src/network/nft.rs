@@ -8,7 +8,7 @@
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv6Addr};
 
-use super::{GUEST, TAP_NAME};
+use super::{GUEST, TAP_NAME, traffic};
 
 /// A port of the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,14 +25,18 @@ const METADATA_V6: &str = "{ fd00:ec2::254, fd00:ec2::23 }";
 const KUBELET: &str = "{ 10250, 10255 }";
 
 /// The rules. `uplink` is the pod's interface; `guest_v6` the guest's address if the pod has IPv6; `closed` the addresses of the node
-/// whose kubelet the guest does not reach, or `None` if it may reach that and the metadata services.
+/// whose kubelet the guest does not reach, or `None` if it may reach that and the metadata services; `counted`: its traffic is counted.
 pub(crate) fn rules(
     uplink: &str,
     forwards: &[Forward],
     guest_v6: Option<Ipv6Addr>,
     closed: Option<&[IpAddr]>,
+    counted: bool,
 ) -> String {
     let mut text = String::from("table inet neonvm {}\ndelete table inet neonvm\ntable inet neonvm {\n");
+    if counted {
+        text.push_str(&traffic::counters());
+    }
     text.push_str(" chain incoming {\n  type nat hook prerouting priority dstnat; policy accept;\n");
     targets(&mut text, &format!("iifname \"{uplink}\""), forwards, guest_v6);
     text.push_str(" }\n chain own {\n  type nat hook output priority -100; policy accept;\n");
@@ -62,6 +66,9 @@ pub(crate) fn rules(
     }
     if let Some(node) = closed {
         close(&mut text, node);
+    }
+    if counted {
+        text.push_str(&traffic::rules());
     }
     text.push_str(" }\n}\n");
     text
@@ -98,7 +105,7 @@ mod tests {
     fn rules_of_a_pod_with_both_families() {
         let forwards = [Forward { udp: false, port: 5432 }, Forward { udp: true, port: 53 }];
         let node: [IpAddr; 2] = ["10.0.0.9".parse().unwrap(), "fd00::9".parse().unwrap()];
-        let text = rules("eth0", &forwards, Some("fd00::2".parse().unwrap()), Some(&node));
+        let text = rules("eth0", &forwards, Some("fd00::2".parse().unwrap()), Some(&node), false);
         for line in [
             "iifname \"eth0\" meta nfproto ipv4 tcp dport 5432 dnat ip to 169.254.254.254",
             "iifname \"eth0\" meta nfproto ipv6 udp dport 53 dnat ip6 to fd00::2",
@@ -113,15 +120,25 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }
-        let open = rules("eth0", &forwards, None, None);
-        assert!(!open.contains("ip6 ") && open.contains("meta nfproto ipv6 drop") && !open.contains("10250"));
+        let open = rules("eth0", &forwards, None, None, false);
+        assert!(
+            !open.contains("counter")
+                && !open.contains("ip6 ")
+                && open.contains("meta nfproto ipv6 drop")
+                && !open.contains("10250")
+        );
     }
 
     #[test]
     fn the_program_takes_them() {
         let node = ["10.0.0.9".parse().unwrap(), "fd00::9".parse().unwrap()];
-        let text =
-            rules("eth0", &[Forward { udp: false, port: 1 }], Some("fd00::2".parse().unwrap()), Some(&node));
+        let text = rules(
+            "eth0",
+            &[Forward { udp: false, port: 1 }],
+            Some("fd00::2".parse().unwrap()),
+            Some(&node),
+            true,
+        );
         need!(needs::root());
         let mut child = std::process::Command::new(need!(needs::program("nft")))
             .args(["-c", "-f", "-"])

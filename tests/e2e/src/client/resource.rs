@@ -47,7 +47,10 @@ impl Resource {
     /// `Node`.
     pub const NODE: Self = global("v1", "Node", "nodes");
 
-    const ALL: [Self; 10] = [
+    /// `Namespace`.
+    pub const NAMESPACE: Self = global("v1", "Namespace", "namespaces");
+
+    const ALL: [Self; 11] = [
         Self::VM,
         Self::MIGRATION,
         Self::MIGRATION_POLICY,
@@ -58,6 +61,7 @@ impl Resource {
         Self::SECRET,
         Self::CONFIG_MAP,
         Self::NODE,
+        Self::NAMESPACE,
     ];
 
     /// The resource of an object, and the object's name.

@@ -173,6 +173,75 @@ fn secrets_and_certificates_reach_the_guest_and_are_kept_in_step() {
     cluster.down();
 }
 
+/// What a VM's author adds to its pod: a script, a container that runs before, a UDP port, counters of its traffic.
+#[test]
+fn additions_of_the_author_meet_a_guest() {
+    need!(possible());
+    need!(needs::root());
+    need!(needs::program("curl"));
+    let cluster = Cluster::start();
+    cluster.idle();
+    let allowed = json!({ "metadata": { "labels": {
+        "allow.vm.neon.tech/init-script": "true", "allow.vm.neon.tech/init-containers": "true" } } });
+    cluster.client().merge(Resource::NAMESPACE, "default", &allowed).unwrap();
+    let manifest = |name: &str, script: &str| {
+        json!({ "apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine", "metadata": { "name": name },
+            "spec": {
+                "initScript": script,
+                "enableNetworkMonitoring": true,
+                "extraInitContainers": [
+                    { "name": "before", "image": "any", "command": ["neond", "runner", "--help"] }],
+                "guest": {
+                    "cpus": { "min": 1, "use": 1, "max": 1 }, "memorySlotSize": "256Mi",
+                    "memorySlots": { "min": 1, "use": 1, "max": 1 }, "rootDisk": { "image": "idle:1" },
+                    // The same port for both protocols, and one of them twice: as upstream, forwarded once.
+                    "ports": [{ "name": "a", "port": 53, "protocol": "UDP" }, { "name": "b", "port": 53 },
+                        { "name": "c", "port": 53, "protocol": "UDP" }] } } })
+        .to_string()
+    };
+    cluster.apply(manifest("wrong", "echo the disk is missing >&2; exit 3"));
+    let failed = cluster.becomes("wrong", "the script fails", |vm| !vm["status"]["lastExit"].is_null());
+    let message = failed["status"]["lastExit"]["message"].as_str().unwrap();
+    assert!(message.contains("spec.initScript: exit status: 3: the disk is missing"), "{message}");
+    cluster.delete(Resource::VM, "wrong");
+
+    cluster.apply(manifest("right", "test $(id -u) != 0 && touch /tmp/prepared"));
+    let vm = cluster.becomes("right", "up", |vm| is_true(vm, "Available"));
+    let pod = cluster.get(Resource::POD, &cluster.pod("right"));
+    let before = pod["status"]["initContainerStatuses"].as_array().unwrap();
+    let before = before.iter().find(|status| status["name"] == "before").unwrap();
+    assert_eq!(before["state"]["terminated"]["exitCode"], 0, "{before}");
+
+    let address = vm["status"]["podIP"].as_str().unwrap();
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
+    // Nothing listens there in the guest, whose kernel counts each datagram.
+    let count = "awk '/^Udp: [0-9]/ { print $3 }' /proc/net/snmp";
+    let counted = || cluster.inside("right", count).trim().parse::<u64>().unwrap();
+    let first = counted();
+    until(
+        || {
+            // An earlier answer, that the port is closed, makes a later call fail.
+            let _ = socket.send_to(b"question", (address, 53));
+            counted() > first
+        },
+        || "no datagram has reached the guest".to_owned(),
+    );
+    let url = format!("https://{address}:25183/metrics");
+    let output = std::process::Command::new("curl").args(["-sk", &url]).output().unwrap();
+    let page = String::from_utf8(output.stdout).unwrap();
+    let samples: Vec<&str> = page.lines().filter(|line| !line.starts_with('#')).collect();
+    // All of its traffic was with addresses of this host, which are private.
+    assert_eq!(
+        samples,
+        [
+            "runner_vm_ingress_bytes_total 0",
+            "runner_vm_egress_bytes_total 0",
+            "runner_vm_network_fetch_errors_total 0"
+        ]
+    );
+    cluster.down();
+}
+
 /// swap and disk-quota.
 #[test]
 fn swap_and_quotas_can_be_changed_from_inside() {

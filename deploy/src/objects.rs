@@ -163,6 +163,11 @@ fn container(container: &mut Value, filled: &Filled) {
             flag(container, "--runner-image", &filled.runner_image);
             flag(container, "--accelerator", filled.accelerator.as_str().unwrap_or_default());
             flag(container, "--root-disk", filled.root_disk.as_str().unwrap_or_default());
+            flag(
+                container,
+                "--default-cpu-scaling-mode",
+                filled.cpu_scaling_mode.as_str().unwrap_or_default(),
+            );
             flag(container, "--device-plugin", filled.device_plugin.as_str().unwrap_or_default());
             let webhooks = filled.pod_autoscaler.as_str().unwrap_or_default();
             flag(container, "--pod-autoscaler-webhooks", webhooks);

@@ -244,6 +244,22 @@ pub struct Runner {
     pub root_disk: RootDisk,
     /// auto: KVM where the node has it and it runs guest code, else emulation. kvm: only nodes with KVM run VMs. tcg: emulation always.
     pub accelerator: Accelerator,
+    /// How CPUs come and go in VMs that do not set spec.cpuScalingMode. SysfsScaling: all are there from the start, and the guest uses
+    /// as many as its size has, with every accelerator. QmpScaling, which upstream deploys: QEMU plugs and unplugs them; emulated
+    /// VMs only grow.
+    pub cpu_scaling_mode: CpuScaling,
+}
+
+/// How CPUs come and go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum CpuScaling {
+    /// The guest takes them into use.
+    #[default]
+    #[serde(rename = "SysfsScaling")]
+    Sysfs,
+    /// QEMU plugs them.
+    #[serde(rename = "QmpScaling")]
+    Qmp,
 }
 
 /// How root disks get out of their images.

@@ -53,6 +53,8 @@ pub(crate) struct Filled {
     pub(crate) pull_secrets: Option<Value>,
     pub(crate) runner_image: String,
     pub(crate) accelerator: Value,
+    /// How CPUs come and go in VMs that do not set it.
+    pub(crate) cpu_scaling_mode: Value,
     /// How root disks get out of their images.
     pub(crate) root_disk: Value,
     /// Whether each node has the device plugin, which runs beside the agent.
@@ -84,6 +86,7 @@ impl Filled {
             pull_secrets: (!image.pull_secrets.is_empty()).then(|| json!(image.pull_secrets)),
             runner_image: or(&values.runner.image, ours("neonvm-runner")),
             accelerator: json!(values.runner.accelerator),
+            cpu_scaling_mode: json!(values.runner.cpu_scaling_mode),
             root_disk: json!(if copies_root_disks(values, facts) { "copy" } else { "image-volume" }),
             device_plugin: json!(values.has(Component::Agent).to_string()),
             scheduler: json!(values.has(Component::Scheduler).to_string()),

@@ -12,8 +12,13 @@ use crate::cluster::{Cluster, LIMIT, possible, possible_with_database, until};
 use crate::database::{self, Session};
 
 fn scaled(vm: &Value) -> (String, String) {
+    condition(vm, "Scaled")
+}
+
+/// Reason and message of a condition.
+fn condition(vm: &Value, kind: &str) -> (String, String) {
     let conditions = vm.pointer("/status/conditions").and_then(Value::as_array);
-    let found = conditions.into_iter().flatten().find(|condition| condition["type"] == "Scaled").cloned();
+    let found = conditions.into_iter().flatten().find(|condition| condition["type"] == kind).cloned();
     let word =
         |key: &str| found.as_ref().and_then(|found| found[key].as_str()).unwrap_or_default().to_owned();
     (word("reason"), word("message"))
@@ -76,6 +81,37 @@ fn resize_under(cluster: &Cluster, session: &mut Session) {
         assert_eq!(session.query("select pg_backend_pid()"), backend);
     }
     assert_eq!(Cluster::qemus(&uid), before, "it is the same boot");
+}
+
+/// QmpScaling: QEMU plugs CPUs, the guest takes them into use, and an emulated VM, whose CPUs cannot be unplugged,
+/// reports that.
+#[test]
+fn cpus_are_plugged_into_a_running_guest() {
+    need!(possible());
+    let cluster = Cluster::start();
+    cluster.idle();
+    let manifest = cluster.write(
+        "plug.yaml",
+        "apiVersion: vm.neon.tech/v1\nkind: VirtualMachine\nmetadata: { name: plug }\nspec:\n\
+         \x20 cpuScalingMode: QmpScaling\n  guest:\n    cpus: { min: 500m, use: 1, max: 3 }\n\
+         \x20   memorySlotSize: 256Mi\n    memorySlots: { min: 1, max: 1, use: 1 }\n    rootDisk: { image: idle:1 }\n",
+    );
+    cluster.good(&["vm", "create", "-f", &manifest, "--wait", "--timeout", "170s"]);
+    let present = || cluster.inside("plug", "cat /sys/devices/system/cpu/present");
+    assert_eq!((cluster.inside("plug", "nproc").trim(), present().trim()), ("1", "0"));
+    for (cpu, online, plugged) in [("3", "3", "0-2"), ("2500m", "3", "0-2")] {
+        cluster.good(&["vm", "scale", "plug", "--cpu", cpu, "--wait", "--timeout", "170s"]);
+        assert_eq!((cluster.inside("plug", "nproc").trim(), present().trim()), (online, plugged), "{cpu}");
+    }
+    cluster.good(&["vm", "scale", "plug", "--cpu", "1"]);
+    let vm = cluster.becomes("plug", "the refusal is reported", |vm| {
+        let (reason, message) = condition(vm, "Degraded");
+        reason == "CpuNotScaled" && message.contains("cannot be unplugged without KVM")
+    });
+    // The quota of its control group holds it to one CPU all the same.
+    assert_eq!(vm["status"]["cpus"], 1);
+    assert_eq!((&vm["status"]["restartCount"], cluster.inside("plug", "nproc").trim()), (&0.into(), "3"));
+    cluster.down();
 }
 
 /// The cgroup holds the vCPU threads to the size, and follows it.

@@ -58,11 +58,11 @@ pub const DEFAULT_RUNNER_PORT: u16 = neonvm_types::runner_protocol::RUNNER_PORT;
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = rules::virtual_machine_spec()))]
 pub struct VirtualMachineSpec {
-    /// TCP port of QEMU's control socket. Kept for existing manifests; the runner owns the socket.
+    /// Has no effect; kept so that existing manifests are read. The runner holds QEMU's control socket, which has no port.
     #[serde(default = "default_qmp")]
     #[schemars(range(min = 1, max = 65535))]
     pub qmp: u16,
-    /// Second such port, for people. Kept for existing manifests.
+    /// Has no effect; kept so that existing manifests are read.
     #[serde(default = "default_qmp_manual")]
     #[schemars(range(min = 1, max = 65535))]
     pub qmp_manual: u16,

@@ -186,6 +186,20 @@ pub fn kernel() -> Need<PathBuf> {
     named_kernel(&name, "cargo xtask kernel --fetch")
 }
 
+/// The directory of the kernel that `make soak` builds from source.
+///
+/// # Errors
+/// If it was not built.
+pub fn built_kernel() -> Need<PathBuf> {
+    let directory = kernels().join("built");
+    if directory.join("vmlinux").is_file() {
+        return Ok(directory);
+    }
+    Err(Missing::unavailable(
+        "no kernel was built from source, as `make soak` does: run `cargo xtask kernel`",
+    ))
+}
+
 /// Where the kernels of tests are kept.
 #[must_use]
 pub fn kernels() -> PathBuf {

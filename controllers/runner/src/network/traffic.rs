@@ -193,30 +193,28 @@ mod tests {
         run("ip", &["-batch", "-"], lines).unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// A thread with a network namespace of its own, in which it works on what it is sent.
-    struct Host(mpsc::Sender<Box<dyn FnOnce() + Send>>);
+    /// A thread in a network namespace of its own, in which it works on what it is sent.
+    struct Host {
+        work: mpsc::Sender<Box<dyn FnOnce() + Send>>,
+        _namespace: lab::Namespace,
+    }
 
     impl Host {
         /// Its interface is the other end of a cable to `name`, with these addresses.
         fn behind(name: &str, addresses: &[&str], gateway: &str) -> Self {
             let (work, arrived) = mpsc::channel::<Box<dyn FnOnce() + Send>>();
-            let (number, of_thread) = mpsc::channel();
-            std::thread::spawn(move || {
-                let flags = rustix::thread::UnshareFlags::NEWNET;
-                // SAFETY: only the network namespace of this thread changes.
-                #[expect(unsafe_code, reason = "rustix marks every use as unsafe, for that of descriptors")]
-                unsafe { rustix::thread::unshare_unsafe(flags) }.expect("root may");
-                number.send(rustix::thread::gettid()).expect("received");
-                arrived.into_iter().for_each(|work| work());
-            });
-            let thread = of_thread.recv().expect("a thread").as_raw_nonzero();
-            ip(&format!("link add {name} type veth peer name cable netns {thread}\nlink set {name} up\n"));
+            let namespace = lab::Namespace::new(name);
+            ip(&format!(
+                "link add {name} type veth peer name cable netns {}\nlink set {name} up\n",
+                namespace.name()
+            ));
+            namespace.spawn(move || arrived.into_iter().for_each(|work| work()));
             let mut lines = String::from("link set cable up\n");
             for address in addresses {
                 lines.push_str(&format!("address add {address} dev cable\n"));
             }
             lines.push_str(&format!("route add default via {gateway}\n"));
-            let host = Self(work);
+            let host = Self { work, _namespace: namespace };
             host.works(move || ip(&lines));
             host
         }
@@ -224,7 +222,7 @@ mod tests {
         /// Waits until it is done.
         fn works<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
             let (done, result) = mpsc::channel();
-            self.0.send(Box::new(move || done.send(work()).expect("received"))).expect("a thread");
+            self.work.send(Box::new(move || done.send(work()).expect("received"))).expect("a thread");
             result.recv().expect("done")
         }
     }

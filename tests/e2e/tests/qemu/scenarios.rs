@@ -242,6 +242,24 @@ fn additions_of_the_author_meet_a_guest() {
     cluster.down();
 }
 
+/// A VM with a kernel of its own: built from source, stored as an image, booted without an initramfs.
+#[test]
+fn a_kernel_from_an_image_boots() {
+    need!(possible());
+    let kernel = need!(needs::built_kernel());
+    let cluster = Cluster::start();
+    cluster.idle();
+    let kernels = cluster.path(".local/share/neonvm/kernels");
+    std::os::unix::fs::symlink(kernel, kernels.join("own")).unwrap();
+    cluster.good(&["kernel", "image", "own", "--tag", "kernel:own"]);
+    let words = ["vm", "create", "own", "--image", "idle:1", "--kernel", "kernel:own", "--no-autoscale"];
+    cluster.good(&[&words[..], &["--cpu", "1", "--memory", "256Mi", "--wait", "--timeout", "170s"]].concat());
+    assert_eq!(cluster.vm("own")["spec"]["guest"]["kernelImage"], "kernel:own");
+    let line = cluster.inside("own", "uname -r; cat /proc/version");
+    assert!(line.contains("-neonvm"), "{line}");
+    cluster.down();
+}
+
 /// swap and disk-quota.
 #[test]
 fn swap_and_quotas_can_be_changed_from_inside() {

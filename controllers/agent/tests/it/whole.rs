@@ -15,6 +15,37 @@ async fn a_vm_follows_its_load() {
     );
 }
 
+/// Upstream's request, GET with a document as its body, over plain HTTP.
+#[tokio::test]
+async fn the_state_is_dumped_as_upstream_requests_it() {
+    let world = World::start(1).await;
+    let port = neonvm_kit::port::Reserved::loopback().unwrap();
+    let mut config = world.config("a", &world.settings());
+    config.dump_state = Some(port.address());
+    let _agent = World::run(config);
+    world.settles("v0", 1).await;
+    let endpoint = neonvm_kit::service::Endpoint { address: port.address(), plain: true };
+    let mut caller = neonvm_kit::call::Caller::new(endpoint, None, "");
+    let mut send = async |method: http::Method, body: &'static str| {
+        let body = bytes::Bytes::from_static(body.as_bytes());
+        let (status, body) =
+            caller.call(method, "/", body, std::time::Duration::from_secs(10)).await.unwrap();
+        (status.as_u16(), serde_json::from_slice::<serde_json::Value>(&body).unwrap_or_default())
+    };
+    let (status, dump) = send(http::Method::GET, "{}").await;
+    assert_eq!(
+        (status, &dump["stopped"], &dump["buildInfo"]["gitInfo"].is_string()),
+        (200, &json!(false), &true)
+    );
+    let pod = &dump["pods"][0];
+    assert_eq!(pod["podName"], json!({ "namespace": "default", "name": "v0-pod" }));
+    assert_eq!(pod["status"]["vmInfo"]["name"], "v0", "{dump}");
+    assert_eq!(pod["runner"]["executorState"]["name"], "v0");
+    for (method, body, expected) in [(http::Method::GET, "", 400), (http::Method::POST, "{}", 405)] {
+        assert_eq!(send(method, body).await.0, expected, "{body:?}");
+    }
+}
+
 /// Up: scheduler, VM, status, monitor. Down: monitor, VM, status, scheduler.
 async fn a_vm_follows_its_load_up_and_down() {
     let world = World::start(1).await;

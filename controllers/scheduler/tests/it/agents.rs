@@ -31,6 +31,31 @@ async fn knows(cluster: &Cluster, scheduler: &Scheduler, pods: usize) {
     .await;
 }
 
+/// Upstream's request, GET with a document as its body, over plain HTTP.
+#[tokio::test]
+async fn the_state_is_dumped_as_upstream_requests_it() {
+    let cluster = Cluster::start().await;
+    cluster.node("n1", "10", "10Gi").await;
+    cluster.vm("v", 1, 8, Some("n1")).await;
+    let own = neonvm_kit::port::Reserved::loopback().unwrap();
+    let config = neonvm_scheduler::Config { dump_state: Some(own.address()), ..cluster.config("a") };
+    let scheduler = cluster.leader(config).await;
+    knows(&cluster, &scheduler, 1).await;
+    let endpoint = neonvm_kit::service::Endpoint { address: own.address(), plain: true };
+    let mut caller = Caller::new(endpoint, None, "");
+    let (status, body) = call(&mut caller, Method::GET, "/", "{}").await;
+    let dump: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(status, StatusCode::OK);
+    let node = &dump["state"]["nodes"][0];
+    assert_eq!((&node["key"], &node["value"]["cpu"]["reserved"]), (&json!("n1"), &json!(8)), "{dump:#}");
+    assert_eq!(
+        node["value"]["pods"][0]["value"]["vm"]["Name"],
+        json!({ "namespace": "default", "name": "v" })
+    );
+    assert_eq!(call(&mut caller, Method::GET, "/", "").await.0, StatusCode::BAD_REQUEST);
+    assert_eq!(call(&mut caller, Method::POST, "/", "{}").await.0, StatusCode::METHOD_NOT_ALLOWED);
+}
+
 #[tokio::test]
 async fn permits_are_given_noted_and_shown() {
     let (cluster, scheduler) = one_node().await;

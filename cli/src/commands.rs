@@ -82,6 +82,7 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Args) -> Result<Report>
         Command::Image(Image::List(args)) => image::list::run(env, args),
         Command::Image(Image::Inspect(args)) => image::inspect::run(env, args),
         Command::Image(Image::Export(args)) => image::export::run(env, args, quiet),
+        Command::Image(Image::Push(args)) => image::push::run(env, args, quiet),
         Command::Image(Image::Remove(args)) => image::remove::run(env, args),
         Command::Image(Image::Prune(args)) => image::prune::run(env, args),
         Command::Images(command) => images(env, command, quiet),

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{Output, Registry, Showing};
+use super::{Output, Registry, RegistryAccess, Showing};
 
 /// Disk images on this host and in registries.
 #[derive(Debug, clap::Subcommand)]
@@ -13,6 +13,8 @@ pub enum Command {
     Inspect(Inspect),
     /// Write the disk of an image to a file
     Export(Export),
+    /// Push an image of the local store to a registry
+    Push(Push),
     /// Remove images from the local store
     Remove(Remove),
     /// Free space: remove unnamed images and cached layers
@@ -25,6 +27,7 @@ impl Command {
             Self::List(args) => Some(&args.output),
             Self::Inspect(args) => Some(&args.output),
             Self::Export(args) => Some(&args.output),
+            Self::Push(args) => Some(&args.output),
             Self::Remove(args) => Some(&args.output),
             Self::Prune(args) => Some(&args.output),
         }
@@ -85,6 +88,28 @@ pub struct Export {
     /// Access to registries.
     #[command(flatten)]
     pub registry: Registry,
+    /// Progress output.
+    #[command(flatten)]
+    pub showing: Showing,
+    /// Output format.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `image push`
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  neonctl image push registry.example/pg16:1\n  \
+                  neonctl image push pg16:1 --to registry.example/pg16:1")]
+pub struct Push {
+    /// Name or digest of an image in the local store
+    #[arg(value_name = "IMAGE")]
+    pub image: String,
+    /// Name in the registry [default: that in the local store]
+    #[arg(long, value_name = "REF")]
+    pub to: Option<String>,
+    /// The registry.
+    #[command(flatten)]
+    pub access: RegistryAccess,
     /// Progress output.
     #[command(flatten)]
     pub showing: Showing,

@@ -1,6 +1,6 @@
 //! Controller to runner. As ever: `GET /cpu_current` and `POST /cpu_change`, both `{"VCPUs":"250m"}`, and `/ready`. Beside
 //! them `/v1/…`: status as a stream, size, statistics, console and guest ports. HTTP over mutual TLS; only `/ready` is
-//! answered without a client certificate, because probes have none.
+//! answered without a client certificate, because probes have none, and `/metrics`, where the VM counts its traffic.
 
 mod exit;
 mod migration;

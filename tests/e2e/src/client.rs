@@ -262,7 +262,7 @@ fn request(method: Method, path: &str, body: Option<(&str, &Value)>) -> Result<R
 }
 
 /// The documents of a text.
-fn documents(text: &str) -> Result<Vec<Value>, Error> {
+pub(crate) fn documents(text: &str) -> Result<Vec<Value>, Error> {
     if let Ok(value) = serde_json::from_str(text) {
         return Ok(vec![value]);
     }

@@ -64,7 +64,7 @@ fn has_guests(binary: &Binary) -> bool {
 }
 
 /// Tests with guests that take longer than what they add to the others is worth in the gate; the soak runs them.
-const LONG: [&str; 22] = [
+const LONG: [&str; 23] = [
     "disk::workloads::postgres_goes_from_a_registry_into_a_vm_and_back",
     "down::a_vm_that_does_not_stop_is_killed_in_time",
     "down::vms_are_powered_off_and_start_again",
@@ -73,6 +73,7 @@ const LONG: [&str; 22] = [
     "ends::killed_processes_are_reported_and_replaced",
     "faults::a_target_that_dies_at_the_switch_leaves_the_guest_at_home",
     "links::disks_are_copied_over_a_slow_link_and_given_up",
+    "kuttl::scaling_scenarios_run",
     "links::slow_dead_and_lossy_links",
     "migration::the_scheduler_migrates_a_vm_off_a_node_under_pressure",
     "monitor::a_guest_under_load_asks_for_processors_and_memory",

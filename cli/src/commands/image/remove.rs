@@ -9,13 +9,15 @@ use crate::env::Env;
 use crate::error::{Code, Error, Result};
 use crate::report::Report;
 
+/// The local store has no such image.
+pub(super) fn missing(name: &str) -> Error {
+    Error::new(Code::NotFound, format!("image {name:?} not found"))
+        .hint("list the images: neonctl image list")
+}
+
 /// Removes images; all names are looked up before the first one goes.
 pub(crate) fn run(env: &Env, args: &Remove) -> Result<Report> {
     let directory = place::images(env);
-    let missing = |name: &str| {
-        Error::new(Code::NotFound, format!("image {name:?} not found"))
-            .hint("list the images: neonctl image list")
-    };
     if !directory.exists() {
         return Err(missing(args.images.first().map_or("", String::as_str)));
     }

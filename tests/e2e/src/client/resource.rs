@@ -65,7 +65,10 @@ impl Resource {
     ];
 
     /// The resource of an object, and the object's name.
-    pub(super) fn from_object(object: &Value) -> Result<(Self, &str), Error> {
+    ///
+    /// # Errors
+    /// If the kind is unknown here.
+    pub fn from_object(object: &Value) -> Result<(Self, &str), Error> {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let (version, kind) = (text("/apiVersion"), text("/kind"));
         let found = Self::ALL.into_iter().find(|one| one.version == version && one.kind == kind);

@@ -20,6 +20,7 @@ mod drain;
 mod draining;
 mod ends;
 mod kubectl;
+mod kuttl;
 mod machine;
 mod migration;
 mod observe;

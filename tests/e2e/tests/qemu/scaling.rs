@@ -71,7 +71,7 @@ impl Drop for Load {
     }
 }
 
-/// Upstream's scenarios `autoscaling` and `autoscaling.cpu-sys-fs-state-scaling`.
+/// Upstream's scenario `autoscaling.cpu-sys-fs-state-scaling` with a database; `tests/e2e/scenarios` has both CPU modes.
 #[test]
 fn a_database_grows_under_load_and_shrinks_when_it_is_idle() {
     need!(possible_with_database());

@@ -178,3 +178,29 @@ fn an_interrupted_build_leaves_nothing() {
     assert_eq!(status.code(), Some(130));
     assert_eq!(machine.files(), Vec::<String>::new());
 }
+
+/// An image of the local store goes to a registry under the same or another name, and comes back to another user.
+#[test]
+fn a_stored_image_is_pushed_to_a_registry() {
+    need!(needs::programs(&FIXTURE_TOOLS));
+    need!(needs::programs(&["docker-registry", "skopeo"]));
+    let machine = Machine::new();
+    let registry = Registry::start();
+    let root = busybox().display().to_string();
+    machine.good(&["vm", "build", "--from", &root, "--owner", "root", "-t", "mine:1"]);
+    let name = registry.name("disks/mine:2");
+    let pushed = machine.good(&["image", "push", "mine:1", "--to", &name, "-o", "json"]);
+    let pushed: serde_json::Value = serde_json::from_str(&pushed).unwrap();
+    assert_eq!(pushed["reference"], name.as_str(), "{pushed}");
+    let reference = format!("docker://{name}");
+    let inspected =
+        Command::new("skopeo").args(["inspect", "--tls-verify=false", &reference]).output().unwrap();
+    let inspected: serde_json::Value = serde_json::from_slice(&inspected.stdout).unwrap();
+    assert_eq!(inspected["Digest"], pushed["digest"]);
+    let other = Machine::new();
+    other.good(&["image", "export", &name, "-O", "back.raw"]);
+    assert!(other.path("back.raw").metadata().unwrap().len() > 0);
+    assert_eq!(machine.bad(&["image", "push", "nothing:1", "--to", &name]).0, 3);
+    let (code, text) = machine.bad(&["image", "push", "mine:1", "--to", "a/Upper"]);
+    assert!(code == 2 && text.contains("hint"), "{text}");
+}

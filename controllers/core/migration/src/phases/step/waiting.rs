@@ -55,10 +55,6 @@ fn impossible(pass: &mut Pass<'_>, vm: &VirtualMachine) -> Option<(MigrationReas
     if let Some(phase @ (Phase::Succeeded | Phase::Failed)) = status.and_then(|status| status.phase) {
         return Some((MigrationReason::MachineEnded, format!("the machine does not run: it is {phase}")));
     }
-    if !pass.migration.spec.incremental {
-        let why = "incremental: false is not possible: the machine runs while it is copied";
-        return Some((MigrationReason::Refused, why.to_owned()));
-    }
     match resolve(pass.migration, vm, &pass.observed.policies) {
         Ok(resolved) => {
             pass.status.policy = resolved.policy;

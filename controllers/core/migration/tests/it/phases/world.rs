@@ -121,11 +121,14 @@ impl World {
         }
         self.names += 1;
         let uid = format!("uid-{name}-{}", self.names);
+        let incremental = self.names.is_multiple_of(2);
         self.change(|next| {
             let mut made = VirtualMachineMigration::new(name, VirtualMachineMigrationSpec::new("db"));
             made.metadata.namespace = Some("ns".into());
             made.metadata.uid = Some(uid);
             made.metadata.generation = Some(1);
+            // Existing manifests have either value, which makes no difference.
+            made.spec.incremental = incremental;
             next.moves.insert(name.into(), made);
         });
     }

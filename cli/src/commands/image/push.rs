@@ -1,0 +1,41 @@
+//! `image push`
+
+use neonvm_builder::push::push;
+use neonvm_builder::store::Store;
+use serde_json::json;
+
+use super::remove::missing;
+use crate::args::image::Push;
+use crate::commands::{job, place, registry};
+use crate::env::Env;
+use crate::error::Result;
+use crate::render::Reporter;
+use crate::report::{API_VERSION, Document, Report, left};
+
+/// Pushes an image: what the registry lacks, then the manifest.
+pub(crate) fn run(env: &Env, args: &Push, quiet: bool) -> Result<Report> {
+    let reference = registry::reference(args.to.as_deref().unwrap_or(&args.image))?;
+    let network = registry::network(env, &args.access)?;
+    let attempt = format!("cannot push {reference}");
+    let directory = place::images(env);
+    if !directory.exists() {
+        return Err(missing(&args.image));
+    }
+    let store = Store::open(&directory).map_err(|error| registry::load_error(&attempt, &error))?;
+    let image = store.get(&args.image).map_err(|_| missing(&args.image))?;
+    let reporter = Reporter::new(env, &args.showing.progress, quiet);
+    let to = reference.clone();
+    let digest = job::run(move || {
+        let runtime = job::runtime()?;
+        let pushed = runtime.block_on(push(&image, &to, &network, &reporter));
+        pushed.map_err(|error| registry::load_error(&attempt, &error))
+    })?;
+    let (name, digest) = (reference.to_string(), digest.to_string());
+    Ok(Report::document(Document {
+        value: json!({ "apiVersion": API_VERSION, "kind": "PushedImage", "reference": name, "digest": digest }),
+        names: vec![format!("image/{name}")],
+        text: None,
+        columns: vec![left("IMAGE"), left("DIGEST")],
+        rows: vec![vec![name, digest]],
+    }))
+}

@@ -83,7 +83,8 @@ pub fn read(directory: &Path) -> Result<Vec<Step>, Error> {
 }
 
 fn add(step: &mut Step, file: &str, document: Value) -> Result<(), String> {
-    if document["apiVersion"] != GROUP {
+    let word = |field: &str| document.get(field).and_then(Value::as_str);
+    if word("apiVersion") != Some(GROUP) {
         match file {
             "assert" => step.asserts.push(document),
             "errors" => step.errors.push(document),
@@ -91,7 +92,7 @@ fn add(step: &mut Step, file: &str, document: Value) -> Result<(), String> {
         }
         return Ok(());
     }
-    let is_assert = match (document["kind"].as_str(), file) {
+    let is_assert = match (word("kind"), file) {
         (Some("TestStep"), file) if !matches!(file, "assert" | "errors") => false,
         (Some("TestAssert"), "assert") => true,
         (kind, _) => return Err(format!("kind {} has no place in this file", kind.unwrap_or("(none)"))),
@@ -116,7 +117,7 @@ fn add(step: &mut Step, file: &str, document: Value) -> Result<(), String> {
 
 fn scripts(commands: &Value) -> Result<Vec<String>, String> {
     let commands = commands.as_array().ok_or("commands: a list")?;
-    let script = |command: &Value| command["script"].as_str().map(str::to_owned);
+    let script = |command: &Value| command.get("script").and_then(Value::as_str).map(str::to_owned);
     commands
         .iter()
         .map(|command| script(command).ok_or("commands: only script is supported".to_owned()))

@@ -24,6 +24,7 @@ mod shown;
 pub mod signer;
 mod subject;
 pub mod supervise;
+pub mod termination;
 pub mod tls;
 pub mod trust;
 mod unchecked;

@@ -71,6 +71,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             vm_metrics: args.vm_metrics_bind_address,
             agent,
         };
-        Ok(neonvm_agent::run(config, crate::service::stop()?).await?)
+        Ok(neonvm_agent::run(config, neonvm_kit::termination::requested()?).await?)
     })
 }

@@ -54,7 +54,7 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
         .lend(|| private::replace(&path, kubeconfig.as_bytes()))
         .with_context(|| format!("cannot write {}", path.display()))?;
     tracing::info!(server = server.url(), "ready");
-    server.run(crate::service::stop()?).await?;
+    server.run(neonvm_kit::termination::requested()?).await?;
     tracing::info!("stopped");
     Ok(())
 }

@@ -36,5 +36,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         kvm,
         probes: args.health_probe_bind_address,
     };
-    crate::service::run(async { Ok(neonvm_device_plugin::run(config, crate::service::stop()?).await?) })
+    crate::service::run(async {
+        Ok(neonvm_device_plugin::run(config, neonvm_kit::termination::requested()?).await?)
+    })
 }

@@ -62,7 +62,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     crate::service::run(async {
         let config = config(args)?;
         crate::service::wait_for(Some(&config.kubeconfig)).await?;
-        Ok(neonvm_kubelet::run(config, crate::service::stop()?).await?)
+        Ok(neonvm_kubelet::run(config, neonvm_kit::termination::requested()?).await?)
     })
 }
 

@@ -100,7 +100,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let services = services(args, listen, network, rooted)?;
     crate::service::run(async {
         let config = supervisor::Config::new(args.api.data_dir.clone(), services);
-        Ok(supervisor::run(config, crate::service::stop()?).await?)
+        Ok(supervisor::run(config, neonvm_kit::termination::requested()?).await?)
     })
 }
 

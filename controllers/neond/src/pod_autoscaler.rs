@@ -82,7 +82,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     crate::service::run(async {
         crate::service::wait_for(args.kubeconfig.as_deref()).await?;
-        Ok(neonvm_pod_autoscaler::run(config(args)?, crate::service::stop()?).await?)
+        Ok(neonvm_pod_autoscaler::run(config(args)?, neonvm_kit::termination::requested()?).await?)
     })
 }
 

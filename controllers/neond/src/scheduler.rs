@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     crate::service::run(async {
         let config = config(args)?;
         crate::service::wait_for(args.kubeconfig.as_deref()).await?;
-        Ok(neonvm_scheduler::run(config, crate::service::stop()?).await?)
+        Ok(neonvm_scheduler::run(config, neonvm_kit::termination::requested()?).await?)
     })
 }
 

@@ -4,7 +4,6 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use tokio::signal::unix::{SignalKind, signal};
 
 /// How long a service waits for the API server of its cluster to appear.
 const API_SERVER: Duration = Duration::from_secs(60);
@@ -27,17 +26,6 @@ pub(crate) fn run(service: impl Future<Output = anyhow::Result<()>>) -> anyhow::
 /// Keeps other users of this computer from opening what this process and those that it starts make.
 pub(crate) fn close_files() {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
-}
-
-/// Ends with SIGTERM or SIGINT.
-pub(crate) fn stop() -> anyhow::Result<impl Future<Output = ()>> {
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    })
 }
 
 /// Waits until a file is there: services are started together with the API server that writes the kubeconfig.

@@ -37,6 +37,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             probes: args.health_probe_bind_address,
             within: Duration::from_secs(args.request_timeout),
         };
-        Ok(neonvm_scheduler::forward(config, crate::service::stop()?).await?)
+        Ok(neonvm_scheduler::forward(config, neonvm_kit::termination::requested()?).await?)
     })
 }

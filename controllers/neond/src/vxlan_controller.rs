@@ -81,7 +81,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         crate::service::wait_for(args.kubeconfig.as_deref()).await?;
         // A node that is started at the same time makes it.
         crate::service::wait_for(config.namespace.as_deref()).await?;
-        Ok(neonvm_vxlan_controller::run(config, crate::service::stop()?).await?)
+        Ok(neonvm_vxlan_controller::run(config, neonvm_kit::termination::requested()?).await?)
     })
 }
 

@@ -25,7 +25,6 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, ListParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, ResourceExt as _};
-use tokio::signal::unix::{SignalKind, signal};
 
 use self::fleet::Fleet;
 use self::pod::Stage;
@@ -71,23 +70,12 @@ fn main() -> anyhow::Result<()> {
     }
 }
 
-/// Ends with SIGTERM or SIGINT.
-fn stop() -> anyhow::Result<impl Future<Output = ()>> {
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    })
-}
-
 /// Runs until SIGTERM or SIGINT, then removes its pods.
 fn simulate(kubeconfig: &Path) -> anyhow::Result<()> {
     // The kernel ends a child when the thread that started it ends: there is one only.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let stop = stop()?;
+        let stop = neonvm_kit::termination::requested()?;
         let _alone = alone(kubeconfig)?;
         let client = neonvm_kit::client::connect(Some(kubeconfig)).await?;
         sweep(&client).await?;

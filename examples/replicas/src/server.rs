@@ -78,7 +78,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let pod = Arc::new(Pod::new(args));
     runtime.block_on(async {
-        let stop = crate::stop()?;
+        let stop = neonvm_kit::termination::requested()?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let finished = async {
             stop.await;

@@ -232,3 +232,32 @@ impl State {
         if desired.size == self.machine.asked { "steady".to_owned() } else { "scaling".to_owned() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_success_ends_what_many_failures_showed() {
+        let interval = Duration::from_secs(120);
+        let mut counter = RecentCounter::new(interval, 100);
+        for second in 0..6 {
+            counter.increment(Duration::from_secs(second));
+        }
+        let stuck = |in_a_row: u32, at: u64| {
+            let failures = Failures {
+                name: "scheduler",
+                counter: &counter,
+                in_a_row,
+                last: Some(Duration::from_secs(5)),
+                again_within: Duration::from_secs(10),
+                rate: FailureRate { interval, threshold: 3 },
+                error: "refused",
+            };
+            failures.stuck(Duration::from_secs(at))
+        };
+        assert_eq!(stuck(6, 6).as_deref(), Some("scheduler failed 6 times within 120s: refused"));
+        assert_eq!(stuck(0, 7), None, "a request has succeeded");
+        assert_eq!(stuck(6, 200), None, "nothing was requested since");
+    }
+}

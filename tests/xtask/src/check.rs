@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use crate::{
-    arrows, circles, early, foreign, generated, links, orphans, package, packages, process, sizes, terms,
-    wording,
+    arrows, circles, cited, early, foreign, generated, links, orphans, package, packages, process, sizes,
+    terms, wording,
 };
 
 /// Prints every fault; true if there is none. `still`: without the format, and without the generated files, for which
@@ -18,6 +18,7 @@ pub(crate) fn run(root: &Path, still: bool) -> anyhow::Result<bool> {
         ("orphans", orphans::faults(root, &packages, &tracked)),
         ("sizes", sizes::faults(root, &tracked)),
         ("links", links::faults(root, &tracked)),
+        ("cited", cited::faults(root, &packages, &tracked)),
         ("wording", wording::faults(root, &tracked)),
         ("terms", terms::faults(root, &tracked)),
         ("early", early::faults(root, &tracked)),

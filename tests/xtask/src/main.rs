@@ -9,6 +9,7 @@ mod bare;
 mod bench;
 mod check;
 mod circles;
+mod cited;
 mod demo;
 mod early;
 mod failures;

@@ -41,7 +41,7 @@ impl Route {
     pub(crate) fn from_vm(vm: &VirtualMachine) -> Option<Self> {
         let status = vm.status.as_ref()?;
         let ip: IpAddr = status.pod_ip.parse().ok()?;
-        // Only our runners report a machine in the VM's status.
+        // Only our runners report a VM in the VM's status.
         match (&status.machine, &vm.metadata.uid) {
             (Some(_), Some(uid)) => {
                 Some(Self::Runner { address: SocketAddr::new(ip, vm.spec.runner_port), uid: uid.clone() })

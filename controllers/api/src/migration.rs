@@ -36,7 +36,7 @@ use crate::{MigrationTuning, schema, schema::rules};
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = rules::migration()))]
 pub struct VirtualMachineMigrationSpec {
-    /// The machine, in the same namespace.
+    /// The VM, in the same namespace.
     #[schemars(length(min = 1, max = 253))]
     pub vm_name: String,
     /// Labels the target node must have.
@@ -57,23 +57,23 @@ pub struct VirtualMachineMigrationSpec {
     /// manifests.
     #[serde(default = "yes")]
     pub incremental: bool,
-    /// Let the machine run on the target before all its memory is there.
+    /// Let the VM run on the target before all its memory is there.
     #[serde(default)]
     pub allow_post_copy: bool,
-    /// Slow the machine down if its memory changes, or its disks are written, faster than they are copied.
+    /// Slow the VM down if its memory changes, or its disks are written, faster than they are copied.
     #[serde(default = "yes")]
     pub auto_converge: bool,
     /// Bytes in a second.
     #[serde(default = "default_bandwidth")]
     #[schemars(schema_with = "schema::quantity", extend("default" = "1Gi"))]
     pub max_bandwidth: Quantity,
-    /// Call it off. Where the machine has left already, it has.
+    /// Call it off. Where the VM has left already, it has.
     #[serde(default, skip_serializing_if = "is_false")]
     pub cancel: bool,
     /// Among migrations that wait, those with a higher number go first; then the older ones.
     #[serde(default, skip_serializing_if = "is_zero_i32")]
     pub priority: i32,
-    /// The policy to go by; without it the one that matches the machine best.
+    /// The policy to go by; without it the one that matches the VM best.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub policy: String,
     /// How the VM is migrated; these values override the policy.
@@ -102,7 +102,7 @@ fn default_bandwidth() -> Quantity {
 }
 
 impl VirtualMachineMigrationSpec {
-    /// A migration of a machine, with every default.
+    /// A migration of a VM, with every default.
     #[must_use]
     pub fn new(vm_name: impl Into<String>) -> Self {
         Self {
@@ -165,13 +165,13 @@ pub struct VirtualMachineMigrationStatus {
     /// The policy that applied; empty: none did.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub policy: String,
-    /// How the machine is carried, such as `multifd x4, zstd, tls, pause-before-switchover`.
+    /// How the VM is carried, such as `multifd x4, zstd, tls, pause-before-switchover`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub mode: String,
     /// Requested options that were not available, each with its reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dropped: Vec<String>,
-    /// When the machine was taken for it.
+    /// When the VM was taken for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::time")]
     pub start_time: Option<Timestamp>,
@@ -197,23 +197,23 @@ pub enum MigrationReason {
     Copying,
     /// The guest is paused for the switchover.
     Switching,
-    /// The machine runs on the target, its memory follows.
+    /// The VM runs on the target, its memory follows.
     PostCopy,
     /// The same, and the connection is lost.
     PostCopyPaused,
     /// It is being cancelled.
     Cancelling,
-    /// The machine runs on the target.
+    /// The VM runs on the target.
     Completed,
     /// It was cancelled: the VM runs on its source node.
     Cancelled,
-    /// Its time was up: the machine runs where it was.
+    /// Its time was up: the VM runs where it was.
     TimedOut,
     /// The target did not start.
     TargetFailed,
-    /// QEMU or the connection failed: the machine runs where it was.
+    /// QEMU or the connection failed: the VM runs where it was.
     TransferFailed,
-    /// The machine itself ended meanwhile.
+    /// The VM itself ended meanwhile.
     MachineEnded,
     /// There is no such machine, or it is gone.
     MachineMissing,
@@ -253,9 +253,9 @@ pub enum MigrationPhase {
     Pending,
     /// Data flows.
     Running,
-    /// The machine runs on the target.
+    /// The VM runs on the target.
     Succeeded,
-    /// The machine runs where it was.
+    /// The VM runs where it was.
     Failed,
 }
 
@@ -308,16 +308,16 @@ pub struct MigrationInfo {
     /// How often memory was gone through.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub passes: i64,
-    /// Bytes of memory that the machine changes in a second.
+    /// Bytes of memory that the VM changes in a second.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub dirty_rate: i64,
     /// Bytes sent in a second.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub throughput: i64,
-    /// Percent by which the machine is slowed down.
+    /// Percent by which the VM is slowed down.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub throttle_percent: i64,
-    /// Bytes that the machine may write to each of its disks in a second, because their copies would not catch up with it
+    /// Bytes that the VM may write to each of its disks in a second, because their copies would not catch up with it
     /// otherwise; 0: as many as it likes.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub disk_write_limit: i64,

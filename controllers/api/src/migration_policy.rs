@@ -12,7 +12,7 @@ use crate::schema;
 
 /// How a set of VMs is migrated.
 ///
-/// Of the policies that match a machine the one with the most labels in its selector wins, then the one that names namespaces,
+/// Of the policies that match a VM the one with the most labels in its selector wins, then the one that names namespaces,
 /// then the first by name. A field that it leaves out has the installation's default.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
@@ -31,10 +31,10 @@ use crate::schema;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct MigrationPolicySpec {
-    /// Labels a machine must have; none: every machine.
+    /// Labels a VM must have; none: every VM.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub match_labels: BTreeMap<String, String>,
-    /// Namespaces of the machines; none: every namespace.
+    /// Namespaces of the VMs; none: every namespace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub namespaces: Vec<String>,
     /// Most bytes in a second; a migration may request less.

@@ -1,6 +1,6 @@
 //! Names with a fixed meaning: API groups, labels, annotations, finalizers, object name patterns.
 
-/// API group of machines, migrations and address pools.
+/// API group of VMs, migrations and address pools.
 pub const VM_GROUP: &str = "vm.neon.tech";
 /// `apiVersion` of that group's objects.
 pub const VM_API_VERSION: &str = "vm.neon.tech/v1";
@@ -52,7 +52,7 @@ pub mod label {
     pub const ALWAYS_MIGRATE: &str = "autoscaling.neon.tech/testing-only-always-migrate";
     /// Migration: the scheduler made it.
     pub const CREATED_BY_SCHEDULER: &str = "autoscaling.neon.tech/created-by-scheduler";
-    /// Migration: made because of an eviction of the machine's pod, for example a drain of its node.
+    /// Migration: made because of an eviction of the VM's pod, for example a drain of its node.
     pub const CREATED_BY_EVICTION: &str = "vm.neon.tech/created-by-eviction";
     /// Migration: it was made because the VM's node denied a growth.
     pub const CREATED_BY_DENIED_GROWTH: &str = "vm.neon.tech/created-by-denied-growth";

@@ -68,14 +68,14 @@ pub struct RunnerConfig {
     pub uid: String,
     /// Name of the pod.
     pub pod: String,
-    /// The machine as wanted when the pod was made; it boots at `use`.
+    /// The VM as wanted when the pod was made; it boots at `use`.
     pub spec: VirtualMachineSpec,
     /// How CPUs come and go.
     pub cpu_scaling_mode: CpuScalingMode,
     /// Address on the overlay network, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_net: Option<ExtraNet>,
-    /// The machine does not boot here: it comes from another pod.
+    /// The VM does not boot here: it comes from another pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receive: Option<Receive>,
     /// Settings of the installation.
@@ -83,7 +83,7 @@ pub struct RunnerConfig {
     pub settings: RunnerSettings,
 }
 
-/// Where a machine comes from, and as what.
+/// Where a VM comes from, and as what.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Receive {
@@ -91,7 +91,7 @@ pub struct Receive {
     pub migration: String,
     /// `ADDRESS:PORT` of the source runner's interface.
     pub source: String,
-    /// What the machine is made of there; here it must be the same.
+    /// What the VM is made of there; here it must be the same.
     pub machine: MachineInfo,
     /// The size that was requested from it there.
     pub size: SizeRequest,

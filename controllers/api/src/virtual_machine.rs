@@ -1,4 +1,4 @@
-//! `VirtualMachine`: a machine, its guest, and how far it is.
+//! `VirtualMachine`: a VM, its guest, and how far it is.
 
 use std::collections::BTreeMap;
 
@@ -95,7 +95,7 @@ pub struct VirtualMachineSpec {
     #[serde(default)]
     #[schemars(schema_with = "schema::foreign::<core::ResourceRequirements>", extend("default" = {}))]
     pub pod_resources: core::ResourceRequirements,
-    /// Whether the machine is started again when it has ended.
+    /// Whether the VM is started again when it has ended.
     #[serde(default)]
     pub restart_policy: RestartPolicy,
     /// Secrets for pulling images.
@@ -105,7 +105,7 @@ pub struct VirtualMachineSpec {
     /// CPU architecture of the node; may be set once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_architecture: Option<Architecture>,
-    /// The machine inside.
+    /// The VM inside.
     pub guest: Guest,
     /// Containers that run before the VM, after the built-in ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -177,7 +177,7 @@ fn yes() -> bool {
     true
 }
 
-/// When a machine is started again.
+/// When a VM is started again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum RestartPolicy {
     /// However it ended.

@@ -80,7 +80,7 @@ impl Hierarchy {
         self.roots().map(open).collect()
     }
 
-    /// Holds a cgroup to its limits; what the machine has no controller for is left out. Memory may take long: the kernel frees
+    /// Holds a cgroup to its limits; what the host has no controller for is left out. Memory may take long: the kernel frees
     /// some first.
     ///
     /// # Errors

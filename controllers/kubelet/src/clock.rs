@@ -1,4 +1,4 @@
-//! The time; a jump of the machine's clock does not end or prolong a grace period.
+//! The time; a jump of the host's clock does not end or prolong a grace period.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime};

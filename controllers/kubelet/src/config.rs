@@ -40,9 +40,9 @@ pub struct Config {
 /// What a node offers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Capacity {
-    /// Thousandths of a CPU; none: all of the machine.
+    /// Thousandths of a CPU; none: all of the host.
     pub cpu_milli: Option<u64>,
-    /// Bytes of memory; none: all of the machine.
+    /// Bytes of memory; none: all of the host.
     pub memory: Option<u64>,
     /// Bytes of memory kept for the system; none: a tenth, at most 1 GiB, if `memory` is not given, else nothing.
     pub reserved_memory: Option<u64>,
@@ -104,7 +104,7 @@ pub fn overlay(number: u8) -> Subnet {
 /// Files that runners need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MachineFiles {
-    /// Kernel of machines that name none.
+    /// Kernel of VMs that name none.
     pub kernel: Option<PathBuf>,
     /// Its initramfs, if it needs one.
     pub initramfs: Option<PathBuf>,
@@ -121,7 +121,7 @@ pub struct ImageConfig {
     pub store: Option<PathBuf>,
     /// Cache of what comes from registries.
     pub cache: PathBuf,
-    /// Disks taken out of images, once for each digest; shared by the nodes of a machine.
+    /// Disks taken out of images, once for each digest; shared by the nodes of a host.
     pub directory: PathBuf,
     /// Bytes of unused disks that are kept for the next pod. What is used longest ago goes first.
     pub keep: u64,

@@ -33,7 +33,7 @@ pub(crate) fn beside(path: &Path) -> PathBuf {
 }
 
 /// Writes a file with a mode; readers see the old or the new content. Not forced to
-/// the disk: after a crash of the machine nothing that it describes runs any more.
+/// the disk: after a crash of the host nothing that it describes runs any more.
 pub(crate) fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let next = beside(path);
     let write = || {

@@ -1,4 +1,4 @@
-//! Disks and kernels out of images, once for each digest, shared by all pods of the machine.
+//! Disks and kernels out of images, once for each digest, shared by all pods of the host.
 //!
 //! ```text
 //! sha256-<digest>/disk.qcow2     read-only; appears whole
@@ -42,7 +42,7 @@ pub(crate) struct Request {
     pub(crate) user: String,
 }
 
-/// The images of a machine.
+/// The images of a host.
 #[derive(Debug)]
 pub(crate) struct Images {
     config: ImageConfig,

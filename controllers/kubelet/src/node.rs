@@ -50,7 +50,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// The parts of a pod's status beside its machine's state.
+    /// The parts of a pod's status beside its VM's state.
     pub(crate) fn surroundings(&self, uid: &str, ip: &str) -> Surroundings {
         Surroundings { host_ip: self.address.clone(), pod_ip: ip.to_owned(), uid: uid.to_owned() }
     }

@@ -34,7 +34,7 @@ pub(crate) struct Offer {
 }
 
 impl Offer {
-    /// By the settings, and what the machine has.
+    /// By the settings, and what the host has.
     pub(crate) fn from_capacity(capacity: &Capacity, data: &std::path::Path) -> Self {
         let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let total = text.lines().find_map(|line| {

@@ -19,7 +19,7 @@ use crate::sys::{self, ProcessPlacement};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
     pub(crate) pid: i32,
-    /// Clock ticks since the machine's start.
+    /// Clock ticks since the host's start.
     pub(crate) start: u64,
 }
 
@@ -147,7 +147,7 @@ fn has_ended(fd: &OwnedFd) -> bool {
     matches!(rustix::event::poll(&mut fds, Some(&at_once)), Ok(count) if count > 0)
 }
 
-/// Number of this start of the machine: processes of another start are gone.
+/// Number of this start of the host: processes of another start are gone.
 pub(crate) fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }

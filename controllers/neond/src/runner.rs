@@ -1,4 +1,4 @@
-//! `neond runner`: the machine of a pod, and commands to be run beside it in the same container.
+//! `neond runner`: the VM of a pod, and commands to be run beside it in the same container.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -93,7 +93,7 @@ enum Command {
     },
 }
 
-/// Runs the machine, or a command beside it.
+/// Runs the VM, or a command beside it.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     match &args.command {
         None => machine(args),

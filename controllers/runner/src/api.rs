@@ -66,7 +66,7 @@ impl Peer {
     }
 }
 
-/// What the machine offers once it runs.
+/// What the VM offers once it runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Running {
     pub(crate) console: Console,
@@ -198,7 +198,7 @@ async fn size(shared: &Shared, request: Request<Incoming>) -> Response<Body> {
 }
 
 async fn resize(shared: &Shared, size: SizeRequest) -> Result<(), Response<Body>> {
-    let gone = || text(StatusCode::SERVICE_UNAVAILABLE, "the machine has ended");
+    let gone = || text(StatusCode::SERVICE_UNAVAILABLE, "the VM has ended");
     let (answer, answered) = oneshot::channel();
     shared.commands.send(Command::Resize(size, answer)).await.map_err(|_| gone())?;
     match answered.await {
@@ -219,7 +219,7 @@ fn refusal(why: &Refusal) -> Response<Body> {
 async fn power_off(shared: &Shared) -> Response<Body> {
     match shared.commands.send(Command::PowerOff).await {
         Ok(()) => text(StatusCode::ACCEPTED, "the power button is pressed"),
-        Err(_) => text(StatusCode::GONE, "the machine has ended"),
+        Err(_) => text(StatusCode::GONE, "the VM has ended"),
     }
 }
 
@@ -232,7 +232,7 @@ fn status(shared: &Shared, query: Option<&str>) -> Response<Body> {
     json(StatusCode::OK, &**shared.status.borrow())
 }
 
-/// The document now and at each change; it ends with the machine.
+/// The document now and at each change; it ends with the VM.
 fn status_lines(status: watch::Receiver<Arc<RunnerStatus>>) -> impl futures_util::Stream<Item = Bytes> {
     futures_util::stream::unfold((status, true, false), |(mut status, first, done)| async move {
         if done || (!first && status.changed().await.is_err()) {
@@ -255,7 +255,7 @@ async fn statistics(shared: &Shared) -> Response<Body> {
 }
 
 fn not_yet() -> Response<Body> {
-    text(StatusCode::SERVICE_UNAVAILABLE, "the machine does not run yet")
+    text(StatusCode::SERVICE_UNAVAILABLE, "the VM does not run yet")
 }
 
 fn console(shared: &Shared, request: Request<Incoming>) -> Response<Body> {

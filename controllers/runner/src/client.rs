@@ -21,7 +21,7 @@ const QUESTION: Duration = Duration::from_secs(10);
 pub enum Error {
     /// The runner is not there.
     #[error(
-        "cannot reach the runner at {path}: {source}; is this the runner's container, and does the machine run?"
+        "cannot reach the runner at {path}: {source}; is this the runner's container, and does the VM run?"
     )]
     Connect {
         /// Path of the socket.
@@ -116,7 +116,7 @@ pub enum Target {
     Port(u16),
 }
 
-/// Joins standard input and output with the machine until its side ends.
+/// Joins standard input and output with the VM until its side ends.
 ///
 /// # Errors
 /// If the runner cannot be reached or refuses.

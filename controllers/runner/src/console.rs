@@ -39,7 +39,7 @@ struct ConsoleBuffer {
 }
 
 impl Console {
-    /// Attaches to the serial line of a machine. The task ends with the machine.
+    /// Attaches to the serial line of a VM. The task ends with the VM.
     pub(crate) fn attach<S>(line: S, log: Log) -> (Self, tokio::task::JoinHandle<()>)
     where
         S: AsyncRead + AsyncWrite + Send + 'static,
@@ -120,7 +120,7 @@ impl Console {
             }
         };
         let typed = self.typed.clone();
-        // Only the machine's end of the channel must keep it open.
+        // Only the VM's end of the channel must keep it open.
         drop(self.shown);
         let take = async {
             let mut buffer = vec![0; 1024];

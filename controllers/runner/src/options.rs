@@ -12,7 +12,7 @@ pub use neonvm_hypervisor::accelerator::Request as Accelerator;
 pub struct Options {
     /// Directory below which the paths of the container lie; `/` in a container.
     pub root: PathBuf,
-    /// Kernel for machines that bring none.
+    /// Kernel for VMs that bring none.
     pub kernel: PathBuf,
     /// First root of that kernel, if it needs one.
     pub initramfs: Option<PathBuf>,

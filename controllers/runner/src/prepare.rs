@@ -1,4 +1,4 @@
-//! Everything a machine needs before QEMU starts: disks, network, accelerator; and from them its plan.
+//! Everything a VM needs before QEMU starts: disks, network, accelerator; and from them its plan.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -31,7 +31,7 @@ mod script;
 /// Directory of sockets for migrations, below the runner's directory.
 const MEETING: &str = "migration";
 
-/// Why a machine cannot be started.
+/// Why a VM cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error(transparent)]
@@ -54,7 +54,7 @@ pub(crate) enum Error {
     Kernel { path: String, source: std::io::Error },
     #[error("guest program {path}: {source}")]
     GuestProgram { path: String, source: std::io::Error },
-    #[error("the machine cannot be received: {0}")]
+    #[error("the VM cannot be received: {0}")]
     Receive(String),
     #[error("spec.initScript: {0}")]
     Script(String),
@@ -163,7 +163,7 @@ fn plan(
     };
     let receive = pod.config.receive.as_ref();
     let boot = match (mode, receive) {
-        // The others are plugged before the machine comes, so that they can be unplugged as they could be there.
+        // The others are plugged before the VM comes, so that they can be unplugged as they could be there.
         (CpuMode::Qmp, Some(_)) => 1,
         (_, Some(receive)) => receive.size.cpu.cpus_rounded_up().max(1),
         (_, None) => guest.cpus.r#use.cpus_rounded_up().max(1),

@@ -32,16 +32,16 @@ const GROUP: &str = "vcpus";
 /// Time to read the last output of the VM, to notify its source, and for its cgroup to empty.
 const LAST_OUTPUT: Duration = Duration::from_secs(2);
 
-/// Runs the machine of this pod to its end. Everything it made is gone when this returns.
+/// Runs the VM of this pod to its end. Everything it made is gone when this returns.
 pub async fn run(options: &Options, log: &Log) -> Exit {
     let exit = match start(options, log).await {
         Ok(exit) => exit,
         Err(error) => {
-            tracing::error!(%error, "the machine cannot be started");
+            tracing::error!(%error, "the VM cannot be started");
             Exit::new(ExitReason::StartFailure, error.to_string())
         }
     };
-    tracing::info!(reason = exit.reason.as_str(), message = exit.message, "the machine has ended");
+    tracing::info!(reason = exit.reason.as_str(), message = exit.message, "the VM has ended");
     if let Err(error) = std::fs::write(&options.termination_log, exit.to_message()) {
         tracing::warn!(path = %options.termination_log.display(), %error, "cannot write the termination message");
     }
@@ -94,7 +94,7 @@ async fn start(options: &Options, log: &Log) -> Result<Exit, Error> {
         prepared = prepare(options, &pod) => prepared?,
         () = signals.next() => {
             let reason = if pod.config.receive.is_some() { ExitReason::MigrationFailed } else { ExitReason::Stopped };
-            return Ok(Exit::new(reason, "stopped before the machine was started"));
+            return Ok(Exit::new(reason, "stopped before the VM was started"));
         }
     };
     for note in &prepared.notes {
@@ -140,7 +140,7 @@ fn limits(pod: &PodFiles) -> Result<Limits, Error> {
     })
 }
 
-/// The machine and all that belongs to it.
+/// The VM and all that belongs to it.
 struct Loop {
     machine: Arc<Machine>,
     core: Core,
@@ -268,7 +268,7 @@ impl Loop {
         self.services.push(watch::files(&self.pod, &self.daemon, &self.events));
     }
 
-    /// Until the machine has ended.
+    /// Until the VM has ended.
     async fn turn(mut self, mut commands: mpsc::Receiver<Command>, mut signals: Signals) -> Exit {
         let machine = Arc::clone(&self.machine);
         let end = machine.wait();
@@ -331,9 +331,7 @@ impl Loop {
         self.core.check(&size).map_err(Refusal::Wrong)?;
         if self.core.is_held() || self.core.status().state == RunnerState::Preparing && self.moving.is_some()
         {
-            return Err(Refusal::Conflict(
-                "the machine moves: its size can be changed afterwards".to_owned(),
-            ));
+            return Err(Refusal::Conflict("the VM moves: its size can be changed afterwards".to_owned()));
         }
         tracing::info!(cpu = %size.cpu, memory = %size.memory, "another size is wanted");
         self.take(Event::Resize(size));
@@ -358,7 +356,7 @@ impl Loop {
             }
             Ok(MachineEvent::DiskFailed { disk, full, stopped, reason, .. }) => {
                 let what = if full { "the node's disk is full" } else { reason.as_str() };
-                let then = if stopped { "; the machine stands still until there is room" } else { "" };
+                let then = if stopped { "; the VM stands still until there is room" } else { "" };
                 self.take(Event::DiskFault(Some(format!("disk {disk}: {what}{then}"))));
                 if stopped {
                     self.go_on_later();

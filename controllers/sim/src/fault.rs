@@ -61,7 +61,7 @@ faults! {
     ControllerCrash "controller-crash" "The controller ends between any two writes and starts again without state.",
     ApiOutage "api-outage" "The API server answers the controller nothing for a while.",
     OrderLost "order-lost" "An order of the controller to a runner, or the answer, is lost or late.",
-    RunnerDeath "runner-death" "A runner or its QEMU ends while its machine moves.",
+    RunnerDeath "runner-death" "A runner or its QEMU ends while its VM moves.",
     RunnerSilent "runner-silent" "The controller receives nothing from a runner for a while.",
     LinkLoss "link-loss" "The connection between the two runners of a move is cut for a while.",
     LinkDelay "link-delay" "Messages between two runners or QEMUs come late.",

@@ -51,7 +51,7 @@ invariants! {
     Bounds "S7" "sizes within bounds, in whole compute units"
         "A VM grows to at most its upper bound and shrinks to at least its lower one, in whole compute units, or towards a size that a person fixed.",
     Intact "S8" "a move loses nothing and leaves nothing"
-        "A guest that continues finds in memory and on its disks what it wrote last; a migration that has ended holds no machine, and a machine is not let go while a runner still moves it.",
+        "A guest that continues finds in memory and on its disks what it wrote last; a migration that has ended holds no VM, and a VM is not let go while a runner still moves it.",
     NoStaleWrite "S9" "no change made from an old object"
         "No change is derived from an object older than our own last write to it.",
     Monotonic "S10" "status and counters never fall"

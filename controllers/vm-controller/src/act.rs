@@ -119,9 +119,7 @@ impl Reconciler {
                 self.state.cache.drop_vm(key, vm.metadata.uid.as_deref());
                 Ok(())
             }
-            Err(error) => {
-                Err(Failed::api(FailureReason::ActionFailed, "the machine cannot be changed", &error))
-            }
+            Err(error) => Err(Failed::api(FailureReason::ActionFailed, "the VM cannot be changed", &error)),
         }
     }
 
@@ -148,7 +146,7 @@ impl Reconciler {
     }
 }
 
-/// Name of the machine's pod.
+/// Name of the VM's pod.
 fn pod_of(vm: &VirtualMachine) -> &str {
     owned_pod(vm).unwrap_or_default()
 }

@@ -105,7 +105,7 @@ impl Addresses {
         (Self { book, requests, metrics }, worker)
     }
 
-    /// What a machine has. From memory.
+    /// What a VM has. From memory.
     pub(crate) fn view(&self, id: &str) -> AddressView {
         match &*self.book.lock() {
             None => AddressView::Unknown,
@@ -121,7 +121,7 @@ impl Addresses {
         self.book.lock().as_ref().map(Book::counts)
     }
 
-    /// Takes an address for a machine: on record when this returns.
+    /// Takes an address for a VM: on record when this returns.
     pub(crate) async fn acquire(&self, id: &str, wanted: Option<IpAddr>) -> Result<(), String> {
         self.ask(Action::Acquire, Operation::Acquire { id: id.to_owned(), wanted }).await
     }

@@ -79,7 +79,7 @@ impl Authority {
         Arc::clone(&self.config)
     }
 
-    /// The certificate of the runner of a machine.
+    /// The certificate of the runner of a VM.
     pub(crate) fn runner(&self, uid: &str) -> Result<Identity, ca::Error> {
         // Both at once: the runners of a VM in migration call each other.
         self.internal.get().peer_for("neonvm-runner", &[server_name(uid)], LIFE)

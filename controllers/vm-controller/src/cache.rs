@@ -19,7 +19,7 @@ const LAST_EXITS: usize = 2;
 /// Tombstones that are kept: more than objects can be deleted while one response is on its way.
 const TOMBSTONES: usize = 1024;
 
-/// Namespace and name of a machine.
+/// Namespace and name of a VM.
 pub(crate) type Key = Arc<NamespacedName>;
 
 /// A pod as it is kept.
@@ -60,7 +60,7 @@ pub(crate) fn key_of(meta: &ObjectMeta) -> Key {
     Arc::new(NamespacedName::new(part(&meta.namespace), part(&meta.name)))
 }
 
-/// The machine that controls an object: its key and UID.
+/// The VM that controls an object: its key and UID.
 pub(crate) fn owner(meta: &ObjectMeta) -> Option<(Key, String)> {
     let owner = meta.owner_references.iter().flatten().find(|owner| {
         owner.controller == Some(true)
@@ -71,7 +71,7 @@ pub(crate) fn owner(meta: &ObjectMeta) -> Option<(Key, String)> {
     Some((Arc::new(NamespacedName::new(namespace, owner.name.clone())), owner.uid.clone()))
 }
 
-/// The machine that a pod belongs to: its own, or the target of its migration.
+/// The VM that a pod belongs to: its own, or the target of its migration.
 pub(crate) fn machine_of(meta: &ObjectMeta) -> Option<(Key, String)> {
     let mut owners = meta.owner_references.iter().flatten();
     let owner = owners
@@ -141,7 +141,7 @@ impl Cache {
         self.lock().vms.values().cloned().collect()
     }
 
-    /// How many machines there are in each phase.
+    /// How many VMs there are in each phase.
     pub(crate) fn phases(&self) -> std::collections::BTreeMap<&'static str, usize> {
         let mut phases = std::collections::BTreeMap::new();
         for vm in self.lock().vms.values() {
@@ -151,7 +151,7 @@ impl Cache {
         phases
     }
 
-    /// The nodes that machines are leaving now.
+    /// The nodes that VMs are leaving now.
     pub(crate) fn leaving(&self) -> Vec<String> {
         let kept = self.lock();
         let statuses = kept.vms.values().filter_map(|vm| vm.status.as_ref());
@@ -192,7 +192,7 @@ impl Cache {
         self.lock().drop_vm(key, uid);
     }
 
-    /// The keys of machines that are not among these: they went while the watch was broken.
+    /// The keys of VMs that are not among these: they went while the watch was broken.
     pub(crate) fn retain_vms(&self, seen: &HashSet<Key>) -> Vec<Key> {
         let mut kept = self.lock();
         let gone: Vec<Key> = kept.vms.keys().filter(|key| !seen.contains(*key)).cloned().collect();
@@ -255,12 +255,12 @@ impl Cache {
         words.find(|(name, _)| name == pod).map(|(_, exit)| exit.clone())
     }
 
-    /// The machine is gone.
+    /// The VM is gone.
     pub(crate) fn forget(&self, key: &Key) {
         self.lock().last_exits.remove(key);
     }
 
-    /// Only pods with these UIDs remain of the machine, or of all machines.
+    /// Only pods with these UIDs remain of the VM, or of all VMs.
     pub(crate) fn retain_pods(&self, of: Option<&Key>, seen: &HashSet<String>) -> Vec<Key> {
         let mut kept = self.lock();
         let mut changed = Vec::new();

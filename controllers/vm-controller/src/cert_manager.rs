@@ -1,4 +1,4 @@
-//! cert-manager, if the cluster has it: found when a machine needs it, then watched.
+//! cert-manager, if the cluster has it: found when a VM needs it, then watched.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

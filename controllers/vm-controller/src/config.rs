@@ -34,7 +34,7 @@ pub struct Config {
     pub skip_update_validation: Vec<NamespacedName>,
     /// Addresses on the overlay network.
     pub addresses: AddressConfig,
-    /// How long a machine must have failed without success to count as degraded.
+    /// How long a VM must have failed without success to count as degraded.
     pub failure_pending_period: Duration,
     /// Time between two checks of the authorities.
     pub authority_look: Duration,
@@ -101,7 +101,7 @@ pub struct WebhookConfig {
 /// Which webhooks are registered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WebhookScope {
-    /// Admission of machines and migrations, and evictions.
+    /// Admission of VMs and migrations, and evictions.
     #[default]
     All,
     /// Evictions only: the API server admits machines and migrations itself.

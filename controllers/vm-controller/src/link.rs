@@ -33,7 +33,7 @@ const CONNECTING: usize = 64;
 /// Where a runner is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
-    /// UID of the machine.
+    /// UID of the VM.
     pub(crate) vm: String,
     /// UID of the pod.
     pub(crate) pod: String,
@@ -120,7 +120,7 @@ impl Links {
         lock(&self.links).remove(key);
     }
 
-    /// Listens only to the machine's runners in the pods with these names.
+    /// Listens only to the VM's runners in the pods with these names.
     pub(crate) fn retain(&self, key: &Key, keep: impl Fn(&str) -> bool) {
         let mut links = lock(&self.links);
         let Some(own) = links.get_mut(key) else { return };
@@ -156,7 +156,7 @@ impl Links {
         })
     }
 
-    /// Sends an order to one of the machine's runners. If the answer is a status, it is taken as such.
+    /// Sends an order to one of the VM's runners. If the answer is a status, it is taken as such.
     pub(crate) async fn ask(
         &self,
         key: &Key,

@@ -44,7 +44,7 @@ pub(crate) struct Migrations {
     pub(crate) gate: tokio::sync::Mutex<()>,
 }
 
-/// The machine that a migration is about.
+/// The VM that a migration is about.
 pub(crate) fn machine_of(migration: &VirtualMachineMigration) -> Key {
     let namespace = migration.metadata.namespace.clone().unwrap_or_default();
     Arc::new(NamespacedName::new(namespace, migration.spec.vm_name.clone()))
@@ -78,7 +78,7 @@ impl Migrations {
         Some(vm)
     }
 
-    /// The migration is gone; without a UID whichever has the name. Its machine.
+    /// The migration is gone; without a UID whichever has the name. Its VM.
     pub(crate) fn remove(&self, key: &Key, uid: Option<&str>) -> Option<Key> {
         let mut kept = self.lock();
         let known = kept.all.get(key)?;
@@ -99,7 +99,7 @@ impl Migrations {
         gone.iter().filter_map(|key| self.remove(key, None)).collect()
     }
 
-    /// The migrations of a machine, by name.
+    /// The migrations of a VM, by name.
     pub(crate) fn of_vm(&self, vm: &Key) -> Vec<Arc<VirtualMachineMigration>> {
         let kept = self.lock();
         let keys = kept.by_vm.get(vm).into_iter().flatten();

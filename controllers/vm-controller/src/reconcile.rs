@@ -137,7 +137,7 @@ async fn work(reconciler: &Reconciler, key: &Key) -> (queue::Outcome, Ended) {
             }
         }
     }
-    tracing::error!(vm = %key, "the machine does not converge");
+    tracing::error!(vm = %key, "the VM does not converge");
     (queue::Outcome::Failed, Ended::Badly)
 }
 
@@ -307,7 +307,7 @@ async fn look_for_cert_manager(
     Ok(())
 }
 
-/// Reads the machine, its pods and the migration that it names from the server itself.
+/// Reads the VM, its pods and the migration that it names from the server itself.
 pub(crate) async fn refresh(reconciler: &Reconciler, key: &Key) -> Result<(), kube::Error> {
     let known = reconciler.state.cache.vm(key).and_then(|vm| vm.metadata.uid.clone());
     match within(reconciler.requests.vms(&key.namespace).get(&key.name)).await {

@@ -26,7 +26,7 @@ use crate::requests::Requests;
 /// Time between two checks of all certificates.
 const LOOK: Duration = Duration::from_secs(600);
 
-/// The name of a pod and its secret, and the machine that it is of.
+/// The name of a pod and its secret, and the VM that it is of.
 type Due = (Key, String);
 
 /// Renews certificates in time; never returns.

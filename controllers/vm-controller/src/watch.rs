@@ -74,7 +74,7 @@ fn take_vm(state: &State, vm: DeserializeGuard<VirtualMachine>) -> Option<Key> {
         }
         Err(invalid) => {
             let key = key_of(&invalid.metadata);
-            tracing::error!(vm = %key, error = %invalid.error, "a machine cannot be read; it is left alone");
+            tracing::error!(vm = %key, error = %invalid.error, "a VM cannot be read; it is left alone");
             None
         }
     }

@@ -1,4 +1,4 @@
-//! Admission webhooks for machines, migrations and evictions of runner pods: `AdmissionReview` v1 in, the same out. Admission itself is
+//! Admission webhooks for VMs, migrations and evictions of runner pods: `AdmissionReview` v1 in, the same out. Admission itself is
 //! `neonvm_api::admit`; here is the wire. Served by every replica, with a certificate of the internal authority.
 
 mod budget;

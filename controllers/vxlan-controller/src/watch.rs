@@ -222,7 +222,7 @@ fn name_of(vm: &DeserializeGuard<VirtualMachine>) -> String {
     format!("{}/{}", part(&meta.namespace), part(&meta.name))
 }
 
-/// A machine that is on the overlay and on a node.
+/// A VM that is on the overlay and on a node.
 fn member(vm: &VirtualMachine) -> Option<Member> {
     let status = vm.status.as_ref()?;
     let wants = vm.spec.extra_network.as_ref().is_some_and(|network| network.enable);

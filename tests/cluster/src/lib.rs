@@ -183,7 +183,7 @@ impl ApiServer {
     }
 
     /// The lease of a holder who is no more ends within seconds, instead of when its time has passed: that can then be as long as
-    /// no test takes, and no holder loses a lease because the machine is slow.
+    /// no test takes, and no holder loses a lease because the host is slow.
     pub async fn end_lease(&self, name: &str) {
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), NAMESPACE);
         let soon = Patch::Merge(json!({"spec": {"leaseDurationSeconds": 1}}));

@@ -24,7 +24,7 @@ fn programs() -> &'static Path {
     BUILT.get_or_init(|| neonvm_e2e::programs().unwrap())
 }
 
-/// A machine with nothing on it; clusters that a failed test leaves are stopped.
+/// A VM with nothing on it; clusters that a failed test leaves are stopped.
 struct Machine {
     home: TempDir,
 }

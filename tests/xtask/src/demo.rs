@@ -1,4 +1,4 @@
-//! `xtask demo`: the main job from nothing to a machine that follows its load and moves under it.
+//! `xtask demo`: the main job from nothing to a VM that follows its load and moves under it.
 
 mod prepare;
 mod stage;
@@ -14,7 +14,7 @@ use crate::process::{is_root, run_cargo};
 /// The profile whose programs play: optimised less than what is shipped, and built in less time.
 const PROFILE: &str = "quick";
 
-/// Runs the demonstration; true if every step succeeded. With `keep` the machine goes on living.
+/// Runs the demonstration; true if every step succeeded. With `keep` the VM goes on living.
 pub(crate) fn run(root: &Path, keep: bool) -> anyhow::Result<bool> {
     if !is_root() {
         println!(
@@ -54,7 +54,7 @@ pub(crate) fn clean_up(root: &Path) -> anyhow::Result<bool> {
 
 fn farewell(stage: &Stage) {
     let directory = stage.programs.display().to_string();
-    println!("\nThe cluster and its machine live on. To go on:\n");
+    println!("\nThe cluster and its VM live on. To go on:\n");
     println!("  export PATH={directory}:$PATH KUBECONFIG={}", stage.kubeconfig().display());
     for variable in ["DATA", "CACHE", "STATE"] {
         println!("  export XDG_{variable}_HOME={}", stage.kept.join(variable.to_lowercase()).display());

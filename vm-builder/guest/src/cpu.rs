@@ -34,7 +34,7 @@ pub enum Error {
     Plan(#[from] plan::Error),
 }
 
-/// The processors of a machine, below `/sys/devices/system/cpu` of some root.
+/// The processors of a VM, below `/sys/devices/system/cpu` of some root.
 #[derive(Clone, Debug)]
 pub struct Processors {
     directory: PathBuf,

@@ -1,4 +1,4 @@
-//! PID 1: sets the machine up, starts what is to run, sees what ends, and ends the machine in order.
+//! PID 1: sets the VM up, starts what is to run, sees what ends, and ends the VM in order.
 //!
 //! One thread and one loop over descriptors and deadlines. Nothing here waits for a child, a disk check or the network;
 //! decisions are in [`shutdown`] and [`crate::process::restart`].

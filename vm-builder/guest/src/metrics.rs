@@ -1,4 +1,4 @@
-//! Metrics of the machine in the Prometheus text format.
+//! Metrics of the VM in the Prometheus text format.
 //!
 //! Names and labels are those of the `host_metrics` source of vector behind its Prometheus exporter, which agents read,
 //! with those of our own added: pressure under node_exporter's names with `host_` for `node_`, and `neonvm_guest_info`.

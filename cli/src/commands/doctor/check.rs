@@ -31,7 +31,7 @@ pub(in crate::commands) struct Check {
     pub(in crate::commands) name: &'static str,
     /// What it is part of: `host`, `cluster`, `preflight`, `services` or `objects`.
     pub(in crate::commands) group: &'static str,
-    /// Where: `local`, `client`, `cluster`, or the name of a node, a machine or a pod.
+    /// Where: `local`, `client`, `cluster`, or the name of a node, a VM or a pod.
     pub(in crate::commands) place: String,
     pub(in crate::commands) verdict: Verdict,
     pub(in crate::commands) detail: String,

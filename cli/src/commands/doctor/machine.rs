@@ -38,7 +38,7 @@ pub(super) fn checks(env: &Env, settings: &Settings) -> Result<Vec<Check>> {
     Ok(checks)
 }
 
-/// The kernel that machines without one of their own boot.
+/// The kernel that VMs without one of their own boot.
 fn kernel(env: &Env) -> Check {
     let store = Store::new(place::kernels(env));
     let remedy = "neonctl kernel fetch";

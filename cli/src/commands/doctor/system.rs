@@ -57,7 +57,7 @@ pub(super) fn privileges(root: bool) -> Check {
     ok("privileges", "not root: one node, VMs with user-mode networking")
 }
 
-/// The device for the network of machines.
+/// The device for the network of VMs.
 pub(super) fn tun(root: bool) -> Check {
     let path = Path::new("/dev/net/tun");
     if !root {

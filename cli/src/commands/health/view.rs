@@ -11,10 +11,10 @@ use crate::commands::object::{condition, is_true, text};
 const PATIENCE: i64 = 10;
 /// Seconds after which a node without a sign of life is taken for dead, if its lease names no duration.
 const HEARTBEAT: i64 = 40;
-/// Seconds that a machine may take to boot before that is worth a word.
+/// Seconds that a VM may take to boot before that is worth a word.
 const BOOTING: i64 = 60;
 
-/// Seconds that a deletion may take beyond the time a machine has to shut down.
+/// Seconds that a deletion may take beyond the time a VM has to shut down.
 const DELETING: i64 = 30;
 
 /// Objects of a cluster at a time.
@@ -35,7 +35,7 @@ pub(in crate::commands) struct View {
     pub(in crate::commands) parts: ServiceObjects,
 }
 
-/// Something that is wrong with a machine or a pod.
+/// Something that is wrong with a VM or a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::commands) struct Trouble {
     pub(in crate::commands) namespace: String,
@@ -216,7 +216,7 @@ impl View {
             return Some(trouble(machine, unavailable.is_some(), explain(found)));
         }
         let found = unavailable.filter(|_| phase != "Succeeded")?;
-        // A machine that boots is no trouble yet.
+        // A VM that boots is no trouble yet.
         let age = self.since(found, "/lastTransitionTime").unwrap_or(i64::MAX);
         (age > BOOTING)
             .then(|| trouble(machine, false, format!("not available for {age} s: {}", explain(found))))

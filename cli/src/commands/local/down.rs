@@ -84,7 +84,7 @@ fn clean_up(
     quiet: bool,
 ) -> Result<()> {
     let program = super::neond(env, settings)?;
-    // Whole seconds, rounded up: with a second left a machine gets that second.
+    // Whole seconds, rounded up: with a second left a VM gets that second.
     let seconds = longest.as_millis().div_ceil(1000).to_string();
     let mut command = std::process::Command::new(&program);
     command

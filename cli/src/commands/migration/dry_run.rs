@@ -1,4 +1,4 @@
-//! `vm migrate --dry-run`: where the machine would go, asked of the scheduler.
+//! `vm migrate --dry-run`: where the VM would go, asked of the scheduler.
 
 use neonvm_types::scheduler_inspect::{WhatIf, WhatIfAnswer};
 use serde_json::json;

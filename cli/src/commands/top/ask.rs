@@ -1,4 +1,4 @@
-//! Asking the machines' runners for their counters.
+//! Asking the VMs' runners for their counters.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,12 +21,12 @@ use crate::settings::Settings;
 
 /// NamespaceClient asked at the same time.
 const AT_ONCE: usize = 16;
-/// Bounds of the time for a machine's answer: it is that between two looks.
+/// Bounds of the time for a VM's answer: it is that between two looks.
 const DEADLINE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 /// Time between the two looks of which the first numbers are made.
 const FIRST: Duration = Duration::from_millis(500);
 
-/// Counters by namespace and pod: a pod is one run of a machine.
+/// Counters by namespace and pod: a pod is one run of a VM.
 type Counters = BTreeMap<(String, String), RunnerStatistics>;
 /// Counters, or why there are none.
 type Answers = BTreeMap<(String, String), std::result::Result<RunnerStatistics, String>>;

@@ -53,7 +53,7 @@ impl Amount {
         Self::written(resources.and_then(|resources| resources.requests.as_ref()))
     }
 
-    /// What a machine has; what it is to have while that is not known.
+    /// What a VM has; what it is to have while that is not known.
     fn of_machine(machine: &VirtualMachine) -> Self {
         let (mut cpu, mut memory) = observed(machine);
         let guest = &machine.spec.guest;
@@ -109,7 +109,7 @@ fn shares(nodes: &[Node], machines: &[VirtualMachine], pods: &[Pod]) -> Vec<Shar
     }
     for pod in pods {
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
-        // A runner's pod requests what its machine may have, which is counted with the machine.
+        // A runner's pod requests what its VM may have, which is counted with the VM.
         let runner = pod.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(label::VM_NAME));
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
         if let (Some(share), false, false) =

@@ -26,7 +26,7 @@ pub(super) struct Rates {
     pub(super) throttled: Option<f64>,
 }
 
-/// Rates between two looks at the same QEMU: counters over its own clock. `cpus` are those of the machine. None of them
+/// Rates between two looks at the same QEMU: counters over its own clock. `cpus` are those of the VM. None of them
 /// if the later look is of an earlier time, as after a restart.
 pub(super) fn rates(before: &RunnerStatistics, now: &RunnerStatistics, cpus: u32) -> Rates {
     let Some(elapsed) = now.uptime_ms.checked_sub(before.uptime_ms).filter(|elapsed| *elapsed > 0) else {
@@ -51,7 +51,7 @@ pub(super) fn float(number: u64) -> f64 {
     number as f64
 }
 
-/// A machine and what it uses.
+/// A VM and what it uses.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Usage {
     pub(super) namespace: String,

@@ -21,7 +21,7 @@ use crate::render::Reporter;
 use crate::report::Report;
 use crate::settings::Settings;
 
-/// Pause between two attempts to reach a machine that starts.
+/// Pause between two attempts to reach a VM that starts.
 const AGAIN: Duration = Duration::from_millis(300);
 
 /// The terminal without line editing and signals, until dropped.
@@ -75,7 +75,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Console, quiet: bool)
     })
 }
 
-/// Waits until the machine has a console, which is as soon as QEMU runs.
+/// Waits until the VM has a console, which is as soon as QEMU runs.
 async fn reach(client: &NamespaceClient, args: &Console, boot: Duration) -> Result<Command> {
     let start = Instant::now();
     let name = &args.name;

@@ -21,7 +21,7 @@ use crate::render::Reporter;
 use crate::report::{Document, Report};
 use crate::settings::Settings;
 
-/// Makes a machine from flags or a manifest.
+/// Makes a VM from flags or a manifest.
 pub(in crate::commands) fn run(settings: &Settings, args: &Create, quiet: bool) -> Result<Report> {
     let mut object = match &args.file {
         Some(_) => read(args)?,

@@ -1,4 +1,4 @@
-//! What the agent of a machine's node thinks of it. For people who may not ask the agent, or when none answers, there is less
+//! What the agent of a VM's node thinks of it. For people who may not ask the agent, or when none answers, there is less
 //! to see, but no error.
 
 use neonvm_api::VirtualMachine;
@@ -22,7 +22,7 @@ pub(super) async fn of_vm(client: &NamespaceClient, machine: &VirtualMachine) ->
     Some((node, vm))
 }
 
-/// Why the machine has the size it has.
+/// Why the VM has the size it has.
 pub(super) fn why(vm: &VmInspect) -> String {
     let show = |resources| size(resources, vm.compute_unit, false);
     let mut text = format!(

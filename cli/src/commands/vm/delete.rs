@@ -94,7 +94,7 @@ async fn begin(
         (None, false) => None,
     };
     if let Some(seconds) = asked {
-        // The controller gives the pod the time that stands in the machine.
+        // The controller gives the pod the time that stands in the VM.
         let patch = json!({ "spec": { "terminationGracePeriodSeconds": seconds } });
         let (api, parameters, patch) =
             (client.api::<VirtualMachine>(), PatchParams::default(), Patch::Merge(&patch));

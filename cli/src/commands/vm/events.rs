@@ -62,7 +62,7 @@ impl Event {
     }
 }
 
-/// Events about a machine and its pods, or about all of them; oldest first.
+/// Events about a VM and its pods, or about all of them; oldest first.
 pub(super) async fn of_machine(
     client: &NamespaceClient,
     machine: Option<&VirtualMachine>,
@@ -87,7 +87,7 @@ pub(super) async fn of_machine(
     Ok(events)
 }
 
-/// The decisions of the machine's agent, as events.
+/// The decisions of the VM's agent, as events.
 async fn decided(client: &NamespaceClient, machine: &VirtualMachine) -> Vec<Event> {
     let Some((node, vm)) = decisions::of_vm(client, machine).await else { return Vec::new() };
     let event = |decision: Decision| Event {

@@ -27,7 +27,7 @@ enum Found {
     Lines(String, String),
 }
 
-/// What the machine has written.
+/// What the VM has written.
 pub(in crate::commands) fn run(settings: &Settings, args: &Logs) -> Result<Report> {
     let style = Style::new(&args.source, args.timestamps);
     let since = args.since.as_deref().map(|text| duration("since", text)).transpose()?;
@@ -75,7 +75,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Logs) -> Result<Repor
     Ok(Report::log(shown.into_iter().chain(more), args.raw))
 }
 
-/// Lines after the last one that was seen, as they come, until the machine ends or the output is closed.
+/// Lines after the last one that was seen, as they come, until the VM ends or the output is closed.
 async fn follow(
     api: &Api<Pod>,
     pod: &str,

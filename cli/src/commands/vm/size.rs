@@ -10,7 +10,7 @@ pub(in crate::commands) const UNIT_CPU: MilliCpu = MilliCpu::new(250);
 pub(in crate::commands) const UNIT_MEMORY: Bytes = Bytes::gib(1);
 /// Memory is plugged in multiples of this.
 const GRANULARITY: Bytes = Bytes::mib(8);
-/// Most slots a machine can have.
+/// Most slots a VM can have.
 const MOST_SLOTS: u32 = 512;
 
 fn bad(flag: &str, text: &str, hint: &str) -> Error {
@@ -59,7 +59,7 @@ pub(in crate::commands) fn units(flag: &str, text: &str) -> Result<u16> {
         .ok_or_else(|| bad(flag, text, "write compute units as whole numbers, such as 1..12"))
 }
 
-/// Slots of a machine's memory.
+/// Slots of a VM's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slots {
     pub(super) size: Bytes,

@@ -12,7 +12,7 @@ use crate::error::Result;
 /// How waiting ended well.
 pub(super) type Waited = watching::Waited<VirtualMachine>;
 
-/// Waits until `look` returns true for the machine, or for its absence. Ctrl-C detaches: the work continues.
+/// Waits until `look` returns true for the VM, or for its absence. Ctrl-C detaches: the work continues.
 pub(super) async fn until(
     client: &NamespaceClient,
     name: &str,

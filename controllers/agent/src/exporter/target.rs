@@ -97,7 +97,7 @@ fn http_client() -> Result<reqwest::Client, Failure> {
     // Fails only if there is one already, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let builder = || reqwest::Client::builder().connect_timeout(std::time::Duration::from_secs(5));
-    // On a machine without any certificate, servers without TLS still can be used.
+    // On a VM without any certificate, servers without TLS still can be used.
     let client = builder().build().or_else(|_| builder().tls_certs_only([]).build());
     client.map_err(|error| format!("no HTTP client: {error}"))
 }

@@ -117,7 +117,7 @@ fn identity_is_kept() {
         assert_eq!(names["kind"], kind);
         assert_eq!(names["singular"], singular);
         assert_eq!(names.get("shortNames").cloned().unwrap_or(json!([])), json!(short));
-        // Not "neonvm": that is the singular of a machine, and kubectl would take it for all kinds at once.
+        // Not "neonvm": that is the singular of a VM, and kubectl would take it for all kinds at once.
         assert_eq!(names["categories"], json!(["neon"]));
         let scope = if kind == "MigrationPolicy" { "Cluster" } else { "Namespaced" };
         assert_eq!(crd["spec"]["scope"], scope);

@@ -13,7 +13,7 @@ const LONGEST_PAUSE_MS: u32 = 2_000_000;
 pub fn migration_create(migration: &VirtualMachineMigration) -> Vec<FieldError> {
     let mut faults = Faults::default();
     let spec = &migration.spec;
-    faults.require(!spec.vm_name.is_empty(), "spec.vmName", "must name a machine in the same namespace");
+    faults.require(!spec.vm_name.is_empty(), "spec.vmName", "must name a VM in the same namespace");
     faults.require(
         spec.completion_timeout >= 1,
         "spec.completionTimeout",
@@ -114,7 +114,7 @@ mod tests {
         type Case = (fn(&mut VirtualMachineMigrationSpec), Option<&'static str>);
         let cases: [Case; 10] = [
             (|_| {}, None),
-            (|spec| spec.vm_name.clear(), Some("spec.vmName: must name a machine in the same namespace")),
+            (|spec| spec.vm_name.clear(), Some("spec.vmName: must name a VM in the same namespace")),
             (
                 |spec| spec.completion_timeout = 0,
                 Some("spec.completionTimeout: 0 must be at least 1 second; leave it out for an hour"),

@@ -19,7 +19,7 @@ const SLOT_GRANULARITY: Bytes = Bytes::mib(8);
 const DISK_NAME: usize = 32;
 /// Longest name of an empty disk: the length of a file system label.
 const LABEL: usize = 16;
-/// Longest value of a Kubernetes label, which carries the machine's name.
+/// Longest value of a Kubernetes label, which carries the VM's name.
 const MACHINE_NAME: usize = 63;
 const IMMUTABLE: &str = "cannot change; put the old value back, or delete the VM and create it again";
 
@@ -83,7 +83,7 @@ pub fn virtual_machine_warnings(vm: &VirtualMachine) -> Vec<FieldError> {
         && let Err(error) = VmInfo::from_vm(vm)
         && !matches!(error, VmInfoError::MissingMetadata(_))
     {
-        faults.push("metadata.annotations", format!("the machine will not be scaled: {error}"));
+        faults.push("metadata.annotations", format!("the VM will not be scaled: {error}"));
     }
     faults.finish()
 }

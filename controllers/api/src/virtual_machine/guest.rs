@@ -1,4 +1,4 @@
-//! The machine inside: CPUs, memory, root disk, command, ports.
+//! The VM inside: CPUs, memory, root disk, command, ports.
 
 use neonvm_types::{Bytes, MilliCpu, Quantity, QuantityError};
 use schemars::JsonSchema;
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{schema, schema::rules};
 
-/// The machine inside.
+/// The VM inside.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = rules::guest()))]

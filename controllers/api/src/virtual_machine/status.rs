@@ -1,4 +1,4 @@
-//! How far a machine is.
+//! How far a VM is.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ pub struct VirtualMachineStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
-    /// Where the machine is in its life.
+    /// Where the VM is in its life.
     #[serde(default, deserialize_with = "schema::empty_is_none", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "String")]
     pub phase: Option<Phase>,
@@ -60,13 +60,13 @@ pub struct VirtualMachineStatus {
     /// Generation of the object that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// What the machine is made of while it runs.
+    /// What the VM is made of while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<Machine>,
-    /// How the machine ended the last time.
+    /// How the VM ended the last time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_exit: Option<LastExit>,
-    /// The VM's active migration. There is at most one: migrations not named here leave the machine alone.
+    /// The VM's active migration. There is at most one: migrations not named here leave the VM alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub migration: Option<ActiveMigration>,
 }
@@ -75,15 +75,15 @@ pub struct VirtualMachineStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ActiveMigration {
-    /// Its name; it is in the machine's namespace.
+    /// Its name; it is in the VM's namespace.
     pub name: String,
     /// UID of the migration.
     pub uid: String,
-    /// The pod the machine goes to.
+    /// The pod the VM goes to.
     pub target_pod_name: String,
 }
 
-/// What a machine is made of: a migration target must be its equal.
+/// What a VM is made of: a migration target must be its equal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Machine {
@@ -107,7 +107,7 @@ pub struct Machine {
     pub network: String,
 }
 
-/// How a machine ended.
+/// How a VM ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LastExit {
@@ -116,7 +116,7 @@ pub struct LastExit {
     /// For people.
     #[serde(default)]
     pub message: String,
-    /// Exit code of the workload, if that ended the machine.
+    /// Exit code of the workload, if that ended the VM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
     /// The pod in which it ended.
@@ -130,7 +130,7 @@ pub struct LastExit {
     pub console: Vec<String>,
 }
 
-/// Where a machine is in its life. Before the first pass of the controller there is none.
+/// Where a VM is in its life. Before the first pass of the controller there is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Phase {
     /// Its pod is on its way.

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{
 use super::size::{IN_PROGRESS, PENDING};
 use super::{ContainerPlan, Ended, Machine, Millis, Run, State, time};
 
-/// The parts of a status beside the machine's state.
+/// The parts of a status beside the VM's state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Surroundings {
     /// Address of the node.

@@ -218,7 +218,7 @@ fn event() -> impl Strategy<Value = Event> {
 
 proptest! {
     /// Whatever happens in whatever order: a container is started only when it does not run, nothing is started once the
-    /// pod is to end, clean-up comes once nothing runs, and the machine survives being written to disk.
+    /// pod is to end, clean-up comes once nothing runs, and the VM survives being written to disk.
     #[test]
     fn laws(events in proptest::collection::vec((event(), 0_u64..20_000), 0..60), policy in 0..3) {
         let policy = [RestartPolicy::Always, RestartPolicy::OnFailure, RestartPolicy::Never][policy as usize];

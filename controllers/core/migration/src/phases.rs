@@ -7,16 +7,16 @@
 //! Pending, Queued
 //!      └── its turn ───────────────────────────▶ lock, PreMigrating
 //! Pending, Preparing: target pod is made
-//!      └── target waits, source is started ────▶ Migrating (the machine looks at the migration)
+//!      └── target waits, source is started ────▶ Migrating (the VM looks at the migration)
 //! Running, Mirroring … Switching
-//!      ├── runners report: it is at the target ▶ podName = target, unlocked, Running     (the machine's own pass)
+//!      ├── runners report: it is at the target ▶ podName = target, unlocked, Running     (the VM's own pass)
 //! Succeeded ◀──────────────────────────────────┘
-//!      └── decided that it stays (reason) ─────▶ unlocked, Running                        (the machine's own pass)
+//!      └── decided that it stays (reason) ─────▶ unlocked, Running                        (the VM's own pass)
 //! Failed ◀─────────────────────────────────────┘
 //! ```
 //!
-//! The status of a migration shows its end only after the machine is unlocked. If a migration object vanishes, in any phase,
-//! the machine's own pass ([`neonvm_core_vm_lifecycle::step()`]) completes or reverts the migration.
+//! The status of a migration shows its end only after the VM is unlocked. If a migration object vanishes, in any phase,
+//! the VM's own pass ([`neonvm_core_vm_lifecycle::step()`]) completes or reverts the migration.
 
 mod observed;
 mod outcome;
@@ -48,7 +48,7 @@ pub fn mover(migration: &VirtualMachineMigration) -> Mover {
     Mover { ordered: status.phase.is_some_and(|phase| phase != MigrationPhase::Pending), over }
 }
 
-/// A reason for which the machine stays, once it is decided.
+/// A reason for which the VM stays, once it is decided.
 fn decided(reason: &str) -> Option<MigrationReason> {
     use MigrationReason as R;
     [
@@ -64,7 +64,7 @@ fn decided(reason: &str) -> Option<MigrationReason> {
     .find(|decided| decided.as_str() == reason)
 }
 
-/// Whether a machine can be taken for a migration now; why not, for people.
+/// Whether a VM can be taken for a migration now; why not, for people.
 ///
 /// # Errors
 /// What it waits for.
@@ -76,10 +76,10 @@ pub fn ready(vm: &VirtualMachine, runner: &RunnerView) -> Result<(), String> {
     let phase = status.and_then(|status| status.phase);
     if phase != Some(Phase::Running) {
         let phase = phase.map_or("new", Phase::as_str);
-        return Err(format!("waits until the machine is Running; it is {phase}"));
+        return Err(format!("waits until the VM is Running; it is {phase}"));
     }
     let known = runner.current().is_some_and(|runner| {
         runner.machine.is_some() && runner.exit.is_none() && runner.state == RunnerState::Running
     });
-    if known { Ok(()) } else { Err("waits until the runner of the machine answers".to_owned()) }
+    if known { Ok(()) } else { Err("waits until the runner of the VM answers".to_owned()) }
 }

@@ -1,4 +1,4 @@
-//! The end that has the machine.
+//! The end that has the VM.
 
 use std::time::Duration;
 
@@ -193,7 +193,7 @@ impl Source {
         if self.ended {
             return match event {
                 Event::Cancel(_) | Event::Verdict(_) | Event::Recover => {
-                    Err(Refused("the machine has ended here".to_owned()))
+                    Err(Refused("the VM has ended here".to_owned()))
                 }
                 _ => Ok(actions),
             };
@@ -201,7 +201,7 @@ impl Source {
         if self.state().is_over() {
             return match event {
                 Event::Cancel(_) if self.state() == State::Completed => {
-                    Err(Refused("the machine runs on the target already".to_owned()))
+                    Err(Refused("the VM runs on the target already".to_owned()))
                 }
                 Event::Numbers(progress) => {
                     self.numbers(progress);
@@ -429,7 +429,7 @@ impl Source {
 
     fn cancel(&mut self, reason: &str, actions: &mut Vec<Action>) -> Result<(), Refused> {
         if self.is_leaving() {
-            return Err(Refused("the machine is being handed over to the target".to_owned()));
+            return Err(Refused("the VM is being handed over to the target".to_owned()));
         }
         let why = if reason.is_empty() { "cancelled" } else { reason };
         self.stay(State::Cancelled, why.to_owned(), actions);

@@ -1,4 +1,4 @@
-//! The end that gets the machine.
+//! The end that gets the VM.
 
 use std::time::Duration;
 
@@ -217,7 +217,7 @@ impl Target {
             (_, true) if runs => Ok(Vec::new()),
             (_, true) => Err(Refused("the guest is not whole here".to_owned())),
             (_, false) if runs || self.started => Err(Refused("the guest runs here".to_owned())),
-            (_, false) => Ok(self.fail("the machine continues elsewhere".to_owned())),
+            (_, false) => Ok(self.fail("the VM continues elsewhere".to_owned())),
         }
     }
 

@@ -25,7 +25,7 @@ use crate::settings::Settings;
 use cursor::Cursor;
 pub use write::{PoolVersion, PoolWrite};
 
-/// An address of a machine.
+/// An address of a VM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// The allocated address.
@@ -36,7 +36,7 @@ pub struct Lease {
     pub pool: Arc<str>,
 }
 
-/// Why a machine gets no address.
+/// Why a VM gets no address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// All are given, or rest.
@@ -44,7 +44,7 @@ pub enum Refusal {
     Exhausted {
         /// Ranges of the pool, as text.
         ranges: String,
-        /// Addresses that machines have.
+        /// Addresses that VMs have.
         held: usize,
         /// Addresses that were given back lately.
         resting: usize,
@@ -123,7 +123,7 @@ impl Book {
         &self.settings
     }
 
-    /// Addresses that machines have, and addresses that rest.
+    /// Addresses that VMs have, and addresses that rest.
     #[must_use]
     pub fn counts(&self) -> (usize, usize) {
         (self.holders.len(), self.resting.len())
@@ -170,7 +170,7 @@ impl Book {
         }
     }
 
-    /// The address of a machine: the one it has, or `wanted` if that is free, or the lowest free one. Pending until the
+    /// The address of a VM: the one it has, or `wanted` if that is free, or the lowest free one. Pending until the
     /// pool is written.
     ///
     /// # Errors
@@ -195,7 +195,7 @@ impl Book {
         Ok(self.lease(address, id))
     }
 
-    /// Gives back what a machine has. The pools to write; empty if it has nothing.
+    /// Gives back what a VM has. The pools to write; empty if it has nothing.
     pub fn release(&mut self, now: i64, id: &str) -> Vec<Arc<str>> {
         self.wake(now);
         let Some(address) = self.by_id.get(id).copied() else { return Vec::new() };
@@ -205,7 +205,7 @@ impl Book {
         pools
     }
 
-    /// The address of a machine, if nothing about it is pending.
+    /// The address of a VM, if nothing about it is pending.
     #[must_use]
     pub fn held(&self, id: &str) -> Option<Lease> {
         let address = *self.by_id.get(id)?;
@@ -247,12 +247,12 @@ impl Book {
         gone.len()
     }
 
-    /// All machines that have an address; more than once if they have several.
+    /// All VMs that have an address; more than once if they have several.
     pub fn ids(&self) -> impl Iterator<Item = &str> {
         self.holders.values().map(AsRef::as_ref)
     }
 
-    /// The machine that has an address.
+    /// The VM that has an address.
     #[must_use]
     pub fn holder(&self, address: IpAddr) -> Option<&str> {
         let first = (address, Arc::from(""));

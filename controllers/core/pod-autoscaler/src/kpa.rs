@@ -27,7 +27,7 @@ pub struct Panic {
     pub most: i32,
 }
 
-/// What the machine goes by.
+/// What the VM goes by.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Rules {

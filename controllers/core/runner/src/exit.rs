@@ -21,7 +21,7 @@ pub struct QemuEnd {
     pub moved: Option<(ExitReason, String)>,
 }
 
-/// What the kernel writes before it resets the machine (`panic=-1`).
+/// What the kernel writes before it resets the VM (`panic=-1`).
 const PANIC: &str = "Kernel panic - not syncing";
 /// The guest's message when the end of the workload ends the VM.
 const WORKLOAD_ENDED: &str = "workload ended";

@@ -97,7 +97,7 @@ pub enum Action {
     Kill,
 }
 
-/// How a machine is to be run.
+/// How a VM is to be run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Size it boots at.

@@ -1,4 +1,4 @@
-//! Conditions of a machine.
+//! Conditions of a VM.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff;
@@ -13,11 +13,11 @@ pub const AVAILABLE: &str = "Available";
 pub const DEGRADED: &str = "Degraded";
 /// Whether the VM has the requested size.
 pub const SCALED: &str = "Scaled";
-/// Present, and false, while requests and limits of the pod do not follow the size of the machine.
+/// Present, and false, while requests and limits of the pod do not follow the size of the VM.
 pub const POD_SIZED: &str = "PodSized";
 /// Present while the pod has a copy of the root disk, because its node has no image volumes.
 pub const ROOT_DISK_COPIED: &str = "RootDiskCopied";
-/// Present while the machine has ended lately by itself; [`crate::crash_loop`] keeps its history here.
+/// Present while the VM has ended lately by itself; [`crate::crash_loop`] keeps its history here.
 pub const CRASH_LOOP: &str = "CrashLoop";
 
 /// Longest message, in characters: every change is sent to every watcher.

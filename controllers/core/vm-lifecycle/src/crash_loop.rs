@@ -12,7 +12,7 @@ use neonvm_types::runner_protocol::ExitReason;
 use crate::condition::{self, AVAILABLE, CRASH_LOOP, Finding};
 use crate::settings::Settings;
 
-/// So many accelerator failures in a row, and the machine is not started again before its spec changes.
+/// So many accelerator failures in a row, and the VM is not started again before its spec changes.
 pub const ACCELERATOR_LIMIT: u32 = 3;
 
 /// Exits that a user requested.
@@ -48,7 +48,7 @@ fn count(message: &str) -> u32 {
     message.split(' ').next().and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
-/// When the machine may be started again; `None`: at once.
+/// When the VM may be started again; `None`: at once.
 #[must_use]
 pub fn next_start(status: &VirtualMachineStatus, settings: &Settings) -> Option<Timestamp> {
     let first = condition::since(status, CRASH_LOOP)?;
@@ -76,7 +76,7 @@ pub fn given_up(status: &VirtualMachineStatus, generation: Option<i64>) -> bool 
     })
 }
 
-/// Forgets the history of a machine that has been available long enough. Returns when to look again, if that is yet to come.
+/// Forgets the history of a VM that has been available long enough. Returns when to look again, if that is yet to come.
 pub fn forget_if_stable(
     status: &mut VirtualMachineStatus,
     now: Timestamp,

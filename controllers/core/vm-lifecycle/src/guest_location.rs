@@ -1,4 +1,4 @@
-//! Where the guest of a machine under migration is, derived from the observed state of its two runners.
+//! Where the guest of a VM under migration is, derived from the observed state of its two runners.
 //!
 //! A runner reports its own side. States that are final count even if the last report is old. A pod that ended, or that the
 //! API server no longer has, runs nothing.
@@ -203,7 +203,7 @@ mod tests {
         RunnerView::Unreachable { since: Timestamp::from_unix(1).unwrap(), last: Some(status) }
     }
 
-    /// Where a source has not let go the machine is never given to the target, whatever the target looks like; and the
+    /// Where a source has not let go the VM is never given to the target, whatever the target looks like; and the
     /// other way round.
     #[test]
     fn no_side_gets_what_the_other_still_has() {
@@ -257,7 +257,7 @@ mod tests {
         }
     }
 
-    /// A source that dies when all was sent, before the target has reported: the machine lives if all has arrived, and the target
+    /// A source that dies when all was sent, before the target has reported: the VM lives if all has arrived, and the target
     /// fails by itself if not.
     #[test]
     fn what_is_on_its_way_is_waited_for() {

@@ -12,7 +12,7 @@
 //!                         └──────────────────────────── Succeeded / Failed
 //! ```
 //!
-//! Laws, each a property test: at most one live pod for a machine, whatever was observed late and wherever the
+//! Laws, each a property test: at most one live pod for a VM, whatever was observed late and wherever the
 //! controller died; the same observation twice gives no action and the same status; restarts are only counted up.
 
 pub mod condition;

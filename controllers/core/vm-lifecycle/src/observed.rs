@@ -1,4 +1,4 @@
-//! Observed state of a machine's pods, runners, certificate, address and migration.
+//! Observed state of a VM's pods, runners, certificate, address and migration.
 
 mod pod;
 
@@ -14,7 +14,7 @@ use crate::tls::TlsObserved;
 pub use pod::time;
 pub use pod::{PodView, Resize};
 
-/// Observed state around a machine: input of a step.
+/// Observed state around a VM: input of a step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observed {
     /// Machine and pods were read from the server for this step, or come from its answer to our own write; otherwise
@@ -22,13 +22,13 @@ pub struct Observed {
     pub fresh: bool,
     /// The pod that the status names.
     pub pod: Option<PodView>,
-    /// Other pods that the machine owns.
+    /// Other pods that the VM owns.
     pub orphans: Vec<PodView>,
     /// The runner in the pod.
     pub runner: RunnerView,
     /// The guest's certificate; read only if the spec requests one.
     pub tls: TlsObserved,
-    /// The machine's address on the overlay network, as the pools have it.
+    /// The VM's address on the overlay network, as the pools have it.
     pub address: AddressView,
     /// The migration that the status names; read only if it names one.
     pub moving: Moving,
@@ -45,9 +45,9 @@ pub struct Observed {
 /// Observed state of a VM's migration.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Moving {
-    /// The object; `None` if there is none with the UID that the machine's status names.
+    /// The object; `None` if there is none with the UID that the VM's status names.
     pub mover: Option<Mover>,
-    /// The pod that the machine goes to.
+    /// The pod that the VM goes to.
     pub target: Option<PodView>,
     /// The runner in it.
     pub target_runner: RunnerView,
@@ -62,7 +62,7 @@ pub struct Moving {
 pub struct Mover {
     /// The source may have received the order to begin.
     pub ordered: bool,
-    /// It is decided that the machine stays: it can be let go.
+    /// It is decided that the VM stays: it can be let go.
     pub over: bool,
 }
 
@@ -101,7 +101,7 @@ impl SizeUnanswered {
     }
 }
 
-/// The address of a machine on the overlay network.
+/// The address of a VM on the overlay network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AddressView {
     /// The pools were not read yet.
@@ -138,7 +138,7 @@ pub enum FailureReason {
     SecretFailed,
     /// The certificate could not be made.
     CertificateFailed,
-    /// The machine got no address on the overlay network, or could not give it back.
+    /// The VM got no address on the overlay network, or could not give it back.
     AddressFailed,
     /// The runner refused the size.
     ScaleFailed,
@@ -201,7 +201,7 @@ impl RunnerView {
         }
     }
 
-    /// How the machine ended, if the runner reported it.
+    /// How the VM ended, if the runner reported it.
     #[must_use]
     pub fn exit(&self) -> Option<&Exit> {
         self.newest()?.exit.as_ref()

@@ -34,7 +34,7 @@ pub enum Action {
         /// The mode to write; `None` if the spec has one.
         cpu_scaling_mode: Option<CpuScalingMode>,
     },
-    /// Create the secrets of the machine and of the pod with this name, then the pod itself, as planned by [`crate::pod::plan`].
+    /// Create the secrets of the VM and of the pod with this name, then the pod itself, as planned by [`crate::pod::plan`].
     CreatePod {
         /// Name of the pod.
         name: String,
@@ -62,7 +62,7 @@ pub enum Action {
         /// Size to set.
         size: PodSize,
     },
-    /// Make the machine the controller of its pod, with this migration as the only other owner.
+    /// Make the VM the controller of its pod, with this migration as the only other owner.
     OwnPod {
         /// Name of the pod.
         name: String,
@@ -71,9 +71,9 @@ pub enum Action {
         /// The migration to set as the other owner, if any.
         migration: Option<ActiveMigration>,
     },
-    /// Order the runner in the machine's pod to cancel the migration.
+    /// Order the runner in the VM's pod to cancel the migration.
     CancelMove(MigrationCall),
-    /// Order the runner in the machine's pod to recover a paused post-copy.
+    /// Order the runner in the VM's pod to recover a paused post-copy.
     RecoverMove(MigrationCall),
     /// Send the runner in the pod with this UID the verdict that it owns the guest.
     Settle {
@@ -84,10 +84,10 @@ pub enum Action {
     },
     /// Allocate an address on the overlay network.
     TakeAddress {
-        /// The address in the machine's status, which must be allocated; `None`: any.
+        /// The address in the VM's status, which must be allocated; `None`: any.
         wanted: Option<IpAddr>,
     },
-    /// Give the address back; nothing of the machine runs any more.
+    /// Give the address back; nothing of the VM runs any more.
     ReleaseAddress,
     /// Request a size from the runner.
     SetSize(SizeRequest),
@@ -97,7 +97,7 @@ pub enum Action {
     RemoveFinalizer,
 }
 
-/// A Kubernetes event about the machine.
+/// A Kubernetes event about the VM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     /// For programs.
@@ -109,7 +109,7 @@ pub struct Note {
 /// Reasons of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NoteReason {
-    /// The machine has a pod.
+    /// The VM has a pod.
     Created,
     /// QEMU runs.
     Started,
@@ -151,15 +151,15 @@ pub enum NoteReason {
     RunnerUnreachable,
     /// A migration waits for admission.
     Queued,
-    /// A migration took the machine.
+    /// A migration took the VM.
     MigrationStarted,
-    /// The machine runs in the target pod.
+    /// The VM runs in the target pod.
     Switched,
     /// A migration ended well.
     Migrated,
-    /// A migration failed; the machine stays.
+    /// A migration failed; the VM stays.
     MigrationFailed,
-    /// A migration was cancelled; the machine stays.
+    /// A migration was cancelled; the VM stays.
     MigrationCancelled,
 }
 
@@ -216,7 +216,7 @@ impl NoteReason {
         )
     }
 
-    /// Whether the event is sent about the machine and about its migration.
+    /// Whether the event is sent about the VM and about its migration.
     #[must_use]
     pub const fn is_of_migration(self) -> bool {
         matches!(

@@ -1,4 +1,4 @@
-//! The runner pod: what the controller puts into it, from the machine alone.
+//! The runner pod: what the controller puts into it, from the VM alone.
 
 mod affinity;
 mod copy;
@@ -30,7 +30,7 @@ pub(crate) use copy::is_done as is_copied;
 pub use metadata::{Metadata, change as metadata_change};
 pub use size::size;
 
-/// A machine for which no pod can be made.
+/// A VM for which no pod can be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// Its size cannot be computed.
@@ -53,7 +53,7 @@ pub enum PlanError {
         message: String,
     },
     /// The server left something out.
-    #[error("the machine has no {0}")]
+    #[error("the VM has no {0}")]
     Metadata(&'static str),
 }
 
@@ -70,7 +70,7 @@ pub fn ssh_secret(vm: &VirtualMachine) -> Result<String, PlanError> {
     Ok(ssh_secret_name(name, uid))
 }
 
-/// Owner reference of everything that belongs to the machine.
+/// Owner reference of everything that belongs to the VM.
 ///
 /// # Errors
 /// If the object was never stored.
@@ -91,7 +91,7 @@ pub fn affinity(vm: &VirtualMachine) -> Affinity {
     affinity::plan(vm.spec.affinity.as_ref(), vm.spec.target_architecture)
 }
 
-/// The runner's configuration for its machine.
+/// The runner's configuration for its VM.
 ///
 /// # Errors
 /// If the object was never stored.
@@ -120,7 +120,7 @@ pub fn config(vm: &VirtualMachine, pod: &str, settings: &Settings) -> Result<Run
     })
 }
 
-/// The runner pod of a machine.
+/// The runner pod of a VM.
 ///
 /// # Errors
 /// If a size of the spec cannot be used, if the policy in the settings refuses a part of it, or if the object was never stored.

@@ -1,4 +1,4 @@
-//! Settings of an installation that the life of machines follows.
+//! Settings of an installation that the life of VMs follows.
 
 use neonvm_api::Policy;
 use neonvm_api::runner_pod::RunnerSettings;
@@ -8,7 +8,7 @@ use neonvm_types::Accelerator;
 /// Settings of an installation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Image of the runner, for machines that do not name one.
+    /// Image of the runner, for VMs that do not name one.
     pub runner_image: String,
     /// Default CPU scaling mode, written into machines without one.
     pub cpu_scaling_mode: CpuScalingMode,
@@ -20,17 +20,17 @@ pub struct Settings {
     pub root_disk: RootDiskFrom,
     /// What VMs run on. VMs that run already keep what they have.
     pub accelerator: Accelerator,
-    /// Network attachment (`<namespace>/<name>`) of machines with an extra network that do not name one.
+    /// Network attachment (`<namespace>/<name>`) of VMs with an extra network that do not name one.
     pub network_attachment: Option<String>,
     /// What authors may request: by the policy of the installation, or, for the functions of one VM, of its namespace.
     pub policy: Policy,
     /// Passed on to runners.
     pub runner: RunnerSettings,
-    /// First pause before a machine that ended again and again is started, in seconds. The very first restart is at once.
+    /// First pause before a VM that ended again and again is started, in seconds. The very first restart is at once.
     pub restart_pause: i64,
     /// Longest such pause, in seconds.
     pub restart_pause_max: i64,
-    /// How long a machine must have been available for its history to be forgotten, in seconds.
+    /// How long a VM must have been available for its history to be forgotten, in seconds.
     pub stable_after: i64,
     /// How long a runner may be unreachable before that is reported, in seconds.
     pub unreachable_after: i64,
@@ -90,7 +90,7 @@ pub struct MigrationSettings {
     pub outbound: usize,
     /// Most machines that come to a node at once.
     pub inbound: usize,
-    /// How long a target pod may take to be ready for the machine, in seconds.
+    /// How long a target pod may take to be ready for the VM, in seconds.
     pub prepare_timeout: i64,
     /// How long a target pod may be unscheduled while other migrations wait, in seconds.
     pub place_timeout: i64,

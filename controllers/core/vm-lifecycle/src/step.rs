@@ -1,4 +1,4 @@
-//! One pass over a machine.
+//! One pass over a VM.
 
 mod address;
 mod alive;
@@ -22,7 +22,7 @@ use crate::outcome::{Action, Note, NoteReason, Outcome};
 use crate::settings::Settings;
 use crate::tls::{self, TlsOutcome};
 
-/// Decides what to do for a machine. `vm` must be as the server has it (or had it: then `observed.fresh` is false).
+/// Decides what to do for a VM. `vm` must be as the server has it (or had it: then `observed.fresh` is false).
 #[must_use]
 pub fn step(now: Timestamp, vm: &VirtualMachine, observed: &Observed, settings: &Settings) -> Outcome {
     let mut pass = Pass::new(now, vm, observed, settings);
@@ -42,7 +42,7 @@ pub fn step(now: Timestamp, vm: &VirtualMachine, observed: &Observed, settings: 
     pass.finish()
 }
 
-/// Name of the pod that belongs to the machine by its status.
+/// Name of the pod that belongs to the VM by its status.
 #[must_use]
 pub fn owned_pod(vm: &VirtualMachine) -> Option<&str> {
     let name = vm.status.as_ref()?.pod_name.as_str();
@@ -73,7 +73,7 @@ fn living(pass: &mut Pass<'_>) {
         Some(Phase::Succeeded | Phase::Failed) => ended::step(pass),
     }
     if !pass.status.phase.is_some_and(Phase::is_alive) {
-        // A machine that ended belongs to no migration.
+        // A VM that ended belongs to no migration.
         pass.status.migration = None;
     }
     root_disk(pass);
@@ -121,7 +121,7 @@ fn certificate(pass: &mut Pass<'_>, name: &str) -> TlsOutcome {
 /// from the API server.
 fn delete_orphans(pass: &mut Pass<'_>) {
     if pass.status.migration.is_some() != pass.before.migration.is_some() {
-        // First the status must record which pod owns the machine.
+        // First the status must record which pod owns the VM.
         return;
     }
     for pod in pass.observed.orphans.iter().filter(|pod| pod.deleting.is_none()) {
@@ -198,7 +198,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Whether a pod may get the machine: none of its pods can be running.
+    /// Whether a pod may get the VM: none of its pods can be running.
     pub(crate) fn another_lives(&self) -> Option<&'a str> {
         self.observed.orphans.iter().find(|pod| pod.is_live()).map(|pod| pod.name.as_str())
     }

@@ -5,7 +5,7 @@
 //! root/                           what the containers take for their file system
 //! exec/                           empty; where commands have their root, each in mounts of its own
 //! volumes/<name>/                 content of volumes
-//! etc/                            hosts, resolv.conf, ssh_config: in place of the machine's
+//! etc/                            hosts, resolv.conf, ssh_config: in place of the host's
 //! containers/<name>/<n>.pid       line of /proc/PID/stat that the process wrote before its program ran
 //! containers/<name>/<n>.message   termination log
 //! logs/<name>/<n>.log             output; the runner moves it to <n>.log.1 when it is long

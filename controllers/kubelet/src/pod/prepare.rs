@@ -131,7 +131,7 @@ impl Preparation {
     }
 }
 
-/// Files that take the place of the machine's own in the pod: names, DNS servers, and how to log into the guest.
+/// Files that take the place of the host's own in the pod: names, DNS servers, and how to log into the guest.
 fn write_etc(directory: &PodDirectory, name: &str, address: &str) -> io::Result<()> {
     let etc = directory.etc();
     let hosts = format!(

@@ -14,7 +14,7 @@ use neonvm_core_kubelet::Machine;
 /// The saved state of a pod.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Saved {
-    /// The start of the machine in which it was written.
+    /// The start of the host in which it was written.
     pub(crate) boot: String,
     pub(crate) pod: Pod,
     pub(crate) machine: Machine,

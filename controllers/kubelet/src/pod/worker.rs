@@ -178,7 +178,7 @@ impl Worker {
                 self.consider(pod);
                 if pod.metadata.deletion_timestamp.is_some() {
                     let seconds = pod.metadata.deletion_grace_period_seconds.unwrap_or(30);
-                    // The time counts from when it is seen: the machine's clocks may differ.
+                    // The time counts from when it is seen: the host's clocks may differ.
                     self.step(Event::Delete {
                         grace: u64::try_from(seconds).unwrap_or(0).saturating_mul(1000),
                     });

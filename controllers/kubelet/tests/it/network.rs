@@ -13,7 +13,7 @@ fn words(program: &str, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Everything on the machine that carries the cluster's name.
+/// Everything on the host that carries the cluster's name.
 fn traces(id: &str) -> Vec<String> {
     let hash = neonvm_kubelet::naming::cluster_hash(id);
     let all = [

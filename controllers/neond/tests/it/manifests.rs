@@ -243,7 +243,7 @@ fn node() -> Value {
 }
 
 /// Each service with the flags of its manifest and the rights of its account: it gets its lease, is ready, does its part of making
-/// a machine, and is never refused.
+/// a VM, and is never refused.
 #[tokio::test(flavor = "multi_thread")]
 async fn services_run_with_their_manifests() {
     let cluster = Cluster::start().await;

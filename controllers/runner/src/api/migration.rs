@@ -51,7 +51,7 @@ pub(super) async fn volume(shared: &Shared, path: &str) -> Response<Body> {
         return json(StatusCode::OK, &list);
     }
     let Some(volume) = running.volumes.iter().find(|volume| volume.info.name == name) else {
-        return text(StatusCode::NOT_FOUND, &format!("the machine has no disk {name:?}"));
+        return text(StatusCode::NOT_FOUND, &format!("the VM has no disk {name:?}"));
     };
     if !volume.info.read_only {
         return text(StatusCode::CONFLICT, &format!("disk {name} is written: it is copied by a move only"));

@@ -12,7 +12,7 @@ use super::*;
 use crate::guest::daemon::Daemon;
 use crate::logs::{self, Format};
 
-/// The interface of a machine that takes every size up to 4 CPUs.
+/// The interface of a VM that takes every size up to 4 CPUs.
 struct Stand {
     directory: tempfile::TempDir,
     status: watch::Sender<Arc<RunnerStatus>>,

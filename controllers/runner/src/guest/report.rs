@@ -16,7 +16,7 @@ use neonvm_core_runner::Event;
 const LOGGED: u32 = 60;
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// Reads until the machine ends.
+/// Reads until the VM ends.
 pub(crate) async fn read<R: AsyncRead + Unpin>(mut port: R, events: mpsc::Sender<Event>) {
     let (mut buffer, mut lines) = (vec![0; 4096], Lines::default());
     let mut allowance = Allowance::new(Instant::now());

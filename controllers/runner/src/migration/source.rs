@@ -286,7 +286,7 @@ impl Work {
 
     /// Sockets for our QEMU, which notices and reports what they cannot pass on.
     fn listen(&self, multifd: bool) -> std::io::Result<()> {
-        let missing = || std::io::Error::other("the machine was started without a place for them");
+        let missing = || std::io::Error::other("the VM was started without a place for them");
         let (sender, mut troubles) = mpsc::channel(1);
         let handle = self.carrier.handle().ok_or_else(missing)?;
         let mut relays = Vec::new();

@@ -115,7 +115,7 @@ impl Source {
 
     fn disk(&self, name: &str) -> Result<VolumeInfo, String> {
         let disk = self.disks.iter().find(|disk| disk.name == name);
-        disk.cloned().ok_or_else(|| "the machine has no such disk where it comes from".to_owned())
+        disk.cloned().ok_or_else(|| "the VM has no such disk where it comes from".to_owned())
     }
 
     /// Size of a disk that is written there.

@@ -36,7 +36,7 @@ pub(super) fn accelerator(options: &Options, machine: &MachineInfo) -> Result<Re
     }
 }
 
-/// Refuses a plan that is not equal to the machine.
+/// Refuses a plan that is not equal to the VM.
 pub(super) fn check(plan: &MachinePlan, machine: &MachineInfo) -> Result<(), Error> {
     let accelerator = plan.accelerator.as_str();
     if accelerator != machine.accelerator {

@@ -230,8 +230,8 @@ pub(super) async fn limit(
             (None, None)
         }
         Err(error) => {
-            tracing::warn!(%error, "the CPU of the machine cannot be limited");
-            (None, Some(format!("the CPU of the machine cannot be limited: {error}{}", remedy(&error))))
+            tracing::warn!(%error, "the CPU of the VM cannot be limited");
+            (None, Some(format!("the CPU of the VM cannot be limited: {error}{}", remedy(&error))))
         }
     }
 }
@@ -265,7 +265,7 @@ pub(super) async fn statistics(
 ) -> Arc<Statistics> {
     let threads = machine.vcpu_threads().await.unwrap_or_default();
     let threads: Vec<i32> = threads.into_iter().map(|thread| thread.thread).collect();
-    // Weak: the machine and its cgroup must end although clients may still request counters.
+    // Weak: the VM and its cgroup must end although clients may still request counters.
     let (machine, group) = (Arc::downgrade(machine), group.map(|group| Arc::downgrade(&group)));
     let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let sample = move || {

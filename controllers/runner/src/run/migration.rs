@@ -22,7 +22,7 @@ fn conflict(Refused(why): Refused) -> Refusal {
 }
 
 impl Loop {
-    /// Waits for the machine instead of letting it boot.
+    /// Waits for the VM instead of letting it boot.
     pub(super) async fn receive(&mut self, options: &Options, receive: &Receive) -> Result<(), Error> {
         let failed = |why: String| Error::Receive(why);
         if self.machine.plan().cpu.mode == CpuMode::Qmp {
@@ -37,7 +37,7 @@ impl Loop {
             target::TargetParts { machine, messages, addresses: &addresses, frames: self.frames.clone() };
         let shell = target::Shell::begin(self.begun.elapsed(), &self.pod, &receive.migration, parts);
         self.moving = Some(Moving::Target(shell.await.map_err(failed)?));
-        tracing::info!(id = receive.migration, "waits for the machine");
+        tracing::info!(id = receive.migration, "waits for the VM");
         self.publish_move();
         Ok(())
     }
@@ -87,7 +87,7 @@ impl Loop {
     fn step_target(&mut self, event: target_core::Event) -> Result<(), Refused> {
         let now = self.begun.elapsed();
         let Some(Moving::Target(shell)) = &mut self.moving else {
-            return Err(Refused("the machine has moved on".to_owned()));
+            return Err(Refused("the VM has moved on".to_owned()));
         };
         let consequence = shell.step(now, event)?;
         let runs = matches!(shell.core.status().state, MigrationState::Completed | MigrationState::PostCopy);
@@ -117,12 +117,12 @@ impl Loop {
                 return Err(Refusal::Conflict(format!("the move {id} goes on: {state:?}")));
             }
             if matches!(moving, Moving::Source(_)) && state.has_left() {
-                return Err(Refusal::Conflict(format!("the machine has left with the move {id}")));
+                return Err(Refusal::Conflict(format!("the VM has left with the move {id}")));
             }
         }
         let state = self.core.status().state;
         if state != RunnerState::Running {
-            return Err(Refusal::Conflict(format!("the machine is {state:?}: it can move when it runs")));
+            return Err(Refusal::Conflict(format!("the VM is {state:?}: it can move when it runs")));
         }
         let pod = &self.pod;
         let identity = pod.certificate.identity();
@@ -137,7 +137,7 @@ impl Loop {
             connector,
             frames: self.frames.clone(),
         };
-        tracing::info!(id = request.id, target = request.target, "the machine is to move");
+        tracing::info!(id = request.id, target = request.target, "the VM is to move");
         let shell = source::Shell::begin(self.begun.elapsed(), parts, request).map_err(Refusal::Conflict)?;
         self.moving = Some(Moving::Source(shell));
         self.publish_move();
@@ -188,7 +188,7 @@ impl Loop {
                 false
             }
             Some(Moving::Source(_)) => {
-                let _ = self.step_source(source_core::Event::Cancel("the machine is to stop".to_owned()));
+                let _ = self.step_source(source_core::Event::Cancel("the VM is to stop".to_owned()));
                 true
             }
             Some(Moving::Target(_)) if self.core.status().state == RunnerState::Preparing => {
@@ -206,7 +206,7 @@ impl Loop {
         let words = if lines.is_empty() { exit.to_string() } else { lines.join("; ") };
         match &self.moving {
             Some(Moving::Source(_)) => {
-                drop(self.step_source(source_core::Event::Gone(format!("the machine has ended: {words}"))));
+                drop(self.step_source(source_core::Event::Gone(format!("the VM has ended: {words}"))));
             }
             Some(Moving::Target(_)) => {
                 drop(self.step_target(target_core::Event::Gone(format!("QEMU: {words}"))));
@@ -216,7 +216,7 @@ impl Loop {
         let status = self.moving.as_ref()?.status();
         match (self.moving.as_ref()?, status.state) {
             (Moving::Source(_), MigrationState::Completed) => {
-                Some((ExitReason::Migrated, "the machine has moved to another runner".to_owned()))
+                Some((ExitReason::Migrated, "the VM has moved to another runner".to_owned()))
             }
             (Moving::Target(_), MigrationState::Failed) => {
                 Some((ExitReason::MigrationFailed, status.reason.clone()))

@@ -11,7 +11,7 @@ use crate::guest::{files, report};
 use crate::logs::{Line, Lines, Source};
 use crate::runtime;
 
-/// Attaches to all sockets of a machine; the tasks end with it.
+/// Attaches to all sockets of a VM; the tasks end with it.
 pub(super) fn attach(
     machine: &Machine,
     log: &Log,

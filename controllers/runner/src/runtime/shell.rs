@@ -81,7 +81,7 @@ fn is_name(name: &str) -> bool {
         && bytes.all(|byte| byte == b'_' || byte.is_ascii_alphanumeric())
 }
 
-/// Mounts in order, one step a line. A line that fails does not keep the next one from being tried: a machine without one
+/// Mounts in order, one step a line. A line that fails does not keep the next one from being tried: a VM without one
 /// of its disks is of more use than one without those that come after it too.
 fn mounts(config: &RuntimeConfig, keys: bool, programs: &str, runtime: &str) -> String {
     let mut text = "set -u\n".to_owned();

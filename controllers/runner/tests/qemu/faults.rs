@@ -46,7 +46,7 @@ async fn ends(what: &str, process: Process) {
     until(what, async || process.is_over().then_some(())).await;
 }
 
-/// It has the machine, as if it had never been elsewhere.
+/// It has the VM, as if it had never been elsewhere.
 async fn has_it(runner: &Runner) {
     let status = runner.ready().await;
     assert_eq!(status.migration.map(|moved| moved.state), Some(State::Completed));

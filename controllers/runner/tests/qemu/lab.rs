@@ -1,4 +1,4 @@
-//! What every machine needs, made once: a kernel, a first root, an authority.
+//! What every VM needs, made once: a kernel, a first root, an authority.
 
 use std::path::Path;
 use std::sync::OnceLock;

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::lab::{Lab, lab};
 use crate::runner::{Pod, Runner, base, until};
 
-/// A machine and all its pods.
+/// A VM and all its pods.
 pub(crate) struct World {
     pub(crate) pod: Pod<'static>,
     _directory: tempfile::TempDir,

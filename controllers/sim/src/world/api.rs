@@ -171,7 +171,7 @@ impl World {
         self.touch_pod(pod);
     }
 
-    /// A user deletes a VM. Its machine stops at once, its pod is gone a while later.
+    /// A user deletes a VM. Its VM stops at once, its pod is gone a while later.
     pub(super) fn delete(&mut self, id: Id) {
         self.account(id);
         let Some(vm) = self.vms.get_mut(id) else { return };

@@ -35,7 +35,7 @@ impl World {
         self.watch_guest(at);
     }
 
-    /// A machine that the cores manage has booted; it counts as running when its status shows that.
+    /// A VM that the cores manage has booted; it counts as running when its status shows that.
     pub(super) fn machine_boots(&mut self, at: Id, pod: Id, usage: Resources) {
         self.account(at);
         let Some(vm) = self.vms.get_mut(at).filter(|vm| vm.phase == Phase::Pending) else { return };

@@ -55,7 +55,7 @@ pub(crate) enum Step {
     Report { pod: Id },
     /// The controller connects to a runner, or loses the connection.
     Linked { pod: Id },
-    /// A runner starts and waits for a machine.
+    /// A runner starts and waits for a VM.
     Starts { pod: Id },
     /// An answer for the source's core.
     Source { pod: Id, tag: u64, event: source::Event },

@@ -78,7 +78,7 @@ pub(crate) struct Migration {
     pub(crate) dirty: [bool; 2],
 }
 
-/// A VM: its object, its machine, its guest, its agent.
+/// A VM: its object, its QEMU, its guest, its agent.
 #[derive(Debug)]
 pub(crate) struct Vm {
     pub(crate) name: String,
@@ -106,7 +106,7 @@ pub(crate) struct Vm {
     pub(crate) observed: Option<Resources>,
     pub(crate) observed_generation: i64,
     pub(crate) revision: Revision,
-    /// What the machine really has.
+    /// What the VM really has.
     pub(crate) has: Resources,
     pub(crate) mem_epoch: u32,
     pub(crate) slow_until: Time,

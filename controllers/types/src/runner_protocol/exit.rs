@@ -1,4 +1,4 @@
-//! Why a machine ended: the runner writes it as the termination message of its container, so that it outlives the pod's
+//! Why a VM ended: the runner writes it as the termination message of its container, so that it outlives the pod's
 //! processes and every component can read it.
 
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Most bytes of a termination message that Kubernetes keeps.
 pub const TERMINATION_MESSAGE_BYTES: usize = 4096;
 
-/// Why a machine ended.
+/// Why a VM ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Exit {
@@ -15,7 +15,7 @@ pub struct Exit {
     /// For people, one line.
     #[serde(default)]
     pub message: String,
-    /// How the workload ended, if that ended the machine.
+    /// How the workload ended, if that ended the VM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workload: Option<ProcessExit>,
     /// The last lines of the console, oldest first; only when something went wrong.
@@ -37,10 +37,10 @@ pub struct ProcessExit {
     pub out_of_memory: bool,
 }
 
-/// Why a machine ended.
+/// Why a VM ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ExitReason {
-    /// The workload ended, and the machine ends with it under its restart policy.
+    /// The workload ended, and the VM ends with it under its restart policy.
     WorkloadEnded,
     /// The guest powered itself off.
     PoweredOff,
@@ -56,9 +56,9 @@ pub enum ExitReason {
     QemuEnded,
     /// The accelerator cannot run this guest.
     AcceleratorFailure,
-    /// The machine could not be started: configuration, image, kernel, network.
+    /// The VM could not be started: configuration, image, kernel, network.
     StartFailure,
-    /// The machine lives on in the target pod of a migration.
+    /// The VM lives on in the target pod of a migration.
     Migrated,
     /// This was the target of a migration that failed or was cancelled; no guest ever ran here.
     MigrationFailed,
@@ -98,7 +98,7 @@ impl Exit {
         Self { reason, message: message.into(), workload: None, console: Vec::new() }
     }
 
-    /// Whether the machine ended well: then the pod succeeds, otherwise it fails.
+    /// Whether the VM ended well: then the pod succeeds, otherwise it fails.
     #[must_use]
     pub fn is_success(&self) -> bool {
         match self.reason {

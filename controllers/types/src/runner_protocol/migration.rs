@@ -32,7 +32,7 @@ pub const MIGRATION_NOT_IN_TIME: &str = "not done within";
 /// a runner of the same machine.
 pub const VOLUME_PATH: &str = "/v1/volume/";
 
-/// A disk of a machine, as its runner has it.
+/// A disk of a VM, as its runner has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeInfo {
@@ -178,10 +178,10 @@ pub struct MigrationStatus {
 /// Which of the two runners.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MigrationRole {
-    /// It has the machine.
+    /// It has the VM.
     #[default]
     Source,
-    /// It gets the machine.
+    /// It gets the VM.
     Target,
 }
 

@@ -13,11 +13,11 @@ use crate::{Bytes, MilliCpu};
 pub struct RunnerStatus {
     /// Grows with every change; a reader may drop an older document that arrives late.
     pub sequence: u64,
-    /// How far the machine is.
+    /// How far the VM is.
     pub state: RunnerState,
     /// Whether the guest answers: its daemon is up and the workload was started.
     pub ready: bool,
-    /// What the machine is made of; absent until QEMU runs.
+    /// What the VM is made of; absent until QEMU runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine: Option<MachineInfo>,
     /// Requested and applied CPU.
@@ -38,7 +38,7 @@ pub struct RunnerStatus {
     pub exit: Option<Exit>,
 }
 
-/// How far a machine is.
+/// How far a VM is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum RunnerState {
     /// Disks and network are made.
@@ -54,7 +54,7 @@ pub enum RunnerState {
     Ended,
 }
 
-/// What the machine is made of: a migration target must be its equal.
+/// What the VM is made of: a migration target must be its equal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MachineInfo {
@@ -73,7 +73,7 @@ pub struct MachineInfo {
     pub network: String,
 }
 
-/// CPU of a machine.
+/// CPU of a VM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CpuStatus {
@@ -85,7 +85,7 @@ pub struct CpuStatus {
     pub online: u32,
 }
 
-/// Memory of a machine.
+/// Memory of a VM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MemoryStatus {
@@ -122,7 +122,7 @@ pub enum ProblemReason {
     FilesNotSynchronised,
     /// A part of the guest's boot failed.
     GuestFailure,
-    /// QEMU stopped the machine: a disk of this node is full, or failed.
+    /// QEMU stopped the VM: a disk of this node is full, or failed.
     DiskFailure,
     /// The guest ignores the power button.
     PowerButtonIgnored,
@@ -135,13 +135,13 @@ pub enum ProblemReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SizeRequest {
-    /// CPU, within the bounds of the machine.
+    /// CPU, within the bounds of the VM.
     pub cpu: MilliCpu,
-    /// Memory, within the bounds of the machine, whole slots.
+    /// Memory, within the bounds of the VM, whole slots.
     pub memory: Bytes,
 }
 
-/// Answer to `GET /v1/statistics`: counters since the machine started.
+/// Answer to `GET /v1/statistics`: counters since the VM started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RunnerStatistics {

@@ -1,4 +1,4 @@
-//! Secrets of a machine: SSH keys, made once; the configuration of a runner, made for each pod.
+//! Secrets of a VM: SSH keys, made once; the configuration of a runner, made for each pod.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ pub(crate) const CONFIG_LABEL: &str = "vm.neon.tech/runner-config";
 /// Key of such a secret: the authorities that the runner trusts.
 pub(crate) const AUTHORITIES: &str = "ca.crt";
 
-/// A secret that belongs to the machine.
+/// A secret that belongs to the VM.
 pub(super) fn secret_of(
     vm: &VirtualMachine,
     name: &str,
@@ -68,7 +68,7 @@ pub(crate) fn identity_data(identity: &Identity) -> Result<(Annotations, Data), 
 }
 
 impl Reconciler {
-    /// Keys for SSH, unless the machine has some: they stay over restarts and migrations.
+    /// Keys for SSH, unless the VM has some: they stay over restarts and migrations.
     pub(super) async fn ensure_ssh(&self, key: &Key, vm: &VirtualMachine) -> Result<(), Failed> {
         let name = pod::ssh_secret(vm).map_err(|error| Failed::new(SecretFailed, error.to_string()))?;
         let keys = ssh::generate(&format!("neonvm@{}", key.name))

@@ -1,4 +1,4 @@
-//! Reading the settings and the pools, and giving back what belongs to no machine.
+//! Reading the settings and the pools, and giving back what belongs to no VM.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -99,12 +99,12 @@ async fn sweep(client: &Client, book: &mut Book, cache: &Cache) -> Result<(), St
     alive.extend(found.into_iter().flatten());
     let count = book.sweep(now().unix(), &alive);
     if count > 0 {
-        tracing::info!(count, "addresses of machines that are gone are given back");
+        tracing::info!(count, "addresses of VMs that are gone are given back");
     }
     Ok(())
 }
 
-/// How pools name a machine.
+/// How pools name a VM.
 fn id_of(vm: &VirtualMachine) -> String {
     let meta = &vm.metadata;
     let part = |part: &Option<String>| part.clone().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Actions of a migration's step, carried out; and those of a machine's step that are about its migration.
+//! Actions of a migration's step, carried out; and those of a VM's step that are about its migration.
 
 use http::Method;
 use kube::api::Patch;
@@ -135,7 +135,7 @@ impl Reconciler {
         if let Err(Refusal { status: Some(http::StatusCode::CONFLICT), .. }) = &answer {
             self.key_states.with(key, |state| state.refused = Some(pod.to_owned()));
         }
-        answer.map_err(|refusal| refused("the runner does not take the machine", &refusal))
+        answer.map_err(|refusal| refused("the runner does not take the VM", &refusal))
     }
 
     async fn create_target(
@@ -171,7 +171,7 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Makes the machine the controller of its pod, with its migration as the only other owner.
+    /// Makes the VM the controller of its pod, with its migration as the only other owner.
     pub(crate) async fn own_pod(
         &self,
         key: &Key,

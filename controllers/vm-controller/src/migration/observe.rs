@@ -14,7 +14,7 @@ use crate::cache::{Key, key_of};
 use crate::reconciler::Reconciler;
 use crate::state::State;
 
-/// Whether the machine names this migration.
+/// Whether the VM names this migration.
 pub(super) fn holds(vm: Option<&VirtualMachine>, migration: &VirtualMachineMigration) -> bool {
     let lock = vm.and_then(|vm| vm.status.as_ref()?.migration.as_ref());
     lock.is_some_and(|lock| Some(&lock.uid) == migration.metadata.uid.as_ref())
@@ -79,7 +79,7 @@ fn held_up_by(state: &State, status: Option<&VirtualMachineMigrationStatus>) -> 
     held_up(&waiting(state), &leaving(state), &state.settings.migration, node)
 }
 
-/// The nodes that machines are leaving now.
+/// The nodes that VMs are leaving now.
 fn leaving(state: &State) -> Vec<String> {
     let mut active = state.cache.leaving();
     active.sort_unstable();

@@ -157,7 +157,7 @@ async fn report_failure(reconciler: &Reconciler, vm_key: &Key, key: &Key, fresh:
     }
 }
 
-/// Reads the migration, then its machine and pods, from the server itself.
+/// Reads the migration, then its VM and pods, from the server itself.
 async fn refresh(reconciler: &Reconciler, vm_key: &Key, key: &Key) -> Result<(), kube::Error> {
     match within(reconciler.requests.migrations(&key.namespace).get(&key.name)).await {
         Ok(read) => drop(reconciler.state.migrating.put(read)),

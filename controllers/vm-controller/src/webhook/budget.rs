@@ -131,7 +131,7 @@ impl Budgets {
             };
             match done {
                 Err(error) if missing || !is_missing(&error) => {
-                    tracing::warn!(%error, namespace, "the disruption budget of machines cannot be written");
+                    tracing::warn!(%error, namespace, "the disruption budget of VMs cannot be written");
                     good = false;
                 }
                 // Only the watch updates the set: it may already have seen a later change by another client.

@@ -83,10 +83,10 @@ async fn decide(client: &Client, request: &Request) -> Result<Word, kube::Error>
     };
     if let Some(lock) = &status.migration {
         if name == status.pod_name {
-            return Ok(Word::Later(format!("migration {} moves the machine; try again", lock.name)));
+            return Ok(Word::Later(format!("migration {} moves the VM; try again", lock.name)));
         }
         if name == lock.target_pod_name {
-            let why = format!("migration {} brings a machine here; try again when it has arrived", lock.name);
+            let why = format!("migration {} brings a VM here; try again when it has arrived", lock.name);
             return Ok(Word::Later(why));
         }
     }
@@ -108,8 +108,7 @@ async fn move_away(
     let migrations: Api<VirtualMachineMigration> = Api::namespaced(client.clone(), &request.namespace);
     let home = pod.name_any();
     let name = format!("evict-{home}");
-    let later =
-        |why: &str| Ok(Word::Later(format!("migration {name} moves the machine of pod {home}: {why}")));
+    let later = |why: &str| Ok(Word::Later(format!("migration {name} moves the VM of pod {home}: {why}")));
     let last = found(migrations.get(&name)).await?;
     if let Some(last) = &last {
         let status = last.status.clone().unwrap_or_default();

@@ -119,7 +119,7 @@ async fn leaked_addresses_are_swept() {
     ] {
         pools(&cluster).create(&PostParams::default(), &pool).await.unwrap();
     }
-    // A machine that upstream's controller has given an address.
+    // A VM that upstream's controller has given an address.
     cluster.create("elsewhere", overlay()).await;
     let status = json!({"status": {"extraNetIP": "10.100.128.13", "extraNetMask": "255.255.0.0"}});
     cluster.vms().patch_status("elsewhere", &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();

@@ -133,7 +133,7 @@ impl Cluster {
         self.vms().patch(name, &PatchParams::default(), &Patch::Merge(&change)).await.unwrap();
     }
 
-    /// Waits until the machine is as wanted.
+    /// Waits until the VM is as wanted.
     pub(crate) async fn until(
         &self,
         name: &str,

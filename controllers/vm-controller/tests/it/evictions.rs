@@ -146,7 +146,7 @@ async fn an_eviction_moves_the_machine() {
 
     let (status, message) = cluster.refused(&home).await;
     assert_eq!(status, 429, "{message}");
-    assert!(message.contains(&format!("migration evict-{home} moves the machine")), "{message}");
+    assert!(message.contains(&format!("migration evict-{home} moves the VM")), "{message}");
     let name = format!("evict-{home}");
     let made = cluster.moves().get(&name).await.unwrap();
     assert_eq!(made.labels()["vm.neon.tech/created-by-eviction"], "true");
@@ -240,7 +240,7 @@ async fn a_request_of_unknown_origin_is_verified() {
     assert_eq!(cluster.migrations().await, [format!("evict-{home}")]);
 }
 
-/// A machine that does not run is not held.
+/// A VM that does not run is not held.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_that_has_ended_is_not_held() {
     let cluster = Cluster::start().await;

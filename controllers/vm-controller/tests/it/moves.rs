@@ -156,7 +156,7 @@ async fn the_whole_way() {
     for object in ["db", "move"] {
         cluster.server.until_events(object, &["MigrationStarted", "Switched", "Migrated"]).await;
     }
-    // And back, although the machine has been a target.
+    // And back, although the VM has been a target.
     cluster.begin("back", "db", json!({})).await;
     let (source, target) = cluster.until_started("back").await;
     cluster.carry(&source, &target).await;
@@ -235,7 +235,7 @@ async fn called_off_before_and_too_late() {
     assert_eq!(cluster.node.machine(&source).state(), Some(S::Cancelled));
     cluster.until_phase("db", Phase::Running).await;
     cluster.only_pod("db").await;
-    // The machine has left: it succeeds instead.
+    // The VM has left: it succeeds instead.
     cluster.begin("c", "db", json!({})).await;
     let (source, target) = cluster.until_started("c").await;
     cluster.node.machine(&source).moves(S::HandingOver);
@@ -318,7 +318,7 @@ async fn a_controller_that_is_killed_in_each_phase() {
     }
 }
 
-/// Whichever runner is left and has all of the machine keeps it.
+/// Whichever runner is left and has all of the VM keeps it.
 #[tokio::test]
 async fn a_verdict_for_the_runner_that_is_left() {
     let cluster = Cluster::start().await;
@@ -345,7 +345,7 @@ async fn a_verdict_for_the_runner_that_is_left() {
     assert_eq!(over.reason, "TransferFailed");
     let vm = cluster.until_phase("db", Phase::Running).await.status.unwrap();
     assert_eq!((vm.pod_name, vm.restart_count), (source, 0));
-    // Both die: the machine has crashed, and is started again.
+    // Both die: the VM has crashed, and is started again.
     cluster.begin("c", "db", json!({})).await;
     let (source, target) = cluster.until_started("c").await;
     cluster.node.machine(&source).moves(S::Copying);

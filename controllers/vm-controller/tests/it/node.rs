@@ -85,12 +85,12 @@ impl Node {
         })
     }
 
-    /// The machine in the pod.
+    /// The VM in the pod.
     pub(crate) fn machine(&self, pod: &str) -> Machine {
         self.running.lock().unwrap()[pod].machine.clone()
     }
 
-    /// Most runners of the machine that were alive at once.
+    /// Most runners of the VM that were alive at once.
     pub(crate) fn most(&self, vm: &str) -> usize {
         self.most.lock().unwrap().get(vm).copied().unwrap_or(0)
     }

@@ -137,7 +137,7 @@ async fn w04_a_refused_size_is_in_the_status_until_it_is_taken() {
     assert_eq!(vm.status.unwrap().cpus, Some(MilliCpu::new(1000)));
 }
 
-/// W-13: labels of others stay, ours follow the machine.
+/// W-13: labels of others stay, ours follow the VM.
 #[tokio::test(flavor = "multi_thread")]
 async fn w13_foreign_labels_of_the_pod_stay() {
     use kube::api::{Patch, PatchParams};

@@ -240,7 +240,7 @@ impl Lab {
         .await;
     }
 
-    /// Entries of a node's tunnel for machines: `<hardware address> <node>`, `*` for all.
+    /// Entries of a node's tunnel for VMs: `<hardware address> <node>`, `*` for all.
     pub(crate) fn entries(&self, node: u8) -> Vec<String> {
         let text =
             self.try_inside(&format!("n{node}"), "bridge fdb show dev neon-vxlan0").unwrap_or_default();
@@ -269,7 +269,7 @@ impl Lab {
         .await;
     }
 
-    /// A machine on a node, as a controller would have written it. Its hardware address.
+    /// A VM on a node, as a controller would have written it. Its hardware address.
     pub(crate) async fn add_machine(&self, name: &str, node: u8, address: &str) -> String {
         let vm = json!({"apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine", "metadata": {"name": name},
             "spec": {"extraNetwork": {"enable": true}, "guest": {"cpus": {"min": 1, "max": 1, "use": 1},

@@ -100,7 +100,7 @@ pub(crate) fn leaves_a_node(count: usize) -> Cluster {
     let (cluster, before) = prepare(&names);
     let drained = watch(&cluster, drain(&cluster, "n1"));
     assert!(drained.is_empty, "{drained:?}\n{}", cluster.logs());
-    assert!(drained.refusals.iter().any(|why| why.contains("moves the machine of pod")), "{drained:?}");
+    assert!(drained.refusals.iter().any(|why| why.contains("moves the VM of pod")), "{drained:?}");
     assert_eq!(pods_on(&cluster, "n1"), 0, "{drained:?}");
     // A drain ends with the last pod, and a migration with what is written about it then.
     let migrations = || cluster.list(Resource::MIGRATION);

@@ -117,7 +117,7 @@ fn kubectl_drains_a_node_with_a_vm() {
     let output = kubectl(&cluster, &drain).output().unwrap();
     let words = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     assert!(output.status.success(), "{words}\n{}", cluster.logs());
-    assert!(words.contains("will retry") && words.contains("moves the machine of pod"), "{words}");
+    assert!(words.contains("will retry") && words.contains("moves the VM of pod"), "{words}");
     draining::are_on_the_second_node(&cluster, &before);
     assert_eq!(node(&cluster, "m"), "n2");
     cluster.down();

@@ -84,7 +84,7 @@ fn a_database_grows_under_load_and_shrinks_when_it_is_idle() {
     });
     let address = address(&cluster);
     let mut load = Load::start(&address);
-    // Whole compute units on the way, never beyond the bounds although the machine has room for more.
+    // Whole compute units on the way, never beyond the bounds although the VM has room for more.
     cluster.becomes("pg", "grows to the most its bounds allow", |vm| {
         let (cpu, slots) = asked(vm);
         assert!(

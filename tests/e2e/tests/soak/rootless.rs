@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::cluster::{possible, until};
 use crate::machine;
 
-/// The user and group `nobody`: ssh wants one that the machine knows.
+/// The user and group `nobody`: ssh wants one that the VM knows.
 const USER: u32 = 65_534;
 
 /// A user who is not root, with a home, and the programs and a kernel in readable files.
@@ -188,7 +188,7 @@ fn a_whole_cluster_needs_no_root() {
     assert!(!person.path("home/.local/state/neonctl/local/local").exists());
 }
 
-/// The same port of two machines, each at an address of its own.
+/// The same port of two VMs, each at an address of its own.
 fn both_are_reached(person: &Person) {
     let addresses = ["a", "b"].map(|name| {
         let vm = person.vm(name);

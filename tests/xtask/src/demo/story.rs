@@ -74,9 +74,9 @@ fn tables(stage: &Stage, address: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// pgbench, while the machine grows by itself and another one asks for more than the node has; the summary of pgbench.
+/// pgbench, while the VM grows by itself and another one asks for more than the node has; the summary of pgbench.
 fn under_load(stage: &Stage, address: &str) -> anyhow::Result<String> {
-    stage.title("Load: the machine grows by itself");
+    stage.title("Load: the VM grows by itself");
     let arguments = ["-h", address, "-U", "postgres", "-n", "-c", "2", "-T", LOAD, "-P", "5", "postgres"];
     stage.show("pgbench", &arguments);
     let mut bench = Background(

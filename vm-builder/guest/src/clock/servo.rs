@@ -8,7 +8,7 @@ pub const SHORTEST_POLL: Duration = Duration::from_secs(4);
 pub const LONGEST_POLL: Duration = Duration::from_secs(16);
 /// At the first measurement a larger offset is stepped over, in nanoseconds.
 pub const FIRST_STEP: i64 = 100_000_000;
-/// Later a larger offset is stepped over: the machine was stopped, or came from another host.
+/// Later a larger offset is stepped over: the VM was stopped, or came from another host.
 pub const LATER_STEP: i64 = 1_000_000_000;
 /// Fastest correction, in parts per million; the kernel takes no more than 500.
 pub const FASTEST: f64 = 500.0;

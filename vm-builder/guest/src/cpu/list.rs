@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-/// Highest processor number read; above what Linux can be built for on any machine (8,192).
+/// Highest processor number read; above what Linux can be built for on any VM (8,192).
 const HIGHEST: u32 = 65_535;
 
 /// What is wrong with a list.

@@ -30,7 +30,7 @@ pub enum Kind {
     Other,
 }
 
-/// One step; each is done or not done when the machine stops, never half.
+/// One step; each is done or not done when the VM stops, never half.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Make a directory.

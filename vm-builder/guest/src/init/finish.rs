@@ -1,4 +1,4 @@
-//! The end of the machine.
+//! The end of the VM.
 
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
@@ -58,7 +58,7 @@ fn groups(units: &[Unit]) -> Vec<Cgroup> {
 }
 
 impl Init {
-    /// Ends the machine. Returns only if the kernel refuses every way to end.
+    /// Ends the VM. Returns only if the kernel refuses every way to end.
     pub(super) fn finish(&mut self, target: Target) {
         self.end_forwarder();
         crate::system::signal_all_processes(libc::SIGKILL);
@@ -78,7 +78,7 @@ impl Init {
         };
         for command in [command, RebootCommand::PowerOff, RebootCommand::Halt] {
             if let Err(error) = reboot(command) {
-                report::console(&format!("end the machine: {}", std::io::Error::from(error)));
+                report::console(&format!("end the VM: {}", std::io::Error::from(error)));
             }
         }
     }

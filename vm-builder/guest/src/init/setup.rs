@@ -1,4 +1,4 @@
-//! The machine before anything runs: mounts, kernel settings, names, the runtime volume.
+//! The VM before anything runs: mounts, kernel settings, names, the runtime volume.
 
 use std::fs::{self, File};
 use std::io::{self, Read};

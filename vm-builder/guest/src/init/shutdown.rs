@@ -20,7 +20,7 @@ const KILLING: Duration = Duration::from_secs(2);
 /// Time between the request to stop and the kill of processes, if the command line sets nothing.
 pub const GRACE: Duration = Duration::from_secs(10);
 
-/// What the machine does in the end.
+/// What the VM does in the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// Off.

@@ -31,7 +31,7 @@ impl Init {
         freezer::thaw(&self.freezer.due(report::uptime()));
         self.start_due();
         self.pending.push_back(Event::Tick);
-        // Each event leads to few actions and those to few events; the machine only goes forward.
+        // Each event leads to few actions and those to few events; the VM only goes forward.
         loop {
             self.observe();
             let Some(event) = self.pending.pop_front() else { break };

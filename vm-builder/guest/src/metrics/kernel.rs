@@ -10,7 +10,7 @@ use super::text::Text;
 const TICKS: f64 = 100.0;
 /// Sectors in `/proc/diskstats` have 512 bytes whatever the device's own sectors are.
 const SECTOR: u64 = 512;
-/// Size of a page in `/proc/vmstat` on the machines we run on.
+/// Size of a page in `/proc/vmstat` on the VMs we run on.
 const PAGE: u64 = 4096;
 /// Most devices of a kind that get series.
 const MOST_DEVICES: usize = 64;

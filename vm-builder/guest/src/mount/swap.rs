@@ -4,7 +4,7 @@ use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Swap areas are written in pages; all machines we run on have pages of this size.
+/// Swap areas are written in pages; all VMs we run on have pages of this size.
 const PAGE: u64 = 4096;
 /// Fewer pages than this the kernel refuses.
 const FEWEST: u64 = 10;

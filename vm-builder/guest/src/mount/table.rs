@@ -6,7 +6,7 @@ use rustix::mount::{UnmountFlags, unmount};
 
 use super::MountFlags;
 
-/// Types that hold nothing to be written back; they are left to the end of the machine.
+/// Types that hold nothing to be written back; they are left to the end of the VM.
 const VIRTUAL: [&str; 7] = ["proc", "sysfs", "devtmpfs", "devpts", "cgroup2", "mqueue", "rootfs"];
 
 /// Unmounts what can be, last mounted first, makes the rest read-only, and writes everything back.

@@ -1,4 +1,4 @@
-//! Commands of the shell that inspect the machine.
+//! Commands of the shell that inspect the VM.
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};

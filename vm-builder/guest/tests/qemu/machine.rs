@@ -23,7 +23,7 @@ pub(crate) struct Machine {
     directory: tempfile::TempDir,
 }
 
-/// What a machine is made of.
+/// What a VM is made of.
 #[derive(Default)]
 pub(crate) struct Plan<'a> {
     pub(crate) image: ImageConfig,
@@ -157,7 +157,7 @@ impl Machine {
         command
     }
 
-    /// Runs a command by SSH that ends the machine, and with it the connection.
+    /// Runs a command by SSH that ends the VM, and with it the connection.
     pub(crate) fn ssh_to_end(&self, key: &Path, text: &str) {
         let _ = self.ssh_command(key, text).output().unwrap();
     }
@@ -208,14 +208,14 @@ impl Machine {
         self.wait(what, |machine| machine.reports().into_iter().find(|report| is_it(&report.kind)))
     }
 
-    /// Waits until a text is in one of the machine's files.
+    /// Waits until a text is in one of the VM's files.
     pub(crate) fn wait_text(&mut self, file: &str, text: &str) {
         self.wait(&format!("{text:?} in {file}"), |machine| machine.read(file).contains(text).then_some(()));
     }
 
     /// Waits until QEMU has ended by itself.
     pub(crate) fn wait_end(mut self) -> (String, Vec<Report>, String) {
-        let status = self.wait("the end of the machine", |machine| machine.qemu.try_wait().unwrap());
+        let status = self.wait("the end of the VM", |machine| machine.qemu.try_wait().unwrap());
         assert!(status.success(), "{status}");
         (self.read("log"), self.reports(), self.read("console"))
     }

@@ -99,7 +99,7 @@ pub(super) fn of_flags(args: &Create) -> Result<Value> {
     }
     let mut metadata = json!({ "name": args.name.clone().unwrap_or_default() });
     let mut own = labels("label", &args.label)?;
-    // A machine whose bounds are equal has nothing to follow its load with.
+    // A VM whose bounds are equal has nothing to follow its load with.
     if let (true, Some(own)) = (!args.no_autoscale && has_room(&spec), own.as_object_mut()) {
         own.entry(SCALING_ENABLED).or_insert(json!(TRUE));
     }

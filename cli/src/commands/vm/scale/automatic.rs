@@ -1,4 +1,4 @@
-//! What users may request for a machine that is scaled by its load: bounds, holds, on and off. Pure.
+//! What users may request for a VM that is scaled by its load: bounds, holds, on and off. Pure.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub(super) struct Changes {
     pub(super) held: Option<Resources>,
 }
 
-/// Whether a machine is scaled by its load.
+/// Whether a VM is scaled by its load.
 pub(in crate::commands::vm) fn is_on(machine: &VirtualMachine) -> bool {
     machine
         .metadata
@@ -57,7 +57,7 @@ fn end(flag: &str, text: &str) -> Result<Resources> {
     Ok(Resources::new(size::cpu(flag, cpu)?, size::memory(flag, memory)?))
 }
 
-/// The bounds a machine was made with.
+/// The bounds a VM was made with.
 fn made_with(machine: &VirtualMachine) -> Result<(Resources, Resources)> {
     let guest = &machine.spec.guest;
     let slot = guest.slot_size().map_err(|error| Error::new(Code::Failed, error.to_string()))?;

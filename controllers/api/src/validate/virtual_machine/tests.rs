@@ -344,7 +344,7 @@ fn an_annotation_the_agent_cannot_use_is_a_warning() {
     warned.metadata.namespace = Some("default".into());
     let bounds = r#"{"min":{"cpu":2,"mem":"1Gi"},"max":{"cpu":1,"mem":"4Gi"}}"#;
     warned.metadata.annotations = Some([(annotation::BOUNDS.to_owned(), bounds.to_owned())].into());
-    let text = "metadata.annotations: the machine will not be scaled: cpu: min 2 is above max 1";
+    let text = "metadata.annotations: the VM will not be scaled: cpu: min 2 is above max 1";
     assert_eq!(virtual_machine_warnings(&warned)[0].to_string(), text);
     assert_eq!(virtual_machine_create(&warned), []);
 }

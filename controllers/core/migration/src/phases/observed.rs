@@ -8,15 +8,15 @@ use neonvm_core_vm_lifecycle::{Failure, PodView, RunnerView};
 /// What is seen of a migration's partners.
 #[derive(Clone, Debug)]
 pub struct MigrationObserved<'a> {
-    /// All of it was read from the server for this step, the migration before its machine; otherwise watches brought it.
+    /// All of it was read from the server for this step, the migration before its VM; otherwise watches brought it.
     pub fresh: bool,
     /// The VM to migrate, if it exists.
     pub vm: Option<&'a VirtualMachine>,
-    /// The pod the machine leaves: the one named by the migration, before that by the machine.
+    /// The pod the VM leaves: the one named by the migration, before that by the VM.
     pub source: Option<PodView>,
     /// The runner in it.
     pub source_runner: RunnerView,
-    /// The pod the machine goes to: the one named by the migration, before that by the machine.
+    /// The pod the VM goes to: the one named by the migration, before that by the VM.
     pub target: Option<PodView>,
     /// The runner in it.
     pub target_runner: RunnerView,

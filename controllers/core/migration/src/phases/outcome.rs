@@ -17,7 +17,7 @@ pub struct MigrationOutcome {
     pub actions: Vec<MigrationAction>,
     /// When to look again although nothing happened.
     pub wake_at: Option<Timestamp>,
-    /// Events about the migration and its machine, to be sent once the status is written.
+    /// Events about the migration and its VM, to be sent once the status is written.
     pub events: Vec<Note>,
 }
 
@@ -26,7 +26,7 @@ pub struct MigrationOutcome {
 pub enum MigrationAction {
     /// Read migration, machine and pods from the server itself, and step again.
     Refresh,
-    /// Write the finalizer, and the machine as the controlling owner.
+    /// Write the finalizer, and the VM as the controlling owner.
     Adopt,
     /// Write this status to the VM, if its version is still the one that was read: the VM then belongs to the
     /// migration.

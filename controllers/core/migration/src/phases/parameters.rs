@@ -25,7 +25,7 @@ pub struct Resolved {
 #[error("policy {0} does not exist")]
 pub struct PolicyMissing(pub String);
 
-/// The policy for a machine: the one that is named, or of those that match the one with the most labels, then one that names
+/// The policy for a VM: the one that is named, or of those that match the one with the most labels, then one that names
 /// namespaces, then the first by name.
 fn policy<'a>(
     migration: &VirtualMachineMigration,

@@ -12,13 +12,13 @@ pub struct Waiting {
     pub name: String,
     /// UID.
     pub uid: String,
-    /// UID of its machine.
+    /// UID of its VM.
     pub vm: String,
     /// Higher goes first.
     pub priority: i32,
     /// Then the older one.
     pub created: Option<Timestamp>,
-    /// The machine's node.
+    /// The VM's node.
     pub node: String,
     /// Whether the VM runs and is not being migrated: others need not wait for a migration that cannot start.
     pub ready: bool,
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(up(&[&there], &["n1", "n1", "n3"], "n1"), 1, "the cluster's limit");
         assert_eq!(up(&[&there], &["n1", "n1"], "n1"), 0, "it goes anyway");
         assert_eq!(up(&[&here, &there], &["n1", "n1", "n3"], "n1"), 1, "one place is one");
-        assert_eq!(up(&[&here], &["n3"], "n1"), 0, "no machine leaves that node");
+        assert_eq!(up(&[&here], &["n3"], "n1"), 0, "no VM leaves that node");
         let late = Waiting { ready: false, ..here.clone() };
         assert_eq!(up(&[&late], &["n1", "n1"], "n1"), 0, "it cannot go for its own reasons");
     }

@@ -84,7 +84,7 @@ impl<'a> Pass<'a> {
         self.conditions();
     }
 
-    /// The machine names this migration.
+    /// The VM names this migration.
     fn locked(&mut self, vm: &VirtualMachine) {
         let Some(status) = &vm.status else { return };
         let Some(lock) = &status.migration else { return };
@@ -111,10 +111,10 @@ impl<'a> Pass<'a> {
             }
         }
         if super::decided(&self.before.reason).is_some() {
-            // The machine's own pass lets it go.
+            // The VM's own pass lets it go.
             over::sweep(self);
         } else if vm.metadata.deletion_timestamp.is_some() {
-            self.decide(MigrationReason::MachineEnded, "the machine is being deleted");
+            self.decide(MigrationReason::MachineEnded, "the VM is being deleted");
         } else if self.before.phase == Some(MigrationPhase::Running) {
             carried::step(self, vm);
         } else {
@@ -122,7 +122,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// The machine that is meant: not another one that got its name later.
+    /// The VM that is meant: not another one that got its name later.
     fn machine(&self) -> Option<&'a VirtualMachine> {
         let owners = self.migration.metadata.owner_references.iter().flatten();
         let owner =
@@ -166,7 +166,7 @@ impl<'a> Pass<'a> {
         self.status.message = message.into();
     }
 
-    /// The machine stays. It is unlocked before the status of this migration shows the end.
+    /// The VM stays. It is unlocked before the status of this migration shows the end.
     fn decide(&mut self, reason: MigrationReason, message: impl Into<String>) {
         self.set_reason(reason, message);
         over::sweep(self);

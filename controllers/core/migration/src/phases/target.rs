@@ -1,4 +1,4 @@
-//! The target pod: the machine's pod, elsewhere.
+//! The target pod: the VM's pod, elsewhere.
 
 use k8s_openapi::api::core::v1::{
     Affinity, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodAffinityTerm,
@@ -18,7 +18,7 @@ use neonvm_core_vm_lifecycle::pod::{self, PlanError};
 /// A target for which no pod can be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
-    /// Because of the machine.
+    /// Because of the VM.
     #[error(transparent)]
     Machine(#[from] PlanError),
     /// The server left something out.
@@ -29,7 +29,7 @@ pub enum TargetError {
 /// The target pod of a migration that leaves `source_node`; its runner is started for a guest of `size`.
 ///
 /// # Errors
-/// If the machine's pod cannot be planned, or an object was never stored.
+/// If the VM's pod cannot be planned, or an object was never stored.
 pub fn plan(
     vm: &VirtualMachine,
     migration: &VirtualMachineMigration,
@@ -84,7 +84,7 @@ pub fn plan(
     Ok(pod)
 }
 
-/// The size with which the machine arrives: its current size, including memory that is still being released and continues to be
+/// The size with which the VM arrives: its current size, including memory that is still being released and continues to be
 /// released at the target, and the size that it is migrated for, within its bounds.
 fn guest(vm: &VirtualMachine, migration: &VirtualMachineMigration) -> Result<SizeRequest, PlanError> {
     let mut guest = pod::size::at_start(vm)?;
@@ -119,7 +119,7 @@ fn terms(affinity: &mut Affinity) -> &mut Vec<NodeSelectorTerm> {
     &mut nodes.required_during_scheduling_ignored_during_execution.get_or_insert_default().node_selector_terms
 }
 
-/// Both the machine's rules and the migration's: terms are alternatives, so each of one is joined with each of the other.
+/// Both the VM's rules and the migration's: terms are alternatives, so each of one is joined with each of the other.
 fn nodes(own: &mut NodeAffinity, more: Option<&NodeAffinity>) {
     let Some(more) = more else { return };
     if let Some(preferred) = &more.preferred_during_scheduling_ignored_during_execution {

@@ -176,7 +176,7 @@ impl World {
         }
     }
 
-    /// Something between the two breaks: before the machine has left it stays.
+    /// Something between the two breaks: before the VM has left it stays.
     fn fails(&mut self) {
         let found = self.runners.iter_mut().find(|(_, run)| run.alive && run.is_leaving());
         let Some((_, run)) = found.filter(|(_, run)| !run.state().unwrap().has_left()) else { return };
@@ -281,7 +281,7 @@ fn peaceful() -> impl Strategy<Value = Turn> {
 }
 
 proptest! {
-    /// A migration that is cancelled, deleted, or forgotten by a controller never ends the machine.
+    /// A migration that is cancelled, deleted, or forgotten by a controller never ends the VM.
     #[test]
     fn where_no_runner_dies_the_machine_lives_through(turns in prop::collection::vec(peaceful(), 0..120)) {
         let mut world = World::new();
@@ -402,7 +402,7 @@ fn the_numbers_of_a_move_are_awaited() {
             world.newest().moves["move-0"].status.clone().unwrap()
         };
         let status = reported(&mut world, None);
-        assert_eq!(status.message, "the machine has moved; its last numbers are awaited");
+        assert_eq!(status.message, "the VM has moved; its last numbers are awaited");
         assert_ne!(status.phase, Some(MigrationPhase::Succeeded));
         world.turn(&Turn::Wait(if counts { 0 } else { 3 }));
         let status = reported(&mut world, counts.then_some(9));

@@ -20,7 +20,7 @@ fn usage(vm: &VirtualMachine) -> String {
     plan.metadata.annotations.unwrap()[annotation::USAGE].clone()
 }
 
-/// A machine that shrinks brings along what it has not given back yet: its target must have room for that.
+/// A VM that shrinks brings along what it has not given back yet: its target must have room for that.
 #[test]
 fn a_target_has_room_for_what_was_not_given_back() {
     let mut vm = vm();
@@ -33,7 +33,7 @@ fn a_target_has_room_for_what_was_not_given_back() {
     assert_eq!(usage(&vm), r#"{"cpu":"2","memory":"1Gi"}"#);
 }
 
-/// It was decided that the machine stays, because the source reported that its guest continued; then the source is gone. The
+/// It was decided that the VM stays, because the source reported that its guest continued; then the source is gone. The
 /// target has the whole guest, but in an older state.
 #[test]
 fn a_machine_that_was_decided_to_stay_is_not_given_to_the_target() {

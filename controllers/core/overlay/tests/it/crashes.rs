@@ -9,11 +9,11 @@ use proptest::prelude::*;
 
 use crate::server::Server;
 
-/// What happens next. Numbers pick a controller and a machine.
+/// What happens next. Numbers pick a controller and a VM.
 #[derive(Clone, Debug)]
 enum Step {
     Create(u8),
-    /// The machine is gone, and no controller gets a notification.
+    /// The VM is gone, and no controller gets a notification.
     Vanish(u8),
     Acquire {
         controller: u8,
@@ -155,7 +155,7 @@ impl World {
         let living = self.machines.iter().filter(|(id, _)| !self.doomed.contains(*id));
         let addresses: Vec<IpAddr> = living.filter_map(|(_, address)| *address).collect();
         let unique: BTreeSet<IpAddr> = addresses.iter().copied().collect();
-        assert_eq!(unique.len(), addresses.len(), "two machines have one address: {:?}", self.machines);
+        assert_eq!(unique.len(), addresses.len(), "two VMs have one address: {:?}", self.machines);
     }
 }
 
@@ -171,7 +171,7 @@ proptest! {
             world.step(step);
             world.check();
         }
-        // In the end one controller converges: every machine holds the address of its status, and nothing is leaked.
+        // In the end one controller converges: every VM holds the address of its status, and nothing is leaked.
         let doomed: Vec<String> = world.doomed.iter().cloned().collect();
         doomed.iter().for_each(|id| world.remove(id));
         world.step(&Step::Sweep(0));

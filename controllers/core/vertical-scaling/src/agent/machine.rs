@@ -106,7 +106,7 @@ pub struct Machine {
     pub error: String,
 }
 
-/// What the decision needs beside the machine's own state.
+/// What the decision needs beside the VM's own state.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// The size to aim at.
@@ -120,7 +120,7 @@ pub struct Limits {
 }
 
 impl Machine {
-    /// A machine that was just found.
+    /// A VM that was just found.
     #[must_use]
     pub fn new(asked: Resources, observed: Option<Resources>) -> Self {
         Self {

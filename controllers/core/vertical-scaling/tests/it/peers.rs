@@ -361,7 +361,7 @@ fn the_monitor_is_not_notified_of_what_an_old_status_shows() {
     p.patch();
     p.event(Event::PatchReply { id: patch_id(&p), result: Ok(Some(3)) });
     shows(&mut p, 3, 5, 2, 5);
-    assert_eq!(p.next().monitor_upscale, None, "the machine may be on its way down");
+    assert_eq!(p.next().monitor_upscale, None, "the VM may be on its way down");
     shows(&mut p, 3, 5, 3, 4);
     assert_eq!(p.next().monitor_upscale.map(|change| change.target), Some(cu(4)));
     shows(&mut p, 3, 5, 3, 5);

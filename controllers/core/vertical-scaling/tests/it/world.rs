@@ -29,7 +29,7 @@ pub struct World {
     pub now: Duration,
     /// The object, with the requested size and its generation; `observed` is its status.
     pub vm: Vm,
-    /// What the machine has, what the controller brings it to, and the generation its last look was at.
+    /// What the VM has, what the controller brings it to, and the generation its last look was at.
     pub has: Resources,
     commanded: Resources,
     looked_at: Option<i64>,
@@ -309,7 +309,7 @@ impl World {
         }
     }
 
-    /// The machine goes where the controller brings it: wholly, or a part of the way.
+    /// The VM goes where the controller brings it: wholly, or a part of the way.
     pub fn machine(&mut self, wholly: bool) {
         let before = self.has;
         self.has = if wholly {

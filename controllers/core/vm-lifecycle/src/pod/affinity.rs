@@ -1,4 +1,4 @@
-//! Which nodes: the machine's own rules, and in each of them also the operating system and architecture. Terms of a node
+//! Which nodes: the VM's own rules, and in each of them also the operating system and architecture. Terms of a node
 //! selector are alternatives, so a requirement that always holds has to stand in every one of them.
 
 use k8s_openapi::api::core::v1::{

@@ -1,4 +1,4 @@
-//! Labels and annotations of the pod: the machine's, and those that show its size to other programs. Keys that other programs
+//! Labels and annotations of the pod: the VM's, and those that show its size to other programs. Keys that other programs
 //! wrote are left alone.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +26,7 @@ pub(super) struct DesiredMetadata {
     pub(super) annotations: BTreeMap<String, String>,
 }
 
-/// The labels and annotations of the machine's pod.
+/// The labels and annotations of the VM's pod.
 pub(super) fn wanted(vm: &VirtualMachine, settings: &Settings) -> Result<DesiredMetadata, PlanError> {
     let mut labels = vm.metadata.labels.clone().unwrap_or_default();
     let name = vm.metadata.name.clone().ok_or(PlanError::Metadata("name"))?;

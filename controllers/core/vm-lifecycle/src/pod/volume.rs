@@ -15,7 +15,7 @@ use super::PlanError;
 use crate::settings::RootDiskFrom;
 
 /// Tables of a disk image and its directory, beyond the bytes of the guest: 1/128, at least 16 MiB. A directory filled to its
-/// limit would have the machine evicted.
+/// limit would have the VM evicted.
 const OVERHEAD_SHARE: u64 = 128;
 const OVERHEAD_LEAST: u64 = 16 << 20;
 

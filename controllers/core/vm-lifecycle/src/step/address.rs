@@ -1,5 +1,5 @@
-//! The machine's address on the overlay network: taken before its pod is made, the same for life, given back when nothing
-//! of the machine runs any more.
+//! The VM's address on the overlay network: taken before its pod is made, the same for life, given back when nothing
+//! of the VM runs any more.
 
 use std::net::IpAddr;
 
@@ -35,13 +35,13 @@ pub(super) fn step(pass: &mut Pass<'_>) {
     }
 }
 
-/// Whether a pod may be created: only with the address that the machine's status will have.
+/// Whether a pod may be created: only with the address that the VM's status will have.
 pub(super) fn is_ready(pass: &Pass<'_>) -> bool {
     let shown = !pass.status.extra_net_ip.is_empty();
     !is_wanted(pass) || (shown && matches!(pass.observed.address, AddressView::Held { .. }))
 }
 
-/// Gives the address back, if the machine may have one.
+/// Gives the address back, if the VM may have one.
 pub(super) fn give_back(pass: &mut Pass<'_>) {
     let held = matches!(pass.observed.address, AddressView::Held { .. });
     if is_wanted(pass) || held || !pass.before.extra_net_ip.is_empty() {

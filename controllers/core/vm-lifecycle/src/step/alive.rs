@@ -26,7 +26,7 @@ pub(super) fn step(pass: &mut Pass<'_>) {
     supervise(pass);
 }
 
-/// No pod: the machine is gone, if the API server confirms it.
+/// No pod: the VM is gone, if the API server confirms it.
 fn vanished(pass: &mut Pass<'_>) {
     if !pass.observed.fresh {
         pass.refresh();
@@ -40,7 +40,7 @@ fn vanished(pass: &mut Pass<'_>) {
     ended::finish(pass, &exit, &name);
 }
 
-/// Keeps the status in step with the pod, and the pod's labels and annotations with the machine.
+/// Keeps the status in step with the pod, and the pod's labels and annotations with the VM.
 pub(super) fn track(pass: &mut Pass<'_>, seen: &PodView) {
     if !seen.ip.is_empty() {
         seen.ip.clone_into(&mut pass.status.pod_ip);
@@ -55,7 +55,7 @@ pub(super) fn track(pass: &mut Pass<'_>, seen: &PodView) {
     machine(pass);
 }
 
-/// The machine controls its pod; its active migration is an owner too, so that other programs can find it.
+/// The VM controls its pod; its active migration is an owner too, so that other programs can find it.
 fn own(pass: &mut Pass<'_>, seen: &PodView) {
     let migration = pass.status.migration.clone();
     let wanted = migration.iter().map(|migration| &migration.uid);
@@ -66,7 +66,7 @@ fn own(pass: &mut Pass<'_>, seen: &PodView) {
     }
 }
 
-/// What the machine is made of, from its runner.
+/// What the VM is made of, from its runner.
 fn machine(pass: &mut Pass<'_>) {
     let Some(info) = pass.observed.runner.current().and_then(|runner| runner.machine.as_ref()) else {
         return;
@@ -109,7 +109,7 @@ pub(super) fn supervise(pass: &mut Pass<'_>) {
 fn availability(pass: &mut Pass<'_>) {
     let ready = guest_ready(pass);
     match &pass.observed.runner {
-        // No report yet: the recorded condition holds, unless the probe reports that the machine became ready.
+        // No report yet: the recorded condition holds, unless the probe reports that the VM became ready.
         RunnerView::Unknown => {
             if ready && condition::find(&pass.status, AVAILABLE).is_none_or(|now| now.status != "True") {
                 became_ready(pass);
@@ -129,7 +129,7 @@ fn availability(pass: &mut Pass<'_>) {
             }
         }
         RunnerView::Seen(runner) if runner.exit.is_some() => {
-            pass.set(AVAILABLE, &Finding::no("Stopped", "the machine has ended; its pod is ending"));
+            pass.set(AVAILABLE, &Finding::no("Stopped", "the VM has ended; its pod is ending"));
         }
         RunnerView::Seen(_) if ready => became_ready(pass),
         RunnerView::Seen(runner) => {

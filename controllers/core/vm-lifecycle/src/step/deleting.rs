@@ -1,4 +1,4 @@
-//! The machine is being deleted: its pods end with their grace, then the finalizer goes. Secrets follow by ownership.
+//! The VM is being deleted: its pods end with their grace, then the finalizer goes. Secrets follow by ownership.
 //! What is missing is not waited for.
 
 use neonvm_api::virtual_machine::Phase;
@@ -25,9 +25,9 @@ pub(super) fn step(pass: &mut Pass<'_>) {
     if live {
         let first = crate::condition::find(&pass.before, AVAILABLE).is_none_or(|now| now.reason != "Stopped");
         if first && !doomed.is_empty() {
-            pass.note(NoteReason::Stopping, "the machine is being deleted");
+            pass.note(NoteReason::Stopping, "the VM is being deleted");
         }
-        pass.set(AVAILABLE, &Finding::no("Stopped", "the machine is being deleted"));
+        pass.set(AVAILABLE, &Finding::no("Stopped", "the VM is being deleted"));
         for until in ending {
             pass.has_passed(until, pass.settings.stuck_after);
         }
@@ -42,6 +42,6 @@ pub(super) fn step(pass: &mut Pass<'_>) {
     pass.status = pass.before.clone();
     address::give_back(pass);
     pass.actions.push(Action::RemoveFinalizer);
-    pass.note(NoteReason::Deleted, "the machine is gone");
+    pass.note(NoteReason::Deleted, "the VM is gone");
     debug_assert!(ended::stuck(pass).is_empty(), "a pod that ended cannot be stuck");
 }

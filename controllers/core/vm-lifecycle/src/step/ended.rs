@@ -1,4 +1,4 @@
-//! The machine has ended: the reason is written before its pod is deleted; then it is restarted if its policy requires it.
+//! The VM has ended: the reason is written before its pod is deleted; then it is restarted if its policy requires it.
 
 use neonvm_api::virtual_machine::{LastExit, Phase, RestartPolicy};
 use neonvm_types::Timestamp;
@@ -9,7 +9,7 @@ use crate::condition::{AVAILABLE, Finding};
 use crate::crash_loop;
 use crate::outcome::NoteReason;
 
-/// Writes down how the machine ended. Its pod stays until that is on record.
+/// Writes down how the VM ended. Its pod stays until that is on record.
 pub(super) fn finish(pass: &mut Pass<'_>, exit: &Exit, pod: &str) {
     let good = exit.is_success();
     let reason = exit.reason.as_str();

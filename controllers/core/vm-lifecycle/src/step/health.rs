@@ -147,7 +147,7 @@ fn reason_at(number: u8) -> &'static str {
     })
 }
 
-/// A machine that failed, or is on its way back from a failure.
+/// A VM that failed, or is on its way back from a failure.
 fn history(pass: &Pass<'_>) -> Option<Trouble> {
     if !matches!(pass.status.phase, Some(Phase::Failed | Phase::Pending)) {
         return None;

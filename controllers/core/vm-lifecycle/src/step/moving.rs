@@ -1,4 +1,4 @@
-//! The machine is being migrated: both sides are observed. The switchover and the end of the migration are also handled here,
+//! The VM is being migrated: both sides are observed. The switchover and the end of the migration are also handled here,
 //! in case the migration object is gone; so a crash or a deletion at any time is safe.
 
 use neonvm_api::virtual_machine::{ActiveMigration, Phase};
@@ -39,8 +39,7 @@ pub(super) fn step(pass: &mut Pass<'_>, lock: &ActiveMigration) {
         GuestLocation::Doubt => {
             doubt(pass, lock);
             if source.is_gone() {
-                let text =
-                    "the source is gone; the target has not yet reported whether the machine runs there";
+                let text = "the source is gone; the target has not yet reported whether the VM runs there";
                 pass.set(AVAILABLE, &Finding::unknown("Migrating", text));
             } else if source.is_reachable() {
                 // The guest is stopped, or runs on the other node: its readiness is not checked.
@@ -65,7 +64,7 @@ fn track(pass: &mut Pass<'_>) {
     }
 }
 
-/// The machine runs, or has ended, where it was.
+/// The VM runs, or has ended, where it was.
 fn at_source(pass: &mut Pass<'_>, lock: &ActiveMigration) {
     let (source, _) = sides(pass);
     let busy = source.reported(&lock.uid, MigrationRole::Source).is_some_and(|state| !state.is_over());
@@ -85,7 +84,7 @@ fn at_source(pass: &mut Pass<'_>, lock: &ActiveMigration) {
     alive::step(pass);
 }
 
-/// Makes the target's pod the machine's pod, in one write. The old pod is then an orphan.
+/// Makes the target's pod the VM's pod, in one write. The old pod is then an orphan.
 fn switch(pass: &mut Pass<'_>, lock: &ActiveMigration) {
     let from = std::mem::take(&mut pass.status.node);
     let target = pass.observed.moving.target.as_ref();
@@ -94,10 +93,8 @@ fn switch(pass: &mut Pass<'_>, lock: &ActiveMigration) {
     pass.status.node = target.map(|pod| pod.node.clone()).unwrap_or_default();
     pass.status.migration = None;
     pass.status.phase = Some(Phase::Running);
-    let text = format!(
-        "the machine runs in pod {}, from node {from} to node {}",
-        lock.target_pod_name, pass.status.node
-    );
+    let text =
+        format!("the VM runs in pod {}, from node {from} to node {}", lock.target_pod_name, pass.status.node);
     pass.note(NoteReason::Switched, text);
 }
 
@@ -106,7 +103,7 @@ fn lost(pass: &mut Pass<'_>) {
     let (source, target) = sides(pass);
     let exit = source.exit().or_else(|| target.exit()).cloned();
     let exit = exit.unwrap_or_else(|| {
-        Exit::new(ExitReason::RunnerKilled, "a runner was lost while the machine was between two nodes")
+        Exit::new(ExitReason::RunnerKilled, "a runner was lost while the VM was between two nodes")
     });
     if source.pod.is_none() {
         pass.note(NoteReason::PodMissing, format!("pod {} is gone", pass.before.pod_name));

@@ -54,7 +54,7 @@ fn create(pass: &mut Pass<'_>, tls: &TlsOutcome) {
     }
 }
 
-/// Whether the pod waits for a node with requests that are no longer those of the machine: its runner would start at the size that the
+/// Whether the pod waits for a node with requests that are no longer those of the VM: its runner would start at the size that the
 /// pod was made for.
 fn is_outgrown(pass: &Pass<'_>, seen: &PodView) -> bool {
     let Ok(guest) = pod::size::at_start(pass.vm) else { return false };

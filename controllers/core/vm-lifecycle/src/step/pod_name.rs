@@ -5,7 +5,7 @@ use crate::condition::{AVAILABLE, Finding};
 use crate::crash_loop;
 use crate::outcome::NoteReason;
 
-/// Gives the machine a new pod name, unless something forbids a start now. The pod is made when the name is written.
+/// Gives the VM a new pod name, unless something forbids a start now. The pod is made when the name is written.
 pub(super) fn choose_name(pass: &mut Pass<'_>) {
     if let Some(other) = pass.another_lives() {
         let message = format!("waits for the end of pod {other}");
@@ -19,7 +19,7 @@ pub(super) fn choose_name(pass: &mut Pass<'_>) {
         pass.set(AVAILABLE, &Finding::no("Pending", format!("starts again at {at}")));
         return;
     }
-    // A machine that never had a phase never had a pod, and the write is refused if it got one meanwhile.
+    // A VM that never had a phase never had a pod, and the write is refused if it got one meanwhile.
     if !pass.observed.fresh && pass.before.phase.is_some() {
         pass.refresh();
         return;

@@ -1,4 +1,4 @@
-//! The size of the machine's pod: what it lets the guest have, and what it should be. Growing, the pod goes first and the guest
+//! The size of the VM's pod: what it lets the guest have, and what it should be. Growing, the pod goes first and the guest
 //! follows when the kubelet reports that the new limits are in force; shrinking, the guest goes first.
 
 use neonvm_types::runner_protocol::{RunnerStatus, SizeRequest};
@@ -40,7 +40,7 @@ pub(super) struct Sizes {
     pub(super) asked: SizeRequest,
     /// What it has.
     pub(super) reached: SizeRequest,
-    /// Whether a migration has the machine: its size stays.
+    /// Whether a migration has the VM: its size stays.
     pub(super) moving: bool,
 }
 

@@ -90,7 +90,7 @@ fn observe_memory(pass: &mut Pass<'_>, memory: Bytes) {
     }
 }
 
-/// The problem that keeps a machine from its size, if there is one. Without a limit a machine has what it requests, and
+/// The problem that keeps a VM from its size, if there is one. Without a limit a VM has what it requests, and
 /// more: that is no reason to cancel a change that is under way.
 fn problem(runner: &RunnerStatus) -> Option<&Problem> {
     let keeps =
@@ -172,7 +172,7 @@ pub(super) fn revision(pass: &mut Pass<'_>) {
     }
 }
 
-/// Forgets the size of a machine that ended.
+/// Forgets the size of a VM that ended.
 pub(super) fn forget(pass: &mut Pass<'_>) {
     pass.status.cpus = None;
     pass.status.memory_size = None::<Quantity>;

@@ -45,7 +45,7 @@ fn no_pod_without_an_address() {
     assert_eq!(shown, ("10.100.128.7", "255.255.0.0"));
 }
 
-/// The address in the machine's status is requested, regardless of the pools.
+/// The address in the VM's status is requested, regardless of the pools.
 #[test]
 fn a_machine_insists_on_the_address_it_has() {
     let asked = Action::TakeAddress { wanted: Some(IP) };

@@ -11,7 +11,7 @@ pub(crate) fn at(seconds: i64) -> Timestamp {
     Timestamp::from_unix(seconds).unwrap()
 }
 
-/// A machine that was adopted: half a CPU and 1 GiB of at most 2 CPUs and 4 GiB.
+/// A VM that was adopted: half a CPU and 1 GiB of at most 2 CPUs and 4 GiB.
 pub(crate) fn vm() -> VirtualMachine {
     let cpus = CpuBounds { min: MilliCpu::new(250), max: MilliCpu::new(2000), r#use: MilliCpu::new(500) };
     let mut spec =

@@ -102,7 +102,7 @@ impl World {
     fn work(&mut self, age: usize, mut writes: usize, lost: bool) {
         let oldest = self.history.len().saturating_sub(1 + age);
         let mut view = self.history[oldest].clone();
-        // The watches of machines and of pods lag independently of each other.
+        // The watches of VMs and of pods lag independently of each other.
         view.pods
             .clone_from(&self.history[self.history.len() - 1 - (self.history.len() - 1 - oldest) / 3].pods);
         let mut version = oldest;
@@ -202,7 +202,7 @@ impl World {
                 });
             }
             Action::RemoveFinalizer => {
-                assert!(!self.newest().pods.iter().any(PodView::is_live), "an instance outlives its machine");
+                assert!(!self.newest().pods.iter().any(PodView::is_live), "an instance outlives its VM");
                 self.gone = true;
             }
             _ => {}
@@ -261,7 +261,7 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
-    /// Whatever is late, lost or dead: never two instances; and in the end the machine runs, or is gone.
+    /// Whatever is late, lost or dead: never two instances; and in the end the VM runs, or is gone.
     #[test]
     fn at_most_one_instance_and_an_end_to_everything(turns in prop::collection::vec(turn(), 0..100)) {
         let mut world = World::new();

@@ -22,8 +22,8 @@ pub(crate) struct ServiceState {
     /// Process; none while it waits to be started again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) pid: Option<u32>,
-    /// When the process was started, in clock ticks since the machine's start (field 22 of `/proc/PID/stat`): together
-    /// with the number it names a process for good, until the machine is restarted.
+    /// When the process was started, in clock ticks since the host's start (field 22 of `/proc/PID/stat`): together
+    /// with the number it names a process for good, until the host is restarted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) start_time: Option<u64>,
     /// RFC 3339.
@@ -42,7 +42,7 @@ pub(crate) struct Record {
     services: Mutex<BTreeMap<String, ServiceState>>,
 }
 
-/// When a process was started, in clock ticks since the machine's start.
+/// When a process was started, in clock ticks since the host's start.
 fn start_time(pid: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The second field is the name in parentheses, which may hold anything.

@@ -134,7 +134,7 @@ async fn endpoints_that_flood_and_stall_get_little_memory() {
     assert!(texts.iter().all(|text| text.starts_with("TimedOut")), "{texts:?}");
     let held_up =
         |bytes| texts.iter().filter(|text| text.contains(&format!("more than {bytes} bytes"))).count();
-    // 24 and 7, unless the machine is so busy that they wait for less than half of their time.
+    // 24 and 7, unless the VM is so busy that they wait for less than half of their time.
     assert!(held_up(32 << 10) > 0 && held_up(32 << 10) <= 24 && held_up(1 << 20) <= 7, "{texts:?}");
     neonvm_test_support::eventually("32 connections", async || count.load(Ordering::Relaxed) == 32).await;
     // One large room, seven medium ones, 24 small ones; and what the kernel keeps on both sides. Without rooms it is 512 MiB.

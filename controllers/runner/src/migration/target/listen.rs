@@ -125,7 +125,7 @@ async fn greet(work: &Work, hello: &MigrationHello) -> Result<Option<UnixStream>
     if !matches!(state, MigrationState::Receiving | MigrationState::PostCopy) {
         return Err(format!("this target is {state:?}"));
     }
-    let path: PathBuf = work.machine.socket(socket).ok_or("the machine has no place for it")?;
+    let path: PathBuf = work.machine.socket(socket).ok_or("the VM has no place for it")?;
     let stream = tokio::time::timeout(PATIENCE, UnixStream::connect(path)).await;
     let stream = stream.map_err(|_| "QEMU does not answer".to_owned())?;
     let stream = stream.map_err(|error| format!("QEMU: {error}"))?;

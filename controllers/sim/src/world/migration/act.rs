@@ -59,7 +59,7 @@ impl World {
                 if answer == Answer::Conflict {
                     care.key_states.refused = care.pod_named(&name);
                 }
-                answered(answer, "the runner does not take the machine")
+                answered(answer, "the runner does not take the VM")
             }
             Action::SetSize(size) => {
                 let pod = owned_pod(&care.seen.vm).unwrap_or_default().to_owned();
@@ -304,7 +304,7 @@ impl World {
         Ok(())
     }
 
-    /// Nothing of the machine runs, and it has no finalizers: removes it and its dependents.
+    /// Nothing of the VM runs, and it has no finalizers: removes it and its dependents.
     fn remove_machine(&mut self, id: Id, care: &mut Care) -> Result<(), Failed> {
         if !Rc::ptr_eq(&care.now.vm, &care.seen.vm) {
             return Err(Failed::Conflict);

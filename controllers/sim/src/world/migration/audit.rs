@@ -109,7 +109,7 @@ impl World {
         }
     }
 
-    /// Nothing of a machine may run when it is taken from the API server.
+    /// Nothing of a VM may run when it is taken from the API server.
     pub(super) fn check_removed(&mut self, id: Id, care: &Care) {
         let lives = care.runners.values().any(|runner| runner.guest);
         if lives {

@@ -152,7 +152,7 @@ impl World {
             A::StayHere => self.stay_here(id, care, pod),
             A::Leave => {
                 self.order(id, care, pod, (Order::Stop, SECOND));
-                let why = Exit::new(ExitReason::Migrated, "the machine has moved to another runner");
+                let why = Exit::new(ExitReason::Migrated, "the VM has moved to another runner");
                 let wait = self.lapse(1, 1_000);
                 self.later(id, wait, Step::Ends { pod, exit: why });
             }

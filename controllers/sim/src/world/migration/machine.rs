@@ -1,4 +1,4 @@
-//! The controller at work on a machine: the real core decides, its writes are guarded, and it dies between any two.
+//! The controller at work on a VM: the real core decides, its writes are guarded, and it dies between any two.
 
 use std::rc::Rc;
 

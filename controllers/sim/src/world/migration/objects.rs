@@ -63,7 +63,7 @@ pub(super) struct KeyStates {
     pub(super) recovered: Option<Timestamp>,
     /// A size that was requested from a runner without a reply.
     pub(super) unanswered: Option<SizeUnanswered>,
-    /// The pod that does not take the machine.
+    /// The pod that does not take the VM.
     pub(super) refused: Option<Id>,
     pub(super) of: BTreeMap<String, KeyState>,
 }
@@ -90,7 +90,7 @@ pub(crate) struct Care {
     pub(super) post_copy: bool,
 }
 
-/// What all machines are made of.
+/// What all VMs are made of.
 pub(super) fn made_of() -> MachineInfo {
     MachineInfo {
         accelerator: "kvm".to_owned(),

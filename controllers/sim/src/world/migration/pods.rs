@@ -30,7 +30,7 @@ impl World {
         self.later(id, wait, Step::Starts { pod });
     }
 
-    /// The runner is there: it waits for a machine, or boots one.
+    /// The runner is there: it waits for a VM, or boots one.
     pub(super) fn starts(&mut self, id: Id, care: &mut Care, pod: Id) {
         let Some(entry) = self.pods.get(pod).filter(|entry| entry.alive && !entry.ended) else { return };
         let size = entry.usage;
@@ -48,7 +48,7 @@ impl World {
                 self.wake_runner(id, care, pod);
             }
             None => {
-                // A machine that boots has nothing of what it had before.
+                // A VM that boots has nothing of what it had before.
                 care.written += 1;
                 let mut runner = Runner::booted(size, care.written);
                 runner.contact = Contact::NotYet;
@@ -94,7 +94,7 @@ impl World {
         }
         runner.stopping = true;
         if leaving {
-            let _ = self.source(id, care, pod, source::Event::Cancel("the machine is to stop".to_owned()));
+            let _ = self.source(id, care, pod, source::Event::Cancel("the VM is to stop".to_owned()));
         }
         let wait = self.lapse(200, 5_000);
         let exit = Exit::new(ExitReason::Stopped, "it was asked to stop");

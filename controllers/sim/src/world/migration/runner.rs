@@ -117,7 +117,7 @@ impl Runner {
         runner
     }
 
-    /// One that waits for a machine.
+    /// One that waits for a VM.
     pub(super) fn waiting(size: Resources, target: Target) -> Self {
         Self { side: Some(Side::Target(Box::new(target))), open: true, ..Self::new(size) }
     }

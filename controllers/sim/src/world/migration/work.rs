@@ -1,4 +1,4 @@
-//! The controller at work on the migrations of a machine.
+//! The controller at work on the migrations of a VM.
 
 use std::rc::Rc;
 

@@ -19,7 +19,7 @@ fn at(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// The machine in a phase, with a running workload, at second 0; deadlines are over at second 100.
+/// The VM in a phase, with a running workload, at second 0; deadlines are over at second 100.
 fn machine(phase: Phase, has_hook: bool) -> Shutdown {
     let mut machine = Shutdown::new(has_hook, GRACE);
     machine.step(at(0), Event::WorkloadStarted);

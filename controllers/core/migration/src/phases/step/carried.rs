@@ -16,7 +16,7 @@ use neonvm_core_vm_lifecycle::time;
 
 pub(super) fn step(pass: &mut Pass<'_>, vm: &VirtualMachine) {
     if pass.source().is_gone() {
-        // Whether the machine is lost or lives at the target is for its own pass to find out.
+        // Whether the VM is lost or lives at the target is for its own pass to find out.
         pass.status.message = "the source pod is gone".to_owned();
         return;
     }

@@ -1,4 +1,4 @@
-//! The end. The machine is unlocked before the end is written; the target's pod and secret are deleted unless the machine runs
+//! The end. The VM is unlocked before the end is written; the target's pod and secret are deleted unless the VM runs
 //! there.
 
 use std::fmt::Write as _;
@@ -31,7 +31,7 @@ pub(super) fn let_go(pass: &mut Pass<'_>, vm: &VirtualMachine) {
         return;
     }
     let end = vm.status.as_ref().and_then(|status| status.last_exit.as_ref());
-    let why = end.map_or("the machine ended".to_owned(), |end| format!("{}: {}", end.reason, end.message));
+    let why = end.map_or("the VM ended".to_owned(), |end| format!("{}: {}", end.reason, end.message));
     fail(pass, MigrationReason::MachineEnded, why);
 }
 
@@ -51,7 +51,7 @@ fn succeed(pass: &mut Pass<'_>) {
         None => !pass.target().is_gone() && !pass.has_passed(since, pass.settings.unreachable_after),
     };
     if awaited {
-        "the machine has moved; its last numbers are awaited".clone_into(&mut pass.status.message);
+        "the VM has moved; its last numbers are awaited".clone_into(&mut pass.status.message);
         return;
     }
     if let Some(reported) = reported {
@@ -83,7 +83,7 @@ fn final_report(pass: &Pass<'_>) -> Option<MigrationStatus> {
     reported.min_by_key(|reported| reported.progress.downtime_ms.is_none()).cloned()
 }
 
-/// The machine stays. Whether it is unlocked must be read from the API server.
+/// The VM stays. Whether it is unlocked must be read from the API server.
 pub(super) fn fail(pass: &mut Pass<'_>, reason: MigrationReason, why: impl Into<String>) {
     if !pass.observed.fresh {
         pass.refresh();

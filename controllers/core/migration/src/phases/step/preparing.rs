@@ -1,4 +1,4 @@
-//! The machine is taken, its target is made. Nothing was sent yet: whatever fails, the machine just stays.
+//! The VM is taken, its target is made. Nothing was sent yet: whatever fails, the VM just stays.
 
 use neonvm_api::migration::{MigrationPhase, MigrationReason};
 use neonvm_api::runner_pod::Receive;
@@ -58,7 +58,7 @@ fn gives_way(pass: &mut Pass<'_>) -> bool {
     true
 }
 
-/// The target waits for the machine. It goes if not too many go there.
+/// The target waits for the VM. It goes if not too many go there.
 fn ready(pass: &mut Pass<'_>) {
     let (now, most) = (pass.observed.inbound, pass.settings.migration.inbound);
     if now >= most {

@@ -49,11 +49,11 @@ pub(super) fn step(pass: &mut Pass<'_>, vm: &VirtualMachine) {
 /// Why it can never be.
 fn impossible(pass: &mut Pass<'_>, vm: &VirtualMachine) -> Option<(MigrationReason, String)> {
     if vm.metadata.deletion_timestamp.is_some() {
-        return Some((MigrationReason::MachineEnded, "the machine is being deleted".to_owned()));
+        return Some((MigrationReason::MachineEnded, "the VM is being deleted".to_owned()));
     }
     let status = vm.status.as_ref();
     if let Some(phase @ (Phase::Succeeded | Phase::Failed)) = status.and_then(|status| status.phase) {
-        return Some((MigrationReason::MachineEnded, format!("the machine does not run: it is {phase}")));
+        return Some((MigrationReason::MachineEnded, format!("the VM does not run: it is {phase}")));
     }
     match resolve(pass.migration, vm, &pass.observed.policies) {
         Ok(resolved) => {

@@ -19,7 +19,7 @@ pub(crate) struct Version {
     pub(crate) vm: VirtualMachine,
     pub(crate) moves: BTreeMap<String, VirtualMachineMigration>,
     pub(crate) pods: Vec<PodView>,
-    /// The machine is no more.
+    /// The VM is no more.
     pub(crate) gone: bool,
 }
 
@@ -42,7 +42,7 @@ fn deleted() -> Option<Time> {
 }
 
 impl World {
-    /// A machine that runs, and nothing else.
+    /// A VM that runs, and nothing else.
     pub(crate) fn new() -> Self {
         let mut vm = vm();
         vm.status.get_or_insert_default().phase = Some(Phase::Running);
@@ -98,7 +98,7 @@ impl World {
                 .migration
                 .as_ref()
                 .is_some_and(|lock| Some(&lock.uid) == migration.metadata.uid.as_ref());
-            assert!(!locked || version.gone, "S8: {name} has ended and holds the machine");
+            assert!(!locked || version.gone, "S8: {name} has ended and holds the VM");
             let target = migration.status.as_ref().map(|now| now.target_pod_name.clone()).unwrap_or_default();
             let left = version.pods.iter().any(|pod| pod.name == target && pod.deleting.is_none());
             let failed = migration.status.as_ref().unwrap().phase == Some(MigrationPhase::Failed);
@@ -236,7 +236,7 @@ impl World {
             }
             view.pods.clone_from(&self.newest().pods);
         }
-        panic!("the machine does not converge: {done:?}");
+        panic!("the VM does not converge: {done:?}");
     }
 
     fn observe_vm(&mut self, view: &Version, fresh: bool) -> Observed {
@@ -272,7 +272,7 @@ impl World {
     fn act(&mut self, action: &Action) {
         match action {
             Action::RemoveFinalizer => {
-                assert!(!self.newest().pods.iter().any(PodView::is_live), "a pod outlives its machine");
+                assert!(!self.newest().pods.iter().any(PodView::is_live), "a pod outlives its VM");
                 self.change(|next| next.gone = true);
             }
             Action::CreatePod { .. } | Action::OwnPod { .. } if self.newest().gone => {}

@@ -71,7 +71,8 @@ impl Worker {
                     if let Err(problem) = self.serve(&client).await {
                         tracing::warn!(problem, "addresses are read again");
                     } else {
-                        return;
+                        // This replica stops to lead, and the task is about to be aborted: its end would count as a failure.
+                        return std::future::pending().await;
                     }
                     *self.book.lock() = None;
                 }

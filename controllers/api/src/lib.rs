@@ -7,6 +7,17 @@
 //! Admission ([`admission::admit`]) is three pure steps: [`normalise()`] (spellings), [`apply_defaults`] (what is
 //! absent), and a function of [`validate`] (what is wrong). The definitions of [`crds`] carry the same checks as CEL
 //! rules, for clusters where no webhook is called.
+//!
+//! ```
+//! use serde_json::json;
+//!
+//! let mut vm = json!({"apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine", "metadata": {"name": "db"},
+//!     "spec": {"guest": {"cpus": {"min": 0.25, "use": 2, "max": 1}, "memorySlots": {"min": 1, "use": 1, "max": 4},
+//!         "rootDisk": {"image": "db:1"}}}});
+//! let verdict = neonvm_api::admit("VirtualMachine", &mut vm, None);
+//! assert_eq!(vm["spec"]["guest"]["cpus"]["min"], "250m", "normalised");
+//! assert!(verdict.errors[0].to_string().starts_with("spec.guest.cpus.use"), "more than the maximum");
+//! ```
 
 pub mod admission;
 pub mod crd;

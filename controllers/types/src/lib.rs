@@ -7,6 +7,16 @@
 //! * decoding is total – arbitrary bytes give an error, never a panic;
 //! * nothing wraps – a negative or oversized number is an error that names its field;
 //! * encoding is byte-exact, because some values live as text in annotations and are compared as text.
+//!
+//! ```
+//! use neonvm_types::{Bytes, MilliCpu, Resources};
+//!
+//! // As an annotation of upstream has it, and written back to the same bytes.
+//! let size: Resources = serde_json::from_str(r#"{"vCPUs":"250m","mem":"1Gi"}"#)?;
+//! assert_eq!((size.vcpus, size.mem), (MilliCpu::new(250), Bytes::gib(1)));
+//! assert_eq!(serde_json::to_string(&size)?, r#"{"vCPUs":"250m","mem":"1Gi"}"#);
+//! # Ok::<(), serde_json::Error>(())
+//! ```
 #![cfg_attr(test, allow(clippy::float_cmp))]
 
 mod accelerator;

@@ -23,6 +23,9 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     let mut report = Report { tally: Tally::default(), required };
     match installed(&target(root)?.join("tools"))? {
         None => report.lacks("packages", "cargo-deny cannot be installed: no registry answers"),
+        Some(_) if !is_fetched(root)? => {
+            report.lacks("packages", "the crates of all targets cannot be fetched")
+        }
         Some(deny) => {
             for what in OFFLINE {
                 report.ran(what, check(&deny, root, what)?);
@@ -90,6 +93,12 @@ fn installed(tools: &Path) -> anyhow::Result<Option<PathBuf>> {
 fn is_wanted_version(program: &Path) -> bool {
     let known = Command::new(program).arg("--version").output();
     known.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).trim().ends_with(VERSION))
+}
+
+/// Gets the crates of every target: builds get only those of this computer's, and the checks read the manifests of all.
+fn is_fetched(root: &Path) -> anyhow::Result<bool> {
+    let status = cargo().args(["fetch", "--locked", "--quiet"]).current_dir(root).status();
+    Ok(status.context("cannot run cargo fetch")?.success())
 }
 
 fn check(deny: &Path, root: &Path, what: &str) -> anyhow::Result<bool> {

@@ -7,6 +7,22 @@
 //! Invariant of the runners: a target's guest runs only after its source has given the guest up for good, or after a verdict that
 //! the source is gone for good; a source that has given the guest up runs it again only after a verdict that the target is
 //! gone for good. A diagram of the states is in `neonvm_types::runner_protocol`.
+//!
+//! ```
+//! use neonvm_core_migration::phases::queue::{Waiting, ordered};
+//!
+//! let waiting = |name: &str, priority| Waiting {
+//!     name: name.into(),
+//!     uid: name.into(),
+//!     vm: "db".into(),
+//!     priority,
+//!     created: None,
+//!     node: "n1".into(),
+//!     ready: true,
+//! };
+//! let order = ordered(vec![waiting("rebalance", 0), waiting("drain", 10)]);
+//! assert_eq!(order[0].name, "drain", "the higher priority starts first");
+//! ```
 
 mod disk_pace;
 mod phase;

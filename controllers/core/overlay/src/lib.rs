@@ -7,6 +7,15 @@
 //!
 //! The pools alone decide which VM has an address: it is written into its pool before it is returned to a caller, and every
 //! write requires the version that was read. So no address is allocated twice, even with several controllers or after a crash.
+//!
+//! ```
+//! use neonvm_core_overlay::{Book, Settings};
+//!
+//! // Released addresses rest for 60 s.
+//! let mut book = Book::new(Settings::default(), 60);
+//! let lease = book.acquire(0, "default/db", None).expect("there are addresses");
+//! assert_eq!(book.acquire(1, "default/db", None), Ok(lease), "the same VM keeps it");
+//! ```
 
 pub mod book;
 pub mod encryption;

@@ -159,6 +159,12 @@ pub(crate) fn gate() -> Vec<Lane> {
         lane("programs", 10, Work::Build),
         lane("kernel", 10, Work::Command(vec!["cargo", "xtask", "kernel", "--fetch"])),
         lane("unit", 70, Work::Tests(tests(is_unit))),
+        // Those in the documentation of crates.
+        lane(
+            "examples",
+            15,
+            Work::Command(vec!["cargo", "test", "--locked", "--quiet", "--workspace", "--doc"]),
+        ),
         lane("simulator", 25, Work::Tests(tests(is_simulator))),
         lane("services", 90, Work::Tests(services)),
         lane("conformance", 30, Work::Counting(vec!["neonvm-apiserver-conformance", "--quiet"])),

@@ -24,7 +24,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     match installed(&target(root)?.join("tools"))? {
         None => report.lacks("packages", "cargo-deny cannot be installed: no registry answers"),
         Some(_) if !is_fetched(root)? => {
-            report.lacks("packages", "the crates of all targets cannot be fetched")
+            report.lacks("packages", "the crates of all targets cannot be fetched");
         }
         Some(deny) => {
             for what in OFFLINE {

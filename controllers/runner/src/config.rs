@@ -12,6 +12,9 @@ use neonvm_api::runner_pod::{
 use crate::certificate::Renewed;
 use crate::pod_error::{Error, read};
 
+/// Where shells that the runner starts look for programs.
+pub(crate) const PROGRAMS: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
 /// A path of the container below the root of this pod.
 pub(crate) fn below(root: &Path, path: &str) -> PathBuf {
     root.join(path.trim_start_matches('/'))

@@ -8,14 +8,14 @@ use neonvm_hypervisor::machine::Identity;
 use tokio::io::AsyncReadExt as _;
 use tokio::process::{ChildStderr, Command};
 
+use crate::config::PROGRAMS;
+
 /// Longest time for a script.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// Bytes of its standard error that are kept for the message of a failure.
 const KEPT: u64 = 4096;
 /// Time for the rest of its standard error, after its end.
 const LAST_OUTPUT: Duration = Duration::from_secs(5);
-/// Where its programs are looked for.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Runs a script in a shell.
 ///
@@ -30,7 +30,7 @@ async fn within(text: &str, identity: Option<Identity>, patience: Duration) -> R
     command
         .args(["-c", text])
         .env_clear()
-        .env("PATH", PATH)
+        .env("PATH", PROGRAMS)
         .current_dir("/")
         .process_group(0)
         .kill_on_drop(true);

@@ -103,10 +103,9 @@ fn delete(cluster: &Cluster, object: &Value) {
 
 fn shell(cluster: &Cluster, work: &Path, script: &str) -> Output {
     // The client's own settings, and its home.
-    let mut command = cluster.neonctl(&[]);
-    let variables: Vec<_> =
-        command.get_envs().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned()))).collect();
-    command = Command::new("sh");
+    let client = cluster.neonctl(&[]);
+    let variables = client.get_envs().filter_map(|(name, value)| Some((name, value?)));
+    let mut command = Command::new("sh");
     command.args(["-ec", script]).env_clear().envs(variables).current_dir(work);
     let path = std::env::var("PATH").unwrap_or_default();
     command.env("PATH", format!("{}:{path}", machine::programs().display()));

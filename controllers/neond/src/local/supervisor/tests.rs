@@ -32,7 +32,7 @@ async fn services_are_started_again_and_end_with_the_supervisor() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().to_path_buf();
     let good = shell(&path, "good", "echo hello; exec sleep 1000");
-    let stubborn = shell(&path, "stubborn", "trap '' TERM; echo armed; while :; do sleep 1000; done");
+    let stubborn = shell(&path, "stubborn", "trap '' TERM; echo armed; while :; do sleep 0.05; done");
     let short = shell(&path, "short", "exit 3");
     let mut config = Config::new(path.clone(), vec![good, stubborn, short]);
     config.grace = Duration::from_millis(300);

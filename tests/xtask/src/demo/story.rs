@@ -141,7 +141,7 @@ fn moves(stage: &Stage, address: &str) -> anyhow::Result<()> {
 
 /// A second machine wants more than is left: it gets what is there, and each command shows why not more.
 fn full_node(stage: &Stage) -> anyhow::Result<()> {
-    stage.title("A second machine on the same node: it may grow to 6Gi, but only 2Gi are left");
+    stage.title("A second VM on the same node: it may grow to 6Gi, but only 2Gi are left");
     let full = node(stage)?;
     let there = format!("kubernetes.io/hostname={full}");
     create(stage, "greedy", "0.25..1.5", "1Gi..6Gi", &["--node-selector", &there])?;

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use crate::pod_autoscaler;
 use crate::{
-    FieldError, IPPool, MigrationPolicy, PodAutoscaler, Policy, VirtualMachine, apply_defaults, normalise,
-    validate,
+    FieldError, IPPool, MigrationPolicy, PodAutoscaler, Policy, VirtualMachine, apply_defaults, next_start,
+    normalise, validate,
 };
 
 /// The result of admission.
@@ -19,6 +19,9 @@ pub struct Verdict {
     /// Warnings for the author of an object that is accepted.
     pub warnings: Vec<FieldError>,
 }
+
+/// Where a VM has what changes at its next start; `/` is written `~1` in a pointer.
+const NEXT_START: &str = "/metadata/annotations/vm.neon.tech~1at-next-start";
 
 /// Normalises `new` and gives it its defaults, in place, then returns its faults. `old` is the stored object of an
 /// update. Objects of other kinds are admitted unchanged.
@@ -38,9 +41,12 @@ pub fn admit(kind: &str, new: &mut Value, old: Option<&Value>) -> Verdict {
         apply_defaults(kind, &mut old);
         old
     });
-    // Annotations of other kinds change often and are not refused.
-    let parts: &[&str] =
-        if kind == "PodAutoscaler" { &["/spec", "/metadata/annotations"] } else { &["/spec"] };
+    // Other annotations change often and are not refused.
+    let parts: &[&str] = match kind {
+        "PodAutoscaler" => &["/spec", "/metadata/annotations"],
+        "VirtualMachine" => &["/spec", NEXT_START],
+        _ => &["/spec"],
+    };
     if old.as_ref().is_some_and(|old| parts.iter().all(|part| old.pointer(part) == new.pointer(part))) {
         return Verdict::default();
     }
@@ -74,6 +80,13 @@ pub fn refused(policy: &Policy, kind: &str, new: &Value, old: Option<&Value>) ->
         object.pointer(&format!("/{}", whole.replace('.', "/"))).cloned()
     };
     let mut refusals = policy.refusals(&vm.spec);
+    // What the spec will be is its author's request, too.
+    if let Ok(Some(next)) = next_start::changed(&vm) {
+        let later = policy.refusals(&next.spec).into_iter().filter(|one| !refusals.contains(one)).collect::<Vec<_>>();
+        if old.is_none_or(|old| old.pointer(NEXT_START) != new.pointer(NEXT_START)) && !later.is_empty() {
+            return later;
+        }
+    }
     refusals.retain(|refusal| old.is_none_or(|old| at(old, &refusal.path) != at(new, &refusal.path)));
     refusals
 }
@@ -108,9 +121,26 @@ fn autoscaler(new: &Value, old: Option<&Value>) -> Result<Verdict, FieldError> {
 }
 
 fn machine(new: &Value, old: Option<&Value>) -> Result<Verdict, FieldError> {
-    let verdict = check(new, old, validate::virtual_machine_create, validate::virtual_machine_update)?;
-    let warnings = validate::virtual_machine_warnings(&read::<VirtualMachine>(new)?);
-    Ok(Verdict { warnings, ..verdict })
+    let mut verdict = check(new, old, validate::virtual_machine_create, validate::virtual_machine_update)?;
+    let vm = read::<VirtualMachine>(new)?;
+    if old.is_none_or(|old| old.pointer(NEXT_START) != new.pointer(NEXT_START)) {
+        verdict.errors.extend(at_next_start(&vm));
+    }
+    Ok(Verdict { warnings: validate::virtual_machine_warnings(&vm), ..verdict })
+}
+
+/// Faults of what a VM becomes at its next start.
+fn at_next_start(vm: &VirtualMachine) -> Vec<FieldError> {
+    let next = match next_start::changed(vm) {
+        Ok(Some(next)) => next,
+        Ok(None) => return Vec::new(),
+        Err(error) => return vec![error],
+    };
+    let mut faults = validate::virtual_machine_create(&next);
+    for fault in &mut faults {
+        fault.message = format!("at its next start: {}", fault.message);
+    }
+    faults
 }
 
 #[cfg(test)]
@@ -167,12 +197,33 @@ mod tests {
     }
 
     #[test]
+    fn a_change_for_the_next_start_is_checked_like_a_spec() {
+        let mut old = machine();
+        old["status"] = json!({"podName": "a-1"});
+        let with = |patch: &str| {
+            let mut new = old.clone();
+            new["metadata"]["annotations"] = json!({"vm.neon.tech/at-next-start": patch});
+            let verdict = admit("VirtualMachine", &mut new, Some(&old));
+            let refused = refused(&Policy::default(), "VirtualMachine", &new, Some(&old));
+            verdict.errors.into_iter().chain(refused).map(|error| error.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(with(r#"{"guest": {"cpus": {"max": "4"}}}"#), [""; 0]);
+        let errors = with(r#"{"guest": {"cpus": {"max": "100m"}}}"#);
+        assert!(errors[0].starts_with("spec.guest.cpus.use: at its next start: 250m is above max 100m"), "{errors:?}");
+        assert!(with("x")[0].starts_with("metadata.annotations[vm.neon.tech/at-next-start]: is not a JSON object"));
+        assert!(with(r#"{"initScript": "id"}"#)[0].starts_with("spec.initScript"), "a policy counts for later, too");
+    }
+
+    #[test]
     fn an_update_is_compared_in_canonical_form() {
         let old = machine();
         let mut new = machine();
         new["spec"]["guest"]["cpus"] = json!({"min": "250m", "max": "1", "use": 1});
         assert_eq!(admit("VirtualMachine", &mut new, Some(&old)).errors, []);
         new["spec"]["guest"]["cpus"]["max"] = json!(2);
+        assert_eq!(admit("VirtualMachine", &mut new, Some(&old)).errors, [], "it has no pod");
+        let mut old = old;
+        old["status"] = json!({"podName": "a-1"});
         assert_eq!(paths(&admit("VirtualMachine", &mut new, Some(&old)).errors), ["spec.guest.cpus.max"]);
     }
 

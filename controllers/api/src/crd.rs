@@ -10,7 +10,8 @@ use serde_json::Value;
 
 use crate::{
     ip_pool::IPPool, migration::VirtualMachineMigration, migration_policy::MigrationPolicy,
-    pod_autoscaler::PodAutoscaler, schema::make_structural, virtual_machine::VirtualMachine,
+    pod_autoscaler::PodAutoscaler, schema::make_structural, schema::rules,
+    virtual_machine::VirtualMachine,
 };
 
 /// All definitions: `VirtualMachine`, `VirtualMachineMigration`, `MigrationPolicy`, `IPPool`, `PodAutoscaler`.
@@ -27,7 +28,7 @@ const DEFINITIONS: &str = include_str!("crd/definitions.json");
 #[must_use]
 pub fn generated() -> Vec<Value> {
     vec![
-        definition::<VirtualMachine>(),
+        with_rules(definition::<VirtualMachine>(), rules::virtual_machine()),
         definition::<VirtualMachineMigration>(),
         definition::<MigrationPolicy>(),
         definition::<IPPool>(),
@@ -53,6 +54,14 @@ fn definition<T: CustomResourceExt>() -> Value {
     let mut crd = serde_json::to_value(T::crd()).unwrap_or_default();
     if let Some(schema) = crd.pointer_mut(SCHEMA) {
         make_structural(schema);
+    }
+    crd
+}
+
+/// Rules at the root of the object, which sees spec and status.
+fn with_rules(mut crd: Value, rules: Value) -> Value {
+    if let Some(schema) = crd.pointer_mut(SCHEMA).and_then(Value::as_object_mut) {
+        schema.insert("x-kubernetes-validations".to_owned(), rules);
     }
     crd
 }

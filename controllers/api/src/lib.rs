@@ -28,6 +28,7 @@ pub mod ip_pool;
 pub mod migration;
 pub mod migration_policy;
 pub mod names;
+pub mod next_start;
 mod normalise;
 pub mod overlay;
 pub mod pod_annotation;

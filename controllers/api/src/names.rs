@@ -80,6 +80,8 @@ pub mod annotation {
     pub const CONFIG: &str = "autoscaling.neon.tech/config";
     /// VM: the size is fixed for a while, JSON.
     pub const HOLD: &str = "autoscaling.neon.tech/hold";
+    /// VM: a merge patch of its spec, JSON, which takes effect when it starts the next time.
+    pub const AT_NEXT_START: &str = "vm.neon.tech/at-next-start";
     /// VM: a metric of the user's own that scales it, JSON.
     pub const METRIC: &str = "autoscaling.neon.tech/metric";
     /// Lease: address of the service that holds it, `HOST:PORT`, always with TLS.

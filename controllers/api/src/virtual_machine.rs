@@ -98,6 +98,14 @@ pub struct VirtualMachineSpec {
     /// Whether the VM is started again when it has ended.
     #[serde(default)]
     pub restart_policy: RestartPolicy,
+    /// Whether the VM runs. `Stopped` shuts the guest down and removes the pod; the object, its address and its keys stay. Absent:
+    /// `Running`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_state: Option<PowerState>,
+    /// Any text. A change restarts the VM, whatever its restart policy is: the guest is shut down and started in a new pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 128))]
+    pub restart_request: Option<String>,
     /// Secrets for pulling images.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::foreign::<Vec<core::LocalObjectReference>>")]
@@ -175,6 +183,15 @@ fn default_grace() -> Option<i64> {
 
 fn yes() -> bool {
     true
+}
+
+/// Whether a VM runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum PowerState {
+    /// It runs, and is started again as its restart policy says.
+    Running,
+    /// It does not run.
+    Stopped,
 }
 
 /// When a VM is started again.
@@ -270,6 +287,12 @@ pub struct Overcommit {
 }
 
 impl VirtualMachineSpec {
+    /// Whether the VM is to be off.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.power_state == Some(PowerState::Stopped)
+    }
+
     /// The spec with every default, for a guest.
     #[must_use]
     pub fn new(guest: Guest) -> Self {
@@ -285,6 +308,8 @@ impl VirtualMachineSpec {
             service_account_name: String::new(),
             pod_resources: core::ResourceRequirements::default(),
             restart_policy: RestartPolicy::default(),
+            power_state: None,
+            restart_request: None,
             image_pull_secrets: Vec::new(),
             target_architecture: None,
             guest,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use neonvm_hypervisor::cgroup::{CpuGroup, Hierarchy};
 use neonvm_hypervisor::machine::{Machine, MachineEvent, QemuExit};
-use neonvm_types::Bytes;
+use neonvm_types::{Bytes, MilliCpu};
 use neonvm_types::runner_protocol::{Exit, ExitReason, MachineInfo, RunnerState, RunnerStatus, SizeRequest};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{broadcast, mpsc, watch as channel};
@@ -134,7 +134,8 @@ fn limits(pod: &PodFiles) -> Result<Limits, Error> {
     let own = SizeRequest { cpu: guest.cpus.r#use, memory: memory(guest.memory_slots.r#use) };
     Ok(Limits {
         size: pod.config.receive.as_ref().map_or(own, |receive| receive.size),
-        cpu: (guest.cpus.min, guest.cpus.max),
+        // The minimum may be lowered while the VM runs.
+        cpu: (MilliCpu::new(1), guest.cpus.max),
         memory: (memory(guest.memory_slots.min), memory(guest.memory_slots.max)),
         slot,
     })

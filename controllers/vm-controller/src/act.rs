@@ -12,7 +12,7 @@ pub(crate) use certificate::{TLS_LABEL, secret_view};
 use kube::api::Patch;
 use kube::{Api, Error};
 use neonvm_api::VirtualMachine;
-use neonvm_api::names::FINALIZER;
+use neonvm_api::names::{FINALIZER, annotation::AT_NEXT_START};
 use neonvm_core_vm_lifecycle::{Action, Failure, FailureReason, SizeUnanswered, owned_pod};
 use serde_json::{Value, json};
 
@@ -59,6 +59,10 @@ impl Reconciler {
                 if let (Some(mode), Some(change)) = (cpu_scaling_mode, change.as_object_mut()) {
                     change.insert("spec".to_owned(), json!({"cpuScalingMode": mode}));
                 }
+                self.change_vm(key, vm, change).await
+            }
+            Action::Amend { spec } => {
+                let change = json!({"metadata": {"annotations": {AT_NEXT_START: null}}, "spec": spec});
                 self.change_vm(key, vm, change).await
             }
             Action::RemoveFinalizer => {

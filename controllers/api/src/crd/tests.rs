@@ -172,7 +172,7 @@ fn fields_of_the_machine_are_kept() {
         (
             "spec",
             "qmp qmpManual runnerPort terminationGracePeriodSeconds nodeSelector affinity tolerations schedulerName
-             serviceAccountName podResources restartPolicy imagePullSecrets targetArchitecture guest
+             serviceAccountName podResources restartPolicy powerState restartRequest imagePullSecrets targetArchitecture guest
              extraInitContainers initScript disks extraNetwork service_links enableAcceleration runnerImage enableSSH
              tls overcommit targetRevision cpuScalingMode enableNetworkMonitoring",
         ),
@@ -193,7 +193,7 @@ fn fields_of_the_machine_are_kept() {
         ("spec.targetRevision", "revision updatedAt"),
         (
             "status",
-            "conditions phase restartCount podName podIP node extraNetIP extraNetMask cpus memorySize sshSecretName
+            "conditions phase restartCount powerState restartRequest podName podIP node extraNetIP extraNetMask cpus memorySize sshSecretName
              tlsSecretName currentRevision observedGeneration machine lastExit migration",
         ),
     ] {

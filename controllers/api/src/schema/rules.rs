@@ -20,42 +20,66 @@ fn not_above(small: &str, large: &str, message: &str) -> Value {
     rule(format!("{}.compareTo({}) <= 0", quantity(small), quantity(large)), message)
 }
 
-fn same_quantity(field: &str, message: &str) -> Value {
-    rule(
-        format!(
-            "{}.compareTo({}) == 0",
-            quantity(&format!("self{field}")),
-            quantity(&format!("oldSelf{field}"))
-        ),
-        message,
-    )
+/// What may change only while the VM has no pod, by its path and how old and new value are compared. The rule stands at the root of
+/// the object, because only there are both spec and status seen.
+const WHILE_OFF: [(&str, Same); 16] = [
+    ("spec.guest.cpus.max", Same::Quantity),
+    ("spec.guest.memorySlots.min", Same::Plain),
+    ("spec.guest.memorySlots.max", Same::Plain),
+    ("spec.guest.memorySlotSize", Same::Quantity),
+    ("spec.guest.rootDisk", Same::Plain),
+    ("spec.guest.command", Same::OrEmpty),
+    ("spec.guest.args", Same::OrEmpty),
+    ("spec.guest.env", Same::OrEmpty),
+    ("spec.guest.ports", Same::OrEmpty),
+    ("spec.guest.settings", Same::OrAbsent),
+    ("spec.disks", Same::OrEmpty),
+    ("spec.podResources", Same::Plain),
+    ("spec.enableAcceleration", Same::Plain),
+    ("spec.enableSSH", Same::Plain),
+    ("spec.initScript", Same::OrEmpty),
+    ("spec.enableNetworkMonitoring", Same::Plain),
+];
+
+/// How an old and a new value are compared.
+#[derive(Clone, Copy)]
+enum Same {
+    /// A field that is always there, by default if need be.
+    Plain,
+    /// A quantity that is always there.
+    Quantity,
+    /// A list or text that may be absent. Clients leave out what is empty, so the two are the same.
+    OrEmpty,
+    /// An object that may be absent.
+    OrAbsent,
 }
 
-/// A field that is always there, by default if need be.
-fn fixed(field: &str) -> Value {
-    cannot_change(field, format!("self.{field} == oldSelf.{field}"))
+impl Same {
+    fn rule(self, path: &str) -> String {
+        let (new, old) = (format!("self.{path}"), format!("oldSelf.{path}"));
+        match self {
+            Self::Plain => format!("{new} == {old}"),
+            Self::Quantity => format!("{}.compareTo({}) == 0", quantity(&new), quantity(&old)),
+            Self::OrEmpty => format!(
+                "(has({new}) && has({old}) ? {new} == {old} : \
+                 (!has({new}) || size({new}) == 0) && (!has({old}) || size({old}) == 0))"
+            ),
+            Self::OrAbsent => format!("(has({new}) == has({old}) && (!has({new}) || {new} == {old}))"),
+        }
+    }
 }
 
-fn cannot_change(field: &str, rule_text: impl Into<String>) -> Value {
-    rule(rule_text, &format!("{field} cannot change; delete the VM and create it again"))
-}
-
-/// A list or text that may be absent. Clients leave out what is empty, so the two are the same.
-fn fixed_or_empty(field: &str) -> Value {
-    let (new, old) = (format!("self.{field}"), format!("oldSelf.{field}"));
-    cannot_change(
-        field,
-        format!(
-            "has({new}) && has({old}) ? {new} == {old} : \
-             (!has({new}) || size({new}) == 0) && (!has({old}) || size({old}) == 0)"
-        ),
-    )
-}
-
-/// An object that may be absent.
-fn fixed_optional(field: &str) -> Value {
-    let (new, old) = (format!("self.{field}"), format!("oldSelf.{field}"));
-    cannot_change(field, format!("has({new}) == has({old}) && (!has({new}) || {new} == {old})"))
+/// What must hold between the spec and the status.
+pub(crate) fn virtual_machine() -> Value {
+    let off = "!has(oldSelf.status) || !has(oldSelf.status.podName) || oldSelf.status.podName == ''";
+    let rules = WHILE_OFF.iter().map(|(path, same)| {
+        json!({
+            "rule": format!("{off} || {}", same.rule(path)),
+            "message": "cannot change while the VM has a pod; stop the VM first, or change it at its next start",
+            "fieldPath": format!(".{path}"),
+        })
+    });
+    rules.collect()
 }
 
 fn set_once(field: &str) -> Value {
@@ -77,8 +101,6 @@ pub(crate) fn cpus() -> Value {
         ),
         not_above("self.min", "self.use", "use must not be below min; raise use or lower min"),
         not_above("self.use", "self.max", "use must not be above max; lower use or raise max"),
-        same_quantity(".min", "min cannot change; delete the VM and create it again"),
-        same_quantity(".max", "max cannot change; delete the VM and create it again"),
     ])
 }
 
@@ -86,8 +108,6 @@ pub(crate) fn memory_slots() -> Value {
     json!([
         rule("self.min <= self.use", "use must not be below min; raise use or lower min"),
         rule("self.use <= self.max", "use must not be above max; lower use or raise max"),
-        fixed("min"),
-        fixed("max"),
     ])
 }
 
@@ -100,18 +120,11 @@ pub(crate) fn memory_slot_size() -> Value {
             ),
             "memorySlotSize must be a multiple of 8Mi; write for example 128Mi or 1Gi"
         ),
-        same_quantity("", "memorySlotSize cannot change; delete the VM and create it again"),
     ])
 }
 
 pub(crate) fn guest() -> Value {
     json!([
-        fixed("rootDisk"),
-        fixed_or_empty("command"),
-        fixed_or_empty("args"),
-        fixed_or_empty("env"),
-        fixed_or_empty("ports"),
-        fixed_optional("settings"),
         rule(
             concat!(
                 "!has(self.ports) || self.ports.all(p, !has(p.name) || p.name == ''",
@@ -128,12 +141,6 @@ pub(crate) fn port_name() -> Value {
 
 pub(crate) fn virtual_machine_spec() -> Value {
     json!([
-        fixed_or_empty("disks"),
-        fixed("podResources"),
-        fixed("enableAcceleration"),
-        fixed("enableSSH"),
-        fixed_or_empty("initScript"),
-        fixed("enableNetworkMonitoring"),
         set_once("cpuScalingMode"),
         set_once("targetArchitecture"),
         rule(

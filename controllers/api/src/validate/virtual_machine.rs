@@ -21,7 +21,8 @@ const DISK_NAME: usize = 32;
 const LABEL: usize = 16;
 /// Longest value of a Kubernetes label, which carries the VM's name.
 const MACHINE_NAME: usize = 63;
-const IMMUTABLE: &str = "cannot change; put the old value back, or delete the VM and create it again";
+const WHILE_OFF: &str =
+    "cannot change while the VM has a pod; stop the VM first (neonctl vm stop), or change it at its next start (neonctl vm set)";
 
 /// All faults of a new machine.
 #[must_use]
@@ -52,7 +53,14 @@ pub fn virtual_machine_create(vm: &VirtualMachine) -> Vec<FieldError> {
 #[must_use]
 pub fn virtual_machine_update(old: &VirtualMachine, new: &VirtualMachine) -> Vec<FieldError> {
     let mut faults = Faults::default();
-    immutable(&old.spec, &new.spec, &mut faults);
+    set_once(&old.spec, &new.spec, &mut faults);
+    if has_pod(old) {
+        while_off(&old.spec, &new.spec, &mut faults);
+    } else {
+        slot_size(&new.spec, &mut faults);
+        disks(&new.spec.disks, &mut faults);
+        environment(&new.spec, &mut faults);
+    }
     cpu_bounds(&new.spec, &mut faults);
     slot_bounds(&new.spec, &mut faults);
     port_clashes(&new.spec, &mut faults);
@@ -346,10 +354,15 @@ fn amounts(spec: &VirtualMachineSpec, faults: &mut Faults) {
     }
 }
 
-fn immutable(old: &VirtualMachineSpec, new: &VirtualMachineSpec, faults: &mut Faults) {
+/// Whether a pod of the VM exists or is about to be made, by its status.
+fn has_pod(vm: &VirtualMachine) -> bool {
+    vm.status.as_ref().is_some_and(|status| !status.pod_name.is_empty())
+}
+
+/// What a pod is made of stays as long as it does.
+fn while_off(old: &VirtualMachineSpec, new: &VirtualMachineSpec, faults: &mut Faults) {
     let (before, after) = (&old.guest, &new.guest);
     for (field, same) in [
-        ("spec.guest.cpus.min", before.cpus.min == after.cpus.min),
         ("spec.guest.cpus.max", before.cpus.max == after.cpus.max),
         ("spec.guest.memorySlots.min", before.memory_slots.min == after.memory_slots.min),
         ("spec.guest.memorySlots.max", before.memory_slots.max == after.memory_slots.max),
@@ -367,8 +380,11 @@ fn immutable(old: &VirtualMachineSpec, new: &VirtualMachineSpec, faults: &mut Fa
         ("spec.initScript", old.init_script == new.init_script),
         ("spec.enableNetworkMonitoring", old.enable_network_monitoring == new.enable_network_monitoring),
     ] {
-        faults.require(same, field, IMMUTABLE);
+        faults.require(same, field, WHILE_OFF);
     }
+}
+
+fn set_once(old: &VirtualMachineSpec, new: &VirtualMachineSpec, faults: &mut Faults) {
     for (field, same) in [
         (
             "spec.cpuScalingMode",

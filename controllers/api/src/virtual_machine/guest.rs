@@ -22,7 +22,7 @@ pub struct Guest {
     pub append_kernel_cmdline: Option<String>,
     /// CPU.
     pub cpus: CpuBounds,
-    /// Memory of one slot; a multiple of 8 MiB, cannot change.
+    /// Memory of one slot; a multiple of 8 MiB; may change only while the VM has no pod.
     #[serde(default = "default_slot_size")]
     #[schemars(schema_with = "schema::memory_slot_size", extend("default" = "1Gi"))]
     pub memory_slot_size: Quantity,
@@ -93,7 +93,7 @@ impl Guest {
     }
 }
 
-/// CPU: `min` ≤ `use` ≤ `max`; only `use` may change.
+/// CPU: `min` ≤ `use` ≤ `max`; `max` may change only while the VM has no pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend("x-kubernetes-validations" = rules::cpus()))]
 pub struct CpuBounds {
@@ -108,7 +108,7 @@ pub struct CpuBounds {
     pub r#use: MilliCpu,
 }
 
-/// Memory in slots, 1 to 512: `min` ≤ `use` ≤ `max`; only `use` may change.
+/// Memory in slots, 1 to 512: `min` ≤ `use` ≤ `max`; while the VM has a pod, only `use` may change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(extend("x-kubernetes-validations" = rules::memory_slots()))]
 pub struct MemorySlots {

@@ -7,6 +7,7 @@ use neonvm_types::{MilliCpu, Quantity, RevisionWithTime, Timestamp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::PowerState;
 use crate::schema;
 
 /// What is observed of a virtual machine.
@@ -24,6 +25,12 @@ pub struct VirtualMachineStatus {
     /// How often it was started again.
     #[serde(default)]
     pub restart_count: i32,
+    /// `Stopped` while the VM is off by `spec.powerState`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_state: Option<PowerState>,
+    /// The `spec.restartRequest` by which the VM was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart_request: Option<String>,
     /// The runner pod.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub pod_name: String,

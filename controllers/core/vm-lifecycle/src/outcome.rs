@@ -34,6 +34,11 @@ pub enum Action {
         /// The mode to write; `None` if the spec has one.
         cpu_scaling_mode: Option<CpuScalingMode>,
     },
+    /// Write this merge patch into the spec, and remove the annotation that has it.
+    Amend {
+        /// The patch of the spec.
+        spec: serde_json::Map<String, serde_json::Value>,
+    },
     /// Create the secrets of the VM and of the pod with this name, then the pod itself, as planned by [`crate::pod::plan`].
     CreatePod {
         /// Name of the pod.

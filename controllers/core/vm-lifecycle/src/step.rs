@@ -8,6 +8,7 @@ mod health;
 mod moving;
 mod pending;
 mod pod_name;
+mod power;
 mod room;
 mod size;
 
@@ -63,24 +64,31 @@ fn living(pass: &mut Pass<'_>) {
     pass.status.ssh_secret_name = keys.unwrap_or_default();
     let tls = certificate(pass, &name);
     address::step(pass);
-    match pass.before.phase {
-        None => {
-            pass.status.phase = Some(Phase::Pending);
-            pending::step(pass, &tls);
-        }
-        Some(Phase::Pending) => pending::step(pass, &tls),
-        Some(Phase::Running | Phase::Scaling | Phase::PreMigrating | Phase::Migrating) => running(pass),
-        Some(Phase::Succeeded | Phase::Failed) => ended::step(pass),
+    if !power::step(pass) {
+        in_phase(pass, &tls);
     }
     if !pass.status.phase.is_some_and(Phase::is_alive) {
         // A VM that ended belongs to no migration.
         pass.status.migration = None;
     }
     root_disk(pass);
+    power::pending_change(pass);
     delete_orphans(pass);
     let again = crate::crash_loop::forget_if_stable(&mut pass.status, pass.now, pass.settings);
     pass.wake(again);
     health::step(pass, &tls);
+}
+
+fn in_phase(pass: &mut Pass<'_>, tls: &TlsOutcome) {
+    match pass.before.phase {
+        None => {
+            pass.status.phase = Some(Phase::Pending);
+            pending::step(pass, tls);
+        }
+        Some(Phase::Pending) => pending::step(pass, tls),
+        Some(Phase::Running | Phase::Scaling | Phase::PreMigrating | Phase::Migrating) => running(pass),
+        Some(Phase::Succeeded | Phase::Failed) => ended::step(pass),
+    }
 }
 
 fn running(pass: &mut Pass<'_>) {

@@ -4,8 +4,8 @@ use neonvm_api::virtual_machine::{LastExit, Phase, RestartPolicy};
 use neonvm_types::Timestamp;
 use neonvm_types::runner_protocol::{Exit, ExitReason};
 
-use super::{Pass, pod_name, size};
-use crate::condition::{AVAILABLE, Finding};
+use super::{Pass, pod_name, power, size};
+use crate::condition::{self, AVAILABLE, CRASH_LOOP, Finding};
 use crate::crash_loop;
 use crate::outcome::NoteReason;
 
@@ -92,6 +92,10 @@ pub(super) fn step(pass: &mut Pass<'_>) {
             Some(_) => {}
         }
     }
+    if power::stops(pass) {
+        power::stopped(pass);
+        return;
+    }
     if !restarts(pass) {
         if pass.observed.pod.is_none() && !pass.before.pod_name.is_empty() {
             if pass.observed.fresh {
@@ -118,13 +122,21 @@ fn restart(pass: &mut Pass<'_>) {
     }
     pass.status.phase = Some(Phase::Pending);
     pass.status.pod_name = String::new();
-    pass.status.restart_count = pass.before.restart_count.saturating_add(1);
-    let reason = pass.before.last_exit.as_ref().map_or("it ended", |last| last.reason.as_str()).to_owned();
-    pass.note(NoteReason::Restarted, format!("start {} after {reason}", pass.status.restart_count));
+    if power::is_requested(pass) {
+        pass.note(NoteReason::Restarted, "start on request");
+        condition::remove(&mut pass.status, CRASH_LOOP);
+    } else {
+        pass.status.restart_count = pass.before.restart_count.saturating_add(1);
+        let reason = pass.before.last_exit.as_ref().map_or("it ended", |last| last.reason.as_str()).to_owned();
+        pass.note(NoteReason::Restarted, format!("start {} after {reason}", pass.status.restart_count));
+    }
     pod_name::choose_name(pass);
 }
 
 fn restarts(pass: &Pass<'_>) -> bool {
+    if power::is_requested(pass) {
+        return true;
+    }
     if crash_loop::given_up(&pass.status, pass.vm.metadata.generation) {
         return false;
     }

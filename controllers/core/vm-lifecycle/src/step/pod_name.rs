@@ -1,6 +1,6 @@
 //! The name of the next pod.
 
-use super::Pass;
+use super::{Pass, power};
 use crate::condition::{AVAILABLE, Finding};
 use crate::crash_loop;
 use crate::outcome::NoteReason;
@@ -24,6 +24,10 @@ pub(super) fn choose_name(pass: &mut Pass<'_>) {
         pass.refresh();
         return;
     }
+    if power::amend(pass) {
+        return;
+    }
+    power::on_start(pass);
     let name = format!("{}-{}", pass.name(), pass.observed.suffix);
     pass.set(AVAILABLE, &Finding::no("Pending", format!("pod {name} is being made")));
     pass.note(NoteReason::Created, format!("runner pod {name}"));

@@ -169,6 +169,7 @@ fn describe(outcome: &Outcome) -> String {
         let word = match action {
             Action::Refresh => "Refresh",
             Action::Adopt { .. } => "Adopt",
+            Action::Amend { .. } => "Amend",
             Action::CreatePod { .. } => "CreatePod",
             Action::DeletePod { uid: Some(_), .. } => "DeletePod",
             Action::DeletePod { uid: None, .. } => "DeleteSecret",

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use neonvm_api::VirtualMachine;
-use neonvm_api::virtual_machine::Phase;
+use neonvm_api::names::annotation::AT_NEXT_START;
+use neonvm_api::next_start;
+use neonvm_api::virtual_machine::{Phase, PowerState};
 use neonvm_core_vm_lifecycle::{Action, Observed, PodView, RunnerView, owned_pod, step};
 use neonvm_types::runner_protocol::ExitReason;
 use proptest::prelude::*;
@@ -26,6 +28,9 @@ enum Turn {
     PodGoes,
     Resize(u16),
     Wait(i64),
+    Power(bool),
+    Restart(u8),
+    ChangeAtNextStart(u32),
     Delete,
 }
 
@@ -40,6 +45,9 @@ fn turn() -> impl Strategy<Value = Turn> {
         3 => Just(Turn::PodGoes),
         1 => (1u16..=4).prop_map(Turn::Resize),
         2 => (0i64..400).prop_map(Turn::Wait),
+        2 => any::<bool>().prop_map(Turn::Power),
+        1 => any::<u8>().prop_map(Turn::Restart),
+        1 => (2u32..9).prop_map(Turn::ChangeAtNextStart),
         1 => Just(Turn::Delete),
     ]
 }
@@ -169,8 +177,13 @@ impl World {
                     self.ends_on_record.insert(record.pod_name);
                 }
                 let current = &self.newest().vm;
+                let status = current.status.clone().unwrap_or_default();
+                let restarts = current.spec.restart_request.is_some()
+                    && current.spec.restart_request != status.restart_request;
                 let wanted = owned_pod(current) == Some(name.as_str())
                     && current.metadata.deletion_timestamp.is_none()
+                    && !current.spec.is_stopped()
+                    && !restarts
                     && current.status.as_ref().and_then(|now| now.phase).is_some_and(Phase::is_alive)
                     && self.newest().pods.iter().any(|pod| pod.name == *name && pod.is_live());
                 assert!(!wanted, "a good instance is deleted on old news");
@@ -199,6 +212,16 @@ impl World {
                     for pod in next.pods.iter_mut().filter(|pod| pod.name == *name) {
                         (pod.size, pod.applied) = (size, size);
                     }
+                });
+            }
+            Action::Amend { spec } => {
+                let status = self.newest().vm.status.clone().unwrap_or_default();
+                assert_eq!(status.pod_name, "", "a change between two pods");
+                let next = next_start::changed(&self.newest().vm).unwrap().unwrap();
+                assert!(spec.contains_key("guest"));
+                self.change(|version| {
+                    version.vm.spec = next.spec;
+                    version.vm.metadata.annotations = None;
                 });
             }
             Action::RemoveFinalizer => {
@@ -249,6 +272,17 @@ impl World {
                 next.vm.metadata.generation = next.vm.metadata.generation.map(|number| number + 1);
             }),
             Turn::Wait(seconds) => self.now += seconds,
+            Turn::Power(on) => {
+                let state = if *on { PowerState::Running } else { PowerState::Stopped };
+                self.change(|next| next.vm.spec.power_state = Some(state));
+            }
+            Turn::Restart(number) => {
+                self.change(|next| next.vm.spec.restart_request = Some(number.to_string()));
+            }
+            Turn::ChangeAtNextStart(cpus) => self.change(|next| {
+                let patch = format!("{{\"guest\": {{\"cpus\": {{\"max\": {cpus}}}}}}}");
+                next.vm.metadata.annotations = Some([(AT_NEXT_START.to_owned(), patch)].into());
+            }),
             Turn::Delete => self.change(|next| {
                 let now = k8s_openapi::jiff::Timestamp::UNIX_EPOCH;
                 next.vm.metadata.deletion_timestamp =
@@ -282,8 +316,19 @@ proptest! {
             prop_assert!(world.gone, "{:?}", world.newest().pods);
         } else {
             let newest = world.newest().clone();
-            prop_assert_eq!(newest.vm.status.as_ref().unwrap().phase, Some(Phase::Running));
-            prop_assert_eq!(newest.pods.len(), 1);
+            let status = newest.vm.status.clone().unwrap();
+            if newest.vm.spec.is_stopped() {
+                prop_assert_eq!(newest.pods.len(), 0);
+                prop_assert_eq!(status.power_state, Some(PowerState::Stopped));
+                prop_assert_eq!(status.pod_name, "");
+            } else {
+                prop_assert_eq!(status.phase, Some(Phase::Running));
+                prop_assert_eq!(newest.pods.len(), 1);
+                prop_assert_eq!(status.power_state, None);
+                if newest.vm.spec.restart_request.is_some() {
+                    prop_assert_eq!(status.restart_request, newest.vm.spec.restart_request);
+                }
+            }
             // Idle: one more look writes nothing.
             let before = world.history.len();
             world.turn(&Turn::Work { age: 0, writes: 99, lost: false });
@@ -316,4 +361,74 @@ fn a_pod_that_cannot_end_is_waited_for_and_reported() {
     world.turn(&Turn::PodGoes);
     world.turn(&Turn::Work { age: 0, writes: 99, lost: false });
     assert!(world.gone);
+}
+
+/// A world in which the VM runs.
+fn up() -> World {
+    let mut world = World::new();
+    settle(&mut world);
+    assert_eq!(world.newest().vm.status.as_ref().unwrap().phase, Some(Phase::Running));
+    world
+}
+
+/// The controller works, pods end and start as they are to.
+fn settle(world: &mut World) {
+    for _ in 0..6 {
+        world.turn(&Turn::Work { age: 0, writes: 99, lost: false });
+        world.turn(&Turn::PodGoes);
+        world.turn(&Turn::PodRuns);
+    }
+    world.turn(&Turn::Work { age: 0, writes: 99, lost: false });
+}
+
+#[test]
+fn a_vm_is_stopped_changed_and_started_and_no_restart_is_counted() {
+    let mut world = up();
+    let first = world.newest().pods[0].name.clone();
+    world.turn(&Turn::ChangeAtNextStart(8));
+    settle(&mut world);
+    let status = world.newest().vm.status.clone().unwrap();
+    let pending = neonvm_core_vm_lifecycle::condition::find(&status, "ChangePending").unwrap();
+    assert_eq!(pending.message, "at the next start: guest.cpus.max");
+    assert_eq!(world.newest().pods[0].name, first, "the change waits");
+    world.turn(&Turn::Power(false));
+    settle(&mut world);
+    let stopped = world.newest().vm.status.clone().unwrap();
+    assert_eq!(stopped.phase, Some(Phase::Succeeded));
+    assert_eq!(stopped.last_exit.unwrap().reason, "Stopped");
+    world.turn(&Turn::Power(true));
+    settle(&mut world);
+    let newest = world.newest();
+    assert_eq!(newest.vm.spec.guest.cpus.max, neonvm_types::MilliCpu::from_cpus(8));
+    assert_ne!(newest.pods[0].name, first);
+    let status = newest.vm.status.clone().unwrap();
+    assert_eq!((status.phase, status.restart_count), (Some(Phase::Running), 0));
+    assert!(neonvm_core_vm_lifecycle::condition::find(&status, "ChangePending").is_none());
+}
+
+#[test]
+fn a_restart_request_restarts_once_whatever_the_policy() {
+    let mut world = up();
+    world.change(|next| next.vm.spec.restart_policy = neonvm_api::virtual_machine::RestartPolicy::Never);
+    let first = world.newest().pods[0].name.clone();
+    world.turn(&Turn::Restart(7));
+    settle(&mut world);
+    let second = world.newest().pods[0].name.clone();
+    assert_ne!(first, second);
+    settle(&mut world);
+    assert_eq!(world.newest().pods[0].name, second, "once");
+    assert_eq!(world.newest().vm.status.as_ref().unwrap().restart_count, 0);
+}
+
+#[test]
+fn a_vm_made_stopped_gets_no_pod_until_it_is_started() {
+    let mut world = World::new();
+    world.turn(&Turn::Power(false));
+    settle(&mut world);
+    assert!(world.newest().pods.is_empty());
+    let status = world.newest().vm.status.clone().unwrap();
+    assert_eq!((status.phase, status.power_state), (Some(Phase::Pending), Some(PowerState::Stopped)));
+    world.turn(&Turn::Power(true));
+    settle(&mut world);
+    assert_eq!(world.newest().pods.len(), 1);
 }

@@ -1,0 +1,146 @@
+//! Stopping, starting and restarting a VM because its spec requests it, and changes of the spec that wait for a start.
+
+use neonvm_api::next_start;
+use neonvm_api::virtual_machine::{Phase, PowerState};
+
+use neonvm_types::runner_protocol::{Exit, ExitReason};
+
+use super::{Pass, alive, ended};
+use crate::condition::{self, AVAILABLE, CHANGE_PENDING, Finding};
+use crate::outcome::{Action, NoteReason};
+
+/// Handles the pass if the VM is to be stopped, or restarted, and has not ended yet. During a migration nothing is stopped: the VM
+/// has two pods, and which of them has the guest is known when the migration has ended.
+pub(super) fn step(pass: &mut Pass<'_>) -> bool {
+    let over = matches!(pass.before.phase, Some(Phase::Succeeded | Phase::Failed));
+    if over || pass.before.migration.is_some() || !(stops(pass) || is_restart_requested(pass)) {
+        return false;
+    }
+    if pass.before.pod_name.is_empty() {
+        // It has no pod and gets none. A restart needs nothing: the start is still to come.
+        if !stops(pass) {
+            return false;
+        }
+        off(pass);
+        return true;
+    }
+    shut_down(pass);
+    true
+}
+
+/// Whether the VM is to be off.
+pub(super) fn stops(pass: &Pass<'_>) -> bool {
+    pass.vm.spec.is_stopped()
+}
+
+/// Whether a VM that has ended is to be started by request: it was off, or a restart is requested.
+pub(super) fn is_requested(pass: &Pass<'_>) -> bool {
+    !stops(pass) && (pass.before.power_state == Some(PowerState::Stopped) || is_restart_requested(pass))
+}
+
+/// Whether the last start was not by the request of now.
+fn is_restart_requested(pass: &Pass<'_>) -> bool {
+    let wanted = &pass.vm.spec.restart_request;
+    wanted.is_some() && *wanted != pass.before.restart_request
+}
+
+/// Ends the pod with the VM's grace period.
+fn shut_down(pass: &mut Pass<'_>) {
+    let Some(seen) = &pass.observed.pod else {
+        // The pod is on its way, or is gone.
+        if !pass.observed.fresh {
+            pass.refresh();
+            return;
+        }
+        let name = pass.before.pod_name.clone();
+        if pass.before.phase.is_some_and(Phase::is_alive) {
+            let exit = pass.observed.runner.exit().cloned();
+            let exit = exit.unwrap_or_else(|| Exit::new(ExitReason::Stopped, "its pod is gone"));
+            ended::finish(pass, &exit, &name);
+            return;
+        }
+        // Without its secret a pod that some earlier controller still makes cannot run.
+        pass.delete_pod(&name, None);
+        pass.status.phase = Some(Phase::Pending);
+        pass.status.pod_name = String::new();
+        return;
+    };
+    if let Some(exit) = &seen.ended {
+        ended::finish(pass, exit, &seen.name);
+    } else if let Some(until) = seen.deleting {
+        alive::track(pass, seen);
+        ended::stopping(pass, until);
+    } else if pass.observed.fresh {
+        let why = if stops(pass) { "powerState is Stopped" } else { "a restart was requested" };
+        pass.note(NoteReason::Stopping, why);
+        pass.set(AVAILABLE, &Finding::no("Stopped", "the guest is shutting down"));
+        pass.delete_pod(&seen.name, Some(&seen.uid));
+    } else {
+        pass.refresh();
+    }
+}
+
+/// The VM has ended and stays off; its pod goes.
+pub(super) fn stopped(pass: &mut Pass<'_>) {
+    if pass.before.pod_name.is_empty() {
+        off(pass);
+        return;
+    }
+    if !pass.observed.fresh {
+        pass.refresh();
+        return;
+    }
+    let name = pass.before.pod_name.clone();
+    match &pass.observed.pod {
+        Some(pod) if pod.deleting.is_some() => {}
+        Some(pod) => pass.delete_pod(&name, Some(&pod.uid)),
+        None => {
+            pass.delete_pod(&name, None);
+            pass.status.pod_name = String::new();
+            off(pass);
+        }
+    }
+}
+
+fn off(pass: &mut Pass<'_>) {
+    if pass.before.phase.is_none() {
+        pass.status.phase = Some(Phase::Pending);
+    }
+    pass.status.power_state = Some(PowerState::Stopped);
+    pass.set(AVAILABLE, &Finding::no("Stopped", "powerState is Stopped; set it to Running to start the VM"));
+}
+
+/// Writes what changes at this start into the spec, before the pod is made of it; whether it did.
+pub(super) fn amend(pass: &mut Pass<'_>) -> bool {
+    match next_start::patch(pass.vm) {
+        Ok(None) => false,
+        Ok(Some(spec)) => {
+            pass.set(AVAILABLE, &Finding::no("Pending", "the change for this start is being written"));
+            pass.actions.push(Action::Amend { spec });
+            true
+        }
+        Err(error) => {
+            pass.note(NoteReason::Failed, format!("the change for this start is dropped: {error}"));
+            pass.actions.push(Action::Amend { spec: serde_json::Map::new() });
+            true
+        }
+    }
+}
+
+/// Records by what request the VM is started.
+pub(super) fn on_start(pass: &mut Pass<'_>) {
+    pass.status.power_state = None;
+    pass.status.restart_request.clone_from(&pass.vm.spec.restart_request);
+}
+
+/// Shows that a change waits for the next start.
+pub(super) fn pending_change(pass: &mut Pass<'_>) {
+    match next_start::patch(pass.vm) {
+        Ok(Some(patch)) => {
+            let message = format!("at the next start: {}", next_start::paths(&patch).join(", "));
+            pass.set(CHANGE_PENDING, &Finding::yes("AtNextStart", message));
+        }
+        Ok(None) => condition::remove(&mut pass.status, CHANGE_PENDING),
+        Err(error) => pass.set(CHANGE_PENDING, &Finding::unknown("Invalid", error.to_string())),
+    }
+}

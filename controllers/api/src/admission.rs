@@ -82,7 +82,8 @@ pub fn refused(policy: &Policy, kind: &str, new: &Value, old: Option<&Value>) ->
     let mut refusals = policy.refusals(&vm.spec);
     // What the spec will be is its author's request, too.
     if let Ok(Some(next)) = next_start::changed(&vm) {
-        let later = policy.refusals(&next.spec).into_iter().filter(|one| !refusals.contains(one)).collect::<Vec<_>>();
+        let later =
+            policy.refusals(&next.spec).into_iter().filter(|one| !refusals.contains(one)).collect::<Vec<_>>();
         if old.is_none_or(|old| old.pointer(NEXT_START) != new.pointer(NEXT_START)) && !later.is_empty() {
             return later;
         }
@@ -209,9 +210,18 @@ mod tests {
         };
         assert_eq!(with(r#"{"guest": {"cpus": {"max": "4"}}}"#), [""; 0]);
         let errors = with(r#"{"guest": {"cpus": {"max": "100m"}}}"#);
-        assert!(errors[0].starts_with("spec.guest.cpus.use: at its next start: 250m is above max 100m"), "{errors:?}");
-        assert!(with("x")[0].starts_with("metadata.annotations[vm.neon.tech/at-next-start]: is not a JSON object"));
-        assert!(with(r#"{"initScript": "id"}"#)[0].starts_with("spec.initScript"), "a policy counts for later, too");
+        assert!(
+            errors[0].starts_with("spec.guest.cpus.use: at its next start: 250m is above max 100m"),
+            "{errors:?}"
+        );
+        assert!(
+            with("x")[0]
+                .starts_with("metadata.annotations[vm.neon.tech/at-next-start]: is not a JSON object")
+        );
+        assert!(
+            with(r#"{"initScript": "id"}"#)[0].starts_with("spec.initScript"),
+            "a policy counts for later, too"
+        );
     }
 
     #[test]

@@ -10,8 +10,7 @@ use serde_json::Value;
 
 use crate::{
     ip_pool::IPPool, migration::VirtualMachineMigration, migration_policy::MigrationPolicy,
-    pod_autoscaler::PodAutoscaler, schema::make_structural, schema::rules,
-    virtual_machine::VirtualMachine,
+    pod_autoscaler::PodAutoscaler, schema::make_structural, schema::rules, virtual_machine::VirtualMachine,
 };
 
 /// All definitions: `VirtualMachine`, `VirtualMachineMigration`, `MigrationPolicy`, `IPPool`, `PodAutoscaler`.

@@ -25,6 +25,7 @@ mod defaults;
 pub mod duration;
 mod field_error;
 pub mod ip_pool;
+pub mod merge_patch;
 pub mod migration;
 pub mod migration_policy;
 pub mod names;

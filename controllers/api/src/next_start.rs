@@ -5,8 +5,29 @@
 
 use serde_json::{Map, Value};
 
+use crate::merge_patch::{difference, merge};
 use crate::names::annotation::AT_NEXT_START;
-use crate::{FieldError, VirtualMachine};
+use crate::{FieldError, VirtualMachine, VirtualMachineSpec};
+
+/// Paths below `spec` that may change only while the VM has no pod.
+pub const WHILE_OFF: [&str; 16] = [
+    "guest.cpus.max",
+    "guest.memorySlots.min",
+    "guest.memorySlots.max",
+    "guest.memorySlotSize",
+    "guest.rootDisk",
+    "guest.command",
+    "guest.args",
+    "guest.env",
+    "guest.ports",
+    "guest.settings",
+    "disks",
+    "podResources",
+    "enableAcceleration",
+    "enableSSH",
+    "initScript",
+    "enableNetworkMonitoring",
+];
 
 /// Fields that say what runs when; they take effect at once.
 const AT_ONCE: [&str; 2] = ["powerState", "restartRequest"];
@@ -18,7 +39,8 @@ const AT_ONCE: [&str; 2] = ["powerState", "restartRequest"];
 pub fn patch(vm: &VirtualMachine) -> Result<Option<Map<String, Value>>, FieldError> {
     let text = vm.metadata.annotations.as_ref().and_then(|annotations| annotations.get(AT_NEXT_START));
     let Some(text) = text else { return Ok(None) };
-    let refused = |message: String| FieldError { path: format!("metadata.annotations[{AT_NEXT_START}]"), message };
+    let refused =
+        |message: String| FieldError { path: format!("metadata.annotations[{AT_NEXT_START}]"), message };
     let patch: Map<String, Value> = serde_json::from_str(text).map_err(|error| {
         refused(format!("is not a JSON object, a merge patch of the spec: {error}; correct or remove it"))
     })?;
@@ -28,7 +50,7 @@ pub fn patch(vm: &VirtualMachine) -> Result<Option<Map<String, Value>>, FieldErr
     }
 }
 
-/// The VM as it will be after its next start, if a change waits for it.
+/// The VM as it will be after its next start, if a change waits for it: with a size within the bounds of then.
 ///
 /// # Errors
 /// As [`patch`], and when the result is not a VM.
@@ -42,7 +64,110 @@ pub fn changed(vm: &VirtualMachine) -> Result<Option<VirtualMachine>, FieldError
     if let Some(spec) = object.get_mut("spec") {
         merge(spec, &Value::Object(patch));
     }
-    serde_json::from_value(object).map(Some).map_err(unreadable)
+    let mut next: VirtualMachine = serde_json::from_value(object).map_err(unreadable)?;
+    fit(&mut next.spec);
+    Ok(Some(next))
+}
+
+/// The merge patch that turns the spec into that of the next start; empty if none waits or the annotation is not readable.
+///
+/// # Errors
+/// As [`changed`].
+pub fn amendment(vm: &VirtualMachine) -> Result<Option<Map<String, Value>>, FieldError> {
+    let Some(next) = changed(vm)? else { return Ok(None) };
+    let (before, after) = (serde_json::to_value(&vm.spec), serde_json::to_value(&next.spec));
+    let difference = before.ok().zip(after.ok()).and_then(|(before, after)| difference(&before, &after));
+    Ok(Some(difference.and_then(|change| change.as_object().cloned()).unwrap_or_default()))
+}
+
+/// Brings the size within the bounds.
+fn fit(spec: &mut VirtualMachineSpec) {
+    let (cpus, slots) = (&mut spec.guest.cpus, &mut spec.guest.memory_slots);
+    cpus.r#use = cpus.r#use.max(cpus.min).min(cpus.max);
+    slots.r#use = slots.r#use.max(slots.min).min(slots.max);
+}
+
+/// What of a change of the spec can be written at once, and what waits for the next start.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// Merge patch of the spec for now.
+    pub now: Map<String, Value>,
+    /// Merge patch of the spec for the annotation.
+    pub later: Map<String, Value>,
+}
+
+/// Plans how the VM gets this spec.
+#[must_use]
+pub fn plan(vm: &VirtualMachine, target: &Value) -> Plan {
+    let current = serde_json::to_value(&vm.spec).unwrap_or_default();
+    let change =
+        difference(&current, target).and_then(|change| change.as_object().cloned()).unwrap_or_default();
+    let has_pod = vm.status.as_ref().is_some_and(|status| !status.pod_name.is_empty());
+    let mut plan = if has_pod { split(&change) } else { Plan { now: change, later: Map::new() } };
+    let mut spec = current;
+    merge(&mut spec, &Value::Object(plan.now.clone()));
+    let Ok(mut spec) = serde_json::from_value::<VirtualMachineSpec>(spec) else { return plan };
+    if spec.guest.cpus.min > spec.guest.cpus.max {
+        // The new minimum is above the maximum of now.
+        let moved = remove(&mut plan.now, &["guest", "cpus", "min"]);
+        put(&mut plan.later, &["guest", "cpus", "min"], moved);
+        return plan;
+    }
+    let before = spec.guest.clone();
+    fit(&mut spec);
+    if before.cpus.r#use != spec.guest.cpus.r#use {
+        put(&mut plan.now, &["guest", "cpus", "use"], serde_json::to_value(spec.guest.cpus.r#use).ok());
+    }
+    if before.memory_slots.r#use != spec.guest.memory_slots.r#use {
+        put(&mut plan.now, &["guest", "memorySlots", "use"], Some(spec.guest.memory_slots.r#use.into()));
+    }
+    plan
+}
+
+/// Parts a patch by [`WHILE_OFF`].
+fn split(change: &Map<String, Value>) -> Plan {
+    fn walk(prefix: &str, change: &Map<String, Value>) -> Plan {
+        let mut plan = Plan::default();
+        for (name, value) in change {
+            let path = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
+            match value {
+                _ if WHILE_OFF.contains(&path.as_str()) => {
+                    plan.later.insert(name.clone(), value.clone());
+                }
+                Value::Object(below) => {
+                    let parts = walk(&path, below);
+                    for (target, part) in [(&mut plan.now, parts.now), (&mut plan.later, parts.later)] {
+                        if !part.is_empty() {
+                            target.insert(name.clone(), Value::Object(part));
+                        }
+                    }
+                }
+                _ => drop(plan.now.insert(name.clone(), value.clone())),
+            }
+        }
+        plan
+    }
+    walk("", change)
+}
+
+fn remove(patch: &mut Map<String, Value>, path: &[&str]) -> Option<Value> {
+    let (last, parents) = path.split_last()?;
+    let mut node = patch;
+    for name in parents {
+        node = node.get_mut(*name)?.as_object_mut()?;
+    }
+    node.remove(*last)
+}
+
+fn put(patch: &mut Map<String, Value>, path: &[&str], value: Option<Value>) {
+    let Some(((last, parents), value)) = path.split_last().zip(value) else { return };
+    let mut node = patch;
+    for name in parents {
+        let below = node.entry((*name).to_owned()).or_insert_with(|| Value::Object(Map::new()));
+        let Some(fields) = below.as_object_mut() else { return };
+        node = fields;
+    }
+    node.insert((*last).to_owned(), value);
 }
 
 /// The paths below `spec` that the patch changes, in order.
@@ -60,25 +185,6 @@ pub fn paths(patch: &Map<String, Value>) -> Vec<String> {
     let mut paths = Vec::new();
     collect("", patch, &mut paths);
     paths
-}
-
-/// Merges a patch into a value, as RFC 7386 has it.
-pub fn merge(target: &mut Value, patch: &Value) {
-    let Value::Object(patch) = patch else {
-        patch.clone_into(target);
-        return;
-    };
-    if !target.is_object() {
-        *target = Value::Object(Map::new());
-    }
-    let Value::Object(fields) = target else { return };
-    for (name, value) in patch {
-        if value.is_null() {
-            fields.remove(name);
-        } else {
-            merge(fields.entry(name.clone()).or_insert(Value::Null), value);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -117,5 +223,40 @@ mod tests {
             assert_eq!(error.path, "metadata.annotations[vm.neon.tech/at-next-start]");
             assert!(error.message.contains(part), "{error}");
         }
+    }
+
+    #[test]
+    fn what_needs_no_pod_waits_for_the_next_start_of_a_vm_that_has_one() {
+        let mut vm = vm("");
+        vm.metadata.annotations = None;
+        let mut target = serde_json::to_value(&vm.spec).unwrap();
+        merge(
+            &mut target,
+            &json!({"guest": {"cpus": {"min": "500m", "max": "4"}, "env": [{"name": "A", "value": "1"}]}, "overcommit": {"cpu": "2"}}),
+        );
+        let off = plan(&vm, &target);
+        assert_eq!(off.later, Map::new());
+        assert_eq!(off.now["guest"]["cpus"], json!({"min": "500m", "max": "4", "use": "500m"}));
+        vm.status = Some(serde_json::from_value(json!({"podName": "a-1"})).unwrap());
+        let on = plan(&vm, &target);
+        let now = json!({"guest": {"cpus": {"min": "500m", "use": "500m"}}, "overcommit": {"cpu": "2"}});
+        assert_eq!(Value::Object(on.now), now);
+        let later = json!({"guest": {"cpus": {"max": "4"}, "env": [{"name": "A", "value": "1"}]}});
+        assert_eq!(Value::Object(on.later), later);
+        // A minimum above the maximum of now waits with the maximum.
+        merge(&mut target, &json!({"guest": {"cpus": {"min": "2"}}}));
+        let on = plan(&vm, &target);
+        assert_eq!(on.now.get("guest"), Some(&json!({"cpus": {}})));
+        assert_eq!(on.later["guest"]["cpus"], json!({"min": "2", "max": "4"}));
+    }
+
+    #[test]
+    fn the_size_of_the_next_start_is_within_its_bounds() {
+        let vm = vm(r#"{"guest": {"cpus": {"max": "100m", "min": "50m"}, "memorySlots": {"min": 2}}}"#);
+        let next = changed(&vm).unwrap().unwrap().spec.guest;
+        assert_eq!((next.cpus.r#use.milli(), next.memory_slots.r#use), (100, 2));
+        let patch = amendment(&vm).unwrap().unwrap();
+        assert_eq!(patch["guest"]["cpus"]["use"], "100m");
+        assert_eq!(patch["guest"]["memorySlots"], json!({"min": 2, "use": 2}));
     }
 }

@@ -20,7 +20,6 @@ mod link;
 mod metrics;
 mod migration;
 mod note;
-mod patch;
 mod policy;
 mod reconcile;
 mod reconciler;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::api::ListParams;
-use neonvm_api::VirtualMachine;
 use neonvm_api::names::label;
 use neonvm_api::virtual_machine::{ActiveMigration, Phase};
+use neonvm_api::{VirtualMachine, merge_patch};
 use neonvm_core_migration::phases;
 use neonvm_core_vm_lifecycle::tls::TlsObserved;
 use neonvm_core_vm_lifecycle::{
@@ -25,7 +25,7 @@ use crate::lag::Ended;
 use crate::link::Target;
 use crate::reconciler::Reconciler;
 use crate::request::{is_missing, within};
-use crate::{growth, migration, note, patch};
+use crate::{growth, migration, note};
 
 /// Steps of a reconcile; more would mean that the core does not converge.
 const STEPS: usize = 12;
@@ -346,7 +346,7 @@ async fn write(
 ) -> Result<(), Failed> {
     let json = |status: &neonvm_api::VirtualMachineStatus| serde_json::to_value(status).unwrap_or_default();
     let before = vm.status.clone().unwrap_or_default();
-    let change = patch::difference(&json(&before), &json(&outcome.status));
+    let change = merge_patch::difference(&json(&before), &json(&outcome.status));
     let change = if vm.status.is_none() { Some(json(&outcome.status)) } else { change };
     if let Some(change) = change {
         reconciler.write_status(key, vm, change).await?;

@@ -112,27 +112,23 @@ pub(crate) fn memory_slots() -> Value {
 }
 
 pub(crate) fn memory_slot_size() -> Value {
-    json!([
-        rule(
-            concat!(
-                "quantity(string(self)).isInteger() && quantity(string(self)).asInteger() > 0",
-                " && quantity(string(self)).asInteger() % 8388608 == 0"
-            ),
-            "memorySlotSize must be a multiple of 8Mi; write for example 128Mi or 1Gi"
+    json!([rule(
+        concat!(
+            "quantity(string(self)).isInteger() && quantity(string(self)).asInteger() > 0",
+            " && quantity(string(self)).asInteger() % 8388608 == 0"
         ),
-    ])
+        "memorySlotSize must be a multiple of 8Mi; write for example 128Mi or 1Gi"
+    ),])
 }
 
 pub(crate) fn guest() -> Value {
-    json!([
-        rule(
-            concat!(
-                "!has(self.ports) || self.ports.all(p, !has(p.name) || p.name == ''",
-                " || self.ports.exists_one(q, has(q.name) && q.name == p.name))"
-            ),
-            "names of ports must differ; rename one or leave its name out"
+    json!([rule(
+        concat!(
+            "!has(self.ports) || self.ports.all(p, !has(p.name) || p.name == ''",
+            " || self.ports.exists_one(q, has(q.name) && q.name == p.name))"
         ),
-    ])
+        "names of ports must differ; rename one or leave its name out"
+    ),])
 }
 
 pub(crate) fn port_name() -> Value {
@@ -334,4 +330,13 @@ pub(crate) fn metric_source() -> Value {
 
 pub(crate) fn target_value() -> Value {
     json!([rule("double(self) > 0.0", "targetValue must be a number above 0, such as \"50\"")])
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn both_lists_of_what_needs_no_pod_are_the_same() {
+        let paths = super::WHILE_OFF.map(|(path, _)| path.trim_start_matches("spec."));
+        assert_eq!(paths, crate::next_start::WHILE_OFF);
+    }
 }

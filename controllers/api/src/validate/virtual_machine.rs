@@ -21,8 +21,7 @@ const DISK_NAME: usize = 32;
 const LABEL: usize = 16;
 /// Longest value of a Kubernetes label, which carries the VM's name.
 const MACHINE_NAME: usize = 63;
-const WHILE_OFF: &str =
-    "cannot change while the VM has a pod; stop the VM first (neonctl vm stop), or change it at its next start (neonctl vm set)";
+const WHILE_OFF: &str = "cannot change while the VM has a pod; stop the VM first (neonctl vm stop), or change it at its next start (neonctl vm set)";
 
 /// All faults of a new machine.
 #[must_use]

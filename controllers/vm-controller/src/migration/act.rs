@@ -5,7 +5,7 @@ use kube::api::Patch;
 use neonvm_api::names::{FINALIZER, VM_API_VERSION};
 use neonvm_api::runner_pod::Receive;
 use neonvm_api::virtual_machine::ActiveMigration;
-use neonvm_api::{VirtualMachine, VirtualMachineMigration};
+use neonvm_api::{VirtualMachine, VirtualMachineMigration, merge_patch};
 use neonvm_core_migration::phases::{MigrationAction, plan_target};
 use neonvm_core_vm_lifecycle::FailureReason::{ActionFailed, MigrationFailed, PodFailed};
 use neonvm_core_vm_lifecycle::pod;
@@ -20,7 +20,6 @@ use crate::act::{Failed, unmade};
 use crate::cache::{Key, key_of};
 use crate::clock::now;
 use crate::link::Refusal;
-use crate::patch;
 use crate::reconciler::Reconciler;
 use crate::request::{is_conflict, is_missing, patching, posting, within};
 
@@ -66,7 +65,7 @@ impl Reconciler {
                 let vm = vm()?;
                 let json = |status| serde_json::to_value(status).unwrap_or_default();
                 let before = vm.status.clone().unwrap_or_default();
-                match patch::difference(&json(&before), &json(status)) {
+                match merge_patch::difference(&json(&before), &json(status)) {
                     Some(change) => self.write_status(key, vm, change).await,
                     None => Ok(()),
                 }

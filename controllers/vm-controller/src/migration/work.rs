@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use kube::ResourceExt as _;
-use neonvm_api::VirtualMachineMigration;
 use neonvm_api::migration::MigrationPhase;
+use neonvm_api::{VirtualMachineMigration, merge_patch};
 use neonvm_core_migration::phases::queue::Admission;
 use neonvm_core_migration::phases::{MigrationAction, MigrationOutcome, is_over, step};
 use neonvm_core_vm_lifecycle::NoteReason;
@@ -19,7 +19,7 @@ use crate::clock::now;
 use crate::reconciler::Reconciler;
 use crate::request::{is_missing, within};
 use crate::state::State;
-use crate::{note, patch, reconcile};
+use crate::{note, reconcile};
 
 /// Steps of a reconcile.
 const STEPS: usize = 12;
@@ -177,7 +177,7 @@ async fn write(
     let json =
         |status: &neonvm_api::VirtualMachineMigrationStatus| serde_json::to_value(status).unwrap_or_default();
     let before = migration.status.clone().unwrap_or_default();
-    let change = patch::difference(&json(&before), &json(&outcome.status));
+    let change = merge_patch::difference(&json(&before), &json(&outcome.status));
     let change = if migration.status.is_none() { Some(json(&outcome.status)) } else { change };
     if let Some(change) = change {
         reconciler.write_migration_status(migration, change).await?;

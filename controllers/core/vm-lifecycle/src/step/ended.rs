@@ -127,7 +127,8 @@ fn restart(pass: &mut Pass<'_>) {
         condition::remove(&mut pass.status, CRASH_LOOP);
     } else {
         pass.status.restart_count = pass.before.restart_count.saturating_add(1);
-        let reason = pass.before.last_exit.as_ref().map_or("it ended", |last| last.reason.as_str()).to_owned();
+        let reason =
+            pass.before.last_exit.as_ref().map_or("it ended", |last| last.reason.as_str()).to_owned();
         pass.note(NoteReason::Restarted, format!("start {} after {reason}", pass.status.restart_count));
     }
     pod_name::choose_name(pass);

@@ -112,7 +112,7 @@ fn off(pass: &mut Pass<'_>) {
 
 /// Writes what changes at this start into the spec, before the pod is made of it; whether it did.
 pub(super) fn amend(pass: &mut Pass<'_>) -> bool {
-    match next_start::patch(pass.vm) {
+    match next_start::amendment(pass.vm) {
         Ok(None) => false,
         Ok(Some(spec)) => {
             pass.set(AVAILABLE, &Finding::no("Pending", "the change for this start is being written"));

@@ -36,11 +36,15 @@ fn lacks(deployment: &Value, budgets: &[Value]) -> Vec<String> {
     let one = budget.is_some_and(|budget| budget["spec"]["maxUnavailable"] == 1);
     need(one, "a PodDisruptionBudget that lets one replica go at a time");
     need(pod["priorityClassName"] == "system-cluster-critical", "the priority class system-cluster-critical");
+    // One constraint, over the label that each node has: for all of them a kube-scheduler gives nodes that lack a label of any the
+    // same score, and a cluster without zones would spread nothing.
     let spread = pod["topologySpreadConstraints"].as_array().cloned().unwrap_or_default();
-    for key in ["kubernetes.io/hostname", "topology.kubernetes.io/zone"] {
-        let spreads = |one: &Value| one["topologyKey"] == key && one["labelSelector"] == spec["selector"];
-        need(spread.iter().any(spreads), &format!("a spread over {key}"));
-    }
+    let over = |one: &Value, key: &str| one["topologyKey"] == key && one["labelSelector"] == spec["selector"];
+    let is_spread = matches!(spread.as_slice(), [one] if over(one, "kubernetes.io/hostname"));
+    need(is_spread, "a spread over nodes, and nothing else");
+    let apart = "/affinity/podAntiAffinity/preferredDuringSchedulingIgnoredDuringExecution/0/podAffinityTerm";
+    let is_apart = pod.pointer(apart).is_some_and(|term| over(term, "topology.kubernetes.io/zone"));
+    need(is_apart, "a preference for other zones");
     for container in all_containers(deployment) {
         let name = container["name"].as_str().unwrap();
         let probe = |kind: &str| container[kind]["httpGet"]["path"].as_str().unwrap_or_default().to_owned();
@@ -68,6 +72,7 @@ fn a_deployment_lacks_nothing() {
         "/spec/replicas",
         "/spec/template/spec/priorityClassName",
         "/spec/template/spec/topologySpreadConstraints/0",
+        "/spec/template/spec/affinity",
         "/spec/template/spec/containers/0/livenessProbe",
         "/spec/template/spec/containers/0/readinessProbe",
         "/spec/template/spec/containers/0/resources/requests/cpu",

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::requests::{Request, Word};
 use super::{Hooks, elsewhere};
-use crate::cache::owner;
+use crate::cache::machine_of;
 use crate::clock::now;
 use crate::request::{is_conflict, is_missing, only, posting, within};
 
@@ -90,12 +90,17 @@ async fn decide(client: &Client, request: &Request) -> Result<Word, kube::Error>
             return Ok(Word::Later(why));
         }
     }
-    let owned = owner(&pod.metadata).is_some_and(|(_, uid)| vm.metadata.uid.as_ref() == Some(&uid));
     // What does not run anywhere, or not here, loses nothing by going.
-    if name != status.pod_name || !owned || !status.phase.is_some_and(Phase::is_alive) {
+    if name != status.pod_name || !is_of(&pod, &vm) || !status.phase.is_some_and(Phase::is_alive) {
         return Ok(Word::Pass);
     }
     move_away(client, request, &pod, &vm).await
+}
+
+/// Whether the pod is this VM's, and not that of an earlier one of its name. The VM has just arrived in a pod that its migration
+/// controls: the status names the pod before the pod's owners are written.
+fn is_of(pod: &Pod, vm: &VirtualMachine) -> bool {
+    machine_of(&pod.metadata).is_some_and(|(_, uid)| vm.metadata.uid.as_ref() == Some(&uid))
 }
 
 /// Ensures that a migration of the VM exists. One migration for each pod, by name, however often the eviction is tried.
@@ -172,4 +177,32 @@ fn stays(vm: &VirtualMachine, why: &str) -> Word {
     Word::Later(format!(
         "machine {vm} cannot be moved and is not stopped by an eviction: {why}; to stop it here, delete its pod"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_is_the_vms_from_the_moment_of_the_switchover() {
+        let vm: VirtualMachine = serde_json::from_value(json!({"apiVersion": "vm.neon.tech/v1",
+            "kind": "VirtualMachine", "metadata": {"name": "db", "uid": "u"}, "spec": {"guest": {
+                "cpus": {"min": 1, "max": 1, "use": 1}, "memorySlots": {"min": 1, "max": 1, "use": 1},
+                "rootDisk": {"image": "i"}}}}))
+        .unwrap();
+        let is_of_vm = |owners: Value| {
+            let pod = json!({"metadata": {"name": "p", "namespace": "n", "ownerReferences": owners}});
+            is_of(&serde_json::from_value(pod).unwrap(), &vm)
+        };
+        let reference = |kind: &str, uid: &str, controller: bool| {
+            json!({"apiVersion": "vm.neon.tech/v1", "kind": kind, "name": "db", "uid": uid,
+                "controller": controller})
+        };
+        assert!(is_of_vm(json!([reference("VirtualMachine", "u", true)])));
+        // As a migration makes it.
+        let mover = reference("VirtualMachineMigration", "m", true);
+        assert!(is_of_vm(json!([mover, reference("VirtualMachine", "u", false)])));
+        assert!(!is_of_vm(json!([reference("VirtualMachine", "earlier", true)])));
+        assert!(!is_of_vm(json!([])));
+    }
 }

@@ -143,9 +143,8 @@ pub enum Command {
     /// Test a cluster
     #[command(subcommand)]
     Test(test::Command),
-    /// Show live CPU and memory usage
-    #[command(subcommand)]
-    Top(top::Command),
+    /// Show nodes, VMs, migrations and decisions live; or tables of CPU and memory usage
+    Top(Box<top::Top>),
     /// Agents, which scale the VMs of each node
     #[command(subcommand)]
     Agent(scaling::Agent),
@@ -219,7 +218,7 @@ impl Command {
             Self::Status(args) => Some(&args.output),
             Self::Doctor(args) => Some(&args.output),
             Self::Test(command) => Some(command.output()),
-            Self::Top(command) => Some(command.output()),
+            Self::Top(args) => args.output(),
             Self::Agent(scaling::Agent::Inspect(args)) => Some(&args.output),
             Self::Scheduler(scaling::Scheduler::Inspect(args)) => Some(&args.output),
             Self::Debug(scaling::Debug::NodePressure(args)) => Some(&args.output),

@@ -13,6 +13,7 @@ mod input;
 mod install;
 mod job;
 mod kernel;
+mod live;
 mod local;
 mod migration;
 mod object;
@@ -103,7 +104,7 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Args) -> Result<Report>
         Command::Status(args) => status::run(settings, args),
         Command::Doctor(args) => doctor::run(env, settings, args),
         Command::Test(Test::Cluster(args)) => test::cluster::run(env, settings, args, quiet),
-        Command::Top(command) => top::run(env, settings, args, command),
+        Command::Top(top) => top::run(env, settings, args, top),
         Command::Agent(Agent::Inspect(args)) => agent::inspect(settings, args),
         Command::Scheduler(Scheduler::Inspect(args)) => scheduler::inspect(settings, args),
         Command::Debug(Debug::NodePressure(args)) => debug::node_pressure::run(settings, args),

@@ -11,6 +11,7 @@ mod connect;
 pub mod env;
 pub mod error;
 mod instance;
+mod live;
 pub mod render;
 pub mod report;
 pub mod settings;

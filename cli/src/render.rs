@@ -7,8 +7,10 @@ mod out;
 mod progress;
 mod table;
 
+#[cfg(test)]
+pub(crate) use clean::tests::hostile;
 pub use out::Shown;
-pub(crate) use out::{errors, interactive, size, terminals};
+pub(crate) use out::{errors, full_screen, interactive, size, terminals};
 pub(crate) use progress::Reporter;
 
 use std::ffi::OsString;
@@ -116,6 +118,13 @@ impl Style {
             color_stderr: colored(env, &color, flag, env.stderr_terminal),
             terminal: env.stdout_terminal,
         })
+    }
+}
+
+impl Style {
+    /// Whether standard output is coloured.
+    pub(crate) const fn colors(&self) -> bool {
+        self.color_stdout
     }
 }
 

@@ -4,7 +4,47 @@ use super::Output;
 use super::cluster::Access;
 use super::resource::NamespaceArgs;
 
-/// Live usage.
+/// `top`: the live view, or one of its tables.
+#[derive(Clone, Debug, clap::Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:\n  neonctl top\n  neonctl top -A --interval 1s\n  neonctl top vms --once\n\n\
+                  Without a subcommand: a full-screen view of nodes, VMs, migrations and decisions. Press ? in it for its keys. \
+                  If standard output is not a terminal, a line is printed for each VM and each change, as by vm list -w."
+)]
+pub struct Top {
+    /// A table instead of the live view.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// The live view.
+    #[command(flatten)]
+    pub live: Live,
+}
+
+impl Top {
+    pub(super) fn output(&self) -> Option<&Output> {
+        self.command.as_ref().map(Command::output)
+    }
+}
+
+/// The live view of `top` and `dashboard`.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Live {
+    /// Show the VMs of all namespaces
+    #[arg(short = 'A', long)]
+    pub all_namespaces: bool,
+    /// Time between two readings of loads, goals and permits, such as 1s; at least 500ms
+    #[arg(long, value_name = "DURATION", default_value = "2s")]
+    pub interval: String,
+    /// Namespace of the services
+    #[arg(long, value_name = "NAME", default_value = "neonvm-system")]
+    pub system_namespace: String,
+    /// Namespace and cluster.
+    #[command(flatten)]
+    pub place: NamespaceArgs,
+}
+
+/// Tables of live usage.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Command {
     /// Show the CPU and memory usage of VMs

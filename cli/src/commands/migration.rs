@@ -23,7 +23,7 @@ fn phase(migration: &VirtualMachineMigration) -> Option<MigrationPhase> {
     migration.status.as_ref().and_then(|status| status.phase)
 }
 
-fn is_over(migration: &VirtualMachineMigration) -> bool {
+pub(super) fn is_over(migration: &VirtualMachineMigration) -> bool {
     matches!(phase(migration), Some(MigrationPhase::Succeeded | MigrationPhase::Failed))
 }
 

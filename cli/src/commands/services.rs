@@ -1,6 +1,7 @@
 //! Requests to the services of a cluster: the scheduler that leads, the agent of a node. Their leases name them, a port-forward
 //! through the API server leads to their pods, and a certificate that the cluster signs for an operator lets us in.
 
+mod kept;
 mod pods;
 
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use neonvm_types::scheduler_inspect::{Inspect, WhatIf, WhatIfAnswer};
 use rustls::ClientConfig;
 use serde::de::DeserializeOwned;
 
+pub(super) use self::kept::Kept;
 use self::pods::Way;
 use crate::connect::{Connection, code_of};
 use crate::error::{Code, Error, Result};
@@ -123,7 +125,7 @@ impl<'a> Services<'a> {
 
     async fn call<T: DeserializeOwned>(
         who: &str,
-        mut caller: Caller,
+        caller: &mut Caller,
         (method, path, body): (Method, &str, Bytes),
     ) -> Result<T> {
         let unreachable = |error: neonvm_kit::call::Error| {
@@ -151,8 +153,8 @@ impl<'a> Services<'a> {
                 .hint("see which services run: neonctl status")
         })?;
         let who = "the scheduler";
-        let caller = self.connect(who, lease, (&pods, SCHEDULER_NAME)).await?;
-        Self::call(who, caller, request).await
+        let mut caller = self.connect(who, lease, (&pods, SCHEDULER_NAME)).await?;
+        Self::call(who, &mut caller, request).await
     }
 
     /// What the scheduler that leads knows.
@@ -184,8 +186,8 @@ impl<'a> Services<'a> {
             }
             let path = vm.map_or_else(|| "/v1/inspect".to_owned(), |vm| format!("/v1/inspect?vm={vm}"));
             let who = format!("the agent of {own}");
-            let caller = self.connect(&who, lease, (&pods, &agent_name(own))).await?;
-            agents.push(Self::call(&who, caller, (Method::GET, path.as_str(), Bytes::new())).await?);
+            let mut caller = self.connect(&who, lease, (&pods, &agent_name(own))).await?;
+            agents.push(Self::call(&who, &mut caller, (Method::GET, path.as_str(), Bytes::new())).await?);
         }
         if agents.is_empty() {
             let missing = match node {

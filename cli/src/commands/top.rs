@@ -2,6 +2,7 @@
 
 mod ask;
 mod bars;
+mod live;
 mod nodes;
 mod order;
 mod screen;
@@ -14,7 +15,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::flags::duration;
 use crate::args::Args;
-use crate::args::top::{Command, Repeat};
+use crate::args::top::{Command, Repeat, Top};
 use crate::connect::block_on;
 use crate::env::Env;
 use crate::error::{Code, Error, Result, reason};
@@ -22,6 +23,9 @@ use crate::render::{self, Shown, Style};
 use crate::report::{Body, Document, Report};
 use crate::settings::Settings;
 use screen::Screen;
+
+pub(super) use ask::ask as counters_of;
+pub(super) use vms::rates;
 
 /// What is shown at a time.
 struct Frame {
@@ -51,8 +55,16 @@ impl Source {
     }
 }
 
+/// The live view, or one of the tables.
+pub(super) fn run(env: &Env, settings: &Settings, args: &Args, top: &Top) -> Result<Report> {
+    match &top.command {
+        None => live::run(env, settings, args, &top.live),
+        Some(command) => table(env, settings, args, command),
+    }
+}
+
 /// Looks once, or again and again.
-pub(super) fn run(env: &Env, settings: &Settings, args: &Args, command: &Command) -> Result<Report> {
+fn table(env: &Env, settings: &Settings, args: &Args, command: &Command) -> Result<Report> {
     let repeat = match command {
         Command::Vms(args) => &args.repeat,
         Command::Nodes(args) => &args.repeat,
@@ -105,6 +117,7 @@ async fn go_on(
     }
 }
 
+/// Until the process is interrupted or terminated.
 async fn stop() -> Result<()> {
     let on = |kind| -> Result<Signal> {
         signal(kind).map_err(|error| Error::new(Code::Failed, "cannot wait").cause(reason(&error)))

@@ -128,6 +128,11 @@ pub(crate) fn interactive() -> tokio::io::Stdout {
     tokio::io::stdout()
 }
 
+/// Standard output for the full-screen view, whose cells are cleaned where they are written.
+pub(crate) fn full_screen() -> io::BufWriter<io::Stdout> {
+    io::BufWriter::with_capacity(32 << 10, io::stdout())
+}
+
 /// Whether standard output and standard error are terminals.
 pub(crate) fn terminals() -> (bool, bool) {
     (io::stdout().is_terminal(), io::stderr().is_terminal())

@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "tests")]
 
+mod live;
 mod objects;
 mod server;
 
@@ -237,6 +238,7 @@ fn watches_are_shown_without_control_characters() {
         "podautoscaler list -w -o json",
         "podautoscaler explain web -w",
         "vm logs pg -f",
+        "top",
         "top vms --interval 100ms",
         "top vms --interval 100ms -o json",
     ] {

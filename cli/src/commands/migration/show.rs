@@ -18,7 +18,7 @@ pub(super) fn bytes(amount: i64) -> Bytes {
 }
 
 /// Bytes with one place, as `11.9Gi`.
-pub(super) fn size(amount: i64) -> String {
+pub(in crate::commands) fn size(amount: i64) -> String {
     const UNITS: [&str; 5] = ["", "Ki", "Mi", "Gi", "Ti"];
     let mut value = bytes(amount).get() as f64;
     let mut unit = 0;
@@ -46,7 +46,7 @@ pub(in crate::commands) fn phase_word(migration: &VirtualMachineMigration) -> St
 }
 
 /// Percent of the memory that need not be sent any more; absent before it is known.
-pub(super) fn percent(migration: &VirtualMachineMigration) -> Option<u64> {
+pub(in crate::commands) fn percent(migration: &VirtualMachineMigration) -> Option<u64> {
     let status = status(migration);
     if status.phase == Some(MigrationPhase::Succeeded) {
         return Some(100);
@@ -89,7 +89,7 @@ pub(in crate::commands) fn state(migration: &VirtualMachineMigration) -> String 
 }
 
 /// How it ended.
-pub(super) fn ending(migration: &VirtualMachineMigration) -> String {
+pub(in crate::commands) fn ending(migration: &VirtualMachineMigration) -> String {
     let status = status(migration);
     let vm = &migration.spec.vm_name;
     match status.phase {
@@ -201,7 +201,7 @@ pub(super) fn step(migration: &VirtualMachineMigration) -> Option<&'static str> 
 }
 
 /// Who requested it.
-pub(super) fn asked_by(migration: &VirtualMachineMigration) -> &'static str {
+pub(in crate::commands) fn asked_by(migration: &VirtualMachineMigration) -> &'static str {
     let labels = migration.metadata.labels.as_ref();
     let has = |key: &str| labels.is_some_and(|labels| labels.contains_key(key));
     if has(neonvm_api::names::label::CREATED_BY_SCHEDULER) {

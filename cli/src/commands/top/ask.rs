@@ -146,7 +146,11 @@ fn known(answers: &Answers) -> Counters {
     answers.iter().filter_map(known).collect()
 }
 
-async fn ask(client: &NamespaceClient, pod: &str) -> std::result::Result<RunnerStatistics, String> {
+/// The counters of a VM's runner, or why there are none.
+pub(in crate::commands) async fn ask(
+    client: &NamespaceClient,
+    pod: &str,
+) -> std::result::Result<RunnerStatistics, String> {
     let output = exec::output(client, pod, &["statistics"]).await.map_err(|error| {
         let causes = error.causes.last().map(|cause| format!(": {cause}")).unwrap_or_default();
         format!("{}{causes}", error.message)

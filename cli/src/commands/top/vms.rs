@@ -17,18 +17,18 @@ pub(super) const NONE: &str = "-";
 
 /// What happened between two looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Rates {
+pub(in crate::commands) struct Rates {
     /// CPUs in use.
-    pub(super) cpu: Option<f64>,
+    pub(in crate::commands) cpu: Option<f64>,
     /// Share of the time of its CPUs that others on the host took, 0 to 1.
-    pub(super) steal: Option<f64>,
+    pub(in crate::commands) steal: Option<f64>,
     /// Share of the time of its CPUs in which its limit held it back, 0 to 1.
-    pub(super) throttled: Option<f64>,
+    pub(in crate::commands) throttled: Option<f64>,
 }
 
 /// Rates between two looks at the same QEMU: counters over its own clock. `cpus` are those of the VM. None of them
 /// if the later look is of an earlier time, as after a restart.
-pub(super) fn rates(before: &RunnerStatistics, now: &RunnerStatistics, cpus: u32) -> Rates {
+pub(in crate::commands) fn rates(before: &RunnerStatistics, now: &RunnerStatistics, cpus: u32) -> Rates {
     let Some(elapsed) = now.uptime_ms.checked_sub(before.uptime_ms).filter(|elapsed| *elapsed > 0) else {
         return Rates::default();
     };

@@ -1,0 +1,152 @@
+//! What the model takes in: facts about objects, and samples of measurements.
+
+use neonvm_types::Resources;
+use neonvm_types::agent_inspect::VmInspect;
+use neonvm_types::scheduler_inspect::ResourceView;
+
+pub(crate) use super::key::{Key, Millis};
+use super::stream::Entry;
+
+/// What a watch reports about one kind of objects.
+#[derive(Clone, Debug)]
+pub(crate) enum Change<K, T> {
+    /// All objects of the kind: others do not exist.
+    All(Vec<(K, T)>),
+    /// A new or changed object.
+    Set(K, T),
+    /// A deleted object.
+    Gone(K),
+}
+
+/// A node, from its object.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct NodeFacts {
+    /// What it offers to pods.
+    pub(crate) total: Resources,
+    /// Why no pod is placed there; absent if pods are.
+    pub(crate) closed: Option<String>,
+}
+
+/// A VM, from its object.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct VmFacts {
+    /// The node it runs on; empty before it has one.
+    pub(crate) node: String,
+    /// Its runner pod; empty before it has one.
+    pub(crate) pod: String,
+    /// Its phase.
+    pub(crate) phase: String,
+    /// Whether the guest runs.
+    pub(crate) running: bool,
+    /// Whether an agent is to scale it.
+    pub(crate) scaled: bool,
+    /// The observed size; zero while it is not known.
+    pub(crate) size: Resources,
+    /// The size in `spec`.
+    pub(crate) requested: Resources,
+    /// Lower bound.
+    pub(crate) min: Resources,
+    /// Upper bound.
+    pub(crate) max: Resources,
+}
+
+/// A migration, from its object.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct MoveFacts {
+    /// The VM.
+    pub(crate) vm: String,
+    /// Node of the source.
+    pub(crate) source: String,
+    /// Node of the target; empty before one is chosen.
+    pub(crate) target: String,
+    /// Phase in one word.
+    pub(crate) phase: String,
+    /// Share of the memory that need not be sent any more, 0 to 100.
+    pub(crate) percent: Option<u64>,
+    /// Step, numbers or reason, in words.
+    pub(crate) text: String,
+    /// Who requested it.
+    pub(crate) by: String,
+    /// When it was created.
+    pub(crate) created: Millis,
+    /// When it ended.
+    pub(crate) ended: Option<Millis>,
+    /// Whether it ended without success.
+    pub(crate) failed: bool,
+}
+
+/// The scheduler's accounting of one node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Account {
+    /// CPU, in thousandths.
+    pub(crate) cpu: ResourceView,
+    /// Memory, in bytes.
+    pub(crate) memory: ResourceView,
+    /// What the scheduler remarks about the node, and what it would migrate next.
+    pub(crate) note: Option<String>,
+}
+
+/// What a VM used between two readings of its counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Load {
+    /// CPUs in use.
+    pub(crate) cpu: Option<f64>,
+    /// Memory in use, in bytes.
+    pub(crate) memory: Option<u64>,
+    /// Share of its CPU time that others on the host used, 0 to 1.
+    pub(crate) steal: Option<f64>,
+    /// Share of its CPU time that its own limit withheld, 0 to 1.
+    pub(crate) throttled: Option<f64>,
+}
+
+/// Where an input comes from, for problems with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Origin {
+    /// Watch of nodes.
+    Nodes,
+    /// Watch of VMs.
+    Vms,
+    /// Watch of migrations.
+    Moves,
+    /// Watch of events.
+    Events,
+    /// Requests to the scheduler.
+    Scheduler,
+    /// Requests to agents.
+    Agents,
+}
+
+impl Origin {
+    /// What is missing while it cannot be read.
+    pub(crate) const fn what(self) -> &'static str {
+        match self {
+            Self::Nodes => "nodes",
+            Self::Vms => "VMs",
+            Self::Moves => "migrations",
+            Self::Events => "events",
+            Self::Scheduler => "permits and watermarks",
+            Self::Agents => "goals and decisions",
+        }
+    }
+}
+
+/// One thing that was observed.
+#[derive(Clone, Debug)]
+pub(crate) enum Input {
+    /// Nodes, by name.
+    Nodes(Change<String, NodeFacts>),
+    /// VMs.
+    Vms(Change<Key, VmFacts>),
+    /// Migrations.
+    Moves(Change<Key, MoveFacts>),
+    /// An event.
+    Event(Entry),
+    /// The scheduler's accounts of all nodes, by name.
+    Accounts(Vec<(String, Account)>),
+    /// All VMs of all agents.
+    Agents(Vec<VmInspect>),
+    /// Loads by VM, or why there are none.
+    Loads(Vec<(Key, Result<Load, String>)>),
+    /// What keeps an origin from being read, with the remedy; none when it is read again.
+    Trouble(Origin, Option<String>),
+}

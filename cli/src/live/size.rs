@@ -1,0 +1,85 @@
+//! Sizes as texts: compute units where they are whole ones, else CPU and memory.
+
+use neonvm_types::{Bytes, MilliCpu, Resources};
+
+/// The compute unit of VMs whose agent names none.
+pub(crate) const UNIT: Resources = Resources::new(MilliCpu::new(250), Bytes::gib(1));
+
+/// Whether a size is known.
+pub(crate) fn known(size: Resources) -> bool {
+    size.vcpus > MilliCpu::ZERO
+}
+
+/// A size in whole compute units such as `4`, else as `0.50/1Gi`; `-` if it is not known.
+pub(crate) fn units(size: Resources, unit: Resources) -> String {
+    if !known(size) {
+        return "-".to_owned();
+    }
+    match size.exact_quotient(unit) {
+        Some(units) => units.to_string(),
+        None => format!("{}/{}", cores(size.vcpus), size.mem),
+    }
+}
+
+/// Bounds in whole compute units such as `1..12`, else in CPU.
+pub(crate) fn range(min: Resources, max: Resources, unit: Resources) -> String {
+    match (min.exact_quotient(unit), max.exact_quotient(unit)) {
+        (Some(min), Some(max)) => format!("{min}..{max}"),
+        _ => format!("{}..{}cpu", short(min.vcpus.as_f64()), short(max.vcpus.as_f64())),
+    }
+}
+
+/// CPU with two places.
+pub(crate) fn cores(cpu: MilliCpu) -> String {
+    format!("{}.{:02}", cpu.milli() / 1000, cpu.milli() % 1000 / 10)
+}
+
+/// A number in few characters: `0.25`, `1.5`, `12`.
+pub(crate) fn short(number: f64) -> String {
+    let text = if number >= 9.95 { format!("{number:.0}") } else { format!("{number:.2}") };
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
+
+/// Bytes in few characters: `0.9Gi`, `512Mi`, `16Gi`.
+pub(crate) fn bytes(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["", "Ki", "Mi", "Gi", "Ti"];
+    let (mut value, mut unit) = (float(bytes), 0);
+    while value >= 921.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let name = UNITS.get(unit).copied().unwrap_or_default();
+    let text = if value >= 9.95 || unit == 0 { format!("{value:.0}") } else { format!("{value:.1}") };
+    format!("{}{name}", text.trim_end_matches(".0"))
+}
+
+/// For what is drawn: a few digits count.
+#[expect(clippy::cast_precision_loss, reason = "shown with few digits")]
+pub(crate) fn float(number: u64) -> f64 {
+    number as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size(milli: u32, mem: Bytes) -> Resources {
+        Resources::new(MilliCpu::new(milli), mem)
+    }
+
+    #[test]
+    fn sizes_in_few_characters() {
+        assert_eq!(units(size(1000, Bytes::gib(4)), UNIT), "4");
+        assert_eq!(units(size(1000, Bytes::gib(3)), UNIT), "1.00/3Gi");
+        assert_eq!(units(Resources::default(), UNIT), "-");
+        assert_eq!(range(size(250, Bytes::gib(1)), size(3000, Bytes::gib(12)), UNIT), "1..12");
+        assert_eq!(range(size(100, Bytes::gib(1)), size(1500, Bytes::gib(1)), UNIT), "0.1..1.5cpu");
+        let all = [0, 900, 1 << 20, 943_718_400, 1 << 30, 17_179_869_184];
+        assert_eq!(all.map(bytes), ["0", "900", "1Mi", "900Mi", "1Gi", "16Gi"]);
+        assert_eq!(bytes(u64::MAX), "16777216Ti");
+        assert_eq!([0.0, 0.25, 1.5, 9.99, 12.0].map(short), ["0", "0.25", "1.5", "10", "12"]);
+    }
+}

@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(with(r#"{"guest": {"cpus": {"max": "4"}}}"#), [""; 0]);
         let errors = with(r#"{"guest": {"cpus": {"max": "100m"}}}"#);
         assert!(
-            errors[0].starts_with("spec.guest.cpus.use: at its next start: 250m is above max 100m"),
+            errors[0].starts_with("spec.guest.cpus.use: at its next start: 100m is below min 250m"),
             "{errors:?}"
         );
         assert!(

@@ -15,6 +15,8 @@ use crate::{
 
 /// Slot sizes are multiples of this, for the sake of memory plugging in the guest.
 const SLOT_GRANULARITY: Bytes = Bytes::mib(8);
+/// No kernel that the project builds or fetches boots with less.
+const LEAST_MEMORY: Bytes = Bytes::mib(64);
 /// Longest disk name.
 const DISK_NAME: usize = 32;
 /// Longest name of an empty disk: the length of a file system label.
@@ -31,6 +33,7 @@ pub fn virtual_machine_create(vm: &VirtualMachine) -> Vec<FieldError> {
     cpu_bounds(spec, &mut faults);
     slot_size(spec, &mut faults);
     slot_bounds(spec, &mut faults);
+    least_memory(spec, &mut faults);
     disks(&spec.disks, &mut faults);
     ports(spec, &mut faults);
     environment(spec, &mut faults);
@@ -168,6 +171,23 @@ fn slot_bounds(spec: &VirtualMachineSpec, faults: &mut Faults) {
             format!("{value} must be between 1 and 512"),
         );
     }
+}
+
+/// A guest boots with its least memory.
+fn least_memory(spec: &VirtualMachineSpec, faults: &mut Faults) {
+    let slots = u32::from(spec.guest.memory_slots.min);
+    let Some(slot) = spec.guest.slot_size().ok().filter(|slot| slot.is_multiple_of(SLOT_GRANULARITY)) else {
+        return;
+    };
+    let memory = slot.saturating_mul(slots);
+    faults.require(
+        memory == Bytes::ZERO || memory >= LEAST_MEMORY,
+        "spec.guest.memorySlots.min",
+        format!(
+            "{memory} of memory is too little for a kernel to boot; it must be at least {LEAST_MEMORY}, and a distribution's kernel \
+             needs some 96Mi"
+        ),
+    );
 }
 
 fn disks(disks: &[Disk], faults: &mut Faults) {

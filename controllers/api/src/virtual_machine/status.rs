@@ -70,6 +70,9 @@ pub struct VirtualMachineStatus {
     /// What the VM is made of while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<Machine>,
+    /// The workload, once it was started again inside the guest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workload: Option<Workload>,
     /// How the VM ended the last time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_exit: Option<LastExit>,
@@ -112,6 +115,29 @@ pub struct Machine {
     /// How the guest is connected: `tap` or `user`.
     #[serde(default)]
     pub network: String,
+}
+
+/// The workload in the guest, as far as it was started again there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Workload {
+    /// How often it was started again since the VM started.
+    #[serde(default)]
+    #[schemars(range(min = 0))]
+    pub restarts: u32,
+    /// Its last exit code, if it ended by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// The signal that ended it last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+    /// Whether the guest's kernel killed it for want of memory.
+    #[serde(default)]
+    pub out_of_memory: bool,
+    /// When this was written; at most twice a minute.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::time")]
+    pub time: Option<Timestamp>,
 }
 
 /// How a VM ended.

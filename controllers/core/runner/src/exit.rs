@@ -1,5 +1,6 @@
 //! Why a VM ended, from the last output of QEMU and the guest.
 
+use neonvm_types::Bytes;
 use neonvm_types::runner_protocol::{Exit, ExitReason, ProcessExit};
 
 /// The end of QEMU.
@@ -69,13 +70,23 @@ pub(crate) fn from_end(
     exit
 }
 
-fn describe(exit: ProcessExit) -> String {
+/// How a workload ended, in words.
+pub(crate) fn describe(exit: ProcessExit) -> String {
     let how = match (exit.code, exit.signal) {
         (Some(code), _) => format!("the workload ended with exit code {code}"),
         (None, Some(signal)) => format!("the workload was ended by signal {signal}"),
         (None, None) => "the workload ended".to_owned(),
     };
     if exit.out_of_memory { format!("{how}, out of memory") } else { how }
+}
+
+/// The end of a guest that was reset before its init ran: its kernel could not boot.
+pub(crate) fn never_up(end: &QemuEnd, memory: Bytes) -> Exit {
+    let message = format!(
+        "the guest never came up: it was reset before its init ran. {memory} of memory may be too little for its kernel, or the \
+         kernel does not fit the disk"
+    );
+    Exit { console: end.console.clone(), ..Exit::new(ExitReason::StartFailure, message) }
 }
 
 /// A line of the kernel's log without the time in front.

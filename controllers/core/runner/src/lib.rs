@@ -19,12 +19,15 @@ use std::time::Duration;
 
 use neonvm_types::guest::ReportKind;
 use neonvm_types::runner_protocol::{
-    Exit, MachineInfo, MigrationGuest, MigrationRole, MigrationStatus, Problem, ProblemReason, ProcessExit,
-    RunnerState, RunnerStatus, SizeRequest, WorkloadStatus,
+    Exit, ExitReason, MachineInfo, MigrationGuest, MigrationRole, MigrationStatus, Problem, ProblemReason,
+    ProcessExit, RunnerState, RunnerStatus, SizeRequest, WorkloadStatus,
 };
 use neonvm_types::{Bytes, MilliCpu};
 
 pub use exit::QemuEnd;
+
+/// A workload that runs this long after a failure has recovered.
+const RECOVERED: Duration = Duration::from_secs(60);
 
 /// First pause between two attempts to reach a guest that boots; doubled up to [`ASK_LONGEST`].
 const ASK_FIRST: Duration = Duration::from_millis(20);
@@ -127,6 +130,8 @@ pub struct Core {
     held: bool,
     announced_shutdown: Option<String>,
     workload_exit: Option<ProcessExit>,
+    /// Since when the workload runs, after a failure.
+    recovering: Option<Duration>,
     faults: Vec<Problem>,
 }
 
@@ -148,6 +153,7 @@ impl Core {
             held: false,
             announced_shutdown: None,
             workload_exit: None,
+            recovering: None,
             faults: Vec::new(),
         }
     }
@@ -163,7 +169,8 @@ impl Core {
             return None;
         }
         let size = [self.cpu.wake_at(), self.memory.wake_at()].into_iter().flatten().filter(|_| !self.held);
-        [self.asking.1, self.stop.wake_at()].into_iter().flatten().chain(size).min()
+        let recovered = self.recovering.map(|since| since + RECOVERED);
+        [self.asking.1, self.stop.wake_at(), recovered].into_iter().flatten().chain(size).min()
     }
 
     /// Whether the VM is being migrated, so that its size cannot be changed.
@@ -293,6 +300,10 @@ impl Core {
             self.status.state = RunnerState::Running;
             self.memory.guest_is_up(self.now);
         }
+        if self.recovering.is_some_and(|since| self.now >= since + RECOVERED) {
+            self.recovering = None;
+            self.fault(ProblemReason::WorkloadFailing, None);
+        }
         if self.held {
             return;
         }
@@ -324,12 +335,19 @@ impl Core {
                 }
             }
             ReportKind::WorkloadStarted { restarts, .. } => {
+                self.recovering = self.has_fault(ProblemReason::WorkloadFailing).then_some(self.now);
                 self.status.workload =
                     Some(WorkloadStatus { running: true, restarts, last_exit: self.workload_exit });
             }
             ReportKind::WorkloadExited { code, signal, out_of_memory } => {
                 let exit = ProcessExit { code, signal, out_of_memory };
                 self.workload_exit = Some(exit);
+                self.recovering = None;
+                if exit.code != Some(0) {
+                    // Without a number: each change of a message is a write to the API server.
+                    let message = format!("{}; it is started again inside the guest", exit::describe(exit));
+                    self.fault(ProblemReason::WorkloadFailing, Some(message));
+                }
                 let restarts = self.status.workload.map_or(0, |workload| workload.restarts);
                 self.status.workload =
                     Some(WorkloadStatus { running: false, restarts, last_exit: Some(exit) });
@@ -342,14 +360,21 @@ impl Core {
         }
     }
 
+    fn has_fault(&self, reason: ProblemReason) -> bool {
+        self.faults.iter().any(|fault| fault.reason == reason)
+    }
+
     fn fault(&mut self, reason: ProblemReason, message: Option<String>) {
         self.faults.retain(|fault| fault.reason != reason);
         self.faults.extend(message.map(|message| Problem { reason, message }));
     }
 
     fn ended(&mut self, end: &QemuEnd) {
-        let exit: Exit =
+        let mut exit: Exit =
             exit::from_end(end, self.stop.is_begun(), self.announced_shutdown.as_deref(), self.workload_exit);
+        if exit.reason == ExitReason::Rebooted && self.status.state == RunnerState::Booting && !self.reports {
+            exit = exit::never_up(end, self.limits.size.memory);
+        }
         self.status.exit = Some(exit);
         self.status.state = RunnerState::Ended;
     }

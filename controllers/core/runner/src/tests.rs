@@ -1,7 +1,6 @@
 use proptest::prelude::*;
 
 use super::*;
-use neonvm_types::runner_protocol::ExitReason;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -298,4 +297,42 @@ proptest! {
         prop_assert_eq!(core.wake_at(), None);
         prop_assert!(core.status().problems.is_empty());
     }
+}
+
+#[test]
+fn a_workload_that_fails_is_a_problem_until_it_has_run_for_a_while() {
+    let mut core = running();
+    let exited = ReportKind::WorkloadExited { code: None, signal: Some(9), out_of_memory: true };
+    core.step(SECOND, Event::Report(exited));
+    assert_eq!(problems(&core), [ProblemReason::WorkloadFailing]);
+    let message = core.status().problems[0].message.clone();
+    assert_eq!(
+        message,
+        "the workload was ended by signal 9, out of memory; it is started again inside the guest"
+    );
+    core.step(2 * SECOND, Event::Report(ReportKind::WorkloadStarted { pid: 9, restarts: 1 }));
+    assert_eq!(core.wake_at(), Some(62 * SECOND));
+    core.step(61 * SECOND, Event::Timer);
+    assert_eq!(problems(&core), [ProblemReason::WorkloadFailing]);
+    core.step(62 * SECOND, Event::Timer);
+    assert!(problems(&core).is_empty() && core.wake_at().is_none());
+    core.step(
+        63 * SECOND,
+        Event::Report(ReportKind::WorkloadExited { code: Some(0), signal: None, out_of_memory: false }),
+    );
+    assert!(problems(&core).is_empty(), "an end that is a success is no problem");
+}
+
+#[test]
+fn a_guest_that_is_reset_before_its_init_ran_never_came_up() {
+    let reset = QemuEnd { cause: Some("guest-reset".into()), ..QemuEnd::default() };
+    let mut core = Core::new(limits());
+    core.step(SECOND, Event::Started(MachineInfo::default()));
+    core.step(2 * SECOND, Event::Ended(reset.clone()));
+    let exit = core.status().exit.clone().unwrap();
+    assert_eq!(exit.reason, ExitReason::StartFailure);
+    assert!(exit.message.contains("1Gi of memory may be too little"), "{}", exit.message);
+    let mut core = running();
+    core.step(2 * SECOND, Event::Ended(reset));
+    assert_eq!(core.status().exit.clone().unwrap().reason, ExitReason::Rebooted);
 }

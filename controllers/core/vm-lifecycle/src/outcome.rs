@@ -142,6 +142,10 @@ pub enum NoteReason {
     GrowthMigrated,
     /// Its node denied a growth, and no other node has room.
     GrowthNowhere,
+    /// The guest has started its workload again.
+    WorkloadRestarted,
+    /// The same, after its kernel killed the workload for want of memory.
+    WorkloadOutOfMemory,
     /// The VM does not run on the requested accelerator.
     AcceleratorFallback,
     /// Its pod vanished.
@@ -187,6 +191,8 @@ impl NoteReason {
             Self::ScaleDenied => "ScaleDenied",
             Self::GrowthMigrated => "GrowthMigrated",
             Self::GrowthNowhere => "GrowthNowhere",
+            Self::WorkloadRestarted => "WorkloadRestarted",
+            Self::WorkloadOutOfMemory => "WorkloadOutOfMemory",
             Self::AcceleratorFallback => "AcceleratorFallback",
             Self::PodMissing => "PodMissing",
             Self::SecretFailed => "SecretFailed",
@@ -211,6 +217,8 @@ impl NoteReason {
                 | Self::ScaleLimited
                 | Self::ScaleDenied
                 | Self::GrowthNowhere
+                | Self::WorkloadRestarted
+                | Self::WorkloadOutOfMemory
                 | Self::AcceleratorFallback
                 | Self::PodMissing
                 | Self::SecretFailed

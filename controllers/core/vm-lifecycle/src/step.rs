@@ -11,6 +11,7 @@ mod pod_name;
 mod power;
 mod room;
 mod size;
+mod workload;
 
 use neonvm_api::names::{FINALIZER, tls_secret_name};
 use neonvm_api::virtual_machine::Phase;

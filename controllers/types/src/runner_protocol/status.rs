@@ -126,6 +126,8 @@ pub enum ProblemReason {
     DiskFailure,
     /// The guest ignores the power button.
     PowerButtonIgnored,
+    /// The workload failed and was started again inside the guest.
+    WorkloadFailing,
     /// A reason of a newer runner.
     #[serde(other)]
     Unknown,

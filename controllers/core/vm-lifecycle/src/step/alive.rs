@@ -3,7 +3,7 @@
 use neonvm_api::virtual_machine::{Machine, Phase};
 use neonvm_types::runner_protocol::{Exit, ExitReason, RunnerState};
 
-use super::{Pass, ended, size};
+use super::{Pass, ended, size, workload};
 use crate::condition::{self, AVAILABLE, Finding};
 use crate::observed::{PodView, RunnerView};
 use crate::outcome::{Action, NoteReason};
@@ -53,6 +53,7 @@ pub(super) fn track(pass: &mut Pass<'_>, seen: &PodView) {
     }
     own(pass, seen);
     machine(pass);
+    workload::step(pass);
 }
 
 /// The VM controls its pod; its active migration is an owner too, so that other programs can find it.

@@ -26,6 +26,7 @@ pub(super) fn finish(pass: &mut Pass<'_>, exit: &Exit, pod: &str) {
     pass.status.pod_ip = String::new();
     pass.status.node = String::new();
     pass.status.machine = None;
+    pass.status.workload = None;
     size::forget(pass);
     let message = format!("{reason}: {}", exit.message);
     if good {

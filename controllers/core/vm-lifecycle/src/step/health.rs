@@ -124,7 +124,7 @@ fn runner(pass: &Pass<'_>) -> Option<Trouble> {
         }
         RunnerView::Unknown | RunnerView::Unreachable { .. } => {
             let before = condition::find(&pass.before, DEGRADED).filter(|before| before.status == "True")?;
-            let known = (0..=9).map(reason_at).find(|word| *word == before.reason)?;
+            let known = (0..=10).map(reason_at).find(|word| *word == before.reason)?;
             Some(Trouble { reason: known, message: before.message.clone(), event: None })
         }
     }
@@ -143,6 +143,7 @@ fn reason_at(number: u8) -> &'static str {
         6 => P::GuestFailure,
         7 => P::DiskFailure,
         8 => P::PowerButtonIgnored,
+        9 => P::WorkloadFailing,
         _ => P::Unknown,
     })
 }

@@ -116,6 +116,7 @@ pub(super) fn word(reason: ProblemReason) -> &'static str {
         ProblemReason::GuestFailure => "GuestFailure",
         ProblemReason::DiskFailure => "DiskFailure",
         ProblemReason::PowerButtonIgnored => "PowerButtonIgnored",
+        ProblemReason::WorkloadFailing => "WorkloadFailing",
         ProblemReason::Unknown => "UnknownProblem",
     }
 }

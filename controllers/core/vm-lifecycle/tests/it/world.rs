@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use neonvm_api::VirtualMachine;
+use neonvm_api::merge_patch::merge;
 use neonvm_api::names::annotation::AT_NEXT_START;
 use neonvm_api::next_start;
 use neonvm_api::virtual_machine::{Phase, PowerState};
+use neonvm_api::{VirtualMachine, VirtualMachineSpec};
 use neonvm_core_vm_lifecycle::{Action, Observed, PodView, RunnerView, owned_pod, step};
 use neonvm_types::runner_protocol::ExitReason;
 use proptest::prelude::*;
@@ -218,7 +219,9 @@ impl World {
                 let status = self.newest().vm.status.clone().unwrap_or_default();
                 assert_eq!(status.pod_name, "", "a change between two pods");
                 let next = next_start::changed(&self.newest().vm).unwrap().unwrap();
-                assert!(spec.contains_key("guest"));
+                let mut amended = serde_json::to_value(&self.newest().vm.spec).unwrap();
+                merge(&mut amended, &spec.clone().into());
+                assert_eq!(serde_json::from_value::<VirtualMachineSpec>(amended).unwrap(), next.spec);
                 self.change(|version| {
                     version.vm.spec = next.spec;
                     version.vm.metadata.annotations = None;

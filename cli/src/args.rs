@@ -2,6 +2,7 @@
 
 pub mod cluster;
 pub mod config;
+pub mod dashboard;
 pub mod image;
 pub mod images;
 pub mod install;
@@ -145,6 +146,8 @@ pub enum Command {
     Test(test::Command),
     /// Show nodes, VMs, migrations and decisions live; or tables of CPU and memory usage
     Top(Box<top::Top>),
+    /// Serve the view of top as a web page on this host
+    Dashboard(Box<dashboard::Dashboard>),
     /// Agents, which scale the VMs of each node
     #[command(subcommand)]
     Agent(scaling::Agent),
@@ -219,6 +222,7 @@ impl Command {
             Self::Doctor(args) => Some(&args.output),
             Self::Test(command) => Some(command.output()),
             Self::Top(args) => args.output(),
+            Self::Dashboard(args) => Some(&args.output),
             Self::Agent(scaling::Agent::Inspect(args)) => Some(&args.output),
             Self::Scheduler(scaling::Scheduler::Inspect(args)) => Some(&args.output),
             Self::Debug(scaling::Debug::NodePressure(args)) => Some(&args.output),

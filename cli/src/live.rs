@@ -5,6 +5,7 @@
 //! reach the model.
 
 pub(crate) mod input;
+pub(crate) mod json;
 pub(crate) mod key;
 pub(crate) mod keys;
 pub(crate) mod model;
@@ -16,4 +17,4 @@ pub(crate) mod ui;
 pub(crate) mod view;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -118,7 +118,7 @@ async fn go_on(
 }
 
 /// Until the process is interrupted or terminated.
-async fn stop() -> Result<()> {
+pub(super) async fn stop() -> Result<()> {
     let on = |kind| -> Result<Signal> {
         signal(kind).map_err(|error| Error::new(Code::Failed, "cannot wait").cause(reason(&error)))
     };

@@ -1,6 +1,6 @@
 //! The view, cell by cell, against golden screens (`UPDATE_GOLDEN=1` rewrites them); keys; hostile texts.
 
-mod fixture;
+pub(crate) mod fixture;
 mod hostile;
 mod keys;
 mod model;

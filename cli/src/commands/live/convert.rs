@@ -90,7 +90,11 @@ pub(super) fn migration(migration: &VirtualMachineMigration) -> (Key, MoveFacts)
     let over = crate::commands::migration::is_over(migration);
     let ended = status.completion_time.map(|time| time.unix() * 1000);
     let phase = show::phase_word(migration);
-    let words = if over { show::ending(migration) } else { progress(migration) };
+    let words = match (over, phase.as_str()) {
+        (true, "Succeeded") => format!("succeeded, downtime {}", show::downtime(&status.info)),
+        (true, _) => show::ending(migration),
+        (false, _) => progress(migration),
+    };
     let facts = MoveFacts {
         vm: text(&migration.spec.vm_name),
         source: text(&status.source_node),

@@ -10,17 +10,17 @@ use crate::live::series::STEP;
 use crate::live::stream::{Entry, Kind};
 
 /// 2026-01-01T00:00:00Z.
-pub(super) const START: Millis = 1_767_225_600_000;
+pub(crate) const START: Millis = 1_767_225_600_000;
 
-pub(super) fn key(name: &str) -> Key {
+pub(crate) fn key(name: &str) -> Key {
     Key::new("default", name)
 }
 
-pub(super) fn units(count: u16) -> Resources {
+pub(crate) fn units(count: u16) -> Resources {
     Resources::new(MilliCpu::new(250), Bytes::gib(1)).saturating_mul(count)
 }
 
-pub(super) fn vm(node: &str, size: u16) -> VmFacts {
+pub(crate) fn vm(node: &str, size: u16) -> VmFacts {
     VmFacts {
         node: node.to_owned(),
         pod: format!("pod-{node}"),
@@ -34,7 +34,7 @@ pub(super) fn vm(node: &str, size: u16) -> VmFacts {
     }
 }
 
-pub(super) fn why(name: &str) -> VmInspect {
+pub(crate) fn why(name: &str) -> VmInspect {
     VmInspect {
         name: name.to_owned(),
         namespace: "default".to_owned(),
@@ -120,7 +120,7 @@ fn load_at(step: u16) -> f64 {
 }
 
 /// The fleet after five minutes.
-pub(super) fn fleet() -> Fleet {
+pub(crate) fn fleet() -> Fleet {
     let mut fleet = Fleet::new("dev", Some("default".to_owned()));
     nodes(&mut fleet);
     vms(&mut fleet);
@@ -211,7 +211,7 @@ fn happened(fleet: &mut Fleet, now: Millis) {
 }
 
 /// A fleet with more of everything than fits.
-pub(super) fn many() -> Fleet {
+pub(crate) fn many() -> Fleet {
     let mut fleet = fleet();
     for index in 0..195 {
         fleet.apply(

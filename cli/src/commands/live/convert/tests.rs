@@ -60,7 +60,7 @@ fn migrations() {
         "info": { "downtimeMs": 31 } }),
     );
     assert_eq!((done.ended, done.failed, done.percent), (Some(1_767_225_603_000), false, Some(100)));
-    assert_eq!(done.text, "succeeded: pg runs on n2 (downtime 31 ms)");
+    assert_eq!(done.text, "succeeded, downtime 31 ms");
     assert!(migration_of(&json!({ "phase": "Failed", "reason": "NoRoom", "message": "no room" })).failed);
     assert_eq!(migration_of(&json!({})).phase, "Queued");
 }

@@ -10,6 +10,7 @@ pub mod kernel;
 pub mod local;
 pub mod migration;
 pub mod names;
+pub mod order;
 pub mod podautoscaler;
 pub mod resource;
 pub mod scaling;

@@ -45,7 +45,6 @@ use crate::args::migration::Command as Migration;
 use crate::args::podautoscaler::Command as Podautoscaler;
 use crate::args::scaling::{Agent, Debug, Scheduler};
 use crate::args::test::Command as Test;
-use crate::args::vm::Command as Vm;
 use crate::args::{Args, Command};
 use crate::env::Env;
 use crate::error::Result;
@@ -59,20 +58,7 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Args) -> Result<Report>
         Command::Install(args) => install::run(env, settings, args, quiet),
         Command::Upgrade(args) => upgrade::run(env, settings, args, quiet),
         Command::Uninstall(args) => uninstall::run(env, settings, args, quiet),
-        Command::Vm(Vm::Build(args)) => vm::build::run(env, settings, args, quiet),
-        Command::Vm(Vm::Create(args)) => vm::create::run(settings, args, quiet),
-        Command::Vm(Vm::List(args)) => vm::list::list(settings, args),
-        Command::Vm(Vm::Get(args)) => vm::list::get(settings, args),
-        Command::Vm(Vm::Describe(args)) => vm::describe::run(settings, args),
-        Command::Vm(Vm::Scale(args)) => vm::scale::run(settings, args),
-        Command::Vm(Vm::Migrate(args)) => migration::begin::run(env, settings, args, quiet),
-        Command::Vm(Vm::Delete(args)) => vm::delete::run(settings, args, quiet),
-        Command::Vm(Vm::Console(args)) => vm::console::run(settings, args, quiet),
-        Command::Vm(Vm::Ssh(args)) => vm::ssh::run(env, settings, args),
-        Command::Vm(Vm::Connect(args)) => vm::connect::run(settings, args),
-        Command::Vm(Vm::Logs(args)) => vm::logs::run(settings, args),
-        Command::Vm(Vm::Events(args)) => vm::events::run(settings, args),
-        Command::Vm(Vm::Wait(args)) => vm::wait::run(settings, args),
+        Command::Vm(command) => vm::run(env, settings, command, quiet),
         Command::Migration(command) => match &**command {
             Migration::List(args) => migration::list::list(settings, args),
             Migration::Get(args) => migration::list::get(settings, args),

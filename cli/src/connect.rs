@@ -64,6 +64,11 @@ impl Connection {
                 }
             },
         };
+        let mut config = config;
+        config.auth_info.impersonate.clone_from(&access.as_user);
+        if !access.as_group.is_empty() {
+            config.auth_info.impersonate_groups = Some(access.as_group.clone());
+        }
         let cluster = cluster_name(file.as_deref(), context.as_deref());
         let again = context.map(|context| format!(" --context {context}")).unwrap_or_default();
         Ok(Self { cluster, ..Self::with(config, limit, again)? })

@@ -30,7 +30,8 @@ pub fn main() -> ExitCode {
     // Answers a shell that asks for completions, and ends; otherwise does nothing.
     clap_complete::CompleteEnv::with_factory(complete::command).complete();
     let env = Env::of_process();
-    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let typed: Vec<OsString> = std::env::args_os().collect();
+    let arguments = args::order::sorted(&typed);
     ExitCode::from(run(&env, &arguments))
 }
 

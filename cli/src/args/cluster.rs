@@ -13,6 +13,12 @@ pub struct Access {
     /// Context of the kubeconfig
     #[arg(long, value_name = "NAME")]
     pub context: Option<String>,
+    /// Act as this user, which needs the right to impersonate; a service account is system:serviceaccount:NAMESPACE:NAME
+    #[arg(long = "as", value_name = "USER")]
+    pub as_user: Option<String>,
+    /// Act as a member of this group; can be repeated, requires --as
+    #[arg(long, value_name = "GROUP", requires = "as_user")]
+    pub as_group: Vec<String>,
     /// Timeout of one request, such as 500ms, 30s or 5m
     #[arg(long, value_name = "DURATION")]
     pub request_timeout: Option<String>,

@@ -1,15 +1,19 @@
 //! `vm`
 
 mod build;
+mod change;
 mod life;
 mod look;
+mod power;
 mod reach;
 
 pub use super::migration::Migrate;
 pub use build::Build;
+pub use change::{Applying, Edit, Label, Set};
 pub use life::{Create, Delete, Scale, Wait};
 pub use look::{Describe, Events, Get, List, Logs};
-pub use reach::{Connect, Console, Ssh};
+pub use power::{Power, Restart, Start, Stop};
+pub use reach::{Connect, Console, Cp, PortForward, Ssh, SshConfig};
 
 use super::Output;
 
@@ -21,6 +25,7 @@ pub enum Command {
     /// Create a VM
     Create(Box<Create>),
     /// List the VMs of one namespace or of all
+    #[command(visible_alias = "ls")]
     List(List),
     /// Show VMs by name
     Get(Get),
@@ -28,15 +33,34 @@ pub enum Command {
     Describe(Describe),
     /// Change the CPU and memory of a running VM
     Scale(Scale),
+    /// Change the bounds, image, disks or environment of a VM
+    Set(Box<Set>),
+    /// Edit the object of a VM in an editor
+    Edit(Box<Edit>),
+    /// Set or remove labels of a VM
+    Label(Label),
+    /// Shut down VMs; their objects stay
+    Stop(Stop),
+    /// Start VMs that are stopped or have ended
+    Start(Start),
+    /// Shut down VMs and start them again
+    Restart(Restart),
     /// Live-migrate a VM to another node
     Migrate(Box<Migrate>),
     /// Stop and delete VMs
+    #[command(visible_alias = "rm")]
     Delete(Delete),
     /// Attach to the serial console of a VM
     Console(Console),
     /// Log in to a VM, or run a command in it
     Ssh(Ssh),
-    /// Connect standard input and output to a TCP port of the guest, for ssh's ProxyCommand
+    /// Copy files to or from a VM
+    Cp(Cp),
+    /// Forward local TCP ports to ports of a VM
+    PortForward(PortForward),
+    /// Print a configuration for ssh, rsync and editors
+    SshConfig(SshConfig),
+    /// Connect standard input and output to a TCP port of the guest
     Connect(Connect),
     /// Print the logs of guest, QEMU and runner
     Logs(Logs),
@@ -55,11 +79,23 @@ impl Command {
             Self::Get(args) => Some(&args.get.output),
             Self::Describe(args) => Some(&args.output),
             Self::Scale(args) => Some(&args.output),
+            Self::Set(args) => Some(&args.applying.output),
+            Self::Edit(args) => Some(&args.applying.output),
+            Self::Label(args) => Some(&args.output),
+            Self::Stop(args) => Some(&args.power.output),
+            Self::Start(args) => Some(&args.power.output),
+            Self::Restart(args) => Some(&args.power.output),
             Self::Migrate(args) => Some(&args.output),
             Self::Delete(args) => Some(&args.output),
             Self::Events(args) => Some(&args.output),
             Self::Wait(args) => Some(&args.output),
-            Self::Console(_) | Self::Ssh(_) | Self::Connect(_) | Self::Logs(_) => None,
+            Self::Console(_)
+            | Self::Ssh(_)
+            | Self::Cp(_)
+            | Self::PortForward(_)
+            | Self::SshConfig(_)
+            | Self::Connect(_)
+            | Self::Logs(_) => None,
         }
     }
 }

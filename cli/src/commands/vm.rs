@@ -1,19 +1,62 @@
 //! `vm`
 
-pub(super) mod build;
-pub(super) mod connect;
-pub(super) mod console;
-pub(super) mod create;
+mod build;
+mod change;
+mod connect;
+mod console;
+mod cp;
+mod create;
 pub(super) mod decisions;
-pub(super) mod delete;
-pub(super) mod describe;
-pub(super) mod events;
+mod delete;
+mod describe;
+mod edit;
+pub(in crate::commands) mod events;
 pub(in crate::commands) mod exec;
-pub(super) mod list;
-pub(super) mod logs;
-pub(super) mod scale;
+mod label;
+mod list;
+mod logs;
+mod port_forward;
+mod power;
+mod scale;
+mod set;
 pub(in crate::commands) mod size;
-pub(super) mod ssh;
+mod ssh;
+mod ssh_config;
 pub(in crate::commands) mod table;
-pub(super) mod wait;
+mod wait;
 pub(in crate::commands) mod waiting;
+
+use crate::args::vm::Command;
+use crate::env::Env;
+use crate::error::Result;
+use crate::report::Report;
+use crate::settings::Settings;
+
+/// Runs a command of `vm`.
+pub(super) fn run(env: &Env, settings: &Settings, command: &Command, quiet: bool) -> Result<Report> {
+    match command {
+        Command::Build(args) => build::run(env, settings, args, quiet),
+        Command::Create(args) => create::run(settings, args, quiet),
+        Command::List(args) => list::list(settings, args),
+        Command::Get(args) => list::get(settings, args),
+        Command::Describe(args) => describe::run(settings, args),
+        Command::Scale(args) => scale::run(settings, args),
+        Command::Set(args) => set::run(settings, args, quiet),
+        Command::Edit(args) => edit::run(env, settings, args, quiet),
+        Command::Label(args) => label::run(settings, args),
+        Command::Stop(args) => power::run(settings, &args.power, power::Order::Stop, quiet),
+        Command::Start(args) => power::run(settings, &args.power, power::Order::Start, quiet),
+        Command::Restart(args) => power::run(settings, &args.power, power::Order::Restart, quiet),
+        Command::Migrate(args) => super::migration::begin::run(env, settings, args, quiet),
+        Command::Delete(args) => delete::run(settings, args, quiet),
+        Command::Console(args) => console::run(settings, args, quiet),
+        Command::Ssh(args) => ssh::run(env, settings, args),
+        Command::Cp(args) => cp::run(env, settings, args),
+        Command::PortForward(args) => port_forward::run(settings, args, quiet),
+        Command::SshConfig(args) => ssh_config::run(env, settings, args),
+        Command::Connect(args) => connect::run(settings, args),
+        Command::Logs(args) => logs::run(settings, args),
+        Command::Events(args) => events::run(settings, args),
+        Command::Wait(args) => wait::run(settings, args),
+    }
+}

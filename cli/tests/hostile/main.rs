@@ -18,7 +18,7 @@ use clap::CommandFactory as _;
 use server::{HOSTILE, Manner};
 
 /// The guest's own bytes are what these are for.
-const INTERACTIVE: [&str; 3] = ["vm console", "vm ssh", "vm connect"];
+const INTERACTIVE: [&str; 4] = ["vm console", "vm ssh", "vm connect", "vm port-forward"];
 
 /// Command lines, with `HOSTILE` for a hostile word; those with `+` have forms of output that are tried as well, and those
 /// with `!` show something hostile from the server.
@@ -31,6 +31,16 @@ const COMMANDS: &[&str] = &[
     "+! vm describe pg",
     "vm scale pg --cpu HOSTILE",
     "! vm scale pg --cpu 2 --no-wait",
+    "vm set pg --env HOSTILE",
+    "vm set pg --env A=HOSTILE --no-wait",
+    "vm edit HOSTILE",
+    "vm label pg a=HOSTILE --overwrite",
+    "vm label pg HOSTILE",
+    "vm stop pg --no-wait",
+    "vm start pg --no-wait",
+    "vm restart pg --no-wait",
+    "vm cp HOSTILE HOSTILE",
+    "vm ssh-config HOSTILE",
     "! vm migrate pg --no-wait",
     "vm delete HOSTILE",
     "! vm delete pg -y --no-wait",

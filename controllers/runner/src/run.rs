@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use neonvm_hypervisor::cgroup::{CpuGroup, Hierarchy};
 use neonvm_hypervisor::machine::{Machine, MachineEvent, QemuExit};
-use neonvm_types::{Bytes, MilliCpu};
 use neonvm_types::runner_protocol::{Exit, ExitReason, MachineInfo, RunnerState, RunnerStatus, SizeRequest};
+use neonvm_types::{Bytes, MilliCpu};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{broadcast, mpsc, watch as channel};
 

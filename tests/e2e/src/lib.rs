@@ -1,6 +1,7 @@
 //! What the end-to-end tests share: where the programs are, a client of the Kubernetes API, what fuzzers send, scenario files, and looks at
 //! processes. The tests are the test programs beside this library; they start real programs.
 
+pub mod book;
 pub mod client;
 pub mod fuzz;
 pub mod kuttl;

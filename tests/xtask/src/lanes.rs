@@ -111,6 +111,7 @@ fn is_apart(binary: &Binary) -> bool {
         || binary.package == "neonvm-apiserver-conformance" && binary.kind == Kind::Integration
         || binary.is_integration("local")
         || binary.is_integration("adversary")
+        || binary.is_integration("book")
 }
 
 fn is_unit(binary: &Binary) -> bool {
@@ -148,6 +149,8 @@ pub(crate) fn gate() -> Vec<Lane> {
     // They wait more than they compute.
     let services = Plan { at_once: 6, ..tests(is_service) };
     let local = Plan { at_once: 2, repeat: true, ..tests(|binary| binary.is_integration("local")) };
+    let is_checked = |name: &str| name.starts_with("checked::");
+    let book = Plan { names: is_checked, ..tests(|binary| binary.is_integration("book")) };
     let adversary =
         Plan { at_once: 2, limit: HEAVY, repeat: true, ..tests(|binary| binary.is_integration("adversary")) };
     vec![
@@ -169,6 +172,7 @@ pub(crate) fn gate() -> Vec<Lane> {
         lane("services", 90, Work::Tests(services)),
         lane("conformance", 30, Work::Counting(vec!["neonvm-apiserver-conformance", "--quiet"])),
         lane("local", 20, Work::Tests(local)),
+        lane("book", 5, Work::Tests(book)),
         lane("adversary", 60, Work::Tests(adversary)),
         lane("guests", 420, Work::Tests(guests)),
     ]
@@ -192,6 +196,14 @@ pub(crate) fn soak() -> Vec<Lane> {
         environment: &[("NEONVM_MOVE_ROUNDS", "100")],
         ..tests(is_soak)
     };
+    // The commands of the documentation.
+    let is_executed = |name: &str| name.starts_with("executed::");
+    let pages = Plan {
+        names: is_executed,
+        at_once: 1,
+        limit: Duration::from_secs(30 * 60),
+        ..tests(|binary| binary.is_integration("book"))
+    };
     // The long ones as well.
     let built = Plan {
         at_once: 2,
@@ -205,6 +217,7 @@ pub(crate) fn soak() -> Vec<Lane> {
         lane("programs", 60, Work::Build),
         lane("kernel", 5, Work::Command(vec!["cargo", "xtask", "kernel", "--fetch"])),
         lane("source", 15 * 60, Work::Command(vec!["cargo", "xtask", "kernel"])),
+        lane("pages", 15 * 60, Work::Tests(pages)).limit(90),
         lane("storms", 300, Work::Tests(fresh_seeds)),
         lane("built", 360, Work::Tests(built)),
         lane("chaos", 60 * 60, Work::Tests(chaos)).limit(4 * 60),
@@ -274,6 +287,7 @@ mod tests {
             binary("neonvm-e2e", "local", Kind::Integration),
             binary("neonvm-e2e", "soak", Kind::Integration),
             binary("neonvm-e2e", "adversary", Kind::Integration),
+            binary("neonvm-e2e", "book", Kind::Integration),
             binary("neonvm-apiserver-endurance", "endurance", Kind::Integration),
             binary("neonvm-core-vertical-scaling", "it", Kind::Integration),
         ];
@@ -281,7 +295,7 @@ mod tests {
             [gate(), soak()]
                 .into_iter()
                 .flatten()
-                .filter(|lane| !["storms", "built", "fuzz"].contains(&lane.name))
+                .filter(|lane| !["pages", "storms", "built", "fuzz"].contains(&lane.name))
         };
         for binary in all {
             let of = |lane: &Lane| matches!(&lane.work, Work::Tests(plan) if (plan.programs)(&binary));

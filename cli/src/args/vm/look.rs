@@ -90,7 +90,7 @@ pub struct Logs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "all",
           value_parser = ["all", "guest", "serial", "qemu", "runner"])]
     pub source: Vec<String>,
-    /// Keep printing new lines
+    /// Keep printing new lines, also after a migration or a restart of the VM
     #[arg(short, long)]
     pub follow: bool,
     /// Show only this many of the last lines

@@ -65,7 +65,9 @@ pub struct Ssh {
 
 /// `vm connect`
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  ssh -o ProxyCommand='neonctl vm connect pg 22' root@pg")]
+#[command(
+    after_help = "Example:\n  neonctl vm connect pg 5432 < request\n\nFor ssh, rsync and editors use: neonctl vm ssh-config"
+)]
 pub struct Connect {
     /// Name of the virtual machine
     #[arg(add = Names::Vms)]
@@ -73,6 +75,71 @@ pub struct Connect {
     /// TCP port of the guest
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     pub port: u16,
+    /// Namespace and cluster.
+    #[command(flatten)]
+    pub place: NamespaceArgs,
+}
+
+/// `vm cp`
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  neonctl vm cp dump.sql pg:/tmp/\n  neonctl vm cp -r pg:/var/log ./logs\n\n\
+                  Files go over SFTP, with scp of this host. One side is NAME:PATH, the other a path here. The exit code is that \
+                  of scp."
+)]
+pub struct Cp {
+    /// Sources, then the target; each is PATH or NAME:PATH
+    #[arg(required = true, num_args = 2.., value_name = "PATH")]
+    pub paths: Vec<String>,
+    /// Copy directories with their content
+    #[arg(short, long)]
+    pub recursive: bool,
+    /// User to log in as
+    #[arg(short = 'l', long, default_value = "root")]
+    pub login: String,
+    /// Private key [default: the key that the cluster stores for the VM]
+    #[arg(short, long, value_name = "FILE")]
+    pub identity: Option<PathBuf>,
+    /// Namespace and cluster.
+    #[command(flatten)]
+    pub place: NamespaceArgs,
+}
+
+/// `vm port-forward`
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  neonctl vm port-forward pg 5432\n  neonctl vm port-forward pg 15432:5432 8080:80\n  \
+                  neonctl vm port-forward pg :5432     # any free local port\n\n\
+                  Each connection looks for the VM anew, so forwarding goes on after a migration or a restart. Ctrl-C ends it."
+)]
+pub struct PortForward {
+    /// Name of the virtual machine
+    #[arg(add = Names::Vms)]
+    pub name: String,
+    /// TCP ports: [LOCAL:]REMOTE
+    #[arg(required = true, value_name = "[LOCAL:]REMOTE")]
+    pub ports: Vec<String>,
+    /// Local address to listen on
+    #[arg(long, default_value = "127.0.0.1")]
+    pub address: std::net::IpAddr,
+    /// Namespace and cluster.
+    #[command(flatten)]
+    pub place: NamespaceArgs,
+}
+
+/// `vm ssh-config`
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  neonctl vm ssh-config pg >> ~/.ssh/config && ssh pg\n  \
+                  rsync -e \"ssh -F <(neonctl vm ssh-config pg)\" -a data/ pg:/data/\n\n\
+                  Writes the VM's private key to a file that only you can read, below $XDG_STATE_HOME/neonvm/ssh [default: \
+                  ~/.local/state]. Call it again after the VM was deleted and created anew.")]
+pub struct SshConfig {
+    /// Name of the virtual machine
+    #[arg(add = Names::Vms)]
+    pub name: String,
+    /// User to log in as
+    #[arg(short = 'l', long, default_value = "root")]
+    pub login: String,
     /// Namespace and cluster.
     #[command(flatten)]
     pub place: NamespaceArgs,

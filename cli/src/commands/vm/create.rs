@@ -1,6 +1,6 @@
 //! `vm create`
 
-mod manifest;
+pub(super) mod manifest;
 
 use crate::commands::resource;
 use kube::api::{Api, DynamicObject, PostParams};
@@ -9,6 +9,7 @@ use neonvm_api::VirtualMachine;
 use neonvm_api::names::QUOTA_EXCEEDED;
 use serde_json::Value;
 
+use super::table::failing;
 use super::waiting::{state, until};
 use crate::args::vm::Create;
 use crate::commands::flags::duration;
@@ -97,14 +98,21 @@ async fn send(settings: &Settings, args: &Create, object: Value, quiet: bool) ->
 }
 
 /// Whether it is up; or has ended, which is as far as it will come.
-fn up(name: &str, machine: Option<&VirtualMachine>) -> WaitProgress {
+pub(super) fn up(name: &str, machine: Option<&VirtualMachine>) -> WaitProgress {
     use neonvm_api::virtual_machine::Phase;
     let Some(machine) = machine else {
         return WaitProgress::Never(Error::new(Code::Failed, format!("{name} was deleted while it started")));
     };
     let status = machine.status.as_ref();
     match status.and_then(|status| status.phase) {
-        Some(Phase::Running | Phase::Scaling) => WaitProgress::Done,
+        Some(Phase::Running | Phase::Scaling) => match failing(machine) {
+            Some(_) => WaitProgress::Never(
+                Error::new(Code::Failed, format!("{name} runs, but its workload does not"))
+                    .cause(state(machine))
+                    .hint(format!("see what it wrote: neonctl vm logs {name}")),
+            ),
+            None => WaitProgress::Done,
+        },
         Some(Phase::Succeeded) => WaitProgress::Done,
         Some(Phase::Failed)
             if machine.spec.restart_policy == neonvm_api::virtual_machine::RestartPolicy::Never =>

@@ -82,7 +82,14 @@ fn describe(machine: &VirtualMachine, agent: Option<&VmInspect>, events: &[Event
         };
         line("Disk", format!("{} at {} ({kind})", disk.name, disk.mount_path));
     }
-    let restarts = format!("{} so far, policy {:?}", status.restart_count, spec.restart_policy);
+    let inside =
+        status.workload.map(|workload| format!(", {} of its workload in the guest", workload.restarts));
+    let restarts = format!(
+        "{} so far{}, policy {:?}",
+        status.restart_count,
+        inside.unwrap_or_default(),
+        spec.restart_policy
+    );
     line("Restarts", restarts);
     if let Some(exit) = &status.last_exit {
         let code = exit.exit_code.map(|code| format!(", code {code}")).unwrap_or_default();
@@ -137,10 +144,10 @@ fn scaling(machine: &VirtualMachine, agent: Option<&VmInspect>) -> String {
 
 fn phase(machine: &VirtualMachine) -> String {
     let status = machine.status.clone().unwrap_or_default();
-    let mut text = status.phase.map_or_else(|| "New: not reconciled yet".to_owned(), |p| p.to_string());
-    if machine.metadata.deletion_timestamp.is_some() {
-        text.push_str(", being deleted");
-    }
+    let mut text = match table::phase(machine) {
+        "New" => "New: not reconciled yet".to_owned(),
+        phase => phase.to_owned(),
+    };
     let available = status.conditions.iter().find(|condition| condition.type_ == "Available");
     if let Some(condition) = available
         && let Ok(since) = Timestamp::from_second(condition.last_transition_time.0.as_second())

@@ -11,6 +11,7 @@ use neonvm_api::VirtualMachine;
 use crate::args::vm::Logs;
 use crate::commands::flags::duration;
 use crate::commands::resource::client::NamespaceClient;
+use crate::commands::watching::{self, WaitProgress};
 use crate::connect::block_on;
 use crate::error::{Code, Error, Result};
 use crate::report::Report;
@@ -64,25 +65,66 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Logs) -> Result<Repor
         return Ok(Report::log(shown.into_iter(), args.raw));
     }
     let (queue, more) = std::sync::mpsc::sync_channel::<String>(QUEUE);
-    let (settings, place) = (settings.clone(), args.place.clone());
+    let (settings, place, name) = (settings.clone(), args.place.clone(), args.name.clone());
     std::thread::spawn(move || {
         block_on(async {
             let client = NamespaceClient::open(&settings, &place).await?;
             let api: Api<Pod> = Api::namespaced(client.connection.client(), &client.namespace);
-            follow(&api, &pod, last, &style, &queue).await
+            let (mut pod, mut last) = (pod, last);
+            while follow(&api, &pod, last.take(), &style, &queue).await? {
+                let Some(next) = successor(&client, &name, &pod).await? else { break };
+                if queue.send(format!("--- {name} continues in pod {next} ---")).is_err() {
+                    break;
+                }
+                pod = next;
+            }
+            Ok(())
         })
     });
     Ok(Report::log(shown.into_iter().chain(more), args.raw))
 }
 
-/// Lines after the last one that was seen, as they come, until the VM ends or the output is closed.
+/// Longest time in which a VM whose pod has ended gets another one: a restart after several failures waits for minutes.
+const SUCCESSOR: std::time::Duration = std::time::Duration::from_secs(330);
+
+/// The pod in which a VM goes on after its migration or its restart; none if it has ended, or is gone.
+async fn successor(client: &NamespaceClient, name: &str, pod: &str) -> Result<Option<String>> {
+    use neonvm_api::virtual_machine::{Phase, RestartPolicy};
+    let look = |machine: Option<&VirtualMachine>| {
+        let Some(status) = machine.and_then(|machine| machine.status.as_ref()) else {
+            return WaitProgress::Done;
+        };
+        let other = !status.pod_name.is_empty() && status.pod_name != pod;
+        let over = matches!(status.phase, Some(Phase::Succeeded | Phase::Failed))
+            && machine.is_some_and(|machine| {
+                machine.spec.restart_policy == RestartPolicy::Never || machine.spec.is_stopped()
+            });
+        if (other && status.phase.is_some_and(Phase::is_alive)) || over {
+            WaitProgress::Done
+        } else {
+            WaitProgress::NotYet
+        }
+    };
+    let quiet = |_: Option<&VirtualMachine>| Error::new(Code::Timeout, "the VM has no other pod");
+    let detached = || Error::new(Code::Interrupted, "interrupted");
+    let waited = watching::until(client.api(), (name, None), SUCCESSOR, detached, quiet, look).await;
+    let machine = match waited {
+        Ok(waited) => waited.object,
+        Err(error) if error.code == Code::Timeout => None,
+        Err(error) => return Err(error),
+    };
+    let next = machine.and_then(|machine| machine.status).map(|status| status.pod_name);
+    Ok(next.filter(|next| !next.is_empty() && next != pod))
+}
+
+/// Lines after the last one that was seen, as they come, until the pod ends: then true. False if the output is closed.
 async fn follow(
     api: &Api<Pod>,
     pod: &str,
     mut last: Option<String>,
     style: &Style,
     queue: &std::sync::mpsc::SyncSender<String>,
-) -> Result<()> {
+) -> Result<bool> {
     let parameters = LogParams {
         container: Some(neonvm_api::names::RUNNER_CONTAINER.to_owned()),
         timestamps: true,
@@ -103,10 +145,10 @@ async fn follow(
         if let Some(text) = style.render(&line)
             && queue.send(text).is_err()
         {
-            break;
+            return Ok(false);
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// The last lines of the console before this start: the pod is gone, the VM's status has kept them.

@@ -2,6 +2,7 @@
 
 use crate::commands::resource::{NONE, Resource, age_cell, or_none};
 use neonvm_api::VirtualMachine;
+use neonvm_api::virtual_machine::PowerState;
 use neonvm_types::{Bytes, MilliCpu};
 
 use super::size::{cores, in_units};
@@ -40,11 +41,7 @@ impl Resource for VirtualMachine {
         let (cpu, memory) = observed(self);
         let sized = cpu > MilliCpu::ZERO;
         let units = in_units(cpu, memory).map(|units| units.to_string());
-        let phase = if self.metadata.deletion_timestamp.is_some() {
-            "Terminating".to_owned()
-        } else {
-            status.phase.map_or_else(|| "New".to_owned(), |phase| phase.to_string())
-        };
+        let phase = phase(self).to_owned();
         let accelerator = status.machine.as_ref().map_or("", |machine| machine.accelerator.as_str());
         let mode = self.spec.cpu_scaling_mode.map_or(String::new(), |mode| format!("{mode:?}"));
         vec![
@@ -56,7 +53,7 @@ impl Resource for VirtualMachine {
             if sized { memory.to_string() } else { NONE.to_owned() },
             or_none(&status.node),
             or_none(if status.extra_net_ip.is_empty() { &status.pod_ip } else { &status.extra_net_ip }),
-            status.restart_count.to_string(),
+            restarts(self).to_string(),
             age_cell(self),
             or_none(&status.pod_name),
             or_none(accelerator),
@@ -64,6 +61,40 @@ impl Resource for VirtualMachine {
             or_none(&self.spec.guest.root_disk.image),
         ]
     }
+}
+
+/// The phase in a word; that a VM is off, or about to be, is not seen from the phase of the API.
+pub(in crate::commands) fn phase(machine: &VirtualMachine) -> &'static str {
+    let status = machine.status.as_ref();
+    let pod = status.is_some_and(|status| !status.pod_name.is_empty());
+    match status.and_then(|status| status.phase) {
+        _ if machine.metadata.deletion_timestamp.is_some() => "Terminating",
+        _ if machine.spec.is_stopped() && pod => "Stopping",
+        _ if status.and_then(|status| status.power_state) == Some(PowerState::Stopped) => "Stopped",
+        Some(phase) if phase.is_alive() => failing(machine).unwrap_or(phase.as_str()),
+        Some(phase) => phase.as_str(),
+        None => "New",
+    }
+}
+
+/// Why the workload of a VM that runs does not do its work.
+pub(in crate::commands) fn failing(machine: &VirtualMachine) -> Option<&'static str> {
+    let conditions = &machine.status.as_ref()?.conditions;
+    let degraded = conditions.iter().find(|one| one.type_ == "Degraded" && one.status == "True")?;
+    let out_of_memory = machine.status.as_ref()?.workload.is_some_and(|workload| workload.out_of_memory);
+    match degraded.reason.as_str() {
+        "WorkloadFailing" if out_of_memory => Some("OutOfMemory"),
+        "WorkloadFailing" => Some("WorkloadFailing"),
+        "GuestFailure" => Some("GuestFailure"),
+        _ => None,
+    }
+}
+
+/// Restarts of the VM, and those of its workload since it started.
+fn restarts(machine: &VirtualMachine) -> i64 {
+    let status = machine.status.as_ref();
+    let own = status.map_or(0, |status| i64::from(status.restart_count));
+    own + status.and_then(|status| status.workload).map_or(0, |workload| i64::from(workload.restarts))
 }
 
 /// CPU and memory as they are; zero while they are not known.
@@ -111,6 +142,34 @@ mod tests {
         assert_eq!(cells[..10], ["db", "pg", "Running", "4", "1..12", "1.00", "4Gi", "n1", "10.0.0.7", "2"]);
         assert_eq!(cells[11..13], ["pg-abcde", "tcg"]);
         assert_eq!(resource::columns::<VirtualMachine>(true).len(), cells.len());
+    }
+
+    #[test]
+    fn a_vm_that_is_off_is_shown_as_such() {
+        let vm = |power: &str, status| -> VirtualMachine {
+            serde_json::from_value(json!({ "apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine", "metadata": {},
+                "spec": { "powerState": power, "guest": { "cpus": { "min": 1, "max": 1, "use": 1 },
+                    "rootDisk": { "image": "i" }, "memorySlots": { "min": 1, "max": 1, "use": 1 } } }, "status": status }))
+            .unwrap()
+        };
+        let off = json!({ "phase": "Succeeded", "powerState": "Stopped" });
+        assert_eq!(phase(&vm("Stopped", off.clone())), "Stopped");
+        assert_eq!(phase(&vm("Running", off)), "Stopped", "it has no pod yet");
+        assert_eq!(phase(&vm("Stopped", json!({ "phase": "Running", "podName": "a-1" }))), "Stopping");
+        assert_eq!(phase(&vm("Running", json!({ "phase": "Failed" }))), "Failed");
+    }
+
+    #[test]
+    fn a_workload_that_fails_is_seen_in_the_list() {
+        let machine: VirtualMachine = serde_json::from_value(json!({ "apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine",
+            "metadata": { "name": "a" }, "spec": { "guest": { "cpus": { "min": 1, "max": 1, "use": 1 },
+                "rootDisk": { "image": "i" }, "memorySlots": { "min": 1, "max": 1, "use": 1 } } },
+            "status": { "phase": "Running", "podName": "a-1", "restartCount": 1, "workload": { "restarts": 5, "outOfMemory": true },
+                "conditions": [{ "type": "Degraded", "status": "True", "reason": "WorkloadFailing", "message": "",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z" }] } }))
+        .unwrap();
+        assert_eq!(phase(&machine), "OutOfMemory");
+        assert_eq!(machine.cells()[8], "6");
     }
 
     #[test]

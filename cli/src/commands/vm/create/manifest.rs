@@ -13,6 +13,8 @@ use crate::error::{Code, Error, Result};
 /// Size without a word about it.
 const CPU: &str = "0.25..1";
 const MEMORY: &str = "1Gi..4Gi";
+/// A smaller disk has no room for a file system.
+const SMALLEST_DISK: Bytes = Bytes::mib(1);
 
 fn bad(flag: &str, text: &str, hint: &str) -> Error {
     Error::new(Code::Usage, format!("--{flag}: {text:?} is not valid")).hint(hint.to_owned())
@@ -148,7 +150,8 @@ fn port(text: &str) -> Result<Value> {
     Ok(json!({ "port": number, "protocol": protocol }))
 }
 
-fn variable(text: &str) -> Result<Value> {
+/// A variable of the workload.
+pub(in crate::commands::vm) fn variable(text: &str) -> Result<Value> {
     let parts = text.split_once('=').filter(|(name, _)| !name.is_empty());
     let (name, value) = parts.ok_or_else(|| bad("env", text, "write a variable as NAME=VALUE"))?;
     Ok(json!({ "name": name, "value": value }))
@@ -164,15 +167,26 @@ fn labels(flag: &str, texts: &[String]) -> Result<Value> {
     Ok(Value::Object(labels))
 }
 
+/// An empty disk.
+pub(in crate::commands::vm) fn disk(text: &str) -> Result<Value> {
+    let hint = "write a disk as NAME=SIZE:PATH, such as data=10Gi:/var/lib/data";
+    let parts = text.split_once('=').and_then(|(name, rest)| Some((name, rest.split_once(':')?)));
+    let (name, (size, path)) = parts.ok_or_else(|| bad("disk", text, hint))?;
+    let size = size::memory("disk", size)?;
+    if size < SMALLEST_DISK {
+        return Err(bad(
+            "disk",
+            text,
+            &format!("{size} bytes are too few for a file system; write a unit, such as {size}Gi"),
+        ));
+    }
+    Ok(json!({ "name": name, "mountPath": path, "emptyDisk": { "size": size, "discard": true } }))
+}
+
 fn disks(args: &Create) -> Result<Vec<Value>> {
     let mut disks = Vec::new();
     for text in &args.disk {
-        let hint = "write a disk as NAME=SIZE:PATH, such as data=10Gi:/var/lib/data";
-        let parts = text.split_once('=').and_then(|(name, rest)| Some((name, rest.split_once(':')?)));
-        let (name, (size, path)) = parts.ok_or_else(|| bad("disk", text, hint))?;
-        let size = size::memory("disk", size)?;
-        disks
-            .push(json!({ "name": name, "mountPath": path, "emptyDisk": { "size": size, "discard": true } }));
+        disks.push(disk(text)?);
     }
     for (flag, texts, source, key) in [
         ("config-map", &args.config_map, "configMap", "name"),

@@ -73,7 +73,11 @@ impl World {
             }
             Action::RemoveFinalizer => self.remove_machine(id, care),
             Action::TakeAddress { .. } => Err(Self::not_done(ActionFailed, "there is no address")),
-            Action::Refresh | Action::Adopt { .. } | Action::Amend { .. } | Action::ReleaseAddress | Action::Tls(_) => Ok(()),
+            Action::Refresh
+            | Action::Adopt { .. }
+            | Action::Amend { .. }
+            | Action::ReleaseAddress
+            | Action::Tls(_) => Ok(()),
             Action::ResizePod { name, uid, size } => {
                 self.resize_pod(id, care, (name, uid), *size);
                 Ok(())

@@ -1,0 +1,125 @@
+//! Flags and words that people write in another order than the definitions have: as with kubectl, flags of the cluster may stand
+//! before the command, and `help` may be the first word. Pure.
+
+use std::ffi::OsString;
+
+/// Flags about cluster and namespace, which most commands have; with `true`, the value is the next argument.
+const BEFORE: [(&str, bool); 8] = [
+    ("-n", true),
+    ("--namespace", true),
+    ("--context", true),
+    ("--kubeconfig", true),
+    ("--request-timeout", true),
+    ("--as", true),
+    ("--as-group", true),
+    ("-A", false),
+];
+
+/// Commands that have commands of their own.
+const GROUPS: [&str; 13] = [
+    "local",
+    "vm",
+    "migration",
+    "podautoscaler",
+    "pa",
+    "image",
+    "images",
+    "kernel",
+    "test",
+    "agent",
+    "scheduler",
+    "debug",
+    "config",
+];
+
+/// The arguments in the order of the definitions: flags of the cluster that stand before the command come after it, in front of `--`;
+/// `help` becomes `--help`.
+#[must_use]
+pub fn sorted(arguments: &[OsString]) -> Vec<OsString> {
+    let Some((program, rest)) = arguments.split_first() else { return Vec::new() };
+    let (moved, rest) = before_command(rest);
+    let rest = without_help(rest);
+    let end = rest.iter().position(|word| word == "--").unwrap_or(rest.len());
+    let (front, back) = rest.split_at_checked(end).unwrap_or((&rest, &[]));
+    std::iter::once(program).chain(front).chain(&moved).chain(back).cloned().collect()
+}
+
+/// The flags of the cluster at the beginning, and the other arguments.
+fn before_command(arguments: &[OsString]) -> (Vec<OsString>, Vec<OsString>) {
+    let (mut moved, mut kept) = (Vec::new(), Vec::new());
+    let mut words = arguments.iter();
+    while let Some(word) = words.next() {
+        let text = word.to_str().unwrap_or_default();
+        let known = BEFORE.iter().find(|(flag, _)| *flag == text);
+        let joined =
+            text.split_once('=').is_some_and(|(flag, _)| BEFORE.iter().any(|(known, _)| *known == flag))
+                || text.len() > 2 && text.starts_with("-n") && !text.starts_with("--");
+        match known {
+            Some((_, true)) => {
+                moved.push(word.clone());
+                moved.extend(words.next().cloned());
+            }
+            Some((_, false)) => moved.push(word.clone()),
+            None if joined => moved.push(word.clone()),
+            // Flags of every command may stand there already.
+            None if matches!(text, "-q" | "--quiet") || text.starts_with("--color") => {
+                kept.push(word.clone());
+                if text == "--color" {
+                    kept.extend(words.next().cloned());
+                }
+            }
+            None => {
+                kept.push(word.clone());
+                kept.extend(words.cloned());
+                break;
+            }
+        }
+    }
+    (moved, kept)
+}
+
+/// `help COMMAND…` and `GROUP help COMMAND…` as `COMMAND… --help`.
+fn without_help(arguments: Vec<OsString>) -> Vec<OsString> {
+    let first = arguments.first().and_then(|word| word.to_str()).unwrap_or_default();
+    let second = arguments.get(1).and_then(|word| word.to_str()).unwrap_or_default();
+    let at = match (first, second) {
+        ("help", _) => 0,
+        (group, "help") if GROUPS.contains(&group) => 1,
+        _ => return arguments,
+    };
+    let mut words: Vec<OsString> = arguments.into_iter().filter(|word| word != "--help").collect();
+    if at < words.len() {
+        words.remove(at);
+    }
+    words.push("--help".into());
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_before_the_command_come_after_it() {
+        for (typed, meant) in [
+            ("neonctl -n x vm list", "neonctl vm list -n x"),
+            (
+                "neonctl --context=a -q --as bob vm delete pg -y",
+                "neonctl -q vm delete pg -y --context=a --as bob",
+            ),
+            ("neonctl -nx vm create a -- sh -n y", "neonctl vm create a -nx -- sh -n y"),
+            ("neonctl vm list -n x", "neonctl vm list -n x"),
+            ("neonctl --color never -A top vms", "neonctl --color never top vms -A"),
+            ("neonctl -n", "neonctl -n"),
+            ("neonctl help", "neonctl --help"),
+            ("neonctl help vm set", "neonctl vm set --help"),
+            ("neonctl vm help set", "neonctl vm set --help"),
+            ("neonctl vm delete help", "neonctl vm delete help"),
+            ("neonctl --bogus vm", "neonctl --bogus vm"),
+        ] {
+            let words = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>();
+            assert_eq!(sorted(&words(typed)), words(meant), "{typed}");
+        }
+        assert!(sorted(&[]).is_empty());
+    }
+}

@@ -35,6 +35,8 @@ fn script(name: &str) -> &'static str {
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
                       trusted-types 'none'";
+/// After how many milliseconds a browser opens another stream when one has ended.
+const RETRY: &str = "retry: 500\n\n";
 /// How long a stream lives: the browser opens another one, which begins with the whole history.
 const LIFE: Duration = Duration::from_secs(55);
 
@@ -102,8 +104,9 @@ fn response(status: StatusCode, kind: &'static str, body: Body) -> Response<Body
 fn events(shared: &Arc<Shared>) -> Response<Body> {
     let mut receiver = shared.changed.subscribe();
     receiver.mark_unchanged();
-    let first =
-        shared.with(|fleet| event("history", &json::history(fleet)) + &event("state", &json::state(fleet)));
+    let first = shared.with(|fleet| {
+        RETRY.to_owned() + &event("history", &json::history(fleet)) + &event("state", &json::state(fleet))
+    });
     let first = stream::once(std::future::ready(first));
     let next = stream::unfold((receiver, Arc::clone(shared)), |(receiver, shared)| async move {
         next(receiver, shared).await

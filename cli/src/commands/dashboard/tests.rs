@@ -103,6 +103,7 @@ fn a_stream_begins_with_the_history_and_goes_on_with_changes() {
     let served = Served::start(crate::live::tests::fixture::fleet());
     let mut stream = served.open(&served.target("/events"), &served.address.to_string());
     let first = until(&mut stream, "\"cluster\":\"dev\"");
+    assert!(first.contains("retry: 500\n"), "{first}");
     let (history, state) = (first.find("event: history\n"), first.find("event: state\n"));
     assert!(history.is_some() && history < state, "{first}");
     served.change(|fleet| "other".clone_into(&mut fleet.cluster));

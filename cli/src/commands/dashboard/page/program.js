@@ -106,11 +106,23 @@ function connect() {
     show();
     if (explained && byId("why").open) refresh();
   });
-  source.onopen = () => { set(connection, "live"); connection.className = ""; };
+  // The server ends a stream once in a while, and the browser opens the next one within a second.
+  let late = 0;
+  source.onopen = () => {
+    clearTimeout(late);
+    late = 0;
+    set(connection, "live");
+    connection.className = "";
+  };
   source.onerror = () => {
     const ended = source.readyState === EventSource.CLOSED;
-    set(connection, ended ? "refused: open the URL that neonctl dashboard printed" : "reconnecting: is neonctl dashboard running?");
-    connection.className = "warning";
+    const lost = () => {
+      set(connection, ended ? "refused: open the URL that neonctl dashboard printed" : "reconnecting: is neonctl dashboard running?");
+      connection.className = "warning";
+    };
+    // Errors repeat while it is tried again.
+    if (ended) lost();
+    else late = late || setTimeout(lost, 3000);
   };
 }
 

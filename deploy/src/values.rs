@@ -360,7 +360,7 @@ impl Values {
             }
         }
         if self.runner.accelerator == Accelerator::Kvm && !self.has(Component::Agent) {
-            let why = "kvm needs the component agent: a device plugin beside it gives /dev/kvm to pods";
+            let why = "kvm needs the component agent: the device plugin, which is part of it, gives /dev/kvm to pods";
             return Err(Error::invalid("runner.accelerator", why));
         }
         if self.scheduler.upstream_agents && !self.has(Component::Scheduler) {

@@ -57,7 +57,7 @@ pub(crate) struct Filled {
     pub(crate) cpu_scaling_mode: Value,
     /// How root disks get out of their images.
     pub(crate) root_disk: Value,
-    /// Whether each node has the device plugin, which runs beside the agent.
+    /// Whether each node has the device plugin, which is part of the component agent.
     pub(crate) device_plugin: Value,
     /// Whether our scheduler permits sizes.
     pub(crate) scheduler: Value,

@@ -1,4 +1,4 @@
-//! Whether KVM runs guests. A device that opens and runs none is common, so a guest is run, by `neond kvm-probe`.
+//! Whether KVM runs guests. A device that opens and runs none is common, so a guest is run, by `neonvm-runner kvm-probe`.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,7 +14,10 @@ const DEADLINE: Duration = Duration::from_secs(2);
 const DEVICE: &str = "/dev/kvm";
 const SLOWER: &str = "VMs will be emulated (TCG)";
 
-/// The line that `neond kvm-probe` prints.
+/// The program that probes; it is installed beside `neond`.
+const PROGRAM: &str = "neonvm-runner";
+
+/// The line that the probe prints.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Probed {
@@ -25,7 +28,7 @@ struct Probed {
     micros: u64,
 }
 
-/// KVM of this machine; `neond` is the program that probes, if it was found.
+/// KVM of this host; `neond` is where the services are, if they were found.
 pub(super) fn kvm(neond: Option<&Path>) -> Check {
     let device = Path::new(DEVICE);
     if !device.exists() {
@@ -42,19 +45,21 @@ pub(super) fn kvm(neond: Option<&Path>) -> Check {
             "add yourself to its group: usermod -aG kvm $USER",
         );
     }
-    let Some(neond) = neond else {
-        return warn("kvm", "can be opened; without neond it cannot be tested with a guest", "install neond");
+    let Some(runner) = neond.map(|neond| neond.with_file_name(PROGRAM)).filter(|runner| runner.is_file())
+    else {
+        let detail = format!("can be opened; without {PROGRAM} it cannot be tested with a guest");
+        return warn("kvm", detail, format!("install {PROGRAM} beside neond"));
     };
-    match ask(neond, &["kvm-probe"], DEADLINE) {
+    match ask(&runner, &["kvm-probe"], DEADLINE) {
         Ok(answer) => match serde_json::from_str::<Probed>(answer.text.trim()) {
             Ok(probed) => verdict(&probed),
             Err(_) => {
                 let text = if answer.complaint.is_empty() { "nothing" } else { &answer.complaint };
                 let detail = format!(
                     "can be opened, but was not tested: {} kvm-probe printed {text}",
-                    neond.display()
+                    runner.display()
                 );
-                warn("kvm", detail, "install the neond of this version")
+                warn("kvm", detail, format!("install the {PROGRAM} of this version"))
             }
         },
         Err(error) => runs_none(&format!("the test hung: {}", error.message)),

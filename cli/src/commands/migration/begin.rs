@@ -23,7 +23,7 @@ use crate::render::Reporter;
 use crate::report::{Document, Report};
 use crate::settings::Settings;
 
-/// Names that are tried before giving up: another client makes migrations of the same machine at the same time.
+/// Names that are tried before giving up: another client makes migrations of the same VM at the same time.
 const ATTEMPTS: usize = 5;
 
 /// Makes a move and waits for its end.

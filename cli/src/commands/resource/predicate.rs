@@ -42,7 +42,7 @@ pub(in crate::commands) fn condition(text: &str) -> (String, String) {
 pub(in crate::commands) struct Selection(String, Option<String>);
 
 impl Selection {
-    /// `EXPR[=VALUE]`.
+    /// `EXPR[=VALUE]`, with or without braces as with kubectl.
     ///
     /// # Errors
     ///
@@ -50,7 +50,11 @@ impl Selection {
     pub(in crate::commands) fn parse(text: &str) -> Result<Self> {
         let (path, value) = match text.rsplit_once("}=") {
             Some((path, value)) => (format!("{path}}}"), Some(value.to_owned())),
-            None => (text.to_owned(), None),
+            None if text.contains('{') => (text.to_owned(), None),
+            None => match text.split_once('=') {
+                Some((path, value)) => (format!("{{{path}}}"), Some(value.to_owned())),
+                None => (format!("{{{text}}}"), None),
+            },
         };
         crate::render::select(&path, &serde_json::Value::Null)?;
         Ok(Self(path, value))

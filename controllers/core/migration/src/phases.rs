@@ -71,7 +71,7 @@ fn decided(reason: &str) -> Option<MigrationReason> {
 pub fn ready(vm: &VirtualMachine, runner: &RunnerView) -> Result<(), String> {
     let status = vm.status.as_ref();
     if let Some(other) = status.and_then(|status| status.migration.as_ref()) {
-        return Err(format!("waits for migration {} of the same machine", other.name));
+        return Err(format!("waits for migration {} of the same VM", other.name));
     }
     let phase = status.and_then(|status| status.phase);
     if phase != Some(Phase::Running) {

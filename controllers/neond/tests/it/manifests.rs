@@ -261,14 +261,18 @@ async fn services_run_with_their_manifests() {
     for (_, workload) in manifests() {
         for container in containers(&workload) {
             let name = container["name"].as_str().unwrap().to_owned();
+            // It speaks to a kubelet, and to no API server.
+            if name == "device-plugin" {
+                assert_eq!(
+                    workload.pointer("/spec/template/spec/automountServiceAccountToken"),
+                    Some(&json!(false))
+                );
+                continue;
+            }
             let account = workload.pointer("/spec/template/spec/serviceAccountName").unwrap();
             let (account, namespace_of) = (account.as_str().unwrap(), &workload["metadata"]["namespace"]);
             let namespace_of = namespace_of.as_str().unwrap();
             let kubeconfig = cluster.server.kubeconfig_of_pod_in(namespace_of, account, "n1").await;
-            // It speaks to a kubelet, and to no API server.
-            if name == "device-plugin" {
-                continue;
-            }
             let mut more = Vec::new();
             if name == "vxlan-controller" {
                 let Ok(namespace) = &namespace else { continue };

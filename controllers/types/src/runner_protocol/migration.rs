@@ -29,7 +29,7 @@ pub const MIGRATION_SETTLE_PATH: &str = "/v1/migration/settle";
 /// Prefix of the reason of a migration that exceeded its time limit, at a source that has `Failed`.
 pub const MIGRATION_NOT_IN_TIME: &str = "not done within";
 /// Path of a disk without writes (GET), followed by its name; alone, of the list of all disks as [`VolumeInfo`]s. Only for
-/// a runner of the same machine.
+/// a runner of the same VM.
 pub const VOLUME_PATH: &str = "/v1/volume/";
 
 /// A disk of a VM, as its runner has it.

@@ -164,7 +164,7 @@ async fn move_away(
         Ok(_) => later("it has begun"),
         Err(error) if is_conflict(&error) => later("it has begun"),
         Err(kube::Error::Api(refused)) if matches!(refused.code, 400 | 403 | 404 | 422) => {
-            tracing::warn!(pod = home, error = %refused.message, "an evicted machine cannot be moved");
+            tracing::warn!(pod = home, error = %refused.message, "an evicted VM cannot be migrated");
             Ok(stays(vm, &refused.message))
         }
         Err(error) => Err(error),
@@ -175,7 +175,7 @@ async fn move_away(
 fn stays(vm: &VirtualMachine, why: &str) -> Word {
     let vm = vm.name_any();
     Word::Later(format!(
-        "machine {vm} cannot be moved and is not stopped by an eviction: {why}; to stop it here, delete its pod"
+        "VM {vm} cannot be migrated and is not stopped by an eviction: {why}; to stop it here, delete its pod"
     ))
 }
 

@@ -265,7 +265,7 @@ async fn a_machine_that_can_go_nowhere_stays() {
     let (status, message) = cluster.refused(&home).await;
     assert_eq!(status, 429, "{message}");
     assert!(
-        message.contains("db cannot be moved") && message.contains("there is no other node"),
+        message.contains("db cannot be migrated") && message.contains("there is no other node"),
         "{message}"
     );
     cluster.add_node("n2", true).await;

@@ -259,7 +259,7 @@ async fn two_people_move_one_machine() {
     for name in ["second", "third"] {
         cluster.begin(name, "db", json!({})).await;
         let waits = cluster.until_reason(name, "Queued").await.status.unwrap();
-        assert_eq!(waits.message, "waits for migration first of the same machine");
+        assert_eq!(waits.message, "waits for migration first of the same VM");
     }
     cluster.moves().delete("third", &DeleteParams::default()).await.unwrap();
     let change = json!({"spec": {"cancel": true}});

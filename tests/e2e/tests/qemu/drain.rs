@@ -37,7 +37,7 @@ fn cannot_leave(cluster: &Cluster) {
         let drained = cluster.client().drain("n1", Duration::ZERO).unwrap();
         assert!(!drained.is_empty, "{drained:?}");
         *last.borrow_mut() = drained.refusals.into_iter().collect::<Vec<_>>().join("\n");
-        last.borrow().contains("machine late cannot be moved and is not stopped by an eviction")
+        last.borrow().contains("VM late cannot be migrated and is not stopped by an eviction")
     };
     until(is_refused, || last.borrow().clone());
     let words = last.borrow();

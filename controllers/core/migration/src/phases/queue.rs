@@ -59,7 +59,7 @@ pub fn admit(waiting: &[Waiting], active: &[String], limits: &MigrationSettings)
             continue;
         }
         let answer = if let Some((_, name)) = rival {
-            Admission::Wait(format!("waits for migration {name} of the same machine"))
+            Admission::Wait(format!("waits for migration {name} of the same VM"))
         } else if leaving.len() >= limits.cluster {
             let (now, most) = (leaving.len(), limits.cluster);
             Admission::Wait(format!("waits for its turn: {now} migrations at once, at most {most}{behind}"))
@@ -136,7 +136,7 @@ mod tests {
             [
                 ("urgent", "go"),
                 ("old", "go"),
-                ("again", "waits for migration urgent of the same machine"),
+                ("again", "waits for migration urgent of the same VM"),
                 ("third", "waits for its turn: 2 machines leave node n1, at most 2; behind again"),
                 ("fourth", "go"),
                 ("last", "waits for its turn: 4 migrations at once, at most 4; behind fourth"),

@@ -153,7 +153,7 @@ fn join(one: &NodeSelectorTerm, other: &NodeSelectorTerm) -> NodeSelectorTerm {
     }
 }
 
-/// Not where a pod of the same machine is.
+/// Not where a pod of the same VM is.
 fn apart(affinity: &mut Affinity, vm: &str) {
     let labels = [(label::VM_NAME.to_owned(), vm.to_owned())].into();
     let term = PodAffinityTerm {

@@ -62,7 +62,7 @@ fn succeed(pass: &mut Pass<'_>) {
     let mut text = format!("from node {from} to node {to}");
     // It is unknown if both runners are gone.
     if pass.status.info.downtime_ms > 0 {
-        let _ = write!(text, ", standing still for {} ms", pass.status.info.downtime_ms);
+        let _ = write!(text, ", downtime {} ms", pass.status.info.downtime_ms);
     }
     pass.set_reason(MigrationReason::Completed, text.clone());
     pass.note(NoteReason::Migrated, text);

@@ -121,8 +121,8 @@ pub struct Create {
     after_help = "Examples:\n  neonctl vm scale pg --min 2cu --max 10cu\n  neonctl vm scale pg --max 4,8Gi\n  \
                   neonctl vm scale pg --cu 4 --hold 30m --wait\n  neonctl vm scale pg --hold off\n  \
                   neonctl vm scale pg --auto off\n  neonctl vm scale pg --cpu 2 --memory 4Gi --wait\n\n\
-                  A VM that is scaled by its load keeps a fixed size only during --hold. New bounds must lie within those the \
-                  VM was created with. Nothing is restarted, and connections stay open."
+                  A VM that is scaled by its load keeps a fixed size only during --hold. New bounds must lie within those of \
+                  its object, which neonctl vm set changes. Nothing is restarted, and connections stay open."
 )]
 #[command(group = clap::ArgGroup::new("change").required(true).multiple(true))]
 pub struct Scale {

@@ -115,8 +115,12 @@ fn wanted(machine: &VirtualMachine, args: &Scale) -> Result<RequestedSize> {
         (None, None) => slot.saturating_mul(u32::from(guest.memory_slots.r#use)),
     };
     let outside = |what: String, side: &str, bound: String| {
-        Error::new(Code::Conflict, format!("cannot scale {} to {what}: {side} of {bound}", args.name))
-            .hint("these bounds cannot be changed after creation: create another VM with wider bounds")
+        Error::new(Code::Conflict, format!("cannot scale {} to {what}: {side} of {bound}", args.name)).hint(
+            format!(
+                "wider bounds take effect at the next start: neonctl vm set {} --cpu MIN..MAX",
+                args.name
+            ),
+        )
     };
     let (least, most) = (guest.cpus.min, guest.cpus.max);
     if cpu > most {

@@ -181,7 +181,7 @@ fn bounds(machine: &VirtualMachine, args: &Scale, changes: &mut Changes) -> Resu
     for (what, size) in [("set the minimum of", min), ("set the maximum of", max)] {
         if let Some(error) = outside(&args.name, what, size, made) {
             return Err(error.hint(
-                "bounds cannot exceed those the VM was created with: create another VM with wider bounds",
+                "wider bounds take effect at the next start: neonctl vm set NAME --cu MIN..MAX, or --cpu and --memory",
             ));
         }
     }

@@ -29,7 +29,7 @@ pub const WHILE_OFF: [&str; 16] = [
     "enableNetworkMonitoring",
 ];
 
-/// Fields that say what runs when; they take effect at once.
+/// Fields about what runs when; they take effect at once.
 const AT_ONCE: [&str; 2] = ["powerState", "restartRequest"];
 
 /// The patch that waits for the next start of the VM, if there is one.

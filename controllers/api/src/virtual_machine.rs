@@ -188,7 +188,7 @@ fn yes() -> bool {
 /// Whether a VM runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum PowerState {
-    /// It runs, and is started again as its restart policy says.
+    /// It runs, and is started again by its restart policy.
     Running,
     /// It does not run.
     Stopped,

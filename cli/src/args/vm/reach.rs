@@ -110,7 +110,7 @@ pub struct Cp {
 #[command(
     after_help = "Examples:\n  neonctl vm port-forward pg 5432\n  neonctl vm port-forward pg 15432:5432 8080:80\n  \
                   neonctl vm port-forward pg :5432     # any free local port\n\n\
-                  Each connection looks for the VM anew, so forwarding goes on after a migration or a restart. Ctrl-C ends it."
+                  Each connection looks for the VM again, so forwarding goes on after a migration or a restart. Ctrl-C ends it."
 )]
 pub struct PortForward {
     /// Name of the virtual machine
@@ -132,7 +132,7 @@ pub struct PortForward {
 #[command(after_help = "Examples:\n  neonctl vm ssh-config pg >> ~/.ssh/config && ssh pg\n  \
                   rsync -e \"ssh -F <(neonctl vm ssh-config pg)\" -a data/ pg:/data/\n\n\
                   Writes the VM's private key to a file that only you can read, below $XDG_STATE_HOME/neonvm/ssh [default: \
-                  ~/.local/state]. Call it again after the VM was deleted and created anew.")]
+                  ~/.local/state]. Call it again after the VM was deleted and created again.")]
 pub struct SshConfig {
     /// Name of the virtual machine
     #[arg(add = Names::Vms)]

@@ -156,7 +156,7 @@ fn edit(editor: &[String], name: &str, text: &str) -> Result<String> {
     std::fs::read_to_string(file.path()).map_err(failed)
 }
 
-/// Whether a person wants the restart now; without a terminal nobody is asked.
+/// Whether a person wants the restart now; without a terminal there is no question.
 fn confirmed(name: &str) -> Result<bool> {
     if !std::io::stdin().is_terminal() {
         return Ok(false);

@@ -11,6 +11,7 @@ mod pod_name;
 mod power;
 mod room;
 mod size;
+mod stop;
 mod workload;
 
 use neonvm_api::names::{FINALIZER, tls_secret_name};
@@ -65,7 +66,7 @@ fn living(pass: &mut Pass<'_>) {
     pass.status.ssh_secret_name = keys.unwrap_or_default();
     let tls = certificate(pass, &name);
     address::step(pass);
-    if !power::step(pass) {
+    if !stop::step(pass) {
         in_phase(pass, &tls);
     }
     if !pass.status.phase.is_some_and(Phase::is_alive) {

@@ -81,7 +81,7 @@ fn guest() {
     counts(&rules::port_name(), &json!("http"), None, 0);
 }
 
-/// What a pod is made of changes only while there is none; whether there is one is told by the status before.
+/// What a pod is made of changes only while there is none; the status before has the name of the pod.
 #[test]
 fn what_changes_only_without_a_pod() {
     let rules = rules::virtual_machine();

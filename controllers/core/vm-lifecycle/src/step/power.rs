@@ -1,32 +1,11 @@
-//! Stopping, starting and restarting a VM because its spec requests it, and changes of the spec that wait for a start.
+//! Whether a VM is to be stopped, started or restarted because its spec requests it, and changes of the spec that wait for a start.
 
 use neonvm_api::next_start;
 use neonvm_api::virtual_machine::{Phase, PowerState};
 
-use neonvm_types::runner_protocol::{Exit, ExitReason};
-
-use super::{Pass, alive, ended};
+use super::Pass;
 use crate::condition::{self, AVAILABLE, CHANGE_PENDING, Finding};
 use crate::outcome::{Action, NoteReason};
-
-/// Handles the pass if the VM is to be stopped, or restarted, and has not ended yet. During a migration nothing is stopped: the VM
-/// has two pods, and which of them has the guest is known when the migration has ended.
-pub(super) fn step(pass: &mut Pass<'_>) -> bool {
-    let over = matches!(pass.before.phase, Some(Phase::Succeeded | Phase::Failed));
-    if over || pass.before.migration.is_some() || !(stops(pass) || is_restart_requested(pass)) {
-        return false;
-    }
-    if pass.before.pod_name.is_empty() {
-        // It has no pod and gets none. A restart needs nothing: the start is still to come.
-        if !stops(pass) {
-            return false;
-        }
-        off(pass);
-        return true;
-    }
-    shut_down(pass);
-    true
-}
 
 /// Whether the VM is to be off.
 pub(super) fn stops(pass: &Pass<'_>) -> bool {
@@ -39,45 +18,9 @@ pub(super) fn is_requested(pass: &Pass<'_>) -> bool {
 }
 
 /// Whether the last start was not by the request of now.
-fn is_restart_requested(pass: &Pass<'_>) -> bool {
+pub(super) fn is_restart_requested(pass: &Pass<'_>) -> bool {
     let wanted = &pass.vm.spec.restart_request;
     wanted.is_some() && *wanted != pass.before.restart_request
-}
-
-/// Ends the pod with the VM's grace period.
-fn shut_down(pass: &mut Pass<'_>) {
-    let Some(seen) = &pass.observed.pod else {
-        // The pod is on its way, or is gone.
-        if !pass.observed.fresh {
-            pass.refresh();
-            return;
-        }
-        let name = pass.before.pod_name.clone();
-        if pass.before.phase.is_some_and(Phase::is_alive) {
-            let exit = pass.observed.runner.exit().cloned();
-            let exit = exit.unwrap_or_else(|| Exit::new(ExitReason::Stopped, "its pod is gone"));
-            ended::finish(pass, &exit, &name);
-            return;
-        }
-        // Without its secret a pod that some earlier controller still makes cannot run.
-        pass.delete_pod(&name, None);
-        pass.status.phase = Some(Phase::Pending);
-        pass.status.pod_name = String::new();
-        return;
-    };
-    if let Some(exit) = &seen.ended {
-        ended::finish(pass, exit, &seen.name);
-    } else if let Some(until) = seen.deleting {
-        alive::track(pass, seen);
-        ended::stopping(pass, until);
-    } else if pass.observed.fresh {
-        let why = if stops(pass) { "powerState is Stopped" } else { "a restart was requested" };
-        pass.note(NoteReason::Stopping, why);
-        pass.set(AVAILABLE, &Finding::no("Stopped", "the guest is shutting down"));
-        pass.delete_pod(&seen.name, Some(&seen.uid));
-    } else {
-        pass.refresh();
-    }
 }
 
 /// The VM has ended and stays off; its pod goes.
@@ -102,7 +45,8 @@ pub(super) fn stopped(pass: &mut Pass<'_>) {
     }
 }
 
-fn off(pass: &mut Pass<'_>) {
+/// Records that the VM is off.
+pub(super) fn off(pass: &mut Pass<'_>) {
     if pass.before.phase.is_none() {
         pass.status.phase = Some(Phase::Pending);
     }

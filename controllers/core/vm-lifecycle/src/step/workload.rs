@@ -18,7 +18,7 @@ pub(super) fn step(pass: &mut Pass<'_>) {
         return;
     }
     let Some(now) = now else {
-        // The VM was started anew.
+        // The VM was started again.
         pass.status.workload = None;
         return;
     };

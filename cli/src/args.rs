@@ -160,7 +160,7 @@ pub enum Command {
     Debug(scaling::Debug),
     /// Simulate the scaling of a fleet under fault injection, without a cluster
     Simulate(simulate::Simulate),
-    /// Print the version of this program
+    /// Print the versions of this program, of the cluster and of its services
     Version(Version),
     /// Generate a shell completion script, which also completes names of clusters
     Completion(Completion),
@@ -171,8 +171,17 @@ pub enum Command {
 
 /// `version`
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  neonctl version -o json")]
+#[command(
+    after_help = "Examples:\n  neonctl version\n  neonctl version --client -o json\n\n\
+                  The versions of the cluster are left out, with a note, if it cannot be reached within two seconds."
+)]
 pub struct Version {
+    /// Print the version of this program only
+    #[arg(long)]
+    pub client: bool,
+    /// Access to the cluster.
+    #[command(flatten)]
+    pub access: cluster::Access,
     /// Output format.
     #[command(flatten)]
     pub output: Output,

@@ -97,7 +97,7 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Args) -> Result<Report>
         Command::Scheduler(Scheduler::Inspect(args)) => scheduler::inspect(settings, args),
         Command::Debug(Debug::NodePressure(args)) => debug::node_pressure::run(settings, args),
         Command::Simulate(args) => simulate::run(env, args, quiet),
-        Command::Version(_) => Ok(version::run()),
+        Command::Version(args) => version::run(settings, args),
         Command::Completion(args) => completion::run(args.shell),
         Command::Config(Config::View(args)) => config::view::run(settings, args),
         Command::Config(Config::Set(args)) => config::set::run(settings, args),

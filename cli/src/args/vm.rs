@@ -6,6 +6,7 @@ mod life;
 mod look;
 mod power;
 mod reach;
+mod run;
 
 pub use super::migration::Migrate;
 pub use build::Build;
@@ -14,6 +15,7 @@ pub use life::{Create, Delete, Scale, Wait};
 pub use look::{Describe, Events, Get, List, Logs};
 pub use power::{Power, Restart, Start, Stop};
 pub use reach::{Connect, Console, Cp, PortForward, Ssh, SshConfig};
+pub use run::Run;
 
 use super::Output;
 
@@ -22,6 +24,8 @@ use super::Output;
 pub enum Command {
     /// Build a bootable disk from a container image, an archive or a directory
     Build(Box<Build>),
+    /// Build a disk, create a VM and print what its workload writes
+    Run(Box<Run>),
     /// Create a VM
     Create(Box<Create>),
     /// List the VMs of one namespace or of all
@@ -95,7 +99,8 @@ impl Command {
             | Self::PortForward(_)
             | Self::SshConfig(_)
             | Self::Connect(_)
-            | Self::Logs(_) => None,
+            | Self::Logs(_)
+            | Self::Run(_) => None,
         }
     }
 }

@@ -17,6 +17,7 @@ mod list;
 mod logs;
 mod port_forward;
 mod power;
+mod run;
 mod scale;
 mod set;
 pub(in crate::commands) mod size;
@@ -36,6 +37,7 @@ use crate::settings::Settings;
 pub(super) fn run(env: &Env, settings: &Settings, command: &Command, quiet: bool) -> Result<Report> {
     match command {
         Command::Build(args) => build::run(env, settings, args, quiet),
+        Command::Run(args) => run::run(env, settings, args, quiet),
         Command::Create(args) => create::run(settings, args, quiet),
         Command::List(args) => list::list(settings, args),
         Command::Get(args) => list::get(settings, args),

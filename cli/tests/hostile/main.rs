@@ -18,7 +18,7 @@ use clap::CommandFactory as _;
 use server::{HOSTILE, Manner};
 
 /// The guest's own bytes are what these are for.
-const INTERACTIVE: [&str; 4] = ["vm console", "vm ssh", "vm connect", "vm port-forward"];
+const INTERACTIVE: [&str; 5] = ["vm console", "vm run", "vm ssh", "vm connect", "vm port-forward"];
 
 /// Command lines, with `HOSTILE` for a hostile word; those with `+` have forms of output that are tried as well, and those
 /// with `!` show something hostile from the server.

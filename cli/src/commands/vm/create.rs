@@ -87,7 +87,12 @@ async fn send(settings: &Settings, args: &Create, object: Value, quiet: bool) ->
     if args.waiting.wait {
         Reporter::lines(quiet).show(&format!("virtualmachine/{name} created, waiting until it runs"));
         let limit = duration("timeout", &args.waiting.timeout)?;
-        let waited = until(&client, &name, limit, "condition=Available", |seen| up(&name, seen)).await?;
+        let mut stages = Stages::new(quiet);
+        let look = |seen: Option<&VirtualMachine>| {
+            stages.show(seen);
+            up(&name, seen)
+        };
+        let waited = until(&client, &name, limit, "condition=Available", look).await?;
         text = format!("virtualmachine/{name} created, Running after {}", wait::seconds(waited.took));
         if let Some(seen) = waited.object {
             machine = seen;
@@ -95,6 +100,31 @@ async fn send(settings: &Settings, args: &Create, object: Value, quiet: bool) ->
         }
     }
     Ok(Report::document(Document { text: Some(text), ..document }))
+}
+
+/// Shows a person at a terminal how far a VM is.
+struct Stages {
+    reporter: Option<Reporter>,
+    last: String,
+}
+
+impl Stages {
+    fn new(quiet: bool) -> Self {
+        let (_, terminal) = crate::render::terminals();
+        Self { reporter: terminal.then(|| Reporter::lines(quiet)), last: String::new() }
+    }
+
+    /// Prints the message of the condition `Available` if it has changed.
+    fn show(&mut self, seen: Option<&VirtualMachine>) {
+        let (Some(reporter), Some(status)) = (&self.reporter, seen.and_then(|seen| seen.status.as_ref())) else {
+            return;
+        };
+        let available = status.conditions.iter().find(|one| one.type_ == "Available" && one.status != "True");
+        if let Some(now) = available.filter(|now| !now.message.is_empty() && now.message != self.last) {
+            self.last.clone_from(&now.message);
+            reporter.show(&format!("  {}", self.last));
+        }
+    }
 }
 
 /// Whether it is up; or has ended, which is as far as it will come.

@@ -8,10 +8,13 @@ use std::time::{Duration, SystemTime};
 
 use clap::{Command, CommandFactory as _};
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
-use kube::Resource;
+use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::api::{Api, ListParams};
+use kube::config::Kubeconfig;
 use kube::core::NamespaceResourceScope;
+use kube::{Client, Resource};
 use neonvm_api::{PodAutoscaler, VirtualMachine, VirtualMachineMigration};
+use neonvm_builder::store::Store;
 use serde::de::DeserializeOwned;
 
 use crate::args::Args;
@@ -41,6 +44,10 @@ fn completed(command: Command) -> Command {
             Names::PodAutoscalers => ArgValueCandidates::new(podautoscalers),
             Names::Clusters => ArgValueCandidates::new(clusters),
             Names::Scenarios => ArgValueCandidates::new(scenarios),
+            Names::Nodes => ArgValueCandidates::new(nodes),
+            Names::Namespaces => ArgValueCandidates::new(namespaces),
+            Names::Contexts => ArgValueCandidates::new(contexts),
+            Names::Images => ArgValueCandidates::new(images),
         }),
         None => arg,
     });
@@ -62,23 +69,65 @@ fn podautoscalers() -> Vec<CompletionCandidate> {
     names::<PodAutoscaler>("podautoscalers")
 }
 
+/// Names of the nodes.
+fn nodes() -> Vec<CompletionCandidate> {
+    kept("nodes", |client, _| Api::<Node>::all(client))
+}
+
+/// Names of the namespaces.
+fn namespaces() -> Vec<CompletionCandidate> {
+    kept("namespaces", |client, _| Api::<Namespace>::all(client))
+}
+
+/// Names of the contexts of the kubeconfig.
+fn contexts() -> Vec<CompletionCandidate> {
+    let env = Env::of_process();
+    let file = Settings::load(&env).ok().and_then(|settings| settings.value("kubeconfig", None).ok().flatten());
+    let config = match file {
+        Some(path) => Kubeconfig::read_from(path),
+        None => Kubeconfig::read(),
+    };
+    let contexts = config.map(|config| config.contexts).unwrap_or_default();
+    candidates(contexts.into_iter().map(|context| context.name))
+}
+
+/// Names of the images of the local store.
+fn images() -> Vec<CompletionCandidate> {
+    let directory = crate::commands::place::images(&Env::of_process());
+    let all = directory.exists().then(|| Store::open(&directory).and_then(|store| store.list()).ok()).flatten();
+    let short = |name: String| name.strip_prefix("docker.io/library/").map_or(name.clone(), str::to_owned);
+    let names = all.unwrap_or_default().into_iter().filter_map(|entry| entry.reference);
+    candidates(names.map(|reference| short(reference.to_string())))
+}
+
 fn names<K>(kind: &str) -> Vec<CompletionCandidate>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
 {
+    kept(kind, |client, namespace| Api::<K>::namespaced(client, namespace))
+}
+
+/// Names from the cache, or from the cluster.
+fn kept<K>(kind: &str, api: impl FnOnce(Client, &str) -> Api<K>) -> Vec<CompletionCandidate>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
     let env = Env::of_process();
     let kept = file(&env, kind);
     let names = fresh(&kept).or_else(|| {
-        let names = asked::<K>(&env)?;
+        let names = asked(&env, api)?;
         if let Some(directory) = kept.parent() {
             let _ = std::fs::create_dir_all(directory);
         }
         let _ = std::fs::write(&kept, names.join("\n"));
         Some(names)
     });
-    // A shell prints names unescaped.
-    let plain = |name: &String| crate::render::one_line(name) == *name;
-    names.unwrap_or_default().into_iter().filter(plain).map(CompletionCandidate::new).collect()
+    candidates(names.unwrap_or_default().into_iter())
+}
+
+/// A shell prints names unescaped: others are left out.
+fn candidates(names: impl Iterator<Item = String>) -> Vec<CompletionCandidate> {
+    names.filter(|name| crate::render::one_line(name) == *name).map(CompletionCandidate::new).collect()
 }
 
 /// Names of the built-in scenarios.
@@ -102,14 +151,14 @@ fn fresh(file: &std::path::Path) -> Option<Vec<String>> {
     Some(text.lines().map(str::to_owned).collect())
 }
 
-fn asked<K>(env: &Env) -> Option<Vec<String>>
+fn asked<K>(env: &Env, api: impl FnOnce(Client, &str) -> Api<K>) -> Option<Vec<String>>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug,
+    K: Clone + DeserializeOwned + Debug,
 {
     let settings = Settings::load(env).ok()?;
     let names = block_on(async {
         let connection = Connection::open(&settings, &NamespaceArgs::default().access).await?;
-        let api: Api<K> = Api::namespaced(connection.client(), connection.namespace());
+        let api = api(connection.client(), connection.namespace());
         let asked = tokio::time::timeout(BUDGET, api.list_metadata(&ListParams::default())).await;
         Ok(asked.ok().and_then(std::result::Result::ok))
     });

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::Output;
+use super::names::Names;
 
 /// How to reach a cluster.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -11,7 +12,7 @@ pub struct Access {
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = Names::Contexts)]
     pub context: Option<String>,
     /// Act as this user, which needs the right to impersonate; a service account is system:serviceaccount:NAMESPACE:NAME
     #[arg(long = "as", value_name = "USER")]
@@ -55,7 +56,7 @@ pub struct Doctor {
     #[arg(long)]
     pub cluster: bool,
     /// Check only this node of the cluster and the objects on it
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = Names::Nodes)]
     pub node: Option<String>,
     /// Namespace of the services [default: where they are installed]
     #[arg(short, long, value_name = "NAME")]

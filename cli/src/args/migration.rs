@@ -44,10 +44,10 @@ pub struct Migrate {
     #[arg(add = Names::Vms)]
     pub name: String,
     /// Allow only this target node; can be repeated
-    #[arg(long, value_name = "NODE")]
+    #[arg(long, value_name = "NODE", add = Names::Nodes)]
     pub to: Vec<String>,
     /// Exclude this target node; can be repeated
-    #[arg(long, value_name = "NODE")]
+    #[arg(long, value_name = "NODE", add = Names::Nodes)]
     pub avoid: Vec<String>,
     /// Longest downtime of the guest, such as 100ms; not kept by emulated VMs (TCG), which are copied in one iteration [default:
     /// that

@@ -15,6 +15,14 @@ pub enum Names {
     Clusters,
     /// Built-in scenarios of the simulator.
     Scenarios,
+    /// Nodes of the cluster.
+    Nodes,
+    /// Namespaces of the cluster.
+    Namespaces,
+    /// Contexts of the kubeconfig.
+    Contexts,
+    /// Images of the local store.
+    Images,
 }
 
 impl ArgExt for Names {}

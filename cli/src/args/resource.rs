@@ -2,12 +2,13 @@
 
 use super::Output;
 use super::cluster::Access;
+use super::names::Names;
 
 /// Namespace and cluster of the objects.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct NamespaceArgs {
     /// Namespace [default: that of the context, else default]
-    #[arg(short, long, value_name = "NAME")]
+    #[arg(short, long, value_name = "NAME", add = Names::Namespaces)]
     pub namespace: Option<String>,
     /// Access to the cluster.
     #[command(flatten)]

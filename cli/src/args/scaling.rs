@@ -105,7 +105,7 @@ pub enum Debug {
 )]
 pub struct NodePressure {
     /// Nodes [default: all]
-    #[arg(value_name = "NODE")]
+    #[arg(value_name = "NODE", add = Names::Nodes)]
     pub nodes: Vec<String>,
     /// Show the permit that this VM would get if it requested this size: NAME=12cu or NAME=CPU,MEMORY
     #[arg(long, value_name = "VM=SIZE")]

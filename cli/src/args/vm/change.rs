@@ -29,7 +29,7 @@ pub struct Set {
     #[arg(long, group = "change", value_name = "MIN..MAX", conflicts_with_all = ["cpu", "memory"])]
     pub cu: Option<String>,
     /// Image that contains the root disk
-    #[arg(long, group = "change", value_name = "REF")]
+    #[arg(long, group = "change", value_name = "REF", add = Names::Images)]
     pub image: Option<String>,
     /// Empty disk to add, or to change if the name exists: NAME=SIZE:PATH; can be repeated
     #[arg(long, group = "change", value_name = "NAME=SIZE:PATH")]

@@ -24,7 +24,7 @@ pub struct Create {
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["image", "cpu", "memory", "cu", "disk", "port", "overlay", "movable", "env", "command"])]
     pub file: Option<String>,
     /// Image that contains the disk: a name in the local store, a registry reference, or file:///PATH
-    #[arg(long, value_name = "REF", required_unless_present = "file")]
+    #[arg(long, value_name = "REF", required_unless_present = "file", add = Names::Images)]
     pub image: Option<String>,
     /// CPU bounds, such as 0.25..4 or 2
     #[arg(long, value_name = "MIN..MAX")]

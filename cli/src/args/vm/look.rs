@@ -17,7 +17,7 @@ pub struct List {
     #[arg(long)]
     pub migrating: bool,
     /// Show only VMs on this node
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = Names::Nodes)]
     pub node: Option<String>,
     /// Objects, order and output.
     #[command(flatten)]

@@ -1,5 +1,6 @@
 //! Building, creating and attaching in one command.
 
+use crate::args::names::Names;
 use crate::args::resource::NamespaceArgs;
 
 /// `vm run`
@@ -19,7 +20,7 @@ pub struct Run {
     #[arg(long, value_name = "SOURCE", group = "disk-source")]
     pub from: Option<String>,
     /// Image that contains a disk, as in vm create
-    #[arg(long, value_name = "REF", group = "disk-source")]
+    #[arg(long, value_name = "REF", group = "disk-source", add = Names::Images)]
     pub image: Option<String>,
     /// Owners of the files of a directory: keep, or root for a tree that was created without privileges
     #[arg(long, default_value = "keep", value_parser = ["keep", "root"])]

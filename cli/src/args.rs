@@ -164,6 +164,8 @@ pub enum Command {
     Version(Version),
     /// Generate a shell completion script, which also completes names of clusters
     Completion(Completion),
+    /// Write manual pages
+    Man(Man),
     /// Settings of this program
     #[command(subcommand)]
     Config(config::Command),
@@ -195,6 +197,15 @@ pub struct Completion {
     /// Shell to generate the script for
     #[arg(value_enum)]
     pub shell: Shell,
+}
+
+/// `man`
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  neonctl man | man -l -\n  neonctl man --out /usr/local/share/man/man1 && man neonctl-vm-create")]
+pub struct Man {
+    /// Directory for a page of each command; without it the page of the program is printed
+    #[arg(short = 'O', long, value_name = "DIR")]
+    pub out: Option<std::path::PathBuf>,
 }
 
 /// Shells with completion support.
@@ -238,7 +249,7 @@ impl Command {
             Self::Debug(scaling::Debug::NodePressure(args)) => Some(&args.output),
             Self::Simulate(args) => Some(args.output()),
             Self::Version(args) => Some(&args.output),
-            Self::Completion(_) => None,
+            Self::Completion(_) | Self::Man(_) => None,
             Self::Config(command) => command.output(),
         }
     }

@@ -16,6 +16,7 @@ mod job;
 mod kernel;
 mod live;
 mod local;
+mod man;
 mod migration;
 mod object;
 mod place;
@@ -99,6 +100,7 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Args) -> Result<Report>
         Command::Simulate(args) => simulate::run(env, args, quiet),
         Command::Version(args) => version::run(settings, args),
         Command::Completion(args) => completion::run(args.shell),
+        Command::Man(args) => man::run(args),
         Command::Config(Config::View(args)) => config::view::run(settings, args),
         Command::Config(Config::Set(args)) => config::set::run(settings, args),
         Command::Config(Config::Path(_)) => Ok(config::path::run(settings)),

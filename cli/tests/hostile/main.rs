@@ -110,6 +110,7 @@ const COMMANDS: &[&str] = &[
     "version",
     "completion bash",
     "completion zsh",
+    "man",
     "config view",
     "config set name HOSTILE",
     "config path",

@@ -13,7 +13,7 @@ pub(super) fn run(args: &Man) -> Result<Report> {
     let mut root = Args::command();
     root.build();
     let Some(directory) = &args.out else {
-        return Ok(Report::text(page(&root)?));
+        return Ok(Report::text(page(&root, "neonctl")?));
     };
     std::fs::create_dir_all(directory).map_err(|error| Error::file("make", directory, &error))?;
     let mut count = 0;
@@ -21,17 +21,18 @@ pub(super) fn run(args: &Man) -> Result<Report> {
     Ok(Report::text(format!("{count} pages in {}; read one: man -l {}\n", directory.display(), directory.join("neonctl.1").display())))
 }
 
-fn page(command: &Command) -> Result<String> {
+/// The page of a command under this title.
+fn page(command: &Command, title: &str) -> Result<String> {
     let failed = |error: std::io::Error| Error::new(Code::Failed, "cannot make the page").cause(error.to_string());
     let mut text = Vec::new();
-    clap_mangen::Man::new(command.clone()).render(&mut text).map_err(failed)?;
+    clap_mangen::Man::new(command.clone()).title(title).render(&mut text).map_err(failed)?;
     String::from_utf8(text).map_err(|error| Error::new(Code::Failed, "cannot make the page").cause(error.to_string()))
 }
 
 /// The page of a command and those of the commands below it, as `neonctl-vm-create.1`.
 fn write(command: &Command, name: &str, directory: &Path, count: &mut usize) -> Result<()> {
     let path = directory.join(format!("{name}.1"));
-    let text = page(&command.clone().name(name.to_owned()))?;
+    let text = page(command, name)?;
     std::fs::write(&path, text).map_err(|error| Error::file("write", &path, &error))?;
     *count += 1;
     for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {

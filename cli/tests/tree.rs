@@ -71,6 +71,11 @@ fn every_reading_command_has_forms() {
         "neonctl vm console",
         "neonctl vm ssh",
         "neonctl vm connect",
+        "neonctl vm cp",
+        "neonctl vm port-forward",
+        "neonctl vm run",
+        "neonctl vm ssh-config",
+        "neonctl man",
         "neonctl vm logs",
     ];
     each(|path, command| {
@@ -78,6 +83,56 @@ fn every_reading_command_has_forms() {
         let has = command.get_arguments().any(|argument| argument.get_id() == "output");
         assert!(!leaf || has != without.contains(&path), "{path}");
     });
+}
+
+/// `UPDATE_GOLDEN=1` writes the page again.
+#[test]
+fn the_reference_has_every_command() {
+    let mut text = String::from(
+        "<!-- run: none -->\n# Commands\n\nGenerated from the program: `UPDATE_GOLDEN=1 cargo test -p neonvm-cli --test tree`. \
+         `neonctl COMMAND --help` prints the same.\n",
+    );
+    each(|path, command| {
+        if command.get_subcommands().next().is_none() && !command.is_hide_set() {
+            reference(path, command, &mut text);
+        }
+    });
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/src/reference/commands.md");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&file, &text).unwrap();
+    }
+    let stored = std::fs::read_to_string(&file).unwrap_or_default();
+    assert!(stored == text, "{} is out of date; run with UPDATE_GOLDEN=1", file.display());
+}
+
+/// The section of one command.
+fn reference(path: &str, command: &Command, text: &mut String) {
+    let line = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|");
+    let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+    let usage = command.clone().render_usage().to_string();
+    let usage = usage.trim_start_matches("Usage: ");
+    text.push_str(&format!("\n## {path}\n\n{}.\n\n    {usage}\n\n| Argument | Meaning |\n|---|---|\n", line(about)));
+    for argument in command.get_arguments().filter(|argument| argument.get_id() != "help") {
+        let short = argument.get_short().map(|short| format!("-{short}, ")).unwrap_or_default();
+        let value = argument.get_value_names().unwrap_or_default().iter().map(ToString::to_string);
+        let value = value.collect::<Vec<_>>().join(" ");
+        let takes = argument.get_action().takes_values();
+        let name = match argument.get_long() {
+            Some(long) if takes => format!("{short}--{long} {value}"),
+            Some(long) => format!("{short}--{long}"),
+            None => value,
+        };
+        let mut help = line(argument.get_help().map(ToString::to_string).unwrap_or_default());
+        let defaults = argument.get_default_values().iter().map(|value| value.to_string_lossy().into_owned());
+        let defaults = defaults.collect::<Vec<_>>().join(", ");
+        if takes && !defaults.is_empty() {
+            help.push_str(&format!(" [default: {defaults}]"));
+        }
+        text.push_str(&format!("| `{}` | {help} |\n", line(name)));
+    }
+    let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let block: String = after.lines().map(|line| format!("    {line}").trim_end().to_owned() + "\n").collect();
+    text.push_str(&format!("\n{block}"));
 }
 
 #[test]

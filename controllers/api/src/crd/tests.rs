@@ -252,6 +252,75 @@ fn files_are_up_to_date() {
     }
 }
 
+/// Fields with a schema of Kubernetes: their own fields are in its documentation.
+const FOREIGN: [&str; 7] =
+    ["affinity", "tolerations", "podResources", "extraInitContainers", "conditions", "nodeAffinity", "scaleTargetRef"];
+
+/// `UPDATE_GOLDEN=1` writes the page again.
+#[test]
+fn the_reference_has_every_field() {
+    let mut text = String::from(
+        "<!-- run: none -->\n# Objects\n\nGenerated from the types: `UPDATE_GOLDEN=1 cargo test -p neonvm-api --lib crd`. \
+         `kubectl explain vm.spec` prints the same.\n",
+    );
+    for crd in generated() {
+        let kind = crd["spec"]["names"]["kind"].as_str().unwrap();
+        let group = crd["spec"]["group"].as_str().unwrap();
+        let version = crd["spec"]["versions"][0]["name"].as_str().unwrap();
+        let schema = crd.pointer(SCHEMA).unwrap();
+        let about = schema["description"].as_str().unwrap_or_default();
+        text.push_str(&format!("\n## {kind}\n\n`{group}/{version}`. {}\n", in_a_cell(about)));
+        for part in ["spec", "status"] {
+            let below = &schema["properties"][part];
+            if below.is_object() {
+                text.push_str(&format!("\n### {kind} {part}\n\n| Field | Type | Meaning |\n|---|---|---|\n"));
+                rows(below, "", &mut text);
+            }
+        }
+    }
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/src/reference/objects.md");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::write(&file, &text).unwrap();
+    }
+    let stored = fs::read_to_string(&file).unwrap_or_default();
+    assert!(stored == text, "{} is out of date; run with UPDATE_GOLDEN=1", file.display());
+}
+
+fn in_a_cell(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
+}
+
+/// A row for each field, those of objects and of the elements of lists below them.
+fn rows(schema: &Value, prefix: &str, text: &mut String) {
+    let required: Vec<&str> = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    for (name, node) in schema["properties"].as_object().into_iter().flatten() {
+        let path = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
+        let kind = node["type"].as_str().unwrap_or("integer or string");
+        let is_list = kind == "array";
+        let kind = if is_list { format!("list of {}", node["items"]["type"].as_str().unwrap_or("values")) } else { kind.to_owned() };
+        let mut notes = vec![in_a_cell(node["description"].as_str().unwrap_or_default())];
+        if let Some(values) = node["enum"].as_array() {
+            let values: Vec<String> = values.iter().filter_map(Value::as_str).map(|value| format!("`{value}`")).collect();
+            notes.push(format!("One of {}.", values.join(", ")));
+        }
+        if required.contains(&name.as_str()) {
+            notes.push("Required.".to_owned());
+        } else if let Some(default) = node.get("default") {
+            notes.push(format!("Default: `{default}`."));
+        }
+        notes.retain(|note| !note.is_empty());
+        text.push_str(&format!("| `{path}` | {kind} | {} |\n", notes.join(" ")));
+        if FOREIGN.contains(&name.as_str()) {
+            continue;
+        }
+        if is_list {
+            rows(&node["items"], &format!("{path}[]"), text);
+        } else {
+            rows(node, &path, text);
+        }
+    }
+}
+
 fn to_yaml(value: &Value) -> String {
     serde_saphyr::to_string(value).unwrap()
 }

@@ -47,8 +47,9 @@ impl Connection {
         let context = settings.value("context", access.context.as_deref())?;
         let options = KubeConfigOptions { context: context.clone(), ..KubeConfigOptions::default() };
         let refused = |error: &dyn std::error::Error| {
-            let error = chain(Error::new(Code::Usage, "cannot use the kubeconfig"), error);
-            error.hint("start a local cluster: eval \"$(neonctl local up)\"")
+            let named = file.as_ref().map(|file| format!(" {file}")).unwrap_or_default();
+            let error = chain(Error::new(Code::Usage, format!("cannot use the kubeconfig{named}")), error);
+            error.hint(remedy(file.as_deref(), context.as_deref()))
         };
         let config = match &file {
             Some(path) => {
@@ -186,6 +187,22 @@ impl Connection {
     fn unreachable(&self) -> Error {
         Error::new(Code::Unreachable, format!("cannot reach {}", self.server))
             .hint(format!("is the cluster running?  neonctl local list, neonctl status{}", self.again))
+    }
+}
+
+/// What a person can do about a kubeconfig that cannot be used.
+fn remedy(file: Option<&str>, context: Option<&str>) -> String {
+    let config = match file {
+        Some(path) => Kubeconfig::read_from(path),
+        None => Kubeconfig::read(),
+    };
+    let known: Vec<String> = config.map(|config| config.contexts).unwrap_or_default().into_iter().map(|one| one.name).collect();
+    match (context, file) {
+        (Some(context), _) if !known.is_empty() && !known.iter().any(|name| name == context) => {
+            format!("there is no context {context:?}; there are: {}", known.join(", "))
+        }
+        (_, Some(_)) => "name another file with --kubeconfig; that of a local cluster: neonctl local kubeconfig".to_owned(),
+        _ => "start a local cluster: eval \"$(neonctl local up)\"".to_owned(),
     }
 }
 

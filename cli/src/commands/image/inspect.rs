@@ -40,6 +40,11 @@ fn of_disk(env: &Env, args: &Inspect, path: &Path) -> Result<Report> {
         Error::new(Code::Failed, attempt()).cause(error.to_string()).hint("build it again: neonctl vm build")
     };
     let found = inspect::inspect(path).map_err(failed)?;
+    if !found.readable && found.record.is_none() {
+        return Err(Error::new(Code::Failed, attempt())
+            .cause("it has no file system that can be read")
+            .hint("a VM disk is a file of neonctl vm build or neonctl image export"));
+    }
     if args.boot_command {
         return boot_command(env, args, path, &found);
     }

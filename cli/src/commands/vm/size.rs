@@ -84,7 +84,13 @@ pub(super) fn slots(min: Bytes, max: Bytes, start: Bytes, wanted: Option<Bytes>)
             let steps = [1024, 512, 256, 128, 64, 32, 16, 8].map(Bytes::mib);
             let found = steps.into_iter().find(|step| fits(*step));
             found.ok_or_else(|| {
-                bad("memory", &format!("{min}..{max}"), "use multiples of 8Mi, at most 512 steps")
+                let binary = all.iter().all(|(_, value)| value.is_multiple_of(Bytes::mib(1)));
+                let hint = if binary {
+                    "use multiples of 8Mi, at most 512 steps"
+                } else {
+                    "use multiples of 8Mi, at most 512 steps; 1Gi is 1024Mi, 1G is not a multiple"
+                };
+                bad("memory", &format!("{min}..{max}"), hint)
             })?
         }
     };

@@ -40,16 +40,16 @@ fn of_disk(env: &Env, args: &Inspect, path: &Path) -> Result<Report> {
         Error::new(Code::Failed, attempt()).cause(error.to_string()).hint("build it again: neonctl vm build")
     };
     let found = inspect::inspect(path).map_err(failed)?;
-    if !found.readable && found.record.is_none() {
-        return Err(Error::new(Code::Failed, attempt())
-            .cause("it has no file system that can be read")
-            .hint("a VM disk is a file of neonctl vm build or neonctl image export"));
-    }
     if args.boot_command {
         return boot_command(env, args, path, &found);
     }
     if args.verify {
         inspect::verify(path).map_err(failed)?;
+    }
+    if !found.readable && found.record.is_none() {
+        return Err(Error::new(Code::Failed, attempt())
+            .cause("it has no file system that can be read")
+            .hint("a VM disk is a file of neonctl vm build or neonctl image export"));
     }
     let report = Report::document(document(path, &found));
     Ok(if args.verify { report.note("verified: all tables are consistent") } else { report })
@@ -103,7 +103,7 @@ fn document(path: &Path, found: &Inspection) -> Document {
         .copied()
         .collect::<Vec<_>>()
         .join(" ");
-    let other = if found.readable { "a disk of another tool" } else { "no file system that can be read" };
+    let other = "a disk of another tool";
     let services: Vec<String> = found
         .config
         .iter()

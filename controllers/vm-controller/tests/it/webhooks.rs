@@ -182,6 +182,8 @@ async fn reviews_are_answered_as_specified() {
         post(&cluster, listen.address(), &validate, &review("CREATE", "a", &patched, &Value::Null)).await;
     assert_eq!(response(&body)["allowed"], true);
     assert!(response(&body)["warnings"][0].as_str().unwrap().contains("execute"));
+    // It has a pod, so its maximum stays.
+    patched["status"] = json!({"podName": "a-1"});
     let mut bad = patched.clone();
     bad["spec"]["guest"]["cpus"]["max"] = json!(2);
     let (_, body) = post(&cluster, listen.address(), &validate, &review("UPDATE", "a", &bad, &patched)).await;

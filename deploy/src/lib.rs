@@ -8,6 +8,7 @@
 
 pub mod chart;
 mod inventory;
+pub mod monitoring;
 mod objects;
 mod order;
 mod source;

@@ -13,7 +13,7 @@ fn root() -> PathBuf {
 }
 
 /// Writes what is generated if that is wanted; compares it.
-fn golden(path: &Path, text: &str) {
+pub(crate) fn golden(path: &Path, text: &str) {
     if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();

@@ -4,6 +4,7 @@
 
 mod generated;
 mod helm;
+mod monitoring;
 mod objects;
 mod values;
 

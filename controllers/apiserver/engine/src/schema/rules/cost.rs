@@ -204,6 +204,10 @@ fn bound(expression: &IdedExpr, sizes: Sizes) -> u64 {
                 "_?_:_" => factors.max().unwrap_or(1),
                 "_+_" => factors.fold(0, u64::saturating_add),
                 "lists.range" => MAX_RANGE,
+                // The text of one value.
+                "string" => sizes.text.max(32),
+                // A single value, whatever goes in.
+                "quantity" | "compareTo" | "isInteger" | "asInteger" | "asApproximateFloat" => 1,
                 _ => factors.fold(base, u64::saturating_mul),
             }
         }

@@ -256,6 +256,25 @@ fn an_optional_old_self_is_there_on_creation() {
     assert_eq!(check(2, Some(json!({"f": 1}))), 0);
 }
 
+/// A rule at the root of an object sees all of it; long texts elsewhere do not make a comparison of two quantities expensive.
+#[test]
+fn long_texts_beside_a_quantity_cost_nothing() {
+    let texts = json!({"type": "object", "properties": {"lines": {"type": "array", "items": {"type": "string"}}}});
+    let rule = "quantity(string(self.f.max)).compareTo(quantity(string(oldSelf.f.max))) == 0";
+    let schema = parse::custom(&json!({"type": "object",
+        "x-kubernetes-validations": [{"rule": rule, "message": "changed"}],
+        "properties": {"status": texts, "f": {"type": "object", "properties": {
+            "max": {"x-kubernetes-int-or-string": true}}}}}))
+    .unwrap();
+    let lines: Vec<String> = (0..40).map(|_| "x".repeat(4000)).collect();
+    let old = json!({"f": {"max": 1}, "status": {"lines": lines}});
+    let mut new = old.clone();
+    new["f"]["max"] = json!("1000m");
+    assert_eq!(super::check(&schema, &new, Some(&old)).len(), 0);
+    new["f"]["max"] = json!(2);
+    assert_eq!(super::check(&schema, &new, Some(&old)).len(), 1);
+}
+
 #[test]
 fn work_is_bounded() {
     let list = json!({"type": "array", "items": {"type": "integer"}});

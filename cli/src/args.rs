@@ -173,10 +173,8 @@ pub enum Command {
 
 /// `version`
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  neonctl version\n  neonctl version --client -o json\n\n\
-                  The versions of the cluster are left out, with a note, if it cannot be reached within two seconds."
-)]
+#[command(after_help = "Examples:\n  neonctl version\n  neonctl version --client -o json\n\n\
+                  The versions of the cluster are left out, with a note, if it cannot be reached within two seconds.")]
 pub struct Version {
     /// Print the version of this program only
     #[arg(long)]
@@ -201,7 +199,9 @@ pub struct Completion {
 
 /// `man`
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  neonctl man | man -l -\n  neonctl man --out /usr/local/share/man/man1 && man neonctl-vm-create")]
+#[command(
+    after_help = "Examples:\n  neonctl man | man -l -\n  neonctl man --out /usr/local/share/man/man1 && man neonctl-vm-create"
+)]
 pub struct Man {
     /// Directory for a page of each command; without it the page of the program is printed
     #[arg(short = 'O', long, value_name = "DIR")]

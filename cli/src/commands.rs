@@ -19,7 +19,7 @@ mod local;
 mod man;
 mod migration;
 mod object;
-mod place;
+pub(crate) mod place;
 mod podautoscaler;
 mod preflight;
 mod registry;

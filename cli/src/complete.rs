@@ -82,7 +82,8 @@ fn namespaces() -> Vec<CompletionCandidate> {
 /// Names of the contexts of the kubeconfig.
 fn contexts() -> Vec<CompletionCandidate> {
     let env = Env::of_process();
-    let file = Settings::load(&env).ok().and_then(|settings| settings.value("kubeconfig", None).ok().flatten());
+    let file =
+        Settings::load(&env).ok().and_then(|settings| settings.value("kubeconfig", None).ok().flatten());
     let config = match file {
         Some(path) => Kubeconfig::read_from(path),
         None => Kubeconfig::read(),
@@ -94,7 +95,8 @@ fn contexts() -> Vec<CompletionCandidate> {
 /// Names of the images of the local store.
 fn images() -> Vec<CompletionCandidate> {
     let directory = crate::commands::place::images(&Env::of_process());
-    let all = directory.exists().then(|| Store::open(&directory).and_then(|store| store.list()).ok()).flatten();
+    let all =
+        directory.exists().then(|| Store::open(&directory).and_then(|store| store.list()).ok()).flatten();
     let short = |name: String| name.strip_prefix("docker.io/library/").map_or(name.clone(), str::to_owned);
     let names = all.unwrap_or_default().into_iter().filter_map(|entry| entry.reference);
     candidates(names.map(|reference| short(reference.to_string())))

@@ -196,12 +196,16 @@ fn remedy(file: Option<&str>, context: Option<&str>) -> String {
         Some(path) => Kubeconfig::read_from(path),
         None => Kubeconfig::read(),
     };
-    let known: Vec<String> = config.map(|config| config.contexts).unwrap_or_default().into_iter().map(|one| one.name).collect();
+    let known: Vec<String> =
+        config.map(|config| config.contexts).unwrap_or_default().into_iter().map(|one| one.name).collect();
     match (context, file) {
         (Some(context), _) if !known.is_empty() && !known.iter().any(|name| name == context) => {
             format!("there is no context {context:?}; there are: {}", known.join(", "))
         }
-        (_, Some(_)) => "name another file with --kubeconfig; that of a local cluster: neonctl local kubeconfig".to_owned(),
+        (_, Some(_)) => {
+            "name another file with --kubeconfig; that of a local cluster: neonctl local kubeconfig"
+                .to_owned()
+        }
         _ => "start a local cluster: eval \"$(neonctl local up)\"".to_owned(),
     }
 }

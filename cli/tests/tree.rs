@@ -111,7 +111,10 @@ fn reference(path: &str, command: &Command, text: &mut String) {
     let about = command.get_about().map(ToString::to_string).unwrap_or_default();
     let usage = command.clone().render_usage().to_string();
     let usage = usage.trim_start_matches("Usage: ");
-    text.push_str(&format!("\n## {path}\n\n{}.\n\n    {usage}\n\n| Argument | Meaning |\n|---|---|\n", line(about)));
+    text.push_str(&format!(
+        "\n## {path}\n\n{}.\n\n    {usage}\n\n| Argument | Meaning |\n|---|---|\n",
+        line(about)
+    ));
     for argument in command.get_arguments().filter(|argument| argument.get_id() != "help") {
         let short = argument.get_short().map(|short| format!("-{short}, ")).unwrap_or_default();
         let value = argument.get_value_names().unwrap_or_default().iter().map(ToString::to_string);
@@ -131,7 +134,8 @@ fn reference(path: &str, command: &Command, text: &mut String) {
         text.push_str(&format!("| `{}` | {help} |\n", line(name)));
     }
     let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-    let block: String = after.lines().map(|line| format!("    {line}").trim_end().to_owned() + "\n").collect();
+    let block: String =
+        after.lines().map(|line| format!("    {line}").trim_end().to_owned() + "\n").collect();
     text.push_str(&format!("\n{block}"));
 }
 

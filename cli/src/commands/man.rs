@@ -18,15 +18,21 @@ pub(super) fn run(args: &Man) -> Result<Report> {
     std::fs::create_dir_all(directory).map_err(|error| Error::file("make", directory, &error))?;
     let mut count = 0;
     write(&root, "neonctl", directory, &mut count)?;
-    Ok(Report::text(format!("{count} pages in {}; read one: man -l {}\n", directory.display(), directory.join("neonctl.1").display())))
+    Ok(Report::text(format!(
+        "{count} pages in {}; read one: man -l {}\n",
+        directory.display(),
+        directory.join("neonctl.1").display()
+    )))
 }
 
 /// The page of a command under this title.
 fn page(command: &Command, title: &str) -> Result<String> {
-    let failed = |error: std::io::Error| Error::new(Code::Failed, "cannot make the page").cause(error.to_string());
+    let failed =
+        |error: std::io::Error| Error::new(Code::Failed, "cannot make the page").cause(error.to_string());
     let mut text = Vec::new();
     clap_mangen::Man::new(command.clone()).title(title).render(&mut text).map_err(failed)?;
-    String::from_utf8(text).map_err(|error| Error::new(Code::Failed, "cannot make the page").cause(error.to_string()))
+    String::from_utf8(text)
+        .map_err(|error| Error::new(Code::Failed, "cannot make the page").cause(error.to_string()))
 }
 
 /// The page of a command and those of the commands below it, as `neonctl-vm-create.1`.

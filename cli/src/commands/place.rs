@@ -7,7 +7,7 @@ use crate::error::{Code, Error, Result};
 use crate::settings::Settings;
 
 /// The local image store.
-pub(super) fn images(env: &Env) -> PathBuf {
+pub(crate) fn images(env: &Env) -> PathBuf {
     env.directory("XDG_DATA_HOME", ".local/share").join("neonvm/images")
 }
 

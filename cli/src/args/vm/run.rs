@@ -5,13 +5,11 @@ use crate::args::resource::NamespaceArgs;
 
 /// `vm run`
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  neonctl vm run --rm --from docker.io/library/alpine:3 -- uname -a\n  \
+#[command(after_help = "Examples:\n  neonctl vm run --rm --from docker.io/library/alpine:3 -- uname -a\n  \
                   neonctl vm run web --from ./rootfs --owner root --cu 1..4 --port 80 --detach -- /bin/server\n  \
                   neonctl vm run --rm --image pg16:1 --console\n\n\
                   Builds a disk if --from is given, creates the VM and prints what its workload writes. The VM is not restarted when \
-                  the workload ends, and the exit code is that of the workload. Ctrl-C detaches; with --rm it deletes the VM."
-)]
+                  the workload ends, and the exit code is that of the workload. Ctrl-C detaches; with --rm it deletes the VM.")]
 #[command(group = clap::ArgGroup::new("disk-source").required(true))]
 pub struct Run {
     /// Name of the virtual machine [default: run- and five characters]

@@ -166,9 +166,13 @@ fn running(instance: &Instance, args: &Up, process: &Process) -> Result<Report> 
         )
         .hint(stop));
     }
-    let report =
-        report(instance).note(format!("local cluster {name:?} is already running, as process {}", process.pid));
-    let given = [("--nodes", args.nodes.is_some()), ("--cpus", args.cpus.is_some()), ("--memory", args.memory.is_some())];
+    let report = report(instance)
+        .note(format!("local cluster {name:?} is already running, as process {}", process.pid));
+    let given = [
+        ("--nodes", args.nodes.is_some()),
+        ("--cpus", args.cpus.is_some()),
+        ("--memory", args.memory.is_some()),
+    ];
     let given: Vec<&str> = given.iter().filter(|(_, given)| *given).map(|(flag, _)| *flag).collect();
     if given.is_empty() {
         return Ok(report);

@@ -116,7 +116,8 @@ impl Stages {
 
     /// Prints the message of the condition `Available` if it has changed.
     fn show(&mut self, seen: Option<&VirtualMachine>) {
-        let (Some(reporter), Some(status)) = (&self.reporter, seen.and_then(|seen| seen.status.as_ref())) else {
+        let (Some(reporter), Some(status)) = (&self.reporter, seen.and_then(|seen| seen.status.as_ref()))
+        else {
             return;
         };
         let available = status.conditions.iter().find(|one| one.type_ == "Available" && one.status != "True");

@@ -33,13 +33,18 @@ pub(super) fn run(env: &Env, settings: &Settings, args: &Run, quiet: bool) -> Re
     {
         build::run(env, settings, &build, quiet)?;
     }
-    let Command::Create(create) = command(&create_words(args, &name))? else { return Err(unparsed("vm create")) };
+    let Command::Create(create) = command(&create_words(args, &name))? else {
+        return Err(unparsed("vm create"));
+    };
     let created = create::run(settings, &create, quiet)?;
     if args.detach {
         return Ok(created);
     }
     let reporter = Reporter::lines(quiet);
-    reporter.show(&format!("virtualmachine/{name} created; Ctrl-C {}", if args.rm { "deletes it" } else { "detaches" }));
+    reporter.show(&format!(
+        "virtualmachine/{name} created; Ctrl-C {}",
+        if args.rm { "deletes it" } else { "detaches" }
+    ));
     watch_interrupt(settings.clone(), args.place.clone(), name.clone(), args.rm);
     block_on(started(settings, &args.place, &name))?;
     let attached = attach(settings, args, &name, quiet)?;
@@ -202,10 +207,12 @@ async fn delete(settings: &Settings, place: &NamespaceArgs, name: &str) -> Resul
 }
 
 /// Ctrl-C ends this process; the VM goes with it if that was requested.
+#[expect(clippy::exit, reason = "the main thread waits for the next line of the log, which may never come")]
 fn watch_interrupt(settings: Settings, place: NamespaceArgs, name: String, rm: bool) {
     std::thread::spawn(move || {
         let interrupted = block_on(async {
-            let failed = |error: std::io::Error| Error::new(Code::Failed, "cannot wait").cause(error.to_string());
+            let failed =
+                |error: std::io::Error| Error::new(Code::Failed, "cannot wait").cause(error.to_string());
             let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
             let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
             tokio::select! {
@@ -217,7 +224,9 @@ fn watch_interrupt(settings: Settings, place: NamespaceArgs, name: String, rm: b
         let text = match (rm, interrupted) {
             (true, Ok(())) => format!("virtualmachine/{name} is being deleted"),
             (true, Err(error)) => format!("{name} is not deleted: {}", error.message),
-            (false, _) => format!("virtualmachine/{name} continues; follow it again: neonctl vm logs {name} -f"),
+            (false, _) => {
+                format!("virtualmachine/{name} continues; follow it again: neonctl vm logs {name} -f")
+            }
         };
         Reporter::lines(false).show(&text);
         std::process::exit(i32::from(Code::Interrupted.number()));

@@ -253,8 +253,15 @@ fn files_are_up_to_date() {
 }
 
 /// Fields with a schema of Kubernetes: their own fields are in its documentation.
-const FOREIGN: [&str; 7] =
-    ["affinity", "tolerations", "podResources", "extraInitContainers", "conditions", "nodeAffinity", "scaleTargetRef"];
+const FOREIGN: [&str; 7] = [
+    "affinity",
+    "tolerations",
+    "podResources",
+    "extraInitContainers",
+    "conditions",
+    "nodeAffinity",
+    "scaleTargetRef",
+];
 
 /// `UPDATE_GOLDEN=1` writes the page again.
 #[test]
@@ -292,15 +299,21 @@ fn in_a_cell(text: &str) -> String {
 
 /// A row for each field, those of objects and of the elements of lists below them.
 fn rows(schema: &Value, prefix: &str, text: &mut String) {
-    let required: Vec<&str> = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let required: Vec<&str> =
+        schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     for (name, node) in schema["properties"].as_object().into_iter().flatten() {
         let path = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
         let kind = node["type"].as_str().unwrap_or("integer or string");
         let is_list = kind == "array";
-        let kind = if is_list { format!("list of {}", node["items"]["type"].as_str().unwrap_or("values")) } else { kind.to_owned() };
+        let kind = if is_list {
+            format!("list of {}", node["items"]["type"].as_str().unwrap_or("values"))
+        } else {
+            kind.to_owned()
+        };
         let mut notes = vec![in_a_cell(node["description"].as_str().unwrap_or_default())];
         if let Some(values) = node["enum"].as_array() {
-            let values: Vec<String> = values.iter().filter_map(Value::as_str).map(|value| format!("`{value}`")).collect();
+            let values: Vec<String> =
+                values.iter().filter_map(Value::as_str).map(|value| format!("`{value}`")).collect();
             notes.push(format!("One of {}.", values.join(", ")));
         }
         if required.contains(&name.as_str()) {

@@ -259,7 +259,8 @@ fn an_optional_old_self_is_there_on_creation() {
 /// A rule at the root of an object sees all of it; long texts elsewhere do not make a comparison of two quantities expensive.
 #[test]
 fn long_texts_beside_a_quantity_cost_nothing() {
-    let texts = json!({"type": "object", "properties": {"lines": {"type": "array", "items": {"type": "string"}}}});
+    let texts =
+        json!({"type": "object", "properties": {"lines": {"type": "array", "items": {"type": "string"}}}});
     let rule = "quantity(string(self.f.max)).compareTo(quantity(string(oldSelf.f.max))) == 0";
     let schema = parse::custom(&json!({"type": "object",
         "x-kubernetes-validations": [{"rule": rule, "message": "changed"}],

@@ -142,9 +142,11 @@ fn workload(object: &mut Value, filled: &Filled) {
     if let Some(selector) = service.and_then(|service| service.node_selector.clone()) {
         lay(object, "/spec/template/spec", "nodeSelector", selector);
     }
-    let containers = object.pointer_mut("/spec/template/spec/containers").and_then(Value::as_array_mut);
-    for container in containers.into_iter().flatten() {
-        self::container(container, filled);
+    for kind in ["initContainers", "containers"] {
+        let containers = object.pointer_mut(&format!("/spec/template/spec/{kind}")).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten() {
+            self::container(container, filled);
+        }
     }
 }
 

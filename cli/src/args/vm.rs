@@ -12,7 +12,7 @@ pub use super::migration::Migrate;
 pub use build::Build;
 pub use change::{Applying, Edit, Label, Set};
 pub use life::{Create, Delete, Scale, Wait};
-pub use look::{Describe, Events, Get, List, Logs};
+pub use look::{Describe, Events, Get, History, HistoryForm, List, Logs};
 pub use power::{Power, Restart, Start, Stop};
 pub use reach::{Connect, Console, Cp, PortForward, Ssh, SshConfig};
 pub use run::Run;
@@ -70,6 +70,8 @@ pub enum Command {
     Logs(Logs),
     /// List the events of VMs
     Events(Events),
+    /// Show what happened to a VM, and why, over a time window
+    History(History),
     /// Wait until a VM meets a condition
     Wait(Wait),
 }
@@ -92,6 +94,7 @@ impl Command {
             Self::Migrate(args) => Some(&args.output),
             Self::Delete(args) => Some(&args.output),
             Self::Events(args) => Some(&args.output),
+            Self::History(args) => args.document(),
             Self::Wait(args) => Some(&args.output),
             Self::Console(_)
             | Self::Ssh(_)

@@ -18,6 +18,7 @@ use neonvm_kit::authority::{self, SCHEDULER_NAME, agent_name};
 use neonvm_kit::call::Caller;
 use neonvm_kit::certificate::{self, Certificate, CertificateFor};
 use neonvm_kit::service::Endpoint;
+use neonvm_types::agent_history::AgentHistory;
 use neonvm_types::agent_inspect::AgentInspect;
 use neonvm_types::scheduler_inspect::{Inspect, WhatIf, WhatIfAnswer};
 use rustls::ClientConfig;
@@ -171,12 +172,23 @@ impl<'a> Services<'a> {
 
     /// What the agents know: of one node, or of all; of one VM (`namespace/name`), or of all.
     pub(super) async fn agents(&self, node: Option<&str>, vm: Option<&str>) -> Result<Vec<AgentInspect>> {
+        let path = vm.map_or_else(|| "/v1/inspect".to_owned(), |vm| format!("/v1/inspect?vm={vm}"));
+        self.each_agent(node, &path).await?.into_iter().collect()
+    }
+
+    /// What each agent keeps of the past of a VM (`namespace/name`), from a time on in milliseconds since 1970.
+    pub(super) async fn histories(&self, vm: &str, since: i64) -> Result<Vec<Result<AgentHistory>>> {
+        self.each_agent(None, &format!("/v1/history?vm={vm}&since={since}")).await
+    }
+
+    /// The answers of the agents: of one node, or of all.
+    async fn each_agent<T: DeserializeOwned>(&self, node: Option<&str>, path: &str) -> Result<Vec<Result<T>>> {
         let prefix = agent_lease("");
         let (leases, pods) = tokio::try_join!(
             self.leases(),
             pods::of_service(self.connection, &self.namespace, AGENT_ACCOUNT)
         )?;
-        let mut agents = Vec::new();
+        let mut answers = Vec::new();
         for lease in &leases {
             let name = lease.name_any();
             let Some(own) = name.strip_prefix(&prefix) else { continue };
@@ -184,18 +196,20 @@ impl<'a> Services<'a> {
             if node.is_some_and(|node| node != own) || Endpoint::from_lease(lease).is_none() {
                 continue;
             }
-            let path = vm.map_or_else(|| "/v1/inspect".to_owned(), |vm| format!("/v1/inspect?vm={vm}"));
             let who = format!("the agent of {own}");
-            let mut caller = self.connect(&who, lease, (&pods, &agent_name(own))).await?;
-            agents.push(Self::call(&who, &mut caller, (Method::GET, path.as_str(), Bytes::new())).await?);
+            let asked = async {
+                let mut caller = self.connect(&who, lease, (&pods, &agent_name(own))).await?;
+                Self::call(&who, &mut caller, (Method::GET, path, Bytes::new())).await
+            };
+            answers.push(asked.await);
         }
-        if agents.is_empty() {
+        if answers.is_empty() {
             let missing = match node {
                 Some(node) => format!("there is no agent for node {node}"),
                 None => format!("there is no agent in namespace {}", self.namespace),
             };
             return Err(Error::new(Code::NotFound, missing).hint("see which services run: neonctl status"));
         }
-        Ok(agents)
+        Ok(answers)
     }
 }

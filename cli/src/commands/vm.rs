@@ -12,6 +12,7 @@ mod describe;
 mod edit;
 pub(in crate::commands) mod events;
 pub(in crate::commands) mod exec;
+mod history;
 mod label;
 mod list;
 mod logs;
@@ -59,6 +60,7 @@ pub(super) fn run(env: &Env, settings: &Settings, command: &Command, quiet: bool
         Command::Connect(args) => connect::run(settings, args),
         Command::Logs(args) => logs::run(settings, args),
         Command::Events(args) => events::run(settings, args),
+        Command::History(args) => history::run(settings, args),
         Command::Wait(args) => wait::run(settings, args),
     }
 }

@@ -11,15 +11,18 @@ use neonvm_kit::http::{Admitted, FullRequest, FullResponse, Peer, SMALL_BODY, re
 use neonvm_kit::metrics::{self, Kind, double};
 use neonvm_kit::supervise::Health;
 use neonvm_types::NamespacedName;
+use neonvm_types::agent_history::AgentHistory;
 use neonvm_types::agent_inspect::AgentInspect;
 
 use crate::dump;
 use crate::fleet::{Cared, Fleet};
+use crate::history::History;
 use crate::metrics::{Metrics, per_vm};
 use crate::shared::wall_clock;
 
 const JSON: &str = "application/json";
 const PLAIN: &str = "text/plain";
+const HISTORY: &str = "/v1/history";
 
 #[derive(Debug)]
 pub(crate) struct Inspector {
@@ -27,6 +30,7 @@ pub(crate) struct Inspector {
     node: String,
     fleet: Arc<Fleet>,
     metrics: Arc<Metrics>,
+    history: History,
     health: Health,
     /// How much a compute unit counts in events and in the metric of desired compute units.
     multiplier: f64,
@@ -40,12 +44,12 @@ impl Inspector {
         identity: String,
         node: String,
         fleet: Arc<Fleet>,
-        metrics: Arc<Metrics>,
+        (metrics, history): (Arc<Metrics>, History),
         health: Health,
         multiplier: f64,
     ) -> Self {
         let stopping = AtomicBool::new(false);
-        Self { identity, node, fleet, metrics, health, multiplier, stopping }
+        Self { identity, node, fleet, metrics, history, health, multiplier, stopping }
     }
 
     /// The agent begins to stop.
@@ -74,13 +78,18 @@ impl Inspector {
         self.health.answer()
     }
 
-    /// `GET /v1/inspect[?vm=NAMESPACE/NAME]`, as [`only_operators`] admits it.
+    /// `GET /v1/inspect[?vm=NAMESPACE/NAME]` and `GET /v1/history?vm=NAMESPACE/NAME[&since=MILLISECONDS]`, as
+    /// [`only_operators`] admits them.
     pub(crate) async fn inspect(self: Arc<Self>, request: FullRequest) -> FullResponse {
         let query = request.uri().query().unwrap_or("");
-        let only = query.split('&').find_map(|part| part.strip_prefix("vm=")).map(|vm| {
+        let value = |key: &str| query.split('&').find_map(|part| part.strip_prefix(key)?.strip_prefix('='));
+        let only = value("vm").map(|vm| {
             let (namespace, name) = vm.split_once('/').unwrap_or(("default", vm));
             NamespacedName::new(namespace, name)
         });
+        if request.uri().path() == HISTORY {
+            return self.past(only, value("since")).await;
+        }
         let document = AgentInspect {
             agent: self.identity.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -88,6 +97,25 @@ impl Inspector {
             vms: self.fleet.views(only.as_ref()).await,
         };
         encoded(&document)
+    }
+
+    /// What happened to a VM from a time on.
+    async fn past(&self, vm: Option<NamespacedName>, since: Option<&str>) -> FullResponse {
+        let Some(vm) = vm else {
+            return text(StatusCode::BAD_REQUEST, PLAIN, "name the VM: ?vm=NAMESPACE/NAME\n");
+        };
+        let Ok(since) = since.unwrap_or("0").parse::<i64>() else {
+            return text(StatusCode::BAD_REQUEST, PLAIN, "since must be milliseconds since 1970\n");
+        };
+        match self.history.read(vm, since).await {
+            Ok(records) => {
+                encoded(&AgentHistory { node: self.node.clone(), kept: self.history.is_kept(), records })
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the history cannot be read");
+                text(StatusCode::INTERNAL_SERVER_ERROR, PLAIN, format!("cannot read the history: {error}\n"))
+            }
+        }
     }
 
     /// Upstream's dump of the state: `GET /` with any JSON document as body.
@@ -142,8 +170,9 @@ pub(crate) fn only_operators(head: &Parts) -> Admitted {
     if !Peer::from_extensions(&head.extensions).is_one_of(&[OPERATORS]) {
         return refuse(StatusCode::FORBIDDEN, PLAIN, "show a certificate of an operator\n");
     }
-    if head.method != Method::GET || head.uri.path() != "/v1/inspect" {
-        let there = "there is GET /v1/inspect[?vm=NAMESPACE/NAME]\n";
+    if head.method != Method::GET || !["/v1/inspect", HISTORY].contains(&head.uri.path()) {
+        let there =
+            "there is GET /v1/inspect[?vm=NAMESPACE/NAME] and GET /v1/history?vm=NAMESPACE/NAME[&since=MILLISECONDS]\n";
         return refuse(StatusCode::NOT_FOUND, PLAIN, there);
     }
     Ok(0)
@@ -182,6 +211,8 @@ mod tests {
         }
         assert_eq!(admitted(&http::Request::get("/v1/inspect").body(()).unwrap().into_parts().0), Err(403));
         assert_eq!(admitted(&head("GET", "/v1/inspect?vm=a", OPERATORS)), Ok(0));
+        assert_eq!(admitted(&head("GET", "/v1/history?vm=a/b", OPERATORS)), Ok(0));
+        assert_eq!(admitted(&head("GET", "/v1/history?vm=a/b", "neonvm:agents")), Err(403));
         assert_eq!(admitted(&head("POST", "/v1/inspect", OPERATORS)), Err(404));
         assert_eq!(dump_head(&head("PUT", "/", "")).map_err(|refused| refused.status().as_u16()), Err(405));
     }

@@ -9,6 +9,7 @@ mod dump;
 mod exporter;
 mod fleet;
 mod guest;
+mod history;
 mod inspect;
 mod metrics;
 mod monitor;

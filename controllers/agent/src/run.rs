@@ -1,7 +1,7 @@
 //! The whole agent: it acts only while it holds the lease of its node, so that two agents never act for one VM.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures_util::future::select_all;
@@ -21,6 +21,7 @@ use crate::billing::bill;
 use crate::config::{AgentConfig, DumpState};
 use crate::exporter::{self, Exporter, Layout, Target};
 use crate::fleet::Fleet;
+use crate::history::History;
 use crate::inspect::{Inspector, dump_head, only_operators};
 use crate::metrics::Metrics;
 use crate::monitor::informant;
@@ -51,6 +52,8 @@ pub struct Config {
     pub dump_state: Option<SocketAddr>,
     /// Where probes are answered, and nothing else; `None`: nowhere.
     pub probes: Option<SocketAddr>,
+    /// Where the history of each VM is kept; `None`: nowhere.
+    pub history: Option<PathBuf>,
     /// The content of the configuration file.
     pub agent: AgentConfig,
 }
@@ -101,6 +104,15 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// The directory of the history.
+    #[error("cannot keep a history in {}", directory.display())]
+    History {
+        /// The directory.
+        directory: PathBuf,
+        /// Error of the file system.
+        #[source]
+        source: std::io::Error,
+    },
     /// Part of it ended.
     #[error(transparent)]
     Task(#[from] TaskEnded),
@@ -137,14 +149,19 @@ pub async fn run_with(client: Client, config: Config, stop: impl Future<Output =
         Some((settings, listener)) => (Some(settings), Some(listener)),
         None => (None, None),
     };
-    let shared = Shared::new(client.clone(), tls, config.agent.clone(), events, informants.clone());
+    let (history, writer) = match &config.history {
+        Some(directory) => history(directory)?,
+        None => Default::default(),
+    };
+    let shared =
+        Shared::new(client.clone(), tls, config.agent.clone(), events, informants.clone(), history.clone());
     let shared = Arc::new(shared);
     let fleet = Arc::new(Fleet::new(Arc::clone(&shared), config.node.clone()));
     let inspector = Inspector::new(
         config.identity.clone(),
         config.node.clone(),
         Arc::clone(&fleet),
-        Arc::clone(&metrics),
+        (Arc::clone(&metrics), history),
         health.clone(),
         config.agent.scaling_events.as_ref().map_or(1.0, |events| events.cu_multiplier),
     );
@@ -183,7 +200,18 @@ pub async fn run_with(client: Client, config: Config, stop: impl Future<Output =
     for task in exporter_tasks.into_iter().filter(|task| !task.is_finished()) {
         let _ = task.await;
     }
+    // So does the writer of the history.
+    if let Some(writer) = writer {
+        let _ = tokio::task::spawn_blocking(|| writer.join()).await;
+    }
     led.and(health.check()).map_err(Error::from)
+}
+
+/// Begins to keep a history.
+fn history(directory: &Path) -> Result<(History, Option<std::thread::JoinHandle<()>>), Error> {
+    let started = History::start(directory);
+    let failed = |source| Error::History { directory: directory.to_owned(), source };
+    started.map(|(history, writer)| (history, Some(writer))).map_err(failed)
 }
 
 /// Follows where the scheduler is reached.

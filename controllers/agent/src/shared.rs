@@ -11,6 +11,7 @@ use rustls::ClientConfig;
 use tokio::time::Instant;
 
 use crate::config::{AgentConfig, FailedRate, seconds};
+use crate::history::History;
 use crate::metrics::Metrics;
 use crate::monitor::informant;
 use crate::scaling_events::ScalingEvents;
@@ -32,6 +33,8 @@ pub(crate) struct Shared {
     pub(crate) scaling_events: ScalingEvents,
     /// If guests may have informants.
     pub(crate) informants: Option<informant::Settings>,
+    /// What happened to each VM.
+    pub(crate) history: History,
     started: Instant,
     /// The wall clock at `started`, in milliseconds since 1970.
     pub(crate) epoch_unix_ms: i64,
@@ -50,6 +53,7 @@ impl Shared {
         config: AgentConfig,
         scaling_events: ScalingEvents,
         informants: Option<informant::Settings>,
+        history: History,
     ) -> Self {
         let within = patience(&config);
         Self {
@@ -61,6 +65,7 @@ impl Shared {
             metrics: Arc::clone(scaling_events.metrics()),
             scaling_events,
             informants,
+            history,
             started: Instant::now(),
             epoch_unix_ms: jiff::Timestamp::now().as_millisecond(),
         }
@@ -139,10 +144,15 @@ impl Shared {
 
 /// A part of `most` that is always the same for a name and spread evenly over names.
 pub(crate) fn jitter(name: &str, most: Duration) -> Duration {
-    // FNV-1a: any spread will do.
-    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
+    // Any spread will do.
+    let hash = fnv1a(name);
     let millis = u64::try_from(most.as_millis()).unwrap_or(u64::MAX);
     Duration::from_millis(if millis == 0 { 0 } else { (hash >> 8) % millis })
+}
+
+/// The hash FNV-1a, for what no attacker gains from.
+pub(crate) fn fnv1a(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use neonvm_api::{VirtualMachine, VmInfo};
 use neonvm_core_vertical_scaling::agent::{Event, Outcome, State};
 use neonvm_kit::supervise::{catch, panic_of};
+use neonvm_types::agent_history::{Began, Decided, Record};
 use neonvm_types::agent_inspect::VmInspect;
 use neonvm_types::monitor_protocol::MonitorMessage;
 use neonvm_types::{Resources, Timestamp};
@@ -17,6 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::guest::Route;
+use crate::history::Keep;
 use crate::monitor::{self, MonitorEvent, Peer};
 use crate::shared::Shared;
 
@@ -111,12 +113,17 @@ pub(crate) fn start(shared: Arc<Shared>, vm: &VirtualMachine) -> Result<Handle, 
     let (inbox, waiting) = mpsc::channel(INBOX);
     let settings = shared.settings_of(&observe::Identity::from_vm(vm).uid);
     let state = State::found(observed, status_generation(vm), settings, shared.now());
+    let identity = observe::Identity::from_vm(vm);
+    let began = Began { uid: identity.uid.clone(), pod: identity.pod.name.clone() };
+    let at = State::unix_ms(shared.now(), shared.epoch_unix_ms);
+    shared.history.record(&identity.vm, Record { at, began: Some(began), ..Record::default() });
     let actor = Actor {
-        identity: observe::Identity::from_vm(vm),
+        identity,
         watched: observe::Watched::from_shared(&shared, vm),
         informant: observe::may_have_informant(&shared, vm),
         shared,
         state,
+        keep: Keep::default(),
         route,
         inbox: inbox.downgrade(),
         monitor: None,
@@ -148,6 +155,8 @@ struct Actor {
     watched: observe::Watched,
     shared: Arc<Shared>,
     state: State,
+    /// What of it was recorded last.
+    keep: Keep,
     route: Route,
     /// Weak: the task ends when all other senders are gone.
     inbox: mpsc::WeakSender<Input>,
@@ -177,6 +186,7 @@ impl Actor {
         let mut outcome = self.state.step(self.shared.now(), Event::Timer);
         loop {
             let wake_at = outcome.wake_at;
+            self.remember(&outcome);
             self.act(outcome);
             if self.work.is_empty() {
                 for done in self.suspending.drain(..) {
@@ -206,6 +216,28 @@ impl Actor {
                 Some(event) => self.state.step(self.shared.now(), event),
                 None => Outcome { wake_at, ..Outcome::default() },
             };
+        }
+    }
+
+    /// Records what was decided, and sizes and load if they changed.
+    fn remember(&mut self, outcome: &Outcome) {
+        let (shared, vm) = (&self.shared, &self.identity.vm);
+        if !shared.history.is_kept() {
+            return;
+        }
+        for note in outcome.notes.iter().chain(&outcome.repeated) {
+            let text = note.to_string();
+            if self.keep.decision(note.at, &text) {
+                let decision = Decided { text, reason: note.reason().map(str::to_owned) };
+                let at = State::unix_ms(note.at, shared.epoch_unix_ms);
+                shared.history.record(vm, Record { at, decision: Some(decision), ..Record::default() });
+            }
+        }
+        let now = shared.now();
+        let sample = self.state.sample(now);
+        if self.keep.sample(now, sample) {
+            let at = State::unix_ms(now, shared.epoch_unix_ms);
+            shared.history.record(vm, Record { at, sample: Some(sample), ..Record::default() });
         }
     }
 

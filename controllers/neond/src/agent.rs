@@ -46,6 +46,10 @@ pub(crate) struct Args {
     /// Address of the server for liveness and readiness probes only, for example 0.0.0.0:8081 [default: nowhere]
     #[arg(long)]
     health_probe_bind_address: Option<SocketAddr>,
+    /// Directory in which the history of each VM is kept for `neonctl vm history`: at most 1 MiB for each VM and 256 MiB in all,
+    /// for 7 days [default: none is kept]
+    #[arg(long, value_name = "DIR")]
+    history_dir: Option<PathBuf>,
 }
 
 /// Runs until SIGTERM or SIGINT.
@@ -69,6 +73,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             dump_state: args.dump_state_bind_address,
             probes: args.health_probe_bind_address,
             vm_metrics: args.vm_metrics_bind_address,
+            history: args.history_dir.clone(),
             agent,
         };
         Ok(neonvm_agent::run(config, neonvm_kit::termination::requested()?).await?)

@@ -251,6 +251,7 @@ fn on_node(
         .set("--kubeconfig", &kubeconfig.display())
         .set("--node", &name)
         .set("--identity", &format!("agent-{name}"))
+        .set("--history-dir", &directory.join("history").join(&name).display())
         .path("--config", args.agent_config.as_ref());
     all.push((format!("agent-{name}"), agent));
     if rooted {

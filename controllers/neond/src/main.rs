@@ -3,6 +3,7 @@
 mod agent;
 mod apiserver;
 mod device_plugin;
+mod history_dir;
 mod kubelet;
 mod lease;
 mod local;
@@ -50,6 +51,9 @@ enum Service {
     UpstreamAgents(upstream_agents::Args),
     /// Scale the VMs of a node by their load
     Agent(Box<agent::Args>),
+    /// Make a directory in which an agent that is not root keeps its history
+    #[command(hide = true)]
+    HistoryDir(history_dir::Args),
     /// Join a node to the overlay network of VMs
     VxlanController(Box<vxlan_controller::Args>),
     /// Serve the device plugin that gives runner pods their devices
@@ -80,6 +84,7 @@ fn main() -> anyhow::Result<()> {
                 Service::Scheduler(args) => scheduler::run(&args),
                 Service::UpstreamAgents(args) => upstream_agents::run(&args),
                 Service::Agent(args) => agent::run(&args),
+                Service::HistoryDir(args) => history_dir::run(&args),
                 Service::VxlanController(args) => vxlan_controller::run(&args),
                 Service::DevicePlugin(args) => device_plugin::run(&args),
                 Service::PodAutoscaler(args) => pod_autoscaler::run(&args),

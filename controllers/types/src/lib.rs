@@ -20,6 +20,7 @@
 #![cfg_attr(test, allow(clippy::float_cmp))]
 
 mod accelerator;
+pub mod agent_history;
 pub mod agent_inspect;
 pub mod bytes;
 mod decode;

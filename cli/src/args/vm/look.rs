@@ -76,6 +76,62 @@ pub struct Events {
     pub output: Output,
 }
 
+/// `vm history`
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  neonctl vm history pg\n  neonctl vm history pg --since 12h -o html >pg.html\n  \
+                  neonctl vm history pg --since 2026-11-26T01:00:00Z --until 2026-11-26T03:00:00Z -o svg >pg.svg\n\n\
+                  -o svg writes a plot, -o html one page with plot and table that needs nothing else.\n\n\
+                  The agent of each node keeps the decisions and sizes of its VMs for 7 days, at most 1 MiB for each VM, also of VMs \
+                  that were deleted or moved away; the cluster keeps events for about an hour. Times are UTC.")]
+pub struct History {
+    /// Name of the virtual machine
+    #[arg(add = Names::Vms)]
+    pub name: String,
+    /// Begin of the window: so long ago, such as 30m, 12h or 7d, or a time such as 2026-11-26T09:00:00Z
+    #[arg(long, value_name = "TIME", default_value = "1h")]
+    pub since: String,
+    /// End of the window, in the same forms [default: now]
+    #[arg(long, value_name = "TIME")]
+    pub until: Option<String>,
+    /// Namespace of the services
+    #[arg(long, value_name = "NAME", default_value = "neonvm-system", add = Names::Namespaces)]
+    pub system_namespace: String,
+    /// Namespace and cluster.
+    #[command(flatten)]
+    pub place: NamespaceArgs,
+    /// Output format.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// A form of a history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HistoryForm {
+    /// One that every command has.
+    Document,
+    /// A plot.
+    Svg,
+    /// A page.
+    Html,
+}
+
+impl History {
+    /// The form that was chosen.
+    #[must_use]
+    pub fn form(&self) -> HistoryForm {
+        match self.output.output.as_deref() {
+            Some("svg") => HistoryForm::Svg,
+            Some("html") => HistoryForm::Html,
+            _ => HistoryForm::Document,
+        }
+    }
+
+    /// The format, if it is one that every command has.
+    pub(super) fn document(&self) -> Option<&Output> {
+        (self.form() == HistoryForm::Document).then_some(&self.output)
+    }
+}
+
 /// `vm logs`
 #[derive(Debug, clap::Args)]
 #[command(

@@ -25,7 +25,7 @@ pub(in crate::commands) struct Event {
     pub(in crate::commands) at: Option<Timestamp>,
     pub(in crate::commands) kind: String,
     pub(in crate::commands) reason: String,
-    from: String,
+    pub(in crate::commands) from: String,
     object: String,
     pub(in crate::commands) message: String,
     pub(in crate::commands) count: i32,
@@ -62,6 +62,21 @@ impl Event {
     }
 }
 
+/// Whether an event is about the VM of this name or one of its pods; without a name, about any VM.
+pub(super) fn about(event: &core::Event, vm: Option<&str>) -> bool {
+    let (kind, name) = (event.involved_object.kind.as_deref(), event.involved_object.name.as_deref());
+    match (kind, vm, name) {
+        (Some("VirtualMachine"), None, _) => true,
+        (Some("VirtualMachine"), Some(vm), Some(name)) => name == vm,
+        // Pods are named for their machine, with five characters more.
+        (Some("Pod"), Some(vm), Some(name)) => {
+            let rest = name.strip_prefix(vm).and_then(|rest| rest.strip_prefix('-'));
+            rest.is_some_and(|rest| rest.len() == 5 && !rest.contains('-'))
+        }
+        _ => false,
+    }
+}
+
 /// Events about a VM and its pods, or about all of them; oldest first.
 pub(super) async fn of_machine(
     client: &NamespaceClient,
@@ -69,20 +84,9 @@ pub(super) async fn of_machine(
 ) -> Result<Vec<Event>> {
     let api: Api<core::Event> = Api::namespaced(client.connection.client(), &client.namespace);
     let list = client.connection.within("cannot list events", api.list(&ListParams::default())).await?;
-    let about = |event: &core::Event| {
-        let (kind, name) = (event.involved_object.kind.as_deref(), event.involved_object.name.as_deref());
-        match (kind, machine, name) {
-            (Some("VirtualMachine"), None, _) => true,
-            (Some("VirtualMachine"), Some(machine), Some(name)) => name == name_of(machine),
-            // Pods are named for their machine, with five characters more.
-            (Some("Pod"), Some(machine), Some(name)) => {
-                let rest = name.strip_prefix(name_of(machine)).and_then(|rest| rest.strip_prefix('-'));
-                rest.is_some_and(|rest| rest.len() == 5 && !rest.contains('-'))
-            }
-            _ => false,
-        }
-    };
-    let mut events: Vec<Event> = list.items.into_iter().filter(about).map(Event::from_event).collect();
+    let vm = machine.map(name_of);
+    let own = list.items.into_iter().filter(|event| about(event, vm));
+    let mut events: Vec<Event> = own.map(Event::from_event).collect();
     events.sort_by_key(|event| event.at);
     Ok(events)
 }

@@ -134,6 +134,7 @@ impl World {
             dump_state: None,
             probes: None,
             vm_metrics: None,
+            history: None,
             agent: AgentConfig::parse(&settings.to_string(), "agent.json").unwrap(),
         }
     }

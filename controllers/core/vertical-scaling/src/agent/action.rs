@@ -125,6 +125,9 @@ pub struct Outcome {
     pub wake_at: Option<Duration>,
     /// Decisions of this step. They are also in the view.
     pub notes: Vec<Note>,
+    /// Decisions of this step that equal a recent one: they are counted in the view and are not logged again.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub repeated: Vec<Note>,
     /// What is out of the ordinary, for the log.
     pub warnings: Vec<Warning>,
     /// What was finished.

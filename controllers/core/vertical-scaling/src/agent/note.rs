@@ -217,6 +217,7 @@ impl State {
         let recent = self.trace.len().saturating_sub(LOOK_BACK);
         let like = self.trace.iter().skip(recent).position(|old| old.is_same(&note));
         if let Some(old) = like.and_then(|index| self.trace.remove(recent.saturating_add(index))) {
+            outcome.repeated.push(note.clone());
             note.repeats = old.repeats.saturating_add(1);
         } else {
             outcome.notes.push(note.clone());

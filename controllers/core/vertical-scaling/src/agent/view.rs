@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use neonvm_types::{
     Resources, Timestamp,
+    agent_history::Sample,
     agent_inspect::{self, HoldInspect, VmInspect},
 };
 use serde::Serialize;
@@ -117,15 +118,35 @@ impl State {
     }
 }
 
+impl State {
+    /// The sizes and the load alone, for the history of the VM.
+    #[must_use]
+    pub fn sample(&self, now: Duration) -> Sample {
+        let now = now.max(self.clock);
+        let system = self.known.system.as_ref().map(|(_, metrics)| metrics);
+        Sample {
+            now: self.machine.now,
+            goal: self.desired(now).size,
+            permit: self.plugin.permit,
+            load1: system.map(|metrics| metrics.load1),
+            memory_used_bytes: system.map(|metrics| whole(metrics.memory_usage_bytes)),
+        }
+    }
+
+    /// A moment of the clock of `step` in milliseconds since 1970, as [`View::to_inspect`] has it.
+    #[must_use]
+    pub fn unix_ms(at: Duration, epoch_unix_ms: i64) -> i64 {
+        i64::try_from(at.as_millis()).unwrap_or(i64::MAX).saturating_add(epoch_unix_ms)
+    }
+}
+
 impl View {
     /// The document for tools. `epoch_unix_ms` is the wall clock, in milliseconds since 1970, at which the clock of
     /// `step` was zero.
     #[must_use]
     pub fn to_inspect(&self, epoch_unix_ms: i64) -> VmInspect {
         let decision = |note: &Note| agent_inspect::Decision {
-            at: rfc3339_ms(
-                i64::try_from(note.at.as_millis()).unwrap_or(i64::MAX).saturating_add(epoch_unix_ms),
-            ),
+            at: rfc3339_ms(State::unix_ms(note.at, epoch_unix_ms)),
             text: note.to_string(),
             reason: note.reason().map(str::to_owned),
         };

@@ -80,9 +80,11 @@ impl Past {
         for agent in agents {
             let from = format!("agent/{}", agent.node);
             for record in agent.records {
-                let entry = |kind, text| Entry { at: record.at, kind, from: from.clone(), text, mark: String::new() };
+                let entry =
+                    |kind, text| Entry { at: record.at, kind, from: from.clone(), text, mark: String::new() };
                 if let Some(began) = record.began {
-                    past.entries.push(entry(Kind::Agent, format!("begins to scale the VM in pod {}", began.pod)));
+                    past.entries
+                        .push(entry(Kind::Agent, format!("begins to scale the VM in pod {}", began.pod)));
                 }
                 if let Some(decision) = record.decision {
                     let reason = decision.reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
@@ -112,7 +114,10 @@ impl Past {
     /// Each sample with the time until the next one, in milliseconds: what it stands for.
     pub(crate) fn spans(&self) -> impl Iterator<Item = (i64, i64, &Sample)> {
         let ends = self.samples.iter().skip(1).map(|(at, _)| *at).chain(std::iter::once(self.until));
-        self.samples.iter().zip(ends).map(|((at, sample), end)| (*at, end.min(at.saturating_add(GAP)), sample))
+        self.samples
+            .iter()
+            .zip(ends)
+            .map(|((at, sample), end)| (*at, end.min(at.saturating_add(GAP)), sample))
     }
 
     /// As JSON.

@@ -128,7 +128,11 @@ fn draw_panel(area: &Area<'_>, sheet: &Sheet<'_>, panel: &Panel<'_>) -> Drawn {
         let line = [(mark.at, 0.0), (mark.at, highest * 1.05)];
         chart.draw_series(DashedLineSeries::new(line, 2, 3, BLACK.mix(0.6).into()))?;
         let style = ("sans-serif", 10).into_font();
-        chart.draw_series([Text::new(crate::render::one_line(&mark.name), (mark.at, highest * 1.14), style)])?;
+        chart.draw_series([Text::new(
+            crate::render::one_line(&mark.name),
+            (mark.at, highest * 1.14),
+            style,
+        )])?;
     }
     chart
         .configure_series_labels()
@@ -156,7 +160,12 @@ fn draw_line<'a>(chart: &mut Chart<'a>, line: &Line<'_>) -> Drawn {
                 chart.draw_series(LineSeries::new(points, colour.stroke_width(width)))?;
             }
             Look::Dashed(length) => {
-                chart.draw_series(DashedLineSeries::new(points, length, length.div_ceil(2), colour.stroke_width(2)))?;
+                chart.draw_series(DashedLineSeries::new(
+                    points,
+                    length,
+                    length.div_ceil(2),
+                    colour.stroke_width(2),
+                ))?;
             }
             Look::Filled => {
                 let ends = part.last().into_iter().chain(part.first()).map(|(at, _)| (*at, 0.0));
@@ -170,13 +179,15 @@ fn draw_line<'a>(chart: &mut Chart<'a>, line: &Line<'_>) -> Drawn {
     }
     let dashed = matches!(line.look, Look::Dashed(_));
     // An empty series carries the legend: with gaps a line is drawn in several.
-    chart.draw_series(std::iter::empty::<PathElement<(f64, f64)>>())?.label(line.name).legend(move |(x, y)| {
-        let to = if dashed { 5 } else { 14 };
-        let rest = if dashed { vec![(x + 9, y), (x + 14, y)] } else { Vec::new() };
-        EmptyElement::at((0, 0))
-            + PathElement::new(vec![(x, y), (x + to, y)], sample)
-            + PathElement::new(rest, sample)
-    });
+    chart.draw_series(std::iter::empty::<PathElement<(f64, f64)>>())?.label(line.name).legend(
+        move |(x, y)| {
+            let to = if dashed { 5 } else { 14 };
+            let rest = if dashed { vec![(x + 9, y), (x + 14, y)] } else { Vec::new() };
+            EmptyElement::at((0, 0))
+                + PathElement::new(vec![(x, y), (x + to, y)], sample)
+                + PathElement::new(rest, sample)
+        },
+    );
     Ok(())
 }
 

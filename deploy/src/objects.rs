@@ -143,7 +143,8 @@ fn workload(object: &mut Value, filled: &Filled) {
         lay(object, "/spec/template/spec", "nodeSelector", selector);
     }
     for kind in ["initContainers", "containers"] {
-        let containers = object.pointer_mut(&format!("/spec/template/spec/{kind}")).and_then(Value::as_array_mut);
+        let containers =
+            object.pointer_mut(&format!("/spec/template/spec/{kind}")).and_then(Value::as_array_mut);
         for container in containers.into_iter().flatten() {
             self::container(container, filled);
         }

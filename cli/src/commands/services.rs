@@ -182,7 +182,11 @@ impl<'a> Services<'a> {
     }
 
     /// The answers of the agents: of one node, or of all.
-    async fn each_agent<T: DeserializeOwned>(&self, node: Option<&str>, path: &str) -> Result<Vec<Result<T>>> {
+    async fn each_agent<T: DeserializeOwned>(
+        &self,
+        node: Option<&str>,
+        path: &str,
+    ) -> Result<Vec<Result<T>>> {
         let prefix = agent_lease("");
         let (leases, pods) = tokio::try_join!(
             self.leases(),

@@ -48,16 +48,17 @@ pub(crate) fn svg(past: &Past) -> Result<String, Failed> {
         }
         Line { name, colour, look, points }
     };
-    let panel = |title: &str, unit, load: &dyn Fn(&Sample) -> Option<f64>, of: &dyn Fn(Resources) -> f64| Panel {
-        title: format!("{} – {title}", past.vm),
-        unit,
-        lines: vec![
-            line("load", LOAD, Look::Filled, load),
-            line("goal", GOAL, Look::Dashed(6), &|sample| Some(of(sample.goal))),
-            line("permit", PERMIT, Look::Dashed(2), &|sample| sample.permit.map(of)),
-            line("size", SIZE, Look::Solid(2), &|sample| Some(of(sample.now))),
-        ],
-    };
+    let panel =
+        |title: &str, unit, load: &dyn Fn(&Sample) -> Option<f64>, of: &dyn Fn(Resources) -> f64| Panel {
+            title: format!("{} – {title}", past.vm),
+            unit,
+            lines: vec![
+                line("load", LOAD, Look::Filled, load),
+                line("goal", GOAL, Look::Dashed(6), &|sample| Some(of(sample.goal))),
+                line("permit", PERMIT, Look::Dashed(2), &|sample| sample.permit.map(of)),
+                line("size", SIZE, Look::Solid(2), &|sample| Some(of(sample.now))),
+            ],
+        };
     let panels = [
         panel("CPU", "CPUs", &|sample| sample.load1, &|size| size.vcpus.as_f64()),
         panel("memory", "GiB", &|sample| sample.memory_used_bytes.map(gib), &|size| gib(size.mem.get())),

@@ -38,7 +38,8 @@ impl Summary {
         let mut last: Option<Resources> = None;
         for (from, to, sample) in past.spans() {
             let (now, goal) = (sample.now, sample.goal);
-            let seconds = std::time::Duration::from_millis(u64::try_from(to - from).unwrap_or(0)).as_secs_f64();
+            let seconds =
+                std::time::Duration::from_millis(u64::try_from(to - from).unwrap_or(0)).as_secs_f64();
             summary.observed_seconds += seconds;
             summary.cpu_seconds += now.vcpus.as_f64() * seconds;
             summary.gib_seconds += super::chart::gib(now.mem.get()) * seconds;

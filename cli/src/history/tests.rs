@@ -82,7 +82,10 @@ fn the_numbers_are_those_of_the_window() {
     // 9 minutes at 1, 1 minute at 1 below the goal, 11 at 4; the last sample stands for no more than a gap.
     let observed = f64::from(9 + 1 + 11 + 11) * 60.0;
     assert!((summary.observed_seconds - observed).abs() < 1e-6, "{summary:?}");
-    assert!((summary.below_goal_seconds - 60.0).abs() < 1e-6 && (summary.without_permit_seconds - 60.0).abs() < 1e-6);
+    assert!(
+        (summary.below_goal_seconds - 60.0).abs() < 1e-6
+            && (summary.without_permit_seconds - 60.0).abs() < 1e-6
+    );
     assert!((summary.cpu_seconds - f64::from(9 + 1 + 44 + 11) * 15.0).abs() < 1e-6);
     assert_eq!((summary.migrations, summary.warnings), (1, 1));
 }
@@ -93,11 +96,14 @@ fn the_text_is_for_people() {
     let expected = "\
 VM      default/pg
 Window  2026-11-26 09:00:00 to 2026-11-26 10:00:00 UTC
-Size    0.25 CPU/1Gi to 1 CPU/4Gi, 0.25 CPU/1Gi at the end; grew once, shrank once
+Size    0.25 CPU/1Gi to 1.00 CPU/4Gi, 0.25 CPU/1Gi at the end; grew once, shrank once
 Waited  1m below its goal, of these 1m without a permit; observed for 32m
 ";
     assert!(text.starts_with(expected), "{text}");
-    assert!(text.contains("09:09:00  agent/n1       Decision   ask scheduler 1 -> 4 (bounded by <max>)"), "{text}");
+    assert!(
+        text.contains("09:09:00  agent/n1       Decision   ask scheduler 1 -> 4 (bounded by <max>)"),
+        "{text}"
+    );
     let empty = Past { until: 2 * 86_400_000, vm: "a/b".into(), ..Past::default() };
     assert!(words::text(&empty).ends_with("No decision, event or migration is known in this window."));
     assert_eq!(words::clock(&empty, MINUTE), "01-01 00:01:00");
@@ -109,7 +115,7 @@ fn the_json_has_times_that_programs_read() {
     assert_eq!(value["kind"], "VmHistory");
     assert_eq!(value["since"], "2026-11-26T09:00:00.000Z");
     assert_eq!(value["entries"][1]["at"], "2026-11-26T09:09:00.000Z");
-    assert_eq!(value["samples"][2]["now"], serde_json::json!({ "vCPUs": "1", "mem": "4Gi" }));
+    assert_eq!(value["samples"][2]["now"], serde_json::json!({ "vCPUs": 1, "mem": "4Gi" }));
     assert_eq!(value["summary"]["grew"], 1);
 }
 
@@ -123,7 +129,10 @@ fn the_plot_has_all_lines_and_marks_and_the_page_needs_nothing_else() {
     assert!(!svg.contains("NaN") && !svg.contains('\u{1b}'));
     let page = page::html(&past).unwrap();
     assert!(page.contains("bounded by &lt;max&gt;") && page.contains("out of memory \\x1b[2J"));
-    assert!(!page.contains("http://") || page.matches("http://").count() == page.matches("http://www.w3.org/").count());
+    assert!(
+        !page.contains("http://")
+            || page.matches("http://").count() == page.matches("http://www.w3.org/").count()
+    );
     assert!(!page.contains("https://") && !page.contains("<script"));
 }
 

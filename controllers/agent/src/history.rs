@@ -60,7 +60,10 @@ impl History {
         if kept.records.try_send((vm.clone(), record)).is_err() {
             let lost = kept.lost.fetch_add(1, Ordering::Relaxed);
             if lost.is_multiple_of(REPORT) {
-                tracing::warn!(lost = lost + 1, "records of the history are lost: the disk does not take them in time");
+                tracing::warn!(
+                    lost = lost + 1,
+                    "records of the history are lost: the disk does not take them in time"
+                );
             }
         }
     }

@@ -171,8 +171,7 @@ pub(crate) fn only_operators(head: &Parts) -> Admitted {
         return refuse(StatusCode::FORBIDDEN, PLAIN, "show a certificate of an operator\n");
     }
     if head.method != Method::GET || !["/v1/inspect", HISTORY].contains(&head.uri.path()) {
-        let there =
-            "there is GET /v1/inspect[?vm=NAMESPACE/NAME] and GET /v1/history?vm=NAMESPACE/NAME[&since=MILLISECONDS]\n";
+        let there = "there is GET /v1/inspect[?vm=NAMESPACE/NAME] and GET /v1/history?vm=NAMESPACE/NAME[&since=MILLISECONDS]\n";
         return refuse(StatusCode::NOT_FOUND, PLAIN, there);
     }
     Ok(0)

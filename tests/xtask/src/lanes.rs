@@ -235,13 +235,25 @@ pub(crate) fn list(lanes: &[Lane]) -> bool {
     true
 }
 
-/// The lanes with these names, in their order; with no name, all of them.
+/// Lanes that make what a lane uses.
+fn needs(lane: &str) -> &'static [&'static str] {
+    match lane {
+        "local" | "book" => &["guest", "programs"],
+        "guests" | "pages" | "chaos" => &["guest", "programs", "kernel"],
+        "built" => &["guest", "programs", "source"],
+        _ => &[],
+    }
+}
+
+/// The lanes with these names and those that they need, in their order; with no name, all of them.
 pub(crate) fn chosen(all: Vec<Lane>, names: &[String]) -> anyhow::Result<Vec<Lane>> {
     for name in names {
         let known: Vec<&str> = all.iter().map(|lane| lane.name).collect();
         ensure!(known.contains(&name.as_str()), "no lane {name}; there are: {}", known.join(", "));
     }
-    let named = |lane: &Lane| names.is_empty() || names.iter().any(|name| name == lane.name);
+    let named = |lane: &Lane| {
+        names.is_empty() || names.iter().any(|name| name == lane.name || needs(name).contains(&lane.name))
+    };
     Ok(all.into_iter().filter(named).collect())
 }
 
@@ -253,7 +265,11 @@ mod tests {
     fn lanes_are_chosen_by_name_and_kept_in_order() {
         let names = |chosen: Vec<Lane>| -> Vec<&str> { chosen.iter().map(|lane| lane.name).collect() };
         assert_eq!(names(chosen(gate(), &[]).unwrap()).first(), Some(&"format"));
-        assert_eq!(names(chosen(gate(), &["guests".into(), "unit".into()]).unwrap()), ["unit", "guests"]);
+        assert_eq!(names(chosen(gate(), &["unit".into(), "format".into()]).unwrap()), ["format", "unit"]);
+        let with_what_they_need = ["guest", "programs", "kernel", "unit", "guests"];
+        assert_eq!(names(chosen(gate(), &["guests".into(), "unit".into()]).unwrap()), with_what_they_need);
+        let pages = names(chosen(soak(), &["pages".into()]).unwrap());
+        assert_eq!(pages, ["guest", "programs", "kernel", "pages"]);
         let error = chosen(gate(), &["vms".into()]).err().unwrap().to_string();
         assert!(error.starts_with("no lane vms; there are: format, check"), "{error}");
     }

@@ -78,11 +78,13 @@ pub struct Events {
 
 /// `vm history`
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  neonctl vm history pg\n  neonctl vm history pg --since 12h -o html >pg.html\n  \
+#[command(
+    after_help = "Examples:\n  neonctl vm history pg\n  neonctl vm history pg --since 12h -o html >pg.html\n  \
                   neonctl vm history pg --since 2026-11-26T01:00:00Z --until 2026-11-26T03:00:00Z -o svg >pg.svg\n\n\
                   -o svg writes a plot, -o html one page with plot and table that needs nothing else.\n\n\
                   The agent of each node keeps the decisions and sizes of its VMs for 7 days, at most 1 MiB for each VM, also of VMs \
-                  that were deleted or moved away; the cluster keeps events for about an hour. Times are UTC.")]
+                  that were deleted or moved away; the cluster keeps events for about an hour. Times are UTC."
+)]
 pub struct History {
     /// Name of the virtual machine
     #[arg(add = Names::Vms)]

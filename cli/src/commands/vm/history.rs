@@ -28,7 +28,8 @@ pub(in crate::commands) fn run(settings: &Settings, args: &History) -> Result<Re
         let client = NamespaceClient::open(settings, &args.place).await?;
         let (agents, mut notes) = agents(&client, args, window.0).await;
         let api: Api<VirtualMachine> = client.api();
-        let is_there = client.connection.within("cannot get the VM", api.get_opt(&args.name)).await?.is_some();
+        let is_there =
+            client.connection.within("cannot get the VM", api.get_opt(&args.name)).await?.is_some();
         if !is_there && agents.iter().all(|agent| agent.records.is_empty()) {
             return Err(client.not_found::<VirtualMachine>(&args.name).await);
         }
@@ -198,7 +199,7 @@ mod tests {
         });
         let entries = migration(&serde_json::from_value(object).unwrap());
         let texts: Vec<&str> = entries.iter().map(|entry| entry.text.as_str()).collect();
-        assert_eq!(texts, ["pg-1 begins on n1", "pg-1 succeeded: pg runs on n2 (downtime 98ms)"]);
+        assert_eq!(texts, ["pg-1 begins on n1", "pg-1 succeeded: pg runs on n2 (downtime 98 ms)"]);
         assert_eq!((entries[1].at - entries[0].at, entries[1].mark.as_str()), (3000, "on n2"));
     }
 }

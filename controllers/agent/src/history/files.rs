@@ -181,7 +181,8 @@ mod tests {
         for at in 0..1000 {
             files.append(&vm, &decision(at, &long)).unwrap();
         }
-        let lengths: u64 = fs::read_dir(directory.path()).unwrap().map(|e| e.unwrap().metadata().unwrap().len()).sum();
+        let lengths: u64 =
+            fs::read_dir(directory.path()).unwrap().map(|e| e.unwrap().metadata().unwrap().len()).sum();
         assert!(lengths < 2 * (FULL + 5000), "{lengths}");
         let read = times(directory.path(), &vm, 0);
         assert!(read.len() > 100 && read.last() == Some(&999) && read.is_sorted());
@@ -215,16 +216,24 @@ mod tests {
         set("default_b.jsonl", Duration::from_secs(60));
         fs::write(directory.path().join("notes.txt"), "not ours").unwrap();
         files.prune(MOST).unwrap();
-        assert!(times(directory.path(), &vm("a"), 0).is_empty() && !times(directory.path(), &vm("b"), 0).is_empty());
+        assert!(
+            times(directory.path(), &vm("a"), 0).is_empty()
+                && !times(directory.path(), &vm("b"), 0).is_empty()
+        );
         files.prune(200).unwrap();
-        assert!(times(directory.path(), &vm("b"), 0).is_empty() && !times(directory.path(), &vm("c"), 0).is_empty());
+        assert!(
+            times(directory.path(), &vm("b"), 0).is_empty()
+                && !times(directory.path(), &vm("c"), 0).is_empty()
+        );
         assert!(directory.path().join("notes.txt").exists());
     }
 
     #[test]
     fn no_name_leads_out_of_the_directory_and_none_meets_another() {
         let name = |namespace: &str, name: &str| stem(&NamespacedName::new(namespace, name));
-        for (namespace, vm) in [("..", "a"), ("a", "../b"), ("", "a"), ("a", ""), ("a", "b/c"), ("a", "b_c"), ("A", "b")] {
+        for (namespace, vm) in
+            [("..", "a"), ("a", "../b"), ("", "a"), ("a", ""), ("a", "b/c"), ("a", "b_c"), ("A", "b")]
+        {
             assert_eq!(name(namespace, vm), None, "{namespace} {vm}");
         }
         let long = "x".repeat(253);

@@ -98,8 +98,9 @@ mod tests {
         let idle = (0..86_400).filter(|at| keep.sample(seconds(*at), sample(250, 0.0))).count();
         assert_eq!(idle, 288);
         let mut keep = Keep::default();
-        let restless =
-            (0..86_400_u32).filter(|at| keep.sample(seconds((*at).into()), sample(250, f64::from(*at)))).count();
+        let restless = (0..86_400_u32)
+            .filter(|at| keep.sample(seconds((*at).into()), sample(250, f64::from(*at))))
+            .count();
         assert_eq!(restless, 5760);
     }
 

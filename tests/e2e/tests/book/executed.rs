@@ -45,6 +45,7 @@ macro_rules! pages {
 pages! {
     backup = "howto/backup.md",
     events = "howto/events.md",
+    history = "howto/history.md",
     from_kubevirt = "howto/from-kubevirt.md",
     from_upstream = "howto/from-upstream.md",
     images = "howto/images.md",

@@ -48,7 +48,21 @@ pub(super) fn run(stage: &Stage) -> anyhow::Result<()> {
     stage.title("What the cluster knows about it");
     stage.neonctl(&["vm", "describe", "pg"])?;
     stage.neonctl(&["vm", "events", "pg"])?;
-    stage.neonctl(&["status"])
+    stage.neonctl(&["status"])?;
+    history(stage)
+}
+
+/// The whole run as text, and as a plot and a page to keep.
+fn history(stage: &Stage) -> anyhow::Result<()> {
+    stage.title("What happened to it, and why");
+    stage.neonctl(&["vm", "history", "pg"])?;
+    for form in ["svg", "html"] {
+        let arguments = ["vm", "history", "pg", "-o", form];
+        let path = stage.kept.join(format!("pg.{form}"));
+        stage.show("neonctl", &[&arguments[..], &[&format!(">{}", path.display())]].concat());
+        std::fs::write(&path, stage.output("neonctl", &arguments)?)?;
+    }
+    Ok(())
 }
 
 fn create(stage: &Stage, name: &str, cpu: &str, memory: &str, more: &[&str]) -> anyhow::Result<()> {

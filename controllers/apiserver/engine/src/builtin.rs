@@ -40,6 +40,11 @@ pub fn default(group: &str, version: &str, kind: &str, object: &mut Value) {
     }
 }
 
+/// Adds to an object without content what an encoder of its type shows of it.
+pub(crate) fn show_empty(object: &mut Value, schema: &crate::schema::Schema) {
+    defaults::show(object, schema, 0);
+}
+
 /// What is wrong with a new object, besides its metadata.
 pub fn validate_create(group: &str, kind: &str, object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();

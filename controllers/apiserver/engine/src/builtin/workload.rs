@@ -33,6 +33,34 @@ pub(super) fn default_job(spec: &mut Map<String, Value>) {
         spec.insert("completions".to_owned(), json!(1));
     }
     set(spec, "parallelism", json!(1));
+    let each = spec.contains_key("backoffLimitPerIndex");
+    set(spec, "backoffLimit", json!(if each { i32::MAX } else { 6 }));
+    let policy = spec.contains_key("podFailurePolicy");
+    set(spec, "podReplacementPolicy", json!(if policy { "Failed" } else { "TerminatingOrFailed" }));
+}
+
+/// An object without labels has those of its pods.
+pub(super) fn default_labels(object: &mut Map<String, Value>) {
+    let template = object.get("spec").and_then(|spec| spec.get("template")?.get("metadata")?.get("labels"));
+    let Some(labels) =
+        template.filter(|labels| labels.as_object().is_some_and(|map| !map.is_empty())).cloned()
+    else {
+        return;
+    };
+    let metadata = object.entry("metadata").or_insert_with(|| json!({}));
+    if let Some(metadata) = metadata.as_object_mut() {
+        set(metadata, "labels", labels);
+    }
+}
+
+/// The oldest controller selects by the labels of its pods.
+pub(super) fn default_replication_controller(object: &mut Map<String, Value>) {
+    default_labels(object);
+    let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    let labels = spec.get("template").and_then(|template| template.get("metadata")?.get("labels")).cloned();
+    if let Some(labels) = labels {
+        set(spec, "selector", labels);
+    }
 }
 
 /// One of the kinds that keep pods running.

@@ -7,11 +7,14 @@ pub(crate) mod certificate;
 mod config;
 mod container;
 mod defaults;
+mod env;
 mod event;
 pub mod meta;
 mod name;
 mod node;
+mod placement;
 mod pod;
+mod probe;
 mod rbac;
 pub(crate) mod resize;
 pub(crate) mod resources;
@@ -50,7 +53,7 @@ pub fn validate_create(group: &str, kind: &str, object: &Value) -> Vec<FieldErro
     let mut errors = Vec::new();
     let found = &mut errors;
     match (group, kind) {
-        ("", "Pod") => pod::validate(object, found),
+        ("", "Pod") => pod::validate_create(object, found),
         ("", "ConfigMap") => config::validate_config_map(object, found),
         ("", "Secret") => config::validate_secret(object, found),
         ("", "Service") => service::validate(object, found),
@@ -106,8 +109,9 @@ pub fn validate_update(
     }
     match (group, kind) {
         ("", "Pod") => return pod::validate_update(subresource, object, live),
-        // An update of an event does not validate again which object the event is about.
-        ("events.k8s.io" | "", "Event") => {}
+        ("events.k8s.io" | "", "Event") => {
+            event::validate_update(object, live, !group.is_empty(), &mut errors);
+        }
         _ => errors = validate_create(group, kind, object),
     }
     let found = &mut errors;

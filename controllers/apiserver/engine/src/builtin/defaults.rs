@@ -259,3 +259,6 @@ fn tag(image: &str) -> Option<&str> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::container::{self, Surroundings};
 use super::resources::{self, LISTS};
-use super::{items, meta, node, number, one_of, resize, set, volume};
+use super::{items, number, one_of, placement, resize, set, volume};
 use crate::field::FieldError;
 use crate::object::{at, text_at};
 
@@ -40,74 +40,86 @@ fn default_host_ports(container: &mut Value) {
     }
 }
 
-pub(super) fn validate(pod: &Value, errors: &mut Vec<FieldError>) {
-    validate_spec(at(pod, "spec").unwrap_or(&Value::Null), "spec.", errors);
+/// A new pod.
+pub(super) fn validate_create(pod: &Value, errors: &mut Vec<FieldError>) {
+    validate(pod, errors);
+    if !items(pod, "spec.ephemeralContainers").is_empty() {
+        errors.push(FieldError::forbidden("spec.ephemeralContainers", "cannot be set on create"));
+    }
+    if !text_at(pod, "spec.nodeName").is_empty() && !items(pod, "spec.schedulingGates").is_empty() {
+        let why = "cannot be set until all schedulingGates have been cleared";
+        errors.push(FieldError::forbidden("spec.nodeName", why));
+    }
+}
+
+/// A pod at any time.
+fn validate(pod: &Value, errors: &mut Vec<FieldError>) {
+    let spec = at(pod, "spec").unwrap_or(&Value::Null);
+    validate_spec(spec, "spec.", errors);
+    if !text_at(spec, "serviceAccountName").is_empty() {
+        return;
+    }
+    for (index, volume) in items(spec, "volumes").iter().enumerate() {
+        for (at, source) in items(volume, "projected.sources").iter().enumerate() {
+            if source.get("serviceAccountToken").is_some() {
+                let field = format!("spec.volumes[{index}].projected.sources[{at}].serviceAccountToken");
+                let why = "must not be specified when serviceAccountName is not set";
+                errors.push(FieldError::forbidden(field, why));
+            }
+        }
+    }
+}
+
+/// The pod spec of a template whose fields stand at `prefix`.
+pub(super) fn validate_template(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
+    validate_spec(spec, prefix, errors);
+    if !items(spec, "ephemeralContainers").is_empty() {
+        let why = "ephemeral containers not allowed in pod template";
+        errors.push(FieldError::forbidden(format!("{prefix}ephemeralContainers"), why));
+    }
 }
 
 /// A pod spec whose fields stand at `prefix`.
-pub(super) fn validate_spec(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
+fn validate_spec(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
     let volumes = volume::validate_volumes(spec, prefix, errors);
     let claims: Vec<&str> =
         items(spec, "resourceClaims").iter().map(|claim| text_at(claim, "name")).collect();
-    let around =
-        Surroundings { volumes: &volumes, claims: &claims, restarts: text_at(spec, "restartPolicy") };
+    let around = Surroundings {
+        volumes: &volumes,
+        claims: &claims,
+        restarts: text_at(spec, "restartPolicy"),
+        grace: number(spec, "terminationGracePeriodSeconds"),
+    };
     container::validate_all(spec, prefix, &around, errors);
     resources::validate_pod(spec, prefix, &claims, errors);
-    one_of(spec, prefix, "restartPolicy", &["Always", "Never", "OnFailure"], errors);
-    one_of(
-        spec,
-        prefix,
-        "dnsPolicy",
-        &["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"],
-        errors,
-    );
-    meta::validate_labels(spec.get("nodeSelector"), &format!("{prefix}nodeSelector"), errors);
-    super::not_negative(spec, prefix, "terminationGracePeriodSeconds", errors);
+    validate_host_network(spec, prefix, errors);
+    one_of(spec, prefix, "restartPolicy", &["Always", "OnFailure", "Never"], errors);
+    placement::validate_dns(spec, prefix, errors);
+    placement::validate(spec, prefix, errors);
+    placement::validate_security(spec.get("securityContext"), &format!("{prefix}securityContext"), errors);
+    placement::validate_names(spec, prefix, errors);
     if let Some(seconds) = number(spec, "activeDeadlineSeconds")
         && !(1..=i64::from(i32::MAX)).contains(&seconds)
     {
         let detail = "must be between 1 and 2147483647, inclusive";
         errors.push(FieldError::invalid(format!("{prefix}activeDeadlineSeconds"), &json!(seconds), detail));
     }
-    for (index, toleration) in items(spec, "tolerations").iter().enumerate() {
-        validate_toleration(toleration, &format!("{prefix}tolerations[{index}]"), errors);
-    }
 }
 
-fn validate_toleration(toleration: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    let get = |key: &str| text_at(toleration, key);
-    let (key, operator, value, effect) = (get("key"), get("operator"), get("value"), get("effect"));
-    if !key.is_empty() {
-        for fault in super::name::qualified(key) {
-            errors.push(FieldError::invalid(format!("{path}.key"), &json!(key), &fault));
-        }
-    } else if operator != "Exists" {
-        let detail =
-            "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
-        errors.push(FieldError::invalid(format!("{path}.operator"), &json!(operator), detail));
+/// On the host's network a port of a container is the host's, which a template may leave open.
+fn validate_host_network(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
+    if at(spec, "hostNetwork") != Some(&json!(true)) {
+        return;
     }
-    if number(toleration, "tolerationSeconds").is_some() && effect != "NoExecute" {
-        let detail = "effect must be 'NoExecute' when `tolerationSeconds` is set";
-        errors.push(FieldError::invalid(format!("{path}.effect"), &json!(effect), detail));
-    }
-    match operator {
-        "" | "Equal" => {
-            for fault in super::name::label_value(value) {
-                errors.push(FieldError::invalid(format!("{path}.operator"), &json!(value), &fault));
+    for (index, container) in items(spec, "containers").iter().enumerate() {
+        for (at, port) in items(container, "ports").iter().enumerate() {
+            let (own, host) = (number(port, "containerPort"), number(port, "hostPort").unwrap_or(0));
+            if own != Some(host) && (prefix == "spec." || host != 0) {
+                let field = format!("{prefix}containers[{index}].ports[{at}].hostPort");
+                let detail = "must match `containerPort` when `hostNetwork` is true";
+                errors.push(FieldError::invalid(field, &json!(host), detail));
             }
         }
-        "Exists" if !value.is_empty() => {
-            let detail = "value must be empty when `operator` is 'Exists'";
-            errors.push(FieldError::invalid(format!("{path}.operator"), &json!(value), detail));
-        }
-        "Exists" => {}
-        other => {
-            let supported = ["Equal", "Exists"];
-            errors.push(FieldError::not_supported(format!("{path}.operator"), &json!(other), &supported));
-        }
-    }
-    if !effect.is_empty() {
-        one_of(toleration, &format!("{path}."), "effect", &node::TAINT_EFFECTS, errors);
     }
 }
 
@@ -149,7 +161,15 @@ fn validate_spec_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) 
         let why = "existing toleration can not be modified except its tolerationSeconds";
         errors.push(FieldError::forbidden("spec.tolerations", why));
     }
-    let free = ["activeDeadlineSeconds", "tolerations"];
+    let before = items(old, "schedulingGates");
+    for (index, gate) in items(new, "schedulingGates").iter().enumerate() {
+        let name = text_at(gate, "name");
+        if !before.iter().any(|old| text_at(old, "name") == name) {
+            let why = format!("only deletion is allowed, but found new scheduling gate '{name}'");
+            errors.push(FieldError::forbidden(format!("spec.schedulingGates[{index}].name"), &why));
+        }
+    }
+    let free = ["activeDeadlineSeconds", "tolerations", "schedulingGates"];
     let grace = number(old, "terminationGracePeriodSeconds").is_some_and(|seconds| seconds < 0)
         && number(new, "terminationGracePeriodSeconds") == Some(1);
     let mut free = free.to_vec();
@@ -243,3 +263,6 @@ fn validate_health(status: &Value, path: &str, errors: &mut Vec<FieldError>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

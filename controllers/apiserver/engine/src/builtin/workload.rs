@@ -72,7 +72,7 @@ pub(super) fn validate(kind: &str, object: &Value, errors: &mut Vec<FieldError>)
     meta::validate_labels(labels, "spec.template.metadata.labels", errors);
     validate_selector(object, labels, errors);
     let spec = at(object, "spec.template.spec").unwrap_or(&Value::Null);
-    pod::validate_spec(spec, "spec.template.spec.", errors);
+    pod::validate_template(spec, "spec.template.spec.", errors);
     let policy = text_at(spec, "restartPolicy");
     if policy != "Always" {
         let path = "spec.template.spec.restartPolicy";
@@ -198,7 +198,7 @@ fn validate_job_spec(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
     }
     one_of(spec, prefix, "completionMode", &["Indexed", "NonIndexed"], errors);
     let template = at(spec, "template.spec").unwrap_or(&Value::Null);
-    pod::validate_spec(template, &format!("{prefix}template.spec."), errors);
+    pod::validate_template(template, &format!("{prefix}template.spec."), errors);
     let policy = text_at(template, "restartPolicy");
     if !matches!(policy, "Never" | "OnFailure") {
         let path = format!("{prefix}template.spec.restartPolicy");

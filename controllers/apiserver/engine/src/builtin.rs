@@ -9,6 +9,7 @@ mod container;
 mod defaults;
 mod env;
 mod event;
+mod job;
 pub mod meta;
 mod name;
 mod node;
@@ -20,7 +21,7 @@ pub(crate) mod resize;
 pub(crate) mod resources;
 mod service;
 mod volume;
-mod webhook;
+pub(crate) mod webhook;
 mod workload;
 
 use serde_json::{Map, Value};
@@ -67,8 +68,8 @@ pub fn validate_create(group: &str, kind: &str, object: &Value) -> Vec<FieldErro
         ("apps", "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet") => {
             workload::validate(kind, object, found);
         }
-        ("batch", "Job") => workload::validate_job(object, found),
-        ("batch", "CronJob") => workload::validate_cron_job(object, found),
+        ("batch", "Job") => job::validate_job(object, found),
+        ("batch", "CronJob") => job::validate_cron_job(object, found),
         (
             "admissionregistration.k8s.io",
             "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration",
@@ -102,7 +103,7 @@ pub fn validate_update(
         match (group, kind) {
             ("", "Pod") => pod::validate_status(object, found),
             ("", "Node") => node::validate_status(object, found),
-            ("apps" | "batch" | "", _) => workload::validate_status(object, found),
+            ("apps" | "batch" | "", _) => workload::validate_status(kind, object, found),
             _ => {}
         }
         return errors;
@@ -128,7 +129,7 @@ pub fn validate_update(
             unchanged("spec.selector", object, live, found);
         }
         ("apps", "StatefulSet") => workload::validate_stateful_set_update(object, live, found),
-        ("batch", "Job") => workload::validate_job_update(object, live, found),
+        ("batch", "Job") => job::validate_job_update(object, live, found),
         ("scheduling.k8s.io", "PriorityClass") if object.get("value") != live.get("value") => {
             found.push(FieldError::forbidden("value", "may not be changed in an update."));
         }

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use serde_json::{Map, Value, json};
 
-use super::{autoscaling, config, pod, service, set, workload};
+use super::{autoscaling, config, job, pod, service, set, workload};
 use crate::schema::{JsonType, MAX_DEPTH, Schema};
 
 type Object = Map<String, Value>;
@@ -171,7 +171,7 @@ fn fill_type(name: &str, map: &mut Object) {
         "apps.v1.StatefulSetSpec" => workload::default_claim_templates(map),
         "apps.v1.DaemonSet" => workload::default_template_generation(map),
         "batch.v1.Job" => workload::default_labels(map),
-        "batch.v1.JobSpec" => workload::default_job(map),
+        "batch.v1.JobSpec" => job::default_job(map),
         "autoscaling.v2.HorizontalPodAutoscalerSpec" => autoscaling::default_spec(map),
         "rbac.v1.Subject" => {
             if matches!(map.get("kind").and_then(Value::as_str), Some("User" | "Group")) {

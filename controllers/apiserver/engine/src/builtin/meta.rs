@@ -36,8 +36,7 @@ type Rule = fn(&str) -> Vec<String>;
 /// What names of a kind must look like.
 fn name_rule(kind: &Kind) -> Rule {
     match (kind.group.as_str(), kind.kind.as_str()) {
-        ("", "Namespace") => name::label,
-        ("", "Service") => name::service,
+        ("", "Namespace" | "Service") | ("apps", "StatefulSet") if kind.is_builtin() => name::label,
         (crate::access::GROUP | "apiregistration.k8s.io", _) if kind.is_builtin() => name::path_segment,
         // Only the newer group looks at the names of events.
         ("", "Event") => name::path_segment,

@@ -17,20 +17,6 @@ pub(super) fn label(text: &str) -> Vec<String> {
     faults
 }
 
-/// RFC 1035 label: as [`label`], but starting with a letter.
-pub(super) fn service(text: &str) -> Vec<String> {
-    let mut faults = too_long(text, 63, "characters");
-    if !is_label(text) || !text.starts_with(|c: char| c.is_ascii_lowercase()) {
-        faults.push(
-            "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic \
-             character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for \
-             validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
-                .to_owned(),
-        );
-    }
-    faults
-}
-
 /// RFC 1123 subdomain: labels joined by dots, at most 253 characters.
 pub(super) fn subdomain(text: &str) -> Vec<String> {
     subdomain_of(text, "characters")

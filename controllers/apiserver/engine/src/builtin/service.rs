@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::workload::validate_count;
+use super::workload::{validate_count, validate_share};
 use super::{container, items, number, one_of, set};
 use crate::field::FieldError;
 use crate::object::{at, text_at};
@@ -159,8 +159,12 @@ pub(super) fn validate_budget(object: &Value, errors: &mut Vec<FieldError>) {
     for (path, value) in [("spec.minAvailable", least), ("spec.maxUnavailable", most)] {
         if let Some(value) = value {
             validate_count(value, path, errors);
+            validate_share(value, path, errors);
         }
     }
+    super::placement::validate_selector(at(object, "spec.selector"), "spec.selector", errors);
+    let policies = ["AlwaysAllow", "IfHealthyBudget"];
+    one_of(object, "", "spec.unhealthyPodEvictionPolicy", &policies, errors);
 }
 
 pub(super) fn default_api_service(object: &mut Value) {

@@ -16,11 +16,19 @@ pub(super) fn builtin(form: &Form<'_>, objects: &[&Value]) -> (Vec<Value>, Vec<V
     let columns = columns_of(&form.kind.group, &form.kind.kind);
     let definitions =
         columns.iter().map(|Column(name, kind, priority, _)| definition(name, kind, *priority)).collect();
-    let rows = objects
-        .iter()
-        .map(|object| Value::Array(columns.iter().map(|column| column.3.value(object, form.now)).collect()))
-        .collect();
-    (definitions, rows)
+    let cells = |object: &Value| {
+        Value::Array(columns.iter().map(|column| column.3.value(object, form.now)).collect())
+    };
+    let rows = objects.iter().map(|object| match (form.kind.group.as_str(), form.kind.version.as_str()) {
+        // An autoscaler is shown with all its metrics, in whichever version it is requested.
+        ("autoscaling", "v1") => {
+            let mut object = (*object).clone();
+            crate::convert_hpa::to_v2(&mut object);
+            cells(&object)
+        }
+        _ => cells(object),
+    });
+    (definitions, rows.collect())
 }
 
 fn definition(name: &str, kind: &str, priority: i32) -> Value {

@@ -55,6 +55,7 @@ pub fn validate_create(group: &str, kind: &str, object: &Value) -> Vec<FieldErro
     let found = &mut errors;
     match (group, kind) {
         ("", "Pod") => pod::validate_create(object, found),
+        ("", "Namespace") => meta::validate_namespace_finalizers(object, found),
         ("", "ConfigMap") => config::validate_config_map(object, found),
         ("", "Secret") => config::validate_secret(object, found),
         ("", "Service") => service::validate(object, found),

@@ -124,10 +124,24 @@ fn validate_finalizers(kind: &Kind, object: &Value, update: bool, errors: &mut V
     }
     let plain = |finalizer: &&str| !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer);
     for (at, finalizer) in all.iter().enumerate().filter(|(_, finalizer)| inside && plain(finalizer)) {
-        let detail = "name is neither a standard finalizer name nor is it fully qualified";
-        errors.push(FieldError::invalid(format!("{path}[{at}]"), &json!(finalizer), detail));
+        errors.push(FieldError::invalid(format!("{path}[{at}]"), &json!(finalizer), UNQUALIFIED));
     }
 }
+
+/// `spec.finalizers` of a namespace.
+pub(crate) fn validate_namespace_finalizers(namespace: &Value, errors: &mut Vec<FieldError>) {
+    for (index, finalizer) in super::items(namespace, "spec.finalizers").iter().enumerate() {
+        let (path, text) = (format!("spec.finalizers[{index}]"), finalizer.as_str().unwrap_or_default());
+        for fault in name::qualified(text) {
+            errors.push(FieldError::invalid(path.clone(), finalizer, &fault));
+        }
+        if !text.contains('/') && !STANDARD_FINALIZERS.contains(&text) {
+            errors.push(FieldError::invalid(path, finalizer, UNQUALIFIED));
+        }
+    }
+}
+
+const UNQUALIFIED: &str = "name is neither a standard finalizer name nor is it fully qualified";
 
 /// What a server warns of when finalizers are added to a custom object, where it does not refuse them.
 pub(crate) fn finalizer_warnings(object: &Value, live: Option<&Value>) -> Vec<String> {

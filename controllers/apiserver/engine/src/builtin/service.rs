@@ -120,21 +120,17 @@ pub(super) fn validate(object: &Value, errors: &mut Vec<FieldError>) {
 }
 
 fn validate_target(port: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let field = format!("{path}.targetPort");
     match port.get("targetPort") {
-        Some(Value::Number(target)) => {
-            let number = target.as_i64().unwrap_or(0);
-            container::check_port(number, format!("{path}.targetPort"), errors);
-        }
-        Some(Value::String(name)) if name.len() > 15 || name.is_empty() => {
-            let detail =
-                if name.is_empty() { "must contain at least one letter (a-z)" } else { TARGET_LENGTH };
-            errors.push(FieldError::invalid(format!("{path}.targetPort"), &json!(name), detail));
+        Some(Value::Number(target)) => container::check_port(target.as_i64().unwrap_or(0), field, errors),
+        Some(Value::String(target)) => {
+            for fault in super::name::port(target) {
+                errors.push(FieldError::invalid(field.clone(), &json!(target), &fault));
+            }
         }
         _ => {}
     }
 }
-
-const TARGET_LENGTH: &str = "must be no more than 15 characters";
 
 /// Addresses stay for the life of a service, unless it becomes or was an external name.
 pub(super) fn validate_update(object: &Value, live: &Value, errors: &mut Vec<FieldError>) {

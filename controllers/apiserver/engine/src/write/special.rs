@@ -182,6 +182,11 @@ impl Write<'_> {
         } else {
             spec.insert("finalizers".into(), finalizers);
         }
+        let mut errors = Vec::new();
+        crate::builtin::meta::validate_namespace_finalizers(&object, &mut errors);
+        if !errors.is_empty() {
+            return Err(ApiError::invalid(self.subject_kind(&self.target.name), &errors).into());
+        }
         crate::ownership::track(self, Some(&live), &mut object);
         self.finish(engine, object, &live)
     }

@@ -3,8 +3,6 @@ use serde_json::json;
 use super::*;
 use crate::kinds::Kinds;
 
-const UNQUALIFIED: &str = "name is neither a standard finalizer name nor is it fully qualified";
-
 /// What is wrong with the finalizers of an object; with `update`, of one that had others.
 fn found(resource: (&str, &str, &str), update: bool, finalizers: &[&str]) -> Vec<String> {
     let kinds = Kinds::builtin();
@@ -73,4 +71,14 @@ fn owners_are_refused_in_the_words_of_a_real_server() {
             ),
         ]
     );
+}
+
+#[test]
+fn namespaces_have_finalizers_of_their_own() {
+    let mut errors = Vec::new();
+    let namespace = json!({ "spec": { "finalizers": ["kubernetes", "plain", "example.dev/"] } });
+    validate_namespace_finalizers(&namespace, &mut errors);
+    let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    assert_eq!(texts[0], format!("spec.finalizers[1]: Invalid value: \"plain\": {UNQUALIFIED}"));
+    assert_eq!(texts[1], "spec.finalizers[2]: Invalid value: \"example.dev/\": name part must be non-empty");
 }

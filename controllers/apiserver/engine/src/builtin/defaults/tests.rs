@@ -1,3 +1,5 @@
+#![allow(clippy::needless_pass_by_value, reason = "`json!` literals are passed as they are")]
+
 use serde_json::{Value, json};
 
 use crate::kinds::Kinds;
@@ -95,6 +97,7 @@ fn volumes_get_their_defaults() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table: one row per case")]
 fn other_kinds_get_their_defaults() {
     for (api_version, kind, object, path, want) in [
         (

@@ -1,3 +1,5 @@
+#![allow(clippy::needless_pass_by_value, reason = "`json!` literals are passed as they are")]
+
 use serde_json::{Value, json};
 
 use crate::kinds::Kinds;
@@ -28,6 +30,7 @@ fn of_spec(field: &str, value: Value) -> Vec<String> {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table: one row per case")]
 fn containers_are_refused_as_by_a_real_server() {
     let ports = |ports: Value| of_container("ports", ports);
     for (found, want) in [
@@ -140,6 +143,7 @@ fn containers_are_refused_as_by_a_real_server() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table: one row per case")]
 fn pods_are_refused_as_by_a_real_server() {
     const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
     for (found, want) in [

@@ -1,3 +1,5 @@
+#![allow(clippy::needless_pass_by_value, reason = "`json!` literals are passed as they are")]
+
 use serde_json::{Value, json};
 
 use crate::kinds::Kinds;
@@ -20,6 +22,7 @@ fn faults(api_version: &str, kind: &str, spec: Value) -> Vec<String> {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table: one row per case")]
 fn sets_of_pods_are_refused_as_by_a_real_server() {
     for (kind, spec, want) in [
         ("Deployment", json!({}), vec![]),

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::volume::source;
-use super::{env, items, name, number, one_of, placement, probe, required, resources};
+use super::{env, items, name, number, one_of, placement, probe, required, resources, security};
 use crate::field::{FieldError, FieldReason};
 use crate::object::{at, text_at};
 
@@ -18,6 +18,8 @@ pub(super) struct Surroundings<'a> {
     pub(super) restarts: &'a str,
     /// The pod's `terminationGracePeriodSeconds`.
     pub(super) grace: Option<i64>,
+    /// Whether the users of the pod are those of the host.
+    pub(super) host_users: bool,
 }
 
 /// The containers of all sorts of the pod spec at `prefix` (`spec.`).
@@ -32,78 +34,144 @@ pub(super) fn validate_all(
     }
     let mut names = Vec::new();
     for list in ["containers", "initContainers", "ephemeralContainers"] {
-        let mut ports = Vec::new();
+        let others = names.clone();
         for (index, container) in items(spec, list).iter().enumerate() {
             let path = format!("{prefix}{list}[{index}]");
-            let name = text_at(container, "name");
             validate(container, &path, around, errors);
-            if names.contains(&name) {
-                errors.push(FieldError::duplicate(format!("{path}.name"), &json!(name)));
-            } else if !name.is_empty() || list == "containers" {
-                names.push(name);
-            }
-            let stays = text_at(container, "restartPolicy") == "Always";
             match list {
-                "containers" => probe::validate(container, &path, around.grace, errors),
-                "initContainers" if stays => probe::validate(container, &path, around.grace, errors),
-                "initContainers" => {
-                    probe::forbid(container, &path, errors);
-                    validate_init(container, &path, errors);
+                "containers" => {
+                    take_name(container, &path, true, &mut names, errors);
+                    probe::validate(container, &path, around.grace, errors);
+                    validate_restarts(container, &path, errors);
                 }
-                _ => validate_ephemeral(container, &path, errors),
+                "initContainers" => {
+                    validate_restarts(container, &path, errors);
+                    take_name(container, &path, false, &mut names, errors);
+                    // They run one by one, so that each may have the ports of the others.
+                    check_host_ports(&[container], &format!("{prefix}{list}"), errors);
+                    validate_init(container, &path, around, errors);
+                }
+                _ => {
+                    check_image(container, &path, errors);
+                    take_name(container, &path, true, &mut names, errors);
+                    validate_ephemeral(container, &path, &others, errors);
+                }
             }
-            if list != "ephemeralContainers" {
-                one_of(
-                    container,
-                    &format!("{path}."),
-                    "restartPolicy",
-                    &["Always", "Never", "OnFailure"],
-                    errors,
-                );
-                check_host_ports(container, &path, &mut ports, errors);
-            }
-            if list == "initContainers" {
-                // They run one by one, so that each may have the ports of the others.
-                ports.clear();
-            }
-            check_image(container, &path, prefix == "spec." || list == "ephemeralContainers", errors);
+        }
+        if list == "containers" {
+            let all: Vec<&Value> = items(spec, list).iter().collect();
+            check_host_ports(&all, &format!("{prefix}{list}"), errors);
         }
     }
 }
 
-/// The image of a pod's own container has no spaces around it; templates may have what they like.
-fn check_image(container: &Value, path: &str, strict: bool, errors: &mut Vec<FieldError>) {
+fn take_name<'a>(
+    container: &'a Value,
+    path: &str,
+    even_empty: bool,
+    names: &mut Vec<&'a str>,
+    errors: &mut Vec<FieldError>,
+) {
+    let name = text_at(container, "name");
+    if names.contains(&name) {
+        errors.push(FieldError::duplicate(format!("{path}.name"), &json!(name)));
+    } else if even_empty || !name.is_empty() {
+        names.push(name);
+    }
+}
+
+/// When a container is started again, and on which ends of it.
+fn validate_restarts(container: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let rules = items(container, "restartPolicyRules");
+    if container.get("restartPolicy").is_none() && !rules.is_empty() {
+        let detail = "must specify restartPolicy when restart rules are used";
+        errors.push(FieldError::required(format!("{path}.restartPolicy"), detail));
+    }
+    one_of(container, &format!("{path}."), "restartPolicy", &["Always", "Never", "OnFailure"], errors);
+    if rules.len() > 20 {
+        errors.push(FieldError::too_many(format!("{path}.restartPolicyRules"), rules.len(), 20));
+    }
+    for (index, rule) in rules.iter().enumerate() {
+        let path = format!("{path}.restartPolicyRules[{index}]");
+        let (action, actions) = (text_at(rule, "action"), ["Restart", "RestartAllContainers"]);
+        if !actions.contains(&action) {
+            errors.push(FieldError::not_supported(format!("{path}.action"), &json!(action), &actions));
+        }
+        let Some(codes) = rule.get("exitCodes") else {
+            errors.push(FieldError::required(format!("{path}.exitCodes"), "must be specified"));
+            continue;
+        };
+        let (operator, operators) = (text_at(codes, "operator"), ["In", "NotIn"]);
+        if !operators.contains(&operator) {
+            let field = format!("{path}.exitCodes.operator");
+            errors.push(FieldError::not_supported(field, &json!(operator), &operators));
+        }
+        let count = items(codes, "values").len();
+        if count > 255 {
+            errors.push(FieldError::too_many(format!("{path}.exitCodes.values"), count, 255));
+        }
+    }
+}
+
+/// What only the containers of pods are checked for, not those of templates.
+pub(super) fn validate_of_pod(spec: &Value, errors: &mut Vec<FieldError>) {
+    for list in resources::LISTS {
+        for (index, container) in items(spec, list).iter().enumerate() {
+            check_image(container, &format!("spec.{list}[{index}]"), errors);
+        }
+    }
+}
+
+fn check_image(container: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let image = text_at(container, "image");
-    if strict && image != image.trim() {
+    if image != image.trim() {
         let detail = "must not have leading or trailing whitespace";
         errors.push(FieldError::invalid(format!("{path}.image"), &json!(image), detail));
     }
 }
 
-/// Each port of the host once.
-fn check_host_ports(container: &Value, path: &str, taken: &mut Vec<String>, errors: &mut Vec<FieldError>) {
-    for (index, port) in items(container, "ports").iter().enumerate() {
-        let Some(number) = number(port, "hostPort").filter(|number| *number != 0) else { continue };
-        let place = format!("{}/{}/{number}", text_at(port, "protocol"), text_at(port, "hostIP"));
-        if taken.contains(&place) {
-            errors.push(FieldError::duplicate(format!("{path}.ports[{index}].hostPort"), &json!(place)));
-        } else {
-            taken.push(place);
+/// Each port of the host once; the containers are numbered as they stand here.
+fn check_host_ports(containers: &[&Value], path: &str, errors: &mut Vec<FieldError>) {
+    let mut taken = Vec::new();
+    for (at, container) in containers.iter().enumerate() {
+        for (index, port) in items(container, "ports").iter().enumerate() {
+            let Some(number) = number(port, "hostPort").filter(|number| *number != 0) else { continue };
+            let place = format!("{}/{}/{number}", text_at(port, "protocol"), text_at(port, "hostIP"));
+            if taken.contains(&place) {
+                let field = format!("{path}[{at}].ports[{index}].hostPort");
+                errors.push(FieldError::duplicate(field, &json!(place)));
+            } else {
+                taken.push(place);
+            }
         }
     }
 }
 
-/// What a container that is put into a running pod may not have.
-fn validate_ephemeral(container: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    const OTHER: [&str; 6] =
-        ["ports", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle", "resizePolicy"];
-    let detail = "cannot be set for an Ephemeral Container";
-    let has_resources = container.get("resources").is_some_and(|own| !super::placement::is_empty(own));
-    for field in OTHER.into_iter().filter(|field| container.get(*field).is_some()) {
-        errors.push(FieldError::forbidden(format!("{path}.{field}"), detail));
+/// What a container that is put into a running pod may not have, in the order of the fields of its type.
+fn validate_ephemeral(container: &Value, path: &str, others: &[&str], errors: &mut Vec<FieldError>) {
+    const OTHER: [&str; 9] = [
+        "ports",
+        "resources",
+        "resizePolicy",
+        "restartPolicy",
+        "restartPolicyRules",
+        "livenessProbe",
+        "readinessProbe",
+        "startupProbe",
+        "lifecycle",
+    ];
+    let target = text_at(container, "targetContainerName");
+    if !target.is_empty() && !others.contains(&target) {
+        let field = format!("{path}.targetContainerName");
+        errors.push(FieldError::with_value(FieldReason::NotFound, field, &json!(target), ""));
     }
-    if has_resources {
-        errors.push(FieldError::forbidden(format!("{path}.resources"), detail));
+    let detail = "cannot be set for an Ephemeral Container";
+    let is_set = |field: &str| match container.get(field) {
+        Some(value) if field == "resources" => !placement::is_empty(value),
+        value => value.is_some(),
+    };
+    for field in OTHER.into_iter().filter(|field| is_set(field)) {
+        errors.push(FieldError::forbidden(format!("{path}.{field}"), detail));
     }
     for (index, mount) in items(container, "volumeMounts").iter().enumerate() {
         for field in ["subPath", "subPathExpr"] {
@@ -136,15 +204,15 @@ fn validate(container: &Value, path: &str, around: &Surroundings<'_>, errors: &m
     let own = at(container, "resources").unwrap_or(&Value::Null);
     resources::validate(own, &format!("{path}.resources"), around.claims, errors);
     resources::validate_policy(container, path, around.restarts, errors);
-    placement::validate_security(
-        container.get("securityContext"),
-        &format!("{path}.securityContext"),
-        errors,
-    );
+    security::validate_container(container, path, around.host_users, errors);
 }
 
-/// An init container that ends before the others start is not restarted for a resize.
-fn validate_init(container: &Value, path: &str, errors: &mut Vec<FieldError>) {
+/// An init container that ends before the others start is not asked how it is, nor restarted for a resize.
+fn validate_init(container: &Value, path: &str, around: &Surroundings<'_>, errors: &mut Vec<FieldError>) {
+    if text_at(container, "restartPolicy") == "Always" {
+        return probe::validate(container, path, around.grace, errors);
+    }
+    probe::forbid(container, path, errors);
     for (index, policy) in items(container, "resizePolicy").iter().enumerate() {
         let restart = text_at(policy, "restartPolicy");
         if restart == "RestartContainer" {

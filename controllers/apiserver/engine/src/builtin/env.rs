@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
+use super::volume::source;
 use super::{items, name, required};
-use crate::field::FieldError;
-use crate::object::text_at;
+use crate::field::{FieldError, FieldReason};
+use crate::object::{at, text_at};
 
 /// Fields of a pod that a variable may take.
 const FIELDS: [&str; 9] = [
@@ -98,7 +99,7 @@ fn validate_source(source: &Value, valued: bool, path: &str, errors: &mut Vec<Fi
         match kind {
             "fieldRef" => validate_field(reference, &FIELDS, &path, errors),
             "resourceFieldRef" => validate_resource(reference, false, &path, errors),
-            "fileKeyRef" => {}
+            "fileKeyRef" => validate_file_key(reference, &path, errors),
             _ => validate_key(reference, &path, errors),
         }
     }
@@ -126,6 +127,52 @@ fn validate_key(reference: &Value, path: &str, errors: &mut Vec<FieldError>) {
     }
     for fault in name::config_key(key) {
         errors.push(FieldError::invalid(format!("{path}.key"), &json!(key), &fault));
+    }
+}
+
+/// A key of a file in a volume.
+fn validate_file_key(reference: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let texts =
+        ["key", "volumeName", "path"].map(|field| (text_at(reference, field), format!("{path}.{field}")));
+    for ((text, field), number) in texts.iter().zip(0..) {
+        if text.is_empty() {
+            errors.push(FieldError::required(field.clone(), ""));
+            continue;
+        }
+        match number {
+            0 => check_name(text, field, errors),
+            1 => {
+                for fault in name::label(text) {
+                    errors.push(FieldError::invalid(field.clone(), &json!(text), &fault));
+                }
+            }
+            _ => source::check_steps(text, field, errors),
+        }
+    }
+}
+
+/// The volumes that the variables of the pod spec at `prefix` come from: files that a container writes.
+pub(super) fn validate_files(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
+    let volumes = items(spec, "volumes");
+    for list in ["initContainers", "containers", "ephemeralContainers"] {
+        for (index, container) in items(spec, list).iter().enumerate() {
+            for (number, variable) in items(container, "env").iter().enumerate() {
+                let Some(reference) = at(variable, "valueFrom.fileKeyRef") else { continue };
+                let name = text_at(reference, "volumeName");
+                let field = format!("{prefix}{list}[{index}].env[{number}].valueFrom.fileKeyRef.volumeName");
+                match volumes.iter().rfind(|volume| text_at(volume, "name") == name) {
+                    None => {
+                        let fault = FieldError::with_value(FieldReason::NotFound, field, &json!(name), "");
+                        errors.push(fault);
+                    }
+                    Some(volume) if volume.get("emptyDir").is_none() => {
+                        let detail = "referenced volume must be of type emptyDir";
+                        errors.push(FieldError::invalid(field, &json!(name), detail));
+                    }
+                    Some(_) => {}
+                }
+            }
+        }
     }
 }
 

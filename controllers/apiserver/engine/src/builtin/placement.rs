@@ -1,17 +1,19 @@
-//! Where a pod may run: selectors, affinity, spread, tolerations, gates.
+//! Where a pod may run: affinity, spread, tolerations, gates.
 
 use serde_json::{Map, Value, json};
 
-use super::{items, meta, name, number, one_of, required};
+use super::{items, meta, name, number, one_of};
 use crate::field::FieldError;
 use crate::object::{at, text_at};
 
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
-/// The fields of the pod spec at `prefix` that choose its node.
-pub(super) fn validate(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
-    meta::validate_labels(spec.get("nodeSelector"), &format!("{prefix}nodeSelector"), errors);
-    validate_affinity(spec, &format!("{prefix}affinity"), errors);
+/// `schedulingGates` and `readinessGates` of the pod spec at `prefix`.
+pub(super) fn validate_gates(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
+    for (index, gate) in items(spec, "readinessGates").iter().enumerate() {
+        let path = format!("{prefix}readinessGates[{index}].conditionType");
+        check_key(text_at(gate, "conditionType"), &path, errors);
+    }
     let mut gates = Vec::new();
     for (index, gate) in items(spec, "schedulingGates").iter().enumerate() {
         let (path, gate) = (format!("{prefix}schedulingGates[{index}]"), text_at(gate, "name"));
@@ -21,7 +23,10 @@ pub(super) fn validate(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>)
         }
         gates.push(gate);
     }
-    validate_spread(spec, prefix, errors);
+}
+
+/// `tolerations` of the pod spec at `prefix`.
+pub(super) fn validate_tolerations(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
     for (index, toleration) in items(spec, "tolerations").iter().enumerate() {
         validate_toleration(toleration, &format!("{prefix}tolerations[{index}]"), errors);
     }
@@ -123,7 +128,9 @@ fn validate_requirement(
     }
 }
 
-fn validate_affinity(spec: &Value, path: &str, errors: &mut Vec<FieldError>) {
+/// `affinity` of the pod spec at `prefix`.
+pub(super) fn validate_affinity(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
+    let path = format!("{prefix}affinity");
     const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
     const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
     if let Some(required) = at(spec, &format!("affinity.nodeAffinity.{REQUIRED}")) {
@@ -203,6 +210,7 @@ fn validate_pod_term(term: &Value, path: &str, errors: &mut Vec<FieldError>) {
             errors.push(FieldError::invalid(format!("{path}.namespace"), namespace, &fault));
         }
     }
+    validate_label_keys(term, path, errors);
     let key = text_at(term, "topologyKey");
     let field = format!("{path}.topologyKey");
     if key.is_empty() {
@@ -211,7 +219,8 @@ fn validate_pod_term(term: &Value, path: &str, errors: &mut Vec<FieldError>) {
     check_key(key, &field, errors);
 }
 
-fn validate_spread(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
+/// `topologySpreadConstraints` of the pod spec at `prefix`.
+pub(super) fn validate_spread(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
     let all = items(spec, "topologySpreadConstraints");
     for (index, constraint) in all.iter().enumerate() {
         let path = format!("{prefix}topologySpreadConstraints[{index}]");
@@ -240,7 +249,84 @@ fn validate_spread(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
         for policy in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
             one_of(constraint, &below, policy, &["Honor", "Ignore"], errors);
         }
+        validate_label_keys(constraint, &path, errors);
         validate_selector(constraint.get("labelSelector"), &format!("{path}.labelSelector"), errors);
+    }
+}
+
+/// The labels whose values a term takes from the pod itself; a selector of the term has the values already.
+fn validate_label_keys(term: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let selector = term.get("labelSelector");
+    for list in ["matchLabelKeys", "mismatchLabelKeys"] {
+        let keys = items(term, list);
+        if selector.is_none() && !keys.is_empty() {
+            let why = "must not be specified when labelSelector is not set";
+            errors.push(FieldError::forbidden(format!("{path}.{list}"), why));
+            continue;
+        }
+        for (index, key) in keys.iter().enumerate() {
+            check_key(key.as_str().unwrap_or_default(), &format!("{path}.{list}[{index}]"), errors);
+        }
+    }
+    let keys = items(term, "matchLabelKeys");
+    if let Some(selector) = selector {
+        let labels = selector.get("matchLabels").and_then(Value::as_object);
+        let mut known: Vec<&str> = labels.into_iter().flat_map(Map::keys).map(String::as_str).collect();
+        for requirement in items(selector, "matchExpressions") {
+            let key = text_at(requirement, "key");
+            if let Some(index) = keys.iter().rposition(|own| own == key).filter(|_| known.contains(&key)) {
+                let detail = "exists in both matchLabelKeys and labelSelector";
+                errors.push(FieldError::invalid(format!("{path}[{index}]"), &json!(key), detail));
+            }
+            known.push(key);
+        }
+    }
+    for (index, key) in keys.iter().enumerate() {
+        if items(term, "mismatchLabelKeys").contains(key) {
+            let detail = "exists in both matchLabelKeys and mismatchLabelKeys";
+            errors.push(FieldError::invalid(format!("{path}.matchLabelKeys[{index}]"), key, detail));
+        }
+    }
+}
+
+/// Puts the values of the pod's own labels into the selectors that name them.
+pub(crate) fn take_own_labels(pod: &mut Value) {
+    let labels = at(pod, "metadata.labels").and_then(Value::as_object).cloned().unwrap_or_default();
+    let Some(spec) = pod.get_mut("spec") else { return };
+    for path in ["/affinity/podAffinity", "/affinity/podAntiAffinity"] {
+        let Some(affinity) = spec.pointer_mut(path) else { continue };
+        for term in list_mut(affinity, "preferredDuringSchedulingIgnoredDuringExecution") {
+            term.get_mut("podAffinityTerm").into_iter().for_each(|term| select_own(term, &labels));
+        }
+        for term in list_mut(affinity, "requiredDuringSchedulingIgnoredDuringExecution") {
+            select_own(term, &labels);
+        }
+    }
+    for constraint in list_mut(spec, "topologySpreadConstraints") {
+        select_own(constraint, &labels);
+    }
+}
+
+fn list_mut<'a>(holder: &'a mut Value, key: &str) -> impl Iterator<Item = &'a mut Value> {
+    holder.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten()
+}
+
+fn select_own(term: &mut Value, labels: &Map<String, Value>) {
+    let mut added = Vec::new();
+    for (list, operator) in [("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")] {
+        for key in items(term, list).iter().filter_map(Value::as_str) {
+            if let Some(value) = labels.get(key) {
+                added.push(json!({ "key": key, "operator": operator, "values": [value] }));
+            }
+        }
+    }
+    let Some(selector) = term.get_mut("labelSelector").and_then(Value::as_object_mut) else { return };
+    if added.is_empty() {
+        return;
+    }
+    let held = selector.entry("matchExpressions").or_insert_with(|| json!([]));
+    if let Some(held) = held.as_array_mut() {
+        held.extend(added);
     }
 }
 
@@ -253,131 +339,6 @@ fn validate_domains(constraint: &Value, action: &str, path: &str, errors: &mut V
     if action != "DoNotSchedule" {
         let detail = format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}");
         errors.push(FieldError::invalid(field, &json!(least), &detail));
-    }
-}
-
-/// `dnsPolicy`, `dnsConfig` and `hostAliases` of the pod spec at `prefix`.
-pub(super) fn validate_dns(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
-    const POLICIES: [&str; 4] = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
-    const ADDRESS: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
-    one_of(spec, prefix, "dnsPolicy", &POLICIES, errors);
-    let path = format!("{prefix}dnsConfig");
-    let config = spec.get("dnsConfig");
-    let servers = config.map_or(&[][..], |config| items(config, "nameservers"));
-    if text_at(spec, "dnsPolicy") == "None" && servers.is_empty() {
-        let (field, what) = match config {
-            None => (path, "must provide `dnsConfig` when `dnsPolicy` is None"),
-            Some(_) => (
-                format!("{path}.nameservers"),
-                "must provide at least one DNS nameserver when `dnsPolicy` is None",
-            ),
-        };
-        errors.push(FieldError::required(field, what));
-    } else if let Some(config) = config {
-        if servers.len() > 3 {
-            let field = format!("{path}.nameservers");
-            errors.push(FieldError::invalid(field, &json!(servers), "must not have more than 3 nameservers"));
-        }
-        for (index, server) in servers.iter().enumerate() {
-            if server.as_str().is_none_or(|text| text.parse::<std::net::IpAddr>().is_err()) {
-                errors.push(FieldError::invalid(format!("{path}.nameservers[{index}]"), server, ADDRESS));
-            }
-        }
-        for (index, option) in items(config, "options").iter().enumerate() {
-            if text_at(option, "name").is_empty() {
-                errors.push(FieldError::required(format!("{path}.options[{index}]"), "must not be empty"));
-            }
-        }
-    }
-    for (index, alias) in items(spec, "hostAliases").iter().enumerate() {
-        let path = format!("{prefix}hostAliases[{index}]");
-        let ip = text_at(alias, "ip");
-        if ip.parse::<std::net::IpAddr>().is_err() {
-            errors.push(FieldError::invalid(format!("{path}.ip"), &json!(ip), ADDRESS));
-        }
-        for (at, host) in items(alias, "hostnames").iter().enumerate() {
-            for fault in name::subdomain(host.as_str().unwrap_or_default()) {
-                errors.push(FieldError::invalid(format!("{path}.hostnames[{at}]"), host, &fault));
-            }
-        }
-    }
-}
-
-/// Names of other objects that the pod spec at `prefix` refers to.
-pub(super) fn validate_names(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
-    type Rule = fn(&str) -> Vec<String>;
-    let rules: [(&str, Rule); 6] = [
-        ("serviceAccountName", name::subdomain),
-        ("nodeName", name::subdomain),
-        ("hostname", name::label),
-        ("subdomain", name::label),
-        ("priorityClassName", name::subdomain),
-        ("runtimeClassName", name::subdomain),
-    ];
-    for (field, rule) in rules {
-        let text = text_at(spec, field);
-        for fault in if text.is_empty() { Vec::new() } else { rule(text) } {
-            errors.push(FieldError::invalid(format!("{prefix}{field}"), &json!(text), &fault));
-        }
-    }
-    one_of(spec, prefix, "preemptionPolicy", &["PreemptLowerPriority", "Never"], errors);
-    for (index, gate) in items(spec, "readinessGates").iter().enumerate() {
-        check_key(
-            text_at(gate, "conditionType"),
-            &format!("{prefix}readinessGates[{index}].conditionType"),
-            errors,
-        );
-    }
-    if let Some(system) = spec.get("os") {
-        if text_at(system, "name").is_empty() {
-            required(system, &format!("{prefix}os."), "name", errors);
-        } else if !matches!(text_at(system, "name"), "linux" | "windows") {
-            let known = ["linux", "windows"];
-            errors.push(FieldError::not_supported(
-                format!("{prefix}os"),
-                &json!(text_at(system, "name")),
-                &known,
-            ));
-        }
-    }
-}
-
-/// A security context of a pod or container at `path`.
-pub(super) fn validate_security(context: Option<&Value>, path: &str, errors: &mut Vec<FieldError>) {
-    let Some(context) = context else { return };
-    let mut check = |field: String, id: i64| {
-        if !(0..=i64::from(i32::MAX)).contains(&id) {
-            let detail = "must be between 0 and 2147483647, inclusive";
-            errors.push(FieldError::invalid(field, &json!(id), detail));
-        }
-    };
-    for field in ["fsGroup", "runAsUser", "runAsGroup"] {
-        if let Some(id) = number(context, field) {
-            check(format!("{path}.{field}"), id);
-        }
-    }
-    for (index, id) in items(context, "supplementalGroups").iter().enumerate() {
-        check(format!("{path}.supplementalGroups[{index}]"), id.as_i64().unwrap_or(0));
-    }
-    let below = format!("{path}.");
-    one_of(context, &below, "fsGroupChangePolicy", &["Always", "OnRootMismatch"], errors);
-    one_of(context, &below, "procMount", &["Default", "Unmasked"], errors);
-    let Some(profile) = context.get("seccompProfile") else { return };
-    let below = format!("{path}.seccompProfile.");
-    let kind = text_at(profile, "type");
-    if kind.is_empty() {
-        let detail = "type is required when seccompProfile is set";
-        errors.push(FieldError::required(format!("{below}type"), detail));
-    } else {
-        one_of(profile, &below, "type", &["Localhost", "RuntimeDefault", "Unconfined"], errors);
-    }
-    let field = format!("{below}localhostProfile");
-    match (kind, profile.get("localhostProfile").and_then(Value::as_str)) {
-        ("Localhost", None) => {
-            errors.push(FieldError::required(field, "must be set when seccomp type is Localhost"));
-        }
-        ("Localhost", Some(file)) => super::volume::source::check_descending(file, &field, errors),
-        _ => {}
     }
 }
 

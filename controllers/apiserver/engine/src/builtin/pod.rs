@@ -4,8 +4,8 @@ use serde_json::{Map, Value, json};
 
 use super::container::{self, Surroundings};
 use super::resources::{self, LISTS};
-use super::{items, number, one_of, placement, resize, set, volume};
-use crate::field::FieldError;
+use super::{env, items, meta, name, network, number, one_of, placement, resize, security, set, volume};
+use crate::field::{FieldError, FieldReason};
 use crate::object::{at, text_at};
 
 /// Defaults of a pod that templates do not get.
@@ -56,9 +56,14 @@ pub(super) fn validate_create(pod: &Value, errors: &mut Vec<FieldError>) {
 fn validate(pod: &Value, errors: &mut Vec<FieldError>) {
     let spec = at(pod, "spec").unwrap_or(&Value::Null);
     validate_spec(spec, "spec.", errors);
-    if !text_at(spec, "serviceAccountName").is_empty() {
-        return;
+    if text_at(spec, "serviceAccountName").is_empty() {
+        refuse_tokens(spec, errors);
     }
+    container::validate_of_pod(spec, errors);
+}
+
+/// Without a service account there are no tokens.
+fn refuse_tokens(spec: &Value, errors: &mut Vec<FieldError>) {
     for (index, volume) in items(spec, "volumes").iter().enumerate() {
         for (at, source) in items(volume, "projected.sources").iter().enumerate() {
             if source.get("serviceAccountToken").is_some() {
@@ -79,8 +84,9 @@ pub(super) fn validate_template(spec: &Value, prefix: &str, errors: &mut Vec<Fie
     }
 }
 
-/// A pod spec whose fields stand at `prefix`.
+/// A pod spec whose fields stand at `prefix`. The order of the faults is that of a real server.
 fn validate_spec(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
+    const POLICIES: [&str; 4] = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
     let volumes = volume::validate_volumes(spec, prefix, errors);
     let claims: Vec<&str> =
         items(spec, "resourceClaims").iter().map(|claim| text_at(claim, "name")).collect();
@@ -89,36 +95,118 @@ fn validate_spec(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
         claims: &claims,
         restarts: text_at(spec, "restartPolicy"),
         grace: number(spec, "terminationGracePeriodSeconds"),
+        host_users: network::has_host_users(spec),
     };
+    validate_claims(spec, prefix, errors);
     container::validate_all(spec, prefix, &around, errors);
     resources::validate_pod(spec, prefix, &claims, errors);
-    validate_host_network(spec, prefix, errors);
+    network::validate_host(spec, prefix, errors);
     one_of(spec, prefix, "restartPolicy", &["Always", "OnFailure", "Never"], errors);
-    placement::validate_dns(spec, prefix, errors);
-    placement::validate(spec, prefix, errors);
-    placement::validate_security(spec.get("securityContext"), &format!("{prefix}securityContext"), errors);
-    placement::validate_names(spec, prefix, errors);
+    one_of(spec, prefix, "dnsPolicy", &POLICIES, errors);
+    meta::validate_labels(spec.get("nodeSelector"), &format!("{prefix}nodeSelector"), errors);
+    security::validate_pod(spec, prefix, errors);
+    placement::validate_affinity(spec, prefix, errors);
+    network::validate_dns(spec, prefix, errors);
+    placement::validate_gates(spec, prefix, errors);
+    placement::validate_spread(spec, prefix, errors);
+    network::validate_users(spec, prefix, errors);
+    network::validate_hostname(spec, prefix, errors);
+    check_name(spec, prefix, "serviceAccountName", name::subdomain, errors);
+    check_name(spec, prefix, "nodeName", name::subdomain, errors);
     if let Some(seconds) = number(spec, "activeDeadlineSeconds")
         && !(1..=i64::from(i32::MAX)).contains(&seconds)
     {
         let detail = "must be between 1 and 2147483647, inclusive";
         errors.push(FieldError::invalid(format!("{prefix}activeDeadlineSeconds"), &json!(seconds), detail));
     }
+    check_name(spec, prefix, "hostname", name::label, errors);
+    check_name(spec, prefix, "subdomain", name::label, errors);
+    placement::validate_tolerations(spec, prefix, errors);
+    network::validate_aliases(spec, prefix, errors);
+    check_name(spec, prefix, "priorityClassName", name::subdomain, errors);
+    check_name(spec, prefix, "runtimeClassName", name::subdomain, errors);
+    one_of(spec, prefix, "preemptionPolicy", &["PreemptLowerPriority", "Never"], errors);
+    if let Some(overhead) = spec.get("overhead") {
+        resources::validate(&json!({ "limits": overhead }), &format!("{prefix}overhead"), &[], errors);
+    }
+    validate_system(spec, prefix, errors);
+    env::validate_files(spec, prefix, errors);
 }
 
-/// On the host's network a port of a container is the host's, which a template may leave open.
-fn validate_host_network(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
-    if at(spec, "hostNetwork") != Some(&json!(true)) {
-        return;
+/// The name of another object, or a part of the pod's own.
+fn check_name(
+    spec: &Value,
+    prefix: &str,
+    field: &str,
+    rule: fn(&str) -> Vec<String>,
+    errors: &mut Vec<FieldError>,
+) {
+    let text = text_at(spec, field);
+    for fault in if text.is_empty() { Vec::new() } else { rule(text) } {
+        errors.push(FieldError::invalid(format!("{prefix}{field}"), &json!(text), &fault));
     }
-    for (index, container) in items(spec, "containers").iter().enumerate() {
-        for (at, port) in items(container, "ports").iter().enumerate() {
-            let (own, host) = (number(port, "containerPort"), number(port, "hostPort").unwrap_or(0));
-            if own != Some(host) && (prefix == "spec." || host != 0) {
-                let field = format!("{prefix}containers[{index}].ports[{at}].hostPort");
-                let detail = "must match `containerPort` when `hostNetwork` is true";
-                errors.push(FieldError::invalid(field, &json!(host), detail));
+}
+
+fn validate_claims(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
+    let mut names = Vec::new();
+    for (index, claim) in items(spec, "resourceClaims").iter().enumerate() {
+        let path = format!("{prefix}resourceClaims[{index}]");
+        let name = text_at(claim, "name");
+        if name.is_empty() {
+            errors.push(FieldError::required(format!("{path}.name"), ""));
+        } else if names.contains(&name) {
+            errors.push(FieldError::duplicate(format!("{path}.name"), &json!(name)));
+        }
+        check_name(claim, &format!("{path}."), "name", name::label, errors);
+        names.push(name);
+        let of = |key: &str| claim.get(key).unwrap_or(&Value::Null);
+        let (own, template) = (of("resourceClaimName"), of("resourceClaimTemplateName"));
+        let detail = match (own.is_null(), template.is_null()) {
+            (false, false) => {
+                "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
             }
+            (true, true) => "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`",
+            _ => "",
+        };
+        if !detail.is_empty() {
+            let shown = format!(
+                "{{\"Name\":{},\"ResourceClaimName\":{own},\"ResourceClaimTemplateName\":{template}}}",
+                json!(name)
+            );
+            let message = format!("Invalid value: {shown}: {detail}");
+            errors.push(FieldError { reason: FieldReason::Invalid, field: path.clone(), message });
+        }
+        for field in ["resourceClaimName", "resourceClaimTemplateName"] {
+            for fault in claim.get(field).and_then(Value::as_str).map(name::subdomain).unwrap_or_default() {
+                errors.push(FieldError::invalid(format!("{path}.{field}"), of(field), &fault));
+            }
+        }
+    }
+}
+
+/// The system that the pod is for, and what it has not.
+fn validate_system(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
+    let Some(system) = spec.get("os") else { return };
+    match text_at(system, "name") {
+        "" => errors.push(FieldError::required(format!("{prefix}os.name"), "")),
+        "linux" => {
+            let of = |holder: &Value, path: String, errors: &mut Vec<FieldError>| {
+                if at(holder, "securityContext.windowsOptions").is_some() {
+                    let why = "windows options cannot be set for a linux pod";
+                    errors.push(FieldError::forbidden(format!("{path}securityContext.windowsOptions"), why));
+                }
+            };
+            of(spec, prefix.to_owned(), errors);
+            for list in ["initContainers", "containers", "ephemeralContainers"] {
+                for (index, container) in items(spec, list).iter().enumerate() {
+                    of(container, format!("{prefix}{list}[{index}]."), errors);
+                }
+            }
+        }
+        "windows" => {}
+        other => {
+            let known = ["linux", "windows"];
+            errors.push(FieldError::not_supported(format!("{prefix}os"), &json!(other), &known));
         }
     }
 }

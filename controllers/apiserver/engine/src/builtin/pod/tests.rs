@@ -143,6 +143,139 @@ fn containers_are_refused_as_by_a_real_server() {
 }
 
 #[test]
+fn security_is_refused_as_by_a_real_server() {
+    let of_security = |context: Value| of_container("securityContext", context);
+    for (found, want) in [
+        (
+            of_security(json!({ "allowPrivilegeEscalation": false, "privileged": true })),
+            vec![
+                "securityContext: Invalid value: {\"Capabilities\":null,\"Privileged\":true,\"SELinuxOptions\":null,\"WindowsOptions\":null,\"RunAsUser\":null,\"RunAsGroup\":null,\"RunAsNonRoot\":null,\"ReadOnlyRootFilesystem\":null,\"AllowPrivilegeEscalation\":false,\"ProcMount\":null,\"SeccompProfile\":null,\"AppArmorProfile\":null}: cannot set `allowPrivilegeEscalation` to false and `privileged` to true",
+            ],
+        ),
+        (
+            of_security(json!({ "procMount": "Unmasked", "runAsUser": -1 })),
+            vec![
+                "securityContext.runAsUser: Invalid value: -1: must be between 0 and 2147483647, inclusive",
+                "securityContext.procMount: Invalid value: \"Unmasked\": `hostUsers` must be false to use `Unmasked`",
+            ],
+        ),
+        (
+            of_security(json!({ "seccompProfile": { "type": "RuntimeDefault", "localhostProfile": "p" },
+                "appArmorProfile": { "type": "Localhost", "localhostProfile": " p" } })),
+            vec![
+                "securityContext.seccompProfile.localhostProfile: Invalid value: {\"Type\":\"RuntimeDefault\",\"LocalhostProfile\":\"p\"}: can only be set when seccomp type is Localhost",
+                "securityContext.appArmorProfile.localhostProfile: Invalid value: \" p\": must not be padded with whitespace",
+            ],
+        ),
+        (
+            of_spec(
+                "securityContext",
+                json!({ "sysctls": [{ "name": "a.b" }, { "name": "a.b" }, { "name": "A" }, {}],
+                    "supplementalGroupsPolicy": "X" }),
+            ),
+            vec![
+                "securityContext.sysctls[1].name: Duplicate value: \"a.b\"",
+                "securityContext.sysctls[2].name: Invalid value: \"A\": must have at most 253 characters and match regex ^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$",
+                "securityContext.sysctls[3].name: Required value",
+                "securityContext.supplementalGroupsPolicy: Unsupported value: \"X\": supported values: \"Merge\", \"Strict\"",
+            ],
+        ),
+    ] {
+        assert_eq!(found, want);
+    }
+}
+
+#[test]
+fn several_faults_of_a_pod_stand_in_the_order_of_its_checks() {
+    let found = faults(json!({
+        "containers": [
+            { "name": "c", "image": " i", "restartPolicyRules": [{ "action": "Restart", "exitCodes": { "operator": "In" } }],
+              "ports": [{ "containerPort": 1, "hostPort": 1 }, { "containerPort": 2, "hostPort": 1 }] },
+            { "name": "c", "image": "" },
+        ],
+        "activeDeadlineSeconds": 0,
+        "hostUsers": false,
+        "hostPID": true,
+        "hostname": "ok",
+        "dnsPolicy": "None",
+        "os": { "name": "beos" },
+        "preemptionPolicy": "X",
+        "resourceClaims": [{ "name": "r" }],
+        "restartPolicy": "X",
+        "schedulingGates": [{ "name": "g" }, { "name": "g" }],
+        "tolerations": [{ "key": "k", "operator": "Odd" }],
+    }));
+    let fields: Vec<&str> = found.iter().filter_map(|text| text.split(": ").next()).collect();
+    assert_eq!(
+        fields,
+        [
+            "resourceClaims[0]",
+            "containers[0].restartPolicy",
+            "containers[1].image",
+            "containers[1].name",
+            "containers[0].ports[1].hostPort",
+            "restartPolicy",
+            "dnsConfig",
+            "schedulingGates[1]",
+            "HostPID",
+            "activeDeadlineSeconds",
+            "tolerations[0].operator",
+            "preemptionPolicy",
+            "os",
+            "containers[0].image",
+        ],
+        "{found:#?}"
+    );
+}
+
+#[test]
+fn labels_that_a_pod_selects_by_are_its_own() {
+    let mut pod = json!({ "metadata": { "labels": { "v": "1" } }, "spec": { "topologySpreadConstraints": [
+        { "labelSelector": { "matchLabels": { "a": "b" } }, "matchLabelKeys": ["v", "other"] },
+        { "matchLabelKeys": ["v"] }] } });
+    crate::builtin::placement::take_own_labels(&mut pod);
+    assert_eq!(
+        pod["spec"]["topologySpreadConstraints"],
+        json!([
+            { "labelSelector": { "matchLabels": { "a": "b" },
+                "matchExpressions": [{ "key": "v", "operator": "In", "values": ["1"] }] },
+              "matchLabelKeys": ["v", "other"] },
+            { "matchLabelKeys": ["v"] },
+        ])
+    );
+    let twice = of_spec(
+        "topologySpreadConstraints",
+        json!([{ "maxSkew": 1, "topologyKey": "k", "whenUnsatisfiable": "DoNotSchedule", "matchLabelKeys": ["v"],
+            "labelSelector": { "matchLabels": { "v": "1" },
+                "matchExpressions": [{ "key": "v", "operator": "In", "values": ["1"] }] } }]),
+    );
+    assert_eq!(
+        twice,
+        [
+            "topologySpreadConstraints[0][0]: Invalid value: \"v\": exists in both matchLabelKeys and labelSelector"
+        ]
+    );
+}
+
+#[test]
+fn variables_come_from_files_of_fitting_volumes() {
+    let found = of_container(
+        "env",
+        json!([{ "name": "A", "valueFrom": { "fileKeyRef": { "key": "", "volumeName": "d", "path": "../x" } } },
+            { "name": "B", "valueFrom": { "fileKeyRef": { "key": "k", "volumeName": "none", "path": "x" } } }]),
+    );
+    assert_eq!(
+        found,
+        [
+            "env[0].valueFrom.fileKeyRef.key: Required value",
+            "env[0].valueFrom.fileKeyRef.path: Invalid value: \"../x\": must not contain '..'",
+            "env[0].valueFrom.fileKeyRef.volumeName: Invalid value: \"d\": referenced volume must be of type emptyDir",
+            "env[1].valueFrom.fileKeyRef.volumeName: Not found: \"none\"",
+        ]
+    );
+}
+
+#[test]
 #[expect(clippy::too_many_lines, reason = "a table: one row per case")]
 fn pods_are_refused_as_by_a_real_server() {
     const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";

@@ -218,7 +218,8 @@ fn check_local(path: &str, field: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn check_steps(path: &str, field: &str, errors: &mut Vec<FieldError>) {
+/// Refuses a path that leads upwards.
+pub(in crate::builtin) fn check_steps(path: &str, field: &str, errors: &mut Vec<FieldError>) {
     if path.split('/').any(|part| part == "..") {
         errors.push(FieldError::invalid(field, &json!(path), "must not contain '..'"));
     }

@@ -104,7 +104,7 @@ pub fn validate_update(
     }
     if subresource == "status" {
         match (group, kind) {
-            ("", "Pod") => pod::validate_status(object, found),
+            ("", "Pod") => pod::validate_status(object, live, found),
             ("", "Node") => node::validate_status(object, found),
             ("apps" | "batch" | "", _) => workload::validate_status(kind, object, found),
             _ => {}

@@ -1,12 +1,16 @@
 //! Pods and the pod templates of workloads.
 
+mod update;
+
 use serde_json::{Map, Value, json};
 
 use super::container::{self, Surroundings};
 use super::resources::{self, LISTS};
-use super::{env, items, meta, name, network, number, one_of, placement, resize, security, set, volume};
+use super::{env, items, meta, name, network, number, one_of, placement, security, set, volume};
 use crate::field::{FieldError, FieldReason};
 use crate::object::{at, text_at};
+
+pub(super) use update::{validate_status, validate_update};
 
 /// Defaults of a pod that templates do not get.
 pub(super) fn default(pod: &mut Map<String, Value>) {
@@ -207,147 +211,6 @@ fn validate_system(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
         other => {
             let known = ["linux", "windows"];
             errors.push(FieldError::not_supported(format!("{prefix}os"), &json!(other), &known));
-        }
-    }
-}
-
-const FIXED: &str = "pod updates may not change fields other than `spec.containers[*].image`,\
-    `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing \
-    tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)\n";
-
-/// What may change on a pod that exists, by subresource.
-pub(super) fn validate_update(subresource: &str, pod: &Value, live: &Value) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    validate(pod, &mut errors);
-    if subresource == "resize" {
-        return resize::validate(pod, live, errors);
-    }
-    let (new, old) = (at(pod, "spec"), at(live, "spec"));
-    let (Some(new), Some(old)) = (new, old) else { return errors };
-    match subresource {
-        "ephemeralcontainers" => {
-            if without(new, &["ephemeralContainers"]) != without(old, &["ephemeralContainers"]) {
-                errors.push(FieldError::forbidden("spec", FIXED));
-            }
-        }
-        _ => validate_spec_update(new, old, &mut errors),
-    }
-    errors
-}
-
-fn validate_spec_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    for list in LISTS {
-        if items(new, list).len() != items(old, list).len() {
-            let why = "pod updates may not add or remove containers";
-            errors.push(FieldError::forbidden(format!("spec.{list}"), why));
-            return;
-        }
-    }
-    validate_deadline(new, old, errors);
-    let added_only = tolerations_grow(items(new, "tolerations"), items(old, "tolerations"));
-    if !added_only {
-        let why = "existing toleration can not be modified except its tolerationSeconds";
-        errors.push(FieldError::forbidden("spec.tolerations", why));
-    }
-    let before = items(old, "schedulingGates");
-    for (index, gate) in items(new, "schedulingGates").iter().enumerate() {
-        let name = text_at(gate, "name");
-        if !before.iter().any(|old| text_at(old, "name") == name) {
-            let why = format!("only deletion is allowed, but found new scheduling gate '{name}'");
-            errors.push(FieldError::forbidden(format!("spec.schedulingGates[{index}].name"), &why));
-        }
-    }
-    let free = ["activeDeadlineSeconds", "tolerations", "schedulingGates"];
-    let grace = number(old, "terminationGracePeriodSeconds").is_some_and(|seconds| seconds < 0)
-        && number(new, "terminationGracePeriodSeconds") == Some(1);
-    let mut free = free.to_vec();
-    if grace {
-        free.push("terminationGracePeriodSeconds");
-    }
-    // Admission gave the pod its priority; an update that leaves it out means the same.
-    free.extend(["priority", "preemptionPolicy"].into_iter().filter(|key| new.get(*key).is_none()));
-    if same_but(new, &["image"], &free) != same_but(old, &["image"], &free) {
-        errors.push(FieldError::forbidden("spec", FIXED));
-    }
-}
-
-fn validate_deadline(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    let field = "spec.activeDeadlineSeconds";
-    match (number(new, "activeDeadlineSeconds"), number(old, "activeDeadlineSeconds")) {
-        (Some(now), Some(before)) if now > before => {
-            let detail = "must be less than or equal to previous value";
-            errors.push(FieldError::invalid(field, &json!(now), detail));
-        }
-        (None, Some(_)) => {
-            let detail = "must not update from a positive integer to nil value";
-            errors.push(FieldError::invalid(field, &Value::Null, detail));
-        }
-        _ => {}
-    }
-}
-
-/// Whether each old toleration is still there, its seconds aside.
-fn tolerations_grow(new: &[Value], old: &[Value]) -> bool {
-    let plain = |toleration: &Value| without(toleration, &["tolerationSeconds"]);
-    let now: Vec<Value> = new.iter().map(plain).collect();
-    old.iter().all(|toleration| now.contains(&plain(toleration)))
-}
-
-fn without(value: &Value, keys: &[&str]) -> Value {
-    let mut value = value.clone();
-    if let Some(map) = value.as_object_mut() {
-        map.retain(|key, _| !keys.contains(&key.as_str()));
-    }
-    value
-}
-
-/// The spec without some fields of its top level and of its containers.
-fn same_but(spec: &Value, of_containers: &[&str], own: &[&str]) -> Value {
-    let mut rest = without(spec, own);
-    for list in LISTS {
-        for container in rest.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
-            *container = without(container, of_containers);
-        }
-    }
-    rest
-}
-
-/// The status as a kubelet reports it.
-pub(super) fn validate_status(pod: &Value, errors: &mut Vec<FieldError>) {
-    let conditions = items(pod, "status.conditions").iter().enumerate();
-    let observed = conditions
-        .map(|(index, condition)| (format!("status.conditions[{index}]"), condition))
-        .chain([("status".to_owned(), at(pod, "status").unwrap_or(&Value::Null))]);
-    for (path, holder) in observed {
-        if let Some(generation) = number(holder, "observedGeneration").filter(|number| *number < 0) {
-            let detail = "must be a non-negative integer";
-            errors.push(FieldError::invalid(
-                format!("{path}.observedGeneration"),
-                &json!(generation),
-                detail,
-            ));
-        }
-    }
-    for list in ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"] {
-        for (index, status) in items(pod, &format!("status.{list}")).iter().enumerate() {
-            validate_health(status, &format!("status.{list}[{index}]"), errors);
-        }
-    }
-    for (index, entry) in items(pod, "status.podIPs").iter().enumerate() {
-        let address = text_at(entry, "ip");
-        if address.parse::<std::net::IpAddr>().is_err() {
-            let detail = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
-            errors.push(FieldError::invalid(format!("status.podIPs[{index}]"), &json!(address), detail));
-        }
-    }
-}
-
-/// The health of the devices of a container.
-fn validate_health(status: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    for (at, resource) in items(status, "allocatedResourcesStatus").iter().enumerate() {
-        for (index, device) in items(resource, "resources").iter().enumerate() {
-            let path = format!("{path}.allocatedResourcesStatus[{at}].resources[{index}].");
-            one_of(device, &path, "health", &["Healthy", "Unhealthy", "Unknown"], errors);
         }
     }
 }

@@ -378,22 +378,3 @@ fn pods_are_refused_as_by_a_real_server() {
         assert_eq!(found, want);
     }
 }
-
-#[test]
-fn gates_of_a_pod_may_only_go() {
-    let pod = |gates: Value| json!({ "spec": { "containers": [], "schedulingGates": gates } });
-    let live = pod(json!([{ "name": "a" }, { "name": "b" }]));
-    let changed = |gates: Value| {
-        let errors = super::validate_update("", &pod(gates), &live);
-        let texts =
-            errors.iter().map(ToString::to_string).filter(|text| text.starts_with("spec.schedulingGates"));
-        texts.collect::<Vec<_>>()
-    };
-    assert_eq!(changed(json!([{ "name": "b" }])), Vec::<String>::new());
-    assert_eq!(
-        changed(json!([{ "name": "c" }])),
-        [
-            "spec.schedulingGates[0].name: Forbidden: only deletion is allowed, but found new scheduling gate 'c'"
-        ]
-    );
-}

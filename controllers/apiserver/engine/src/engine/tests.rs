@@ -362,3 +362,16 @@ fn a_binding_names_the_pod_that_it_is_about() {
     assert_eq!(bound["metadata"]["labels"], json!({ "zone": "a" }));
     assert_eq!(bound["metadata"]["annotations"], json!({ "b": "c" }));
 }
+
+#[test]
+fn a_pod_with_gates_says_that_it_waits_for_them() {
+    let mut world = World::new();
+    let spec = json!({ "containers": [{ "name": "c", "image": "i" }], "schedulingGates": [{ "name": "g" }] });
+    let pod =
+        world.post("/api/v1/namespaces/ns/pods", &json!({ "metadata": { "name": "gated" }, "spec": spec }));
+    let condition = &pod["status"]["conditions"][0];
+    assert_eq!((&condition["type"], &condition["status"]), (&json!("PodScheduled"), &json!("False")));
+    assert_eq!(condition["reason"], "SchedulingGated");
+    assert_eq!(condition["lastProbeTime"], Value::Null);
+    assert_eq!(condition["lastTransitionTime"], pod["metadata"]["creationTimestamp"]);
+}

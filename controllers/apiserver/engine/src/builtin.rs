@@ -7,17 +7,23 @@ pub(crate) mod certificate;
 mod config;
 mod container;
 mod defaults;
+mod env;
 mod event;
+mod job;
 pub mod meta;
 mod name;
+mod network;
 mod node;
+pub(crate) mod placement;
 mod pod;
+mod probe;
 mod rbac;
 pub(crate) mod resize;
 pub(crate) mod resources;
+mod security;
 mod service;
 mod volume;
-mod webhook;
+pub(crate) mod webhook;
 mod workload;
 
 use serde_json::{Map, Value};
@@ -40,12 +46,18 @@ pub fn default(group: &str, version: &str, kind: &str, object: &mut Value) {
     }
 }
 
+/// Adds to an object without content what an encoder of its type shows of it.
+pub(crate) fn show_empty(object: &mut Value, schema: &crate::schema::Schema) {
+    defaults::show(object, schema, 0);
+}
+
 /// What is wrong with a new object, besides its metadata.
 pub fn validate_create(group: &str, kind: &str, object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let found = &mut errors;
     match (group, kind) {
-        ("", "Pod") => pod::validate(object, found),
+        ("", "Pod") => pod::validate_create(object, found),
+        ("", "Namespace") => meta::validate_namespace_finalizers(object, found),
         ("", "ConfigMap") => config::validate_config_map(object, found),
         ("", "Secret") => config::validate_secret(object, found),
         ("", "Service") => service::validate(object, found),
@@ -59,8 +71,8 @@ pub fn validate_create(group: &str, kind: &str, object: &Value) -> Vec<FieldErro
         ("apps", "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet") => {
             workload::validate(kind, object, found);
         }
-        ("batch", "Job") => workload::validate_job(object, found),
-        ("batch", "CronJob") => workload::validate_cron_job(object, found),
+        ("batch", "Job") => job::validate_job(object, found),
+        ("batch", "CronJob") => job::validate_cron_job(object, found),
         (
             "admissionregistration.k8s.io",
             "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration",
@@ -92,17 +104,18 @@ pub fn validate_update(
     }
     if subresource == "status" {
         match (group, kind) {
-            ("", "Pod") => pod::validate_status(object, found),
+            ("", "Pod") => pod::validate_status(object, live, found),
             ("", "Node") => node::validate_status(object, found),
-            ("apps" | "batch" | "", _) => workload::validate_status(object, found),
+            ("apps" | "batch" | "", _) => workload::validate_status(kind, object, found),
             _ => {}
         }
         return errors;
     }
     match (group, kind) {
         ("", "Pod") => return pod::validate_update(subresource, object, live),
-        // An update of an event does not validate again which object the event is about.
-        ("events.k8s.io" | "", "Event") => {}
+        ("events.k8s.io" | "", "Event") => {
+            event::validate_update(object, live, !group.is_empty(), &mut errors);
+        }
         _ => errors = validate_create(group, kind, object),
     }
     let found = &mut errors;
@@ -119,7 +132,7 @@ pub fn validate_update(
             unchanged("spec.selector", object, live, found);
         }
         ("apps", "StatefulSet") => workload::validate_stateful_set_update(object, live, found),
-        ("batch", "Job") => workload::validate_job_update(object, live, found),
+        ("batch", "Job") => job::validate_job_update(object, live, found),
         ("scheduling.k8s.io", "PriorityClass") if object.get("value") != live.get("value") => {
             found.push(FieldError::forbidden("value", "may not be changed in an update."));
         }

@@ -8,13 +8,14 @@ use crate::field::FieldError;
 use crate::schema::{Schema, SchemaRef, parse};
 
 mod columns;
+mod go;
 mod names;
-mod nested;
+mod openapi;
 pub mod prepare;
 pub mod scale;
 mod schemas;
 pub mod status;
-mod structure;
+mod structural;
 pub mod validate;
 
 pub use prepare::{prepare_create, prepare_update};

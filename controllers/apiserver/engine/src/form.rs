@@ -19,8 +19,11 @@ pub(crate) struct Form<'a> {
     pub(crate) now: Timestamp,
 }
 
-/// `PartialObjectMetadata` of an object.
-pub(crate) fn metadata_only(value: &Value) -> Value {
-    json!({ "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
+/// The annotation of the bookmark that ends the initial events of a watch.
+pub(crate) const INITIAL_END: &str = "k8s.io/initial-events-end";
+
+/// `meta.k8s.io/<version> PartialObjectMetadata` of an object.
+pub(crate) fn metadata_only(value: &Value, version: &str) -> Value {
+    json!({ "kind": "PartialObjectMetadata", "apiVersion": format!("meta.k8s.io/{version}"),
         "metadata": value.get("metadata").cloned().unwrap_or_else(|| json!({})) })
 }

@@ -5,6 +5,8 @@ mod builtin;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
+use serde_json::{Value, json};
+
 use crate::crd::{CustomKind, CustomVersion};
 use crate::schema::SchemaRef;
 
@@ -134,6 +136,15 @@ impl Kind {
             &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
         let names = if self.custom.is_some() { CUSTOM } else { self.verbs.names() };
         names.iter().copied().filter(|name| self.deletes_collection || *name != "deletecollection").collect()
+    }
+
+    /// An object that has no content but this metadata, as a bookmark of a watch is.
+    pub(crate) fn empty(&self, metadata: &Value) -> Value {
+        let mut object = json!({ "kind": self.kind, "apiVersion": self.api_version(), "metadata": metadata });
+        if self.is_builtin() {
+            crate::builtin::show_empty(&mut object, self.schema());
+        }
+        object
     }
 
     /// Whether the kind is built in.

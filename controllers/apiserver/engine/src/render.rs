@@ -120,7 +120,7 @@ pub(crate) fn one(form: &Form<'_>, stored: &Stored) -> Result<Bytes, ApiError> {
 pub(crate) fn one_value(form: &Form<'_>, value: &Value) -> Result<Bytes, ApiError> {
     match form.accepted.shape {
         Shape::Whole => encode_bytes(form, to_bytes(value)),
-        Shape::Metadata => encode_bytes(form, to_bytes(&metadata_only(value))),
+        Shape::Metadata => encode_bytes(form, to_bytes(&metadata_only(value, "v1"))),
         Shape::MetadataList => Err(not_acceptable()),
         Shape::Table(version) => {
             let meta = json!({ "resourceVersion": object::resource_version(value) });
@@ -138,7 +138,7 @@ pub(crate) fn list(form: &Form<'_>, items: &[Stored], meta: &ListMeta) -> Result
         Shape::Whole => return encode_bytes(form, whole_list(form.kind, items, meta)),
         Shape::Metadata => return Err(not_acceptable()),
         Shape::MetadataList => {
-            let items: Vec<Value> = items.iter().map(|s| metadata_only(&parse(&s.json))).collect();
+            let items: Vec<Value> = items.iter().map(|s| metadata_only(&parse(&s.json), "v1")).collect();
             json!({ "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
                 "metadata": meta.to_value(), "items": items })
         }
@@ -189,7 +189,7 @@ pub(crate) fn encode_bytes(form: &Form<'_>, json: Bytes) -> Result<Bytes, ApiErr
 pub(crate) fn event(form: &Form<'_>, event_type: &str, stored: &Stored) -> Bytes {
     let body = match form.accepted.shape {
         Shape::Whole => bytes_in(form.kind, stored),
-        Shape::Metadata | Shape::MetadataList => to_bytes(&metadata_only(&parse(&stored.json))),
+        Shape::Metadata | Shape::MetadataList => to_bytes(&metadata_only(&parse(&stored.json), "v1")),
         Shape::Table(version) => {
             let value = value_in(form.kind, stored);
             let meta = json!({ "resourceVersion": object::resource_version(&value) });

@@ -136,9 +136,10 @@ fn deprecation(kind: &Kind) -> Vec<String> {
 fn include_object<'q>(query: &'q Query<'_>, shape: Shape) -> Result<&'q str, ApiError> {
     match query.text("includeObject") {
         known @ ("" | "None" | "Metadata" | "Object") => Ok(known),
-        other if matches!(shape, Shape::Table(_)) => {
-            Err(ApiError::bad_request(format!("unrecognized includeObject value: {other:?}")))
-        }
+        other if matches!(shape, Shape::Table(_)) => Err(ApiError::bad_request(format!(
+            "Unable to convert to Table as requested: includeObject: Invalid value: {other:?}: must be 'Metadata', \
+                 'Object', 'None', or empty"
+        ))),
         _ => Ok(""),
     }
 }

@@ -77,12 +77,12 @@ impl LabelSelector {
     /// # Errors
     /// 400 with the wording of the real server's parser.
     pub fn parse(text: &str) -> Result<Self, ApiError> {
-        let unreadable = |why| ApiError::bad_request(format!("unable to parse requirement: {why}"));
-        Ok(Self { requirements: selector::parse(text).map_err(unreadable)? })
+        Ok(Self { requirements: selector::parse_request(text).map_err(ApiError::bad_request)? })
     }
 }
 
-/// The label selector of an object – `metav1.LabelSelector`, or the plain map of older kinds – in its query-string form.
+/// The label selector of an object – `metav1.LabelSelector`, or the plain map of older kinds – in its query-string
+/// form, sorted by label.
 pub(crate) fn text_of(selector: Option<&Value>) -> String {
     let Some(selector) = selector else { return String::new() };
     let labels = if selector.get("matchLabels").is_some() || selector.get("matchExpressions").is_some() {
@@ -90,23 +90,27 @@ pub(crate) fn text_of(selector: Option<&Value>) -> String {
     } else {
         Some(selector)
     };
-    let mut terms: Vec<String> = labels
+    let mut terms: Vec<(&str, String)> = labels
         .and_then(Value::as_object)
         .into_iter()
         .flatten()
-        .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or("")))
+        .map(|(key, value)| (key.as_str(), format!("{key}={}", value.as_str().unwrap_or(""))))
         .collect();
     for item in selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
         let key = crate::object::text_at(item, "key");
-        let values = crate::object::strings(item.get("values")).join(",");
-        terms.push(match crate::object::text_at(item, "operator") {
+        let mut values = crate::object::strings(item.get("values"));
+        values.sort_unstable();
+        let values = values.join(",");
+        let term = match crate::object::text_at(item, "operator") {
             "In" => format!("{key} in ({values})"),
             "NotIn" => format!("{key} notin ({values})"),
             "Exists" => key.to_owned(),
             _ => format!("!{key}"),
-        });
+        };
+        terms.push((key, term));
     }
-    terms.join(",")
+    terms.sort_by_key(|(key, _)| *key);
+    terms.into_iter().map(|(_, term)| term).collect::<Vec<_>>().join(",")
 }
 
 /// A parsed field selector: all terms must hold.
@@ -123,14 +127,17 @@ impl FieldSelector {
     /// 400 with the wording of the real server's parser.
     pub fn parse(text: &str) -> Result<Self, ApiError> {
         let mut terms = Vec::new();
-        for part in split_terms(text) {
-            if part.is_empty() {
-                continue;
-            }
+        let mut parts = split_terms(text);
+        parts.sort_unstable();
+        for part in parts.into_iter().filter(|part| !part.is_empty()) {
             let (path, value, equal) = split_term(part).ok_or_else(|| {
                 ApiError::bad_request(format!("invalid selector: '{text}'; can't understand '{part}'"))
             })?;
-            terms.push((path.to_owned(), unescape(value, text)?, equal));
+            let value = unescape(value)?;
+            // Nothing equal to nothing selects everything; a field without a name differs from nothing never.
+            if !(path.is_empty() && value.is_empty()) {
+                terms.push((path.to_owned(), value, equal));
+            }
         }
         Ok(Self { terms })
     }
@@ -163,18 +170,17 @@ fn split_terms(text: &str) -> Vec<&str> {
     parts
 }
 
+/// Splits at the first operator: `!=`, `==` or `=`.
 fn split_term(part: &str) -> Option<(&str, &str, bool)> {
-    let at = part.find(['=', '!'])?;
-    let (path, rest) = part.split_at(at);
-    let (value, equal) = if let Some(value) = rest.strip_prefix("!=") {
-        (value, false)
-    } else {
-        (rest.strip_prefix("==").or_else(|| rest.strip_prefix('='))?, true)
-    };
-    Some((path, value, equal))
+    let (path, rest) = part.split_at(part.find('=')?);
+    if let Some(path) = path.strip_suffix('!') {
+        return Some((path, rest.strip_prefix('=')?, false));
+    }
+    Some((path, rest.strip_prefix("==").or_else(|| rest.strip_prefix('='))?, true))
 }
 
-fn unescape(value: &str, whole: &str) -> Result<String, ApiError> {
+fn unescape(value: &str) -> Result<String, ApiError> {
+    let refused = |what: String| ApiError::bad_request(format!("invalid field selector: {what}"));
     let mut text = String::with_capacity(value.len());
     let mut chars = value.chars();
     while let Some(c) = chars.next() {
@@ -183,16 +189,10 @@ fn unescape(value: &str, whole: &str) -> Result<String, ApiError> {
                 Some(next @ ('\\' | ',' | '=')) => text.push(next),
                 other => {
                     let shown = other.map(String::from).unwrap_or_default();
-                    return Err(ApiError::bad_request(format!(
-                        "invalid field selector: invalid escape sequence: \\{shown}"
-                    )));
+                    return Err(refused(format!("invalid escape sequence: \\{shown}")));
                 }
             },
-            ',' | '=' => {
-                return Err(ApiError::bad_request(format!(
-                    "invalid selector: '{whole}'; can't understand '{value}'"
-                )));
-            }
+            ',' | '=' => return Err(refused(format!("unescaped character in value: {}", u32::from(c)))),
             other => text.push(other),
         }
     }
@@ -203,7 +203,7 @@ fn unescape(value: &str, whole: &str) -> Result<String, ApiError> {
 mod tests {
     use serde_json::json;
 
-    use super::LabelSelector;
+    use super::{FieldSelector, LabelSelector, text_of};
 
     #[test]
     fn sets_match_their_values() {
@@ -219,5 +219,32 @@ mod tests {
             assert!(hits.iter().all(|value| selector.matches(&object(value))), "{text}");
             assert!(!misses.iter().any(|value| selector.matches(&object(value))), "{text}");
         }
+    }
+    #[test]
+    fn faults_of_field_selectors_are_worded_as_by_a_real_server() {
+        for (text, why) in [
+            ("a", "invalid selector: 'a'; can't understand 'a'"),
+            ("b=1,a", "invalid selector: 'b=1,a'; can't understand 'a'"),
+            ("a=b=c", "invalid field selector: unescaped character in value: 61"),
+            ("a=\\x", "invalid field selector: invalid escape sequence: \\x"),
+            ("a=b\\", "invalid field selector: invalid escape sequence: \\"),
+        ] {
+            assert_eq!(FieldSelector::parse(text).unwrap_err().message, why, "{text}");
+        }
+        let terms = |text: &str| FieldSelector::parse(text).unwrap().terms;
+        assert_eq!(
+            terms("b!=2,a==1\\,x,"),
+            [("a".into(), "1,x".into(), true), ("b".into(), "2".into(), false)]
+        );
+        assert_eq!(terms("a!b=c"), [("a!b".into(), "c".into(), true)]);
+        assert_eq!(terms("="), []);
+    }
+
+    #[test]
+    fn selectors_are_shown_sorted_by_label() {
+        let selector = json!({ "matchLabels": { "z": "1", "b": "2" }, "matchExpressions": [
+            { "key": "c", "operator": "In", "values": ["y", "x"] }, { "key": "a", "operator": "DoesNotExist" } ] });
+        assert_eq!(text_of(Some(&selector)), "!a,b=2,c in (x,y),z=1");
+        assert_eq!(text_of(Some(&json!({ "b": "2", "a": "1" }))), "a=1,b=2");
     }
 }

@@ -110,7 +110,13 @@ impl ApiError {
 
     /// 422 `Invalid`: `Pod "x" is invalid: …`, one cause per field error. `subject.resource` is the kind here.
     pub fn invalid(subject: Subject<'_>, errors: &[FieldError]) -> Self {
-        let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        // The message has each fault once, the causes have them all.
+        let mut texts: Vec<String> = Vec::new();
+        for text in errors.iter().map(ToString::to_string) {
+            if !texts.contains(&text) {
+                texts.push(text);
+            }
+        }
         let all = match texts.as_slice() {
             [only] => only.clone(),
             many => format!("[{}]", many.join(", ")),

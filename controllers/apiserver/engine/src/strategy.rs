@@ -32,8 +32,25 @@ pub(crate) fn prepare_create(kind: &Kind, object: &mut Value, context: &Context,
         object::drop_key(object, "status");
     }
     if kind.kind == "Pod" && kind.is_builtin() {
-        object::set(object, "status", json!({ "phase": "Pending" }));
+        object::set(object, "status", pending(object, context));
+        crate::builtin::placement::take_own_labels(object);
     }
+}
+
+/// The status of a new pod.
+fn pending(pod: &Value, context: &Context) -> Value {
+    let gates = object::at(pod, "spec.schedulingGates").and_then(Value::as_array);
+    if gates.is_none_or(Vec::is_empty) {
+        return json!({ "phase": "Pending" });
+    }
+    json!({ "phase": "Pending", "conditions": [{
+        "type": "PodScheduled",
+        "status": "False",
+        "lastProbeTime": null,
+        "lastTransitionTime": context.time(),
+        "reason": "SchedulingGated",
+        "message": "Scheduling is blocked due to non-empty scheduling gates",
+    }] })
 }
 
 /// Prepares a changed object: puts back what this write may not touch, and counts the generation.

@@ -2,12 +2,16 @@
 
 mod cells;
 mod columns;
+mod event_cells;
+mod network_cells;
+mod pod_cells;
+mod storage_cells;
 mod workload_cells;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::form::{Form, metadata_only};
+use crate::form::{Form, INITIAL_END, metadata_only};
 use crate::object;
 
 /// How a cell gets its value.
@@ -38,17 +42,27 @@ pub(crate) fn table(form: &Form<'_>, version: &str, metadata: &Value, objects: &
         Some(custom) => columns::custom(form, custom, objects),
         None => columns::builtin(form, objects),
     };
-    let rows: Vec<Value> = rows
-        .into_iter()
-        .zip(objects)
-        .map(|(cells, object)| match form.include {
-            "None" => json!({ "cells": cells }),
-            "Object" => json!({ "cells": cells, "object": object }),
-            _ => json!({ "cells": cells, "object": metadata_only(object) }),
-        })
-        .collect();
+    let rows: Vec<Value> =
+        rows.into_iter().zip(objects).map(|(cells, object)| row(form, version, &cells, object)).collect();
+    let rows = if rows.is_empty() && columns::is_plain(form.kind) { Value::Null } else { json!(rows) };
     json!({ "kind": "Table", "apiVersion": format!("meta.k8s.io/{version}"), "metadata": metadata,
         "columnDefinitions": definitions, "rows": rows })
+}
+
+/// One row: its cells, and of the object as much as is wanted. The mark at the end of initial events is always shown.
+fn row(form: &Form<'_>, version: &str, cells: &Value, object: &Value) -> Value {
+    let marked = object::meta(object).get("annotations").and_then(|all| all.get(INITIAL_END));
+    let shown = match form.include {
+        "Object" => object.clone(),
+        "None" if marked != Some(&json!("true")) => Value::Null,
+        _ => metadata_only(object, version),
+    };
+    let mut row = json!({ "cells": cells, "object": shown });
+    let is_pod = form.kind.is_builtin() && form.kind.table.as_ref() == "/pods";
+    if let Some(conditions) = pod_cells::row_conditions(object).filter(|_| is_pod) {
+        object::set(&mut row, "conditions", conditions);
+    }
+    row
 }
 
 impl Cell {
@@ -56,7 +70,10 @@ impl Cell {
         match self {
             Self::Name => json!(object::name(object)),
             Self::Age => json!(age(object::meta_text(object, "creationTimestamp"), now)),
-            Self::Created => json!(object::meta_text(object, "creationTimestamp")),
+            Self::Created => json!(match object::meta_text(object, "creationTimestamp") {
+                "" => "0001-01-01T00:00:00Z",
+                time => time,
+            }),
             Self::Path(path) => object::at(object, path).cloned().unwrap_or_else(|| json!("")),
             Self::Number(path) => object::at(object, path).cloned().unwrap_or_else(|| json!(0)),
             Self::Count(path) => json!(count(object::at(object, path))),
@@ -102,3 +119,6 @@ pub(crate) fn duration(seconds: i64) -> String {
         _ => format!("{}y", days / 365),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::fields;
-use crate::form::Form;
+use crate::form::{Form, INITIAL_END, metadata_only};
 use crate::kinds::Kind;
 use crate::media::{Accepted, Shape};
 use crate::object;
@@ -23,8 +23,6 @@ const BATCH: usize = 256;
 /// A batch ends with the event that makes it this long, in bytes: a reader that stalls holds no more than that and one
 /// event in memory.
 const BATCH_BYTES: usize = 64 << 10;
-/// The annotation of the bookmark that ends the initial events.
-const INITIAL_END: &str = "k8s.io/initial-events-end";
 
 /// An open watch.
 #[derive(Debug)]
@@ -169,23 +167,30 @@ impl Watch {
     }
 
     /// A bookmark at the cursor.
-    pub fn bookmark(&self) -> Bytes {
+    pub fn bookmark(&mut self) -> Bytes {
         self.bookmark_with(&json!({ "resourceVersion": self.cursor.to_string() }))
     }
 
-    fn bookmark_with(&self, metadata: &Value) -> Bytes {
-        let (kind, version) = match self.accepted.shape {
-            Shape::Whole | Shape::Table(_) => (self.kind.kind.as_str(), self.kind.api_version()),
-            Shape::Metadata | Shape::MetadataList => ("PartialObjectMetadata", "meta.k8s.io/v1".to_owned()),
-        };
+    /// A bookmark is an object without content, in the form that the watch has.
+    fn bookmark_with(&mut self, metadata: &Value) -> Bytes {
+        let object = self.kind.empty(metadata);
         let body = match self.accepted.shape {
-            Shape::Table(table) => json!({ "kind": "Table", "apiVersion": format!("meta.k8s.io/{table}"),
-                "metadata": { "resourceVersion": metadata.get("resourceVersion") },
-                "columnDefinitions": null,
-                "rows": [{ "cells": null, "object": { "kind": kind, "apiVersion": version, "metadata": metadata } }] }),
-            _ => json!({ "kind": kind, "apiVersion": version, "metadata": metadata }),
+            Shape::Whole => object,
+            Shape::Metadata | Shape::MetadataList => metadata_only(&object, "v1"),
+            Shape::Table(version) => self.table_of(version, &object, Timestamp::UNIX_EPOCH),
         };
         render::event_line("BOOKMARK", &render::to_bytes(&body))
+    }
+
+    /// The table of one event: only the first of a stream carries the column definitions.
+    fn table_of(&mut self, version: &str, object: &Value, now: Timestamp) -> Value {
+        let form = Form { kind: &self.kind, accepted: self.accepted, include: &self.include, now };
+        let meta = json!({ "resourceVersion": object::resource_version(object) });
+        let mut table = crate::table::table(&form, version, &meta, &[object]);
+        if std::mem::replace(&mut self.columns_sent, true) {
+            object::set(&mut table, "columnDefinitions", Value::Null);
+        }
+        table
     }
 
     /// Puts the next page of the state at the beginning.
@@ -230,18 +235,12 @@ impl Watch {
     }
 
     fn event(&mut self, event_type: &str, stored: &Stored, now: Timestamp) -> Bytes {
-        let form = Form { kind: &self.kind, accepted: self.accepted, include: &self.include, now };
         if let Shape::Table(version) = self.accepted.shape {
-            // Only the first event of a stream carries the column definitions.
             let value = render::value_in(&self.kind, stored);
-            let meta = json!({ "resourceVersion": object::resource_version(&value) });
-            let mut table = crate::table::table(&form, version, &meta, &[&value]);
-            if self.columns_sent {
-                object::set(&mut table, "columnDefinitions", Value::Null);
-            }
-            self.columns_sent = true;
+            let table = self.table_of(version, &value, now);
             return render::event_line(event_type, &render::to_bytes(&table));
         }
+        let form = Form { kind: &self.kind, accepted: self.accepted, include: &self.include, now };
         render::event(&form, event_type, stored)
     }
 

@@ -5,37 +5,80 @@ use std::sync::OnceLock;
 
 use serde_json::{Map, Value, json};
 
-use super::{autoscaling, config, pod, service, set, workload};
-use crate::schema::{MAX_DEPTH, Schema};
+use super::{autoscaling, config, job, pod, service, set, workload};
+use crate::schema::{JsonType, MAX_DEPTH, Schema};
 
 type Object = Map<String, Value>;
 
 #[derive(Debug, Default)]
 struct Entry {
     fill: Vec<(&'static str, Value)>,
+    /// The part of `fill` that an object without content has as well.
+    show: Vec<(&'static str, Value)>,
     /// Fields whose zero value is left out.
     omit: Vec<&'static str>,
 }
 
 const TABLE: &str = include_str!("defaults.txt");
+/// Fields whose zero value is left out, by type.
+const ZEROS: &str = include_str!("zeros.txt");
 
 fn table() -> &'static BTreeMap<&'static str, Entry> {
     static PARSED: OnceLock<BTreeMap<&'static str, Entry>> = OnceLock::new();
     PARSED.get_or_init(|| {
         let mut table: BTreeMap<&str, Entry> = BTreeMap::new();
+        let mut section = 0;
         for line in TABLE.lines().filter(|line| !line.starts_with('#')) {
+            section += usize::from(line.is_empty());
             let mut words = line.splitn(3, ' ');
             let (Some(name), Some(field), Some(value)) = (words.next(), words.next(), words.next()) else {
                 continue;
             };
             let entry = table.entry(name).or_default();
-            match serde_json::from_str(value) {
-                Ok(value) => entry.fill.push((field, value)),
-                Err(_) => entry.omit.push(field),
+            let Ok(value) = serde_json::from_str::<Value>(value) else { continue };
+            if section == 1 {
+                entry.show.push((field, value.clone()));
+            }
+            entry.fill.push((field, value));
+        }
+        for line in ZEROS.lines().filter(|line| !line.starts_with('#')) {
+            let mut words = line.split(' ');
+            if let Some(name) = words.next() {
+                table.entry(name).or_default().omit.extend(words);
             }
         }
         table
     })
+}
+
+/// What the encoder shows of a value without content: fields that are always there, with the zero of their type.
+pub(super) fn show(value: &mut Value, schema: &Schema, depth: usize) {
+    let Some(map) = value.as_object_mut().filter(|_| depth <= MAX_DEPTH) else { return };
+    let name = schema.type_name.as_deref().and_then(|name| name.strip_prefix("io.k8s.api."));
+    for (field, value) in name.and_then(|name| table().get(name)).map_or(&[][..], |entry| &entry.show) {
+        set(map, field, value.clone());
+    }
+    for field in &schema.required {
+        let Some(child) = schema.child(field) else { continue };
+        set(map, field, zero(child));
+    }
+    for (key, item) in map.iter_mut().filter(|(key, _)| key.as_str() != "metadata") {
+        if let Some(child) = schema.child(key) {
+            show(item, child, depth + 1);
+        }
+    }
+}
+
+/// The zero of a type as JSON; lists and selectors are pointers, which are null.
+fn zero(schema: &Schema) -> Value {
+    let is_selector = schema.type_name.as_deref().is_some_and(|name| name.ends_with(".LabelSelector"));
+    match schema.json_type {
+        JsonType::Object if !is_selector && schema.additional.is_none() => json!({}),
+        JsonType::String => json!(""),
+        JsonType::Integer | JsonType::Number => json!(0),
+        JsonType::Boolean => json!(false),
+        _ => Value::Null,
+    }
 }
 
 /// Fills in a value and everything below it.
@@ -74,7 +117,7 @@ fn fill_type(name: &str, map: &mut Object) {
             let zero = match map.get(*field) {
                 Some(Value::Bool(flag)) => !flag,
                 Some(Value::String(text)) => text.is_empty(),
-                Some(Value::Number(number)) => number.as_i64() == Some(0),
+                Some(Value::Number(number)) => number.as_f64() == Some(0.0),
                 _ => false,
             };
             if zero {
@@ -100,23 +143,35 @@ fn fill_type(name: &str, map: &mut Object) {
                 set(map, "podCIDRs", json!([range]));
             }
         }
-        "core.v1.Secret" => config::default_secret(map),
-        "core.v1.ServiceSpec" => service::default_spec(map),
-        "core.v1.ServicePort" => {
-            if let Some(port) = map.get("port").cloned() {
-                set(map, "targetPort", port);
+        "core.v1.NodeStatus" => {
+            if let Some(amounts) = map.get("capacity").cloned() {
+                set(map, "allocatable", amounts);
             }
         }
+        "core.v1.ReplicationController" => workload::default_replication_controller(map),
+        "core.v1.Secret" => config::default_secret(map),
+        "core.v1.ServiceSpec" => service::default_spec(map),
+        "core.v1.ServicePort" => service::default_target(map),
+        "core.v1.Service" => service::default_points(map),
         "apps.v1.DeploymentStrategy" => {
             rolling(map, &[("maxUnavailable", json!("25%")), ("maxSurge", json!("25%"))]);
         }
-        "apps.v1.StatefulSetUpdateStrategy" => rolling(map, &[("partition", json!(0))]),
+        "apps.v1.StatefulSetUpdateStrategy" => {
+            if !map.contains_key("type") {
+                map.insert("type".to_owned(), json!("RollingUpdate"));
+                set(map, "rollingUpdate", json!({}));
+            }
+            if map.contains_key("rollingUpdate") {
+                rolling(map, &[("partition", json!(0))]);
+            }
+        }
         "apps.v1.DaemonSetUpdateStrategy" => {
             rolling(map, &[("maxUnavailable", json!(1)), ("maxSurge", json!(0))]);
         }
         "apps.v1.StatefulSetSpec" => workload::default_claim_templates(map),
         "apps.v1.DaemonSet" => workload::default_template_generation(map),
-        "batch.v1.JobSpec" => workload::default_job(map),
+        "batch.v1.Job" => workload::default_labels(map),
+        "batch.v1.JobSpec" => job::default_job(map),
         "autoscaling.v2.HorizontalPodAutoscalerSpec" => autoscaling::default_spec(map),
         "rbac.v1.Subject" => {
             if matches!(map.get("kind").and_then(Value::as_str), Some("User" | "Group")) {
@@ -204,3 +259,6 @@ fn tag(image: &str) -> Option<&str> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

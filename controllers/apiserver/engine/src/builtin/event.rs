@@ -3,40 +3,42 @@
 use serde_json::{Value, json};
 
 use super::{NOT_NEGATIVE, POSITIVE, name, number, required};
-use crate::field::FieldError;
+use crate::field::{FieldError, FieldReason};
 use crate::object::{at, namespace, text_at};
 
-/// The namespace of an event is that of its object; cluster objects have theirs in `default`.
-fn check_namespace(object: &Value, field: &str, errors: &mut Vec<FieldError>) {
-    let path = format!("{field}.namespace");
-    let (about, own) = (text_at(object, &path), namespace(object));
-    let fits = if about.is_empty() { matches!(own, "default" | "kube-system") } else { about == own };
-    // Events about objects without a namespace may also be in the reporter's namespace.
-    if !fits && !about.is_empty() {
-        errors.push(FieldError::invalid(path.clone(), &json!(about), "does not match event.namespace"));
+/// The names of fields in the newer group, whose objects are checked as core ones.
+fn fields(new: bool) -> [&'static str; 3] {
+    if new {
+        ["regarding", "note", "reportingController"]
+    } else {
+        ["involvedObject", "message", "reportingComponent"]
     }
 }
 
-pub(super) fn validate_core(object: &Value, errors: &mut Vec<FieldError>) {
-    check_namespace(object, "involvedObject", errors);
-    if at(object, "eventTime").is_some_and(|time| !time.is_null()) {
-        check_report(object, "reportingComponent", errors);
-    }
+/// Whether the field holds a time.
+fn is_set(object: &Value, field: &str) -> bool {
+    at(object, field).is_some_and(|time| !time.is_null())
 }
 
-pub(super) fn validate_new(object: &Value, errors: &mut Vec<FieldError>) {
-    if at(object, "eventTime").is_none_or(Value::is_null) {
-        errors.push(FieldError::required("eventTime", ""));
+/// What holds for events of both groups; `new` tells in which form the event is.
+fn validate_both(object: &Value, new: bool, errors: &mut Vec<FieldError>) {
+    let [about, note, controller] = fields(new);
+    let own = namespace(object);
+    let about = text_at(object, &format!("{about}.namespace"));
+    let timed = is_set(object, "eventTime");
+    let fits = match (about, timed) {
+        ("", false) => matches!(own, "" | "default"),
+        ("", true) => matches!(own, "default" | "kube-system"),
+        (about, false) => about == own,
+        (_, true) => true,
+    };
+    if !fits {
+        let detail = "does not match event.namespace";
+        errors.push(FieldError::invalid("involvedObject.namespace", &json!(about), detail));
     }
-    check_report(object, "reportingController", errors);
-    if text_at(object, "note").len() > 1024 {
-        errors.push(FieldError::invalid("note", &json!(""), "can have at most 1024 bytes"));
+    if !timed {
+        return;
     }
-    check_namespace(object, "regarding", errors);
-}
-
-/// The fields of reporter and reason that events.k8s.io events require.
-fn check_report(object: &Value, controller: &str, errors: &mut Vec<FieldError>) {
     required(object, "", controller, errors);
     let reporter = text_at(object, controller);
     for fault in name::qualified(reporter) {
@@ -44,13 +46,117 @@ fn check_report(object: &Value, controller: &str, errors: &mut Vec<FieldError>) 
     }
     for field in ["reportingInstance", "action", "reason"] {
         required(object, "", field, errors);
-        if text_at(object, field).len() > 128 {
-            errors.push(FieldError::invalid(field, &json!(""), "can have at most 128 bytes"));
-        }
+        check_length(text_at(object, field), field, 128, errors);
+    }
+    check_length(text_at(object, note), "message", 1024, errors);
+}
+
+fn check_length(text: &str, field: &str, most: usize, errors: &mut Vec<FieldError>) {
+    if text.len() > most {
+        errors.push(FieldError::invalid(field, &json!(""), &format!("can have at most {most} characters")));
+    }
+}
+
+pub(super) fn validate_core(object: &Value, errors: &mut Vec<FieldError>) {
+    validate_both(object, false, errors);
+}
+
+/// A new event of events.k8s.io.
+pub(super) fn validate_new(object: &Value, errors: &mut Vec<FieldError>) {
+    validate_both(object, true, errors);
+    validate_series(object, errors);
+    if !is_set(object, "eventTime") {
+        errors.push(FieldError::required("eventTime", ""));
     }
     let kind = text_at(object, "type");
     if !matches!(kind, "Normal" | "Warning") {
         errors.push(FieldError::invalid("type", &json!(""), &format!("has invalid value: {kind}")));
+    }
+    let source = at(object, "deprecatedSource").and_then(Value::as_object).is_some_and(|map| !map.is_empty());
+    for (field, given) in [
+        ("firstTimestamp", is_set(object, "deprecatedFirstTimestamp")),
+        ("lastTimestamp", is_set(object, "deprecatedLastTimestamp")),
+        ("count", number(object, "deprecatedCount").unwrap_or(0) != 0),
+        ("source", source),
+    ] {
+        if given {
+            errors.push(FieldError::invalid(field, &json!(""), "needs to be unset"));
+        }
+    }
+}
+
+fn validate_series(object: &Value, errors: &mut Vec<FieldError>) {
+    if at(object, "series").is_none() {
+        return;
+    }
+    if number(object, "series.count").unwrap_or(0) < 2 {
+        errors.push(FieldError::invalid("series.count", &json!(""), "should be at least 2"));
+    }
+    if !is_set(object, "series.lastObservedTime") {
+        errors.push(FieldError::required("series.lastObservedTime", ""));
+    }
+}
+
+/// Fields of an event that do not change, by the names of the core group and of events.k8s.io.
+const FIXED: [(&str, &str); 14] = [
+    ("involvedObject", "regarding"),
+    ("reason", "reason"),
+    ("message", "note"),
+    ("source", "deprecatedSource"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("count", "deprecatedCount"),
+    ("reason", "reason"),
+    ("type", "type"),
+    ("eventTime", "eventTime"),
+    ("action", "action"),
+    ("related", "related"),
+    ("reportingController", "reportingController"),
+    ("reportingInstance", "reportingInstance"),
+];
+
+/// A change through the core group may touch everything, one through events.k8s.io only metadata and series.
+pub(super) fn validate_update(object: &Value, live: &Value, new: bool, errors: &mut Vec<FieldError>) {
+    validate_both(object, new, errors);
+    if !new {
+        return;
+    }
+    if at(object, "series") != at(live, "series") {
+        validate_series(object, errors);
+    }
+    for (shown, field) in FIXED {
+        let value = inside(shown, at(object, field));
+        if value != inside(shown, at(live, field)) {
+            let message = format!("Invalid value: {value}: {}", super::IMMUTABLE);
+            errors.push(FieldError { reason: FieldReason::Invalid, field: shown.to_owned(), message });
+        }
+    }
+}
+
+/// A value as the server holds it and shows it in messages: references with all their fields, by their Go names.
+fn inside(field: &str, value: Option<&Value>) -> String {
+    const REFERENCE: [(&str, &str); 7] = [
+        ("Kind", "kind"),
+        ("Namespace", "namespace"),
+        ("Name", "name"),
+        ("UID", "uid"),
+        ("APIVersion", "apiVersion"),
+        ("ResourceVersion", "resourceVersion"),
+        ("FieldPath", "fieldPath"),
+    ];
+    let named = |fields: &[(&str, &str)]| {
+        let text = |name: &str| value.map_or("", |value| text_at(value, name));
+        let all: Vec<String> =
+            fields.iter().map(|(go, name)| format!("{go:?}:{}", json!(text(name)))).collect();
+        format!("{{{}}}", all.join(","))
+    };
+    match field {
+        "related" if value.is_none() => "null".to_owned(),
+        "involvedObject" | "related" => named(&REFERENCE),
+        "source" => named(&[("Component", "component"), ("Host", "host")]),
+        "count" => value.and_then(Value::as_i64).unwrap_or(0).to_string(),
+        "firstTimestamp" | "lastTimestamp" | "eventTime" => value.unwrap_or(&Value::Null).to_string(),
+        _ => crate::schema::go::quoted(value.and_then(Value::as_str).unwrap_or_default()),
     }
 }
 
@@ -63,3 +169,6 @@ pub(super) fn validate_lease(object: &Value, errors: &mut Vec<FieldError>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

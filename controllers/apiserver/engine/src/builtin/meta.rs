@@ -1,5 +1,7 @@
 //! Validation of `metadata`, for every kind.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value, json};
 
 use super::{IMMUTABLE, name};
@@ -20,7 +22,7 @@ pub fn validate(kind: &Kind, object: &Value, live: Option<&Value>) -> Vec<FieldE
     }
     let map = meta(object);
     validate_owners(map, &mut errors);
-    validate_finalizers(object, &mut errors);
+    validate_finalizers(kind, object, live.is_some(), &mut errors);
     validate_labels(map.get("labels"), "metadata.labels", &mut errors);
     validate_annotations(map, &mut errors);
     if let Some(live) = live {
@@ -34,9 +36,10 @@ type Rule = fn(&str) -> Vec<String>;
 /// What names of a kind must look like.
 fn name_rule(kind: &Kind) -> Rule {
     match (kind.group.as_str(), kind.kind.as_str()) {
-        ("", "Namespace") => name::label,
-        ("", "Service") => name::service,
+        ("", "Namespace" | "Service") | ("apps", "StatefulSet") if kind.is_builtin() => name::label,
         (crate::access::GROUP | "apiregistration.k8s.io", _) if kind.is_builtin() => name::path_segment,
+        // Only the newer group looks at the names of events.
+        ("", "Event") => name::path_segment,
         _ => name::subdomain,
     }
 }
@@ -96,23 +99,69 @@ fn validate_annotations(map: &Map<String, Value>, errors: &mut Vec<FieldError>) 
     }
 }
 
-fn validate_finalizers(object: &Value, errors: &mut Vec<FieldError>) {
+/// Finalizers that need no domain.
+pub(crate) const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
+
+/// What the names of finalizers must look like: for all kinds when an object is new, for built-in ones also later, and
+/// with a domain only for those that are no extensions of the API themselves.
+fn validate_finalizers(kind: &Kind, object: &Value, update: bool, errors: &mut Vec<FieldError>) {
+    const OUTSIDE: [&str; 3] =
+        ["apiextensions.k8s.io", "admissionregistration.k8s.io", "apiregistration.k8s.io"];
+    let core_event = kind.group.is_empty() && kind.kind == "Event";
+    let inside = kind.is_builtin() && !OUTSIDE.contains(&kind.group.as_str()) && !core_event;
+    let path = "metadata.finalizers";
     let all = finalizers(object);
-    for (at, finalizer) in all.iter().enumerate() {
-        let path = format!("metadata.finalizers[{at}]");
+    if !update || inside && matches!(kind.group.as_str(), "" | crate::access::GROUP) {
+        for finalizer in &all {
+            for fault in name::qualified(finalizer) {
+                errors.push(FieldError::invalid(path, &json!(finalizer), &fault));
+            }
+        }
+        if all.contains(&"orphan") && all.contains(&"foregroundDeletion") {
+            let detail = "finalizer orphan and foregroundDeletion cannot be both set";
+            errors.push(FieldError::invalid(path, &json!(all), detail));
+        }
+    }
+    let plain = |finalizer: &&str| !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer);
+    for (at, finalizer) in all.iter().enumerate().filter(|(_, finalizer)| inside && plain(finalizer)) {
+        errors.push(FieldError::invalid(format!("{path}[{at}]"), &json!(finalizer), UNQUALIFIED));
+    }
+}
+
+/// `spec.finalizers` of a namespace.
+pub(crate) fn validate_namespace_finalizers(namespace: &Value, errors: &mut Vec<FieldError>) {
+    for (index, finalizer) in super::items(namespace, "spec.finalizers").iter().enumerate() {
+        let (path, text) = (format!("spec.finalizers[{index}]"), finalizer.as_str().unwrap_or_default());
+        for fault in name::qualified(text) {
+            errors.push(FieldError::invalid(path.clone(), finalizer, &fault));
+        }
+        if !text.contains('/') && !STANDARD_FINALIZERS.contains(&text) {
+            errors.push(FieldError::invalid(path, finalizer, UNQUALIFIED));
+        }
+    }
+}
+
+const UNQUALIFIED: &str = "name is neither a standard finalizer name nor is it fully qualified";
+
+/// What a server warns of when finalizers are added to a custom object, where it does not refuse them.
+pub(crate) fn finalizer_warnings(object: &Value, live: Option<&Value>) -> Vec<String> {
+    let before = live.map(finalizers).unwrap_or_default();
+    let added: BTreeSet<&str> = finalizers(object).into_iter().filter(|one| !before.contains(one)).collect();
+    let mut warnings = Vec::new();
+    for finalizer in added {
+        let mut warn = |detail: &str| warnings.push(format!("metadata.finalizers: {finalizer:?}: {detail}"));
         for fault in name::qualified(finalizer) {
-            errors.push(FieldError::invalid(path.clone(), &json!(finalizer), &fault));
+            warn(&fault);
         }
-        let standard = matches!(*finalizer, "kubernetes" | "orphan" | "foregroundDeletion");
-        if !standard && !finalizer.contains('/') {
-            let detail = "name is neither a standard finalizer name nor is it fully qualified";
-            errors.push(FieldError::invalid(path, &json!(finalizer), detail));
+        if !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer) {
+            let path = if finalizer.contains('.') { " including a path (/)" } else { "" };
+            warn(&format!(
+                "prefer a domain-qualified finalizer name{path} to avoid accidental conflicts with other finalizer \
+                 writers"
+            ));
         }
     }
-    if all.contains(&"orphan") && all.contains(&"foregroundDeletion") {
-        let detail = "finalizer orphan and foregroundDeletion cannot be both set";
-        errors.push(FieldError::invalid("metadata.finalizers", &json!(all), detail));
-    }
+    warnings
 }
 
 fn validate_owners(map: &Map<String, Value>, errors: &mut Vec<FieldError>) {
@@ -122,17 +171,17 @@ fn validate_owners(map: &Map<String, Value>, errors: &mut Vec<FieldError>) {
         |owner: &Value, key: &str| owner.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let mut controller: Option<String> = None;
     for owner in owners {
-        for (key, what) in [("apiVersion", "version"), ("kind", "kind"), ("name", "name"), ("uid", "uid")] {
+        for key in ["apiVersion", "kind", "name", "uid"] {
             if get(owner, key).is_empty() {
-                let detail = format!("{what} must not be empty");
-                errors.push(FieldError::invalid(format!("{path}.{key}"), &json!(""), &detail));
+                let detail =
+                    if key == "apiVersion" { "version must not be empty" } else { "must not be empty" };
+                errors.push(FieldError::invalid(format!("{path}.{key}"), &json!(""), detail));
             }
         }
         let (version, kind) = (get(owner, "apiVersion"), get(owner, "kind"));
-        if kind == "Event" && matches!(version.as_str(), "v1" | "events.k8s.io/v1") {
-            let detail = format!("/{version}, Kind=Event is disallowed from being an owner");
-            let detail = if version == "v1" { detail } else { detail.trim_start_matches('/').to_owned() };
-            errors.push(with_text(path, &reference(owner), &detail));
+        if kind == "Event" && version == "v1" {
+            let detail = "/v1, Kind=Event is disallowed from being an owner";
+            errors.push(with_text(path, &reference(owner), detail));
         }
         if owner.get("controller") == Some(&Value::Bool(true)) {
             let own = format!("{kind}/{}", get(owner, "name"));
@@ -196,3 +245,6 @@ fn validate_change(object: &Value, live: &Value, errors: &mut Vec<FieldError>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,9 @@
 /// RFC 1123 label: at most 63 of `[a-z0-9-]`, alphanumeric at both ends.
 pub(super) fn label(text: &str) -> Vec<String> {
     let mut faults = too_long(text, 63, "characters");
-    if !is_label(text) {
+    if !is_label(text) && text.split('.').all(is_label) {
+        faults.push("must not contain dots".to_owned());
+    } else if !is_label(text) {
         faults.push(
             "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and \
              end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
@@ -15,28 +17,33 @@ pub(super) fn label(text: &str) -> Vec<String> {
     faults
 }
 
-/// RFC 1035 label: as [`label`], but starting with a letter.
-pub(super) fn service(text: &str) -> Vec<String> {
-    let mut faults = too_long(text, 63, "characters");
-    if !is_label(text) || !text.starts_with(|c: char| c.is_ascii_lowercase()) {
+/// RFC 1123 subdomain: labels joined by dots, at most 253 characters.
+pub(super) fn subdomain(text: &str) -> Vec<String> {
+    subdomain_of(text, "characters")
+}
+
+fn subdomain_of(text: &str, unit: &str) -> Vec<String> {
+    let mut faults = too_long(text, 253, unit);
+    if !text.split('.').all(is_label) {
         faults.push(
-            "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic \
-             character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for \
-             validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
+            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must \
+             start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
+             '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
                 .to_owned(),
         );
     }
     faults
 }
 
-/// RFC 1123 subdomain: labels joined by dots, at most 253 characters.
-pub(super) fn subdomain(text: &str) -> Vec<String> {
+/// A domain to look names up in: a subdomain whose labels may have underscores.
+pub(super) fn search(text: &str) -> Vec<String> {
     let mut faults = too_long(text, 253, "characters");
-    if !text.split('.').all(is_label) {
+    let plain = |label: &str| is_label(&label.strip_prefix('_').unwrap_or(label).replace('_', "-"));
+    if !text.split('.').all(plain) {
         faults.push(
-            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must \
-             start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
-             '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and \
+             must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
+             '_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*')"
                 .to_owned(),
         );
     }
@@ -63,7 +70,7 @@ pub(super) fn qualified(text: &str) -> Vec<String> {
         None => text,
         Some((_, name)) if name.contains('/') => {
             faults.push(format!(
-                "a qualified name {QUALIFIED} with an optional DNS subdomain prefix and '/' (e.g. \
+                "a valid label key {QUALIFIED} with an optional DNS subdomain prefix and '/' (e.g. \
                  'example.com/MyName')"
             ));
             return faults;
@@ -72,7 +79,9 @@ pub(super) fn qualified(text: &str) -> Vec<String> {
             if prefix.is_empty() {
                 faults.push("prefix part must be non-empty".to_owned());
             } else {
-                faults.extend(subdomain(prefix).into_iter().map(|fault| format!("prefix part {fault}")));
+                faults.extend(
+                    subdomain_of(prefix, "bytes").into_iter().map(|fault| format!("prefix part {fault}")),
+                );
             }
             name
         }
@@ -118,6 +127,25 @@ pub(super) fn config_key(text: &str) -> Vec<String> {
         _ if text.starts_with("..") => faults.push("must not start with '..'".to_owned()),
         _ => {}
     }
+    faults
+}
+
+/// The name of a port: at most 15 of `[a-z0-9-]`, with a letter.
+pub(super) fn port(text: &str) -> Vec<String> {
+    let mut faults = too_long(text, 15, "characters");
+    let mut check = |wrong: bool, fault: &str| {
+        if wrong {
+            faults.push(fault.to_owned());
+        }
+    };
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    check(
+        text.is_empty() || !text.bytes().all(plain),
+        "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)",
+    );
+    check(!text.bytes().any(|b| b.is_ascii_lowercase()), "must contain at least one letter (a-z)");
+    check(text.contains("--"), "must not contain consecutive hyphens");
+    check(text.starts_with('-') || text.ends_with('-'), "must not begin or end with a hyphen");
     faults
 }
 

@@ -2,11 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{items, name, one_of, required, resources};
+use super::{items, name, required, resources};
 use crate::field::FieldError;
 use crate::object::{at, text_at};
-
-pub(super) const TAINT_EFFECTS: [&str; 3] = ["NoExecute", "NoSchedule", "PreferNoSchedule"];
 
 pub(super) fn validate(object: &Value, errors: &mut Vec<FieldError>) {
     let mut seen: Vec<(&str, &str)> = Vec::new();
@@ -26,7 +24,7 @@ pub(super) fn validate(object: &Value, errors: &mut Vec<FieldError>) {
         }
         required(taint, &format!("{path}."), "effect", errors);
         if !effect.is_empty() {
-            one_of(taint, &format!("{path}."), "effect", &TAINT_EFFECTS, errors);
+            super::placement::check_effect(taint, &path, errors);
         }
         if seen.contains(&(key, effect)) {
             errors.push(FieldError::duplicate(path, taint));

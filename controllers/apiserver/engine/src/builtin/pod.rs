@@ -1,12 +1,16 @@
 //! Pods and the pod templates of workloads.
 
+mod update;
+
 use serde_json::{Map, Value, json};
 
 use super::container::{self, Surroundings};
 use super::resources::{self, LISTS};
-use super::{items, meta, node, number, one_of, resize, set, volume};
-use crate::field::FieldError;
+use super::{env, items, meta, name, network, number, one_of, placement, security, set, volume};
+use crate::field::{FieldError, FieldReason};
 use crate::object::{at, text_at};
+
+pub(super) use update::{validate_status, validate_update};
 
 /// Defaults of a pod that templates do not get.
 pub(super) fn default(pod: &mut Map<String, Value>) {
@@ -40,206 +44,176 @@ fn default_host_ports(container: &mut Value) {
     }
 }
 
-pub(super) fn validate(pod: &Value, errors: &mut Vec<FieldError>) {
-    validate_spec(at(pod, "spec").unwrap_or(&Value::Null), "spec.", errors);
+/// A new pod.
+pub(super) fn validate_create(pod: &Value, errors: &mut Vec<FieldError>) {
+    validate(pod, errors);
+    if !items(pod, "spec.ephemeralContainers").is_empty() {
+        errors.push(FieldError::forbidden("spec.ephemeralContainers", "cannot be set on create"));
+    }
+    if !text_at(pod, "spec.nodeName").is_empty() && !items(pod, "spec.schedulingGates").is_empty() {
+        let why = "cannot be set until all schedulingGates have been cleared";
+        errors.push(FieldError::forbidden("spec.nodeName", why));
+    }
 }
 
-/// A pod spec whose fields stand at `prefix`.
-pub(super) fn validate_spec(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
+/// A pod at any time.
+fn validate(pod: &Value, errors: &mut Vec<FieldError>) {
+    let spec = at(pod, "spec").unwrap_or(&Value::Null);
+    validate_spec(spec, "spec.", errors);
+    if text_at(spec, "serviceAccountName").is_empty() {
+        refuse_tokens(spec, errors);
+    }
+    container::validate_of_pod(spec, errors);
+}
+
+/// Without a service account there are no tokens.
+fn refuse_tokens(spec: &Value, errors: &mut Vec<FieldError>) {
+    for (index, volume) in items(spec, "volumes").iter().enumerate() {
+        for (at, source) in items(volume, "projected.sources").iter().enumerate() {
+            if source.get("serviceAccountToken").is_some() {
+                let field = format!("spec.volumes[{index}].projected.sources[{at}].serviceAccountToken");
+                let why = "must not be specified when serviceAccountName is not set";
+                errors.push(FieldError::forbidden(field, why));
+            }
+        }
+    }
+}
+
+/// The pod spec of a template whose fields stand at `prefix`.
+pub(super) fn validate_template(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
+    validate_spec(spec, prefix, errors);
+    if !items(spec, "ephemeralContainers").is_empty() {
+        let why = "ephemeral containers not allowed in pod template";
+        errors.push(FieldError::forbidden(format!("{prefix}ephemeralContainers"), why));
+    }
+}
+
+/// A pod spec whose fields stand at `prefix`. The order of the faults is that of a real server.
+fn validate_spec(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
+    const POLICIES: [&str; 4] = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
     let volumes = volume::validate_volumes(spec, prefix, errors);
     let claims: Vec<&str> =
         items(spec, "resourceClaims").iter().map(|claim| text_at(claim, "name")).collect();
-    let around =
-        Surroundings { volumes: &volumes, claims: &claims, restarts: text_at(spec, "restartPolicy") };
+    let around = Surroundings {
+        volumes: &volumes,
+        claims: &claims,
+        restarts: text_at(spec, "restartPolicy"),
+        grace: number(spec, "terminationGracePeriodSeconds"),
+        host_users: network::has_host_users(spec),
+    };
+    validate_claims(spec, prefix, errors);
     container::validate_all(spec, prefix, &around, errors);
     resources::validate_pod(spec, prefix, &claims, errors);
-    one_of(spec, prefix, "restartPolicy", &["Always", "Never", "OnFailure"], errors);
-    one_of(
-        spec,
-        prefix,
-        "dnsPolicy",
-        &["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"],
-        errors,
-    );
+    network::validate_host(spec, prefix, errors);
+    one_of(spec, prefix, "restartPolicy", &["Always", "OnFailure", "Never"], errors);
+    one_of(spec, prefix, "dnsPolicy", &POLICIES, errors);
     meta::validate_labels(spec.get("nodeSelector"), &format!("{prefix}nodeSelector"), errors);
-    super::not_negative(spec, prefix, "terminationGracePeriodSeconds", errors);
+    security::validate_pod(spec, prefix, errors);
+    placement::validate_affinity(spec, prefix, errors);
+    network::validate_dns(spec, prefix, errors);
+    placement::validate_gates(spec, prefix, errors);
+    placement::validate_spread(spec, prefix, errors);
+    network::validate_users(spec, prefix, errors);
+    network::validate_hostname(spec, prefix, errors);
+    check_name(spec, prefix, "serviceAccountName", name::subdomain, errors);
+    check_name(spec, prefix, "nodeName", name::subdomain, errors);
     if let Some(seconds) = number(spec, "activeDeadlineSeconds")
         && !(1..=i64::from(i32::MAX)).contains(&seconds)
     {
         let detail = "must be between 1 and 2147483647, inclusive";
         errors.push(FieldError::invalid(format!("{prefix}activeDeadlineSeconds"), &json!(seconds), detail));
     }
-    for (index, toleration) in items(spec, "tolerations").iter().enumerate() {
-        validate_toleration(toleration, &format!("{prefix}tolerations[{index}]"), errors);
+    check_name(spec, prefix, "hostname", name::label, errors);
+    check_name(spec, prefix, "subdomain", name::label, errors);
+    placement::validate_tolerations(spec, prefix, errors);
+    network::validate_aliases(spec, prefix, errors);
+    check_name(spec, prefix, "priorityClassName", name::subdomain, errors);
+    check_name(spec, prefix, "runtimeClassName", name::subdomain, errors);
+    one_of(spec, prefix, "preemptionPolicy", &["PreemptLowerPriority", "Never"], errors);
+    if let Some(overhead) = spec.get("overhead") {
+        resources::validate(&json!({ "limits": overhead }), &format!("{prefix}overhead"), &[], errors);
+    }
+    validate_system(spec, prefix, errors);
+    env::validate_files(spec, prefix, errors);
+}
+
+/// The name of another object, or a part of the pod's own.
+fn check_name(
+    spec: &Value,
+    prefix: &str,
+    field: &str,
+    rule: fn(&str) -> Vec<String>,
+    errors: &mut Vec<FieldError>,
+) {
+    let text = text_at(spec, field);
+    for fault in if text.is_empty() { Vec::new() } else { rule(text) } {
+        errors.push(FieldError::invalid(format!("{prefix}{field}"), &json!(text), &fault));
     }
 }
 
-fn validate_toleration(toleration: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    let get = |key: &str| text_at(toleration, key);
-    let (key, operator, value, effect) = (get("key"), get("operator"), get("value"), get("effect"));
-    if !key.is_empty() {
-        for fault in super::name::qualified(key) {
-            errors.push(FieldError::invalid(format!("{path}.key"), &json!(key), &fault));
+fn validate_claims(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
+    let mut names = Vec::new();
+    for (index, claim) in items(spec, "resourceClaims").iter().enumerate() {
+        let path = format!("{prefix}resourceClaims[{index}]");
+        let name = text_at(claim, "name");
+        if name.is_empty() {
+            errors.push(FieldError::required(format!("{path}.name"), ""));
+        } else if names.contains(&name) {
+            errors.push(FieldError::duplicate(format!("{path}.name"), &json!(name)));
         }
-    } else if operator != "Exists" {
-        let detail =
-            "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
-        errors.push(FieldError::invalid(format!("{path}.operator"), &json!(operator), detail));
-    }
-    if number(toleration, "tolerationSeconds").is_some() && effect != "NoExecute" {
-        let detail = "effect must be 'NoExecute' when `tolerationSeconds` is set";
-        errors.push(FieldError::invalid(format!("{path}.effect"), &json!(effect), detail));
-    }
-    match operator {
-        "" | "Equal" => {
-            for fault in super::name::label_value(value) {
-                errors.push(FieldError::invalid(format!("{path}.operator"), &json!(value), &fault));
+        check_name(claim, &format!("{path}."), "name", name::label, errors);
+        names.push(name);
+        let of = |key: &str| claim.get(key).unwrap_or(&Value::Null);
+        let (own, template) = (of("resourceClaimName"), of("resourceClaimTemplateName"));
+        let detail = match (own.is_null(), template.is_null()) {
+            (false, false) => {
+                "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
+            }
+            (true, true) => "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`",
+            _ => "",
+        };
+        if !detail.is_empty() {
+            let shown = format!(
+                "{{\"Name\":{},\"ResourceClaimName\":{own},\"ResourceClaimTemplateName\":{template}}}",
+                json!(name)
+            );
+            let message = format!("Invalid value: {shown}: {detail}");
+            errors.push(FieldError { reason: FieldReason::Invalid, field: path.clone(), message });
+        }
+        for field in ["resourceClaimName", "resourceClaimTemplateName"] {
+            for fault in claim.get(field).and_then(Value::as_str).map(name::subdomain).unwrap_or_default() {
+                errors.push(FieldError::invalid(format!("{path}.{field}"), of(field), &fault));
             }
         }
-        "Exists" if !value.is_empty() => {
-            let detail = "value must be empty when `operator` is 'Exists'";
-            errors.push(FieldError::invalid(format!("{path}.operator"), &json!(value), detail));
+    }
+}
+
+/// The system that the pod is for, and what it has not.
+fn validate_system(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
+    let Some(system) = spec.get("os") else { return };
+    match text_at(system, "name") {
+        "" => errors.push(FieldError::required(format!("{prefix}os.name"), "")),
+        "linux" => {
+            let of = |holder: &Value, path: String, errors: &mut Vec<FieldError>| {
+                if at(holder, "securityContext.windowsOptions").is_some() {
+                    let why = "windows options cannot be set for a linux pod";
+                    errors.push(FieldError::forbidden(format!("{path}securityContext.windowsOptions"), why));
+                }
+            };
+            of(spec, prefix.to_owned(), errors);
+            for list in ["initContainers", "containers", "ephemeralContainers"] {
+                for (index, container) in items(spec, list).iter().enumerate() {
+                    of(container, format!("{prefix}{list}[{index}]."), errors);
+                }
+            }
         }
-        "Exists" => {}
+        "windows" => {}
         other => {
-            let supported = ["Equal", "Exists"];
-            errors.push(FieldError::not_supported(format!("{path}.operator"), &json!(other), &supported));
-        }
-    }
-    if !effect.is_empty() {
-        one_of(toleration, &format!("{path}."), "effect", &node::TAINT_EFFECTS, errors);
-    }
-}
-
-const FIXED: &str = "pod updates may not change fields other than `spec.containers[*].image`,\
-    `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing \
-    tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)\n";
-
-/// What may change on a pod that exists, by subresource.
-pub(super) fn validate_update(subresource: &str, pod: &Value, live: &Value) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    validate(pod, &mut errors);
-    if subresource == "resize" {
-        return resize::validate(pod, live, errors);
-    }
-    let (new, old) = (at(pod, "spec"), at(live, "spec"));
-    let (Some(new), Some(old)) = (new, old) else { return errors };
-    match subresource {
-        "ephemeralcontainers" => {
-            if without(new, &["ephemeralContainers"]) != without(old, &["ephemeralContainers"]) {
-                errors.push(FieldError::forbidden("spec", FIXED));
-            }
-        }
-        _ => validate_spec_update(new, old, &mut errors),
-    }
-    errors
-}
-
-fn validate_spec_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    for list in LISTS {
-        if items(new, list).len() != items(old, list).len() {
-            let why = "pod updates may not add or remove containers";
-            errors.push(FieldError::forbidden(format!("spec.{list}"), why));
-            return;
-        }
-    }
-    validate_deadline(new, old, errors);
-    let added_only = tolerations_grow(items(new, "tolerations"), items(old, "tolerations"));
-    if !added_only {
-        let why = "existing toleration can not be modified except its tolerationSeconds";
-        errors.push(FieldError::forbidden("spec.tolerations", why));
-    }
-    let free = ["activeDeadlineSeconds", "tolerations"];
-    let grace = number(old, "terminationGracePeriodSeconds").is_some_and(|seconds| seconds < 0)
-        && number(new, "terminationGracePeriodSeconds") == Some(1);
-    let mut free = free.to_vec();
-    if grace {
-        free.push("terminationGracePeriodSeconds");
-    }
-    // Admission gave the pod its priority; an update that leaves it out means the same.
-    free.extend(["priority", "preemptionPolicy"].into_iter().filter(|key| new.get(*key).is_none()));
-    if same_but(new, &["image"], &free) != same_but(old, &["image"], &free) {
-        errors.push(FieldError::forbidden("spec", FIXED));
-    }
-}
-
-fn validate_deadline(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
-    let field = "spec.activeDeadlineSeconds";
-    match (number(new, "activeDeadlineSeconds"), number(old, "activeDeadlineSeconds")) {
-        (Some(now), Some(before)) if now > before => {
-            let detail = "must be less than or equal to previous value";
-            errors.push(FieldError::invalid(field, &json!(now), detail));
-        }
-        (None, Some(_)) => {
-            let detail = "must not update from a positive integer to nil value";
-            errors.push(FieldError::invalid(field, &Value::Null, detail));
-        }
-        _ => {}
-    }
-}
-
-/// Whether each old toleration is still there, its seconds aside.
-fn tolerations_grow(new: &[Value], old: &[Value]) -> bool {
-    let plain = |toleration: &Value| without(toleration, &["tolerationSeconds"]);
-    let now: Vec<Value> = new.iter().map(plain).collect();
-    old.iter().all(|toleration| now.contains(&plain(toleration)))
-}
-
-fn without(value: &Value, keys: &[&str]) -> Value {
-    let mut value = value.clone();
-    if let Some(map) = value.as_object_mut() {
-        map.retain(|key, _| !keys.contains(&key.as_str()));
-    }
-    value
-}
-
-/// The spec without some fields of its top level and of its containers.
-fn same_but(spec: &Value, of_containers: &[&str], own: &[&str]) -> Value {
-    let mut rest = without(spec, own);
-    for list in LISTS {
-        for container in rest.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
-            *container = without(container, of_containers);
-        }
-    }
-    rest
-}
-
-/// The status as a kubelet reports it.
-pub(super) fn validate_status(pod: &Value, errors: &mut Vec<FieldError>) {
-    let conditions = items(pod, "status.conditions").iter().enumerate();
-    let observed = conditions
-        .map(|(index, condition)| (format!("status.conditions[{index}]"), condition))
-        .chain([("status".to_owned(), at(pod, "status").unwrap_or(&Value::Null))]);
-    for (path, holder) in observed {
-        if let Some(generation) = number(holder, "observedGeneration").filter(|number| *number < 0) {
-            let detail = "must be a non-negative integer";
-            errors.push(FieldError::invalid(
-                format!("{path}.observedGeneration"),
-                &json!(generation),
-                detail,
-            ));
-        }
-    }
-    for list in ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"] {
-        for (index, status) in items(pod, &format!("status.{list}")).iter().enumerate() {
-            validate_health(status, &format!("status.{list}[{index}]"), errors);
-        }
-    }
-    for (index, entry) in items(pod, "status.podIPs").iter().enumerate() {
-        let address = text_at(entry, "ip");
-        if address.parse::<std::net::IpAddr>().is_err() {
-            let detail = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
-            errors.push(FieldError::invalid(format!("status.podIPs[{index}]"), &json!(address), detail));
+            let known = ["linux", "windows"];
+            errors.push(FieldError::not_supported(format!("{prefix}os"), &json!(other), &known));
         }
     }
 }
 
-/// The health of the devices of a container.
-fn validate_health(status: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    for (at, resource) in items(status, "allocatedResourcesStatus").iter().enumerate() {
-        for (index, device) in items(resource, "resources").iter().enumerate() {
-            let path = format!("{path}.allocatedResourcesStatus[{at}].resources[{index}].");
-            one_of(device, &path, "health", &["Healthy", "Unhealthy", "Unknown"], errors);
-        }
-    }
-}
+#[cfg(test)]
+mod tests;

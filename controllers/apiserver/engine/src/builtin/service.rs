@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::workload::validate_count;
+use super::workload::{validate_count, validate_share};
 use super::{container, items, number, one_of, set};
 use crate::field::FieldError;
 use crate::object::{at, text_at};
@@ -14,14 +14,24 @@ pub(super) fn default_spec(spec: &mut Map<String, Value>) {
     let text = |spec: &Map<String, Value>, key: &str| {
         spec.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
     };
-    if text(spec, "sessionAffinity") == "ClientIP" {
-        set(spec, "sessionAffinityConfig", json!({"clientIP": {"timeoutSeconds": AFFINITY_SECONDS}}));
+    let timeout =
+        spec.get("sessionAffinityConfig").and_then(|config| config.get("clientIP")?.get("timeoutSeconds"));
+    match text(spec, "sessionAffinity").as_str() {
+        "ClientIP" if timeout.is_none_or(Value::is_null) => {
+            let config = json!({"clientIP": {"timeoutSeconds": AFFINITY_SECONDS}});
+            spec.insert("sessionAffinityConfig".to_owned(), config);
+        }
+        "" | "None" => {
+            spec.remove("sessionAffinityConfig");
+        }
+        _ => {}
     }
     let kind = text(spec, "type");
     if kind == "ExternalName" {
         return;
     }
-    if matches!(kind.as_str(), "NodePort" | "LoadBalancer") {
+    let reachable = spec.get("externalIPs").and_then(Value::as_array).is_some_and(|all| !all.is_empty());
+    if matches!(kind.as_str(), "NodePort" | "LoadBalancer") || reachable {
         set(spec, "externalTrafficPolicy", json!("Cluster"));
     }
     if kind == "LoadBalancer" {
@@ -30,6 +40,30 @@ pub(super) fn default_spec(spec: &mut Map<String, Value>) {
     set(spec, "internalTrafficPolicy", json!("Cluster"));
     set(spec, "ipFamilies", json!(["IPv4"]));
     set(spec, "ipFamilyPolicy", json!("SingleStack"));
+}
+
+/// A port leads to the port of the same number.
+pub(super) fn default_target(port: &mut Map<String, Value>) {
+    let none = |target: &Value| target == &json!(0) || target == &json!("");
+    if port.get("targetPort").is_none_or(none)
+        && let Some(number) = port.get("port").cloned()
+    {
+        port.insert("targetPort".to_owned(), number);
+    }
+}
+
+/// Addresses that a load balancer gave are virtual ones.
+pub(super) fn default_points(service: &mut Map<String, Value>) {
+    if service.get("spec").and_then(|spec| spec.get("type")) != Some(&json!("LoadBalancer")) {
+        return;
+    }
+    let status =
+        service.get_mut("status").and_then(|status| status.get_mut("loadBalancer")?.get_mut("ingress"));
+    for point in status.and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(point) = point.as_object_mut().filter(|point| point.contains_key("ip")) {
+            set(point, "ipMode", json!("VIP"));
+        }
+    }
 }
 
 pub(super) fn validate(object: &Value, errors: &mut Vec<FieldError>) {
@@ -86,21 +120,17 @@ pub(super) fn validate(object: &Value, errors: &mut Vec<FieldError>) {
 }
 
 fn validate_target(port: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let field = format!("{path}.targetPort");
     match port.get("targetPort") {
-        Some(Value::Number(target)) => {
-            let number = target.as_i64().unwrap_or(0);
-            container::check_port(number, format!("{path}.targetPort"), errors);
-        }
-        Some(Value::String(name)) if name.len() > 15 || name.is_empty() => {
-            let detail =
-                if name.is_empty() { "must contain at least one letter (a-z)" } else { TARGET_LENGTH };
-            errors.push(FieldError::invalid(format!("{path}.targetPort"), &json!(name), detail));
+        Some(Value::Number(target)) => container::check_port(target.as_i64().unwrap_or(0), field, errors),
+        Some(Value::String(target)) => {
+            for fault in super::name::port(target) {
+                errors.push(FieldError::invalid(field.clone(), &json!(target), &fault));
+            }
         }
         _ => {}
     }
 }
-
-const TARGET_LENGTH: &str = "must be no more than 15 characters";
 
 /// Addresses stay for the life of a service, unless it becomes or was an external name.
 pub(super) fn validate_update(object: &Value, live: &Value, errors: &mut Vec<FieldError>) {
@@ -125,8 +155,12 @@ pub(super) fn validate_budget(object: &Value, errors: &mut Vec<FieldError>) {
     for (path, value) in [("spec.minAvailable", least), ("spec.maxUnavailable", most)] {
         if let Some(value) = value {
             validate_count(value, path, errors);
+            validate_share(value, path, errors);
         }
     }
+    super::placement::validate_selector(at(object, "spec.selector"), "spec.selector", errors);
+    let policies = ["AlwaysAllow", "IfHealthyBudget"];
+    one_of(object, "", "spec.unhealthyPodEvictionPolicy", &policies, errors);
 }
 
 pub(super) fn default_api_service(object: &mut Value) {

@@ -1,25 +1,33 @@
-//! Persistent volume claims.
+//! Persistent volume claims, and the volumes of pods.
+
+pub(super) mod source;
 
 use serde_json::{Value, json};
 
-use super::{items, one_of};
+use super::{items, name, one_of};
 use crate::field::FieldError;
-use crate::object::at;
+use crate::object::{at, text_at};
 
 const ACCESS_MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 
 pub(super) fn validate_claim(object: &Value, errors: &mut Vec<FieldError>) {
+    validate_claim_spec(object, "", errors);
+}
+
+/// The `spec` of a claim, or of the template of one, at `prefix`.
+fn validate_claim_spec(object: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
     let modes = items(object, "spec.accessModes");
+    let field = format!("{prefix}spec.accessModes");
     if modes.is_empty() {
-        errors.push(FieldError::required("spec.accessModes", "at least 1 access mode is required"));
+        errors.push(FieldError::required(field.clone(), "at least 1 access mode is required"));
     }
     for mode in modes.iter().filter(|mode| !mode.as_str().is_some_and(|mode| ACCESS_MODES.contains(&mode))) {
-        errors.push(FieldError::not_supported("spec.accessModes", mode, &ACCESS_MODES));
+        errors.push(FieldError::not_supported(field.clone(), mode, &ACCESS_MODES));
     }
     if at(object, "spec.resources.requests.storage").is_none() {
-        errors.push(FieldError::required("spec.resources[storage]", ""));
+        errors.push(FieldError::required(format!("{prefix}spec.resources[storage]"), ""));
     }
-    one_of(object, "", "spec.volumeMode", &["Block", "Filesystem"], errors);
+    one_of(object, prefix, "spec.volumeMode", &["Block", "Filesystem"], errors);
 }
 
 /// Only the requested size may change, and the volume be bound once.
@@ -42,43 +50,83 @@ pub(super) fn validate_claim_update(object: &Value, live: &Value, errors: &mut V
     }
 }
 
-/// `spec.volumes` of a pod. Returns the names that containers may mount.
+/// Sources of a volume in the order in which several of them are refused, where a refusal has another name than the
+/// field with that name.
+const SOURCES: [(&str, &str); 30] = [
+    ("emptyDir", "emptyDir"),
+    ("hostPath", "hostPath"),
+    ("gitRepo", "gitRepo"),
+    ("gcePersistentDisk", "gcePersistentDisk"),
+    ("awsElasticBlockStore", "awsElasticBlockStore"),
+    ("secret", "secret"),
+    ("nfs", "nfs"),
+    ("iscsi", "iscsi"),
+    ("glusterfs", "glusterfs"),
+    ("flocker", "flocker"),
+    ("persistentVolumeClaim", "persistentVolumeClaim"),
+    ("rbd", "rbd"),
+    ("cinder", "cinder"),
+    ("cephfs", "cephFS"),
+    ("quobyte", "quobyte"),
+    ("downwardAPI", "downwarAPI"),
+    ("fc", "fc"),
+    ("flexVolume", "flexVolume"),
+    ("configMap", "configMap"),
+    ("azureFile", "azureFile"),
+    ("vsphereVolume", "vsphereVolume"),
+    ("photonPersistentDisk", "photonPersistentDisk"),
+    ("portworxVolume", "portworxVolume"),
+    ("azureDisk", "azureDisk"),
+    ("storageos", "storageos"),
+    ("projected", "projected"),
+    ("scaleIO", "scaleIO"),
+    ("csi", "csi"),
+    ("ephemeral", "ephemeral"),
+    ("image", "image"),
+];
+
+/// `spec.volumes` of a pod. Returns the volumes that containers may use.
 pub(super) fn validate_volumes<'a>(
     spec: &'a Value,
     prefix: &str,
     errors: &mut Vec<FieldError>,
-) -> Vec<&'a str> {
-    let mut names = Vec::new();
+) -> Vec<&'a Value> {
+    let mut fine: Vec<&Value> = Vec::new();
     for (index, volume) in items(spec, "volumes").iter().enumerate() {
         let path = format!("{prefix}volumes[{index}]");
-        let name = crate::object::text_at(volume, "name");
+        let mut found = Vec::new();
+        validate_source(volume, &path, prefix == "spec.", &mut found);
+        let name = text_at(volume, "name");
         if name.is_empty() {
-            errors.push(FieldError::required(format!("{path}.name"), ""));
+            found.push(FieldError::required(format!("{path}.name"), ""));
         } else {
-            for fault in super::name::label(name) {
-                errors.push(FieldError::invalid(format!("{path}.name"), &json!(name), &fault));
+            for fault in name::label(name) {
+                found.push(FieldError::invalid(format!("{path}.name"), &json!(name), &fault));
             }
         }
-        if names.contains(&name) {
-            errors.push(FieldError::duplicate(format!("{path}.name"), &json!(name)));
+        if fine.iter().any(|other| text_at(other, "name") == name) {
+            found.push(FieldError::duplicate(format!("{path}.name"), &json!(name)));
         }
-        let sources: Vec<&String> = volume.as_object().into_iter().flat_map(|map| map.keys()).collect();
-        if let [_, second] =
-            sources.into_iter().filter(|key| key.as_str() != "name").take(2).collect::<Vec<_>>().as_slice()
-        {
-            let why = "may not specify more than 1 volume type";
-            errors.push(FieldError::forbidden(format!("{path}.{second}"), why));
+        if found.is_empty() {
+            fine.push(volume);
         }
-        // A template may leave the reference out.
-        if let Some(image) = volume.get("image") {
-            let below = format!("{path}.image.");
-            one_of(image, &below, "pullPolicy", &["Always", "IfNotPresent", "Never"], errors);
-            if prefix == "spec." && crate::object::text_at(image, "reference").is_empty() {
-                errors.push(FieldError::required(format!("{below}reference"), ""));
-                continue;
-            }
-        }
-        names.push(name);
+        errors.append(&mut found);
     }
-    names
+    fine
+}
+
+fn validate_source(volume: &Value, path: &str, in_pod: bool, errors: &mut Vec<FieldError>) {
+    let mut first = true;
+    for (kind, shown) in SOURCES {
+        let Some(source) = volume.get(kind) else { continue };
+        if std::mem::replace(&mut first, false) {
+            source::validate(kind, source, &format!("{path}.{kind}"), in_pod, errors);
+        } else {
+            let why = "may not specify more than 1 volume type";
+            errors.push(FieldError::forbidden(format!("{path}.{shown}"), why));
+        }
+    }
+    if first {
+        errors.push(FieldError::required(path, "must specify a volume type"));
+    }
 }

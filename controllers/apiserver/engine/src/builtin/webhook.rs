@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{items, name, number, one_of};
 use crate::field::FieldError;
-use crate::object::{at, text_at};
+use crate::object::text_at;
 use crate::schema::rules::compile_error;
 use crate::schema::{Rule, Schema};
 
@@ -73,15 +73,19 @@ fn validate_hook(kind: &str, hook: &Value, path: &str, errors: &mut Vec<FieldErr
     if kind == "MutatingWebhookConfiguration" {
         one_of(hook, &below, "reinvocationPolicy", &["IfNeeded", "Never"], errors);
     }
-    validate_client(hook, path, errors);
+    validate_client(
+        hook.get("clientConfig").unwrap_or(&Value::Null),
+        &format!("{path}.clientConfig"),
+        errors,
+    );
     for (index, rule) in items(hook, "rules").iter().enumerate() {
         validate_rule(rule, &format!("{path}.rules[{index}]"), errors);
     }
 }
 
-fn validate_client(hook: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    let path = format!("{path}.clientConfig");
-    let (url, service) = (at(hook, "clientConfig.url"), at(hook, "clientConfig.service"));
+/// How a webhook is reached: the value at `path`.
+pub(crate) fn validate_client(client: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let (url, service) = (client.get("url"), client.get("service"));
     match (url.and_then(Value::as_str), service) {
         (None, None) | (Some(_), Some(_)) => {
             errors.push(FieldError::required(path, "exactly one of url or service is required"));

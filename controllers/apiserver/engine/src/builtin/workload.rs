@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{meta, not_negative, one_of, pod, set, unchanged};
-use crate::field::FieldError;
+use super::{items, meta, not_negative, number, one_of, placement, pod, set};
+use crate::field::{FieldError, FieldReason};
 use crate::object::{at, text_at};
 use crate::selector::LabelSelector;
 
@@ -27,12 +27,28 @@ pub(super) fn default_template_generation(object: &mut Map<String, Value>) {
     }
 }
 
-/// With neither count given, a Job runs one pod once.
-pub(super) fn default_job(spec: &mut Map<String, Value>) {
-    if !spec.contains_key("completions") && !spec.contains_key("parallelism") {
-        spec.insert("completions".to_owned(), json!(1));
+/// An object without labels has those of its pods.
+pub(super) fn default_labels(object: &mut Map<String, Value>) {
+    let template = object.get("spec").and_then(|spec| spec.get("template")?.get("metadata")?.get("labels"));
+    let Some(labels) =
+        template.filter(|labels| labels.as_object().is_some_and(|map| !map.is_empty())).cloned()
+    else {
+        return;
+    };
+    let metadata = object.entry("metadata").or_insert_with(|| json!({}));
+    if let Some(metadata) = metadata.as_object_mut() {
+        set(metadata, "labels", labels);
     }
-    set(spec, "parallelism", json!(1));
+}
+
+/// The oldest controller selects by the labels of its pods.
+pub(super) fn default_replication_controller(object: &mut Map<String, Value>) {
+    default_labels(object);
+    let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    let labels = spec.get("template").and_then(|template| template.get("metadata")?.get("labels")).cloned();
+    if let Some(labels) = labels {
+        set(spec, "selector", labels);
+    }
 }
 
 /// One of the kinds that keep pods running.
@@ -40,73 +56,265 @@ pub(super) fn validate(kind: &str, object: &Value, errors: &mut Vec<FieldError>)
     not_negative(object, "", "spec.replicas", errors);
     not_negative(object, "", "spec.minReadySeconds", errors);
     not_negative(object, "", "spec.revisionHistoryLimit", errors);
+    if validate_selector(kind, object, errors) {
+        validate_template(kind, object, errors);
+    }
+    match kind {
+        "Deployment" => {
+            validate_strategy(object, errors);
+            validate_progress(object, errors);
+        }
+        "StatefulSet" => validate_stateful_set(object, errors),
+        "DaemonSet" => validate_daemon_update(object, errors),
+        _ => {}
+    }
+}
+
+fn validate_template(kind: &str, object: &Value, errors: &mut Vec<FieldError>) {
     let labels = at(object, "spec.template.metadata.labels");
-    meta::validate_labels(labels, "spec.template.metadata.labels", errors);
-    validate_selector(object, labels, errors);
-    let spec = at(object, "spec.template.spec").unwrap_or(&Value::Null);
-    pod::validate_spec(spec, "spec.template.spec.", errors);
+    meta::validate_labels(labels, "spec.template.labels", errors);
+    let path = "spec.template.spec";
+    let spec = at(object, path).unwrap_or(&Value::Null);
+    if kind == "StatefulSet" {
+        pod::validate_template(&with_claims(object, spec), &format!("{path}."), errors);
+    } else {
+        pod::validate_template(spec, &format!("{path}."), errors);
+    }
     let policy = text_at(spec, "restartPolicy");
     if policy != "Always" {
-        let path = "spec.template.spec.restartPolicy";
-        errors.push(FieldError::not_supported(path, &json!(policy), &["Always"]));
+        let field = format!("{path}.restartPolicy");
+        errors.push(FieldError::not_supported(field, &json!(policy), &["Always"]));
     }
     if spec.get("activeDeadlineSeconds").is_some() {
-        let path = "spec.template.spec.activeDeadlineSeconds";
-        errors
-            .push(FieldError::forbidden(path, &format!("activeDeadlineSeconds in {kind} is not Supported")));
-    }
-    let field = if kind == "Deployment" { "strategy" } else { "updateStrategy" };
-    let path = format!("spec.{field}");
-    match kind {
-        "Deployment" => one_of(object, "", "spec.strategy.type", &["Recreate", "RollingUpdate"], errors),
-        "ReplicaSet" => {}
-        _ => one_of(object, "", "spec.updateStrategy.type", &["OnDelete", "RollingUpdate"], errors),
-    }
-    if text_at(object, &format!("{path}.type")) == "Recreate"
-        && at(object, &format!("{path}.rollingUpdate")).is_some()
-    {
-        let why = "may not be specified when strategy `type` is 'Recreate'";
-        errors.push(FieldError::forbidden(format!("{path}.rollingUpdate"), why));
-    }
-    for count in ["maxSurge", "maxUnavailable"] {
-        let path = format!("{path}.rollingUpdate.{count}");
-        if let Some(value) = at(object, &path) {
-            validate_count(value, &path, errors);
-        }
-    }
-    validate_budgets(object, &path, kind, errors);
-}
-
-/// A rollout that may neither add nor remove a pod would never end.
-fn validate_budgets(object: &Value, path: &str, kind: &str, errors: &mut Vec<FieldError>) {
-    let zero = |count: &str| {
-        let value = at(object, &format!("{path}.rollingUpdate.{count}"));
-        value.is_some_and(|value| value == &json!(0) || value == &json!("0%"))
-    };
-    if matches!(kind, "Deployment" | "DaemonSet") && zero("maxSurge") && zero("maxUnavailable") {
-        let field = format!("{path}.rollingUpdate.maxUnavailable");
-        let value = at(object, &field).cloned().unwrap_or_default();
-        errors.push(FieldError::invalid(field, &value, "may not be 0 when `maxSurge` is 0"));
+        let kind = if kind == "Deployment" { "ReplicaSet" } else { kind };
+        let why = format!("activeDeadlineSeconds in {kind} is not Supported");
+        errors.push(FieldError::forbidden(format!("{path}.activeDeadlineSeconds"), &why));
     }
 }
 
-fn validate_selector(object: &Value, labels: Option<&Value>, errors: &mut Vec<FieldError>) {
-    let selector = at(object, "spec.selector").filter(|selector| !selector.is_null());
-    let empty = json!({});
-    match selector {
-        None => errors.push(FieldError::required("spec.selector", "")),
-        Some(selector) if selector.as_object().is_some_and(Map::is_empty) => {
-            let detail = "empty selector is invalid for deployment";
-            errors.push(FieldError::invalid("spec.selector", selector, detail));
-        }
-        Some(_) => {}
+/// The pod spec as the pods of a StatefulSet have it: with the volumes of its claims, without names that are theirs.
+fn with_claims(object: &Value, spec: &Value) -> Value {
+    let claims = items(object, "spec.volumeClaimTemplates");
+    let names: Vec<&str> = claims.iter().map(crate::object::name).collect();
+    let mut spec = spec.clone();
+    let Some(map) = spec.as_object_mut() else { return spec };
+    map.remove("subdomain");
+    map.remove("hostname");
+    if names.is_empty() {
+        return spec;
     }
-    let labelled = json!({"metadata": {"labels": labels.unwrap_or(&empty)}});
+    let of_claim = |name: &&str| json!({"name": name, "persistentVolumeClaim": {"claimName": name}});
+    let mut volumes: Vec<Value> = names.iter().map(of_claim).collect();
+    let own = map.remove("volumes").and_then(|own| own.as_array().cloned()).unwrap_or_default();
+    volumes.extend(own.into_iter().filter(|volume| !names.contains(&text_at(volume, "name"))));
+    map.insert("volumes".to_owned(), Value::Array(volumes));
+    spec
+}
+
+/// Checks the selector, and whether it takes the labels of the template; whether the template is to be checked too.
+fn validate_selector(kind: &str, object: &Value, errors: &mut Vec<FieldError>) -> bool {
+    let path = "spec.selector";
+    let selector = at(object, path).filter(|selector| !selector.is_null());
+    let before = errors.len();
+    placement::validate_selector(selector, path, errors);
+    let readable = errors.len() == before;
+    let is_empty = selector.is_some_and(placement::is_empty);
+    if selector.is_none() && kind != "DaemonSet" {
+        errors.push(FieldError::required(path, ""));
+    }
+    if let Some(selector) = selector.filter(|_| is_empty) {
+        let set = match kind {
+            "StatefulSet" => "statefulset",
+            "DaemonSet" => "daemonset",
+            _ => "deployment",
+        };
+        errors.push(FieldError::invalid(path, selector, &format!("empty selector is invalid for {set}")));
+    }
+    if !readable {
+        let detail = if kind == "StatefulSet" { "" } else { "invalid label selector" };
+        if kind != "DaemonSet" {
+            let value = selector.map_or_else(String::new, shown_selector);
+            let end = if detail.is_empty() { String::new() } else { format!(": {detail}") };
+            let message = format!("Invalid value: {value}{end}");
+            errors.push(FieldError { reason: FieldReason::Invalid, field: path.to_owned(), message });
+        }
+        return kind == "DaemonSet";
+    }
+    let labels = at(object, "spec.template.metadata.labels");
+    let labelled = json!({"metadata": {"labels": labels.unwrap_or(&json!({}))}});
     let fits = selector.is_some_and(|selector| LabelSelector::from_object(selector).matches(&labelled));
     if !fits {
         let detail = "`selector` does not match template `labels`";
         let value = labels.unwrap_or(&Value::Null);
         errors.push(FieldError::invalid("spec.template.metadata.labels", value, detail));
+    }
+    true
+}
+
+/// A selector as JSON with its fields in the order of the type.
+fn shown_selector(selector: &Value) -> String {
+    let mut parts = Vec::new();
+    if let Some(labels) = selector.get("matchLabels") {
+        parts.push(format!("\"matchLabels\":{labels}"));
+    }
+    let terms = items(selector, "matchExpressions").iter().map(|term| {
+        let of = |key: &str| json!(text_at(term, key));
+        let values = term.get("values").map_or_else(String::new, |values| format!(",\"values\":{values}"));
+        format!("{{\"key\":{},\"operator\":{}{values}}}", of("key"), of("operator"))
+    });
+    let terms: Vec<String> = terms.collect();
+    if !terms.is_empty() {
+        parts.push(format!("\"matchExpressions\":[{}]", terms.join(",")));
+    }
+    format!("{{{}}}", parts.join(","))
+}
+
+/// A strategy as the server holds it, by the names of its fields in Go.
+fn shown_strategy(strategy: &Value, counts: &[(&str, &str)]) -> String {
+    let rolling = strategy.get("rollingUpdate").map_or_else(
+        || "null".to_owned(),
+        |rolling| {
+            let of = |(go, key): &(&str, &str)| format!("{go:?}:{}", rolling.get(*key).unwrap_or(&json!(0)));
+            format!("{{{}}}", counts.iter().map(of).collect::<Vec<_>>().join(","))
+        },
+    );
+    format!("{{\"Type\":{},\"RollingUpdate\":{rolling}}}", json!(text_at(strategy, "type")))
+}
+
+const COUNTS: [(&str, &str); 2] = [("MaxUnavailable", "maxUnavailable"), ("MaxSurge", "maxSurge")];
+
+fn validate_strategy(object: &Value, errors: &mut Vec<FieldError>) {
+    let path = "spec.strategy";
+    let strategy = at(object, path).unwrap_or(&Value::Null);
+    match text_at(strategy, "type") {
+        "Recreate" => {
+            if strategy.get("rollingUpdate").is_some() {
+                let why = "may not be specified when strategy `type` is 'Recreate'";
+                errors.push(FieldError::forbidden(format!("{path}.rollingUpdate"), why));
+            }
+        }
+        "RollingUpdate" => {
+            let zero = validate_counts(strategy, path, &["maxUnavailable"], errors);
+            if zero == [true, true] {
+                let field = format!("{path}.rollingUpdate.maxUnavailable");
+                let value = at(object, &field).cloned().unwrap_or_default();
+                errors.push(FieldError::invalid(field, &value, "may not be 0 when `maxSurge` is 0"));
+            }
+        }
+        _ => errors.push(unsupported(strategy, path, &["Recreate", "RollingUpdate"])),
+    }
+}
+
+fn unsupported(strategy: &Value, path: &str, known: &[&str]) -> FieldError {
+    let mut error = FieldError::not_supported(path, &Value::Null, known);
+    error.message = error.message.replacen("null", &shown_strategy(strategy, &COUNTS), 1);
+    error
+}
+
+/// The counts of a rolling update, some of which are at most all pods; which of them are zero.
+fn validate_counts(strategy: &Value, path: &str, whole: &[&str], errors: &mut Vec<FieldError>) -> [bool; 2] {
+    ["maxUnavailable", "maxSurge"].map(|count| {
+        let Some(value) = at(strategy, &format!("rollingUpdate.{count}")) else { return true };
+        let field = format!("{path}.rollingUpdate.{count}");
+        validate_count(value, &field, errors);
+        if whole.contains(&count) {
+            validate_share(value, &field, errors);
+        }
+        amount(value) == 0
+    })
+}
+
+/// The number in a count or a share.
+fn amount(value: &Value) -> i64 {
+    let text = value.as_str().map(|text| text.strip_suffix('%').unwrap_or(text));
+    text.map_or_else(|| value.as_i64(), |text| text.parse().ok()).unwrap_or(0)
+}
+
+/// A share is at most all.
+pub(super) fn validate_share(value: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let is_share = value.as_str().is_some_and(|text| text.ends_with('%'));
+    if is_share && amount(value) > 100 {
+        errors.push(FieldError::invalid(path, value, "must not be greater than 100%"));
+    }
+}
+
+fn validate_daemon_update(object: &Value, errors: &mut Vec<FieldError>) {
+    let path = "spec.updateStrategy";
+    let strategy = at(object, path).unwrap_or(&Value::Null);
+    match text_at(strategy, "type") {
+        "OnDelete" => {}
+        "RollingUpdate" => {
+            let zero = validate_counts(strategy, path, &["maxUnavailable", "maxSurge"], errors);
+            let rolling = format!("{path}.rollingUpdate");
+            match zero {
+                [false, false] => {
+                    let field = format!("{rolling}.maxSurge");
+                    let value = at(object, &field).cloned().unwrap_or_default();
+                    errors.push(FieldError::invalid(
+                        field,
+                        &value,
+                        "may not be set when maxUnavailable is non-zero",
+                    ));
+                }
+                [true, true] => {
+                    let detail = "cannot be 0 when maxSurge is 0";
+                    errors.push(FieldError::required(format!("{rolling}.maxUnavailable"), detail));
+                }
+                _ => {}
+            }
+        }
+        _ => errors.push(unsupported(strategy, path, &["RollingUpdate", "OnDelete"])),
+    }
+}
+
+fn validate_progress(object: &Value, errors: &mut Vec<FieldError>) {
+    let path = "spec.progressDeadlineSeconds";
+    not_negative(object, "", path, errors);
+    let ready = number(object, "spec.minReadySeconds").unwrap_or(0);
+    if let Some(seconds) = number(object, path).filter(|seconds| *seconds <= ready) {
+        errors.push(FieldError::invalid(path, &json!(seconds), "must be greater than minReadySeconds"));
+    }
+}
+
+fn validate_stateful_set(object: &Value, errors: &mut Vec<FieldError>) {
+    let policy = text_at(object, "spec.podManagementPolicy");
+    if !matches!(policy, "OrderedReady" | "Parallel") {
+        let detail = "must be 'OrderedReady' or 'Parallel'";
+        errors.push(FieldError::invalid("spec.podManagementPolicy", &json!(policy), detail));
+    }
+    let path = "spec.updateStrategy";
+    let strategy = at(object, path).unwrap_or(&Value::Null);
+    let counts = [("Partition", "partition"), ("MaxUnavailable", "maxUnavailable")];
+    match text_at(strategy, "type") {
+        "RollingUpdate" => {
+            not_negative(object, "", &format!("{path}.rollingUpdate.partition"), errors);
+            if let Some(value) = at(strategy, "rollingUpdate.maxUnavailable") {
+                validate_count(value, &format!("{path}.rollingUpdate.maxUnavailable"), errors);
+            }
+        }
+        "OnDelete" if strategy.get("rollingUpdate").is_none() => {}
+        other => {
+            let whole =
+                shown_strategy(strategy, &counts).replace("\"MaxUnavailable\":0", "\"MaxUnavailable\":null");
+            let rolling = whole.split_once("\"RollingUpdate\":").and_then(|(_, rest)| rest.strip_suffix('}'));
+            let (field, value, detail) = if other == "OnDelete" {
+                let detail = "only allowed for updateStrategy 'RollingUpdate'";
+                (format!("{path}.rollingUpdate"), rolling.unwrap_or("null"), detail)
+            } else {
+                (path.to_owned(), whole.as_str(), "must be 'RollingUpdate' or 'OnDelete'")
+            };
+            let message = format!("Invalid value: {value}: {detail}");
+            errors.push(FieldError { reason: FieldReason::Invalid, field, message });
+        }
+    }
+    let retention = "spec.persistentVolumeClaimRetentionPolicy.";
+    for when in ["whenDeleted", "whenScaled"] {
+        one_of(object, "", &format!("{retention}{when}"), &["Retain", "Delete"], errors);
+    }
+    not_negative(object, "", "spec.ordinals.start", errors);
+    let service = text_at(object, "spec.serviceName");
+    for fault in if service.is_empty() { Vec::new() } else { super::name::label(service) } {
+        errors.push(FieldError::invalid("spec.serviceName", &json!(service), &fault));
     }
 }
 
@@ -128,10 +336,27 @@ pub(super) fn validate_count(value: &Value, path: &str, errors: &mut Vec<FieldEr
     }
 }
 
-/// Status counts are never negative.
-pub(super) fn validate_status(object: &Value, errors: &mut Vec<FieldError>) {
-    for count in ["replicas", "readyReplicas", "availableReplicas", "updatedReplicas", "currentReplicas"] {
+/// Status counts are never negative, and none is above the number of all pods.
+pub(super) fn validate_status(kind: &str, object: &Value, errors: &mut Vec<FieldError>) {
+    const PARTS: [&str; 5] =
+        ["fullyLabeledReplicas", "readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"];
+    const OTHERS: [&str; 4] = ["replicas", "unavailableReplicas", "collisionCount", "observedGeneration"];
+    for count in PARTS.into_iter().chain(OTHERS) {
         not_negative(object, "", &format!("status.{count}"), errors);
+    }
+    if !matches!(kind, "Deployment" | "ReplicaSet" | "StatefulSet") {
+        return;
+    }
+    let of = |count: &str| number(object, &format!("status.{count}")).unwrap_or(0);
+    let mut refuse = |count: &str, detail: &str| {
+        errors.push(FieldError::invalid(format!("status.{count}"), &json!(of(count)), detail));
+    };
+    for count in PARTS.into_iter().filter(|count| of(count) > of("replicas")) {
+        refuse(count, "cannot be greater than status.replicas");
+    }
+    if of("availableReplicas") > of("readyReplicas") {
+        let status = if kind == "StatefulSet" { "status." } else { "" };
+        refuse("availableReplicas", &format!("cannot be greater than {status}readyReplicas"));
     }
 }
 
@@ -158,87 +383,5 @@ pub(super) fn validate_stateful_set_update(object: &Value, live: &Value, errors:
     }
 }
 
-pub(super) fn validate_job(object: &Value, errors: &mut Vec<FieldError>) {
-    validate_job_spec(at(object, "spec").unwrap_or(&Value::Null), "spec.", errors);
-}
-
-fn validate_job_spec(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
-    for count in
-        ["parallelism", "completions", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished"]
-    {
-        not_negative(spec, prefix, count, errors);
-    }
-    one_of(spec, prefix, "completionMode", &["Indexed", "NonIndexed"], errors);
-    let template = at(spec, "template.spec").unwrap_or(&Value::Null);
-    pod::validate_spec(template, &format!("{prefix}template.spec."), errors);
-    let policy = text_at(template, "restartPolicy");
-    if !matches!(policy, "Never" | "OnFailure") {
-        let path = format!("{prefix}template.spec.restartPolicy");
-        errors.push(match policy {
-            "" => FieldError::required(path, "valid values: \"OnFailure\", \"Never\""),
-            _ => FieldError::not_supported(path, &json!(policy), &["OnFailure", "Never"]),
-        });
-    }
-}
-
-pub(super) fn validate_job_update(object: &Value, live: &Value, errors: &mut Vec<FieldError>) {
-    unchanged("spec.selector", object, live, errors);
-    unchanged("spec.completionMode", object, live, errors);
-    if at(live, "spec.suspend") != Some(&json!(true)) {
-        unchanged("spec.template", object, live, errors);
-    }
-}
-
-pub(super) fn validate_cron_job(object: &Value, errors: &mut Vec<FieldError>) {
-    let schedule = text_at(object, "spec.schedule");
-    if schedule.is_empty() {
-        errors.push(FieldError::required("spec.schedule", ""));
-    } else if let Err(why) = check_schedule(schedule) {
-        errors.push(FieldError::invalid("spec.schedule", &json!(schedule), &why));
-    }
-    one_of(object, "", "spec.concurrencyPolicy", &["Allow", "Forbid", "Replace"], errors);
-    for count in ["startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
-        not_negative(object, "", &format!("spec.{count}"), errors);
-    }
-    let job = at(object, "spec.jobTemplate.spec").unwrap_or(&Value::Null);
-    validate_job_spec(job, "spec.jobTemplate.spec.", errors);
-}
-
-/// Five fields of lists of `*`, numbers, ranges and steps, or one of the short names.
-fn check_schedule(schedule: &str) -> Result<(), String> {
-    const NAMES: [&str; 7] =
-        ["@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"];
-    const RANGES: [(u32, u32); 5] = [(0, 59), (0, 23), (1, 31), (1, 12), (0, 6)];
-    const WORDS: [&str; 19] = [
-        "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec", "sun", "mon",
-        "tue", "wed", "thu", "fri", "sat",
-    ];
-    if NAMES.contains(&schedule) || schedule.starts_with("@every ") {
-        return Ok(());
-    }
-    let fields: Vec<&str> = schedule.split_whitespace().collect();
-    if fields.len() != RANGES.len() {
-        let quoted: Vec<String> = fields.iter().map(|field| (*field).to_owned()).collect();
-        return Err(format!("expected exactly 5 fields, found {}: [{}]", fields.len(), quoted.join(" ")));
-    }
-    for (field, (low, high)) in fields.into_iter().zip(RANGES) {
-        for part in field.split(',') {
-            let (range, step) = part.split_once('/').unwrap_or((part, "1"));
-            let ends = range.split_once('-').unwrap_or((range, range));
-            for end in [ends.0, ends.1] {
-                let word = WORDS.contains(&end.to_lowercase().as_str()) || end == "*" || end == "?";
-                let fits = end.parse::<u32>().is_ok_and(|number| (low..=high).contains(&number));
-                if !word && !fits {
-                    return Err(format!(
-                        "failed to parse int from {end}: strconv.Atoi: parsing {end:?}: invalid syntax"
-                    ));
-                }
-            }
-            if step.parse::<u32>().is_ok_and(|step| step > 0) {
-                continue;
-            }
-            return Err(format!("step of range should be a positive number: {part}"));
-        }
-    }
-    Ok(())
-}
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,8 @@ use super::{at, list, text};
 use crate::field::{FieldError, FieldReason};
 use crate::schema::{JsonType, Schema, parse};
 
+const NOT_SIMPLE: &str = "must be a simple json path starting with .";
+
 /// Checks the fields of every version other than its schema.
 pub(super) fn check(spec: &Value, errors: &mut Vec<FieldError>) {
     for (place, version) in places(spec, "subresources") {
@@ -18,8 +20,10 @@ pub(super) fn check(spec: &Value, errors: &mut Vec<FieldError>) {
             printer_column(column, &format!("{place}.additionalPrinterColumns[{index}]"), errors);
         }
     }
+    let shared = places(spec, "schema").first().is_some_and(|(place, _)| place == "spec");
     for (place, version) in places(spec, "selectableFields") {
-        selectable_fields(version, &format!("{place}.selectableFields"), errors);
+        let has_schema = at(version, &["schema"]).is_object() && shared == (place == "spec");
+        selectable_fields(version, has_schema, &format!("{place}.selectableFields"), errors);
     }
 }
 
@@ -58,20 +62,12 @@ fn subresources(subresources: &Value, path: &str, errors: &mut Vec<FieldError>) 
             }
             continue;
         }
-        if !is_simple_path(&value) {
-            errors.push(FieldError::invalid(field, &json!(value), "must be a simple json path"));
+        if !value.starts_with('.') {
+            errors.push(FieldError::invalid(field, &json!(value), NOT_SIMPLE));
         } else if !roots.iter().any(|root| value.starts_with(root)) {
             errors.push(FieldError::invalid(field, &json!(value), detail));
         }
     }
-}
-
-/// `.a.b`, without array notation.
-fn is_simple_path(path: &str) -> bool {
-    path.strip_prefix('.').is_some_and(|rest| {
-        rest.split('.')
-            .all(|name| !name.is_empty() && !name.contains(['[', ']', '*', '?', '@', '{', '}', ' ']))
-    })
 }
 
 fn printer_column(column: &Value, path: &str, errors: &mut Vec<FieldError>) {
@@ -94,38 +90,25 @@ fn printer_column(column: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let json_path = text(column, "jsonPath");
     if json_path.is_empty() {
         errors.push(FieldError::required(format!("{path}.JSONPath"), ""));
-    } else if !is_json_path(&json_path) {
-        let detail = "must be a valid json path";
-        errors.push(FieldError::invalid(format!("{path}.JSONPath"), &json!(json_path), detail));
+    } else if !json_path.starts_with('.') {
+        errors.push(FieldError::invalid(format!("{path}.JSONPath"), &json!(json_path), NOT_SIMPLE));
     }
 }
 
-/// A path with array notation and filters: brackets and quotes close.
-fn is_json_path(path: &str) -> bool {
-    if !path.starts_with(['.', '[']) {
-        return false;
-    }
-    let (mut depth, mut quote) = (0_i32, None);
-    for c in path.chars() {
-        match (quote, c) {
-            (Some(end), c) if c == end => quote = None,
-            (Some(_), _) => {}
-            (None, '\'' | '"') => quote = Some(c),
-            (None, '[' | '(') => depth += 1,
-            (None, ']' | ')') => depth -= 1,
-            _ => {}
-        }
-        if depth < 0 {
-            return false;
-        }
-    }
-    depth == 0 && quote.is_none()
-}
-
-fn selectable_fields(version: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    const MOST: u64 = 8;
+/// Fields that a client may select by, at most eight different ones.
+fn selectable_fields(version: &Value, has_schema: bool, path: &str, errors: &mut Vec<FieldError>) {
+    const MOST: usize = 8;
     let fields = list(version, "selectableFields");
     if fields.is_empty() {
+        return;
+    }
+    if !has_schema {
+        let detail = if path.starts_with("spec.versions") {
+            "may only be set when `version.schema.openAPIV3Schema` is not included"
+        } else {
+            "may only be set when validations.schema is included"
+        };
+        errors.push(FieldError::invalid(path, &json!(""), detail));
         return;
     }
     let schema = parse::fragment(at(version, &["schema", "openAPIV3Schema"]));
@@ -138,39 +121,52 @@ fn selectable_fields(version: &Value, path: &str, errors: &mut Vec<FieldError>) 
             continue;
         }
         let value = json!(json_path);
-        if !is_simple_path(&json_path) {
-            errors.push(FieldError::invalid(place, &value, "is an invalid path: must be a simple json path"));
-            continue;
-        }
+        let kind = match leaf(&schema, &json_path) {
+            Ok(kind) => kind,
+            Err(why) => {
+                errors.push(FieldError::invalid(place, &value, &format!("is an invalid path: {why}")));
+                continue;
+            }
+        };
         if json_path.starts_with(".metadata.") || json_path == ".metadata" {
-            errors.push(FieldError::invalid(place, &value, "must not point to fields in metadata"));
-            continue;
+            errors.push(FieldError::invalid(place.clone(), &value, "must not point to fields in metadata"));
         }
-        match leaf(&schema, &json_path) {
-            None => errors.push(FieldError::invalid(
-                place.clone(),
-                &value,
-                "is an invalid path: does not refer to a valid field",
-            )),
-            Some(JsonType::String | JsonType::Boolean | JsonType::Integer) => {}
-            Some(_) => errors.push(FieldError::invalid(
-                place.clone(),
-                &value,
-                "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.",
-            )),
+        if !matches!(kind, JsonType::String | JsonType::Boolean | JsonType::Integer) {
+            let detail = "must point to a field of type string, boolean or integer. Enum string fields and strings \
+                          with formats are allowed.";
+            errors.push(FieldError::invalid(place.clone(), &value, detail));
         }
         if !seen.insert(json_path) {
             errors.push(FieldError::with_value(FieldReason::Duplicate, place, &value, ""));
         }
     }
-    if u64::try_from(fields.len()).is_ok_and(|count| count > MOST) {
-        errors.push(FieldError::too_many(path, fields.len(), MOST));
+    if seen.len() > MOST {
+        errors.push(FieldError::too_many(path, seen.len(), MOST as u64));
     }
 }
 
-fn leaf(schema: &Schema, path: &str) -> Option<JsonType> {
-    let mut names = path.trim_start_matches('.').split('.');
-    let first = schema.properties.get(names.next()?)?;
-    let found = names.try_fold(first, |node, name| node.properties.get(name))?;
-    Some(found.json_type)
+/// The type of the field at a path of names, each after a dot.
+fn leaf(schema: &Schema, path: &str) -> Result<JsonType, String> {
+    const NOWHERE: &str = "does not refer to a valid field";
+    let mut rest = path;
+    let mut node = schema;
+    while !rest.is_empty() {
+        if rest.starts_with('[') {
+            return Err("array notation is not allowed".to_owned());
+        }
+        let Some(after) = rest.strip_prefix('.') else {
+            let end = rest.find(['.', '[', ']']).unwrap_or(rest.len()).max(1);
+            return Err(format!("expected [ or . but got: {}", rest.get(..end).unwrap_or(rest)));
+        };
+        if after.is_empty() {
+            return Err("unexpected end of JSON path".to_owned());
+        }
+        let end = after.find(['.', '[', ']']).map_or(after.len(), |end| end.max(1));
+        let (name, left) = after.split_at_checked(end).ok_or(NOWHERE)?;
+        rest = left;
+        let next =
+            if node.properties.is_empty() { node.additional.as_ref() } else { node.properties.get(name) };
+        node = next.ok_or(NOWHERE)?.as_schema();
+    }
+    Ok(node.json_type)
 }

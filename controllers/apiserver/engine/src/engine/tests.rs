@@ -321,3 +321,57 @@ proptest! {
         let _ = media::negotiate(&text);
     }
 }
+
+#[test]
+fn a_binding_names_the_pod_that_it_is_about() {
+    let mut world = World::new();
+    let spec = json!({ "containers": [{ "name": "c", "image": "i" }] });
+    let pods = "/api/v1/namespaces/ns/pods";
+    let pod = world.post(pods, &json!({ "metadata": { "name": "p" }, "spec": spec }));
+    let (uid, version) = (pod["metadata"]["uid"].clone(), pod["metadata"]["resourceVersion"].clone());
+    let mut bind = |metadata: Value, target: Value| {
+        let body = json!({ "metadata": metadata, "target": target }).to_string();
+        let (code, answer) = world.call(Method::Post, &format!("{pods}/p/binding"), "", body.as_bytes());
+        (code, answer["message"].as_str().unwrap_or_default().to_owned())
+    };
+    let node = json!({ "kind": "Node", "name": "n" });
+    let conflict = "Operation cannot be fulfilled on pods \"p\": Precondition failed: ";
+    let (code, message) = bind(json!({ "name": "p", "uid": "other" }), node.clone());
+    assert!(
+        code == 409 && message.starts_with(&format!("{conflict}UID in precondition: other, ")),
+        "{message}"
+    );
+    let (code, message) = bind(json!({ "name": "p", "resourceVersion": "1" }), node.clone());
+    assert!(code == 409 && message.starts_with(&format!("{conflict}ResourceVersion in precondition: 1, ")));
+    assert_eq!(
+        bind(json!({ "name": "q" }), node.clone()),
+        (400, "name in URL does not match name in Binding object".to_owned())
+    );
+    assert_eq!(
+        bind(json!({ "name": "p" }), json!({ "kind": "Pod" })),
+        (
+            500,
+            "[target.kind: Unsupported value: \"Pod\": supported values: \"Node\", \"<empty>\", target.name: Required value]"
+                .to_owned()
+        )
+    );
+    let metadata = json!({ "name": "p", "uid": uid, "resourceVersion": version, "labels": { "zone": "a" }, "annotations": { "b": "c" } });
+    assert_eq!(bind(metadata, node).0, 201);
+    let bound = world.get(&format!("{pods}/p")).unwrap();
+    assert_eq!(bound["spec"]["nodeName"], "n");
+    assert_eq!(bound["metadata"]["labels"], json!({ "zone": "a" }));
+    assert_eq!(bound["metadata"]["annotations"], json!({ "b": "c" }));
+}
+
+#[test]
+fn a_pod_with_gates_says_that_it_waits_for_them() {
+    let mut world = World::new();
+    let spec = json!({ "containers": [{ "name": "c", "image": "i" }], "schedulingGates": [{ "name": "g" }] });
+    let pod =
+        world.post("/api/v1/namespaces/ns/pods", &json!({ "metadata": { "name": "gated" }, "spec": spec }));
+    let condition = &pod["status"]["conditions"][0];
+    assert_eq!((&condition["type"], &condition["status"]), (&json!("PodScheduled"), &json!("False")));
+    assert_eq!(condition["reason"], "SchedulingGated");
+    assert_eq!(condition["lastProbeTime"], Value::Null);
+    assert_eq!(condition["lastTransitionTime"], pod["metadata"]["creationTimestamp"]);
+}

@@ -67,7 +67,11 @@ const NOT_CHECKED: &str = "some validation rules were not checked because the ob
 fn blocks_rules(error: &FieldError) -> bool {
     matches!(
         error.reason,
-        FieldReason::Required | FieldReason::TooLong | FieldReason::TooMany | FieldReason::TypeInvalid
+        FieldReason::NotSupported
+            | FieldReason::Required
+            | FieldReason::TooLong
+            | FieldReason::TooMany
+            | FieldReason::TypeInvalid
     )
 }
 

@@ -1,12 +1,14 @@
 //! Cells that take more than a path.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use jiff::Timestamp;
 use neonvm_types::jsonpath::JsonPath;
 use serde_json::{Value, json};
 
 use super::{age, count};
 use crate::crd::PrinterColumn;
-use crate::object::{at, meta_text, strings, text_at};
+use crate::object::{at, text_at};
 
 pub(super) fn list<'a>(object: &'a Value, path: &str) -> &'a [Value] {
     at(object, path).and_then(Value::as_array).map_or(&[], Vec::as_slice)
@@ -34,89 +36,34 @@ pub(super) fn printed(column: &PrinterColumn, object: &Value, now: Timestamp) ->
     let found = JsonPath::parse(&column.json_path).map(|path| path.find(object)).unwrap_or_default();
     let Some(first) = found.first() else { return Value::Null };
     match column.json_type.as_str() {
-        "date" => first.as_str().map_or(Value::Null, |then| json!(age(then, now))),
+        "date" => first.as_str().map_or(Value::Null, |then| json!(date(then, now))),
         "string" => match first {
             Value::Null => Value::Null,
             other => json!(plain(other)),
         },
-        "integer" => first.as_i64().map_or(Value::Null, |n| json!(n)),
+        "integer" => whole(first).map_or(Value::Null, |n| json!(n)),
         "number" if first.is_number() => (*first).clone(),
         "boolean" if first.is_boolean() => (*first).clone(),
         _ => Value::Null,
     }
 }
 
+/// How long ago a time in a custom object was.
+fn date(then: &str, now: Timestamp) -> String {
+    match then.parse::<Timestamp>() {
+        Err(_) if !matches!(then, "" | "null") => "<invalid>".to_owned(),
+        _ => age(then, now),
+    }
+}
+
+/// A number without its fraction.
+fn whole(number: &Value) -> Option<i64> {
+    #[expect(clippy::cast_possible_truncation, reason = "it is meant to cut off")]
+    number.as_i64().or_else(|| number.as_f64().map(|number| number.trunc() as i64))
+}
+
 pub(super) fn data_count(object: &Value, _: Timestamp) -> Value {
     json!(count(object.get("data")) + count(object.get("binaryData")))
-}
-
-pub(super) fn pod_ready(pod: &Value, _: Timestamp) -> Value {
-    let statuses = list(pod, "status.containerStatuses");
-    let ready = statuses.iter().filter(|s| s.get("ready") == Some(&json!(true))).count();
-    json!(format!("{ready}/{}", list(pod, "spec.containers").len()))
-}
-
-/// The pod status that kubectl shows: the phase, unless a container's state or a deletion is more specific.
-pub(super) fn pod_status(pod: &Value, _: Timestamp) -> Value {
-    let mut word = text_at(pod, "status.reason").to_owned();
-    if word.is_empty() {
-        text_at(pod, "status.phase").clone_into(&mut word);
-    }
-    for status in list(pod, "status.containerStatuses").iter().rev() {
-        let waiting = text_at(status, "state.waiting.reason");
-        let ended = text_at(status, "state.terminated.reason");
-        if !waiting.is_empty() {
-            waiting.clone_into(&mut word);
-        } else if !ended.is_empty() {
-            ended.clone_into(&mut word);
-        } else if let Some(state) = at(status, "state.terminated") {
-            word = match number(state, "signal") {
-                0 => format!("ExitCode:{}", number(state, "exitCode")),
-                signal => format!("Signal:{signal}"),
-            };
-        }
-    }
-    if !meta_text(pod, "deletionTimestamp").is_empty() {
-        word = if text_at(pod, "status.reason") == "NodeLost" { "Unknown" } else { "Terminating" }.to_owned();
-    }
-    json!(word)
-}
-
-pub(super) fn pod_restarts(pod: &Value, now: Timestamp) -> Value {
-    let statuses = list(pod, "status.containerStatuses");
-    let restarts: i64 = statuses.iter().map(|s| number(s, "restartCount")).sum();
-    let last = statuses.iter().map(|s| text_at(s, "lastState.terminated.finishedAt")).max().unwrap_or("");
-    if restarts == 0 || last.is_empty() {
-        return json!(restarts.to_string());
-    }
-    json!(format!("{restarts} ({} ago)", age(last, now)))
-}
-
-pub(super) fn pod_ip(pod: &Value, _: Timestamp) -> Value {
-    let first = list(pod, "status.podIPs").first().map_or("", |ip| text_at(ip, "ip"));
-    or_none(if first.is_empty() { text_at(pod, "status.podIP") } else { first })
-}
-
-pub(super) fn pod_node(pod: &Value, _: Timestamp) -> Value {
-    or_none(text_at(pod, "spec.nodeName"))
-}
-
-pub(super) fn pod_nominated(pod: &Value, _: Timestamp) -> Value {
-    or_none(text_at(pod, "status.nominatedNodeName"))
-}
-
-pub(super) fn pod_gates(pod: &Value, _: Timestamp) -> Value {
-    let gates = list(pod, "spec.readinessGates");
-    if gates.is_empty() {
-        return json!("<none>");
-    }
-    let met = |gate: &&Value| {
-        let wanted = text_at(gate, "conditionType");
-        list(pod, "status.conditions")
-            .iter()
-            .any(|c| text_at(c, "type") == wanted && text_at(c, "status") == "True")
-    };
-    json!(format!("{}/{}", gates.iter().filter(met).count(), gates.len()))
 }
 
 pub(super) fn node_status(node: &Value, _: Timestamp) -> Value {
@@ -135,16 +82,21 @@ pub(super) fn node_status(node: &Value, _: Timestamp) -> Value {
 
 pub(super) fn node_roles(node: &Value, _: Timestamp) -> Value {
     let labels = node.get("metadata").and_then(|m| m.get("labels")).and_then(Value::as_object);
-    let mut roles: Vec<String> = Vec::new();
-    for (key, value) in labels.into_iter().flatten() {
-        if let Some(role) = key.strip_prefix("node-role.kubernetes.io/") {
-            roles.push(role.to_owned());
-        } else if key == "kubernetes.io/role" {
-            roles.push(plain(value));
-        }
-    }
-    roles.sort();
-    or_none(&roles.join(","))
+    let roles: BTreeSet<String> = labels
+        .into_iter()
+        .flatten()
+        .filter_map(|(key, value)| match key.strip_prefix("node-role.kubernetes.io/") {
+            Some(role) => Some(role.to_owned()),
+            None => (key == "kubernetes.io/role").then(|| plain(value)),
+        })
+        .filter(|role| !role.is_empty())
+        .collect();
+    or_none(&joined(roles))
+}
+
+/// A set of texts with commas between them.
+pub(super) fn joined(texts: BTreeSet<String>) -> String {
+    texts.into_iter().collect::<Vec<_>>().join(",")
 }
 
 fn address(node: &Value, kind: &str) -> Value {
@@ -167,160 +119,33 @@ pub(super) fn node_os(node: &Value, _: Timestamp) -> Value {
 pub(super) fn node_kernel(node: &Value, _: Timestamp) -> Value {
     let (kernel, machine) =
         (text_at(node, "status.nodeInfo.kernelVersion"), text_at(node, "status.nodeInfo.architecture"));
-    json!(match (kernel, machine) {
-        ("", _) => "<unknown>".to_owned(),
-        (kernel, "") => kernel.to_owned(),
-        (kernel, machine) => format!("{kernel} ({machine})"),
-    })
+    let kernel = if kernel.is_empty() { "<unknown>" } else { kernel };
+    json!(if machine.is_empty() { kernel.to_owned() } else { format!("{kernel} ({machine})") })
 }
 
 pub(super) fn node_runtime(node: &Value, _: Timestamp) -> Value {
     text_or(node, "status.nodeInfo.containerRuntimeVersion", "<unknown>")
 }
 
-pub(super) fn service_ip(service: &Value, _: Timestamp) -> Value {
-    or_none(text_at(service, "spec.clusterIP"))
-}
-
-pub(super) fn service_external(service: &Value, _: Timestamp) -> Value {
-    let mut addresses = strings(at(service, "spec.externalIPs")).join(",");
-    if text_at(service, "spec.type") == "ExternalName" {
-        text_at(service, "spec.externalName").clone_into(&mut addresses);
-    }
-    if text_at(service, "spec.type") == "LoadBalancer" {
-        let ingress = list(service, "status.loadBalancer.ingress");
-        let all: Vec<&str> = ingress.iter().map(|i| text_at(i, "ip")).collect();
-        addresses = if all.is_empty() && addresses.is_empty() { "<pending>".into() } else { all.join(",") };
-    }
-    or_none(&addresses)
-}
-
-pub(super) fn service_ports(service: &Value, _: Timestamp) -> Value {
-    let ports: Vec<String> = list(service, "spec.ports")
-        .iter()
-        .map(|p| match number(p, "nodePort") {
-            0 => format!("{}/{}", number(p, "port"), text_at(p, "protocol")),
-            node => format!("{}:{node}/{}", number(p, "port"), text_at(p, "protocol")),
-        })
-        .collect();
-    or_none(&ports.join(","))
-}
-
+/// Labels as `a=b,c=d`, sorted.
 pub(super) fn pairs(map: Option<&Value>) -> String {
-    let pairs: Vec<String> = map
-        .and_then(Value::as_object)
-        .into_iter()
-        .flatten()
-        .map(|(key, value)| format!("{key}={}", plain(value)))
-        .collect();
-    pairs.join(",")
+    let pairs = map.and_then(Value::as_object).into_iter().flatten();
+    let pairs: BTreeMap<&String, String> = pairs.map(|(key, value)| (key, plain(value))).collect();
+    pairs.into_iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
 }
 
-pub(super) fn service_selector(service: &Value, _: Timestamp) -> Value {
-    or_none(&pairs(at(service, "spec.selector")))
-}
-
-pub(super) fn pod_selector(object: &Value, _: Timestamp) -> Value {
-    or_none(&crate::selector::text_of(at(object, "spec.podSelector")))
-}
-
-fn event_time<'a>(event: &'a Value, paths: &[&str]) -> &'a str {
-    paths.iter().map(|path| text_at(event, path)).find(|text| !text.is_empty()).unwrap_or("")
-}
-
-pub(super) fn event_last(event: &Value, now: Timestamp) -> Value {
-    const PATHS: &[&str] =
-        &["series.lastObservedTime", "lastTimestamp", "deprecatedLastTimestamp", "eventTime"];
-    json!(age(event_time(event, PATHS), now))
-}
-
-pub(super) fn event_first(event: &Value, now: Timestamp) -> Value {
-    const PATHS: &[&str] = &["firstTimestamp", "deprecatedFirstTimestamp", "eventTime"];
-    json!(age(event_time(event, PATHS), now))
-}
-
-pub(super) fn event_object(event: &Value, _: Timestamp) -> Value {
-    let about = if event.get("regarding").is_some() { "regarding" } else { "involvedObject" };
-    let kind = text_at(event, &format!("{about}.kind")).to_lowercase();
-    json!(format!("{kind}/{}", text_at(event, &format!("{about}.name"))))
-}
-
-pub(super) fn event_source(event: &Value, _: Timestamp) -> Value {
-    const COMPONENT: &[&str] =
-        &["source.component", "deprecatedSource.component", "reportingComponent", "reportingController"];
-    let host = event_time(event, &["source.host", "deprecatedSource.host", "reportingInstance"]);
-    let component = event_time(event, COMPONENT);
-    json!(if host.is_empty() { component.to_owned() } else { format!("{component}, {host}") })
-}
-
-pub(super) fn event_message(event: &Value, _: Timestamp) -> Value {
-    json!(event_time(event, &["message", "note"]).trim())
-}
-
-pub(super) fn event_count(event: &Value, _: Timestamp) -> Value {
-    let found =
-        ["series.count", "count", "deprecatedCount"].iter().map(|path| number(event, path)).find(|n| *n > 0);
-    json!(found.unwrap_or(1).to_string())
-}
-
-pub(super) fn endpoints(object: &Value, _: Timestamp) -> Value {
-    let mut all = Vec::new();
-    for subset in list(object, "subsets") {
-        for address in list(subset, "addresses") {
-            for port in list(subset, "ports") {
-                all.push(format!("{}:{}", text_at(address, "ip"), number(port, "port")));
-            }
-        }
-    }
-    shortened(&all)
-}
-
-fn shortened(all: &[String]) -> Value {
-    match all.len() {
-        0..=3 => or_none(&all.join(",")),
-        many => json!(format!(
-            "{} + {} more...",
-            all.iter().take(3).cloned().collect::<Vec<_>>().join(","),
-            many - 3
-        )),
-    }
-}
-
-pub(super) fn access_modes(object: &Value, _: Timestamp) -> Value {
-    let modes = at(object, "status.accessModes").or_else(|| at(object, "spec.accessModes"));
-    let short = |mode: &str| match mode {
-        "ReadWriteOnce" => "RWO",
-        "ReadOnlyMany" => "ROX",
-        "ReadWriteMany" => "RWX",
-        "ReadWriteOncePod" => "RWOP",
-        _ => "",
-    };
-    json!(strings(modes).into_iter().map(short).collect::<Vec<_>>().join(","))
-}
-
-pub(super) fn attributes_class(object: &Value, _: Timestamp) -> Value {
-    text_or(object, "spec.volumeAttributesClassName", "<unset>")
-}
-
-pub(super) fn volume_mode(object: &Value, _: Timestamp) -> Value {
-    text_or(object, "spec.volumeMode", "<unset>")
-}
-
-pub(super) fn claim(object: &Value, _: Timestamp) -> Value {
-    let name = text_at(object, "spec.claimRef.name");
-    json!(if name.is_empty() {
-        String::new()
-    } else {
-        format!("{}/{name}", text_at(object, "spec.claimRef.namespace"))
-    })
+/// The first few of a list, and how many more there are of `count`.
+pub(super) fn shortened(all: &[String], most: usize, count: usize) -> String {
+    let shown = all.iter().take(most).cloned().collect::<Vec<_>>().join(",");
+    if count > most { format!("{shown} + {} more...", count - most) } else { shown }
 }
 
 fn quota_of(object: &Value, limits: bool) -> Value {
     let hard = at(object, "status.hard").and_then(Value::as_object);
+    let hard: BTreeMap<&String, &Value> = hard.into_iter().flatten().collect();
     let terms: Vec<String> = hard
         .into_iter()
-        .flatten()
-        .filter(|(key, _)| key.starts_with("limits") == limits)
+        .filter(|(key, _)| key.starts_with("limits.") == limits)
         .map(|(key, hard)| {
             let used =
                 at(object, "status.used").and_then(|u| u.get(key)).map_or_else(|| "0".to_owned(), plain);
@@ -384,56 +209,32 @@ pub(super) fn accounts(object: &Value, _: Timestamp) -> Value {
     subjects(object, "ServiceAccount")
 }
 
-pub(super) fn expansion(object: &Value, _: Timestamp) -> Value {
-    json!(at(object, "allowVolumeExpansion") == Some(&json!(true)))
-}
-
 pub(super) fn global_default(object: &Value, _: Timestamp) -> Value {
     json!(at(object, "globalDefault") == Some(&json!(true)))
 }
 
-pub(super) fn ingress_class(object: &Value, _: Timestamp) -> Value {
-    text_or(object, "spec.ingressClassName", "<none>")
+pub(super) fn signer(object: &Value, _: Timestamp) -> Value {
+    or_none(text_at(object, "spec.signerName"))
 }
 
-pub(super) fn ingress_hosts(object: &Value, _: Timestamp) -> Value {
-    let hosts: Vec<String> = list(object, "spec.rules")
-        .iter()
-        .map(|rule| text_at(rule, "host"))
-        .filter(|host| !host.is_empty())
-        .map(str::to_owned)
-        .collect();
-    if hosts.is_empty() { json!("*") } else { shortened(&hosts) }
+fn healthy(object: &Value) -> Option<&Value> {
+    list(object, "conditions").iter().find(|c| text_at(c, "type") == "Healthy")
 }
 
-pub(super) fn ingress_address(object: &Value, _: Timestamp) -> Value {
-    let all = list(object, "status.loadBalancer.ingress").iter();
-    let shown =
-        all.map(|i| if text_at(i, "ip").is_empty() { text_at(i, "hostname") } else { text_at(i, "ip") });
-    json!(shown.collect::<Vec<_>>().join(","))
+pub(super) fn component_status(object: &Value, _: Timestamp) -> Value {
+    json!(match healthy(object).map(|c| text_at(c, "status")) {
+        Some("True") => "Healthy",
+        Some(_) => "Unhealthy",
+        None => "Unknown",
+    })
 }
 
-pub(super) fn ingress_ports(object: &Value, _: Timestamp) -> Value {
-    json!(if list(object, "spec.tls").is_empty() { "80" } else { "80, 443" })
+pub(super) fn component_message(object: &Value, _: Timestamp) -> Value {
+    json!(healthy(object).map_or("", |c| text_at(c, "message")))
 }
 
-pub(super) fn parameters(object: &Value, _: Timestamp) -> Value {
-    let of = |key: &str| text_at(object, &format!("spec.parameters.{key}"));
-    or_none(&if of("kind").is_empty() { String::new() } else { format!("{}/{}", of("kind"), of("name")) })
-}
-
-pub(super) fn slice_ports(object: &Value, _: Timestamp) -> Value {
-    let ports: Vec<String> = list(object, "ports").iter().map(|p| number(p, "port").to_string()).collect();
-    if ports.is_empty() { json!("<unset>") } else { shortened(&ports) }
-}
-
-pub(super) fn slice_endpoints(object: &Value, _: Timestamp) -> Value {
-    let all: Vec<String> = list(object, "endpoints")
-        .iter()
-        .flat_map(|e| strings(e.get("addresses")))
-        .map(str::to_owned)
-        .collect();
-    if all.is_empty() { json!("<unset>") } else { shortened(&all) }
+pub(super) fn component_error(object: &Value, _: Timestamp) -> Value {
+    json!(healthy(object).map_or("", |c| text_at(c, "error")))
 }
 
 pub(super) fn api_service(object: &Value, _: Timestamp) -> Value {

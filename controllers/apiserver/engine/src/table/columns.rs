@@ -3,9 +3,10 @@
 use serde_json::{Value, json};
 
 use super::{Cell, Column};
-use super::{cells, workload_cells};
+use super::{cells, event_cells, network_cells, pod_cells, storage_cells, workload_cells};
 use crate::crd::CustomVersion;
 use crate::form::Form;
+use crate::kinds::Kind;
 
 const NAME: Column = Column("Name", "string", 0, Cell::Name);
 const AGE: Column = Column("Age", "string", 0, Cell::Age);
@@ -15,16 +16,39 @@ pub(super) fn builtin(form: &Form<'_>, objects: &[&Value]) -> (Vec<Value>, Vec<V
     let columns = columns_of(&form.kind.group, &form.kind.kind);
     let definitions =
         columns.iter().map(|Column(name, kind, priority, _)| definition(name, kind, *priority)).collect();
-    let rows = objects
-        .iter()
-        .map(|object| Value::Array(columns.iter().map(|column| column.3.value(object, form.now)).collect()))
-        .collect();
-    (definitions, rows)
+    let cells = |object: &Value| {
+        Value::Array(columns.iter().map(|column| column.3.value(object, form.now)).collect())
+    };
+    let rows = objects.iter().map(|object| match (form.kind.group.as_str(), form.kind.version.as_str()) {
+        // An autoscaler is shown with all its metrics, in whichever version it is requested.
+        ("autoscaling", "v1") => {
+            let mut object = (*object).clone();
+            crate::convert_hpa::to_v2(&mut object);
+            cells(&object)
+        }
+        _ => cells(object),
+    });
+    (definitions, rows.collect())
 }
 
 fn definition(name: &str, kind: &str, priority: i32) -> Value {
-    let format = if name == "Name" { "name" } else { "" };
+    let format = if matches!(name, "Name" | "Attacher") { "name" } else { "" };
     json!({ "name": name, "type": kind, "format": format, "priority": priority, "description": "" })
+}
+
+/// Kinds that a real server has no columns for: it shows when their objects were created.
+fn has_no_columns(group: &str, kind: &str) -> bool {
+    matches!(
+        (group, kind),
+        ("", "LimitRange")
+            | ("rbac.authorization.k8s.io", "Role" | "ClusterRole")
+            | ("apiextensions.k8s.io", "CustomResourceDefinition")
+    )
+}
+
+/// Whether a table of a kind has no columns of its own.
+pub(super) fn is_plain(kind: &Kind) -> bool {
+    kind.is_builtin() && has_no_columns(&kind.group, &kind.kind)
 }
 
 #[rustfmt::skip]
@@ -37,44 +61,44 @@ fn columns_of(group: &str, kind: &str) -> Vec<Column> {
         ("", "ConfigMap") => vec![NAME, Column("Data", S, 0, Of(cells::data_count)), AGE],
         ("", "Secret") => vec![NAME, Column("Type", S, 0, Path("type")), Column("Data", S, 0, Count("data")), AGE],
         ("", "Namespace") => vec![NAME, Column("Status", S, 0, Path("status.phase")), AGE],
-        ("", "Pod") => vec![NAME, Column("Ready", S, 0, Of(cells::pod_ready)), Column("Status", S, 0, Of(cells::pod_status)),
-            Column("Restarts", S, 0, Of(cells::pod_restarts)), AGE, Column("IP", S, 1, Of(cells::pod_ip)), Column("Node", S, 1, Of(cells::pod_node)),
-            Column("Nominated Node", S, 1, Of(cells::pod_nominated)), Column("Readiness Gates", S, 1, Of(cells::pod_gates))],
+        ("", "Pod") => vec![NAME, Column("Ready", S, 0, Of(pod_cells::ready)), Column("Status", S, 0, Of(pod_cells::status)),
+            Column("Restarts", S, 0, Of(pod_cells::restarts)), AGE, Column("IP", S, 1, Of(pod_cells::ip)), Column("Node", S, 1, Of(pod_cells::node)),
+            Column("Nominated Node", S, 1, Of(pod_cells::nominated)), Column("Readiness Gates", S, 1, Of(pod_cells::gates))],
         ("", "Node") => vec![NAME, Column("Status", S, 0, Of(cells::node_status)), Column("Roles", S, 0, Of(cells::node_roles)), AGE,
             Column("Version", S, 0, Path("status.nodeInfo.kubeletVersion")), Column("Internal-IP", S, 1, Of(cells::node_internal)),
             Column("External-IP", S, 1, Of(cells::node_external)), Column("OS-Image", S, 1, Of(cells::node_os)),
             Column("Kernel-Version", S, 1, Of(cells::node_kernel)), Column("Container-Runtime", S, 1, Of(cells::node_runtime))],
-        ("", "Service") => vec![NAME, Column("Type", S, 0, Path("spec.type")), Column("Cluster-IP", S, 0, Of(cells::service_ip)),
-            Column("External-IP", S, 0, Of(cells::service_external)), Column("Port(s)", S, 0, Of(cells::service_ports)), AGE,
-            Column("Selector", S, 1, Of(cells::service_selector))],
+        ("", "Service") => vec![NAME, Column("Type", S, 0, Path("spec.type")), Column("Cluster-IP", S, 0, Of(network_cells::service_ip)),
+            Column("External-IP", S, 0, Of(network_cells::service_external)), Column("Port(s)", S, 0, Of(network_cells::service_ports)), AGE,
+            Column("Selector", S, 1, Of(network_cells::service_selector))],
         ("", "ServiceAccount") => vec![NAME, AGE],
-        ("", "Event") => vec![Column("Last Seen", S, 0, Of(cells::event_last)), Column("Type", S, 0, Path("type")), Column("Reason", S, 0, Path("reason")),
-            Column("Object", S, 0, Of(cells::event_object)), Column("Subobject", S, 1, Path("involvedObject.fieldPath")), Column("Source", S, 1, Of(cells::event_source)),
-            Column("Message", S, 0, Of(cells::event_message)), Column("First Seen", S, 1, Of(cells::event_first)), Column("Count", S, 1, Of(cells::event_count)),
+        ("", "Event") => vec![Column("Last Seen", S, 0, Of(event_cells::event_last)), Column("Type", S, 0, Path("type")), Column("Reason", S, 0, Path("reason")),
+            Column("Object", S, 0, Of(event_cells::event_object)), Column("Subobject", S, 1, Path("involvedObject.fieldPath")), Column("Source", S, 1, Of(event_cells::event_source)),
+            Column("Message", S, 0, Of(event_cells::event_message)), Column("First Seen", S, 1, Of(event_cells::event_first)), Column("Count", S, 1, Of(event_cells::event_count)),
             Column("Name", S, 1, Cell::Name)],
-        ("events.k8s.io", "Event") => vec![Column("Last Seen", S, 0, Of(cells::event_last)), Column("Type", S, 0, Path("type")), Column("Reason", S, 0, Path("reason")),
-            Column("Object", S, 0, Of(cells::event_object)), Column("Subobject", S, 1, Path("regarding.fieldPath")), Column("Source", S, 1, Of(cells::event_source)),
-            Column("Message", S, 0, Of(cells::event_message)), Column("First Seen", S, 1, Of(cells::event_first)), Column("Count", S, 1, Of(cells::event_count)),
+        ("events.k8s.io", "Event") => vec![Column("Last Seen", S, 0, Of(event_cells::event_last)), Column("Type", S, 0, Path("type")), Column("Reason", S, 0, Path("reason")),
+            Column("Object", S, 0, Of(event_cells::event_object)), Column("Subobject", S, 1, Path("regarding.fieldPath")), Column("Source", S, 1, Of(event_cells::event_source)),
+            Column("Message", S, 0, Of(event_cells::event_message)), Column("First Seen", S, 1, Of(event_cells::event_first)), Column("Count", S, 1, Of(event_cells::event_count)),
             Column("Name", S, 1, Cell::Name)],
-        ("", "Endpoints") => vec![NAME, Column("Endpoints", S, 0, Of(cells::endpoints)), AGE],
-        ("", "PersistentVolumeClaim") => vec![NAME, Column("Status", S, 0, Path("status.phase")), Column("Volume", S, 0, Path("spec.volumeName")),
-            Column("Capacity", S, 0, Path("status.capacity.storage")), Column("Access Modes", S, 0, Of(cells::access_modes)),
-            Column("StorageClass", S, 0, Path("spec.storageClassName")), Column("VolumeAttributesClass", S, 0, Of(cells::attributes_class)), AGE,
-            Column("VolumeMode", S, 1, Of(cells::volume_mode))],
-        ("", "PersistentVolume") => vec![NAME, Column("Capacity", S, 0, Path("spec.capacity.storage")), Column("Access Modes", S, 0, Of(cells::access_modes)),
-            Column("Reclaim Policy", S, 0, Path("spec.persistentVolumeReclaimPolicy")), Column("Status", S, 0, Path("status.phase")), Column("Claim", S, 0, Of(cells::claim)),
-            Column("StorageClass", S, 0, Path("spec.storageClassName")), Column("VolumeAttributesClass", S, 0, Of(cells::attributes_class)),
-            Column("Reason", S, 0, Path("status.reason")), AGE, Column("VolumeMode", S, 1, Of(cells::volume_mode))],
+        ("", "Endpoints") => vec![NAME, Column("Endpoints", S, 0, Of(network_cells::endpoints)), AGE],
+        ("", "PersistentVolumeClaim") => vec![NAME, Column("Status", S, 0, Of(storage_cells::phase)), Column("Volume", S, 0, Path("spec.volumeName")),
+            Column("Capacity", S, 0, Of(storage_cells::claim_size)), Column("Access Modes", S, 0, Of(storage_cells::claim_modes)),
+            Column("StorageClass", S, 0, Of(storage_cells::storage_class)), Column("VolumeAttributesClass", S, 0, Of(storage_cells::attributes_class)), AGE,
+            Column("VolumeMode", S, 1, Of(storage_cells::volume_mode))],
+        ("", "PersistentVolume") => vec![NAME, Column("Capacity", S, 0, Of(storage_cells::volume_size)), Column("Access Modes", S, 0, Of(storage_cells::volume_modes)),
+            Column("Reclaim Policy", S, 0, Path("spec.persistentVolumeReclaimPolicy")), Column("Status", S, 0, Of(storage_cells::phase)), Column("Claim", S, 0, Of(storage_cells::claim)),
+            Column("StorageClass", S, 0, Of(storage_cells::storage_class)), Column("VolumeAttributesClass", S, 0, Of(storage_cells::attributes_class)),
+            Column("Reason", S, 0, Path("status.reason")), AGE, Column("VolumeMode", S, 1, Of(storage_cells::volume_mode))],
         ("", "ReplicationController") | ("apps", "ReplicaSet") => vec![NAME, Column("Desired", I, 0, Number("spec.replicas")), Column("Current", I, 0, Number("status.replicas")),
             Column("Ready", I, 0, Number("status.readyReplicas")), AGE, Column("Containers", S, 1, Of(workload_cells::containers)), Column("Images", S, 1, Of(workload_cells::images)),
             Column("Selector", S, 1, Of(workload_cells::selector))],
         ("", "ResourceQuota") => vec![NAME, Column("Request", S, 0, Of(cells::quota)), Column("Limit", S, 0, Of(cells::quota_limits)), AGE],
-        ("", "LimitRange") | ("rbac.authorization.k8s.io", "Role" | "ClusterRole") | ("apiextensions.k8s.io", "CustomResourceDefinition") => vec![NAME, Column("Created At", "date", 0, Created)],
+        _ if has_no_columns(group, kind) => vec![NAME, Column("Created At", "date", 0, Created)],
         ("", "PodTemplate") => vec![NAME, Column("Containers", S, 0, Of(workload_cells::template_containers)), Column("Images", S, 0, Of(workload_cells::template_images)), Column("Pod Labels", S, 0, Of(workload_cells::template_labels))],
-        ("", "ComponentStatus") => vec![NAME, Column("Status", S, 0, Path("")), Column("Message", S, 0, Path("")), Column("Error", S, 0, Path(""))],
-        ("apps", "Deployment") => vec![NAME, Column("Ready", S, 0, Of(workload_cells::deployment_ready)), Column("Up-to-date", I, 0, Number("status.updatedReplicas")),
-            Column("Available", I, 0, Number("status.availableReplicas")), AGE, Column("Containers", S, 1, Of(workload_cells::containers)), Column("Images", S, 1, Of(workload_cells::images)),
-            Column("Selector", S, 1, Of(workload_cells::selector))],
+        ("", "ComponentStatus") => vec![NAME, Column("Status", S, 0, Of(cells::component_status)), Column("Message", S, 0, Of(cells::component_message)), Column("Error", S, 0, Of(cells::component_error))],
+        ("apps", "Deployment") => vec![NAME, Column("Ready", S, 0, Of(workload_cells::deployment_ready)), Column("Up-to-date", S, 0, Number("status.updatedReplicas")),
+            Column("Available", S, 0, Number("status.availableReplicas")), AGE, Column("Containers", S, 1, Of(workload_cells::containers)), Column("Images", S, 1, Of(workload_cells::images)),
+            Column("Selector", S, 1, Of(workload_cells::deployment_selector))],
         ("apps", "StatefulSet") => vec![NAME, Column("Ready", S, 0, Of(workload_cells::deployment_ready)), AGE, Column("Containers", S, 1, Of(workload_cells::containers)), Column("Images", S, 1, Of(workload_cells::images))],
         ("apps", "DaemonSet") => vec![NAME, Column("Desired", I, 0, Number("status.desiredNumberScheduled")), Column("Current", I, 0, Number("status.currentNumberScheduled")),
             Column("Ready", I, 0, Number("status.numberReady")), Column("Up-to-date", I, 0, Number("status.updatedNumberScheduled")),
@@ -89,22 +113,28 @@ fn columns_of(group: &str, kind: &str) -> Vec<Column> {
         ("autoscaling", "HorizontalPodAutoscaler") => vec![NAME, Column("Reference", S, 0, Of(workload_cells::hpa_reference)), Column("Targets", S, 0, Of(workload_cells::hpa_targets)),
             Column("MinPods", S, 0, Of(workload_cells::hpa_min)), Column("MaxPods", S, 0, Number("spec.maxReplicas")), Column("Replicas", S, 0, Number("status.currentReplicas")), AGE],
         ("coordination.k8s.io", "Lease") => vec![NAME, Column("Holder", S, 0, Path("spec.holderIdentity")), AGE],
-        (crate::builtin::certificate::GROUP, _) => vec![NAME, AGE, Column("SignerName", S, 0, Path("spec.signerName")), Column("Requestor", S, 0, Path("spec.username")),
+        (crate::builtin::certificate::GROUP, _) => vec![NAME, AGE, Column("SignerName", S, 0, Of(cells::signer)), Column("Requestor", S, 0, Path("spec.username")),
             Column("RequestedDuration", S, 0, Of(cells::requested_duration)), Column("Condition", S, 0, Of(cells::request_condition))],
         ("policy", "PodDisruptionBudget") => vec![NAME, Column("Min Available", S, 0, Of(workload_cells::min_available)), Column("Max Unavailable", S, 0, Of(workload_cells::max_unavailable)),
             Column("Allowed Disruptions", I, 0, Number("status.disruptionsAllowed")), AGE],
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => vec![NAME, Column("Role", S, 0, Of(cells::role)), AGE, Column("Users", S, 1, Of(cells::users)),
             Column("Groups", S, 1, Of(cells::groups)), Column("ServiceAccounts", S, 1, Of(cells::accounts))],
         ("admissionregistration.k8s.io", _) => vec![NAME, Column("Webhooks", I, 0, Count("webhooks")), AGE],
-        ("storage.k8s.io", "StorageClass") => vec![NAME, Column("Provisioner", S, 0, Path("provisioner")), Column("ReclaimPolicy", S, 0, Path("reclaimPolicy")),
-            Column("VolumeBindingMode", S, 0, Path("volumeBindingMode")), Column("AllowVolumeExpansion", S, 0, Of(cells::expansion)), AGE],
+        ("storage.k8s.io", "StorageClass") => vec![Column("Name", S, 0, Of(storage_cells::storage_class_name)), Column("Provisioner", S, 0, Path("provisioner")), Column("ReclaimPolicy", S, 0, Path("reclaimPolicy")),
+            Column("VolumeBindingMode", S, 0, Path("volumeBindingMode")), Column("AllowVolumeExpansion", S, 0, Of(storage_cells::expansion)), AGE],
+        ("storage.k8s.io", "VolumeAttachment") => vec![NAME, Column("Attacher", S, 0, Path("spec.attacher")), Column("PV", S, 0, Path("spec.source.persistentVolumeName")),
+            Column("Node", S, 0, Path("spec.nodeName")), Column("Attached", "boolean", 0, Of(storage_cells::attached)), AGE],
+        ("storage.k8s.io", "CSINode") => vec![NAME, Column("Drivers", I, 0, Count("spec.drivers")), AGE],
+        ("storage.k8s.io", "CSIDriver") => vec![NAME, Column("AttachRequired", "boolean", 0, Of(storage_cells::driver_attach)), Column("PodInfoOnMount", "boolean", 0, Of(storage_cells::driver_info)),
+            Column("StorageCapacity", "boolean", 0, Of(storage_cells::driver_capacity)), Column("TokenRequests", S, 0, Of(storage_cells::driver_tokens)),
+            Column("RequiresRepublish", "boolean", 0, Of(storage_cells::driver_republish)), Column("Modes", S, 0, Of(storage_cells::driver_modes)), AGE],
         ("scheduling.k8s.io", "PriorityClass") => vec![NAME, Column("Value", I, 0, Number("value")), Column("Global-Default", "boolean", 0, Of(cells::global_default)), AGE,
             Column("PreemptionPolicy", S, 0, Path("preemptionPolicy"))],
-        ("networking.k8s.io", "Ingress") => vec![NAME, Column("Class", S, 0, Of(cells::ingress_class)), Column("Hosts", S, 0, Of(cells::ingress_hosts)),
-            Column("Address", S, 0, Of(cells::ingress_address)), Column("Ports", S, 0, Of(cells::ingress_ports)), AGE],
-        ("networking.k8s.io", "IngressClass") => vec![NAME, Column("Controller", S, 0, Path("spec.controller")), Column("Parameters", S, 0, Of(cells::parameters)), AGE],
-        ("networking.k8s.io", "NetworkPolicy") => vec![NAME, Column("Pod-Selector", S, 0, Of(cells::pod_selector)), AGE],
-        ("discovery.k8s.io", "EndpointSlice") => vec![NAME, Column("AddressType", S, 0, Path("addressType")), Column("Ports", S, 0, Of(cells::slice_ports)), Column("Endpoints", S, 0, Of(cells::slice_endpoints)), AGE],
+        ("networking.k8s.io", "Ingress") => vec![NAME, Column("Class", S, 0, Of(network_cells::ingress_class)), Column("Hosts", S, 0, Of(network_cells::ingress_hosts)),
+            Column("Address", S, 0, Of(network_cells::ingress_address)), Column("Ports", S, 0, Of(network_cells::ingress_ports)), AGE],
+        ("networking.k8s.io", "IngressClass") => vec![Column("Name", S, 0, Of(network_cells::ingress_class_name)), Column("Controller", S, 0, Path("spec.controller")), Column("Parameters", S, 0, Of(network_cells::parameters)), AGE],
+        ("networking.k8s.io", "NetworkPolicy") => vec![NAME, Column("Pod-Selector", S, 0, Of(network_cells::pod_selector)), AGE],
+        ("discovery.k8s.io", "EndpointSlice") => vec![NAME, Column("AddressType", S, 0, Path("addressType")), Column("Ports", S, 0, Of(network_cells::slice_ports)), Column("Endpoints", S, 0, Of(network_cells::slice_endpoints)), AGE],
         ("apiregistration.k8s.io", "APIService") => vec![NAME, Column("Service", S, 0, Of(cells::api_service)), Column("Available", S, 0, Of(cells::api_available)), AGE],
         ("node.k8s.io", "RuntimeClass") => vec![NAME, Column("Handler", S, 0, Path("handler")), AGE],
         _ => vec![NAME, AGE],
@@ -131,7 +161,9 @@ pub(super) fn custom(
             let mut cells = vec![Cell::Name.value(object, form.now)];
             cells.extend(version.columns.iter().map(|column| cells::printed(column, object, form.now)));
             if version.columns.is_empty() {
-                cells.push(Cell::Age.value(object, form.now));
+                let created = crate::object::meta_text(object, "creationTimestamp");
+                let age = if created.is_empty() { Value::Null } else { json!(super::age(created, form.now)) };
+                cells.push(age);
             }
             Value::Array(cells)
         })

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::cells::{list, number, or_none, pairs, plain, text_or};
 use super::{age, duration};
-use crate::object::{at, meta_text, text_at};
+use crate::object::{at, is_deleting, text_at};
 
 pub(super) fn node_selector(set: &Value, _: Timestamp) -> Value {
     or_none(&pairs(at(set, "spec.template.spec.nodeSelector")))
@@ -13,6 +13,11 @@ pub(super) fn node_selector(set: &Value, _: Timestamp) -> Value {
 
 pub(super) fn selector(object: &Value, _: Timestamp) -> Value {
     or_none(&crate::selector::text_of(at(object, "spec.selector")))
+}
+
+/// As [`selector`], but nothing is shown as nothing.
+pub(super) fn deployment_selector(object: &Value, _: Timestamp) -> Value {
+    json!(crate::selector::text_of(at(object, "spec.selector")))
 }
 
 pub(super) fn cron_selector(object: &Value, _: Timestamp) -> Value {
@@ -72,19 +77,19 @@ pub(super) fn job_status(job: &Value, _: Timestamp) -> Value {
             .iter()
             .any(|c| text_at(c, "type") == kind && text_at(c, "status") == "True")
     };
-    let word = ["Complete", "Failed", "Suspended", "FailureTarget"].into_iter().find(|kind| has(kind));
-    json!(match word {
-        Some(word) => word,
-        None if !meta_text(job, "deletionTimestamp").is_empty() => "Terminating",
-        None => "Running",
-    })
+    let first = |kinds: &[&'static str]| kinds.iter().copied().find(|kind| has(kind));
+    let ended = first(&["Complete", "Failed"]).or_else(|| is_deleting(job).then_some("Terminating"));
+    let held = || first(&["Suspended", "FailureTarget", "SuccessCriteriaMet"]);
+    json!(ended.or_else(held).unwrap_or("Running"))
 }
 
 pub(super) fn job_completions(job: &Value, _: Timestamp) -> Value {
     let done = number(job, "status.succeeded");
+    let side_by_side = number(job, "spec.parallelism");
     json!(match at(job, "spec.completions").and_then(Value::as_i64) {
         Some(wanted) => format!("{done}/{wanted}"),
-        None => format!("{done}/1 of {}", number(job, "spec.parallelism").max(1)),
+        None if side_by_side > 1 => format!("{done}/1 of {side_by_side}"),
+        None => format!("{done}/1"),
     })
 }
 
@@ -99,7 +104,11 @@ pub(super) fn timezone(object: &Value, _: Timestamp) -> Value {
 }
 
 pub(super) fn suspend(object: &Value, _: Timestamp) -> Value {
-    json!(if at(object, "spec.suspend") == Some(&json!(true)) { "True" } else { "False" })
+    json!(match at(object, "spec.suspend").and_then(Value::as_bool) {
+        Some(true) => "True",
+        Some(false) => "False",
+        None => "<unset>",
+    })
 }
 
 pub(super) fn last_schedule(object: &Value, now: Timestamp) -> Value {
@@ -119,45 +128,41 @@ pub(super) fn hpa_min(object: &Value, _: Timestamp) -> Value {
 /// `cpu: <now>/<target>` per metric.
 pub(super) fn hpa_targets(object: &Value, _: Timestamp) -> Value {
     let current = list(object, "status.currentMetrics");
-    let mut shown: Vec<String> = Vec::new();
-    for (at_index, metric) in list(object, "spec.metrics").iter().enumerate() {
-        let field = match text_at(metric, "type") {
-            "ContainerResource" => "containerResource",
-            "Pods" => "pods",
-            "Object" => "object",
-            "External" => "external",
-            _ => "resource",
-        };
-        let now = current.get(at_index).and_then(|c| at(c, &format!("{field}.current")));
-        let target = at(metric, &format!("{field}.target"));
-        let percent = target.and_then(|t| t.get("averageUtilization"));
-        let term = match percent {
-            Some(wanted) => {
-                let now = now.and_then(|n| n.get("averageUtilization"));
-                format!(
-                    "{}/{}%",
-                    now.map_or_else(|| "<unknown>".to_owned(), |n| format!("{n}%")),
-                    plain(wanted)
-                )
-            }
-            None => {
-                let average = target.and_then(|t| t.get("averageValue"));
-                let key = if average.is_some() { "averageValue" } else { "value" };
-                let value = |of: Option<&Value>, missing: &str| {
-                    of.and_then(|v| v.get(key)).map_or_else(|| missing.to_owned(), plain)
-                };
-                let suffix =
-                    if average.is_some() && matches!(field, "object" | "external") { " (avg)" } else { "" };
-                format!("{}/{}{suffix}", value(now, "<unknown>"), value(target, ""))
-            }
-        };
-        let name = text_at(metric, &format!("{field}.name"));
-        shown.push(if field == "resource" { format!("{name}: {term}") } else { term });
-    }
+    let metrics = list(object, "spec.metrics").iter().enumerate();
+    let mut shown: Vec<String> =
+        metrics.map(|(index, metric)| hpa_target(metric, current.get(index))).collect();
     let more = shown.len().saturating_sub(2);
     shown.truncate(2);
     let text = shown.join(", ");
     or_none(&if more > 0 { format!("{text} + {more} more...") } else { text })
+}
+
+fn hpa_target(metric: &Value, current: Option<&Value>) -> String {
+    let field = match text_at(metric, "type") {
+        "ContainerResource" => "containerResource",
+        "Pods" => "pods",
+        "Object" => "object",
+        "External" => "external",
+        "Resource" => "resource",
+        _ => return "<unknown type>".to_owned(),
+    };
+    let named = matches!(field, "resource" | "containerResource");
+    let target = |key: &str| at(metric, &format!("{field}.target.{key}"));
+    let now = |key: &str| {
+        let now = current.and_then(|current| at(current, &format!("{field}.current.{key}")));
+        now.map_or_else(|| "<unknown>".to_owned(), plain)
+    };
+    let term = match target("averageValue") {
+        Some(average) if named || field == "pods" => format!("{}/{}", now("averageValue"), plain(average)),
+        Some(average) => format!("{}/{} (avg)", now("averageValue"), plain(average)),
+        None if named => {
+            let percent = |text: String| if text.starts_with('<') { text } else { format!("{text}%") };
+            let wanted = target("averageUtilization").map_or_else(|| "<auto>".to_owned(), plain);
+            format!("{}/{}", percent(now("averageUtilization")), percent(wanted))
+        }
+        None => format!("{}/{}", now("value"), target("value").map_or_else(String::new, plain)),
+    };
+    if named { format!("{}: {term}", text_at(metric, &format!("{field}.name"))) } else { term }
 }
 
 fn int_or_string(object: &Value, path: &str) -> Value {

@@ -43,6 +43,9 @@ impl Write<'_> {
             ownership::track(self, None, &mut object);
         }
         self.check_create(engine, &object)?;
+        if !self.kind.is_builtin() {
+            self.warn(builtin::meta::finalizer_warnings(&object, None));
+        }
         self.check_limit_ranges(engine, &object)?;
         self.validate_by_webhooks(engine, "CREATE", None, &object)?;
         if let Some(existing) = engine.store.read(&self.kind.table, &key) {

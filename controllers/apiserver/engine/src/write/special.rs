@@ -30,17 +30,17 @@ impl Write<'_> {
         if self.target.name.is_empty() {
             self.target.name = object::name(&binding).to_owned();
         }
-        let node = object::text_at(&binding, "target.name").to_owned();
-        let kind = object::text_at(&binding, "target.kind");
-        if !matches!(kind, "" | "Node") {
-            let error = FieldError::not_supported("target.kind", &json!(kind), &["Node", "<empty>"]);
-            return Err(ApiError::plain(500, "", error.to_string()).into());
+        if self.target.name != object::name(&binding) {
+            return Err(ApiError::bad_request("name in URL does not match name in Binding object").into());
         }
-        if node.is_empty() {
-            let error = FieldError::required("target.name", "");
-            return Err(ApiError::plain(500, "", error.to_string()).into());
+        let given = object::namespace(&binding);
+        if !given.is_empty() && given != self.target.namespace {
+            let why = "the namespace of the provided object does not match the namespace sent on the request";
+            return Err(ApiError::bad_request(why).into());
         }
+        let node = check_target(&binding)?.to_owned();
         let live = self.live(engine)?;
+        self.binds_to(&binding, &live)?;
         let name = self.target.name.clone();
         let refuse = |why: String| {
             let subject = Subject { group: "", resource: "pods/binding", name: &name };
@@ -59,10 +59,14 @@ impl Write<'_> {
         }
         let mut pod = live.clone();
         object::child_mut(&mut pod, "spec").insert("nodeName".into(), json!(node));
-        if let Some(notes) = object::meta(&binding).get("annotations").and_then(Value::as_object).cloned() {
-            let own = object::meta_mut(&mut pod).entry("annotations").or_insert_with(|| json!({}));
+        object::child_mut(&mut pod, "status").remove("nominatedNodeName");
+        for key in ["annotations", "labels"] {
+            let Some(given) = object::meta(&binding).get(key).and_then(Value::as_object).cloned() else {
+                continue;
+            };
+            let own = object::meta_mut(&mut pod).entry(key).or_insert_with(|| json!({}));
             if let Some(own) = own.as_object_mut() {
-                own.extend(notes);
+                own.extend(given);
             }
         }
         let condition = json!({ "type": "PodScheduled", "status": "True", "lastProbeTime": null,
@@ -73,6 +77,20 @@ impl Write<'_> {
             engine.put(&self.kind, &self.key(), pod);
         }
         Ok(success(201))
+    }
+
+    /// The uid and version that a binding names must be those of the pod.
+    fn binds_to(&self, binding: &Value, pod: &Value) -> Result<(), ApiError> {
+        for (key, what) in [("uid", "UID"), ("resourceVersion", "ResourceVersion")] {
+            let (given, current) = (object::meta_text(binding, key), object::meta_text(pod, key));
+            if !given.is_empty() && given != current {
+                let why = format!(
+                    "Precondition failed: {what} in precondition: {given}, {what} in object meta: {current}"
+                );
+                return Err(ApiError::conflict(self.subject(&self.target.name), &why));
+            }
+        }
+        Ok(())
     }
 
     /// `pods/eviction`: deletes a pod if the disruption budgets allow it.
@@ -164,6 +182,11 @@ impl Write<'_> {
         } else {
             spec.insert("finalizers".into(), finalizers);
         }
+        let mut errors = Vec::new();
+        crate::builtin::meta::validate_namespace_finalizers(&object, &mut errors);
+        if !errors.is_empty() {
+            return Err(ApiError::invalid(self.subject_kind(&self.target.name), &errors).into());
+        }
         crate::ownership::track(self, Some(&live), &mut object);
         self.finish(engine, object, &live)
     }
@@ -238,6 +261,24 @@ impl Write<'_> {
             self.request.user,
             &engine.rules,
         )?)
+    }
+}
+
+/// The node that a binding names.
+fn check_target(binding: &Value) -> Result<&str, ApiError> {
+    let mut errors = Vec::new();
+    let (kind, node) = (object::text_at(binding, "target.kind"), object::text_at(binding, "target.name"));
+    if !matches!(kind, "" | "Node") {
+        errors.push(FieldError::not_supported("target.kind", &json!(kind), &["Node", "<empty>"]));
+    }
+    if node.is_empty() {
+        errors.push(FieldError::required("target.name", ""));
+    }
+    let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    match texts.as_slice() {
+        [] => Ok(node),
+        [only] => Err(ApiError::plain(500, "", only.clone())),
+        all => Err(ApiError::plain(500, "", format!("[{}]", all.join(", ")))),
     }
 }
 

@@ -100,6 +100,9 @@ impl Write<'_> {
         }
         set_meta(&mut object, "resourceVersion", json!(object::resource_version(live)));
         self.check_update(engine, &object, live)?;
+        if !self.kind.is_builtin() && self.target.subresource.is_empty() {
+            self.warn(builtin::meta::finalizer_warnings(&object, Some(live)));
+        }
         self.admit_resize(engine, &object, live)?;
         self.validate_by_webhooks(engine, "UPDATE", Some(live), &object)?;
         self.before_update(engine, &mut object, live)?;

@@ -14,30 +14,37 @@ const MAX_UNIQUE: usize = 1000;
 
 pub(super) fn string(checker: &mut Checker<'_>, constraints: &Constraints, value: &Value, text: &str) {
     checker.matched += 1;
-    if constraints.min_length.is_some() || constraints.max_length.is_some() {
-        let length = u64::try_from(text.chars().count()).unwrap_or(u64::MAX);
-        if let Some(max) = constraints.max_length.filter(|max| length > *max) {
-            checker.errors.push(FieldError::too_long(checker.field(), max));
-        }
-        if let Some(min) = constraints.min_length.filter(|min| length < *min) {
-            let what = format!("should be at least {min} chars long");
-            checker.complain(FieldReason::Invalid, value, &what);
-        }
-    }
+    length_and_pattern(checker, constraints, value, text);
     if text.len() > MAX_TEXT {
         return;
-    }
-    if let Some(source) = &constraints.pattern {
-        let compiled = constraints.pattern_cache.get_or_init(|| pattern::compile(source).ok());
-        if compiled.as_ref().is_some_and(|regex| !regex.is_match(text)) {
-            checker.complain(FieldReason::Invalid, value, &format!("should match '{source}'"));
-        }
     }
     if let Some(format) = &constraints.format {
         checker.matched += 1;
         if !formats::matches(format, text) {
             let what = format!("must be of type {format}: {}", go::quoted(text));
             checker.complain(FieldReason::TypeInvalid, value, &what);
+        }
+    }
+}
+
+/// The first of these that is not kept.
+fn length_and_pattern(checker: &mut Checker<'_>, constraints: &Constraints, value: &Value, text: &str) {
+    if constraints.min_length.is_some() || constraints.max_length.is_some() {
+        let length = u64::try_from(text.chars().count()).unwrap_or(u64::MAX);
+        if let Some(max) = constraints.max_length.filter(|max| length > *max) {
+            checker.errors.push(FieldError::too_long(checker.field(), max));
+            return;
+        }
+        if let Some(min) = constraints.min_length.filter(|min| length < *min) {
+            let what = format!("should be at least {min} chars long");
+            checker.complain(FieldReason::Invalid, value, &what);
+            return;
+        }
+    }
+    if let Some(source) = constraints.pattern.as_ref().filter(|_| text.len() <= MAX_TEXT) {
+        let compiled = constraints.pattern_cache.get_or_init(|| pattern::compile(source).ok());
+        if compiled.as_ref().is_some_and(|regex| !regex.is_match(text)) {
+            checker.complain(FieldReason::Invalid, value, &format!("should match '{source}'"));
         }
     }
 }

@@ -241,6 +241,35 @@ fn of_metadata_only_names_are_checked() {
     );
 }
 
+#[test]
+fn several_faults_of_an_object_are_named_as_by_a_real_server() {
+    let schema = parse::custom(&json!({"type": "object", "properties": {"spec": {
+        "type": "object",
+        "properties": {
+            "a": {"type": "string", "minLength": 3, "pattern": "^[a-z]+$"},
+            "b": {"type": "string", "enum": ["x", "y"]},
+            "c": {"type": "string", "nullable": true, "enum": ["x", null]},
+            "d": {"type": "integer", "minimum": 5, "allOf": [{"minimum": 5}]},
+        },
+        "x-kubernetes-validations": [{"rule": "true"}]}}}))
+    .unwrap();
+    let object = json!({"spec": {"a": "B", "b": "z", "c": null, "d": 1}});
+    let found = custom(&schema, Subject { object: &object, old: None, status_only: false });
+    let mut found: Vec<String> = found.iter().map(ToString::to_string).collect();
+    found.sort();
+    assert_eq!(
+        found,
+        [
+            r#"<nil>: Invalid value: "": "spec.d" must validate all the schemas (allOf). None validated"#,
+            "<nil>: Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation",
+            r#"spec.a: Invalid value: "B": spec.a in body should be at least 3 chars long"#,
+            r#"spec.b: Unsupported value: "z": supported values: "x", "y""#,
+            r#"spec.c: Unsupported value: null: supported values: "x", "null""#,
+            "spec.d: Invalid value: 1: spec.d in body should be greater than or equal to 5",
+        ]
+    );
+}
+
 proptest! {
     #[test]
     fn validation_never_panics(value in arbitrary_json(), old in arbitrary_json()) {

@@ -14,7 +14,14 @@ const MAX_ERRORS: usize = 1000;
 pub fn check(schema: &Schema, value: &Value, old: Option<&Value>, at: &str) -> Vec<FieldError> {
     let mut checker = Checker { name: String::new(), at, errors: Vec::new(), matched: 0 };
     checker.node(schema, value, old, 0);
-    checker.errors
+    // A fault that several branches find is one fault.
+    let mut errors: Vec<FieldError> = Vec::new();
+    for error in checker.errors {
+        if !errors.contains(&error) {
+            errors.push(error);
+        }
+    }
+    errors
 }
 
 pub(super) struct Checker<'a> {
@@ -37,6 +44,9 @@ impl Checker<'_> {
         }
         let typed = self.json_type(schema, value);
         if value.is_null() {
+            if let Some(constraints) = &schema.constraints {
+                self.enumeration(constraints, value);
+            }
             return;
         }
         if let Some(constraints) = &schema.constraints {
@@ -146,19 +156,23 @@ impl Checker<'_> {
 
     fn constraints(&mut self, schema: &Schema, constraints: &Constraints, value: &Value, typed: bool) {
         self.matched += 1;
-        if let Some(list) = &constraints.enumeration
-            && !list.iter().any(|item| checks::same(item, value))
-        {
-            let names: Vec<String> = list.iter().map(checks::enum_name).collect();
-            let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            self.errors.push(FieldError::not_supported(self.field(), value, &names));
-        }
+        self.enumeration(constraints, value);
         match value {
             Value::String(text) => checks::string(self, constraints, value, text),
             Value::Number(number) => checks::number(self, schema, constraints, value, number, typed),
             Value::Array(items) => checks::array(self, constraints, items),
             Value::Object(fields) => checks::object(self, constraints, fields.len()),
             _ => {}
+        }
+    }
+
+    /// Null is none of the values of a list, even if the list has it.
+    fn enumeration(&mut self, constraints: &Constraints, value: &Value) {
+        let Some(list) = &constraints.enumeration else { return };
+        if value.is_null() || !list.iter().any(|item| checks::same(item, value)) {
+            let names: Vec<String> = list.iter().map(checks::enum_name).collect();
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            self.errors.push(FieldError::not_supported(self.field(), value, &names));
         }
     }
 

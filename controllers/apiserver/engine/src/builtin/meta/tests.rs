@@ -1,0 +1,84 @@
+use serde_json::json;
+
+use super::*;
+use crate::kinds::Kinds;
+
+/// What is wrong with the finalizers of an object; with `update`, of one that had others.
+fn found(resource: (&str, &str, &str), update: bool, finalizers: &[&str]) -> Vec<String> {
+    let kinds = Kinds::builtin();
+    let kind = kinds.resource(resource.0, resource.1, resource.2).unwrap();
+    let mut errors = Vec::new();
+    validate_finalizers(kind, &json!({ "metadata": { "finalizers": finalizers } }), update, &mut errors);
+    errors.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn finalizers_are_named_as_a_real_server_wants() {
+    let maps = ("", "v1", "configmaps");
+    let plain = |text: &str| format!("metadata.finalizers[0]: Invalid value: {text:?}: {UNQUALIFIED}");
+    for update in [false, true] {
+        assert_eq!(found(maps, update, &["plain"]), [plain("plain")]);
+        assert_eq!(found(maps, update, &["example.dev/x", "orphan", "kubernetes"]), Vec::<String>::new());
+        assert_eq!(
+            found(maps, update, &["example.dev/"]).first().unwrap(),
+            "metadata.finalizers: Invalid value: \"example.dev/\": name part must be non-empty"
+        );
+        assert_eq!(found(maps, update, &["a b"]).last().unwrap(), &plain("a b"));
+        assert_eq!(
+            found(maps, update, &["orphan", "foregroundDeletion"]),
+            [
+                "metadata.finalizers: Invalid value: [\"orphan\",\"foregroundDeletion\"]: finalizer orphan and foregroundDeletion cannot be both set"
+            ]
+        );
+    }
+    assert!(found(maps, false, &["a/b/c"])[0].contains("a valid label key must consist of"));
+    let definitions = ("apiextensions.k8s.io", "v1", "customresourcedefinitions");
+    assert_eq!(found(definitions, false, &["plain"]), Vec::<String>::new());
+    assert_eq!(found(definitions, true, &["a b"]), Vec::<String>::new());
+    assert_eq!(found(("apps", "v1", "deployments"), true, &["plain"]), [plain("plain")]);
+}
+
+#[test]
+fn custom_objects_are_warned_of_new_finalizers() {
+    let object = |finalizers: &[&str]| json!({ "metadata": { "finalizers": finalizers } });
+    let new = object(&["plain", "with.dots", "example.dev/fine", "old"]);
+    assert_eq!(
+        finalizer_warnings(&new, Some(&object(&["old"]))),
+        [
+            "metadata.finalizers: \"plain\": prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers",
+            "metadata.finalizers: \"with.dots\": prefer a domain-qualified finalizer name including a path (/) to avoid accidental conflicts with other finalizer writers",
+        ]
+    );
+}
+
+#[test]
+fn owners_are_refused_in_the_words_of_a_real_server() {
+    let mut errors = Vec::new();
+    let metadata = json!({ "ownerReferences": [{ "apiVersion": "", "kind": "", "name": "", "uid": "" },
+        { "apiVersion": "v1", "kind": "Event", "name": "e", "uid": "u" },
+        { "apiVersion": "events.k8s.io/v1", "kind": "Event", "name": "e", "uid": "u" }] });
+    validate_owners(metadata.as_object().unwrap(), &mut errors);
+    let path = "metadata.ownerReferences";
+    assert_eq!(
+        errors.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        [
+            format!("{path}.apiVersion: Invalid value: \"\": version must not be empty"),
+            format!("{path}.kind: Invalid value: \"\": must not be empty"),
+            format!("{path}.name: Invalid value: \"\": must not be empty"),
+            format!("{path}.uid: Invalid value: \"\": must not be empty"),
+            format!(
+                "{path}: Invalid value: {{\"apiVersion\":\"v1\",\"kind\":\"Event\",\"name\":\"e\",\"uid\":\"u\"}}: /v1, Kind=Event is disallowed from being an owner"
+            ),
+        ]
+    );
+}
+
+#[test]
+fn namespaces_have_finalizers_of_their_own() {
+    let mut errors = Vec::new();
+    let namespace = json!({ "spec": { "finalizers": ["kubernetes", "plain", "example.dev/"] } });
+    validate_namespace_finalizers(&namespace, &mut errors);
+    let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    assert_eq!(texts[0], format!("spec.finalizers[1]: Invalid value: \"plain\": {UNQUALIFIED}"));
+    assert_eq!(texts[1], "spec.finalizers[2]: Invalid value: \"example.dev/\": name part must be non-empty");
+}

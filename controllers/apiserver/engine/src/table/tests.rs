@@ -1,0 +1,227 @@
+use super::*;
+use crate::kinds::Kinds;
+use crate::media::{Accepted, Encoding, Shape};
+
+const NOW: &str = "2024-01-01T00:10:00Z";
+
+type Resource = (&'static str, &'static str, &'static str);
+
+/// The table of one object.
+fn shown(resource: Resource, include: &str, object: &Value) -> Value {
+    let kinds = Kinds::builtin();
+    let kind = kinds.resource(resource.0, resource.1, resource.2).unwrap();
+    let accepted = Accepted { shape: Shape::Table("v1"), encoding: Encoding::Json, aggregated: false };
+    let form = Form { kind, accepted, include, now: NOW.parse().unwrap() };
+    table(&form, "v1", &json!({}), &[object])
+}
+
+fn cells(resource: Resource, object: &Value) -> Value {
+    shown(resource, "None", object)["rows"][0]["cells"].clone()
+}
+
+const PODS: Resource = ("", "v1", "pods");
+
+#[test]
+fn rows_have_as_much_of_the_object_as_is_wanted() {
+    let maps = ("", "v1", "configmaps");
+    let map =
+        json!({ "kind": "ConfigMap", "apiVersion": "v1", "metadata": { "name": "a" }, "data": { "k": "v" } });
+    let row = |include| shown(maps, include, &map)["rows"][0].clone();
+    let metadata = json!({ "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
+        "metadata": { "name": "a" } });
+    assert_eq!(row("None"), json!({ "cells": ["a", 1, "<unknown>"], "object": null }));
+    assert_eq!(row("Object")["object"], map);
+    assert_eq!(row("Metadata")["object"], metadata);
+    assert_eq!(row("")["object"], metadata);
+    let mut marked = map.clone();
+    marked["metadata"]["annotations"] = json!({ (INITIAL_END): "true" });
+    assert_eq!(shown(maps, "None", &marked)["rows"][0]["object"]["kind"], "PartialObjectMetadata");
+}
+
+#[test]
+fn pods_that_ended_are_marked() {
+    let row = |phase: &str| {
+        let pod = json!({ "metadata": { "name": "p" }, "status": { "phase": phase } });
+        shown(PODS, "None", &pod)["rows"][0].clone()
+    };
+    assert_eq!(
+        row("Succeeded")["conditions"],
+        json!([{ "type": "Completed", "status": "True", "reason": "Succeeded",
+            "message": "The pod has completed successfully." }])
+    );
+    assert_eq!(row("Failed")["conditions"][0]["message"], "The pod failed.");
+    assert_eq!(row("Running").get("conditions"), None);
+}
+
+#[test]
+fn pods_show_what_their_containers_do() {
+    let pod = |init: Value, of_init: Value, of_main: Value| {
+        json!({ "metadata": { "name": "p" }, "spec": { "initContainers": init, "containers": [{ "name": "c" }] },
+            "status": { "phase": "Pending", "initContainerStatuses": of_init, "containerStatuses": of_main } })
+    };
+    let main = json!([{ "name": "c", "ready": true, "restartCount": 2, "state": { "running": {} },
+        "lastState": { "terminated": { "finishedAt": "2024-01-01T00:09:30Z", "exitCode": 1 } } }]);
+    let ended = |code: i64| json!({ "terminated": { "exitCode": code } });
+    let one = json!([{ "name": "i" }]);
+    for (init, of_init, of_main, want) in [
+        (json!([]), json!([]), json!([]), ["0/1", "Pending", "0"]),
+        (json!([]), json!([]), main.clone(), ["1/1", "Pending", "2 (30s ago)"]),
+        (
+            one.clone(),
+            json!([{ "name": "i", "restartCount": 3, "state": { "waiting": { "reason": "PodInitializing" } } }]),
+            json!([]),
+            ["0/1", "Init:0/1", "3"],
+        ),
+        (
+            one.clone(),
+            json!([{ "name": "i", "state": { "waiting": { "reason": "ErrImagePull" } } }]),
+            json!([]),
+            ["0/1", "Init:ErrImagePull", "0"],
+        ),
+        (
+            one.clone(),
+            json!([{ "name": "i", "state": ended(2) }]),
+            json!([]),
+            ["0/1", "Init:ExitCode:2", "0"],
+        ),
+        (
+            one,
+            json!([{ "name": "i", "state": ended(0), "restartCount": 5 }]),
+            main,
+            ["1/1", "Pending", "2 (30s ago)"],
+        ),
+        (
+            json!([{ "name": "s", "restartPolicy": "Always" }]),
+            json!([{ "name": "s", "ready": true, "started": true, "restartCount": 4, "state": { "running": {} } }]),
+            json!([{ "name": "c", "state": { "terminated": { "exitCode": 0, "reason": "Completed" } } }]),
+            ["1/2", "Completed", "4"],
+        ),
+        (
+            json!([]),
+            json!([]),
+            json!([{ "name": "c", "state": { "terminated": { "exitCode": 137, "signal": 9 } } }]),
+            ["0/1", "Signal:9", "0"],
+        ),
+    ] {
+        let found = cells(PODS, &pod(init, of_init, of_main));
+        assert_eq!([&found[1], &found[2], &found[3]].map(|cell| cell.as_str().unwrap()), want);
+    }
+    let gated = json!({ "metadata": { "name": "p" }, "status": { "phase": "Pending",
+        "conditions": [{ "type": "PodScheduled", "status": "False", "reason": "SchedulingGated" }] } });
+    assert_eq!(cells(PODS, &gated)[2], "SchedulingGated");
+    let done =
+        json!({ "metadata": { "name": "p", "deletionTimestamp": NOW }, "status": { "phase": "Succeeded" } });
+    assert_eq!(cells(PODS, &done)[2], "Succeeded");
+}
+
+fn empty(resource: Resource) -> Value {
+    let kinds = Kinds::builtin();
+    let kind = kinds.resource(resource.0, resource.1, resource.2).unwrap();
+    kind.empty(&json!({ "resourceVersion": "7" }))
+}
+
+#[test]
+fn an_object_without_content_has_cells() {
+    for (resource, want) in [
+        (PODS, json!(["", "0/0", "", "0", "<unknown>", "<none>", "<none>", "<none>", "<none>"])),
+        (("apps", "v1", "deployments"), json!(["", "0/0", 0, 0, "<unknown>", "", "", ""])),
+        (("apps", "v1", "replicasets"), json!(["", 0, 0, 0, "<unknown>", "", "", "<none>"])),
+        (("", "v1", "configmaps"), json!(["", 0, "<unknown>"])),
+        (("", "v1", "services"), json!(["", "", "<none>", "<unknown>", "<none>", "<unknown>", "<none>"])),
+        (
+            ("", "v1", "nodes"),
+            json!([
+                "",
+                "Unknown",
+                "<none>",
+                "<unknown>",
+                "",
+                "<none>",
+                "<none>",
+                "<unknown>",
+                "<unknown>",
+                "<unknown>"
+            ]),
+        ),
+        (("", "v1", "events"), json!(["<unknown>", "", "", "", "", "", "", "<unknown>", 1, ""])),
+        (("batch", "v1", "jobs"), json!(["", "Running", "0/1", "", "<unknown>", "", "", "<none>"])),
+        (("", "v1", "limitranges"), json!(["", "0001-01-01T00:00:00Z"])),
+        (
+            ("", "v1", "persistentvolumes"),
+            json!(["", "0", "", "", "", "", "", "<unset>", "", "<unknown>", "<unset>"]),
+        ),
+    ] {
+        assert_eq!(cells(resource, &empty(resource)), want, "{resource:?}");
+    }
+}
+
+#[test]
+fn an_object_without_content_has_the_fields_that_are_always_shown() {
+    assert_eq!(
+        empty(PODS),
+        json!({ "kind": "Pod", "apiVersion": "v1", "metadata": { "resourceVersion": "7" },
+            "spec": { "containers": null }, "status": {} })
+    );
+    assert_eq!(
+        empty(("apps", "v1", "deployments")),
+        json!({ "kind": "Deployment", "apiVersion": "apps/v1", "metadata": { "resourceVersion": "7" },
+            "spec": { "selector": null, "strategy": {},
+                "template": { "metadata": {}, "spec": { "containers": null } } },
+            "status": {} })
+    );
+    assert_eq!(
+        empty(("", "v1", "configmaps")),
+        json!({ "kind": "ConfigMap", "apiVersion": "v1", "metadata": { "resourceVersion": "7" } })
+    );
+}
+
+#[test]
+fn cells_of_other_kinds_are_as_a_real_server_prints_them() {
+    let meta = json!({ "name": "a", "creationTimestamp": "2024-01-01T00:00:00Z" });
+    for (resource, object, want) in [
+        (
+            ("storage.k8s.io", "v1", "volumeattachments"),
+            json!({ "spec": { "attacher": "d", "nodeName": "n", "source": { "persistentVolumeName": "v" } } }),
+            json!(["a", "d", "v", "n", false, "10m"]),
+        ),
+        (
+            ("storage.k8s.io", "v1", "csidrivers"),
+            json!({ "spec": { "tokenRequests": [{ "audience": "x" }], "volumeLifecycleModes": ["Persistent"] } }),
+            json!(["a", true, false, false, "x", false, "Persistent", "10m"]),
+        ),
+        (("storage.k8s.io", "v1", "csinodes"), json!({ "spec": { "drivers": [] } }), json!(["a", 0, "10m"])),
+        (
+            ("batch", "v1", "jobs"),
+            json!({ "spec": { "parallelism": 3 },
+                "status": { "conditions": [{ "type": "Suspended", "status": "True" }] } }),
+            json!(["a", "Suspended", "0/1 of 3", "", "10m", "", "", "<none>"]),
+        ),
+        (
+            ("networking.k8s.io", "v1", "ingresses"),
+            json!({ "spec": { "rules": [{ "host": "a" }, { "host": "b" }, { "host": "c" }, {}, { "host": "d" }] } }),
+            json!(["a", "<none>", "a,b,c + 2 more...", "", "80", "10m"]),
+        ),
+        (
+            ("", "v1", "persistentvolumeclaims"),
+            json!({ "spec": { "accessModes": ["ReadWriteOnce"] }, "status": { "phase": "Pending" } }),
+            json!(["a", "Pending", "", "", "", "", "<unset>", "10m", "<unset>"]),
+        ),
+        (
+            ("discovery.k8s.io", "v1", "endpointslices"),
+            json!({ "addressType": "IPv4", "ports": [{ "port": 80 }, { "name": "x" }, {}],
+                "endpoints": [{ "addresses": ["1.1.1.1"] }] }),
+            json!(["a", "IPv4", "80,x,*", "1.1.1.1", "10m"]),
+        ),
+        (
+            ("autoscaling", "v2", "horizontalpodautoscalers"),
+            json!({ "spec": { "scaleTargetRef": { "kind": "Deployment", "name": "d" }, "maxReplicas": 5,
+                "metrics": [{ "type": "Resource", "resource": { "name": "cpu",
+                    "target": { "type": "Utilization", "averageUtilization": 50 } } }] } }),
+            json!(["a", "Deployment/d", "cpu: <unknown>/50%", "<unset>", 5, 0, "10m"]),
+        ),
+    ] {
+        let mut object: Value = object;
+        object["metadata"] = meta.clone();
+        assert_eq!(cells(resource, &object), want, "{resource:?}");
+    }
+}

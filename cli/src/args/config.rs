@@ -1,6 +1,7 @@
 //! `config`
 
 use super::Output;
+use super::names::Names;
 
 /// Settings of this program.
 #[derive(Debug, clap::Subcommand)]
@@ -46,6 +47,7 @@ pub struct View {
 #[command(after_help = "Example:\n  neonctl config set output wide")]
 pub struct Set {
     /// Name of the setting, which is the name of its flag
+    #[arg(add = Names::Settings)]
     pub key: String,
     /// Value of the setting
     pub value: String,

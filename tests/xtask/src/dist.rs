@@ -1,6 +1,7 @@
 //! `xtask dist`: the packages of a release in `<target>/dist`: Debian packages, archives for any Linux, what they are made of, and
 //! `SHA256SUMS`. The same programs and the same time give the same bytes.
 
+mod changelog;
 mod content;
 mod deb;
 mod time;
@@ -13,7 +14,7 @@ use anyhow::{Context as _, bail};
 use sha2::{Digest as _, Sha256};
 
 use crate::package::target;
-use crate::{guest, sbom, shipped};
+use crate::{guest, images, sbom, shipped};
 use content::Source;
 
 /// Version of the packages: that of the workspace.
@@ -35,6 +36,10 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> anyhow::Result<bool> {
     let time = time::of_packages(root)?;
     let source = source(root, given.unwrap_or_else(|| to.clone()), &to)?;
     content::check_versions(&source)?;
+    content::check_changelog(&source)?;
+    if images::has_changes(root)? {
+        println!("note: files differ from the commit, so its other builds will not have these bytes");
+    }
     let packed = pack(&source, time)?;
     for (name, bytes) in &packed {
         let path = to.join(name);

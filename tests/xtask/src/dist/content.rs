@@ -5,6 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, ensure};
 
+use super::changelog;
 use super::deb::Package;
 use super::tree::{Tree, gzip};
 
@@ -89,6 +90,17 @@ pub(crate) fn check_versions(source: &Source) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Refuses a version that is not described.
+pub(crate) fn check_changelog(source: &Source) -> anyhow::Result<()> {
+    let heading = format!("## [{}] - ", source.version);
+    let described = String::from_utf8_lossy(&source.changelog).lines().any(|line| line.starts_with(&heading));
+    ensure!(
+        described,
+        "CHANGELOG.md has no section for this version: add \"{heading}DATE\" below Unreleased"
+    );
+    Ok(())
+}
+
 /// The package of the command line.
 pub(crate) fn cli_package(source: &Source, written: &Written) -> anyhow::Result<Package> {
     let mut files = Tree::default();
@@ -99,7 +111,9 @@ pub(crate) fn cli_package(source: &Source, written: &Written) -> anyhow::Result<
     for (name, text) in &written.pages {
         files.file(&format!("usr/share/man/man1/{name}.gz"), gzip(text)?);
     }
-    files.link("usr/share/man/man1/kubectl-neonvm.1.gz", "neonctl.1.gz");
+    for name in PLUGIN {
+        files.link(&format!("usr/share/man/man1/{name}.1.gz"), "neonctl.1.gz");
+    }
     for (shell, path) in SHELLS {
         files.file(path, script(written, shell)?);
     }
@@ -181,8 +195,9 @@ pub(crate) fn archive(source: &Source, program: &str) -> anyhow::Result<(String,
 /// What each Debian package has in its directory of documents.
 fn documents(files: &mut Tree, source: &Source, package: &str) -> anyhow::Result<()> {
     let directory = format!("usr/share/doc/{package}");
+    let changelog = changelog::debian(package, &String::from_utf8_lossy(&source.changelog))?;
     files.file(&format!("{directory}/copyright"), COPYRIGHT);
-    files.file(&format!("{directory}/changelog.gz"), gzip(&source.changelog)?);
+    files.file(&format!("{directory}/changelog.gz"), gzip(changelog.as_bytes())?);
     files.file(&format!("{directory}/neonvm.spdx.json.gz"), gzip(&source.sbom)?);
     Ok(())
 }
@@ -194,7 +209,7 @@ Comment: The programs contain packages of other authors under permissive
  version, its licence and where its source is.
 
 Files: *
-Copyright: the authors of neonvm
+Copyright: 2026 the authors of neonvm
 License: Apache-2.0
  On Debian systems, the text of the licence is in
  /usr/share/common-licenses/Apache-2.0.

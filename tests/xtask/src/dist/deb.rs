@@ -24,6 +24,8 @@ pub(crate) struct Package {
     pub(crate) files: Tree,
 }
 
+/// Who packs; reports go to the repository's page (SECURITY.md), no address is read.
+pub(crate) const MAINTAINER: &str = "neonvm maintainers <maintainers@neonvm.invalid>";
 /// Architecture of the packages.
 pub(crate) const ARCHITECTURE: &str = "amd64";
 
@@ -56,7 +58,7 @@ impl Package {
     /// The programs are static: they depend on no package.
     fn control(&self) -> String {
         let mut text = format!(
-            "Package: {}\nVersion: {}\nArchitecture: {ARCHITECTURE}\nMaintainer: neonvm maintainers <maintainers@neonvm.invalid>\n\
+            "Package: {}\nVersion: {}\nArchitecture: {ARCHITECTURE}\nMaintainer: {MAINTAINER}\n\
              Installed-Size: {}\n",
             self.name,
             debian_version(&self.version),
@@ -80,7 +82,7 @@ impl Package {
 }
 
 /// `0.3.0-rc1` is before `0.3.0`, which Debian writes `0.3.0~rc1`; a hyphen begins a revision there.
-fn debian_version(version: &str) -> String {
+pub(crate) fn debian_version(version: &str) -> String {
     version.replacen('-', "~", 1)
 }
 

@@ -29,7 +29,7 @@ fn stand_ins(directory: &Path) -> Source {
         programs: directory.to_owned(),
         version: VERSION.to_owned(),
         licence: b"licence\n".to_vec(),
-        changelog: b"# Changelog\n".to_vec(),
+        changelog: format!("# Changelog\n\n## [{VERSION}] - 2026-01-02\n").into_bytes(),
         sbom: b"{}\n".to_vec(),
     }
 }
@@ -111,6 +111,16 @@ fn programs_of_another_version_are_refused() {
     source.version = "9.9.9".into();
     let error = content::check_versions(&source).unwrap_err().to_string();
     assert!(error.contains("the workspace 9.9.9: build it again"), "{error}");
+}
+
+#[test]
+fn a_version_without_a_section_in_the_changelog_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut source = stand_ins(directory.path());
+    content::check_changelog(&source).unwrap();
+    source.version = "9.9.9".into();
+    let error = content::check_changelog(&source).unwrap_err().to_string();
+    assert!(error.contains("add \"## [9.9.9] - DATE\""), "{error}");
 }
 
 #[test]

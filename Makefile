@@ -1,6 +1,6 @@
 # Thin: each target makes sure of its tools and calls `cargo xtask`.
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cluster soak check bench clean tools
+.PHONY: help demo test test-cluster soak check bench dist clean tools
 
 # Debian packages the lanes need: a linker for Rust, git for the list of tracked files, QEMU, file systems, a database, a registry
 # and tools to fill it. `soak` also builds a kernel from source. Each pair is a file that shows, after a colon, that a package is
@@ -10,7 +10,7 @@ BASE := cc:gcc /usr/include/stdio.h:libc6-dev git:git
 LANES := qemu-system-x86_64:qemu-system-x86 qemu-img:qemu-utils mke2fs:e2fsprogs ssh:openssh-client psql:postgresql-client \
 	/usr/lib/postgresql/*/bin/initdb:postgresql ip:iproute2 nft:nftables curl:curl docker-registry:docker-registry skopeo:skopeo umoci:umoci \
 	debootstrap:debootstrap buildah:buildah crun:crun cpio:cpio xz:xz-utils modinfo:kmod make:make python3:python3-minimal pip3:python3-pip \
-	ps:procps ping:iputils-ping file:file
+	ps:procps ping:iputils-ping file:file bash:bash zsh:zsh fish:fish dpkg-deb:dpkg
 SOURCE := flex:flex bison:bison bc:bc /usr/include/libelf.h:libelf-dev /usr/include/openssl/opensslv.h:libssl-dev \
 	/usr/src/linux-source-6.1.tar.xz:linux-source-6.1
 # What the demonstration needs: QEMU, the database's packages, network tools.
@@ -27,6 +27,7 @@ help:
 	@echo 'make test-cluster KUBECONFIG=FILE [ARGS=…]   a VM through its whole life on that cluster: neonctl test cluster ARGS'
 	@echo 'make soak    the long, the random and the chaotic: fresh seeds, chaos, endurance, the kernel from source, a bare system'
 	@echo 'make bench   measure the service level objectives of SPEC.md'
+	@echo 'make dist    the release as packages in target/dist: .deb, .tar.gz, SBOM, SHA256SUMS'
 	@echo 'make clean   remove what was built'
 
 # PostgreSQL is needed as programs only: its package starts a server unless it is configured not to make a database.
@@ -49,7 +50,7 @@ tools:
 	done; \
 	[ -z "$$(command -v apt-get)" ] || [ -n "$$(find /var/lib/apt/lists -maxdepth 1 -name '*Packages*' 2>/dev/null | head -n 1)" ] || $$sudo apt-get update -q
 
-check bench: tools
+check bench dist: tools
 	@cargo xtask $@
 
 # Interrupted, they end what they started.

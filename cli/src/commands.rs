@@ -103,6 +103,7 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Args) -> Result<Report>
         Command::Man(args) => man::run(args),
         Command::Config(Config::View(args)) => config::view::run(settings, args),
         Command::Config(Config::Set(args)) => config::set::run(settings, args),
+        Command::Config(Config::Unset(args)) => config::unset::run(settings, args),
         Command::Config(Config::Path(_)) => Ok(config::path::run(settings)),
         Command::Config(Config::Convert(args)) => config::service::convert(args),
         Command::Config(Config::Explain(args)) => config::service::explain(args),

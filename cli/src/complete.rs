@@ -1,12 +1,15 @@
 //! Completion candidates: names read from the cluster within half a second and cached for ten seconds; none on failure.
 
+pub(crate) mod kubectl;
+
 use std::collections::hash_map::DefaultHasher;
+use std::ffi::OsString;
 use std::fmt::Debug;
 use std::hash::{Hash as _, Hasher as _};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use clap::{Command, CommandFactory as _};
+use clap::{Arg, Command, CommandFactory as _, ValueHint};
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::api::{Api, ListParams};
@@ -17,19 +20,41 @@ use neonvm_api::{PodAutoscaler, VirtualMachine, VirtualMachineMigration};
 use neonvm_builder::store::Store;
 use serde::de::DeserializeOwned;
 
-use crate::args::Args;
 use crate::args::local::Root;
 use crate::args::names::Names;
 use crate::args::resource::NamespaceArgs;
+use crate::args::{Args, order};
 use crate::connect::{Connection, block_on};
 use crate::env::Env;
 use crate::instance;
-use crate::settings::Settings;
+use crate::settings::{KEYS, Key, Settings};
 
 /// Timeout of the request.
 const BUDGET: Duration = Duration::from_millis(500);
 /// How long names are cached.
 const FRESH: Duration = Duration::from_secs(10);
+
+/// Answers a shell that asks for completions, by the script of `neonctl completion`; otherwise does nothing.
+///
+/// # Errors
+/// If the shell is unknown or asks for something else.
+pub(crate) fn answered(typed: &[OsString]) -> clap::error::Result<bool> {
+    // The words of the line stand behind `--`.
+    let (own, line) = typed.split_at_checked(2).unwrap_or((typed, &[]));
+    // Only some shells name the word; for the others it is the last.
+    let index = std::env::var("_CLAP_COMPLETE_INDEX").ok().and_then(|index| index.parse().ok());
+    let index = index.unwrap_or_else(|| line.len().saturating_sub(1));
+    let words = own.iter().cloned().chain(in_order(line.to_vec(), index));
+    let directory = std::env::current_dir().ok();
+    clap_complete::CompleteEnv::with_factory(command).try_complete(words, directory.as_deref())
+}
+
+/// A line whose words before that at `index`, which is to be completed, are in the order of the definitions.
+fn in_order(line: Vec<OsString>, index: usize) -> Vec<OsString> {
+    let Some((before, rest)) = line.split_at_checked(index) else { return line };
+    let sorted = order::sorted(before);
+    if sorted.len() == before.len() { sorted.iter().chain(rest).cloned().collect() } else { line }
+}
 
 /// The command line, each argument with what completes it.
 pub(crate) fn command() -> Command {
@@ -48,10 +73,18 @@ fn completed(command: Command) -> Command {
             Names::Namespaces => ArgValueCandidates::new(namespaces),
             Names::Contexts => ArgValueCandidates::new(contexts),
             Names::Images => ArgValueCandidates::new(images),
+            Names::Settings => ArgValueCandidates::new(settings),
         }),
+        // Files whose name may be `-` are texts in the definitions.
+        None if is_file(&arg) => arg.value_hint(ValueHint::FilePath),
         None => arg,
     });
     command.mut_subcommands(completed)
+}
+
+fn is_file(arg: &Arg) -> bool {
+    matches!(arg.get_value_names(), Some([name]) if name == "FILE")
+        && arg.get_value_hint() == ValueHint::Unknown
 }
 
 /// Names of VMs in the namespace of the context.
@@ -135,6 +168,12 @@ fn candidates(names: impl Iterator<Item = String>) -> Vec<CompletionCandidate> {
 /// Names of the built-in scenarios.
 fn scenarios() -> Vec<CompletionCandidate> {
     crate::commands::simulate::NAMED.iter().map(|(name, _)| CompletionCandidate::new(*name)).collect()
+}
+
+/// Names of the settings, with what they are.
+fn settings() -> Vec<CompletionCandidate> {
+    let of = |key: &Key| CompletionCandidate::new(key.name).help(Some(key.about.into()));
+    KEYS.iter().map(of).collect()
 }
 
 /// Cache file, one for each configuration of the access to a cluster.

@@ -12,6 +12,7 @@ pub mod env;
 pub mod error;
 mod history;
 mod instance;
+mod invoked;
 mod live;
 mod plot;
 pub mod render;
@@ -21,41 +22,55 @@ pub mod settings;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::FromArgMatches as _;
 
 pub use env::Env;
 pub use error::{Code, Error};
+use invoked::Invoked;
 pub use report::Report;
 
 /// Runs the process's own command line.
 pub fn main() -> ExitCode {
-    // Answers a shell that asks for completions, and ends; otherwise does nothing.
-    clap_complete::CompleteEnv::with_factory(complete::command).complete();
     let env = Env::of_process();
     let typed: Vec<OsString> = std::env::args_os().collect();
-    let arguments = args::order::sorted(&typed);
-    ExitCode::from(run(&env, &arguments))
+    if Invoked::of(&typed) == Invoked::Completer {
+        let words = typed.get(1..).unwrap_or_default();
+        let answer = complete::kubectl::answer(words, std::env::current_dir().ok().as_deref());
+        return ExitCode::from(render::report(&env, &render::Style::default(), Report::text(answer)));
+    }
+    match complete::answered(&typed) {
+        Ok(false) => ExitCode::from(run(&env, &args::order::sorted(&typed))),
+        Ok(true) => ExitCode::SUCCESS,
+        Err(error) => ExitCode::from(usage(&env, &typed, &error)),
+    }
 }
 
 /// Runs a command line; returns the exit code.
 pub fn run(env: &Env, arguments: &[OsString]) -> u8 {
-    let args = match args::Args::try_parse_from(arguments) {
+    let invoked = Invoked::of(arguments);
+    let args = match parse(invoked, arguments) {
         Ok(args) => args,
         Err(error) => return usage(env, arguments, &error),
     };
     let early = render::Style::for_errors(render::wants_json(arguments));
     let settings = match settings::Settings::load(env) {
         Ok(settings) => settings,
-        Err(error) => return fail(env, &early, &error),
+        Err(error) => return fail(env, &early, &invoked.error(error)),
     };
     let style = match render::Style::resolve(env, &settings, &args) {
         Ok(style) => style,
-        Err(error) => return fail(env, &early, &error),
+        Err(error) => return fail(env, &early, &invoked.error(error)),
     };
     match commands::run(env, &settings, &args) {
-        Ok(report) => render::report(env, &style, report),
-        Err(error) => fail(env, &style, &error),
+        Ok(report) => render::report(env, &style, invoked.report(report)),
+        Err(error) => fail(env, &style, &invoked.error(error)),
     }
+}
+
+fn parse(invoked: Invoked, arguments: &[OsString]) -> clap::error::Result<args::Args> {
+    let mut command = invoked.command();
+    let mut matches = command.try_get_matches_from_mut(arguments)?;
+    args::Args::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
 }
 
 fn fail(env: &Env, style: &render::Style, error: &Error) -> u8 {

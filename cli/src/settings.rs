@@ -171,6 +171,23 @@ impl Settings {
     pub fn store(&mut self, name: &str, value: &str) -> Result<()> {
         check(key(name)?, value)?;
         self.file.insert(name, toml_edit::value(value));
+        self.write()
+    }
+
+    /// Removes a value from the configuration file; other comments stay. Returns whether it was there.
+    ///
+    /// # Errors
+    /// If there is no such setting or the file cannot be written.
+    pub fn remove(&mut self, name: &str) -> Result<bool> {
+        key(name)?;
+        let was_there = self.file.remove(name).is_some();
+        if was_there {
+            self.write()?;
+        }
+        Ok(was_there)
+    }
+
+    fn write(&self) -> Result<()> {
         let failed = |error: std::io::Error| Error::file("write", &self.path, &error);
         if let Some(directory) = self.path.parent() {
             std::fs::create_dir_all(directory).map_err(failed)?;
@@ -260,6 +277,21 @@ mod tests {
             std::fs::read_to_string(&file).unwrap(),
             "# mine\ncolor = \"never\" # please\nname = \"dev\"\n"
         );
+    }
+
+    #[test]
+    fn a_removed_value_gives_way_to_the_builtin() {
+        let home = tempfile::tempdir().unwrap();
+        let mut settings = Settings::load(&env(home.path(), &[])).unwrap();
+        assert!(!settings.remove("timeout").unwrap());
+        assert!(!settings.path().exists(), "nothing is written without a change");
+        settings.store("timeout", "5s").unwrap();
+        settings.store("name", "dev").unwrap();
+        assert!(settings.remove("timeout").unwrap());
+        let settings = Settings::load(&env(home.path(), &[])).unwrap();
+        assert_eq!(settings.find("timeout").unwrap(), ("30s".into(), Origin::Builtin));
+        assert_eq!(settings.find("name").unwrap(), ("dev".into(), Origin::File));
+        assert_eq!(settings.clone().remove("colour").unwrap_err().code, Code::Usage);
     }
 
     #[test]

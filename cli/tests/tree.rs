@@ -68,6 +68,7 @@ fn every_reading_command_has_forms() {
         "neonctl completion",
         "neonctl local logs",
         "neonctl config set",
+        "neonctl config unset",
         "neonctl vm console",
         "neonctl vm ssh",
         "neonctl vm connect",

@@ -1,6 +1,7 @@
 //! `config`
 
 use super::Output;
+use super::names::Names;
 
 /// Settings of this program.
 #[derive(Debug, clap::Subcommand)]
@@ -9,6 +10,8 @@ pub enum Command {
     View(View),
     /// Write a setting to the configuration file
     Set(Set),
+    /// Remove a setting from the configuration file
+    Unset(Unset),
     /// Print the path of the configuration file
     Path(Path),
     /// Convert a configuration file of the agent or the scheduler, of any version, to today's form
@@ -24,7 +27,7 @@ impl Command {
             Self::Path(args) => Some(&args.output),
             Self::Convert(args) => Some(&args.output),
             Self::Explain(args) => Some(&args.output),
-            Self::Set(_) => None,
+            Self::Set(_) | Self::Unset(_) => None,
         }
     }
 }
@@ -46,9 +49,20 @@ pub struct View {
 #[command(after_help = "Example:\n  neonctl config set output wide")]
 pub struct Set {
     /// Name of the setting, which is the name of its flag
+    #[arg(add = Names::Settings)]
     pub key: String,
     /// Value of the setting
     pub value: String,
+}
+
+/// `config unset`
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  neonctl config unset output\n\n\
+                  Afterwards the environment or the built-in value applies: neonctl config view --show-origin shows it.")]
+pub struct Unset {
+    /// Name of the setting, which is the name of its flag
+    #[arg(add = Names::Settings)]
+    pub key: String,
 }
 
 /// `config path`

@@ -23,6 +23,8 @@ pub enum Names {
     Contexts,
     /// Images of the local store.
     Images,
+    /// Settings of this program.
+    Settings,
 }
 
 impl ArgExt for Names {}

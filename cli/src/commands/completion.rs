@@ -23,5 +23,17 @@ pub(super) fn run(shell: Shell) -> Result<Report> {
     completer
         .write_registration("COMPLETE", "neonctl", "neonctl", "neonctl", &mut script)
         .map_err(|error| failed(error.to_string()))?;
-    Ok(Report::text(String::from_utf8_lossy(&script).into_owned()))
+    let mut script = String::from_utf8_lossy(&script).into_owned();
+    if matches!(shell, Shell::Zsh) {
+        script.push_str(AUTOLOADED);
+    }
+    Ok(Report::text(script))
 }
+
+/// In a directory of `fpath` the script is the body of the function that zsh calls for the first completion, which it has to answer
+/// itself.
+const AUTOLOADED: &str = r#"
+if [[ "$funcstack[1]" == _neonctl ]]; then
+    _clap_dynamic_completer_neonctl "$@"
+fi
+"#;

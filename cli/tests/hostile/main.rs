@@ -117,6 +117,7 @@ const COMMANDS: &[&str] = &[
     "man",
     "config view",
     "config set name HOSTILE",
+    "config unset HOSTILE",
     "config path",
     "config convert --kind agent -f HOSTILE",
     "config explain --kind scheduler -f HOSTILE",

@@ -33,6 +33,27 @@ fn what_is_committed_is_generated() {
     assert_eq!(kept, chart::chart().unwrap().keys().filter(|name| name.starts_with("templates/")).count());
 }
 
+/// Manifests are applied as they are, also without a program of ours: each names the images of this version.
+#[test]
+fn manifests_have_the_images_of_this_version() {
+    let mut found = 0;
+    for entry in std::fs::read_dir(root().join("manifests")).unwrap() {
+        let path = entry.unwrap().path();
+        let mut text = String::new();
+        for line in std::fs::read_to_string(&path).unwrap().lines() {
+            let images = ["image: neond:", "--runner-image=neonvm-runner:"];
+            let image = images.into_iter().find_map(|image| Some(line.find(image)? + image.len()));
+            found += usize::from(image.is_some());
+            match image {
+                Some(end) => text.extend([&line[..end], env!("CARGO_PKG_VERSION"), "\n"]),
+                None => text.extend([line, "\n"]),
+            }
+        }
+        golden(&path, &text);
+    }
+    assert!(found >= 8, "{found} images in the manifests");
+}
+
 /// By name; empty lists left out.
 fn by_name(all: impl IntoIterator<Item = Value>) -> BTreeMap<Named, Value> {
     fn without(value: &mut Value) {

@@ -28,6 +28,17 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     Ok(true)
 }
 
+/// Builds the guest and puts it into the directory of releases.
+pub(crate) fn release(root: &Path, to: &Path) -> anyhow::Result<bool> {
+    let target = target(root)?;
+    if !build(root, &target, TARGET)? {
+        return Ok(false);
+    }
+    let built = target.join(TARGET).join("guest/neonvm-guest");
+    std::fs::copy(&built, to.join("neonvm-guest-amd64")).context("cannot copy the guest")?;
+    Ok(true)
+}
+
 /// Builds the guest for a target, which is named so that `RUSTFLAGS` do not concern build scripts: a static C library would break
 /// them.
 pub(crate) fn build(root: &Path, target: &Path, triple: &str) -> anyhow::Result<bool> {

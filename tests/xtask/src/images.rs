@@ -117,7 +117,7 @@ fn git(root: &Path, arguments: &[&str]) -> anyhow::Result<String> {
 }
 
 /// Whether tracked files differ from the commit.
-fn has_changes(root: &Path) -> anyhow::Result<bool> {
+pub(crate) fn has_changes(root: &Path) -> anyhow::Result<bool> {
     Ok(!git(root, &["status", "--porcelain", "--untracked-files=no"])?.is_empty())
 }
 

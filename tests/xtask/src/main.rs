@@ -11,6 +11,7 @@ mod check;
 mod circles;
 mod cited;
 mod demo;
+mod dist;
 mod early;
 mod failures;
 mod foreign;
@@ -53,6 +54,8 @@ const USAGE: &str = "usage: cargo xtask <command>
   demo    a cluster, a VM with a database, and its size changed under load
   packages  licences, sources, bans and known weaknesses of the packages in use
   release  the programs that are shipped, static and without symbols, in target/dist, with debug information beside them
+  dist    the release as packages in target/dist: Debian packages, archives, the SBOM, SHA256SUMS; the same commit gives the same
+          bytes, whose time is SOURCE_DATE_EPOCH or the commit's; --programs DIR: packs programs that were built elsewhere
   sbom    what the shipped programs are made of, as SPDX in the directory of releases
   bench   measure the service level objectives of SPEC.md
 ";
@@ -83,6 +86,7 @@ fn main() -> anyhow::Result<ExitCode> {
         ("demo", Some("--clean-up")) => demo::clean_up(&root)?,
         ("demo", None) => demo::run(&root, std::env::var_os("KEEP").is_some_and(|keep| keep == "1"))?,
         ("packages", None) => packages::run(&root)?,
+        ("dist", _) => dist::run(&root, &args)?,
         ("release", None) => shipped::release(&root)?,
         ("sbom", None) => sbom::run(&root)?,
         ("bench", _) => bench::bench(&root, &args)?,

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::report::API_VERSION;
 
-/// Without a sample for so long nobody observed the VM: lines have a gap. In milliseconds; an agent records an idle VM every
+/// Without a sample for so long no agent observed the VM: lines have a gap. In milliseconds; an agent records an idle VM every
 /// five minutes.
 pub(crate) const GAP: i64 = 11 * 60 * 1000;
 

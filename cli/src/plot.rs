@@ -8,7 +8,7 @@ pub(crate) type Failed = Box<dyn std::error::Error>;
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), Failed>;
 
-/// How a line looks, so that it is not told apart by its colour alone.
+/// How a line looks, so that not only its colour distinguishes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
     /// A line of this width in pixels.

@@ -4,6 +4,7 @@ use neonvm_types::Resources;
 use neonvm_types::agent_history::Sample;
 use plotters::style::RGBColor;
 
+use super::summary::gib;
 use super::{Past, words};
 use crate::plot::{self, Failed, Line, Look, Mark, Panel, Sheet};
 
@@ -16,11 +17,6 @@ const LOAD: RGBColor = RGBColor(120, 130, 140);
 const GOAL: RGBColor = RGBColor(213, 94, 0);
 const PERMIT: RGBColor = RGBColor(0, 120, 90);
 const SIZE: RGBColor = RGBColor(0, 60, 140);
-
-/// Bytes in GiB.
-pub(crate) fn gib(bytes: u64) -> f64 {
-    bytes as f64 / f64::from(1 << 30)
-}
 
 /// The axis counts minutes, so that its labels are round times of day.
 fn minutes(at: i64) -> f64 {

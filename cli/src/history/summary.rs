@@ -42,7 +42,7 @@ impl Summary {
                 std::time::Duration::from_millis(u64::try_from(to - from).unwrap_or(0)).as_secs_f64();
             summary.observed_seconds += seconds;
             summary.cpu_seconds += now.vcpus.as_f64() * seconds;
-            summary.gib_seconds += super::chart::gib(now.mem.get()) * seconds;
+            summary.gib_seconds += gib(now.mem.get()) * seconds;
             if goal.any_greater(now) {
                 summary.below_goal_seconds += seconds;
                 if sample.permit.is_some_and(|permit| goal.any_greater(permit)) {
@@ -65,4 +65,9 @@ impl Summary {
         summary.warnings = count(Kind::Warning);
         summary
     }
+}
+
+/// Bytes in GiB.
+pub(crate) fn gib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 30)
 }

@@ -149,10 +149,7 @@ pub async fn run_with(client: Client, config: Config, stop: impl Future<Output =
         Some((settings, listener)) => (Some(settings), Some(listener)),
         None => (None, None),
     };
-    let (history, writer) = match &config.history {
-        Some(directory) => history(directory)?,
-        None => Default::default(),
-    };
+    let (history, writer) = history(config.history.as_deref())?;
     let shared =
         Shared::new(client.clone(), tls, config.agent.clone(), events, informants.clone(), history.clone());
     let shared = Arc::new(shared);
@@ -207,8 +204,9 @@ pub async fn run_with(client: Client, config: Config, stop: impl Future<Output =
     led.and(health.check()).map_err(Error::from)
 }
 
-/// Begins to keep a history.
-fn history(directory: &Path) -> Result<(History, Option<std::thread::JoinHandle<()>>), Error> {
+/// Begins to keep a history, if there is a directory for it.
+fn history(directory: Option<&Path>) -> Result<(History, Option<std::thread::JoinHandle<()>>), Error> {
+    let Some(directory) = directory else { return Ok(<_>::default()) };
     let started = History::start(directory);
     let failed = |source| Error::History { directory: directory.to_owned(), source };
     started.map(|(history, writer)| (history, Some(writer))).map_err(failed)

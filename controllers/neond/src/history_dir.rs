@@ -30,7 +30,7 @@ fn prepare(directory: &Path, owner: u32) -> anyhow::Result<()> {
     }
     let found = fs::symlink_metadata(directory)?;
     ensure!(found.is_dir(), "it is no directory");
-    // In this order: whoever is not the owner may not change the mode.
+    // In this order: a process that is not the owner may not change the mode.
     if found.mode() & 0o777 != 0o700 {
         fs::set_permissions(directory, fs::Permissions::from_mode(0o700))?;
     }

@@ -40,7 +40,7 @@ pub struct Record {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Began {
-    /// UID of the VM: it tells apart VMs that had the same name one after another.
+    /// UID of the VM: it distinguishes VMs that had the same name one after another.
     pub uid: String,
     /// Its pod.
     pub pod: String,

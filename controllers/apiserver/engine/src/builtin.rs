@@ -14,6 +14,7 @@ pub mod meta;
 mod name;
 mod network;
 mod node;
+mod part;
 pub(crate) mod placement;
 mod pod;
 mod probe;

@@ -3,11 +3,9 @@
 use serde_json::{Value, json};
 
 use super::volume::source;
-use super::{env, items, name, number, one_of, placement, probe, required, resources, security};
+use super::{env, items, name, number, one_of, part, placement, probe, required, resources, security};
 use crate::field::{FieldError, FieldReason};
 use crate::object::{at, text_at};
-
-const PORT_RANGE: &str = "must be between 1 and 65535, inclusive";
 
 /// What containers may refer to.
 pub(super) struct Surroundings<'a> {
@@ -239,19 +237,12 @@ fn validate_ports(container: &Value, path: &str, errors: &mut Vec<FieldError>) {
         }
         match number(port, "containerPort").unwrap_or(0) {
             0 => errors.push(FieldError::required(format!("{path}.containerPort"), "")),
-            value => check_port(value, format!("{path}.containerPort"), errors),
+            value => part::check_port(value, format!("{path}.containerPort"), errors),
         }
         if let Some(value) = number(port, "hostPort").filter(|value| *value != 0) {
-            check_port(value, format!("{path}.hostPort"), errors);
+            part::check_port(value, format!("{path}.hostPort"), errors);
         }
         one_of(port, &format!("{path}."), "protocol", &["SCTP", "TCP", "UDP"], errors);
-    }
-}
-
-/// Refuses what is no port number.
-pub(super) fn check_port(value: i64, path: String, errors: &mut Vec<FieldError>) {
-    if !(1..=65535).contains(&value) {
-        errors.push(FieldError::invalid(path, &json!(value), PORT_RANGE));
     }
 }
 

@@ -2,8 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::volume::source;
-use super::{items, name, required};
+use super::{items, name, part, required};
 use crate::field::{FieldError, FieldReason};
 use crate::object::{at, text_at};
 
@@ -146,7 +145,7 @@ fn validate_file_key(reference: &Value, path: &str, errors: &mut Vec<FieldError>
                     errors.push(FieldError::invalid(field.clone(), &json!(text), &fault));
                 }
             }
-            _ => source::check_steps(text, field, errors),
+            _ => part::check_steps(text, field, errors),
         }
     }
 }

@@ -20,7 +20,7 @@ fn is_set(object: &Value, field: &str) -> bool {
     at(object, field).is_some_and(|time| !time.is_null())
 }
 
-/// What holds for events of both groups; `new` tells in which form the event is.
+/// What holds for events of both groups; `new` is the form of the event.
 fn validate_both(object: &Value, new: bool, errors: &mut Vec<FieldError>) {
     let [about, note, controller] = fields(new);
     let own = namespace(object);

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{container, items, name, number, one_of, required};
+use super::{items, name, number, one_of, part, required};
 use crate::field::FieldError;
 use crate::object::{at, text_at};
 
@@ -94,7 +94,7 @@ fn validate_action(kind: &str, action: &Value, path: &str, grace: Option<i64>, e
         }
         "tcpSocket" => validate_port(action, path, errors),
         "grpc" => {
-            container::check_port(number(action, "port").unwrap_or(0), format!("{path}.port"), errors);
+            part::check_port(number(action, "port").unwrap_or(0), format!("{path}.port"), errors);
         }
         "sleep" => {
             let seconds = number(action, "seconds").unwrap_or(0);
@@ -117,7 +117,7 @@ fn validate_port(action: &Value, path: &str, errors: &mut Vec<FieldError>) {
                 errors.push(FieldError::invalid(field.clone(), &json!(port), &fault));
             }
         }
-        port => container::check_port(port.and_then(Value::as_i64).unwrap_or(0), field, errors),
+        port => part::check_port(port.and_then(Value::as_i64).unwrap_or(0), field, errors),
     }
 }
 

@@ -33,7 +33,7 @@ pub(super) fn validate_pod(spec: &Value, prefix: &str, errors: &mut Vec<FieldErr
     one_of(context, &below, "seLinuxChangePolicy", &["MountOption", "Recursive"], errors);
 }
 
-/// The security context of a container at `path`. `host_users` tells whether its users are those of the host.
+/// The security context of a container at `path`. `host_users`: its users are those of the host.
 pub(super) fn validate_container(
     container: &Value,
     path: &str,

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::workload::{validate_count, validate_share};
-use super::{container, items, number, one_of, set};
+use super::{items, number, one_of, part, set};
 use crate::field::FieldError;
 use crate::object::{at, text_at};
 
@@ -89,7 +89,7 @@ pub(super) fn validate(object: &Value, errors: &mut Vec<FieldError>) {
     let (mut names, mut used) = (Vec::new(), Vec::new());
     for (index, port) in ports.iter().enumerate() {
         let path = format!("spec.ports[{index}]");
-        container::check_port(number(port, "port").unwrap_or(0), format!("{path}.port"), errors);
+        part::check_port(number(port, "port").unwrap_or(0), format!("{path}.port"), errors);
         one_of(port, &format!("{path}."), "protocol", &["SCTP", "TCP", "UDP"], errors);
         validate_target(port, &path, errors);
         let name = text_at(port, "name");
@@ -122,7 +122,7 @@ pub(super) fn validate(object: &Value, errors: &mut Vec<FieldError>) {
 fn validate_target(port: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let field = format!("{path}.targetPort");
     match port.get("targetPort") {
-        Some(Value::Number(target)) => container::check_port(target.as_i64().unwrap_or(0), field, errors),
+        Some(Value::Number(target)) => part::check_port(target.as_i64().unwrap_or(0), field, errors),
         Some(Value::String(target)) => {
             for fault in super::name::port(target) {
                 errors.push(FieldError::invalid(field.clone(), &json!(target), &fault));

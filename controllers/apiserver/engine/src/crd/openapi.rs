@@ -307,7 +307,7 @@ fn rule_list(fields: &Map<String, Value>) -> &[Value] {
     fields.get("x-kubernetes-validations").and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// What can be said of rules without compiling them.
+/// Checks of rules that need no compilation.
 fn rule_texts(fields: &Map<String, Value>, path: &str, errors: &mut Vec<FieldError>) {
     const REASONS: [&str; 4] =
         ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];

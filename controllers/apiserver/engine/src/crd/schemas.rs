@@ -65,7 +65,7 @@ fn root(document: &Value, has_status: bool, path: &str, errors: &mut Vec<FieldEr
     }
 }
 
-/// With a status of its own, an object is checked in two parts, so that its root says little.
+/// With a status of its own, an object is checked in two parts, so that its root holds little.
 fn status_root(document: &Value, path: &str, errors: &mut Vec<FieldError>) {
     /// Keywords in the order of the type, and whether they may stand at the root.
     const KEYWORDS: [(&str, bool); 42] = [

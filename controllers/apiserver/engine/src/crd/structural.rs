@@ -155,7 +155,7 @@ impl Walk<'_> {
         }
     }
 
-    /// What the root and embedded objects may say of what all objects have.
+    /// What the root and embedded objects may declare of the fields that all objects have.
     fn object(&mut self, fields: &Map<String, Value>, path: &str, level: Level) {
         let embedded = flag(fields, "x-kubernetes-embedded-resource");
         let of = |key: &str| fields.get("properties").and_then(|properties| properties.get(key));
@@ -167,7 +167,7 @@ impl Walk<'_> {
                 self.invalid(field, &json!(kind), &format!("must be {want}"));
             }
         }
-        if level == Level::Root && of("metadata").is_some_and(says_more_than_names) {
+        if level == Level::Root && of("metadata").is_some_and(has_more_than_names) {
             let detail = "must not specify anything other than name and generateName, but metadata is implicitly specified";
             self.forbidden(format!("{path}.properties[metadata]"), detail);
         }
@@ -280,7 +280,7 @@ fn is_int_or_string(fields: &Map<String, Value>) -> bool {
 }
 
 /// Whether the schema of an object's metadata has more than its two names.
-fn says_more_than_names(metadata: &Value) -> bool {
+fn has_more_than_names(metadata: &Value) -> bool {
     let fields = metadata.as_object().into_iter().flatten();
     fields.filter(|(_, value)| is_filled(value)).any(|(key, value)| match key.as_str() {
         "type" | "default" => false,

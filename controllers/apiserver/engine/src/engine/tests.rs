@@ -364,7 +364,7 @@ fn a_binding_names_the_pod_that_it_is_about() {
 }
 
 #[test]
-fn a_pod_with_gates_says_that_it_waits_for_them() {
+fn a_pod_with_gates_reports_that_it_waits_for_them() {
     let mut world = World::new();
     let spec = json!({ "containers": [{ "name": "c", "image": "i" }], "schedulingGates": [{ "name": "g" }] });
     let pod =

@@ -253,7 +253,7 @@ fn versions_are_shown_as_they_are_held() {
 }
 
 #[test]
-fn the_root_of_an_object_with_a_status_says_little() {
+fn the_root_of_an_object_with_a_status_holds_little() {
     let mut v1 = version(&json!({"type": "object", "maxProperties": 3}));
     v1["subresources"] = json!({"status": {}});
     let found = texts(&definition("as.x.example.dev", &json!({"kind": "A", "plural": "as"}), &json!([v1])));

@@ -5,6 +5,13 @@ use plotters::prelude::*;
 
 /// Why a plot cannot be drawn.
 pub(crate) type Failed = Box<dyn std::error::Error>;
+
+/// Where names of marks are, in parts of the highest value, and the distance of their rows.
+const HEADROOM: f64 = 1.3;
+const ROW: f64 = 0.09;
+/// Names that are closer than this part of the axis stand in different rows.
+const APART: f64 = 0.15;
+
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Drawn = Result<(), Failed>;
 
@@ -112,7 +119,10 @@ fn draw_panel(area: &Area<'_>, sheet: &Sheet<'_>, panel: &Panel<'_>) -> Drawn {
         .margin(8)
         .x_label_area_size(30)
         .y_label_area_size(44)
-        .build_cartesian_2d(from..to, 0.0..highest * 1.15)?;
+        .build_cartesian_2d(
+            from..to,
+            0.0..highest * if sheet.marks.is_empty() { 1.1 } else { HEADROOM + ROW / 2.0 },
+        )?;
     chart
         .configure_mesh()
         .x_desc(sheet.axis)
@@ -124,15 +134,17 @@ fn draw_panel(area: &Area<'_>, sheet: &Sheet<'_>, panel: &Panel<'_>) -> Drawn {
     for line in &panel.lines {
         draw_line(&mut chart, line)?;
     }
-    for mark in sheet.marks.iter().filter(|mark| (from..=to).contains(&mark.at)) {
-        let line = [(mark.at, 0.0), (mark.at, highest * 1.05)];
-        chart.draw_series(DashedLineSeries::new(line, 2, 3, BLACK.mix(0.6).into()))?;
+    let shown: Vec<&Mark> = sheet.marks.iter().filter(|mark| (from..=to).contains(&mark.at)).collect();
+    for (mark, row) in shown.iter().zip(rows(&shown, to - from)) {
+        let top = highest * (HEADROOM - ROW * f64::from(row));
+        chart.draw_series(DashedLineSeries::new(
+            [(mark.at, 0.0), (mark.at, top)],
+            2,
+            3,
+            BLACK.mix(0.6).into(),
+        ))?;
         let style = ("sans-serif", 10).into_font();
-        chart.draw_series([Text::new(
-            crate::render::one_line(&mark.name),
-            (mark.at, highest * 1.14),
-            style,
-        )])?;
+        chart.draw_series([Text::new(crate::render::one_line(&mark.name), (mark.at, top), style)])?;
     }
     chart
         .configure_series_labels()
@@ -142,6 +154,19 @@ fn draw_panel(area: &Area<'_>, sheet: &Sheet<'_>, panel: &Panel<'_>) -> Drawn {
         .label_font(("sans-serif", 10))
         .draw()?;
     Ok(())
+}
+
+/// A row for the name of each mark, so that neighbours do not cover each other: 0 is the highest of three.
+fn rows(marks: &[&Mark], range: f64) -> Vec<u8> {
+    let mut free = [f64::NEG_INFINITY; 3];
+    let row = |mark: &&Mark| {
+        let found = free.iter().position(|until| *until <= mark.at).unwrap_or(2);
+        if let Some(until) = free.get_mut(found) {
+            *until = mark.at + range * APART;
+        }
+        u8::try_from(found).unwrap_or(0)
+    };
+    marks.iter().map(row).collect()
 }
 
 type Chart<'a> = ChartContext<
@@ -196,4 +221,15 @@ pub(crate) fn steps(times: &[f64], values: &[f64], end: f64) -> Vec<(f64, f64)> 
     let ends = times.iter().copied().skip(1).chain(std::iter::once(end));
     let points = times.iter().copied().zip(ends).zip(values.iter().copied());
     points.flat_map(|((from, to), value)| [(from, value), (to, value)]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_marks_that_are_close_stand_in_different_rows() {
+        let marks = [0.0, 1.0, 2.0, 3.0, 50.0].map(|at| Mark { at, name: String::new() });
+        assert_eq!(rows(&marks.iter().collect::<Vec<_>>(), 100.0), [0, 1, 2, 2, 0]);
+    }
 }

@@ -85,7 +85,7 @@ mod tests {
         let sample = Sample { load1: Some(0.25), ..Sample::default() };
         let record = Record { at: 5, sample: Some(sample), ..Record::default() };
         let line = serde_json::to_string(&record).unwrap();
-        let zero = r#"{"vCPUs":"0","mem":"0"}"#;
+        let zero = r#"{"vCPUs":0,"mem":0}"#;
         assert_eq!(line, format!(r#"{{"at":5,"sample":{{"now":{zero},"goal":{zero},"load1":0.25}}}}"#));
         assert_eq!(serde_json::from_str::<Record>(&line).unwrap(), record);
         let newer = r#"{"at":7,"dream":{},"decision":{"text":"t","mood":1}}"#;

@@ -138,7 +138,7 @@ fn event(event: Event) -> Option<Entry> {
     Some(Entry {
         at: event.at?.as_millisecond(),
         kind: if warns { Kind::Warning } else { Kind::Event },
-        text: format!("{} {}{times}", event.reason, event.message),
+        text: format!("{}: {}{times}", event.reason, event.message),
         mark: if warns { event.reason } else { String::new() },
         from: event.from,
     })
@@ -164,10 +164,10 @@ fn migration(migration: &VirtualMachineMigration) -> Vec<Entry> {
     };
     let begun = status
         .start_time
-        .map(|time| entry(time, format!("{name} begins on {}", status.source_node), "migration".to_owned()));
+        .map(|time| entry(time, format!("{name} begins on {}", status.source_node), String::new()));
     let ended = status.completion_time.map(|time| {
         let moved = status.phase == Some(neonvm_api::migration::MigrationPhase::Succeeded);
-        let mark = if moved { format!("on {}", status.target_node) } else { "not moved".to_owned() };
+        let mark = if moved { format!("moved to {}", status.target_node) } else { "not moved".to_owned() };
         entry(time, format!("{name} {}", show::ending(migration)), mark)
     });
     begun.into_iter().chain(ended).collect()
@@ -200,6 +200,6 @@ mod tests {
         let entries = migration(&serde_json::from_value(object).unwrap());
         let texts: Vec<&str> = entries.iter().map(|entry| entry.text.as_str()).collect();
         assert_eq!(texts, ["pg-1 begins on n1", "pg-1 succeeded: pg runs on n2 (downtime 98 ms)"]);
-        assert_eq!((entries[1].at - entries[0].at, entries[1].mark.as_str()), (3000, "on n2"));
+        assert_eq!((entries[1].at - entries[0].at, entries[1].mark.as_str()), (3000, "moved to n2"));
     }
 }

@@ -35,7 +35,7 @@ fn hostile<K: DeserializeOwned>(mut object: Value) -> Value {
     let mut poisoned = 0;
     for pointer in texts {
         // Numbers in texts, and what objects are found by: of a pod that is looked for, no server has such a name.
-        let finds = ["/kind", "/involvedObject/kind", "/status/podName"];
+        let finds = ["/kind", "/involvedObject/kind", "/status/podName", "/spec/vmName"];
         if pointer.ends_with("ersion") || finds.iter().any(|find| pointer.ends_with(find)) {
             continue;
         }

@@ -28,6 +28,7 @@ fn minutes(at: i64) -> f64 {
 /// # Errors
 /// If it cannot be drawn.
 pub(crate) fn svg(past: &Past) -> Result<String, Failed> {
+    let begin = begin(past);
     let midnight = past.since - past.since.rem_euclid(24 * 3_600_000);
     let on_axis = |at: i64| minutes(at - midnight);
     let line = |name, colour, look, value: &dyn Fn(&Sample) -> Option<f64>| {
@@ -66,13 +67,21 @@ pub(crate) fn svg(past: &Past) -> Result<String, Failed> {
     let sheet = Sheet {
         panel: PANEL,
         columns: 1,
-        range: (on_axis(past.since), on_axis(past.until)),
+        range: (on_axis(begin), on_axis(past.until)),
         axis: "time of day, UTC",
-        label: &|at| label(at, on_axis(past.until) - on_axis(past.since)),
+        label: &|at| label(at, on_axis(past.until) - on_axis(begin)),
         marks: &marks,
         title: &title.join(". "),
     };
     plot::draw(&sheet, &panels)
+}
+
+/// Where the axis begins: with the window, or shortly before the first thing that is known of it.
+fn begin(past: &Past) -> i64 {
+    let sample = past.samples.first().map(|(at, _)| *at);
+    let entry = past.entries.first().map(|entry| entry.at);
+    let first = sample.into_iter().chain(entry).min().unwrap_or(past.since);
+    past.since.max(first - (past.until - first) / 20)
 }
 
 /// A time of day; with seconds in a window of less than ten minutes.

@@ -137,6 +137,14 @@ fn the_plot_has_all_lines_and_marks_and_the_page_needs_nothing_else() {
 }
 
 #[test]
+fn a_plot_begins_with_what_is_known() {
+    let whole = past();
+    let late = Past { since: NINE - 600 * MINUTE, ..whole.clone() };
+    let labels = |past: &Past| chart::svg(past).unwrap().matches("09:30").count();
+    assert_eq!((labels(&whole), labels(&late)), (2, 2));
+}
+
+#[test]
 fn an_empty_window_is_drawn() {
     let past = Past { vm: "a/b".into(), since: NINE, until: NINE, ..Past::default() };
     assert!(chart::svg(&past).unwrap().contains("<svg"));

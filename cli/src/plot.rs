@@ -87,7 +87,7 @@ pub(crate) fn draw(sheet: &Sheet<'_>, panels: &[Panel<'_>]) -> Result<String, Fa
     Ok(named(text, sheet.title))
 }
 
-/// With a title for screen readers, and a size that follows its frame.
+/// With a title for screen readers.
 fn named(text: String, title: &str) -> String {
     let Some((head, rest)) = text.split_once('>') else { return text };
     let mut named = format!("{head} role=\"img\"><title>");

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::{StreamExt as _, stream};
 use http::{Method, StatusCode};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
@@ -33,6 +34,9 @@ use crate::error::{Code, Error, Result};
 pub(super) const NAMESPACE: &str = "neonvm-system";
 /// Time for one answer.
 const ANSWER: Duration = Duration::from_secs(10);
+
+/// Agents that are asked at the same time.
+const AT_ONCE: usize = 16;
 
 /// The services of a cluster.
 pub(super) struct Services<'a> {
@@ -181,6 +185,19 @@ impl<'a> Services<'a> {
         self.each_agent(None, &format!("/v1/history?vm={vm}&since={since}")).await
     }
 
+    /// The answer of the agent of a node.
+    async fn ask_agent<T: DeserializeOwned>(
+        &self,
+        lease: &Lease,
+        node: String,
+        pods: &[Pod],
+        path: &str,
+    ) -> Result<T> {
+        let who = format!("the agent of {node}");
+        let mut caller = self.connect(&who, lease, (pods, &agent_name(&node))).await?;
+        Self::call(&who, &mut caller, (Method::GET, path, Bytes::new())).await
+    }
+
     /// The answers of the agents: of one node, or of all.
     async fn each_agent<T: DeserializeOwned>(
         &self,
@@ -192,21 +209,18 @@ impl<'a> Services<'a> {
             self.leases(),
             pods::of_service(self.connection, &self.namespace, AGENT_ACCOUNT)
         )?;
-        let mut answers = Vec::new();
-        for lease in &leases {
-            let name = lease.name_any();
-            let Some(own) = name.strip_prefix(&prefix) else { continue };
-            // It has no holder: the agent ended. There may be others.
-            if node.is_some_and(|node| node != own) || Endpoint::from_lease(lease).is_none() {
-                continue;
-            }
-            let who = format!("the agent of {own}");
-            let asked = async {
-                let mut caller = self.connect(&who, lease, (&pods, &agent_name(own))).await?;
-                Self::call(&who, &mut caller, (Method::GET, path, Bytes::new())).await
-            };
-            answers.push(asked.await);
-        }
+        let named = leases
+            .iter()
+            .filter_map(|lease| Some((lease, lease.name_any().strip_prefix(&prefix)?.to_owned())));
+        // Without a holder the agent ended. There may be others.
+        let agents = named.filter(|(lease, own)| {
+            node.is_none_or(|node| node == own) && Endpoint::from_lease(lease).is_some()
+        });
+        let answers: Vec<Result<T>> =
+            stream::iter(agents.map(|(lease, own)| self.ask_agent(lease, own, &pods, path)))
+                .buffered(AT_ONCE)
+                .collect()
+                .await;
         if answers.is_empty() {
             let missing = match node {
                 Some(node) => format!("there is no agent for node {node}"),

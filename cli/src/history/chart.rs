@@ -4,8 +4,8 @@ use neonvm_types::Resources;
 use neonvm_types::agent_history::Sample;
 use plotters::style::RGBColor;
 
-use super::summary::gib;
 use super::{Past, words};
+use crate::live::size::gib;
 use crate::plot::{self, Failed, Line, Look, Mark, Panel, Sheet};
 
 /// Of one panel, in pixels.

@@ -4,6 +4,7 @@ use neonvm_types::Resources;
 use serde::Serialize;
 
 use super::{Kind, Past};
+use crate::live::size::gib;
 
 /// Counts and sums of a window.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -65,9 +66,4 @@ impl Summary {
         summary.warnings = count(Kind::Warning);
         summary
     }
-}
-
-/// Bytes in GiB.
-pub(crate) fn gib(bytes: u64) -> f64 {
-    bytes as f64 / f64::from(1 << 30)
 }

@@ -8,7 +8,7 @@ use neonvm_types::scheduler_inspect::ResourceView;
 
 use super::input::{Account, Change, Input, Key, Load, Millis, MoveFacts, NodeFacts, Origin, VmFacts};
 use super::series::{Level, Point, STEP, Series};
-use super::size::{UNIT, float, known};
+use super::size::{UNIT, float, gib, known};
 use super::stream::{Entry, Kind, Stream};
 
 /// How long a migration is shown after its end, in milliseconds.
@@ -119,15 +119,15 @@ impl Vm {
     /// The newest point of its series.
     fn point(&self, at: Millis) -> Point {
         let cpus = |size: Resources| size.vcpus.as_f64();
-        let gib = |size: Resources| float(size.mem.get()) / float(1 << 30);
+        let memory = |size: Resources| gib(size.mem.get());
         let sizes = |of: &dyn Fn(Resources) -> f64, load: Option<f64>| Level {
             load: load.map(narrow),
             goal: self.goal().map(|goal| narrow(of(goal))),
             permit: self.why.as_ref().and_then(|why| why.permit).map(|permit| narrow(of(permit))),
             size: Some(self.facts.size).filter(|size| known(*size)).map(|size| narrow(of(size))),
         };
-        let memory = self.load.memory.map(|used| float(used) / float(1 << 30));
-        Point { at, cpu: sizes(&cpus, self.load.cpu), memory: sizes(&gib, memory) }
+        let used = self.load.memory.map(gib);
+        Point { at, cpu: sizes(&cpus, self.load.cpu), memory: sizes(&memory, used) }
     }
 }
 

@@ -62,6 +62,11 @@ pub(crate) fn float(number: u64) -> f64 {
     number as f64
 }
 
+/// Bytes in GiB.
+pub(crate) fn gib(bytes: u64) -> f64 {
+    float(bytes) / float(1 << 30)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

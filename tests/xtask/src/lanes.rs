@@ -236,7 +236,7 @@ pub(crate) fn list(lanes: &[Lane]) -> bool {
 }
 
 /// Lanes that make what a lane uses.
-fn needs(lane: &str) -> &'static [&'static str] {
+fn made_by(lane: &str) -> &'static [&'static str] {
     match lane {
         "local" | "book" => &["guest", "programs"],
         "guests" | "pages" | "chaos" => &["guest", "programs", "kernel"],
@@ -252,7 +252,7 @@ pub(crate) fn chosen(all: Vec<Lane>, names: &[String]) -> anyhow::Result<Vec<Lan
         ensure!(known.contains(&name.as_str()), "no lane {name}; there are: {}", known.join(", "));
     }
     let named = |lane: &Lane| {
-        names.is_empty() || names.iter().any(|name| name == lane.name || needs(name).contains(&lane.name))
+        names.is_empty() || names.iter().any(|name| name == lane.name || made_by(name).contains(&lane.name))
     };
     Ok(all.into_iter().filter(named).collect())
 }

@@ -7,6 +7,7 @@ use neonvm_sim::{NodeSeries, Series, VmSeries};
 use plotters::style::{BLUE, RED, RGBColor};
 
 use crate::error::{Code, Error, Result};
+use crate::live::size::gib;
 use crate::plot::{self, Failed, Line, Look, Panel, Sheet};
 
 /// Of one panel, in pixels.
@@ -58,7 +59,6 @@ pub(super) fn write(
 
 fn node(node: &NodeSeries) -> [Drawing<'_>; 2] {
     let cpu = |of: &[neonvm_types::Resources]| of.iter().map(|r| r.vcpus.as_f64()).collect::<Vec<_>>();
-    let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
     let memory = |of: &[neonvm_types::Resources]| of.iter().map(|r| gib(r.mem.get())).collect::<Vec<_>>();
     let points = node.used.len();
     let panel = |what, unit, used, reserved, capacity| Drawing {

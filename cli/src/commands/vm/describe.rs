@@ -9,7 +9,7 @@ use neonvm_api::virtual_machine::PortProtocol;
 use neonvm_types::agent_inspect::VmInspect;
 
 use super::decisions;
-use super::events::{Event, of_machine};
+use super::events::{Event, of_vm};
 use super::scale::is_on;
 use super::size::{cores, in_units};
 use super::table;
@@ -27,7 +27,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Describe) -> Result<R
     block_on(async {
         let client = NamespaceClient::open(settings, &args.place).await?;
         let machine = client.find(&args.name).await?;
-        let events = of_machine(&client, Some(&machine)).await?;
+        let events = of_vm(&client, Some(name_of(&machine))).await?;
         let agent = decisions::of_vm(&client, &machine).await;
         let text = describe(&machine, agent.as_ref().map(|(_, vm)| vm), &events, args.events);
         let document = document(&[machine], false, false);

@@ -63,7 +63,7 @@ impl Event {
 }
 
 /// Whether an event is about the VM of this name or one of its pods; without a name, about any VM.
-pub(super) fn about(event: &core::Event, vm: Option<&str>) -> bool {
+fn about(event: &core::Event, vm: Option<&str>) -> bool {
     let (kind, name) = (event.involved_object.kind.as_deref(), event.involved_object.name.as_deref());
     match (kind, vm, name) {
         (Some("VirtualMachine"), None, _) => true,
@@ -78,13 +78,9 @@ pub(super) fn about(event: &core::Event, vm: Option<&str>) -> bool {
 }
 
 /// Events about a VM and its pods, or about all of them; oldest first.
-pub(super) async fn of_machine(
-    client: &NamespaceClient,
-    machine: Option<&VirtualMachine>,
-) -> Result<Vec<Event>> {
+pub(super) async fn of_vm(client: &NamespaceClient, vm: Option<&str>) -> Result<Vec<Event>> {
     let api: Api<core::Event> = Api::namespaced(client.connection.client(), &client.namespace);
     let list = client.connection.within("cannot list events", api.list(&ListParams::default())).await?;
-    let vm = machine.map(name_of);
     let own = list.items.into_iter().filter(|event| about(event, vm));
     let mut events: Vec<Event> = own.map(Event::from_event).collect();
     events.sort_by_key(|event| event.at);
@@ -117,7 +113,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Events) -> Result<Rep
             Some(name) => Some(client.find(name).await?),
             None => None,
         };
-        let mut events = of_machine(&client, machine.as_ref()).await?;
+        let mut events = of_vm(&client, machine.as_ref().map(name_of)).await?;
         if let Some(machine) = &machine {
             events.extend(decided(&client, machine).await);
             events.sort_by_key(|event| event.at);

@@ -5,7 +5,7 @@ use kube::api::{Api, ListParams};
 use neonvm_api::{VirtualMachine, VirtualMachineMigration};
 use neonvm_types::agent_history::AgentHistory;
 
-use super::events::{Event, about};
+use super::events::{self, Event};
 use crate::args::vm::{History, HistoryForm};
 use crate::commands::migration::show;
 use crate::commands::resource::client::NamespaceClient;
@@ -33,7 +33,8 @@ pub(in crate::commands) fn run(settings: &Settings, args: &History) -> Result<Re
         if !is_there && agents.iter().all(|agent| agent.records.is_empty()) {
             return Err(client.not_found::<VirtualMachine>(&args.name).await);
         }
-        let mut others = events(&client, &args.name).await?;
+        let events = events::of_vm(&client, Some(&args.name)).await?;
+        let mut others: Vec<Entry> = events.into_iter().filter_map(event).collect();
         others.extend(migrations(&client, &args.name).await?);
         let past = Past::new(format!("{}/{}", client.namespace, args.name), window, agents, others);
         if !is_there {
@@ -122,14 +123,6 @@ async fn agents(client: &NamespaceClient, args: &History, since: i64) -> (Vec<Ag
             (found, notes)
         }
     }
-}
-
-/// Events about the VM and its pods.
-async fn events(client: &NamespaceClient, name: &str) -> Result<Vec<Entry>> {
-    let api: Api<k8s_openapi::api::core::v1::Event> = client.api();
-    let list = client.connection.within("cannot list events", api.list(&ListParams::default())).await?;
-    let own = list.items.into_iter().filter(|event| about(event, Some(name))).map(Event::from_event);
-    Ok(own.filter_map(event).collect())
 }
 
 fn event(event: Event) -> Option<Entry> {

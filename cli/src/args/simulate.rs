@@ -13,7 +13,8 @@ use super::Output;
                   neonctl simulate rush-hour --seeds 200 --faults crash,delay,conflict --check\n  \
                   neonctl simulate rush-hour --seed 117 --minimise --save small.yaml\n  \
                   neonctl simulate my.yaml --faults none --plot plots\n  \
-                  neonctl simulate replicas --trace load.csv -f podautoscaler.yaml --check\n\n\
+                  neonctl simulate replicas --trace load.csv -f podautoscaler.yaml --check\n  \
+                  neonctl simulate compare --plot plots\n\n\
                   The decision logic is the code that runs in a cluster; the API server, guests, QEMU, messages and users are \
                   simulated. The same scenario, seed and faults always produce the same run."
 )]
@@ -68,6 +69,8 @@ pub struct Simulate {
 pub enum Other {
     /// Replay a recorded load and show how many replicas a PodAutoscaler would have requested
     Replicas(Replicas),
+    /// Compare the rules that scale one VM with those of upstream and with a perfect forecaster
+    Compare(Compare),
 }
 
 impl Simulate {
@@ -76,6 +79,7 @@ impl Simulate {
     pub fn output(&self) -> &Output {
         match &self.other {
             Some(Other::Replicas(args)) => &args.output,
+            Some(Other::Compare(args)) => &args.output,
             None => &self.output,
         }
     }
@@ -123,6 +127,42 @@ pub struct Replicas {
     /// Exit with code 7 if a rule is broken
     #[arg(long)]
     pub check: bool,
+    /// Output format.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// `simulate compare`
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  neonctl simulate compare\n  \
+                  neonctl simulate compare idle step --seed 7 --plot plots\n  \
+                  neonctl simulate compare day --max-cu 8 -o json\n\n\
+                  Each load is the work of one VM, simulated millisecond by millisecond under the quota of its size. Monitor and \
+                  agent are the code that runs in a cluster; every request is permitted. \"upstream\" scales by the load average \
+                  of a minute, read every 5 s. COST is the size over time relative to a perfect forecaster, which always has the \
+                  smallest size whose CPU does the work at 90 %. BELOW is the time with less than that. A compute unit is a quarter \
+                  of a CPU.")]
+pub struct Compare {
+    /// Loads to compare [default: all]
+    #[arg(value_parser = clap::builder::PossibleValuesParser::new(neonvm_sim::compare::Load::ALL.map(|load| {
+        clap::builder::PossibleValue::new(load.name()).help(load.description())
+    })))]
+    pub load: Vec<String>,
+    /// Seed of the random number generator
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Lower bound of the VM, in compute units
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub min_cu: u32,
+    /// Upper bound of the VM, in compute units
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub max_cu: u32,
+    /// Length of each load, up to 24h [default: that of the load, 10 to 30 minutes]
+    #[arg(long, value_name = "DURATION")]
+    pub length: Option<String>,
+    /// Write a plot (SVG) of demand and sizes to this directory
+    #[arg(long, value_name = "DIR")]
+    pub plot: Option<std::path::PathBuf>,
     /// Output format.
     #[command(flatten)]
     pub output: Output,

@@ -1,5 +1,6 @@
 //! `simulate`
 
+mod compare;
 mod library;
 mod plot;
 mod replicas;
@@ -37,8 +38,10 @@ struct Smallest {
 
 /// Runs a scenario under one seed or many.
 pub(super) fn run(env: &Env, args: &Args, quiet: bool) -> Result<Report> {
-    if let Some(Other::Replicas(args)) = &args.other {
-        return replicas::run(args);
+    match &args.other {
+        Some(Other::Replicas(args)) => return replicas::run(args),
+        Some(Other::Compare(args)) => return compare::run(args),
+        None => {}
     }
     let Some(written) = &args.scenario else { return list() };
     let question = ask(written, args)?;

@@ -10,6 +10,7 @@
 //! No clock, no file, no thread. Time is a number.
 
 mod bug;
+pub mod compare;
 mod fault;
 mod invariant;
 mod minimise;

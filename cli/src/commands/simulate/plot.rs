@@ -18,13 +18,13 @@ const COLUMNS: usize = 2;
 const NODES: usize = 24;
 
 /// A named colour and its values.
-type Values<'a> = (&'a str, RGBColor, Look, Vec<f64>);
+pub(super) type Values<'a> = (&'a str, RGBColor, Look, Vec<f64>);
 
 /// Values of one panel, over the same times.
-struct Drawing<'a> {
-    title: String,
-    unit: &'static str,
-    lines: Vec<Values<'a>>,
+pub(super) struct Drawing<'a> {
+    pub(super) title: String,
+    pub(super) unit: &'static str,
+    pub(super) lines: Vec<Values<'a>>,
 }
 
 /// Writes the plots and reports their paths.
@@ -89,7 +89,12 @@ fn vm(vm: &VmSeries) -> Drawing<'_> {
     }
 }
 
-fn draw(title: &str, times: &[Duration], drawings: &[Drawing<'_>]) -> std::result::Result<String, Failed> {
+/// Draws panels over the same times.
+pub(super) fn draw(
+    title: &str,
+    times: &[Duration],
+    drawings: &[Drawing<'_>],
+) -> std::result::Result<String, Failed> {
     let minutes: Vec<f64> = times.iter().map(|time| time.as_secs_f64() / 60.0).collect();
     let last = minutes.last().copied().unwrap_or(0.0);
     let panels: Vec<Panel<'_>> = drawings.iter().map(|drawing| panel(&minutes, last, drawing)).collect();

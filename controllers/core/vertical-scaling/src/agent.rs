@@ -31,6 +31,7 @@ pub mod revision;
 pub mod settings;
 pub mod state;
 pub mod units;
+pub mod usage;
 pub mod view;
 pub mod vm;
 

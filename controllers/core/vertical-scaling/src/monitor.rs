@@ -9,6 +9,7 @@
 
 mod change;
 mod cpu;
+mod evidence;
 mod formula;
 mod history;
 pub mod informant;
@@ -40,6 +41,8 @@ pub const DOWNSCALE_BUFFER: u64 = 100 << 20;
 pub const AVERAGED: usize = 5;
 /// Time between samples while an agent is connected and the load changes.
 pub const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
+/// Time between samples while the run queue is full, for as long as that is not evidence yet.
+pub const SUSPECT_INTERVAL: Duration = Duration::from_millis(50);
 /// Time between samples while the load does not change.
 pub const QUIET_INTERVAL: Duration = Duration::from_millis(150);
 /// Time between samples while no agent is connected.

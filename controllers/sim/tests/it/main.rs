@@ -3,6 +3,7 @@
 
 mod big;
 mod common;
+mod compare;
 mod planted;
 mod regressions;
 mod replay;

@@ -67,6 +67,7 @@ impl State {
             let elapsed = now.saturating_sub(at).as_secs_f64();
             (elapsed > 0.0 && new >= old).then(|| (new - old) / elapsed)
         });
+        self.known.usage.observe(now, metrics.busy_seconds, self.machine.now);
         // Counted from the observed size of the VM: otherwise the same measurement would cause another
         // request after each growth.
         let has = units::floor(self.machine.now.min(self.machine.asked), self.settings.compute_unit);

@@ -10,6 +10,7 @@ use crate::agent::{
     lfc,
     metrics::{LfcMetrics, SystemMetrics},
     settings::Config,
+    usage::{self, CpuNeed},
 };
 
 /// Parts of a goal in compute units; `None` where the metric is not there.
@@ -49,6 +50,8 @@ pub struct Inputs<'a> {
     pub lfc: Option<&'a LfcMetrics>,
     /// The user's metric and its target per compute unit.
     pub user: Option<&'a UserMetric>,
+    /// What the use of the CPU calls for, and the compute units that the VM has. With [`CpuNeed::Unknown`] load alone decides.
+    pub usage: (CpuNeed, u32),
 }
 
 /// Converts to the next whole number that is not below; everything that is no number is 0.
@@ -115,7 +118,10 @@ pub fn goal(inputs: Inputs<'_>, config: &Config, unit: Resources) -> Goal {
         .user
         .and_then(|metric| inputs.system.and_then(|s| s.user).map(|value| (value / metric.target).max(0.0)));
     let parts = GoalParts {
-        cpu: inputs.system.map(|s| cpu_units(s.load1, s.load5, config, unit)),
+        cpu: inputs.system.map(|s| {
+            let (need, has) = inputs.usage;
+            usage::cpu_units(cpu_units(s.load1, s.load5, config, unit), need, has)
+        }),
         mem: inputs.system.map(|s| mem_units(s, set, config, unit)),
         // A series that is too short counts as present, with nothing in it.
         lfc: working_set.map(|set| set.unwrap_or(0.0) / config.lfc_to_memory / bytes(unit)),

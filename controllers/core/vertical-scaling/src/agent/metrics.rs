@@ -28,6 +28,8 @@ pub struct SystemMetrics {
     pub memory_pressure: Option<f64>,
     /// CPU time that the host took away, in seconds since boot, over all CPUs.
     pub steal_seconds: Option<f64>,
+    /// CPU time in use, in seconds since boot, over all CPUs: neither idle nor waiting for a disk nor taken away by the host.
+    pub busy_seconds: Option<f64>,
     /// The user's own metric, summed over its samples.
     pub user: Option<f64>,
 }
@@ -54,6 +56,7 @@ impl SystemMetrics {
             cpu_pressure: optional(self.cpu_pressure),
             memory_pressure: optional(self.memory_pressure),
             steal_seconds: optional(self.steal_seconds),
+            busy_seconds: optional(self.busy_seconds),
             user: optional(self.user),
             ..self
         })

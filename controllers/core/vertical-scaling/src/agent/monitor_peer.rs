@@ -16,6 +16,8 @@ use crate::agent::{
 
 /// A new request of the guest within this time after the VM may shrink again contradicts the metrics.
 const REQUESTS_AGAIN: Duration = Duration::from_secs(60);
+/// Wait before a monitor is notified again of a size that does not change.
+const INTRODUCE_AGAIN: Duration = Duration::from_secs(30);
 /// Largest factor for the time for which a VM does not shrink after a request.
 pub const MOST_SETTLING: u32 = 16;
 
@@ -31,6 +33,9 @@ pub struct Connection {
     pub approved: Resources,
     /// The most the guest may have come to use since it last agreed to less. Never below `approved`.
     pub exposed: Resources,
+    /// Whether the monitor knows the size from this agent. Until then one that requests amounts takes its processors for its CPU,
+    /// which a quota may limit.
+    pub notified: bool,
 }
 
 /// Kind of a request to the monitor.
@@ -115,6 +120,12 @@ pub struct Sizes {
 }
 
 impl Monitor {
+    /// Whether the monitor requests CPU by itself: its protocol has amounts.
+    #[must_use]
+    pub fn requests_cpu(&self) -> bool {
+        self.connection.is_some_and(|connection| connection.version >= MonitorProtoVersion::V2_0.0)
+    }
+
     /// The approved size.
     #[must_use]
     pub fn approved(&self) -> Option<Resources> {
@@ -131,7 +142,9 @@ impl Monitor {
     ) {
         self.reset(now);
         let exposed = most.max(has);
-        self.connection = Some(Connection { version: version.0, last_contact: now, approved: has, exposed });
+        let notified = version < MonitorProtoVersion::V2_0;
+        self.connection =
+            Some(Connection { version: version.0, last_contact: now, approved: has, exposed, notified });
     }
 
     /// The connection is lost, and with it the monitor's consents and denials. Its requests stay in force
@@ -214,6 +227,15 @@ impl Monitor {
             return None;
         }
         Some((approved, target))
+    }
+
+    /// The size of which a monitor that just connected is notified, although it does not change. Nothing else may be due.
+    pub fn plan_introduction(&self, now: Duration, sizes: &Sizes) -> Option<Resources> {
+        let Connection { approved, notified, .. } = self.connection?;
+        let waits = self.upscale_failed_at.is_some_and(|at| now < at.saturating_add(INTRODUCE_AGAIN));
+        let is_due = !notified && self.asking.is_none() && !waits;
+        (is_due && approved == sizes.asked && sizes.now == sizes.asked && sizes.desired == sizes.asked)
+            .then_some(approved)
     }
 
     /// The question that is due: whether the guest can live with less.
@@ -333,6 +355,7 @@ impl Monitor {
         self.failures = 0;
         if let Some(connection) = &mut self.connection {
             connection.approved = asking.target;
+            connection.notified = true;
             connection.exposed = match asking.kind {
                 Kind::Upscale => connection.exposed.max(asking.target),
                 Kind::Downscale => asking.target.max(asking.given),

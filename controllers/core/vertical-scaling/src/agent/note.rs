@@ -157,6 +157,8 @@ pub struct GoalNote {
     pub cpu_pressure: Option<f64>,
     /// Memory pressure in percent.
     pub memory_pressure: Option<f64>,
+    /// CPUs in use, in the busiest of the last intervals between scrapes.
+    pub used: Option<f64>,
     /// CPUs that the host took away. Only shown: more virtual CPUs would not bring them back.
     pub steal: Option<f64>,
 }
@@ -282,11 +284,14 @@ impl fmt::Display for Decision {
     }
 }
 
-/// `load 2.70, goal 12 (cpu 12, mem 10, cache 8)`.
+/// `load 2.70, used 2.31 cpu, goal 12 (cpu 12, mem 10, cache 8)`.
 impl fmt::Display for GoalNote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(load1) = self.load1 {
             write!(f, "load {load1:.2}, ")?;
+        }
+        if let Some(used) = self.used {
+            write!(f, "used {used:.2} cpu, ")?;
         }
         write!(f, "goal {}", self.units)?;
         let mut parts = Vec::new();

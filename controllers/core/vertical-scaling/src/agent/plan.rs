@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::agent::{
     action::{ActionSet, Change, Outcome, PluginRequest, ScalingEvent, Warning},
-    desired::{self, CPU_PRESSURE_HOLD, Desired, MEMORY_PRESSURE_HOLD},
+    desired::{self, CPU_PRESSURE_HOLD, Desired, MEMORY_PRESSURE_HOLD, RequestedUnits},
     goal::{self, Goal, GoalParts},
     machine::Limits,
     metrics::SystemMetrics,
@@ -16,6 +16,7 @@ use crate::agent::{
     plugin::Need,
     state::State,
     units,
+    usage::CpuNeed,
 };
 
 /// The last hypothetical scaling that was reported.
@@ -38,12 +39,22 @@ impl State {
             system: self.known.system.as_ref().map(|(_, metrics)| metrics),
             lfc: self.known.lfc.as_ref().map(|(_, metrics)| metrics),
             user: self.vm.info.config.metric.as_ref(),
+            usage: self.usage(now),
         };
         let mut goal = goal::goal(inputs, &self.config, self.settings.compute_unit);
         let old = |at: Duration| now.saturating_sub(at) > self.settings.metrics_stale_after;
         let lfc_old = self.known.lfc.as_ref().is_some_and(|(at, _)| old(*at));
         goal.complete &= self.fresh(now).is_some() && !(self.config.lfc && lfc_old);
         goal
+    }
+
+    /// What the use of the CPU calls for, and the compute units that the VM has. A monitor that does not request CPU by itself
+    /// leaves growth to the load average.
+    pub(super) fn usage(&self, now: Duration) -> (CpuNeed, u32) {
+        let (asked, unit) = (self.machine.asked, self.settings.compute_unit);
+        let has = units::ceil_each(asked, unit).0;
+        let requests = self.monitor.requests_cpu() && self.fresh(now).is_some();
+        (if requests { self.known.usage.need(asked, unit) } else { CpuNeed::Unknown }, has)
     }
 
     /// Whether the guest is under pressure, or grew by its own request a moment ago.
@@ -54,6 +65,18 @@ impl State {
                 || above(metrics.memory_pressure, MEMORY_PRESSURE_HOLD)
         });
         pressed || self.monitor.settled_at.is_some_and(|until| now < until)
+    }
+
+    /// The monitor's request that is in force: until it expires, or until the use of the CPU after it is known.
+    fn wanted(&self, now: Duration) -> Option<RequestedUnits> {
+        let period = self.settings.monitor_requested_upscale_valid_period;
+        let is_known = self.usage(now).0 != CpuNeed::Unknown;
+        let is_over = |wanted: &RequestedUnits| {
+            is_known && self.known.usage.is_after(wanted.until.saturating_sub(period))
+        };
+        let cpu = self.monitor.wants_cpu.filter(|wanted| !is_over(wanted));
+        let valid = [cpu, self.monitor.wants_mem].into_iter().flatten().filter(|wanted| now < wanted.until);
+        valid.max_by_key(|wanted| (wanted.units, wanted.until))
     }
 
     /// The size to aim at.
@@ -78,7 +101,7 @@ impl State {
             room: self.machine.room(now),
             hold: self.hold(now).map(|(size, _)| size),
             requested: self.monitor.requested.filter(|requested| now < requested.until),
-            wanted: self.monitor.wanted(now),
+            wanted: self.wanted(now),
             denied: self.monitor.denied(now),
         })
     }
@@ -152,6 +175,12 @@ impl State {
         self.plan_neonvm(now, size, &mut set);
         self.plan_upscale(now, size, &mut set);
         self.plan_downscale(now, size, &mut set);
+        if set.is_idle()
+            && let Some(size) = self.monitor.plan_introduction(now, &self.sizes(size))
+        {
+            let revision = self.target_revision;
+            set.monitor_upscale = Some(Change { current: size, target: size, revision });
+        }
         let asking_down = self.monitor.asking.is_some_and(|asking| asking.kind == Kind::Downscale);
         let denied_until = desired.denied_until.filter(|_| !asking_down && set.monitor_downscale.is_none());
         if let Some(until) = denied_until {
@@ -264,6 +293,7 @@ impl State {
             user: units(goal.parts.user),
             cpu_pressure: system.and_then(|metrics| metrics.cpu_pressure),
             memory_pressure: system.and_then(|metrics| metrics.memory_pressure),
+            used: self.known.usage.most(),
             steal: self.known.steal,
         }
     }

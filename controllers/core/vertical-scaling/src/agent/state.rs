@@ -19,6 +19,7 @@ use crate::agent::{
     revision::RevisionSource,
     settings::{Config, FailureRate, Settings},
     units::Size,
+    usage::{CpuNeed, Usage},
     vm::Vm,
 };
 
@@ -31,6 +32,8 @@ pub struct Known {
     pub lfc: Option<(Duration, LfcMetrics)>,
     /// Compute units required by memory pressure: one more than the VM had when it was measured.
     pub pressure_units: Option<u32>,
+    /// CPU that was in use lately.
+    pub usage: Usage,
     /// CPUs that the host took away between the last two scrapes.
     pub steal: Option<f64>,
     /// Why the last scrape failed; empty if it did not.
@@ -237,7 +240,9 @@ impl State {
         let id = self.id();
         self.machine.started(now, id, change);
         self.monitor.given(change.target);
-        if change.target.any_greater(change.current) && self.monitor.wanted(now).is_some() {
+        // CPU that is not used is seen from the next scrapes; nothing else shows that memory was needed for a moment only.
+        let is_seen = self.monitor.wants_mem.is_none() && self.usage(now).0 != CpuNeed::Unknown;
+        if change.target.any_greater(change.current) && self.monitor.wanted(now).is_some() && !is_seen {
             self.monitor.settle(now, self.settings.monitor_requested_upscale_valid_period);
         }
         id

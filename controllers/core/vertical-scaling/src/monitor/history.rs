@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use neonvm_types::MilliCpu;
 
-use super::{AVERAGED, Ring, STALE_AFTER, SYSTEM_BUFFER};
+use super::{AVERAGED, Ring, SAMPLE_INTERVAL, STALE_AFTER, SYSTEM_BUFFER};
 
 /// Samples that are kept.
 const KEPT: usize = 10;
@@ -50,6 +50,12 @@ impl History {
     pub fn push(&mut self, at: Duration, sample: Sample) {
         let at = self.0.last().map_or(at, |(last, _)| last.max(at));
         self.0.push((at, sample));
+    }
+
+    /// Whether a sample at `now` is one to keep: the newest is not younger than the interval over which averages count.
+    #[must_use]
+    pub fn is_due(&self, now: Duration) -> bool {
+        self.0.last().is_none_or(|(at, _)| now.saturating_sub(at) >= SAMPLE_INTERVAL.mul_f64(0.8))
     }
 
     /// How many samples there are, 10 at most.

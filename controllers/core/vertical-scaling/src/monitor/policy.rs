@@ -9,9 +9,12 @@ use neonvm_types::version::MonitorProtoVersion;
 use neonvm_types::{Bytes, Resources};
 
 use super::change::{Pending, Resize};
+use super::evidence::Evidence;
 use super::limits::Limits;
 use super::outcome::{Action, Outcome};
-use super::{History, LONELY_INTERVAL, QUIET_INTERVAL, REQUEST_INTERVAL, SAMPLE_INTERVAL, Sample};
+use super::{
+    History, LONELY_INTERVAL, QUIET_INTERVAL, REQUEST_INTERVAL, SAMPLE_INTERVAL, SUSPECT_INTERVAL, Sample,
+};
 
 /// How long after memory was last seen to shrink the kernel may still be removing it.
 const GIVING_PAUSE: Duration = Duration::from_secs(2);
@@ -83,6 +86,7 @@ pub enum Event {
 pub struct Policy {
     pub(super) settings: Settings,
     pub(super) history: History,
+    pub(super) evidence: Evidence,
     /// The agent's version while one is connected.
     pub(super) version: Option<MonitorProtoVersion>,
     /// What the agent last granted or took with our consent, since it connected.
@@ -99,7 +103,7 @@ pub struct Policy {
     pub(super) informant: bool,
     ids: MessageIds,
     asked_memory: Option<Duration>,
-    asked_cpu: Option<Duration>,
+    pub(super) asked_cpu: Option<Duration>,
     sampled: Option<Duration>,
 }
 
@@ -110,6 +114,7 @@ impl Policy {
         Self {
             settings,
             history: History::default(),
+            evidence: Evidence::default(),
             version: None,
             granted: None,
             total: None,
@@ -142,7 +147,12 @@ impl Policy {
                     }
                     let grown = self.total.is_some_and(|total| sample.total > total);
                     self.total = Some(sample.total);
-                    self.history.push(now, sample);
+                    if self.history.is_due(now) {
+                        self.history.push(now, sample);
+                    }
+                    if let Some(cpu) = self.cpu_now() {
+                        self.evidence.sample(now, sample, cpu);
+                    }
                     self.follow_memory(grown, &mut outcome);
                     self.ask(now, &mut outcome);
                 }
@@ -237,7 +247,7 @@ impl Policy {
         let has_amounts = version >= MonitorProtoVersion::V2_0;
         let memory = if has_amounts { self.memory_wanted() } else { self.memory_short() };
         let memory = self.or_at_limit(now, memory).filter(|_| due(self.asked_memory));
-        let cpu = self.cpu_wanted().filter(|_| has_amounts && due(self.asked_cpu) && !self.is_giving(now));
+        let cpu = self.cpu_wanted(now).filter(|_| has_amounts && due(self.asked_cpu) && !self.is_giving(now));
         if memory.is_none() && cpu.is_none() {
             return;
         }
@@ -264,6 +274,8 @@ impl Policy {
     fn next_sample(&self, now: Duration) -> Duration {
         let interval = if self.version.is_none() {
             LONELY_INTERVAL
+        } else if self.evidence.is_suspected() && self.speaks_of_amounts() {
+            SUSPECT_INTERVAL
         } else if self.history.is_quiet() {
             QUIET_INTERVAL
         } else {

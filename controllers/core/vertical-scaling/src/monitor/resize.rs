@@ -37,6 +37,7 @@ impl Policy {
             }
             Resize::Up(granted) => {
                 // Whatever becomes of the file cache, the memory is there.
+                self.follow_growth(now, granted.vcpus);
                 self.granted = Some(granted);
                 self.giving = None;
                 self.follow_grant(outcome);

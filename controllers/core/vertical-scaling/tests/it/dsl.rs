@@ -120,6 +120,11 @@ impl Play {
 
     pub fn connect(&mut self, version: MonitorProtoVersion) {
         self.event(Event::MonitorConnected { version });
+        // A monitor that requests amounts is notified of the size when nothing else is due.
+        if self.next().monitor_upscale.is_some_and(|change| change.current == change.target) {
+            self.notify_up();
+            self.confirms();
+        }
     }
 
     pub fn event(&mut self, event: Event) -> Outcome {

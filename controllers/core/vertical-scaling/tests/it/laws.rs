@@ -326,7 +326,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn wild_system()(needed in prop::array::uniform4(float()), more in prop::array::uniform4(prop::option::of(float()))) -> SystemMetrics {
+    fn wild_system()(needed in prop::array::uniform4(float()), more in prop::array::uniform5(prop::option::of(float()))) -> SystemMetrics {
         SystemMetrics {
             load1: needed[0],
             load5: needed[1],
@@ -336,6 +336,7 @@ prop_compose! {
             memory_pressure: more[1],
             steal_seconds: more[2],
             user: more[3],
+            busy_seconds: more[4],
         }
     }
 }

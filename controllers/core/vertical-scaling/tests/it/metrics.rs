@@ -18,6 +18,9 @@ host_memory_cached_bytes 1073741824
 # TYPE host_cpu_seconds_total counter
 host_cpu_seconds_total{cpu="0",mode="idle"} 100
 host_cpu_seconds_total{cpu="0",mode="steal"} 1.5
+host_cpu_seconds_total{cpu="0",mode="user"} 4
+host_cpu_seconds_total{cpu="0",mode="io_wait"} 9
+host_cpu_seconds_total{cpu="1",mode="system"} 2.25
 host_cpu_seconds_total{cpu="1",mode="steal",note="a \"quoted\", {brace} and \\ back\nslash"} 2
 # TYPE host_pressure_cpu_some_avg10 gauge
 host_pressure_cpu_some_avg10 12.5
@@ -36,6 +39,8 @@ fn all_series_of_our_guest() {
     assert_eq!(metrics.memory_cached_bytes, f64::from(1 << 30));
     assert_eq!((metrics.cpu_pressure, metrics.memory_pressure), (Some(12.5), Some(0.0)));
     assert_eq!((metrics.steal_seconds, metrics.user), (Some(3.5), Some(7.0)));
+    // Neither idle nor stolen nor waiting.
+    assert_eq!(metrics.busy_seconds, Some(6.25));
     assert_eq!(parse_system(HOST.as_bytes(), Some("missing")).unwrap().user, None);
 }
 

@@ -157,7 +157,7 @@ fn state_time(state: &State) -> Duration {
 #[test]
 fn replies_that_never_come() {
     let mut p = Play::cus(1, 4, 2, settings()).ready();
-    p.event(Event::MonitorConnected { version: MonitorProtoVersion::V2_0 });
+    p.connect(MonitorProtoVersion::V2_0);
     let metrics = Event::SystemMetrics(load(0.5));
     let actions = run(&mut p.state, 600.0, metrics, |_| None);
     let count = |wanted: fn(&Action) -> bool| actions.iter().filter(|(_, action)| wanted(action)).count();
@@ -175,7 +175,7 @@ fn replies_that_never_come() {
 #[test]
 fn without_the_scheduler_a_vm_still_shrinks() {
     let mut p = Play::cus(1, 4, 3, settings()).ready();
-    p.event(Event::MonitorConnected { version: MonitorProtoVersion::V2_0 });
+    p.connect(MonitorProtoVersion::V2_0);
     let agrees = |action: &Action| match *action {
         Action::PatchVm { id, .. } => Some(Event::PatchReply { id, result: Ok(None) }),
         Action::AskMonitorDownscale { id, .. } => {
@@ -321,7 +321,7 @@ fn shows(p: &mut Play, generation: i64, asked: u16, status_generation: i64, has:
 #[test]
 fn a_growth_that_was_not_seen_counts_until_the_status_is_about_what_came_after() {
     let mut p = Play::cus(1, 8, 4, settings()).ready();
-    p.event(Event::MonitorConnected { version: MonitorProtoVersion::V2_0 });
+    p.connect(MonitorProtoVersion::V2_0);
     p.metrics(load(0.625));
     p.ask();
     p.permit(cu(5));
@@ -350,7 +350,7 @@ fn a_growth_that_was_not_seen_counts_until_the_status_is_about_what_came_after()
 #[test]
 fn the_monitor_is_not_notified_of_what_an_old_status_shows() {
     let mut p = Play::cus(1, 8, 5, settings()).ready();
-    p.event(Event::MonitorConnected { version: MonitorProtoVersion::V2_0 });
+    p.connect(MonitorProtoVersion::V2_0);
     p.metrics(load(0.375));
     p.ask_down();
     p.agrees();
@@ -373,7 +373,7 @@ fn the_monitor_is_not_notified_of_what_an_old_status_shows() {
 #[test]
 fn a_guest_is_asked_again_about_what_a_patch_in_doubt_brought() {
     let mut p = Play::cus(1, 4, 2, settings()).ready();
-    p.event(Event::MonitorConnected { version: MonitorProtoVersion::V2_0 });
+    p.connect(MonitorProtoVersion::V2_0);
     p.metrics(load(0.375));
     p.ask();
     p.permit(cu(3));
@@ -413,7 +413,7 @@ fn denials_do_not_make_a_vm_stuck() {
 fn a_denial_does_not_make_a_vm_grow_above_its_maximum_or_a_hold() {
     for held in [false, true] {
         let mut p = Play::cus(1, 4, 3, settings()).ready();
-        p.event(Event::MonitorConnected { version: MonitorProtoVersion::V2_0 });
+        p.connect(MonitorProtoVersion::V2_0);
         p.metrics(load(0.5));
         p.ask();
         p.permit(cu(4));
@@ -440,7 +440,7 @@ fn a_shrinking_that_was_undone_needs_a_new_consent() {
     let mut p = Play::cus(1, 8, 5, settings());
     p.vm.generation = Some(1);
     let mut p = Play::new(p.vm, settings()).ready();
-    p.event(Event::MonitorConnected { version: MonitorProtoVersion::V2_0 });
+    p.connect(MonitorProtoVersion::V2_0);
     p.metrics(load(0.5));
     p.ask_down();
     p.agrees();
@@ -461,7 +461,7 @@ fn an_agent_that_starts_in_a_change_waits_for_the_status() {
     (vm.generation, vm.observed) = (Some(3), Some(cu(4)));
     let mut p = Play::new(vm.clone(), settings());
     p.state = State::found(vm, Some(2), settings(), Duration::ZERO);
-    p.event(Event::MonitorConnected { version: MonitorProtoVersion::V2_0 });
+    p.connect(MonitorProtoVersion::V2_0);
     p.due("");
     p.warns(&Warning::NowUnknown);
     assert_eq!(p.state.view(p.now).state, "waiting: VM status older than its spec");

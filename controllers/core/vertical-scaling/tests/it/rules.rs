@@ -172,23 +172,20 @@ fn decisions_in_words() {
         ids.clone()
     };
     let ids = step(&mut state, 0.0, Event::MonitorConnected { version: MonitorProtoVersion::V2_0 });
+    let confirmed = || Ok(neonvm_core_vertical_scaling::agent::Verdict::Confirmed);
+    step(&mut state, 0.05, Event::MonitorReply { id: ids[1], result: confirmed() });
     step(&mut state, 0.1, Event::PluginReply { id: ids[0], result: Ok(cu(10).into()) });
     let ids = step(&mut state, 0.2, Event::SystemMetrics(load(1.5)));
     let ids = step(&mut state, 0.3, Event::PluginReply { id: ids[0], result: Ok(cu(11).into()) });
     step(&mut state, 0.4, Event::PatchReply { id: ids[0], result: Ok(None) });
     let ids = step(&mut state, 0.5, Event::Vm(vm(cu(1), cu(16), cu(11))));
-    step(
-        &mut state,
-        0.6,
-        Event::MonitorReply {
-            id: ids[0],
-            result: Ok(neonvm_core_vertical_scaling::agent::Verdict::Confirmed),
-        },
-    );
+    step(&mut state, 0.6, Event::MonitorReply { id: ids[0], result: confirmed() });
     assert_eq!(
         text,
         [
-            "monitor connected (v2.0); report 10 to scheduler",
+            // The monitor is notified of the size it has.
+            "monitor connected (v2.0); report 10 to scheduler; notify monitor 10",
+            "monitor accepts 10",
             "scheduler permits 10",
             "load 1.50, goal 12 (cpu 12, mem 0); ask scheduler 10 -> 12",
             "scheduler permits 11; set VM 10 -> 11",
@@ -200,7 +197,7 @@ fn decisions_in_words() {
     assert_eq!(view.state, "waiting: scheduler (next try 1.5s)");
     assert_eq!(view.limit.as_deref(), Some("scheduler permits 11 of 12"));
     let shown = view.to_inspect(1_719_831_600_000);
-    assert_eq!(shown.decisions[3].at, "2024-07-01T11:00:00.300Z");
+    assert_eq!(shown.decisions[4].at, "2024-07-01T11:00:00.300Z");
     assert_eq!((shown.asked, shown.permit, shown.approved), (Some(cu(11)), Some(cu(11)), Some(cu(11))));
 }
 

@@ -6,6 +6,7 @@ use neonvm_core_vertical_scaling::agent::{
     goal::{self, Goal, Inputs},
     lfc,
     settings::Config,
+    usage::CpuNeed,
 };
 use neonvm_types::Resources;
 
@@ -127,7 +128,11 @@ fn cpu_part() {
 }
 
 fn goal_from(system: SystemMetrics, config: &Config) -> Goal {
-    goal::goal(Inputs { system: Some(&system), lfc: None, user: None }, config, CU)
+    goal::goal(
+        Inputs { system: Some(&system), lfc: None, user: None, usage: (CpuNeed::Unknown, 0) },
+        config,
+        CU,
+    )
 }
 
 /// History #421: the load target was off by the factor of CPUs to units.
@@ -171,7 +176,8 @@ fn memory_part() {
 #[test]
 fn missing_parts_are_missing() {
     let on = config(|c| c.enable_lfc_metrics = Some(true));
-    let nothing = goal::goal(Inputs { system: None, lfc: None, user: None }, &on, CU);
+    let nothing =
+        goal::goal(Inputs { system: None, lfc: None, user: None, usage: (CpuNeed::Unknown, 0) }, &on, CU);
     assert_eq!(nothing, Goal::default());
     let system = goal_from(load(0.3), &on);
     assert!(system.parts.cpu.is_some() && system.parts.mem.is_some() && system.parts.lfc.is_none());
@@ -213,7 +219,11 @@ fn user_metric() {
     let metric = UserMetric { name: "queue".into(), target: 8.0 };
     for (value, units, complete) in [(Some(0.0), 0, true), (Some(17.0), 3, true), (None, 0, false)] {
         let system = SystemMetrics { user: value, ..load(0.0) };
-        let goal = goal::goal(Inputs { system: Some(&system), lfc: None, user: Some(&metric) }, &config, CU);
+        let goal = goal::goal(
+            Inputs { system: Some(&system), lfc: None, user: Some(&metric), usage: (CpuNeed::Unknown, 0) },
+            &config,
+            CU,
+        );
         assert_eq!((goal.units, goal.complete), (units, complete), "{value:?}");
     }
 }

@@ -20,6 +20,8 @@ const TOTAL: Names = ["host_memory_total_bytes", "node_memory_MemTotal_bytes"];
 const AVAILABLE: Names = ["host_memory_available_bytes", "node_memory_MemAvailable_bytes"];
 const CACHED: Names = ["host_memory_cached_bytes", "node_memory_Cached_bytes"];
 const CPU_SECONDS: Names = ["host_cpu_seconds_total", "node_cpu_seconds_total"];
+/// Modes of [`CPU_SECONDS`] in which a processor does no work of the guest; time for guests of its own is in `user` as well.
+const NOT_BUSY: [&str; 6] = ["idle", "io_wait", "iowait", "steal", "guest", "guest_nice"];
 /// Optional: only our own guest exports them.
 const CPU_PRESSURE: &str = "host_pressure_cpu_some_avg10";
 const MEMORY_PRESSURE: &str = "host_pressure_memory_some_avg10";
@@ -136,6 +138,8 @@ pub fn parse_system(body: &[u8], user: Option<&str>) -> Result<SystemMetrics, Me
     let total = reader.either(TOTAL);
     let available = reader.either(AVAILABLE);
     let stolen = |sample: &Sample<'_>| sample.label("mode").is_some_and(|mode| mode == "steal");
+    let busy =
+        |sample: &Sample<'_>| sample.label("mode").is_some_and(|mode| !NOT_BUSY.contains(&mode.as_ref()));
     let [host_seconds, node_seconds] = CPU_SECONDS;
     let metrics = SystemMetrics {
         load1: reader.either(LOAD1),
@@ -145,6 +149,7 @@ pub fn parse_system(body: &[u8], user: Option<&str>) -> Result<SystemMetrics, Me
         cpu_pressure: reader.optional(CPU_PRESSURE),
         memory_pressure: reader.optional(MEMORY_PRESSURE),
         steal_seconds: reader.sum(host_seconds, stolen).or_else(|| reader.sum(node_seconds, stolen)),
+        busy_seconds: reader.sum(host_seconds, busy).or_else(|| reader.sum(node_seconds, busy)),
         user: user.and_then(|name| reader.sum(name, |_| true)),
     };
     reader.finish(metrics)

@@ -28,11 +28,12 @@ fn a_busy_loop_on_every_cpu_asks_for_the_next_within_half_a_second() {
     guest.sample.runnable = 2;
     assert!(guest.ticks(3).is_empty());
     let asked = guest.tick();
-    // As much as makes two runnable tasks 90 % of it.
-    assert_eq!(cpus(&asked), [2223]);
-    assert!(wants(&asked)[0].reason.contains("2 runnable tasks on 2"), "{asked:?}");
+    // The next size, whatever the unit is.
+    assert_eq!(cpus(&asked), [2001]);
+    assert_eq!(wants(&asked)[0].reason, "CPU: 2 runnable tasks on 2 for 300 ms");
     assert!(wants(&asked)[0].mem.is_none());
     // The request is repeated every second as long as the load lasts, and not after the growth.
+    // By then there is evidence for as much as makes two runnable tasks 90 % of it.
     assert!(guest.ticks(9).is_empty());
     assert_eq!(cpus(&guest.tick()), [2223]);
     guest.sample.online = 3;
@@ -73,16 +74,16 @@ fn tasks_without_wait_time_are_not_counted_beyond_the_processors() {
     guest.connect(V2);
     guest.sample.runnable = 6;
     guest.sample.cpu_pressure = Some(Duration::ZERO);
-    assert_eq!(cpus(&guest.ticks(6)), [2223]);
+    assert_eq!(cpus(&guest.ticks(16)), [2001, 2223]);
     let mut guest = Guest::new(4 * GIB, 2);
     guest.connect(V2);
     guest.sample.runnable = 6;
     let mut asked = Vec::new();
-    for _ in 0..6 {
+    for _ in 0..16 {
         guest.sample.cpu_pressure = Some(guest.now);
         asked.extend(guest.tick());
     }
-    assert_eq!(cpus(&asked), [6667]);
+    assert_eq!(cpus(&asked), [2001, 6667]);
 }
 
 #[test]
@@ -90,7 +91,8 @@ fn no_more_cpu_is_asked_for_than_the_vm_can_have() {
     let mut guest = Guest::new(4 * GIB, 4);
     guest.connect(V2);
     guest.sample.runnable = 1000;
-    assert_eq!(cpus(&guest.ticks(5)), [8000]);
+    assert_eq!(cpus(&guest.ticks(5)), [4001]);
+    assert_eq!(cpus(&guest.ticks(10)), [8000]);
     guest.sample.online = 8;
     guest.up(8.0, 4 * GIB);
     // At its largest it still requests all of it.
@@ -103,7 +105,33 @@ fn a_fraction_of_a_cpu_saturates_by_what_was_granted() {
     guest.connect(V2);
     guest.up(0.25, 4 * GIB);
     guest.sample.runnable = 1;
-    assert_eq!(cpus(&guest.ticks(5)), [1112]);
+    assert_eq!(cpus(&guest.ticks(5)), [251]);
+    // It fills the next size as well: that is the second evidence, without a further second.
+    guest.up(0.5, 4 * GIB);
+    assert_eq!(cpus(&guest.ticks(3)), [1112]);
+}
+
+/// CPU that comes and is not used makes the guest wait longer before the next request; CPU that is used ends that.
+#[test]
+fn false_alarms_make_a_guest_patient() {
+    let mut guest = Guest::new(4 * GIB, 1);
+    guest.connect(V2);
+    guest.up(0.25, 4 * GIB);
+    // How many samples a run queue must be full before a request; it ends then, or goes on for three seconds.
+    let mut alarm = |is_real: bool| {
+        guest.sample.runnable = 1;
+        let needed = (1..100).find(|_| !cpus(&guest.tick()).is_empty()).unwrap();
+        guest.up(0.5, 4 * GIB);
+        guest.sample.runnable = u32::from(is_real);
+        guest.ticks(30);
+        guest.sample.runnable = 0;
+        guest.ticks(50);
+        guest.down(0.25, 4 * GIB);
+        guest.ticks(10);
+        needed
+    };
+    assert_eq!([false, false, false, false].map(&mut alarm), [4, 11, 18, 32]);
+    assert_eq!([true, true, false].map(&mut alarm), [32, 4, 4]);
 }
 
 #[test]
@@ -220,7 +248,7 @@ fn samples_are_rare_while_nothing_moves_or_no_agent_is_connected() {
     guest.ticks(5);
     assert_eq!(sampled(&mut guest), QUIET_INTERVAL);
     guest.sample.runnable = 1;
-    assert_eq!(sampled(&mut guest), SAMPLE_INTERVAL);
+    assert_eq!(sampled(&mut guest), SUSPECT_INTERVAL);
 }
 
 /// Releasing memory keeps the kernel busy. This does not cause a request for the CPU that was released with it.

@@ -1,0 +1,187 @@
+//! CPU that the guest used lately: what it needs, without the long memory of a load average.
+//!
+//! A load average shows a burst for minutes after its end, and under a quota it counts tasks that only wait for the next period.
+//! The time that the processors were busy shows both at once, as long as they are not busy all the time. It is used where the
+//! guest's monitor requests CPU by itself (protocol v2.0), so that growth does not depend on metrics.
+
+use std::time::Duration;
+
+use neonvm_types::Resources;
+use serde::Serialize;
+
+use crate::agent::goal::ceil_units;
+
+/// Intervals between scrapes that count: the busiest of them decides.
+const INTERVALS: usize = 2;
+/// Share of a size up to which its CPU may have been used after shrinking to it. Lower than the share from which on a VM
+/// grows, so that it does not swing.
+const SHRINK: f64 = 0.7;
+/// The same for the last interval alone: use that is so low is the end of a load, not a pause.
+const SHRINK_AT_ONCE: f64 = 0.35;
+/// From this share of the size on, what is used does not show what is needed.
+const SATURATED: f64 = 0.9;
+
+/// Use of the CPU while the size stayed the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Usage {
+    /// The last scrape: when, seconds that all CPUs were busy since boot, and the size.
+    last: Option<(Duration, f64, Resources)>,
+    /// CPUs in use in the last intervals, the newest first.
+    cpus: [Option<f64>; INTERVALS],
+    /// When the newest interval began.
+    since: Option<Duration>,
+}
+
+/// What the use of the CPU calls for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum CpuNeed {
+    /// The guest does not show it.
+    Unknown,
+    /// The size changed a moment ago; the next scrapes show it.
+    Pending,
+    /// All CPU is used: more may be needed.
+    Saturated,
+    /// This many compute units.
+    Units(u32),
+}
+
+impl Usage {
+    /// Takes in a scrape while the VM has `size`. What was before another size, or before a restart of the guest, does not count.
+    pub fn observe(&mut self, now: Duration, busy_seconds: Option<f64>, size: Resources) {
+        let before = self.last;
+        self.since = before.map(|(at, ..)| at);
+        self.last = busy_seconds.map(|busy| (now, busy, size));
+        let (Some((at, old, had)), Some(new)) = (before, busy_seconds) else {
+            self.cpus = Default::default();
+            return;
+        };
+        let elapsed = now.saturating_sub(at).as_secs_f64();
+        if had != size || new < old || elapsed <= 0.0 {
+            self.cpus = Default::default();
+            return;
+        }
+        self.cpus.rotate_right(1);
+        if let Some(newest) = self.cpus.first_mut() {
+            *newest = Some((new - old) / elapsed);
+        }
+    }
+
+    /// CPUs in use, in the busiest of the last intervals; `None` before there are enough of them.
+    #[must_use]
+    pub fn most(&self) -> Option<f64> {
+        self.cpus.iter().copied().reduce(|a, b| Some(a?.max(b?))).flatten()
+    }
+
+    /// Whether the newest interval began after `at`, and with it what was needed then is seen.
+    #[must_use]
+    pub fn is_after(&self, at: Duration) -> bool {
+        self.most().is_some() && self.since.is_some_and(|since| since >= at)
+    }
+
+    /// What a VM that has `size` needs.
+    #[must_use]
+    pub fn need(&self, size: Resources, unit: Resources) -> CpuNeed {
+        let Some((_, _, had)) = self.last else { return CpuNeed::Unknown };
+        let cpu = size.vcpus.as_f64();
+        match self.most().filter(|_| had == size) {
+            None => CpuNeed::Pending,
+            // Under a quota a CPU is busy while it stands still.
+            Some(used) if used >= cpu * SATURATED => CpuNeed::Saturated,
+            Some(used) => {
+                let units = |used: f64, share: f64| ceil_units(used / share / unit.vcpus.as_f64());
+                let newest = self.cpus.first().copied().flatten().unwrap_or(used);
+                CpuNeed::Units(units(used, SHRINK).min(units(newest, SHRINK_AT_ONCE)))
+            }
+        }
+    }
+}
+
+/// CPU's part of the goal, in compute units: `load` is that of the load average, `has` what the VM has.
+#[must_use]
+pub fn cpu_units(load: f64, need: CpuNeed, has: u32) -> f64 {
+    let has = f64::from(has);
+    match need {
+        CpuNeed::Unknown => load,
+        CpuNeed::Pending => has,
+        // One unit at a time: what is used with it shows whether more is needed.
+        CpuNeed::Saturated => load.clamp(has, has + 1.0),
+        CpuNeed::Units(units) => f64::from(units).min(has),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use neonvm_types::{Bytes, MilliCpu};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const UNIT: Resources = Resources::new(MilliCpu::new(250), Bytes::gib(1));
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn the_busiest_of_the_last_intervals_decides() {
+        let size = UNIT.saturating_mul(4);
+        let mut usage = Usage::default();
+        assert_eq!(usage.need(size, UNIT), CpuNeed::Unknown);
+        // CPUs in use: 0.4, 0.2, 0.1, 0.02, and then all.
+        let scrapes = [100.0, 102.0, 103.0, 103.5, 103.6, 108.3];
+        let units = [None, None, Some(3), Some(2), Some(1), None];
+        for (at, (busy, units)) in scrapes.into_iter().zip(units).enumerate() {
+            usage.observe(seconds(5 * at as u64), Some(busy), size);
+            let expected = match units {
+                Some(units) => CpuNeed::Units(units),
+                None if at < 2 => CpuNeed::Pending,
+                None => CpuNeed::Saturated,
+            };
+            assert_eq!(usage.need(size, UNIT), expected, "{at}");
+        }
+    }
+
+    #[test]
+    fn what_was_before_another_size_or_a_restart_does_not_count() {
+        let (one, two) = (UNIT, UNIT.saturating_mul(2));
+        let mut usage = Usage::default();
+        for (at, busy) in [0.0, 0.5, 1.0].into_iter().enumerate() {
+            usage.observe(seconds(5 * at as u64), Some(busy), one);
+        }
+        assert_eq!(usage.need(one, UNIT), CpuNeed::Units(1));
+        assert_eq!(usage.need(two, UNIT), CpuNeed::Pending);
+        for (at, busy, need) in [
+            (15, Some(2.0), CpuNeed::Pending),
+            (20, Some(2.5), CpuNeed::Pending),
+            (25, Some(3.0), CpuNeed::Units(1)),
+            (30, Some(0.1), CpuNeed::Pending),
+            (35, None, CpuNeed::Unknown),
+        ] {
+            usage.observe(seconds(at), busy, two);
+            assert_eq!(usage.need(two, UNIT), need, "{at}");
+        }
+    }
+
+    #[test]
+    fn a_vm_grows_by_one_unit_at_a_time_and_only_if_its_cpu_is_used() {
+        assert_eq!(cpu_units(7.0, CpuNeed::Saturated, 2), 3.0);
+        assert_eq!(cpu_units(1.0, CpuNeed::Saturated, 2), 2.0);
+        assert_eq!(cpu_units(7.0, CpuNeed::Units(1), 2), 1.0);
+        assert_eq!(cpu_units(7.0, CpuNeed::Units(3), 2), 2.0);
+        assert_eq!(cpu_units(0.0, CpuNeed::Pending, 2), 2.0);
+        assert_eq!(cpu_units(0.4, CpuNeed::Unknown, 2), 0.4);
+    }
+
+    proptest! {
+        #[test]
+        fn any_sequence_of_scrapes_gives_a_finite_use(scrapes in prop::collection::vec((0_u64..100, prop::option::of(0.0..1e9_f64), 1_u16..4), 0..30)) {
+            let mut usage = Usage::default();
+            let mut now = 0;
+            for (wait, busy, units) in scrapes {
+                now += wait;
+                usage.observe(seconds(now), busy, UNIT.saturating_mul(units));
+                prop_assert!(usage.most().is_none_or(|cpus| cpus.is_finite() && cpus >= 0.0));
+            }
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Evidence that the guest needs more CPU: for how long its run queue was full, and what came of earlier requests.
+//!
+//! Under the quota of a small VM, 30 ms of work look like a full run queue for more than 100 ms. A request therefore needs a run
+//! queue that stays full for [`LEAST`], and asks for the next size. Only a run queue that fills the next size as well, or that
+//! stays full without a growth, is evidence for a jump. If the CPU that came was not used, the request was a false alarm, and
+//! the next one needs twice as long; a real need resets that.
+
+use std::time::Duration;
+
+use neonvm_types::MilliCpu;
+
+use super::Sample;
+use super::history::milli;
+
+/// How long the run queue must be full before a request, if the last one was no false alarm.
+pub(super) const LEAST: Duration = Duration::from_millis(300);
+/// The same for the second request, shortly after a growth.
+const SECOND: Duration = Duration::from_millis(200);
+/// What the first false alarm adds to both, and what all of them add at most.
+const ALARM: Duration = Duration::from_millis(700);
+const MOST: Duration = Duration::from_millis(2800);
+/// A run queue that was full for so long, or fills the size it just got, is evidence for a jump of several units.
+const JUMP: Duration = Duration::from_secs(1);
+/// How long a growth counts as recent, in which a full run queue is the second evidence.
+const RECENT: Duration = Duration::from_secs(3);
+/// How long the run queue may be seen not full within a run.
+const GAP: Duration = Duration::from_millis(60);
+/// Time after a growth in which the CPU must be used.
+const TRIAL: Duration = Duration::from_secs(2);
+/// After so long without a false alarm, half of what was learned from them is forgotten.
+const FORGET: Duration = Duration::from_secs(30 * 60);
+/// From this share of the CPU on (thousandths), runnable tasks fill it: the load average target of agents.
+pub(super) const FULL: u64 = 900;
+/// A processor that is busy for less of the time than this (thousandths) contradicts a run queue seen full at instants.
+const BUSY: u64 = 600;
+/// Tasks that waited for less of the time than this (thousandths) were above the number of processors by chance.
+const WAITED: u64 = 100;
+
+/// A run queue that is full.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Run {
+    since: Duration,
+    first: Sample,
+    last: Duration,
+    newest: Sample,
+    /// The CPU that it fills.
+    cpu: MilliCpu,
+    /// Runnable tasks, summed over so many samples.
+    tasks: u64,
+    samples: u64,
+}
+
+/// A growth that was requested, and whether it is used.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Trial {
+    at: Duration,
+    /// CPU before.
+    from: MilliCpu,
+    /// The first sample with the processors as they are now.
+    since: Option<(Duration, Sample)>,
+}
+
+/// CPU that is to be requested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Need {
+    /// CPU of the whole VM.
+    pub(super) cpu: MilliCpu,
+    /// Runnable tasks on average, in thousandths.
+    pub(super) tasks: MilliCpu,
+    /// How long the run queue was full.
+    pub(super) lasted: Duration,
+}
+
+/// What was seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Evidence {
+    run: Option<Run>,
+    trial: Option<Trial>,
+    grown_at: Option<Duration>,
+    /// What false alarms have added to [`LEAST`].
+    extra: Duration,
+    learned_at: Duration,
+}
+
+impl Sample {
+    /// Whether runnable tasks fill `cpu`.
+    fn fills(&self, cpu: MilliCpu) -> bool {
+        self.runnable > 0 && u64::from(self.runnable) * 1000 >= u64::from(cpu.milli()) * FULL / 1000
+    }
+
+    /// Processors that were busy since `first`, in thousandths; `None` if unknown.
+    fn busy_since(&self, first: &Self, elapsed: Duration) -> Option<u64> {
+        let idle = self.idle?.checked_sub(first.idle?)?.as_micros();
+        let elapsed = elapsed.as_micros();
+        if elapsed == 0 || self.online != first.online {
+            return None;
+        }
+        let idle = u64::try_from(idle * 1000 / elapsed).unwrap_or(u64::MAX);
+        Some((u64::from(self.online) * 1000).saturating_sub(idle))
+    }
+}
+
+impl Run {
+    fn new(now: Duration, sample: Sample, cpu: MilliCpu) -> Self {
+        let tasks = u64::from(sample.runnable);
+        Self { since: now, first: sample, last: now, newest: sample, cpu, tasks, samples: 1 }
+    }
+
+    fn lasted(&self) -> Duration {
+        self.last.saturating_sub(self.since)
+    }
+
+    /// Whether processors were idle although the run queue looked full.
+    fn is_contradicted(&self) -> bool {
+        let level = u64::from(self.cpu.milli()) * FULL / 1000;
+        let reached = (u64::from(self.newest.online.max(1)) * 1000).min(level);
+        let busy = self.newest.busy_since(&self.first, self.lasted());
+        busy.is_some_and(|busy| busy < reached * BUSY / 1000)
+    }
+
+    /// Runnable tasks on average, in thousandths. If the kernel reports that no task waited for a processor, there were no
+    /// more of them than processors.
+    fn tasks(&self) -> MilliCpu {
+        let average = (self.tasks * 1000).div_ceil(self.samples.max(1));
+        let waited = self.newest.cpu_pressure.zip(self.first.cpu_pressure);
+        let waited = waited.and_then(|(now, then)| now.checked_sub(then)).map(|time| time.as_micros());
+        let is_chance =
+            waited.is_some_and(|time| time * 1000 < self.lasted().as_micros() * u128::from(WAITED));
+        milli(if is_chance { average.min(u64::from(self.newest.online.max(1)) * 1000) } else { average })
+    }
+}
+
+impl Evidence {
+    /// Takes in a sample of a guest that has `cpu`.
+    pub(super) fn sample(&mut self, now: Duration, sample: Sample, cpu: MilliCpu) {
+        self.judge(now, sample);
+        if self.extra > Duration::ZERO && now.saturating_sub(self.learned_at) >= FORGET {
+            (self.extra, self.learned_at) = (self.extra / 2, now);
+        }
+        let fills = sample.fills(cpu);
+        let run = self.run.filter(|run| run.cpu == cpu && run.newest.online == sample.online);
+        self.run = match run {
+            Some(mut run) if fills => {
+                (run.last, run.newest) = (now, sample);
+                run.tasks = run.tasks.saturating_add(u64::from(sample.runnable));
+                run.samples = run.samples.saturating_add(1);
+                let is_over = run.lasted() >= LEAST && run.is_contradicted();
+                Some(if is_over { Run::new(now, sample, cpu) } else { run })
+            }
+            Some(run) if now.saturating_sub(run.last) <= GAP => Some(run),
+            _ => fills.then(|| Run::new(now, sample, cpu)),
+        };
+    }
+
+    /// Whether the run queue is full now, for however short a time: samples are to be taken often.
+    pub(super) fn is_suspected(&self) -> bool {
+        self.run.is_some()
+    }
+
+    /// What is to be requested.
+    pub(super) fn need(&self, now: Duration) -> Option<Need> {
+        let run = self.run.as_ref()?;
+        let lasted = run.lasted();
+        let grew = self.grown_at.is_some_and(|at| now.saturating_sub(at) < RECENT);
+        if lasted < if grew { SECOND } else { LEAST } + self.extra {
+            return None;
+        }
+        let tasks = run.tasks();
+        let next = run.cpu.milli().saturating_add(1);
+        let cpu = if grew || lasted >= JUMP + self.extra {
+            // So much that the tasks are 90 % of it.
+            let whole = (u64::from(tasks.milli()) * 1000).div_ceil(FULL);
+            u32::try_from(whole).unwrap_or(u32::MAX).max(next)
+        } else {
+            next
+        };
+        Some(Need { cpu: MilliCpu::new(cpu), tasks, lasted })
+    }
+
+    /// The VM has grown from one amount of CPU after a request.
+    pub(super) fn grown(&mut self, now: Duration, from: MilliCpu) {
+        self.grown_at = Some(now);
+        self.trial = Some(Trial { at: now, from, since: None });
+        self.run = None;
+    }
+
+    /// Finds out whether the last growth is used.
+    fn judge(&mut self, now: Duration, sample: Sample) {
+        let Some(trial) = &mut self.trial else { return };
+        let Some((since, first)) = trial.since.filter(|(_, first)| first.online == sample.online) else {
+            trial.since = Some((now, sample));
+            return;
+        };
+        if now.saturating_sub(trial.at) < TRIAL {
+            return;
+        }
+        let busy = sample.busy_since(&first, now.saturating_sub(since));
+        let needed = u64::from(trial.from.milli()) * FULL / 1000;
+        self.trial = None;
+        if busy.is_some_and(|busy| busy < needed) {
+            self.extra = (self.extra * 2).clamp(ALARM, MOST);
+        } else {
+            self.extra = Duration::ZERO;
+        }
+        self.learned_at = now;
+    }
+}

@@ -38,6 +38,9 @@ struct Args {
     /// Machines of the fleet measurement
     #[arg(long, default_value_t = 5_000)]
     machines: usize,
+    /// Minutes that the steadiness measurement watches an idle database; steady loads last a third of it
+    #[arg(long, default_value_t = 30)]
+    minutes: u64,
     /// Directory for state, on a disk [default: the directory for temporary files]
     #[arg(long)]
     directory: Option<PathBuf>,
@@ -64,6 +67,7 @@ async fn run(args: &Args) -> anyhow::Result<ExitCode> {
         objects: args.objects,
         watchers: args.watchers,
         machines: args.machines,
+        idle: Duration::from_secs(60 * args.minutes.max(1)),
         directory: args.directory.clone().unwrap_or_else(std::env::temp_dir),
     };
     let mut rows = Vec::new();

@@ -32,6 +32,8 @@ pub struct Setup {
     pub watchers: usize,
     /// Machines of the fleet measurement.
     pub machines: usize,
+    /// How long an idle database is watched.
+    pub idle: Duration,
     /// Where the state goes; on a disk, not in memory, or durable writes measure nothing.
     pub directory: std::path::PathBuf,
 }
@@ -56,6 +58,7 @@ pub const NAMES: &[&str] = &[
     "guest",
     "machine",
     "growth",
+    "steadiness",
     "moves",
     "fleet",
     "scheduler",
@@ -81,6 +84,7 @@ pub async fn run(name: &str, setup: &Setup) -> anyhow::Result<Vec<Row>> {
         "guest" => disk::idle(setup),
         "machine" => machine::run(setup).await,
         "growth" => machine::growth::run(setup).await,
+        "steadiness" => machine::steadiness::run(setup).await,
         "moves" => machine::moves::run(setup).await,
         "agents" => agents::run(setup).await,
         "scheduler" => scheduler::run(setup).await,

@@ -12,6 +12,7 @@ mod quota;
 mod resident;
 mod size;
 mod start;
+pub(super) mod steadiness;
 mod watch;
 
 use std::path::{Path, PathBuf};
@@ -28,6 +29,8 @@ use crate::report::{Row, quantile};
 const NAME: &str = "machine";
 /// The same of [`growth`].
 const NAME_GROWTH: &str = "growth";
+/// The same of [`steadiness`].
+const NAME_STEADINESS: &str = "steadiness";
 /// The same of [`moves`].
 const NAME_MOVES: &str = "moves";
 /// Longest wait for anything; emulated on a busy machine it may be slow.

@@ -22,6 +22,17 @@ fn quietly(program: &str, arguments: &[&str]) -> io::Result<bool> {
     }
 }
 
+/// Removes a directory of a cluster of this user. Who cannot look into its parent, which belongs to root, has none there.
+fn remove_directory(directory: &Path) -> io::Result<()> {
+    let seen = directory.symlink_metadata();
+    if seen
+        .is_err_and(|error| matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied))
+    {
+        return Ok(());
+    }
+    std::fs::remove_dir_all(directory)
+}
+
 /// Ends the runners of a cluster and removes its cgroups, network namespaces, interfaces, rules and routes. For a
 /// cluster after its services have ended: `cluster` is its identity, `data` its directory, of which nothing is removed.
 /// Runners are requested to stop first, as [`stop_all`] does, and killed after `longest`; those that had to be are
@@ -65,9 +76,6 @@ pub fn clean_up(cluster: &str, data: &Path, longest: Duration) -> io::Result<Vec
             "0",
         ));
     }
-    match std::fs::remove_dir_all(directory) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => keep(Err(error)),
-        _ => {}
-    }
+    keep(remove_directory(&directory));
     failed.map_or(Ok(killed), Err)
 }

@@ -2,6 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod pause;
+
 const SECOND: Duration = Duration::from_secs(1);
 
 fn limits() -> Limits {
@@ -245,6 +247,10 @@ fn any_event() -> impl Strategy<Value = Event> {
         Just(Event::Silent("no".into())),
         (250_u32..4000).prop_map(|cpu| Event::QuotaSet(MilliCpu::new(cpu))),
         Just(Event::QuotaFailed("no".into())),
+        any::<bool>().prop_map(Event::Pause),
+        any::<bool>().prop_map(Event::Paused),
+        Just(Event::PauseFailed("no".into())),
+        Just(Event::DiskRoom),
         Just(Event::Report(ReportKind::Ready)),
         Just(Event::Report(ReportKind::WorkloadStarted { pid: 1, restarts: 0 })),
         Just(Event::Report(ReportKind::ShuttingDown { reason: "power button".into() })),

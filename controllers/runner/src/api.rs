@@ -275,7 +275,9 @@ async fn guest_port(shared: &Shared, port: &str, request: Request<Incoming>) -> 
     let running = shared.running.borrow().clone();
     let Some(running) = running else { return not_yet() };
     if shared.status.borrow().pause.applied {
-        let why = format!("port {port} of the guest does not answer: the VM is paused; resume it: neonctl vm resume");
+        let why = format!(
+            "port {port} of the guest does not answer: the VM is paused; resume it: neonctl vm resume"
+        );
         return text(StatusCode::CONFLICT, &why);
     }
     let Some(address) = running.reach.address(port) else {

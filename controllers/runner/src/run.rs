@@ -336,7 +336,9 @@ impl Loop {
             return Err(Refusal::Conflict("the VM moves: its size can be changed afterwards".to_owned()));
         }
         if self.core.is_paused() {
-            return Err(Refusal::Conflict("the VM is paused: its size can be changed when it is resumed".to_owned()));
+            return Err(Refusal::Conflict(
+                "the VM is paused: its size can be changed when it is resumed".to_owned(),
+            ));
         }
         tracing::info!(cpu = %size.cpu, memory = %size.memory, "another size is wanted");
         self.take(Event::Resize(size));

@@ -97,7 +97,9 @@ pub(super) fn run(settings: &Settings, args: &Power, order: Order, quiet: bool) 
 /// A VM that does not run is neither paused nor resumed: by the spec alone it would be started.
 fn refuse(machine: &VirtualMachine, order: Order) -> Result<()> {
     let status = machine.status.as_ref();
-    let ended = status.and_then(|status| status.phase).filter(|phase| matches!(phase, Phase::Succeeded | Phase::Failed));
+    let ended = status
+        .and_then(|status| status.phase)
+        .filter(|phase| matches!(phase, Phase::Succeeded | Phase::Failed));
     let why = match ended {
         _ if !matches!(order, Order::Pause | Order::Resume) => return Ok(()),
         _ if machine.spec.is_stopped() => "it is stopped".to_owned(),
@@ -166,7 +168,8 @@ pub(super) async fn wait_for(
 ) -> Result<super::waiting::Waited> {
     let name = crate::commands::resource::name_of(patched).to_owned();
     let spec = (patched.metadata.generation, patched.spec.restart_request.clone());
-    until(client, &name.clone(), limit, order.condition(), move |seen| progress(&name, seen, order, &spec)).await
+    until(client, &name.clone(), limit, order.condition(), move |seen| progress(&name, seen, order, &spec))
+        .await
 }
 
 fn progress(

@@ -1,8 +1,8 @@
 //! The table of virtual machines, one for `list`, `get` and what they show when something changes.
 
 use crate::commands::resource::{NONE, Resource, age_cell, or_none};
-use neonvm_api::{VirtualMachine, VirtualMachineStatus};
 use neonvm_api::virtual_machine::PowerState;
+use neonvm_api::{VirtualMachine, VirtualMachineStatus};
 use neonvm_types::{Bytes, MilliCpu};
 
 use super::size::{cores, in_units};
@@ -72,7 +72,11 @@ pub(in crate::commands) fn phase(machine: &VirtualMachine) -> &'static str {
         _ if machine.spec.is_stopped() && pod => "Stopping",
         _ if status.and_then(|status| status.power_state) == Some(PowerState::Stopped) => "Stopped",
         Some(phase) if phase.is_alive() && status.is_some_and(is_still) => {
-            if machine.spec.is_paused() { "Paused" } else { "Resuming" }
+            if machine.spec.is_paused() {
+                "Paused"
+            } else {
+                "Resuming"
+            }
         }
         Some(phase) if phase.is_alive() && machine.spec.is_paused() => "Pausing",
         Some(phase) if phase.is_alive() => failing(machine).unwrap_or(phase.as_str()),

@@ -185,7 +185,10 @@ impl Core {
         }
         if self.stop.is_begun() {
             // Nothing else is tended to any more.
-            return [self.stop.wake_at(self.pause.is_still()), self.pause.wake_at()].into_iter().flatten().min();
+            return [self.stop.wake_at(self.pause.is_still()), self.pause.wake_at()]
+                .into_iter()
+                .flatten()
+                .min();
         }
         let sized = !self.held && !self.pause.is_still();
         let size = [self.cpu.wake_at(), self.memory.wake_at()].into_iter().flatten().filter(|_| sized);

@@ -77,7 +77,7 @@ impl Pause {
     }
 
     pub(crate) fn wake_at(&self) -> Option<Duration> {
-        self.retry
+        self.retry.filter(|_| self.sent.is_none())
     }
 
     pub(crate) fn status(&self) -> PauseStatus {

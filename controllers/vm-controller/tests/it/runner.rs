@@ -18,7 +18,8 @@ use neonvm_types::Bytes as Memory;
 use neonvm_types::runner_protocol::{
     CpuStatus, Exit, MIGRATION_CANCEL_PATH, MIGRATION_PATH, MIGRATION_RECOVER_PATH, MIGRATION_SETTLE_PATH,
     MachineInfo, MemoryStatus, MigrationProgress, MigrationRequest, MigrationRole, MigrationState,
-    MigrationStatus, PauseRequest, PauseStatus, Problem, ProblemReason, RunnerState, RunnerStatus, SizeRequest,
+    MigrationStatus, PauseRequest, PauseStatus, Problem, ProblemReason, RunnerState, RunnerStatus,
+    SizeRequest,
 };
 use tokio::net::TcpListener;
 use tokio::sync::watch;

@@ -72,7 +72,16 @@ fn a_paused_guest_stands_still_and_continues_where_it_was() {
     let cluster = Cluster::start();
     cluster.idle();
     cluster.good(&[
-        "vm", "create", "web", "--image", "idle:1", "--cpu", "0.5..1", "--memory", "256Mi..512Mi", "--wait",
+        "vm",
+        "create",
+        "web",
+        "--image",
+        "idle:1",
+        "--cpu",
+        "0.5..1",
+        "--memory",
+        "256Mi..512Mi",
+        "--wait",
     ]);
     let pod = cluster.pod("web");
     let uid = cluster.vm("web")["metadata"]["uid"].as_str().unwrap().to_owned();
@@ -89,7 +98,8 @@ fn a_paused_guest_stands_still_and_continues_where_it_was() {
     let (_, text) = cluster.bad(&["vm", "scale", "web", "--cpu", "1"]);
     assert!(text.contains("comes when the VM is resumed"), "{text}");
     let vm = cluster.vm("web");
-    let scaled = |condition: &&serde_json::Value| condition["type"] == "Degraded" && condition["status"] == "True";
+    let scaled =
+        |condition: &&serde_json::Value| condition["type"] == "Degraded" && condition["status"] == "True";
     let degraded = vm["status"]["conditions"].as_array().unwrap().iter().find(scaled).cloned();
     assert_eq!(degraded, None, "silence is no problem");
 

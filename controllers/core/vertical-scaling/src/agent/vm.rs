@@ -30,7 +30,15 @@ impl Vm {
     /// An observation with nothing but the object's spec.
     #[must_use]
     pub fn new(info: VmInfo) -> Self {
-        Self { info, observed: None, hold: None, denied: None, migrating: false, paused: false, generation: None }
+        Self {
+            info,
+            observed: None,
+            hold: None,
+            denied: None,
+            migrating: false,
+            paused: false,
+            generation: None,
+        }
     }
 
     /// Whether a status about `status_generation` is from before the last change of the object. False if

@@ -40,7 +40,8 @@ fn the_size_of_a_paused_vm_stays_and_is_reported() {
 
 #[test]
 fn silence_is_no_failure_until_the_guest_runs_again() {
-    let mut p = Play::cus(1, 4, 2, Settings { monitor_unhealthy: crate::dsl::secs(5.0), ..settings() }).ready();
+    let mut p =
+        Play::cus(1, 4, 2, Settings { monitor_unhealthy: crate::dsl::secs(5.0), ..settings() }).ready();
     p.metrics(load(0.5));
     p.pause(true);
     for _ in 0..20 {
@@ -48,7 +49,11 @@ fn silence_is_no_failure_until_the_guest_runs_again() {
         p.event(Event::MetricsFailed { source: MetricsSource::System, reason: "no answer".into() });
         p.event(Event::MonitorLost { reason: "no answer".into() });
         let outcome = p.state.step(p.now, Event::Timer);
-        assert!(outcome.notes.iter().all(|note| !note.to_string().contains("no answer")), "{:?}", outcome.notes);
+        assert!(
+            outcome.notes.iter().all(|note| !note.to_string().contains("no answer")),
+            "{:?}",
+            outcome.notes
+        );
         assert_eq!(p.state.view(p.now).stuck, None);
     }
     p.pause(false);
@@ -56,7 +61,11 @@ fn silence_is_no_failure_until_the_guest_runs_again() {
     p.connect(MonitorProtoVersion::V2_0);
     p.metrics(load(0.5));
     assert_eq!(p.next().plugin.map(|request| request.target), Some(cu(4)));
-    assert!(p.texts().contains("the VM is paused") && p.texts().contains("the VM is resumed"), "{}", p.texts());
+    assert!(
+        p.texts().contains("the VM is paused") && p.texts().contains("the VM is resumed"),
+        "{}",
+        p.texts()
+    );
 }
 
 /// What was measured before a long pause is no reason to shrink.

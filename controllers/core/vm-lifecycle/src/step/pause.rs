@@ -35,15 +35,23 @@ pub(super) fn step(pass: &mut Pass<'_>) {
     }
     let was = pass.before.power_state == Some(PowerState::Paused);
     match (was, pause.applied) {
-        (false, true) => pass.note(NoteReason::Paused, "the CPUs of the guest stand still; resume it: set powerState to Running"),
+        (false, true) => pass.note(
+            NoteReason::Paused,
+            "the CPUs of the guest stand still; resume it: set powerState to Running",
+        ),
         (true, false) => pass.note(NoteReason::Resumed, "the CPUs of the guest run again"),
         (true, true) | (false, false) => {}
     }
     pass.status.power_state = pause.applied.then_some(PowerState::Paused);
     let finding = match (pass.vm.spec.is_paused(), pause.applied) {
-        (true, true) => Finding::yes("Paused", "the CPUs of the guest stand still; set powerState to Running to resume it"),
+        (true, true) => Finding::yes(
+            "Paused",
+            "the CPUs of the guest stand still; set powerState to Running to resume it",
+        ),
         (false, true) => Finding::yes("Resuming", "the guest is being continued"),
-        (true, false) if is_moving(pass) => Finding::no("Migrating", "the VM is paused when its migration has ended"),
+        (true, false) if is_moving(pass) => {
+            Finding::no("Migrating", "the VM is paused when its migration has ended")
+        }
         (true, false) if runner.state == RunnerState::Booting => {
             Finding::no("Booting", "the VM is paused when its guest is up")
         }

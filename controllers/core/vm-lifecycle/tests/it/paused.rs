@@ -55,8 +55,14 @@ fn a_vm_is_paused_and_resumed() {
     assert_eq!((waits.actions.as_slice(), events(&waits)), (&[][..], vec![]));
     let still = pass(&mut vm, seen(reports(true, true)));
     assert_eq!((still.actions.as_slice(), events(&still)), (&[][..], vec!["Paused"]));
-    assert_eq!((still.status.phase, still.status.power_state), (Some(Phase::Running), Some(PowerState::Paused)));
-    assert_eq!((shown(&still, PAUSED), shown(&still, AVAILABLE)), ("True Paused".into(), "False Paused".into()));
+    assert_eq!(
+        (still.status.phase, still.status.power_state),
+        (Some(Phase::Running), Some(PowerState::Paused))
+    );
+    assert_eq!(
+        (shown(&still, PAUSED), shown(&still, AVAILABLE)),
+        ("True Paused".into(), "False Paused".into())
+    );
     assert_eq!(shown(&still, "Degraded"), "False Healthy");
     let again = pass(&mut vm, seen(reports(true, true)));
     assert_eq!((events(&again), &again.status), (vec![], &still.status), "it is reported once");
@@ -102,7 +108,10 @@ fn a_size_waits_until_the_vm_is_resumed() {
     let outcome = pass(&mut vm, seen(reports(true, true)));
     let sizes = |action: &&Action| matches!(action, Action::SetSize(_) | Action::ResizePod { .. });
     assert_eq!(outcome.actions.iter().filter(sizes).count(), 0, "{:?}", outcome.actions);
-    assert_eq!((shown(&outcome, SCALED).as_str(), outcome.status.phase), ("False Paused", Some(Phase::Running)));
+    assert_eq!(
+        (shown(&outcome, SCALED).as_str(), outcome.status.phase),
+        ("False Paused", Some(Phase::Running))
+    );
     assert!(find(&outcome.status, SCALED).unwrap().message.contains("comes when the VM is resumed"));
     vm.spec.power_state = None;
     assert_eq!(pass(&mut vm, seen(reports(true, true))).actions.iter().filter(sizes).count(), 0, "not yet");
@@ -120,7 +129,11 @@ fn a_migration_ends_before_the_pause() {
     around.moving.mover = Some(Mover { ordered: false, over: false });
     around.moving.target = Some(pod(&vm, "db-new"));
     let outcome = step(at(NOW), &vm, &around, &settings());
-    assert!(!outcome.actions.iter().any(|action| matches!(action, Action::SetPaused(_))), "{:?}", outcome.actions);
+    assert!(
+        !outcome.actions.iter().any(|action| matches!(action, Action::SetPaused(_))),
+        "{:?}",
+        outcome.actions
+    );
     assert_eq!(shown(&outcome, PAUSED), "False Migrating");
     // One that was to be paused before is continued: it could not be migrated.
     around.runner = seen(reports(true, false));

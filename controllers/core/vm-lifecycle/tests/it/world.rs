@@ -107,7 +107,11 @@ impl World {
             fresh,
             orphans: version.pods.iter().filter(|pod| !own(pod)).cloned().collect(),
             pod,
-            runner: if up { seen(RunnerStatus { pause: self.pause_of(name.as_deref()), ..runner(500, u32::from(guest)) }) } else { RunnerView::Unknown },
+            runner: if up {
+                seen(RunnerStatus { pause: self.pause_of(name.as_deref()), ..runner(500, u32::from(guest)) })
+            } else {
+                RunnerView::Unknown
+            },
             suffix: format!("{:05}", self.names),
             ..Observed::default()
         }
@@ -115,6 +119,12 @@ impl World {
 
     fn pause_of(&self, pod: Option<&str>) -> PauseStatus {
         if pod == Some(self.pause.0.as_str()) { self.pause.1 } else { PauseStatus::default() }
+    }
+
+    fn set_paused(&mut self, asked: bool) {
+        let name = owned_pod(&self.newest().vm).unwrap_or_default().to_owned();
+        let applied = self.pause_of(Some(&name)).applied;
+        self.pause = (name, PauseStatus { asked, applied });
     }
 
     /// As the shell does it: step, write the status unless another client wrote, act, step again.
@@ -237,11 +247,7 @@ impl World {
                     version.vm.metadata.annotations = None;
                 });
             }
-            Action::SetPaused(asked) => {
-                let name = owned_pod(&self.newest().vm).unwrap_or_default().to_owned();
-                let applied = self.pause_of(Some(&name)).applied;
-                self.pause = (name, PauseStatus { asked: *asked, applied });
-            }
+            Action::SetPaused(asked) => self.set_paused(*asked),
             Action::RemoveFinalizer => {
                 assert!(!self.newest().pods.iter().any(PodView::is_live), "an instance outlives its VM");
                 self.gone = true;

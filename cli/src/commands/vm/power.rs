@@ -232,7 +232,7 @@ mod tests {
     fn a_vm_that_does_not_run_is_neither_paused_nor_resumed() {
         let why = |power, phase, order| {
             let refused = refuse(&vm(power, &json!({ "phase": phase })), order).err()?;
-            Some(refused.to_string())
+            Some(format!("{refused:?}"))
         };
         assert!(why(Some("Stopped"), "Succeeded", Order::Pause).unwrap().contains("it is stopped"));
         assert!(why(Some("Stopped"), "Succeeded", Order::Resume).is_some());

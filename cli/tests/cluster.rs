@@ -1,4 +1,4 @@
-//! `test cluster`, `status` and `doctor` against a real API server. It has no kubelet and no controllers: the test simulates what the
+//! `test cluster`, `status`, `doctor`, `vm pause` and `vm resume` against a real API server. It has no kubelet and no controllers: the test simulates what the
 //! vm-controller writes.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
@@ -51,13 +51,48 @@ async fn settle(client: &Client, vm: &Value) {
     let guest = &vm["spec"]["guest"];
     let memory = format!("{}Gi", guest["memorySlots"]["use"]);
     let status = json!({"phase": "Running", "node": "n1", "podName": "p", "cpus": guest["cpus"]["use"], "memorySize": memory,
-        "observedGeneration": vm["metadata"]["generation"], "conditions": [{"type": "Available", "status": "True",
+        "observedGeneration": vm["metadata"]["generation"],
+        "powerState": if vm["spec"]["powerState"] == "Paused" { json!("Paused") } else { Value::Null }, "conditions": [{"type": "Available", "status": "True",
         "reason": "Ready", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
     let path = format!("/apis/vm.neon.tech/v1/namespaces/{namespace}/virtualmachines/{name}/status");
     let request = http::Request::patch(path).header("content-type", "application/merge-patch+json");
     let body = json!({ "status": status }).to_string().into_bytes();
     // It may have been deleted meanwhile.
     let _ = client.request::<Value>(request.body(body).unwrap()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn vms_are_paused_and_resumed_by_name() {
+    let server = ApiServer::with_our_kinds().await;
+    let _simulated = Simulated::start(&server.client, settle_all);
+    let config = server.kubeconfig();
+    let good = async |arguments: &[&str]| {
+        let (code, out, error) = run(&config, arguments).await;
+        assert_eq!(code, 0, "{arguments:?}: {out}{error}");
+        out
+    };
+    for name in ["a", "b"] {
+        good(&["vm", "create", name, "--image", "i:1", "--cu", "1", "--wait"]).await;
+    }
+    let out = good(&["vm", "pause", "a", "b"]).await;
+    assert!(out.contains("virtualmachine/a paused (") && out.contains("virtualmachine/b paused ("), "{out}");
+    assert_eq!(good(&["vm", "list"]).await.matches("Paused").count(), 2);
+    let (code, _, error) = run(&config, &["vm", "migrate", "a"]).await;
+    assert!(code == 5 && error.contains("neonctl vm resume a"), "{error}");
+    let out = good(&["vm", "resume", "a", "b"]).await;
+    assert!(out.contains("virtualmachine/b resumed ("), "{out}");
+    assert_eq!(good(&["vm", "list"]).await.matches("Running").count(), 2);
+    assert!(good(&["vm", "pause", "a", "--no-wait"]).await.contains("virtualmachine/a pause requested"));
+    let object: Value = serde_json::from_str(&good(&["vm", "get", "a", "-o", "json"]).await).unwrap();
+    assert_eq!(object["spec"]["powerState"], "Paused");
+    let (code, _, error) = run(&config, &["vm", "pause", "a", "nosuch"]).await;
+    assert!(code == 3 && error.contains("nosuch"), "{error}");
+    // What the API refuses, whatever the client.
+    let path = "/apis/vm.neon.tech/v1/namespaces/default/virtualmachines/a";
+    let request = http::Request::patch(path).header("content-type", "application/merge-patch+json");
+    let body = json!({"spec": {"powerState": "Frozen"}}).to_string().into_bytes();
+    let refused = server.client.request::<Value>(request.body(body).unwrap()).await.unwrap_err().to_string();
+    assert!(refused.contains("spec.powerState"), "{refused}");
 }
 
 /// Namespaces of tests.

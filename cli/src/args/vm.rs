@@ -13,7 +13,7 @@ pub use build::Build;
 pub use change::{Applying, Edit, Label, Set};
 pub use life::{Create, Delete, Scale, Wait};
 pub use look::{Describe, Events, Get, History, HistoryForm, List, Logs};
-pub use power::{Power, Restart, Start, Stop};
+pub use power::{Pause, Power, Restart, Resume, Start, Stop};
 pub use reach::{Connect, Console, Cp, PortForward, Ssh, SshConfig};
 pub use run::Run;
 
@@ -49,6 +49,10 @@ pub enum Command {
     Start(Start),
     /// Shut down VMs and start them again
     Restart(Restart),
+    /// Pause VMs: the CPUs of their guests stand still
+    Pause(Pause),
+    /// Resume VMs that are paused
+    Resume(Resume),
     /// Live-migrate a VM to another node
     Migrate(Box<Migrate>),
     /// Stop and delete VMs
@@ -91,6 +95,8 @@ impl Command {
             Self::Stop(args) => Some(&args.power.output),
             Self::Start(args) => Some(&args.power.output),
             Self::Restart(args) => Some(&args.power.output),
+            Self::Pause(args) => Some(&args.power.output),
+            Self::Resume(args) => Some(&args.power.output),
             Self::Migrate(args) => Some(&args.output),
             Self::Delete(args) => Some(&args.output),
             Self::Events(args) => Some(&args.output),

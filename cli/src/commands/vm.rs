@@ -50,6 +50,8 @@ pub(super) fn run(env: &Env, settings: &Settings, command: &Command, quiet: bool
         Command::Stop(args) => power::run(settings, &args.power, power::Order::Stop, quiet),
         Command::Start(args) => power::run(settings, &args.power, power::Order::Start, quiet),
         Command::Restart(args) => power::run(settings, &args.power, power::Order::Restart, quiet),
+        Command::Pause(args) => power::run(settings, &args.power, power::Order::Pause, quiet),
+        Command::Resume(args) => power::run(settings, &args.power, power::Order::Resume, quiet),
         Command::Migrate(args) => super::migration::begin::run(env, settings, args, quiet),
         Command::Delete(args) => delete::run(settings, args, quiet),
         Command::Console(args) => console::run(settings, args, quiet),

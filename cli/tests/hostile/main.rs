@@ -39,6 +39,8 @@ const COMMANDS: &[&str] = &[
     "vm stop pg --no-wait",
     "vm start pg --no-wait",
     "vm restart pg --no-wait",
+    "vm pause pg --no-wait",
+    "vm resume pg --no-wait",
     "vm cp HOSTILE HOSTILE",
     "vm ssh-config HOSTILE",
     "! vm migrate pg --no-wait",

@@ -131,6 +131,7 @@ pub(crate) fn start(shared: Arc<Shared>, vm: &VirtualMachine) -> Result<Handle, 
         metrics_port: None,
         suspending: Vec::new(),
         change: None,
+        paused: observe::is_paused(vm),
         generation: 0,
         work: JoinSet::new(),
         loops: JoinSet::new(),
@@ -171,6 +172,8 @@ struct Actor {
     suspending: Vec<oneshot::Sender<()>>,
     /// The change that the monitor was asked for, with the number of the request.
     change: Option<(u64, Resources, Resources)>,
+    /// Whether the guest stands still on request: it is neither read nor connected to.
+    paused: bool,
     /// Number of the connection to the monitor: events of older ones are ignored.
     generation: u64,
     /// Requests under way; they end with the task.
@@ -301,7 +304,9 @@ impl Actor {
     fn object(&mut self, vm: &VirtualMachine) -> Option<Event> {
         let route = Route::from_vm(vm)?;
         let watched = observe::Watched::from_shared(&self.shared, vm);
-        let moved = route != self.route;
+        let paused = observe::is_paused(vm);
+        let moved = route != self.route || paused != self.paused;
+        self.paused = paused;
         let informant = observe::may_have_informant(&self.shared, vm);
         if moved || watched != self.watched {
             self.route = route;
@@ -321,6 +326,10 @@ impl Actor {
     fn connect(&mut self) {
         self.generation += 1;
         self.peer = None;
+        self.monitor = None;
+        if self.paused {
+            return;
+        }
         let news = News { generation: self.generation, inbox: self.inbox.clone() };
         let settings = monitor::Settings {
             route: self.route.clone(),

@@ -98,7 +98,8 @@ pub struct VirtualMachineSpec {
     /// Whether the VM is started again when it has ended.
     #[serde(default)]
     pub restart_policy: RestartPolicy,
-    /// Whether the VM runs. `Stopped` shuts the guest down and removes the pod; the object, its address and its keys stay. Absent:
+    /// Whether the VM runs. `Stopped` shuts the guest down and removes the pod; the object, its address and its keys stay. `Paused`
+    /// lets the guest's CPUs stand still; memory, pod and connections stay, and a guest that boots is paused when it is up. Absent:
     /// `Running`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power_state: Option<PowerState>,
@@ -192,6 +193,8 @@ pub enum PowerState {
     Running,
     /// It does not run.
     Stopped,
+    /// Its guest is in memory, and the CPUs of the guest stand still.
+    Paused,
 }
 
 /// When a VM is started again.
@@ -291,6 +294,12 @@ impl VirtualMachineSpec {
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.power_state == Some(PowerState::Stopped)
+    }
+
+    /// Whether the guest's CPUs are to stand still.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.power_state == Some(PowerState::Paused)
     }
 
     /// The spec with every default, for a guest.

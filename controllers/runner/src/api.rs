@@ -18,7 +18,7 @@ use hyper_util::rt::TokioIo;
 use neonvm_kit::http::{Budget, status_of};
 use neonvm_types::guest::DAEMON_PORT;
 use neonvm_types::runner_protocol as protocol;
-use neonvm_types::runner_protocol::{RunnerCpu, RunnerState, RunnerStatus, SizeRequest};
+use neonvm_types::runner_protocol::{PauseRequest, RunnerCpu, RunnerState, RunnerStatus, SizeRequest};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -117,7 +117,7 @@ pub(crate) async fn handle(shared: Arc<Shared>, peer: Peer, request: Request<Inc
         protocol::MIGRATION_CANCEL_PATH
         | protocol::MIGRATION_RECOVER_PATH
         | protocol::MIGRATION_SETTLE_PATH => Method::POST,
-        protocol::SIZE_PATH | protocol::MIGRATION_PATH => Method::PUT,
+        protocol::SIZE_PATH | protocol::PAUSE_PATH | protocol::MIGRATION_PATH => Method::PUT,
         path if path.starts_with(protocol::VOLUME_PATH) => Method::GET,
         path if path.starts_with(protocol::GUEST_PORT_PATH) => Method::GET,
         _ => return text(StatusCode::NOT_FOUND, "no such path"),
@@ -134,6 +134,10 @@ pub(crate) async fn handle(shared: Arc<Shared>, peer: Peer, request: Request<Inc
         protocol::CPU_CHANGE_PATH => cpu_change(&shared, request).await,
         protocol::STATUS_PATH => status(&shared, request.uri().query()),
         protocol::SIZE_PATH => size(&shared, request).await,
+        protocol::PAUSE_PATH => {
+            let pause = |request: PauseRequest, answer| Command::Pause(request.paused, answer);
+            migration::call(&shared, request, pause).await
+        }
         protocol::STATISTICS_PATH => statistics(&shared).await,
         protocol::METRICS_PATH => metrics::page(&shared).await,
         protocol::POWER_OFF_PATH => power_off(&shared).await,
@@ -270,6 +274,12 @@ async fn guest_port(shared: &Shared, port: &str, request: Request<Incoming>) -> 
     };
     let running = shared.running.borrow().clone();
     let Some(running) = running else { return not_yet() };
+    if shared.status.borrow().pause.applied {
+        let why = format!(
+            "port {port} of the guest does not answer: the VM is paused; resume it: neonctl vm resume"
+        );
+        return text(StatusCode::CONFLICT, &why);
+    }
     let Some(address) = running.reach.address(port) else {
         let why = format!(
             "port {port} of the guest is not forwarded in user-mode networking; add it to spec.guest.ports"

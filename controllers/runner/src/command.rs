@@ -22,6 +22,8 @@ pub(crate) type Answer = oneshot::Sender<Result<(), Refusal>>;
 pub(crate) enum Command {
     /// Another size.
     Resize(SizeRequest, Answer),
+    /// The guest's CPUs are to stand still, or to run.
+    Pause(bool, Answer),
     /// Power off.
     PowerOff,
     /// Begin a migration to another runner.

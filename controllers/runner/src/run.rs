@@ -321,6 +321,7 @@ impl Loop {
         match command {
             Command::PowerOff => self.stop(),
             Command::Resize(size, answer) => drop(answer.send(self.resize(size))),
+            Command::Pause(paused, answer) => drop(answer.send(self.pause(paused))),
             Command::Move(request, answer) => drop(answer.send(self.begin_move(request))),
             Command::CancelMove(call, answer) => drop(answer.send(self.cancel_move(&call))),
             Command::RecoverMove(call, answer) => drop(answer.send(self.recover_move(&call))),
@@ -334,8 +335,24 @@ impl Loop {
         {
             return Err(Refusal::Conflict("the VM moves: its size can be changed afterwards".to_owned()));
         }
+        if self.core.is_paused() {
+            return Err(Refusal::Conflict(
+                "the VM is paused: its size can be changed when it is resumed".to_owned(),
+            ));
+        }
         tracing::info!(cpu = %size.cpu, memory = %size.memory, "another size is wanted");
         self.take(Event::Resize(size));
+        Ok(())
+    }
+
+    /// A VM can be resumed at any time; while it moves, or comes from another runner, it is not paused.
+    fn pause(&mut self, paused: bool) -> Result<(), Refusal> {
+        let moves = self.moving.as_ref().is_some_and(|moving| !moving.status().state.is_over());
+        if paused && moves {
+            return Err(Refusal::Conflict("the VM moves: it can be paused afterwards".to_owned()));
+        }
+        tracing::info!(paused, "the guest is to stand still, or to run");
+        self.take(Event::Pause(paused));
         Ok(())
     }
 

@@ -16,8 +16,8 @@ pub use migration::{
     VOLUME_PATH, VolumeInfo,
 };
 pub use status::{
-    CpuStatus, MachineInfo, MemoryStatus, Problem, ProblemReason, RunnerState, RunnerStatistics,
-    RunnerStatus, SizeRequest,
+    CpuStatus, MachineInfo, MemoryStatus, PauseRequest, PauseStatus, Problem, ProblemReason, RunnerState,
+    RunnerStatistics, RunnerStatus, SizeRequest,
 };
 pub use workload::WorkloadStatus;
 
@@ -40,6 +40,8 @@ pub const READY_PATH: &str = "/ready";
 pub const STATUS_PATH: &str = "/v1/status";
 /// Path that takes a [`SizeRequest`] (PUT).
 pub const SIZE_PATH: &str = "/v1/size";
+/// Path that takes a [`PauseRequest`] (PUT).
+pub const PAUSE_PATH: &str = "/v1/pause";
 /// Path of the counters of the guest's traffic (GET), in the text format of Prometheus, if `spec.enableNetworkMonitoring` is on.
 pub const METRICS_PATH: &str = "/metrics";
 /// Path of [`RunnerStatistics`] (GET).

@@ -91,6 +91,10 @@ impl Reconciler {
                 }
                 asked.map_err(|message| Failed::new(FailureReason::ScaleFailed, message))
             }
+            Action::SetPaused(paused) => {
+                let asked = self.state.links.set_paused(key, pod_of(vm), *paused).await;
+                asked.map_err(|message| Failed::new(FailureReason::PauseFailed, message))
+            }
             Action::TakeAddress { wanted } => {
                 let taken = self.addresses.acquire(&key.to_string(), *wanted).await;
                 taken.map_err(|message| Failed::new(FailureReason::AddressFailed, message))

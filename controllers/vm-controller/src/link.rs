@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use http::Method;
 use neonvm_core_vm_lifecycle::{PodView, RunnerView};
-use neonvm_types::runner_protocol::{RunnerStatus, SIZE_PATH, SizeRequest, server_name};
+use neonvm_types::runner_protocol::{
+    PAUSE_PATH, PauseRequest, RunnerStatus, SIZE_PATH, SizeRequest, server_name,
+};
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -152,6 +154,20 @@ impl Links {
         let answered = self.ask(key, |target| target.name == pod, (Method::PUT, SIZE_PATH), body).await;
         answered.map_err(|refusal| match refusal.status {
             Some(status) => format!("the runner refused the size ({status}): {}", refusal.message),
+            None => refusal.message,
+        })
+    }
+
+    /// Requests from the runner in the pod with this name that the guest's CPUs stand still, or run.
+    pub(crate) async fn set_paused(&self, key: &Key, pod: &str, paused: bool) -> Result<(), String> {
+        let body = serde_json::to_vec(&PauseRequest { paused }).map_err(|error| error.to_string())?;
+        let answered = self.ask(key, |target| target.name == pod, (Method::PUT, PAUSE_PATH), body).await;
+        let what = if paused { "pause" } else { "resume" };
+        answered.map_err(|refusal| match refusal.status {
+            Some(http::StatusCode::NOT_FOUND) => {
+                format!("the runner is of a version that cannot {what} a VM; restart or migrate the VM for a newer one")
+            }
+            Some(status) => format!("the runner refused to {what} the VM ({status}): {}", refusal.message),
             None => refusal.message,
         })
     }

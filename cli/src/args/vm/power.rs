@@ -1,4 +1,4 @@
-//! Stopping, starting and restarting VMs.
+//! Stopping, starting, restarting, pausing and resuming VMs.
 
 use crate::args::Output;
 use crate::args::names::Names;
@@ -32,6 +32,30 @@ pub struct Start {
                   The guest is shut down and started in a new pod, whatever the restart policy is. Changes made for the next \
                   start take effect (neonctl vm set, neonctl vm edit).")]
 pub struct Restart {
+    /// VMs, and whether to wait.
+    #[command(flatten)]
+    pub power: Power,
+}
+
+/// `vm pause`
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  neonctl vm pause pg\n  neonctl vm pause pg-1 pg-2 --timeout 30s\n\n\
+                  The CPUs of the guest stand still. Its memory, its pod and its open connections stay, and nothing restarts; \
+                  peers that time out meanwhile close their connections. A guest that boots is paused when it is up. While a VM is \
+                  paused its size does not change and it cannot be migrated, so a drain of its node waits. Continue it with: \
+                  neonctl vm resume")]
+pub struct Pause {
+    /// VMs, and whether to wait.
+    #[command(flatten)]
+    pub power: Power,
+}
+
+/// `vm resume`
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  neonctl vm resume pg\n  neonctl vm resume pg-1 pg-2 --no-wait\n\n\
+                  The guest continues where it was paused. With KVM its clock is set to the host's within 16 seconds; an emulated \
+                  guest stays behind by the time of the pause.")]
+pub struct Resume {
     /// VMs, and whether to wait.
     #[command(flatten)]
     pub power: Power,

@@ -155,6 +155,10 @@ fn check(machine: &VirtualMachine, args: &Migrate) -> Result<()> {
         return Err(Error::new(Code::Conflict, format!("{name} is not running: it is {phase}"))
             .hint(format!("see why: neonctl vm describe {name}")));
     }
+    if machine.spec.is_paused() {
+        return Err(Error::new(Code::Conflict, format!("{name} cannot be migrated: it is paused"))
+            .hint(format!("resume it first: neonctl vm resume {name}")));
+    }
     if args.to.as_slice() == [status.node.clone()] {
         return Err(Error::new(Code::Conflict, format!("{name} already runs on {}", status.node))
             .hint(format!("let the scheduler choose a node: neonctl vm migrate {name}")));

@@ -1,4 +1,4 @@
-//! `vm stop`, `vm start` and `vm restart`
+//! `vm stop`, `vm start`, `vm restart`, `vm pause` and `vm resume`
 
 use kube::api::{Patch, PatchParams};
 use neonvm_api::VirtualMachine;
@@ -24,6 +24,8 @@ pub(super) enum Order {
     Stop,
     Start,
     Restart,
+    Pause,
+    Resume,
 }
 
 impl Order {
@@ -32,6 +34,8 @@ impl Order {
             Self::Stop => "stop",
             Self::Start => "start",
             Self::Restart => "restart",
+            Self::Pause => "pause",
+            Self::Resume => "resume",
         }
     }
 
@@ -40,6 +44,22 @@ impl Order {
             Self::Stop => "stopped",
             Self::Start => "started",
             Self::Restart => "restarted",
+            Self::Pause => "paused",
+            Self::Resume => "resumed",
+        }
+    }
+
+    /// Whether the guest is shut down by it.
+    const fn shuts_down(self) -> bool {
+        matches!(self, Self::Stop | Self::Restart)
+    }
+
+    /// What of the object shows that it is carried out.
+    const fn condition(self) -> &'static str {
+        match self {
+            Self::Stop => "condition=Available=False",
+            Self::Start | Self::Restart | Self::Resume => "condition=Available",
+            Self::Pause => "condition=Paused",
         }
     }
 }
@@ -50,6 +70,9 @@ pub(super) fn run(settings: &Settings, args: &Power, order: Order, quiet: bool) 
     block_on(async {
         let client = NamespaceClient::open(settings, &args.place).await?;
         let found = client.find_all::<VirtualMachine>(&args.names).await?;
+        for machine in &found {
+            refuse(machine, order)?;
+        }
         let mut ordered = Vec::new();
         for machine in &found {
             ordered.push(give(&client, machine, order, &reporter).await?);
@@ -71,6 +94,23 @@ pub(super) fn run(settings: &Settings, args: &Power, order: Order, quiet: bool) 
     })
 }
 
+/// A VM that does not run is neither paused nor resumed: by the spec alone it would be started.
+fn refuse(machine: &VirtualMachine, order: Order) -> Result<()> {
+    let status = machine.status.as_ref();
+    let ended = status
+        .and_then(|status| status.phase)
+        .filter(|phase| matches!(phase, Phase::Succeeded | Phase::Failed));
+    let why = match ended {
+        _ if !matches!(order, Order::Pause | Order::Resume) => return Ok(()),
+        _ if machine.spec.is_stopped() => "it is stopped".to_owned(),
+        Some(phase) if order == Order::Pause => format!("it has ended ({phase})"),
+        _ => return Ok(()),
+    };
+    let name = crate::commands::resource::name_of(machine);
+    let error = Error::new(Code::Conflict, format!("cannot {} {name}", order.verb()));
+    Err(error.cause(why).hint(format!("start it: neonctl vm start {name}")))
+}
+
 /// Writes the order into the VM's spec.
 async fn give(
     client: &NamespaceClient,
@@ -85,7 +125,7 @@ async fn give(
     let patch = Patch::Merge(json!({ "spec": spec }));
     let request = api.patch(name, &parameters, &patch);
     let patched = client.connection.within(&attempt, request).await?;
-    if order != Order::Start && is_alive(machine) {
+    if order.shuts_down() && is_alive(machine) {
         let grace = machine.spec.termination_grace_period_seconds.unwrap_or_default();
         reporter.show(&format!("virtualmachine/{name} shutting down (grace {grace}s)"));
     }
@@ -113,7 +153,8 @@ fn change(machine: &VirtualMachine, order: Order, now: &str) -> Value {
     match order {
         Order::Stop => json!({ "powerState": PowerState::Stopped }),
         Order::Start if ended && !machine.spec.is_stopped() => json!({ "restartRequest": now }),
-        Order::Start => json!({ "powerState": PowerState::Running }),
+        Order::Start | Order::Resume => json!({ "powerState": PowerState::Running }),
+        Order::Pause => json!({ "powerState": PowerState::Paused }),
         Order::Restart => json!({ "powerState": PowerState::Running, "restartRequest": now }),
     }
 }
@@ -127,8 +168,8 @@ pub(super) async fn wait_for(
 ) -> Result<super::waiting::Waited> {
     let name = crate::commands::resource::name_of(patched).to_owned();
     let spec = (patched.metadata.generation, patched.spec.restart_request.clone());
-    let what = if order == Order::Stop { "condition=Available=False" } else { "condition=Available" };
-    until(client, &name.clone(), limit, what, move |seen| progress(&name, seen, order, &spec)).await
+    until(client, &name.clone(), limit, order.condition(), move |seen| progress(&name, seen, order, &spec))
+        .await
 }
 
 fn progress(
@@ -145,7 +186,16 @@ fn progress(
         return WaitProgress::NotYet;
     }
     let off = status.power_state == Some(PowerState::Stopped);
+    let paused = status.power_state == Some(PowerState::Paused);
     match order {
+        Order::Pause if paused => WaitProgress::Done,
+        Order::Pause if matches!(status.phase, Some(Phase::Failed | Phase::Succeeded)) => {
+            let error = Error::new(Code::Failed, format!("{name} has ended before it was paused"));
+            WaitProgress::Never(error.hint(format!("see why: neonctl vm describe {name}")))
+        }
+        Order::Pause => WaitProgress::NotYet,
+        Order::Resume if paused => WaitProgress::NotYet,
+        Order::Resume => WaitProgress::Done,
         Order::Stop if off && status.pod_name.is_empty() => WaitProgress::Done,
         Order::Stop => WaitProgress::NotYet,
         Order::Start | Order::Restart if off || status.restart_request != *request => WaitProgress::NotYet,
@@ -179,6 +229,27 @@ mod tests {
     }
 
     #[test]
+    fn a_vm_that_does_not_run_is_neither_paused_nor_resumed() {
+        let why = |power, phase, order| {
+            let refused = refuse(&vm(power, &json!({ "phase": phase })), order).err()?;
+            Some(format!("{refused:?}"))
+        };
+        assert!(why(Some("Stopped"), "Succeeded", Order::Pause).unwrap().contains("it is stopped"));
+        assert!(why(Some("Stopped"), "Succeeded", Order::Resume).is_some());
+        assert!(why(None, "Failed", Order::Pause).unwrap().contains("it has ended (Failed)"));
+        assert_eq!(why(Some("Paused"), "Failed", Order::Resume), None, "its next start is not paused");
+        for order in [Order::Stop, Order::Start, Order::Restart] {
+            assert_eq!(why(Some("Stopped"), "Failed", order), None);
+        }
+        for phase in ["Pending", "Running", "Migrating"] {
+            assert_eq!(why(Some("Running"), phase, Order::Pause), None);
+        }
+        let running = json!({ "powerState": "Running" });
+        assert_eq!(change(&vm(Some("Paused"), &json!({ "phase": "Running" })), Order::Start, "now"), running);
+        assert_eq!(change(&vm(None, &json!({})), Order::Pause, "now"), json!({ "powerState": "Paused" }));
+    }
+
+    #[test]
     fn it_is_done_when_the_status_has_it() {
         let done = |order, status| {
             let seen = vm(None, &status);
@@ -190,6 +261,12 @@ mod tests {
         assert!(!done(Order::Stop, old), "the controller has not seen the order");
         let going = json!({ "observedGeneration": 2, "powerState": "Stopped", "podName": "pg-1" });
         assert!(!done(Order::Stop, going));
+        let paused = json!({ "observedGeneration": 2, "powerState": "Paused", "phase": "Running" });
+        let runs = json!({ "observedGeneration": 2, "phase": "Running" });
+        assert!(done(Order::Pause, paused.clone()) && !done(Order::Pause, runs.clone()));
+        assert!(done(Order::Resume, runs) && !done(Order::Resume, paused));
+        let before = json!({ "observedGeneration": 1, "powerState": "Paused", "phase": "Running" });
+        assert!(!done(Order::Pause, before.clone()) && !done(Order::Resume, before));
         let up = |request| json!({ "observedGeneration": 2, "restartRequest": request, "phase": "Running" });
         assert!(done(Order::Restart, up("r")) && !done(Order::Restart, up("before")));
     }

@@ -1,8 +1,8 @@
 //! The table of virtual machines, one for `list`, `get` and what they show when something changes.
 
 use crate::commands::resource::{NONE, Resource, age_cell, or_none};
-use neonvm_api::VirtualMachine;
 use neonvm_api::virtual_machine::PowerState;
+use neonvm_api::{VirtualMachine, VirtualMachineStatus};
 use neonvm_types::{Bytes, MilliCpu};
 
 use super::size::{cores, in_units};
@@ -71,10 +71,22 @@ pub(in crate::commands) fn phase(machine: &VirtualMachine) -> &'static str {
         _ if machine.metadata.deletion_timestamp.is_some() => "Terminating",
         _ if machine.spec.is_stopped() && pod => "Stopping",
         _ if status.and_then(|status| status.power_state) == Some(PowerState::Stopped) => "Stopped",
+        Some(phase) if phase.is_alive() && status.is_some_and(is_still) => {
+            if machine.spec.is_paused() {
+                "Paused"
+            } else {
+                "Resuming"
+            }
+        }
+        Some(phase) if phase.is_alive() && machine.spec.is_paused() => "Pausing",
         Some(phase) if phase.is_alive() => failing(machine).unwrap_or(phase.as_str()),
         Some(phase) => phase.as_str(),
         None => "New",
     }
+}
+
+fn is_still(status: &VirtualMachineStatus) -> bool {
+    status.power_state == Some(PowerState::Paused)
 }
 
 /// Why the workload of a VM that runs does not do its work.
@@ -157,6 +169,12 @@ mod tests {
         assert_eq!(phase(&vm("Running", off)), "Stopped", "it has no pod yet");
         assert_eq!(phase(&vm("Stopped", json!({ "phase": "Running", "podName": "a-1" }))), "Stopping");
         assert_eq!(phase(&vm("Running", json!({ "phase": "Failed" }))), "Failed");
+        let still = json!({ "phase": "Running", "powerState": "Paused", "podName": "a-1" });
+        assert_eq!(phase(&vm("Paused", still.clone())), "Paused");
+        assert_eq!(phase(&vm("Running", still.clone())), "Resuming");
+        assert_eq!(phase(&vm("Stopped", still)), "Stopping");
+        assert_eq!(phase(&vm("Paused", json!({ "phase": "Running", "podName": "a-1" }))), "Pausing");
+        assert_eq!(phase(&vm("Paused", json!({ "phase": "Pending", "podName": "a-1" }))), "Pending");
     }
 
     #[test]

@@ -120,6 +120,9 @@ impl Actor {
 
     /// Starts to read metrics, after a pause that differs from VM to VM.
     pub(super) fn read_metrics(&mut self) {
+        if self.paused {
+            return;
+        }
         let config = self.shared.config.metrics;
         let lfc = self.watched.lfc.then_some((MetricsSource::Lfc, config.lfc));
         for (source, settings) in [Some((MetricsSource::System, config.system)), lfc].into_iter().flatten() {

@@ -1,6 +1,6 @@
 //! What an object, a text of metrics or a message of the monitor means to the core.
 
-use neonvm_api::virtual_machine::Phase;
+use neonvm_api::virtual_machine::{Phase, PowerState};
 use neonvm_api::{VirtualMachine, VmInfo};
 use neonvm_core_vertical_scaling::agent::{Event, Verdict, Vm};
 use neonvm_types::monitor_protocol::MonitorMessage;
@@ -77,7 +77,14 @@ pub(crate) fn observe(shared: &Shared, vm: &VirtualMachine) -> Option<Vm> {
     let migrating = status.is_some_and(|status| {
         status.migration.is_some() || matches!(status.phase, Some(Phase::PreMigrating | Phase::Migrating))
     });
-    Some(Vm { info, observed, hold, denied, migrating, generation: vm.metadata.generation })
+    let paused = is_paused(vm);
+    Some(Vm { info, observed, hold, denied, migrating, paused, generation: vm.metadata.generation })
+}
+
+/// Whether the guest stands still by the status, or is to by the spec.
+pub(crate) fn is_paused(vm: &VirtualMachine) -> bool {
+    vm.spec.is_paused()
+        || vm.status.as_ref().is_some_and(|status| status.power_state == Some(PowerState::Paused))
 }
 
 /// News of the monitor.

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use crate::cluster::eventually;
 use crate::monitor::Mode;
 use crate::world::World;
 
@@ -44,6 +45,29 @@ async fn the_state_is_dumped_as_upstream_requests_it() {
     for (method, body, expected) in [(http::Method::GET, "", 400), (http::Method::POST, "{}", 405)] {
         assert_eq!(send(method, body).await.0, expected, "{body:?}");
     }
+}
+
+/// While a guest stands still it is neither read nor connected to, and its size stays; then it follows its load again.
+#[tokio::test]
+async fn a_paused_vm_is_left_alone_until_it_is_resumed() {
+    let world = World::start(1).await;
+    let guest = &world.guests[0];
+    let _agent = world.agent().await;
+    world.settles("v0", 1).await;
+    world.cluster.patch("v0", json!({ "spec": { "powerState": "Paused" } })).await;
+    world.shows("v0", "state: \"paused\"").await;
+    guest.load(4);
+    // A reading that was under way when it was paused may still come.
+    let idle = async || {
+        let (reads, connections) = (guest.metrics.count(), guest.monitor.connections());
+        tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+        ((guest.metrics.count(), guest.monitor.connections()) == (reads, connections)).then_some(())
+    };
+    eventually("neither metrics nor monitor are requested", idle).await;
+    let view = world.view("v0").await.unwrap();
+    assert_eq!((view.stuck, view.approved, view.asked.unwrap().vcpus.milli()), (None, None, 250));
+    world.cluster.patch("v0", json!({ "spec": { "powerState": null } })).await;
+    world.settles("v0", 4).await;
 }
 
 /// Up: scheduler, VM, status, monitor. Down: monitor, VM, status, scheduler.

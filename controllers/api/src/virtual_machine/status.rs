@@ -25,7 +25,7 @@ pub struct VirtualMachineStatus {
     /// How often it was started again.
     #[serde(default)]
     pub restart_count: i32,
-    /// `Stopped` while the VM is off by `spec.powerState`.
+    /// `Stopped` while the VM is off by `spec.powerState`, `Paused` while the CPUs of its guest stand still by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power_state: Option<PowerState>,
     /// The `spec.restartRequest` by which the VM was started.

@@ -81,5 +81,9 @@ pub fn ready(vm: &VirtualMachine, runner: &RunnerView) -> Result<(), String> {
     let known = runner.current().is_some_and(|runner| {
         runner.machine.is_some() && runner.exit.is_none() && runner.state == RunnerState::Running
     });
-    if known { Ok(()) } else { Err("waits until the runner of the VM answers".to_owned()) }
+    if !known {
+        return Err("waits until the runner of the VM answers".to_owned());
+    }
+    let still = runner.current().is_some_and(|runner| !runner.pause.is_none());
+    if still { Err("waits until the VM is resumed".to_owned()) } else { Ok(()) }
 }

@@ -105,7 +105,8 @@ impl Cpu {
     }
 
     pub(crate) fn silent(&mut self, now: Duration, why: &str) {
-        if self.sent.take().is_some() {
+        // What was sent may not be wanted any more.
+        if self.sent.take().is_some() && self.is_unmet() {
             self.again(now, why);
         }
     }
@@ -117,6 +118,14 @@ impl Cpu {
             let wanted = self.asked.cpus_rounded_up();
             self.problem = Some(format!("the guest has not brought {wanted} CPUs on line: {why}"));
         }
+    }
+
+    /// The guest stands still, or runs again: what was sent to it is sent again when it runs, and its patience begins then.
+    pub(crate) fn restart(&mut self, now: Duration) {
+        self.sent = None;
+        self.unmet_since = self.is_unmet().then_some(now);
+        self.retry = (RETRY_FIRST, None);
+        self.problem = None;
     }
 
     /// A quota is in force, or was refused: then the one before still is.
@@ -146,7 +155,7 @@ impl Cpu {
     }
 
     pub(crate) fn wake_at(&self) -> Option<Duration> {
-        let retry = self.retry.1.filter(|_| self.sent.is_none());
+        let retry = self.retry.1.filter(|_| self.sent.is_none() && self.is_unmet());
         [retry, self.lower_by, self.quota_retry].into_iter().flatten().min()
     }
 

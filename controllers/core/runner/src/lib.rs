@@ -5,12 +5,13 @@
 //!                             └────────────asked to stop──────────────────────────▲
 //! ```
 //!
-//! CPU, memory and power button are three small machines beside each other; each waits for observation, never for time,
-//! except to try again what was not answered.
+//! CPU, memory, pause and power button are four small machines beside each other; each waits for observation, never for time,
+//! except to try again what was not answered. While the guest is paused nothing is expected of it and nothing is sent to it.
 
 mod cpu;
 mod exit;
 mod memory;
+mod pause;
 mod stop;
 #[cfg(test)]
 mod tests;
@@ -51,6 +52,14 @@ pub enum Event {
     Moved(Box<MigrationStatus>),
     /// Another size is wanted.
     Resize(SizeRequest),
+    /// The guest's CPUs are to stand still, or to run.
+    Pause(bool),
+    /// QEMU has carried out [`Action::Pause`] (`true`) or [`Action::Continue`] (`false`).
+    Paused(bool),
+    /// QEMU has not.
+    PauseFailed(String),
+    /// A VM that QEMU stopped for lack of disk space may be tried again.
+    DiskRoom,
     /// The runner is to stop within this time.
     Stop {
         /// Time that the containers have to end.
@@ -94,6 +103,10 @@ pub enum Action {
     SetCpus(MilliCpu),
     /// Query how many CPUs are online, with this timeout; answered likewise.
     AskGuest(Duration),
+    /// Stop the guest's CPUs; answered with [`Event::Paused`] or [`Event::PauseFailed`].
+    Pause,
+    /// Let them run; answered likewise.
+    Continue,
     /// Press the power button.
     PressPowerButton,
     /// End QEMU now.
@@ -121,6 +134,7 @@ pub struct Core {
     status: RunnerStatus,
     cpu: cpu::Cpu,
     memory: memory::Memory,
+    pause: pause::Pause,
     stop: stop::Stop,
     /// Pause before a guest that has never answered is queried again, and when.
     asking: (Duration, Option<Duration>),
@@ -147,6 +161,7 @@ impl Core {
             status,
             cpu: cpu::Cpu::new(limits.size.cpu),
             memory: memory::Memory::new(limits.size.memory),
+            pause: pause::Pause::default(),
             stop: stop::Stop::default(),
             asking: (ASK_FIRST, None),
             reports: false,
@@ -168,14 +183,27 @@ impl Core {
         if self.status.state == RunnerState::Ended {
             return None;
         }
-        let size = [self.cpu.wake_at(), self.memory.wake_at()].into_iter().flatten().filter(|_| !self.held);
+        if self.stop.is_begun() {
+            // Nothing else is tended to any more.
+            return [self.stop.wake_at(self.pause.is_still()), self.pause.wake_at()]
+                .into_iter()
+                .flatten()
+                .min();
+        }
+        let sized = !self.held && !self.pause.is_still();
+        let size = [self.cpu.wake_at(), self.memory.wake_at()].into_iter().flatten().filter(|_| sized);
         let recovered = self.recovering.map(|since| since + RECOVERED);
-        [self.asking.1, self.stop.wake_at(), recovered].into_iter().flatten().chain(size).min()
+        [self.asking.1, recovered, self.pause.wake_at()].into_iter().flatten().chain(size).min()
     }
 
     /// Whether the VM is being migrated, so that its size cannot be changed.
     pub fn is_held(&self) -> bool {
         self.held
+    }
+
+    /// Whether the guest is paused, or to be, so that its size cannot be changed and it cannot be migrated.
+    pub fn is_paused(&self) -> bool {
+        self.pause.is_wanted() || self.pause.is_still()
     }
 
     /// The guest's data for the next runner.
@@ -240,6 +268,16 @@ impl Core {
                     actions.extend(self.cpu.ask(now, size.cpu));
                 }
             }
+            Event::Pause(paused) => self.pause.want(paused),
+            Event::Paused(paused) => self.paused(paused),
+            Event::PauseFailed(why) => {
+                self.pause.failed(now, why);
+                if self.stop.is_begun() && self.pause.is_still() {
+                    // A guest that cannot be continued never notices the power button.
+                    actions.extend(self.stop.give_up());
+                }
+            }
+            Event::DiskRoom => actions.extend(self.pause.room()),
             Event::Stop { grace } => self.stop.begin(now, grace),
             Event::Memory(actual) => self.memory.observe(now, actual),
             Event::Answered { online } => {
@@ -251,6 +289,7 @@ impl Core {
             Event::QuotaFailed(why) => self.cpu.quota(now, Err(why)),
             Event::Report(report) => self.report(report, actions),
             Event::FilesSent => self.fault(ProblemReason::FilesNotSynchronised, None),
+            Event::FilesFailed(_) if self.pause.is_still() => {}
             Event::FilesFailed(why) => self.fault(ProblemReason::FilesNotSynchronised, Some(why)),
             Event::DiskFault(why) => self.fault(ProblemReason::DiskFailure, why),
             Event::Ended(end) => self.ended(&end),
@@ -292,7 +331,9 @@ impl Core {
         if self.stop.is_begun() {
             self.status.state = RunnerState::Stopping;
             self.asking.1 = None;
-            actions.extend(self.stop.tend(self.now, self.announced_shutdown.is_some()));
+            actions.extend(self.pause.tend(self.now, false));
+            let noticed = self.announced_shutdown.is_some();
+            actions.extend(self.stop.tend(self.now, noticed, self.pause.is_still()));
             return;
         }
         let workload = !self.reports || self.status.workload.is_some();
@@ -304,7 +345,9 @@ impl Core {
             self.recovering = None;
             self.fault(ProblemReason::WorkloadFailing, None);
         }
-        if self.held {
+        let up = self.status.state == RunnerState::Running;
+        actions.extend(self.pause.tend(self.now, up && !self.held));
+        if self.held || self.pause.is_still() {
             return;
         }
         actions.extend(self.cpu.tend(self.now));
@@ -312,8 +355,20 @@ impl Core {
         actions.extend(self.memory.tend(self.now));
     }
 
+    /// What the guest owes is counted from the moment at which it runs again.
+    fn paused(&mut self, paused: bool) {
+        let still = self.pause.is_still();
+        self.pause.reached(paused);
+        if still && !self.pause.is_still() {
+            self.cpu.restart(self.now);
+            self.memory.restart(self.now);
+        }
+    }
+
     fn silent(&mut self, why: &str) {
-        if self.cpu.has_answered() {
+        if self.pause.is_still() {
+            self.cpu.restart(self.now);
+        } else if self.cpu.has_answered() {
             self.cpu.silent(self.now, why);
         } else if self.status.state == RunnerState::Booting {
             self.asking = ((self.asking.0 * 2).min(ASK_LONGEST), Some(self.now + self.asking.0));
@@ -383,9 +438,11 @@ impl Core {
         self.status.ready = self.status.state == RunnerState::Running;
         (self.status.cpu.applied, self.status.cpu.online) = self.cpu.observed();
         self.status.memory.actual = self.memory.actual();
+        self.status.pause = self.pause.status();
         let mut problems = self.faults.clone();
         problems.extend(self.cpu.problems());
         problems.extend(self.memory.problem());
+        problems.extend(self.pause.problem());
         problems.extend(self.stop.problem());
         problems.sort_by_key(|problem| problem.reason);
         self.status.problems = problems;

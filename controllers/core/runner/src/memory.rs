@@ -51,6 +51,11 @@ impl Memory {
         self.fresh(now);
     }
 
+    /// The guest runs again.
+    pub(crate) fn restart(&mut self, now: Duration) {
+        self.fresh(now);
+    }
+
     pub(crate) fn observe(&mut self, now: Duration, actual: Bytes) {
         if actual != self.actual {
             self.actual = actual;

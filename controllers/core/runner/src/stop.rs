@@ -35,7 +35,13 @@ impl Stop {
         self.deadline.is_some()
     }
 
-    pub(crate) fn tend(&mut self, now: Duration, noticed: bool) -> Option<Action> {
+    /// Ends it now: the guest cannot shut down.
+    pub(crate) fn give_up(&mut self) -> Option<Action> {
+        (!std::mem::replace(&mut self.killed, true)).then_some(Action::Kill)
+    }
+
+    /// `still`: the guest's CPUs stand still, so it does not see the button yet.
+    pub(crate) fn tend(&mut self, now: Duration, noticed: bool, still: bool) -> Option<Action> {
         self.noticed |= noticed;
         if self.killed {
             return None;
@@ -44,7 +50,7 @@ impl Stop {
             self.killed = true;
             return Some(Action::Kill);
         }
-        if self.noticed || self.press_at.is_some_and(|at| at > now) {
+        if self.noticed || still || self.press_at.is_some_and(|at| at > now) {
             return None;
         }
         self.press_at = Some(now + PRESS_AGAIN);
@@ -52,11 +58,11 @@ impl Stop {
         Some(Action::PressPowerButton)
     }
 
-    pub(crate) fn wake_at(&self) -> Option<Duration> {
+    pub(crate) fn wake_at(&self, still: bool) -> Option<Duration> {
         if self.killed {
             return None;
         }
-        let press = self.press_at.filter(|_| !self.noticed);
+        let press = self.press_at.filter(|_| !self.noticed && !still);
         [self.deadline, press].into_iter().flatten().min()
     }
 

@@ -2,6 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod pause;
+
 const SECOND: Duration = Duration::from_secs(1);
 
 fn limits() -> Limits {
@@ -134,6 +136,28 @@ fn a_guest_that_does_not_change_its_cpus_is_asked_again_and_reported() {
     assert!(problems(&core).is_empty() && core.wake_at().is_none());
 }
 
+/// A timer that is due and does nothing would fire for ever.
+#[test]
+fn a_silence_about_a_size_that_is_not_wanted_any_more_is_not_repeated() {
+    let mut core = running();
+    core.step(SECOND, Event::Resize(size(2000, 1)));
+    core.step(SECOND, Event::Resize(size(1000, 1)));
+    core.step(2 * SECOND, Event::Silent("timed out".into()));
+    assert!(core.wake_at().is_none_or(|at| at > 2 * SECOND), "{:?}", core.wake_at());
+    core.step(60 * SECOND, Event::Timer);
+    assert!(problems(&core).is_empty() && core.wake_at().is_none());
+}
+
+#[test]
+fn a_guest_that_is_to_stop_is_not_woken_for_its_size() {
+    let mut core = running();
+    core.step(SECOND, Event::Resize(size(2000, 4)));
+    core.step(SECOND, Event::Stop { grace: 60 * SECOND });
+    core.step(SECOND, Event::Report(ReportKind::ShuttingDown { reason: "power button".into() }));
+    core.step(30 * SECOND, Event::Timer);
+    assert_eq!(core.wake_at(), Some(60 * SECOND));
+}
+
 #[test]
 fn a_guest_that_keeps_its_memory_is_reported_with_what_it_reached_and_asked_again() {
     let mut core = running();
@@ -245,6 +269,10 @@ fn any_event() -> impl Strategy<Value = Event> {
         Just(Event::Silent("no".into())),
         (250_u32..4000).prop_map(|cpu| Event::QuotaSet(MilliCpu::new(cpu))),
         Just(Event::QuotaFailed("no".into())),
+        any::<bool>().prop_map(Event::Pause),
+        any::<bool>().prop_map(Event::Paused),
+        Just(Event::PauseFailed("no".into())),
+        Just(Event::DiskRoom),
         Just(Event::Report(ReportKind::Ready)),
         Just(Event::Report(ReportKind::WorkloadStarted { pid: 1, restarts: 0 })),
         Just(Event::Report(ReportKind::ShuttingDown { reason: "power button".into() })),

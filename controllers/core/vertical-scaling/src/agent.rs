@@ -25,6 +25,7 @@ pub mod machine;
 pub mod metrics;
 pub mod monitor_peer;
 pub mod note;
+mod paused;
 mod plan;
 pub mod plugin;
 pub mod revision;

@@ -17,6 +17,8 @@ pub const SCALED: &str = "Scaled";
 pub const POD_SIZED: &str = "PodSized";
 /// Present while the pod has a copy of the root disk, because its node has no image volumes.
 pub const ROOT_DISK_COPIED: &str = "RootDiskCopied";
+/// Present while the guest's CPUs stand still on request, or are to.
+pub const PAUSED: &str = "Paused";
 /// Present while a change of the spec waits for the next start.
 pub const CHANGE_PENDING: &str = "ChangePending";
 /// Present while the VM has ended lately by itself; [`crate::crash_loop`] keeps its history here.

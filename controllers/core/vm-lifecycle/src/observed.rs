@@ -142,6 +142,8 @@ pub enum FailureReason {
     AddressFailed,
     /// The runner refused the size.
     ScaleFailed,
+    /// The runner did not take the request to pause or to resume.
+    PauseFailed,
     /// The runner did not take an order about a migration.
     MigrationFailed,
     /// Anything else.
@@ -159,6 +161,7 @@ impl FailureReason {
             Self::CertificateFailed => "CertificateFailed",
             Self::AddressFailed => "AddressFailed",
             Self::ScaleFailed => "ScaleFailed",
+            Self::PauseFailed => "PauseFailed",
             Self::MigrationFailed => "MigrationFailed",
             Self::ActionFailed => "ActionFailed",
         }

@@ -96,6 +96,8 @@ pub enum Action {
     ReleaseAddress,
     /// Request a size from the runner.
     SetSize(SizeRequest),
+    /// Request from the runner that the guest's CPUs stand still, or run.
+    SetPaused(bool),
     /// Do something about the guest's certificate.
     Tls(TlsAction),
     /// Remove our finalizer.
@@ -124,6 +126,10 @@ pub enum NoteReason {
     ScaledUp,
     /// It shrank.
     ScaledDown,
+    /// The guest's CPUs stand still.
+    Paused,
+    /// They run again.
+    Resumed,
     /// It is started again.
     Restarted,
     /// It is being deleted.
@@ -182,6 +188,8 @@ impl NoteReason {
             Self::Ready => "Ready",
             Self::ScaledUp => "ScaledUp",
             Self::ScaledDown => "ScaledDown",
+            Self::Paused => "Paused",
+            Self::Resumed => "Resumed",
             Self::Restarted => "Restarted",
             Self::Stopping => "Stopping",
             Self::Deleted => "Deleted",

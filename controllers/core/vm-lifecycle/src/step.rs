@@ -6,6 +6,7 @@ mod deleting;
 mod ended;
 mod health;
 mod moving;
+mod pause;
 mod pending;
 mod pod_name;
 mod power;

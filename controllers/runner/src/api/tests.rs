@@ -38,10 +38,13 @@ fn stand() -> Stand {
     listen_locally(&shared, &directory.path().join("s")).unwrap();
     tokio::spawn(async move {
         while let Some(command) = received.recv().await {
-            if let Command::Resize(size, answer) = command {
-                let fits = size.cpu <= MilliCpu::new(4000);
-                let _ = answer.send(if fits { Ok(()) } else { Err(Refusal::Wrong("cpu: too many".into())) });
-            }
+            let _ = match command {
+                Command::Resize(size, answer) if size.cpu <= MilliCpu::new(4000) => answer.send(Ok(())),
+                Command::Resize(_, answer) => answer.send(Err(Refusal::Wrong("cpu: too many".into()))),
+                Command::Pause(false, answer) => answer.send(Ok(())),
+                Command::Pause(true, answer) => answer.send(Err(Refusal::Conflict("the VM moves".into()))),
+                _ => Ok(()),
+            };
         }
     });
     Stand { directory, status, running, shared }
@@ -107,6 +110,18 @@ async fn sizes_are_accepted_or_refused_with_the_reason() {
         assert_eq!(stand.ask("PUT", "/v1/size", bad).await.0, 400, "{bad}");
     }
     assert_eq!(stand.ask("PUT", "/v1/size", &"x".repeat(LARGEST + 1)).await.0, 413);
+}
+
+#[tokio::test]
+async fn a_pause_is_accepted_or_refused_with_the_reason() {
+    let stand = stand();
+    let (code, text) = stand.ask("PUT", "/v1/pause", r#"{"paused":false}"#).await;
+    assert!(code == 202 && serde_json::from_str::<RunnerStatus>(&text).is_ok(), "{code} {text}");
+    assert_eq!(stand.ask("PUT", "/v1/pause", r#"{"paused":true}"#).await, (409, "the VM moves\n".into()));
+    for bad in ["", "{}", "[]", r#"{"paused":"yes"}"#, r#"{"paused":1}"#] {
+        assert_eq!(stand.ask("PUT", "/v1/pause", bad).await.0, 400, "{bad}");
+    }
+    assert_eq!(stand.ask("POST", "/v1/pause", r#"{"paused":true}"#).await, (405, "use PUT\n".into()));
 }
 
 #[tokio::test]

@@ -64,7 +64,7 @@ async fn push_all(pairs: &[Pair], daemon: &Daemon, events: &mpsc::Sender<Event>)
             return;
         };
         attempts += 1;
-        if attempts == PATIENCE {
+        if attempts >= PATIENCE {
             let _ = events.send(Event::FilesFailed(why)).await;
         }
         tokio::time::sleep(pause).await;

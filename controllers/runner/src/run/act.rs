@@ -29,6 +29,8 @@ impl Loop {
             Action::SetQuota(cpu) => self.set_quota(cpu),
             Action::SetCpus(cpu) => self.set_cpus(cpu),
             Action::AskGuest(within) => self.ask_guest(within),
+            Action::Pause => self.order(true),
+            Action::Continue => self.order(false),
             Action::PressPowerButton => self.spawn(|machine, _| async move {
                 if let Err(error) = machine.power_button().await {
                     tracing::warn!(%error, "the power button cannot be pressed");
@@ -155,12 +157,28 @@ impl Loop {
         }));
     }
 
+    /// Stops or continues the guest's CPUs.
+    fn order(&self, pause: bool) {
+        self.spawn(move |machine, _| async move {
+            let carried_out = if pause { machine.stop().await } else { machine.continue_().await };
+            Some(match carried_out {
+                Ok(()) => {
+                    tracing::info!(paused = pause, "QEMU has carried out the order");
+                    Event::Paused(pause)
+                }
+                Err(error) => {
+                    tracing::warn!(%error, paused = pause, "QEMU has not carried out the order");
+                    Event::PauseFailed(error.to_string())
+                }
+            })
+        });
+    }
+
     /// A VM that was stopped for lack of disk space is continued now and then: it stops again if there is still none.
     pub(super) fn go_on_later(&self) {
-        self.spawn(|machine, _| async move {
+        self.spawn(|_, _| async move {
             tokio::time::sleep(ROOM).await;
-            let _ = machine.continue_().await;
-            None
+            Some(Event::DiskRoom)
         });
     }
 }

@@ -124,6 +124,9 @@ impl Loop {
         if state != RunnerState::Running {
             return Err(Refusal::Conflict(format!("the VM is {state:?}: it can move when it runs")));
         }
+        if self.core.is_paused() {
+            return Err(Refusal::Conflict("the VM is paused: it can move when it is resumed".to_owned()));
+        }
         let pod = &self.pod;
         let identity = pod.certificate.identity();
         let connector =

@@ -81,6 +81,7 @@ impl World {
             hold: seen.hold.map(|(size, until)| (size, duration(until))),
             denied: None,
             migrating: seen.moving,
+            paused: false,
             generation: Some(seen.generation),
         })
     }

@@ -127,6 +127,10 @@ async fn move_away(
             return later(&why);
         }
     }
+    if vm.spec.is_paused() {
+        let why = format!("it is paused; resume it: neonctl vm resume {}", vm.name_any());
+        return Ok(stays(vm, &why));
+    }
     let nodes = crate::cluster::nodes(client).await?;
     // The pod of a VM that came by a migration may not be where the VM came from; the next one may.
     let mut next = pod.clone();

@@ -253,6 +253,25 @@ async fn a_machine_that_has_ended_is_not_held() {
     cluster.evict_with(&home, &EvictParams::default()).await.unwrap();
 }
 
+/// A paused VM cannot be migrated, so it stays until it is resumed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_machine_stays_until_it_is_resumed() {
+    let cluster = Cluster::start().await;
+    let _controller = cluster.controller_with(config(&cluster));
+    cluster.until_placed(None).await;
+    cluster.add_node("n1", true).await;
+    cluster.add_node("n2", false).await;
+    cluster.create("db", json!({})).await;
+    let home = cluster.until_settled("db").await.status.unwrap().pod_name;
+    cluster.patch("db", json!({"spec": {"powerState": "Paused"}})).await;
+    let (status, message) = cluster.refused(&home).await;
+    assert!(status == 429 && message.contains("resume it: neonctl vm resume db"), "{status} {message}");
+    assert_eq!(cluster.migrations().await, Vec::<String>::new());
+    cluster.patch("db", json!({"spec": {"powerState": "Running"}})).await;
+    let (status, message) = cluster.refused(&home).await;
+    assert!(status == 429 && message.contains("it has begun"), "{status} {message}");
+}
+
 /// Where there is no other node the VM stays, the response has the reason, and nothing impossible is tried.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_that_can_go_nowhere_stays() {

@@ -20,6 +20,7 @@ mod leader;
 mod life;
 mod moves;
 mod node;
+mod paused;
 mod policy;
 mod runner;
 mod signing;

@@ -20,7 +20,7 @@ impl Cluster {
         Api::namespaced(self.client.clone(), "default")
     }
 
-    async fn begin(&self, name: &str, vm: &str, more: Value) {
+    pub(crate) async fn begin(&self, name: &str, vm: &str, more: Value) {
         let mut object = json!({"apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachineMigration",
             "metadata": {"name": name}, "spec": {"vmName": vm}});
         object["spec"].as_object_mut().unwrap().extend(more.as_object().unwrap().clone());

@@ -18,7 +18,8 @@ use neonvm_types::Bytes as Memory;
 use neonvm_types::runner_protocol::{
     CpuStatus, Exit, MIGRATION_CANCEL_PATH, MIGRATION_PATH, MIGRATION_RECOVER_PATH, MIGRATION_SETTLE_PATH,
     MachineInfo, MemoryStatus, MigrationProgress, MigrationRequest, MigrationRole, MigrationState,
-    MigrationStatus, Problem, ProblemReason, RunnerState, RunnerStatus, SizeRequest,
+    MigrationStatus, PauseRequest, PauseStatus, Problem, ProblemReason, RunnerState, RunnerStatus,
+    SizeRequest,
 };
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -224,6 +225,19 @@ async fn answer(
                 return Ok(response);
             }
             machine.resize(size, temper.keeps);
+            let body = json(&machine.0.borrow());
+            Ok(Response::new(Full::new(body).boxed()))
+        }
+        (&Method::PUT, "/v1/pause") => {
+            let body = request.into_body().collect().await.unwrap().to_bytes();
+            let PauseRequest { paused } = serde_json::from_slice(&body).unwrap();
+            if temper.borrow().refuses {
+                // As a runner of a version that has no such path.
+                let mut response = Response::new(Full::new(Bytes::from_static(b"no such path")).boxed());
+                *response.status_mut() = http::StatusCode::NOT_FOUND;
+                return Ok(response);
+            }
+            machine.change(|status| status.pause = PauseStatus { asked: paused, applied: paused });
             let body = json(&machine.0.borrow());
             Ok(Response::new(Full::new(body).boxed()))
         }

@@ -52,6 +52,7 @@ pages! {
     install = "howto/install.md",
     kvm = "howto/kvm.md",
     migrate = "howto/migrate.md",
+    pause = "howto/pause.md",
     podautoscaler = "howto/podautoscaler.md",
     sizes = "howto/sizes.md",
     upgrade = "howto/upgrade.md",

@@ -25,6 +25,7 @@ mod machine;
 mod migration;
 mod observe;
 mod overlay;
+mod pause;
 mod power;
 mod scaling;
 mod scenarios;

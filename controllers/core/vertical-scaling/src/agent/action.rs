@@ -217,6 +217,9 @@ pub enum Warning {
     /// The scheduler announced a migration.
     #[error("scheduler: the VM is to be migrated; its size stays")]
     MigrationAnnounced,
+    /// The guest stands still on request.
+    #[error("VM: it is paused; its size stays")]
+    Paused,
     /// A patch is under way.
     #[error("VM: another patch is under way")]
     NeonVmBusy,

@@ -28,6 +28,9 @@ impl State {
             }
             Event::SystemMetrics(metrics) => self.system_metrics(now, metrics, note),
             Event::LfcMetrics(metrics) => self.lfc_metrics(now, metrics, note),
+            // What was under way when the guest was paused.
+            Event::MetricsFailed { .. } | Event::MonitorConnected { .. } | Event::MonitorSuspended
+                if self.vm.paused => {}
             Event::MetricsFailed { reason, .. } => self.metrics_failed(&reason, note),
             Event::MonitorConnected { version } => {
                 note.causes.push(Cause::Connected(version.to_string()));
@@ -111,6 +114,7 @@ impl State {
         }
         let before = (self.machine.asked, self.machine.now, self.vm.info.min(), self.vm.info.max());
         let hold_before = self.hold(now).map(|(size, _)| size);
+        let paused_before = self.vm.paused;
         // With a new generation, a patch of ours may have been made and undone again by another client.
         let newer = vm.generation.zip(self.machine.generation).is_some_and(|(seen, known)| seen > known);
         let least = if newer { self.machine.least() } else { before.0 };
@@ -122,6 +126,7 @@ impl State {
         if !self.config.lfc {
             self.known.lfc = None;
         }
+        self.pause_seen(now, paused_before, note);
         if outside {
             note.causes.push(Cause::Outside { from: self.size(before.0), to: self.size(asked) });
             self.monitor.given(asked);
@@ -341,6 +346,7 @@ impl State {
         let overdue = self
             .machine
             .differs_since
+            .filter(|_| !self.vm.paused)
             .filter(|(since, noted)| !noted && late(*since, settings.resize_deadline));
         if let Some((since, _)) = overdue {
             self.machine.differs_since = Some((since, true));

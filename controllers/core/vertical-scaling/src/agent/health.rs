@@ -66,6 +66,10 @@ impl State {
     #[must_use]
     pub fn stuck(&self, now: Duration) -> Option<String> {
         let now = now.max(self.clock);
+        if self.vm.paused {
+            // Of the guest nothing is expected; of the other peers it is.
+            return self.failing(now);
+        }
         self.monitor_missing(now)
             .or_else(|| self.failing(now))
             .or_else(|| self.resize_overdue(now))
@@ -146,7 +150,7 @@ impl State {
     }
 
     fn metrics_missing(&self, now: Duration) -> Option<String> {
-        let last = self.known.system.as_ref().map_or(self.found_at, |(at, _)| *at);
+        let last = self.known.system.as_ref().map_or(self.found_at, |(at, _)| (*at).max(self.found_at));
         let age = now.saturating_sub(last);
         (age >= self.settings.metrics_lost_after)
             .then(|| format!("no metrics for {}{}", seconds(age), because(&self.known.error)))
@@ -154,6 +158,9 @@ impl State {
 
     /// What keeps the VM at its size although no component fails.
     pub(super) fn limit(&self, now: Duration, desired: &Desired) -> Option<String> {
+        if self.vm.paused {
+            return Some("the VM is paused: the size stays until it is resumed".to_owned());
+        }
         if let Some(since) = self.announced_since() {
             let elapsed = seconds(now.saturating_sub(since));
             return Some(format!("scheduler announces a migration for {elapsed}: the size stays"));
@@ -176,6 +183,9 @@ impl State {
 
     /// The current activity, in words.
     pub(super) fn activity(&self, now: Duration, desired: &Desired) -> String {
+        if self.vm.paused {
+            return "paused".to_owned();
+        }
         if self.announced.is_some() && self.machine.certain {
             return "waiting: migration".to_owned();
         }

@@ -35,6 +35,10 @@ pub enum Cause {
         /// The size that was requested.
         asked: Size,
     },
+    /// The guest's CPUs stand still on request, or are to.
+    Paused,
+    /// They run again.
+    Resumed,
     /// The scheduler announced that the VM is to be migrated.
     MigrationAnnounced,
     /// The migration that the scheduler announced is over, or will not be.
@@ -240,6 +244,8 @@ impl fmt::Display for Cause {
             Self::Hold(Some(size)) => write!(f, "held at {size}"),
             Self::Hold(None) => write!(f, "hold is over"),
             Self::Permits { size, .. } => write!(f, "scheduler permits {size}"),
+            Self::Paused => write!(f, "the VM is paused: the size stays"),
+            Self::Resumed => write!(f, "the VM is resumed"),
             Self::MigrationAnnounced => write!(f, "scheduler announces a migration: the size stays"),
             Self::MigrationOver => write!(f, "no migration is announced any more"),
             Self::SchedulerFailed(error) => write!(f, "scheduler failed: {error}"),

@@ -151,7 +151,7 @@ impl State {
         let revision = self.target_revision;
         let size = desired.size;
         let current = self.machine.most();
-        let stays = self.announced.is_some();
+        let stays = self.announced.is_some() || self.vm.paused;
         let need = Need { current, desired: if stays { current } else { size } };
         let target = if self.machine.certain {
             self.plugin.plan(now, need, &self.settings, &mut set)
@@ -168,7 +168,8 @@ impl State {
             revision,
         });
         if stays {
-            set.warnings.push(Warning::MigrationAnnounced);
+            let why = if self.vm.paused { Warning::Paused } else { Warning::MigrationAnnounced };
+            set.warnings.push(why);
             self.plan_upscale(now, self.machine.asked, &mut set);
             return set;
         }
@@ -268,7 +269,7 @@ impl State {
         let resize = self
             .machine
             .differs_since
-            .filter(|(_, noted)| !noted)
+            .filter(|(_, noted)| !noted && !self.vm.paused)
             .map(|(since, _)| since.saturating_add(settings.resize_deadline));
         let hold = self.hold(now).map(|(_, until)| until);
         let settled = self.monitor.settled_at.filter(|until| now < *until);

@@ -47,6 +47,7 @@ pub struct State {
     pub(super) config: Config,
     pub(super) vm: Vm,
     pub(super) clock: Duration,
+    /// When it was found, or last resumed.
     pub(super) found_at: Duration,
     pub(super) next_id: u64,
     pub(super) plugin: Plugin,

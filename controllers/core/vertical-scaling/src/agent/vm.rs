@@ -19,6 +19,8 @@ pub struct Vm {
     pub denied: Option<String>,
     /// Whether the status shows a migration that has not ended.
     pub migrating: bool,
+    /// Whether the guest's CPUs stand still on request, or are to: nothing is expected of the guest, and its size stays.
+    pub paused: bool,
     /// `metadata.generation`: an observation older than the agent's own last patch is ignored. `None` if
     /// unknown.
     pub generation: Option<i64>,
@@ -28,7 +30,15 @@ impl Vm {
     /// An observation with nothing but the object's spec.
     #[must_use]
     pub fn new(info: VmInfo) -> Self {
-        Self { info, observed: None, hold: None, denied: None, migrating: false, generation: None }
+        Self {
+            info,
+            observed: None,
+            hold: None,
+            denied: None,
+            migrating: false,
+            paused: false,
+            generation: None,
+        }
     }
 
     /// Whether a status about `status_generation` is from before the last change of the object. False if

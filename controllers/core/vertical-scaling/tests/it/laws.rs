@@ -52,6 +52,7 @@ enum Op {
     Outside(u16),
     Stale(u64),
     Hold(u16, u64),
+    Pause(bool),
 }
 
 fn treat() -> impl Strategy<Value = Treat> {
@@ -81,6 +82,7 @@ fn op(outside: bool) -> impl Strategy<Value = Op> {
         1 => (1u16..9).prop_map(move |units| if outside { Op::Outside(units) } else { Op::See }),
         1 => any::<u64>().prop_map(Op::Stale),
         1 => (0u16..12, 0u64..20).prop_map(|(size, seconds)| Op::Hold(size, seconds)),
+        1 => any::<bool>().prop_map(Op::Pause),
     ]
 }
 
@@ -139,6 +141,8 @@ fn play(world: &mut World, op: &Op) {
             world.see();
             world.vm.hold = None;
         }
+        Op::Pause(paused) if paused != world.vm.paused => world.pause(paused),
+        Op::Pause(_) => {}
     }
 }
 
@@ -175,6 +179,7 @@ proptest! {
             play(&mut world, op);
         }
         world.capacity = cu(12);
+        world.pause(false);
         world.bounds(1, 8);
         world.needs = Resources { mem: cu(needs).mem, ..Resources::default() };
         world.connect(if new { MonitorProtoVersion::V2_0 } else { MonitorProtoVersion::V1_0 });
@@ -265,6 +270,7 @@ prop_compose! {
         min in amount(), max in amount(), slots in any::<[u16; 3]>(), using in amount(), slot in any::<u64>(),
         gib_slot: bool, observed in prop::option::of(amount()), hold in prop::option::of((amount(), time())),
         generation in prop::option::of(-2i64..4), revision in prop::option::of(-2i64..9), config in wild_config(),
+        paused: bool,
     ) -> Vm {
         let mut vm = dsl::vm(cu(1), cu(4), cu(1));
         (vm.info.cpu.min, vm.info.cpu.max, vm.info.cpu.r#use) = (min.vcpus, max.vcpus, using.vcpus);
@@ -273,7 +279,7 @@ prop_compose! {
         vm.info.config.scaling_config = Some(config);
         vm.info.current_revision = revision
             .map(|value| RevisionWithTime { revision: Revision { value, flags: RevisionFlags(3) }, updated_at: None });
-        Vm { observed, hold, generation, ..vm }
+        Vm { observed, hold, generation, paused, ..vm }
     }
 }
 

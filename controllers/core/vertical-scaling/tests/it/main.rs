@@ -15,6 +15,7 @@ mod flows;
 mod informant;
 mod laws;
 mod metrics;
+mod paused;
 mod peers;
 mod rules;
 mod vectors;

@@ -147,6 +147,8 @@ impl World {
     }
 
     fn sent(&mut self, action: &Action) {
+        let reports = matches!(action, Action::AskScheduler { .. });
+        assert!(reports || !self.vm.paused, "a guest that stands still: {action:?}");
         let late = |since: Duration, deadline: Duration| self.now >= since + deadline;
         match *action {
             Action::AskScheduler { id, request } => {
@@ -341,7 +343,21 @@ impl World {
         Event::VmSeen { vm: self.vm.clone(), status_generation: self.looked_at }
     }
 
+    /// The object shows that the guest stands still, or runs again. Meanwhile the agent keeps no connection.
+    pub fn pause(&mut self, paused: bool) {
+        self.vm.paused = paused;
+        self.vm.generation = self.vm.generation.map(|g| g + 1);
+        if paused {
+            self.connected = None;
+        }
+        self.forget();
+        self.see();
+    }
+
     pub fn connect(&mut self, version: MonitorProtoVersion) {
+        if self.vm.paused {
+            return;
+        }
         self.connected = Some(version);
         // It received no notification, so it uses the size that it measures.
         self.knows = self.has.max(self.asked());

@@ -30,6 +30,11 @@ pub(super) struct DesiredMetadata {
 pub(super) fn wanted(vm: &VirtualMachine, settings: &Settings) -> Result<DesiredMetadata, PlanError> {
     let mut labels = vm.metadata.labels.clone().unwrap_or_default();
     let name = vm.metadata.name.clone().ok_or(PlanError::Metadata("name"))?;
+    if vm.spec.is_paused() {
+        // The scheduler starts no migration of it: that would be refused.
+        labels.remove(label::AUTO_MIGRATION_ENABLED);
+        labels.remove(label::ALWAYS_MIGRATE);
+    }
     labels.insert(label::VM_NAME.to_owned(), name);
     labels.insert(label::APP_NAME.to_owned(), label::APP_NAME_VALUE.to_owned());
     let mut annotations = vm.metadata.annotations.clone().unwrap_or_default();

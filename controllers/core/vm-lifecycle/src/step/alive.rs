@@ -3,7 +3,7 @@
 use neonvm_api::virtual_machine::{Machine, Phase};
 use neonvm_types::runner_protocol::{Exit, ExitReason, RunnerState};
 
-use super::{Pass, ended, size, workload};
+use super::{Pass, ended, pause, size, workload};
 use crate::condition::{self, AVAILABLE, Finding};
 use crate::observed::{PodView, RunnerView};
 use crate::outcome::{Action, NoteReason};
@@ -100,6 +100,7 @@ pub(super) fn guest_ready(pass: &Pass<'_>) -> bool {
 }
 
 pub(super) fn supervise(pass: &mut Pass<'_>) {
+    pause::step(pass);
     availability(pass);
     size::step(pass);
     if matches!(pass.status.phase, Some(Phase::Running | Phase::Scaling)) {
@@ -112,7 +113,9 @@ fn availability(pass: &mut Pass<'_>) {
     match &pass.observed.runner {
         // No report yet: the recorded condition holds, unless the probe reports that the VM became ready.
         RunnerView::Unknown => {
-            if ready && condition::find(&pass.status, AVAILABLE).is_none_or(|now| now.status != "True") {
+            let recorded = condition::find(&pass.status, AVAILABLE);
+            // The probe of a paused VM succeeds.
+            if ready && recorded.is_none_or(|now| now.status != "True" && now.reason != "Paused") {
                 became_ready(pass);
             } else {
                 set_as_recorded(pass);
@@ -131,6 +134,9 @@ fn availability(pass: &mut Pass<'_>) {
         }
         RunnerView::Seen(runner) if runner.exit.is_some() => {
             pass.set(AVAILABLE, &Finding::no("Stopped", "the VM has ended; its pod is ending"));
+        }
+        RunnerView::Seen(runner) if ready && runner.pause.applied => {
+            pass.set(AVAILABLE, &Finding::no("Paused", "the CPUs of the guest stand still"));
         }
         RunnerView::Seen(_) if ready => became_ready(pass),
         RunnerView::Seen(runner) => {
@@ -156,7 +162,9 @@ fn set_as_recorded(pass: &mut Pass<'_>) -> bool {
 }
 
 fn became_ready(pass: &mut Pass<'_>) {
-    if !condition::holds(&pass.before, AVAILABLE) {
+    let before = condition::find(&pass.before, AVAILABLE);
+    // One that was paused has an event of its own.
+    if before.is_none_or(|before| before.status != "True" && before.reason != "Paused") {
         pass.note(NoteReason::Ready, "the guest answers");
     }
     pass.set(AVAILABLE, &Finding::yes("Ready", "the guest answers"));

@@ -4,7 +4,7 @@ use neonvm_api::virtual_machine::{LastExit, Phase, RestartPolicy};
 use neonvm_types::Timestamp;
 use neonvm_types::runner_protocol::{Exit, ExitReason};
 
-use super::{Pass, pod_name, power, size};
+use super::{Pass, pause, pod_name, power, size};
 use crate::condition::{self, AVAILABLE, CRASH_LOOP, Finding};
 use crate::crash_loop;
 use crate::outcome::NoteReason;
@@ -28,6 +28,7 @@ pub(super) fn finish(pass: &mut Pass<'_>, exit: &Exit, pod: &str) {
     pass.status.machine = None;
     pass.status.workload = None;
     size::forget(pass);
+    pause::forget(pass);
     let message = format!("{reason}: {}", exit.message);
     if good {
         pass.note(NoteReason::Succeeded, message.clone());

@@ -65,6 +65,7 @@ fn failed_action(pass: &Pass<'_>) -> Option<Trouble> {
         FailureReason::PodFailed
         | FailureReason::QuotaExceeded
         | FailureReason::ActionFailed
+        | FailureReason::PauseFailed
         | FailureReason::MigrationFailed => NoteReason::Failed,
     };
     Some(Trouble { reason: reason.as_str(), message: message.clone(), event: Some(event) })
@@ -124,7 +125,7 @@ fn runner(pass: &Pass<'_>) -> Option<Trouble> {
         }
         RunnerView::Unknown | RunnerView::Unreachable { .. } => {
             let before = condition::find(&pass.before, DEGRADED).filter(|before| before.status == "True")?;
-            let known = (0..=10).map(reason_at).find(|word| *word == before.reason)?;
+            let known = (0..=11).map(reason_at).find(|word| *word == before.reason)?;
             Some(Trouble { reason: known, message: before.message.clone(), event: None })
         }
     }
@@ -144,6 +145,7 @@ fn reason_at(number: u8) -> &'static str {
         7 => P::DiskFailure,
         8 => P::PowerButtonIgnored,
         9 => P::WorkloadFailing,
+        10 => P::PauseFailed,
         _ => P::Unknown,
     })
 }

@@ -5,8 +5,8 @@ use neonvm_api::virtual_machine::Phase;
 use neonvm_types::runner_protocol::{Problem, ProblemReason, RunnerState, RunnerStatus, SizeRequest};
 use neonvm_types::{Bytes, MilliCpu, Quantity, RevisionWithTime};
 
-use super::Pass;
 use super::room::{self, Short, Sizes};
+use super::{Pass, pause};
 use crate::condition::{self, Finding, SCALED};
 use crate::outcome::{Action, NoteReason};
 
@@ -25,6 +25,10 @@ pub(super) fn step(pass: &mut Pass<'_>) {
         return;
     };
     let wanted = SizeRequest { cpu: guest.cpus.r#use, memory };
+    if pause::is_held(pass) {
+        standing(pass, wanted, SizeRequest { cpu: runner.cpu.asked, memory: runner.memory.asked });
+        return;
+    }
     // A VM in a migration keeps its size; sizes requested meanwhile are applied when the migration has ended.
     let moving = pass.before.migration.is_some() || pass.status.migration.is_some();
     let sizes = Sizes::from_runner(runner, wanted, moving);
@@ -73,6 +77,17 @@ pub(super) fn step(pass: &mut Pass<'_>) {
     }
 }
 
+/// A guest that stands still keeps its size, and its pod the size that fits it.
+fn standing(pass: &mut Pass<'_>, wanted: SizeRequest, asked: SizeRequest) {
+    settle(pass);
+    if asked == wanted {
+        keep(pass);
+    } else {
+        let finding = Finding::no("Paused", format!("{} comes when the VM is resumed", text(wanted)));
+        pass.set(SCALED, &finding);
+    }
+}
+
 fn text(size: SizeRequest) -> String {
     format!("{} CPU and {} of memory", size.cpu, size.memory)
 }
@@ -117,6 +132,7 @@ pub(super) fn word(reason: ProblemReason) -> &'static str {
         ProblemReason::DiskFailure => "DiskFailure",
         ProblemReason::PowerButtonIgnored => "PowerButtonIgnored",
         ProblemReason::WorkloadFailing => "WorkloadFailing",
+        ProblemReason::PauseFailed => "PauseFailed",
         ProblemReason::Unknown => "UnknownProblem",
     }
 }

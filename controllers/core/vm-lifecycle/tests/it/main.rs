@@ -6,6 +6,7 @@ mod causes;
 mod growth;
 mod machine;
 mod observations;
+mod paused;
 mod pod;
 mod sizes;
 mod table;

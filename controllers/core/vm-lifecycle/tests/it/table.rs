@@ -182,6 +182,7 @@ fn describe(outcome: &Outcome) -> String {
             Action::RecoverMove(_) => "RecoverMove",
             Action::Settle { .. } => "Settle",
             Action::SetSize(_) => "SetSize",
+            Action::SetPaused(_) => "SetPaused",
             Action::Tls(_) => "Tls",
             Action::RemoveFinalizer => "RemoveFinalizer",
         };

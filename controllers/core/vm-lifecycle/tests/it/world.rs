@@ -8,7 +8,7 @@ use neonvm_api::next_start;
 use neonvm_api::virtual_machine::{Phase, PowerState};
 use neonvm_api::{VirtualMachine, VirtualMachineSpec};
 use neonvm_core_vm_lifecycle::{Action, Observed, PodView, RunnerView, owned_pod, step};
-use neonvm_types::runner_protocol::ExitReason;
+use neonvm_types::runner_protocol::{ExitReason, PauseStatus, RunnerStatus};
 use proptest::prelude::*;
 
 use crate::machine::{at, pod, runner, running, seen, settings, vm};
@@ -29,7 +29,9 @@ enum Turn {
     PodGoes,
     Resize(u16),
     Wait(i64),
-    Power(bool),
+    Power(PowerState),
+    /// The runner does what was requested of it.
+    PauseIsCarriedOut,
     Restart(u8),
     ChangeAtNextStart(u32),
     Delete,
@@ -46,7 +48,8 @@ fn turn() -> impl Strategy<Value = Turn> {
         3 => Just(Turn::PodGoes),
         1 => (1u16..=4).prop_map(Turn::Resize),
         2 => (0i64..400).prop_map(Turn::Wait),
-        2 => any::<bool>().prop_map(Turn::Power),
+        3 => prop_oneof![Just(PowerState::Running), Just(PowerState::Stopped), Just(PowerState::Paused)].prop_map(Turn::Power),
+        1 => Just(Turn::PauseIsCarriedOut),
         1 => any::<u8>().prop_map(Turn::Restart),
         1 => (2u32..9).prop_map(Turn::ChangeAtNextStart),
         1 => Just(Turn::Delete),
@@ -65,13 +68,16 @@ struct World {
     names: u32,
     gone: bool,
     restarts: i32,
+    /// Of the runner in the pod with this name.
+    pause: (String, PauseStatus),
     ends_on_record: BTreeSet<String>,
 }
 
 impl World {
     fn new() -> Self {
         let history = vec![Version { vm: vm(), pods: Vec::new() }];
-        Self { now: 1000, history, names: 0, gone: false, restarts: 0, ends_on_record: BTreeSet::new() }
+        let (pause, ends_on_record) = Default::default();
+        Self { now: 1000, history, names: 0, gone: false, restarts: 0, pause, ends_on_record }
     }
 
     fn newest(&self) -> &Version {
@@ -101,10 +107,24 @@ impl World {
             fresh,
             orphans: version.pods.iter().filter(|pod| !own(pod)).cloned().collect(),
             pod,
-            runner: if up { seen(runner(500, u32::from(guest))) } else { RunnerView::Unknown },
+            runner: if up {
+                seen(RunnerStatus { pause: self.pause_of(name.as_deref()), ..runner(500, u32::from(guest)) })
+            } else {
+                RunnerView::Unknown
+            },
             suffix: format!("{:05}", self.names),
             ..Observed::default()
         }
+    }
+
+    fn pause_of(&self, pod: Option<&str>) -> PauseStatus {
+        if pod == Some(self.pause.0.as_str()) { self.pause.1 } else { PauseStatus::default() }
+    }
+
+    fn set_paused(&mut self, asked: bool) {
+        let name = owned_pod(&self.newest().vm).unwrap_or_default().to_owned();
+        let applied = self.pause_of(Some(&name)).applied;
+        self.pause = (name, PauseStatus { asked, applied });
     }
 
     /// As the shell does it: step, write the status unless another client wrote, act, step again.
@@ -227,6 +247,7 @@ impl World {
                     version.vm.metadata.annotations = None;
                 });
             }
+            Action::SetPaused(asked) => self.set_paused(*asked),
             Action::RemoveFinalizer => {
                 assert!(!self.newest().pods.iter().any(PodView::is_live), "an instance outlives its VM");
                 self.gone = true;
@@ -275,10 +296,8 @@ impl World {
                 next.vm.metadata.generation = next.vm.metadata.generation.map(|number| number + 1);
             }),
             Turn::Wait(seconds) => self.now += seconds,
-            Turn::Power(on) => {
-                let state = if *on { PowerState::Running } else { PowerState::Stopped };
-                self.change(|next| next.vm.spec.power_state = Some(state));
-            }
+            Turn::Power(state) => self.change(|next| next.vm.spec.power_state = Some(*state)),
+            Turn::PauseIsCarriedOut => self.pause.1.applied = self.pause.1.asked,
             Turn::Restart(number) => {
                 self.change(|next| next.vm.spec.restart_request = Some(number.to_string()));
             }
@@ -313,6 +332,7 @@ proptest! {
             world.turn(&Turn::Work { age: 0, writes: 99, lost: false });
             world.turn(&Turn::PodGoes);
             world.turn(&Turn::PodRuns);
+            world.turn(&Turn::PauseIsCarriedOut);
             world.turn(&Turn::Wait(400));
         }
         if deleted {
@@ -327,7 +347,8 @@ proptest! {
             } else {
                 prop_assert_eq!(status.phase, Some(Phase::Running));
                 prop_assert_eq!(newest.pods.len(), 1);
-                prop_assert_eq!(status.power_state, None);
+                let paused = newest.vm.spec.is_paused().then_some(PowerState::Paused);
+                prop_assert_eq!(status.power_state, paused);
                 if newest.vm.spec.restart_request.is_some() {
                     prop_assert_eq!(status.restart_request, newest.vm.spec.restart_request);
                 }
@@ -394,12 +415,12 @@ fn a_vm_is_stopped_changed_and_started_and_no_restart_is_counted() {
     let pending = neonvm_core_vm_lifecycle::condition::find(&status, "ChangePending").unwrap();
     assert_eq!(pending.message, "at the next start: guest.cpus.max");
     assert_eq!(world.newest().pods[0].name, first, "the change waits");
-    world.turn(&Turn::Power(false));
+    world.turn(&Turn::Power(PowerState::Stopped));
     settle(&mut world);
     let stopped = world.newest().vm.status.clone().unwrap();
     assert_eq!(stopped.phase, Some(Phase::Succeeded));
     assert_eq!(stopped.last_exit.unwrap().reason, "Stopped");
-    world.turn(&Turn::Power(true));
+    world.turn(&Turn::Power(PowerState::Running));
     settle(&mut world);
     let newest = world.newest();
     assert_eq!(newest.vm.spec.guest.cpus.max, neonvm_types::MilliCpu::from_cpus(8));
@@ -426,12 +447,12 @@ fn a_restart_request_restarts_once_whatever_the_policy() {
 #[test]
 fn a_vm_made_stopped_gets_no_pod_until_it_is_started() {
     let mut world = World::new();
-    world.turn(&Turn::Power(false));
+    world.turn(&Turn::Power(PowerState::Stopped));
     settle(&mut world);
     assert!(world.newest().pods.is_empty());
     let status = world.newest().vm.status.clone().unwrap();
     assert_eq!((status.phase, status.power_state), (Some(Phase::Pending), Some(PowerState::Stopped)));
-    world.turn(&Turn::Power(true));
+    world.turn(&Turn::Power(PowerState::Running));
     settle(&mut world);
     assert_eq!(world.newest().pods.len(), 1);
 }

@@ -77,6 +77,8 @@ impl World {
             | Action::Adopt { .. }
             | Action::Amend { .. }
             | Action::ReleaseAddress
+            // No VM of the simulator is paused.
+            | Action::SetPaused(_)
             | Action::Tls(_) => Ok(()),
             Action::ResizePod { name, uid, size } => {
                 self.resize_pod(id, care, (name, uid), *size);

@@ -55,6 +55,11 @@ fn impossible(pass: &mut Pass<'_>, vm: &VirtualMachine) -> Option<(MigrationReas
     if let Some(phase @ (Phase::Succeeded | Phase::Failed)) = status.and_then(|status| status.phase) {
         return Some((MigrationReason::MachineEnded, format!("the VM does not run: it is {phase}")));
     }
+    if vm.spec.is_paused() {
+        let name = vm.metadata.name.as_deref().unwrap_or_default();
+        let why = format!("the VM is paused; resume it first: neonctl vm resume {name}");
+        return Some((MigrationReason::Refused, why));
+    }
     match resolve(pass.migration, vm, &pass.observed.policies) {
         Ok(resolved) => {
             pass.status.policy = resolved.policy;

@@ -1,0 +1,94 @@
+//! A paused VM: nothing is expected of the guest, its size stays, and that is shown.
+
+use neonvm_core_vertical_scaling::agent::{Event, MetricsSource, Settings, Vm, Warning};
+use neonvm_types::version::MonitorProtoVersion;
+
+use crate::dsl::{Play, cu, load, settings};
+
+impl Play {
+    fn pause(&mut self, paused: bool) {
+        self.vm = Vm { paused, ..self.vm.clone() };
+        self.event(Event::Vm(self.vm.clone()));
+    }
+
+    fn texts(&self) -> String {
+        let view = self.state.view(self.now);
+        view.decisions.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    }
+}
+
+#[test]
+fn the_size_of_a_paused_vm_stays_and_is_reported() {
+    let mut p = Play::cus(1, 4, 2, settings()).ready();
+    p.metrics(load(0.5));
+    p.due("P2>4");
+    p.pause(true);
+    p.due("");
+    p.warns(&Warning::Paused);
+    // The scheduler keeps the permit by the usual report.
+    p.after(5.0).due("P2>2");
+    p.ask();
+    p.permit(cu(2));
+    let view = p.state.view(p.now);
+    assert_eq!((view.state.as_str(), view.stuck, view.approved), ("paused", None, None));
+    assert_eq!(view.limit.as_deref(), Some("the VM is paused: the size stays until it is resumed"));
+    // A size that another client requests is not taken back, and reserved.
+    p.vm.info.set_using(cu(3)).unwrap();
+    p.see();
+    p.due("P2>3");
+}
+
+#[test]
+fn silence_is_no_failure_until_the_guest_runs_again() {
+    let mut p =
+        Play::cus(1, 4, 2, Settings { monitor_unhealthy: crate::dsl::secs(5.0), ..settings() }).ready();
+    p.metrics(load(0.5));
+    p.pause(true);
+    for _ in 0..20 {
+        p.after(600.0);
+        p.event(Event::MetricsFailed { source: MetricsSource::System, reason: "no answer".into() });
+        p.event(Event::MonitorLost { reason: "no answer".into() });
+        let outcome = p.state.step(p.now, Event::Timer);
+        assert!(
+            outcome.notes.iter().all(|note| !note.to_string().contains("no answer")),
+            "{:?}",
+            outcome.notes
+        );
+        assert_eq!(p.state.view(p.now).stuck, None);
+    }
+    p.pause(false);
+    assert_eq!(p.state.view(p.now).stuck, None, "the time for its metrics begins now");
+    p.connect(MonitorProtoVersion::V2_0);
+    p.metrics(load(0.5));
+    assert_eq!(p.next().plugin.map(|request| request.target), Some(cu(4)));
+    assert!(
+        p.texts().contains("the VM is paused") && p.texts().contains("the VM is resumed"),
+        "{}",
+        p.texts()
+    );
+}
+
+/// What was measured before a long pause is no reason to shrink.
+#[test]
+fn a_resumed_vm_does_not_shrink_by_old_metrics() {
+    let mut p = Play::cus(1, 4, 4, settings()).ready();
+    p.metrics(load(0.5));
+    p.pause(true);
+    p.after(3600.0).pause(false);
+    p.connect(MonitorProtoVersion::V2_0);
+    p.ask();
+    p.permit(cu(4));
+    p.due("");
+    p.metrics(load(0.1));
+    p.due("M-4>1");
+}
+
+#[test]
+fn a_resumed_guest_that_does_not_answer_is_reported() {
+    let mut p = Play::cus(1, 4, 2, settings()).ready();
+    p.metrics(load(0.5));
+    p.pause(true);
+    p.after(3600.0).pause(false);
+    p.after(3600.0);
+    assert!(p.state.view(p.now).stuck.is_some());
+}

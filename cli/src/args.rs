@@ -52,6 +52,10 @@ pub struct Global {
     /// Print only results and errors
     #[arg(short, long, global = true)]
     pub quiet: bool,
+    /// Print each request to the API server on standard error: method, path, status and time; -vv also prints the bodies, without
+    /// data of secrets, tokens and passwords
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
 }
 
 /// Output format of a command.

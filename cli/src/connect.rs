@@ -1,15 +1,18 @@
 //! Reaching a cluster. Nothing here is set up before a command needs it.
 
+mod kubeconfig;
+
 use std::path::Path;
 use std::time::Duration;
 
 use kube::Client;
-use kube::config::{Config, KubeConfigOptions, Kubeconfig};
+use kube::config::{Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use serde_json::Value;
 
 use crate::args::cluster::Access;
 use crate::error::{Code, Error, Result};
 use crate::settings::Settings;
+use crate::trace::{self, Verbosity};
 
 /// A client and what to call its cluster.
 #[derive(Clone)]
@@ -25,6 +28,8 @@ pub(crate) struct Connection {
     namespace: String,
     /// Name of the cluster in the kubeconfig; none within a pod.
     cluster: Option<String>,
+    /// What is shown of each request.
+    verbosity: Verbosity,
 }
 
 /// Runs a future on this thread.
@@ -42,23 +47,20 @@ impl Connection {
     /// The cluster that flags, settings and environment name.
     pub(crate) async fn open(settings: &Settings, access: &Access) -> Result<Self> {
         let limit = settings.duration("request-timeout", access.request_timeout.as_deref())?;
-        let file = access.kubeconfig.as_ref().map(|path| path.display().to_string());
-        let file = settings.value("kubeconfig", file.as_deref())?;
         let context = settings.value("context", access.context.as_deref())?;
         let options = KubeConfigOptions { context: context.clone(), ..KubeConfigOptions::default() };
-        let refused = |error: &dyn std::error::Error| {
-            let named = file.as_ref().map(|file| format!(" {file}")).unwrap_or_default();
-            let error = chain(Error::new(Code::Usage, format!("cannot use the kubeconfig{named}")), error);
-            error.hint(remedy(file.as_deref(), context.as_deref()))
-        };
-        let config = match &file {
+        let look = kubeconfig::Look::new(settings, access)?;
+        let refused = |error: &KubeconfigError| look.refused(error);
+        let config = match &look.file {
             Some(path) => {
                 let kubeconfig = Kubeconfig::read_from(path).map_err(|error| refused(&error))?;
                 Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| refused(&error))?
             }
             None => match Config::from_kubeconfig(&options).await {
                 Ok(config) => config,
-                Err(error) if context.is_some() => return Err(refused(&error)),
+                Err(error) if context.is_some() || !kubeconfig::is_missing(&error) => {
+                    return Err(refused(&error));
+                }
                 // No flag names a cluster, and there is none to be found.
                 Err(error) => {
                     Config::incluster().map_err(|_| Error { code: Code::Unreachable, ..refused(&error) })?
@@ -70,29 +72,30 @@ impl Connection {
         if !access.as_group.is_empty() {
             config.auth_info.impersonate_groups = Some(access.as_group.clone());
         }
-        let cluster = cluster_name(file.as_deref(), context.as_deref());
+        let cluster = cluster_name(look.file.as_deref(), context.as_deref());
         let again = context.map(|context| format!(" --context {context}")).unwrap_or_default();
-        Ok(Self { cluster, ..Self::with(config, limit, again)? })
+        Ok(Self { cluster, ..Self::with(config, limit, again, settings.verbosity())? })
     }
 
     /// A local cluster.
-    pub(crate) async fn local(kubeconfig: &Path, limit: Duration) -> Result<Self> {
+    pub(crate) async fn local(settings: &Settings, kubeconfig: &Path, limit: Duration) -> Result<Self> {
         let bad = |error: &dyn std::error::Error| {
             chain(Error::new(Code::Failed, format!("cannot use {}", kubeconfig.display())), error)
         };
         let read = Kubeconfig::read_from(kubeconfig).map_err(|error| bad(&error))?;
         let config = Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await;
-        Self::with(config.map_err(|error| bad(&error))?, limit, String::new())
+        Self::with(config.map_err(|error| bad(&error))?, limit, String::new(), settings.verbosity())
     }
 
-    fn with(mut config: Config, limit: Duration, again: String) -> Result<Self> {
+    fn with(mut config: Config, limit: Duration, again: String, verbosity: Verbosity) -> Result<Self> {
         config.connect_timeout = Some(limit);
         // Requests have a limit of their own; watches and streams have none.
         config.read_timeout = None;
         let namespace = config.default_namespace.clone();
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
         let client = neonvm_kit::client::from_config(config.clone()).map_err(|error| unusable(&error))?;
-        Ok(Self { client, config, server, limit, again, namespace, cluster: None })
+        let client = trace::traced(client, verbosity);
+        Ok(Self { client, config, server, limit, again, namespace, cluster: None, verbosity })
     }
 
     /// The client, for what is asked and watched.
@@ -102,7 +105,9 @@ impl Connection {
 
     /// A client for what carries the input of a program.
     pub(crate) fn streams(&self) -> Result<Client> {
-        neonvm_kit::client::for_streams(self.config.clone()).map_err(|error| unusable(&error))
+        let client =
+            neonvm_kit::client::for_streams(self.config.clone()).map_err(|error| unusable(&error))?;
+        Ok(trace::traced(client, self.verbosity))
     }
 
     /// Namespace of the context.
@@ -118,9 +123,10 @@ impl Connection {
     ) -> Result<T> {
         match tokio::time::timeout(self.limit, request).await {
             Ok(Ok(value)) => Ok(value),
-            Ok(Err(kube::Error::Api(status))) => {
-                Err(Error::new(code_of(status.code), attempt).cause(status.message.clone()))
-            }
+            Ok(Err(kube::Error::Api(status))) => Err(of_status(
+                Error::new(code_of(status.code), attempt).cause(status.message.clone()),
+                status.code,
+            )),
             Ok(Err(error)) => Err(chain(self.failed(attempt), &error)),
             Err(_) => Err(self.failed(attempt).cause(format!("no response within {:?}", self.limit))),
         }
@@ -176,8 +182,8 @@ impl Connection {
             Ok(Ok(text)) => Ok(text),
             Ok(Err(kube::Error::Api(status))) => {
                 let code = code_of(status.code);
-                Err(Error::new(code, format!("{} rejected {path}", self.server))
-                    .cause(status.message.clone()))
+                let error = Error::new(code, format!("{} rejected {path}", self.server));
+                Err(of_status(error.cause(status.message.clone()), status.code))
             }
             Ok(Err(error)) => Err(chain(self.unreachable(), &error)),
             Err(_) => Err(self.unreachable().cause(format!("no response within {:?}", self.limit))),
@@ -187,26 +193,6 @@ impl Connection {
     fn unreachable(&self) -> Error {
         Error::new(Code::Unreachable, format!("cannot reach {}", self.server))
             .hint(format!("is the cluster running?  neonctl local list, neonctl status{}", self.again))
-    }
-}
-
-/// What a person can do about a kubeconfig that cannot be used.
-fn remedy(file: Option<&str>, context: Option<&str>) -> String {
-    let config = match file {
-        Some(path) => Kubeconfig::read_from(path),
-        None => Kubeconfig::read(),
-    };
-    let known: Vec<String> =
-        config.map(|config| config.contexts).unwrap_or_default().into_iter().map(|one| one.name).collect();
-    match (context, file) {
-        (Some(context), _) if !known.is_empty() && !known.iter().any(|name| name == context) => {
-            format!("there is no context {context:?}; there are: {}", known.join(", "))
-        }
-        (_, Some(_)) => {
-            "name another file with --kubeconfig; that of a local cluster: neonctl local kubeconfig"
-                .to_owned()
-        }
-        _ => "start a local cluster: eval \"$(neonctl local up)\"".to_owned(),
     }
 }
 
@@ -237,6 +223,14 @@ pub(crate) fn code_of(status: u16) -> Code {
     }
 }
 
+/// An error with what can be done about its status.
+fn of_status(error: Error, status: u16) -> Error {
+    match status {
+        401 => error.hint("the server does not accept the credentials of the kubeconfig: renew them, or choose another --context"),
+        _ => error,
+    }
+}
+
 fn parse(path: &str, text: &str) -> Result<Value> {
     serde_json::from_str(text).map_err(|error| {
         Error::new(Code::Failed, format!("the response to {path} is not JSON")).cause(error.to_string())
@@ -249,7 +243,9 @@ fn chain(mut error: Error, source: &dyn std::error::Error) -> Error {
     let mut texts: Vec<String> = Vec::new();
     while let Some(current) = next {
         let text = current.to_string();
-        let text = match text.split(" (os error").next().unwrap_or_default() {
+        // Parsers show the text on further lines.
+        let first = text.lines().next().unwrap_or_default();
+        let text = match first.split(" (os error").next().unwrap_or_default() {
             // The TLS library prints this as debug output, for the client's certificate and for the server's.
             old if old.contains("UnsupportedCertVersion") => {
                 "a certificate of the kubeconfig or of the server is not of X.509 version 3".to_owned()
@@ -268,6 +264,13 @@ fn chain(mut error: Error, source: &dyn std::error::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_unknown_users_are_sent_for_credentials() {
+        let hint = |status| of_status(Error::new(code_of(status), "x"), status).hint;
+        assert!(hint(401).unwrap().contains("credentials"));
+        assert_eq!((hint(403), hint(404)), (None, None));
+    }
 
     #[test]
     fn an_old_certificate_is_named_without_debug_output() {

@@ -18,6 +18,7 @@ mod plot;
 pub mod render;
 pub mod report;
 pub mod settings;
+mod trace;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -28,6 +29,7 @@ pub use env::Env;
 pub use error::{Code, Error};
 use invoked::Invoked;
 pub use report::Report;
+pub use trace::Verbosity;
 
 /// Runs the process's own command line.
 pub fn main() -> ExitCode {
@@ -54,7 +56,7 @@ pub fn run(env: &Env, arguments: &[OsString]) -> u8 {
     };
     let early = render::Style::for_errors(render::wants_json(arguments));
     let settings = match settings::Settings::load(env) {
-        Ok(settings) => settings,
+        Ok(settings) => settings.with_verbosity(Verbosity::of(args.global.verbose)),
         Err(error) => return fail(env, &early, &invoked.error(error)),
     };
     let style = match render::Style::resolve(env, &settings, &args) {

@@ -342,6 +342,25 @@ pub(crate) fn span(seconds: u64) -> String {
     }
 }
 
+/// The seconds of a text of [`span`].
+fn seconds(text: &str) -> Option<i64> {
+    let mut rest = text;
+    let mut total = 0_i64;
+    while let Some(at) = rest.find(|c: char| !c.is_ascii_digit()) {
+        let (number, unit) = rest.split_at_checked(at)?;
+        let scale = match unit.as_bytes().first()? {
+            b'd' => 86_400,
+            b'h' => 3600,
+            b'm' => 60,
+            b's' => 1,
+            _ => return None,
+        };
+        total = total.checked_add(number.parse::<i64>().ok()?.checked_mul(scale)?)?;
+        rest = unit.get(1..)?;
+    }
+    (rest.is_empty() && !text.is_empty()).then_some(total)
+}
+
 /// Sorts a list by a column or by a path into its items.
 pub(crate) fn sort(document: &mut Document, field: &str) -> Result<()> {
     let column = document.columns.iter().position(|column| column.name.eq_ignore_ascii_case(field));
@@ -359,7 +378,8 @@ pub(crate) fn sort(document: &mut Document, field: &str) -> Result<()> {
         }
     };
     let mut order: Vec<usize> = (0..keys.len()).collect();
-    let number = |index: &usize| keys.get(*index).and_then(|key| key.parse::<i64>().ok()).unwrap_or(i64::MAX);
+    let read = |key: &String| key.parse::<i64>().ok().or_else(|| seconds(key));
+    let number = |index: &usize| keys.get(*index).and_then(read).unwrap_or(i64::MAX);
     order.sort_by(|a, b| number(a).cmp(&number(b)).then_with(|| keys.get(*a).cmp(&keys.get(*b))));
     document.rows = order.iter().filter_map(|&index| document.rows.get(index).cloned()).collect();
     document.names = order.iter().filter_map(|&index| document.names.get(index).cloned()).collect();

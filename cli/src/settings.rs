@@ -7,6 +7,7 @@ use toml_edit::DocumentMut;
 
 use crate::env::Env;
 use crate::error::{Code, Error, Result};
+use crate::trace::Verbosity;
 
 /// A setting that may stand in the configuration file.
 #[derive(Clone, Copy, Debug)]
@@ -93,6 +94,7 @@ pub struct Settings {
     path: PathBuf,
     file: DocumentMut,
     env: Env,
+    verbosity: Verbosity,
 }
 
 impl Settings {
@@ -117,7 +119,24 @@ impl Settings {
                 plain(item).ok_or_else(|| bad(format!("{name} is not a string, number or boolean")))?;
             check(key, &value).map_err(|error| bad(error.message))?;
         }
-        Ok(Self { path, file, env: env.clone() })
+        Ok(Self { path, file, env: env.clone(), verbosity: Verbosity::default() })
+    }
+
+    /// With what is shown of each request to the API.
+    #[must_use]
+    pub fn with_verbosity(self, verbosity: Verbosity) -> Self {
+        Self { verbosity, ..self }
+    }
+
+    /// What is shown of each request to the API.
+    #[must_use]
+    pub fn verbosity(&self) -> Verbosity {
+        self.verbosity
+    }
+
+    /// The environment.
+    pub(crate) fn env(&self) -> &Env {
+        &self.env
     }
 
     /// The configuration file, whether it exists or not.

@@ -3,6 +3,7 @@
 
 mod error;
 mod output;
+mod program;
 mod publish;
 pub(crate) mod whole_file;
 
@@ -53,7 +54,7 @@ pub struct Request {
     pub options: Options,
     /// The image specification.
     pub spec: Option<PathBuf>,
-    /// `NAME=value` for the fragments of the specification.
+    /// `NAME=value` for the `ARG`s of a Dockerfile, and of the fragments of the specification.
     pub build_args: Vec<String>,
     /// What is different from the settings of the image.
     pub changes: Changes,
@@ -130,7 +131,7 @@ pub enum Step {
     Inject,
     /// Write the disk.
     Write,
-    /// Store or push the image.
+    /// Store the image, and push it if requested.
     Publish,
 }
 
@@ -143,7 +144,7 @@ impl Step {
             Self::Fragments => "fragments",
             Self::Inject => "inject",
             Self::Write => "write",
-            Self::Publish => "publish",
+            Self::Publish => "store",
         }
     }
 }
@@ -187,8 +188,12 @@ pub async fn build(request: &Request, reporter: &dyn Reporter) -> Result<Built, 
     let guest: Arc<[u8]> =
         std::fs::read(&request.guest).map_err(|error| Error::guest(&request.guest, &error))?.into();
     error::check_guest(&request.guest, &guest, &request.options.platform)?;
+    if spec.has_fragments() && matches!(request.source, Source::Dockerfile { .. }) {
+        return Err(fragments::Error::OfDockerfile.into());
+    }
     reporter.begin(Step::Load, &request.source.text());
-    let mut loaded = source::load(&request.source, &request.options, reporter).await?;
+    let source = with_arguments(&request.source, &request.build_args);
+    let mut loaded = source::load(&source, &request.options, reporter).await?;
     reporter.end(Step::Load, &summary(&loaded));
     // Lives until the disk is written: the tree's contents are in it.
     let mut work = None;
@@ -205,6 +210,10 @@ pub async fn build(request: &Request, reporter: &dyn Reporter) -> Result<Built, 
     reporter.begin(Step::Inject, "");
     let mut services = spec.services();
     services.extend(of_inittab(request, &loaded, reporter));
+    let process = request.changes.apply(&loaded.settings.process);
+    if let Some(text) = program::warning(&loaded.tree, &process, !services.is_empty()) {
+        reporter.note(&text);
+    }
     let identity = add_guest(request, &spec, services, &mut loaded, &guest)?;
     reporter
         .end(Step::Inject, &format!("guest {}, {} commands", env!("CARGO_PKG_VERSION"), spec.commands.len()));
@@ -231,6 +240,16 @@ impl Request {
             return Err(Error::NoDirectory(parent.to_owned()));
         }
         Ok(())
+    }
+}
+
+/// A source with the arguments of the build, if it takes any.
+fn with_arguments(source: &Source, build_args: &[String]) -> Source {
+    match source {
+        Source::Dockerfile { path, .. } => {
+            Source::Dockerfile { path: path.clone(), arguments: build_args.to_vec() }
+        }
+        other => other.clone(),
     }
 }
 

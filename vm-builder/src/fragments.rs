@@ -21,6 +21,9 @@ pub enum Error {
     /// No engine on this machine.
     #[error("`build` and `merge` of the specification need buildah, which is not installed")]
     NoEngine,
+    /// Both would change the image.
+    #[error("`build` and `merge` of the specification cannot be combined with a Dockerfile")]
+    OfDockerfile,
     /// A file of the specification cannot be read.
     #[error("cannot {verb} {}", path.display())]
     File {
@@ -193,6 +196,7 @@ impl Engine<'_> {
         let local = match self.request.source {
             Source::Registry(reference) => return Ok(reference.to_string()),
             Source::RootTree(path) | Source::RootTar(path) => return self.of_files(path, work),
+            Source::Dockerfile { .. } => return Err(Error::OfDockerfile),
             // Our names for these are the engine's transports.
             archive => archive.text(),
         };

@@ -85,7 +85,7 @@ pub fn add(
 }
 
 /// The directory at a path, made where it is missing; links to directories of the image are followed.
-fn directory(tree: &mut Tree, path: &str, mode: u16, time: Time) -> Result<InodeId, Taken> {
+pub(crate) fn directory(tree: &mut Tree, path: &str, mode: u16, time: Time) -> Result<InodeId, Taken> {
     let taken = || Taken { path: format!("/{path}") };
     let mut here = tree.root();
     let mut walked = String::new();

@@ -6,6 +6,7 @@
 
 pub mod cache;
 pub mod content;
+mod dockerfile;
 pub mod engine;
 pub mod export;
 pub mod file_image;

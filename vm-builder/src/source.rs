@@ -34,6 +34,7 @@ pub(crate) use error::printable;
 pub use load::load;
 pub use platform::Platform;
 pub use progress::{Progress, Quiet};
+pub(crate) use root::walk_where;
 
 use crate::reference::{Digest, Reference};
 
@@ -67,6 +68,13 @@ pub enum Source {
     RootTree(PathBuf),
     /// A tar of the root of a file system, plain or compressed with gzip or zstd.
     RootTar(PathBuf),
+    /// A Dockerfile; its context is its directory.
+    Dockerfile {
+        /// Path of the file.
+        path: PathBuf,
+        /// `NAME=VALUE` for its `ARG`s.
+        arguments: Vec<String>,
+    },
 }
 
 /// A login for a registry.

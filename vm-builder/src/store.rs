@@ -52,8 +52,22 @@ pub struct Entry {
     pub size: u64,
     /// When it was made, RFC 3339, by the image's own record.
     pub created: Option<String>,
+    /// When its manifest was stored here, RFC 3339.
+    pub stored: Option<String>,
     /// `linux/amd64`.
     pub platform: String,
+}
+
+impl Entry {
+    /// When it was made by its own record; when it was stored, for an image without such a time: a disk of a directory
+    /// has none, so that equal input gives equal bytes.
+    #[must_use]
+    pub fn made(&self) -> Option<jiff::Timestamp> {
+        let time = |text: &Option<String>| text.as_deref()?.parse::<jiff::Timestamp>().ok();
+        // What reproducible builds write instead of a time.
+        let own = time(&self.created).filter(|time| *time != jiff::Timestamp::UNIX_EPOCH);
+        own.or_else(|| time(&self.stored))
+    }
 }
 
 impl Store {
@@ -134,7 +148,7 @@ impl Store {
         })
     }
 
-    /// All images, by name.
+    /// All images, by name; then those without a name.
     ///
     /// # Errors
     /// If the index or a manifest cannot be read.
@@ -145,7 +159,8 @@ impl Store {
         for (digest, name) in index.images() {
             entries.push(self.entry(digest, name, &index)?);
         }
-        entries.sort_by(|a, b| (&a.reference, a.digest).cmp(&(&b.reference, b.digest)));
+        let key = |entry: &Entry| (entry.reference.is_none(), entry.reference.clone(), entry.digest);
+        entries.sort_by_cached_key(key);
         Ok(entries)
     }
 
@@ -224,8 +239,15 @@ impl Store {
             digest,
             size: blobs.saturating_add(bytes.len() as u64),
             created: config.created().map(str::to_owned),
+            stored: self.stored(digest),
             platform: config.platform(),
         })
+    }
+
+    /// When a blob was stored.
+    fn stored(&self, digest: Digest) -> Option<String> {
+        let time = std::fs::metadata(self.blob_path(digest)).and_then(|file| file.modified()).ok()?;
+        jiff::Timestamp::try_from(time).ok().map(|time| time.to_string())
     }
 
     fn find(&self, index: &index::Index, name: &str) -> Result<Digest, Error> {

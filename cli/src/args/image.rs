@@ -2,12 +2,15 @@
 
 use std::path::PathBuf;
 
+use super::cluster::Access;
+use super::names;
 use super::{Output, Registry, RegistryAccess, Showing};
 
 /// Disk images on this host and in registries.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     /// List the images of the local store
+    #[command(visible_alias = "ls")]
     List(List),
     /// Show the format and contents of a disk file or a stored image
     Inspect(Inspect),
@@ -16,6 +19,7 @@ pub enum Command {
     /// Push an image of the local store to a registry
     Push(Push),
     /// Remove images from the local store
+    #[command(visible_alias = "rm", alias = "delete")]
     Remove(Remove),
     /// Free space: remove unnamed images and cached layers
     Prune(Prune),
@@ -36,8 +40,14 @@ impl Command {
 
 /// `image list`
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  neonctl image list -o wide")]
+#[command(after_help = "Examples:\n  neonctl image list\n  neonctl image list --sort-by created\n  \
+                  neonctl image list -o jsonpath='{.items[*].usedBy}'\n\n\
+                  CREATED is the time in the image's own record, or that of storing for an image without one. USED BY has the \
+                  VMs of the cluster whose root disk is the image; of the local cluster, if no kubeconfig is found.")]
 pub struct List {
+    /// Access to the cluster whose VMs are shown as users.
+    #[command(flatten)]
+    pub access: Access,
     /// Sort by a column or a path such as .size
     #[arg(long, value_name = "FIELD")]
     pub sort_by: Option<String>,
@@ -53,7 +63,7 @@ pub struct List {
                   neonctl image inspect registry.example/pg16:1 -o json")]
 pub struct Inspect {
     /// Disk file, or name or digest of an image in the local store
-    #[arg(value_name = "IMAGE")]
+    #[arg(value_name = "IMAGE", value_parser = names::image)]
     pub image: String,
     /// Check all tables of the disk; fail if any is damaged
     #[arg(long)]
@@ -64,8 +74,8 @@ pub struct Inspect {
     /// Kernel for the boot command: a name from `kernel list` or a file [default: the default kernel]
     #[arg(long, requires = "boot_command")]
     pub kernel: Option<String>,
-    /// Accelerator for the boot command
-    #[arg(long, default_value = "tcg", value_parser = ["tcg", "kvm"], requires = "boot_command")]
+    /// Accelerator for the boot command; auto is kvm where a test guest runs with it, else tcg
+    #[arg(long, default_value = "auto", value_parser = ["auto", "tcg", "kvm"], requires = "boot_command")]
     pub accel: String,
     /// Forwarded ports for the boot command, HOST:GUEST; can be repeated [default: 2222:22 and 19100:9100]
     #[arg(long, value_name = "HOST:GUEST", requires = "boot_command")]
@@ -80,7 +90,7 @@ pub struct Inspect {
 #[command(after_help = "Example:\n  neonctl image export registry.example/pg16:1 -O pg16.qcow2")]
 pub struct Export {
     /// Image of the local store, or a source as accepted by `vm build --from`
-    #[arg(value_name = "IMAGE")]
+    #[arg(value_name = "IMAGE", value_parser = names::image)]
     pub image: String,
     /// Disk file to write
     #[arg(short = 'O', long, value_name = "FILE")]
@@ -102,7 +112,7 @@ pub struct Export {
                   neonctl image push pg16:1 --to registry.example/pg16:1")]
 pub struct Push {
     /// Name or digest of an image in the local store
-    #[arg(value_name = "IMAGE")]
+    #[arg(value_name = "IMAGE", value_parser = names::image)]
     pub image: String,
     /// Name in the registry [default: that in the local store]
     #[arg(long, value_name = "REF")]
@@ -123,7 +133,7 @@ pub struct Push {
 #[command(after_help = "Example:\n  neonctl image remove registry.example/pg16:1")]
 pub struct Remove {
     /// Names or digests of the images
-    #[arg(value_name = "IMAGE", required = true)]
+    #[arg(value_name = "IMAGE", required = true, value_parser = names::image)]
     pub images: Vec<String>,
     /// Output format.
     #[command(flatten)]

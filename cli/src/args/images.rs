@@ -8,6 +8,7 @@ use super::{Output, RegistryAccess, Showing};
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     /// List the images of this release, and whether they match the version of this program
+    #[command(visible_alias = "ls")]
     List(List),
     /// Push the images to a registry
     Push(Push),

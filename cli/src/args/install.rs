@@ -94,7 +94,7 @@ pub struct Install {
     #[command(flatten)]
     pub choices: Choices,
     /// Apply nothing: client prints the objects, server has the API server validate them
-    #[arg(long, value_name = "WHERE", value_parser = ["client", "server"])]
+    #[arg(long, value_name = "WHERE", value_parser = ["client", "server"], num_args = 0..=1, default_missing_value = "client")]
     pub dry_run: Option<String>,
     /// Other arguments.
     #[command(flatten)]

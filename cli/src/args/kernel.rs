@@ -14,8 +14,10 @@ pub enum Command {
     /// Store a kernel as an image, for the kernelImage of VMs
     Image(Image),
     /// List the kernels on this host
+    #[command(visible_alias = "ls")]
     List(List),
     /// Remove kernels
+    #[command(visible_alias = "rm", alias = "delete")]
     Remove(Remove),
 }
 

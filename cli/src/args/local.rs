@@ -14,6 +14,7 @@ pub enum Command {
     /// Stop a cluster; --delete also removes its state
     Down(Down),
     /// List all clusters on this host
+    #[command(visible_alias = "ls")]
     List(List),
     /// Print the logs of a cluster
     Logs(Logs),
@@ -75,13 +76,13 @@ pub struct Up {
     /// Port on 127.0.0.1 [default: the port of the last start, or a free port]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     pub port: Option<u16>,
-    /// Number of nodes; 0 starts only an API server, more than 1 requires root [default: 1]
+    /// Number of nodes; 0 starts only an API server, more than 1 requires root [default: that of the last start, or 1]
     #[arg(long, value_name = "N")]
     pub nodes: Option<u8>,
-    /// CPUs of each node; a VM takes slightly more than its own size [default: those of this host]
+    /// CPUs of each node; a VM takes slightly more than its own size [default: those of the last start, or of this host]
     #[arg(long, value_name = "CPU")]
     pub cpus: Option<String>,
-    /// Memory of each node, such as 8Gi [default: that of this host, minus a reserve]
+    /// Memory of each node, such as 8Gi [default: that of the last start, or of this host, minus a reserve]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<String>,
     /// QEMU accelerator; auto is kvm if it works, otherwise tcg

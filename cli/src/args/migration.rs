@@ -1,6 +1,6 @@
 //! `migration`, and `vm migrate`, which creates one.
 
-use crate::args::names::Names;
+use crate::args::names::{self, Names};
 
 use super::resource::{ListArgs, NamespaceArgs, ShowArgs, Waiting};
 use super::{Output, Showing};
@@ -9,6 +9,7 @@ use super::{Output, Showing};
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     /// List live migrations, active and finished
+    #[command(visible_alias = "ls")]
     List(List),
     /// Show migrations by name
     Get(Get),
@@ -41,7 +42,7 @@ impl Command {
                   neonctl migration cancel does.")]
 pub struct Migrate {
     /// Name of the virtual machine
-    #[arg(add = Names::Vms)]
+    #[arg(add = Names::Vms, value_parser = names::vm)]
     pub name: String,
     /// Allow only this target node; can be repeated
     #[arg(long, value_name = "NODE", add = Names::Nodes)]
@@ -110,7 +111,7 @@ pub struct List {
     #[arg(long)]
     pub active: bool,
     /// Show only migrations of this VM
-    #[arg(long, value_name = "NAME", add = Names::Vms)]
+    #[arg(long, value_name = "NAME", add = Names::Vms, value_parser = names::vm)]
     pub vm: Option<String>,
     /// Show only the newest migration
     #[arg(long, conflicts_with = "watch")]
@@ -125,7 +126,7 @@ pub struct List {
 #[command(after_help = "Examples:\n  neonctl migration get pg-1 -o wide\n  neonctl migration get pg-1 -w")]
 pub struct Get {
     /// Names of the migrations
-    #[arg(required = true, add = Names::Migrations)]
+    #[arg(required = true, add = Names::Migrations, value_parser = names::migration)]
     pub names: Vec<String>,
     /// Namespace and output.
     #[command(flatten)]
@@ -137,7 +138,7 @@ pub struct Get {
 #[command(after_help = "Example:\n  neonctl migration describe pg-1")]
 pub struct Describe {
     /// Name of the migration
-    #[arg(add = Names::Migrations)]
+    #[arg(add = Names::Migrations, value_parser = names::migration)]
     pub name: String,
     /// Namespace and cluster.
     #[command(flatten)]
@@ -156,7 +157,7 @@ pub struct Describe {
 )]
 pub struct Cancel {
     /// Names of the migrations
-    #[arg(required = true, add = Names::Migrations)]
+    #[arg(required = true, add = Names::Migrations, value_parser = names::migration)]
     pub names: Vec<String>,
     /// Whether and how long to wait.
     #[command(flatten)]
@@ -175,7 +176,7 @@ pub struct Cancel {
                   Exit code 0 if the VM was migrated, 1 if it stayed on its node.")]
 pub struct Wait {
     /// Names of the migrations
-    #[arg(required = true, add = Names::Migrations)]
+    #[arg(required = true, add = Names::Migrations, value_parser = names::migration)]
     pub names: Vec<String>,
     /// How long to wait, such as 30s or 5m; exit code 6 when it expires
     #[arg(long, value_name = "DURATION", default_value = "5m")]

@@ -62,7 +62,7 @@ fn before_command(arguments: &[OsString]) -> (Vec<OsString>, Vec<OsString>) {
             Some((_, false)) => moved.push(word.clone()),
             None if joined => moved.push(word.clone()),
             // Flags of every command may stand there already.
-            None if matches!(text, "-q" | "--quiet") || text.starts_with("--color") => {
+            None if is_of_every_command(text) => {
                 kept.push(word.clone());
                 if text == "--color" {
                     kept.extend(words.next().cloned());
@@ -76,6 +76,13 @@ fn before_command(arguments: &[OsString]) -> (Vec<OsString>, Vec<OsString>) {
         }
     }
     (moved, kept)
+}
+
+/// Whether this is a flag that every command has, or several of one letter.
+fn is_of_every_command(text: &str) -> bool {
+    let letters = text.strip_prefix('-').unwrap_or_default();
+    let short = !letters.is_empty() && letters.chars().all(|letter| matches!(letter, 'q' | 'v'));
+    short || matches!(text, "--quiet" | "--verbose") || text.starts_with("--color")
 }
 
 /// `help COMMAND…` and `GROUP help COMMAND…` as `COMMAND… --help`.
@@ -107,6 +114,7 @@ mod tests {
                 "neonctl --context=a -q --as bob vm delete pg -y",
                 "neonctl -q vm delete pg -y --context=a --as bob",
             ),
+            ("neonctl -v -n x -qvv --verbose vm list -v", "neonctl -v -qvv --verbose vm list -v -n x"),
             ("neonctl -nx vm create a -- sh -n y", "neonctl vm create a -nx -- sh -n y"),
             ("neonctl vm list -n x", "neonctl vm list -n x"),
             ("neonctl --color never -A top vms", "neonctl --color never top vms -A"),

@@ -1,6 +1,6 @@
 //! `podautoscaler`
 
-use crate::args::names::Names;
+use crate::args::names::{self, Names};
 
 use super::Output;
 use super::resource::{ListArgs, NamespaceArgs, ShowArgs};
@@ -9,6 +9,7 @@ use super::resource::{ListArgs, NamespaceArgs, ShowArgs};
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     /// List the pod autoscalers of one namespace or of all
+    #[command(visible_alias = "ls")]
     List(List),
     /// Show pod autoscalers by name
     Get(Get),
@@ -63,7 +64,7 @@ pub struct List {
 )]
 pub struct Get {
     /// Names of the pod autoscalers
-    #[arg(required = true, add = Names::PodAutoscalers)]
+    #[arg(required = true, add = Names::PodAutoscalers, value_parser = names::podautoscaler)]
     pub names: Vec<String>,
     /// Namespace and output.
     #[command(flatten)]
@@ -77,7 +78,7 @@ pub struct Get {
 )]
 pub struct Describe {
     /// Name of the pod autoscaler
-    #[arg(add = Names::PodAutoscalers)]
+    #[arg(add = Names::PodAutoscalers, value_parser = names::podautoscaler)]
     pub name: String,
     /// Number of recent events to show
     #[arg(long, default_value_t = 5, value_name = "N")]
@@ -101,7 +102,7 @@ pub struct Describe {
 )]
 pub struct Explain {
     /// Name of the pod autoscaler
-    #[arg(add = Names::PodAutoscalers)]
+    #[arg(add = Names::PodAutoscalers, value_parser = names::podautoscaler)]
     pub name: String,
     /// Whether changes are shown, where and how.
     #[command(flatten)]
@@ -117,7 +118,7 @@ pub struct Explain {
 )]
 pub struct History {
     /// Name of the pod autoscaler
-    #[arg(add = Names::PodAutoscalers)]
+    #[arg(add = Names::PodAutoscalers, value_parser = names::podautoscaler)]
     pub name: String,
     /// Namespace and cluster.
     #[command(flatten)]
@@ -135,7 +136,7 @@ pub struct History {
                   neonctl podautoscaler wait web --for deleted")]
 pub struct Wait {
     /// Name of the pod autoscaler
-    #[arg(add = Names::PodAutoscalers)]
+    #[arg(add = Names::PodAutoscalers, value_parser = names::podautoscaler)]
     pub name: String,
     /// Condition: ready, replicas=N, replicas>=N, replicas<=N, condition=TYPE[=STATUS], jsonpath=EXPR[=VALUE] or deleted
     #[arg(long = "for", value_name = "WHAT")]
@@ -161,7 +162,7 @@ pub struct Wait {
 )]
 pub struct Switch {
     /// Names of the pod autoscalers
-    #[arg(required = true, add = Names::PodAutoscalers)]
+    #[arg(required = true, add = Names::PodAutoscalers, value_parser = names::podautoscaler)]
     pub names: Vec<String>,
     /// Change nothing: client shows the change, server also has the API server validate it
     #[arg(long, value_name = "WHERE", value_parser = ["client", "server"], num_args = 0..=1, default_missing_value = "client")]

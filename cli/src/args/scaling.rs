@@ -1,6 +1,6 @@
 //! Inspection of agents, the scheduler and the pressure on nodes.
 
-use crate::args::names::Names;
+use crate::args::names::{self, Names};
 
 use super::Output;
 use super::cluster::Access;
@@ -37,7 +37,7 @@ pub struct AgentInspect {
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,
     /// Show only this VM, and its decisions
-    #[arg(long, value_name = "NAME", add = Names::Vms)]
+    #[arg(long, value_name = "NAME", add = Names::Vms, value_parser = names::vm)]
     pub vm: Option<String>,
     /// Namespace of the VM
     #[arg(short, long, value_name = "NAME")]

@@ -22,7 +22,7 @@ use super::Output;
 /// Virtual machines (VMs) and their disks.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
-    /// Build a bootable disk from a container image, an archive or a directory
+    /// Build a bootable disk from a container image, an archive, a directory or a Dockerfile
     Build(Box<Build>),
     /// Build a disk, create a VM and print what its workload writes
     Run(Box<Run>),
@@ -56,7 +56,7 @@ pub enum Command {
     /// Live-migrate a VM to another node
     Migrate(Box<Migrate>),
     /// Stop and delete VMs
-    #[command(visible_alias = "rm")]
+    #[command(visible_alias = "rm", alias = "remove")]
     Delete(Delete),
     /// Attach to the serial console of a VM
     Console(Console),

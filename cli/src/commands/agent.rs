@@ -19,16 +19,17 @@ pub(super) fn inspect(settings: &Settings, args: &Args) -> Result<Report> {
         let services = Services::open(&connection, &args.services.system_namespace).await?;
         let namespace = args.namespace.clone().unwrap_or_else(|| connection.namespace().to_owned());
         let vm = args.vm.as_ref().map(|name| format!("{namespace}/{name}"));
-        let mut agents = services.agents(args.node.as_deref(), vm.as_deref()).await?;
+        let (mut agents, silent) = services.agents(args.node.as_deref(), vm.as_deref()).await?;
         if let Some(name) = &args.vm {
             agents.retain(|agent| !agent.vms.is_empty());
             if agents.is_empty() {
-                return Err(Error::new(Code::NotFound, format!("no agent scales {name}")).hint(format!(
+                let error = Error::new(Code::NotFound, format!("no agent scales {name}"));
+                return Err(silent.into_iter().fold(error, Error::cause).hint(format!(
                     "see whether scaling is on: neonctl vm describe {name}; turn it on: neonctl vm scale {name} --auto on"
                 )));
             }
         }
-        Ok(Report::document(document(&agents, args)))
+        Ok(silent.into_iter().fold(Report::document(document(&agents, args)), Report::note))
     })
 }
 

@@ -16,6 +16,11 @@ use crate::error::Result;
 use crate::report::Report;
 use crate::settings::Settings;
 
+/// Whether a guest runs with KVM on this host; `neond` is where the program is that tests it.
+pub(super) fn runs_kvm(neond: Option<&std::path::Path>) -> bool {
+    kvm::kvm(neond).verdict == check::Verdict::Ok
+}
+
 /// Checks this host, the cluster, or both.
 pub(super) fn run(env: &Env, settings: &Settings, args: &Doctor) -> Result<Report> {
     let mut checks = if args.local { machine::checks(env, settings)? } else { Vec::new() };

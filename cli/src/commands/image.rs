@@ -6,3 +6,4 @@ pub(super) mod list;
 pub(super) mod prune;
 pub(super) mod push;
 pub(super) mod remove;
+mod usage;

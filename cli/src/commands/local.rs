@@ -2,6 +2,7 @@
 
 pub(super) mod down;
 pub(super) mod keep;
+mod kept;
 pub(super) mod kubeconfig;
 pub(super) mod list;
 pub(super) mod logs;

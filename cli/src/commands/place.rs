@@ -62,7 +62,7 @@ pub(super) fn size(text: &str) -> Result<u64> {
 }
 
 /// Bytes for people.
-pub(super) fn bytes(bytes: u64) -> String {
+pub(crate) fn bytes(bytes: u64) -> String {
     let units = ["Ti", "Gi", "Mi", "Ki"];
     for (index, unit) in units.iter().enumerate() {
         let one = 1u64 << (10 * (units.len() - index));

@@ -2,7 +2,7 @@
 
 use neonvm_builder::registry::auth_files;
 use neonvm_builder::source::{self, Login, Network, Options, Platform, Pull};
-use neonvm_builder::{engine, reference};
+use neonvm_builder::{engine, fragments, reference};
 
 use super::place;
 use crate::args::{Registry, RegistryAccess};
@@ -71,6 +71,7 @@ pub(super) fn build_error(attempt: &str, error: &engine::Error) -> Error {
     let code = match error {
         engine::Error::Source(error) => code(error),
         engine::Error::Spec(_)
+        | engine::Error::Fragments(fragments::Error::OfDockerfile)
         | engine::Error::NoOutput
         | engine::Error::PushWithoutTag
         | engine::Error::NoDirectory(_) => Code::Usage,
@@ -92,7 +93,7 @@ fn with_hint(error: Error, hint: Option<String>) -> Error {
 fn code(error: &source::Error) -> Code {
     use source::Error as E;
     match error {
-        E::Invalid(_) | E::Setting { .. } => Code::Usage,
+        E::Invalid(_) | E::Setting { .. } | E::Dockerfile { .. } => Code::Usage,
         E::SourceMissing(_)
         | E::RepositoryNotFound { .. }
         | E::ManifestUnknown { .. }

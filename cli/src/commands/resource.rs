@@ -9,6 +9,8 @@ pub(super) mod wait;
 
 use kube::core::NamespaceResourceScope;
 
+pub(super) use nearest::nearest;
+
 use super::watching::Watched;
 use crate::report::{Column, Document, left};
 

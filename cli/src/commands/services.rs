@@ -60,6 +60,22 @@ fn failed(error: &(dyn std::error::Error + 'static), what: &str) -> Error {
     shown
 }
 
+/// The good ones of several responses, and the others in words; an error if there is no good one.
+fn some<T>(responses: Vec<Result<T>>) -> Result<(Vec<T>, Vec<String>)> {
+    let (mut good, mut bad) = (Vec::new(), Vec::new());
+    for response in responses {
+        match response {
+            Ok(response) => good.push(response),
+            Err(error) => bad.push(error),
+        }
+    }
+    if good.is_empty() && !bad.is_empty() {
+        return Err(bad.swap_remove(0));
+    }
+    let words = bad.into_iter().map(|error| [vec![error.message], error.causes].concat().join(": "));
+    Ok((good, words.collect()))
+}
+
 /// Who lacks a right is shown which one, and what gives it.
 fn denied(error: Error, verbs: &str, resource: &str, namespace: &str) -> Error {
     if error.code != Code::Denied {
@@ -174,10 +190,17 @@ impl<'a> Services<'a> {
         self.scheduler((Method::POST, "/v1/what-if", Bytes::from(body))).await
     }
 
-    /// What the agents know: of one node, or of all; of one VM (`namespace/name`), or of all.
-    pub(super) async fn agents(&self, node: Option<&str>, vm: Option<&str>) -> Result<Vec<AgentInspect>> {
+    /// What the agents know: of one node, or of all; of one VM (`namespace/name`), or of all. Also why some of them did not respond.
+    ///
+    /// # Errors
+    /// If none of them responds.
+    pub(super) async fn agents(
+        &self,
+        node: Option<&str>,
+        vm: Option<&str>,
+    ) -> Result<(Vec<AgentInspect>, Vec<String>)> {
         let path = vm.map_or_else(|| "/v1/inspect".to_owned(), |vm| format!("/v1/inspect?vm={vm}"));
-        self.each_agent(node, &path).await?.into_iter().collect()
+        some(self.each_agent(node, &path).await?)
     }
 
     /// What each agent keeps of the past of a VM (`namespace/name`), from a time on in milliseconds since 1970.
@@ -229,5 +252,19 @@ impl<'a> Services<'a> {
             return Err(Error::new(Code::NotFound, missing).hint("see which services run: neonctl status"));
         }
         Ok(answers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_that_is_silent_does_not_hide_the_others() {
+        let silent =
+            || Err(Error::new(Code::Unreachable, "cannot query the agent of n2").cause("no response"));
+        let (good, words) = some(vec![Ok(1), silent(), Ok(3)]).unwrap();
+        assert_eq!((good, words), (vec![1, 3], vec!["cannot query the agent of n2: no response".to_owned()]));
+        assert_eq!(some::<u8>(vec![silent()]).unwrap_err().code, Code::Unreachable);
     }
 }

@@ -43,7 +43,7 @@ pub(super) fn run(env: &Env, settings: &Settings, command: &Command, quiet: bool
         Command::List(args) => list::list(settings, args),
         Command::Get(args) => list::get(settings, args),
         Command::Describe(args) => describe::run(settings, args),
-        Command::Scale(args) => scale::run(settings, args),
+        Command::Scale(args) => scale::run(settings, args, quiet),
         Command::Set(args) => set::run(settings, args, quiet),
         Command::Edit(args) => edit::run(env, settings, args, quiet),
         Command::Label(args) => label::run(settings, args),

@@ -113,6 +113,23 @@ fn lines_from_outside_do_not_look_like_ours() {
     assert_eq!(plain_error(&error, false).as_str(), text);
 }
 
+#[test]
+fn ages_are_sorted_by_their_length() {
+    let ages = ["2d1h", "59m", "3s", "1h0m", "-", "10d0h"];
+    let mut list = Document {
+        columns: vec![left("AGE")],
+        rows: ages.map(|age| vec![age.to_owned()]).to_vec(),
+        ..Document::default()
+    };
+    sort(&mut list, "age").unwrap();
+    assert_eq!(list.rows.concat(), ["3s", "59m", "1h0m", "2d1h", "10d0h", "-"]);
+    for (text, wanted) in
+        [("3d4h", Some(273_600)), ("", None), ("4x", None), ("1.5Gi", None), ("9999999999999999d", None)]
+    {
+        assert_eq!(seconds(text), wanted, "{text}");
+    }
+}
+
 proptest! {
     #[test]
     fn nothing_that_steers_a_terminal_is_shown(texts in prop::collection::vec(hostile(), 6), color in any::<bool>()) {

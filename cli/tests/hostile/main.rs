@@ -28,6 +28,8 @@ const COMMANDS: &[&str] = &[
     "vm create HOSTILE --image HOSTILE",
     "+! vm list",
     "+! vm get pg",
+    "! vm get pg -vv",
+    "image list -v",
     "+! vm describe pg",
     "vm scale pg --cpu HOSTILE",
     "! vm scale pg --cpu 2 --no-wait",
@@ -285,6 +287,29 @@ fn watches_are_shown_without_control_characters() {
         let text = String::from_utf8_lossy(&some);
         assert_eq!(unclean(&text), None, "{line}: {text:?}");
     }
+}
+
+#[test]
+fn requests_are_shown_on_standard_error_only() {
+    let home = Home::new(Manner::Objects);
+    let path = "/apis/vm.neon.tech/v1/namespaces/default/virtualmachines/pg 200 ";
+    for (line, bodies) in [
+        ("vm get pg -o json -v", false),
+        ("-vv vm get pg -o json", true),
+        ("vm get --verbose pg -o json", false),
+    ] {
+        let output = home.run(&words(line));
+        let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(
+            value["kind"].as_str().map(|kind| kind.starts_with("VirtualMachine")),
+            Some(true),
+            "{line}"
+        );
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(errors.contains(&format!("GET {path}")), "{line}: {errors}");
+        assert_eq!(errors.contains("  received: {"), bodies, "{line}: {errors}");
+    }
+    assert!(home.run(&words("vm get pg -o json")).stderr.is_empty());
 }
 
 #[test]

@@ -85,6 +85,9 @@ impl Error {
             Self::Fragments(fragments::Error::NoEngine) => {
                 "install it: apt-get install buildah crun; images without `build` and `merge` need none"
             }
+            Self::Fragments(fragments::Error::OfDockerfile) => {
+                "move them into the Dockerfile; RUN needs an image of your container tool, given with --from IMAGE"
+            }
             Self::Interrupted | Self::FileSystem(_) | Self::Taken(_) | Self::Spec(_) | Self::Fragments(_) => {
                 return None;
             }

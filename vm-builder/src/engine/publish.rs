@@ -44,7 +44,9 @@ pub(super) async fn publish(
         let (digest, _) = digest.map_err(|error| Error::file("read", path, error))?;
         built.digest = digest.to_string();
     }
-    reporter.end(Step::Publish, built.reference.as_deref().unwrap_or_default());
+    let name = built.reference.as_deref().unwrap_or_default();
+    let pushed = if request.push { " and pushed" } else { "" };
+    reporter.end(Step::Publish, &format!("{name}{pushed}"));
     Ok(())
 }
 

@@ -24,6 +24,18 @@ pub enum Error {
         /// Why it is invalid.
         problem: String,
     },
+    /// A Dockerfile that cannot be carried out.
+    #[error("{}:{line}: {problem}", path.display())]
+    Dockerfile {
+        /// Path of the file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        problem: String,
+        /// What to do about it.
+        remedy: Option<&'static str>,
+    },
     /// No such source.
     #[error("no image source at {}", .0.display())]
     SourceMissing(PathBuf),
@@ -252,7 +264,7 @@ impl Error {
                 "write [registry/]repository[:tag][@sha256:digest], e.g. docker.io/library/postgres:16"
             }
             Self::SourceMissing(_) => {
-                "give a reference (docker://…), oci:, oci-archive:, docker-archive:, dir: or tar: and a path"
+                "give a reference (docker://…), oci:, oci-archive:, docker-archive:, dir:, tar: or dockerfile: and a path"
             }
             Self::DiskFull(_) => {
                 "free some space, remove old cache content (image prune), or choose another cache directory"
@@ -300,6 +312,7 @@ impl Error {
             Self::Io { error, .. } if error.kind() == io::ErrorKind::PermissionDenied => {
                 "run as a user who may read it"
             }
+            Self::Dockerfile { remedy, .. } => return remedy.map(str::to_owned),
             Self::Setting { .. } | Self::Io { .. } => return None,
         };
         Some(text.to_owned())

@@ -8,6 +8,7 @@ use super::{
     Error, ImageSettings, LayerInfo, Loaded, Options, Progress, Source, docker_archive, layout, root,
 };
 use crate::cache::{Cache, CachedLayer};
+use crate::dockerfile;
 use crate::layer::{Applier, Archive, LayerSources, Whiteouts};
 use crate::reference::Reference;
 use crate::registry::Puller;
@@ -47,6 +48,7 @@ pub async fn load(source: &Source, options: &Options, progress: &dyn Progress) -
             })
         }
         Source::RootTar(path) => loading.root_tar(path, &source.text()),
+        Source::Dockerfile { path, arguments } => dockerfile::load(path, arguments, options, progress).await,
     }
 }
 

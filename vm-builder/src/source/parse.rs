@@ -6,6 +6,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use super::{Error, Source};
+use crate::dockerfile;
 use crate::layer::Archive;
 
 /// Entries of a tar that are read to recognise its kind.
@@ -13,8 +14,9 @@ const LOOK_LIMIT: usize = 100_000;
 
 impl Source {
     /// Reads `docker://reference`, a plain reference, `oci:path[:name]`, `oci-archive:path[:name]`,
-    /// `docker-archive:path[:name]`, `dir:path`, `tar:path`, or the path of something that exists, which is recognised by
-    /// its content: a directory with a file `oci-layout` is a layout, any other the root of a file system; a tar with
+    /// `docker-archive:path[:name]`, `dir:path`, `tar:path`, `dockerfile:path`, or the path of something that exists, which is recognised by
+    /// its content: a directory with a file `oci-layout` is a layout, one with a `Dockerfile` its context, any other the root of
+    /// a file system; a file of that name is a Dockerfile, a tar with
     /// `oci-layout` or `manifest.json` is an archive, any other the root of a file system.
     ///
     /// A relative path that could be a reference (`images/postgres`) is one, unless it exists.
@@ -51,20 +53,26 @@ impl Source {
             Self::DockerArchive { path, name } => named("docker-archive", path, name),
             Self::RootTree(path) => format!("dir:{}", path.display()),
             Self::RootTar(path) => format!("tar:{}", path.display()),
+            Self::Dockerfile { path, .. } => format!("dockerfile:{}", path.display()),
         }
     }
 }
 
 type Make = fn(&str) -> Result<Source, Error>;
 
-const FORMS: [(&str, Make); 6] = [
+const FORMS: [(&str, Make); 7] = [
     ("docker://", |rest| Ok(Source::Registry(rest.parse()?))),
     ("oci-archive:", |rest| split(rest).map(|(path, name)| Source::OciArchive { path, name })),
     ("docker-archive:", |rest| split(rest).map(|(path, name)| Source::DockerArchive { path, name })),
     ("oci:", |rest| split(rest).map(|(path, name)| Source::OciLayout { path, name })),
     ("dir:", |rest| existing(rest).map(Source::RootTree)),
     ("tar:", |rest| existing(rest).map(Source::RootTar)),
+    ("dockerfile:", |rest| dockerfile(existing(rest)?)),
 ];
+
+fn dockerfile(path: PathBuf) -> Result<Source, Error> {
+    Ok(Source::Dockerfile { path: dockerfile::file_at(path)?, arguments: Vec::new() })
+}
 
 fn existing(text: &str) -> Result<PathBuf, Error> {
     let path = PathBuf::from(text);
@@ -94,7 +102,17 @@ fn recognised(path: &Path) -> Result<Source, Error> {
     let path = path.to_path_buf();
     if path.is_dir() {
         let is_layout = path.join("oci-layout").is_file() && path.join("index.json").is_file();
-        return Ok(if is_layout { Source::OciLayout { path, name: None } } else { Source::RootTree(path) });
+        if is_layout {
+            return Ok(Source::OciLayout { path, name: None });
+        }
+        return if dockerfile::of_directory(&path).is_some() {
+            dockerfile(path)
+        } else {
+            Ok(Source::RootTree(path))
+        };
+    }
+    if dockerfile::is_name(&path) {
+        return dockerfile(path);
     }
     let mut file = File::open(&path).map_err(|error| Error::io("open", &path, error))?;
     let mut head = [0; 4];

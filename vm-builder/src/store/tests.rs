@@ -49,6 +49,24 @@ fn images_are_listed_found_and_removed() {
 }
 
 #[test]
+fn an_image_without_a_time_is_as_old_as_its_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    let image = one(b"1");
+    store.put(&image, &name("a")).unwrap();
+    let stored = std::time::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+    let blob = directory.path().join("blobs/sha256").join(image.digest().hex());
+    File::options().write(true).open(blob).unwrap().set_modified(stored).unwrap();
+    let mut entry = store.list().unwrap().remove(0);
+    assert_eq!(entry.stored.as_deref(), Some("2023-11-14T22:13:20Z"));
+    assert_eq!(entry.made().unwrap().to_string(), "2024-01-02T03:04:05Z");
+    for none in [None, Some("1970-01-01T00:00:00Z".to_owned()), Some("yesterday".to_owned())] {
+        entry.created = none;
+        assert_eq!(entry.made().unwrap().to_string(), "2023-11-14T22:13:20Z");
+    }
+}
+
+#[test]
 fn a_name_belongs_to_one_image_and_pruning_takes_the_rest() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
@@ -58,7 +76,7 @@ fn a_name_belongs_to_one_image_and_pruning_takes_the_rest() {
     }
     let list = store.list().unwrap();
     assert_eq!(list.len(), 2);
-    assert_eq!((list[0].reference.clone(), list[0].digest), (None, first.digest()));
+    assert_eq!((list[1].reference.clone(), list[1].digest), (None, first.digest()));
     assert_eq!(store.get("a").unwrap().digest(), second.digest());
     std::fs::write(directory.path().join("blobs/sha256/rubbish"), [0; 100]).unwrap();
     assert!(store.prune().unwrap() > 100);

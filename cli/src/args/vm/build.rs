@@ -9,12 +9,15 @@ use crate::args::{Output, Registry, Showing};
 #[command(
     after_help = "Examples:\n  neonctl vm build --from docker.io/library/postgres:16 -O pg16.qcow2\n  \
                   neonctl vm build --from ./rootfs -f image.yaml -O disk.raw --format raw --size 10Gi -- /usr/bin/server --port 80\n  \
-                  neonctl vm build --from nginx -t registry.example/nginx-vm:1 --push\n\n\
+                  neonctl vm build --from nginx -t registry.example/nginx-vm:1 --push\n  \
+                  neonctl vm build --from ./Dockerfile --build-arg VERSION=2 -t web:2\n\n\
                   Sources: a registry reference, oci:DIR[:NAME], oci-archive:FILE[:NAME], docker-archive:FILE[:NAME], dir:DIR, \
-                  tar:FILE, or a path whose type is detected from its content"
+                  tar:FILE, dockerfile:FILE, or a path whose type is detected from its content; a directory with a Dockerfile is built by \
+                  it, dir:DIR takes the directory as it is. A Dockerfile may have everything but RUN, ADD and several stages; COPY takes \
+                  files below its directory and respects .dockerignore."
 )]
 pub struct Build {
-    /// Source: an image reference, an archive or a directory
+    /// Source: an image reference, an archive, a directory or a Dockerfile
     #[arg(long, value_name = "SOURCE")]
     pub from: String,
     /// Image specification: commands, shutdownHook, build, merge, files
@@ -38,7 +41,7 @@ pub struct Build {
     /// Architecture: amd64 or arm64 [default: that of this host]
     #[arg(long)]
     pub arch: Option<String>,
-    /// Value for an ARG in the fragments of the specification, as NAME=VALUE; can be repeated
+    /// Value for an ARG of a Dockerfile, or of the fragments of the specification, as NAME=VALUE; can be repeated
     #[arg(long, value_name = "NAME=VALUE")]
     pub build_arg: Vec<String>,
     /// Write a bill of materials in SPDX 2.3 (JSON) to this file

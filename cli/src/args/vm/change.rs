@@ -1,7 +1,7 @@
 //! Changing VMs that exist.
 
 use crate::args::Output;
-use crate::args::names::Names;
+use crate::args::names::{self, Names};
 use crate::args::resource::{NamespaceArgs, Waiting};
 
 /// `vm set`
@@ -17,7 +17,7 @@ use crate::args::resource::{NamespaceArgs, Waiting};
 #[command(group = clap::ArgGroup::new("change").required(true).multiple(true))]
 pub struct Set {
     /// Name of the virtual machine
-    #[arg(add = Names::Vms)]
+    #[arg(add = Names::Vms, value_parser = names::vm)]
     pub name: String,
     /// CPU bounds, such as 0.25..4 or 2
     #[arg(long, group = "change", value_name = "MIN..MAX")]
@@ -56,7 +56,7 @@ pub struct Set {
                   refused is opened again with the reason.")]
 pub struct Edit {
     /// Name of the virtual machine
-    #[arg(add = Names::Vms)]
+    #[arg(add = Names::Vms, value_parser = names::vm)]
     pub name: String,
     /// How the change is applied.
     #[command(flatten)]
@@ -88,7 +88,7 @@ pub struct Applying {
 #[command(after_help = "Examples:\n  neonctl vm label pg team=db tier=prod\n  neonctl vm label pg tier-")]
 pub struct Label {
     /// Name of the virtual machine
-    #[arg(add = Names::Vms)]
+    #[arg(add = Names::Vms, value_parser = names::vm)]
     pub name: String,
     /// KEY=VALUE sets a label, KEY- removes it
     #[arg(required = true, value_name = "KEY=VALUE")]

@@ -1,6 +1,6 @@
 //! Creating, changing and deleting VMs.
 
-use crate::args::names::Names;
+use crate::args::names::{self, Names};
 
 use crate::args::Output;
 use crate::args::resource::{NamespaceArgs, Waiting};
@@ -99,7 +99,7 @@ pub struct Create {
     #[arg(long, value_name = "KEY=VALUE")]
     pub label: Vec<String>,
     /// Change nothing: client prints the object, server prints it as the API server would store it
-    #[arg(long, value_name = "WHERE", value_parser = ["client", "server"])]
+    #[arg(long, value_name = "WHERE", value_parser = ["client", "server"], num_args = 0..=1, default_missing_value = "client")]
     pub dry_run: Option<String>,
     /// Whether and how long to wait.
     #[command(flatten)]
@@ -127,7 +127,7 @@ pub struct Create {
 #[command(group = clap::ArgGroup::new("change").required(true).multiple(true))]
 pub struct Scale {
     /// Name of the virtual machine
-    #[arg(add = Names::Vms)]
+    #[arg(add = Names::Vms, value_parser = names::vm)]
     pub name: String,
     /// CPU, such as 1.5
     #[arg(long, group = "change")]
@@ -167,7 +167,7 @@ pub struct Scale {
                   neonctl vm delete stuck --force -y")]
 pub struct Delete {
     /// Names of the virtual machines
-    #[arg(required = true, add = Names::Vms)]
+    #[arg(required = true, add = Names::Vms, value_parser = names::vm)]
     pub names: Vec<String>,
     /// Grace period of the shutdown, such as 1m [default: that of the VM]
     #[arg(long, value_name = "DURATION")]
@@ -198,7 +198,7 @@ pub struct Delete {
 )]
 pub struct Wait {
     /// Name of the virtual machine
-    #[arg(add = Names::Vms)]
+    #[arg(add = Names::Vms, value_parser = names::vm)]
     pub name: String,
     /// Condition to wait for
     #[arg(long = "for", value_name = "PREDICATE")]

@@ -1,6 +1,6 @@
 //! Listing and inspecting VMs.
 
-use crate::args::names::Names;
+use crate::args::names::{self, Names};
 
 use crate::args::Output;
 use crate::args::resource::{ListArgs, NamespaceArgs, ShowArgs};
@@ -30,7 +30,7 @@ pub struct List {
                   neonctl vm get pg -o jsonpath='{.status.node}'")]
 pub struct Get {
     /// Names of the virtual machines
-    #[arg(required = true, add = Names::Vms)]
+    #[arg(required = true, add = Names::Vms, value_parser = names::vm)]
     pub names: Vec<String>,
     /// Namespace and output.
     #[command(flatten)]
@@ -42,7 +42,7 @@ pub struct Get {
 #[command(after_help = "Examples:\n  neonctl vm describe pg\n  neonctl vm describe pg --events 20")]
 pub struct Describe {
     /// Name of the virtual machine
-    #[arg(add = Names::Vms)]
+    #[arg(add = Names::Vms, value_parser = names::vm)]
     pub name: String,
     /// Number of recent events to show
     #[arg(long, default_value_t = 5, value_name = "N")]
@@ -60,7 +60,7 @@ pub struct Describe {
 #[command(after_help = "Examples:\n  neonctl vm events pg\n  neonctl vm events --since 10m --types Warning")]
 pub struct Events {
     /// Name of the virtual machine [default: all VMs of the namespace]
-    #[arg(add = Names::Vms)]
+    #[arg(add = Names::Vms, value_parser = names::vm)]
     pub name: Option<String>,
     /// Show only entries newer than this duration, such as 10m
     #[arg(long, value_name = "DURATION")]
@@ -87,7 +87,7 @@ pub struct Events {
 )]
 pub struct History {
     /// Name of the virtual machine
-    #[arg(add = Names::Vms)]
+    #[arg(add = Names::Vms, value_parser = names::vm)]
     pub name: String,
     /// Begin of the window: so long ago, such as 30m, 12h or 7d, or a time such as 2026-11-26T09:00:00Z
     #[arg(long, value_name = "TIME", default_value = "1h")]
@@ -142,7 +142,7 @@ impl History {
 )]
 pub struct Logs {
     /// Name of the virtual machine
-    #[arg(add = Names::Vms)]
+    #[arg(add = Names::Vms, value_parser = names::vm)]
     pub name: String,
     /// Sources to print: guest (the workload), serial (the console), qemu, runner, or all
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "all",

@@ -1,7 +1,7 @@
 //! Stopping, starting, restarting, pausing and resuming VMs.
 
 use crate::args::Output;
-use crate::args::names::Names;
+use crate::args::names::{self, Names};
 use crate::args::resource::{NamespaceArgs, Waiting};
 
 /// `vm stop`
@@ -65,7 +65,7 @@ pub struct Resume {
 #[derive(Debug, Default, clap::Args)]
 pub struct Power {
     /// Names of the virtual machines
-    #[arg(required = true, add = Names::Vms)]
+    #[arg(required = true, add = Names::Vms, value_parser = names::vm)]
     pub names: Vec<String>,
     /// Whether and how long to wait; these commands wait by default.
     #[command(flatten)]

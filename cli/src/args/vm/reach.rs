@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::args::names::Names;
+use crate::args::names::{self, Names};
 
 use crate::args::resource::NamespaceArgs;
 
@@ -15,7 +15,7 @@ use crate::args::resource::NamespaceArgs;
 )]
 pub struct Console {
     /// Name of the virtual machine
-    #[arg(add = Names::Vms)]
+    #[arg(add = Names::Vms, value_parser = names::vm)]
     pub name: String,
     /// How long to wait for the VM to start, such as 2m
     #[arg(long, value_name = "DURATION", default_value = "2m")]
@@ -41,7 +41,7 @@ pub struct Console {
                   The exit code is that of the command, 255 if there was no connection.")]
 pub struct Ssh {
     /// Name of the virtual machine
-    #[arg(add = Names::Vms)]
+    #[arg(add = Names::Vms, value_parser = names::vm)]
     pub name: String,
     /// User to log in as
     #[arg(short = 'l', long, default_value = "root")]
@@ -70,7 +70,7 @@ pub struct Ssh {
 )]
 pub struct Connect {
     /// Name of the virtual machine
-    #[arg(add = Names::Vms)]
+    #[arg(add = Names::Vms, value_parser = names::vm)]
     pub name: String,
     /// TCP port of the guest
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
@@ -114,7 +114,7 @@ pub struct Cp {
 )]
 pub struct PortForward {
     /// Name of the virtual machine
-    #[arg(add = Names::Vms)]
+    #[arg(add = Names::Vms, value_parser = names::vm)]
     pub name: String,
     /// TCP ports: [LOCAL:]REMOTE
     #[arg(required = true, value_name = "[LOCAL:]REMOTE")]
@@ -135,7 +135,7 @@ pub struct PortForward {
                   ~/.local/state]. Call it again after the VM was deleted and created again.")]
 pub struct SshConfig {
     /// Name of the virtual machine
-    #[arg(add = Names::Vms)]
+    #[arg(add = Names::Vms, value_parser = names::vm)]
     pub name: String,
     /// User to log in as
     #[arg(short = 'l', long, default_value = "root")]

@@ -8,16 +8,18 @@ use neonvm_kernel::store as kernels;
 use serde_json::{Value, json};
 
 use crate::args::image::Inspect;
-use crate::commands::{kernel, place};
+use crate::commands::local::neond;
+use crate::commands::{doctor, kernel, place};
 use crate::env::Env;
 use crate::error::{Code, Error, Result};
 use crate::report::{API_VERSION, Document, Report, left};
+use crate::settings::Settings;
 
 /// Looks at a disk file or a stored image.
-pub(crate) fn run(env: &Env, args: &Inspect) -> Result<Report> {
+pub(crate) fn run(env: &Env, settings: &Settings, args: &Inspect) -> Result<Report> {
     let path = Path::new(&args.image);
     if path.is_file() {
-        return of_disk(env, args, path);
+        return of_disk(env, settings, args, path);
     }
     let directory = place::images(env);
     let stored =
@@ -34,14 +36,14 @@ pub(crate) fn run(env: &Env, args: &Inspect) -> Result<Report> {
     }
 }
 
-fn of_disk(env: &Env, args: &Inspect, path: &Path) -> Result<Report> {
+fn of_disk(env: &Env, settings: &Settings, args: &Inspect, path: &Path) -> Result<Report> {
     let attempt = || format!("cannot inspect {}", path.display());
     let failed = |error: inspect::Error| {
         Error::new(Code::Failed, attempt()).cause(error.to_string()).hint("build it again: neonctl vm build")
     };
     let found = inspect::inspect(path).map_err(failed)?;
     if args.boot_command {
-        return boot_command(env, args, path, &found);
+        return boot_command(env, settings, args, path, &found);
     }
     if args.verify {
         inspect::verify(path).map_err(failed)?;
@@ -55,17 +57,28 @@ fn of_disk(env: &Env, args: &Inspect, path: &Path) -> Result<Report> {
     Ok(if args.verify { report.note("verified: all tables are consistent") } else { report })
 }
 
-fn boot_command(env: &Env, args: &Inspect, path: &Path, found: &Inspection) -> Result<Report> {
+fn boot_command(
+    env: &Env,
+    settings: &Settings,
+    args: &Inspect,
+    path: &Path,
+    found: &Inspection,
+) -> Result<Report> {
     let (kernel, initramfs) = kernel_files(env, args.kernel.as_deref())?;
     let forward = args.forward.iter().map(|text| ports(text)).collect::<Result<Vec<_>>>()?;
     // So that the command works in every directory.
     let disk = std::path::absolute(path).map_err(|error| Error::file("find", path, &error))?;
+    let accelerator = match args.accel.as_str() {
+        "auto" if doctor::runs_kvm(neond(env, settings).ok().as_deref()) => "kvm",
+        "auto" => "tcg",
+        chosen => chosen,
+    };
     let boot = Boot {
         disk: &disk,
         format: found.format,
         kernel: &kernel,
         initramfs: initramfs.as_deref(),
-        accelerator: &args.accel,
+        accelerator,
         forward: if forward.is_empty() { &USUAL_PORTS } else { &forward },
     };
     Ok(Report::text(inspect::shell_line(&boot.command()) + "\n"))

@@ -30,5 +30,5 @@ pub(crate) fn run(env: &Env, args: &Remove) -> Result<Report> {
     for name in &args.images {
         removed.extend(store.remove(name).map_err(failed)?);
     }
-    Ok(Report::document(list::document(&removed)).note(format!("removed {}", removed.len())))
+    Ok(Report::document(list::document(&removed, None)).note(format!("removed {}", removed.len())))
 }

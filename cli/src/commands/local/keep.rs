@@ -53,7 +53,7 @@ pub(crate) fn check(env: &Env, settings: &Settings, args: &Check) -> Result<Repo
     };
     let checked = if is_running(&instance) {
         block_on(async {
-            Connection::local(&instance.kubeconfig(), limit).await?.json("/neonvm/check").await
+            Connection::local(settings, &instance.kubeconfig(), limit).await?.json("/neonvm/check").await
         })?
     } else {
         let lock = instance.lock()?;
@@ -171,7 +171,7 @@ enum Source {
 impl Source {
     async fn open(env: &Env, settings: &Settings, instance: &Instance, limit: Duration) -> Result<Self> {
         if is_running(instance) {
-            let connection = Connection::local(&instance.kubeconfig(), limit).await?;
+            let connection = Connection::local(settings, &instance.kubeconfig(), limit).await?;
             let request = http::Request::get("/neonvm/backup").body(Vec::new());
             let request =
                 request.map_err(|error| Error::new(Code::Failed, "bad request").cause(error.to_string()))?;

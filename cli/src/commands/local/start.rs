@@ -13,6 +13,7 @@ use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use super::kept::Nodes;
 use crate::args::local::Up;
 use crate::commands::place;
 use crate::connect::{Connection, block_on};
@@ -55,7 +56,9 @@ pub(super) fn start(
     let mut command = Command::new(&program);
     command.arg("local").args(["--name", &instance.name]).arg("--data-dir").arg(&instance.directory);
     command.arg("--listen").arg(format!("127.0.0.1:{port}")).stdin(Stdio::null());
-    command.args(node_flags(env, settings, args)?);
+    let nodes = Nodes::of(instance, settings, args)?;
+    command.args(node_flags(env, settings, args, &nodes)?);
+    nodes.keep(instance)?;
     if !args.foreground {
         let path = instance.log();
         let reserve = Reserve::from_directory(&instance.directory);
@@ -74,20 +77,13 @@ pub(super) fn start(
             let _ = requests.process.send(Some(process));
         }
     }
-    block_on(wait(instance, &mut child, limit, args.foreground))?;
+    block_on(wait(settings, instance, &mut child, limit, args.foreground))?;
     Ok(if args.foreground { Started::Foreground(Foreground { child }) } else { Started::Background })
 }
 
-/// How many nodes.
-pub(super) fn nodes(settings: &Settings, args: &Up) -> Result<u8> {
-    let flag = args.nodes.map(|nodes| nodes.to_string());
-    let nodes = settings.value("nodes", flag.as_deref())?.unwrap_or_default();
-    Ok(nodes.parse().unwrap_or(1))
-}
-
 /// Flags about nodes, and where what they need lies.
-fn node_flags(env: &Env, settings: &Settings, args: &Up) -> Result<Vec<OsString>> {
-    let nodes = nodes(settings, args)?;
+fn node_flags(env: &Env, settings: &Settings, args: &Up, kept: &Nodes) -> Result<Vec<OsString>> {
+    let nodes = kept.nodes.unwrap_or(1);
     let root = rustix::process::geteuid().is_root() && !args.user_network;
     if nodes > 1 && !root {
         let text = format!("--nodes {nodes}: more than one node requires network namespaces");
@@ -101,10 +97,10 @@ fn node_flags(env: &Env, settings: &Settings, args: &Up) -> Result<Vec<OsString>
                 .hint("use a quantity such as 2, 500m or 8Gi")
         })
     };
-    if let Some(cpus) = &args.cpus {
+    if let Some(cpus) = &kept.cpus {
         set("--node-cpu-milli", number("cpus", cpus)?.milli_rounded_up().to_string().into());
     }
-    if let Some(memory) = &args.memory {
+    if let Some(memory) = &kept.memory {
         set("--node-memory", number("memory", memory)?.units_rounded_up().to_string().into());
     }
     set("--accel", args.accel.clone().into());
@@ -170,7 +166,13 @@ fn choose_port(instance: &Instance, wanted: Option<u16>) -> Result<u16> {
         .hint("stop that process, choose another --port, or omit --port to use a free one"))
 }
 
-async fn wait(instance: &Instance, child: &mut Child, limit: Duration, foreground: bool) -> Result<()> {
+async fn wait(
+    settings: &Settings,
+    instance: &Instance,
+    child: &mut Child,
+    limit: Duration,
+    foreground: bool,
+) -> Result<()> {
     let deadline = Instant::now() + limit;
     let mut connection: Option<Connection> = None;
     loop {
@@ -194,7 +196,7 @@ async fn wait(instance: &Instance, child: &mut Child, limit: Duration, foregroun
             return Err(error.hint(hint));
         }
         if connection.is_none() && instance.kubeconfig().exists() {
-            connection = Some(Connection::local(&instance.kubeconfig(), limit).await?);
+            connection = Some(Connection::local(settings, &instance.kubeconfig(), limit).await?);
         }
         if let Some(connection) = &connection {
             match connection.text("/readyz").await {

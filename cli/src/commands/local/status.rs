@@ -28,7 +28,7 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &One) -> Result<Report> 
         }
     }
     block_on(async {
-        let connection = Connection::local(&instance.kubeconfig(), limit).await?;
+        let connection = Connection::local(settings, &instance.kubeconfig(), limit).await?;
         crate::commands::health::report(&connection, name, None).await
     })
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use neonvm_kit::private;
 use serde_json::{Value, json};
 
+use super::kept::Nodes;
 use super::start::{Requests, Started, start};
 use crate::args::local::Up;
 use crate::connect::{Connection, block_on};
@@ -56,7 +57,7 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Up) -> Result<Report> {
             return Err(if asked { stopped() } else { error });
         }
     };
-    notes.extend(remarks(env, settings, args)?);
+    notes.extend(remarks(env, settings, &instance, args)?);
     drop(lock);
     let server = instance.server().unwrap_or_default();
     notes.push(format!(
@@ -87,24 +88,24 @@ fn bring_up(
     if !args.no_install {
         let left = left();
         block_on(async {
-            let connection = Connection::local(&instance.kubeconfig(), left).await?;
+            let connection = Connection::local(settings, &instance.kubeconfig(), left).await?;
             let installed = tokio::time::timeout(left, crate::commands::health::install(&connection)).await;
             installed.unwrap_or_else(|_| {
                 Err(Error::new(Code::Timeout, "the custom resource definitions are not established yet"))
             })
         })?;
     }
-    let nodes = super::start::nodes(settings, args)?;
+    let nodes = Nodes::of(instance, settings, args)?.nodes.unwrap_or(1);
     if nodes > 0 {
-        block_on(ready(instance, usize::from(nodes), left()))?;
+        block_on(ready(settings, instance, usize::from(nodes), left()))?;
     }
     Ok(started)
 }
 
 /// What its user should know about its nodes.
-fn remarks(env: &Env, settings: &Settings, args: &Up) -> Result<Vec<String>> {
+fn remarks(env: &Env, settings: &Settings, instance: &Instance, args: &Up) -> Result<Vec<String>> {
     let mut notes = Vec::new();
-    if super::start::nodes(settings, args)? == 0 {
+    if Nodes::of(instance, settings, args)?.nodes == Some(0) {
         return Ok(notes);
     }
     if !crate::commands::place::kernels(env).join("default/vmlinux").exists() {
@@ -122,8 +123,8 @@ fn remarks(env: &Env, settings: &Settings, args: &Up) -> Result<Vec<String>> {
 }
 
 /// Waits until so many nodes are ready.
-async fn ready(instance: &Instance, nodes: usize, limit: Duration) -> Result<()> {
-    let connection = Connection::local(&instance.kubeconfig(), limit).await?;
+async fn ready(settings: &Settings, instance: &Instance, nodes: usize, limit: Duration) -> Result<()> {
+    let connection = Connection::local(settings, &instance.kubeconfig(), limit).await?;
     let until = Instant::now() + limit;
     loop {
         let list = connection.json("/api/v1/nodes").await?;

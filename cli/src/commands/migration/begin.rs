@@ -1,10 +1,10 @@
 //! `vm migrate`
 
-use crate::commands::resource::{document, name_of};
+use crate::commands::resource::{document, name_of, nearest};
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1 as core;
-use kube::api::{ListParams, PostParams};
+use kube::api::{Api, ListParams, PostParams};
 use neonvm_api::migration::VirtualMachineMigrationSpec;
 use neonvm_api::virtual_machine::Phase;
 use neonvm_api::{VirtualMachine, VirtualMachineMigration};
@@ -43,6 +43,9 @@ pub(in crate::commands) fn run(
         if args.dry_run {
             return dry_run::explain(&client, args).await;
         }
+        if let Some(nodes) = nodes(&client).await {
+            reachable(&machine, args, &nodes)?;
+        }
         let made = create(&client, args, spec).await?;
         let name = name_of(&made).to_owned();
         if args.waiting.no_wait {
@@ -52,9 +55,14 @@ pub(in crate::commands) fn run(
             return Ok(Report::document(Document { text: Some(text), ..document }));
         }
         let mut steps = Steps { reporter, running: None, waits: String::new(), latest: made };
-        let waited = until_over(&client, &name, limit, |migration| steps.see(migration)).await;
+        let waited = match until_over(&client, &name, limit, |migration| steps.see(migration)).await {
+            Ok(waited) => waited,
+            Err(error) => {
+                steps.leave();
+                return Err(error);
+            }
+        };
         steps.finish();
-        let waited = waited?;
         let took = waited.took;
         let ended = waited.object.unwrap_or(steps.latest);
         verdict(&ended)?;
@@ -166,6 +174,39 @@ fn check(machine: &VirtualMachine, args: &Migrate) -> Result<()> {
     Ok(())
 }
 
+/// The names of all nodes; none if this user may not list them.
+async fn nodes(client: &NamespaceClient) -> Option<Vec<String>> {
+    let api: Api<core::Node> = Api::all(client.connection.client());
+    let list = client.connection.within("cannot list nodes", api.list_metadata(&ListParams::default())).await;
+    Some(list.ok()?.items.into_iter().filter_map(|node| node.metadata.name).collect())
+}
+
+/// An error if no node of the cluster can be the target by its name: the migration would wait for its timeout.
+fn reachable(machine: &VirtualMachine, args: &Migrate, nodes: &[String]) -> Result<()> {
+    let name = &args.name;
+    if let Some(missing) = args.to.iter().find(|wanted| !nodes.contains(wanted)) {
+        let error =
+            Error::new(Code::NotFound, format!("cannot migrate {name}: there is no node {missing:?}"));
+        return Err(match nearest(missing, nodes) {
+            Some(meant) => error.hint(format!("did you mean {meant:?}?")),
+            None => error.hint("list the nodes: neonctl top nodes"),
+        });
+    }
+    let here = machine.status.as_ref().map(|status| status.node.as_str()).unwrap_or_default();
+    let is_free = |node: &&String| {
+        *node != here && !args.avoid.contains(node) && (args.to.is_empty() || args.to.contains(node))
+    };
+    if nodes.is_empty() || nodes.iter().any(|node| is_free(&node)) {
+        return Ok(());
+    }
+    let why = match nodes.len() {
+        1 => format!("{here} is the only node"),
+        _ => format!("it runs on {here}, and --to and --avoid leave no other node"),
+    };
+    Err(Error::new(Code::Conflict, format!("cannot migrate {name}: {why}"))
+        .hint(format!("see what speaks against each node: neonctl vm migrate {name} --dry-run")))
+}
+
 /// Makes the object, with the first free name of `<vm>-1`, `<vm>-2`, ….
 async fn create(
     client: &NamespaceClient,
@@ -226,6 +267,13 @@ impl Steps {
         if !message.is_empty() && message != self.waits {
             self.reporter.show(&format!("{:<10} {message}", ""));
             self.waits = message;
+        }
+    }
+
+    /// The wait ends, and the step that runs does not.
+    fn leave(&mut self) {
+        if self.running.take().is_some() {
+            self.reporter.end("not finished");
         }
     }
 

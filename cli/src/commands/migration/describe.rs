@@ -4,7 +4,9 @@ use crate::commands::resource::{document, name_of};
 use std::fmt::Write as _;
 
 use k8s_openapi::jiff::Timestamp;
+use kube::api::Api;
 use neonvm_api::VirtualMachineMigration;
+use neonvm_api::migration_policy::{MigrationPolicy, MigrationPolicySpec};
 
 use super::is_over;
 use super::show::{asked_by, ending, percent, phase_word, reason, size, status, took, write_limit};
@@ -21,13 +23,28 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Describe) -> Result<R
     block_on(async {
         let client = NamespaceClient::open(settings, &args.place).await?;
         let migration = client.find(&args.name).await?;
-        let text = describe(&migration, Timestamp::now());
+        let policy = policy(&client, &migration).await;
+        let text = describe(&migration, policy.as_deref(), Timestamp::now());
         let document = document(&[migration], false, false);
         Ok(Report::document(Document { text: Some(text), ..document }))
     })
 }
 
-fn describe(migration: &VirtualMachineMigration, now: Timestamp) -> String {
+/// The limits of the policy of a migration in words; none without a policy.
+async fn policy(client: &NamespaceClient, migration: &VirtualMachineMigration) -> Option<String> {
+    let name = status(migration).policy;
+    if name.is_empty() {
+        return None;
+    }
+    let api: Api<MigrationPolicy> = Api::all(client.connection.client());
+    Some(match client.connection.within("cannot read the policy", api.get_opt(&name)).await {
+        Ok(Some(policy)) => policy_limits(&policy.spec),
+        Ok(None) => "the policy was deleted".to_owned(),
+        Err(error) => [vec![error.message], error.causes].concat().join(": "),
+    })
+}
+
+fn describe(migration: &VirtualMachineMigration, policy: Option<&str>, now: Timestamp) -> String {
     let mut text = String::new();
     let mut line = |key: &str, value: String| {
         if !value.is_empty() {
@@ -77,6 +94,7 @@ fn describe(migration: &VirtualMachineMigration, now: Timestamp) -> String {
         line("Disk writes", limit);
     }
     line("Limits", limits(migration));
+    line("Policy limits", policy.unwrap_or_default().to_owned());
     for condition in &status.conditions {
         let message =
             if condition.message.is_empty() { String::new() } else { format!(": {}", condition.message) };
@@ -103,6 +121,16 @@ fn limits(migration: &VirtualMachineMigration) -> String {
     parts.join(", ")
 }
 
+/// The limits of a policy, in the order of those of a migration. The lower of two holds for time and bandwidth; a migration's own
+/// downtime wins.
+fn policy_limits(policy: &MigrationPolicySpec) -> String {
+    let time = policy.completion_timeout.map(|seconds| format!("{seconds} s"));
+    let bandwidth = policy.max_bandwidth.as_ref().map(|bandwidth| format!("{bandwidth}/s"));
+    let downtime = policy.tuning.downtime_limit_ms.map(|pause| format!("downtime {pause} ms"));
+    let all: Vec<String> = [time, bandwidth, downtime].into_iter().flatten().collect();
+    if all.is_empty() { "none".to_owned() } else { all.join(", ") }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -121,7 +149,12 @@ mod tests {
                 "completionTime": "2026-01-01T00:01:00Z",
                 "info": { "downtimeMs": 71, "passes": 3, "ram": { "total": 1 << 30, "transferred": 1 << 29 } } } }))
         .unwrap();
-        let text = describe(&migration, Timestamp::UNIX_EPOCH);
+        let policy: MigrationPolicySpec = serde_json::from_value(
+            json!({ "maxBandwidth": "512Mi", "downtimeLimitMs": 80, "completionTimeout": 300 }),
+        )
+        .unwrap();
+        let text = describe(&migration, Some(&policy_limits(&policy)), Timestamp::UNIX_EPOCH);
+        assert_eq!(policy_limits(&MigrationPolicySpec::default()), "none");
         let flat: Vec<String> =
             text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
         for line in [
@@ -133,6 +166,7 @@ mod tests {
             "Not used postcopy: not allowed",
             "Memory 100% of 1.0Gi, 3 iterations, 512Mi sent, 0/s, dirty rate 0/s",
             "Limits 60 s, 1Gi/s, priority 3",
+            "Policy limits 300 s, 512Mi/s, downtime 80 ms",
             "Result succeeded: pg runs on n3 (downtime 71 ms)",
         ] {
             assert!(flat.iter().any(|own| own == line), "{line}\n{text}");

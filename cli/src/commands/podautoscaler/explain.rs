@@ -65,10 +65,15 @@ fn follow(settings: &settings::Settings, args: &Explain, json: bool) -> Result<R
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let open = async move || Ok(NamespaceClient::open(&settings, &place).await?.api());
     watching::pages(open, config, None, move |object: &PodAutoscaler| {
-        let account = Account::from_object(object, Timestamp::now());
-        // An empty line ends a page.
-        Some(if json { crate::render::json_line(&account.json()) } else { account.text() + "\n" })
+        let now = Timestamp::now();
+        let account = Account::from_object(object, now);
+        Some(if json { crate::render::json_line(&account.json()) } else { page(&account.text(), now) })
     })
+}
+
+/// A page of those that follow each other: the time, the text, and an empty line at its end.
+fn page(text: &str, now: Timestamp) -> String {
+    format!("{}\n{text}\n", now.strftime("%Y-%m-%dT%H:%M:%SZ"))
 }
 
 /// What a metric would have to be.

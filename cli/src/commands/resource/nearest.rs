@@ -1,7 +1,7 @@
 //! The name that was probably meant.
 
 /// The name that was probably meant: one that differs in at most a third of its characters.
-pub(super) fn nearest(name: &str, known: &[String]) -> Option<String> {
+pub(in crate::commands) fn nearest(name: &str, known: &[String]) -> Option<String> {
     let distances = known.iter().map(|other| (distance(name, other), other));
     let (distance, other) = distances.min()?;
     (distance <= name.chars().count().max(3) / 3).then(|| other.clone())

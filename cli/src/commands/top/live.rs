@@ -40,6 +40,8 @@ pub(super) fn run(env: &Env, settings: &Settings, args: &Args, live: &Live) -> R
     if !env.stdout_terminal || dumb || !std::io::stdin().is_terminal() {
         return lines(settings, live);
     }
+    // Lines on standard error would stand in the view.
+    let settings = &settings.clone().with_verbosity(crate::Verbosity::Off);
     let theme = Theme { color: Style::resolve(env, settings, args)?.colors(), unicode: unicode(env) };
     block_on(async {
         let (feed, fleet) = Feed::open(settings, live).await?;

@@ -41,6 +41,8 @@ fn request(env: &Env, settings: &Settings, args: &Build) -> Result<Request> {
     }
     let key = |path: &std::path::PathBuf| match std::fs::read_to_string(path) {
         Ok(text) => Ok(text.trim().to_owned()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(Error::file("read", path, &error)
+            .hint("make a key, ssh-keygen -t ed25519, or name the public part of another")),
         Err(error) => Err(Error::file("read", path, &error)),
     };
     let guest = place::guest(env, settings, args.guest.as_deref(), &options.platform.architecture)?;
@@ -97,14 +99,11 @@ fn document(built: &Built) -> Document {
         "file": file, "reference": built.reference, "digest": built.digest, "imageDigest": built.image_digest,
         "size": built.size, "stored": built.stored, "source": built.source,
     });
-    let mut text = format!(
-        "{name}  {}  {} stored, {} as the VM sees it",
-        built.digest,
-        place::bytes(built.stored),
-        place::bytes(built.size)
-    );
+    let (stored, size) = (place::bytes(built.stored), place::bytes(built.size));
+    let mut text =
+        format!("{name}  {stored} stored, {size} as the VM sees it\n{:<10} {}", "disk", built.digest);
     if let (Some(reference), Some(digest)) = (&built.reference, &built.image_digest) {
-        text.push_str(&format!("\n{reference}@{digest}"));
+        text.push_str(&format!("\n{:<10} {reference}@{digest}", "image"));
     }
     Document {
         value,

@@ -1,5 +1,6 @@
 //! `vm create`
 
+mod image;
 pub(super) mod manifest;
 
 use crate::commands::resource;
@@ -28,6 +29,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Create, quiet: bool) 
         Some(_) => read(args)?,
         None => manifest::of_flags(args)?,
     };
+    image::check(args, &object)?;
     let verdict = neonvm_api::admit("VirtualMachine", &mut object, None);
     if let [first, rest @ ..] = verdict.errors.as_slice() {
         let mut error = Error::new(Code::Usage, format!("{}: {}", first.path, first.message));
@@ -44,9 +46,11 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Create, quiet: bool) 
             Error::new(Code::Usage, "this is not a VirtualMachine object").cause(error.to_string())
         })?;
         let mut document = resource::document(&[machine], false, false);
+        let meant = image::meant(settings, &object);
         document.value = object;
         let mut report = Report::document(document).note("nothing was created");
         report.notes.extend(warnings);
+        report.notes.extend(meant);
         return Ok(report);
     }
     let mut report = block_on(send(settings, args, object, quiet))?;
@@ -56,6 +60,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Create, quiet: bool) 
 
 async fn send(settings: &Settings, args: &Create, object: Value, quiet: bool) -> Result<Report> {
     let mut client = NamespaceClient::open(settings, &args.place).await?;
+    let meant = image::of_local_cluster(settings, &client.connection, &object);
     if let (None, Some(namespace)) =
         (&args.place.namespace, object.pointer("/metadata/namespace").and_then(Value::as_str))
     {
@@ -92,14 +97,16 @@ async fn send(settings: &Settings, args: &Create, object: Value, quiet: bool) ->
             stages.show(seen);
             up(&name, seen)
         };
-        let waited = until(&client, &name, limit, "condition=Available", look).await?;
+        let waited = until(&client, &name, limit, "condition=Available", look).await;
+        let waited = waited.map_err(|error| image::with_hint(error, meant.as_deref()))?;
         text = format!("virtualmachine/{name} created, Running after {}", wait::seconds(waited.took));
         if let Some(seen) = waited.object {
             machine = seen;
             document = resource::document(&[machine], false, false);
         }
     }
-    Ok(Report::document(Document { text: Some(text), ..document }))
+    let report = Report::document(Document { text: Some(text), ..document });
+    Ok(meant.into_iter().fold(report, Report::note))
 }
 
 /// Shows a person at a terminal how far a VM is.
@@ -153,6 +160,10 @@ pub(super) fn up(name: &str, machine: Option<&VirtualMachine>) -> WaitProgress {
                     .cause(state(machine))
                     .hint(format!("see its last lines: neonctl vm logs {name} --previous")),
             )
+        }
+        _ if image::unpullable(machine).is_some() => {
+            let why = image::unpullable(machine).unwrap_or_default();
+            WaitProgress::Never(image::failure(name, machine, &why))
         }
         _ => match quota(machine) {
             Some(why) => WaitProgress::Never(

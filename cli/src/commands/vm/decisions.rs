@@ -17,14 +17,18 @@ pub(super) async fn of_vm(client: &NamespaceClient, machine: &VirtualMachine) ->
     }
     let services = Services::open(&client.connection, NAMESPACE).await.ok()?;
     let name = format!("{}/{}", client.namespace, name_of(machine));
-    let agents = services.agents(Some(&node), Some(&name)).await.ok()?;
+    let (agents, _) = services.agents(Some(&node), Some(&name)).await.ok()?;
     let vm = agents.into_iter().find_map(|agent| agent.vms.into_iter().next())?;
     Some((node, vm))
 }
 
 /// Why the VM has the size it has.
 pub(super) fn why(vm: &VmInspect) -> String {
-    let show = |resources| size(resources, vm.compute_unit, false);
+    let show = |resources| {
+        let text = size(resources, vm.compute_unit, false);
+        // Compute units are bare numbers in tables only.
+        if text.bytes().all(|byte| byte.is_ascii_digit()) { format!("{text} CU") } else { text }
+    };
     let mut text = format!(
         "goal {}, permit {}, guest consented to {}: ",
         show(vm.goal),
@@ -39,7 +43,36 @@ pub(super) fn why(vm: &VmInspect) -> String {
     if let Some(hold) = &vm.hold {
         let left = std::time::Duration::from_secs_f64(hold.remaining_seconds.clamp(0.0, 1e9));
         let left = std::time::Duration::from_secs(left.as_secs());
-        text.push_str(&format!("; held at {} for {left:?}", show(Some(hold.size))));
+        let left = crate::render::span(left.as_secs());
+        text.push_str(&format!("; held at {} for another {left}", show(Some(hold.size))));
     }
     text
+}
+
+/// What keeps the VM from its goal, in words; empty if nothing does.
+pub(super) fn obstacle(vm: &VmInspect) -> String {
+    [&vm.limit, &vm.stuck].into_iter().flatten().cloned().collect::<Vec<_>>().join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_a_unit_and_obstacles_are_words() {
+        let mut vm = VmInspect {
+            compute_unit: neonvm_types::Resources::new(
+                crate::commands::vm::size::UNIT_CPU,
+                crate::commands::vm::size::UNIT_MEMORY,
+            ),
+            ..VmInspect::default()
+        };
+        vm.goal = Some(vm.compute_unit.saturating_mul(2));
+        vm.permit =
+            Some(neonvm_types::Resources::new(vm.compute_unit.vcpus, vm.compute_unit.mem.saturating_mul(2)));
+        assert_eq!(why(&vm), "goal 2 CU, permit 0.25/2Gi, guest consented to -: ");
+        assert_eq!(obstacle(&vm), "");
+        vm.limit = Some("monitor denies 2".to_owned());
+        assert_eq!(obstacle(&vm), "monitor denies 2");
+    }
 }

@@ -48,8 +48,12 @@ fn describe(machine: &VirtualMachine, agent: Option<&VmInspect>, events: &[Event
         format!("{} (namespace {}, uid {uid})", name_of(machine), meta.namespace.clone().unwrap_or_default()),
     );
     line("Phase", phase(machine));
-    if !status.pod_ip.is_empty() {
-        line("Address", format!("{}{}", status.pod_ip, ports(machine)));
+    let address = address(machine);
+    if !address.is_empty() {
+        line("Address", address);
+    }
+    if let Some(port) = spec.guest.ports.iter().find(|port| port.protocol != PortProtocol::Udp) {
+        line("Connect", format!("neonctl vm port-forward {} {}", name_of(machine), port.port));
     }
     line("Size", size(machine));
     line("Scaling", scaling(machine, agent));
@@ -163,6 +167,19 @@ fn phase(machine: &VirtualMachine) -> String {
     text
 }
 
+/// The address that stays, if the VM is on the overlay, and that of the pod, which changes with each migration.
+fn address(machine: &VirtualMachine) -> String {
+    let status = machine.status.clone().unwrap_or_default();
+    match (status.extra_net_ip.as_str(), status.pod_ip.as_str()) {
+        ("", "") => String::new(),
+        ("", pod) => format!("{pod}{}", ports(machine)),
+        (overlay, "") => format!("{overlay}{}", ports(machine)),
+        (overlay, pod) => {
+            format!("{overlay} on the overlay, stays when the VM migrates; pod {pod}{}", ports(machine))
+        }
+    }
+}
+
 fn ports(machine: &VirtualMachine) -> String {
     let word = |protocol| if protocol == PortProtocol::Udp { "udp" } else { "tcp" };
     let ports: Vec<String> = machine
@@ -198,4 +215,32 @@ fn size(machine: &VirtualMachine) -> String {
         format!(", requested {} CPU, {}", cores(wanted.0), wanted.1)
     };
     format!("{units}{} CPU, {memory}{coming}   {bounds}", cores(cpu))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_address_that_stays_is_the_first() {
+        let machine = |status: serde_json::Value| -> VirtualMachine {
+            serde_json::from_value(json!({ "apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine",
+                "metadata": { "name": "pg" }, "status": status,
+                "spec": { "guest": { "cpus": { "min": 1, "max": 1, "use": 1 }, "rootDisk": { "image": "i" },
+                    "ports": [{ "port": 5432 }], "memorySlots": { "min": 1, "max": 1, "use": 1 } } } }))
+            .unwrap()
+        };
+        let both = machine(json!({ "podIP": "10.166.1.2", "extraNetIP": "10.54.128.0" }));
+        let text = address(&both);
+        assert_eq!(
+            text,
+            "10.54.128.0 on the overlay, stays when the VM migrates; pod 10.166.1.2, ports 5432/tcp"
+        );
+        assert_eq!(address(&machine(json!({ "podIP": "10.166.1.2" }))), "10.166.1.2, ports 5432/tcp");
+        assert_eq!(address(&machine(json!({}))), "");
+        let text = describe(&both, None, &[], 5);
+        assert!(text.contains("neonctl vm port-forward pg 5432"), "{text}");
+    }
 }

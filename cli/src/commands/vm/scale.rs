@@ -2,12 +2,15 @@
 
 mod automatic;
 
+use std::convert::Infallible;
+
 use crate::commands::resource::document;
 use kube::api::{Patch, PatchParams};
 use neonvm_api::VirtualMachine;
 use neonvm_types::{Bytes, MilliCpu, Resources, Timestamp};
 use serde_json::{Value, json};
 
+use super::decisions;
 use super::size::{self, UNIT_CPU, UNIT_MEMORY, cores};
 use super::table;
 use super::waiting::until;
@@ -18,10 +21,14 @@ use crate::commands::resource::wait;
 use crate::commands::watching::{WaitProgress, Waited};
 use crate::connect::block_on;
 use crate::error::{Code, Error, Result};
+use crate::render::Reporter;
 use crate::report::{Document, Report};
 use crate::settings::Settings;
 use automatic::Changes;
 pub(super) use automatic::is_on;
+
+/// Time between two requests to the agent while a person waits.
+const LOOK_AGAIN: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// What is wanted.
 #[derive(Clone, Copy)]
@@ -32,7 +39,7 @@ struct RequestedSize {
 }
 
 /// Changes the size within the bounds, the bounds, or who decides.
-pub(in crate::commands) fn run(settings: &Settings, args: &Scale) -> Result<Report> {
+pub(in crate::commands) fn run(settings: &Settings, args: &Scale, quiet: bool) -> Result<Report> {
     block_on(async {
         let client = NamespaceClient::open(settings, &args.place).await?;
         let machine = client.find(&args.name).await?;
@@ -51,7 +58,10 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Scale) -> Result<Repo
             .map(|wanted| (wanted.cpu, wanted.memory))
             .or(changes.held.map(|size| (size.vcpus, size.mem)));
         if let (true, Some(goal)) = (args.waiting.wait, goal) {
-            let waited = wait(&client, args, goal, &shown).await?;
+            let waited = tokio::select! {
+                waited = wait(&client, args, goal, &shown) => waited?,
+                never = show_obstacles(&client, &machine, quiet) => match never {},
+            };
             text.push_str(&format!(", applied in {}", wait::seconds(waited.took)));
             shown = waited.object.unwrap_or(shown);
         }
@@ -81,6 +91,23 @@ fn summary(machine: &VirtualMachine, wanted: Option<RequestedSize>, changes: &Ch
     }
     parts.extend(changes.notes.iter().cloned());
     format!("virtualmachine/{} {}", machine.metadata.name.as_deref().unwrap_or_default(), parts.join(", "))
+}
+
+/// Shows a person at a terminal what keeps the VM from its size, as its agent reports it. Does not end.
+async fn show_obstacles(client: &NamespaceClient, machine: &VirtualMachine, quiet: bool) -> Infallible {
+    if quiet || !crate::render::terminals().1 {
+        return std::future::pending().await;
+    }
+    let reporter = Reporter::lines(false);
+    let mut last = String::new();
+    loop {
+        tokio::time::sleep(LOOK_AGAIN).await;
+        let now = decisions::of_vm(client, machine).await.map(|(_, vm)| decisions::obstacle(&vm));
+        if let Some(now) = now.filter(|now| !now.is_empty() && *now != last) {
+            reporter.show(&format!("  waiting: {now}"));
+            last = now;
+        }
+    }
 }
 
 async fn wait(

@@ -77,21 +77,13 @@ pub(super) fn slots(min: Bytes, max: Bytes, start: Bytes, wanted: Option<Bytes>)
     };
     let size = match wanted {
         Some(size) if !size.is_multiple_of(GRANULARITY) => {
-            return Err(bad("memory-step", &size.to_string(), "use a multiple of 8Mi, such as 128Mi"));
+            return Err(bad("memory-step", &with_unit(size), "use a multiple of 8Mi, such as 128Mi"));
         }
         Some(size) => size,
         None => {
             let steps = [1024, 512, 256, 128, 64, 32, 16, 8].map(Bytes::mib);
             let found = steps.into_iter().find(|step| fits(*step));
-            found.ok_or_else(|| {
-                let binary = all.iter().all(|(_, value)| value.is_multiple_of(Bytes::mib(1)));
-                let hint = if binary {
-                    "use multiples of 8Mi, at most 512 steps"
-                } else {
-                    "use multiples of 8Mi, at most 512 steps; 1Gi is 1024Mi, 1G is not a multiple"
-                };
-                bad("memory", &format!("{min}..{max}"), hint)
-            })?
+            found.ok_or_else(|| no_step(&all, max))?
         }
     };
     let count = |(flag, value): (&str, Bytes)| {
@@ -100,13 +92,55 @@ pub(super) fn slots(min: Bytes, max: Bytes, start: Bytes, wanted: Option<Bytes>)
         slots.filter(|slots| u32::from(*slots) <= MOST_SLOTS).ok_or_else(|| {
             bad(
                 flag,
-                &value.to_string(),
+                &with_unit(value),
                 &format!("it must be a multiple of the step {size} and at most {MOST_SLOTS} steps"),
             )
         })
     };
     let [min, max, start] = all.map(count);
     Ok(Slots { size, min: min?, max: max?, start: start? })
+}
+
+/// Why no step fits these sizes, and the valid ones beside the first that does not fit.
+fn no_step(all: &[(&str, Bytes)], max: Bytes) -> Error {
+    let steps = [8, 16, 32, 64, 128, 256, 512, 1024].map(Bytes::mib);
+    let enough = |step: &Bytes| max.get().div_ceil(step.get()) <= u64::from(MOST_SLOTS);
+    let misfit =
+        |step: Bytes| all.iter().find(|(_, value)| !value.is_multiple_of(step)).map(|one| (step, one));
+    match steps.into_iter().find(enough).and_then(misfit) {
+        Some((step, (flag, value))) => {
+            let below = value.get() / step.get() * step.get();
+            let above = Bytes::new(below.saturating_add(step.get()));
+            let reason = if step > GRANULARITY {
+                format!(", the smallest step that reaches {} in {MOST_SLOTS} steps", with_unit(max))
+            } else {
+                String::new()
+            };
+            let text = format!("--{flag}: {} is not a multiple of {step}{reason}", with_unit(*value));
+            Error::new(Code::Usage, text).hint(match below {
+                0 => format!("use {above}"),
+                below => format!("use {} or {above}", Bytes::new(below)),
+            })
+        }
+        None => Error::new(
+            Code::Usage,
+            format!("--memory: {} is more than {MOST_SLOTS} steps of 1Gi", with_unit(max)),
+        )
+        .hint("give a larger step with --memory-step, such as 2Gi"),
+    }
+}
+
+/// Bytes with a unit, also those that are no whole Ki: `1G (953.7Mi)`.
+pub(super) fn with_unit(size: Bytes) -> String {
+    let shown = size.to_string();
+    if size.get() < 1024 || !shown.ends_with(|c: char| c.is_ascii_digit()) {
+        return shown;
+    }
+    let decimal = [("G", 1_000_000_000), ("M", 1_000_000), ("k", 1000)];
+    let found = decimal.iter().find(|(_, unit)| size.get().is_multiple_of(*unit));
+    let shown =
+        found.map_or_else(|| format!("{shown} bytes"), |(name, unit)| format!("{}{name}", size.get() / unit));
+    format!("{shown} ({})", crate::commands::place::bytes(size.get()))
 }
 
 /// Whole compute units that a size is, if it is.
@@ -144,6 +178,25 @@ mod tests {
         assert_eq!(slots(256, 1024, 256).unwrap().size, Bytes::mib(256));
         assert_eq!(slots(200, 200, 200).unwrap(), Slots { size: Bytes::mib(8), min: 25, max: 25, start: 25 });
         assert!(slots(7, 7, 7).is_err() && slots(8, 8 * 1024, 8).is_err());
+    }
+
+    #[test]
+    fn the_valid_sizes_beside_an_invalid_one_are_named() {
+        let error =
+            |min: u64, max: u64| slots(Bytes::new(min), Bytes::new(max), Bytes::new(min), None).unwrap_err();
+        let both = |error: Error| (error.message, error.hint.unwrap());
+        let (message, hint) = both(error(1_000_000_000, 1_000_000_000));
+        assert_eq!(message, "--memory: 1G (953.6Mi) is not a multiple of 8Mi");
+        assert_eq!(hint, "use 952Mi or 960Mi");
+        let (message, hint) = both(error(8 << 20, 8 << 30));
+        assert_eq!(
+            message,
+            "--memory: 8Mi is not a multiple of 16Mi, the smallest step that reaches 8Gi in 512 steps"
+        );
+        assert_eq!(hint, "use 16Mi");
+        let (message, hint) = both(error(1 << 30, 1 << 40));
+        assert!(message.contains("1Ti") && hint.contains("--memory-step"), "{message}");
+        assert_eq!(with_unit(Bytes::new(1025)), "1025 bytes (1.0Ki)");
     }
 
     #[test]

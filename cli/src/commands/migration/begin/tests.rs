@@ -61,6 +61,24 @@ fn machines_that_cannot_move() {
     assert!(check(&machine(running.clone()), &args("pg --to n2")).is_ok());
     assert!(check(&machine(running), &args("pg --to n1 --to n2")).is_ok());
     assert!(error(json!({ "phase": "Failed" }), "pg").message.contains("it is Failed"));
+    let reach = |line: &str, nodes: &[&str]| {
+        let nodes: Vec<String> = nodes.iter().map(|node| (*node).to_owned()).collect();
+        let machine = machine(json!({ "phase": "Running", "node": "n1" }));
+        reachable(&machine, &args(line), &nodes).map_err(|error| (error.code, error.message))
+    };
+    let one = Err((Code::Conflict, "cannot migrate pg: n1 is the only node".to_owned()));
+    assert_eq!(reach("pg", &["n1"]), one);
+    let missing = Err((Code::NotFound, "cannot migrate pg: there is no node \"n9\"".to_owned()));
+    assert_eq!(reach("pg --to n9", &["n1", "n2"]), missing);
+    assert!(reach("pg --avoid n2", &["n1", "n2"]).unwrap_err().1.contains("leave no other node"));
+    for (line, nodes) in [
+        ("pg", vec!["n1", "n2"]),
+        ("pg --to n2", vec!["n1", "n2"]),
+        ("pg --avoid n2", vec!["n1", "n2", "n3"]),
+        ("pg", vec![]),
+    ] {
+        assert_eq!(reach(line, &nodes), Ok(()), "{line}");
+    }
     let moving =
         json!({ "phase": "Migrating", "migration": { "name": "pg-1", "uid": "u", "targetPodName": "p" } });
     let error = error(moving, "pg");

@@ -33,6 +33,8 @@ fn sizes(args: &Create) -> Result<Value> {
         (None, Some(units)) => UNIT_MEMORY.saturating_mul(u32::from(units)),
         (None, None) => memory.0,
     };
+    start_within(args, "cpu", (start_cpu, cpus), &|cpu| format!("{} CPU", size::cores(*cpu)))?;
+    start_within(args, "memory", (start_memory, memory), &|memory| size::with_unit(*memory))?;
     let step = args.memory_step.as_deref().map(|text| size::memory("memory-step", text)).transpose()?;
     let slots = size::slots(memory.0, memory.1, start_memory, step)?;
     Ok(json!({
@@ -40,6 +42,37 @@ fn sizes(args: &Create) -> Result<Value> {
         "memorySlotSize": slots.size, "memorySlots": { "min": slots.min, "max": slots.max, "use": slots.start },
         "rootDisk": { "image": args.image.clone().unwrap_or_default() },
     }))
+}
+
+/// An error that names the flags if the size at the start is not within the bounds.
+fn start_within<T: PartialOrd>(
+    args: &Create,
+    resource: &str,
+    (start, bounds): (T, Range<T>),
+    shown: &dyn Fn(&T) -> String,
+) -> Result<()> {
+    if start >= bounds.0 && start <= bounds.1 {
+        return Ok(());
+    }
+    let by_units = args.cu.is_some();
+    let own = if resource == "cpu" { args.start_cpu.is_some() } else { args.start_memory.is_some() };
+    let wanted = match (own, args.start_cu) {
+        (false, Some(units)) => format!("--start-cu: {units} compute units ({})", shown(&start)),
+        _ => format!("--start-{resource}: {}", shown(&start)),
+    };
+    let flag = if by_units { "cu" } else { resource };
+    let given = match resource {
+        _ if by_units => args.cu.clone(),
+        "cpu" => args.cpu.clone(),
+        _ => args.memory.clone(),
+    };
+    let (range, origin) = match given {
+        Some(text) => (text, ""),
+        None => (format!("{}..{}", shown(&bounds.0), shown(&bounds.1)), " by default"),
+    };
+    let limit = if start < bounds.0 { "below" } else { "above" };
+    Err(Error::new(Code::Usage, format!("{wanted} is {limit} the bounds of --{flag}, {range}{origin}"))
+        .hint(format!("start within the bounds, or give others with --{flag} MIN..MAX")))
 }
 
 /// The object that the flags describe.
@@ -247,6 +280,35 @@ mod tests {
         let guest = &object["spec"]["guest"];
         assert_eq!(guest["cpus"], json!({ "min": "250m", "max": 3, "use": 1 }));
         assert_eq!(guest["memorySlots"], json!({ "min": 1, "max": 12, "use": 4 }));
+    }
+
+    #[test]
+    fn a_start_outside_of_the_bounds_names_the_flags() {
+        for (line, parts) in [
+            (
+                "x --image i --cu 1..4 --start-cu 8",
+                ["--start-cu: 8 compute units", "above the bounds of --cu, 1..4"],
+            ),
+            (
+                "x --image i --cu 2..4 --start-cu 1",
+                ["--start-cu: 1 compute units", "below the bounds of --cu, 2..4"],
+            ),
+            (
+                "x --image i --cpu 1..2 --start-cpu 3",
+                ["--start-cpu: 3.00 CPU", "above the bounds of --cpu, 1..2"],
+            ),
+            (
+                "x --image i --start-memory 8Gi",
+                ["--start-memory: 8Gi", "bounds of --memory, 1Gi..4Gi by default"],
+            ),
+            ("x --image i --cu 1..4 --start-memory 8Gi", ["--start-memory: 8Gi", "bounds of --cu, 1..4"]),
+        ] {
+            let error = object(line).unwrap_err();
+            assert!(
+                parts.iter().all(|part| error.message.contains(part)) && error.hint.is_some(),
+                "{error:?}"
+            );
+        }
     }
 
     #[test]

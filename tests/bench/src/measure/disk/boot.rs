@@ -111,6 +111,8 @@ impl Home {
             "inspect",
             &path,
             "--boot-command",
+            "--accel",
+            "tcg",
             "--kernel",
             kernel,
             "--forward",

@@ -40,7 +40,8 @@ impl Guest {
         let ports: Vec<(Reserved, u16)> = ports.iter().map(|&port| (own_port(), port)).collect();
         let forwards: Vec<String> =
             ports.iter().map(|(host, guest)| format!("{}:{guest}", host.address().port())).collect();
-        let mut arguments = vec!["image", "inspect", disk, "--boot-command", "--kernel", kernel];
+        let mut arguments =
+            vec!["image", "inspect", disk, "--boot-command", "--accel", "tcg", "--kernel", kernel];
         for forward in &forwards {
             arguments.extend(["--forward", forward]);
         }

@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use neonvm_core_vertical_scaling::agent::Outcome;
 use neonvm_core_vertical_scaling::agent::action::LatencyOf;
+use neonvm_kit::expiry::Expiry;
 use neonvm_kit::metrics::{Counter, Family, Gauge, Histogram, Page, Registry};
 use neonvm_kit::watch_metrics::WatchMetrics;
 use neonvm_types::scheduler_protocol::PluginResponse;
@@ -108,6 +109,7 @@ pub(crate) struct Metrics {
     monitor_requested: Change,
     informants: InformantRequests,
     monitor_approved: Change,
+    pub(crate) certificates: Expiry,
 }
 
 /// VMs as billing sees them, by whether they have an endpoint, whether they are scaled, and phase.
@@ -334,6 +336,7 @@ impl Default for Metrics {
                 ],
                 ["Cores that monitors acknowledged.", "Mebibytes that monitors acknowledged."],
             ),
+            certificates: Expiry::new(&registry),
             registry,
         }
     }

@@ -10,6 +10,7 @@ use neonvm_api::names::agent_lease;
 use neonvm_kit::authority::OPERATORS;
 use neonvm_kit::ca::Purpose;
 use neonvm_kit::certificate::{self, Certificate, CertificateFor};
+use neonvm_kit::expiry::Expiry;
 use neonvm_kit::http::{self, Gate, OPEN, PRIVATE};
 use neonvm_kit::lease::{self, Elector};
 use neonvm_kit::service::{Endpoint, advertised};
@@ -65,13 +66,13 @@ struct Certificates {
 }
 
 impl Certificates {
-    async fn at_start(client: &Client, config: &Config) -> Result<Self, certificate::Error> {
+    async fn at_start(client: &Client, config: &Config, expiry: &Expiry) -> Result<Self, certificate::Error> {
         let one = |purpose| {
             let wanted = CertificateFor::agent(&config.node, purpose);
             Certificate::at_start(client, &config.namespace, wanted)
         };
         let (client, server) = tokio::try_join!(one(Purpose::Client), one(Purpose::Server))?;
-        Ok(Self { client, server })
+        Ok(Self { client: client.reported(expiry), server: server.reported(expiry) })
     }
 }
 
@@ -140,7 +141,7 @@ pub async fn run_with(client: Client, config: Config, stop: impl Future<Output =
     exporter_tasks.extend(event_tasks);
     tokio::pin!(stop);
     let certificates = tokio::select! {
-        certificates = Certificates::at_start(&client, &config) => certificates?,
+        certificates = Certificates::at_start(&client, &config, &metrics.certificates) => certificates?,
         () = &mut stop => return Ok(()),
     };
     let tls = Arc::new(certificates.client.client_config()?);

@@ -18,6 +18,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::authority;
 use crate::backoff::Backoff;
 use crate::ca::{self, Identity, Purpose, Request};
+use crate::expiry::{Expiry, Use};
 use crate::signer::rules::{
     OPERATOR, OPERATOR_LIFE, POD_AUTOSCALER, SCHEDULER, SERVICE_LIFE, SIGNER, UPSTREAM_AGENTS,
 };
@@ -169,6 +170,7 @@ pub struct Certificate {
     trust: Arc<Trust>,
     validity: Validity,
     shown: Arc<Shown>,
+    expiry: Option<Expiry>,
 }
 
 impl std::fmt::Debug for Certificate {
@@ -187,7 +189,8 @@ impl Certificate {
         let identity = request(client, &wanted).await?;
         let validity = Validity::from_identity(&identity).ok_or(Error::Unreadable)?;
         let shown = Arc::new(Shown::new(&identity)?);
-        Ok(Self { client: client.clone(), namespace: namespace.to_owned(), wanted, trust, validity, shown })
+        let (client, namespace) = (client.clone(), namespace.to_owned());
+        Ok(Self { client, namespace, wanted, trust, validity, shown, expiry: None })
     }
 
     /// As [`Certificate::obtain`], for services that start together with the API server and the signer: it is retried with
@@ -206,6 +209,21 @@ impl Certificate {
                 obtained => return obtained,
             }
             sleep(backoff.pause()).await;
+        }
+    }
+
+    /// Sets its end, and that of the trusted authorities, now and with each renewal.
+    #[must_use]
+    pub fn reported(mut self, expiry: &Expiry) -> Self {
+        self.expiry = Some(expiry.clone());
+        self.report(self.validity);
+        self
+    }
+
+    fn report(&self, validity: Validity) {
+        if let Some(expiry) = &self.expiry {
+            expiry.set(&self.wanted.common_name, self.wanted.purpose.into(), validity.until);
+            expiry.set_last(authority::INTERNAL.secret, Use::Trusted, &self.trust.bundle());
         }
     }
 
@@ -254,6 +272,7 @@ impl Certificate {
         let identity = request(&self.client, &self.wanted).await?;
         let validity = Validity::from_identity(&identity).ok_or(Error::Unreadable)?;
         self.shown.replace(&identity)?;
+        self.report(validity);
         Ok(Some(validity))
     }
 }

@@ -8,6 +8,7 @@ pub mod call;
 pub mod certificate;
 pub mod client;
 pub mod event;
+pub mod expiry;
 pub mod http;
 pub mod join;
 pub mod lease;

@@ -60,8 +60,9 @@ pub(crate) struct Args {
     /// Namespace of the services, where nodes publish their keys
     #[arg(long, default_value = SYSTEM_NAMESPACE)]
     system_namespace: String,
-    /// Address of the server for metrics and health
-    #[arg(long)]
+    /// Address of the server for metrics and health; the IP address may be one of IPv6 without brackets, such as
+    /// $(MY_NODE_IP):10303 of a manifest [default: nowhere]
+    #[arg(long, value_parser = socket_address)]
     metrics_bind_address: Option<SocketAddr>,
     /// Address of the server for liveness and readiness probes only, for example 0.0.0.0:8081 [default: nowhere]
     #[arg(long)]
@@ -107,4 +108,34 @@ fn config(args: &Args) -> anyhow::Result<Config> {
         probes: args.health_probe_bind_address,
         ..Config::new(&args.node)
     })
+}
+
+/// An IP address and a port. A manifest has no brackets for an address that may be one of IPv6: what follows the last colon is the port.
+fn socket_address(text: &str) -> Result<SocketAddr, String> {
+    let bare = || {
+        let (ip, port) = text.rsplit_once(':')?;
+        Some(SocketAddr::new(ip.parse().ok()?, port.parse().ok()?))
+    };
+    let parsed = text.parse().ok().or_else(bare);
+    parsed.ok_or_else(|| "it is not ADDRESS:PORT, such as 10.0.0.1:10303 or [fd00::1]:10303".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::socket_address;
+
+    #[test]
+    fn addresses_of_nodes_need_no_brackets() {
+        for (text, expected) in [
+            ("10.0.0.1:10303", "10.0.0.1:10303"),
+            ("[fd00::1]:10303", "[fd00::1]:10303"),
+            ("fd00::1:10303", "[fd00::1]:10303"),
+            ("2001:db8:0:1:2:3:4:5:10303", "[2001:db8:0:1:2:3:4:5]:10303"),
+        ] {
+            assert_eq!(socket_address(text), Ok(expected.parse().unwrap()), "{text}");
+        }
+        for text in ["", ":10303", "10.0.0.1", "10.0.0.1:70000", "node:10303", "fd00::", "[fd00::1]"] {
+            assert!(socket_address(text).is_err(), "{text}");
+        }
+    }
 }

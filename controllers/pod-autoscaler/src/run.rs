@@ -70,7 +70,8 @@ pub async fn run_with(
     }
     if let Some(webhooks) = &config.webhooks {
         let webhooks = Webhooks::new(webhooks)?;
-        always.spawn("webhooks", webhooks.run(client.clone(), config.namespace.clone()));
+        let expiry = health.telemetry.certificates.clone();
+        always.spawn("webhooks", webhooks.run(client.clone(), config.namespace.clone(), expiry));
     }
     let context = || {
         let (observer, telemetry) = (Arc::clone(&observer), Arc::clone(&health.telemetry));

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use neonvm_api::pod_autoscaler::ScalingStrategy;
 use neonvm_core_pod_autoscaler::{Decision, Settings};
+use neonvm_kit::expiry::Expiry;
 use neonvm_kit::metrics::{Counter, Kind, Page, Registry, double};
 
 use crate::cache::Key;
@@ -27,6 +28,7 @@ pub(crate) struct Telemetry {
     turning: Counter,
     rescales: Counter,
     writes: Counter,
+    pub(crate) certificates: Expiry,
 }
 
 impl Default for Telemetry {
@@ -42,6 +44,7 @@ impl Default for Telemetry {
                 "neonvm_pod_autoscaler_writes_total",
                 "Status and HorizontalPodAutoscalers written.",
             ),
+            certificates: Expiry::new(&registry),
             registry,
         }
     }
@@ -137,12 +140,15 @@ impl Telemetry {
 
 #[cfg(test)]
 mod tests {
+    use neonvm_kit::expiry::Use;
+
     use super::*;
 
     #[test]
     fn names_stay() {
         let telemetry = Telemetry::default();
         telemetry.turn(Duration::from_millis(1500));
+        telemetry.certificates.set("neonvm-pod-autoscaler", Use::Server, 1);
         let last = LastDecision { algorithm: "kpa", reason: "A \"reason\"".into(), desired: 3 };
         telemetry.decisions().insert(("default".into(), "p".into()), last);
         let text = telemetry.page(Others { scrapes: 7, ..Others::default() }).finish();
@@ -151,6 +157,7 @@ mod tests {
             "neonvm_pod_autoscaler_turn_seconds_total counter",
             "neonvm_pod_autoscaler_rescales_total counter",
             "neonvm_pod_autoscaler_writes_total counter",
+            "neonvm_certificate_expiry_timestamp_seconds gauge certificate purpose",
             "aibrix_autoscaler_scale_action gauge namespace name algorithm reason",
             "neonvm_pod_autoscaler_objects gauge",
             "neonvm_pod_autoscaler_queue_depth gauge",

@@ -10,6 +10,7 @@ use http::StatusCode;
 use kube::Client;
 use neonvm_kit::backoff::Backoff;
 use neonvm_kit::certificate::{Certificate, CertificateFor};
+use neonvm_kit::expiry::Expiry;
 use neonvm_kit::http::{BUSY, FullRequest, FullResponse, Gate, Tls, serve, text};
 use neonvm_kit::webhook::{Proof, Review, Written, allowed, denied, patched, texts};
 use rustls::ServerConfig;
@@ -56,9 +57,10 @@ impl Webhooks {
     }
 
     /// Serves; returns only if it cannot.
-    pub(crate) async fn run(self, client: Client, namespace: String) {
+    pub(crate) async fn run(self, client: Client, namespace: String, expiry: Expiry) {
         let clients = self.clients.as_deref();
         let Some((certificate, config)) = obtain(&client, &namespace, clients).await else { return };
+        let certificate = certificate.reported(&expiry);
         let tls: Tls = Arc::new(RwLock::new(Arc::new(config)));
         let listener = match self.socket.listen(BACKLOG) {
             Ok(listener) => listener,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use neonvm_kit::expiry::Expiry;
 use neonvm_kit::metrics::{Counter, Family, Gauge, Histogram, Registry};
 use neonvm_kit::watch_metrics::WatchMetrics;
 
@@ -28,6 +29,7 @@ pub(crate) struct Metrics {
     requests: Family<Counter, 1>,
     results: Family<Counter, 2>,
     handled: Family<Histogram, 2>,
+    pub(crate) certificates: Expiry,
 }
 
 impl Default for Metrics {
@@ -100,6 +102,7 @@ impl Default for Metrics {
                 ["kind", "outcome"],
                 &BOUNDS,
             ),
+            certificates: Expiry::new(&registry),
             registry,
         }
     }
@@ -167,6 +170,7 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     use kube::runtime::watcher::Event;
+    use neonvm_kit::expiry::Use;
     use neonvm_types::scheduler_inspect::ResourceView;
 
     use super::*;
@@ -186,6 +190,7 @@ mod tests {
         }
         metrics.watches.observe::<()>("Pod", &Err(kube::runtime::watcher::Error::NoResourceVersion));
         metrics.requested(200, None);
+        metrics.certificates.set("neonvm-scheduler", Use::Server, 1);
         let mut page = metrics.registry.page();
         let labels =
             [("node", "n1"), ("zone", "a\"b")].map(|(name, value)| (name.to_owned(), value.to_owned()));
@@ -218,6 +223,7 @@ mod tests {
             "autoscaling_plugin_resource_requests_total counter code",
             "autoscaling_plugin_resource_requests_results_total counter code node",
             "autoscaling_plugin_reconcile_duration_seconds histogram kind outcome",
+            "neonvm_certificate_expiry_timestamp_seconds gauge certificate purpose",
             "autoscaling_plugin_node_cpu_resources_current gauge node zone field",
             "autoscaling_plugin_node_mem_resources_current gauge node zone field",
         ];

@@ -139,6 +139,7 @@ pub async fn start_with(client: Client, config: Config) -> Result<Running, Error
     };
     let endpoint = Endpoint { address: advertised(own, config.pod_ip), plain: false };
     let shared = Arc::new(Shared::new(config, client));
+    let certificate = certificate.reported(&shared.metrics.certificates);
     Ok(Running { shared, certificate, listeners, probes, endpoint, plain, metrics })
 }
 

@@ -21,6 +21,9 @@ use neonvm_core_overlay::{Book, Settings};
 use neonvm_core_vm_lifecycle::AddressView;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::clock::now;
+use crate::metrics::AddressUsage;
+
 pub(crate) use metrics::{Action, Ipam};
 pub(crate) use worker::Worker;
 
@@ -116,9 +119,13 @@ impl Addresses {
         }
     }
 
-    /// How many addresses machines have, and how many rest.
-    pub(crate) fn counts(&self) -> Option<(usize, usize)> {
-        self.book.lock().as_ref().map(Book::counts)
+    /// How many addresses VMs have, how many rest, and how full the ranges are; none until the pools were read.
+    pub(crate) fn usage(&self) -> Option<AddressUsage> {
+        let book = self.book.lock();
+        book.as_ref().map(|book| {
+            let (held, resting) = book.counts();
+            AddressUsage { held, resting, ranges: book.usage(now().unix()) }
+        })
     }
 
     /// Takes an address for a VM: on record when this returns.

@@ -11,6 +11,7 @@ use neonvm_kit::authority::{
 };
 use neonvm_kit::ca::{self, Identity};
 use neonvm_kit::certificate::{Shown, Validity, renew};
+use neonvm_kit::expiry::{Expiry, Use};
 use neonvm_kit::signer::Signer;
 use neonvm_kit::trust::Trust;
 use neonvm_types::runner_protocol::{CLIENT_ORGANISATION, server_name};
@@ -22,6 +23,8 @@ use crate::request::MANAGER;
 
 /// Life of our client certificate, of the webhooks' and of runners', in seconds. All are renewed at two thirds of it.
 pub(crate) const LIFE: i64 = 86_400;
+/// Common name of the webhooks' certificate.
+const WEBHOOK: &str = "neonvm-webhook";
 /// Time limit of one read of an authority.
 const WITHIN: Duration = Duration::from_secs(20);
 
@@ -36,6 +39,7 @@ pub(crate) struct Authority {
     config: Arc<ClientConfig>,
     /// The trusted authorities, PEM, for the tasks that publish them.
     bundle: channel::Sender<String>,
+    expiry: Expiry,
 }
 
 impl std::fmt::Debug for Authority {
@@ -46,8 +50,8 @@ impl std::fmt::Debug for Authority {
 
 impl Authority {
     /// Reads the authorities, or makes them, and publishes their certificates. Of several controllers that start at once one
-    /// makes them. An API server that is just starting is waited for.
-    pub(crate) async fn open(client: &Client, namespace: &str) -> Result<Self, Error> {
+    /// makes them. An API server that is just starting is waited for. `expiry` is kept up to date.
+    pub(crate) async fn open(client: &Client, namespace: &str, expiry: &Expiry) -> Result<Self, Error> {
         let internal = open_at_start(client, namespace, INTERNAL, MANAGER).await?;
         let vms = open_at_start(client, namespace, VMS, MANAGER).await?;
         publish_at_start(client, namespace, (INTERNAL, &internal), MANAGER).await?;
@@ -61,7 +65,24 @@ impl Authority {
         let (bundle, _) = channel::channel(internal.bundle());
         let (client, namespace, config) = (client.clone(), namespace.to_owned(), Arc::new(config));
         let (internal, vms) = (Current::new(internal), Current::new(vms));
-        Ok(Self { client, namespace, internal, vms, shown, validity, trust, config, bundle })
+        let expiry = expiry.clone();
+        let opened =
+            Self { client, namespace, internal, vms, shown, validity, trust, config, bundle, expiry };
+        opened.report(INTERNAL, &opened.internal.get());
+        opened.report(VMS, &opened.vms.get());
+        opened.report_own(validity);
+        Ok(opened)
+    }
+
+    fn report(&self, kept: AuthoritySecret, authority: &ca::Authority) {
+        self.expiry.set_last(kept.secret, Use::Authority, authority.certificate());
+        if kept == INTERNAL {
+            self.expiry.set_last(kept.secret, Use::Trusted, &authority.bundle());
+        }
+    }
+
+    fn report_own(&self, validity: Validity) {
+        self.expiry.set(MANAGER, Use::Client, validity.until);
     }
 
     /// The trusted authorities, PEM: the current one, and during a handover the other.
@@ -85,9 +106,12 @@ impl Authority {
         self.internal.get().peer_for("neonvm-runner", &[server_name(uid)], LIFE)
     }
 
-    /// The certificate of a server of ours with these names, for so many seconds.
-    pub(crate) fn server(&self, common: &str, names: &[String], seconds: i64) -> Result<Identity, ca::Error> {
-        self.internal.get().server_for(common, names, seconds)
+    /// The certificate of the webhooks with these names, for so many seconds.
+    pub(crate) fn webhook(&self, names: &[String], seconds: i64) -> Result<(Identity, Validity), ca::Error> {
+        let identity = self.internal.get().server_for(WEBHOOK, names, seconds)?;
+        let validity = validity(&identity)?;
+        self.expiry.set(WEBHOOK, Use::Server, validity.until);
+        Ok((identity, validity))
     }
 
     /// A certificate for the name that the author of a VM has chosen, for so many seconds.
@@ -135,6 +159,7 @@ impl Authority {
             self.trust.replace(&next.bundle())?;
         }
         publish(&self.client, &self.namespace, (kept, &next), MANAGER).await?;
+        self.report(kept, &next);
         let bundle = next.bundle();
         if current.replace(next) && kept == INTERNAL {
             self.bundle.send_replace(bundle);
@@ -145,7 +170,9 @@ impl Authority {
     fn again(&self) -> Result<Validity, ca::Error> {
         let identity = own(&self.internal.get())?;
         self.shown.replace(&identity)?;
-        validity(&identity)
+        let validity = validity(&identity)?;
+        self.report_own(validity);
+        Ok(validity)
     }
 }
 

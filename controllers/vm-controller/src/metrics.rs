@@ -1,11 +1,18 @@
 //! Metrics. Names of the upstream controller are kept.
 
+mod conditions;
 mod migrations;
+mod progress;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use neonvm_core_overlay::RangeUsage;
+use neonvm_kit::expiry::Expiry;
 use neonvm_kit::metrics::{Counter, Histogram, Kind, Page, Registry, double};
+
+pub(crate) use conditions::Conditions;
+pub(crate) use progress::Progress;
 
 use crate::addresses::Ipam;
 use crate::lag::Lag;
@@ -29,6 +36,10 @@ pub(crate) struct Work {
     pub(crate) depth: usize,
     /// Reconciles that panicked; each was requeued.
     pub(crate) panics: u64,
+    /// Conditions that are not good.
+    pub(crate) conditions: Conditions,
+    /// Running migrations.
+    pub(crate) progress: Vec<Progress>,
 }
 
 impl Work {
@@ -50,6 +61,35 @@ impl Work {
             "Reconciles that panicked.",
             panics,
         );
+        self.conditions.write(page);
+        progress::write(&self.progress, page);
+    }
+}
+
+/// Addresses on the overlay network.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AddressUsage {
+    /// Addresses that VMs have.
+    pub(crate) held: usize,
+    /// Addresses in quarantine.
+    pub(crate) resting: usize,
+    /// The same and the total, by range.
+    pub(crate) ranges: Vec<RangeUsage>,
+}
+
+impl AddressUsage {
+    fn write(&self, page: &mut Page) {
+        let help = "Addresses on the overlay network that VMs have or that rest after use.";
+        page.family("neonvm_overlay_addresses", Kind::Gauge, help);
+        page.sample(&[("state", "held")], double(self.held as u64));
+        page.sample(&[("state", "resting")], double(self.resting as u64));
+        let help = "Addresses of each range of the overlay network: total, used, and quarantined after use.";
+        page.family("neonvm_overlay_range_addresses", Kind::Gauge, help);
+        for RangeUsage { range, total, used, quarantined } in &self.ranges {
+            for (state, count) in [("total", total), ("used", used), ("quarantined", quarantined)] {
+                page.sample(&[("range", range), ("state", state)], *count as f64);
+            }
+        }
     }
 }
 
@@ -68,6 +108,7 @@ pub(crate) struct Metrics {
     pub(crate) writes: Counter,
     pub(crate) migrations: migrations::Migrations,
     pub(crate) ipam: Arc<Ipam>,
+    pub(crate) certificates: Expiry,
 }
 
 impl Default for Metrics {
@@ -107,14 +148,15 @@ impl Default for Metrics {
             writes: registry.counter("neonvm_vm_controller_writes_total", "Writes to the API server."),
             migrations: migrations::Migrations::new(&registry),
             ipam: Arc::new(Ipam::new(&registry)),
+            certificates: Expiry::new(&registry),
             registry,
         }
     }
 }
 
 impl Metrics {
-    /// A page with all of it; `work` and `addresses`, allocated and in quarantine, exist in the leader only.
-    pub(crate) fn page(&self, lag: &Lag, work: Option<&Work>, addresses: Option<(usize, usize)>) -> Page {
+    /// A page with all of it; `work` and `addresses` exist in the leader only.
+    pub(crate) fn page(&self, lag: &Lag, work: Option<&Work>, addresses: Option<&AddressUsage>) -> Page {
         let mut page = self.registry.page();
         let help = "Objects that only failed for the failure-pending period.";
         page.family("reconcile_failing_objects", Kind::Gauge, help);
@@ -125,11 +167,8 @@ impl Metrics {
                 page.sample(&labels, double(count as u64));
             }
         }
-        if let Some((held, resting)) = addresses {
-            let help = "Addresses on the overlay network that VMs have or that rest after use.";
-            page.family("neonvm_overlay_addresses", Kind::Gauge, help);
-            page.sample(&[("state", "held")], double(held as u64));
-            page.sample(&[("state", "resting")], double(resting as u64));
+        if let Some(addresses) = addresses {
+            addresses.write(&mut page);
         }
         if let Some(work) = work {
             work.write(&mut page);
@@ -142,8 +181,15 @@ impl Metrics {
 mod tests {
     use std::time::Duration;
 
+    use neonvm_api::migration::MigrationPhase;
+    use neonvm_core_vm_lifecycle::condition::{DEGRADED, Finding};
+    use neonvm_kit::expiry::Use;
+
+    use super::conditions::tests::vm;
+    use super::progress::tests::migration;
     use super::*;
     use crate::addresses::Action;
+    use crate::clock::now;
 
     #[test]
     fn names_stay() {
@@ -156,9 +202,16 @@ mod tests {
             migrations: BTreeMap::from([("Running".to_owned(), 1)]),
             depth: 2,
             panics: 3,
+            conditions: Conditions::new(&[vm("a", &[(DEGRADED, Finding::yes("PodFailed", ""))])]),
+            progress: Progress::new(&migration(MigrationPhase::Running, Some(1)), now())
+                .into_iter()
+                .collect(),
         };
+        let range = RangeUsage { range: "a to b".into(), total: 9, used: 1, quarantined: 2 };
+        let addresses = AddressUsage { held: 1, resting: 2, ranges: vec![range] };
+        metrics.certificates.set("neonvm-vm-controller", Use::Client, 1);
         let lag = Lag::new(Duration::from_secs(60));
-        let text = metrics.page(&lag, Some(&work), Some((1, 2))).finish();
+        let text = metrics.page(&lag, Some(&work), Some(&addresses)).finish();
         let families = [
             "reconcile_duration_seconds histogram outcome",
             "vm_creation_to_runner_creation_duration_seconds histogram",
@@ -172,12 +225,21 @@ mod tests {
             "neonvm_vm_controller_migrations_ended_total counter reason",
             "ipam_ongoing_requests gauge action",
             "ipam_request_duration_seconds histogram action outcome",
+            "neonvm_certificate_expiry_timestamp_seconds gauge certificate purpose",
             "reconcile_failing_objects gauge controller outcome actively_retried",
             "neonvm_overlay_addresses gauge state",
+            "neonvm_overlay_range_addresses gauge range state",
             "neonvm_vm_controller_vms gauge phase",
             "neonvm_vm_controller_migrations gauge phase",
             "neonvm_vm_controller_queue_depth gauge",
             "neonvm_vm_controller_reconcile_panics_total counter",
+            "neonvm_vm_controller_vm_conditions gauge condition",
+            "neonvm_vm_controller_vm_condition gauge vm_namespace vm_name condition reason",
+            "neonvm_vm_controller_migration_step gauge vm_namespace vm_name migration step",
+            "neonvm_vm_controller_migration_age_seconds gauge vm_namespace vm_name migration",
+            "neonvm_vm_controller_migration_bytes gauge vm_namespace vm_name migration of state",
+            "neonvm_vm_controller_migration_iteration gauge vm_namespace vm_name migration",
+            "neonvm_vm_controller_migration_bytes_per_second gauge vm_namespace vm_name migration rate",
         ];
         assert_eq!(neonvm_test_cluster::metrics::families(&text), families);
         for line in [
@@ -185,6 +247,7 @@ mod tests {
             "ipam_ongoing_requests{action=\"acquire\"} 0\n",
             "ipam_request_duration_seconds_count{action=\"acquire\",outcome=\"success\"} 1\n",
             "neonvm_overlay_addresses{state=\"resting\"} 2\n",
+            "neonvm_overlay_range_addresses{range=\"a to b\",state=\"quarantined\"} 2\n",
             "neonvm_vm_controller_queue_depth 2\n",
             "neonvm_vm_controller_reconcile_panics_total 3\n",
             "vm_restarts_count 0\n",

@@ -12,9 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use neonvm_api::{MigrationPolicy, VirtualMachineMigration};
 use neonvm_core_migration::phases::is_over;
 use neonvm_core_vm_lifecycle::Failure;
-use neonvm_types::NamespacedName;
+use neonvm_types::{NamespacedName, Timestamp};
 
 use crate::cache::{Key, key_of, version};
+use crate::metrics::Progress;
 
 pub(crate) use work::{reconcile, wake};
 
@@ -140,6 +141,14 @@ impl Migrations {
 
     pub(crate) fn key_state<T>(&self, uid: &str, change: impl FnOnce(&mut KeyState) -> T) -> T {
         change(self.lock().key_states.entry(uid.to_owned()).or_default())
+    }
+
+    /// How far those that run are at `now`, by VM.
+    pub(crate) fn progress(&self, now: Timestamp) -> Vec<Progress> {
+        let kept = self.lock();
+        let by_vm: BTreeMap<&Key, &BTreeSet<Key>> = kept.by_vm.iter().collect();
+        let keys = by_vm.into_values().flatten();
+        keys.filter_map(|key| Progress::new(kept.all.get(key)?, now)).collect()
     }
 
     /// How many there are in each phase.

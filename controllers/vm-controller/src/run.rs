@@ -26,7 +26,7 @@ use crate::reconciler::Reconciler;
 use crate::request::MANAGER;
 use crate::requests::Requests;
 use crate::state::State;
-use crate::{cluster, reconcile, renewal, watch, webhook};
+use crate::{clock, cluster, reconcile, renewal, watch, webhook};
 
 /// Why the controller cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -69,7 +69,9 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
 /// # Errors
 /// As [`run`].
 pub async fn run_with(client: Client, config: Config, stop: impl Future<Output = ()>) -> Result<(), Error> {
-    let authority = Arc::new(Authority::open(&client, &config.namespace).await?);
+    let metrics: Arc<Metrics> = Arc::default();
+    let authority = Authority::open(&client, &config.namespace, &metrics.certificates).await?;
+    let authority = Arc::new(authority);
     let tasks = supervise::Health::default();
     let mut always = Tasks::new(&tasks);
     let (events, sender) = event::channel(client.clone(), MANAGER);
@@ -84,7 +86,7 @@ pub async fn run_with(client: Client, config: Config, stop: impl Future<Output =
     }
     let health = Arc::new(Health {
         tasks: tasks.clone(),
-        metrics: Arc::default(),
+        metrics,
         lag: Arc::new(Lag::new(config.failure_pending_period)),
         pending,
         leader: Mutex::default(),
@@ -251,9 +253,11 @@ impl Health {
                     migrations: state.migrating.phases(),
                     depth: state.queue.depth(),
                     panics: state.queue.panics(),
+                    conditions: state.cache.conditions(),
+                    progress: state.migrating.progress(clock::now()),
                 });
-                let addresses = leader.as_ref().and_then(|leader| leader.addresses.counts());
-                neonvm_kit::metrics::answer(self.metrics.page(&self.lag, work.as_ref(), addresses))
+                let addresses = leader.as_ref().and_then(|leader| leader.addresses.usage());
+                neonvm_kit::metrics::answer(self.metrics.page(&self.lag, work.as_ref(), addresses.as_ref()))
             }
             "/debug/failing" => text(StatusCode::OK, "application/json", self.lag.debug().to_string()),
             _ => text(StatusCode::NOT_FOUND, "text/plain", "not found\n"),

@@ -192,8 +192,7 @@ fn server_config(
     (names, life): (&[String], i64),
     caller: Option<&WebhookClient>,
 ) -> Result<(rustls::ServerConfig, Validity), Error> {
-    let identity = authority.server("neonvm-webhook", names, life)?;
-    let validity = crate::authority::validity(&identity)?;
+    let (identity, validity) = authority.webhook(names, life)?;
     let mut config = match caller {
         Some(caller) => {
             let path = &caller.authority;

@@ -281,8 +281,15 @@ fn what_is_scraped_is_installed() {
         let workload = workloads.iter().find(of).unwrap_or_else(|| panic!("no pods of {}", target.name));
         let containers = workload["spec"]["template"]["spec"]["containers"].as_array().unwrap();
         let ports = containers.iter().filter_map(|container| container["ports"].as_array()).flatten();
-        let is_declared = ports.clone().any(|port| port["name"] == *target.port);
-        // As it is installed it serves no metrics; the book has the patch.
-        assert_eq!(is_declared, target.app != "neonvm-vxlan-controller", "{}", target.name);
+        let port = ports.clone().find(|port| port["name"] == *target.port);
+        let number =
+            port.unwrap_or_else(|| panic!("{} has no port {}", target.name, target.port))["containerPort"]
+                .clone();
+        let is_served = |argument: &&Value| {
+            let place = argument.as_str().and_then(|text| text.split_once("metrics-bind-address="));
+            place.is_some_and(|(_, address)| address.ends_with(&format!(":{number}")))
+        };
+        let arguments = containers.iter().filter_map(|container| container["args"].as_array()).flatten();
+        assert!(arguments.into_iter().any(|argument| is_served(&argument)), "{}: {number}", target.name);
     }
 }

@@ -6,6 +6,7 @@ use kube::runtime::watcher::Event;
 use neonvm_api::virtual_machine::{CpuBounds, Guest, MemorySlots};
 use neonvm_api::{VirtualMachine, VirtualMachineSpec};
 use neonvm_core_vertical_scaling::agent::action::Latency;
+use neonvm_kit::expiry::Use;
 use neonvm_test_cluster::metrics::families;
 use neonvm_types::agent_inspect::VmInspect;
 use neonvm_types::{Bytes, MilliCpu};
@@ -77,6 +78,7 @@ fn full() -> Metrics {
     metrics.informant_asked("200");
     metrics.informant_asks("/id", 200);
     metrics.monitor_approved(size(1), size(2));
+    metrics.certificates.set("neonvm-agent:n1", Use::Client, 1);
     let names = ExporterNames {
         queue: "x_queue_size",
         took: "x_took",
@@ -131,6 +133,7 @@ fn names_stay() {
         "autoscaling_agent_informant_inbound_requests_total counter endpoint code",
         "autoscaling_agent_monitor_approved_cpu_change_total counter direction",
         "autoscaling_agent_monitor_approved_mem_change_total counter direction",
+        "neonvm_certificate_expiry_timestamp_seconds gauge certificate purpose",
         "x_queue_size gauge client",
         "x_took gauge client",
         "x_errors_total counter client cause",

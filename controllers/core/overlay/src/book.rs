@@ -12,6 +12,7 @@
 //! ```
 
 mod cursor;
+mod usage;
 mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +24,7 @@ use neonvm_api::IPPool;
 use crate::net::Net;
 use crate::settings::Settings;
 use cursor::Cursor;
+pub use usage::RangeUsage;
 pub use write::{PoolVersion, PoolWrite};
 
 /// An address of a VM.

@@ -23,6 +23,6 @@ pub mod forwarding;
 mod net;
 pub mod settings;
 
-pub use book::{Book, Lease, PoolVersion, PoolWrite, Refusal};
+pub use book::{Book, Lease, PoolVersion, PoolWrite, RangeUsage, Refusal};
 pub use net::{Family, Net, NotANet};
 pub use settings::{Range, Settings, SettingsError};

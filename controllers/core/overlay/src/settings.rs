@@ -60,6 +60,19 @@ impl Range {
             && !self.exclude.iter().any(|net| net.contains(address))
     }
 
+    /// How many addresses may be given.
+    pub(crate) fn size(&self) -> u128 {
+        let mut excluded: Vec<&Net> = self.exclude.iter().collect();
+        excluded.sort_by_key(|net| net.first());
+        let (mut size, mut at) = (0_u128, self.first);
+        for net in excluded {
+            // One inside of another one ends before.
+            size = size.saturating_add(net.first().min(self.last.saturating_add(1)).saturating_sub(at));
+            at = at.max(net.last().saturating_add(1));
+        }
+        size.saturating_add(self.last.saturating_add(1).saturating_sub(at))
+    }
+
     /// The first number from `from` on that is not excluded.
     pub(crate) fn next(&self, from: u128) -> Option<u128> {
         let mut at = from.max(self.first);

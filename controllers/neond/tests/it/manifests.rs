@@ -45,13 +45,13 @@ async fn ask(address: &str, path: &str, body: Option<&Value>) -> Option<(u16, St
 
 /// Whether the table of ports lists that port of a container.
 fn is_in_table(container: &Value, address: SocketAddr) -> bool {
-    let whose = if address.ip().is_loopback() { "loopback" } else { "any" };
-    let (who, place) = (
-        format!("| `{}`:", container["name"].as_str().unwrap()),
-        format!("`tcp {whose}:{}`", address.port()),
-    );
+    // The address of the node is one of loopback here.
+    let whose = if address.ip().is_loopback() { &["loopback", "node"][..] } else { &["any"] };
+    let who = format!("| `{}`:", container["name"].as_str().unwrap());
+    let places = whose.iter().map(|whose| format!("`tcp {whose}:{}`", address.port()));
     let table = include_str!("../../../../SECURITY.md");
-    table.lines().any(|line| line.starts_with(&who) && line.contains(&place))
+    let places: Vec<String> = places.collect();
+    table.lines().any(|line| line.starts_with(&who) && places.iter().any(|place| line.contains(place)))
 }
 
 /// `kubectl apply -f` of the directory makes the namespace before what is in it.

@@ -35,7 +35,8 @@ async fn is_answered(stream: &mut Stream) -> bool {
 async fn the_certificate_is_replaced_while_it_is_served() {
     let server = neonvm_test_cluster::ApiServer::start().await;
     let client = server.client.clone();
-    let authority = Arc::new(Authority::open(&client, "neonvm-system").await.unwrap());
+    let expiry = neonvm_kit::expiry::Expiry::new(&neonvm_kit::metrics::Registry::new());
+    let authority = Arc::new(Authority::open(&client, "neonvm-system", &expiry).await.unwrap());
     let listen = SocketAddr::from(([127, 0, 0, 1], 0));
     let register = Some(Registration::Listener);
     let webhook = WebhookConfig {

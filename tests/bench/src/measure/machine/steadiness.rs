@@ -17,8 +17,9 @@ use super::cluster::Cluster;
 use super::{NAME_STEADINESS as NAME, missing};
 use crate::report::{Row, quantile};
 
-/// How long the size must be the smallest before a phase begins.
+/// How long the size must be the smallest before a phase begins, and before a step.
 const QUIET: Duration = Duration::from_secs(30);
+const PAUSE: Duration = Duration::from_secs(5);
 /// Longest wait for that.
 const SETTLED: Duration = Duration::from_secs(600);
 /// Share of a CPU that the steady loads need, in percent.
@@ -61,15 +62,15 @@ fn eprint(text: &str) {
 async fn phases(setup: &Setup, database: &Database, sizes: &Sizes) -> anyhow::Result<Vec<Row>> {
     let mut rows = Vec::new();
     let monitoring = database.monitoring()?;
-    settle(sizes).await.context("after the start")?;
+    settle(sizes, QUIET).await.context("after the start")?;
     rows.extend(idle("quiet host", 0.0, setup.idle, sizes).await);
     let burners = Burners::start()?;
-    settle(sizes).await.context("on a busy host")?;
+    settle(sizes, QUIET).await.context("on a busy host")?;
     rows.extend(idle("all cores busy", 1.0, setup.idle, sizes).await);
     drop(burners);
     let work = database.calibrate()?;
     for percent in STEADY {
-        settle(sizes).await.context("before a steady load")?;
+        settle(sizes, QUIET).await.context("before a steady load")?;
         let load = database.steady(&work, percent, setup.idle / 3)?;
         rows.extend(steady(percent, setup.idle / 3, sizes).await);
         rows.push(Row::plain(
@@ -85,9 +86,9 @@ async fn phases(setup: &Setup, database: &Database, sizes: &Sizes) -> anyhow::Re
 }
 
 /// Waits until the VM has had its smallest size for a while.
-async fn settle(sizes: &Sizes) -> anyhow::Result<()> {
+async fn settle(sizes: &Sizes, quiet: Duration) -> anyhow::Result<()> {
     let begun = Instant::now();
-    while sizes.since_smallest().is_none_or(|since| since < QUIET) {
+    while sizes.since_smallest().is_none_or(|since| since < quiet) {
         ensure!(begun.elapsed() < SETTLED, "the VM does not come back to its smallest size");
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
@@ -124,7 +125,7 @@ async fn steps(database: &Database, sizes: &Sizes) -> anyhow::Result<Row> {
     let mut times = Vec::new();
     let mut session = database.saturating()?;
     for _ in 0..STEPS {
-        settle(sizes).await.context("before a step")?;
+        settle(sizes, PAUSE).await.context("before a step")?;
         let begun = Instant::now();
         session.query(STEP)?;
         let grown = loop {

@@ -9,7 +9,7 @@
 BASE := cc:gcc /usr/include/stdio.h:libc6-dev git:git
 LANES := qemu-system-x86_64:qemu-system-x86 qemu-img:qemu-utils mke2fs:e2fsprogs ssh:openssh-client psql:postgresql-client \
 	/usr/lib/postgresql/*/bin/initdb:postgresql ip:iproute2 nft:nftables curl:curl docker-registry:docker-registry skopeo:skopeo umoci:umoci \
-	debootstrap:debootstrap buildah:buildah crun:crun cpio:cpio xz:xz-utils modinfo:kmod make:make python3:python3-minimal pip3:python3-pip \
+	debootstrap:debootstrap buildah:buildah crun:crun prometheus:prometheus cpio:cpio xz:xz-utils modinfo:kmod make:make python3:python3-minimal pip3:python3-pip \
 	ps:procps ping:iputils-ping file:file bash:bash zsh:zsh fish:fish dpkg-deb:dpkg
 SOURCE := flex:flex bison:bison bc:bc /usr/include/libelf.h:libelf-dev /usr/include/openssl/opensslv.h:libssl-dev \
 	/usr/src/linux-source-6.1.tar.xz:linux-source-6.1
@@ -30,7 +30,8 @@ help:
 	@echo 'make dist    the release as packages in target/dist: .deb, .tar.gz, SBOM, SHA256SUMS'
 	@echo 'make clean   remove what was built'
 
-# PostgreSQL is needed as programs only: its package starts a server unless it is configured not to make a database.
+# PostgreSQL and Prometheus are needed as programs only. The package of the first starts a server unless it is configured not to make a
+# database, that of the second unless its service is masked.
 tools:
 	@command -v cargo >/dev/null || { echo 'cargo is missing: install Rust, see https://rustup.rs' >&2; exit 1; }
 	@sudo=''; [ "$$(id -u)" = 0 ] || sudo=sudo; \
@@ -45,6 +46,7 @@ tools:
 	  case "$$missing" in *' postgresql'*) [ -e /etc/postgresql-common/createcluster.conf ] || { \
 	    $$sudo mkdir -p /etc/postgresql-common && \
 	    echo 'create_main_cluster = false' | $$sudo tee /etc/postgresql-common/createcluster.conf >/dev/null; } ;; esac; \
+  case "$$missing" in *' prometheus'*) [ ! -d /run/systemd/system ] || $$sudo systemctl mask --quiet prometheus.service ;; esac; \
 	  $$sudo apt-get update -q && \
 	    $$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends -o Dpkg::Options::=--force-confold $$missing || exit 1; \
 	done; \

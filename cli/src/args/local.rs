@@ -94,6 +94,10 @@ pub struct Up {
     /// JSON configuration file of the agents that scale VMs [default: that of regular deployments]
     #[arg(long, value_name = "FILE")]
     pub agent_config: Option<std::path::PathBuf>,
+    /// Serve the metrics of all services on 127.0.0.1, to any user of this host; metrics.json in the directory of the cluster lists
+    /// the addresses for Prometheus
+    #[arg(long)]
+    pub metrics: bool,
     /// Connect to registries without TLS
     #[arg(long)]
     pub insecure_registries: bool,

@@ -10,9 +10,11 @@ use neonvm_kit::port::Reserved;
 use neonvm_kit::private;
 use neonvm_kit::reserve::Reserve;
 
+use self::metrics::{Metrics, OF_VMS, OWN};
 use self::supervisor::Service;
 use crate::apiserver;
 
+mod metrics;
 mod supervisor;
 
 /// Flags.
@@ -51,6 +53,10 @@ pub(crate) struct Args {
     /// Configuration file of the agents, JSON
     #[arg(long)]
     agent_config: Option<PathBuf>,
+    /// Serve the metrics of all services on 127.0.0.1, without authentication; metrics.json in the directory of the cluster lists the
+    /// addresses for Prometheus
+    #[arg(long)]
+    metrics: bool,
     /// Allow registries without TLS
     #[arg(long)]
     insecure_registries: bool,
@@ -97,7 +103,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     } else {
         None
     };
-    let services = services(args, listen, network, rooted)?;
+    // Their ports are reserved until the end.
+    let mut metrics = Metrics::new(args.metrics);
+    let services = services(args, listen, (network, rooted), &mut metrics)?;
+    metrics.publish(&args.api.data_dir)?;
     crate::service::run(async {
         let config = supervisor::Config::new(args.api.data_dir.clone(), services);
         Ok(supervisor::run(config, neonvm_kit::termination::requested()?).await?)
@@ -170,8 +179,8 @@ impl Flags {
 fn services(
     args: &Args,
     listen: SocketAddr,
-    network: Option<u8>,
-    rooted: bool,
+    (network, rooted): (Option<u8>, bool),
+    metrics: &mut Metrics,
 ) -> anyhow::Result<Vec<Service>> {
     let program = std::env::current_exe().context("cannot find this program")?.display().to_string();
     let directory = &args.api.data_dir;
@@ -194,29 +203,28 @@ fn services(
     if args.nodes > 0 {
         let with = |service: &str| start(service).set("--kubeconfig", &kubeconfig.display());
         let addresses = network.map(|number| addresses(directory, number)).transpose()?;
-        all.push((
-            "vm-controller".to_owned(),
-            // The API server itself admits the project's kinds; only the vm-controller can migrate a VM instead of
-            // evicting it.
-            with("vm-controller")
-                .path("--ipam-config", addresses.as_ref())
-                .set("--webhook-bind-address", &"127.0.0.1:0")
-                .switch("--webhook-listener", true)
-                .set("--webhook-scope", &"evictions")
-                .set("--webhook-client-ca-file", &directory.join("ca.crt").display())
-                .set("--webhook-client-name", &neonvm_apiserver::server::CALLER),
-        ));
+        // The API server itself admits the project's kinds; only the vm-controller can migrate a VM instead of
+        // evicting it.
+        let controller = with("vm-controller")
+            .path("--ipam-config", addresses.as_ref())
+            .set("--webhook-bind-address", &"127.0.0.1:0")
+            .switch("--webhook-listener", true)
+            .set("--webhook-scope", &"evictions")
+            .set("--webhook-client-ca-file", &directory.join("ca.crt").display())
+            .set("--webhook-client-name", &neonvm_apiserver::server::CALLER);
         // There is never more than one of each here: names that stay take the lease back at once after a restart.
-        all.push((
-            "scheduler".to_owned(),
-            with("scheduler").set("--identity", &"scheduler").switch("--do-migration", true),
-        ));
+        let scheduler = with("scheduler").set("--identity", &"scheduler").switch("--do-migration", true);
         let autoscaler = with("pod-autoscaler").set("--service-network", &SERVICES);
         let autoscaler = PODS.iter().fold(autoscaler, |flags, network| flags.set("--scrape-allow", network));
-        all.push(("pod-autoscaler".to_owned(), autoscaler));
+        for (name, flags) in
+            [("vm-controller", controller), ("scheduler", scheduler), ("pod-autoscaler", autoscaler)]
+        {
+            let flags = metrics.serve(flags, OWN, (&format!("neonvm-{name}"), name, None))?;
+            all.push((name.to_owned(), flags));
+        }
     }
     for index in 1..=args.nodes {
-        all.extend(on_node(args, &start, index, network, rooted));
+        all.extend(on_node(args, &start, index, (network, rooted), metrics)?);
     }
     Ok(all.into_iter().map(|(name, flags)| service(&logs, name, flags)).collect())
 }
@@ -226,9 +234,9 @@ fn on_node(
     args: &Args,
     start: &dyn Fn(&str) -> Flags,
     index: u8,
-    network: Option<u8>,
-    rooted: bool,
-) -> Vec<(String, Flags)> {
+    (network, rooted): (Option<u8>, bool),
+    metrics: &mut Metrics,
+) -> anyhow::Result<Vec<(String, Flags)>> {
     let directory = &args.api.data_dir;
     let kubeconfig = directory.join("kubeconfig");
     let name = format!("n{index}");
@@ -253,7 +261,10 @@ fn on_node(
         .set("--identity", &format!("agent-{name}"))
         .set("--history-dir", &directory.join("history").join(&name).display())
         .path("--config", args.agent_config.as_ref());
-    all.push((format!("agent-{name}"), agent));
+    let service = format!("agent-{name}");
+    let agent = metrics.serve(agent, OWN, ("neonvm-agent", &service, Some(&name)))?;
+    let agent = metrics.serve(agent, OF_VMS, ("neonvm-agent-vms", &service, Some(&name)))?;
+    all.push((service, agent));
     if rooted {
         let overlay = network.map(neonvm_kubelet::overlay);
         let namespace = neonvm_kubelet::naming::node_namespace(&crate::kubelet::identity(directory), &name);
@@ -264,9 +275,11 @@ fn on_node(
             .maybe("--range", overlay)
             // By way of the first node machines are reached from this computer.
             .maybe("--gateway", overlay.filter(|_| index == 1).and_then(|range| range.nth(1)));
-        all.push((format!("vxlan-controller-{name}"), vxlan));
+        let service = format!("vxlan-controller-{name}");
+        let vxlan = metrics.serve(vxlan, OWN, ("neonvm-vxlan-controller", &service, Some(&name)))?;
+        all.push((service, vxlan));
     }
-    all
+    Ok(all)
 }
 
 /// Addresses of machines on the overlay, as a file for the controller: the upper half of the cluster's range.

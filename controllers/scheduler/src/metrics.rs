@@ -96,16 +96,20 @@ impl Default for Metrics {
                 "Responses to agents, by node.",
                 ["code", "node"],
             ),
-            handled: registry.histograms(
-                "autoscaling_plugin_reconcile_duration_seconds",
-                "Time to take in what a watch has shown.",
-                ["kind", "outcome"],
-                &BOUNDS,
-            ),
+            handled: handled(&registry),
             certificates: Expiry::new(&registry),
             registry,
         }
     }
+}
+
+fn handled(registry: &Registry) -> Family<Histogram, 2> {
+    registry.histograms(
+        "autoscaling_plugin_reconcile_duration_seconds",
+        "Time to take in what a watch has shown.",
+        ["kind", "outcome"],
+        &BOUNDS,
+    )
 }
 
 const fn word(is: bool) -> &'static str {

@@ -17,12 +17,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use neonvm_core_overlay::{Book, Settings};
+use neonvm_core_overlay::{Book, RangeUsage, Settings};
 use neonvm_core_vm_lifecycle::AddressView;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::clock::now;
-use crate::metrics::AddressUsage;
 
 pub(crate) use metrics::{Action, Ipam};
 pub(crate) use worker::Worker;
@@ -67,6 +66,17 @@ impl Default for AddressConfig {
     fn default() -> Self {
         Self { source: AddressSource::default(), quarantine: Duration::from_secs(60) }
     }
+}
+
+/// Addresses on the overlay network.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AddressUsage {
+    /// Addresses that VMs have.
+    pub(crate) held: usize,
+    /// Addresses in quarantine.
+    pub(crate) resting: usize,
+    /// The same and the total, by range.
+    pub(crate) ranges: Vec<RangeUsage>,
 }
 
 #[derive(Debug)]

@@ -12,7 +12,6 @@ use neonvm_core_vm_lifecycle::tls::{Request, TlsSecret};
 use neonvm_types::NamespacedName;
 use neonvm_types::runner_protocol::Exit;
 
-use crate::metrics::Conditions;
 use crate::request::MANAGER;
 
 /// Exits of pods that are kept per VM: those of both sides of a migration.
@@ -150,11 +149,6 @@ impl Cache {
             *phases.entry(phase.map_or("None", |phase| phase.as_str())).or_default() += 1;
         }
         phases
-    }
-
-    /// Conditions of VMs that are not good.
-    pub(crate) fn conditions(&self) -> Conditions {
-        Conditions::new(self.lock().vms.values().map(AsRef::as_ref))
     }
 
     /// The nodes that VMs are leaving now.

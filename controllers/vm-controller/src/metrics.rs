@@ -14,7 +14,7 @@ use neonvm_kit::metrics::{Counter, Histogram, Kind, Page, Registry, double};
 pub(crate) use conditions::Conditions;
 pub(crate) use progress::Progress;
 
-use crate::addresses::Ipam;
+use crate::addresses::{AddressUsage, Ipam};
 use crate::lag::Lag;
 
 /// Upper bounds in seconds: short work.
@@ -66,29 +66,16 @@ impl Work {
     }
 }
 
-/// Addresses on the overlay network.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct AddressUsage {
-    /// Addresses that VMs have.
-    pub(crate) held: usize,
-    /// Addresses in quarantine.
-    pub(crate) resting: usize,
-    /// The same and the total, by range.
-    pub(crate) ranges: Vec<RangeUsage>,
-}
-
-impl AddressUsage {
-    fn write(&self, page: &mut Page) {
-        let help = "Addresses on the overlay network that VMs have or that rest after use.";
-        page.family("neonvm_overlay_addresses", Kind::Gauge, help);
-        page.sample(&[("state", "held")], double(self.held as u64));
-        page.sample(&[("state", "resting")], double(self.resting as u64));
-        let help = "Addresses of each range of the overlay network: total, used, and quarantined after use.";
-        page.family("neonvm_overlay_range_addresses", Kind::Gauge, help);
-        for RangeUsage { range, total, used, quarantined } in &self.ranges {
-            for (state, count) in [("total", total), ("used", used), ("quarantined", quarantined)] {
-                page.sample(&[("range", range), ("state", state)], *count as f64);
-            }
+fn write_addresses(addresses: &AddressUsage, page: &mut Page) {
+    let help = "Addresses on the overlay network that VMs have or that rest after use.";
+    page.family("neonvm_overlay_addresses", Kind::Gauge, help);
+    page.sample(&[("state", "held")], double(addresses.held as u64));
+    page.sample(&[("state", "resting")], double(addresses.resting as u64));
+    let help = "Addresses of each range of the overlay network: total, used, and quarantined after use.";
+    page.family("neonvm_overlay_range_addresses", Kind::Gauge, help);
+    for RangeUsage { range, total, used, quarantined } in &addresses.ranges {
+        for (state, count) in [("total", total), ("used", used), ("quarantined", quarantined)] {
+            page.sample(&[("range", range), ("state", state)], *count as f64);
         }
     }
 }
@@ -168,7 +155,7 @@ impl Metrics {
             }
         }
         if let Some(addresses) = addresses {
-            addresses.write(&mut page);
+            write_addresses(addresses, &mut page);
         }
         if let Some(work) = work {
             work.write(&mut page);

@@ -21,7 +21,7 @@ use crate::config::Config;
 use crate::growth::Growth;
 use crate::key_state::KeyStates;
 use crate::lag::Lag;
-use crate::metrics::{Metrics, Work};
+use crate::metrics::{Conditions, Metrics, Work};
 use crate::reconciler::Reconciler;
 use crate::request::MANAGER;
 use crate::requests::Requests;
@@ -253,7 +253,7 @@ impl Health {
                     migrations: state.migrating.phases(),
                     depth: state.queue.depth(),
                     panics: state.queue.panics(),
-                    conditions: state.cache.conditions(),
+                    conditions: Conditions::new(state.cache.all_vms().iter().map(AsRef::as_ref)),
                     progress: state.migrating.progress(clock::now()),
                 });
                 let addresses = leader.as_ref().and_then(|leader| leader.addresses.usage());

@@ -2,6 +2,7 @@
 
 mod promql;
 mod promtool;
+mod reference;
 mod served;
 
 use std::collections::{BTreeMap, BTreeSet};

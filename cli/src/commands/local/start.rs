@@ -116,9 +116,11 @@ fn node_flags(env: &Env, settings: &Settings, args: &Up, kept: &Nodes) -> Result
     if let Ok(guest) = place::guest(env, settings, None, place::architecture()) {
         set("--guest", guest.into());
     }
-    for (flag, on) in
-        [("--user-network", args.user_network), ("--insecure-registries", args.insecure_registries)]
-    {
+    for (flag, on) in [
+        ("--user-network", args.user_network),
+        ("--insecure-registries", args.insecure_registries),
+        ("--metrics", args.metrics),
+    ] {
         flags.extend(on.then(|| flag.into()));
     }
     Ok(flags)

@@ -58,6 +58,9 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Up) -> Result<Report> {
         }
     };
     notes.extend(remarks(env, settings, &instance, args)?);
+    if args.metrics {
+        notes.push(format!("Prometheus finds the metrics by {}", directory.join("metrics.json").display()));
+    }
     drop(lock);
     let server = instance.server().unwrap_or_default();
     notes.push(format!(
@@ -173,6 +176,7 @@ fn running(instance: &Instance, args: &Up, process: &Process) -> Result<Report> 
         ("--nodes", args.nodes.is_some()),
         ("--cpus", args.cpus.is_some()),
         ("--memory", args.memory.is_some()),
+        ("--metrics", args.metrics),
     ];
     let given: Vec<&str> = given.iter().filter(|(_, given)| *given).map(|(flag, _)| *flag).collect();
     if given.is_empty() {

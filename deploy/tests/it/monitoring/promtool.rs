@@ -1,4 +1,4 @@
-//! Prometheus' own program on the generated files, where it is installed.
+//! Prometheus' own program on the generated files.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,7 @@ use neonvm_test_support::needs;
 use serde_json::{Value, json};
 
 fn promtool(arguments: &[&str]) {
-    let Ok(program) = needs::optional_program("promtool") else { return };
+    let Ok(program) = needs::program("promtool") else { return };
     let directory = Path::new(env!("CARGO_MANIFEST_DIR"));
     let output = Command::new(program).args(arguments).current_dir(directory).output().unwrap();
     let printed = [output.stdout, output.stderr].concat();

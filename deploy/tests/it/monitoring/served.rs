@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 
 use regex::Regex;
 
-const SERVICES: [&str; 6] =
+/// Directories of the services.
+pub(super) const SERVICES: [&str; 6] =
     ["agent", "scheduler", "vm-controller", "pod-autoscaler", "vxlan-controller", "runner"];
 
 /// A family.
@@ -22,16 +23,25 @@ pub(super) struct Family {
 
 /// Every family of every service, by name.
 pub(super) fn families() -> BTreeMap<String, Family> {
+    let sources: Vec<String> = SERVICES.into_iter().flat_map(sources).collect();
+    of(&sources)
+}
+
+/// Texts of the sources of a service.
+pub(super) fn sources(service: &str) -> Vec<String> {
     let controllers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../controllers");
     let mut sources = Vec::new();
-    for service in SERVICES {
-        texts(&controllers.join(service).join("src"), &mut sources);
-    }
+    texts(&controllers.join(service).join("src"), &mut sources);
+    sources
+}
+
+/// Every family of these sources, by name.
+pub(super) fn of(sources: &[String]) -> BTreeMap<String, Family> {
     let mut found = BTreeMap::new();
-    for source in &sources {
+    for source in sources {
         listed(source, &mut found);
     }
-    for source in &sources {
+    for source in sources {
         exporters(source, &mut found);
         started(source, &mut found);
     }

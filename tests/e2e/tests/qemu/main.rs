@@ -23,6 +23,7 @@ mod kubectl;
 mod kuttl;
 mod machine;
 mod migration;
+mod monitoring;
 mod observe;
 mod overlay;
 mod pause;

@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use crate::args::cluster::Access;
 use crate::error::{Code, Error, Result};
-use crate::settings::Settings;
-use crate::trace::{self, Verbosity};
+use crate::settings::{Settings, Verbosity};
+use crate::trace;
 
 /// A client and what to call its cluster.
 #[derive(Clone)]

@@ -29,7 +29,7 @@ pub use env::Env;
 pub use error::{Code, Error};
 use invoked::Invoked;
 pub use report::Report;
-pub use trace::Verbosity;
+pub use settings::Verbosity;
 
 /// Runs the process's own command line.
 pub fn main() -> ExitCode {

@@ -7,7 +7,30 @@ use toml_edit::DocumentMut;
 
 use crate::env::Env;
 use crate::error::{Code, Error, Result};
-use crate::trace::Verbosity;
+
+/// What is shown of each request to the API server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Verbosity {
+    /// Nothing.
+    #[default]
+    Off,
+    /// Method, path, status and time.
+    Requests,
+    /// The bodies as well.
+    Bodies,
+}
+
+impl Verbosity {
+    /// By how often the flag was given.
+    #[must_use]
+    pub fn of(count: u8) -> Self {
+        match count {
+            0 => Self::Off,
+            1 => Self::Requests,
+            _ => Self::Bodies,
+        }
+    }
+}
 
 /// A setting that may stand in the configuration file.
 #[derive(Clone, Copy, Debug)]

@@ -18,34 +18,11 @@ use kube::client::Body;
 use tower::Service;
 
 use crate::render::{Shown, errors};
+use crate::settings::Verbosity;
 use body::TracedBody;
 
 /// Characters of a body that are shown.
 const LONGEST: usize = 20_000;
-
-/// What is shown of each request to the API server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Verbosity {
-    /// Nothing.
-    #[default]
-    Off,
-    /// Method, path, status and time.
-    Requests,
-    /// The bodies as well.
-    Bodies,
-}
-
-impl Verbosity {
-    /// By how often the flag was given.
-    #[must_use]
-    pub fn of(count: u8) -> Self {
-        match count {
-            0 => Self::Off,
-            1 => Self::Requests,
-            _ => Self::Bodies,
-        }
-    }
-}
 
 /// Takes one line.
 type Sink = Arc<dyn Fn(&str) + Send + Sync>;
@@ -87,7 +64,7 @@ impl Service<Request<Body>> for Traced {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        Box::pin(send(self.client.clone(), self.bodies, self.sink.clone(), request))
+        Box::pin(send(self.client.clone(), self.bodies, Arc::clone(&self.sink), request))
     }
 }
 

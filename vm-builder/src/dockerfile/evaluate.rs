@@ -192,7 +192,7 @@ impl State<'_> {
             }
             Instruction::User(user) => self.out.process.user = self.needed(line, "USER", user)?,
             Instruction::StopSignal(signal) => {
-                self.out.process.stop_signal = self.needed(line, "STOPSIGNAL", signal)?
+                self.out.process.stop_signal = self.needed(line, "STOPSIGNAL", signal)?;
             }
             Instruction::Entrypoint(words) => {
                 self.out.process.entrypoint = self.command(words);

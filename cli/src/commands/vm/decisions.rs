@@ -12,7 +12,7 @@ use crate::commands::services::{NAMESPACE, Services};
 /// What the agent knows, and the name of the node.
 pub(super) async fn of_vm(client: &NamespaceClient, machine: &VirtualMachine) -> Option<(String, VmInspect)> {
     let node = machine.status.as_ref().map(|status| status.node.clone()).filter(|node| !node.is_empty())?;
-    if !super::scale::is_on(machine) {
+    if !super::table::is_on(machine) {
         return None;
     }
     let services = Services::open(&client.connection, NAMESPACE).await.ok()?;

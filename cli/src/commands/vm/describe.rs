@@ -10,7 +10,6 @@ use neonvm_types::agent_inspect::VmInspect;
 
 use super::decisions;
 use super::events::{Event, of_vm};
-use super::scale::is_on;
 use super::size::{cores, in_units};
 use super::table;
 use crate::args::vm::Describe;
@@ -61,19 +60,8 @@ fn describe(machine: &VirtualMachine, agent: Option<&VmInspect>, events: &[Event
         let (name, target) = (&active.name, &active.target_pod_name);
         line("Migration", format!("{name}, to pod {target}; see: neonctl migration describe {name}"));
     }
-    if let Some(found) = &status.machine {
-        let note = if found.accelerator_note.is_empty() {
-            String::new()
-        } else {
-            format!(": {}", found.accelerator_note)
-        };
-        line(
-            "Machine",
-            format!(
-                "{} {}, CPU {}, QEMU {}, network {}",
-                found.accelerator, found.machine_type, found.cpu_model, found.qemu_version, found.network
-            ) + &note,
-        );
+    if status.machine.is_some() {
+        line("Machine", hardware(machine));
     }
     line("Image", spec.guest.root_disk.image.clone());
     for disk in &spec.disks {
@@ -139,7 +127,7 @@ fn happened(machine: &VirtualMachine, events: &[Event], most: usize) -> String {
 
 /// Whether it follows its load, and why it is as large as it is.
 fn scaling(machine: &VirtualMachine, agent: Option<&VmInspect>) -> String {
-    match (is_on(machine), agent) {
+    match (table::is_on(machine), agent) {
         (false, _) => "off: the VM keeps its size".to_owned(),
         (true, Some(vm)) => decisions::why(vm),
         (true, None) => "on; its agent does not respond".to_owned(),
@@ -165,6 +153,21 @@ fn phase(machine: &VirtualMachine) -> String {
         let _ = write!(text, ", pod {}", status.pod_name);
     }
     text
+}
+
+/// What QEMU emulates, and how; empty before it is known.
+fn hardware(machine: &VirtualMachine) -> String {
+    let Some(found) = machine.status.as_ref().and_then(|status| status.machine.as_ref()) else {
+        return String::new();
+    };
+    let note = match found.accelerator_note.as_str() {
+        "" => String::new(),
+        note => format!(": {note}"),
+    };
+    format!(
+        "{} {}, CPU {}, QEMU {}, network {}{note}",
+        found.accelerator, found.machine_type, found.cpu_model, found.qemu_version, found.network
+    )
 }
 
 /// The address that stays, if the VM is on the overlay, and that of the pod, which changes with each migration.

@@ -25,7 +25,6 @@ use crate::render::Reporter;
 use crate::report::{Document, Report};
 use crate::settings::Settings;
 use automatic::Changes;
-pub(super) use automatic::is_on;
 
 /// Time between two requests to the agent while a person waits.
 const LOOK_AGAIN: std::time::Duration = std::time::Duration::from_secs(2);

@@ -1,6 +1,7 @@
 //! The table of virtual machines, one for `list`, `get` and what they show when something changes.
 
 use crate::commands::resource::{NONE, Resource, age_cell, or_none};
+use neonvm_api::names::{TRUE, label};
 use neonvm_api::virtual_machine::PowerState;
 use neonvm_api::{VirtualMachine, VirtualMachineStatus};
 use neonvm_types::{Bytes, MilliCpu};
@@ -15,7 +16,7 @@ impl Resource for VirtualMachine {
     const MANY: &'static str = "VMs";
     const PREFIX: &'static str = "virtualmachine";
     const CREATE: &'static str = "create one: neonctl vm create NAME --image IMAGE";
-    const WIDTHS: &'static [usize] = &[16, 12, 4, 8, 6, 7, 8, 15, 8, 6];
+    const WIDTHS: &'static [usize] = &[16, 15, 4, 15, 6, 7, 8, 15, 8, 6];
 
     fn columns() -> Vec<Column> {
         vec![
@@ -107,6 +108,16 @@ fn restarts(machine: &VirtualMachine) -> i64 {
     let status = machine.status.as_ref();
     let own = status.map_or(0, |status| i64::from(status.restart_count));
     own + status.and_then(|status| status.workload).map_or(0, |workload| i64::from(workload.restarts))
+}
+
+/// Whether a VM is scaled by its load.
+pub(super) fn is_on(machine: &VirtualMachine) -> bool {
+    machine
+        .metadata
+        .labels
+        .as_ref()
+        .and_then(|all| all.get(label::SCALING_ENABLED))
+        .is_some_and(|v| v == TRUE)
 }
 
 /// CPU and memory as they are; zero while they are not known.
@@ -201,5 +212,9 @@ mod tests {
         );
         let cells = resource::row(&machine, false);
         assert_eq!(cells[..8], ["x", "New", "-", "0.1..1cpu", "-", "-", "-", "-"]);
+        let mut wide = machine;
+        (wide.spec.guest.cpus.min, wide.spec.guest.cpus.max) = (MilliCpu::new(250), MilliCpu::new(12_750));
+        assert!(range(&wide).len() <= VirtualMachine::WIDTHS[3], "{}", range(&wide));
+        assert!("WorkloadFailing".len() <= VirtualMachine::WIDTHS[1]);
     }
 }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::args::vm::Scale;
 use crate::commands::flags::duration;
 use crate::commands::vm::size::{self, UNIT_CPU, UNIT_MEMORY, cores, in_units};
+use crate::commands::vm::table;
 use crate::error::{Code, Error, Result};
 
 /// Changes of labels and annotations, and what they mean.
@@ -21,16 +22,6 @@ pub(super) struct Changes {
     pub(super) notes: Vec<String>,
     /// The size that is held from now on.
     pub(super) held: Option<Resources>,
-}
-
-/// Whether a VM is scaled by its load.
-pub(in crate::commands::vm) fn is_on(machine: &VirtualMachine) -> bool {
-    machine
-        .metadata
-        .labels
-        .as_ref()
-        .and_then(|all| all.get(label::SCALING_ENABLED))
-        .is_some_and(|v| v == TRUE)
 }
 
 /// A size in words: compute units if it is a whole number of them.
@@ -90,7 +81,7 @@ pub(super) fn changes(
     now: Timestamp,
 ) -> Result<Changes> {
     let mut changes = Changes::default();
-    let mut on = is_on(machine);
+    let mut on = table::is_on(machine);
     if let Some(auto) = &args.auto {
         on = auto == "on";
         changes.labels.insert(label::SCALING_ENABLED.into(), json!(if on { TRUE } else { "false" }));

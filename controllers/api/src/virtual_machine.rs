@@ -186,7 +186,7 @@ fn yes() -> bool {
     true
 }
 
-/// Whether a VM runs.
+/// Whether a VM runs, or stands still in memory (Paused).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum PowerState {
     /// It runs, and is started again by its restart policy.

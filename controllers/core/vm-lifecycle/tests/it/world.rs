@@ -228,10 +228,9 @@ impl World {
                 });
             }
             Action::ResizePod { name, size, .. } => {
-                let size = Some(*size);
                 self.change(|next| {
                     for pod in next.pods.iter_mut().filter(|pod| pod.name == *name) {
-                        (pod.size, pod.applied) = (size, size);
+                        (pod.size, pod.applied) = (Some(*size), Some(*size));
                     }
                 });
             }

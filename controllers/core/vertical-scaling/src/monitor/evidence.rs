@@ -25,6 +25,8 @@ const JUMP: Duration = Duration::from_secs(1);
 const RECENT: Duration = Duration::from_secs(3);
 /// How long the run queue may be seen not full within a run.
 const GAP: Duration = Duration::from_millis(60);
+/// How long after memory has come the kernel's own work for it does not count.
+const ARRIVING: Duration = Duration::from_millis(150);
 /// Time after a growth in which the CPU must be used.
 const TRIAL: Duration = Duration::from_secs(2);
 /// After so long without a false alarm, half of what was learned from them is forgotten.
@@ -77,6 +79,8 @@ pub(super) struct Evidence {
     run: Option<Run>,
     trial: Option<Trial>,
     grown_at: Option<Duration>,
+    /// When memory came the last time.
+    memory_at: Option<Duration>,
     /// What false alarms have added to [`LEAST`].
     extra: Duration,
     learned_at: Duration,
@@ -137,7 +141,9 @@ impl Evidence {
         if self.extra > Duration::ZERO && now.saturating_sub(self.learned_at) >= FORGET {
             (self.extra, self.learned_at) = (self.extra / 2, now);
         }
-        let fills = sample.fills(cpu);
+        // The kernel makes a large block of memory usable in one go; that would look like load.
+        let is_arriving = self.memory_at.is_some_and(|at| now.saturating_sub(at) < ARRIVING);
+        let fills = sample.fills(cpu) && !is_arriving;
         let run = self.run.filter(|run| run.cpu == cpu && run.newest.online == sample.online);
         self.run = match run {
             Some(mut run) if fills => {
@@ -181,6 +187,12 @@ impl Evidence {
     pub(super) fn grown(&mut self, now: Duration, from: MilliCpu) {
         self.grown_at = Some(now);
         self.trial = Some(Trial { at: now, from, since: None });
+        self.run = None;
+    }
+
+    /// The kernel has more memory than before.
+    pub(super) fn memory_came(&mut self, now: Duration) {
+        self.memory_at = Some(now);
         self.run = None;
     }
 

@@ -150,6 +150,9 @@ impl Policy {
                     if self.history.is_due(now) {
                         self.history.push(now, sample);
                     }
+                    if grown {
+                        self.evidence.memory_came(now);
+                    }
                     if let Some(cpu) = self.cpu_now() {
                         self.evidence.sample(now, sample, cpu);
                     }

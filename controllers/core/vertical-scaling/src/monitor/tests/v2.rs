@@ -111,6 +111,28 @@ fn a_fraction_of_a_cpu_saturates_by_what_was_granted() {
     assert_eq!(cpus(&guest.ticks(3)), [1112]);
 }
 
+/// While memory comes, the kernel works for that; this is no second evidence.
+#[test]
+fn work_of_taking_memory_in_is_no_load() {
+    let mut guest = Guest::new(GIB, 1);
+    guest.connect(V2);
+    guest.up(0.25, GIB);
+    guest.sample.runnable = 1;
+    assert_eq!(cpus(&guest.ticks(5)), [251]);
+    guest.up(0.5, GIB);
+    for _ in 0..8 {
+        guest.sample.total += GIB / 8;
+        guest.sample.available += GIB / 8;
+        assert!(guest.tick().is_empty());
+    }
+    guest.up(0.5, 2 * GIB);
+    guest.sample.runnable = 0;
+    assert!(guest.ticks(20).is_empty());
+    // A load that lasts is requested for after it.
+    guest.sample.runnable = 1;
+    assert_eq!(cpus(&guest.ticks(12)).len(), 1);
+}
+
 /// CPU that comes and is not used makes the guest wait longer before the next request; CPU that is used ends that.
 #[test]
 fn false_alarms_make_a_guest_patient() {

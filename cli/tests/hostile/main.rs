@@ -115,6 +115,8 @@ const COMMANDS: &[&str] = &[
     "debug node-pressure HOSTILE",
     "simulate HOSTILE",
     "simulate replicas --trace HOSTILE -f HOSTILE",
+    "simulate compare HOSTILE",
+    "simulate compare idle --length HOSTILE --seed HOSTILE --max-cu HOSTILE",
     "version",
     "completion bash",
     "completion zsh",

@@ -38,6 +38,8 @@ mod wording;
 
 use std::process::ExitCode;
 
+use anyhow::Context as _;
+
 const USAGE: &str = "usage: cargo xtask <command>
 
   check   format, arrows between crates, circles of imports, orphan files, sizes, links, wording, banned words, early returns in tests, generated files;

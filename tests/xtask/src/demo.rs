@@ -1,6 +1,7 @@
 //! `xtask demo`: the main job from nothing to a VM that follows its load and moves under it.
 
 mod prepare;
+mod record;
 mod stage;
 mod story;
 
@@ -8,6 +9,7 @@ use std::path::Path;
 
 use anyhow::ensure;
 
+pub(crate) use self::record::run as record;
 use self::stage::Stage;
 use crate::process::{is_root, run_cargo};
 

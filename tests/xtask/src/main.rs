@@ -38,6 +38,8 @@ mod wording;
 
 use std::process::ExitCode;
 
+use anyhow::Context as _;
+
 const USAGE: &str = "usage: cargo xtask <command>
 
   check   format, arrows between crates, circles of imports, orphan files, sizes, links, wording, banned words, early returns in tests, generated files;
@@ -51,7 +53,7 @@ const USAGE: &str = "usage: cargo xtask <command>
   images  the container images of services and runner: --arch amd64|arm64, --profile dist|quick, --programs DIR of programs
           built elsewhere, --kernel DIR, --offline
   kernel  the guest kernel from source, for the tests; --fetch: the distribution's kernel instead
-  demo    a cluster, a VM with a database, and its size changed under load
+  demo    a cluster, a VM with a database, and its size changed under load; --record FILE writes an animated SVG of it
   packages  licences, sources, bans and known weaknesses of the packages in use
   release  the programs that are shipped, static and without symbols, in target/dist, with debug information beside them
   dist    the release as packages in target/dist: Debian packages, archives, the SBOM, SHA256SUMS; the same commit gives the same
@@ -84,6 +86,10 @@ fn main() -> anyhow::Result<ExitCode> {
         ("kernel", Some("--fetch")) => kernel::fetch(&root)?,
         ("kernel", None) => kernel::build(&root)?,
         ("demo", Some("--clean-up")) => demo::clean_up(&root)?,
+        ("demo", Some("--record")) => {
+            let file = args.get(1).context("--record needs a file, such as docs/src/images/run.svg")?;
+            demo::record(&root, file.as_ref())?
+        }
         ("demo", None) => demo::run(&root, std::env::var_os("KEEP").is_some_and(|keep| keep == "1"))?,
         ("packages", None) => packages::run(&root)?,
         ("dist", _) => dist::run(&root, &args)?,

@@ -17,7 +17,7 @@ use crate::settings;
 /// Longest load.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-/// Plays the loads under all rules.
+/// Simulates the loads under all rules.
 pub(super) fn run(args: &Args) -> Result<Report> {
     let loads = loads(&args.load);
     let setup = setup(args)?;

@@ -81,7 +81,7 @@ impl Processor {
         self.idle
     }
 
-    /// Time in which a processor had a task, over all of them: where the hypervisor does not tell, with the time it stood still.
+    /// Time in which a processor had a task, over all of them: with the time it stood still, as a guest counts it whose hypervisor does not report steal.
     pub(super) const fn busy(&self) -> Duration {
         self.busy
     }

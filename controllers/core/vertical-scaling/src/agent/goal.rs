@@ -10,6 +10,7 @@ use crate::agent::{
     lfc,
     metrics::{LfcMetrics, SystemMetrics},
     settings::Config,
+    units::ceil_units,
     usage::{self, CpuNeed},
 };
 
@@ -52,25 +53,6 @@ pub struct Inputs<'a> {
     pub user: Option<&'a UserMetric>,
     /// What the use of the CPU calls for, and the compute units that the VM has. With [`CpuNeed::Unknown`] load alone decides.
     pub usage: (CpuNeed, u32),
-}
-
-/// Converts to the next whole number that is not below; everything that is no number is 0.
-#[must_use]
-pub fn ceil_units(value: f64) -> u32 {
-    let up = value.ceil();
-    if up >= f64::from(u32::MAX) {
-        u32::MAX
-    } else if up > 0.0 {
-        #[allow(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "between 0 and the maximum"
-        )]
-        let units = up as u32;
-        units
-    } else {
-        0
-    }
 }
 
 /// Load in compute units. Close to the five-minute average that one counts (stable zone), far from it the one-minute

@@ -283,12 +283,12 @@ impl State {
     /// The goal in words, with what it was made from.
     pub(super) fn goal_note(&self, now: Duration) -> GoalNote {
         let goal = self.goal(now);
-        let units = |part: Option<f64>| part.map(goal::ceil_units);
+        let units = |part: Option<f64>| part.map(units::ceil_units);
         let system = self.known.system.as_ref().map(|(_, metrics)| metrics);
         GoalNote {
             load1: system.map(|metrics| metrics.load1),
             units: goal.units,
-            cpu: goal.parts.cpu.map(|cpu| goal::ceil_units(cpu.round())),
+            cpu: goal.parts.cpu.map(|cpu| units::ceil_units(cpu.round())),
             mem: units(goal.parts.mem),
             cache: units(goal.parts.lfc),
             user: units(goal.parts.user),

@@ -17,6 +17,25 @@ fn saturate(count: u64) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
+/// Converts to the next whole number that is not below; everything that is no number is 0.
+#[must_use]
+pub fn ceil_units(value: f64) -> u32 {
+    let up = value.ceil();
+    if up >= f64::from(u32::MAX) {
+        u32::MAX
+    } else if up > 0.0 {
+        #[allow(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "between 0 and the maximum"
+        )]
+        let units = up as u32;
+        units
+    } else {
+        0
+    }
+}
+
 /// Whole units in each field: CPU, memory. A unit of zero fits no time.
 #[must_use]
 pub fn floor_each(amount: Resources, unit: Resources) -> (u32, u32) {

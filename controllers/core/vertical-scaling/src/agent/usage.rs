@@ -9,7 +9,7 @@ use std::time::Duration;
 use neonvm_types::Resources;
 use serde::Serialize;
 
-use crate::agent::goal::ceil_units;
+use crate::agent::units::ceil_units;
 
 /// Intervals between scrapes that count: the busiest of them decides.
 const INTERVALS: usize = 2;

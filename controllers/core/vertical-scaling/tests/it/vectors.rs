@@ -6,6 +6,7 @@ use neonvm_core_vertical_scaling::agent::{
     goal::{self, Goal, Inputs},
     lfc,
     settings::Config,
+    units,
     usage::CpuNeed,
 };
 use neonvm_types::Resources;
@@ -169,7 +170,7 @@ fn memory_part() {
             CU,
         );
         assert!((got - units).abs() < 1e-4, "{got}, not {units}");
-        assert_eq!(goal::ceil_units(got), goal::ceil_units(units));
+        assert_eq!(units::ceil_units(got), units::ceil_units(units));
     }
 }
 

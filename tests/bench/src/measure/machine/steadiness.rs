@@ -52,7 +52,7 @@ pub(in super::super) async fn run(setup: &Setup) -> anyhow::Result<Vec<Row>> {
     rows
 }
 
-/// What the agent recorded, for whoever has to find out why a phase failed.
+/// Prints what the agent recorded, with which the cause of a failed phase is found.
 fn eprint(text: &str) {
     use std::io::Write as _;
     // Without standard error there is no reader.

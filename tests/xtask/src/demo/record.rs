@@ -1,6 +1,6 @@
 //! `xtask demo --record FILE`: runs the demonstration and writes what it printed as an animated SVG.
 //!
-//! Lines appear when they appeared; pauses are cut to [`LONGEST`]. The animation is one `transform` with steps, so that it plays
+//! Lines appear when they appeared; pauses are cut to [`LONGEST`]. The animation is one `transform` with steps, so that it is shown
 //! wherever SVG images are shown. Who prefers no motion sees the last screen.
 
 use std::fmt::Write as _;

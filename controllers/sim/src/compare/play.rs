@@ -1,9 +1,9 @@
 //! One trial: the guest, its monitor and its agent, event by event.
 
-use neonvm_api::VmInfo;
-use neonvm_api::vm_info::{VmConfig, VmCpuInfo, VmMemInfo};
+mod agent;
+
 use neonvm_core_vertical_scaling::agent::{
-    Action, Event as Input, PluginAnswer, Settings, State, SystemMetrics, Verdict, Vm, units,
+    Event as Input, PluginAnswer, Settings, State, SystemMetrics, Verdict, Vm, units,
 };
 use neonvm_core_vertical_scaling::monitor::{
     Action as Reply, Event as Seen, Policy, Sample, Settings as PolicySettings,
@@ -11,7 +11,7 @@ use neonvm_core_vertical_scaling::monitor::{
 use neonvm_types::guest::MemoryLimits;
 use neonvm_types::monitor_protocol::{AgentMessage, MonitorMessage, Wants};
 use neonvm_types::version::MonitorProtoVersion;
-use neonvm_types::{Bytes, Resources, Revision, RevisionWithTime};
+use neonvm_types::{Resources, Revision};
 
 use super::account::{Account, Trial};
 use super::processor::Processor;
@@ -28,12 +28,6 @@ const SCRAPE: Time = 5 * SECOND;
 const LOAD_AVERAGE: Time = 5 * SECOND + 4 * MILLI;
 /// Time of a message between guest and agent.
 const MESSAGE: Time = MILLI;
-/// Time of a request to the scheduler.
-const PERMIT: Time = 2 * MILLI;
-/// Time of a patch at the API server.
-const PATCH: Time = 10 * MILLI;
-/// Time from the patch to the guest that has the size, as on a quiet node.
-const CHANGE: Time = 70 * MILLI;
 /// Memory in use, in bytes: so little that it does not decide.
 const MEMORY: u64 = 300 << 20;
 /// What the kernel keeps for itself, in bytes.
@@ -96,7 +90,7 @@ pub fn trial(load: Load, rules: Rules, setup: &Setup) -> Trial {
 impl Play {
     fn new(load: Load, rules: Rules, bounds: (u32, u32)) -> Self {
         let (min, max) = (units::times(UNIT, bounds.0), units::times(UNIT, bounds.1));
-        let vm = Vm { observed: Some(min), generation: Some(1), ..Vm::new(info(min, max)) };
+        let vm = Vm { observed: Some(min), generation: Some(1), ..Vm::new(agent::info(min, max)) };
         let version = match rules {
             Rules::Ours => MonitorProtoVersion::V2_0,
             Rules::Upstream => MonitorProtoVersion::V1_0,
@@ -232,56 +226,6 @@ impl Play {
         micros(outcome.wake_at)
     }
 
-    fn agent_step(&mut self, input: Input) {
-        let outcome = self.agent.step(duration(self.now), input);
-        for action in outcome.actions {
-            match action {
-                Action::AskScheduler { id, request } => {
-                    self.after(PERMIT, Event::Permit { id, size: request.target });
-                }
-                Action::PatchVm { id, to, revision, .. } => {
-                    self.after(PATCH, Event::Patch { id, size: to, revision });
-                }
-                Action::AskMonitorDownscale { id, to, .. } => {
-                    self.after(MESSAGE, Event::Question { id, size: to, down: true });
-                }
-                Action::NotifyUpscale { id, to, .. } => {
-                    self.after(MESSAGE, Event::Question { id, size: to, down: false });
-                }
-                Action::ResetMonitor { .. } => {
-                    let version = self.version;
-                    self.agent_step(Input::MonitorConnected { version });
-                }
-            }
-        }
-        let Some(at) = outcome.wake_at.map(micros).map(|at| at.max(self.now + 1)) else { return };
-        if self.wake.is_none_or(|wake| at < wake) {
-            self.wake = Some(at);
-            self.queue.push(at, Event::Wake(at));
-        }
-    }
-
-    fn patch(&mut self, id: u64, size: Resources, revision: Revision) {
-        self.generation += 1;
-        let generation = self.generation;
-        if self.vm.info.set_using(size).is_none() {
-            return;
-        }
-        self.vm.generation = Some(generation);
-        self.after(CHANGE, Event::Changed { size, generation, revision });
-        self.agent_step(Input::PatchReply { id, result: Ok(Some(generation)) });
-    }
-
-    fn changed(&mut self, size: Resources, generation: i64, revision: Revision) {
-        self.has = size;
-        self.processor.resize(u64::from(size.vcpus.milli()));
-        self.account.resized(self.now, units::floor(size, UNIT));
-        self.vm.observed = Some(size);
-        self.vm.info.current_revision = Some(RevisionWithTime { revision, updated_at: None });
-        let vm = self.vm.clone();
-        self.agent_step(Input::VmSeen { vm, status_generation: Some(generation) });
-    }
-
     fn question(&mut self, id: u64, size: Resources, down: bool) {
         let message = if down {
             AgentMessage::DownscaleRequest { target: size.into() }
@@ -300,19 +244,5 @@ impl Play {
             other => Err(format!("{other:?}")),
         };
         self.after(MESSAGE, Event::Verdict { id, result });
-    }
-}
-
-/// A VM of the smallest size within these bounds.
-fn info(min: Resources, max: Resources) -> VmInfo {
-    let slot_size = Bytes::gib(1);
-    let slots = |size: Resources| size.mem.slots(slot_size).and_then(|n| u16::try_from(n).ok()).unwrap_or(1);
-    VmInfo {
-        name: "vm".to_owned(),
-        namespace: "default".to_owned(),
-        cpu: VmCpuInfo { min: min.vcpus, max: max.vcpus, r#use: min.vcpus },
-        mem: VmMemInfo { min: slots(min), max: slots(max), r#use: slots(min), slot_size },
-        config: VmConfig { scaling_enabled: true, ..VmConfig::default() },
-        current_revision: None,
     }
 }

@@ -95,7 +95,7 @@ async fn send(
     if let Some(sent) = sent {
         sink(&format!("  sent: {sent}"));
     }
-    Ok(outcome?.map(|body| TracedBody::new(body, bodies.then(|| (target, sink)))))
+    Ok(outcome?.map(|body| TracedBody::new(body, bodies.then_some((target, sink)))))
 }
 
 /// The innermost reason of an error.

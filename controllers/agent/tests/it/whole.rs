@@ -97,7 +97,8 @@ async fn a_vm_follows_its_load_up_and_down() {
     }
 }
 
-/// Only observation changes the applied size: as long as the status shows no change, the monitor gets no notification.
+/// Only observation changes the applied size: as long as the status shows no change, the monitor is notified of the size that it had
+/// when it connected, and of no other.
 async fn a_patch_is_not_a_size() {
     let world = World::start(1).await;
     let guest = &world.guests[0];
@@ -107,7 +108,8 @@ async fn a_patch_is_not_a_size() {
     guest.load(3);
     world.cluster.is_asked("v0", 3).await;
     world.reads_on().await;
-    assert!(guest.monitor.messages("UpscaleNotification").is_empty());
+    let notified = guest.monitor.messages("UpscaleNotification");
+    assert!(notified.iter().all(|one| one["content"]["granted"]["cpu"] == 0.25), "{notified:?}");
     let view = world.view("v0").await.unwrap();
     assert_eq!(view.now.unwrap().vcpus.milli(), 250);
     world.cluster.follows(true);

@@ -192,7 +192,7 @@ fn an_agent_of_the_second_version_gets_the_wanted_amounts() {
     let mut agent = Agent::connect(&monitor, 2);
     guest.runnable(2);
     let text = agent.receive();
-    assert!(text.starts_with(r#"{"type":"UpscaleRequest","wants":{"cpu":"2223m","reason":"CPU: "#), "{text}");
+    assert!(text.starts_with(r#"{"type":"UpscaleRequest","wants":{"cpu":"2001m","reason":"CPU: "#), "{text}");
     guest.runnable(100);
     // No more than the four processors there can be.
     agent.receive_with(r#""cpu":4,"#);

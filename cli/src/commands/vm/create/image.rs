@@ -21,18 +21,26 @@ fn of(object: &Value) -> &str {
     object.pointer("/spec/guest/rootDisk/image").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// An error if the image of the root disk has no name that a registry could have.
+/// How an image is named that is a file of the node: by this and an absolute path. Local clusters alone have such images.
+const FILE: &str = "file://";
+
+/// Why no registry and no node could have an image of this name.
+fn problem(text: &str) -> Option<String> {
+    match text.strip_prefix(FILE) {
+        Some(path) => (!path.starts_with('/')).then(|| "the path of a file must be absolute".to_owned()),
+        None => text.parse::<Reference>().err().map(|error| error.to_string()),
+    }
+}
+
+/// An error if the image of the root disk has no name that a registry could have, and is no file.
 pub(super) fn check(args: &Create, object: &Value) -> Result<()> {
     let text = of(object);
     // A missing one is reported with its field.
-    if text.is_empty() || text.parse::<Reference>().is_ok() {
-        return Ok(());
-    }
+    let Some(problem) = problem(text).filter(|_| !text.is_empty()) else { return Ok(()) };
     let named = if args.file.is_some() { "spec.guest.rootDisk.image" } else { "--image" };
-    let problem = text.parse::<Reference>().err().map(|error| error.to_string()).unwrap_or_default();
     Err(Error::new(Code::Usage, format!("{named}: {text:?} is not valid"))
         .cause(problem)
-        .hint("write it as registry/name:tag, such as hello:1"))
+        .hint("write it as registry/name:tag, such as hello:1, or as file:///PATH"))
 }
 
 /// A note on an image that the local store does not have, but one of nearly the same name.
@@ -140,6 +148,16 @@ mod tests {
             [starting("PodNotStarting", "CreateContainerConfigError"), starting("Other", "ErrImagePull")]
         {
             assert!(matches!(super::super::up("pg", Some(&machine)), WaitProgress::NotYet));
+        }
+    }
+
+    #[test]
+    fn names_of_images_and_files_are_taken() {
+        for good in ["hello:1", "registry:5000/a/b:2", "file:///disks/a.qcow2"] {
+            assert_eq!(problem(good), None, "{good}");
+        }
+        for bad in ["hello:1:2", "file://disk.qcow2", "UPPER"] {
+            assert!(problem(bad).is_some(), "{bad}");
         }
     }
 

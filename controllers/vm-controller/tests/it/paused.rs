@@ -29,6 +29,8 @@ async fn a_vm_is_paused_and_resumed_by_its_spec() {
     let vm = cluster.until_paused(true).await;
     assert_eq!((phase_of(&vm), condition(&vm, "Available").1.as_str()), (Some(Phase::Running), "Paused"));
     assert!(cluster.node.machine(&pod).0.borrow().pause.applied);
+    // A controller that ends may not have written the event yet.
+    cluster.server.until_events("db", &["Paused"]).await;
     drop(controller);
     cluster.patch("db", json!({"spec": {"guest": {"cpus": {"use": 1}, "memorySlots": {"use": 2}}}})).await;
     let _controller = cluster.controller();

@@ -119,7 +119,7 @@ fn advisories(deny: &Path, root: &Path, report: &mut Report) -> anyhow::Result<(
     let age = if fetched { "the newest" } else { "not renewed: it cannot be fetched" };
     println!("advisories of {date} ({age})");
     let mut command = Command::new(deny);
-    let status = command.args(["check", "--disable-fetch", "advisories"]).current_dir(root).status();
+    let status = command.args(["--offline", "check", "advisories"]).current_dir(root).status();
     report.ran("advisories", status.context("cannot run cargo-deny")?.success());
     Ok(())
 }

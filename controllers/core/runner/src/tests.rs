@@ -136,7 +136,7 @@ fn a_guest_that_does_not_change_its_cpus_is_asked_again_and_reported() {
     assert!(problems(&core).is_empty() && core.wake_at().is_none());
 }
 
-/// A timer that is due and does nothing would fire for ever.
+/// A timer that is due and does nothing would be due again and again.
 #[test]
 fn a_silence_about_a_size_that_is_not_wanted_any_more_is_not_repeated() {
     let mut core = running();

@@ -1,7 +1,7 @@
 //! `xtask demo --record FILE`: runs the demonstration and writes what it printed as an animated SVG.
 //!
-//! Lines appear when they appeared; pauses are cut to [`LONGEST`]. The animation is one `transform` with steps, so that it is shown
-//! wherever SVG images are shown. Who prefers no motion sees the last screen.
+//! Lines appear when they appeared; pauses are cut to [`LONGEST`]. The animation is one `transform` with steps, so that it
+//! works wherever SVG images are shown. With `prefers-reduced-motion` the last screen is shown.
 
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Write as _};

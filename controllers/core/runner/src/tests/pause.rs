@@ -175,7 +175,7 @@ impl Qemu {
 
 proptest! {
     /// Whatever is requested in whatever order: the last request holds in the end, the guest gets nothing while it stands still,
-    /// and no timer fires at once for ever.
+    /// and no timer is due at once again and again.
     #[test]
     fn the_last_request_holds(turns in proptest::collection::vec((turn(), 0_u64..4000, any::<bool>()), 0..60)) {
         let (mut core, mut now) = (running(), SECOND);

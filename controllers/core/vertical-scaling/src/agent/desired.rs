@@ -41,6 +41,13 @@ impl RequestedUnits {
     pub fn renewed(old: Option<Self>, new: Self, now: Duration) -> Self {
         old.filter(|old| now < old.until && old.units > new.units).unwrap_or(new)
     }
+
+    /// The largest of two requests that have not expired; of equal ones the one that lasts longer.
+    #[must_use]
+    pub fn in_force(requests: [Option<Self>; 2], now: Duration) -> Option<Self> {
+        let valid = requests.into_iter().flatten().filter(|request| now < request.until);
+        valid.max_by_key(|request| (request.units, request.until))
+    }
 }
 
 /// A size that the monitor did not agree to.

@@ -385,8 +385,7 @@ impl Monitor {
     /// The request in force: the larger of CPU and memory, until the one that decides expires.
     #[must_use]
     pub fn wanted(&self, now: Duration) -> Option<RequestedUnits> {
-        let valid = [self.wants_cpu, self.wants_mem].into_iter().flatten().filter(|w| now < w.until);
-        valid.max_by_key(|wanted| (wanted.units, wanted.until))
+        RequestedUnits::in_force([self.wants_cpu, self.wants_mem], now)
     }
 }
 

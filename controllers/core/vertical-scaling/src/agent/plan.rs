@@ -75,8 +75,7 @@ impl State {
             is_known && self.known.usage.is_after(wanted.until.saturating_sub(period))
         };
         let cpu = self.monitor.wants_cpu.filter(|wanted| !is_over(wanted));
-        let valid = [cpu, self.monitor.wants_mem].into_iter().flatten().filter(|wanted| now < wanted.until);
-        valid.max_by_key(|wanted| (wanted.units, wanted.until))
+        RequestedUnits::in_force([cpu, self.monitor.wants_mem], now)
     }
 
     /// The size to aim at.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use neonvm_types::MilliCpu;
 
 use super::Sample;
-use super::history::milli;
+use super::history::{BUSY, FULL, milli};
 
 /// How long the run queue must be full before a request, if the last one was no false alarm.
 pub(super) const LEAST: Duration = Duration::from_millis(300);
@@ -31,10 +31,6 @@ const ARRIVING: Duration = Duration::from_millis(150);
 const TRIAL: Duration = Duration::from_secs(2);
 /// After so long without a false alarm, half of what was learned from them is forgotten.
 const FORGET: Duration = Duration::from_secs(30 * 60);
-/// From this share of the CPU on (thousandths), runnable tasks fill it: the load average target of agents.
-pub(super) const FULL: u64 = 900;
-/// A processor that is busy for less of the time than this (thousandths) contradicts a run queue seen full at instants.
-const BUSY: u64 = 600;
 /// Tasks that waited for less of the time than this (thousandths) were above the number of processors by chance.
 const WAITED: u64 = 100;
 
@@ -84,24 +80,6 @@ pub(super) struct Evidence {
     /// What false alarms have added to [`LEAST`].
     extra: Duration,
     learned_at: Duration,
-}
-
-impl Sample {
-    /// Whether runnable tasks fill `cpu`.
-    fn fills(&self, cpu: MilliCpu) -> bool {
-        self.runnable > 0 && u64::from(self.runnable) * 1000 >= u64::from(cpu.milli()) * FULL / 1000
-    }
-
-    /// Processors that were busy since `first`, in thousandths; `None` if unknown.
-    fn busy_since(&self, first: &Self, elapsed: Duration) -> Option<u64> {
-        let idle = self.idle?.checked_sub(first.idle?)?.as_micros();
-        let elapsed = elapsed.as_micros();
-        if elapsed == 0 || self.online != first.online {
-            return None;
-        }
-        let idle = u64::try_from(idle * 1000 / elapsed).unwrap_or(u64::MAX);
-        Some((u64::from(self.online) * 1000).saturating_sub(idle))
-    }
 }
 
 impl Run {

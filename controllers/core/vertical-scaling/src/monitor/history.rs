@@ -10,10 +10,10 @@ use super::{AVERAGED, Ring, SAMPLE_INTERVAL, STALE_AFTER, SYSTEM_BUFFER};
 const KEPT: usize = 10;
 /// Samples of the averaged ones that must show saturation: a burst of 200 ms is in three at most.
 const SATURATED_SAMPLES: usize = 4;
-/// From this share of the CPU on, runnable tasks count as saturation: the load average target of agents.
-const SATURATED: u64 = 900;
-/// A processor that is idle for more of the time than this (thousandths) contradicts a run queue seen full at instants.
-const BUSY: u64 = 600;
+/// From this share of the CPU on (thousandths), runnable tasks fill it: the load average target of agents.
+pub(super) const FULL: u64 = 900;
+/// A processor that is busy for less of the time than this (thousandths) contradicts a run queue seen full at instants.
+pub(super) const BUSY: u64 = 600;
 
 /// The guest at one instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,6 +36,25 @@ pub struct Sample {
     pub cpu_pressure: Option<Duration>,
     /// Time since boot in which some task waited for memory, if the kernel reports it.
     pub memory_pressure: Option<Duration>,
+}
+
+impl Sample {
+    /// Whether runnable tasks fill `cpu`.
+    pub(super) fn fills(&self, cpu: MilliCpu) -> bool {
+        self.runnable > 0 && u64::from(self.runnable) * 1000 >= u64::from(cpu.milli()) * FULL / 1000
+    }
+
+    /// Processors that were busy in the time `elapsed` since `first`, in thousandths. `None` if unknown: a processor that came or
+    /// went in between took its idle time with it.
+    pub(super) fn busy_since(&self, first: &Self, elapsed: Duration) -> Option<u64> {
+        let idle = self.idle?.checked_sub(first.idle?)?.as_micros();
+        let elapsed = elapsed.as_micros();
+        if elapsed == 0 || self.online != first.online {
+            return None;
+        }
+        let idle = u64::try_from(idle * 1000 / elapsed).unwrap_or(u64::MAX);
+        Some((u64::from(self.online) * 1000).saturating_sub(idle))
+    }
 }
 
 /// When, and what.
@@ -125,9 +144,8 @@ impl History {
     /// the number of processors were sampled by chance and do not count. None if `cpu` suffices.
     #[must_use]
     pub fn saturation(&self, cpu: MilliCpu) -> Option<MilliCpu> {
-        let level = u64::from(cpu.milli()) * SATURATED / 1000;
-        let full = |(_, sample): &Timed| u64::from(sample.runnable) * 1000 >= level && sample.runnable > 0;
-        let full = || self.0.newest(AVERAGED).filter(full);
+        let level = u64::from(cpu.milli()) * FULL / 1000;
+        let full = || self.0.newest(AVERAGED).filter(|(_, sample)| sample.fills(cpu));
         let count = full().count();
         let online = u64::from(self.last()?.online.max(1)) * 1000;
         let reached = online.min(level);
@@ -171,15 +189,9 @@ impl History {
 
     fn busy(&self, count: usize) -> Option<MilliCpu> {
         let [(since, first), (until, last)] = self.ends(count)?;
-        let elapsed = until.saturating_sub(since).as_millis();
-        let idle = last.idle?.checked_sub(first.idle?)?.as_millis();
-        // A processor that came or went in between took its idle time with it.
         let steady = self.0.newest(count).all(|(_, sample)| sample.online == last.online);
-        if elapsed == 0 || !steady {
-            return None;
-        }
-        let idle = u64::try_from(idle * 1000 / elapsed).unwrap_or(u64::MAX);
-        Some(milli((u64::from(last.online) * 1000).saturating_sub(idle)))
+        let busy = last.busy_since(&first, until.saturating_sub(since));
+        busy.filter(|_| steady).map(milli)
     }
 
     fn share(&self, total: impl Fn(&Sample) -> Option<Duration>) -> Option<u64> {

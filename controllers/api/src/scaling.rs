@@ -64,13 +64,16 @@ impl ScalingBounds {
     }
 }
 
-/// `autoscaling.neon.tech/hold`: a person fixes the size for a while; `{"size":{"vCPUs":1,"mem":"4Gi"},"until":"…"}`.
+/// `autoscaling.neon.tech/hold`: a person fixes the size for a while; `{"size":{"vCPUs":1,"mem":"4Gi"},"until":"…","force":true}`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hold {
     /// The size the VM is to have, within its bounds.
     pub size: Resources,
     /// When scaling by load continues.
     pub until: Timestamp,
+    /// Whether CPU is taken away without the consent of the guest's monitor. Memory never is. Absent: no.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
 }
 
 /// `autoscaling.neon.tech/metric`: a metric of the user's own that scales the VM; `{"name":"queue_depth","target":8}`.

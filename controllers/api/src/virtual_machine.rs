@@ -50,6 +50,7 @@ pub const DEFAULT_RUNNER_PORT: u16 = neonvm_types::runner_protocol::RUNNER_PORT;
     printcolumn = r#"{"name":"Status","type":"string","jsonPath":".status.phase"}"#,
     printcolumn = r#"{"name":"Restarts","type":"integer","jsonPath":".status.restartCount"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
+    printcolumn = r#"{"name":"Reason","type":"string","jsonPath":".status.conditions[?(@.type==\"Available\")].reason"}"#,
     printcolumn = r#"{"name":"Node","type":"string","jsonPath":".status.node","priority":1}"#,
     printcolumn = r#"{"name":"Image","type":"string","jsonPath":".spec.guest.rootDisk.image","priority":1}"#,
     printcolumn = r#"{"name":"CPUScalingMode","type":"string","jsonPath":".spec.cpuScalingMode","priority":1}"#,

@@ -132,6 +132,9 @@ pub struct HoldInspect {
     pub size: Resources,
     /// For how much longer, in seconds.
     pub remaining_seconds: f64,
+    /// Whether CPU was taken away without the consent of the guest's monitor.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
 }
 
 /// A decision in words.

@@ -119,9 +119,10 @@ pub struct Create {
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  neonctl vm scale pg --min 2cu --max 10cu\n  neonctl vm scale pg --max 4,8Gi\n  \
-                  neonctl vm scale pg --cu 4 --hold 30m --wait\n  neonctl vm scale pg --hold off\n  \
+                  neonctl vm scale pg --cu 4 --hold 30m --wait\n  neonctl vm scale pg --cu 2 --hold 1h --force --wait\n  neonctl vm scale pg --hold off\n  \
                   neonctl vm scale pg --auto off\n  neonctl vm scale pg --cpu 2 --memory 4Gi --wait\n\n\
-                  A VM that is scaled by its load keeps a fixed size only during --hold. New bounds must lie within those of \
+                  A VM that is scaled by its load keeps a fixed size only during --hold. A busy guest denies to shrink: \
+                  with --force its CPU is taken all the same. New bounds must lie within those of \
                   its object, which neonctl vm set changes. Nothing is restarted, and connections stay open."
 )]
 #[command(group = clap::ArgGroup::new("change").required(true).multiple(true))]
@@ -150,6 +151,9 @@ pub struct Scale {
     /// Keep the requested size (or the current one) for this long, such as 30m; off ends the hold
     #[arg(long, group = "change", value_name = "DURATION", conflicts_with = "auto")]
     pub hold: Option<String>,
+    /// Take CPU away without waiting for the consent of the guest, which becomes slower; memory still needs it
+    #[arg(long, requires = "hold")]
+    pub force: bool,
     /// Whether and how long to wait.
     #[command(flatten)]
     pub waiting: Waiting,

@@ -44,7 +44,8 @@ pub(super) fn why(vm: &VmInspect) -> String {
         let left = std::time::Duration::from_secs_f64(hold.remaining_seconds.clamp(0.0, 1e9));
         let left = std::time::Duration::from_secs(left.as_secs());
         let left = crate::render::span(left.as_secs());
-        text.push_str(&format!("; held at {} for another {left}", show(Some(hold.size))));
+        let force = if hold.force { ", CPU without consent" } else { "" };
+        text.push_str(&format!("; held at {} for another {left}{force}", show(Some(hold.size))));
     }
     text
 }

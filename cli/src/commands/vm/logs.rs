@@ -5,8 +5,9 @@ mod lines;
 use super::exec;
 use futures_util::{AsyncBufReadExt as _, StreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, LogParams};
-use neonvm_api::VirtualMachine;
+use kube::api::{Api, ListParams, LogParams};
+use neonvm_api::migration::MigrationPhase;
+use neonvm_api::{VirtualMachine, VirtualMachineMigration};
 
 use crate::args::vm::Logs;
 use crate::commands::flags::duration;
@@ -24,8 +25,8 @@ const QUEUE: usize = 256;
 /// Where the lines are.
 enum Found {
     LastWords(Vec<String>),
-    /// So far, and the pod they are of.
-    Lines(String, String),
+    /// So far, the pod they are of, and where earlier ones were.
+    Lines(String, String, Option<String>),
 }
 
 /// What the VM has written.
@@ -49,11 +50,13 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Logs) -> Result<Repor
         let pod = exec::pod_of(&client, &machine)?;
         let api: Api<Pod> = Api::namespaced(client.connection.client(), &client.namespace);
         let attempt = format!("cannot read the log of {pod}");
-        Ok(Found::Lines(client.connection.within(&attempt, api.logs(&pod, &parameters)).await?, pod))
+        let history = client.connection.within(&attempt, api.logs(&pod, &parameters)).await?;
+        let earlier = earlier(&client, &args.name, &pod).await;
+        Ok(Found::Lines(history, pod, earlier))
     });
-    let (history, pod) = match found? {
+    let (history, pod, earlier) = match found? {
         Found::LastWords(lines) => return Ok(Report::log(lines.into_iter(), args.raw)),
-        Found::Lines(history, pod) => (history, pod),
+        Found::Lines(history, pod, earlier) => (history, pod, earlier),
     };
     let tail = args.tail.filter(|_| !style.takes_all());
     let mut shown: Vec<String> = history.lines().filter_map(|line| style.render(line)).collect();
@@ -62,7 +65,9 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Logs) -> Result<Repor
     }
     let last = history.lines().next_back().and_then(lines::time).map(str::to_owned);
     if !args.follow {
-        return Ok(Report::log(shown.into_iter(), args.raw));
+        let empty = shown.is_empty().then(|| nothing(&args.source, &pod));
+        let report = Report::log(shown.into_iter(), args.raw);
+        return Ok(empty.into_iter().chain(earlier).fold(report, Report::note));
     }
     let (queue, more) = std::sync::mpsc::sync_channel::<String>(QUEUE);
     let (settings, place, name) = (settings.clone(), args.place.clone(), args.name.clone());
@@ -82,6 +87,32 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Logs) -> Result<Repor
         })
     });
     Ok(Report::log(shown.into_iter().chain(more), args.raw))
+}
+
+/// What a person learns from a log without lines.
+fn nothing(sources: &[String], pod: &str) -> String {
+    let sources = sources.join(",");
+    match sources.as_str() {
+        "all" => format!("pod {pod} has written nothing yet"),
+        _ => format!("pod {pod} has no line of source {sources}; see the others: --source all"),
+    }
+}
+
+/// Where the lines from before the VM's last migration are. None without a migration, or without the right to list them.
+async fn earlier(client: &NamespaceClient, name: &str, pod: &str) -> Option<String> {
+    let moves = client.api::<VirtualMachineMigration>().list(&ListParams::default()).await.ok()?.items;
+    moved(&moves, name, pod)
+}
+
+fn moved(moves: &[VirtualMachineMigration], name: &str, pod: &str) -> Option<String> {
+    let came = moves.iter().filter(|one| one.spec.vm_name == name).find_map(|one| {
+        let status = one.status.as_ref().filter(|status| status.phase == Some(MigrationPhase::Succeeded))?;
+        (status.target_pod_name == pod).then_some(status)
+    })?;
+    Some(format!(
+        "{name} came from node {} by migration; earlier lines were in pod {}: -f follows a VM across migrations",
+        came.source_node, came.source_pod_name
+    ))
 }
 
 /// Longest time in which a VM whose pod has ended gets another one: a restart after several failures waits for minutes.
@@ -159,4 +190,31 @@ fn last_words(machine: &VirtualMachine) -> Result<Vec<String>> {
     };
     let first = format!("{} in pod {} at {}: {}", exit.reason, exit.pod_name, exit.time, exit.message);
     Ok(std::iter::once(first).chain(exit.console.iter().map(|line| format!("serial   {line}"))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_reader_learns_where_earlier_lines_were() {
+        let one = |vm: &str, phase: &str| -> VirtualMachineMigration {
+            serde_json::from_value(json!({ "metadata": { "name": "m" }, "spec": { "vmName": vm },
+                "status": { "phase": phase, "sourceNode": "n1", "sourcePodName": "pg-a", "targetPodName": "pg-b" } }))
+            .unwrap()
+        };
+        let moves = [one("web", "Succeeded"), one("pg", "Failed"), one("pg", "Succeeded")];
+        let note = moved(&moves, "pg", "pg-b").unwrap();
+        assert!(note.contains("from node n1") && note.contains("in pod pg-a"), "{note}");
+        assert_eq!(moved(&moves, "pg", "pg-c"), None);
+        assert_eq!(moved(&moves[..2], "pg", "pg-b"), None);
+    }
+
+    #[test]
+    fn a_log_without_lines_names_the_other_sources() {
+        assert!(nothing(&["guest".to_owned()], "pg-a").contains("no line of source guest"));
+        assert_eq!(nothing(&["all".to_owned()], "pg-a"), "pod pg-a has written nothing yet");
+    }
 }

@@ -7,6 +7,7 @@ use std::convert::Infallible;
 use crate::commands::resource::document;
 use kube::api::{Patch, PatchParams};
 use neonvm_api::VirtualMachine;
+use neonvm_types::agent_inspect::VmInspect;
 use neonvm_types::{Bytes, MilliCpu, Resources, Timestamp};
 use serde_json::{Value, json};
 
@@ -58,8 +59,12 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Scale, quiet: bool) -
             .or(changes.held.map(|size| (size.vcpus, size.mem)));
         if let (true, Some(goal)) = (args.waiting.wait, goal) {
             let waited = tokio::select! {
-                waited = wait(&client, args, goal, &shown) => waited?,
-                never = show_obstacles(&client, &machine, quiet) => match never {},
+                waited = wait(&client, args, goal, &shown) => waited,
+                never = show_obstacles(&client, &machine, args, quiet) => match never {},
+            };
+            let waited = match waited {
+                Ok(waited) => waited,
+                Err(error) => return Err(explained(error, &client, &machine, args).await),
             };
             text.push_str(&format!(", applied in {}", wait::seconds(waited.took)));
             shown = waited.object.unwrap_or(shown);
@@ -93,7 +98,12 @@ fn summary(machine: &VirtualMachine, wanted: Option<RequestedSize>, changes: &Ch
 }
 
 /// Shows a person at a terminal what keeps the VM from its size, as its agent reports it. Does not end.
-async fn show_obstacles(client: &NamespaceClient, machine: &VirtualMachine, quiet: bool) -> Infallible {
+async fn show_obstacles(
+    client: &NamespaceClient,
+    machine: &VirtualMachine,
+    args: &Scale,
+    quiet: bool,
+) -> Infallible {
     if quiet || !crate::render::terminals().1 {
         return std::future::pending().await;
     }
@@ -101,12 +111,44 @@ async fn show_obstacles(client: &NamespaceClient, machine: &VirtualMachine, quie
     let mut last = String::new();
     loop {
         tokio::time::sleep(LOOK_AGAIN).await;
-        let now = decisions::of_vm(client, machine).await.map(|(_, vm)| decisions::obstacle(&vm));
-        if let Some(now) = now.filter(|now| !now.is_empty() && *now != last) {
-            reporter.show(&format!("  waiting: {now}"));
-            last = now;
+        let Some((_, vm)) = decisions::of_vm(client, machine).await else { continue };
+        let obstacle = decisions::obstacle(&vm);
+        if obstacle.is_empty() || obstacle == last {
+            continue;
         }
+        reporter.show(&format!("  waiting: {obstacle}"));
+        if last.is_empty()
+            && let Some(hint) = force_hint(args, &vm)
+        {
+            reporter.show(&format!("  hint: {hint}"));
+        }
+        last = obstacle;
     }
+}
+
+/// An order that was not carried out in time, with the reason that the agent reports.
+async fn explained(error: Error, client: &NamespaceClient, machine: &VirtualMachine, args: &Scale) -> Error {
+    if error.code != Code::Timeout {
+        return error;
+    }
+    let Some((_, vm)) = decisions::of_vm(client, machine).await else { return error };
+    let obstacle = decisions::obstacle(&vm);
+    let error = if obstacle.is_empty() { error } else { error.cause(obstacle) };
+    match force_hint(args, &vm) {
+        Some(hint) => error.hint(hint),
+        None => error,
+    }
+}
+
+/// The order that does not wait for the guest, if CPU is what the guest keeps.
+fn force_hint(args: &Scale, vm: &VmInspect) -> Option<String> {
+    let hold = vm.hold.as_ref().filter(|hold| !hold.force && args.hold.is_some())?;
+    let keeps = vm.now.is_some_and(|now| now.vcpus > hold.size.vcpus);
+    keeps.then(|| {
+        let size = automatic::flags(hold.size);
+        let time = args.hold.as_deref().unwrap_or("30m");
+        format!("CPU can be taken without its consent: neonctl vm scale {} {size} --hold {time} --force", args.name)
+    })
 }
 
 async fn wait(

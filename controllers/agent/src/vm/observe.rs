@@ -70,6 +70,7 @@ pub(crate) fn observe(shared: &Shared, vm: &VirtualMachine) -> Option<Vm> {
         (cpu, memory) => Some(Resources::new(cpu.unwrap_or_default(), memory.unwrap_or_default())),
     };
     let hold = info.config.hold.map(|hold| (hold.size, shared.at(hold.until)));
+    let forced = info.config.hold.is_some_and(|hold| hold.force);
     // What the vm-controller writes of a pod that its node does not resize.
     let denied = status.and_then(|status| status.conditions.iter().find(|one| one.type_ == "Scaled"));
     let denied = denied.filter(|one| one.status == "False" && one.reason.starts_with("Resize"));
@@ -78,7 +79,7 @@ pub(crate) fn observe(shared: &Shared, vm: &VirtualMachine) -> Option<Vm> {
         status.migration.is_some() || matches!(status.phase, Some(Phase::PreMigrating | Phase::Migrating))
     });
     let paused = is_paused(vm);
-    Some(Vm { info, observed, hold, denied, migrating, paused, generation: vm.metadata.generation })
+    Some(Vm { info, observed, hold, forced, denied, migrating, paused, generation: vm.metadata.generation })
 }
 
 /// Whether the guest stands still by the status, or is to by the spec.

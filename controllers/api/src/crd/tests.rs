@@ -151,7 +151,7 @@ fn columns(kind: usize) -> Vec<String> {
 
 #[test]
 fn printer_columns_are_kept_in_order() {
-    let vm = "Cpus Memory Pod ExtraIP Status Restarts Age Node Image CPUScalingMode TargetArchitecture";
+    let vm = "Cpus Memory Pod ExtraIP Status Restarts Age Reason Node Image CPUScalingMode TargetArchitecture";
     assert_eq!(columns(0).join(" "), vm);
     assert_eq!(columns(1).join(" "), "VM Source SourceIP Target TargetIP Status Reason Age");
     assert_eq!(columns(4).join(" "), "MINPODS MAXPODS REPLICAS STRATEGY AGE");

@@ -79,6 +79,7 @@ impl World {
             info,
             observed: seen.observed,
             hold: seen.hold.map(|(size, until)| (size, duration(until))),
+            forced: false,
             denied: None,
             migrating: seen.moving,
             paused: false,

@@ -55,6 +55,7 @@ fn kubectl_behaves_as_documented() {
             "STATUS",
             "RESTARTS",
             "AGE",
+            "REASON",
             "NODE",
             "IMAGE",
             "CPUSCALINGMODE",

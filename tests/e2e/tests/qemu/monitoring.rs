@@ -98,16 +98,24 @@ fn targets(cluster: &Cluster) -> Vec<Value> {
     all
 }
 
-/// A VM that the agent scales, and whose traffic is counted.
-fn busy() -> String {
+/// Name of the VM that calls for more than its node has.
+const GREEDY: &str = "greedy";
+
+/// A VM that the agent scales up to so much CPU, and whose traffic is counted. It is busy from when it has a file `/go`.
+fn scaled(name: &str, cpu: &str) -> String {
     let object = json!({
         "apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine",
-        "metadata": { "name": BUSY,
+        "metadata": { "name": name,
             "labels": { "autoscaling.neon.tech/enabled": "true", "network-metrics": "enabled" } },
         "spec": { "enableNetworkMonitoring": true, "guest": {
-            "cpus": { "min": "250m", "max": "500m", "use": "250m" }, "memorySlotSize": "1Gi",
+            "cpus": { "min": "250m", "max": cpu, "use": "250m" }, "memorySlotSize": "1Gi",
             "memorySlots": { "min": 1, "max": 2, "use": 1 }, "rootDisk": { "image": "busy:1" } } } });
     object.to_string()
+}
+
+/// Whether it has started, and shows its size.
+fn runs(vm: &Value) -> bool {
+    vm["status"]["phase"] == "Running" && !vm["status"]["cpus"].is_null()
 }
 
 /// Waits until all expressions have data but for those of incidents.
@@ -182,11 +190,11 @@ fn dashboards_and_rules_work_in_prometheus() {
     let program = need!(needs::program("prometheus"));
     let queries = queries();
     lists_are_current(&queries);
-    let cluster = Cluster::with(&["--nodes", "1", "--metrics"]);
+    let cluster = Cluster::with(&["--nodes", "1", "--cpus", "1", "--memory", "4Gi", "--metrics"]);
     cluster.image("busy:1", &["/bin/sh", "-c", "while [ ! -e /go ]; do sleep 1; done; while :; do :; done"]);
     cluster.image("broken:1", &["/bin/false"]);
-    cluster.apply(busy());
-    cluster.becomes(BUSY, "runs", |vm| vm["status"]["phase"] == "Running" && !vm["status"]["cpus"].is_null());
+    cluster.apply(scaled(BUSY, "500m"));
+    cluster.becomes(BUSY, "runs", runs);
     let prometheus = Prometheus::start(&program, &cluster.path("prometheus"), &targets(&cluster));
     until(
         || prometheus.query("up").is_ok_and(|found| !found.is_empty()),
@@ -230,6 +238,14 @@ fn cause(cluster: &Cluster, prometheus: &Prometheus, queries: &[Expression]) {
     cluster.becomes("broken", "fails", |vm| vm["status"]["phase"] == "Failed");
     becomes_active("NeonvmVmFailed", "");
     becomes_visible(Incident::VmInTrouble);
+    // A node without room for what its VMs call for.
+    cluster.apply(scaled(GREEDY, "2"));
+    cluster.becomes(GREEDY, "runs", runs);
+    cluster.succeeds(|| cluster.neonctl(&["vm", "ssh", GREEDY, "--", "touch /go"]));
+    cluster.becomes(GREEDY, "takes what is left", |vm| vm["status"]["cpus"] == "500m");
+    becomes_active("NeonvmGrowthDenied", "");
+    becomes_visible(Incident::GrowthDenied);
+    cluster.good(&["vm", "delete", GREEDY]);
     // A migration without another node.
     let migration = json!({"apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachineMigration", "metadata": {"name": "nowhere"},
         "spec": {"vmName": BUSY}});

@@ -285,6 +285,15 @@ fn a_hold_keeps_a_size_until_it_ends() {
     cluster.good(&["vm", "scale", "h", "--cu", "2", "--hold", "1h", "--wait", "--timeout", "120s"]);
     assert_eq!(observed(&cluster.vm("h")), ("500m".into(), "2Gi".into()));
     assert!(cluster.good(&["agent", "inspect", "--vm", "h"]).contains("held"));
+    // A guest that is busy denies to shrink. Its CPU can be taken all the same.
+    let busy = "setsid sh -c 'while [ ! -e /stop ]; do :; done' >/dev/null 2>&1 </dev/null &";
+    cluster.succeeds(|| cluster.neonctl(&["vm", "ssh", "h", "--", busy]));
+    let less = ["vm", "scale", "h", "--cu", "1", "--hold", "1h"];
+    let (code, text) = cluster.bad(&[&less[..], &["--wait", "--timeout", "15s"]].concat());
+    assert!(code == 6 && text.contains("--cu 1 --hold 1h --force"), "{text}");
+    cluster.good(&[&less[..], &["--force", "--wait", "--timeout", "120s"]].concat());
+    assert_eq!(observed(&cluster.vm("h")), ("250m".into(), "1Gi".into()));
+    cluster.succeeds(|| cluster.neonctl(&["vm", "ssh", "h", "--", "touch /stop"]));
     cluster.good(&["vm", "scale", "h", "--hold", "off"]);
     cluster.becomes("h", "follows its load again", |vm| observed(vm) == ("250m".into(), "1Gi".into()));
     cluster.good(&["vm", "scale", "h", "--min", "2cu"]);

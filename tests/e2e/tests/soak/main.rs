@@ -19,6 +19,7 @@ mod draining;
 #[path = "../qemu/machine.rs"]
 mod machine;
 mod migration_chaos;
+mod moves;
 #[path = "../qemu/observe.rs"]
 mod observe;
 mod replicas;

@@ -31,10 +31,12 @@ pub(crate) fn run(root: &Path, file: &Path) -> anyhow::Result<bool> {
     let output = demo.stdout.take().context("the demonstration has no output")?;
     let begun = Instant::now();
     let mut lines = Vec::new();
+    // Where the checkout is does not matter to a reader.
+    let prefix = format!("{}/", root.display());
     for line in BufReader::new(output).lines() {
         let line = line?;
         writeln!(std::io::stdout(), "{line}")?;
-        lines.push((begun.elapsed(), line));
+        lines.push((begun.elapsed(), line.replace(&prefix, "")));
     }
     if !demo.wait()?.success() {
         return Ok(false);

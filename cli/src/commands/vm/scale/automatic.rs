@@ -32,6 +32,14 @@ pub(super) fn words(size: Resources) -> String {
     }
 }
 
+/// The same as flags.
+pub(super) fn flags(size: Resources) -> String {
+    match in_units(size.vcpus, size.mem) {
+        Some(units) => format!("--cu {units}"),
+        None => format!("--cpu {} --memory {}", cores(size.vcpus), size.mem),
+    }
+}
+
 /// `2cu`, or `CPU,MEMORY`.
 fn end(flag: &str, text: &str) -> Result<Resources> {
     if let Some(units) = text.strip_suffix("cu") {
@@ -98,6 +106,9 @@ pub(super) fn changes(
     }
     let name = &args.name;
     match (&args.hold, asked) {
+        (Some(hold), _) if hold == "off" && args.force => {
+            return Err(Error::new(Code::Usage, "--force cannot be combined with --hold off"));
+        }
         (None, Some(_)) if on => {
             return Err(Error::new(
                 Code::Conflict,
@@ -145,9 +156,10 @@ fn hold(
     }
     let seconds = i64::try_from(span.as_secs()).unwrap_or(i64::MAX);
     let until = Timestamp::from_unix(now.unix().saturating_add(seconds)).unwrap_or(now);
-    let value = serde_json::to_string(&Hold { size, until }).map_err(unwritable)?;
+    let value = serde_json::to_string(&Hold { size, until, force: args.force }).map_err(unwritable)?;
     changes.annotations.insert(annotation::HOLD.into(), json!(value));
-    changes.notes.push(format!("held at {}, autoscaling resumes in {text}", words(size)));
+    let force = if args.force { ", CPU without the guest's consent" } else { "" };
+    changes.notes.push(format!("held at {}{force}, autoscaling resumes in {text}", words(size)));
     changes.held = Some(size);
     Ok(())
 }
@@ -250,6 +262,11 @@ mod tests {
             r#"{"size":{"vCPUs":"500m","mem":"2Gi"},"until":"1970-01-01T00:30:00Z"}"#
         );
         assert_eq!((changed.held, changed.notes.len()), (Some(units(2)), 1));
+        let forced = change("--hold 30m --force", true, Some(units(2))).unwrap();
+        assert_eq!(
+            forced.annotations[annotation::HOLD],
+            r#"{"size":{"vCPUs":"500m","mem":"2Gi"},"until":"1970-01-01T00:30:00Z","force":true}"#
+        );
         assert_eq!(change("--hold 30m", true, None).unwrap().held, Some(units(4)), "the present size");
         assert_eq!(change("--hold off", true, None).unwrap().annotations[annotation::HOLD], Value::Null);
     }
@@ -264,6 +281,7 @@ mod tests {
             ("--min 5cu --max 4cu", true, None, Code::Conflict),
             ("--min 5", true, None, Code::Usage),
             ("--min 1,1500Mi", true, None, Code::Usage),
+            ("--hold off --force", true, None, Code::Usage),
             ("--hold 0s", true, None, Code::Usage),
             ("--hold soon", true, None, Code::Usage),
         ] {

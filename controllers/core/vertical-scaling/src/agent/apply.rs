@@ -137,6 +137,9 @@ impl State {
         if !certain && self.machine.certain {
             self.monitor.given(self.machine.high);
         }
+        if self.forced_cpu(now).is_some() {
+            self.monitor.forced(self.machine.most().vcpus);
+        }
         if self.machine.now != before.1 {
             note.causes.push(Cause::Reports(self.size(self.machine.now)));
         }

@@ -136,6 +136,8 @@ pub struct Inputs {
     pub room: Option<Resources>,
     /// A size fixed by a person, while it is in force.
     pub hold: Option<Resources>,
+    /// Whether a denial keeps no CPU above that size.
+    pub forced: bool,
     /// A v1.0 request, while it is in force.
     pub requested: Option<Requested>,
     /// A request for an amount, while it is in force.
@@ -244,6 +246,9 @@ pub fn desired(inputs: &Inputs) -> Desired {
         // may be larger: patches whose result is unknown.
         let mut floor = denied.floor(unit).min(asked.max(inputs.now));
         floor.mem = units::round_up_to_slot(floor.mem, inputs.slot).min(denied.current.mem.max(size.mem));
+        if inputs.hold.is_some() && inputs.forced {
+            floor.vcpus = size.vcpus;
+        }
         result.size = size.max(floor);
         if result.size != size {
             result.denied_until = Some(denied.until);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use neonvm_types::{Bytes, Resources, Revision, version::MonitorProtoVersion};
+use neonvm_types::{Bytes, MilliCpu, Resources, Revision, version::MonitorProtoVersion};
 use serde::Serialize;
 
 use crate::agent::{
@@ -115,6 +115,8 @@ pub struct Sizes {
     pub least: Resources,
     /// The size to aim at.
     pub desired: Resources,
+    /// The CPU that applies without the guest's consent.
+    pub forced: Option<MilliCpu>,
     /// Size of a memory slot.
     pub slot: Bytes,
 }
@@ -195,6 +197,15 @@ impl Monitor {
         }
     }
 
+    /// The VM has this CPU at most, taken without the guest's consent: the monitor is notified of it like a new one of its size.
+    pub fn forced(&mut self, cpu: MilliCpu) {
+        if let Some(connection) = self.connection.as_mut().filter(|connection| cpu < connection.exposed.vcpus) {
+            connection.exposed.vcpus = cpu;
+            connection.approved.vcpus = connection.approved.vcpus.min(cpu);
+            connection.notified = false;
+        }
+    }
+
     /// The denial in force.
     #[must_use]
     pub fn denied(&self, now: Duration) -> Option<Denied> {
@@ -254,6 +265,10 @@ impl Monitor {
         };
         let unit = settings.compute_unit;
         let exposed = connection.exposed;
+        if sizes.forced.is_some_and(|cpu| cpu < exposed.vcpus) {
+            // No consent is needed for CPU, and memory is asked for when the CPU has gone.
+            return None;
+        }
         let step = sizes.desired.max(self.step_limit(now, connection, unit));
         // The size sent to the monitor must not exceed the guest's, so everything that has not arrived is
         // taken back by a request.

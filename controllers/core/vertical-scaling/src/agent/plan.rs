@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use neonvm_types::{Resources, Revision, RevisionFlags};
+use neonvm_types::{MilliCpu, Resources, Revision, RevisionFlags};
 use serde::Serialize;
 
 use crate::agent::{
@@ -99,6 +99,7 @@ impl State {
             pressure_units: self.known.pressure_units.filter(|_| self.fresh(now).is_some()),
             room: self.machine.room(now),
             hold: self.hold(now).map(|(size, _)| size),
+            forced: self.vm.forced,
             requested: self.monitor.requested.filter(|requested| now < requested.until),
             wanted: self.wanted(now),
             denied: self.monitor.denied(now),
@@ -108,6 +109,13 @@ impl State {
     /// The size that a person fixed, while it is in force, and its end.
     pub(super) fn hold(&self, now: Duration) -> Option<(Resources, Duration)> {
         self.vm.hold.filter(|(_, until)| now < *until)
+    }
+
+    /// The CPU that applies without the guest's consent, because a person forced it.
+    pub(super) fn forced_cpu(&self, now: Duration) -> Option<MilliCpu> {
+        let (size, _) = self.hold(now).filter(|_| self.vm.forced)?;
+        let (min, max) = (self.vm.info.min(), self.vm.info.max());
+        Some(size.vcpus.min(max.vcpus).max(min.vcpus))
     }
 
     /// All that is due. Gives a new revision where the aim changed, otherwise changes nothing.
@@ -194,9 +202,12 @@ impl State {
 
     fn plan_neonvm(&self, now: Duration, size: Resources, set: &mut ActionSet) {
         let planned = set.plugin.map(|request| request.target);
+        let forced = self.forced_cpu(now);
+        let agreed = self.monitor.connection.map(|connection| connection.exposed);
+        let agreed = agreed.or(forced.map(|_| self.machine.asked));
         let limits = Limits {
             desired: size,
-            agreed: self.monitor.connection.map(|connection| connection.exposed),
+            agreed: agreed.map(|size| without(size, forced)),
             permitted: self.plugin.usable(size, self.settings.compute_unit),
             scheduler_target: self.plugin.asking.map(|asking| asking.target).or(planned),
         };
@@ -237,6 +248,7 @@ impl State {
             asked: self.machine.asked,
             least: self.machine.least(),
             desired,
+            forced: self.forced_cpu(self.clock),
             slot: self.vm.info.mem.slot_size,
         }
     }
@@ -336,4 +348,9 @@ impl State {
             lfc: parts.lfc,
         });
     }
+}
+
+/// A size with no more CPU than `forced`.
+fn without(size: Resources, forced: Option<MilliCpu>) -> Resources {
+    Resources { vcpus: forced.map_or(size.vcpus, |cpu| size.vcpus.min(cpu)), ..size }
 }

@@ -50,6 +50,8 @@ pub struct View {
     pub limit: Option<String>,
     /// The size a person fixed, and for how much longer.
     pub hold: Option<(Resources, Duration)>,
+    /// Whether its CPU needs no consent.
+    pub forced: bool,
     /// For how long the scheduler has announced a migration.
     pub announced: Option<Duration>,
     /// Requests that failed within their intervals.
@@ -105,6 +107,7 @@ impl State {
             stuck: self.stuck(now),
             limit: self.limit(now, &desired),
             hold: self.hold(now).map(|(size, until)| (size, until.saturating_sub(now))),
+            forced: self.vm.forced,
             announced: self.announced_since().map(|since| now.saturating_sub(since)),
             failed: self.failed(now),
             monitor_served: self.monitor.served_at.map(|at| now.saturating_sub(at)),
@@ -169,7 +172,11 @@ impl View {
             state: self.state.clone(),
             stuck: self.stuck.clone(),
             limit: self.limit.clone(),
-            hold: self.hold.map(|(size, left)| HoldInspect { size, remaining_seconds: left.as_secs_f64() }),
+            hold: self.hold.map(|(size, left)| HoldInspect {
+                size,
+                remaining_seconds: left.as_secs_f64(),
+                force: self.forced,
+            }),
             failed_requests: self.failed,
             monitor_served_seconds_ago: self.monitor_served.map(|elapsed| elapsed.as_secs_f64()),
             goal_parts: Some(self.parts),

@@ -15,6 +15,8 @@ pub struct Vm {
     pub observed: Option<Resources>,
     /// A person fixed this size until that time, on the clock of [`crate::agent::State::step`].
     pub hold: Option<(Resources, Duration)>,
+    /// Whether the CPU of that size applies without the guest's consent: with less CPU a guest is slower, but keeps all it has.
+    pub forced: bool,
     /// Why its node does not provide the requested size; `None` if the node does not refuse.
     pub denied: Option<String>,
     /// Whether the status shows a migration that has not ended.
@@ -34,6 +36,7 @@ impl Vm {
             info,
             observed: None,
             hold: None,
+            forced: false,
             denied: None,
             migrating: false,
             paused: false,

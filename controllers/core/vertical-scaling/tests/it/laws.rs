@@ -51,7 +51,7 @@ enum Op {
     Capacity(u16),
     Outside(u16),
     Stale(u64),
-    Hold(u16, u64),
+    Hold(u16, u64, bool),
     Pause(bool),
 }
 
@@ -81,7 +81,7 @@ fn op(outside: bool) -> impl Strategy<Value = Op> {
         1 => (1u16..12).prop_map(Op::Capacity),
         1 => (1u16..9).prop_map(move |units| if outside { Op::Outside(units) } else { Op::See }),
         1 => any::<u64>().prop_map(Op::Stale),
-        1 => (0u16..12, 0u64..20).prop_map(|(size, seconds)| Op::Hold(size, seconds)),
+        1 => (0u16..12, 0u64..20, any::<bool>()).prop_map(|(size, time, forced)| Op::Hold(size, time, forced)),
         1 => any::<bool>().prop_map(Op::Pause),
     ]
 }
@@ -135,11 +135,13 @@ fn play(world: &mut World, op: &Op) {
         Op::Capacity(units) => world.capacity = cu(units),
         Op::Outside(units) => world.outside(units),
         Op::Stale(id) => stale(world, id),
-        Op::Hold(size, seconds) => {
+        Op::Hold(size, seconds, forced) => {
             world.hold_until = world.now + Duration::from_secs(seconds);
             world.vm.hold = Some((cu(size), world.hold_until));
+            world.vm.forced = forced;
             world.see();
-            world.vm.hold = None;
+            (world.vm.hold, world.vm.forced) = (None, false);
+            world.forced = forced;
         }
         Op::Pause(paused) if paused != world.vm.paused => world.pause(paused),
         Op::Pause(_) => {}
@@ -270,7 +272,7 @@ prop_compose! {
         min in amount(), max in amount(), slots in any::<[u16; 3]>(), using in amount(), slot in any::<u64>(),
         gib_slot: bool, observed in prop::option::of(amount()), hold in prop::option::of((amount(), time())),
         generation in prop::option::of(-2i64..4), revision in prop::option::of(-2i64..9), config in wild_config(),
-        paused: bool,
+        paused: bool, forced: bool,
     ) -> Vm {
         let mut vm = dsl::vm(cu(1), cu(4), cu(1));
         (vm.info.cpu.min, vm.info.cpu.max, vm.info.cpu.r#use) = (min.vcpus, max.vcpus, using.vcpus);
@@ -279,7 +281,7 @@ prop_compose! {
         vm.info.config.scaling_config = Some(config);
         vm.info.current_revision = revision
             .map(|value| RevisionWithTime { revision: Revision { value, flags: RevisionFlags(3) }, updated_at: None });
-        Vm { observed, hold, generation, paused, ..vm }
+        Vm { observed, hold, forced, generation, paused, ..vm }
     }
 }
 

@@ -12,6 +12,7 @@ mod announced;
 mod defects;
 mod dsl;
 mod flows;
+mod holds;
 mod informant;
 mod laws;
 mod metrics;

@@ -49,6 +49,8 @@ pub struct World {
     denials: u32,
     metrics_at: Option<Duration>,
     pub hold_until: Duration,
+    /// Whether the hold of `hold_until` takes CPU without consent.
+    pub forced: bool,
     outside: bool,
     lied: bool,
     wake_at: Option<Duration>,
@@ -81,6 +83,7 @@ impl World {
             denials: 0,
             metrics_at: None,
             hold_until: Duration::ZERO,
+            forced: false,
             outside: false,
             lied: false,
             wake_at: None,
@@ -204,8 +207,14 @@ impl World {
         if !to.any_less(from) {
             return;
         }
-        assert!(self.connected.is_some(), "S6: shrinks without a monitor");
-        let knows = self.knows;
+        let held = self.now < self.hold_until;
+        let is_forced = held && self.forced;
+        let consents = self.connected.is_some() || (is_forced && to.mem >= from.mem);
+        assert!(consents, "S6: shrinks without a monitor");
+        let mut knows = self.knows;
+        if is_forced {
+            knows.vcpus = to.vcpus;
+        }
         for (was, becomes, agreed) in [
             (from.vcpus.milli().into(), to.vcpus.milli().into(), knows.vcpus.milli().into()),
             (from.mem.get(), to.mem.get(), knows.mem.get()),
@@ -215,7 +224,6 @@ impl World {
         }
         let fresh = self.metrics_at.is_some_and(|at| self.now <= at + self.settings.metrics_stale_after);
         let forced = from.min(self.vm.info.max());
-        let held = self.now < self.hold_until;
         assert!(fresh || held || !to.any_less(forced), "invariant 5: shrinks blind");
     }
 

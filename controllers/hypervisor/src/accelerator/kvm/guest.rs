@@ -273,10 +273,11 @@ fn turn(cpu: RawFd, shared: &Mapping, memory: &Mapping) -> Result<String, String
             let mut registers: Registers = [0; 18];
             structure(cpu, GET_REGS, &mut registers).map_err(|error| format!("registers: {error}"))?;
             let [_, _, left, ..] = registers;
-            let turns = u64::from(TURNS).saturating_sub(left) / 1000;
+            let share = u64::from(TURNS).saturating_sub(left) * 1000 / u64::from(TURNS);
             return Err(format!(
-                "guest code is interpreted or stuck (about {turns} k of {} k turns within {} ms)",
-                TURNS / 1000,
+                "KVM interprets it, or is stuck: a test loop came to {}.{} % in {} ms",
+                share / 10,
+                share % 10,
                 BUDGET.as_millis()
             ));
         }

@@ -2,7 +2,9 @@
 //! fast it grows when a query saturates it.
 
 mod database;
+mod load;
 mod sizes;
+mod varying;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,8 +12,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 
-use self::database::Database;
+use self::database::{Database, QUERY, Work};
+use self::load::Load;
 use self::sizes::{Sizes, Window};
+use self::varying::Varying;
 use super::super::Setup;
 use super::cluster::Cluster;
 use super::{NAME_STEADINESS as NAME, missing};
@@ -30,6 +34,8 @@ const STEPS: usize = 20;
 const STEP: Duration = Duration::from_secs(6);
 /// Time from such a query to the next size, beyond a hot-plug of some 80 ms, in milliseconds.
 const STEP_GOAL: f64 = 580.0;
+/// Size over time relative to a perfect forecaster's.
+const COST_GOAL: f64 = 1.15;
 /// Share of a size that a perfect forecaster uses.
 const TARGET: f64 = 0.9;
 
@@ -80,6 +86,10 @@ async fn phases(setup: &Setup, database: &Database, sizes: &Sizes) -> anyhow::Re
             "ms",
         ));
     }
+    for load in Load::ALL {
+        settle(sizes, QUIET).await.context("before a load that varies")?;
+        rows.extend(varying(load, &work, setup.idle / 2, (database, sizes)).await?);
+    }
     rows.push(steps(database, sizes).await?);
     drop(monitoring);
     Ok(rows)
@@ -118,6 +128,28 @@ async fn steady(percent: u32, length: Duration, sizes: &Sizes) -> Vec<Row> {
     let note = format!("{} in the first minute; {cost:.2} × a perfect forecaster's size", first.changes());
     let what = format!("steady {percent} % of a CPU: changes after the first minute");
     vec![Row::at_most(NAME, &what, f64::from(rest.changes()), "", 1.0).note(note)]
+}
+
+async fn varying(
+    load: Load,
+    work: &Work,
+    length: Duration,
+    (database, sizes): (&Database, &Sizes),
+) -> anyhow::Result<Vec<Row>> {
+    let arrivals = load.arrivals(length, QUERY);
+    let begun = Instant::now();
+    let queries = Varying::start(database, work, &arrivals, begun)?;
+    let (median, slow) = tokio::task::spawn_blocking(move || queries.latencies()).await??;
+    let changes = sizes.window(begun, begun + length).changes();
+    let (cost, below) = sizes.against(begun, length, |at| load.need(at, length));
+    let what = |what: &str| format!("{}: {what}", load.name());
+    Ok(vec![
+        Row::at_most(NAME, &what("size over time, relative to a perfect forecaster's"), cost, "×", COST_GOAL)
+            .note(format!("{changes} changes in {} s", length.as_secs())),
+        Row::plain(NAME, &what("time below need"), below, "s"),
+        Row::plain(NAME, &what("99th percentile of the latency of a query of 10 ms"), slow, "ms")
+            .note(format!("median {median:.0} ms")),
+    ])
 }
 
 /// Queries that saturate the smallest size.

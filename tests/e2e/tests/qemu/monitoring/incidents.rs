@@ -9,7 +9,7 @@ pub(crate) enum Incident {
     MigrationRuns,
     /// A migration that has ended; the test causes it.
     MigrationEnded,
-    /// A growth that the scheduler denies, or permits in part.
+    /// A growth that the scheduler denies, or permits in part; the test causes it.
     GrowthDenied,
     /// Requests of an agent that fail.
     RequestsFail,
@@ -52,7 +52,7 @@ pub(crate) const ALWAYS: [&str; 1] = ["NeonvmVmAtMaximum"];
 
 /// Every alert, with the incident that makes it.
 pub(crate) const ALERTS: [(&str, &str); 32] = [
-    ("NeonvmGrowthDenied", "a node without room for a growth"),
+    ("NeonvmGrowthDenied", "a node without room for a growth; caused here"),
     ("NeonvmGrowthNotApplied", "a permitted size that the runner cannot give the guest"),
     ("NeonvmVmAtMaximum", "a VM that is at its upper bound for an hour"),
     ("NeonvmVmsNotScaled", "a monitor, scheduler or API server that does not answer"),

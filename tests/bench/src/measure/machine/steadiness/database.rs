@@ -19,7 +19,7 @@ const START: Duration = Duration::from_secs(120);
 /// Time between two queries of the monitoring client.
 const MONITORING: Duration = Duration::from_secs(10);
 /// CPU time of a query of a steady load.
-const QUERY: Duration = Duration::from_millis(10);
+pub(super) const QUERY: Duration = Duration::from_millis(10);
 /// Rows with which its time is measured, and how often.
 const ROWS: u32 = 2000;
 const TIMES: usize = 20;
@@ -33,8 +33,21 @@ pub(super) struct Database {
 /// Rows of a query that takes [`QUERY`].
 pub(super) struct Work(u32);
 
+impl Work {
+    /// The query.
+    pub(super) fn query(&self) -> String {
+        format!("select count(*) from generate_series(1, {});", self.0)
+    }
+}
+
 /// A client that is ended when it is dropped.
 pub(super) struct Client(Child);
+
+impl Client {
+    pub(super) const fn new(child: Child) -> Self {
+        Self(child)
+    }
+}
 
 impl Drop for Client {
     fn drop(&mut self) {
@@ -104,7 +117,7 @@ impl Database {
     }
 
     /// A program of the image's own tree, so that nothing has to be installed for it.
-    fn client(&self, program: &str, arguments: &[&str]) -> Command {
+    pub(super) fn client(&self, program: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new("chroot");
         command.arg(&self.tree).arg(format!("{PROGRAMS}/{program}"));
         command.args(["-h", &self.address]).args(arguments).env("LC_ALL", "C.UTF-8");
@@ -157,7 +170,7 @@ impl Database {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().context("pgbench")?;
         let mut input = child.stdin.take().context("pgbench has no input")?;
-        writeln!(input, "select count(*) from generate_series(1, {});", work.0)?;
+        writeln!(input, "{}", work.query())?;
         Ok(Steady(Some(child)))
     }
 

@@ -84,6 +84,11 @@ impl Sizes {
             .next()
     }
 
+    /// The size over time relative to the needed one, and the seconds with less than that.
+    pub(super) fn against(&self, begun: Instant, length: Duration, need: impl Fn(Duration) -> f64) -> (f64, f64) {
+        against(&self.all(), begun, length, need)
+    }
+
     pub(super) fn window(&self, since: Instant, until: Instant) -> Window {
         window(&self.all(), since, until)
     }
@@ -114,9 +119,35 @@ fn window(changes: &Changes, since: Instant, until: Instant) -> Window {
     window
 }
 
+fn against(changes: &Changes, begun: Instant, length: Duration, need: impl Fn(Duration) -> f64) -> (f64, f64) {
+    let (mut size, mut rest) = (UNIT, changes.iter().peekable());
+    let (mut had, mut needed, mut below, mut at) = (0.0, 0.0, 0.0, Duration::ZERO);
+    while at < length {
+        while let Some((_, next)) = rest.next_if(|(when, _)| *when <= begun + at) {
+            size = *next;
+        }
+        let needs = need(at);
+        had += size;
+        needed += needs;
+        below += if size < needs { LOOK.as_secs_f64() } else { 0.0 };
+        at += LOOK;
+    }
+    (had / f64::max(needed, f64::MIN_POSITIVE), below)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_load_needs_is_compared_with_what_it_had() {
+        let start = Instant::now();
+        let changes = vec![(start, 0.25), (start + Duration::from_secs(15), 0.5)];
+        // The second half needs twice as much, and gets it 5 s later.
+        let need = |at: Duration| if at < Duration::from_secs(10) { 0.25 } else { 0.5 };
+        let (cost, below) = against(&changes, start, Duration::from_secs(20), need);
+        assert!((below - 5.0).abs() < 0.01 && (cost - 6.25 / 7.5).abs() < 0.01, "{cost} {below}");
+    }
 
     #[test]
     fn a_window_has_its_changes_and_its_area() {

@@ -16,7 +16,7 @@ const INTERVALS: usize = 2;
 /// Share of a size up to which its CPU may have been used after shrinking to it. Lower than the share from which on a VM
 /// grows, so that it does not swing.
 const SHRINK: f64 = 0.7;
-/// The same for the last interval alone: use that is so low is the end of a load, not a pause.
+/// The same for the last interval alone: use that is so low is the end of a load, not a pause. One interval at a size is enough for it.
 const SHRINK_AT_ONCE: f64 = 0.35;
 /// From this share of the size on, what is used does not show what is needed.
 const SATURATED: f64 = 0.9;
@@ -72,10 +72,15 @@ impl Usage {
         self.cpus.iter().copied().reduce(|a, b| Some(a?.max(b?))).flatten()
     }
 
+    /// CPUs in use in the newest interval; `None` if the size changed in it.
+    fn newest(&self) -> Option<f64> {
+        self.cpus.first().copied().flatten()
+    }
+
     /// Whether the newest interval began after `at`, and with it what was needed then is seen.
     #[must_use]
     pub fn is_after(&self, at: Duration) -> bool {
-        self.most().is_some() && self.since.is_some_and(|since| since >= at)
+        self.newest().is_some() && self.since.is_some_and(|since| since >= at)
     }
 
     /// What a VM that has `size` needs.
@@ -83,15 +88,14 @@ impl Usage {
     pub fn need(&self, size: Resources, unit: Resources) -> CpuNeed {
         let Some((_, _, had)) = self.last else { return CpuNeed::Unknown };
         let cpu = size.vcpus.as_f64();
-        match self.most().filter(|_| had == size) {
+        let units = |used: f64, share: f64| ceil_units(used / share / unit.vcpus.as_f64());
+        let Some(newest) = self.newest().filter(|_| had == size) else { return CpuNeed::Pending };
+        match self.most() {
+            None if newest < cpu * SHRINK_AT_ONCE => CpuNeed::Units(units(newest, SHRINK_AT_ONCE)),
             None => CpuNeed::Pending,
             // Under a quota a CPU is busy while it stands still.
             Some(used) if used >= cpu * SATURATED => CpuNeed::Saturated,
-            Some(used) => {
-                let units = |used: f64, share: f64| ceil_units(used / share / unit.vcpus.as_f64());
-                let newest = self.cpus.first().copied().flatten().unwrap_or(used);
-                CpuNeed::Units(units(used, SHRINK).min(units(newest, SHRINK_AT_ONCE)))
-            }
+            Some(used) => CpuNeed::Units(units(used, SHRINK).min(units(newest, SHRINK_AT_ONCE))),
         }
     }
 }
@@ -152,7 +156,7 @@ mod tests {
         assert_eq!(usage.need(two, UNIT), CpuNeed::Pending);
         for (at, busy, need) in [
             (15, Some(2.0), CpuNeed::Pending),
-            (20, Some(2.5), CpuNeed::Pending),
+            (20, Some(2.5), CpuNeed::Units(2)),
             (25, Some(3.0), CpuNeed::Units(1)),
             (30, Some(0.1), CpuNeed::Pending),
             (35, None, CpuNeed::Unknown),
@@ -160,6 +164,19 @@ mod tests {
             usage.observe(seconds(at), busy, two);
             assert_eq!(usage.need(two, UNIT), need, "{at}");
         }
+    }
+
+    #[test]
+    fn one_interval_shows_the_end_of_a_burst() {
+        let (one, four) = (UNIT, UNIT.saturating_mul(4));
+        let mut usage = Usage::default();
+        usage.observe(seconds(0), Some(0.0), one);
+        // It grew for a burst that ends before the next scrape.
+        usage.observe(seconds(5), Some(2.0), four);
+        assert_eq!(usage.need(four, UNIT), CpuNeed::Pending);
+        usage.observe(seconds(10), Some(2.1), four);
+        assert_eq!(usage.need(four, UNIT), CpuNeed::Units(1));
+        assert!(usage.is_after(seconds(5)) && !usage.is_after(seconds(6)));
     }
 
     #[test]

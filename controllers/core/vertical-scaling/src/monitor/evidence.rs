@@ -12,10 +12,11 @@ use neonvm_types::MilliCpu;
 use super::Sample;
 use super::history::{BUSY, FULL, milli};
 
-/// How long the run queue must be full before a request, if the last one was no false alarm.
-pub(super) const LEAST: Duration = Duration::from_millis(300);
+/// How long the run queue must be full before a request, if the last one was no false alarm. Under a quota the guest, and the
+/// monitor in it, stands still for most of each 100 ms: a little less than three of its periods is seen in the third.
+pub(super) const LEAST: Duration = Duration::from_millis(280);
 /// The same for the second request, shortly after a growth.
-const SECOND: Duration = Duration::from_millis(200);
+const SECOND: Duration = Duration::from_millis(180);
 /// What the first false alarm adds to both, and what all of them add at most.
 const ALARM: Duration = Duration::from_millis(700);
 const MOST: Duration = Duration::from_millis(2800);

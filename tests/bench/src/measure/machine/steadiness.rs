@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 
-use self::database::{Database, QUERY, Work};
+use self::database::{Database, Work};
 use self::load::Load;
 use self::sizes::{Sizes, Window};
 use self::varying::Varying;
@@ -48,7 +48,7 @@ pub(in super::super) async fn run(setup: &Setup) -> anyhow::Result<Vec<Row>> {
     let database = Database::start(&cluster)?;
     let client = cluster.client().await?;
     let sizes = Sizes::follow(&client, database::NAME);
-    let rows = phases(setup, &database, &sizes).await;
+    let rows = phases(setup, &cluster, &database, &sizes).await;
     let history = cluster.neonctl(&["vm", "history", database::NAME]);
     if rows.is_err() {
         eprint(&history.unwrap_or_default());
@@ -65,7 +65,12 @@ fn eprint(text: &str) {
     writeln!(std::io::stderr(), "{text}").ok();
 }
 
-async fn phases(setup: &Setup, database: &Database, sizes: &Sizes) -> anyhow::Result<Vec<Row>> {
+async fn phases(
+    setup: &Setup,
+    cluster: &Cluster,
+    database: &Database,
+    sizes: &Sizes,
+) -> anyhow::Result<Vec<Row>> {
     let mut rows = Vec::new();
     let monitoring = database.monitoring()?;
     settle(sizes, QUIET).await.context("after the start")?;
@@ -74,21 +79,21 @@ async fn phases(setup: &Setup, database: &Database, sizes: &Sizes) -> anyhow::Re
     settle(sizes, QUIET).await.context("on a busy host")?;
     rows.extend(idle("all cores busy", 1.0, setup.idle, sizes).await);
     drop(burners);
-    let work = database.calibrate()?;
+    let work = database.calibrate(cluster)?;
     for percent in STEADY {
         settle(sizes, QUIET).await.context("before a steady load")?;
-        let load = database.steady(&work, percent, setup.idle / 3)?;
+        let load = database.steady(work, percent, setup.idle / 3)?;
         rows.extend(steady(percent, setup.idle / 3, sizes).await);
         rows.push(Row::plain(
             NAME,
-            &format!("steady {percent} %: latency of a query of 10 ms"),
+            &format!("steady {percent} %: latency of a query of {} ms", work.cost.as_millis()),
             load.latency()?,
             "ms",
         ));
     }
     for load in Load::ALL {
         settle(sizes, QUIET).await.context("before a load that varies")?;
-        rows.extend(varying(load, &work, setup.idle / 2, (database, sizes)).await?);
+        rows.extend(varying(load, work, setup.idle / 2, (database, sizes)).await?);
     }
     rows.push(steps(database, sizes).await?);
     drop(monitoring);
@@ -132,11 +137,11 @@ async fn steady(percent: u32, length: Duration, sizes: &Sizes) -> Vec<Row> {
 
 async fn varying(
     load: Load,
-    work: &Work,
+    work: Work,
     length: Duration,
     (database, sizes): (&Database, &Sizes),
 ) -> anyhow::Result<Vec<Row>> {
-    let arrivals = load.arrivals(length, QUERY);
+    let arrivals = load.arrivals(length, work.cost);
     let begun = Instant::now();
     let queries = Varying::start(database, work, &arrivals, begun)?;
     let (median, slow) = tokio::task::spawn_blocking(move || queries.latencies()).await??;
@@ -147,8 +152,8 @@ async fn varying(
         Row::at_most(NAME, &what("size over time, relative to a perfect forecaster's"), cost, "×", COST_GOAL)
             .note(format!("{changes} changes in {} s", length.as_secs())),
         Row::plain(NAME, &what("time below need"), below, "s"),
-        Row::plain(NAME, &what("99th percentile of the latency of a query of 10 ms"), slow, "ms")
-            .note(format!("median {median:.0} ms")),
+        Row::plain(NAME, &what("99th percentile of the latency of a query"), slow, "ms")
+            .note(format!("median {median:.0} ms, of which {} ms are CPU time", work.cost.as_millis())),
     ])
 }
 

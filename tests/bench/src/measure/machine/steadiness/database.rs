@@ -18,11 +18,12 @@ const PROGRAMS: &str = "/usr/lib/postgresql/15/bin";
 const START: Duration = Duration::from_secs(120);
 /// Time between two queries of the monitoring client.
 const MONITORING: Duration = Duration::from_secs(10);
-/// CPU time of a query of a steady load.
-pub(super) const QUERY: Duration = Duration::from_millis(10);
-/// Rows with which its time is measured, and how often.
+/// Rows that a query of a load counts.
 const ROWS: u32 = 2000;
-const TIMES: usize = 20;
+/// Queries with which their CPU time is measured.
+const TIMES: u32 = 300;
+/// Of the guest's `/proc/stat`, per second.
+const TICKS: f64 = 100.0;
 
 /// A running database.
 pub(super) struct Database {
@@ -30,13 +31,17 @@ pub(super) struct Database {
     address: String,
 }
 
-/// Rows of a query that takes [`QUERY`].
-pub(super) struct Work(u32);
+/// What a query of a load costs.
+#[derive(Clone, Copy)]
+pub(super) struct Work {
+    /// CPU time of all that the guest does for it.
+    pub(super) cost: Duration,
+}
 
 impl Work {
     /// The query.
-    pub(super) fn query(&self) -> String {
-        format!("select count(*) from generate_series(1, {});", self.0)
+    pub(super) fn query(self) -> String {
+        format!("select count(*) from generate_series(1, {ROWS});")
     }
 }
 
@@ -145,24 +150,22 @@ impl Database {
         Ok(client)
     }
 
-    /// How many rows a query counts in [`QUERY`]. The fastest of many queries ran without a pause by the quota.
-    pub(super) fn calibrate(&self) -> anyhow::Result<Work> {
-        let explain =
-            format!("explain (analyze, timing off) select count(*) from generate_series(1, {ROWS});");
-        let arguments: Vec<&str> = std::iter::repeat_n(["-c", &explain], TIMES).flatten().collect();
-        let text = run(&mut self.client("psql", &[&["-U", "postgres", "-qAt"], &arguments[..]].concat()))?;
-        let times = text
-            .lines()
-            .filter_map(|line| line.strip_prefix("Execution Time: ")?.split(' ').next()?.parse::<f64>().ok());
-        let fastest = times.fold(f64::INFINITY, f64::min);
-        ensure!(fastest.is_finite() && fastest > 0.0, "no time in {text}");
-        let rows = f64::from(ROWS) * QUERY.as_secs_f64() * 1e3 / fastest;
-        Ok(Work(rows.clamp(1.0, 1e9) as u32))
+    /// What a query costs, by the CPU time of the guest with queries and without.
+    pub(super) fn calibrate(&self, cluster: &Cluster) -> anyhow::Result<Work> {
+        let query = Work { cost: Duration::ZERO }.query();
+        let queries: Vec<&str> = std::iter::repeat_n(["-c", &query], TIMES as usize).flatten().collect();
+        let begun = busy(cluster)?;
+        let none = busy(cluster)? - begun;
+        let begun = busy(cluster)?;
+        run(&mut self.client("psql", &[&["-U", "postgres", "-qAt"], &queries[..]].concat()))?;
+        let cost = (busy(cluster)? - begun - none) / f64::from(TIMES);
+        ensure!(cost > 0.0005, "a query takes {cost} s of CPU, which cannot be measured");
+        Ok(Work { cost: Duration::from_secs_f64(cost) })
     }
 
     /// Queries at random times that need so much of a CPU.
-    pub(super) fn steady(&self, work: &Work, percent: u32, length: Duration) -> anyhow::Result<Steady> {
-        let rate = format!("{:.2}", f64::from(percent) / 100.0 / QUERY.as_secs_f64());
+    pub(super) fn steady(&self, work: Work, percent: u32, length: Duration) -> anyhow::Result<Steady> {
+        let rate = format!("{:.2}", f64::from(percent) / 100.0 / work.cost.as_secs_f64());
         let seconds = length.as_secs().to_string();
         let arguments =
             ["-U", "postgres", "-n", "-c", "4", "-T", &seconds, "-R", &rate, "-f", "-", "postgres"];
@@ -191,6 +194,16 @@ impl Saturating {
         )?;
         Ok(self.input.flush()?)
     }
+}
+
+/// Seconds that the guest's processors were busy since its boot.
+fn busy(cluster: &Cluster) -> anyhow::Result<f64> {
+    let text = cluster.neonctl(&["vm", "ssh", NAME, "--", "head -n 1 /proc/stat"])?;
+    let times: Vec<f64> = text.split_whitespace().skip(1).filter_map(|time| time.parse().ok()).collect();
+    let [user, nice, system, _idle, _iowait, irq, softirq, ..] = times[..] else {
+        anyhow::bail!("no times in {text:?}")
+    };
+    Ok((user + nice + system + irq + softirq) / TICKS)
 }
 
 fn make_tree(kept: &std::path::Path) -> anyhow::Result<PathBuf> {

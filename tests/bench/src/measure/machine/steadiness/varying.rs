@@ -22,7 +22,7 @@ impl Varying {
     /// Starts it: a query at each of these moments from `begun` on.
     pub(super) fn start(
         database: &Database,
-        work: &Work,
+        work: Work,
         arrivals: &[Duration],
         begun: Instant,
     ) -> anyhow::Result<Self> {

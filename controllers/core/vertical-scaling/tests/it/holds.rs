@@ -5,12 +5,12 @@ use neonvm_types::{Resources, version::MonitorProtoVersion};
 
 use crate::dsl::{Play, cu, load, secs, settings};
 
-/// Four units, held at two against the guest, which has denied it.
-fn denied() -> Play {
+/// Four units, held at less against the guest, which has denied it.
+fn denied(size: Resources) -> Play {
     let mut p = Play::cus(1, 4, 4, settings()).ready();
     p.connect(MonitorProtoVersion::V2_0);
     p.metrics(load(4.0));
-    p.vm.hold = Some((cu(2), secs(600.0)));
+    p.vm.hold = Some((size, secs(600.0)));
     p.see();
     p.ask_down();
     p.denies();
@@ -23,11 +23,11 @@ fn less_cpu() -> Resources {
 
 #[test]
 fn cpu_goes_although_the_guest_denies() {
-    let mut p = denied();
+    let mut p = denied(less_cpu());
     assert_eq!(p.next().neonvm, None, "without force the guest keeps all");
     p.vm.forced = true;
     p.see();
-    assert_eq!(p.state.view(p.now).goal, less_cpu(), "memory stays as long as it is denied");
+    assert_eq!(p.state.view(p.now).goal, less_cpu());
     assert_eq!(p.next().neonvm.map(|change| change.target), Some(less_cpu()));
     p.patch();
     p.patched_and_seen(less_cpu());
@@ -43,7 +43,7 @@ fn cpu_goes_although_the_guest_denies() {
 
 #[test]
 fn memory_is_asked_for_once_the_cpu_is_gone() {
-    let mut p = denied();
+    let mut p = denied(cu(2));
     p.vm.forced = true;
     p.see();
     p.after(600.0 - 1.0);

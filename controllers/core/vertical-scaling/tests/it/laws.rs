@@ -138,10 +138,9 @@ fn play(world: &mut World, op: &Op) {
         Op::Hold(size, seconds, forced) => {
             world.hold_until = world.now + Duration::from_secs(seconds);
             world.vm.hold = Some((cu(size), world.hold_until));
-            world.vm.forced = forced;
+            (world.vm.forced, world.forced) = (forced, forced);
             world.see();
             (world.vm.hold, world.vm.forced) = (None, false);
-            world.forced = forced;
         }
         Op::Pause(paused) if paused != world.vm.paused => world.pause(paused),
         Op::Pause(_) => {}

@@ -106,7 +106,11 @@ impl Error {
     /// An operation on a file that failed: [`Code::NotFound`] if a file to read does not exist.
     pub fn file(verb: &str, path: &std::path::Path, source: &std::io::Error) -> Self {
         let is_absent = verb == "read" && source.kind() == std::io::ErrorKind::NotFound;
-        Self::new(if is_absent { Code::NotFound } else { Code::Failed }, format!("cannot {verb} {}", path.display())).cause(reason(source))
+        Self::new(
+            if is_absent { Code::NotFound } else { Code::Failed },
+            format!("cannot {verb} {}", path.display()),
+        )
+        .cause(reason(source))
     }
 }
 

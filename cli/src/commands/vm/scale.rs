@@ -147,7 +147,10 @@ fn force_hint(args: &Scale, vm: &VmInspect) -> Option<String> {
     keeps.then(|| {
         let size = automatic::flags(hold.size);
         let time = args.hold.as_deref().unwrap_or("30m");
-        format!("CPU can be taken without its consent: neonctl vm scale {} {size} --hold {time} --force", args.name)
+        format!(
+            "CPU can be taken without its consent: neonctl vm scale {} {size} --hold {time} --force",
+            args.name
+        )
     })
 }
 

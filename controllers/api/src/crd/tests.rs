@@ -134,9 +134,15 @@ fn printer_columns_point_at_fields() {
         let schema = crd.pointer(SCHEMA).unwrap();
         for column in crd["spec"]["versions"][0]["additionalPrinterColumns"].as_array().unwrap() {
             let path = column["jsonPath"].as_str().unwrap();
+            // A filter chooses an item of an array.
+            let (array, item) =
+                path.split_once("[?(").map_or((path, None), |(array, rest)| (array, rest.split_once(")].")));
             let mut node = schema;
-            for step in path.split('.').skip(1).filter(|_| !path.starts_with(".metadata.")) {
+            for step in array.split('.').skip(1).filter(|_| !path.starts_with(".metadata.")) {
                 node = &node["properties"][step];
+            }
+            if let Some((_, field)) = item {
+                node = &node["items"]["properties"][field];
             }
             assert!(node.is_object(), "{} {path}", name(&crd));
         }
@@ -151,7 +157,8 @@ fn columns(kind: usize) -> Vec<String> {
 
 #[test]
 fn printer_columns_are_kept_in_order() {
-    let vm = "Cpus Memory Pod ExtraIP Status Restarts Age Reason Node Image CPUScalingMode TargetArchitecture";
+    let vm =
+        "Cpus Memory Pod ExtraIP Status Restarts Age Reason Node Image CPUScalingMode TargetArchitecture";
     assert_eq!(columns(0).join(" "), vm);
     assert_eq!(columns(1).join(" "), "VM Source SourceIP Target TargetIP Status Reason Age");
     assert_eq!(columns(4).join(" "), "MINPODS MAXPODS REPLICAS STRATEGY AGE");

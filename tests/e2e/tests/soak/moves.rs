@@ -21,8 +21,7 @@ const DESCRIPTORS: u64 = 8;
 
 /// Memory in KiB and open descriptors of each service, and of the VM's QEMU.
 fn usage(cluster: &Cluster) -> BTreeMap<String, (u64, u64)> {
-    let services =
-        ["apiserver", "vm-controller", "scheduler", "node-n1", "node-n2", "agent-n1", "agent-n2"];
+    let services = ["apiserver", "vm-controller", "scheduler", "node-n1", "node-n2", "agent-n1", "agent-n2"];
     let mut found: BTreeMap<String, (u64, u64)> = services
         .into_iter()
         .filter_map(|name| Some((name.to_owned(), of_process(cluster.service(name)?))))

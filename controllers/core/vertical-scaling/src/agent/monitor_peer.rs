@@ -199,7 +199,8 @@ impl Monitor {
 
     /// The VM has this CPU at most, taken without the guest's consent: the monitor is notified of it like a new one of its size.
     pub fn forced(&mut self, cpu: MilliCpu) {
-        if let Some(connection) = self.connection.as_mut().filter(|connection| cpu < connection.exposed.vcpus) {
+        if let Some(connection) = self.connection.as_mut().filter(|connection| cpu < connection.exposed.vcpus)
+        {
             connection.exposed.vcpus = cpu;
             connection.approved.vcpus = connection.approved.vcpus.min(cpu);
             connection.notified = false;

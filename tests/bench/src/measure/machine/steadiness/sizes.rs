@@ -85,7 +85,12 @@ impl Sizes {
     }
 
     /// The size over time relative to the needed one, and the seconds with less than that.
-    pub(super) fn against(&self, begun: Instant, length: Duration, need: impl Fn(Duration) -> f64) -> (f64, f64) {
+    pub(super) fn against(
+        &self,
+        begun: Instant,
+        length: Duration,
+        need: impl Fn(Duration) -> f64,
+    ) -> (f64, f64) {
         against(&self.all(), begun, length, need)
     }
 
@@ -119,7 +124,12 @@ fn window(changes: &Changes, since: Instant, until: Instant) -> Window {
     window
 }
 
-fn against(changes: &Changes, begun: Instant, length: Duration, need: impl Fn(Duration) -> f64) -> (f64, f64) {
+fn against(
+    changes: &Changes,
+    begun: Instant,
+    length: Duration,
+    need: impl Fn(Duration) -> f64,
+) -> (f64, f64) {
     let (mut size, mut rest) = (UNIT, changes.iter().peekable());
     let (mut had, mut needed, mut below, mut at) = (0.0, 0.0, 0.0, Duration::ZERO);
     while at < length {

@@ -27,6 +27,7 @@ mod security;
 mod service;
 mod volume;
 pub(crate) mod webhook;
+mod windows;
 mod workload;
 
 use serde_json::{Map, Value};

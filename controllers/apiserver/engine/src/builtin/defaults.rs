@@ -174,8 +174,7 @@ fn fill_type(name: &str, map: &mut Object) {
         }
         "apps.v1.StatefulSetSpec" => workload::default_claim_templates(map),
         "apps.v1.DaemonSet" => workload::default_template_generation(map),
-        "batch.v1.Job" => workload::default_labels(map),
-        "batch.v1.JobSpec" => job::default_job(map),
+        "batch.v1.Job" => job::default_job(map),
         "autoscaling.v2.HorizontalPodAutoscalerSpec" => autoscaling::default_spec(map),
         "rbac.v1.Subject" => {
             if matches!(map.get("kind").and_then(Value::as_str), Some("User" | "Group")) {

@@ -3,7 +3,7 @@
 //!
 //! That package does not give one text: by the second in which its process started it indents with spaces or with spaces
 //! that do not break, and matches lists from their beginning or from their end. Here it is spaces, and lists are matched
-//! by what is equal at both ends. Texts of several lines are not split by line.
+//! at both ends, then from their beginning. Texts of several lines are not split by line.
 
 mod layout;
 mod render;

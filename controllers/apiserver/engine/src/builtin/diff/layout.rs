@@ -92,7 +92,7 @@ pub(super) fn leave_out(list: &mut Vec<Record>, count: Option<Count>) {
         (Some(Record { comment: Some(known), .. }), Some(count)) => known.add(&count),
         (Some(last), count) => last.comment = count.or(last.comment.take()),
         (None, comment) => {
-            list.push(Record { comment, ..Record::new(Sign::None, String::new(), Text::dots()) })
+            list.push(Record { comment, ..Record::new(Sign::None, String::new(), Text::dots()) });
         }
     }
 }

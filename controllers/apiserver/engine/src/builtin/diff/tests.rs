@@ -113,7 +113,7 @@ fn amounts_are_shown_by_their_parts() {
         amounts,
         [
             "{i: resource.int64Amount{value: 67108864}, Format: \"BinarySI\"}},",
-            "{d: resource.infDecAmount{Dec: s\"219902325555200\"}, Format: \"BinarySI\"},",
+            "{d: s\"219902325555200\", Format: \"BinarySI\"}},",
             "{i: {...}, s: \"1Gi\", Format: \"BinarySI\"}},",
         ]
     );
@@ -215,4 +215,24 @@ fn long_texts_are_shown_in_pieces() {
 #[test]
 fn nothing_changed_gives_no_text() {
     assert_eq!(of_specs(json!({ "nodeName": "n" }), json!({ "nodeName": "n" })), "");
+}
+
+#[test]
+fn equal_items_are_found_between_others() {
+    let command = |words: &[&str]| json!({ "command": words });
+    let found = of_containers(command(&["a", "x", "b", "1"]), command(&["c", "x", "d", "b", "2"]));
+    assert_eq!(
+        found[2..11],
+        [
+            "  >Command: []string{",
+            "- >>\"a\",",
+            "+ >>\"c\",",
+            "  >>\"x\",",
+            "+ >>\"d\",",
+            "  >>\"b\",",
+            "- >>\"1\",",
+            "+ >>\"2\",",
+            "  >},",
+        ]
+    );
 }

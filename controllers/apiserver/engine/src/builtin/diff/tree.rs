@@ -4,6 +4,9 @@ use std::collections::BTreeSet;
 
 use crate::builtin::internal::Held;
 
+/// Most pairs of items of two lists that are compared in search of equal ones.
+const MOST_COMPARED: usize = 4096;
+
 /// Two values that correspond; one of them is missing if it has no counterpart.
 #[derive(Debug)]
 pub(super) struct Node<'a> {
@@ -86,7 +89,7 @@ impl<'a> Node<'a> {
 
 type Pair<'a> = (Option<&'a Held>, Option<&'a Held>);
 
-/// The items of two lists that correspond: equal ones at both ends, and between them those that are similar.
+/// The items of two lists that correspond: equal ones at both ends and between them, and others that are similar.
 fn pairs<'a>(old: &'a [Held], new: &'a [Held]) -> Vec<Pair<'a>> {
     let head = old.iter().zip(new).take_while(|(old, new)| old == new).count();
     let rest = old.len().min(new.len()) - head;
@@ -95,6 +98,37 @@ fn pairs<'a>(old: &'a [Held], new: &'a [Held]) -> Vec<Pair<'a>> {
     let both = |(old, new): (&'a Held, &'a Held)| (Some(old), Some(new));
     let mut all: Vec<Pair<'a>> = old.iter().zip(new).take(head).map(both).collect();
     let (mut before, mut after) = (middle(old), middle(new));
+    while let Some((first, second)) = nearest(before, after) {
+        let (skipped, rest) = before.split_at(first);
+        let (added, more) = after.split_at(second);
+        unequal(skipped, added, &mut all);
+        all.push((rest.first(), more.first()));
+        (before, after) = (rest.get(1..).unwrap_or_default(), more.get(1..).unwrap_or_default());
+    }
+    unequal(before, after, &mut all);
+    let ends = old.iter().skip(old.len() - tail).zip(new.iter().skip(new.len() - tail));
+    all.extend(ends.map(both));
+    all
+}
+
+/// Where the first equal items of two lists are, nearest to their beginnings. Not looked for in long lists.
+fn nearest(old: &[Held], new: &[Held]) -> Option<(usize, usize)> {
+    if old.len().saturating_mul(new.len()) > MOST_COMPARED {
+        return None;
+    }
+    let places = (0..old.len() + new.len()).flat_map(|sum| {
+        let mut places: Vec<(usize, usize)> = (0..=sum).map(|first| (first, sum - first)).collect();
+        places.sort_by_key(|(first, second)| first.abs_diff(*second));
+        places
+    });
+    places.into_iter().find(|(first, second)| {
+        let (old, new) = (old.get(*first), new.get(*second));
+        old.is_some() && old == new
+    })
+}
+
+/// Items that differ: pairs that are similar, and the others of the longer list first.
+fn unequal<'a>(mut before: &'a [Held], mut after: &'a [Held], all: &mut Vec<Pair<'a>>) {
     while let ([first, others @ ..], [next, more @ ..]) = (before, after) {
         if compare(Some(first), Some(next)).is_similar() {
             all.push((Some(first), Some(next)));
@@ -109,7 +143,4 @@ fn pairs<'a>(old: &'a [Held], new: &'a [Held]) -> Vec<Pair<'a>> {
     }
     all.extend(before.iter().map(|old| (Some(old), None)));
     all.extend(after.iter().map(|new| (None, Some(new))));
-    let ends = old.iter().skip(old.len() - tail).zip(new.iter().skip(new.len() - tail));
-    all.extend(ends.map(both));
-    all
 }

@@ -45,8 +45,7 @@ fn held(value: i64, scale: i32, text: Option<&str>, format: &str) -> Vec<(&'stat
     ]
 }
 
-/// An amount of more digits.
+/// An amount of more digits, which prints itself.
 fn large(value: i128, format: &str) -> Vec<(&'static str, Held)> {
-    let amount = vec![("Dec", Held::Printed(value.to_string()))];
-    vec![("d", Held::Struct("resource.infDecAmount", amount)), ("Format", Held::Text(format.to_owned()))]
+    vec![("d", Held::Printed(value.to_string())), ("Format", Held::Text(format.to_owned()))]
 }

@@ -7,9 +7,11 @@ pub(crate) mod certificate;
 mod config;
 mod container;
 mod defaults;
+mod diff;
 mod env;
 mod event;
-mod job;
+mod internal;
+pub(crate) mod job;
 pub mod meta;
 mod name;
 mod network;
@@ -25,6 +27,7 @@ mod security;
 mod service;
 mod volume;
 pub(crate) mod webhook;
+mod windows;
 mod workload;
 
 use serde_json::{Map, Value};
@@ -73,7 +76,7 @@ pub fn validate_create(group: &str, kind: &str, object: &Value) -> Vec<FieldErro
             workload::validate(kind, object, found);
         }
         ("batch", "Job") => job::validate_job(object, found),
-        ("batch", "CronJob") => job::validate_cron_job(object, found),
+        ("batch", "CronJob") => job::cron::validate(object, None, found),
         (
             "admissionregistration.k8s.io",
             "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration",
@@ -117,6 +120,8 @@ pub fn validate_update(
         ("events.k8s.io" | "", "Event") => {
             event::validate_update(object, live, !group.is_empty(), &mut errors);
         }
+        ("batch", "Job") => job::validate_job_update(object, live, &mut errors),
+        ("batch", "CronJob") => job::cron::validate(object, Some(live), &mut errors),
         _ => errors = validate_create(group, kind, object),
     }
     let found = &mut errors;
@@ -133,7 +138,6 @@ pub fn validate_update(
             unchanged("spec.selector", object, live, found);
         }
         ("apps", "StatefulSet") => workload::validate_stateful_set_update(object, live, found),
-        ("batch", "Job") => job::validate_job_update(object, live, found),
         ("scheduling.k8s.io", "PriorityClass") if object.get("value") != live.get("value") => {
             found.push(FieldError::forbidden("value", "may not be changed in an update."));
         }

@@ -99,6 +99,15 @@ impl FieldError {
         Self::with_value(FieldReason::Invalid, field, value, detail)
     }
 
+    /// `Invalid value: <value>: <detail>` for a value that is printed already.
+    pub fn invalid_shown(field: impl Into<String>, value: &str, detail: &str) -> Self {
+        Self {
+            reason: FieldReason::Invalid,
+            field: field.into(),
+            message: format!("Invalid value: {value}: {detail}"),
+        }
+    }
+
     /// `Required value[: <detail>]`.
     pub fn required(field: impl Into<String>, detail: &str) -> Self {
         Self::bare(FieldReason::Required, field, detail)

@@ -44,6 +44,19 @@ impl Write<'_> {
         crate::store::key_of(&self.target.namespace_of(&self.kind), &self.target.name)
     }
 
+    /// 409 for an object that is not the one a request is about. The text has the key of the object in the store of a
+    /// real server.
+    pub(crate) fn unmet(&self, what: &str, given: &str, current: &str) -> ApiError {
+        let key = self.key();
+        let why = format!(
+            "StorageError: invalid object, Code: 4, Key: /registry/{}/{}, ResourceVersion: 0, AdditionalErrorMsg: \
+             Precondition failed: {what} in precondition: {given}, {what} in object meta: {current}",
+            stored_under(&self.kind),
+            key.trim_start_matches('/')
+        );
+        ApiError::conflict(self.subject(&self.target.name), &why)
+    }
+
     /// The live object in the version of the request.
     pub(crate) fn live(&self, engine: &Engine) -> Result<Value, ApiError> {
         engine
@@ -88,4 +101,21 @@ impl Write<'_> {
             dry_run: self.options.dry_run,
         }
     }
+}
+
+/// The folder of a kind in the store of a real server. Some are older than the names of today.
+fn stored_under(kind: &Kind) -> String {
+    const WITH_GROUP: [&str; 2] = ["apiextensions.k8s.io", "apiregistration.k8s.io"];
+    if !kind.is_builtin() || WITH_GROUP.contains(&kind.group.as_str()) {
+        return format!("{}/{}", kind.group, kind.plural);
+    }
+    let folder = match kind.plural.as_str() {
+        "endpoints" => "services/endpoints",
+        "ingresses" => "ingress",
+        "nodes" => "minions",
+        "replicationcontrollers" => "controllers",
+        "services" => "services/specs",
+        plural => plural,
+    };
+    folder.to_owned()
 }

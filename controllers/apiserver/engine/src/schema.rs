@@ -9,6 +9,7 @@ use serde_json::Value;
 pub mod builtin;
 pub mod decode;
 pub mod default;
+pub mod embedded;
 mod formats;
 pub mod go;
 pub mod json;

@@ -120,6 +120,12 @@ pub(super) fn validate_of_pod(spec: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
+/// The image of a container in a pod that exists.
+pub(super) fn check_new_image(container: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    required(container, &format!("{path}."), "image", errors);
+    check_image(container, path, errors);
+}
+
 fn check_image(container: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let image = text_at(container, "image");
     if image != image.trim() {

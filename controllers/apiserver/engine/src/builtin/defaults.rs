@@ -23,6 +23,9 @@ const TABLE: &str = include_str!("defaults.txt");
 /// Fields whose zero value is left out, by type.
 const ZEROS: &str = include_str!("zeros.txt");
 
+/// Fields of projected volumes and of pods for features that are off unless a cluster turns them on.
+const GATED: [&str; 3] = ["clusterTrustBundle", "podCertificate", "schedulingGroup"];
+
 fn table() -> &'static BTreeMap<&'static str, Entry> {
     static PARSED: OnceLock<BTreeMap<&'static str, Entry>> = OnceLock::new();
     PARSED.get_or_init(|| {
@@ -134,9 +137,10 @@ fn fill_type(name: &str, map: &mut Object) {
         "core.v1.Pod" => pod::default(map),
         "core.v1.Container" | "core.v1.EphemeralContainer" => pull_policy(map, "image", "imagePullPolicy"),
         "core.v1.ImageVolumeSource" => pull_policy(map, "reference", "pullPolicy"),
+        "core.v1.VolumeProjection" => drop_gated(map),
         "core.v1.Volume" if map.keys().all(|key| key == "name") => set(map, "emptyDir", json!({})),
         "networking.v1.NetworkPolicySpec" => policy_types(map),
-        "core.v1.PodSpec" => same_account(map),
+        "core.v1.PodSpec" => pod_spec(map),
         "core.v1.LimitRangeItem" => limit_range_item(map),
         "core.v1.NodeSpec" => {
             if let Some(range) = map.get("podCIDR").cloned() {
@@ -170,8 +174,7 @@ fn fill_type(name: &str, map: &mut Object) {
         }
         "apps.v1.StatefulSetSpec" => workload::default_claim_templates(map),
         "apps.v1.DaemonSet" => workload::default_template_generation(map),
-        "batch.v1.Job" => workload::default_labels(map),
-        "batch.v1.JobSpec" => job::default_job(map),
+        "batch.v1.Job" => job::default_job(map),
         "autoscaling.v2.HorizontalPodAutoscalerSpec" => autoscaling::default_spec(map),
         "rbac.v1.Subject" => {
             if matches!(map.get("kind").and_then(Value::as_str), Some("User" | "Group")) {
@@ -183,8 +186,13 @@ fn fill_type(name: &str, map: &mut Object) {
     }
 }
 
+fn drop_gated(map: &mut Object) {
+    map.retain(|key, _| !GATED.contains(&key.as_str()));
+}
+
 /// The account of a pod or template has two names.
-fn same_account(spec: &mut Object) {
+fn pod_spec(spec: &mut Object) {
+    drop_gated(spec);
     if let Some(account) = spec.get("serviceAccountName").or_else(|| spec.get("serviceAccount")).cloned() {
         spec.insert("serviceAccount".to_owned(), account.clone());
         spec.insert("serviceAccountName".to_owned(), account);

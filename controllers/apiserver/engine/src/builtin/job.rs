@@ -1,27 +1,69 @@
-//! Jobs and CronJobs.
+//! Jobs. CronJobs are in [`cron`].
+
+pub(super) mod cron;
+pub(crate) mod own;
+mod policy;
 
 use serde_json::{Map, Value, json};
 
-use super::{meta, not_negative, number, one_of, pod, set, unchanged};
+use super::{internal, meta, name, not_negative, number, one_of, placement, pod, set, unchanged, workload};
 use crate::field::FieldError;
 use crate::object::{at, text_at};
 
-/// With neither count given, a Job runs one pod once.
-pub(super) fn default_job(spec: &mut Map<String, Value>) {
+/// Longest domain and path of a controller that manages a Job.
+const LONGEST_MANAGER: usize = 63;
+
+/// Defaults of a Job, which the template of one in a CronJob does not get. With neither count given, a Job runs one pod
+/// once.
+pub(super) fn default_job(job: &mut Map<String, Value>) {
+    workload::default_labels(job);
+    let Some(spec) = job.get_mut("spec").and_then(Value::as_object_mut) else { return };
     if !spec.contains_key("completions") && !spec.contains_key("parallelism") {
         spec.insert("completions".to_owned(), json!(1));
     }
     set(spec, "parallelism", json!(1));
     let each = spec.contains_key("backoffLimitPerIndex");
     set(spec, "backoffLimit", json!(if each { i32::MAX } else { 6 }));
+    set(spec, "completionMode", json!("NonIndexed"));
+    set(spec, "suspend", json!(false));
+    set(spec, "manualSelector", json!(false));
     let policy = spec.contains_key("podFailurePolicy");
     set(spec, "podReplacementPolicy", json!(if policy { "Failed" } else { "TerminatingOrFailed" }));
 }
 
+/// A new Job.
 pub(super) fn validate_job(object: &Value, errors: &mut Vec<FieldError>) {
-    validate_job_spec(at(object, "spec").unwrap_or(&Value::Null), "spec.", errors);
+    own::validate(object, errors);
+    validate_with_selector(at(object, "spec").unwrap_or(&Value::Null), errors);
+    let last = number(object, "spec.completions").filter(|count| *count > 0).map(|count| count - 1);
+    if let Some(last) = last.filter(|_| text_at(object, "spec.completionMode") == "Indexed") {
+        let job = crate::object::name(object);
+        let host = format!("{job}-{last}");
+        if !name::label(&host).is_empty() {
+            let detail = format!("will not able to create pod with invalid DNS label: {host}");
+            errors.push(FieldError::invalid("metadata.name", &json!(job), &detail));
+        }
+    }
 }
 
+/// The spec of a Job, whose selector takes the labels of its pods.
+fn validate_with_selector(spec: &Value, errors: &mut Vec<FieldError>) {
+    validate_job_spec(spec, "spec.", errors);
+    let selector = spec.get("selector");
+    let before = errors.len();
+    match selector {
+        Some(_) => placement::validate_selector(selector, "spec.selector", errors),
+        None => errors.push(FieldError::required("spec.selector", "")),
+    }
+    let readable = selector.is_none() || errors.len() == before;
+    if readable && !own::selects(selector, at(spec, "template.metadata.labels")) {
+        let labels = at(spec, "template.metadata.labels").unwrap_or(&Value::Null);
+        let detail = "`selector` does not match template `labels`";
+        errors.push(FieldError::invalid("spec.template.metadata.labels", labels, detail));
+    }
+}
+
+/// The spec of a Job or of the template of one. The order of the faults is that of a real server.
 fn validate_job_spec(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
     for count in [
         "parallelism",
@@ -34,8 +76,27 @@ fn validate_job_spec(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
     ] {
         not_negative(spec, prefix, count, errors);
     }
+    if spec.get("maxFailedIndexes").is_some() && spec.get("backoffLimitPerIndex").is_none() {
+        let detail = "when maxFailedIndexes is specified";
+        errors.push(FieldError::required(format!("{prefix}backoffLimitPerIndex"), detail));
+    }
+    if let Some(manager) = spec.get("managedBy").and_then(Value::as_str) {
+        validate_manager(manager, &format!("{prefix}managedBy"), errors);
+    }
     one_of(spec, prefix, "completionMode", &["NonIndexed", "Indexed"], errors);
-    validate_indexes(spec, prefix, errors);
+    match text_at(spec, "completionMode") {
+        "Indexed" => validate_indexed(spec, prefix, errors),
+        "" | "NonIndexed" => {
+            for key in ["backoffLimitPerIndex", "maxFailedIndexes"] {
+                if let Some(value) = spec.get(key) {
+                    let detail = "requires indexed completion mode";
+                    errors.push(FieldError::invalid(format!("{prefix}{key}"), value, detail));
+                }
+            }
+        }
+        _ => {}
+    }
+    policy::validate(spec, prefix, errors);
     let labels = at(spec, "template.metadata.labels");
     meta::validate_labels(labels, &format!("{prefix}template.labels"), errors);
     let template = at(spec, "template.spec").unwrap_or(&Value::Null);
@@ -52,43 +113,73 @@ fn validate_job_spec(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// What jobs whose pods have numbers need, and others may not have.
-fn validate_indexes(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
-    let of = |key: &str| number(spec, key);
-    let mut required = |key: &str, detail: &str| {
-        errors.push(FieldError::required(format!("{prefix}{key}"), detail));
-    };
-    let (failed, each) = (of("maxFailedIndexes"), of("backoffLimitPerIndex"));
-    if failed.is_some() && each.is_none() {
-        required("backoffLimitPerIndex", "when maxFailedIndexes is specified");
-    }
-    let mode = text_at(spec, "completionMode");
-    if mode == "Indexed" && of("completions").is_none() {
-        required("completions", "when completion mode is Indexed");
-    }
-    let mut refuse = |key: &str, value: i64, detail: &str| {
-        errors.push(FieldError::invalid(format!("{prefix}{key}"), &json!(value), detail));
-    };
-    if mode == "Indexed" {
-        if let Some(count) = of("parallelism").filter(|count| *count > 100_000) {
-            let detail = "must be less than or equal to 100000 when completion mode is Indexed";
-            refuse("parallelism", count, detail);
+/// The controller that a Job is left to: `<domain>/<path>`.
+fn validate_manager(manager: &str, field: &str, errors: &mut Vec<FieldError>) {
+    const PATH: &str = "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')";
+    let parts = manager.split_once('/').filter(|(domain, path)| !domain.is_empty() && !path.is_empty());
+    match parts {
+        None if manager.is_empty() => errors.push(FieldError::required(field, "")),
+        None => {
+            let detail = "must be a domain-prefixed path (such as \"acme.io/foo\")";
+            errors.push(FieldError::invalid(field, &json!(manager), detail));
         }
-        if let (Some(failed), Some(all)) = (failed, of("completions"))
-            && failed > all
-        {
-            refuse("maxFailedIndexes", failed, "must be less than or equal to completions");
-        }
-    } else {
-        for (key, value) in [("backoffLimitPerIndex", each), ("maxFailedIndexes", failed)] {
-            if let Some(value) = value {
-                refuse(key, value, "requires indexed completion mode");
+        Some((domain, path)) => {
+            for fault in name::subdomain(domain) {
+                errors.push(FieldError::invalid(field, &json!(domain), &fault));
             }
+            if !path.bytes().all(|b| b.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&b)) {
+                errors.push(FieldError::invalid(field, &json!(path), PATH));
+            }
+        }
+    }
+    if manager.len() > LONGEST_MANAGER {
+        errors.push(FieldError::too_long(field, LONGEST_MANAGER as u64));
+    }
+}
+
+/// What jobs whose pods have numbers need, and the most of it.
+fn validate_indexed(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
+    const MOST: i64 = 100_000;
+    const MOST_OF_LARGE: i64 = 10_000;
+    let of = |key: &str| number(spec, key);
+    let (completions, parallelism, failed) = (of("completions"), of("parallelism"), of("maxFailedIndexes"));
+    let field = |key: &str| format!("{prefix}{key}");
+    if completions.is_none() {
+        errors.push(FieldError::required(field("completions"), "when completion mode is Indexed"));
+    }
+    let mut most = |key: &str, value: Option<i64>, most: i64, detail: String| {
+        if let Some(value) = value.filter(|value| *value > most) {
+            errors.push(FieldError::invalid(field(key), &json!(value), &detail));
+        }
+    };
+    let detail = format!("must be less than or equal to {MOST} when completion mode is Indexed");
+    most("parallelism", parallelism, MOST, detail);
+    if let Some(completions) = completions {
+        let detail = "must be less than or equal to completions".to_owned();
+        most("maxFailedIndexes", failed, completions, detail);
+    }
+    most("maxFailedIndexes", failed, MOST, format!("must be less than or equal to {MOST}"));
+    if completions.is_none_or(|count| count <= MOST) || of("backoffLimitPerIndex").is_none() {
+        return;
+    }
+    if failed.is_none() {
+        let detail = format!("must be specified when completions is above {MOST}");
+        errors.push(FieldError::required(field("maxFailedIndexes"), &detail));
+    }
+    for (key, value) in [("parallelism", parallelism), ("maxFailedIndexes", failed)] {
+        if let Some(value) = value.filter(|value| *value > MOST_OF_LARGE) {
+            let detail = format!(
+                "must be less than or equal to {MOST_OF_LARGE} when completions are above {MOST} and used with backoff \
+                 limit per index"
+            );
+            errors.push(FieldError::invalid(field(key), &json!(value), &detail));
         }
     }
 }
 
+/// A Job that replaces `live`.
 pub(super) fn validate_job_update(object: &Value, live: &Value, errors: &mut Vec<FieldError>) {
+    validate_with_selector(at(object, "spec").unwrap_or(&Value::Null), errors);
     if text_at(object, "spec.completionMode") == "Indexed" {
         let (new, old) = (number(object, "spec.completions"), number(live, "spec.completions"));
         if let Some(count) = new.filter(|_| new != old && new != number(object, "spec.parallelism")) {
@@ -98,71 +189,65 @@ pub(super) fn validate_job_update(object: &Value, live: &Value, errors: &mut Vec
     } else {
         unchanged("spec.completions", object, live, errors);
     }
-    for field in [
-        "selector",
-        "completionMode",
-        "podFailurePolicy",
-        "backoffLimitPerIndex",
-        "managedBy",
-        "successPolicy",
-    ] {
-        unchanged(&format!("spec.{field}"), object, live, errors);
+    unchanged("spec.selector", object, live, errors);
+    if template(object, live) != template(live, live) {
+        let own = at(object, "spec.template").unwrap_or(&Value::Null);
+        let shown = internal::held_template(own).shown();
+        errors.push(FieldError::invalid_shown("spec.template", &shown, super::IMMUTABLE));
     }
+    unchanged("spec.completionMode", object, live, errors);
+    unchanged_policy("PodFailurePolicy", "spec.podFailurePolicy", object, live, errors);
+    unchanged("spec.backoffLimitPerIndex", object, live, errors);
+    unchanged("spec.managedBy", object, live, errors);
+    unchanged_policy("SuccessPolicy", "spec.successPolicy", object, live, errors);
+}
+
+fn unchanged_policy(
+    kind: &'static str,
+    path: &str,
+    object: &Value,
+    live: &Value,
+    errors: &mut Vec<FieldError>,
+) {
+    if at(object, path) != at(live, path) {
+        let shown = at(object, path)
+            .map_or_else(|| "null".to_owned(), |policy| internal::held(kind, Some(policy)).shown());
+        errors.push(FieldError::invalid_shown(path, &shown, super::IMMUTABLE));
+    }
+}
+
+/// The template without what may change: nothing while the Job runs; resources while it is suspended; also where its pods
+/// run, if it never began.
+fn template(object: &Value, live: &Value) -> Value {
+    let mut template = at(object, "spec.template").cloned().unwrap_or_default();
     if at(live, "spec.suspend") != Some(&json!(true)) {
-        unchanged("spec.template", object, live, errors);
+        return template;
     }
-}
-
-pub(super) fn validate_cron_job(object: &Value, errors: &mut Vec<FieldError>) {
-    let schedule = text_at(object, "spec.schedule");
-    if schedule.is_empty() {
-        errors.push(FieldError::required("spec.schedule", ""));
-    } else if let Err(why) = check_schedule(schedule) {
-        errors.push(FieldError::invalid("spec.schedule", &json!(schedule), &why));
-    }
-    one_of(object, "", "spec.concurrencyPolicy", &["Allow", "Forbid", "Replace"], errors);
-    for count in ["startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
-        not_negative(object, "", &format!("spec.{count}"), errors);
-    }
-    let job = at(object, "spec.jobTemplate.spec").unwrap_or(&Value::Null);
-    validate_job_spec(job, "spec.jobTemplate.spec.", errors);
-}
-
-/// Five fields of lists of `*`, numbers, ranges and steps, or one of the short names.
-fn check_schedule(schedule: &str) -> Result<(), String> {
-    const NAMES: [&str; 7] =
-        ["@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly"];
-    const RANGES: [(u32, u32); 5] = [(0, 59), (0, 23), (1, 31), (1, 12), (0, 6)];
-    const WORDS: [&str; 19] = [
-        "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec", "sun", "mon",
-        "tue", "wed", "thu", "fri", "sat",
-    ];
-    if NAMES.contains(&schedule) || schedule.starts_with("@every ") {
-        return Ok(());
-    }
-    let fields: Vec<&str> = schedule.split_whitespace().collect();
-    if fields.len() != RANGES.len() {
-        let quoted: Vec<String> = fields.iter().map(|field| (*field).to_owned()).collect();
-        return Err(format!("expected exactly 5 fields, found {}: [{}]", fields.len(), quoted.join(" ")));
-    }
-    for (field, (low, high)) in fields.into_iter().zip(RANGES) {
-        for part in field.split(',') {
-            let (range, step) = part.split_once('/').unwrap_or((part, "1"));
-            let ends = range.split_once('-').unwrap_or((range, range));
-            for end in [ends.0, ends.1] {
-                let word = WORDS.contains(&end.to_lowercase().as_str()) || end == "*" || end == "?";
-                let fits = end.parse::<u32>().is_ok_and(|number| (low..=high).contains(&number));
-                if !word && !fits {
-                    return Err(format!(
-                        "failed to parse int from {end}: strconv.Atoi: parsing {end:?}: invalid syntax"
-                    ));
-                }
-            }
-            if step.parse::<u32>().is_ok_and(|step| step > 0) {
-                continue;
-            }
-            return Err(format!("step of range should be a positive number: {part}"));
+    for list in ["containers", "initContainers"] {
+        let path = format!("/spec/{list}");
+        for container in template.pointer_mut(&path).and_then(Value::as_array_mut).into_iter().flatten() {
+            crate::object::drop_key(container, "resources");
         }
     }
-    Ok(())
+    if at(live, "status.startTime").is_some() {
+        return template;
+    }
+    for key in ["labels", "annotations"] {
+        template.pointer_mut("/metadata").into_iter().for_each(|meta| crate::object::drop_key(meta, key));
+    }
+    if let Some(spec) = template.get_mut("spec").and_then(Value::as_object_mut) {
+        for key in ["nodeSelector", "tolerations", "schedulingGates"] {
+            spec.remove(key);
+        }
+        if let Some(affinity) = spec.get_mut("affinity").and_then(Value::as_object_mut) {
+            affinity.remove("nodeAffinity");
+        }
+        if spec.get("affinity").is_some_and(placement::is_empty) {
+            spec.remove("affinity");
+        }
+    }
+    template
 }
+
+#[cfg(test)]
+mod tests;

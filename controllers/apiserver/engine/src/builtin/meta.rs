@@ -21,10 +21,10 @@ pub fn validate(kind: &Kind, object: &Value, live: Option<&Value>) -> Vec<FieldE
         validate_name(kind, object, &mut errors);
     }
     let map = meta(object);
-    validate_owners(map, &mut errors);
+    validate_owners(map, "metadata", &mut errors);
     validate_finalizers(kind, object, live.is_some(), &mut errors);
     validate_labels(map.get("labels"), "metadata.labels", &mut errors);
-    validate_annotations(map, &mut errors);
+    validate_annotations(map, "metadata", &mut errors);
     if let Some(live) = live {
         validate_change(object, live, &mut errors);
     }
@@ -84,8 +84,8 @@ pub(super) fn validate_labels(labels: Option<&Value>, path: &str, errors: &mut V
     }
 }
 
-fn validate_annotations(map: &Map<String, Value>, errors: &mut Vec<FieldError>) {
-    let path = "metadata.annotations";
+fn validate_annotations(map: &Map<String, Value>, place: &str, errors: &mut Vec<FieldError>) {
+    let path = &format!("{place}.annotations");
     let mut size = 0;
     for (key, value) in map.get("annotations").and_then(Value::as_object).into_iter().flatten() {
         for fault in name::qualified(&key.to_lowercase()) {
@@ -112,20 +112,49 @@ fn validate_finalizers(kind: &Kind, object: &Value, update: bool, errors: &mut V
     let path = "metadata.finalizers";
     let all = finalizers(object);
     if !update || inside && matches!(kind.group.as_str(), "" | crate::access::GROUP) {
-        for finalizer in &all {
-            for fault in name::qualified(finalizer) {
-                errors.push(FieldError::invalid(path, &json!(finalizer), &fault));
-            }
-        }
-        if all.contains(&"orphan") && all.contains(&"foregroundDeletion") {
-            let detail = "finalizer orphan and foregroundDeletion cannot be both set";
-            errors.push(FieldError::invalid(path, &json!(all), detail));
-        }
+        check_finalizers(&all, path, errors);
     }
     let plain = |finalizer: &&str| !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer);
     for (at, finalizer) in all.iter().enumerate().filter(|(_, finalizer)| inside && plain(finalizer)) {
         errors.push(FieldError::invalid(format!("{path}[{at}]"), &json!(finalizer), UNQUALIFIED));
     }
+}
+
+/// The names of finalizers, and two that exclude each other.
+fn check_finalizers(all: &[&str], path: &str, errors: &mut Vec<FieldError>) {
+    for finalizer in all {
+        for fault in name::qualified(finalizer) {
+            errors.push(FieldError::invalid(path, &json!(finalizer), &fault));
+        }
+    }
+    if all.contains(&"orphan") && all.contains(&"foregroundDeletion") {
+        let detail = "finalizer orphan and foregroundDeletion cannot be both set";
+        errors.push(FieldError::invalid(path, &json!(all), detail));
+    }
+}
+
+/// The metadata at `path` of an object inside of another one, which may be without a name.
+pub(crate) fn validate_embedded(metadata: &Map<String, Value>, path: &str, errors: &mut Vec<FieldError>) {
+    let text = |key: &str| metadata.get(key).and_then(Value::as_str).unwrap_or_default();
+    let mut refuse = |key: &str, faults: Vec<String>| {
+        for fault in faults {
+            errors.push(FieldError::invalid(format!("{path}.{key}"), &json!(text(key)), &fault));
+        }
+    };
+    let prefix = text("generateName").trim_end_matches('.');
+    refuse("generateName", name::path_segment(prefix));
+    refuse("name", name::path_segment(text("name")));
+    let namespace = text("namespace");
+    refuse("namespace", if namespace.is_empty() { Vec::new() } else { name::label(namespace) });
+    if let Some(number) = metadata.get("generation").filter(|number| number.as_i64().is_some_and(|n| n < 0)) {
+        errors.push(FieldError::invalid(format!("{path}.generation"), number, super::NOT_NEGATIVE));
+    }
+    validate_labels(metadata.get("labels"), &format!("{path}.labels"), errors);
+    validate_annotations(metadata, path, errors);
+    validate_owners(metadata, path, errors);
+    let all = metadata.get("finalizers").and_then(Value::as_array).into_iter().flatten();
+    let all: Vec<&str> = all.filter_map(Value::as_str).collect();
+    check_finalizers(&all, &format!("{path}.finalizers"), errors);
 }
 
 /// `spec.finalizers` of a namespace.
@@ -164,8 +193,8 @@ pub(crate) fn finalizer_warnings(object: &Value, live: Option<&Value>) -> Vec<St
     warnings
 }
 
-fn validate_owners(map: &Map<String, Value>, errors: &mut Vec<FieldError>) {
-    let path = "metadata.ownerReferences";
+fn validate_owners(map: &Map<String, Value>, place: &str, errors: &mut Vec<FieldError>) {
+    let path = &format!("{place}.ownerReferences");
     let owners = map.get("ownerReferences").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let get =
         |owner: &Value, key: &str| owner.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::container::{self, Surroundings};
 use super::resources::{self, LISTS};
-use super::{env, items, meta, name, network, number, one_of, placement, security, set, volume};
+use super::{env, items, meta, name, network, number, one_of, placement, security, set, volume, windows};
 use crate::field::{FieldError, FieldReason};
 use crate::object::{at, text_at};
 
@@ -113,6 +113,7 @@ fn validate_spec(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
     network::validate_dns(spec, prefix, errors);
     placement::validate_gates(spec, prefix, errors);
     placement::validate_spread(spec, prefix, errors);
+    windows::validate_host_processes(spec, prefix, errors);
     network::validate_users(spec, prefix, errors);
     network::validate_hostname(spec, prefix, errors);
     check_name(spec, prefix, "serviceAccountName", name::subdomain, errors);
@@ -133,7 +134,7 @@ fn validate_spec(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
     if let Some(overhead) = spec.get("overhead") {
         resources::validate(&json!({ "limits": overhead }), &format!("{prefix}overhead"), &[], errors);
     }
-    validate_system(spec, prefix, errors);
+    windows::validate_system(spec, prefix, errors);
     env::validate_files(spec, prefix, errors);
 }
 
@@ -184,33 +185,6 @@ fn validate_claims(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
             for fault in claim.get(field).and_then(Value::as_str).map(name::subdomain).unwrap_or_default() {
                 errors.push(FieldError::invalid(format!("{path}.{field}"), of(field), &fault));
             }
-        }
-    }
-}
-
-/// The system that the pod is for, and what it has not.
-fn validate_system(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
-    let Some(system) = spec.get("os") else { return };
-    match text_at(system, "name") {
-        "" => errors.push(FieldError::required(format!("{prefix}os.name"), "")),
-        "linux" => {
-            let of = |holder: &Value, path: String, errors: &mut Vec<FieldError>| {
-                if at(holder, "securityContext.windowsOptions").is_some() {
-                    let why = "windows options cannot be set for a linux pod";
-                    errors.push(FieldError::forbidden(format!("{path}securityContext.windowsOptions"), why));
-                }
-            };
-            of(spec, prefix.to_owned(), errors);
-            for list in ["initContainers", "containers", "ephemeralContainers"] {
-                for (index, container) in items(spec, list).iter().enumerate() {
-                    of(container, format!("{prefix}{list}[{index}]."), errors);
-                }
-            }
-        }
-        "windows" => {}
-        other => {
-            let known = ["linux", "windows"];
-            errors.push(FieldError::not_supported(format!("{prefix}os"), &json!(other), &known));
         }
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::volume::source;
-use super::{items, number, one_of};
+use super::{items, number, one_of, windows};
 use crate::field::{FieldError, FieldReason};
 use crate::object::{at, text_at};
 
@@ -28,6 +28,7 @@ pub(super) fn validate_pod(spec: &Value, prefix: &str, errors: &mut Vec<FieldErr
     let below = format!("{path}.");
     one_of(context, &below, "fsGroupChangePolicy", &["Always", "OnRootMismatch"], errors);
     validate_seccomp(context, &path, errors);
+    windows::validate_options(context, &path, errors);
     validate_app_armor(context, &path, errors);
     one_of(context, &below, "supplementalGroupsPolicy", &["Merge", "Strict"], errors);
     one_of(context, &below, "seLinuxChangePolicy", &["MountOption", "Recursive"], errors);
@@ -54,6 +55,7 @@ pub(super) fn validate_container(
     if at(context, "allowPrivilegeEscalation") == Some(&json!(false)) {
         check_escalation(context, &path, errors);
     }
+    windows::validate_options(context, &path, errors);
     validate_app_armor(context, &path, errors);
 }
 

@@ -1,5 +1,6 @@
 //! Persistent volume claims, and the volumes of pods.
 
+mod old;
 pub(super) mod source;
 
 use serde_json::{Value, json};
@@ -96,6 +97,7 @@ pub(super) fn validate_volumes<'a>(
         let path = format!("{prefix}volumes[{index}]");
         let mut found = Vec::new();
         validate_source(volume, &path, prefix == "spec.", &mut found);
+        check_portal(volume, &path, &mut found);
         let name = text_at(volume, "name");
         if name.is_empty() {
             found.push(FieldError::required(format!("{path}.name"), ""));
@@ -130,3 +132,18 @@ fn validate_source(volume: &Value, path: &str, in_pod: bool, errors: &mut Vec<Fi
         errors.push(FieldError::required(path, "must specify a volume type"));
     }
 }
+
+/// The names of a volume and of its portal together, if a session has a name of its own.
+fn check_portal(volume: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let name = text_at(volume, "name");
+    if at(volume, "iscsi.initiatorName").is_some()
+        && name.len() + 1 + text_at(volume, "iscsi.targetPortal").len() > 64
+    {
+        let detail = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if \
+                      iscsi.initiatorName is specified.";
+        errors.push(FieldError::invalid(format!("{path}.name"), &json!(name), detail));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -152,7 +152,7 @@ fn validate_selector(kind: &str, object: &Value, errors: &mut Vec<FieldError>) -
 }
 
 /// A selector as JSON with its fields in the order of the type.
-fn shown_selector(selector: &Value) -> String {
+pub(super) fn shown_selector(selector: &Value) -> String {
     let mut parts = Vec::new();
     if let Some(labels) = selector.get("matchLabels") {
         parts.push(format!("\"matchLabels\":{labels}"));

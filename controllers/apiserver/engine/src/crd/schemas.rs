@@ -146,6 +146,7 @@ fn defaults(schema: &Schema, path: &str, root: bool, depth: usize, errors: &mut 
             errors.push(FieldError::invalid(place.clone(), default, "must not have unknown fields"));
         }
         errors.extend(values::check(schema, default, None, &place));
+        errors.extend(super::embedded::validate(schema, default, &place));
     }
     if let Some(items) = &schema.items {
         defaults(items, &format!("{path}.items"), false, depth + 1, errors);

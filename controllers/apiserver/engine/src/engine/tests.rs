@@ -335,7 +335,8 @@ fn a_binding_names_the_pod_that_it_is_about() {
         (code, answer["message"].as_str().unwrap_or_default().to_owned())
     };
     let node = json!({ "kind": "Node", "name": "n" });
-    let conflict = "Operation cannot be fulfilled on pods \"p\": Precondition failed: ";
+    let conflict = "Operation cannot be fulfilled on pods \"p\": StorageError: invalid object, Code: 4, Key: \
+        /registry/pods/ns/p, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: ";
     let (code, message) = bind(json!({ "name": "p", "uid": "other" }), node.clone());
     assert!(
         code == 409 && message.starts_with(&format!("{conflict}UID in precondition: other, ")),
@@ -361,6 +362,51 @@ fn a_binding_names_the_pod_that_it_is_about() {
     assert_eq!(bound["spec"]["nodeName"], "n");
     assert_eq!(bound["metadata"]["labels"], json!({ "zone": "a" }));
     assert_eq!(bound["metadata"]["annotations"], json!({ "b": "c" }));
+}
+
+#[test]
+fn a_pod_is_bound_once_and_not_while_it_goes() {
+    let mut world = World::new();
+    let pods = "/api/v1/namespaces/ns/pods";
+    let spec = json!({ "containers": [{ "name": "c", "image": "i" }] });
+    for (name, gates) in [("p", json!([])), ("gated", json!([{ "name": "g" }]))] {
+        let mut spec = spec.clone();
+        spec["schedulingGates"] = gates;
+        world.post(pods, &json!({ "metadata": { "name": name, "finalizers": ["a/b"] }, "spec": spec }));
+    }
+    let bind = |world: &mut World, pod: &str| {
+        let body = json!({ "metadata": { "name": pod }, "target": { "name": "n" } }).to_string();
+        let (code, answer) = world.call(Method::Post, &format!("{pods}/{pod}/binding"), "", body.as_bytes());
+        (code, answer["message"].as_str().unwrap_or_default().to_owned())
+    };
+    let refused = |pod: &str, why: &str| {
+        (409, format!("Operation cannot be fulfilled on pods/binding \"{pod}\": {why}"))
+    };
+    assert_eq!(bind(&mut world, "gated"), refused("gated", "pod gated has non-empty .spec.schedulingGates"));
+    assert_eq!(bind(&mut world, "p").0, 201);
+    assert_eq!(bind(&mut world, "p"), refused("p", "pod p is already assigned to node \"n\""));
+    world.delete(&format!("{pods}/p"));
+    assert_eq!(bind(&mut world, "p"), refused("p", "pod p is being deleted, cannot be assigned to a host"));
+}
+
+#[test]
+fn the_uid_in_a_put_is_that_of_the_object() {
+    let mut world = World::new();
+    world.map("a", None);
+    world.post("/api/v1/nodes", &json!({ "metadata": { "name": "n" } }));
+    for (path, kind, folder) in [(MAPS, "configmaps", "configmaps/ns"), ("/api/v1/nodes", "nodes", "minions")]
+    {
+        let name = if kind == "nodes" { "n" } else { "a" };
+        let body = json!({ "metadata": { "name": name, "uid": "other" } }).to_string();
+        let (code, answer) = world.call(Method::Put, &format!("{path}/{name}"), "", body.as_bytes());
+        let message = answer["message"].as_str().unwrap_or_default();
+        let want = format!(
+            "Operation cannot be fulfilled on {kind} \"{name}\": StorageError: invalid object, Code: 4, Key: \
+             /registry/{folder}/{name}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in \
+             precondition: other, UID in object meta: "
+        );
+        assert!(code == 409 && message.starts_with(&want), "{message}");
+    }
 }
 
 #[test]

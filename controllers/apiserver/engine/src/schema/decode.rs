@@ -42,6 +42,17 @@ pub fn decode_metadata(object: &mut Value) -> Result<Vec<String>, String> {
     Ok(walk.unknown)
 }
 
+/// Decodes the metadata of an object that is embedded in another one, with paths from the metadata.
+///
+/// # Errors
+/// As [`decode_builtin`].
+pub fn decode_embedded(metadata: &mut Value) -> Result<Vec<String>, String> {
+    let owner = "ObjectMeta".to_owned();
+    let mut walk = Walk { path: String::new(), go_path: String::new(), owner, unknown: Vec::new() };
+    walk.node(metadata, &super::builtin::object_meta(), 0)?;
+    Ok(walk.unknown)
+}
+
 /// `<Kind> in version "<version>" cannot be handled as a <Kind>: <why>`.
 pub fn cannot_be_handled(kind: &str, version: &str, why: &str) -> String {
     format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}")

@@ -66,11 +66,6 @@ fn node(document: &Value) -> Schema {
     schema.constraints = constraints(fields).map(Box::new);
     if schema.embedded_resource {
         add_object_fields(&mut schema);
-        for key in ["apiVersion", "kind"] {
-            if !schema.required.iter().any(|name| name == key) {
-                schema.required.push(key.to_owned());
-            }
-        }
     }
     schema
 }

@@ -37,6 +37,8 @@ impl Walk {
         fields.retain(|name, value| {
             let length = self.push_key(name);
             let known = match schema.child(name) {
+                // Metadata of an embedded object is brought into its type, which drops what it does not have.
+                Some(_) if schema.embedded_resource && name == "metadata" => true,
                 Some(child) => {
                     self.node(value, child, depth + 1);
                     true

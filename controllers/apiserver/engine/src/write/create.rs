@@ -42,6 +42,7 @@ impl Write<'_> {
         if !applied {
             ownership::track(self, None, &mut object);
         }
+        builtin::job::own::select(&self.kind, &mut object);
         self.check_create(engine, &object)?;
         if !self.kind.is_builtin() {
             self.warn(builtin::meta::finalizer_warnings(&object, None));

@@ -117,6 +117,8 @@ impl Write<'_> {
             let found =
                 schema::decode::decode_metadata(object).map_err(|why| self.cannot_be_handled(&why))?;
             unknown.extend(found);
+            let embedded = schema::embedded::coerce(object, self.kind.schema());
+            unknown.extend(embedded.map_err(|why| self.cannot_be_handled(&why.to_string()))?);
             return Ok(unknown);
         }
         schema::decode::decode_builtin(object, self.kind.schema()).map_err(|why| self.cannot_be_handled(&why))
@@ -194,5 +196,6 @@ pub(crate) fn validate(
         earlier.extend(crd::scale::check(scale, object));
     }
     let subject = schema::validate::Subject { object, old, status_only: subresource == "status" };
-    schema::validate::custom_with(kind.schema(), subject, earlier)
+    let embedded = crd::embedded::validate(kind.schema(), object, "");
+    schema::validate::custom_with(kind.schema(), subject, earlier, embedded)
 }

@@ -136,11 +136,7 @@ impl Write<'_> {
         }
         let given = object::uid(wanted);
         if !given.is_empty() && given != object::uid(live) {
-            let why = format!(
-                "Precondition failed: UID in precondition: {given}, UID in object meta: {}",
-                object::uid(live)
-            );
-            return Err(ApiError::conflict(self.subject(name), &why));
+            return Err(self.unmet("UID", given, object::uid(live)));
         }
         let replicas = object::at(wanted, "spec.replicas");
         if let Some(odd) = replicas.filter(|r| !r.is_null() && r.as_i64().is_none()) {

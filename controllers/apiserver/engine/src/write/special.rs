@@ -84,10 +84,7 @@ impl Write<'_> {
         for (key, what) in [("uid", "UID"), ("resourceVersion", "ResourceVersion")] {
             let (given, current) = (object::meta_text(binding, key), object::meta_text(pod, key));
             if !given.is_empty() && given != current {
-                let why = format!(
-                    "Precondition failed: {what} in precondition: {given}, {what} in object meta: {current}"
-                );
-                return Err(ApiError::conflict(self.subject(&self.target.name), &why));
+                return Err(self.unmet(what, given, current));
             }
         }
         Ok(())

@@ -140,9 +140,7 @@ impl Write<'_> {
         let (given, current) = (object::uid(object), object::uid(live));
         // The uid in a PUT is a precondition; a patch that changes the uid fails validation.
         if self.request.method == crate::request::Method::Put && !given.is_empty() && given != current {
-            let why =
-                format!("Precondition failed: UID in precondition: {given}, UID in object meta: {current}");
-            return Err(ApiError::conflict(self.subject(name), &why));
+            return Err(self.unmet("UID", given, current));
         }
         let given = object::resource_version(object);
         if given.is_empty() || given == "0" && self.kind.is_builtin() {

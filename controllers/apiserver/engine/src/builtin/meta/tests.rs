@@ -57,7 +57,7 @@ fn owners_are_refused_in_the_words_of_a_real_server() {
     let metadata = json!({ "ownerReferences": [{ "apiVersion": "", "kind": "", "name": "", "uid": "" },
         { "apiVersion": "v1", "kind": "Event", "name": "e", "uid": "u" },
         { "apiVersion": "events.k8s.io/v1", "kind": "Event", "name": "e", "uid": "u" }] });
-    validate_owners(metadata.as_object().unwrap(), &mut errors);
+    validate_owners(metadata.as_object().unwrap(), "metadata", &mut errors);
     let path = "metadata.ownerReferences";
     assert_eq!(
         errors.iter().map(ToString::to_string).collect::<Vec<_>>(),

@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 use super::validate;
 use crate::builtin::resources::LISTS;
-use crate::builtin::{items, name, number, one_of, resize};
+use crate::builtin::{container, diff, internal, items, name, number, one_of, resize};
 use crate::field::FieldError;
-use crate::object::{at, text_at};
+use crate::object::{at, copy_key, text_at};
 
 const FIXED: &str = "pod updates may not change fields other than `spec.containers[*].image`,\
     `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing \
@@ -36,11 +36,14 @@ fn validate_ephemeral_update(new: &Value, old: &Value, errors: &mut Vec<FieldErr
     for before in items(old, "ephemeralContainers") {
         let name = text_at(before, "name");
         let what = match now.iter().rfind(|container| text_at(container, "name") == name) {
-            None => "removed",
-            Some(container) if container != before => "changed",
+            None => "removed\n".to_owned(),
+            Some(container) if container != before => {
+                let held = |container| internal::held("EphemeralContainer", Some(container));
+                format!("changed\n{}", diff::between(&held(before), &held(container)))
+            }
             Some(_) => continue,
         };
-        let why = format!("existing ephemeral containers {} may not be {what}\n", json!(name));
+        let why = format!("existing ephemeral containers {} may not be {what}", json!(name));
         errors.push(FieldError::forbidden("spec.ephemeralContainers", &why));
     }
 }
@@ -51,6 +54,10 @@ fn validate_spec_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) 
             let why = "pod updates may not add or remove containers";
             errors.push(FieldError::forbidden(format!("spec.{list}"), why));
             return;
+        }
+        // A fault of an image is found twice: in any pod, and in a change of one.
+        for (index, container) in items(new, list).iter().enumerate() {
+            container::check_new_image(container, &format!("spec.{list}[{index}]"), errors);
         }
     }
     if !validate_deadline(new, old, errors) {
@@ -68,6 +75,25 @@ fn validate_spec_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) 
             errors.push(FieldError::forbidden(format!("spec.schedulingGates[{index}].name"), &why));
         }
     }
+    let fixed = restored(new, old);
+    if !before.is_empty() {
+        validate_gated(new, old, errors);
+    }
+    if fixed != *old {
+        let changed = diff::between(&internal::held_spec(old), &internal::held_spec(&fixed));
+        errors.push(FieldError::forbidden("spec", &format!("{FIXED}{changed}")));
+    }
+}
+
+/// The new spec with what may change as it was.
+fn restored(new: &Value, old: &Value) -> Value {
+    let mut spec = new.clone();
+    for list in LISTS {
+        let now = spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten();
+        for (container, before) in now.zip(items(old, list)) {
+            copy_key(container, before, "image");
+        }
+    }
     let mut free = vec!["activeDeadlineSeconds", "tolerations", "schedulingGates"];
     if number(old, "terminationGracePeriodSeconds").is_some_and(|seconds| seconds < 0)
         && number(new, "terminationGracePeriodSeconds") == Some(1)
@@ -76,15 +102,31 @@ fn validate_spec_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) 
     }
     // Admission gave the pod its priority; an update that leaves it out means the same.
     free.extend(["priority", "preemptionPolicy"].into_iter().filter(|key| new.get(*key).is_none()));
-    let (mut new, mut old) = (same_but(new, &["image"], &free), same_but(old, &["image"], &free));
-    if !before.is_empty() {
-        validate_gated(&new, &old, errors);
-        for spec in [&mut new, &mut old] {
-            leave_out_placement(spec);
-        }
+    if !items(old, "schedulingGates").is_empty() {
+        free.push("nodeSelector");
+        restore_affinity(&mut spec, old);
     }
-    if new != old {
-        errors.push(FieldError::forbidden("spec", FIXED));
+    for key in free {
+        copy_key(&mut spec, old, key);
+    }
+    spec
+}
+
+/// Puts the affinity to nodes back that a pod had, which may change while gates hold it back.
+fn restore_affinity(spec: &mut Value, old: &Value) {
+    const KEY: &str = "nodeAffinity";
+    let before = at(old, "affinity.nodeAffinity");
+    let Some(fields) = spec.as_object_mut() else { return };
+    if before.is_some() {
+        fields.entry("affinity").or_insert_with(|| json!({}));
+    }
+    let Some(affinity) = fields.get_mut("affinity").and_then(Value::as_object_mut) else { return };
+    match before {
+        Some(before) => drop(affinity.insert(KEY.to_owned(), before.clone())),
+        None => drop(affinity.remove(KEY)),
+    }
+    if affinity.is_empty() && old.get("affinity").is_none() {
+        fields.remove("affinity");
     }
 }
 
@@ -136,18 +178,6 @@ fn term_grows(new: &Value, old: &Value) -> bool {
     lists.iter().all(|(new, old)| new.starts_with(old))
 }
 
-/// Leaves out of a spec what a pod may change that is held back.
-fn leave_out_placement(spec: &mut Value) {
-    let Some(spec) = spec.as_object_mut() else { return };
-    spec.remove("nodeSelector");
-    if let Some(affinity) = spec.get_mut("affinity").and_then(Value::as_object_mut) {
-        affinity.remove("nodeAffinity");
-        if affinity.is_empty() {
-            spec.remove("affinity");
-        }
-    }
-}
-
 /// The deadline comes nearer or stays; `false` ends the checks.
 fn validate_deadline(new: &Value, old: &Value, errors: &mut Vec<FieldError>) -> bool {
     let field = "spec.activeDeadlineSeconds";
@@ -179,17 +209,6 @@ fn without(value: &Value, keys: &[&str]) -> Value {
         map.retain(|key, _| !keys.contains(&key.as_str()));
     }
     value
-}
-
-/// The spec without some fields of its top level and of its containers.
-fn same_but(spec: &Value, of_containers: &[&str], own: &[&str]) -> Value {
-    let mut rest = without(spec, own);
-    for list in LISTS {
-        for container in rest.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
-            *container = without(container, of_containers);
-        }
-    }
-    rest
 }
 
 /// A status that replaces that of `live`.

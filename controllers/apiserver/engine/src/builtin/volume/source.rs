@@ -17,7 +17,6 @@ pub(super) fn validate(kind: &str, source: &Value, path: &str, in_pod: bool, err
     match kind {
         "emptyDir" => validate_empty_dir(source, path, errors),
         "hostPath" => validate_host_path(source, path, errors),
-        "gitRepo" => need(&["repository"]),
         "secret" | "configMap" => {
             need(&[if kind == "secret" { "secretName" } else { "name" }]);
             check_mode(source, "defaultMode", path, errors);
@@ -53,7 +52,7 @@ pub(super) fn validate(kind: &str, source: &Value, path: &str, in_pod: bool, err
             }
             one_of(source, &below, "pullPolicy", &["Always", "IfNotPresent", "Never"], errors);
         }
-        _ => {}
+        _ => super::old::validate(kind, source, path, errors),
     }
 }
 

@@ -218,17 +218,6 @@ fn what_did_not_change_is_not_refused() {
 }
 
 #[test]
-fn embedded_objects_need_their_type() {
-    let mut object = json!({"spec": {"emb": {"a": 1}}});
-    apply_defaults(&mut object, &doses());
-    let found = custom(&doses(), Subject { object: &object, old: None, status_only: false });
-    assert_eq!(
-        found.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        ["spec.emb.apiVersion: Required value", "spec.emb.kind: Required value"]
-    );
-}
-
-#[test]
 fn of_metadata_only_names_are_checked() {
     let schema = parse::custom(&json!({"type": "object", "properties": {
         "metadata": {"type": "object", "properties": {"name": {"type": "string", "pattern": "^a"}}}}}))

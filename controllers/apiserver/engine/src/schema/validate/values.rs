@@ -74,12 +74,13 @@ impl Checker<'_> {
             self.errors.push(FieldError::required(self.field(), ""));
             self.name.truncate(length);
         }
+        let whole = depth == 0 && self.at.is_empty();
         for (key, value) in fields {
             let Some(child) = schema.child(key) else { continue };
             let length = self.push(key);
             let old = old.and_then(|old| old.get(key));
             match value {
-                Value::Object(fields) if depth == 0 && key == "metadata" && self.at.is_empty() => {
+                Value::Object(fields) if key == "metadata" && (whole || schema.embedded_resource) => {
                     self.names(child, fields, depth + 1);
                 }
                 value => self.node(child, value, old, depth + 1),
@@ -88,7 +89,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Of the object's own metadata, a definition can constrain the names; the rest is checked as for every kind.
+    /// Of the metadata of an object or of an embedded one, a definition can constrain the names; the rest is checked as for every kind.
     fn names(&mut self, schema: &Schema, fields: &Map<String, Value>, depth: usize) {
         for key in ["name", "generateName"] {
             if let (Some(child), Some(value)) = (schema.properties.get(key), fields.get(key)) {

@@ -65,6 +65,46 @@ fn a_pod_that_is_held_back_may_choose_fewer_nodes() {
 }
 
 #[test]
+fn a_refused_change_is_shown() {
+    let found = changes(
+        json!({ "restartPolicy": "Never", "priority": 7, "tolerations": [{ "key": "a" }] }),
+        json!({ "restartPolicy": "Always", "priority": 7 }),
+    );
+    let [only] = found.as_slice() else { panic!("{found:?}") };
+    let (rule, change) = only.split_once('\n').unwrap();
+    assert!(rule.ends_with("(allow it to be set to 1 if it was previously negative)"), "{rule}");
+    let lines: Vec<&str> = change.lines().collect();
+    assert_eq!(
+        lines,
+        [
+            "  core.PodSpec{",
+            "  \t... // 2 identical fields",
+            "  \tContainers:                    {{Name: \"c\", Image: \"i\"}},",
+            "  \tEphemeralContainers:           nil,",
+            "- \tRestartPolicy:                 \"Always\",",
+            "+ \tRestartPolicy:                 \"Never\",",
+            "  \tTerminationGracePeriodSeconds: nil,",
+            "  \tActiveDeadlineSeconds:         nil,",
+            "  \t... // 29 identical fields",
+            "  }",
+        ]
+    );
+}
+
+#[test]
+fn a_container_that_was_put_into_a_pod_stays_as_it_is() {
+    let pod = |image: &str| json!({ "spec": { "containers": [{ "name": "c", "image": "i" }], "ephemeralContainers": [{ "name": "e", "image": image }] } });
+    let errors = super::validate_update("ephemeralcontainers", &pod("b"), &pod("a"));
+    let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        texts,
+        [
+            "spec.ephemeralContainers: Forbidden: existing ephemeral containers \"e\" may not be changed\n  core.EphemeralContainer{\n  \tEphemeralContainerCommon: core.EphemeralContainerCommon{\n  \t\tName:    \"e\",\n- \t\tImage:   \"a\",\n+ \t\tImage:   \"b\",\n  \t\tCommand: nil,\n  \t\tArgs:    nil,\n  \t\t... // 21 identical fields\n  \t},\n  \tTargetContainerName: \"\",\n  }\n"
+        ]
+    );
+}
+
+#[test]
 fn a_deadline_comes_nearer() {
     let of = |seconds: Value| json!({ "activeDeadlineSeconds": seconds });
     assert_eq!(

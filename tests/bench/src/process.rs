@@ -33,7 +33,7 @@ impl Program {
         &self.path
     }
 
-    /// `neond local`, the binary given or found beside the running one.
+    /// `neond apiserver`, the binary given or found beside the running one.
     ///
     /// # Errors
     /// If it is not there; the message names the command that builds it.
@@ -48,7 +48,7 @@ impl Program {
                 path.display()
             );
         }
-        Ok(Self::new(path, &["local"]))
+        Ok(Self::new(path, &["apiserver"]))
     }
 }
 

@@ -115,7 +115,10 @@ impl Cluster {
 
     /// For a note.
     fn scale(&self) -> String {
-        format!("{} VMs on {} nodes, {} files for each process", self.vms, self.nodes, self.files)
+        format!(
+            "{} VMs on {} nodes, {} files for each process; the API server is the embedded one; kubelets, runners and agents are simulated",
+            self.vms, self.nodes, self.files
+        )
     }
 }
 

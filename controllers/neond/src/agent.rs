@@ -54,6 +54,7 @@ pub(crate) struct Args {
 
 /// Runs until SIGTERM or SIGINT.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    crate::service::take_open_files();
     // Before any wait, so that an error in the file is reported at once.
     let (mut agent, idle) = args.config.as_deref().map(AgentConfig::read).transpose()?.unwrap_or_default();
     agent.scheduler.none |= !args.scheduler;

@@ -35,6 +35,7 @@ pub(crate) struct Args {
 /// Runs until SIGTERM or SIGINT.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     crate::service::close_files();
+    crate::service::take_open_files();
     crate::service::run(serve(args))
 }
 

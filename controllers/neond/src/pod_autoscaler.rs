@@ -80,6 +80,7 @@ pub(crate) struct Args {
 
 /// Runs until SIGTERM or SIGINT.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    crate::service::take_open_files();
     crate::service::run(async {
         crate::service::wait_for(args.kubeconfig.as_deref()).await?;
         Ok(neonvm_pod_autoscaler::run(config(args)?, neonvm_kit::termination::requested()?).await?)

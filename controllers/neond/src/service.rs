@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// How long a service waits for the API server of its cluster to appear.
 const API_SERVER: Duration = Duration::from_secs(60);
@@ -28,6 +29,19 @@ pub(crate) fn close_files() {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
 }
 
+/// Takes all open files that the administrator allows. Container runtimes set a soft limit of 1,024 for programs that use `select`,
+/// and a service has a connection to each VM, node or watcher. Not for services that start other programs, which inherit it.
+pub(crate) fn take_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current == limit.maximum {
+        return;
+    }
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, files = ?limit.current, "the limit of open files cannot be raised");
+    }
+}
+
 /// Waits until a file is there: services are started together with the API server that writes the kubeconfig.
 pub(crate) async fn wait_for(path: Option<&Path>) -> anyhow::Result<()> {
     let Some(path) = path else { return Ok(()) };
@@ -43,4 +57,19 @@ pub(crate) async fn wait_for(path: Option<&Path>) -> anyhow::Result<()> {
 pub(crate) fn identity() -> String {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     format!("{host}-{}", std::process::id())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_files_that_are_allowed_are_taken() {
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        // Hardly lower: other tests may run in this process.
+        let current = maximum.map(|files| files - 1);
+        setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
+        take_open_files();
+        assert_eq!(getrlimit(Resource::Nofile).current, maximum);
+    }
 }

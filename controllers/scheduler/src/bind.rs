@@ -1,8 +1,10 @@
 //! Places pods on clusters without another scheduler, and binds them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use k8s_openapi::api::core::v1::{Binding, ObjectReference, Pod};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
@@ -16,6 +18,8 @@ use crate::shared::Shared;
 
 /// First and longest pause after a refusal.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+/// Bindings that are sent at the same time.
+const AT_ONCE: usize = 16;
 /// Our name in events.
 const COMPONENT: &str = "neonvm-scheduler";
 
@@ -60,8 +64,11 @@ async fn place_all(shared: &Shared, recorder: &Recorder, reported: &mut Reported
         }
         state.waiting().into_iter().cloned().collect()
     };
-    reported.retain(|uid, _| waiting.iter().any(|pod| pod.uid == *uid));
-    let mut well = true;
+    let uids: BTreeSet<&str> = waiting.iter().map(|pod| pod.uid.as_str()).collect();
+    reported.retain(|uid, _| uids.contains(uid.as_str()));
+    let (mut well, mut placing) = (true, FuturesUnordered::new());
+    // Nodes are chosen one pod after the other, each with room reserved for those before it; the API server is written to
+    // for several at a time.
     for pod in waiting {
         let choice = {
             let mut state = shared.state();
@@ -75,31 +82,53 @@ async fn place_all(shared: &Shared, recorder: &Recorder, reported: &mut Reported
             choice
         };
         match choice {
-            Choice::Node(node) => well &= place(shared, recorder, &pod, &node).await,
-            nowhere @ Choice::Nowhere(_) => {
-                let why = nowhere.to_string();
-                if reported.get(&pod.uid) != Some(&why) {
-                    match in_time(shared, report(&shared.client, recorder, &pod, &why)).await {
-                        Ok(()) => drop(reported.insert(pod.uid.clone(), why)),
-                        Err(error) => {
-                            tracing::warn!(%error, pod = %pod.pod, "its condition could not be written");
-                            well = false;
-                        }
-                    }
+            Choice::Node(node) => {
+                placing.push(place(shared, recorder, pod, node));
+                if placing.len() >= AT_ONCE {
+                    well &= placing.next().await.unwrap_or(true);
                 }
             }
+            nowhere @ Choice::Nowhere(_) => {
+                well &= report_once(shared, recorder, reported, &pod, nowhere.to_string()).await;
+            }
         }
+    }
+    while let Some(placed) = placing.next().await {
+        well &= placed;
     }
     well
 }
 
-async fn place(shared: &Shared, recorder: &Recorder, pod: &PodSeen, node: &str) -> bool {
-    let PodSeen { pod: key, uid, .. } = pod;
-    match bind(shared, key, uid, node).await {
+/// Reports why a pod waits, unless that was reported last. Whether it is written.
+async fn report_once(
+    shared: &Shared,
+    recorder: &Recorder,
+    reported: &mut Reported,
+    pod: &PodSeen,
+    why: String,
+) -> bool {
+    if reported.get(&pod.uid) == Some(&why) {
+        return true;
+    }
+    match in_time(shared, report(&shared.client, recorder, pod, &why)).await {
+        Ok(()) => {
+            reported.insert(pod.uid.clone(), why);
+            true
+        }
+        Err(error) => {
+            tracing::warn!(%error, pod = %pod.pod, "its condition could not be written");
+            false
+        }
+    }
+}
+
+async fn place(shared: &Shared, recorder: &Recorder, pod: PodSeen, node: String) -> bool {
+    let PodSeen { pod: key, uid, .. } = &pod;
+    match bind(shared, key, uid, &node).await {
         Ok(()) => {
             tracing::info!(pod = %key, node, "bound");
             let note = format!("Successfully assigned {}/{} to {node}", key.namespace, key.name);
-            let recorded = record(recorder, pod, "Scheduled", EventType::Normal, note);
+            let recorded = record(recorder, &pod, "Scheduled", EventType::Normal, note);
             let _ = tokio::time::timeout(shared.config.request_timeout, recorded).await;
             true
         }

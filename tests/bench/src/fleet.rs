@@ -4,11 +4,13 @@
 //! Every pod gets an address of its own in 127.0.0.0/8; one listener answers for all of them. A certificate of the internal
 //! authority for `*.vm.neon.tech` fits every runner.
 
-use std::net::{Ipv4Addr, SocketAddr};
+mod runners;
+
+use std::ffi::OsStr;
+use std::net::Ipv4Addr;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -24,17 +26,17 @@ use neonvm_kit::authority;
 use neonvm_kit::ca::Authority;
 use neonvm_kit::signer::Signer;
 use serde_json::json;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-use crate::process::cpu_of;
 use crate::report::Row;
+use crate::service::Service;
+
+pub(crate) use runners::Runners;
 
 /// Where services live.
-const NAMESPACE: &str = "neonvm-system";
+pub(crate) const NAMESPACE: &str = "neonvm-system";
 /// Name for `--only`.
 const NAME: &str = "fleet";
 /// Port of runners; not the usual one, so that a local cluster may run beside this.
@@ -46,15 +48,6 @@ const REST: Duration = Duration::from_secs(20);
 /// Longest wait for anything.
 const PATIENCE: Duration = Duration::from_secs(300);
 const LOOK: Duration = Duration::from_millis(20);
-
-/// What is counted.
-#[derive(Debug, Default)]
-struct Counts {
-    /// Streams to runners that are open.
-    streams: AtomicUsize,
-    /// Pods started.
-    pods: AtomicU32,
-}
 
 /// Measures.
 ///
@@ -76,10 +69,14 @@ pub async fn run(program: &Path, directory: &Path, machines: usize) -> anyhow::R
     let mut playing = JoinSet::new();
     playing.spawn(until_it_fails(server));
     define(&client).await?;
-    let counts = Arc::new(Counts::default());
-    let controller = Controller::start(program, &kubeconfig, directory)?;
-    playing.spawn(runners(acceptor(&client).await?, Arc::clone(&counts)));
-    playing.spawn(node(client.clone(), Arc::clone(&counts)));
+    let runners = Arc::new(Runners::default());
+    let start_controller = || {
+        let arguments = [OsStr::new("--kubeconfig"), kubeconfig.as_os_str()];
+        Service::start(program, "vm-controller", &arguments, directory)
+    };
+    let controller = start_controller()?;
+    playing.spawn(Arc::clone(&runners).serve(acceptor(&client).await?, PORT));
+    playing.spawn(node(client.clone()));
     let revision = || state.with(|engine| engine.store().revision());
 
     let start = Instant::now();
@@ -88,21 +85,21 @@ pub async fn run(program: &Path, directory: &Path, machines: usize) -> anyhow::R
     until("all machines run", || state.with(settled) >= machines).await?;
     let running = start.elapsed();
     quiet(revision).await?;
-    let (peak, resident) = (controller.memory("VmHWM:")?, controller.memory("VmRSS:")?);
-    let (before, cpu) = (revision(), cpu_of(&controller.0.id().to_string())?);
+    let (peak, resident) = (controller.peak_memory()?, controller.memory()?);
+    let (before, cpu) = (revision(), controller.cpu()?);
     tokio::time::sleep(REST).await;
     let writes = revision() - before;
-    let cpu = cpu_of(&controller.0.id().to_string())?.saturating_sub(cpu);
+    let cpu = controller.cpu()?.saturating_sub(cpu);
 
     drop(controller);
-    until("the streams are closed", || counts.streams.load(Ordering::Relaxed) == 0).await?;
+    until("the streams are closed", || runners.streams() == 0).await?;
     let (before, start) = (revision(), Instant::now());
-    let controller = Controller::start(program, &kubeconfig, directory)?;
-    until("all runners are connected again", || counts.streams.load(Ordering::Relaxed) >= machines).await?;
+    let controller = start_controller()?;
+    until("all runners are connected again", || runners.streams() >= machines).await?;
     let restart = start.elapsed();
     quiet(revision).await?;
     let rewrites = revision() - before;
-    let again = controller.memory("VmHWM:")?;
+    let again = controller.peak_memory()?;
 
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     let note = format!("{machines} machines; all objects created after {:.1} s", created.as_secs_f64());
@@ -123,37 +120,6 @@ pub async fn run(program: &Path, directory: &Path, machines: usize) -> anyhow::R
         Row::at_most(NAME, "controller's memory, at most", mib(peak.max(again)), "MiB", 300.0)
             .note(format!("{:.0} MiB at rest", mib(resident))),
     ])
-}
-
-/// The controller as a process of its own; killed when dropped.
-struct Controller(Child);
-
-impl Controller {
-    fn start(program: &Path, kubeconfig: &Path, directory: &Path) -> anyhow::Result<Self> {
-        let log =
-            std::fs::OpenOptions::new().create(true).append(true).open(directory.join("controller.log"))?;
-        let mut command = Command::new(program);
-        command.arg("vm-controller").arg("--kubeconfig").arg(kubeconfig).env("RUST_LOG", "warn");
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        let child = command.spawn();
-        Ok(Self(child.with_context(|| format!("cannot start {}", program.display()))?))
-    }
-
-    fn memory(&self, field: &str) -> anyhow::Result<u64> {
-        let text = std::fs::read_to_string(format!("/proc/{}/status", self.0.id()))?;
-        let line = text.lines().find_map(|line| line.strip_prefix(field));
-        let kib = line.and_then(|rest| rest.split_whitespace().next()).and_then(|n| n.parse::<u64>().ok());
-        Ok(kib.with_context(|| format!("no {field} in the status of the controller"))? * 1024)
-    }
-}
-
-impl Drop for Controller {
-    fn drop(&mut self) {
-        // It may be gone already; no caller needs the error.
-        if self.0.kill().is_ok() {
-            self.0.wait().ok();
-        }
-    }
 }
 
 /// Serves. A server that fails leaves its clients without answers, and what they measure ends with an error.
@@ -250,7 +216,8 @@ async fn create(client: &Client, machines: usize) -> anyhow::Result<()> {
 }
 
 /// Marks pods as running, each with an address of its own.
-async fn node(client: Client, counts: Arc<Counts>) {
+async fn node(client: Client) {
+    let mut pods = 0;
     let api: Api<Pod> = Api::default_namespaced(client);
     let places = Arc::new(Semaphore::new(AT_ONCE));
     let mut working = JoinSet::new();
@@ -264,19 +231,28 @@ async fn node(client: Client, counts: Arc<Counts>) {
         }
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         while working.try_join_next().is_some() {}
-        let number = counts.pods.fetch_add(1, Ordering::Relaxed) + 1;
-        let api = api.clone();
+        pods += 1;
+        let (api, address) = (api.clone(), pod_address(pods));
         working.spawn(async move {
-            let ip = Ipv4Addr::from(0x7f10_0000 + number);
-            let container = json!({"name": "neonvm-runner", "image": "", "imageID": "", "ready": true,
-                "restartCount": 0, "state": {"running": {}}});
-            let status = json!({"status": {"phase": "Running", "podIP": ip.to_string(),
-                "containerStatuses": [container]}});
             // One that is gone meanwhile needs no status.
-            api.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(&status)).await.ok();
+            mark_running(&api, &pod.name_any(), address).await.ok();
             drop(place);
         });
     }
+}
+
+/// Address of the pod with this number.
+pub(crate) fn pod_address(number: u32) -> Ipv4Addr {
+    Ipv4Addr::from(0x7f10_0000 + number)
+}
+
+/// What a kubelet writes when the container runs.
+pub(crate) async fn mark_running(api: &Api<Pod>, name: &str, address: Ipv4Addr) -> Result<(), kube::Error> {
+    let container = json!({"name": "neonvm-runner", "image": "", "imageID": "", "ready": true,
+        "restartCount": 0, "state": {"running": {}}});
+    let status = json!({"status": {"phase": "Running", "podIP": address.to_string(),
+        "containerStatuses": [container]}});
+    api.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await.map(drop)
 }
 
 /// Answers certificate requests of services, as the controller that leads does; never returns.
@@ -308,47 +284,4 @@ pub(crate) async fn acceptor(client: &Client) -> anyhow::Result<TlsAcceptor> {
     let mut config = neonvm_kit::tls::server(&identity, authority.certificate())?;
     config.alpn_protocols.clear();
     Ok(TlsAcceptor::from(Arc::new(config)))
-}
-
-async fn runners(acceptor: TlsAcceptor, counts: Arc<Counts>) {
-    let address = SocketAddr::from(([0, 0, 0, 0], PORT));
-    let Ok(listener) = TcpListener::bind(address).await else { return };
-    loop {
-        let Ok((stream, _)) = listener.accept().await else {
-            tokio::time::sleep(LOOK).await;
-            continue;
-        };
-        let (acceptor, counts) = (acceptor.clone(), Arc::clone(&counts));
-        tokio::spawn(async move {
-            // A controller that was killed needs no answer.
-            runner(acceptor, stream, &counts).await.ok();
-        });
-    }
-}
-
-/// One stream: a document, then silence until the controller goes.
-async fn runner(acceptor: TlsAcceptor, stream: TcpStream, counts: &Counts) -> std::io::Result<()> {
-    let mut stream = acceptor.accept(stream).await?;
-    let mut head: Vec<u8> = Vec::new();
-    let mut part = [0_u8; 512];
-    while !head.windows(4).any(|bytes| bytes == b"\r\n\r\n") {
-        let count = stream.read(&mut part).await?;
-        if count == 0 || head.len() > 8192 {
-            return Ok(());
-        }
-        head.extend(part.iter().take(count));
-    }
-    let line = concat!(
-        r#"{"sequence":1,"state":"Running","ready":true,"machine":{"accelerator":"tcg","machineType":"pc-q35-7.2"},"#,
-        r#""cpu":{"asked":"250m","applied":"250m","online":1},"memory":{"asked":"1Gi","actual":"1Gi"}}"#,
-        "\n"
-    );
-    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n";
-    let answer = format!("{head}{:x}\r\n{line}\r\n", line.len());
-    stream.write_all(answer.as_bytes()).await?;
-    stream.flush().await?;
-    counts.streams.fetch_add(1, Ordering::Relaxed);
-    let ended = stream.read(&mut part).await;
-    counts.streams.fetch_sub(1, Ordering::Relaxed);
-    ended.map(drop)
 }

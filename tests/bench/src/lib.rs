@@ -8,3 +8,4 @@ pub mod fleet;
 pub mod measure;
 pub mod process;
 pub mod report;
+mod service;

@@ -38,12 +38,21 @@ struct Args {
     /// Machines of the fleet measurement
     #[arg(long, default_value_t = 5_000)]
     machines: usize,
+    /// VMs of the cluster measurement; at most as many as a process may open files
+    #[arg(long, default_value_t = 20_000)]
+    vms: usize,
+    /// Nodes of the cluster measurement
+    #[arg(long, default_value_t = 500)]
+    nodes: usize,
     /// Minutes that the steadiness measurement watches an idle database; steady loads last a third of it
     #[arg(long, default_value_t = 30)]
     minutes: u64,
     /// Directory for state, on a disk [default: the directory for temporary files]
     #[arg(long)]
     directory: Option<PathBuf>,
+    /// Serve simulated runners, as a child of the cluster measurement: kubeconfig of its API server
+    #[arg(long, hide = true, value_name = "FILE")]
+    serve_runners: Option<PathBuf>,
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -61,12 +70,18 @@ fn main() -> anyhow::Result<ExitCode> {
 }
 
 async fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if let Some(kubeconfig) = &args.serve_runners {
+        measure::serve_runners(kubeconfig).await?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let setup = Setup {
         program: Program::neond(args.neond.as_deref())?,
         duration: Duration::from_secs(args.seconds.max(1)),
         objects: args.objects,
         watchers: args.watchers,
         machines: args.machines,
+        vms: args.vms,
+        nodes: args.nodes,
         idle: Duration::from_secs(60 * args.minutes.max(1)),
         directory: args.directory.clone().unwrap_or_else(std::env::temp_dir),
     };

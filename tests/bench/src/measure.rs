@@ -1,6 +1,7 @@
 //! The measurements. Each starts a server of its own over a fresh directory, unless noted otherwise.
 
 mod agents;
+mod cluster;
 mod command_line;
 mod disk;
 mod load;
@@ -19,6 +20,8 @@ use std::time::Duration;
 use crate::process::{Process, Program};
 use crate::report::Row;
 
+pub use cluster::serve_runners;
+
 /// What the measurements share.
 #[derive(Clone, Debug)]
 pub struct Setup {
@@ -32,6 +35,10 @@ pub struct Setup {
     pub watchers: usize,
     /// Machines of the fleet measurement.
     pub machines: usize,
+    /// VMs of the cluster measurement.
+    pub vms: usize,
+    /// Nodes of the cluster measurement.
+    pub nodes: usize,
     /// How long an idle database is watched.
     pub idle: Duration,
     /// Where the state goes; on a disk, not in memory, or durable writes measure nothing.
@@ -61,6 +68,7 @@ pub const NAMES: &[&str] = &[
     "steadiness",
     "moves",
     "fleet",
+    "cluster",
     "scheduler",
     "agents",
     "replicas",
@@ -87,6 +95,7 @@ pub async fn run(name: &str, setup: &Setup) -> anyhow::Result<Vec<Row>> {
         "steadiness" => machine::steadiness::run(setup).await,
         "moves" => machine::moves::run(setup).await,
         "agents" => agents::run(setup).await,
+        "cluster" => cluster::run(setup).await,
         "scheduler" => scheduler::run(setup).await,
         "replicas" => replicas::run(setup).await,
         "fleet" => {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use kube::Client;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// How long a server may take until it answers.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -32,7 +33,7 @@ impl Program {
         &self.path
     }
 
-    /// `neond local`, the binary given or found beside the running one.
+    /// `neond apiserver`, the binary given or found beside the running one.
     ///
     /// # Errors
     /// If it is not there; the message names the command that builds it.
@@ -47,7 +48,7 @@ impl Program {
                 path.display()
             );
         }
-        Ok(Self::new(path, &["local"]))
+        Ok(Self::new(path, &["apiserver"]))
     }
 }
 
@@ -158,7 +159,7 @@ impl Process {
     /// # Errors
     /// If the process is gone.
     pub fn memory(&self) -> anyhow::Result<u64> {
-        self.status("VmRSS:")
+        memory_of(self.id(), "VmRSS:")
     }
 
     /// Highest resident memory in bytes since the start.
@@ -166,14 +167,7 @@ impl Process {
     /// # Errors
     /// If the process is gone.
     pub fn peak_memory(&self) -> anyhow::Result<u64> {
-        self.status("VmHWM:")
-    }
-
-    fn status(&self, field: &str) -> anyhow::Result<u64> {
-        let text = std::fs::read_to_string(format!("/proc/{}/status", self.id()))?;
-        let line = text.lines().find_map(|line| line.strip_prefix(field));
-        let kib = line.and_then(|rest| rest.split_whitespace().next()).and_then(|n| n.parse::<u64>().ok());
-        Ok(kib.with_context(|| format!("no {field} in the status of the process"))? * 1024)
+        memory_of(self.id(), "VmHWM:")
     }
 
     /// Processor time of all its present threads.
@@ -192,6 +186,29 @@ impl Drop for Process {
             self.child.wait().ok();
         }
     }
+}
+
+/// A field of a process's status that is an amount of memory, in bytes.
+pub(crate) fn memory_of(process: u32, field: &str) -> anyhow::Result<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{process}/status"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix(field));
+    let kib = line.and_then(|rest| rest.split_whitespace().next()).and_then(|n| n.parse::<u64>().ok());
+    Ok(kib.with_context(|| format!("no {field} in the status of the process"))? * 1024)
+}
+
+/// Raises the limit of open files to `wanted` for this process and its children, as far as it has the right to; the limit then.
+pub(crate) fn open_files(wanted: u64) -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current.is_some_and(|files| files < wanted) {
+        let allowed = limit.maximum.unwrap_or(wanted);
+        let raised = Rlimit { current: Some(wanted), maximum: Some(allowed.max(wanted)) };
+        if setrlimit(Resource::Nofile, raised).is_err() {
+            // What the administrator allows, then.
+            let most = Rlimit { current: Some(allowed.min(wanted)), maximum: limit.maximum };
+            setrlimit(Resource::Nofile, most).ok();
+        }
+    }
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
 /// Processor time of this process, all present threads.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Resource, getrlimit, setrlimit};
+use rustix::process::{Resource, getrlimit};
 
 use super::Endpoint;
 
@@ -113,17 +113,9 @@ impl<S: IdleStream> Idle<S> {
 }
 
 /// How many connections may be kept when so many endpoints are read at the same time: what the process may open, less those
-/// readings and all else. What the administrator allows is taken whole first, because usual soft limits are meant for
-/// programs that use `select`.
+/// readings and all else. The process has taken all that the administrator allows.
 pub(crate) fn places(reading: usize) -> usize {
-    let mut limit = getrlimit(Resource::Nofile);
-    if limit.current != limit.maximum {
-        let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
-        if setrlimit(Resource::Nofile, raised).is_ok() {
-            limit = raised;
-        }
-    }
-    free(limit.current, reading)
+    free(getrlimit(Resource::Nofile).current, reading)
 }
 
 /// Of so many files; `None`: there is no limit.

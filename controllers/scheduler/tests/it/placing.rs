@@ -1,8 +1,14 @@
 //! Pods are placed and bound by us.
 
+use std::sync::Arc;
+
+use http::Method;
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams};
+use neonvm_scheduler::start_with;
+use neonvm_test_cluster::intercepted;
+use tokio::sync::Barrier;
 
 use neonvm_types::scheduler_inspect::NodeView;
 
@@ -77,4 +83,30 @@ async fn a_burst_of_pods_never_overfills_a_node() {
         (n1 + n2 == 10).then_some(())
     })
     .await;
+}
+
+/// With a slow API server the last of many pods does not wait for the sum of all bindings: here none of four is answered before
+/// the last is sent.
+#[tokio::test]
+async fn bindings_are_sent_together() {
+    let cluster = Cluster::start().await;
+    cluster.node("n1", "4", "8Gi").await;
+    for index in 0..4 {
+        cluster.pod(&format!("p{index}"), "1Gi").await;
+    }
+    let together = Arc::new(Barrier::new(4));
+    let client = intercepted(cluster.client.clone(), move |method, uri, _| {
+        let together = Arc::clone(&together);
+        async move {
+            if method == Method::POST && uri.path().ends_with("/binding") {
+                together.wait().await;
+            }
+        }
+    });
+    let running = start_with(client, cluster.config("a")).await.unwrap();
+    let leading = tokio::spawn(running.lead(std::future::pending()));
+    for index in 0..4 {
+        assert_eq!(cluster.node_of(&format!("p{index}")).await, "n1");
+    }
+    leading.abort();
 }

@@ -3,13 +3,12 @@
 
 mod guest;
 
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::ffi::OsStr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Client;
 use neonvm_api::VirtualMachine;
@@ -22,8 +21,8 @@ use self::guest::Counts;
 use super::Setup;
 use super::objects::create;
 use crate::fleet::{acceptor, client, define, until};
-use crate::process::cpu_of;
 use crate::report::Row;
+use crate::service::Service;
 
 /// Name for `--only`.
 const NAME: &str = "agents";
@@ -61,14 +60,18 @@ pub(super) async fn run(setup: &Setup) -> anyhow::Result<Vec<Row>> {
     let counts = Arc::new(Counts::default());
     playing.spawn(guest::serve(acceptor(&client).await?, PORT, Arc::clone(&counts)));
 
-    let program = setup.program.path();
-    let none = Agent::start(program, &kubeconfig, directory.path(), "empty")?;
+    let start = |node: &str| {
+        let arguments: [&OsStr; 4] =
+            ["--node".as_ref(), node.as_ref(), "--kubeconfig".as_ref(), kubeconfig.as_ref()];
+        Service::start(setup.program.path(), "agent", &arguments, directory.path())
+    };
+    let none = start("empty")?;
     tokio::time::sleep(SETTLE).await;
     let bare = none.memory()?;
     drop(none);
     cluster(&client).await?;
     let begun = Instant::now();
-    let agent = Agent::start(program, &kubeconfig, directory.path(), "n1")?;
+    let agent = start("n1")?;
     until("every monitor is connected", || counts.monitors.load(Ordering::Relaxed) >= VMS).await?;
     let connected = begun.elapsed().as_secs_f64();
     tokio::time::sleep(SETTLE).await;
@@ -128,38 +131,4 @@ async fn cluster(client: &Client) -> anyhow::Result<()> {
     .await?;
     create::<Pod>(client, true, VMS, pod).await?;
     create::<VirtualMachine>(client, true, VMS, vm).await
-}
-
-/// The agent as a process of its own; killed when dropped.
-struct Agent(Child);
-
-impl Agent {
-    fn start(program: &Path, kubeconfig: &Path, directory: &Path, node: &str) -> anyhow::Result<Self> {
-        let log = std::fs::File::create(directory.join(format!("agent-{node}.log")))?;
-        let mut command = Command::new(program);
-        command.args(["agent", "--node", node, "--kubeconfig"]).arg(kubeconfig).env("RUST_LOG", "warn");
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        Ok(Self(command.spawn().with_context(|| format!("cannot start {}", program.display()))?))
-    }
-
-    /// Resident, in bytes.
-    fn memory(&self) -> anyhow::Result<u64> {
-        let text = std::fs::read_to_string(format!("/proc/{}/status", self.0.id()))?;
-        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kib = line.and_then(|rest| rest.split_whitespace().next()).and_then(|n| n.parse::<u64>().ok());
-        Ok(kib.context("no VmRSS in the status of the agent")? * 1024)
-    }
-
-    fn cpu(&self) -> anyhow::Result<Duration> {
-        cpu_of(&self.0.id().to_string())
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        // It may be gone already; no caller needs the error.
-        if self.0.kill().is_ok() {
-            self.0.wait().ok();
-        }
-    }
 }

@@ -17,7 +17,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use neonvm_api::PodAutoscaler;
 use neonvm_apiserver::Server;
-use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -26,7 +26,7 @@ use self::pods::Pods;
 use super::Setup;
 use super::objects::create;
 use crate::fleet::{client, define, quiet};
-use crate::process::own_cpu;
+use crate::process::{open_files, own_cpu};
 use crate::report::{Row, quantile};
 
 /// Name for `--only`.
@@ -63,7 +63,11 @@ struct Spent {
 impl Spent {
     fn now(autoscaler: &Autoscaler, pods: &Pods) -> anyhow::Result<Self> {
         let used = pods.cpu()?;
-        Ok(Self { autoscaler: autoscaler.cpu()?, pods: used, server: own_cpu()?.saturating_sub(used) })
+        Ok(Self {
+            autoscaler: autoscaler.service.cpu()?,
+            pods: used,
+            server: own_cpu()?.saturating_sub(used),
+        })
     }
 
     fn since(self, before: Self) -> Self {
@@ -110,7 +114,7 @@ impl Round {
 
 /// All of it.
 pub(super) async fn run(setup: &Setup) -> anyhow::Result<Vec<Row>> {
-    files();
+    open_files(FILES);
     let directory = setup.directory()?;
     let config = neonvm_apiserver::server::Config {
         directory: directory.path().to_owned(),
@@ -141,12 +145,12 @@ pub(super) async fn run(setup: &Setup) -> anyhow::Result<Vec<Row>> {
     for _ in 0..ROUNDS {
         let before = autoscaler.stop().await?;
         tokio::time::sleep(PERIOD + PERIOD / 5).await;
-        autoscaler.signal(Signal::CONT)?;
+        autoscaler.service.signal(Signal::CONT)?;
         rounds.push(Round::from_autoscaler(&autoscaler, &pods, before).await?);
     }
     let writes = revision() - writes;
     let opened = pods.connections() - opened;
-    let memory = (autoscaler.memory("VmRSS:")?, autoscaler.memory("VmHWM:")?);
+    let memory = (autoscaler.service.memory()?, autoscaler.service.peak_memory()?);
     let failures = autoscaler.counter("neonvm_pod_autoscaler_scrape_failures_total").await?;
     ensure!(failures == 0, "{failures} readings failed");
     Ok(rows(first, &rounds, writes, opened, memory))
@@ -175,16 +179,6 @@ fn rows(first: Round, rounds: &[Round], writes: u64, opened: usize, memory: (u64
         Row::at_most(NAME, "memory, at most", mib(memory.1), "MiB", 200.0)
             .note(format!("{:.0} MiB at the end", mib(memory.0))),
     ]
-}
-
-/// Raises the limit of open files for this process and its children, if it has the right to.
-fn files() {
-    let limit = getrlimit(Resource::Nofile);
-    if limit.current.is_some_and(|files| files < FILES) {
-        let maximum = limit.maximum.map(|files| files.max(FILES));
-        // Without it connections are opened again, which the numbers show.
-        setrlimit(Resource::Nofile, Rlimit { current: Some(FILES), maximum }).ok();
-    }
 }
 
 fn name(number: usize) -> String {

@@ -122,7 +122,9 @@ fn validate_source(volume: &Value, path: &str, in_pod: bool, errors: &mut Vec<Fi
     for (kind, shown) in SOURCES {
         let Some(source) = volume.get(kind) else { continue };
         if std::mem::replace(&mut first, false) {
-            source::validate(kind, source, &format!("{path}.{kind}"), in_pod, errors);
+            let path = format!("{path}.{kind}");
+            source::validate(kind, source, &path, in_pod, errors);
+            old::validate(kind, source, &path, errors);
         } else {
             let why = "may not specify more than 1 volume type";
             errors.push(FieldError::forbidden(format!("{path}.{shown}"), why));

@@ -170,7 +170,8 @@ fn what_a_feature_gate_holds_back_is_dropped_from_projected_volumes() {
     let sources = json!([{ "clusterTrustBundle": { "name": "b", "path": "p" } },
         { "podCertificate": { "signerName": "a/b", "keyType": "ED25519" } }, { "secret": { "name": "s" } }]);
     let mut pod = json!({ "spec": { "volumes": [{ "name": "v", "projected": { "sources": sources } }] } });
-    let _ = Kinds::builtin();
+    let kinds = Kinds::builtin();
+    let _ = kinds.resource("", "v1", "pods").unwrap().schema();
     crate::builtin::default("", "v1", "Pod", &mut pod);
     assert_eq!(
         pod["spec"]["volumes"][0]["projected"]["sources"],

@@ -203,6 +203,24 @@ async fn services_are_inspected_through_the_api_server() {
     cluster.delete("scheduler-x").await;
 }
 
+/// Without the flag that names their namespace.
+#[tokio::test(flavor = "multi_thread")]
+async fn services_are_looked_for_where_they_are_installed() {
+    let server = ApiServer::start().await;
+    let installation = [
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "vms"}}),
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": neonvm_deploy::INVENTORY, "namespace": "vms"}}),
+    ];
+    for object in &installation {
+        apply(&server.client, object).await;
+    }
+    let (_, _, error) = run(&server.kubeconfig(), &["agent", "inspect"]).await;
+    assert!(error.contains("in the namespace vms;"), "{error}");
+    let named = ["agent", "inspect", "--system-namespace", "others"];
+    let (_, _, error) = run(&server.kubeconfig(), &named).await;
+    assert!(error.contains("in the namespace others;"), "{error}");
+}
+
 /// Rights but that of the port-forward: an older role.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_may_not_forward_is_shown_the_right() {

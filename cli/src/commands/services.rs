@@ -27,6 +27,7 @@ use serde::de::DeserializeOwned;
 
 pub(super) use self::kept::Kept;
 use self::pods::Way;
+use super::health::installed;
 use crate::connect::{Connection, code_of};
 use crate::error::{Code, Error, Result};
 
@@ -88,9 +89,15 @@ fn denied(error: Error, verbs: &str, resource: &str, namespace: &str) -> Error {
 }
 
 impl<'a> Services<'a> {
+    /// The default namespace stands for the one in which they are installed.
     pub(super) async fn open(connection: &'a Connection, namespace: &str) -> Result<Self> {
         let what = "cannot get a certificate for the services";
-        let obtained = Certificate::obtain(&connection.client(), namespace, CertificateFor::operator()).await;
+        let namespace = match namespace {
+            NAMESPACE => installed(connection, None).await?,
+            named => named.to_owned(),
+        };
+        let obtained =
+            Certificate::obtain(&connection.client(), &namespace, CertificateFor::operator()).await;
         let certificate = obtained.map_err(|error| {
             let shown = failed(&error, what);
             match error {
@@ -98,7 +105,7 @@ impl<'a> Services<'a> {
                     shown.hint("set their namespace with --system-namespace")
                 }
                 certificate::Error::Authority(_) => {
-                    denied(shown, "get", "configmaps/neonvm-internal-ca", namespace)
+                    denied(shown, "get", "configmaps/neonvm-internal-ca", &namespace)
                 }
                 certificate::Error::Denied { .. } => denied(
                     Error { code: Code::Denied, ..shown },
@@ -114,7 +121,7 @@ impl<'a> Services<'a> {
             }
         })?;
         let tls = certificate.client_config().map_err(|error| failed(&error, what))?;
-        Ok(Self { connection, namespace: namespace.to_owned(), tls: Arc::new(tls) })
+        Ok(Self { connection, namespace, tls: Arc::new(tls) })
     }
 
     async fn leases(&self) -> Result<Vec<Lease>> {

@@ -30,11 +30,18 @@ fn prepare(directory: &Path, owner: u32) -> anyhow::Result<()> {
     }
     let found = fs::symlink_metadata(directory)?;
     ensure!(found.is_dir(), "it is no directory");
-    // In this order: a process that is not the owner may not change the mode.
+    // A process that is not the owner may not change the mode, and the container of the manifest may only change owners: where an
+    // administrator has changed the mode of the agent's directory, this process becomes the owner first.
+    let own = rustix::process::geteuid().as_raw();
+    let mut has = found.uid();
     if found.mode() & 0o777 != 0o700 {
+        if has != own {
+            chown(directory, Some(own), None)?;
+            has = own;
+        }
         fs::set_permissions(directory, fs::Permissions::from_mode(0o700))?;
     }
-    if found.uid() != owner {
+    if has != owner {
         chown(directory, Some(owner), None)?;
     }
     Ok(())

@@ -125,6 +125,29 @@ fn another_namespace_is_meant_everywhere() {
     let words = Value::Array(all).to_string();
     assert!(!words.contains("neonvm-system"));
     assert!(words.contains("--namespace=vms"));
+    // Its flags default to the namespace that is not meant.
+    assert!(words.contains("--system-namespace=vms"));
+}
+
+/// The image of the services names a user. A container runtime gives capabilities that are added to root only.
+#[test]
+fn who_gets_capabilities_is_root() {
+    let mut count = 0;
+    for workload in made(&["overlay.network=multus"]).iter().filter(|object| is_workload(object)) {
+        let pod = &workload["spec"]["template"]["spec"];
+        let all =
+            ["initContainers", "containers"].into_iter().filter_map(|kind| pod[kind].as_array()).flatten();
+        for one in all {
+            let context = &one["securityContext"];
+            if context["capabilities"]["add"].as_array().is_none_or(Vec::is_empty) {
+                continue;
+            }
+            let user = context.get("runAsUser").unwrap_or(&pod["securityContext"]["runAsUser"]);
+            assert_eq!(user, 0, "{}", one["name"]);
+            count += 1;
+        }
+    }
+    assert_eq!(count, 2, "the history's directory and the overlay's controller");
 }
 
 #[test]

@@ -23,6 +23,8 @@ pub(in crate::commands) enum Service {
 pub(in crate::commands) const CONTROLLER_LEASE: &str = "a3b22509.neon.tech";
 /// Lease of the pod-autoscaler that leads.
 pub(in crate::commands) const AUTOSCALER_LEASE: &str = "neonvm-pod-autoscaler";
+/// Gives devices to runner pods. Nodes of a local cluster need none: no word about it where it is not installed.
+const DEVICES: &str = "device-plugin";
 /// Note of a service of which there is nothing.
 const ABSENT: &str = "no pods and no lease";
 /// Nodes that are listed one by one.
@@ -38,10 +40,11 @@ enum Leases {
 }
 
 /// Name, kind and leases of each service.
-const SERVICES: [(&str, Leases); 5] = [
+const SERVICES: [(&str, Leases); 6] = [
     ("vm-controller", Leases::One(CONTROLLER_LEASE)),
     ("scheduler", Leases::One(SCHEDULER_LEASE)),
     ("agent", Leases::PerNode),
+    (DEVICES, Leases::None),
     ("vxlan-controller", Leases::None),
     ("pod-autoscaler", Leases::One(AUTOSCALER_LEASE)),
 ];
@@ -141,6 +144,7 @@ impl Component {
 pub(in crate::commands) fn all(parts: &ServiceObjects, nodes: &[&str], now: Timestamp) -> Vec<Component> {
     let mut all: Vec<Component> =
         SERVICES.iter().map(|(name, leases)| service(name, leases, parts, nodes, now)).collect();
+    all.retain(|component| component.name != DEVICES || component.ready.is_some());
     all.push(webhooks(parts));
     all
 }

@@ -53,10 +53,22 @@ impl Change {
     }
 }
 
+/// Kinds whose plural does not follow from them.
+const PLURALS: [(&str, &str, &str); 1] =
+    [("k8s.cni.cncf.io", "NetworkAttachmentDefinition", "network-attachment-definitions")];
+
+fn plural(group: &str, version: &str, kind: &str) -> String {
+    let known = PLURALS.iter().find(|known| (known.0, known.1) == (group, kind));
+    known.map_or_else(
+        || ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind)).plural,
+        |known| known.2.to_owned(),
+    )
+}
+
 /// Where an object is, without its name.
 pub(in crate::commands) fn place(named: &Named) -> String {
     let (group, version) = named.api_version.split_once('/').unwrap_or(("", &named.api_version));
-    let plural = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &named.kind)).plural;
+    let plural = plural(group, version, &named.kind);
     let root = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
     match named.namespace.as_str() {
         "" => format!("{root}/{plural}"),
@@ -159,5 +171,24 @@ pub(in crate::commands) async fn delete(connection: &Connection, named: &Named) 
         Ok(_) => Ok(true),
         Err(error) if error.code == Code::NotFound => Ok(false),
         Err(error) => Err(Error { message: format!("cannot remove {named}"), ..error }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_object_of_an_installation_has_its_path() {
+        let all = neonvm_deploy::everything().unwrap();
+        let paths: Vec<String> = all.iter().map(|object| path(&Named::from_object(object))).collect();
+        for wanted in [
+            "/api/v1/namespaces/neonvm-system",
+            "/apis/apps/v1/namespaces/neonvm-system/daemonsets/neonvm-vxlan-controller",
+            "/apis/k8s.cni.cncf.io/v1/namespaces/neonvm-system/network-attachment-definitions/neonvm-overlay-for-vms",
+            "/apis/networking.k8s.io/v1/namespaces/neonvm-system/networkpolicies/neonvm-agent",
+        ] {
+            assert!(paths.iter().any(|path| path == wanted), "{wanted} is not among {paths:#?}");
+        }
     }
 }

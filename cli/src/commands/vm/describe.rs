@@ -119,7 +119,7 @@ fn happened(machine: &VirtualMachine, events: &[Event], most: usize) -> String {
             event.age(),
             one_line(&event.kind),
             one_line(&event.reason),
-            one_line(&event.message)
+            one_line(event.brief())
         );
     }
     text

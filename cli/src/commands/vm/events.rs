@@ -57,6 +57,11 @@ impl Event {
         }
     }
 
+    /// The message for people: without the object that a kubelet appends to it, such as all resources of a pod that it resized.
+    pub(in crate::commands) fn brief(&self) -> &str {
+        self.message.split_once(": {\"").map_or(self.message.as_str(), |(words, _)| words)
+    }
+
     pub(in crate::commands) fn age(&self) -> String {
         self.at.map_or_else(|| "-".to_owned(), crate::render::age)
     }
@@ -141,7 +146,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Events) -> Result<Rep
                 event.reason.clone(),
                 event.from.clone(),
                 event.object.clone(),
-                event.message.clone() + &times,
+                format!("{}{times}", event.brief()),
             ]
         };
         let report = Report::document(Document {
@@ -157,4 +162,22 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Events) -> Result<Rep
             report
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_object_in_a_kubelets_message_is_left_out() {
+        let brief = |message: &str| {
+            let event = core::Event { message: Some(message.to_owned()), ..core::Event::default() };
+            Event::from_event(event).brief().to_owned()
+        };
+        let resized = r#"Pod resize completed: {"containers":[{"name":"neonvm-runner"}],"generation":2}"#;
+        assert_eq!(brief(resized), "Pod resize completed");
+        for whole in ["StartFailure: accelerator: no {kvm}", "Pulled: {}", ""] {
+            assert_eq!(brief(whole), whole);
+        }
+    }
 }

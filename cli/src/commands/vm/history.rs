@@ -131,7 +131,7 @@ fn event(event: Event) -> Option<Entry> {
     Some(Entry {
         at: event.at?.as_millisecond(),
         kind: if warns { Kind::Warning } else { Kind::Event },
-        text: format!("{}: {}{times}", event.reason, event.message),
+        text: format!("{}: {}{times}", event.reason, event.brief()),
         mark: if warns { event.reason } else { String::new() },
         from: event.from,
     })

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use neonvm_api::VirtualMachine;
 
 use crate::commands::resource::client::NamespaceClient;
@@ -35,12 +36,38 @@ pub(in crate::commands) fn state(machine: &VirtualMachine) -> String {
         return "not reconciled yet; is vm-controller running?".to_owned();
     };
     let phase = status.phase.map_or_else(|| "new".to_owned(), |phase| format!("{phase}"));
-    let trouble = status.conditions.iter().find(|condition| {
-        let bad = if condition.type_ == "Degraded" { "True" } else { "False" };
-        condition.status == bad && !condition.message.is_empty()
-    });
+    let is = |condition: &&Condition, bad: &str| condition.status == bad && !condition.message.is_empty();
+    let mut all = status.conditions.iter();
+    // Why it does not work comes before what follows from that: `it starts again at 9:00`.
+    let degraded = all.clone().find(|condition| condition.type_ == "Degraded" && is(condition, "True"));
+    let trouble =
+        degraded.or_else(|| all.find(|condition| condition.type_ != "Degraded" && is(condition, "False")));
     match trouble {
         Some(condition) => format!("it is {phase}: {}", condition.message),
         None => format!("it is {phase}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cause_comes_before_the_next_attempt() {
+        let machine = |degraded: &str| -> VirtualMachine {
+            let condition = |kind: &str, status: &str, message: &str| {
+                serde_json::json!({"type": kind, "status": status, "reason": "R", "message": message,
+                    "lastTransitionTime": "2026-01-01T00:00:00Z"})
+            };
+            let object = serde_json::json!({"apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine",
+                "metadata": {"name": "pg"}, "spec": {"guest": {"cpus": {"min": 1, "max": 1, "use": 1},
+                    "memorySlots": {"min": 1, "max": 1, "use": 1}, "rootDisk": {"image": "pg:1"}}},
+                "status": {"phase": "Pending", "conditions": [
+                    condition("Available", "False", "starts again at 9:00"),
+                    condition("Degraded", degraded, "no such device")]}});
+            serde_json::from_value(object).unwrap()
+        };
+        assert_eq!(state(&machine("True")), "it is Pending: no such device");
+        assert_eq!(state(&machine("False")), "it is Pending: starts again at 9:00");
     }
 }

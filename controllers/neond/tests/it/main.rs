@@ -11,6 +11,7 @@
 mod available;
 mod cluster;
 mod device_plugin;
+mod history_dir;
 mod manifests;
 mod policies;
 mod runner;

@@ -40,6 +40,7 @@ fn well() -> ServiceObjects {
             workload("Deployment", "vm-controller", 3, 3),
             workload("Deployment", "scheduler", 1, 1),
             workload("DaemonSet", "agent", 2, 2),
+            workload("DaemonSet", "device-plugin", 2, 2),
             workload("DaemonSet", "vxlan-controller", 2, 2),
             workload("Deployment", "pod-autoscaler", 2, 2),
         ]),
@@ -82,11 +83,26 @@ fn services_that_are_well() {
         ["vm-controller", "3/3", "0.1.0", "c-0", "5s ago", "-"],
         ["scheduler", "1/1", "0.1.0", "s-0", "5s ago", "-"],
         ["agent", "2/2", "0.1.0", "2 nodes", "9s ago", "-"],
+        ["device-plugin", "2/2", "0.1.0", "-", "-", "-"],
         ["vxlan-controller", "2/2", "0.1.0", "-", "-", "-"],
         ["pod-autoscaler", "2/2", "0.1.0", "p-0", "5s ago", "-"],
         ["webhooks", "2/2", "-", "-", "-", "3 ready endpoints"],
     ];
     assert_eq!(rows, wanted);
+}
+
+#[test]
+fn a_device_plugin_that_fails_is_shown_and_one_that_is_not_installed_is_not() {
+    let mut parts = well();
+    change(&mut parts.workloads, "neonvm-device-plugin", workload("DaemonSet", "device-plugin", 2, 1));
+    let status = json!({"containerStatuses": [{"name": "device-plugin", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]});
+    parts.pods = Part::Read(vec![pod("device-plugin-x", "device-plugin", &status)]);
+    let plugin = found(&parts, "device-plugin");
+    assert_eq!((plugin.is_well, plugin.ready), (Some(false), Some((1, 2))));
+    assert!(plugin.note.starts_with("pod device-plugin-x: CrashLoopBackOff"), "{}", plugin.note);
+    parts.workloads = Part::default();
+    let all = all(&parts, &["n1", "n2"], NOW.parse().unwrap());
+    assert!(all.iter().all(|component| component.name != "device-plugin"));
 }
 
 #[test]

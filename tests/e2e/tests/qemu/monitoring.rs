@@ -242,7 +242,6 @@ fn cause(cluster: &Cluster, prometheus: &Prometheus, queries: &[Expression]) {
     cluster.apply(scaled(GREEDY, "2"));
     cluster.becomes(GREEDY, "runs", runs);
     cluster.succeeds(|| cluster.neonctl(&["vm", "ssh", GREEDY, "--", "touch /go"]));
-    cluster.becomes(GREEDY, "takes what is left", |vm| vm["status"]["cpus"] == "500m");
     becomes_active("NeonvmGrowthDenied", "");
     becomes_visible(Incident::GrowthDenied);
     cluster.good(&["vm", "delete", GREEDY]);

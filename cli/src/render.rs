@@ -257,7 +257,8 @@ fn yaml(value: &Value) -> Result<String> {
     if text.contains(|c| clean::steers(c) && c != '\n') {
         return Ok(clean::json(serde_json::to_string_pretty(value).unwrap_or_default()));
     }
-    Ok(text.trim_end().to_owned())
+    // Other line ends may be a part of the last text.
+    Ok(text.strip_suffix('\n').unwrap_or(&text).to_owned())
 }
 
 /// A value as one line of JSON.

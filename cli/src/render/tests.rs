@@ -114,6 +114,16 @@ fn lines_from_outside_do_not_look_like_ours() {
 }
 
 #[test]
+fn yaml_keeps_the_line_ends_of_its_last_text() {
+    for last in ["\n", "a\n\n", " ", "a "] {
+        let list = Document { value: json!({ "name": "x", "z": last }), ..Document::default() };
+        let style = Style { format: Format::Yaml, ..Style::default() };
+        let shown = document(&style, &list).unwrap();
+        assert_eq!(serde_saphyr::from_str::<Value>(shown.as_str()).unwrap(), list.value, "{shown:?}");
+    }
+}
+
+#[test]
 fn ages_are_sorted_by_their_length() {
     let ages = ["2d1h", "59m", "3s", "1h0m", "-", "10d0h"];
     let mut list = Document {

@@ -9,7 +9,7 @@ pub(crate) enum Incident {
     MigrationRuns,
     /// A migration that has ended; the test causes it.
     MigrationEnded,
-    /// A growth that the scheduler denies, or permits in part; the test causes it.
+    /// A growth that the scheduler denies; the test causes it. One that it permits in part is not caused.
     GrowthDenied,
     /// Requests of an agent that fail.
     RequestsFail,

@@ -236,11 +236,12 @@ fn reached(
     let Some(machine) = machine else {
         return WaitProgress::Never(Error::new(Code::NotFound, format!("{name} was deleted")));
     };
-    if table::observed(machine) == (cpu, memory) {
-        return WaitProgress::Done;
-    }
     let status = machine.status.as_ref();
     let current = status.is_some_and(|status| status.observed_generation >= generation);
+    // A VM on the way to another size may pass this one before the controller has seen the order.
+    if current && table::observed(machine) == (cpu, memory) {
+        return WaitProgress::Done;
+    }
     let scaled =
         status.and_then(|status| status.conditions.iter().find(|condition| condition.type_ == "Scaled"));
     match scaled {

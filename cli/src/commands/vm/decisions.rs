@@ -11,11 +11,31 @@ use crate::commands::services::{NAMESPACE, Services};
 
 /// What the agent knows, and the name of the node.
 pub(super) async fn of_vm(client: &NamespaceClient, machine: &VirtualMachine) -> Option<(String, VmInspect)> {
-    let node = machine.status.as_ref().map(|status| status.node.clone()).filter(|node| !node.is_empty())?;
-    if !super::table::is_on(machine) {
+    ask(&services(client, machine).await?, client, machine).await
+}
+
+/// The way to the agents, for one that asks about a VM several times: each opening requests a certificate.
+pub(super) async fn services<'a>(
+    client: &'a NamespaceClient,
+    machine: &VirtualMachine,
+) -> Option<Services<'a>> {
+    if node_of(machine).is_none() || !super::table::is_on(machine) {
         return None;
     }
-    let services = Services::open(&client.connection, NAMESPACE).await.ok()?;
+    Services::open(&client.connection, NAMESPACE).await.ok()
+}
+
+fn node_of(machine: &VirtualMachine) -> Option<String> {
+    machine.status.as_ref().map(|status| status.node.clone()).filter(|node| !node.is_empty())
+}
+
+/// [`of_vm`], by services that are open.
+pub(super) async fn ask(
+    services: &Services<'_>,
+    client: &NamespaceClient,
+    machine: &VirtualMachine,
+) -> Option<(String, VmInspect)> {
+    let node = node_of(machine)?;
     let name = format!("{}/{}", client.namespace, name_of(machine));
     let (agents, _) = services.agents(Some(&node), Some(&name)).await.ok()?;
     let vm = agents.into_iter().find_map(|agent| agent.vms.into_iter().next())?;

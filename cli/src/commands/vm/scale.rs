@@ -109,9 +109,14 @@ async fn show_obstacles(
     }
     let reporter = Reporter::lines(false);
     let mut last = String::new();
+    let mut services = None;
     loop {
         tokio::time::sleep(LOOK_AGAIN).await;
-        let Some((_, vm)) = decisions::of_vm(client, machine).await else { continue };
+        if services.is_none() {
+            services = decisions::services(client, machine).await;
+        }
+        let Some(services) = &services else { continue };
+        let Some((_, vm)) = decisions::ask(services, client, machine).await else { continue };
         let obstacle = decisions::obstacle(&vm);
         if obstacle.is_empty() || obstacle == last {
             continue;

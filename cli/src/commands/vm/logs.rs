@@ -51,7 +51,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Logs) -> Result<Repor
         let api: Api<Pod> = Api::namespaced(client.connection.client(), &client.namespace);
         let attempt = format!("cannot read the log of {pod}");
         let history = client.connection.within(&attempt, api.logs(&pod, &parameters)).await?;
-        let earlier = earlier(&client, &args.name, &pod).await;
+        let earlier = if args.follow { None } else { earlier(&client, &args.name, &pod).await };
         Ok(Found::Lines(history, pod, earlier))
     });
     let (history, pod, earlier) = match found? {
@@ -100,8 +100,9 @@ fn nothing(sources: &[String], pod: &str) -> String {
 
 /// Where the lines from before the VM's last migration are. None without a migration, or without the right to list them.
 async fn earlier(client: &NamespaceClient, name: &str, pod: &str) -> Option<String> {
-    let moves = client.api::<VirtualMachineMigration>().list(&ListParams::default()).await.ok()?.items;
-    moved(&moves, name, pod)
+    let api = client.api::<VirtualMachineMigration>();
+    let list = client.connection.within("cannot list migrations", api.list(&ListParams::default())).await;
+    moved(&list.ok()?.items, name, pod)
 }
 
 fn moved(moves: &[VirtualMachineMigration], name: &str, pod: &str) -> Option<String> {

@@ -3,6 +3,7 @@
 
 pub mod body;
 mod connection;
+mod ending;
 mod probes;
 
 use std::net::IpAddr;
@@ -19,6 +20,7 @@ use tokio::net::TcpListener;
 use crate::places::{Door, Places};
 pub use body::Budget;
 pub use connection::serve_streams;
+pub use ending::{Ended, Ending, LEAVE};
 pub use probes::{PROBES, probes};
 
 /// Time for a TLS handshake, and for the head of a request, idle time before it included.
@@ -76,6 +78,7 @@ pub struct Gate {
     pub(super) door: Arc<Door>,
     pub(super) budget: Arc<Budget>,
     pub(super) knows: Arc<dyn Fn(&Peer) -> bool + Send + Sync>,
+    pub(super) ending: Ended,
 }
 
 impl std::fmt::Debug for Gate {
@@ -102,7 +105,15 @@ impl Gate {
         budget: &Arc<Budget>,
         knows: impl Fn(&Peer) -> bool + Send + Sync + 'static,
     ) -> Self {
-        Self { door: Door::new(places), budget: Arc::clone(budget), knows: Arc::new(knows) }
+        let ending = Ended::default();
+        Self { door: Door::new(places), budget: Arc::clone(budget), knows: Arc::new(knows), ending }
+    }
+
+    /// The same for a server that ends in the order of an [`Ending`]; without it, open requests are cut off when it is dropped.
+    #[must_use]
+    pub fn ending(mut self, ending: Ended) -> Self {
+        self.ending = ending;
+        self
     }
 
     /// A listener without known peers.
@@ -137,7 +148,7 @@ pub fn no_body(_: &Parts) -> Admitted {
     Ok(0)
 }
 
-/// Serves until it is dropped; open connections end with it. `admit` decides from the head of a request, with its [`Peer`] among
+/// Serves until it is dropped; open connections end with it ([`Gate::ending`]: requests are finished before). `admit` decides from the head of a request, with its [`Peer`] among
 /// the extensions; `handler` answers the whole.
 pub async fn serve<A, H, F>(listener: TcpListener, tls: Option<Tls>, gate: Gate, admit: A, handler: H)
 where

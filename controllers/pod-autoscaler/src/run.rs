@@ -2,11 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use http::StatusCode;
 use kube::Client;
 use neonvm_kit::event;
-use neonvm_kit::http::{FullRequest, FullResponse, Gate, OPEN, no_body, probes, serve, text};
+use neonvm_kit::http::{Ending, FullRequest, FullResponse, Gate, LEAVE, OPEN, no_body, probes, serve, text};
 use neonvm_kit::lease;
 use neonvm_kit::supervise::{self, TaskEnded, Tasks};
 use tokio::net::TcpListener;
@@ -68,17 +69,24 @@ pub async fn run_with(
         let health = Arc::clone(&health);
         always.spawn("probes", probes(listen(address).await?, move |path| health.probe(path)));
     }
+    let ending = Arc::new(Ending::default());
     if let Some(webhooks) = &config.webhooks {
         let webhooks = Webhooks::new(webhooks)?;
         let expiry = health.telemetry.certificates.clone();
-        always.spawn("webhooks", webhooks.run(client.clone(), config.namespace.clone(), expiry));
+        always.spawn(
+            "webhooks",
+            webhooks.run(client.clone(), config.namespace.clone(), expiry, Arc::clone(&ending)),
+        );
     }
     let context = || {
         let (observer, telemetry) = (Arc::clone(&observer), Arc::clone(&health.telemetry));
         Arc::new(Context::new(client.clone(), observer, events.clone(), telemetry))
     };
     let work = || lead(context(), &config, &health);
-    lease::lead(&client, config.leader_election.clone(), always.until(stop), work).await?;
+    let led = lease::lead(&client, config.leader_election.clone(), always.until(stop), work).await;
+    // In a pod the webhooks are behind a Service.
+    ending.end(if config.kubeconfig.is_none() { LEAVE } else { Duration::ZERO }).await;
+    led?;
     Ok(tasks.check()?)
 }
 

@@ -11,7 +11,7 @@ use kube::Client;
 use neonvm_kit::backoff::Backoff;
 use neonvm_kit::certificate::{Certificate, CertificateFor};
 use neonvm_kit::expiry::Expiry;
-use neonvm_kit::http::{BUSY, FullRequest, FullResponse, Gate, Tls, serve, text};
+use neonvm_kit::http::{BUSY, Ending, FullRequest, FullResponse, Gate, Tls, serve, text};
 use neonvm_kit::webhook::{Proof, Review, Written, allowed, denied, patched, texts};
 use rustls::ServerConfig;
 use serde_json::Value;
@@ -56,8 +56,8 @@ impl Webhooks {
         Ok(Self { socket, clients, proof: Proof::new(config.client.as_ref()) })
     }
 
-    /// Serves; returns only if it cannot.
-    pub(crate) async fn run(self, client: Client, namespace: String, expiry: Expiry) {
+    /// Serves until `ending`; returns only if it cannot.
+    pub(crate) async fn run(self, client: Client, namespace: String, expiry: Expiry, ending: Arc<Ending>) {
         let clients = self.clients.as_deref();
         let Some((certificate, config)) = obtain(&client, &namespace, clients).await else { return };
         let certificate = certificate.reported(&expiry);
@@ -67,7 +67,8 @@ impl Webhooks {
             Err(error) => return tracing::error!(%error, "cannot listen for webhooks"),
         };
         let known = self.proof.clone();
-        let gate = Gate::new(BUSY, &Arc::default(), move |peer| known.is_proved(peer));
+        let gate =
+            Gate::new(BUSY, &Arc::default(), move |peer| known.is_proved(peer)).ending(ending.watched());
         let proof = self.proof.clone();
         let admit = move |head: &_| proof.admit(head, longest);
         let answer = |request: FullRequest| std::future::ready(answer(&request));

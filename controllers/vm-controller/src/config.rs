@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use neonvm_core_vm_lifecycle::Settings;
+use neonvm_kit::http::LEAVE;
 use neonvm_kit::lease;
 use neonvm_kit::webhook::Client as WebhookClient;
 use neonvm_types::NamespacedName;
@@ -96,6 +97,17 @@ pub struct WebhookConfig {
     pub autoscaler: bool,
     /// The client that may call them; absent: any, and requests are verified against the API before they have an effect.
     pub client: Option<WebhookClient>,
+}
+
+impl WebhookConfig {
+    /// How long new connections are answered after the stop. Behind an address of its own there is no other replica that a
+    /// caller could turn to.
+    pub(crate) fn leave(&self) -> Duration {
+        match self.register {
+            Some(Registration::Url(_) | Registration::Listener) => Duration::ZERO,
+            Some(Registration::Service { .. }) | None => LEAVE,
+        }
+    }
 }
 
 /// Which webhooks are registered.

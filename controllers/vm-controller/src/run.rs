@@ -1,12 +1,13 @@
 //! The whole controller: what runs always, and what only the leader runs.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use http::StatusCode;
 use kube::Client;
 use neonvm_api::VirtualMachine;
 use neonvm_kit::event::{self, Events};
-use neonvm_kit::http::{FullRequest, FullResponse, Gate, OPEN, no_body, probes, serve, text};
+use neonvm_kit::http::{Ending, FullRequest, FullResponse, Gate, OPEN, no_body, probes, serve, text};
 use neonvm_kit::lease;
 use neonvm_kit::supervise::{self, TaskEnded, Tasks};
 use ring::rand::SystemRandom;
@@ -17,7 +18,7 @@ use crate::addresses::{Addresses, Worker as Pools};
 use crate::authority::Authority;
 use crate::cache::{Key, key_of};
 use crate::cert_manager::CertManager;
-use crate::config::Config;
+use crate::config::{Config, WebhookConfig};
 use crate::growth::Growth;
 use crate::key_state::KeyStates;
 use crate::lag::Lag;
@@ -77,12 +78,13 @@ pub async fn run_with(client: Client, config: Config, stop: impl Future<Output =
     let (events, sender) = event::channel(client.clone(), MANAGER);
     always.spawn("event sender", sender.run());
     let mut pending = None;
+    let ending = Ending::default();
     if let Some(webhook) = &config.webhook {
         let listener = listen(webhook.listen).await?;
         let address = listener.local_addr().unwrap_or(webhook.listen);
         let hooks = webhook::Webhooks::new(&client, &authority, (webhook, &config), address, events.clone())?;
         pending = Some(hooks.pending());
-        always.spawn("webhooks", hooks.run(listener));
+        always.spawn("webhooks", hooks.run(listener, ending.watched()));
     }
     let health = Arc::new(Health {
         tasks: tasks.clone(),
@@ -107,7 +109,9 @@ pub async fn run_with(client: Client, config: Config, stop: impl Future<Output =
     let look = config.authority_look;
     always.spawn("certificate renewal", async move { renewed.keep(look).await });
     let work = || lead(&client, &authority, &events, &config, &health);
-    lease::lead(&client, config.leader_election.clone(), always.until(stop), work).await?;
+    let led = lease::lead(&client, config.leader_election.clone(), always.until(stop), work).await;
+    ending.end(config.webhook.as_ref().map_or(Duration::ZERO, WebhookConfig::leave)).await;
+    led?;
     Ok(tasks.check()?)
 }
 

@@ -17,7 +17,9 @@ use kube::Client;
 use neonvm_api::Policy;
 use neonvm_kit::certificate::{Validity, renew};
 use neonvm_kit::event::Events;
-use neonvm_kit::http::{BUSY, FullRequest, FullResponse, Gate, MAX_BODY, Peer, SMALL_BODY, serve, text};
+use neonvm_kit::http::{
+    BUSY, Ended, FullRequest, FullResponse, Gate, MAX_BODY, Peer, SMALL_BODY, serve, text,
+};
 use neonvm_kit::webhook::{Client as WebhookClient, Proof};
 use neonvm_types::NamespacedName;
 use tokio::net::TcpListener;
@@ -137,12 +139,12 @@ impl Webhooks {
         Arc::clone(&self.pending)
     }
 
-    /// Serves, keeps the registration in step and renews the certificate; never returns.
-    pub(crate) async fn run(self, listener: TcpListener) {
+    /// Serves until `ended`, keeps the registration in step and renews the certificate; never returns.
+    pub(crate) async fn run(self, listener: TcpListener, ended: Ended) {
         let hooks = Arc::clone(&self.hooks);
         let proof = Proof::new(self.caller.as_ref());
         let known = proof.clone();
-        let gate = Gate::new(BUSY, &Arc::default(), move |peer| known.is_proved(peer));
+        let gate = Gate::new(BUSY, &Arc::default(), move |peer| known.is_proved(peer)).ending(ended);
         let admit = move |head: &_| proof.admit(head, longest);
         let serving =
             serve(listener, Some(Arc::clone(&self.tls)), gate, admit, move |request: FullRequest| {

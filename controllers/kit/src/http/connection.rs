@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -19,7 +19,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-use super::{BUFFER, Gate, PATIENCE, Peer, Tls};
+use super::{BUFFER, Ended, Gate, PATIENCE, Peer, Tls};
 use crate::places::{Busy, Class, Full, Seat};
 use crate::supervise::panic_of;
 
@@ -41,9 +41,11 @@ where
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     let mut running = JoinSet::new();
+    let mut ending = gate.ending.clone();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
+            () = ending.wait() => break,
             Some(ended) = running.join_next() => {
                 if let Err(error) = ended {
                     tracing::error!(panic = panic_of(error), "a handler of requests panicked; its connection is closed");
@@ -70,6 +72,11 @@ where
             }
         });
     }
+    drop(listener);
+    while running.join_next().await.is_some() {}
+    // Now nothing watches the end any more, which is what it waits for.
+    drop((gate, ending));
+    std::future::pending::<()>().await;
 }
 
 fn current(tls: &Tls) -> TlsAcceptor {
@@ -93,9 +100,14 @@ async fn connection<H, F, B>(
     let _ = stream.set_nodelay(true);
     let Some(acceptor) = tls else {
         let peer = Peer { address: Some(address), ..Peer::default() };
-        return requests(stream, peer, seat, handler).await;
+        return requests(stream, peer, (seat, gate.ending.clone()), handler).await;
     };
-    let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await else { return };
+    let mut ending = gate.ending.clone();
+    let shaken = tokio::select! {
+        shaken = tokio::time::timeout(PATIENCE, acceptor.accept(stream)) => shaken,
+        () = ending.wait() => return,
+    };
+    let Ok(Ok(stream)) = shaken else { return };
     let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
     let mut peer = Peer { tls: true, address: Some(address), ..Peer::default() };
     if let Some(shown) = shown {
@@ -106,13 +118,13 @@ async fn connection<H, F, B>(
     }
     let class = if peer.known { Class::Known } else { Class::Stranger };
     match seat.turn(class) {
-        Ok(()) => requests(stream, peer, seat, handler).await,
+        Ok(()) => requests(stream, peer, (seat, ending), handler).await,
         Err(Full) => tracing::debug!(%address, "a connection was closed: all places are taken"),
     }
 }
 
 /// Answers the requests of a connection.
-async fn requests<S, H, F, B>(stream: S, peer: Peer, seat: &Arc<Seat>, handler: H)
+async fn requests<S, H, F, B>(stream: S, peer: Peer, (seat, mut ending): (&Arc<Seat>, Ended), handler: H)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     H: Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
@@ -121,12 +133,17 @@ where
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     let known = peer.known;
+    let leaving = ending.clone();
     let service = service_fn(|mut request: Request<Incoming>| {
         let busy = seat.request();
         request.extensions_mut().insert(peer.clone());
         let answer = handler(request);
+        let leaving = leaving.clone();
         async move {
-            let answer = answer.await;
+            let mut answer = answer.await;
+            if leaving.leaves() && answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+                answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
             // A stranger that is slow to read its answer may be closed for others.
             let busy = known.then_some(busy);
             Ok::<_, Infallible>(answer.map(|body| BusyBody { body, _busy: busy }))
@@ -137,9 +154,15 @@ where
     let connection = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
     tokio::pin!(connection);
     let life = async { if known { std::future::pending().await } else { tokio::time::sleep(LIFE).await } };
+    let over = async {
+        tokio::select! {
+            () = life => {}
+            () = ending.wait() => {}
+        }
+    };
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
-        () = life => {
+        () = over => {
             connection.as_mut().graceful_shutdown();
             match tokio::time::timeout(FINISH, connection).await {
                 Ok(ended) => ended,

@@ -175,3 +175,89 @@ async fn probes_are_answered_whatever_else_is_connected() {
     .await;
     server.abort();
 }
+
+/// A server whose handler of `/slow` notifies `begun` and waits for `go`, and its [`Ending`].
+async fn ending_server(
+    begun: &Arc<Notify>,
+    go: &Arc<Notify>,
+) -> (SocketAddr, Ending, tokio::task::JoinHandle<()>) {
+    let (listener, address) = listener().await;
+    let ending = Ending::default();
+    let gate = Gate::open(OPEN, &Arc::default()).ending(ending.watched());
+    let (begun, go) = (Arc::clone(begun), Arc::clone(go));
+    let handler = move |request: FullRequest| {
+        let (begun, go) = (Arc::clone(&begun), Arc::clone(&go));
+        async move {
+            if request.uri().path() == "/slow" {
+                begun.notify_one();
+                go.notified().await;
+            }
+            echo(request).await
+        }
+    };
+    (address, ending, tokio::spawn(serve(listener, None, gate, no_body, handler)))
+}
+
+const SLOW: &str = "GET /slow HTTP/1.1\r\nhost: h\r\n\r\n";
+
+#[tokio::test]
+async fn a_request_that_is_being_answered_survives_the_end() {
+    let (begun, go) = (Arc::default(), Arc::default());
+    let (address, ending, server) = ending_server(&begun, &go).await;
+    let mut idle = TcpStream::connect(address).await.unwrap();
+    let mut used = TcpStream::connect(address).await.unwrap();
+    used.write_all(b"GET / HTTP/1.1\r\nhost: h\r\n\r\n").await.unwrap();
+    let mut first = [0; 12];
+    used.read_exact(&mut first).await.unwrap();
+    assert_eq!(&first, b"HTTP/1.1 200");
+    let request = tokio::spawn(exchange(address, SLOW));
+    begun.notified().await;
+    let ended = tokio::spawn(async move { ending.end(Duration::ZERO).await });
+    eventually("nothing is accepted", || async { TcpStream::connect(address).await.is_err() }).await;
+    let mut rest = String::new();
+    used.read_to_string(&mut rest).await.unwrap();
+    assert_eq!(idle.read_to_string(&mut rest).await.unwrap(), 0);
+    assert!(!ended.is_finished(), "the end waits for the request");
+    go.notify_one();
+    let answer = request.await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("0 bytes\n"), "{answer}");
+    ended.await.unwrap();
+    assert!(!server.is_finished(), "a supervised task must not return");
+    server.abort();
+}
+
+#[tokio::test]
+async fn a_server_that_leaves_answers_and_closes() {
+    let (begun, go) = (Arc::default(), Arc::default());
+    let (address, ending, server) = ending_server(&begun, &go).await;
+    let before = tokio::spawn(exchange(address, SLOW));
+    begun.notified().await;
+    let ended = tokio::spawn(async move { ending.end(Duration::from_secs(3600)).await });
+    // Without `connection: close` of the client: it is the server that closes.
+    let open = "GET / HTTP/1.1\r\nhost: h\r\n\r\n";
+    eventually("answers close their connections", || async {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(open.as_bytes()).await.unwrap();
+        let mut answer = vec![0; 4096];
+        let length = stream.read(&mut answer).await.unwrap();
+        let answer = String::from_utf8_lossy(&answer[..length]).to_lowercase();
+        assert!(answer.starts_with("http/1.1 200 "), "{answer}");
+        answer.contains("connection: close")
+    })
+    .await;
+    go.notify_one();
+    assert!(before.await.unwrap().to_lowercase().contains("connection: close"));
+    assert!(!ended.is_finished());
+    ended.abort();
+    server.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_without_a_server_takes_no_time() {
+    let start = tokio::time::Instant::now();
+    Ending::default().end(Duration::from_secs(5)).await;
+    let ending = Ending::default();
+    drop(ending.watched());
+    ending.end(Duration::from_secs(5)).await;
+    assert_eq!(start.elapsed(), Duration::ZERO);
+}

@@ -60,7 +60,7 @@ async fn the_certificate_is_replaced_while_it_is_served() {
     hooks.validity.until = Validity::now() + hooks.life;
     let pending = hooks.pending();
     assert!(!pending.is_over());
-    let serving = tokio::spawn(hooks.run(listener));
+    let serving = tokio::spawn(hooks.run(listener, Ended::default()));
     let mut kept = connect(address, &authority.bundle()).await;
     let first = served(address, &authority.bundle()).await;
     eventually("another certificate, and a registration", async || {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use neonvm_api::VirtualMachine;
+use neonvm_api::virtual_machine::Phase;
 
 use crate::commands::resource::client::NamespaceClient;
 use crate::commands::resource::wait::{self, Messages};
@@ -38,8 +39,11 @@ pub(in crate::commands) fn state(machine: &VirtualMachine) -> String {
     let phase = status.phase.map_or_else(|| "new".to_owned(), |phase| format!("{phase}"));
     let is = |condition: &&Condition, bad: &str| condition.status == bad && !condition.message.is_empty();
     let mut all = status.conditions.iter();
-    // Why it does not work comes before what follows from that: `it starts again at 9:00`.
-    let degraded = all.clone().find(|condition| condition.type_ == "Degraded" && is(condition, "True"));
+    // Why it does not work comes before what follows from that: `it starts again at 9:00`. Nothing follows for a VM that has
+    // Failed; its other conditions name the reason alone.
+    let ended = status.phase == Some(Phase::Failed);
+    let is_degraded = |condition: &&Condition| condition.type_ == "Degraded" && is(condition, "True");
+    let degraded = all.clone().find(is_degraded).filter(|_| !ended);
     let trouble =
         degraded.or_else(|| all.find(|condition| condition.type_ != "Degraded" && is(condition, "False")));
     match trouble {
@@ -54,7 +58,7 @@ mod tests {
 
     #[test]
     fn the_cause_comes_before_the_next_attempt() {
-        let machine = |degraded: &str| -> VirtualMachine {
+        let machine = |phase: &str, degraded: &str| -> VirtualMachine {
             let condition = |kind: &str, status: &str, message: &str| {
                 serde_json::json!({"type": kind, "status": status, "reason": "R", "message": message,
                     "lastTransitionTime": "2026-01-01T00:00:00Z"})
@@ -62,12 +66,13 @@ mod tests {
             let object = serde_json::json!({"apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine",
                 "metadata": {"name": "pg"}, "spec": {"guest": {"cpus": {"min": 1, "max": 1, "use": 1},
                     "memorySlots": {"min": 1, "max": 1, "use": 1}, "rootDisk": {"image": "pg:1"}}},
-                "status": {"phase": "Pending", "conditions": [
+                "status": {"phase": phase, "conditions": [
                     condition("Available", "False", "starts again at 9:00"),
                     condition("Degraded", degraded, "no such device")]}});
             serde_json::from_value(object).unwrap()
         };
-        assert_eq!(state(&machine("True")), "it is Pending: no such device");
-        assert_eq!(state(&machine("False")), "it is Pending: starts again at 9:00");
+        assert_eq!(state(&machine("Pending", "True")), "it is Pending: no such device");
+        assert_eq!(state(&machine("Pending", "False")), "it is Pending: starts again at 9:00");
+        assert_eq!(state(&machine("Failed", "True")), "it is Failed: starts again at 9:00");
     }
 }

@@ -14,6 +14,7 @@ mod router;
 mod tap;
 mod traffic;
 pub(crate) mod user;
+pub(crate) mod vhost;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -346,6 +346,15 @@ struct Network {
     notes: Vec<String>,
 }
 
+/// The files of an interface, with the kernel's end of it where the node has that.
+fn tap_files(tap: network::Tap, notes: &mut Vec<String>) -> TapFiles {
+    let vhost = network::vhost::open().unwrap_or_else(|note| {
+        notes.push(note);
+        None
+    });
+    TapFiles { queues: vec![tap.0], vhosts: vhost.into_iter().collect() }
+}
+
 async fn network(options: &Options, pod: &Arc<PodFiles>) -> Result<Network, Error> {
     // A port with two names is forwarded once.
     let ports: BTreeSet<(bool, u16)> = pod
@@ -360,43 +369,7 @@ async fn network(options: &Options, pod: &Arc<PodFiles>) -> Result<Network, Erro
         ports.into_iter().map(|(udp, port)| network::Forward { udp, port }).collect();
     let mac = network::guest_hardware(&pod.config.uid);
     match options.network {
-        NetworkMode::Tap => {
-            let closed = (!pod.config.settings.node_access).then(|| options.node_addresses.clone());
-            let settings = network::Settings {
-                forwards,
-                hardware: mac,
-                hostname: hostname(&pod.config.pod),
-                closed,
-                counted: pod.config.spec.enable_network_monitoring,
-            };
-            let extra = pod.config.extra_net.as_ref().map(|extra| overlay_of(pod, extra)).transpose()?;
-            let made = move || {
-                let there = network::interfaces()?;
-                let link = network::set_up(&settings, &there)?;
-                let join = |(interface, guest): (String, _)| network::join(&interface, &there, guest);
-                Ok((link, extra.map(join).transpose()?))
-            };
-            let (link, overlay) = blocking(made).await?;
-            let mut interfaces = vec![InterfacePlan { mac, mtu: Some(link.mtu), backend: Backend::Tap }];
-            let mut taps = vec![TapFiles { queues: vec![link.tap.0], vhosts: Vec::new() }];
-            let mut frames = None;
-            if let Some(overlay) = overlay {
-                let mac = neonvm_api::overlay::hardware_address(&pod.config.uid);
-                frames = Some(Arc::new(network::Frames::new(&overlay.tap, mac)?));
-                interfaces.push(InterfacePlan { mac, mtu: Some(overlay.mtu), backend: Backend::Tap });
-                taps.push(TapFiles { queues: vec![overlay.tap.0], vhosts: Vec::new() });
-            }
-            Ok(Network {
-                interfaces,
-                taps,
-                reach: link.reach,
-                services: link.services,
-                frames,
-                meter: link.meter.map(Arc::new),
-                mode: "tap",
-                notes: Vec::new(),
-            })
-        }
+        NetworkMode::Tap => tap_network(options, pod, forwards, mac).await,
         NetworkMode::User if pod.config.extra_net.is_some() => Err(network::Error::OverlayNeedsRoot.into()),
         NetworkMode::User => {
             let address = options.addresses.first().copied().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
@@ -416,6 +389,51 @@ async fn network(options: &Options, pod: &Arc<PodFiles>) -> Result<Network, Erro
             })
         }
     }
+}
+
+/// Interfaces on tap devices, and what is around them in the pod's network namespace.
+async fn tap_network(
+    options: &Options,
+    pod: &Arc<PodFiles>,
+    forwards: Vec<network::Forward>,
+    mac: [u8; 6],
+) -> Result<Network, Error> {
+    let closed = (!pod.config.settings.node_access).then(|| options.node_addresses.clone());
+    let settings = network::Settings {
+        forwards,
+        hardware: mac,
+        hostname: hostname(&pod.config.pod),
+        closed,
+        counted: pod.config.spec.enable_network_monitoring,
+    };
+    let extra = pod.config.extra_net.as_ref().map(|extra| overlay_of(pod, extra)).transpose()?;
+    let made = move || {
+        let there = network::interfaces()?;
+        let link = network::set_up(&settings, &there)?;
+        let join = |(interface, guest): (String, _)| network::join(&interface, &there, guest);
+        Ok((link, extra.map(join).transpose()?))
+    };
+    let (link, overlay) = blocking(made).await?;
+    let mut interfaces = vec![InterfacePlan { mac, mtu: Some(link.mtu), backend: Backend::Tap }];
+    let mut notes = Vec::new();
+    let mut taps = vec![tap_files(link.tap, &mut notes)];
+    let mut frames = None;
+    if let Some(overlay) = overlay {
+        let mac = neonvm_api::overlay::hardware_address(&pod.config.uid);
+        frames = Some(Arc::new(network::Frames::new(&overlay.tap, mac)?));
+        interfaces.push(InterfacePlan { mac, mtu: Some(overlay.mtu), backend: Backend::Tap });
+        taps.push(tap_files(overlay.tap, &mut notes));
+    }
+    Ok(Network {
+        interfaces,
+        reach: link.reach,
+        services: link.services,
+        frames,
+        meter: link.meter.map(Arc::new),
+        mode: if taps.iter().all(|tap| tap.vhosts.is_empty()) { "tap" } else { "tap, vhost" },
+        taps,
+        notes,
+    })
 }
 
 /// The pod's interface on the overlay, and the guest's addresses there.

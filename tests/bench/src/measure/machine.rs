@@ -7,6 +7,7 @@ pub(super) mod growth;
 mod list;
 mod log;
 pub(super) mod moves;
+pub(super) mod network;
 mod qmp;
 mod quota;
 mod resident;
@@ -33,6 +34,8 @@ const NAME_GROWTH: &str = "growth";
 const NAME_STEADINESS: &str = "steadiness";
 /// The same of [`moves`].
 const NAME_MOVES: &str = "moves";
+/// The same of [`network`].
+const NAME_NETWORK: &str = "network";
 /// Longest wait for anything; emulated on a busy machine it may be slow.
 const LIMIT: Duration = Duration::from_secs(120);
 

@@ -62,16 +62,26 @@ impl Cluster {
 
     /// Builds an image whose workload is a line of shell.
     pub(super) fn image_of(&self, tag: &str, workload: &str) -> anyhow::Result<()> {
+        let root = self.root()?.display().to_string();
+        let mut arguments = vec!["vm", "build", "--progress", "none", "--from", &root, "--owner", "root"];
+        arguments.extend(["-t", tag, "--", "/bin/sh", "-c", workload]);
+        self.neonctl(&arguments).map(drop)
+    }
+
+    /// The tree of the images that [`Self::image_of`] builds.
+    fn root(&self) -> anyhow::Result<PathBuf> {
         let repository = repository()?;
         let kept = repository.join("target/tmp/disk/busybox");
         let root = if kept.exists() { kept } else { self.home.path().join("root") };
         if !root.exists() {
             run(Command::new(repository.join("examples/busybox/make-root.sh")).arg(&root))?;
         }
-        let root = root.display().to_string();
-        let mut arguments = vec!["vm", "build", "--progress", "none", "--from", &root, "--owner", "root"];
-        arguments.extend(["-t", tag, "--", "/bin/sh", "-c", workload]);
-        self.neonctl(&arguments).map(drop)
+        Ok(root)
+    }
+
+    /// The program of those images, to be run here as well.
+    pub(super) fn busybox(&self) -> anyhow::Result<PathBuf> {
+        Ok(self.root()?.join("bin/busybox"))
     }
 
     pub(super) fn directory(&self) -> PathBuf {

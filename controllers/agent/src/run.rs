@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::select_all;
 use kube::Client;
@@ -12,7 +13,7 @@ use neonvm_kit::ca::Purpose;
 use neonvm_kit::certificate::{self, Certificate, CertificateFor};
 use neonvm_kit::expiry::Expiry;
 use neonvm_kit::http::{self, Gate, OPEN, PRIVATE};
-use neonvm_kit::lease::{self, Elector};
+use neonvm_kit::lease::{self, Elector, Times};
 use neonvm_kit::service::{Endpoint, advertised};
 use neonvm_kit::supervise::{Health, TaskEnded, Tasks};
 use tokio::net::TcpListener;
@@ -29,6 +30,14 @@ use crate::monitor::informant;
 use crate::monitor::informant::callbacks::{self, Callbacks};
 use crate::scaling_events::ScalingEvents;
 use crate::shared::Shared;
+
+/// Of an agent's lease. There is one for each node: 500 agents renew 100 times a second, and others wait longer than for a
+/// service's lease only where an agent's pod was deleted by force.
+const LEASE: Times = Times {
+    duration: Duration::from_secs(15),
+    renew_deadline: Duration::from_secs(12),
+    retry: Duration::from_secs(5),
+};
 
 /// How the agent runs.
 #[derive(Clone, Debug)]
@@ -173,6 +182,7 @@ pub async fn run_with(client: Client, config: Config, stop: impl Future<Output =
     always.spawn("renewal of the server certificate", certificates.server.keep());
     watch_scheduler(&mut always, &shared, &config.namespace);
     let mut lease = lease::Config::new(&config.namespace, agent_lease(&config.node), &config.identity);
+    lease.times = LEASE;
     lease.annotations = Endpoint { address, plain: false }.annotations();
     let work = || async {
         // Without the lease nothing may be done any more: all tasks end then, with all they have under way.

@@ -152,6 +152,8 @@ pub struct Elector {
     config: Config,
     own: ObservedLease,
     beside: ObservedLease,
+    /// The lease as this replica wrote it last; `None` if it does not hold it, or another client may have written since.
+    written: Option<Lease>,
 }
 
 /// What was read last of a lease, and when it was first read.
@@ -180,7 +182,7 @@ impl Elector {
     #[must_use]
     pub fn new(client: Client, config: Config) -> Self {
         let api = Api::namespaced(client, &config.namespace);
-        Self { api, config, own: ObservedLease::default(), beside: ObservedLease::default() }
+        Self { api, config, own: ObservedLease::default(), beside: ObservedLease::default(), written: None }
     }
 
     /// Does `work` whenever this replica leads, until `stop` ends or the work fails. When the lease is lost `work` is dropped at
@@ -280,6 +282,7 @@ impl Elector {
 
     /// Gives the lease back, so that another need not wait for its end.
     pub async fn release(&mut self) {
+        self.written = None;
         let given_back = async {
             let Some(mut lease) = self.api.get_opt(&self.config.name).await? else { return Ok(()) };
             let spec = lease.spec.get_or_insert_default();
@@ -313,6 +316,9 @@ impl Elector {
 
     /// Takes or renews the lease if it is ours, free or expired.
     async fn attempt(&mut self) -> Result<Attempt, Error> {
+        if let Some(lease) = self.written.take().filter(|_| self.config.beside.is_none()) {
+            return self.write_again(lease).await;
+        }
         // Both are read each time: that they expire is noticed at the same time.
         let found = self.api.get_opt(&self.config.name).await?;
         let spec = found.as_ref().and_then(|lease| lease.spec.clone()).unwrap_or_default();
@@ -329,14 +335,27 @@ impl Elector {
             let metadata =
                 ObjectMeta { name: Some(self.config.name.clone()), annotations, ..ObjectMeta::default() };
             let spec = Some(self.spec(&LeaseSpec::default(), now));
-            return won(self.api.create(&PostParams::default(), &Lease { metadata, spec }).await);
+            let made = self.api.create(&PostParams::default(), &Lease { metadata, spec }).await;
+            return self.won(made);
         };
         lease.spec = Some(self.spec(&spec, now));
         if !self.config.annotations.is_empty() {
             lease.metadata.annotations.get_or_insert_default().extend(self.config.annotations.clone());
         }
         // Guarded by the resource version that was read.
-        won(self.api.replace(&self.config.name, &PostParams::default(), &lease).await)
+        let written = self.api.replace(&self.config.name, &PostParams::default(), &lease).await;
+        self.won(written)
+    }
+
+    /// Renews a lease that this replica holds without reading it before: a write of another client in between is a conflict.
+    async fn write_again(&mut self, mut lease: Lease) -> Result<Attempt, Error> {
+        let spec = lease.spec.take().unwrap_or_default();
+        lease.spec = Some(self.spec(&spec, MicroTime(jiff::Timestamp::now())));
+        match self.api.replace(&self.config.name, &PostParams::default(), &lease).await {
+            // It was deleted; it is read and made again.
+            Err(Error::Api(status)) if status.code == 404 => Ok(Attempt::Conflict),
+            written => self.won(written),
+        }
     }
 
     /// The leader of the program beside this one, if that is in another pod.
@@ -345,6 +364,17 @@ impl Elector {
         let found = self.api.get_opt(&beside.name).await?;
         let spec = found.and_then(|lease| lease.spec).unwrap_or_default();
         Ok(self.beside.holder(&spec).filter(|holder| !holder.starts_with(&beside.holder)))
+    }
+
+    fn won(&mut self, result: Result<Lease, Error>) -> Result<Attempt, Error> {
+        match result {
+            Ok(lease) => {
+                self.written = Some(lease);
+                Ok(Attempt::Held)
+            }
+            Err(Error::Api(status)) if status.code == 409 => Ok(Attempt::Conflict),
+            Err(error) => Err(error),
+        }
     }
 
     fn spec(&self, before: &LeaseSpec, now: MicroTime) -> LeaseSpec {
@@ -360,14 +390,6 @@ impl Elector {
             lease_transitions: Some(if ours { changes } else { changes.saturating_add(1) }),
             ..LeaseSpec::default()
         }
-    }
-}
-
-fn won(result: Result<Lease, Error>) -> Result<Attempt, Error> {
-    match result {
-        Ok(_) => Ok(Attempt::Held),
-        Err(Error::Api(status)) if status.code == 409 => Ok(Attempt::Conflict),
-        Err(error) => Err(error),
     }
 }
 

@@ -28,6 +28,9 @@ use crate::supervise::panic_of;
 const LIFE: Duration = Duration::from_secs(60);
 /// Time to finish that request.
 const FINISH: Duration = Duration::from_secs(20);
+/// Idle time of a known peer's connection, and its time for the head of a request. Agents ask every 15 s; a handshake for each
+/// question would cost more than the answer.
+const KNOWN_PATIENCE: Duration = Duration::from_secs(60);
 /// Pause when a connection cannot be accepted: most likely all file descriptors are used, and others are closed in a moment.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -150,7 +153,8 @@ where
         }
     });
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(BUFFER);
+    let patience = if known { KNOWN_PATIENCE } else { PATIENCE };
+    builder.timer(TokioTimer::new()).header_read_timeout(patience).max_buf_size(BUFFER);
     let connection = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
     tokio::pin!(connection);
     let life = async { if known { std::future::pending().await } else { tokio::time::sleep(LIFE).await } };

@@ -22,6 +22,8 @@ struct Fake {
     version: u64,
     /// Successful writes.
     writes: usize,
+    /// Reads of the lease.
+    reads: usize,
     /// How many of the next writes find that another client has changed the annotations since the read.
     annotated_before_write: usize,
     /// Identity that takes the lease by force before the next write.
@@ -61,11 +63,15 @@ impl Fake {
     fn answer(&mut self, (method, path): (&Method, &str), body: &[u8]) -> (StatusCode, Value) {
         let failure = |code: u16, reason: &str| json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": reason});
         if *method == Method::GET {
+            self.reads += usize::from(!path.ends_with(BESIDE));
             let asked = if path.ends_with(BESIDE) { &self.beside } else { &self.lease };
             return match asked {
                 Some(lease) => (StatusCode::OK, lease.clone()),
                 None => (StatusCode::NOT_FOUND, failure(404, "NotFound")),
             };
+        }
+        if *method == Method::PUT && self.lease.is_none() {
+            return (StatusCode::NOT_FOUND, failure(404, "NotFound"));
         }
         self.interfere();
         let new: Value = serde_json::from_slice(body).unwrap();
@@ -131,6 +137,29 @@ async fn a_conflict_at_a_renewal_does_not_end_leadership() {
     assert_eq!(begun, 1);
     assert_eq!(fake.lock().unwrap().annotated_before_write, 0);
     assert_eq!(holder(&fake), "", "it was given back at the end");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_renews_without_reading() {
+    let (client, fake) = server();
+    assert_eq!(lead_for(client, Duration::from_secs(60)).await, 1);
+    let fake = fake.lock().unwrap();
+    assert!(fake.writes >= 25, "{}", fake.writes);
+    // Before it is made, and before it is given back.
+    assert_eq!(fake.reads, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_was_deleted_is_made_again() {
+    let (client, fake) = server();
+    let deleted = async {
+        sleep(Duration::from_secs(5)).await;
+        fake.lock().unwrap().lease = None;
+        sleep(Duration::from_secs(5)).await;
+        assert_eq!(holder(&fake), "us");
+    };
+    let (begun, ()) = tokio::join!(lead_for(client, Duration::from_secs(60)), deleted);
+    assert_eq!(begun, 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -27,7 +27,7 @@ use neonvm_kit::supervise::panic_of;
 use neonvm_kit::trust::Trust;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch as channel};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
@@ -131,6 +131,8 @@ pub(crate) struct Shared {
     node_tls: Arc<rustls::ClientConfig>,
     bodies: Budget,
     directory: PathBuf,
+    /// Whether the server stops.
+    stopped: channel::Sender<bool>,
 }
 
 impl std::fmt::Debug for Server {
@@ -204,6 +206,7 @@ impl Server {
             metrics: Arc::default(),
             bodies: Budget::new(body::RULES),
             directory: config.directory.clone(),
+            stopped: channel::Sender::new(false),
         };
         Ok(Self {
             shared: Arc::new(shared),
@@ -249,7 +252,7 @@ impl Server {
         Arc::clone(&self.shared.state)
     }
 
-    /// Serves until `stop` ends, then lets open requests finish and writes what is left to disk.
+    /// Serves until `stop` ends, then ends watches, lets other open requests finish and writes what is left to disk.
     ///
     /// # Errors
     /// If the state file could not be written: then it ends by itself, because a server without its disk cannot keep
@@ -294,6 +297,9 @@ impl Server {
             });
         }
         tend.abort();
+        // Clients that come now are refused at once.
+        drop(self.listener);
+        self.shared.stopped.send_replace(true);
         if tokio::time::timeout(DRAIN, graceful.shutdown()).await.is_err() {
             tracing::debug!("some connections were still open after the drain time");
         }
@@ -510,7 +516,8 @@ fn finish(shared: &Arc<Shared>, reply: Reply) -> Response {
         Reply::Answer(answer) => respond::answer(answer),
         Reply::Watch(watch, warnings) => {
             let open = shared.metrics.watch();
-            let stream = watching::start(Arc::clone(&shared.state), *watch, Arc::clone(&shared.faults), open);
+            let faults = (Arc::clone(&shared.faults), shared.stopped.subscribe());
+            let stream = watching::start(Arc::clone(&shared.state), *watch, faults, open);
             respond::stream(stream, warnings)
         }
         Reply::TokenReview(body) => respond::answer(token_review(shared, &body)),

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame};
 use neonvm_apiserver_engine::watch::{Batch, Watch, error_event};
 use neonvm_kit::metrics::Held;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch as channel};
 use tokio::time::{Instant, sleep_until};
 
 use crate::faults::Faults;
@@ -47,10 +47,22 @@ impl Body for Stream {
     }
 }
 
-/// Starts streaming.
-pub(crate) fn start(state: Arc<State>, watch: Watch, faults: Arc<Faults>, open: Held) -> Stream {
+/// Starts streaming. The stream ends when `stopped` becomes true: a watch has no end of its own that a server which stops could
+/// wait for.
+pub(crate) fn start(
+    state: Arc<State>,
+    watch: Watch,
+    (faults, mut stopped): (Arc<Faults>, channel::Receiver<bool>),
+    open: Held,
+) -> Stream {
     let (sender, chunks) = mpsc::channel(CHUNKS);
-    tokio::spawn(run(state, watch, sender, faults));
+    tokio::spawn(async move {
+        tokio::select! {
+            () = run(state, watch, sender, faults) => {}
+            // The sender is gone with the server, which was dropped then.
+            _ = stopped.wait_for(|stopped| *stopped) => {}
+        }
+    });
     Stream { chunks, _open: open }
 }
 

@@ -100,3 +100,38 @@ async fn a_disk_that_fails_ends_the_server_and_acknowledges_nothing() {
     assert_eq!(create(&server.shared, "first").await.code, 201);
     soon(server.run(std::future::ready(()))).await.unwrap();
 }
+
+#[tokio::test]
+async fn watches_end_whole_when_the_server_stops() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = Config {
+        directory: directory.path().into(),
+        listen: ([127, 0, 0, 1], 0).into(),
+        names: Vec::new(),
+        faults: false,
+        has_hpa_controller: true,
+    };
+    let server = Server::start(&config).await.unwrap();
+    let (address, (admin, authority)) = (server.address(), server.admin());
+    let tls = neonvm_kit::tls::client(Some(admin), authority.as_bytes()).unwrap();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let running = tokio::spawn(server.run(async move { drop(stopped.await) }));
+    let stream = TcpStream::connect(address).await.unwrap();
+    let name = "localhost".try_into().unwrap();
+    let stream = tokio_rustls::TlsConnector::from(Arc::new(tls)).connect(name, stream).await.unwrap();
+    let (mut client, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+    let connection = tokio::spawn(connection);
+    let uri = "/api/v1/namespaces?watch=1&resourceVersion=0";
+    let request = hyper::Request::get(uri).header("host", "localhost");
+    let request = request.body(http_body_util::Empty::<Bytes>::new()).unwrap();
+    let mut events = soon(client.send_request(request)).await.unwrap().into_body();
+    assert!(soon(events.frame()).await.unwrap().unwrap().is_data());
+    stop.send(()).unwrap();
+    // Until its last chunk: a stream that is cut off ends with an error.
+    while let Some(frame) = soon(events.frame()).await {
+        frame.unwrap();
+    }
+    soon(running).await.unwrap().unwrap();
+    soon(connection).await.unwrap().unwrap();
+    assert!(TcpStream::connect(address).await.is_err());
+}

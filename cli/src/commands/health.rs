@@ -57,7 +57,9 @@ pub(super) async fn report(connection: &Connection, name: &str, namespace: Optio
         good: missing.is_empty(),
     };
     let (components, objects) = (view.components(), objects(&view));
-    let healthy = [&server, &defined].into_iter().chain(&objects).all(|row| row.good)
+    let absent = view.is_absent();
+    let healthy = !absent
+        && [&server, &defined].into_iter().chain(&objects).all(|row| row.good)
         && components.iter().all(|component| component.is_well != Some(false));
     let value = json!({ "apiVersion": API_VERSION, "kind": "Status", "healthy": healthy, "namespace": view.parts.namespace,
         "apiServer": { "server": connection.server, "version": version, "ready": ready },
@@ -80,7 +82,15 @@ pub(super) async fn report(connection: &Connection, name: &str, namespace: Optio
         columns: ["COMPONENT", "READY", "VERSION", "LEADER", "RENEWED", "NOTE"].map(left).to_vec(),
         rows,
     };
-    let mut report = Report::document(document).note(if healthy { "healthy" } else { "not healthy" });
+    let verdict = match (absent, healthy) {
+        (true, _) => format!(
+            "not installed: namespace {} has no service; install them: neonctl install",
+            view.parts.namespace
+        ),
+        (false, true) => "healthy".to_owned(),
+        (false, false) => "not healthy".to_owned(),
+    };
+    let mut report = Report::document(document).note(verdict);
     report.code = if healthy { 0 } else { Code::Unhealthy.number() };
     Ok(report)
 }

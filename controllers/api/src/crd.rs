@@ -3,6 +3,8 @@
 //! Programs carry them as text. Their generator pulls in the schema of every type of Kubernetes that ours contain, 2.3 MB
 //! of code, so that only the test that writes and compares the text calls it.
 
+mod unknown;
+
 use std::collections::BTreeMap;
 
 use kube::CustomResourceExt;
@@ -12,6 +14,8 @@ use crate::{
     ip_pool::IPPool, migration::VirtualMachineMigration, migration_policy::MigrationPolicy,
     pod_autoscaler::PodAutoscaler, schema::make_structural, schema::rules, virtual_machine::VirtualMachine,
 };
+
+pub use unknown::{UnknownField, unknown_fields};
 
 /// All definitions: `VirtualMachine`, `VirtualMachineMigration`, `MigrationPolicy`, `IPPool`, `PodAutoscaler`.
 #[must_use]

@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::check::{Check, fail, ok, warn};
 use crate::args::cluster::Doctor;
-use crate::commands::health::{self, Clock, Component, Part, View};
+use crate::commands::health::{self, Clock, Component, View};
 use crate::commands::install::apply::record;
 use crate::commands::object::text;
 use crate::commands::preflight;
@@ -159,7 +159,7 @@ async fn definitions(connection: &Connection, view: &View) -> Option<Check> {
             ok("definitions", format!("{} installed", present.len()))
         }
         // Nothing is installed: that is reported of the services.
-        Ok((present, _)) if present.is_empty() && is_absent(view) => return None,
+        Ok((present, _)) if present.is_empty() && view.is_absent() => return None,
         Ok((_, missing)) => fail(
             "definitions",
             format!("missing {}", missing.join(", ")),
@@ -169,18 +169,10 @@ async fn definitions(connection: &Connection, view: &View) -> Option<Check> {
     Some(check.at("cluster"))
 }
 
-/// Whether there is nothing of an installation.
-fn is_absent(view: &View) -> bool {
-    let is_read = view.parts.leases.missing().is_none();
-    is_read
-        && view.parts.workloads == Part::default()
-        && view.components().iter().all(|component| component.is_well.is_none())
-}
-
 /// Every service of which something is known.
 fn components(view: &View) -> Vec<Check> {
     let namespace = &view.parts.namespace;
-    if is_absent(view) && view.machines.is_empty() {
+    if view.is_absent() && view.machines.is_empty() {
         let found = "no pods and no leases of services in namespace";
         return vec![ok("services", format!("{found} {namespace}")).at("cluster")];
     }

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::component::{self, Component, Service};
-use super::parts::ServiceObjects;
+use super::parts::{Part, ServiceObjects};
 use crate::commands::object::{condition, is_true, text};
 
 /// Age in seconds from which an object without a status counts as not reconciled.
@@ -113,6 +113,13 @@ impl View {
             _ => component,
         };
         component::all(&self.parts, &nodes, self.now).into_iter().map(with).collect()
+    }
+
+    /// Whether there is nothing of an installation. Not if that may not be read.
+    pub(in crate::commands) fn is_absent(&self) -> bool {
+        self.parts.leases.missing().is_none()
+            && self.parts.workloads == Part::default()
+            && self.components().iter().all(|component| component.is_well.is_none())
     }
 
     /// Whether objects are reconciled, as their statuses show it.

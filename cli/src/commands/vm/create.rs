@@ -15,7 +15,7 @@ use super::waiting::{state, until};
 use crate::args::vm::Create;
 use crate::commands::flags::duration;
 use crate::commands::resource::client::NamespaceClient;
-use crate::commands::resource::wait;
+use crate::commands::resource::{nearest, wait};
 use crate::commands::watching::WaitProgress;
 use crate::connect::block_on;
 use crate::error::{Code, Error, Result};
@@ -26,7 +26,7 @@ use crate::settings::Settings;
 /// Makes a VM from flags or a manifest.
 pub(in crate::commands) fn run(settings: &Settings, args: &Create, quiet: bool) -> Result<Report> {
     let mut object = match &args.file {
-        Some(_) => read(args)?,
+        Some(_) => known(read(args)?)?,
         None => manifest::of_flags(args)?,
     };
     image::check(args, &object)?;
@@ -56,6 +56,19 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Create, quiet: bool) 
     let mut report = block_on(send(settings, args, object, quiet))?;
     report.notes.extend(warnings);
     Ok(report)
+}
+
+/// The object, unless it has fields that a server would drop.
+fn known(object: Value) -> Result<Value> {
+    let mut unknown = neonvm_api::crd::unknown_fields("VirtualMachine", &object).into_iter();
+    let Some(first) = unknown.next() else { return Ok(object) };
+    let mut error = Error::new(Code::Usage, format!("unknown field {:?}", first.path));
+    error.causes = unknown.map(|other| format!("unknown field {:?}", other.path)).collect();
+    let name = first.path.rsplit('.').next().unwrap_or_default();
+    Err(match nearest(name, &first.known) {
+        Some(meant) => error.hint(format!("did you mean {meant:?}?")),
+        None => error.hint(format!("there are: {}", first.known.join(", "))),
+    })
 }
 
 async fn send(settings: &Settings, args: &Create, object: Value, quiet: bool) -> Result<Report> {
@@ -226,4 +239,20 @@ fn read(args: &Create) -> Result<Value> {
         metadata.insert("name".into(), Value::from(name.clone()));
     }
     Ok(object)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_that_would_be_dropped_is_refused() {
+        let object = |guest: Value| serde_json::json!({"kind": "VirtualMachine", "spec": {"guest": guest}});
+        let good = object(serde_json::json!({"cpus": {"min": 1}}));
+        assert_eq!(known(good.clone()).unwrap(), good);
+        let error = known(object(serde_json::json!({"cpu": {"min": 1}, "bogus": 1}))).unwrap_err();
+        assert_eq!(error.message, "unknown field \"spec.guest.cpu\"");
+        assert_eq!(error.hint.as_deref(), Some("did you mean \"cpus\"?"));
+        assert_eq!(error.causes, ["unknown field \"spec.guest.bogus\""]);
+    }
 }

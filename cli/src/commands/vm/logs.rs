@@ -65,7 +65,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Logs) -> Result<Repor
     }
     let last = history.lines().next_back().and_then(lines::time).map(str::to_owned);
     if !args.follow {
-        let empty = shown.is_empty().then(|| nothing(&args.source, &pod));
+        let empty = shown.is_empty().then(|| nothing(&args.source, &pod, args.since.as_deref()));
         let report = Report::log(shown.into_iter(), args.raw);
         return Ok(empty.into_iter().chain(earlier).fold(report, Report::note));
     }
@@ -90,11 +90,15 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Logs) -> Result<Repor
 }
 
 /// What a person learns from a log without lines.
-fn nothing(sources: &[String], pod: &str) -> String {
+fn nothing(sources: &[String], pod: &str, since: Option<&str>) -> String {
     let sources = sources.join(",");
-    match sources.as_str() {
-        "all" => format!("pod {pod} has written nothing yet"),
-        _ => format!("pod {pod} has no line of source {sources}; see the others: --source all"),
+    match (sources.as_str(), since) {
+        ("all", None) => format!("pod {pod} has written nothing yet"),
+        ("all", Some(time)) => format!("pod {pod} has written nothing in the last {time}"),
+        (_, None) => format!("pod {pod} has no line of source {sources}; see the others: --source all"),
+        (_, Some(time)) => format!(
+            "pod {pod} has no line of source {sources} in the last {time}; see the others: --source all"
+        ),
     }
 }
 
@@ -215,7 +219,9 @@ mod tests {
 
     #[test]
     fn a_log_without_lines_names_the_other_sources() {
-        assert!(nothing(&["guest".to_owned()], "pg-a").contains("no line of source guest"));
-        assert_eq!(nothing(&["all".to_owned()], "pg-a"), "pod pg-a has written nothing yet");
+        assert!(nothing(&["guest".to_owned()], "pg-a", None).contains("no line of source guest"));
+        let all = ["all".to_owned()];
+        assert_eq!(nothing(&all, "pg-a", None), "pod pg-a has written nothing yet");
+        assert_eq!(nothing(&all, "pg-a", Some("10m")), "pod pg-a has written nothing in the last 10m");
     }
 }

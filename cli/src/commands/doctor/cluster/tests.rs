@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::super::check::Verdict;
 use super::*;
+use crate::commands::health::Part;
 
 fn node(name: &str, version: &str) -> Value {
     json!({ "metadata": { "name": name }, "status": { "nodeInfo": { "kubeletVersion": version },

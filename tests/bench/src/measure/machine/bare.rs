@@ -25,6 +25,9 @@ const ASK_EVERY: Duration = Duration::from_millis(10);
 /// Sockets that QEMU connects to; those of which the bytes matter are `monitor` and `report`.
 const SOCKETS: [&str; 4] = ["monitor", "console", "log", "report"];
 
+/// Bytes from which a file is shared: images and kernels. Files of a pod are smaller, and vanish with it.
+const SHARED: u64 = 64 << 20;
+
 /// How to start it.
 pub(super) struct Recipe {
     arguments: Vec<String>,
@@ -133,7 +136,7 @@ impl Recipe {
     fn file(&self, process: u32, descriptor: &str) -> anyhow::Result<PathBuf> {
         let link = PathBuf::from(format!("/proc/{process}/fd/{descriptor}"));
         let path = std::fs::read_link(&link).with_context(|| format!("{}", link.display()))?;
-        if path.is_file() && path.metadata()?.len() > 1 << 22 {
+        if path.is_file() && path.metadata()?.len() > SHARED {
             return Ok(path);
         }
         let copy = self.directory.join(format!("file-{descriptor}"));

@@ -16,7 +16,7 @@ use neonvm_api::{VirtualMachineMigration, VirtualMachineMigrationStatus};
 use serde_json::json;
 
 use self::clients::Clients;
-use self::pair::Pair;
+use self::pair::{Pair, Wire};
 use super::super::Setup;
 use super::cluster::{self, Cluster, machines};
 use super::watch::Watch;
@@ -70,17 +70,29 @@ pub(in super::super) async fn run(setup: &Setup) -> anyhow::Result<Vec<Row>> {
     let client = cluster.client().await?;
     let mut watch = Watch::open(&client).await?;
     let idle = cluster::machine("moves")?;
-    let (ours, bare) = in_turn(&cluster, &mut watch, (&idle, 0), ROUNDS).await?;
-    let mut rows = beside(&ours, &bare);
+    let idle = in_turn(&cluster, &mut watch, (&idle, 0), ROUNDS).await?;
+    let mut rows = beside(&idle.ours, &idle.bare);
+    rows.push(encryption("processor time of bare QEMUs with their own TLS, beside without", &idle));
     let mut full = cluster::machine("full")?;
     let guest = full.data.pointer_mut("/spec/guest").context("a machine without a guest")?;
     *guest = json!({"cpus": {"min": 1, "max": 2, "use": 1}, "memorySlotSize": "256Mi",
         "memorySlots": {"min": 4, "max": 4, "use": 4}, "rootDisk": {"image": FULL}});
-    let (ours, bare) = in_turn(&cluster, &mut watch, (&full, FILLED), FULL_ROUNDS).await?;
-    rows.push(full_beside(&ours, &bare));
+    let full = in_turn(&cluster, &mut watch, (&full, FILLED), FULL_ROUNDS).await?;
+    rows.push(full_beside(&full.ours, &full.bare));
+    let what =
+        format!("processor time of bare QEMUs with their own TLS, {FILLED} MiB in use, beside without");
+    rows.push(encryption(&what, &full));
     rows.extend(connections(&client, &mut watch).await?);
     cluster.down()?;
     Ok(rows)
+}
+
+/// Moves of a machine, of bare QEMUs, and of bare QEMUs that encrypt.
+#[derive(Debug, Default)]
+struct Moves {
+    ours: Vec<Move>,
+    bare: Vec<Move>,
+    encrypted: Vec<Move>,
 }
 
 /// Moves of a machine and of bare QEMUs with the same command line; each begins when so many MiB of the guest are in use.
@@ -89,7 +101,7 @@ async fn in_turn(
     watch: &mut Watch,
     (object, filled): (&DynamicObject, u64),
     rounds: usize,
-) -> anyhow::Result<(Vec<Move>, Vec<Move>)> {
+) -> anyhow::Result<Moves> {
     let (client, name) = (cluster.client().await?, object.name_any());
     machines(&client).create(&PostParams::default(), object).await?;
     let running = |vm: &neonvm_api::VirtualMachine| {
@@ -100,16 +112,29 @@ async fn in_turn(
     let process = log::child(start::runner(cluster)?)?;
     pair::filled(process, filled).await?;
     let pair = Pair::from_process(process, &cluster.home().join(format!("bare-{name}")), filled)?;
-    let (mut ours, mut bare) = (Vec::new(), Vec::new());
+    let mut moves = Moves::default();
     for _ in 0..rounds / 2 {
         // In turn, so that a busy computer is so for both; each goes there and back.
         for _ in 0..2 {
-            ours.push(once(&client, &name).await?);
+            moves.ours.push(once(&client, &name).await?);
         }
-        bare.extend(pair.there_and_back().await?);
+        moves.bare.extend(pair.there_and_back(Wire::Plain).await?);
+        moves.encrypted.extend(pair.there_and_back(Wire::Encrypted).await?);
     }
     watch.delete(&client, &name).await?;
-    Ok((ours, bare))
+    Ok(moves)
+}
+
+/// What QEMU's own TLS costs, which the relay of the runners takes the place of.
+fn encryption(what: &str, moves: &Moves) -> Row {
+    let column = |moves: &[Move], of: fn(&Move) -> f64| both(&moves.iter().map(of).collect::<Vec<f64>>()).0;
+    let [ours, plain, encrypted] =
+        [&moves.ours, &moves.bare, &moves.encrypted].map(|moves| column(moves, |one| one.processor));
+    let downtimes = [&moves.ours, &moves.encrypted].map(|moves| column(moves, |one| one.downtime));
+    let [our_downtime, downtime] = downtimes;
+    Row::plain(NAME, what, encrypted / plain.max(0.001), "×").note(format!(
+        "median {encrypted:.0} beside {plain:.0} ms, ours {ours:.0} ms; downtime {downtime:.0}, ours {our_downtime:.0} ms"
+    ))
 }
 
 /// A machine whose memory is in use: what is the same for every move, however large, counts less.

@@ -4,7 +4,6 @@
 mod pod;
 
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use kube::api::{Api, DynamicObject, PostParams};
@@ -73,7 +72,7 @@ fn server(busybox: &str) -> String {
 /// The line of shell that sends so many MiB, and whose last line has the time.
 fn sender(busybox: &str, to: IpAddr, mebibytes: u32) -> String {
     let count = mebibytes * 16;
-    format!("{busybox} nc {to} {SINK} -e {busybox} dd if=/dev/zero bs=64k count={count} 2>&1")
+    format!("{busybox} time {busybox} nc {to} {SINK} -e {busybox} dd if=/dev/zero bs=64k count={count} 2>&1")
 }
 
 /// Starts a VM; its pod's address and the one on the overlay.
@@ -143,12 +142,15 @@ fn rate(from: &Pod, to: IpAddr, mebibytes: u32) -> anyhow::Result<f64> {
     megabits(&from.shell(&sender(&from.busybox(), to, mebibytes))?, mebibytes)
 }
 
-/// Mbit/s from the last line of `dd`: `268435456 bytes (256.0MB) copied, 1.234567 seconds, 207.4MB/s`.
+/// Mbit/s from the line of `time` for the elapsed time: `real 1m 2.34s` after a tab.
 fn megabits(text: &str, mebibytes: u32) -> anyhow::Result<f64> {
-    let rest = text.split(" copied, ").nth(1).with_context(|| format!("dd wrote {text:?}"))?;
-    let seconds: f64 = rest.split_whitespace().next().unwrap_or_default().parse()?;
-    let bytes = Duration::from_secs_f64(seconds).as_secs_f64().max(1e-6).recip() * f64::from(mebibytes << 20);
-    Ok(bytes * 8.0 / 1e6)
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("real"))
+        .with_context(|| format!("time wrote {text:?}"))?;
+    let (minutes, seconds) = line.trim().trim_end_matches('s').split_once("m ").context("no minutes")?;
+    let seconds = minutes.parse::<f64>()? * 60.0 + seconds.parse::<f64>()?;
+    Ok(f64::from(mebibytes) * 1_048_576.0 * 8.0 / 1e6 / seconds.max(0.01))
 }
 
 /// Microseconds from the last line of `ping`: `round-trip min/avg/max = 0.034/0.056/0.101 ms`.
@@ -164,8 +166,8 @@ mod tests {
 
     #[test]
     fn output_of_the_programs_is_read() {
-        let dd = "4096+0 records in\n4096+0 records out\n268435456 bytes (256.0MB) copied, 2.000000 seconds, 128.0MB/s\n";
-        assert!((megabits(dd, 256).unwrap() - 1_073.741_824).abs() < 1e-6);
+        let time = "4096+0 records out\nreal\t0m 2.00s\nuser\t0m 0.01s\nsys\t0m 0.09s\n";
+        assert!((megabits(time, 256).unwrap() - 1_073.741_824).abs() < 1e-6);
         assert!(megabits("nc: timed out\n", 256).is_err());
         let ping = "3 packets transmitted, 3 packets received, 0% packet loss\nround-trip min/avg/max = 0.034/0.056/0.101 ms\n";
         assert!((average(ping).unwrap() - 56.0).abs() < 1e-9);

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
+use neonvm_kit::ca::Authority;
 use serde_json::{Value, json};
 
-use super::super::bare::Recipe;
+use super::super::bare::{Bare, Recipe};
 use super::super::qmp::Monitor;
 use super::super::{LIMIT, milliseconds};
 use super::{Move, processors};
@@ -17,6 +18,20 @@ const ASK_EVERY: Duration = Duration::from_millis(1);
 const FILL_EVERY: Duration = Duration::from_millis(500);
 /// The root disk, the only one that is written.
 const DISK: &str = "disk0";
+
+/// Name in the certificate of a target that encrypts.
+const TARGET: &str = "target.test";
+/// The credentials of the two sides, for their monitors.
+const CREDENTIALS: (&str, &str) = ("client", "server");
+
+/// How the two talk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wire {
+    /// As QEMU does without settings.
+    Plain,
+    /// With QEMU's own TLS; each checks the other's certificate.
+    Encrypted,
+}
 
 /// How to start either side.
 pub(super) struct Pair {
@@ -30,11 +45,35 @@ impl Pair {
     /// From a machine that runs now.
     pub(super) fn from_process(process: u32, directory: &Path, filled: u64) -> anyhow::Result<Self> {
         let side = |name: &str| Recipe::from_process(process, &directory.join(name));
-        Ok(Self { sides: [side("one")?, side("other")?], directory: directory.to_owned(), filled })
+        let pair = Self { sides: [side("one")?, side("other")?], directory: directory.to_owned(), filled };
+        pair.write_credentials()?;
+        Ok(pair)
+    }
+
+    /// Certificates and keys under the names that QEMU reads.
+    fn write_credentials(&self) -> anyhow::Result<()> {
+        let (authority, _) = Authority::generate()?;
+        let (server, client) =
+            (authority.server("target", &[TARGET.to_owned()])?, authority.client("source", &[])?);
+        let file = |name: &str, text: &str| std::fs::write(self.directory.join(name), text);
+        file("ca-cert.pem", authority.certificate())?;
+        for (side, identity) in [("server", &server), ("client", &client)] {
+            file(&format!("{side}-cert.pem"), &identity.certificate)?;
+            file(&format!("{side}-key.pem"), &identity.key)?;
+        }
+        Ok(())
+    }
+
+    async fn give_credentials(&self, monitor: &mut Monitor, endpoint: &str) -> anyhow::Result<()> {
+        let object = json!({"qom-type": "tls-creds-x509", "id": endpoint, "dir": self.directory,
+            "endpoint": endpoint, "verify-peer": true});
+        monitor.ask("object-add", object).await?;
+        let parameters = json!({"tls-creds": endpoint, "tls-hostname": TARGET});
+        monitor.ask("migrate-set-parameters", parameters).await.map(drop)
     }
 
     /// A guest is started, moves to the other side and back.
-    pub(super) async fn there_and_back(&self) -> anyhow::Result<[Move; 2]> {
+    pub(super) async fn there_and_back(&self, wire: Wire) -> anyhow::Result<[Move; 2]> {
         let [one, other] = &self.sides;
         let (mut guest, _) = one.start(false).await?;
         filled(guest.process(), self.filled).await?;
@@ -42,7 +81,7 @@ impl Pair {
         for (target, slot) in [other, one].into_iter().zip(&mut moves) {
             let (begun, used) = (Instant::now(), processors()?);
             let mut next = target.start_for_a_move().await?;
-            let (total, downtime) = self.hand_over(&mut guest.monitor, &mut next.monitor).await?;
+            let (total, downtime) = self.hand_over((&mut guest, &mut next), wire).await?;
             let whole = milliseconds(begun.elapsed());
             let processor = milliseconds(processors()?.saturating_sub(used));
             *slot = Move { total, downtime, whole, processor };
@@ -53,24 +92,29 @@ impl Pair {
     }
 
     /// Milliseconds by QEMU: in all, and standing still.
-    async fn hand_over(&self, from: &mut Monitor, to: &mut Monitor) -> anyhow::Result<(f64, f64)> {
+    async fn hand_over(&self, (from, to): (&mut Bare, &mut Bare), wire: Wire) -> anyhow::Result<(f64, f64)> {
+        let (from, to) = (&mut from.monitor, &mut to.monitor);
         let (memory, disk) = (self.directory.join("memory.sock"), self.directory.join("disk.sock"));
         for path in [&memory, &disk] {
             let _ = std::fs::remove_file(path);
         }
         settings(from).await?;
         settings(to).await?;
+        let (mut export_with, mut copy_with) = (json!({}), json!({}));
+        if wire == Wire::Encrypted {
+            self.give_credentials(from, CREDENTIALS.0).await?;
+            self.give_credentials(to, CREDENTIALS.1).await?;
+            export_with = json!({"tls-creds": CREDENTIALS.1});
+            copy_with = json!({"tls-creds": CREDENTIALS.0, "tls-hostname": TARGET});
+        }
         let address = json!({"type": "unix", "data": {"path": disk}});
-        to.ask("nbd-server-start", json!({"addr": address})).await?;
+        to.ask("nbd-server-start", with(json!({"addr": address}), &export_with)).await?;
         let export = json!({"type": "nbd", "id": "e", "node-name": DISK, "name": DISK, "writable": true});
         to.ask("block-export-add", export).await?;
         to.ask("migrate-incoming", json!({"uri": format!("unix:{}", memory.display())})).await?;
         let server = json!({"type": "unix", "path": disk});
-        from.ask(
-            "blockdev-add",
-            json!({"driver": "nbd", "node-name": "copy", "server": server, "export": DISK}),
-        )
-        .await?;
+        let copy = json!({"driver": "nbd", "node-name": "copy", "server": server, "export": DISK});
+        from.ask("blockdev-add", with(copy, &copy_with)).await?;
         let mirror = json!({"job-id": "mirror", "device": DISK, "target": "copy", "sync": "top",
             "copy-mode": "background"});
         from.ask("blockdev-mirror", mirror).await?;
@@ -92,6 +136,14 @@ impl Pair {
         let number = |name: &str| info.get(name).and_then(Value::as_f64).context("a number is missing");
         Ok((number("total-time")?, number("downtime")?))
     }
+}
+
+/// An object with the fields of another one.
+fn with(mut object: Value, more: &Value) -> Value {
+    if let (Some(fields), Some(more)) = (object.as_object_mut(), more.as_object()) {
+        fields.extend(more.clone());
+    }
+    object
 }
 
 fn is(answer: &Value, status: &str) -> bool {

@@ -250,9 +250,9 @@ mod tests {
         let object = |guest: Value| serde_json::json!({"kind": "VirtualMachine", "spec": {"guest": guest}});
         let good = object(serde_json::json!({"cpus": {"min": 1}}));
         assert_eq!(known(good.clone()).unwrap(), good);
-        let error = known(object(serde_json::json!({"cpu": {"min": 1}, "bogus": 1}))).unwrap_err();
+        let error = known(object(serde_json::json!({"cpu": {"min": 1}, "zone": 1}))).unwrap_err();
         assert_eq!(error.message, "unknown field \"spec.guest.cpu\"");
         assert_eq!(error.hint.as_deref(), Some("did you mean \"cpus\"?"));
-        assert_eq!(error.causes, ["unknown field \"spec.guest.bogus\""]);
+        assert_eq!(error.causes, ["unknown field \"spec.guest.zone\""]);
     }
 }

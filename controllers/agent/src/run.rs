@@ -3,7 +3,6 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::select_all;
 use kube::Client;
@@ -30,14 +29,6 @@ use crate::monitor::informant;
 use crate::monitor::informant::callbacks::{self, Callbacks};
 use crate::scaling_events::ScalingEvents;
 use crate::shared::Shared;
-
-/// Of an agent's lease. There is one for each node: 500 agents renew 100 times a second, and others wait longer than for a
-/// service's lease only where an agent's pod was deleted by force.
-const LEASE: Times = Times {
-    duration: Duration::from_secs(15),
-    renew_deadline: Duration::from_secs(12),
-    retry: Duration::from_secs(5),
-};
 
 /// How the agent runs.
 #[derive(Clone, Debug)]
@@ -182,7 +173,7 @@ pub async fn run_with(client: Client, config: Config, stop: impl Future<Output =
     always.spawn("renewal of the server certificate", certificates.server.keep());
     watch_scheduler(&mut always, &shared, &config.namespace);
     let mut lease = lease::Config::new(&config.namespace, agent_lease(&config.node), &config.identity);
-    lease.times = LEASE;
+    lease.times = Times::of_each_node();
     lease.annotations = Endpoint { address, plain: false }.annotations();
     let work = || async {
         // Without the lease nothing may be done any more: all tasks end then, with all they have under way.

@@ -49,6 +49,18 @@ impl Default for Times {
 }
 
 impl Times {
+    /// For a program of which each node has one: 500 of them renew 100 times a second. Another takes over later than with the
+    /// default, which matters only where a pod was deleted by force: one that ends gives its lease back, and one that starts again in
+    /// its pod has the same identity.
+    #[must_use]
+    pub const fn of_each_node() -> Self {
+        Self {
+            duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(12),
+            retry: Duration::from_secs(5),
+        }
+    }
+
     /// Longest time from the end of a leader to the next one, if the API server responds at once. A leader that ends right after it
     /// has renewed is seen to have done so a pause later; the lease expires after its duration, and that is noticed a pause later.
     #[must_use]
@@ -86,7 +98,7 @@ mod tests {
 
     #[test]
     fn another_leads_within_fifteen_seconds() {
-        assert_eq!(Times::default().check(), Ok(()));
+        assert_eq!((Times::default().check(), Times::of_each_node().check()), (Ok(()), Ok(())));
         assert!(Times::default().takeover() <= Duration::from_secs(15));
     }
 

@@ -16,7 +16,7 @@ use kube::Client;
 use neonvm_api::names::{SCHEDULER_LEASE, agent_lease};
 use neonvm_kit::authority::{self, AGENTS, SCHEDULER_NAME, agent_common_name};
 use neonvm_kit::call::Callers;
-use neonvm_kit::lease::{self, Elector};
+use neonvm_kit::lease::{self, Elector, Times};
 use neonvm_kit::service::{self, Endpoint};
 use neonvm_kit::tls;
 use neonvm_types::scheduler_protocol::{AgentRequest, Metrics, PluginResponse};
@@ -117,7 +117,8 @@ impl Agents {
         for some in nodes.chunks(SHARE) {
             let client = connect().await?;
             for node in some {
-                let config = lease::Config::new(NAMESPACE, agent_lease(node), format!("agent-{node}"));
+                let mut config = lease::Config::new(NAMESPACE, agent_lease(node), format!("agent-{node}"));
+                config.times = Times::of_each_node();
                 let elector = Elector::new(client.clone(), config);
                 lock(&self.tasks).spawn(async move {
                     let led =

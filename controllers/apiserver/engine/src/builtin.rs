@@ -19,12 +19,15 @@ mod node;
 mod part;
 pub(crate) mod placement;
 mod pod;
+mod policy;
 mod probe;
+mod quota;
 mod rbac;
 pub(crate) mod resize;
 pub(crate) mod resources;
 mod security;
 mod service;
+mod storage;
 mod volume;
 pub(crate) mod webhook;
 mod windows;
@@ -69,6 +72,12 @@ pub fn validate_create(group: &str, kind: &str, object: &Value) -> Vec<FieldErro
         ("", "Event") => event::validate_core(object, found),
         ("events.k8s.io", "Event") => event::validate_new(object, found),
         ("", "PersistentVolumeClaim") => volume::validate_claim(object, found),
+        ("", "PersistentVolume") => storage::validate_volume(object, found),
+        ("", "ResourceQuota") => quota::validate(object, found),
+        ("", "LimitRange") => quota::validate_limits(object, found),
+        ("storage.k8s.io", "StorageClass") => storage::validate_topologies(object, found),
+        ("networking.k8s.io", "NetworkPolicy") => policy::validate(object, found),
+        ("discovery.k8s.io", "EndpointSlice") => policy::validate_slice(object, found),
         ("policy", "PodDisruptionBudget") => service::validate_budget(object, found),
         ("coordination.k8s.io", "Lease") => event::validate_lease(object, found),
         ("autoscaling", "HorizontalPodAutoscaler") => autoscaling::validate(object, found),

@@ -26,6 +26,17 @@ pub(super) fn default_spec(spec: &mut Map<String, Value>) {
     }
 }
 
+fn validate_target(target: &Value, field: &str, errors: &mut Vec<FieldError>) {
+    let kind = text_at(target, "type");
+    if kind.is_empty() {
+        errors.push(FieldError::required(field, "must specify a metric target type"));
+    }
+    if !["Utilization", "Value", "AverageValue"].contains(&kind) {
+        let detail = "must be either Utilization, Value, or AverageValue";
+        errors.push(FieldError::invalid(field, &json!(kind), detail));
+    }
+}
+
 pub(super) fn validate(object: &Value, errors: &mut Vec<FieldError>) {
     let least = number(object, "spec.minReplicas");
     let most = number(object, "spec.maxReplicas").unwrap_or(0);
@@ -60,5 +71,14 @@ pub(super) fn validate(object: &Value, errors: &mut Vec<FieldError>) {
         if !text_at(metric, "type").is_empty() {
             super::one_of(metric, &path, "type", &supported, errors);
         }
+        for source in ["object", "pods", "resource", "containerResource", "external"] {
+            if let Some(target) = metric.get(source).and_then(|source| source.get("target")) {
+                validate_target(target, &format!("{path}{source}.target.type"), errors);
+            }
+        }
+    }
+    for direction in ["scaleUp", "scaleDown"] {
+        let policies = ["Disabled", "Max", "Min"];
+        super::one_of(object, "", &format!("spec.behavior.{direction}.selectPolicy"), &policies, errors);
     }
 }

@@ -39,7 +39,7 @@ fn name_rule(kind: &Kind) -> Rule {
         ("", "Namespace" | "Service") | ("apps", "StatefulSet") if kind.is_builtin() => name::label,
         (crate::access::GROUP | "apiregistration.k8s.io", _) if kind.is_builtin() => name::path_segment,
         // Only the newer group looks at the names of events.
-        ("", "Event") => name::path_segment,
+        ("", "Event") | ("policy", "PodDisruptionBudget") => name::path_segment,
         _ => name::subdomain,
     }
 }
@@ -159,10 +159,11 @@ pub(crate) fn validate_embedded(metadata: &Map<String, Value>, path: &str, error
 
 /// `spec.finalizers` of a namespace.
 pub(crate) fn validate_namespace_finalizers(namespace: &Value, errors: &mut Vec<FieldError>) {
-    for (index, finalizer) in super::items(namespace, "spec.finalizers").iter().enumerate() {
-        let (path, text) = (format!("spec.finalizers[{index}]"), finalizer.as_str().unwrap_or_default());
+    let path = "spec.finalizers";
+    for finalizer in super::items(namespace, path) {
+        let text = finalizer.as_str().unwrap_or_default();
         for fault in name::qualified(text) {
-            errors.push(FieldError::invalid(path.clone(), finalizer, &fault));
+            errors.push(FieldError::invalid(path, finalizer, &fault));
         }
         if !text.contains('/') && !STANDARD_FINALIZERS.contains(&text) {
             errors.push(FieldError::invalid(path, finalizer, UNQUALIFIED));

@@ -6,7 +6,7 @@ use super::{items, name, number};
 use crate::field::FieldError;
 use crate::object::{at, text_at};
 
-const ADDRESS: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+pub(super) const ADDRESS: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 
 /// `dnsConfig` of the pod spec at `prefix`.
 pub(super) fn validate_dns(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {

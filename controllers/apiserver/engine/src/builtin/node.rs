@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{items, name, required, resources};
-use crate::field::FieldError;
+use crate::field::{FieldError, FieldReason};
 use crate::object::{at, text_at};
 
 pub(super) fn validate(object: &Value, errors: &mut Vec<FieldError>) {
@@ -27,10 +27,34 @@ pub(super) fn validate(object: &Value, errors: &mut Vec<FieldError>) {
             super::placement::check_effect(taint, &path, errors);
         }
         if seen.contains(&(key, effect)) {
-            errors.push(FieldError::duplicate(path, taint));
+            let fields = [("Key", "key"), ("Value", "value"), ("Effect", "effect")];
+            let shown: Vec<String> =
+                fields.iter().map(|(name, own)| format!("{name:?}:{}", json!(text_at(taint, own)))).collect();
+            let added = taint.get("timeAdded").unwrap_or(&Value::Null);
+            let value = format!("{{{},\"TimeAdded\":{added}}}", shown.join(","));
+            errors.push(FieldError {
+                reason: FieldReason::Duplicate,
+                field: path,
+                message: format!("Duplicate value: {value}: taints must be unique by key and effect pair"),
+            });
         }
         seen.push((key, effect));
     }
+    // The older field decides if both are there.
+    let (older, ranges) = (text_at(object, "spec.podCIDR"), items(object, "spec.podCIDRs"));
+    let single = [json!(older)];
+    let differs = ranges.first().is_some_and(|first| first.as_str() != Some(older));
+    let ranges = if differs && !older.is_empty() { &single[..] } else { ranges };
+    for (index, range) in ranges.iter().enumerate() {
+        let field = format!("spec.podCIDRs[{index}]");
+        super::policy::check_cidr(range.as_str().unwrap_or_default(), &field, errors);
+    }
+    let is_v6 = |range: &Value| range.as_str().unwrap_or_default().contains(':');
+    if ranges.len() > 2 || (ranges.len() == 2 && ranges.iter().filter(|range| is_v6(range)).count() != 1) {
+        let detail = "may specify no more than one CIDR for each IP family";
+        errors.push(FieldError::invalid("spec.podCIDRs", &json!(ranges), detail));
+    }
+    validate_status(object, errors);
 }
 
 /// Amounts of the resources that a node reports.

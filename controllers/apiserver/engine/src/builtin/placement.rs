@@ -6,6 +6,7 @@ use super::{items, meta, name, number, one_of};
 use crate::field::FieldError;
 use crate::object::{at, text_at};
 
+const NOT_ZERO: &str = "must be greater than zero";
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
 /// `schedulingGates` and `readinessGates` of the pod spec at `prefix`.
@@ -134,14 +135,7 @@ pub(super) fn validate_affinity(spec: &Value, prefix: &str, errors: &mut Vec<Fie
     const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
     const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
     if let Some(required) = at(spec, &format!("affinity.nodeAffinity.{REQUIRED}")) {
-        let path = format!("{path}.nodeAffinity.{REQUIRED}.nodeSelectorTerms");
-        let terms = items(required, "nodeSelectorTerms");
-        if terms.is_empty() {
-            errors.push(FieldError::required(path.clone(), "must have at least one node selector term"));
-        }
-        for (index, term) in terms.iter().enumerate() {
-            validate_node_term(term, true, &format!("{path}[{index}]"), errors);
-        }
+        validate_node_selector(required, &format!("{path}.nodeAffinity.{REQUIRED}"), errors);
     }
     for (index, term) in items(spec, &format!("affinity.nodeAffinity.{PREFERRED}")).iter().enumerate() {
         let path = format!("{path}.nodeAffinity.{PREFERRED}[{index}]");
@@ -159,6 +153,17 @@ pub(super) fn validate_affinity(spec: &Value, prefix: &str, errors: &mut Vec<Fie
             let inner = term.get("podAffinityTerm").unwrap_or(&Value::Null);
             validate_pod_term(inner, &format!("{path}.podAffinityTerm"), errors);
         }
+    }
+}
+
+/// A selector of nodes at `path`.
+pub(super) fn validate_node_selector(selector: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let (path, terms) = (format!("{path}.nodeSelectorTerms"), items(selector, "nodeSelectorTerms"));
+    if terms.is_empty() {
+        errors.push(FieldError::required(path.clone(), "must have at least one node selector term"));
+    }
+    for (index, term) in terms.iter().enumerate() {
+        validate_node_term(term, true, &format!("{path}[{index}]"), errors);
     }
 }
 
@@ -227,7 +232,7 @@ pub(super) fn validate_spread(spec: &Value, prefix: &str, errors: &mut Vec<Field
         let below = format!("{path}.");
         let skew = number(constraint, "maxSkew").unwrap_or(0);
         if skew <= 0 {
-            errors.push(FieldError::invalid(format!("{path}.maxSkew"), &json!(skew), super::POSITIVE));
+            errors.push(FieldError::invalid(format!("{path}.maxSkew"), &json!(skew), NOT_ZERO));
         }
         let (key, action) = (text_at(constraint, "topologyKey"), text_at(constraint, "whenUnsatisfiable"));
         if key.is_empty() {
@@ -334,7 +339,7 @@ fn validate_domains(constraint: &Value, action: &str, path: &str, errors: &mut V
     let Some(least) = number(constraint, "minDomains") else { return };
     let field = format!("{path}.minDomains");
     if least <= 0 {
-        errors.push(FieldError::invalid(field.clone(), &json!(least), super::POSITIVE));
+        errors.push(FieldError::invalid(field.clone(), &json!(least), NOT_ZERO));
     }
     if action != "DoNotSchedule" {
         let detail = format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}");

@@ -77,6 +77,79 @@ fn name_faults(name: &str) -> Vec<String> {
     faults
 }
 
+/// Whether a quota can count a resource without a domain.
+pub(super) fn is_of_quotas(name: &str) -> bool {
+    const COUNTED: [&str; 10] = [
+        "cpu",
+        "memory",
+        "ephemeral-storage",
+        "pods",
+        "resourcequotas",
+        "services",
+        "replicationcontrollers",
+        "secrets",
+        "persistentvolumeclaims",
+        "configmaps",
+    ];
+    const OTHERS: [&str; 3] = ["requests.storage", "services.nodeports", "services.loadbalancers"];
+    let amount = ["requests.", "limits."].iter().find_map(|prefix| name.strip_prefix(prefix));
+    COUNTED.contains(&name)
+        || OTHERS.contains(&name)
+        || is_huge_page(name)
+        || amount
+            .is_some_and(|rest| matches!(rest, "cpu" | "memory" | "ephemeral-storage") || is_huge_page(rest))
+}
+
+/// What is wrong with the name of a resource of a quota.
+pub(super) fn quota_name_faults(name: &str) -> Vec<String> {
+    let mut faults = name::qualified(name);
+    if !faults.is_empty() || name.contains('/') {
+        return faults;
+    }
+    if !is_standard(name) && !is_of_quotas(name) {
+        faults.push("must be a standard resource type or fully qualified".to_owned());
+    }
+    if !is_of_quotas(name) {
+        faults.push("must be a standard resource for quota".to_owned());
+    }
+    faults
+}
+
+/// What is wrong with the name of a resource that a limit range has for objects of a type.
+pub(super) fn limit_name_faults(kind: &str, name: &str) -> Vec<String> {
+    if matches!(kind, "Pod" | "Container") {
+        return name_faults(name);
+    }
+    let mut faults = name::qualified(name);
+    if faults.is_empty() && !name.contains('/') && !is_standard(name) && !is_of_quotas(name) {
+        faults.push("must be a standard resource type or fully qualified".to_owned());
+    }
+    faults
+}
+
+/// What is wrong with an amount of a quota: objects are counted in whole numbers.
+pub(super) fn quota_amount_faults(name: &str, amount: Quantity) -> Vec<&'static str> {
+    const WHOLE: [&str; 9] = [
+        "pods",
+        "resourcequotas",
+        "services",
+        "replicationcontrollers",
+        "secrets",
+        "configmaps",
+        "persistentvolumeclaims",
+        "services.nodeports",
+        "services.loadbalancers",
+    ];
+    let mut faults = Vec::new();
+    if amount.sign() < 0 {
+        faults.push(super::NOT_NEGATIVE);
+    }
+    if (WHOLE.contains(&name) || is_extended(name)) && amount.as_int().is_none() {
+        faults.push("must be an integer");
+    }
+    faults
+}
+
 /// What is wrong with an amount of a resource.
 pub(super) fn amount_faults(name: &str, amount: Quantity) -> Vec<&'static str> {
     let mut faults = Vec::new();

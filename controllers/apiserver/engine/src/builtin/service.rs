@@ -68,36 +68,53 @@ pub(super) fn default_points(service: &mut Map<String, Value>) {
 
 pub(super) fn validate(object: &Value, errors: &mut Vec<FieldError>) {
     let kind = text_at(object, "spec.type");
-    one_of(object, "", "spec.type", &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"], errors);
-    one_of(object, "", "spec.sessionAffinity", &["ClientIP", "None"], errors);
     let ports = items(object, "spec.ports");
     let headless = text_at(object, "spec.clusterIP") == "None";
     if ports.is_empty() && !headless && kind != "ExternalName" {
         errors.push(FieldError::required("spec.ports", ""));
     }
     if kind == "ExternalName" {
-        let name = text_at(object, "spec.externalName");
-        if name.is_empty() {
-            errors.push(FieldError::required("spec.externalName", ""));
-        } else {
-            for fault in super::name::subdomain(name.trim_end_matches('.')) {
-                errors.push(FieldError::invalid("spec.externalName", &json!(name), &fault));
-            }
+        validate_external(object, errors);
+    }
+    validate_ports(ports, errors);
+    super::meta::validate_labels(at(object, "spec.selector"), "spec.selector", errors);
+    one_of(object, "", "spec.sessionAffinity", &["ClientIP", "None"], errors);
+    validate_addresses(object, errors);
+    one_of(object, "", "spec.type", &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"], errors);
+    let mut used = Vec::new();
+    for (index, port) in ports.iter().enumerate() {
+        if kind == "ClusterIP" && number(port, "nodePort").unwrap_or(0) != 0 {
+            let why = "may not be used when `type` is 'ClusterIP'";
+            errors.push(FieldError::forbidden(format!("spec.ports[{index}].nodePort"), why));
         }
     }
-    super::meta::validate_labels(at(object, "spec.selector"), "spec.selector", errors);
-    let (mut names, mut used) = (Vec::new(), Vec::new());
     for (index, port) in ports.iter().enumerate() {
-        let path = format!("spec.ports[{index}]");
-        part::check_port(number(port, "port").unwrap_or(0), format!("{path}.port"), errors);
-        one_of(port, &format!("{path}."), "protocol", &["SCTP", "TCP", "UDP"], errors);
-        validate_target(port, &path, errors);
-        let name = text_at(port, "name");
-        if name.is_empty() {
-            if ports.len() > 1 {
-                errors.push(FieldError::required(format!("{path}.name"), ""));
-            }
-        } else {
+        let place = (port.get("protocol"), port.get("port"));
+        if used.contains(&place) {
+            let value = json!({"protocol": place.0, "port": place.1});
+            errors.push(FieldError::duplicate(format!("spec.ports[{index}]"), &value));
+        }
+        used.push(place);
+    }
+    validate_traffic(object, kind, errors);
+}
+
+fn validate_external(object: &Value, errors: &mut Vec<FieldError>) {
+    let name = text_at(object, "spec.externalName");
+    if name.is_empty() {
+        errors.push(FieldError::required("spec.externalName", ""));
+        return;
+    }
+    for fault in super::name::subdomain(name.trim_end_matches('.')) {
+        errors.push(FieldError::invalid("spec.externalName", &json!(name), &fault));
+    }
+}
+
+fn validate_ports(ports: &[Value], errors: &mut Vec<FieldError>) {
+    let mut names = Vec::new();
+    for (index, port) in ports.iter().enumerate() {
+        let (path, name) = (format!("spec.ports[{index}]"), text_at(port, "name"));
+        if !name.is_empty() {
             for fault in super::name::label(name) {
                 errors.push(FieldError::invalid(format!("{path}.name"), &json!(name), &fault));
             }
@@ -105,18 +122,44 @@ pub(super) fn validate(object: &Value, errors: &mut Vec<FieldError>) {
                 errors.push(FieldError::duplicate(format!("{path}.name"), &json!(name)));
             }
             names.push(name);
+        } else if ports.len() > 1 {
+            errors.push(FieldError::required(format!("{path}.name"), ""));
         }
-        let place = (port.get("protocol"), port.get("port"));
-        if used.contains(&place) {
-            let value = json!({"protocol": place.0, "port": place.1});
-            errors.push(FieldError::duplicate(path.clone(), &value));
-        }
-        used.push(place);
-        if kind == "ClusterIP" && number(port, "nodePort").unwrap_or(0) != 0 {
-            let why = "may not be used when `type` is 'ClusterIP'";
-            errors.push(FieldError::forbidden(format!("{path}.nodePort"), why));
+        part::check_port(number(port, "port").unwrap_or(0), format!("{path}.port"), errors);
+        one_of(port, &format!("{path}."), "protocol", &["SCTP", "TCP", "UDP"], errors);
+        validate_target(port, &path, errors);
+        if let Some(protocol) = port.get("appProtocol").and_then(Value::as_str) {
+            for fault in super::name::qualified(protocol) {
+                errors.push(FieldError::invalid(format!("{path}.appProtocol"), &json!(protocol), &fault));
+            }
         }
     }
+}
+
+/// Addresses outside of the cluster.
+fn validate_addresses(object: &Value, errors: &mut Vec<FieldError>) {
+    for (index, address) in items(object, "spec.externalIPs").iter().enumerate() {
+        let (field, text) = (format!("spec.externalIPs[{index}]"), address.as_str().unwrap_or_default());
+        match text.parse() {
+            Ok(parsed) => super::policy::check_special(parsed, &field, errors),
+            Err(_) => errors.push(FieldError::invalid(field, address, super::network::ADDRESS)),
+        }
+    }
+}
+
+/// Where traffic goes, of those that come from outside and from inside.
+fn validate_traffic(object: &Value, kind: &str, errors: &mut Vec<FieldError>) {
+    let policies = ["Cluster", "Local"];
+    let is_reached = matches!(kind, "NodePort" | "LoadBalancer")
+        || (kind == "ClusterIP" && !items(object, "spec.externalIPs").is_empty());
+    let (path, policy) = ("spec.externalTrafficPolicy", text_at(object, "spec.externalTrafficPolicy"));
+    if !policy.is_empty() && !is_reached {
+        let detail = "may only be set for externally-accessible services";
+        errors.push(FieldError::invalid(path, &json!(policy), detail));
+    } else if !policy.is_empty() {
+        one_of(object, "", path, &policies, errors);
+    }
+    one_of(object, "", "spec.internalTrafficPolicy", &policies, errors);
 }
 
 fn validate_target(port: &Value, path: &str, errors: &mut Vec<FieldError>) {

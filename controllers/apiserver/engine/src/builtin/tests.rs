@@ -466,3 +466,19 @@ proptest! {
         let _ = validate_update(&kind.group, &kind.kind, "status", &new, &live);
     }
 }
+
+/// Objects, and what a kube-apiserver 1.36.2 answered when they were to be created.
+#[test]
+fn objects_are_refused_as_by_a_real_server() {
+    let cases: Vec<Value> = serde_json::from_str(include_str!("refused.json")).unwrap();
+    assert!(cases.len() > 50);
+    for case in &cases {
+        let text = |key: &str| case[key].as_str().unwrap();
+        let object = filled(text("group"), text("version"), text("kind"), &case["object"]);
+        let found: Vec<String> = validate_create(text("group"), text("kind"), &object)
+            .iter()
+            .map(|error| format!("{}: {}", error.field, error.message))
+            .collect();
+        assert_eq!(json!(found), case["refused"], "{case}");
+    }
+}

@@ -5,18 +5,21 @@ pub(super) mod source;
 
 use serde_json::{Value, json};
 
-use super::{items, name, one_of};
+use super::{items, name, one_of, required};
 use crate::field::FieldError;
 use crate::object::{at, text_at};
 
-const ACCESS_MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+pub(super) const ACCESS_MODES: [&str; 4] =
+    ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 
 pub(super) fn validate_claim(object: &Value, errors: &mut Vec<FieldError>) {
     validate_claim_spec(object, "", errors);
 }
 
 /// The `spec` of a claim, or of the template of one, at `prefix`.
-fn validate_claim_spec(object: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
+pub(super) fn validate_claim_spec(object: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
+    let selector = format!("{prefix}spec.selector");
+    super::placement::validate_selector(at(object, "spec.selector"), &selector, errors);
     let modes = items(object, "spec.accessModes");
     let field = format!("{prefix}spec.accessModes");
     if modes.is_empty() {
@@ -28,7 +31,17 @@ fn validate_claim_spec(object: &Value, prefix: &str, errors: &mut Vec<FieldError
     if at(object, "spec.resources.requests.storage").is_none() {
         errors.push(FieldError::required(format!("{prefix}spec.resources[storage]"), ""));
     }
+    if let (true, Some(spec)) = (prefix.is_empty(), object.get("spec")) {
+        super::storage::check_class(spec, errors);
+    }
     one_of(object, prefix, "spec.volumeMode", &["Block", "Filesystem"], errors);
+    for source in ["dataSource", "dataSourceRef"] {
+        if let Some(given) = at(object, &format!("spec.{source}")) {
+            for key in ["name", "kind"] {
+                required(given, &format!("{prefix}spec.{source}."), key, errors);
+            }
+        }
+    }
 }
 
 /// Only the requested size may change, and the volume be bound once.

@@ -26,6 +26,7 @@ pub(super) fn validate(kind: &str, object: &Value, errors: &mut Vec<FieldError>)
         validate_name(name, &path, errors);
         validate_hook(kind, hook, &path, errors);
         validate_conditions(hook, &path, errors);
+        validate_versions(hook, &path, errors);
     }
 }
 
@@ -47,15 +48,11 @@ fn validate_name(text: &str, path: &str, errors: &mut Vec<FieldError>) {
 
 fn validate_hook(kind: &str, hook: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let below = format!("{path}.");
-    let versions = items(hook, "admissionReviewVersions");
-    let field = format!("{path}.admissionReviewVersions");
-    let known = |version: &Value| version.as_str().is_some_and(|version| REVIEWS.contains(&version));
-    if versions.is_empty() {
-        errors.push(FieldError::required(field, &format!("must specify one of {}", REVIEWS.join(", "))));
-    } else if !versions.iter().any(known) {
-        let detail = format!("must include at least one of {}", REVIEWS.join(", "));
-        errors.push(FieldError::invalid(field, &json!(versions), &detail));
+    for (index, rule) in items(hook, "rules").iter().enumerate() {
+        validate_rule(rule, &format!("{path}.rules[{index}]"), errors);
     }
+    one_of(hook, &below, "failurePolicy", &["Fail", "Ignore"], errors);
+    one_of(hook, &below, "matchPolicy", &["Equivalent", "Exact"], errors);
     let effects = ["None", "NoneOnDryRun"];
     match text_at(hook, "sideEffects") {
         "" => errors.push(FieldError::required(
@@ -68,18 +65,29 @@ fn validate_hook(kind: &str, hook: &Value, path: &str, errors: &mut Vec<FieldErr
         let detail = "the timeout value must be between 1 and 30 seconds";
         errors.push(FieldError::invalid(format!("{path}.timeoutSeconds"), &json!(seconds), detail));
     }
-    one_of(hook, &below, "failurePolicy", &["Fail", "Ignore"], errors);
-    one_of(hook, &below, "matchPolicy", &["Equivalent", "Exact"], errors);
-    if kind == "MutatingWebhookConfiguration" {
-        one_of(hook, &below, "reinvocationPolicy", &["IfNeeded", "Never"], errors);
+    for key in ["namespaceSelector", "objectSelector"] {
+        super::placement::validate_selector(hook.get(key), &format!("{path}.{key}"), errors);
     }
     validate_client(
         hook.get("clientConfig").unwrap_or(&Value::Null),
         &format!("{path}.clientConfig"),
         errors,
     );
-    for (index, rule) in items(hook, "rules").iter().enumerate() {
-        validate_rule(rule, &format!("{path}.rules[{index}]"), errors);
+    if kind == "MutatingWebhookConfiguration" {
+        one_of(hook, &below, "reinvocationPolicy", &["IfNeeded", "Never"], errors);
+    }
+}
+
+/// The versions of reviews that a webhook reads.
+fn validate_versions(hook: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let versions = items(hook, "admissionReviewVersions");
+    let field = format!("{path}.admissionReviewVersions");
+    let known = |version: &Value| version.as_str().is_some_and(|version| REVIEWS.contains(&version));
+    if versions.is_empty() {
+        errors.push(FieldError::required(field, &format!("must specify one of {}", REVIEWS.join(", "))));
+    } else if !versions.iter().any(known) {
+        let detail = format!("must include at least one of {}", REVIEWS.join(", "));
+        errors.push(FieldError::invalid(field, &json!(versions), &detail));
     }
 }
 
@@ -96,10 +104,10 @@ pub(crate) fn validate_client(client: &Value, path: &str, errors: &mut Vec<Field
             errors.push(FieldError::invalid(format!("{path}.url"), &json!(scheme), detail));
         }
         (None, Some(service)) => {
-            for key in ["name", "namespace"] {
+            // The real server names each in the place of the other.
+            for (named, key) in [("name", "namespace"), ("namespace", "name")] {
                 if text_at(service, key).is_empty() {
-                    let detail = format!("service {key} is required");
-                    errors.push(FieldError::required(format!("{path}.service.{key}"), &detail));
+                    errors.push(FieldError::required(format!("{path}.service.{named}"), ""));
                 }
             }
         }

@@ -311,6 +311,9 @@ fn validate_stateful_set(object: &Value, errors: &mut Vec<FieldError>) {
     for when in ["whenDeleted", "whenScaled"] {
         one_of(object, "", &format!("{retention}{when}"), &["Retain", "Delete"], errors);
     }
+    for (index, claim) in items(object, "spec.volumeClaimTemplates").iter().enumerate() {
+        super::volume::validate_claim_spec(claim, &format!("spec.volumeClaimTemplates[{index}]."), errors);
+    }
     not_negative(object, "", "spec.ordinals.start", errors);
     let service = text_at(object, "spec.serviceName");
     for fault in if service.is_empty() { Vec::new() } else { super::name::label(service) } {

@@ -1,6 +1,10 @@
 //! Decoding of built-in objects as Go's typed decoder does it: wrong types are refused, unknown fields dropped and
 //! listed, nulls dropped, quantities, times and base64 put in canonical form, empty optional lists and maps left out.
 
+mod types;
+
+pub(crate) use types::OF_VOLUMES;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::jiff::Timestamp;
@@ -23,10 +27,18 @@ const MAX_UNKNOWN: usize = 100;
 /// # Errors
 /// The text a real server puts after `cannot be handled as a <Kind>: `.
 pub fn decode_builtin(value: &mut Value, schema: &Schema) -> Result<Vec<String>, String> {
-    let mut walk =
-        Walk { path: String::new(), go_path: String::new(), owner: String::new(), unknown: Vec::new() };
+    decode_document(value, schema, &[])
+}
+
+/// As [`decode_builtin`], for an object whose text is `document`: of several mistakes, the first one there is named. Without
+/// JSON in it, as for YAML, the first by the names of fields.
+///
+/// # Errors
+/// As [`decode_builtin`].
+pub fn decode_document(value: &mut Value, schema: &Schema, document: &[u8]) -> Result<Vec<String>, String> {
+    let mut walk = Walk::new("", "");
     walk.node(value, schema, 0)?;
-    Ok(walk.unknown)
+    walk.end(document)
 }
 
 /// Decodes the `metadata` of an object of any kind in place, with paths from the object's root.
@@ -35,11 +47,9 @@ pub fn decode_builtin(value: &mut Value, schema: &Schema) -> Result<Vec<String>,
 /// As [`decode_builtin`].
 pub fn decode_metadata(object: &mut Value) -> Result<Vec<String>, String> {
     let Some(metadata) = object.get_mut("metadata") else { return Ok(Vec::new()) };
-    let path = "metadata".to_owned();
-    let owner = "ObjectMeta".to_owned();
-    let mut walk = Walk { path: path.clone(), go_path: path, owner, unknown: Vec::new() };
+    let mut walk = Walk::new("metadata", "ObjectMeta");
     walk.node(metadata, &super::builtin::object_meta(), 0)?;
-    Ok(walk.unknown)
+    walk.end(&[])
 }
 
 /// Decodes the metadata of an object that is embedded in another one, with paths from the metadata.
@@ -47,10 +57,9 @@ pub fn decode_metadata(object: &mut Value) -> Result<Vec<String>, String> {
 /// # Errors
 /// As [`decode_builtin`].
 pub fn decode_embedded(metadata: &mut Value) -> Result<Vec<String>, String> {
-    let owner = "ObjectMeta".to_owned();
-    let mut walk = Walk { path: String::new(), go_path: String::new(), owner, unknown: Vec::new() };
+    let mut walk = Walk::new("", "ObjectMeta");
     walk.node(metadata, &super::builtin::object_meta(), 0)?;
-    Ok(walk.unknown)
+    walk.end(&[])
 }
 
 /// `<Kind> in version "<version>" cannot be handled as a <Kind>: <why>`.
@@ -81,9 +90,33 @@ struct Walk {
     /// Go name of the innermost struct.
     owner: String,
     unknown: Vec<String>,
+    /// What does not fit: where, and the text.
+    mistakes: Vec<(String, String)>,
 }
 
 impl Walk {
+    fn new(path: &str, owner: &str) -> Self {
+        let (path, owner) = (path.to_owned(), owner.to_owned());
+        Self { go_path: path.clone(), path, owner, unknown: Vec::new(), mistakes: Vec::new() }
+    }
+
+    /// The unknown fields, or the first mistake of the document.
+    fn end(self, document: &[u8]) -> Result<Vec<String>, String> {
+        let mut places: Vec<String> = self.mistakes.iter().map(|(place, _)| place.clone()).collect();
+        super::json::in_document_order(document, &mut places);
+        let first = places.first().and_then(|first| self.mistakes.iter().find(|(place, _)| place == first));
+        first.map_or(Ok(self.unknown), |(_, text)| Err(text.clone()))
+    }
+
+    /// Decodes what is at the path; a mistake does not end the walk.
+    fn inner(&mut self, value: &mut Value, schema: &Schema, depth: usize) {
+        if let Err(text) = self.node(value, schema, depth)
+            && self.mistakes.len() < MAX_UNKNOWN
+        {
+            self.mistakes.push((self.path.clone(), text));
+        }
+    }
+
     fn node(&mut self, value: &mut Value, schema: &Schema, depth: usize) -> Result<(), String> {
         if depth >= MAX_DEPTH {
             return Err("exceeded max depth".to_owned());
@@ -107,7 +140,10 @@ impl Walk {
             return Err(self.mismatch(value, schema));
         }
         match value {
-            Value::Object(fields) => self.object(fields, schema, depth),
+            Value::Object(fields) => {
+                self.object(fields, schema, depth);
+                Ok(())
+            }
             Value::Array(items) => {
                 let Some(item_schema) = &schema.items else { return Ok(()) };
                 for (index, item) in items.iter_mut().enumerate() {
@@ -116,7 +152,7 @@ impl Walk {
                     }
                     let length = self.path.len();
                     self.path.push_str(&format!("[{index}]"));
-                    self.node(item, item_schema, depth + 1)?;
+                    self.inner(item, item_schema, depth + 1);
                     self.path.truncate(length);
                 }
                 Ok(())
@@ -126,52 +162,37 @@ impl Walk {
         }
     }
 
-    fn object(
-        &mut self,
-        fields: &mut Map<String, Value>,
-        schema: &Schema,
-        depth: usize,
-    ) -> Result<(), String> {
+    fn object(&mut self, fields: &mut Map<String, Value>, schema: &Schema, depth: usize) {
         let outer = schema.type_name.as_deref().map(|name| {
             let short = name.rsplit('.').next().unwrap_or(name);
             std::mem::replace(&mut self.owner, short.to_owned())
         });
-        let mut failure = None;
-        fields.retain(|key, value| {
-            if failure.is_some() {
-                return true;
-            }
-            match self.field(key, value, schema, depth) {
-                Ok(keep) => keep,
-                Err(message) => {
-                    failure = Some(message);
-                    true
-                }
-            }
-        });
+        fields.retain(|key, value| self.field(key, value, schema, depth));
         if let Some(outer) = outer {
             self.owner = outer;
         }
-        failure.map_or(Ok(()), Err)
     }
 
     /// Decodes one field or map entry; `false` if it does not stay.
-    fn field(&mut self, key: &str, value: &mut Value, schema: &Schema, depth: usize) -> Result<bool, String> {
+    fn field(&mut self, key: &str, value: &mut Value, schema: &Schema, depth: usize) -> bool {
         let (length, go_length) = (self.path.len(), self.go_path.len());
         push_key(&mut self.path, key);
         let mut keep = true;
         if let Some(property) = schema.properties.get(key) {
+            if let Some(embedded) = types::embedded(&self.owner, key) {
+                push_key(&mut self.go_path, embedded);
+            }
             push_key(&mut self.go_path, key);
             keep = !value.is_null();
             if keep {
-                self.node(value, property, depth + 1)?;
+                self.inner(value, property, depth + 1);
                 keep = !left_out(value, property) || schema.required.iter().any(|name| name == key);
             }
         } else if let Some(values) = &schema.additional {
             if value.is_null() {
                 *value = zero(values);
             }
-            self.node(value, values, depth + 1)?;
+            self.inner(value, values, depth + 1);
         } else if !schema.preserve_unknown {
             keep = false;
             if self.unknown.len() < MAX_UNKNOWN {
@@ -180,19 +201,25 @@ impl Walk {
         }
         self.path.truncate(length);
         self.go_path.truncate(go_length);
-        Ok(keep)
+        keep
     }
 
     fn int_or_string(&self, value: &Value) -> Result<(), String> {
         if value.is_string() || integer_fits(value, "int32") {
             return Ok(());
         }
-        let (want, owner) = if value.is_number() { ("int32", &self.owner) } else { ("string", &self.owner) };
-        Err(unmarshal_error(value, owner, &self.go_path, want))
+        // Go reads whatever is no text as a number.
+        Err(unmarshal_error(value, &self.owner, &self.go_path, "int32"))
     }
 
     fn mismatch(&self, value: &Value, schema: &Schema) -> String {
-        unmarshal_error(value, &self.owner, &self.go_path, &go_type(schema, 0))
+        let field = self.go_path.rsplit('.').next().unwrap_or_default();
+        let want = match (types::named(&self.owner, field), schema.json_type) {
+            (Some(name), JsonType::Array) => format!("[]{name}"),
+            (Some(name), _) => name.to_owned(),
+            (None, _) => go_type(schema, 0),
+        };
+        unmarshal_error(value, &self.owner, &self.go_path, &want)
     }
 }
 
@@ -308,7 +335,8 @@ fn canonical_base64(text: &mut String) -> Result<(), String> {
         Err(base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _)) => {
             Err(format!("illegal base64 data at input byte {at}"))
         }
-        Err(_) => Err(format!("illegal base64 data at input byte {}", text.len())),
+        // Go names the first byte of the quantum that is not whole.
+        Err(_) => Err(format!("illegal base64 data at input byte {}", text.len() - text.len() % 4)),
     }
 }
 

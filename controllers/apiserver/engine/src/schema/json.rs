@@ -138,6 +138,16 @@ struct Order<'a> {
     next: usize,
 }
 
+impl Order<'_> {
+    /// Gives the place, if it is looked for, the next number.
+    fn rank(&mut self) {
+        if let Some(rank) = self.ranks.get_mut(&self.path) {
+            *rank = self.next;
+            self.next += 1;
+        }
+    }
+}
+
 impl<'de> DeserializeSeed<'de> for &mut Order<'_> {
     type Value = ();
 
@@ -181,6 +191,7 @@ impl<'de> Visitor<'de> for &mut Order<'_> {
         let length = self.path.len();
         for index in 0_usize.. {
             self.path.push_str(&format!("[{index}]"));
+            self.rank();
             let more = access.next_element_seed(&mut *self)?.is_some();
             self.path.truncate(length);
             if !more {
@@ -197,10 +208,7 @@ impl<'de> Visitor<'de> for &mut Order<'_> {
                 self.path.push('.');
             }
             self.path.push_str(&key);
-            if let Some(rank) = self.ranks.get_mut(&self.path) {
-                *rank = self.next;
-                self.next += 1;
-            }
+            self.rank();
             access.next_value_seed(&mut *self)?;
             self.path.truncate(length);
         }

@@ -6,7 +6,6 @@ use super::{Write, decode};
 use crate::admission::Halt;
 use crate::builtin;
 use crate::engine::Engine;
-use crate::field::FieldError;
 use crate::object::{self, is_deleting, set_meta};
 use crate::ownership;
 use crate::status::{ApiError, Subject};
@@ -126,8 +125,8 @@ impl Write<'_> {
         }
         let prefix = object::meta_text(object, "generateName").to_owned();
         if prefix.is_empty() {
-            let error = FieldError::required("metadata.name", "name or generateName is required");
-            return Err(ApiError::invalid(self.subject_kind(""), &[error]));
+            // It is refused with whatever else is wrong.
+            return Ok(());
         }
         // Room for the suffix: 63 bytes in all, as names are often used as labels.
         let mut end = prefix.len().min(58);

@@ -48,7 +48,8 @@ impl Write<'_> {
             }
             return Err(error.into());
         }
-        let mut unknown = self.typed(&mut object)?;
+        let document = if format == BodyFormat::Json { self.request.body } else { &[] };
+        let mut unknown = self.typed(&mut object, document)?;
         if format == BodyFormat::Protobuf {
             // Unknown fields have numbers only, and are skipped.
             unknown.clear();
@@ -109,8 +110,8 @@ impl Write<'_> {
         Ok(())
     }
 
-    /// Brings the object into the types of its kind; the paths of fields that the kind does not have.
-    pub(crate) fn typed(&self, object: &mut Value) -> Result<Vec<String>, ApiError> {
+    /// Brings the object, which was read from `document`, into the types of its kind; the paths of fields that the kind does not have.
+    pub(crate) fn typed(&self, object: &mut Value, document: &[u8]) -> Result<Vec<String>, ApiError> {
         if !self.kind.is_builtin() {
             // Metadata has the same types everywhere; the rest is checked against the schema, with field paths.
             let mut unknown = schema::prune::prune(object, self.kind.schema());
@@ -121,7 +122,8 @@ impl Write<'_> {
             unknown.extend(embedded.map_err(|why| self.cannot_be_handled(&why.to_string()))?);
             return Ok(unknown);
         }
-        schema::decode::decode_builtin(object, self.kind.schema()).map_err(|why| self.cannot_be_handled(&why))
+        schema::decode::decode_document(object, self.kind.schema(), document)
+            .map_err(|why| self.cannot_be_handled(&why))
     }
 
     /// 400 for a body that does not fit the types of its kind.
@@ -153,7 +155,7 @@ pub(crate) fn check_patched(
     patch: &Value,
     duplicates: &[String],
 ) -> Result<(), ApiError> {
-    let done = write.typed(object).and_then(|unknown| write.report(&unknown, duplicates));
+    let done = write.typed(object, &[]).and_then(|unknown| write.report(&unknown, duplicates));
     done.map_err(|error| bad_patch(write, patch, &error.message))
 }
 

@@ -80,9 +80,11 @@ impl Write<'_> {
         self.report(&[], &duplicates)?;
         self.check_applied(&mut applied)?;
         // The real server meets such bytes later, where it has no better word for them.
-        self.typed(&mut applied).map_err(|error| match error.message.contains("illegal base64 data") {
-            true => ApiError::plain(500, "", error.message),
-            false => error,
+        self.typed(&mut applied, &[]).map_err(|error| {
+            match error.message.contains("illegal base64 data") {
+                true => ApiError::plain(500, "", error.message),
+                false => error,
+            }
         })?;
         let live = self.live(engine).ok();
         if let Some(live) = &live {

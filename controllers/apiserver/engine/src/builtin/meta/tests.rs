@@ -79,6 +79,6 @@ fn namespaces_have_finalizers_of_their_own() {
     let namespace = json!({ "spec": { "finalizers": ["kubernetes", "plain", "example.dev/"] } });
     validate_namespace_finalizers(&namespace, &mut errors);
     let texts: Vec<String> = errors.iter().map(ToString::to_string).collect();
-    assert_eq!(texts[0], format!("spec.finalizers[1]: Invalid value: \"plain\": {UNQUALIFIED}"));
-    assert_eq!(texts[1], "spec.finalizers[2]: Invalid value: \"example.dev/\": name part must be non-empty");
+    assert_eq!(texts[0], format!("spec.finalizers: Invalid value: \"plain\": {UNQUALIFIED}"));
+    assert_eq!(texts[1], "spec.finalizers: Invalid value: \"example.dev/\": name part must be non-empty");
 }

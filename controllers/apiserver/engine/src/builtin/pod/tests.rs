@@ -324,7 +324,7 @@ fn pods_are_refused_as_by_a_real_server() {
                 json!([{ "maxSkew": 0, "topologyKey": "", "whenUnsatisfiable": "X" }]),
             ),
             vec![
-                "topologySpreadConstraints[0].maxSkew: Invalid value: 0: must be greater than 0",
+                "topologySpreadConstraints[0].maxSkew: Invalid value: 0: must be greater than zero",
                 "topologySpreadConstraints[0].topologyKey: Required value: can not be empty",
                 "topologySpreadConstraints[0].whenUnsatisfiable: Unsupported value: \"X\": supported values: \"DoNotSchedule\", \"ScheduleAnyway\"",
             ],

@@ -8,7 +8,7 @@ use super::super::SchemaRef;
 use super::super::builtin::builtin;
 use super::super::json::{in_document_order, parse_json};
 use super::super::tests::arbitrary_json;
-use super::{cannot_be_handled, complaints, decode_builtin, decode_metadata, strict_error};
+use super::{cannot_be_handled, complaints, decode_builtin, decode_document, decode_metadata, strict_error};
 
 fn decoded(schema: &SchemaRef, mut value: Value) -> Result<(Value, Vec<String>), String> {
     decode_builtin(&mut value, schema).map(|unknown| (value, unknown))
@@ -82,6 +82,52 @@ fn wrong_types_are_refused_like_go_does() {
         decoded(&builtin::<Secret>(), json!({"data": {"a": "***"}})).unwrap_err(),
         "illegal base64 data at input byte 0"
     );
+}
+
+#[test]
+fn types_have_the_names_of_go() {
+    let pods = builtin::<Pod>();
+    let of_containers = |field: &str, value: Value| {
+        decoded(&pods, json!({"spec": {"containers": [{field: value}]}})).unwrap_err()
+    };
+    for (field, value, text) in [
+        (
+            "restartPolicy",
+            json!(1),
+            "number into Go struct field Container.spec.containers.restartPolicy of type v1.ContainerRestartPolicy",
+        ),
+        (
+            "livenessProbe",
+            json!({"exec": "x"}),
+            "string into Go struct field Probe.spec.containers.livenessProbe.ProbeHandler.exec of type v1.ExecAction",
+        ),
+        (
+            "resources",
+            json!({"limits": "x"}),
+            "string into Go struct field ResourceRequirements.spec.containers.resources.limits of type v1.ResourceList",
+        ),
+        (
+            "securityContext",
+            json!({"capabilities": {"add": true}}),
+            "bool into Go struct field Capabilities.spec.containers.securityContext.capabilities.add of type []v1.Capability",
+        ),
+    ] {
+        assert_eq!(of_containers(field, value), format!("json: cannot unmarshal {text}"));
+    }
+}
+
+#[test]
+fn the_first_mistake_of_the_document_is_named() {
+    let body = br#"{"spec":{"volumes":"x","containers":[{"name":1}]},"metadata":{"name":2}}"#;
+    let (mut value, _) = parse_json(body).unwrap();
+    let error = decode_document(&mut value, &builtin::<Pod>(), body).unwrap_err();
+    assert_eq!(
+        error,
+        "json: cannot unmarshal string into Go struct field PodSpec.spec.volumes of type []v1.Volume"
+    );
+    let (mut value, _) = parse_json(body).unwrap();
+    let error = decode_document(&mut value, &builtin::<Pod>(), &[]).unwrap_err();
+    assert!(error.contains("ObjectMeta.metadata.name"), "{error}");
 }
 
 #[test]

@@ -1,0 +1,125 @@
+//! Persistent volumes and storage classes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use neonvm_types::Quantity;
+use serde_json::{Value, json};
+
+use super::volume::ACCESS_MODES;
+use super::{items, name, one_of, placement, resources};
+use crate::field::FieldError;
+use crate::object::{at, text_at};
+use crate::schema::decode::OF_VOLUMES;
+
+pub(super) fn validate_volume(object: &Value, errors: &mut Vec<FieldError>) {
+    let spec = at(object, "spec").unwrap_or(&Value::Null);
+    let modes = items(spec, "accessModes");
+    if modes.is_empty() {
+        errors.push(FieldError::required("spec.accessModes", ""));
+    }
+    for mode in modes.iter().filter(|mode| !mode.as_str().is_some_and(|mode| ACCESS_MODES.contains(&mode))) {
+        errors.push(FieldError::not_supported("spec.accessModes", mode, &ACCESS_MODES));
+    }
+    validate_capacity(spec, errors);
+    one_of(spec, "spec.", "persistentVolumeReclaimPolicy", &["Delete", "Recycle", "Retain"], errors);
+    validate_affinity(spec, errors);
+    if let Some(local) = spec.get("local") {
+        let path = text_at(local, "path");
+        if path.is_empty() {
+            errors.push(FieldError::required("spec.local.path", ""));
+        }
+        super::part::check_steps(path, "spec.local.path", errors);
+        if at(spec, "nodeAffinity.required").is_none() {
+            errors.push(FieldError::required("spec.nodeAffinity", "Local volume requires node affinity"));
+        }
+    }
+    let beside = spec.as_object().into_iter().flatten().all(|(key, _)| OF_VOLUMES.contains(&key.as_str()));
+    if beside {
+        errors.push(FieldError::required("spec", "must specify a volume type"));
+    }
+    check_class(spec, errors);
+    one_of(spec, "spec.", "volumeMode", &["Block", "Filesystem"], errors);
+}
+
+fn validate_capacity(spec: &Value, errors: &mut Vec<FieldError>) {
+    let capacity = resources::amounts(spec, "capacity");
+    if capacity.is_empty() {
+        errors.push(FieldError::required("spec.capacity", ""));
+    }
+    if capacity.len() > 1 || !capacity.contains_key("storage") {
+        let value = spec.get("capacity").unwrap_or(&Value::Null);
+        errors.push(FieldError::not_supported("spec.capacity", value, &["storage"]));
+    }
+    for (resource, amount) in &capacity {
+        let field = format!("spec.capacity[{resource}]");
+        if amount.sign() < 0 {
+            let units = json!(i64::try_from(amount.units_rounded_up()).unwrap_or(i64::MIN));
+            errors.push(FieldError::invalid(field.clone(), &units, "must be a valid resource quantity"));
+        }
+        if *amount <= Quantity::from_units(0, amount.format()) {
+            errors.push(FieldError::invalid(field, &json!(amount.to_string()), "must be greater than zero"));
+        }
+    }
+}
+
+fn validate_affinity(spec: &Value, errors: &mut Vec<FieldError>) {
+    let Some(affinity) = spec.get("nodeAffinity") else { return };
+    match affinity.get("required") {
+        Some(required) => {
+            placement::validate_node_selector(required, "spec.nodeAffinity.required", errors);
+        }
+        None => errors.push(FieldError::required(
+            "spec.nodeAffinity.required",
+            "must specify required node constraints",
+        )),
+    }
+}
+
+/// The storage class of the volume, or claim, with this spec.
+pub(super) fn check_class(spec: &Value, errors: &mut Vec<FieldError>) {
+    let class = text_at(spec, "storageClassName");
+    if class.is_empty() {
+        return;
+    }
+    for fault in name::subdomain(class) {
+        errors.push(FieldError::invalid("spec.storageClassName", &json!(class), &fault));
+    }
+}
+
+/// `allowedTopologies` of a storage class.
+pub(super) fn validate_topologies(object: &Value, errors: &mut Vec<FieldError>) {
+    let all = items(object, "allowedTopologies");
+    // As the real server has it: an empty term is equal to each term that it has not looked at.
+    let mut before = vec![BTreeMap::new(); all.len()];
+    for (index, term) in all.iter().enumerate() {
+        let path = format!("allowedTopologies[{index}].matchLabelExpressions");
+        let mut own: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for (index, one) in items(term, "matchLabelExpressions").iter().enumerate() {
+            let (path, key) = (format!("{path}[{index}]"), text_at(one, "key"));
+            let values = topology_values(one, &path, errors);
+            for fault in name::qualified(key) {
+                errors.push(FieldError::invalid(format!("{path}.key"), &json!(key), &fault));
+            }
+            if own.insert(key.to_owned(), values).is_some() {
+                errors.push(FieldError::duplicate(format!("{path}.key"), &json!(key)));
+            }
+        }
+        for _ in before.iter().filter(|other| **other == own) {
+            errors.push(FieldError::duplicate(path.clone(), &json!("")));
+        }
+        before.push(own);
+    }
+}
+
+fn topology_values(one: &Value, path: &str, errors: &mut Vec<FieldError>) -> BTreeSet<String> {
+    let (mut seen, values) = (BTreeSet::new(), items(one, "values"));
+    if values.is_empty() {
+        errors.push(FieldError::required(format!("{path}.values"), ""));
+    }
+    for (index, value) in values.iter().enumerate() {
+        if !seen.insert(value.as_str().unwrap_or_default().to_owned()) {
+            errors.push(FieldError::duplicate(format!("{path}.values[{index}]"), value));
+        }
+    }
+    seen
+}

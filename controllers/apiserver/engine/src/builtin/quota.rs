@@ -126,7 +126,7 @@ fn validate_selector(spec: &Value, hard: &Amounts, errors: &mut Vec<FieldError>)
     }
 }
 
-/// What a limit range says of one type of object.
+/// The limits of a limit range, of which there is one for each type of object.
 pub(super) fn validate_limits(object: &Value, errors: &mut Vec<FieldError>) {
     let mut types = Vec::new();
     for (index, limit) in items(object, "spec.limits").iter().enumerate() {

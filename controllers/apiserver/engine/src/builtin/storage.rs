@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use neonvm_types::Quantity;
 use serde_json::{Value, json};
 
-use super::volume::ACCESS_MODES;
+use super::volume::{ACCESS_MODES, check_class};
 use super::{items, name, one_of, placement, resources};
 use crate::field::FieldError;
 use crate::object::{at, text_at};
@@ -72,17 +72,6 @@ fn validate_affinity(spec: &Value, errors: &mut Vec<FieldError>) {
             "spec.nodeAffinity.required",
             "must specify required node constraints",
         )),
-    }
-}
-
-/// The storage class of the volume, or claim, with this spec.
-pub(super) fn check_class(spec: &Value, errors: &mut Vec<FieldError>) {
-    let class = text_at(spec, "storageClassName");
-    if class.is_empty() {
-        return;
-    }
-    for fault in name::subdomain(class) {
-        errors.push(FieldError::invalid("spec.storageClassName", &json!(class), &fault));
     }
 }
 

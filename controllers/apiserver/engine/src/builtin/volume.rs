@@ -32,7 +32,7 @@ pub(super) fn validate_claim_spec(object: &Value, prefix: &str, errors: &mut Vec
         errors.push(FieldError::required(format!("{prefix}spec.resources[storage]"), ""));
     }
     if let (true, Some(spec)) = (prefix.is_empty(), object.get("spec")) {
-        super::storage::check_class(spec, errors);
+        check_class(spec, errors);
     }
     one_of(object, prefix, "spec.volumeMode", &["Block", "Filesystem"], errors);
     for source in ["dataSource", "dataSourceRef"] {
@@ -41,6 +41,17 @@ pub(super) fn validate_claim_spec(object: &Value, prefix: &str, errors: &mut Vec
                 required(given, &format!("{prefix}spec.{source}."), key, errors);
             }
         }
+    }
+}
+
+/// The storage class of the volume, or claim, with this spec.
+pub(super) fn check_class(spec: &Value, errors: &mut Vec<FieldError>) {
+    let class = text_at(spec, "storageClassName");
+    if class.is_empty() {
+        return;
+    }
+    for fault in name::subdomain(class) {
+        errors.push(FieldError::invalid("spec.storageClassName", &json!(class), &fault));
     }
 }
 

@@ -29,7 +29,7 @@ pub struct Access {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl status\n  neonctl status --context staging -o json\n\n\
                   The status of a service follows from its pods, its lease and its recent work. Data that this user may not \
-                  read is reported with the missing permission. Exit code 7: a component is unhealthy.")]
+                  read is reported with the missing permission. Exit code 7: a component is unhealthy, or no service is installed.")]
 pub struct Status {
     /// Namespace of the services [default: where they are installed]
     #[arg(short, long, value_name = "NAME")]

@@ -148,8 +148,8 @@ pub fn no_body(_: &Parts) -> Admitted {
     Ok(0)
 }
 
-/// Serves until it is dropped; open connections end with it ([`Gate::ending`]: requests are finished before). `admit` decides from the head of a request, with its [`Peer`] among
-/// the extensions; `handler` answers the whole.
+/// Serves until it is dropped; open connections end with it ([`Gate::ending`]: requests are finished before). `admit` decides from
+/// the head of a request, with its [`Peer`] among the extensions; `handler` answers the whole.
 pub async fn serve<A, H, F>(listener: TcpListener, tls: Option<Tls>, gate: Gate, admit: A, handler: H)
 where
     A: Fn(&Parts) -> Admitted + Clone + Send + Sync + 'static,

@@ -92,14 +92,12 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Logs) -> Result<Repor
 /// What a person learns from a log without lines.
 fn nothing(sources: &[String], pod: &str, since: Option<&str>) -> String {
     let sources = sources.join(",");
-    match (sources.as_str(), since) {
-        ("all", None) => format!("pod {pod} has written nothing yet"),
-        ("all", Some(time)) => format!("pod {pod} has written nothing in the last {time}"),
-        (_, None) => format!("pod {pod} has no line of source {sources}; see the others: --source all"),
-        (_, Some(time)) => format!(
-            "pod {pod} has no line of source {sources} in the last {time}; see the others: --source all"
-        ),
+    let when = since.map(|time| format!(" in the last {time}"));
+    if sources == "all" {
+        return format!("pod {pod} has written nothing{}", when.as_deref().unwrap_or(" yet"));
     }
+    let when = when.unwrap_or_default();
+    format!("pod {pod} has no line of source {sources}{when}; see the others: --source all")
 }
 
 /// Where the lines from before the VM's last migration are. None without a migration, or without the right to list them.

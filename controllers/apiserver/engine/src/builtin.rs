@@ -2,12 +2,14 @@
 //!
 //! Objects are expected as [`crate::schema::decode`] leaves them: right types, no nulls, no unknown fields.
 
+mod address;
 mod autoscaling;
 pub(crate) mod certificate;
 mod config;
 mod container;
 mod defaults;
 mod diff;
+mod endpoints;
 mod env;
 mod event;
 mod internal;
@@ -77,7 +79,7 @@ pub fn validate_create(group: &str, kind: &str, object: &Value) -> Vec<FieldErro
         ("", "LimitRange") => quota::validate_limits(object, found),
         ("storage.k8s.io", "StorageClass") => storage::validate_topologies(object, found),
         ("networking.k8s.io", "NetworkPolicy") => policy::validate(object, found),
-        ("discovery.k8s.io", "EndpointSlice") => policy::validate_slice(object, found),
+        ("discovery.k8s.io", "EndpointSlice") => endpoints::validate(object, found),
         ("policy", "PodDisruptionBudget") => service::validate_budget(object, found),
         ("coordination.k8s.io", "Lease") => event::validate_lease(object, found),
         ("autoscaling", "HorizontalPodAutoscaler") => autoscaling::validate(object, found),

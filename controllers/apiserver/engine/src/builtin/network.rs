@@ -2,11 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{items, name, number};
+use super::{address, items, name, number};
 use crate::field::FieldError;
 use crate::object::{at, text_at};
-
-pub(super) const ADDRESS: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
 
 /// `dnsConfig` of the pod spec at `prefix`.
 pub(super) fn validate_dns(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
@@ -30,19 +28,14 @@ pub(super) fn validate_dns(spec: &Value, prefix: &str, errors: &mut Vec<FieldErr
         errors.push(FieldError::invalid(field, &json!(servers), "must not have more than 3 nameservers"));
     }
     for (index, server) in servers.iter().enumerate() {
-        check_address(server.as_str().unwrap_or_default(), format!("{path}.nameservers[{index}]"), errors);
+        let field = format!("{path}.nameservers[{index}]");
+        address::check(server.as_str().unwrap_or_default(), &field, errors);
     }
     validate_searches(items(config, "searches"), &format!("{path}.searches"), errors);
     for (index, option) in items(config, "options").iter().enumerate() {
         if text_at(option, "name").is_empty() {
             errors.push(FieldError::required(format!("{path}.options[{index}]"), "must not be empty"));
         }
-    }
-}
-
-fn check_address(text: &str, field: String, errors: &mut Vec<FieldError>) {
-    if text.parse::<std::net::IpAddr>().is_err() {
-        errors.push(FieldError::invalid(field, &json!(text), ADDRESS));
     }
 }
 
@@ -68,7 +61,7 @@ fn validate_searches(searches: &[Value], path: &str, errors: &mut Vec<FieldError
 pub(super) fn validate_aliases(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
     for (index, alias) in items(spec, "hostAliases").iter().enumerate() {
         let path = format!("{prefix}hostAliases[{index}]");
-        check_address(text_at(alias, "ip"), format!("{path}.ip"), errors);
+        address::check(text_at(alias, "ip"), &format!("{path}.ip"), errors);
         for (at, host) in items(alias, "hostnames").iter().enumerate() {
             for fault in name::subdomain(host.as_str().unwrap_or_default()) {
                 errors.push(FieldError::invalid(format!("{path}.hostnames[{at}]"), host, &fault));

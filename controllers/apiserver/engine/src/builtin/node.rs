@@ -47,7 +47,7 @@ pub(super) fn validate(object: &Value, errors: &mut Vec<FieldError>) {
     let ranges = if differs && !older.is_empty() { &single[..] } else { ranges };
     for (index, range) in ranges.iter().enumerate() {
         let field = format!("spec.podCIDRs[{index}]");
-        super::policy::check_cidr(range.as_str().unwrap_or_default(), &field, errors);
+        super::address::check_range(range.as_str().unwrap_or_default(), &field, errors);
     }
     let is_v6 = |range: &Value| range.as_str().unwrap_or_default().contains(':');
     if ranges.len() > 2 || (ranges.len() == 2 && ranges.iter().filter(|range| is_v6(range)).count() != 1) {

@@ -1,15 +1,12 @@
-//! Network policies, and addresses as several kinds have them.
-
-use std::net::IpAddr;
+//! Network policies.
 
 use serde_json::{Value, json};
 
-use super::{items, name, number, placement};
+use super::{address, items, name, number, placement};
 use crate::field::FieldError;
 use crate::object::text_at;
 
 const PROTOCOLS: [&str; 3] = ["TCP", "UDP", "SCTP"];
-const CIDR: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
 
 pub(super) fn validate(object: &Value, errors: &mut Vec<FieldError>) {
     placement::validate_selector(object.pointer("/spec/podSelector"), "spec.podSelector", errors);
@@ -93,128 +90,14 @@ fn validate_block(block: &Value, path: &str, errors: &mut Vec<FieldError>) {
         errors.push(FieldError::required(field, ""));
         return;
     }
-    let whole = cidr(text);
-    if whole.is_none() {
-        errors.push(FieldError::invalid(field, &json!(text), CIDR));
-    }
+    let whole = address::check_range(text, &field, errors);
     for (index, except) in items(block, "except").iter().enumerate() {
         let field = format!("{path}.except[{index}]");
-        let Some(part) = cidr(except.as_str().unwrap_or_default()) else {
-            errors.push(FieldError::invalid(field, except, CIDR));
-            continue;
-        };
+        let text = except.as_str().unwrap_or_default();
+        let Some(part) = address::check_range(text, &field, errors) else { continue };
         if whole.is_some_and(|whole| !whole.contains(&part.addr()) || whole.prefix_len() >= part.prefix_len())
         {
             errors.push(FieldError::invalid(field, except, "must be a strict subset of `cidr`"));
-        }
-    }
-}
-
-fn cidr(text: &str) -> Option<ipnet::IpNet> {
-    text.parse().ok()
-}
-
-/// Refuses what is no range of addresses.
-pub(super) fn check_cidr(text: &str, field: &str, errors: &mut Vec<FieldError>) {
-    if cidr(text).is_none() {
-        errors.push(FieldError::invalid(field, &json!(text), CIDR));
-    }
-}
-
-/// Refuses an address that leads to no other host.
-pub(super) fn check_special(address: IpAddr, field: &str, errors: &mut Vec<FieldError>) {
-    let value = json!(address.to_string());
-    let mut refuse = |detail: &str| errors.push(FieldError::invalid(field, &value, detail));
-    let (local, multicast) = match address {
-        IpAddr::V4(v4) => (v4.is_link_local(), v4.octets().starts_with(&[224, 0, 0])),
-        IpAddr::V6(v6) => (v6.is_unicast_link_local(), v6.segments()[0] & 0xff0f == 0xff02),
-    };
-    if address.is_unspecified() {
-        refuse("may not be unspecified (0.0.0.0 or ::)");
-    }
-    if address.is_loopback() {
-        refuse("may not be in the loopback range (127.0.0.0/8, ::1/128)");
-    }
-    if local {
-        refuse("may not be in the link-local range (169.254.0.0/16, fe80::/10)");
-    }
-    if multicast {
-        refuse("may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)");
-    }
-}
-
-/// `endpoints` and `ports` of an endpoint slice.
-pub(super) fn validate_slice(object: &Value, errors: &mut Vec<FieldError>) {
-    let kind = text_at(object, "addressType");
-    let kinds = ["FQDN", "IPv4", "IPv6"];
-    if kind.is_empty() {
-        errors.push(FieldError::required("addressType", ""));
-    } else if !kinds.contains(&kind) {
-        errors.push(FieldError::not_supported("addressType", &json!(kind), &kinds));
-    }
-    validate_slice_ports(items(object, "ports"), errors);
-    for (index, endpoint) in items(object, "endpoints").iter().enumerate() {
-        let path = format!("endpoints[{index}]");
-        validate_addresses(items(endpoint, "addresses"), kind, &format!("{path}.addresses"), errors);
-        for (key, rule) in
-            [("nodeName", name::subdomain as fn(&str) -> Vec<String>), ("hostname", name::label)]
-        {
-            let Some(text) = endpoint.get(key).and_then(Value::as_str) else { continue };
-            for fault in rule(text) {
-                errors.push(FieldError::invalid(format!("{path}.{key}"), &json!(text), &fault));
-            }
-        }
-    }
-}
-
-fn validate_addresses(addresses: &[Value], kind: &str, path: &str, errors: &mut Vec<FieldError>) {
-    if addresses.is_empty() {
-        errors.push(FieldError::required(path, "must contain at least 1 address"));
-    }
-    for (index, address) in addresses.iter().enumerate() {
-        let (field, text) = (format!("{path}[{index}]"), address.as_str().unwrap_or_default());
-        if kind == "FQDN" {
-            for fault in name::subdomain(text) {
-                errors.push(FieldError::invalid(field.clone(), address, &fault));
-            }
-            continue;
-        }
-        let Ok(parsed) = text.parse::<IpAddr>() else {
-            errors.push(FieldError::invalid(field, address, super::network::ADDRESS));
-            continue;
-        };
-        match (kind, parsed) {
-            ("IPv4", IpAddr::V6(_)) => {
-                errors.push(FieldError::invalid(path, address, "must be an IPv4 address"));
-            }
-            ("IPv6", IpAddr::V4(_)) => {
-                errors.push(FieldError::invalid(path, address, "must be an IPv6 address"));
-            }
-            _ => {}
-        }
-        check_special(parsed, &field, errors);
-    }
-}
-
-fn validate_slice_ports(ports: &[Value], errors: &mut Vec<FieldError>) {
-    let mut names = Vec::new();
-    for (index, port) in ports.iter().enumerate() {
-        let path = format!("ports[{index}]");
-        let text = text_at(port, "name");
-        if !text.is_empty() {
-            for fault in name::label(text) {
-                errors.push(FieldError::invalid(format!("{path}.name"), &json!(text), &fault));
-            }
-        }
-        if names.contains(&text) {
-            errors.push(FieldError::duplicate(format!("{path}.name"), &json!(text)));
-        }
-        names.push(text);
-        super::one_of(port, &format!("{path}."), "protocol", &["SCTP", "TCP", "UDP"], errors);
-        if let Some(protocol) = port.get("appProtocol").and_then(Value::as_str) {
-            for fault in name::qualified(protocol) {
-                errors.push(FieldError::invalid(format!("{path}.appProtocol"), &json!(protocol), &fault));
-            }
         }
     }
 }

@@ -65,6 +65,15 @@ fn applies(scope: &str, resource: &str) -> bool {
     }
 }
 
+/// Refuses a scope, shown with the value at a path, for each resource that it does not apply to.
+fn check_resources(scope: &str, hard: &Amounts, (path, shown): (&str, &Value), errors: &mut Vec<FieldError>) {
+    for resource in hard.keys().filter(|resource| resources::is_of_quotas(resource)) {
+        if !applies(scope, resource) {
+            errors.push(FieldError::invalid(path, shown, "unsupported scope applied to resource"));
+        }
+    }
+}
+
 fn validate_scopes(spec: &Value, hard: &Amounts, errors: &mut Vec<FieldError>) {
     let scopes = items(spec, "scopes");
     let shown = json!(scopes);
@@ -73,12 +82,7 @@ fn validate_scopes(spec: &Value, hard: &Amounts, errors: &mut Vec<FieldError>) {
         if !is_scope(scope) {
             errors.push(FieldError::invalid("spec.scopes", &shown, UNSUPPORTED));
         }
-        for resource in hard.keys().filter(|resource| resources::is_of_quotas(resource)) {
-            if !applies(scope, resource) {
-                let detail = "unsupported scope applied to resource";
-                errors.push(FieldError::invalid("spec.scopes", &shown, detail));
-            }
-        }
+        check_resources(scope, hard, ("spec.scopes", &shown), errors);
     }
     if CONFLICTS.iter().any(|pair| pair.iter().all(|one| names.contains(one))) {
         errors.push(FieldError::invalid("spec.scopes", &shown, "conflicting scopes"));
@@ -93,13 +97,7 @@ fn validate_selector(spec: &Value, hard: &Amounts, errors: &mut Vec<FieldError>)
         if !is_scope(scope) {
             errors.push(FieldError::invalid(format!("{path}.scopeName"), &json!(scope), UNSUPPORTED));
         }
-        for resource in hard.keys().filter(|resource| resources::is_of_quotas(resource)) {
-            if !applies(scope, resource) {
-                let selector = spec.get("scopeSelector").unwrap_or(&Value::Null);
-                let detail = "unsupported scope applied to resource";
-                errors.push(FieldError::invalid(path, selector, detail));
-            }
-        }
+        check_resources(scope, hard, (path, spec.get("scopeSelector").unwrap_or(&Value::Null)), errors);
         if OF_PODS.contains(&scope) && operator != "Exists" {
             let detail = "must be 'Exist' when scope is any of ResourceQuotaScopeTerminating, ResourceQuotaScopeNotTerminating, \
                           ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or \

@@ -77,49 +77,30 @@ fn name_faults(name: &str) -> Vec<String> {
     faults
 }
 
+/// Objects that a quota counts, in whole numbers.
+const OBJECTS: [&str; 9] = [
+    "pods",
+    "resourcequotas",
+    "services",
+    "replicationcontrollers",
+    "secrets",
+    "configmaps",
+    "persistentvolumeclaims",
+    "services.nodeports",
+    "services.loadbalancers",
+];
+
 /// Whether a quota can count a resource without a domain.
 pub(super) fn is_of_quotas(name: &str) -> bool {
-    const COUNTED: [&str; 10] = [
-        "cpu",
-        "memory",
-        "ephemeral-storage",
-        "pods",
-        "resourcequotas",
-        "services",
-        "replicationcontrollers",
-        "secrets",
-        "persistentvolumeclaims",
-        "configmaps",
-    ];
-    const OTHERS: [&str; 3] = ["requests.storage", "services.nodeports", "services.loadbalancers"];
     let amount = ["requests.", "limits."].iter().find_map(|prefix| name.strip_prefix(prefix));
-    COUNTED.contains(&name)
-        || OTHERS.contains(&name)
-        || is_huge_page(name)
-        || amount
-            .is_some_and(|rest| matches!(rest, "cpu" | "memory" | "ephemeral-storage") || is_huge_page(rest))
+    of_containers(name)
+        || OBJECTS.contains(&name)
+        || name == "requests.storage"
+        || amount.is_some_and(of_containers)
 }
 
-/// What is wrong with the name of a resource of a quota.
-pub(super) fn quota_name_faults(name: &str) -> Vec<String> {
-    let mut faults = name::qualified(name);
-    if !faults.is_empty() || name.contains('/') {
-        return faults;
-    }
-    if !is_standard(name) && !is_of_quotas(name) {
-        faults.push("must be a standard resource type or fully qualified".to_owned());
-    }
-    if !is_of_quotas(name) {
-        faults.push("must be a standard resource for quota".to_owned());
-    }
-    faults
-}
-
-/// What is wrong with the name of a resource that a limit range has for objects of a type.
-pub(super) fn limit_name_faults(kind: &str, name: &str) -> Vec<String> {
-    if matches!(kind, "Pod" | "Container") {
-        return name_faults(name);
-    }
+/// What is wrong with the name of a resource, whatever has it.
+fn any_name_faults(name: &str) -> Vec<String> {
     let mut faults = name::qualified(name);
     if faults.is_empty() && !name.contains('/') && !is_standard(name) && !is_of_quotas(name) {
         faults.push("must be a standard resource type or fully qualified".to_owned());
@@ -127,24 +108,24 @@ pub(super) fn limit_name_faults(kind: &str, name: &str) -> Vec<String> {
     faults
 }
 
-/// What is wrong with an amount of a quota: objects are counted in whole numbers.
-pub(super) fn quota_amount_faults(name: &str, amount: Quantity) -> Vec<&'static str> {
-    const WHOLE: [&str; 9] = [
-        "pods",
-        "resourcequotas",
-        "services",
-        "replicationcontrollers",
-        "secrets",
-        "configmaps",
-        "persistentvolumeclaims",
-        "services.nodeports",
-        "services.loadbalancers",
-    ];
-    let mut faults = Vec::new();
-    if amount.sign() < 0 {
-        faults.push(super::NOT_NEGATIVE);
+/// What is wrong with the name of a resource of a quota.
+pub(super) fn quota_name_faults(name: &str) -> Vec<String> {
+    let mut faults = any_name_faults(name);
+    if name::qualified(name).is_empty() && !name.contains('/') && !is_of_quotas(name) {
+        faults.push("must be a standard resource for quota".to_owned());
     }
-    if (WHOLE.contains(&name) || is_extended(name)) && amount.as_int().is_none() {
+    faults
+}
+
+/// What is wrong with the name of a resource that a limit range has for objects of a type.
+pub(super) fn limit_name_faults(kind: &str, name: &str) -> Vec<String> {
+    if matches!(kind, "Pod" | "Container") { name_faults(name) } else { any_name_faults(name) }
+}
+
+/// What is wrong with an amount of a quota.
+pub(super) fn quota_amount_faults(name: &str, amount: Quantity) -> Vec<&'static str> {
+    let mut faults = amount_faults(name, amount);
+    if OBJECTS.contains(&name) && amount.as_int().is_none() {
         faults.push("must be an integer");
     }
     faults

@@ -128,11 +128,7 @@ fn validate_ports(ports: &[Value], errors: &mut Vec<FieldError>) {
         part::check_port(number(port, "port").unwrap_or(0), format!("{path}.port"), errors);
         one_of(port, &format!("{path}."), "protocol", &["SCTP", "TCP", "UDP"], errors);
         validate_target(port, &path, errors);
-        if let Some(protocol) = port.get("appProtocol").and_then(Value::as_str) {
-            for fault in super::name::qualified(protocol) {
-                errors.push(FieldError::invalid(format!("{path}.appProtocol"), &json!(protocol), &fault));
-            }
-        }
+        part::check_app_protocol(port, &path, errors);
     }
 }
 
@@ -140,9 +136,8 @@ fn validate_ports(ports: &[Value], errors: &mut Vec<FieldError>) {
 fn validate_addresses(object: &Value, errors: &mut Vec<FieldError>) {
     for (index, address) in items(object, "spec.externalIPs").iter().enumerate() {
         let (field, text) = (format!("spec.externalIPs[{index}]"), address.as_str().unwrap_or_default());
-        match text.parse() {
-            Ok(parsed) => super::policy::check_special(parsed, &field, errors),
-            Err(_) => errors.push(FieldError::invalid(field, address, super::network::ADDRESS)),
+        if let Some(parsed) = super::address::check(text, &field, errors) {
+            super::address::check_special(parsed, &field, errors);
         }
     }
 }

@@ -5,21 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use neonvm_types::Quantity;
 use serde_json::{Value, json};
 
-use super::volume::{ACCESS_MODES, check_class};
-use super::{items, name, one_of, placement, resources};
+use super::volume::{check_class, check_modes};
+use super::{items, one_of, placement, resources};
 use crate::field::FieldError;
 use crate::object::{at, text_at};
 use crate::schema::decode::OF_VOLUMES;
 
 pub(super) fn validate_volume(object: &Value, errors: &mut Vec<FieldError>) {
     let spec = at(object, "spec").unwrap_or(&Value::Null);
-    let modes = items(spec, "accessModes");
-    if modes.is_empty() {
-        errors.push(FieldError::required("spec.accessModes", ""));
-    }
-    for mode in modes.iter().filter(|mode| !mode.as_str().is_some_and(|mode| ACCESS_MODES.contains(&mode))) {
-        errors.push(FieldError::not_supported("spec.accessModes", mode, &ACCESS_MODES));
-    }
+    check_modes(object, "", "", errors);
     validate_capacity(spec, errors);
     one_of(spec, "spec.", "persistentVolumeReclaimPolicy", &["Delete", "Recycle", "Retain"], errors);
     validate_affinity(spec, errors);
@@ -86,9 +80,7 @@ pub(super) fn validate_topologies(object: &Value, errors: &mut Vec<FieldError>) 
         for (index, one) in items(term, "matchLabelExpressions").iter().enumerate() {
             let (path, key) = (format!("{path}[{index}]"), text_at(one, "key"));
             let values = topology_values(one, &path, errors);
-            for fault in name::qualified(key) {
-                errors.push(FieldError::invalid(format!("{path}.key"), &json!(key), &fault));
-            }
+            placement::check_key(key, &format!("{path}.key"), errors);
             if own.insert(key.to_owned(), values).is_some() {
                 errors.push(FieldError::duplicate(format!("{path}.key"), &json!(key)));
             }

@@ -37,7 +37,7 @@ fn filled(group: &str, version: &str, kind: &str, object: &Value) -> Value {
     let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
     let kind = kinds.by_kind(&api_version, kind).unwrap();
     let mut object = object.clone();
-    decode_builtin(&mut object, kind.schema()).unwrap();
+    decode_builtin(&mut object, kind.schema(), &[]).unwrap();
     default(group, version, &kind.kind, &mut object);
     let once = object.clone();
     default(group, version, &kind.kind, &mut object);

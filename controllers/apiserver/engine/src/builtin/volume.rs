@@ -9,8 +9,7 @@ use super::{items, name, one_of, required};
 use crate::field::FieldError;
 use crate::object::{at, text_at};
 
-pub(super) const ACCESS_MODES: [&str; 4] =
-    ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+const ACCESS_MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 
 pub(super) fn validate_claim(object: &Value, errors: &mut Vec<FieldError>) {
     validate_claim_spec(object, "", errors);
@@ -20,14 +19,7 @@ pub(super) fn validate_claim(object: &Value, errors: &mut Vec<FieldError>) {
 pub(super) fn validate_claim_spec(object: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
     let selector = format!("{prefix}spec.selector");
     super::placement::validate_selector(at(object, "spec.selector"), &selector, errors);
-    let modes = items(object, "spec.accessModes");
-    let field = format!("{prefix}spec.accessModes");
-    if modes.is_empty() {
-        errors.push(FieldError::required(field.clone(), "at least 1 access mode is required"));
-    }
-    for mode in modes.iter().filter(|mode| !mode.as_str().is_some_and(|mode| ACCESS_MODES.contains(&mode))) {
-        errors.push(FieldError::not_supported(field.clone(), mode, &ACCESS_MODES));
-    }
+    check_modes(object, prefix, "at least 1 access mode is required", errors);
     if at(object, "spec.resources.requests.storage").is_none() {
         errors.push(FieldError::required(format!("{prefix}spec.resources[storage]"), ""));
     }
@@ -41,6 +33,17 @@ pub(super) fn validate_claim_spec(object: &Value, prefix: &str, errors: &mut Vec
                 required(given, &format!("{prefix}spec.{source}."), key, errors);
             }
         }
+    }
+}
+
+/// The access modes of the claim, or volume, at `prefix`; `none` is the refusal of one without any.
+pub(super) fn check_modes(object: &Value, prefix: &str, none: &str, errors: &mut Vec<FieldError>) {
+    let (field, modes) = (format!("{prefix}spec.accessModes"), items(object, "spec.accessModes"));
+    if modes.is_empty() {
+        errors.push(FieldError::required(field.clone(), none));
+    }
+    for mode in modes.iter().filter(|mode| !mode.as_str().is_some_and(|mode| ACCESS_MODES.contains(&mode))) {
+        errors.push(FieldError::not_supported(field.clone(), mode, &ACCESS_MODES));
     }
 }
 

@@ -21,21 +21,13 @@ pub(super) const MALFORMED_QUANTITY: &str =
 /// Most strict-decoding complaints that are listed.
 const MAX_UNKNOWN: usize = 100;
 
-/// Decodes an object of a built-in kind in place. Returns the paths of unknown fields, sorted by key; for the order
-/// of the real server apply [`super::json::in_document_order`].
+/// Decodes an object of a built-in kind, which was read from `document`, in place. Returns the paths of unknown fields, sorted by
+/// key; for the order of the real server apply [`super::json::in_document_order`].
 ///
 /// # Errors
-/// The text a real server puts after `cannot be handled as a <Kind>: `.
-pub fn decode_builtin(value: &mut Value, schema: &Schema) -> Result<Vec<String>, String> {
-    decode_document(value, schema, &[])
-}
-
-/// As [`decode_builtin`], for an object whose text is `document`: of several mistakes, the first one there is named. Without
-/// JSON in it, as for YAML, the first by the names of fields.
-///
-/// # Errors
-/// As [`decode_builtin`].
-pub fn decode_document(value: &mut Value, schema: &Schema, document: &[u8]) -> Result<Vec<String>, String> {
+/// The text a real server puts after `cannot be handled as a <Kind>: `: of several mistakes, the first one in the document. Without
+/// JSON in that, as for YAML, the first by the names of fields.
+pub fn decode_builtin(value: &mut Value, schema: &Schema, document: &[u8]) -> Result<Vec<String>, String> {
     let mut walk = Walk::new("", "");
     walk.node(value, schema, 0)?;
     walk.end(document)

@@ -122,7 +122,7 @@ impl Write<'_> {
             unknown.extend(embedded.map_err(|why| self.cannot_be_handled(&why.to_string()))?);
             return Ok(unknown);
         }
-        schema::decode::decode_document(object, self.kind.schema(), document)
+        schema::decode::decode_builtin(object, self.kind.schema(), document)
             .map_err(|why| self.cannot_be_handled(&why))
     }
 

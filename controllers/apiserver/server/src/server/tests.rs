@@ -4,6 +4,8 @@
 
 mod defence;
 
+use std::path::Path;
+
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use neonvm_apiserver_engine::answer::EngineResponse;
@@ -35,6 +37,18 @@ fn incoming(method: Method, path: &str, query: &str, body: &Value) -> Incoming {
     }
 }
 
+/// A server of its own, with fault switches.
+fn config(directory: &Path) -> Config {
+    let directory = directory.to_owned();
+    Config {
+        directory,
+        listen: ([127, 0, 0, 1], 0).into(),
+        names: Vec::new(),
+        faults: true,
+        has_hpa_controller: true,
+    }
+}
+
 async fn create(shared: &Shared, name: &str) -> EngineResponse {
     let object = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
     match soon(shared.state.run(&incoming(Method::Post, "/api/v1/namespaces", "", &object))).await {
@@ -46,13 +60,7 @@ async fn create(shared: &Shared, name: &str) -> EngineResponse {
 #[tokio::test]
 async fn a_disk_that_fails_ends_the_server_and_acknowledges_nothing() {
     let directory = tempfile::tempdir().unwrap();
-    let config = Config {
-        directory: directory.path().into(),
-        listen: ([127, 0, 0, 1], 0).into(),
-        names: Vec::new(),
-        faults: true,
-        has_hpa_controller: true,
-    };
+    let config = config(directory.path());
     let server = Server::start(&config).await.unwrap();
     let shared = Arc::clone(&server.shared);
     assert_eq!(create(&shared, "before").await.code, 201);
@@ -104,13 +112,7 @@ async fn a_disk_that_fails_ends_the_server_and_acknowledges_nothing() {
 #[tokio::test]
 async fn watches_end_whole_when_the_server_stops() {
     let directory = tempfile::tempdir().unwrap();
-    let config = Config {
-        directory: directory.path().into(),
-        listen: ([127, 0, 0, 1], 0).into(),
-        names: Vec::new(),
-        faults: false,
-        has_hpa_controller: true,
-    };
+    let config = Config { faults: false, ..config(directory.path()) };
     let server = Server::start(&config).await.unwrap();
     let (address, (admin, authority)) = (server.address(), server.admin());
     let tls = neonvm_kit::tls::client(Some(admin), authority.as_bytes()).unwrap();

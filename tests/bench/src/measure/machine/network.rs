@@ -40,21 +40,20 @@ pub(in super::super) async fn run(setup: &Setup) -> anyhow::Result<Vec<Row>> {
     let (near, near_overlay) = start(&api, &mut watch, "a", "n1").await?;
     let (far, far_overlay) = start(&api, &mut watch, "b", "n2").await?;
     let busybox = cluster.busybox()?;
-    let pods = [
-        Pod::beside(near, 200, &busybox)?,
-        Pod::beside(near, 201, &busybox)?,
-        Pod::beside(far, 200, &busybox)?,
-    ];
-    let [from, same, other] = &pods;
-    same.serve(&server(&busybox.display().to_string()))?;
-    other.serve(&server(&busybox.display().to_string()))?;
+    let from = Pod::beside(near, 200, &busybox)?;
+    let (mut same, mut other) = (Pod::beside(near, 201, &busybox)?, Pod::beside(far, 200, &busybox)?);
+    for pod in [&mut same, &mut other] {
+        pod.serve(&server(&busybox.display().to_string()))?;
+    }
     let mut rows = Vec::new();
-    for (place, plain, vm) in [("same node", same.address(), near), ("another node", other.address(), far)] {
-        rows.extend(to_vm(from, place, (plain, vm)).await?);
+    for (place, plain, vm) in
+        [("the same node", same.address(), near), ("another node", other.address(), far)]
+    {
+        rows.extend(to_vm(&from, place, (plain, vm)).await?);
     }
     ensure!(near_overlay != far_overlay, "two VMs with one overlay address");
-    rows.extend(between_vms(&cluster, from, (other.address(), far_overlay))?);
-    drop(pods);
+    rows.extend(between_vms(&cluster, &from, (other.address(), far_overlay))?);
+    drop((from, same, other));
     for name in ["a", "b"] {
         watch.delete(&client, name).await?;
     }
@@ -108,7 +107,7 @@ async fn start(
 async fn to_vm(from: &Pod, place: &str, (plain, vm): (IpAddr, IpAddr)) -> anyhow::Result<Vec<Row>> {
     let (plain_time, vm_time) = (latency(from, plain).await?, latency(from, vm).await?);
     let (plain_rate, vm_rate) = (rate(from, plain, SENT.1)?, rate(from, vm, SENT.0)?);
-    let what = |what: &str| format!("pod → VM on the {place}: {what}").replace("the another", "another");
+    let what = |what: &str| format!("pod → VM on {place}: {what}");
     Ok(vec![
         Row::plain(NAME, &what("a message there and back"), vm_time, "µs")
             .note(format!("median of {MESSAGES}; a plain pod {plain_time:.0} µs")),
@@ -120,9 +119,9 @@ async fn to_vm(from: &Pod, place: &str, (plain, vm): (IpAddr, IpAddr)) -> anyhow
 /// From one VM to another over the overlay, beside two plain pods of the same nodes.
 fn between_vms(cluster: &Cluster, from: &Pod, (plain, vm): (IpAddr, IpAddr)) -> anyhow::Result<Vec<Row>> {
     let inside = |line: &str| cluster.neonctl(&["vm", "ssh", "a", "--", line]);
-    let ping = |to: IpAddr| format!("busybox ping -q -i 0.02 -c {PINGS} {to}");
-    let vm_time = average(&inside(&ping(vm))?)?;
-    let plain_time = average(&from.shell(&ping(plain).replacen("busybox", &from.busybox(), 1))?)?;
+    let ping = |busybox: &str, to: IpAddr| format!("{busybox} ping -q -i 0.02 -c {PINGS} {to}");
+    let vm_time = average(&inside(&ping("busybox", vm))?)?;
+    let plain_time = average(&from.shell(&ping(&from.busybox(), plain))?)?;
     let vm_rate = megabits(&inside(&sender("busybox", vm, SENT.0))?, SENT.0)?;
     let plain_rate = rate(from, plain, SENT.1)?;
     Ok(vec![

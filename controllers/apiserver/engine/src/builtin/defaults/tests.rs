@@ -10,7 +10,7 @@ fn filled(api_version: &str, kind: &str, object: Value) -> Value {
     let kinds = Kinds::builtin();
     let kind = kinds.by_kind(api_version, kind).unwrap();
     let mut object = object;
-    crate::schema::decode::decode_builtin(&mut object, kind.schema()).unwrap();
+    crate::schema::decode::decode_builtin(&mut object, kind.schema(), &[]).unwrap();
     crate::builtin::default(&kind.group, &kind.version, &kind.kind, &mut object);
     object
 }

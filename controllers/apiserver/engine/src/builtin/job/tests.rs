@@ -12,7 +12,7 @@ fn job(spec: Value) -> Value {
         json!({ "spec": { "containers": [{ "name": "c", "image": "i" }], "restartPolicy": "Never" } });
     let spec = crate::patch::apply_merge_patch(&json!({ "template": template }), &spec).unwrap();
     let mut object = json!({ "metadata": { "name": "j", "uid": "u" }, "spec": spec });
-    crate::schema::decode::decode_builtin(&mut object, kind.schema()).unwrap();
+    crate::schema::decode::decode_builtin(&mut object, kind.schema(), &[]).unwrap();
     crate::builtin::default("batch", "v1", "Job", &mut object);
     super::own::select(kind, &mut object);
     object

@@ -9,7 +9,7 @@ fn faults(spec: Value) -> Vec<String> {
     let kinds = Kinds::builtin();
     let kind = kinds.resource("", "v1", "pods").unwrap();
     let mut pod = json!({ "metadata": { "name": "p" }, "spec": spec });
-    crate::schema::decode::decode_builtin(&mut pod, kind.schema()).unwrap();
+    crate::schema::decode::decode_builtin(&mut pod, kind.schema(), &[]).unwrap();
     crate::builtin::default("", "v1", "Pod", &mut pod);
     let mut errors = Vec::new();
     super::validate_create(&pod, &mut errors);

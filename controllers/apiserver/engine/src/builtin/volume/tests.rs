@@ -11,7 +11,7 @@ fn faults(kind: &str, source: Value) -> Vec<String> {
     let volume = json!({ "name": "v", (kind): source });
     let spec = json!({ "containers": [{ "name": "c", "image": "i" }], "volumes": [volume] });
     let mut pod = json!({ "metadata": { "name": "p" }, "spec": spec });
-    crate::schema::decode::decode_builtin(&mut pod, pods.schema()).unwrap();
+    crate::schema::decode::decode_builtin(&mut pod, pods.schema(), &[]).unwrap();
     crate::builtin::default("", "v1", "Pod", &mut pod);
     let errors = crate::builtin::validate_create("", "Pod", &pod);
     errors.iter().map(|error| error.to_string().replacen("spec.volumes[0].", "", 1)).collect()

@@ -15,7 +15,7 @@ fn faults(api_version: &str, kind: &str, spec: Value) -> Vec<String> {
     }
     let fine = crate::patch::apply_merge_patch(&fine, &spec).unwrap();
     let mut object = json!({ "metadata": { "name": "w", "uid": "u" }, "spec": fine });
-    crate::schema::decode::decode_builtin(&mut object, kind.schema()).unwrap();
+    crate::schema::decode::decode_builtin(&mut object, kind.schema(), &[]).unwrap();
     crate::builtin::default(&kind.group, &kind.version, &kind.kind, &mut object);
     crate::builtin::job::own::select(kind, &mut object);
     let errors = crate::builtin::validate_create(&kind.group, &kind.kind, &object);

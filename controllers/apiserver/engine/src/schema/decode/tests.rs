@@ -8,15 +8,15 @@ use super::super::SchemaRef;
 use super::super::builtin::builtin;
 use super::super::json::{in_document_order, parse_json};
 use super::super::tests::arbitrary_json;
-use super::{cannot_be_handled, complaints, decode_builtin, decode_document, decode_metadata, strict_error};
+use super::{cannot_be_handled, complaints, decode_builtin, decode_metadata, strict_error};
 
 fn decoded(schema: &SchemaRef, mut value: Value) -> Result<(Value, Vec<String>), String> {
-    decode_builtin(&mut value, schema).map(|unknown| (value, unknown))
+    decode_builtin(&mut value, schema, &[]).map(|unknown| (value, unknown))
 }
 
 fn strict(schema: &SchemaRef, kind: &str, body: &str) -> Option<String> {
     let (mut value, duplicates) = parse_json(body.as_bytes()).unwrap();
-    let mut unknown = decode_builtin(&mut value, schema).unwrap();
+    let mut unknown = decode_builtin(&mut value, schema, &[]).unwrap();
     in_document_order(body.as_bytes(), &mut unknown);
     strict_error(&complaints(&unknown, &duplicates)).map(|why| cannot_be_handled(kind, "v1", &why))
 }
@@ -120,13 +120,13 @@ fn types_have_the_names_of_go() {
 fn the_first_mistake_of_the_document_is_named() {
     let body = br#"{"spec":{"volumes":"x","containers":[{"name":1}]},"metadata":{"name":2}}"#;
     let (mut value, _) = parse_json(body).unwrap();
-    let error = decode_document(&mut value, &builtin::<Pod>(), body).unwrap_err();
+    let error = decode_builtin(&mut value, &builtin::<Pod>(), body).unwrap_err();
     assert_eq!(
         error,
         "json: cannot unmarshal string into Go struct field PodSpec.spec.volumes of type []v1.Volume"
     );
     let (mut value, _) = parse_json(body).unwrap();
-    let error = decode_document(&mut value, &builtin::<Pod>(), &[]).unwrap_err();
+    let error = decode_builtin(&mut value, &builtin::<Pod>(), &[]).unwrap_err();
     assert!(error.contains("ObjectMeta.metadata.name"), "{error}");
 }
 

@@ -9,17 +9,6 @@ use neonvm_test_support::{eventually, need, needs};
 use super::*;
 use crate::disk::Snapshot;
 
-fn config(directory: &Path) -> Config {
-    let directory = directory.to_owned();
-    Config {
-        directory,
-        listen: ([127, 0, 0, 1], 0).into(),
-        names: Vec::new(),
-        faults: true,
-        has_hpa_controller: true,
-    }
-}
-
 async fn reply(shared: &Shared, method: Method, path: &str, body: &Value) -> EngineResponse {
     match soon(shared.state.run(&incoming(method, path, "", body))).await {
         Reply::Answer(answer) => answer,

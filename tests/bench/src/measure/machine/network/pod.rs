@@ -19,7 +19,7 @@ pub(super) struct Pod {
     namespace: String,
     address: IpAddr,
     busybox: PathBuf,
-    server: std::cell::RefCell<Option<Child>>,
+    server: Option<Child>,
 }
 
 impl Pod {
@@ -35,8 +35,7 @@ impl Pod {
             (format!("bench-{process}-{three}-{number}"), format!("bench{three}-{number}"));
         let address: IpAddr = format!("{one}.{two}.{three}.{number}").parse()?;
         ip(&["netns", "add", &namespace])?;
-        let pod =
-            Self { namespace, address, busybox: busybox.to_owned(), server: std::cell::RefCell::default() };
+        let pod = Self { namespace, address, busybox: busybox.to_owned(), server: None };
         let inner = &pod.namespace;
         ip(&["-n", &node, "link", "add", &link, "type", "veth", "peer", "name", "eth0", "netns", inner])?;
         ip(&["-n", &node, "link", "set", &link, "master", "br0", "up"])?;
@@ -62,10 +61,10 @@ impl Pod {
     }
 
     /// Runs a line of shell in it until the pod ends.
-    pub(super) fn serve(&self, line: &str) -> anyhow::Result<()> {
+    pub(super) fn serve(&mut self, line: &str) -> anyhow::Result<()> {
         let mut command = self.command(line);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        *self.server.borrow_mut() = Some(command.spawn()?);
+        self.server = Some(command.spawn()?);
         Ok(())
     }
 
@@ -92,7 +91,7 @@ impl Pod {
 
 impl Drop for Pod {
     fn drop(&mut self) {
-        if let Some(mut server) = self.server.borrow_mut().take() {
+        if let Some(mut server) = self.server.take() {
             // What it started is ended below.
             server.kill().ok();
             server.wait().ok();

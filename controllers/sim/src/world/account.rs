@@ -105,8 +105,9 @@ impl World {
 
     /// A pod is on a node from now on, as the API server has it.
     pub(super) fn bound(&mut self, id: Id, node: Id) {
+        let now = self.now;
         if let Some(pod) = self.pods.get_mut(id) {
-            pod.node = Some(node);
+            (pod.node, pod.bound_at) = (Some(node), now);
             pod.counted = [Pair::default(); 2];
         }
         if let Some(node) = self.nodes.get_mut(node) {

@@ -169,6 +169,7 @@ impl World {
             uid: format!("u{}", self.uids),
             vm,
             node: None,
+            bound_at: 0,
             created: i64::try_from(self.now / SECOND).unwrap_or(i64::MAX),
             alive: true,
             ended: false,

@@ -37,6 +37,8 @@ pub(crate) struct Pod {
     pub(crate) uid: String,
     pub(crate) vm: Option<Id>,
     pub(crate) node: Option<Id>,
+    /// When it got its node; 0 for a pod without one.
+    pub(crate) bound_at: Time,
     pub(crate) created: i64,
     pub(crate) alive: bool,
     pub(crate) ended: bool,

@@ -14,6 +14,9 @@ use crate::world::model::{Id, Phase};
 
 /// Longest that a migration may take that began in the calm, including its time in the queue.
 const MIGRATION: Time = 600 * SECOND;
+/// Longest that a pod with a node may take until its VM is reported running: its containers start within 4 s, its VM boots, the
+/// controller writes the status.
+const START: Time = 30 * SECOND;
 
 impl World {
     /// A guest continues in a runner: it must find there what it wrote last.
@@ -185,11 +188,14 @@ impl World {
             ));
         }
         let waits = one.is_some_and(|pod| self.waiting.contains(pod));
-        if vm.phase != Phase::Running && !waits {
+        let bound_at = one.and_then(|pod| self.pods.get(*pod)).map(|pod| pod.bound_at).unwrap_or_default();
+        // A pod that waited for room may get its node at any time, also just before the check.
+        let starts = vm.phase == Phase::Pending && self.now.saturating_sub(bound_at) <= START;
+        if vm.phase != Phase::Running && !waits && !starts {
             return Some(format!("does not run: it is {:?}", vm.phase));
         }
         let care = vm.care.as_deref()?;
-        if waits {
+        if waits || starts {
             return None;
         }
         if care.now.vm.status.as_ref().is_some_and(|status| status.migration.is_some()) {

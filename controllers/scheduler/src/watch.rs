@@ -11,6 +11,7 @@ use kube::runtime::watcher::{self, Event as Change, watcher};
 use kube::{Api, Client, CustomResourceExt as _, ResourceExt as _};
 use neonvm_api::VirtualMachineMigration;
 use neonvm_core_scheduling::permits::{Event, MigrationSeen, NodeSeen, PodSeen};
+use neonvm_kit::watch::retry;
 use neonvm_types::NamespacedName;
 
 use crate::shared::Shared;
@@ -46,15 +47,15 @@ pub(crate) async fn follow(shared: &Shared) {
     let client = &shared.client;
     let settings = watcher::Config::default();
     let watches = &shared.metrics.watches;
-    let nodes = watcher(Api::<Node>::all(client.clone()), settings.clone()).default_backoff();
+    let nodes = watcher(Api::<Node>::all(client.clone()), settings.clone()).backoff(retry());
     let nodes = nodes.inspect(|shown| watches.observe("Node", shown));
-    let pods = watcher(Api::<Pod>::all(client.clone()), settings.clone()).default_backoff();
+    let pods = watcher(Api::<Pod>::all(client.clone()), settings.clone()).backoff(retry());
     let pods = pods.inspect(|shown| watches.observe("Pod", shown));
     let mut all = vec![
         nodes.map_ok(|change| (Instant::now(), Input::Node(Box::new(change)))).boxed(),
         pods.map_ok(|change| (Instant::now(), Input::Pod(Box::new(change)))).boxed(),
     ];
-    let migrations = watcher(Api::<VirtualMachineMigration>::all(client.clone()), settings).default_backoff();
+    let migrations = watcher(Api::<VirtualMachineMigration>::all(client.clone()), settings).backoff(retry());
     let migrations = migrations.inspect(|shown| watches.observe("VirtualMachineMigration", shown));
     // Requested once the cluster has the definition: often we are there before.
     let known = futures_util::stream::once(defined(client.clone()));
@@ -79,7 +80,7 @@ async fn defined(client: Client) {
     let name = VirtualMachineMigration::crd_name();
     let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let api = Api::<CustomResourceDefinition>::all(client);
-    let mut changes = std::pin::pin!(watcher(api, only).default_backoff().applied_objects());
+    let mut changes = std::pin::pin!(watcher(api, only).backoff(retry()).applied_objects());
     while let Some(definition) = changes.next().await {
         if definition.is_ok_and(|definition| definition.name_any() == name) {
             return;

@@ -11,6 +11,7 @@ use kube::{Client, Error};
 use neonvm_api::names::label;
 use neonvm_core_vm_lifecycle::tls::{Request, RequestState};
 use neonvm_kit::queue::Queue;
+use neonvm_kit::watch::retry;
 use neonvm_types::Timestamp;
 use serde_json::Value;
 use tokio::task::AbortHandle;
@@ -126,7 +127,7 @@ async fn watch(
 ) {
     let api = Api::<DynamicObject>::all_with(client, &resource());
     let config = watcher::Config::default().labels(label::VM_NAME);
-    let mut events = watcher(api, config).default_backoff().boxed();
+    let mut events = watcher(api, config).backoff(retry()).boxed();
     let mut listed = Some(listed);
     loop {
         let event = match events.try_next().await {

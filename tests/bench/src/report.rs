@@ -2,6 +2,9 @@
 
 use serde::Serialize;
 
+/// Verdict on a row that misses its goal.
+const MISS: &str = "miss";
+
 /// Which side of the goal is good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -70,6 +73,11 @@ impl Row {
         self
     }
 
+    /// Whether it has a goal and misses it.
+    pub fn is_missed(&self) -> bool {
+        self.verdict() == MISS
+    }
+
     /// `ok`, `miss`, or nothing.
     pub fn verdict(&self) -> &'static str {
         let ok = match self.bound {
@@ -77,7 +85,7 @@ impl Row {
             Bound::AtMost => self.value <= self.goal,
             Bound::None => return "",
         };
-        if ok { "ok" } else { "miss" }
+        if ok { "ok" } else { MISS }
     }
 
     fn goal_text(&self) -> String {

@@ -51,14 +51,13 @@ impl Engine {
         }
     }
 
-    /// Queues the background tasks of all objects that have any, after a restart.
+    /// Queues the background tasks of namespaces and definitions, after a restart. Those of the garbage collector are queued when
+    /// the objects are read.
     pub fn queue_all_tasks(&mut self) {
         for namespace in self.values("/namespaces") {
             self.tasks.push_back(Task::Namespace(object::name(&namespace).to_owned()));
         }
         self.tasks.push_back(Task::ApiServices);
-        let uids: Vec<String> = self.owned.keys().cloned().collect();
-        self.tasks.extend(uids.into_iter().map(Task::Removed));
         for definition in self.values("apiextensions.k8s.io/customresourcedefinitions") {
             self.tasks.push_back(Task::Definition(object::name(&definition).to_owned()));
         }

@@ -8,47 +8,18 @@ use crate::access::RuleIndex;
 use crate::admission::Webhooks;
 use crate::crd::CustomKind;
 use crate::engine::Engine;
+use crate::head::Head;
 use crate::kinds::Kind;
 use crate::object;
 use crate::render;
 use crate::store::Stored;
 use crate::task::Task;
 
-const DEFINITIONS: &str = "apiextensions.k8s.io/customresourcedefinitions";
+pub(crate) const DEFINITIONS: &str = "apiextensions.k8s.io/customresourcedefinitions";
 const MUTATING: &str = "admissionregistration.k8s.io/mutatingwebhookconfigurations";
 const VALIDATING: &str = "admissionregistration.k8s.io/validatingwebhookconfigurations";
 
 impl Engine {
-    /// Derives everything from the store, after start.
-    pub(crate) fn reload(&mut self) {
-        let tables: Vec<Arc<str>> = self.kinds.all().map(|kind| Arc::clone(&kind.table)).collect();
-        for table in tables {
-            self.store.open_table(&table);
-        }
-        for definition in self.values(DEFINITIONS) {
-            self.note_ending(&definition);
-            self.serve(&definition);
-        }
-        self.reload_rules();
-        self.reload_webhooks();
-        self.owned.clear();
-        let all: Vec<(Arc<str>, Arc<str>, Vec<String>)> = self
-            .store
-            .tables()
-            .flat_map(|table| {
-                self.store
-                    .range(table, "", None)
-                    .map(move |(key, stored)| (Arc::clone(table), Arc::clone(key), owners(stored)))
-            })
-            .filter(|(.., owners)| !owners.is_empty())
-            .collect();
-        for (table, key, owners) in all {
-            for uid in owners {
-                self.owned.entry(uid).or_default().insert((Arc::clone(&table), Arc::clone(&key)));
-            }
-        }
-    }
-
     /// All objects of a table, in name order.
     pub(crate) fn values(&self, table: &str) -> Vec<Value> {
         self.store.range(table, "", None).map(|(_, stored)| render::parse(&stored.json)).collect()
@@ -61,7 +32,7 @@ impl Engine {
         range.map(|(_, stored)| render::parse(&stored.json)).collect()
     }
 
-    fn reload_rules(&mut self) {
+    pub(crate) fn reload_rules(&mut self) {
         let of = |name: &str| self.values(&format!("rbac.authorization.k8s.io/{name}"));
         self.rules = RuleIndex::build(
             &of("roles"),
@@ -71,18 +42,18 @@ impl Engine {
         );
     }
 
-    fn reload_webhooks(&mut self) {
+    pub(crate) fn reload_webhooks(&mut self) {
         self.webhooks = Webhooks::read(&self.values(MUTATING), &self.values(VALIDATING));
     }
 
-    fn note_ending(&mut self, definition: &Value) {
+    pub(crate) fn note_ending(&mut self, definition: &Value) {
         if object::is_deleting(definition) {
             self.ending.insert(object::name(definition).to_owned());
         }
     }
 
     /// Serves a definition whose conditions include `Established`.
-    fn serve(&mut self, definition: &Value) {
+    pub(crate) fn serve(&mut self, definition: &Value) {
         let established = crate::object::condition_is(definition, "Established", "True");
         let Ok(custom) = CustomKind::read(definition) else { return };
         if established {
@@ -100,7 +71,7 @@ impl Engine {
         after: Option<(&Value, &[u8])>,
     ) {
         let place = || (Arc::clone(&kind.table), Arc::<str>::from(key));
-        let old_owners = before.map(owners).unwrap_or_default();
+        let old_owners = before.map(|stored| Head::read(&stored.json).owner_uids()).unwrap_or_default();
         let new_owners = after.map(|(object, _)| owner_uids(object)).unwrap_or_default();
         if old_owners != new_owners {
             for uid in &old_owners {
@@ -121,7 +92,7 @@ impl Engine {
         }
         if let Some((object, _)) = after
             && object::is_deleting(object)
-            && object::finalizers(object).iter().any(|f| matches!(*f, "orphan" | "foregroundDeletion"))
+            && object::finalizers(object).iter().any(|finalizer| is_propagation(finalizer))
         {
             let (table, key) = place();
             if let Some(kind) = self.kinds.of_table(&table).cloned() {
@@ -168,14 +139,9 @@ impl Engine {
     }
 }
 
-/// Uids in `ownerReferences`, without parsing objects that have none.
-fn owners(stored: &Stored) -> Vec<String> {
-    const NEEDLE: &[u8] = b"\"ownerReferences\"";
-    if stored.json.windows(NEEDLE.len()).any(|window| window == NEEDLE) {
-        owner_uids(&render::parse(&stored.json))
-    } else {
-        Vec::new()
-    }
+/// Whether a finalizer is the garbage collector's: the deletion of its object extends to the dependents, or releases them.
+pub(crate) fn is_propagation(finalizer: &str) -> bool {
+    matches!(finalizer, "orphan" | "foregroundDeletion")
 }
 
 pub(crate) fn owner_uids(object: &Value) -> Vec<String> {

@@ -1,5 +1,7 @@
 //! Reading one object and lists: versions, selectors, pages.
 
+mod selection;
+
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -7,10 +9,11 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+pub(crate) use self::selection::Selection;
 use crate::fields;
 use crate::kinds::Kind;
 use crate::options::ListOptions;
-use crate::render::{self, ListMeta};
+use crate::render::ListMeta;
 use crate::status::{ApiError, Subject};
 use crate::store::{Store, Stored, Unavailable};
 
@@ -152,8 +155,9 @@ fn select<'a>(
     revision: u64,
     limit: usize,
 ) -> Page {
-    let selective = !options.labels.is_empty() || !options.fields.terms.is_empty();
-    let mut matching = candidates.filter(|(_, stored)| !selective || matches(kind, options, stored));
+    let selection = Selection::new(options);
+    let selective = !selection.is_all();
+    let mut matching = candidates.filter(|(_, stored)| selection.includes(kind, stored));
     let mut items = Vec::new();
     let mut last = None;
     let mut meta = ListMeta { revision, ..ListMeta::default() };
@@ -167,18 +171,6 @@ fn select<'a>(
         last = Some(key);
     }
     Page { items, meta }
-}
-
-/// Whether a stored object is selected.
-pub(crate) fn matches(kind: &Kind, options: &ListOptions, stored: &Stored) -> bool {
-    if !options.labels.matches_json(&stored.json) {
-        return false;
-    }
-    if options.fields.terms.is_empty() {
-        return true;
-    }
-    let value = render::value_in(kind, stored);
-    options.fields.matches(|path| fields::value(kind, &value, path))
 }
 
 /// Reads one object.

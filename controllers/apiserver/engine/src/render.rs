@@ -73,9 +73,14 @@ fn same_version(kind: &Kind) -> bool {
     }
 }
 
+/// Whether the object in the version of `kind` is what is stored, byte for byte.
+pub(crate) fn is_as_stored(kind: &Kind, stored: &Stored) -> bool {
+    same_version(kind) && !convert::is_outdated(kind, stored)
+}
+
 /// The stored object as bytes in the version of `kind`.
 pub(crate) fn bytes_in(kind: &Kind, stored: &Stored) -> Bytes {
-    if same_version(kind) && !convert::is_outdated(kind, stored) {
+    if is_as_stored(kind, stored) {
         return stored.json.clone();
     }
     to_bytes(&value_in(kind, stored))

@@ -29,9 +29,19 @@ struct HeadMeta<'a> {
 }
 
 impl LabelSelector {
+    #[cfg(test)]
+    pub(crate) fn of(requirements: Vec<Requirement>) -> Self {
+        Self { requirements }
+    }
+
     /// Whether everything matches.
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
+    }
+
+    /// What must hold, in the order in which it was written.
+    pub(crate) fn requirements(&self) -> &[Requirement] {
+        &self.requirements
     }
 
     /// Whether the labels of the object in `json` match.

@@ -13,7 +13,7 @@ use crate::kinds::Kind;
 use crate::media::{Accepted, Shape};
 use crate::object;
 use crate::options::ListOptions;
-use crate::query_list::{matches, prefix};
+use crate::query_list::{Selection, prefix};
 use crate::render;
 use crate::status::ApiError;
 use crate::store::{Change, Store, Stored, Unavailable, key_of};
@@ -35,6 +35,7 @@ pub struct Watch {
     /// `namespace/name`, if only one object is watched.
     only: Option<String>,
     options: ListOptions,
+    selection: Selection,
     cursor: u64,
     /// How far the state before the first change has been sent.
     initial: Initial,
@@ -101,6 +102,7 @@ impl Watch {
             namespace: namespace.to_owned(),
             only,
             mark_initial: options.initial == Some(true) && options.bookmarks,
+            selection: Selection::new(&options),
             options,
             cursor,
             initial: if initial { Initial::Wanted } else { Initial::Sent },
@@ -215,7 +217,7 @@ impl Watch {
         let full = found.len() == BATCH;
         let last = found.last().map(|(key, _)| Arc::clone(key));
         for (key, stored) in found {
-            if matches(&self.kind, &self.options, &stored) {
+            if self.selection.includes(&self.kind, &stored) {
                 text.extend_from_slice(&self.event("ADDED", &stored, now));
             }
             if text.len() >= BATCH_BYTES && self.only.is_none() {
@@ -252,9 +254,8 @@ impl Watch {
         if !inside {
             return None;
         }
-        let selective = !self.options.labels.is_empty() || !self.options.fields.terms.is_empty();
-        let was = change.before.as_ref().is_some_and(|s| !selective || matches(&self.kind, &self.options, s));
-        let is = !change.deleted && (!selective || matches(&self.kind, &self.options, &change.after));
+        let was = change.before.as_ref().is_some_and(|stored| self.selection.includes(&self.kind, stored));
+        let is = !change.deleted && self.selection.includes(&self.kind, &change.after);
         match (was, is) {
             (false, true) => Some(self.event("ADDED", &change.after, now)),
             (true, true) => Some(self.event("MODIFIED", &change.after, now)),

@@ -17,6 +17,7 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use neonvm_api::VirtualMachine;
 use neonvm_api::names::label;
 use neonvm_core_vm_lifecycle::pod::name::is_runner;
+use neonvm_kit::watch::retry;
 use tokio::sync::Notify;
 
 use crate::cache::Cache;
@@ -68,7 +69,7 @@ impl Budgets {
     async fn watch(&self, client: &Client) {
         let api: Api<PodDisruptionBudget> = Api::all(client.clone());
         let config = watcher::Config::default().labels(&format!("{MANAGED_BY}={MANAGER}"));
-        let mut events = watcher(api, config).default_backoff().boxed();
+        let mut events = watcher(api, config).backoff(retry()).boxed();
         let mut seen = BTreeSet::new();
         loop {
             let place = |budget: &PodDisruptionBudget| budget.metadata.namespace.clone().unwrap_or_default();

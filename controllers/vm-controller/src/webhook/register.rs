@@ -14,6 +14,7 @@ use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParam
 use kube::runtime::{WatchStreamExt as _, watcher};
 use neonvm_api::names::{POD_AUTOSCALER_ACCOUNT, POD_AUTOSCALER_GROUP};
 use neonvm_core_vm_lifecycle::pod::name;
+use neonvm_kit::watch::retry;
 use serde_json::{Value, json};
 
 use super::Pending;
@@ -118,7 +119,7 @@ async fn one(client: &Client, kind: &str, register: &Registered, authority: &Aut
     let wanted = |bundle: &str| Side::new(client, kind, register, bundle);
     let mut side = wanted(&bundles.borrow_and_update());
     let config = watcher::Config::default().fields(&format!("metadata.name={}", side.name));
-    let mut events = watcher(side.api.clone(), config).default_backoff().boxed();
+    let mut events = watcher(side.api.clone(), config).backoff(retry()).boxed();
     let mut applied: Option<String> = None;
     let mut first = true;
     loop {

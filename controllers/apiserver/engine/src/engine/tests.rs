@@ -86,6 +86,20 @@ impl World {
         while self.engine.run_tasks(&context, 100) {}
     }
 
+    /// The engine starts again, from what is on disk.
+    fn restart(&mut self) {
+        let mut left = BTreeMap::new();
+        for change in self.engine.take_changes() {
+            let place = (change.table, change.key);
+            if change.deleted { drop(left.remove(&place)) } else { drop(left.insert(place, change.after)) }
+        }
+        let mut store = Store::new(self.engine.store().revision());
+        for ((table, key), stored) in left {
+            store.restore(&table, &key, stored);
+        }
+        self.engine = Engine::new(store);
+    }
+
     fn map(&mut self, name: &str, owner: Option<&Value>) -> Value {
         let references: Vec<Value> = owner
             .map(|owner| {
@@ -215,17 +229,47 @@ fn a_restart_finds_everything_again() {
     world.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &crd);
     world.post("/apis/example.dev/v1/namespaces/ns/things", &json!({ "metadata": { "name": "t" } }));
     let revision = world.engine.store().revision();
-    let mut store = Store::new(revision);
-    for change in world.engine.take_changes() {
-        if !change.deleted {
-            store.restore(&change.table, &change.key, change.after);
-        }
-    }
-    world.engine = Engine::new(store);
+    world.restart();
     assert_eq!(world.engine.store().revision(), revision);
     assert!(world.get("/apis/example.dev/v1/namespaces/ns/things/t").is_some());
     world.delete(&format!("{MAPS}/owner"));
     assert!(world.get(&format!("{MAPS}/child")).is_none(), "owner references are known again");
+}
+
+#[test]
+fn a_foreground_deletion_ends_after_a_restart() {
+    let mut world = World::new();
+    let owner = world.map("owner", None);
+    world.map("child", Some(&owner));
+    world.patch(&format!("{MAPS}/child"), &json!({ "metadata": { "finalizers": ["example.dev/hold"] } }));
+    let foreground = format!("{MAPS}/owner?propagationPolicy=Foreground");
+    assert_eq!(world.call(Method::Delete, &foreground, "", b"").0, 200);
+    // It stops before its tasks have run: the child is not marked yet.
+    world.restart();
+    world.settle();
+    let child = world.get(&format!("{MAPS}/child")).unwrap();
+    assert!(child["metadata"]["deletionTimestamp"].is_string(), "{child}");
+    world.restart();
+    world.patch(&format!("{MAPS}/child"), &json!({ "metadata": { "finalizers": null } }));
+    assert!(world.get(&format!("{MAPS}/child")).is_none());
+    assert!(world.get(&format!("{MAPS}/owner")).is_none());
+}
+
+#[test]
+fn dependents_of_what_is_gone_go_after_a_restart_and_no_others_are_read() {
+    let mut world = World::new();
+    let (gone, kept) = (world.map("gone", None), world.map("kept", None));
+    world.map("child-of-gone", Some(&gone));
+    world.map("child-of-kept", Some(&kept));
+    assert_eq!(world.call(Method::Delete, &format!("{MAPS}/gone"), "", b"").0, 200);
+    world.restart();
+    let due = Task::Owners("/configmaps".into(), "ns/child-of-gone".into());
+    assert_eq!(world.engine.tasks, [due]);
+    world.settle();
+    assert!(world.get(&format!("{MAPS}/child-of-gone")).is_none());
+    assert!(world.get(&format!("{MAPS}/child-of-kept")).is_some());
+    world.restart();
+    assert_eq!(world.engine.tasks, []);
 }
 
 #[test]

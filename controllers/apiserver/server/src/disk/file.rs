@@ -16,7 +16,7 @@ use redb::{
 
 use super::Error;
 use super::contained::contained;
-use super::record::{self, Seal};
+use super::record::{self, Seal, Sum};
 
 /// `group/plural` NUL `namespace/name` → a record, see [`record::encode`].
 const OBJECTS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("objects");
@@ -340,11 +340,8 @@ fn read(transaction: &ReadTransaction, path: &Path) -> Result<Content, Error> {
     };
     let seal = sealed.as_deref().and_then(Seal::decode);
     let seal = seal.ok_or_else(|| Error::damaged(path, "the seal over its records is broken".into()))?;
-    let content = records(transaction, path, |key, value| {
-        record::decode(key, value).map(|(revision, json, _)| (revision, json))
-    })?;
     let newest = revision(transaction).map_err(failed)?;
-    let content = content.sealed(newest);
+    let content = records(transaction, path, newest, record::decode)?;
     if content.seal != seal {
         let what = format!(
             "{} records up to revision {newest} do not add up to the {} up to revision {} that were written",
@@ -359,29 +356,32 @@ fn revision(transaction: &ReadTransaction) -> Result<u64, redb::Error> {
     Ok(transaction.open_table(META)?.get("revision")?.map_or(FIRST_REVISION, |value| value.value()))
 }
 
-/// All records, each as `decode` takes it.
+/// All records, each as `decode` takes it: revision, JSON and checksum. With the seal that they call for.
 fn records(
     transaction: &ReadTransaction,
     path: &Path,
-    decode: impl for<'a> Fn(&[u8], &'a [u8]) -> Option<(u64, &'a [u8])>,
+    newest: u64,
+    decode: impl for<'a> Fn(&[u8], &'a [u8]) -> Option<(u64, &'a [u8], Sum)>,
 ) -> Result<Content, Error> {
     let failed = |error: redb::Error| of_library(path, error);
-    let mut content = Content::default();
+    let mut content = Content { seal: Seal { revision: newest, ..Seal::default() }, ..Content::default() };
     let objects = transaction.open_table(OBJECTS).map_err(|error| failed(error.into()))?;
     for entry in objects.iter().map_err(|error| failed(error.into()))? {
         let (key, value) = entry.map_err(|error| failed(error.into()))?;
         let found = decode(key.value(), value.value());
         let name = str::from_utf8(key.value()).ok().and_then(|key| key.split_once('\0'));
-        let (Some((revision, json)), Some((table, name))) = (found, name) else {
+        let (Some((revision, json, sum)), Some((table, name))) = (found, name) else {
             let shown = String::from_utf8_lossy(key.value()).replace('\0', " ").escape_debug().to_string();
             return Err(Error::damaged(path, format!("the record {shown:?} is not what was written")));
         };
+        content.seal.add(&sum);
         let stored = Stored { revision, json: Bytes::copy_from_slice(json) };
         content.objects.push((table.to_owned(), name.to_owned(), stored));
     }
     let last = transaction.open_table(LAST).map_err(|error| failed(error.into()))?;
     for entry in last.iter().map_err(|error| failed(error.into()))? {
         let (table, revision) = entry.map_err(|error| failed(error.into()))?;
+        content.seal.add(&record::of_last(table.value(), revision.value()));
         content.last.insert(table.value().to_owned(), revision.value());
     }
     Ok(content)
@@ -392,8 +392,10 @@ fn migrate(database: &Database, path: &Path) -> Result<Content, Error> {
     let content = within(path, || {
         let transaction = database.begin_read().map_err(|error| of_library(path, error.into()))?;
         let newest = revision(&transaction).map_err(|error| of_library(path, error))?;
-        let content = records(&transaction, path, |_, value| record::decode_first(value))?;
-        Ok(content.sealed(newest))
+        records(&transaction, path, newest, |key, value| {
+            let (revision, json) = record::decode_first(value)?;
+            Some((revision, json, record::of_object(key, revision, json)))
+        })
     })?;
     write_all(database, &content).map_err(|error| of_library(path, error))?;
     tracing::info!(path = %path.display(), records = content.seal.count, "the state file has checksums now");

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use k8s_openapi::jiff;
 
 use self::database::{Database, Work};
 use self::load::Load;
@@ -49,16 +50,15 @@ pub(in super::super) async fn run(setup: &Setup) -> anyhow::Result<Vec<Row>> {
     let client = cluster.client().await?;
     let sizes = Sizes::follow(&client, database::NAME);
     let rows = phases(setup, &cluster, &database, &sizes).await;
-    let history = cluster.neonctl(&["vm", "history", database::NAME]);
-    if rows.is_err() {
-        eprint(&history.unwrap_or_default());
+    if rows.as_ref().map_or(true, |rows| rows.iter().any(Row::is_missed)) {
+        eprint(&cluster.neonctl(&["vm", "history", database::NAME, "--since", "3h"]).unwrap_or_default());
     }
     drop(database);
     cluster.down()?;
     rows
 }
 
-/// Prints what the agent recorded, with which the cause of a failed phase is found.
+/// Prints what the agent recorded, with which the cause of a failed phase or a missed goal is found.
 fn eprint(text: &str) {
     use std::io::Write as _;
     // Without standard error there is no reader.
@@ -163,7 +163,7 @@ async fn steps(database: &Database, sizes: &Sizes) -> anyhow::Result<Row> {
     let mut session = database.saturating()?;
     for _ in 0..STEPS {
         settle(sizes, PAUSE).await.context("before a step")?;
-        let begun = Instant::now();
+        let (begun, clock) = (Instant::now(), jiff::Timestamp::now());
         session.query(STEP)?;
         let grown = loop {
             if let Some(at) = sizes.grown_since(begun) {
@@ -172,7 +172,12 @@ async fn steps(database: &Database, sizes: &Sizes) -> anyhow::Result<Row> {
             ensure!(begun.elapsed() < STEP * 2, "the VM does not grow");
             tokio::time::sleep(Duration::from_millis(20)).await;
         };
-        times.push(grown.saturating_duration_since(begun).as_secs_f64() * 1e3);
+        let time = grown.saturating_duration_since(begun).as_secs_f64() * 1e3;
+        if time > STEP_GOAL {
+            // To be found in the history.
+            eprint(&format!("the query of {clock:.3} saw the next size after {time:.0} ms"));
+        }
+        times.push(time);
     }
     let (median, slowest) = (quantile(&mut times, 0.5), quantile(&mut times, 1.0));
     Ok(Row::at_most(

@@ -4,7 +4,8 @@
 //! the entropy, persists what a commit changed, and carries bytes.
 //!
 //! State: `engine` over [`store`] and [`kinds`]. Path of a request: [`request`] → `pipeline` → `route` (access rules) → `query_list`/[`watch`] for reads, or `write` →
-//! [`admission`] → [`store`] for changes. `follow` updates derived state within the change; `background` runs tasks after it.
+//! [`admission`] → [`store`] for changes. `follow` updates derived state within the change, `restart` derives it from the objects on disk;
+//! `background` runs tasks after both.
 
 pub mod access;
 pub mod admission;

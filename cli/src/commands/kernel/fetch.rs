@@ -24,5 +24,6 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Fetch, quiet: bool) -> 
         fetch::fetch(&options, &store, &reporter).map_err(|error| failure("cannot fetch a kernel", &error))
     })?;
     let mark = default.then(|| kernel.manifest.name.clone());
-    Ok(Report::document(document(&[kernel], mark.as_deref())))
+    let report = Report::document(document(&[kernel], mark.as_deref()));
+    Ok(if default { report.note("VMs of local clusters boot it: neonctl local up") } else { report })
 }

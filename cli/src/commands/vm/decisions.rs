@@ -42,8 +42,8 @@ pub(super) async fn ask(
     Some((node, vm))
 }
 
-/// Why the VM has the size it has.
-pub(super) fn why(vm: &VmInspect) -> String {
+/// Why the VM has the size it has. `node` is where it runs.
+pub(super) fn why(vm: &VmInspect, node: &str) -> String {
     let show = |resources| {
         let text = size(resources, vm.compute_unit, false);
         // Compute units are bare numbers in tables only.
@@ -59,6 +59,9 @@ pub(super) fn why(vm: &VmInspect) -> String {
     for more in [&vm.limit, &vm.stuck].into_iter().flatten() {
         text.push_str("; ");
         text.push_str(more);
+        if more.starts_with("scheduler permits") {
+            text.push_str(&format!(" (what takes the room: neonctl debug node-pressure {node})"));
+        }
     }
     if let Some(hold) = &vm.hold {
         let left = std::time::Duration::from_secs_f64(hold.remaining_seconds.clamp(0.0, 1e9));
@@ -91,9 +94,12 @@ mod tests {
         vm.goal = Some(vm.compute_unit.saturating_mul(2));
         vm.permit =
             Some(neonvm_types::Resources::new(vm.compute_unit.vcpus, vm.compute_unit.mem.saturating_mul(2)));
-        assert_eq!(why(&vm), "goal 2 CU, permit 0.25/2Gi, guest consented to -: ");
+        assert_eq!(why(&vm, "n1"), "goal 2 CU, permit 0.25/2Gi, guest consented to -: ");
         assert_eq!(obstacle(&vm), "");
         vm.limit = Some("monitor denies 2".to_owned());
         assert_eq!(obstacle(&vm), "monitor denies 2");
+        vm.limit = Some("scheduler permits 1 of 2".to_owned());
+        let room = ": ; scheduler permits 1 of 2 (what takes the room: neonctl debug node-pressure n1)";
+        assert!(why(&vm, "n1").ends_with(room), "{}", why(&vm, "n1"));
     }
 }

@@ -59,7 +59,7 @@ fn heads(store: &Store) -> impl Iterator<Item = (TableKey, Head<'_>)> {
     })
 }
 
-/// Looks owners up. A definition has few kinds, and their search takes longer than everything else.
+/// Looks owners up. Each kind is searched once, because that takes longer than the rest of a look-up.
 struct Owners<'a> {
     kinds: &'a Kinds,
     by_name: BTreeMap<(String, String), Option<Arc<Kind>>>,

@@ -11,8 +11,6 @@ pub(super) enum Held {
     /// No pointer, list or map.
     Nil,
     Text(String),
-    /// A text whose type prints itself.
-    Printed(String),
     Flag(bool),
     Number(i64),
     /// A quantity in canonical form; empty for none.
@@ -20,10 +18,8 @@ pub(super) enum Held {
     Pointer(Box<Held>),
     /// Fields in the order of the type.
     Struct(&'static str, Vec<(&'static str, Held)>),
-    /// The name of its type, and the items.
-    List(String, Vec<Held>),
-    /// The name of its type, and the entries; whether the keys print themselves.
-    Map(&'static str, BTreeMap<String, Held>, bool),
+    List(Vec<Held>),
+    Map(BTreeMap<String, Held>),
 }
 
 /// One field of a type.
@@ -116,27 +112,25 @@ fn held_at(kind: &'static str, value: Option<&Value>, depth: usize) -> Held {
         let items = value.and_then(Value::as_array).filter(|items| !items.is_empty());
         let list =
             |items: &Vec<Value>| items.iter().map(|item| held_at(kind, Some(item), depth + 1)).collect();
-        return items.map_or(Held::Nil, |items| Held::List(format!("[]{}", type_name(kind)), list(items)));
+        return items.map_or(Held::Nil, |items| Held::List(list(items)));
     }
     let text = || value.and_then(Value::as_str).unwrap_or_default().to_owned();
     match kind {
         "s" => Held::Text(text()),
-        "N" => Held::Printed(text()),
         "b" => Held::Flag(value.and_then(Value::as_bool).unwrap_or_default()),
-        "i" | "n" => Held::Number(value.and_then(Value::as_i64).unwrap_or_default()),
+        "i" => Held::Number(value.and_then(Value::as_i64).unwrap_or_default()),
         "Q" => Held::Quantity(text()),
         "I" => int_or_text(value),
-        "{}s" => map(value, "map[string]string", "s", false),
-        "R" => map(value, "core.ResourceList", "Q", true),
-        _ if kind.starts_with("s/") => Held::Text(text()),
+        "{}s" => map(value, "s"),
+        "R" => map(value, "Q"),
         _ => structure(kind, value, depth),
     }
 }
 
-fn map(value: Option<&Value>, name: &'static str, kind: &'static str, printed: bool) -> Held {
+fn map(value: Option<&Value>, kind: &'static str) -> Held {
     let fields = value.and_then(Value::as_object).filter(|fields| !fields.is_empty());
     let entries = |(key, value): (&String, &Value)| (key.clone(), held_at(kind, Some(value), 0));
-    fields.map_or(Held::Nil, |fields| Held::Map(name, fields.iter().map(entries).collect(), printed))
+    fields.map_or(Held::Nil, |fields| Held::Map(fields.iter().map(entries).collect()))
 }
 
 fn int_or_text(value: Option<&Value>) -> Held {
@@ -162,31 +156,12 @@ fn structure(kind: &str, value: Option<&Value>, depth: usize) -> Held {
     Held::Struct(kind.name, fields.collect())
 }
 
-/// The name of a kind in the language of the types: `core.Container`, `[]string`.
-fn type_name(kind: &str) -> String {
-    match kind {
-        "s" => "string".to_owned(),
-        "i" => "int64".to_owned(),
-        "n" => "int32".to_owned(),
-        _ => full_name(kind.strip_prefix("s/").unwrap_or(kind)),
-    }
-}
-
-/// The name of a type with its package.
-pub(super) fn full_name(name: &str) -> String {
-    if name.contains('.') {
-        return name.to_owned();
-    }
-    let package = if table().get(name).is_some_and(|kind| kind.plain) { "v1" } else { "core" };
-    format!("{package}.{name}")
-}
-
 impl Held {
     /// Whether it is the zero of its type.
     pub(super) fn is_zero(&self) -> bool {
         match self {
             Self::Nil => true,
-            Self::Text(text) | Self::Printed(text) | Self::Quantity(text) => text.is_empty(),
+            Self::Text(text) | Self::Quantity(text) => text.is_empty(),
             Self::Flag(flag) => !flag,
             Self::Number(number) => *number == 0,
             Self::Struct(_, fields) => fields.iter().all(|(_, value)| value.is_zero()),
@@ -194,19 +169,24 @@ impl Held {
         }
     }
 
+    /// The value as JSON over several lines.
+    pub(super) fn indented(&self) -> String {
+        over_lines(&self.shown())
+    }
+
     /// The value as JSON with the names and the order of its type.
     pub(super) fn shown(&self) -> String {
         match self {
             Self::Nil => "null".to_owned(),
-            Self::Text(text) | Self::Printed(text) => json!(text).to_string(),
+            Self::Text(text) => json!(text).to_string(),
             Self::Quantity(text) => json!(if text.is_empty() { "0" } else { text }).to_string(),
             Self::Flag(flag) => flag.to_string(),
             Self::Number(number) => number.to_string(),
             Self::Pointer(value) => value.shown(),
-            Self::List(_, items) => {
+            Self::List(items) => {
                 format!("[{}]", items.iter().map(Self::shown).collect::<Vec<_>>().join(","))
             }
-            Self::Map(_, entries, _) => {
+            Self::Map(entries) => {
                 let entries = entries.iter().map(|(key, value)| format!("{}:{}", json!(key), value.shown()));
                 format!("{{{}}}", entries.collect::<Vec<_>>().join(","))
             }
@@ -221,6 +201,49 @@ impl Held {
             }
         }
     }
+}
+
+/// Compact JSON with each value on a line of its own.
+fn over_lines(json: &str) -> String {
+    let (mut text, mut depth, mut quoted, mut escaped) = (String::new(), 0_usize, false, false);
+    let mut letters = json.chars().peekable();
+    let line = |text: &mut String, depth: usize| {
+        text.push('\n');
+        text.push_str(&" ".repeat(depth));
+    };
+    while let Some(letter) = letters.next() {
+        match letter {
+            '{' | '[' if !quoted && !matches!(letters.peek(), Some('}' | ']')) => {
+                depth += 1;
+                text.push(letter);
+                line(&mut text, depth);
+                continue;
+            }
+            '}' | ']' if !quoted && !text.ends_with(['{', '[']) => {
+                depth = depth.saturating_sub(1);
+                line(&mut text, depth);
+            }
+            ',' if !quoted => {
+                text.push(letter);
+                line(&mut text, depth);
+                continue;
+            }
+            ':' if !quoted => {
+                text.push_str(": ");
+                continue;
+            }
+            '"' if !escaped => quoted = !quoted,
+            // Letters of markup are escaped in Go's JSON.
+            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+                text.push_str(&format!("\\u{:04x}", u32::from(letter)));
+                continue;
+            }
+            _ => {}
+        }
+        escaped = letter == '\\' && !escaped;
+        text.push(letter);
+    }
+    text
 }
 
 fn shown_fields(name: &str, fields: &[(&'static str, Held)], parts: &mut Vec<String>) {

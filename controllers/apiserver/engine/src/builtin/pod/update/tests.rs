@@ -77,16 +77,15 @@ fn a_refused_change_is_shown() {
     assert_eq!(
         lines,
         [
-            "  core.PodSpec{",
-            "  \t... // 2 identical fields",
-            "  \tContainers:                    {{Name: \"c\", Image: \"i\"}},",
-            "  \tEphemeralContainers:           nil,",
-            "- \tRestartPolicy:                 \"Always\",",
-            "+ \tRestartPolicy:                 \"Never\",",
-            "  \tTerminationGracePeriodSeconds: nil,",
-            "  \tActiveDeadlineSeconds:         nil,",
-            "  \t... // 29 identical fields",
-            "  }",
+            "@@ -35,7 +35,7 @@",
+            "   }",
+            "  ],",
+            "  \"EphemeralContainers\": null,",
+            "- \"RestartPolicy\": \"Always\",",
+            "+ \"RestartPolicy\": \"Never\",",
+            "  \"TerminationGracePeriodSeconds\": null,",
+            "  \"ActiveDeadlineSeconds\": null,",
+            "  \"DNSPolicy\": \"\",",
         ]
     );
 }
@@ -99,7 +98,7 @@ fn a_container_that_was_put_into_a_pod_stays_as_it_is() {
     assert_eq!(
         texts,
         [
-            "spec.ephemeralContainers: Forbidden: existing ephemeral containers \"e\" may not be changed\n  core.EphemeralContainer{\n  \tEphemeralContainerCommon: core.EphemeralContainerCommon{\n  \t\tName:    \"e\",\n- \t\tImage:   \"a\",\n+ \t\tImage:   \"b\",\n  \t\tCommand: nil,\n  \t\tArgs:    nil,\n  \t\t... // 21 identical fields\n  \t},\n  \tTargetContainerName: \"\",\n  }\n"
+            "spec.ephemeralContainers: Forbidden: existing ephemeral containers \"e\" may not be changed\n@@ -1,6 +1,6 @@\n {\n  \"Name\": \"e\",\n- \"Image\": \"a\",\n+ \"Image\": \"b\",\n  \"Command\": null,\n  \"Args\": null,\n  \"WorkingDir\": \"\",\n"
         ]
     );
 }

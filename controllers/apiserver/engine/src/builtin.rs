@@ -7,11 +7,13 @@ mod autoscaling;
 pub(crate) mod certificate;
 mod config;
 mod container;
+mod csi;
 mod defaults;
 mod diff;
 mod endpoints;
 mod env;
 mod event;
+mod ingress;
 mod internal;
 pub(crate) mod job;
 pub mod meta;
@@ -28,8 +30,9 @@ mod rbac;
 pub(crate) mod resize;
 pub(crate) mod resources;
 mod security;
-mod service;
+pub(crate) mod service;
 mod storage;
+mod update;
 mod volume;
 pub(crate) mod webhook;
 mod windows;
@@ -40,6 +43,8 @@ use serde_json::{Map, Value};
 use crate::field::FieldError;
 use crate::object;
 use crate::schema::builtin::named;
+
+pub use update::validate_update;
 
 /// Fills in the defaults of a built-in kind. Doing it twice changes nothing more.
 pub fn default(group: &str, version: &str, kind: &str, object: &mut Value) {
@@ -77,14 +82,26 @@ pub fn validate_create(group: &str, kind: &str, object: &Value) -> Vec<FieldErro
         ("", "PersistentVolume") => storage::validate_volume(object, found),
         ("", "ResourceQuota") => quota::validate(object, found),
         ("", "LimitRange") => quota::validate_limits(object, found),
-        ("storage.k8s.io", "StorageClass") => storage::validate_topologies(object, found),
+        ("", "Endpoints") => endpoints::validate_subsets(object, found),
+        ("", "PodTemplate") => workload::older::validate_pod_template(object, found),
+        ("", "ReplicationController") => workload::older::validate_controller(object, found),
+        ("apps", "ControllerRevision") => workload::older::validate_new_revision(object, found),
+        ("storage.k8s.io", "StorageClass") => storage::validate_class(object, found),
+        ("storage.k8s.io", "CSIDriver") => csi::validate_driver(object, found),
+        ("storage.k8s.io", "CSINode") => csi::validate_node(object, found),
+        ("networking.k8s.io", "Ingress") => {
+            ingress::validate(object, found);
+            ingress::validate_class_note(object, found);
+        }
+        ("networking.k8s.io", "IngressClass") => ingress::validate_class(object, found),
+        ("node.k8s.io", "RuntimeClass") => node::validate_runtime_class(object, found),
         ("networking.k8s.io", "NetworkPolicy") => policy::validate(object, found),
         ("discovery.k8s.io", "EndpointSlice") => endpoints::validate(object, found),
         ("policy", "PodDisruptionBudget") => service::validate_budget(object, found),
         ("coordination.k8s.io", "Lease") => event::validate_lease(object, found),
         ("autoscaling", "HorizontalPodAutoscaler") => autoscaling::validate(object, found),
         ("apps", "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet") => {
-            workload::validate(kind, object, found);
+            workload::validate(kind, object, false, found);
         }
         ("batch", "Job") => job::validate_job(object, found),
         ("batch", "CronJob") => job::cron::validate(object, None, found),
@@ -101,69 +118,6 @@ pub fn validate_create(group: &str, kind: &str, object: &Value) -> Vec<FieldErro
         _ => {}
     }
     errors
-}
-
-/// What is wrong with a change from `live` to `object` through `subresource` (empty: the object itself).
-pub fn validate_update(
-    group: &str,
-    kind: &str,
-    subresource: &str,
-    object: &Value,
-    live: &Value,
-) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    let found = &mut errors;
-    if group == crate::builtin::certificate::GROUP {
-        certificate::validate_update(subresource, object, live, found);
-        return errors;
-    }
-    if subresource == "status" {
-        match (group, kind) {
-            ("", "Pod") => pod::validate_status(object, live, found),
-            ("", "Node") => node::validate_status(object, found),
-            ("apps" | "batch" | "", _) => workload::validate_status(kind, object, found),
-            _ => {}
-        }
-        return errors;
-    }
-    match (group, kind) {
-        ("", "Pod") => return pod::validate_update(subresource, object, live),
-        ("events.k8s.io" | "", "Event") => {
-            event::validate_update(object, live, !group.is_empty(), &mut errors);
-        }
-        ("batch", "Job") => job::validate_job_update(object, live, &mut errors),
-        ("batch", "CronJob") => job::cron::validate(object, Some(live), &mut errors),
-        _ => errors = validate_create(group, kind, object),
-    }
-    let found = &mut errors;
-    match (group, kind) {
-        ("", "ConfigMap") => config::validate_immutable(object, live, &["data", "binaryData"], found),
-        ("", "Secret") => {
-            config::validate_immutable(object, live, &["data"], found);
-            unchanged("type", object, live, found);
-        }
-        ("", "Service") => service::validate_update(object, live, found),
-        ("", "Node") => node::validate_update(object, live, found),
-        ("", "PersistentVolumeClaim") => volume::validate_claim_update(object, live, found),
-        ("apps", "Deployment" | "ReplicaSet" | "DaemonSet") => {
-            unchanged("spec.selector", object, live, found);
-        }
-        ("apps", "StatefulSet") => workload::validate_stateful_set_update(object, live, found),
-        ("scheduling.k8s.io", "PriorityClass") if object.get("value") != live.get("value") => {
-            found.push(FieldError::forbidden("value", "may not be changed in an update."));
-        }
-        (crate::access::GROUP, _) => rbac::validate_update(object, live, found),
-        _ => {}
-    }
-    errors
-}
-
-/// `field is immutable`, if the value at `path` differs.
-fn unchanged(path: &str, object: &Value, live: &Value, errors: &mut Vec<FieldError>) {
-    let (new, old) = (object::at(object, path), object::at(live, path));
-    if new != old {
-        errors.push(FieldError::invalid(path, new.unwrap_or(&Value::Null), IMMUTABLE));
-    }
 }
 
 const IMMUTABLE: &str = "field is immutable";

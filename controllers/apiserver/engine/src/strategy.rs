@@ -24,12 +24,17 @@ pub(crate) fn prepare_create(kind: &Kind, object: &mut Value, context: &Context,
     set_meta(object, "resourceVersion", Value::Null);
     set_meta(object, "uid", json!(entropy.uuid()));
     set_meta(object, "creationTimestamp", json!(context.time()));
-    if kind.has_generation {
+    // Drivers of storage are counted from their first change on.
+    if kind.has_generation && !(kind.kind == "CSIDriver" && kind.is_builtin()) {
         set_meta(object, "generation", json!(1));
     }
     // Nodes register with their status; everything else begins without one.
     if kind.has_status() && !(kind.kind == "Node" && kind.is_builtin()) {
         object::drop_key(object, "status");
+    }
+    if kind.kind == "PersistentVolume" && kind.is_builtin() {
+        let status = json!({ "phase": "Pending", "lastPhaseTransitionTime": context.time() });
+        object::set(object, "status", status);
     }
     if kind.kind == "Pod" && kind.is_builtin() {
         object::set(object, "status", pending(object, context));
@@ -86,6 +91,9 @@ pub(crate) fn prepare_update(kind: &Kind, subresource: &str, new: &mut Value, ol
     if crate::builtin::certificate::is_request(kind) {
         crate::builtin::certificate::keep(subresource, new, old);
     }
+    if kind.kind == "Service" && kind.is_builtin() && subresource.is_empty() {
+        crate::builtin::service::kept::drop_unused(new, old);
+    }
     // What is left out stays as it was; what was changed is for validation to refuse.
     for key in SERVER_OWNED {
         let given = meta(new).get(*key).is_some_and(|value| !value.is_null());
@@ -125,8 +133,12 @@ fn count_generation(kind: &Kind, subresource: &str, new: &mut Value, old: &Value
             .collect()
     };
     let before = meta(old).get("generation").and_then(Value::as_i64).unwrap_or(0);
-    let noted =
-        |object: &Value| meta(object).get("annotations").cloned().filter(|_| kind.kind == "Deployment");
+    let counted = match kind.kind.as_str() {
+        "Deployment" => "annotations",
+        "EndpointSlice" => "labels",
+        _ => "",
+    };
+    let noted = |object: &Value| meta(object).get(counted).cloned();
     if wanted(new) != wanted(old) || noted(new) != noted(old) {
         set_meta(new, "generation", json!(before + 1));
     }

@@ -142,11 +142,7 @@ fn fill_type(name: &str, map: &mut Object) {
         "networking.v1.NetworkPolicySpec" => policy_types(map),
         "core.v1.PodSpec" => pod_spec(map),
         "core.v1.LimitRangeItem" => limit_range_item(map),
-        "core.v1.NodeSpec" => {
-            if let Some(range) = map.get("podCIDR").cloned() {
-                set(map, "podCIDRs", json!([range]));
-            }
-        }
+        "core.v1.NodeSpec" => node_ranges(map),
         "core.v1.NodeStatus" => {
             if let Some(amounts) = map.get("capacity").cloned() {
                 set(map, "allocatable", amounts);
@@ -178,11 +174,42 @@ fn fill_type(name: &str, map: &mut Object) {
         "autoscaling.v2.HorizontalPodAutoscalerSpec" => autoscaling::default_spec(map),
         "rbac.v1.Subject" => {
             if matches!(map.get("kind").and_then(Value::as_str), Some("User" | "Group")) {
-                set(map, "apiGroup", json!(crate::access::GROUP));
+                set_text(map, "apiGroup", crate::access::GROUP);
             }
         }
-        "rbac.v1.RoleRef" => set(map, "apiGroup", json!(crate::access::GROUP)),
+        "rbac.v1.RoleRef" => set_text(map, "apiGroup", crate::access::GROUP),
+        "core.v1.LimitRangeSpec" => show_none(map, "limits"),
+        "storage.v1.CSINodeSpec" => show_none(map, "drivers"),
         _ => {}
+    }
+}
+
+/// The ranges of a node's pods have two names; the older one decides if they differ.
+fn node_ranges(map: &mut Object) {
+    let first = map.get("podCIDRs").and_then(|all| all.get(0)).cloned();
+    let older = map.get("podCIDR").cloned().filter(|range| range != "");
+    match (older, first) {
+        (Some(range), first) if first.as_ref() != Some(&range) => {
+            map.insert("podCIDRs".to_owned(), json!([range]));
+        }
+        (None, Some(first)) => {
+            map.insert("podCIDR".to_owned(), first);
+        }
+        _ => {}
+    }
+}
+
+/// Sets a text that is missing or empty.
+fn set_text(map: &mut Object, key: &str, text: &str) {
+    if map.get(key).and_then(Value::as_str).unwrap_or_default().is_empty() {
+        map.insert(key.to_owned(), json!(text));
+    }
+}
+
+/// A list that is always shown, without items as null.
+fn show_none(map: &mut Object, key: &str) {
+    if map.get(key).and_then(Value::as_array).is_none_or(Vec::is_empty) {
+        map.insert(key.to_owned(), Value::Null);
     }
 }
 

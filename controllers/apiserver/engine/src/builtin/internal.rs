@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use serde_json::{Value, json};
 
 /// A value of an internal type.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(super) enum Held {
     /// No pointer, list or map.
     Nil,
@@ -109,7 +109,7 @@ fn held_at(kind: &'static str, value: Option<&Value>, depth: usize) -> Held {
             .map_or(Held::Nil, |value| Held::Pointer(Box::new(held_at(kind, Some(value), depth + 1))));
     }
     if let Some(kind) = kind.strip_prefix("[]") {
-        let items = value.and_then(Value::as_array).filter(|items| !items.is_empty());
+        let items = value.and_then(Value::as_array);
         let list =
             |items: &Vec<Value>| items.iter().map(|item| held_at(kind, Some(item), depth + 1)).collect();
         return items.map_or(Held::Nil, |items| Held::List(list(items)));
@@ -128,7 +128,7 @@ fn held_at(kind: &'static str, value: Option<&Value>, depth: usize) -> Held {
 }
 
 fn map(value: Option<&Value>, kind: &'static str) -> Held {
-    let fields = value.and_then(Value::as_object).filter(|fields| !fields.is_empty());
+    let fields = value.and_then(Value::as_object);
     let entries = |(key, value): (&String, &Value)| (key.clone(), held_at(kind, Some(value), 0));
     fields.map_or(Held::Nil, |fields| Held::Map(fields.iter().map(entries).collect()))
 }
@@ -156,6 +156,28 @@ fn structure(kind: &str, value: Option<&Value>, depth: usize) -> Held {
     Held::Struct(kind.name, fields.collect())
 }
 
+/// Lists and maps without content are equal to none.
+impl PartialEq for Held {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Nil, Self::Nil) => true,
+            (Self::Nil, Self::List(_) | Self::Map(_)) | (Self::List(_) | Self::Map(_), Self::Nil) => {
+                self.is_zero() && other.is_zero()
+            }
+            (Self::Text(one), Self::Text(other)) | (Self::Quantity(one), Self::Quantity(other)) => {
+                one == other
+            }
+            (Self::Flag(one), Self::Flag(other)) => one == other,
+            (Self::Number(one), Self::Number(other)) => one == other,
+            (Self::Pointer(one), Self::Pointer(other)) => one == other,
+            (Self::Struct(_, one), Self::Struct(_, other)) => one == other,
+            (Self::List(one), Self::List(other)) => one == other,
+            (Self::Map(one), Self::Map(other)) => one == other,
+            _ => false,
+        }
+    }
+}
+
 impl Held {
     /// Whether it is the zero of its type.
     pub(super) fn is_zero(&self) -> bool {
@@ -165,7 +187,9 @@ impl Held {
             Self::Flag(flag) => !flag,
             Self::Number(number) => *number == 0,
             Self::Struct(_, fields) => fields.iter().all(|(_, value)| value.is_zero()),
-            Self::Pointer(_) | Self::List(..) | Self::Map(..) => false,
+            Self::List(items) => items.is_empty(),
+            Self::Map(entries) => entries.is_empty(),
+            Self::Pointer(_) => false,
         }
     }
 

@@ -6,7 +6,8 @@ mod policy;
 
 use serde_json::{Map, Value, json};
 
-use super::{internal, meta, name, not_negative, number, one_of, placement, pod, set, unchanged, workload};
+use super::update::{unchanged, unchanged_selector, unchanged_type};
+use super::{internal, meta, name, not_negative, number, one_of, part, placement, pod, set, workload};
 use crate::field::FieldError;
 use crate::object::{at, text_at};
 
@@ -115,23 +116,7 @@ fn validate_job_spec(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
 
 /// The controller that a Job is left to: `<domain>/<path>`.
 fn validate_manager(manager: &str, field: &str, errors: &mut Vec<FieldError>) {
-    const PATH: &str = "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')";
-    let parts = manager.split_once('/').filter(|(domain, path)| !domain.is_empty() && !path.is_empty());
-    match parts {
-        None if manager.is_empty() => errors.push(FieldError::required(field, "")),
-        None => {
-            let detail = "must be a domain-prefixed path (such as \"acme.io/foo\")";
-            errors.push(FieldError::invalid(field, &json!(manager), detail));
-        }
-        Some((domain, path)) => {
-            for fault in name::subdomain(domain) {
-                errors.push(FieldError::invalid(field, &json!(domain), &fault));
-            }
-            if !path.bytes().all(|b| b.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&b)) {
-                errors.push(FieldError::invalid(field, &json!(path), PATH));
-            }
-        }
-    }
+    part::check_domain_path(manager, field, errors);
     if manager.len() > LONGEST_MANAGER {
         errors.push(FieldError::too_long(field, LONGEST_MANAGER as u64));
     }
@@ -177,7 +162,7 @@ fn validate_indexed(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// A Job that replaces `live`.
+/// A Job that replaces `live`, besides what is wrong with any Job. The spec is looked at once more.
 pub(super) fn validate_job_update(object: &Value, live: &Value, errors: &mut Vec<FieldError>) {
     validate_with_selector(at(object, "spec").unwrap_or(&Value::Null), errors);
     if text_at(object, "spec.completionMode") == "Indexed" {
@@ -189,64 +174,53 @@ pub(super) fn validate_job_update(object: &Value, live: &Value, errors: &mut Vec
     } else {
         unchanged("spec.completions", object, live, errors);
     }
-    unchanged("spec.selector", object, live, errors);
-    if template(object, live) != template(live, live) {
-        let own = at(object, "spec.template").unwrap_or(&Value::Null);
-        let shown = internal::held_template(own).shown();
-        errors.push(FieldError::invalid_shown("spec.template", &shown, super::IMMUTABLE));
-    }
+    unchanged_selector("spec.selector", object, live, errors);
+    validate_kept_template(object, live, errors);
     unchanged("spec.completionMode", object, live, errors);
-    unchanged_policy("PodFailurePolicy", "spec.podFailurePolicy", object, live, errors);
+    unchanged_type("PodFailurePolicy", "spec.podFailurePolicy", object, live, errors);
     unchanged("spec.backoffLimitPerIndex", object, live, errors);
     unchanged("spec.managedBy", object, live, errors);
-    unchanged_policy("SuccessPolicy", "spec.successPolicy", object, live, errors);
+    unchanged_type("SuccessPolicy", "spec.successPolicy", object, live, errors);
 }
 
-fn unchanged_policy(
-    kind: &'static str,
-    path: &str,
-    object: &Value,
-    live: &Value,
-    errors: &mut Vec<FieldError>,
-) {
-    if at(object, path) != at(live, path) {
-        let shown = at(object, path)
-            .map_or_else(|| "null".to_owned(), |policy| internal::held(kind, Some(policy)).shown());
-        errors.push(FieldError::invalid_shown(path, &shown, super::IMMUTABLE));
-    }
-}
-
-/// The template without what may change: nothing while the Job runs; resources while it is suspended; also where its pods
-/// run, if it never began.
-fn template(object: &Value, live: &Value) -> Value {
-    let mut template = at(object, "spec.template").cloned().unwrap_or_default();
+/// The template stays while the Job runs. While it is suspended, resources may change; also where its pods run, if it
+/// never began. The labels of its pods are then not looked at.
+fn validate_kept_template(object: &Value, live: &Value, errors: &mut Vec<FieldError>) {
+    let path = "spec.template";
+    let (new, old) = (at(object, path).unwrap_or(&Value::Null), at(live, path).unwrap_or(&Value::Null));
     if at(live, "spec.suspend") != Some(&json!(true)) {
-        return template;
+        if new != old {
+            let shown = internal::held_template(new).shown();
+            errors.push(FieldError::invalid_shown(path, &shown, super::IMMUTABLE));
+        }
+        return;
     }
+    let began = at(live, "status.startTime").is_some();
+    if kept_spec(new, began) != kept_spec(old, began) {
+        let shown = internal::held_spec(new.get("spec").unwrap_or(&json!({}))).shown();
+        errors.push(FieldError::invalid_shown("spec.template.spec", &shown, super::IMMUTABLE));
+    }
+}
+
+/// The spec of a template without what may change while the Job is suspended.
+fn kept_spec(template: &Value, began: bool) -> Value {
+    let mut spec = template.get("spec").cloned().unwrap_or_default();
     for list in ["containers", "initContainers"] {
-        let path = format!("/spec/{list}");
-        for container in template.pointer_mut(&path).and_then(Value::as_array_mut).into_iter().flatten() {
+        for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
             crate::object::drop_key(container, "resources");
         }
     }
-    if at(live, "status.startTime").is_some() {
-        return template;
+    let Some(map) = spec.as_object_mut().filter(|_| !began) else { return spec };
+    for key in ["nodeSelector", "tolerations", "schedulingGates"] {
+        map.remove(key);
     }
-    for key in ["labels", "annotations"] {
-        template.pointer_mut("/metadata").into_iter().for_each(|meta| crate::object::drop_key(meta, key));
+    if let Some(affinity) = map.get_mut("affinity").and_then(Value::as_object_mut) {
+        affinity.remove("nodeAffinity");
     }
-    if let Some(spec) = template.get_mut("spec").and_then(Value::as_object_mut) {
-        for key in ["nodeSelector", "tolerations", "schedulingGates"] {
-            spec.remove(key);
-        }
-        if let Some(affinity) = spec.get_mut("affinity").and_then(Value::as_object_mut) {
-            affinity.remove("nodeAffinity");
-        }
-        if spec.get("affinity").is_some_and(placement::is_empty) {
-            spec.remove("affinity");
-        }
+    if map.get("affinity").is_some_and(placement::is_empty) {
+        map.remove("affinity");
     }
-    template
+    spec
 }
 
 #[cfg(test)]

@@ -13,50 +13,107 @@ use crate::object::{finalizers, is_deleting, meta, meta_text};
 pub(super) const MIRROR: &str = "kubernetes.io/config.mirror";
 /// Bytes that all annotations together may take.
 const MAX_ANNOTATIONS: usize = 256 << 10;
+const FINALIZERS: &str = "metadata.finalizers";
 
 /// What is wrong with the metadata of a new object, or of a change from `live`.
 pub fn validate(kind: &Kind, object: &Value, live: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    if live.is_none() {
-        validate_name(kind, object, &mut errors);
-    }
-    let map = meta(object);
-    validate_owners(map, "metadata", &mut errors);
-    validate_finalizers(kind, object, live.is_some(), &mut errors);
-    validate_labels(map.get("labels"), "metadata.labels", &mut errors);
-    validate_annotations(map, "metadata", &mut errors);
-    if let Some(live) = live {
-        validate_change(object, live, &mut errors);
-    }
+    let found = &mut errors;
+    let Some(live) = live else {
+        validate_name(name_rule(kind), object, found);
+        // A CronJob's Jobs have its name plus eleven characters, and Jobs have the names of labels.
+        let text = meta_text(object, "name");
+        if kind.kind == "CronJob" && kind.is_builtin() && text.len() > 52 {
+            let detail = "must be no more than 52 characters";
+            found.push(FieldError::invalid("metadata.name", &json!(text), detail));
+        }
+        validate_new(object, kind.is_builtin() && qualifies_finalizers(&kind.group, &kind.kind), found);
+        return errors;
+    };
+    // Whatever the kind is, changed metadata are looked at as those of a new object, then as a change.
+    validate_prefix(name::path_segment, object, found);
+    validate_new(object, false, found);
+    validate_kept(object, live, found);
+    validate_parts(meta(object), found);
     errors
+}
+
+/// Metadata of a built-in kind as those of a new object; its name is known to be fine.
+pub(super) fn validate_whole(group: &str, kind: &str, object: &Value, errors: &mut Vec<FieldError>) {
+    validate_prefix(builtin_rule(group, kind), object, errors);
+    validate_new(object, qualifies_finalizers(group, kind), errors);
+}
+
+/// Metadata of a built-in kind that replace those of `live`.
+pub(super) fn validate_change(
+    (group, kind): (&str, &str),
+    object: &Value,
+    live: &Value,
+    errors: &mut Vec<FieldError>,
+) {
+    validate_kept(object, live, errors);
+    validate_parts(meta(object), errors);
+    if qualifies_finalizers(group, kind) {
+        check_qualified(&finalizers(object), errors);
+    }
+}
+
+/// Metadata of a new object but its name; whether finalizers have to be known or qualified.
+fn validate_new(object: &Value, qualified: bool, errors: &mut Vec<FieldError>) {
+    validate_parts(meta(object), errors);
+    let all = finalizers(object);
+    check_finalizers(&all, FINALIZERS, errors);
+    if qualified {
+        check_qualified(&all, errors);
+    }
+}
+
+/// What is looked at in new and in changed metadata.
+fn validate_parts(map: &Map<String, Value>, errors: &mut Vec<FieldError>) {
+    validate_labels(map.get("labels"), "metadata.labels", errors);
+    validate_annotations(map, "metadata", errors);
+    validate_owners(map, "metadata", errors);
+}
+
+/// Whether finalizers of a built-in kind have to be known or qualified.
+fn qualifies_finalizers(group: &str, kind: &str) -> bool {
+    const OTHERS: [&str; 6] = [
+        "apiextensions.k8s.io",
+        "admissionregistration.k8s.io",
+        "apiregistration.k8s.io",
+        "coordination.k8s.io",
+        "node.k8s.io",
+        "policy",
+    ];
+    !OTHERS.contains(&group) && (group, kind) != ("", "Event")
+}
+
+fn check_qualified(all: &[&str], errors: &mut Vec<FieldError>) {
+    let plain = |finalizer: &&str| !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer);
+    for (at, finalizer) in all.iter().enumerate().filter(|(_, finalizer)| plain(finalizer)) {
+        errors.push(FieldError::invalid(format!("{FINALIZERS}[{at}]"), &json!(finalizer), UNQUALIFIED));
+    }
 }
 
 type Rule = fn(&str) -> Vec<String>;
 
 /// What names of a kind must look like.
 fn name_rule(kind: &Kind) -> Rule {
-    match (kind.group.as_str(), kind.kind.as_str()) {
-        ("", "Namespace" | "Service") | ("apps", "StatefulSet") if kind.is_builtin() => name::label,
-        (crate::access::GROUP | "apiregistration.k8s.io", _) if kind.is_builtin() => name::path_segment,
+    if kind.is_builtin() { builtin_rule(&kind.group, &kind.kind) } else { name::subdomain }
+}
+
+fn builtin_rule(group: &str, kind: &str) -> Rule {
+    match (group, kind) {
+        ("", "Namespace" | "Service") | ("apps", "StatefulSet") => name::label,
+        (crate::access::GROUP | "apiregistration.k8s.io", _) => name::path_segment,
         // Only the newer group looks at the names of events.
         ("", "Event") | ("policy", "PodDisruptionBudget") => name::path_segment,
         _ => name::subdomain,
     }
 }
 
-fn validate_name(kind: &Kind, object: &Value, errors: &mut Vec<FieldError>) {
-    let rule = name_rule(kind);
-    let prefix = meta_text(object, "generateName");
-    if !prefix.is_empty() {
-        // A dash at the end is fine in a prefix: something follows.
-        let masked = match prefix.strip_suffix('-') {
-            Some(rest) if !rest.is_empty() => format!("{rest}a"),
-            _ => prefix.to_owned(),
-        };
-        for fault in rule(&masked) {
-            errors.push(FieldError::invalid("metadata.generateName", &json!(prefix), &fault));
-        }
-    }
+fn validate_name(rule: Rule, object: &Value, errors: &mut Vec<FieldError>) {
+    validate_prefix(rule, object, errors);
     let text = meta_text(object, "name");
     if text.is_empty() {
         errors.push(FieldError::required("metadata.name", "name or generateName is required"));
@@ -65,10 +122,20 @@ fn validate_name(kind: &Kind, object: &Value, errors: &mut Vec<FieldError>) {
     for fault in rule(text) {
         errors.push(FieldError::invalid("metadata.name", &json!(text), &fault));
     }
-    // A CronJob's Jobs have its name plus eleven characters, and Jobs have the names of labels.
-    if kind.kind == "CronJob" && kind.is_builtin() && text.len() > 52 {
-        let detail = "must be no more than 52 characters";
-        errors.push(FieldError::invalid("metadata.name", &json!(text), detail));
+}
+
+fn validate_prefix(rule: Rule, object: &Value, errors: &mut Vec<FieldError>) {
+    let prefix = meta_text(object, "generateName");
+    if prefix.is_empty() {
+        return;
+    }
+    // A dash at the end is fine in a prefix: something follows.
+    let masked = match prefix.strip_suffix('-') {
+        Some(rest) if !rest.is_empty() => format!("{rest}a"),
+        _ => prefix.to_owned(),
+    };
+    for fault in rule(&masked) {
+        errors.push(FieldError::invalid("metadata.generateName", &json!(prefix), &fault));
     }
 }
 
@@ -84,7 +151,7 @@ pub(super) fn validate_labels(labels: Option<&Value>, path: &str, errors: &mut V
     }
 }
 
-fn validate_annotations(map: &Map<String, Value>, place: &str, errors: &mut Vec<FieldError>) {
+pub(super) fn validate_annotations(map: &Map<String, Value>, place: &str, errors: &mut Vec<FieldError>) {
     let path = &format!("{place}.annotations");
     let mut size = 0;
     for (key, value) in map.get("annotations").and_then(Value::as_object).into_iter().flatten() {
@@ -101,24 +168,6 @@ fn validate_annotations(map: &Map<String, Value>, place: &str, errors: &mut Vec<
 
 /// Finalizers that need no domain.
 pub(crate) const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "foregroundDeletion"];
-
-/// What the names of finalizers must look like: for all kinds when an object is new, for built-in ones also later, and
-/// with a domain only for those that are no extensions of the API themselves.
-fn validate_finalizers(kind: &Kind, object: &Value, update: bool, errors: &mut Vec<FieldError>) {
-    const OUTSIDE: [&str; 3] =
-        ["apiextensions.k8s.io", "admissionregistration.k8s.io", "apiregistration.k8s.io"];
-    let core_event = kind.group.is_empty() && kind.kind == "Event";
-    let inside = kind.is_builtin() && !OUTSIDE.contains(&kind.group.as_str()) && !core_event;
-    let path = "metadata.finalizers";
-    let all = finalizers(object);
-    if !update || inside && matches!(kind.group.as_str(), "" | crate::access::GROUP) {
-        check_finalizers(&all, path, errors);
-    }
-    let plain = |finalizer: &&str| !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer);
-    for (at, finalizer) in all.iter().enumerate().filter(|(_, finalizer)| inside && plain(finalizer)) {
-        errors.push(FieldError::invalid(format!("{path}[{at}]"), &json!(finalizer), UNQUALIFIED));
-    }
-}
 
 /// The names of finalizers, and two that exclude each other.
 fn check_finalizers(all: &[&str], path: &str, errors: &mut Vec<FieldError>) {
@@ -249,7 +298,8 @@ fn reference(owner: &Value) -> String {
     format!("{{{}}}", shown.join(","))
 }
 
-fn validate_change(object: &Value, live: &Value, errors: &mut Vec<FieldError>) {
+/// What stays in the life of an object.
+fn validate_kept(object: &Value, live: &Value, errors: &mut Vec<FieldError>) {
     if is_deleting(live) {
         let before = finalizers(live);
         let new: Vec<String> = finalizers(object)
@@ -262,7 +312,7 @@ fn validate_change(object: &Value, live: &Value, errors: &mut Vec<FieldError>) {
                 "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
                 new.join(", ")
             );
-            errors.push(FieldError::forbidden("metadata.finalizers", &detail));
+            errors.push(FieldError::forbidden(FINALIZERS, &detail));
         }
     }
     let (new, old) = (meta(object), meta(live));

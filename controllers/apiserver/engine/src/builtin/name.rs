@@ -35,6 +35,35 @@ fn subdomain_of(text: &str, unit: &str) -> Vec<String> {
     faults
 }
 
+/// RFC 1035 label: one that begins with a letter.
+pub(super) fn label_1035(text: &str) -> Vec<String> {
+    let mut faults = too_long(text, 63, "characters");
+    if !is_label(text) || !text.starts_with(|letter: char| letter.is_ascii_lowercase()) {
+        faults.push(
+            "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic \
+             character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for \
+             validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
+                .to_owned(),
+        );
+    }
+    faults
+}
+
+/// All hosts below a domain: `*.` before a subdomain.
+pub(super) fn wildcard(text: &str) -> Vec<String> {
+    let mut faults = too_long(text, 253, "characters");
+    if !text.strip_prefix("*.").is_some_and(|domain| domain.split('.').all(is_label)) {
+        faults.push(
+            "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist \
+             of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character (e.g. \
+             '*.example.com', regex used for validation is \
+             '\\*\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+                .to_owned(),
+        );
+    }
+    faults
+}
+
 /// A domain to look names up in: a subdomain whose labels may have underscores.
 pub(super) fn search(text: &str) -> Vec<String> {
     let mut faults = too_long(text, 253, "characters");

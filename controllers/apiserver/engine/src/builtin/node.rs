@@ -7,6 +7,12 @@ use crate::field::{FieldError, FieldReason};
 use crate::object::{at, text_at};
 
 pub(super) fn validate(object: &Value, errors: &mut Vec<FieldError>) {
+    validate_taints(object, errors);
+    validate_status(object, errors);
+    validate_ranges(object, errors);
+}
+
+fn validate_taints(object: &Value, errors: &mut Vec<FieldError>) {
     let mut seen: Vec<(&str, &str)> = Vec::new();
     for (index, taint) in items(object, "spec.taints").iter().enumerate() {
         // The real server names them under metadata, where they once were.
@@ -40,11 +46,10 @@ pub(super) fn validate(object: &Value, errors: &mut Vec<FieldError>) {
         }
         seen.push((key, effect));
     }
-    // The older field decides if both are there.
-    let (older, ranges) = (text_at(object, "spec.podCIDR"), items(object, "spec.podCIDRs"));
-    let single = [json!(older)];
-    let differs = ranges.first().is_some_and(|first| first.as_str() != Some(older));
-    let ranges = if differs && !older.is_empty() { &single[..] } else { ranges };
+}
+
+fn validate_ranges(object: &Value, errors: &mut Vec<FieldError>) {
+    let ranges = items(object, "spec.podCIDRs");
     for (index, range) in ranges.iter().enumerate() {
         let field = format!("spec.podCIDRs[{index}]");
         super::address::check_range(range.as_str().unwrap_or_default(), &field, errors);
@@ -54,7 +59,6 @@ pub(super) fn validate(object: &Value, errors: &mut Vec<FieldError>) {
         let detail = "may specify no more than one CIDR for each IP family";
         errors.push(FieldError::invalid("spec.podCIDRs", &json!(ranges), detail));
     }
-    validate_status(object, errors);
 }
 
 /// Amounts of the resources that a node reports.
@@ -70,8 +74,16 @@ pub(super) fn validate_status(object: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
+/// A node that replaces `live`: what it was given once stays. Some of it is looked at once more.
 pub(super) fn validate_update(object: &Value, live: &Value, errors: &mut Vec<FieldError>) {
-    if !items(live, "spec.podCIDRs").is_empty() && at(object, "spec.podCIDRs") != at(live, "spec.podCIDRs") {
+    validate_status(object, errors);
+    let (new, old) = (items(object, "spec.podCIDRs"), items(live, "spec.podCIDRs"));
+    let changed = match (old.len(), new.len()) {
+        (0, _) => 0,
+        (before, after) if before != after => 1,
+        _ => new.iter().zip(old).filter(|(new, old)| new != old).count(),
+    };
+    for _ in 0..changed {
         let why = "node updates may not change podCIDR except from \"\" to valid";
         errors.push(FieldError::forbidden("spec.podCIDRs", why));
     }
@@ -80,4 +92,23 @@ pub(super) fn validate_update(object: &Value, live: &Value, errors: &mut Vec<Fie
         let why = "node updates may not change providerID except from \"\" to valid";
         errors.push(FieldError::forbidden("spec.providerID", why));
     }
+    validate_taints(object, errors);
+}
+
+/// How the pods of a class are run.
+pub(super) fn validate_runtime_class(object: &Value, errors: &mut Vec<FieldError>) {
+    let handler = text_at(object, "handler");
+    if handler.is_empty() {
+        errors.push(FieldError::required("handler", ""));
+    }
+    for fault in if handler.is_empty() { Vec::new() } else { name::label(handler) } {
+        errors.push(FieldError::invalid("handler", &json!(handler), &fault));
+    }
+    if let Some(overhead) = object.get("overhead") {
+        let limits = json!({ "limits": overhead.get("podFixed").unwrap_or(&json!({})) });
+        resources::validate(&limits, "overhead", &[], errors);
+    }
+    let Some(scheduling) = object.get("scheduling") else { return };
+    super::meta::validate_labels(scheduling.get("nodeSelector"), "scheduling.nodeSelector", errors);
+    super::placement::validate_tolerations(scheduling, "scheduling.", errors);
 }

@@ -27,3 +27,24 @@ pub(super) fn check_steps(path: &str, field: &str, errors: &mut Vec<FieldError>)
         errors.push(FieldError::invalid(field, &json!(path), "must not contain '..'"));
     }
 }
+
+/// Refuses what is no path below a domain: `<domain>/<path>`.
+pub(super) fn check_domain_path(text: &str, field: &str, errors: &mut Vec<FieldError>) {
+    const PATH: &str = "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')";
+    let parts = text.split_once('/').filter(|(domain, path)| !domain.is_empty() && !path.is_empty());
+    match parts {
+        None if text.is_empty() => errors.push(FieldError::required(field, "")),
+        None => {
+            let detail = "must be a domain-prefixed path (such as \"acme.io/foo\")";
+            errors.push(FieldError::invalid(field, &json!(text), detail));
+        }
+        Some((domain, path)) => {
+            for fault in super::name::subdomain(domain) {
+                errors.push(FieldError::invalid(field, &json!(domain), &fault));
+            }
+            if !path.bytes().all(|b| b.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&b)) {
+                errors.push(FieldError::invalid(field, &json!(path), PATH));
+            }
+        }
+    }
+}

@@ -124,6 +124,18 @@ fn validate_selector(spec: &Value, hard: &Amounts, errors: &mut Vec<FieldError>)
     }
 }
 
+/// A quota that replaces `live`: what it counts stays.
+pub(super) fn validate_update(object: &Value, live: &Value, errors: &mut Vec<FieldError>) {
+    let path = "spec.scopes";
+    let of = |quota: &Value| -> BTreeSet<String> {
+        items(quota, path).iter().filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    if of(object) != of(live) {
+        let shown = at(object, path).unwrap_or(&Value::Null);
+        errors.push(FieldError::invalid(path, shown, super::IMMUTABLE));
+    }
+}
+
 /// The limits of a limit range, of which there is one for each type of object.
 pub(super) fn validate_limits(object: &Value, errors: &mut Vec<FieldError>) {
     let mut types = Vec::new();

@@ -73,6 +73,10 @@ fn validate_binding(kind: &str, object: &Value, errors: &mut Vec<FieldError>) {
         errors.push(FieldError::not_supported("roleRef.kind", &json!(role), roles));
     }
     required(object, "", "roleRef.name", errors);
+    let name = text_at(object, "roleRef.name");
+    for fault in super::name::path_segment(name) {
+        errors.push(FieldError::invalid("roleRef.name", &json!(name), &fault));
+    }
     for (index, subject) in items(object, "subjects").iter().enumerate() {
         validate_subject(subject, &format!("subjects[{index}]"), kind == "RoleBinding", errors);
     }

@@ -111,7 +111,7 @@ fn any_name_faults(name: &str) -> Vec<String> {
 /// What is wrong with the name of a resource of a quota.
 pub(super) fn quota_name_faults(name: &str) -> Vec<String> {
     let mut faults = any_name_faults(name);
-    if name::qualified(name).is_empty() && !name.contains('/') && !is_of_quotas(name) {
+    if !name.contains('/') && !is_of_quotas(name) {
         faults.push("must be a standard resource for quota".to_owned());
     }
     faults

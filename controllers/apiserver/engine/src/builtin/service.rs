@@ -1,5 +1,7 @@
 //! Services and disruption budgets.
 
+pub(crate) mod kept;
+
 use serde_json::{Map, Value, json};
 
 use super::workload::{validate_count, validate_share};
@@ -79,10 +81,18 @@ pub(super) fn validate(object: &Value, errors: &mut Vec<FieldError>) {
     validate_ports(ports, errors);
     super::meta::validate_labels(at(object, "spec.selector"), "spec.selector", errors);
     one_of(object, "", "spec.sessionAffinity", &["ClientIP", "None"], errors);
+    kept::validate_addresses(object, errors);
     validate_addresses(object, errors);
     one_of(object, "", "spec.type", &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"], errors);
     let mut used = Vec::new();
+    let mut nodes = Vec::new();
     for (index, port) in ports.iter().enumerate() {
+        let place = (port.get("protocol"), number(port, "nodePort").unwrap_or(0));
+        if place.1 != 0 && nodes.contains(&place) {
+            let field = format!("spec.ports[{index}].nodePort");
+            errors.push(FieldError::duplicate(field, &json!(place.1)));
+        }
+        nodes.push(place);
         if kind == "ClusterIP" && number(port, "nodePort").unwrap_or(0) != 0 {
             let why = "may not be used when `type` is 'ClusterIP'";
             errors.push(FieldError::forbidden(format!("spec.ports[{index}].nodePort"), why));
@@ -96,7 +106,7 @@ pub(super) fn validate(object: &Value, errors: &mut Vec<FieldError>) {
         }
         used.push(place);
     }
-    validate_traffic(object, kind, errors);
+    validate_traffic(object, errors);
 }
 
 fn validate_external(object: &Value, errors: &mut Vec<FieldError>) {
@@ -143,10 +153,9 @@ fn validate_addresses(object: &Value, errors: &mut Vec<FieldError>) {
 }
 
 /// Where traffic goes, of those that come from outside and from inside.
-fn validate_traffic(object: &Value, kind: &str, errors: &mut Vec<FieldError>) {
+fn validate_traffic(object: &Value, errors: &mut Vec<FieldError>) {
     let policies = ["Cluster", "Local"];
-    let is_reached = matches!(kind, "NodePort" | "LoadBalancer")
-        || (kind == "ClusterIP" && !items(object, "spec.externalIPs").is_empty());
+    let is_reached = kept::is_reached(object);
     let (path, policy) = ("spec.externalTrafficPolicy", text_at(object, "spec.externalTrafficPolicy"));
     if !policy.is_empty() && !is_reached {
         let detail = "may only be set for externally-accessible services";
@@ -166,21 +175,37 @@ fn validate_target(port: &Value, path: &str, errors: &mut Vec<FieldError>) {
                 errors.push(FieldError::invalid(field.clone(), &json!(target), &fault));
             }
         }
-        _ => {}
+        _ => part::check_port(0, field, errors),
     }
 }
 
-/// Addresses stay for the life of a service, unless it becomes or was an external name.
+/// Addresses and families stay for the life of a service, unless it becomes or was an external name.
 pub(super) fn validate_update(object: &Value, live: &Value, errors: &mut Vec<FieldError>) {
     let external = |object: &Value| text_at(object, "spec.type") == "ExternalName";
-    if external(object) || external(live) {
-        return;
+    let headless = |object: &Value| text_at(object, "spec.clusterIP") == "None";
+    if !external(object) && !external(live) {
+        if !(headless(object) && headless(live)) {
+            unchanged_list("spec.clusterIPs", object, live, errors);
+        }
+        if !headless(object) && !headless(live) {
+            unchanged_list("spec.ipFamilies", object, live, errors);
+        }
     }
-    let (new, old) = (items(object, "spec.clusterIPs"), items(live, "spec.clusterIPs"));
-    if let (Some(new), Some(old)) = (new.first(), old.first())
-        && new != old
-    {
-        errors.push(FieldError::invalid("spec.clusterIPs[0]", new, "may not change once set"));
+    let class = "spec.loadBalancerClass";
+    let balances = |object: &Value| text_at(object, "spec.type") == "LoadBalancer";
+    let shown = at(object, class).unwrap_or(&Value::Null);
+    if balances(object) && balances(live) && at(object, class) != at(live, class) {
+        errors.push(FieldError::invalid(class, shown, "may not change once set"));
+    }
+}
+
+/// Refuses another first value of a list, or as many others as before.
+fn unchanged_list(path: &str, object: &Value, live: &Value, errors: &mut Vec<FieldError>) {
+    let (new, old) = (items(object, path), items(live, path));
+    let compared = if new.len() == old.len() { old.len() } else { 1 };
+    for (index, _) in new.iter().zip(old).take(compared).enumerate().filter(|(_, (new, old))| new != old) {
+        let index = if path == "spec.ipFamilies" { 0 } else { index };
+        errors.push(FieldError::invalid(format!("{path}[{index}]"), &json!(new), "may not change once set"));
     }
 }
 

@@ -6,7 +6,7 @@ use neonvm_types::Quantity;
 use serde_json::{Value, json};
 
 use super::volume::{check_class, check_modes};
-use super::{items, one_of, placement, resources};
+use super::{diff, internal, items, name, one_of, placement, resources, update};
 use crate::field::FieldError;
 use crate::object::{at, text_at};
 use crate::schema::decode::OF_VOLUMES;
@@ -23,7 +23,7 @@ pub(super) fn validate_volume(object: &Value, errors: &mut Vec<FieldError>) {
             errors.push(FieldError::required("spec.local.path", ""));
         }
         super::part::check_steps(path, "spec.local.path", errors);
-        if at(spec, "nodeAffinity.required").is_none() {
+        if at(spec, "nodeAffinity").is_none() {
             errors.push(FieldError::required("spec.nodeAffinity", "Local volume requires node affinity"));
         }
     }
@@ -69,8 +69,81 @@ fn validate_affinity(spec: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
+/// A volume that replaces `live`: where it lies stays.
+pub(super) fn validate_volume_update(object: &Value, live: &Value, errors: &mut Vec<FieldError>) {
+    let mut spec = at(object, "spec").cloned().unwrap_or_default();
+    const LATER: &str = "controllerExpandSecretRef";
+    // This secret may be named later.
+    if let (Some(new), Some(old)) = (spec.get_mut("csi"), at(live, "spec.csi"))
+        && old.get(LATER).is_none()
+    {
+        crate::object::drop_key(new, LATER);
+    }
+    let source = |spec: Option<&Value>| internal::held("PersistentVolumeSource", spec);
+    let (new, old) = (source(Some(&spec)), source(at(live, "spec")));
+    if new != old {
+        let changed = diff::between(&old, &new);
+        let why = format!("spec.persistentvolumesource is immutable after creation\n{changed}");
+        errors.push(FieldError::forbidden("spec.persistentvolumesource", &why));
+    }
+    if update::differs("spec.volumeMode", object, live) {
+        let mode = at(object, "spec.volumeMode").unwrap_or(&Value::Null);
+        errors.push(FieldError::invalid("volumeMode", mode, super::IMMUTABLE));
+    }
+    let affinity = |volume: &Value| {
+        at(volume, "spec.nodeAffinity").map(|own| internal::held("VolumeNodeAffinity", Some(own)))
+    };
+    if at(live, "spec.nodeAffinity").is_some() && affinity(object) != affinity(live) {
+        let shown = affinity(object).map_or_else(|| "null".to_owned(), |own| own.shown());
+        let detail = "field is immutable, except for updating from beta label to GA";
+        errors.push(FieldError::invalid_shown("nodeAffinity", &shown, detail));
+    }
+    let class = "spec.volumeAttributesClassName";
+    if at(live, class).is_some() && at(object, class).is_none() {
+        errors.push(FieldError::forbidden(class, "update from non-nil value to nil is forbidden"));
+    }
+}
+
+/// Bytes that all parameters of a class together may take.
+const MAX_PARAMETERS: usize = 256 << 10;
+
+pub(super) fn validate_class(object: &Value, errors: &mut Vec<FieldError>) {
+    let provisioner = text_at(object, "provisioner");
+    if provisioner.is_empty() {
+        errors.push(FieldError::required("provisioner", ""));
+    } else {
+        let lower = provisioner.to_lowercase();
+        for fault in name::qualified(&lower) {
+            errors.push(FieldError::invalid("provisioner", &json!(lower), &fault));
+        }
+    }
+    let parameters = object.get("parameters").and_then(Value::as_object).into_iter().flatten();
+    let mut size = 0;
+    for (key, value) in parameters {
+        if key.is_empty() {
+            errors.push(FieldError::invalid("parameters", &json!(""), "field can not be empty."));
+        }
+        size += key.len() + value.as_str().map_or(0, str::len);
+    }
+    if size > MAX_PARAMETERS {
+        errors.push(FieldError::too_long("parameters", MAX_PARAMETERS as u64));
+    }
+    if !text_at(object, "reclaimPolicy").is_empty() {
+        one_of(object, "", "reclaimPolicy", &["Delete", "Retain"], errors);
+    }
+    one_of(object, "", "volumeBindingMode", &["Immediate", "WaitForFirstConsumer"], errors);
+    validate_topologies(object, errors);
+}
+
+pub(super) fn validate_class_update(object: &Value, live: &Value, errors: &mut Vec<FieldError>) {
+    update::unchanged("parameters", object, live, errors);
+    update::unchanged_text("provisioner", object, live, errors);
+    update::unchanged("reclaimPolicy", object, live, errors);
+    update::unchanged("volumeBindingMode", object, live, errors);
+}
+
 /// `allowedTopologies` of a storage class.
-pub(super) fn validate_topologies(object: &Value, errors: &mut Vec<FieldError>) {
+fn validate_topologies(object: &Value, errors: &mut Vec<FieldError>) {
     let all = items(object, "allowedTopologies");
     // As the real server has it: an empty term is equal to each term that it has not looked at.
     let mut before = vec![BTreeMap::new(); all.len()];

@@ -482,3 +482,44 @@ fn objects_are_refused_as_by_a_real_server() {
         assert_eq!(json!(found), case["refused"], "{case}");
     }
 }
+
+/// Replaces the value at a path, or removes it.
+fn change(object: &mut Value, path: &str, value: Option<&Value>) {
+    let (parent, key) = path.rsplit_once('/').unwrap();
+    let (parent, key) = (object.pointer_mut(parent).unwrap(), key.replace("~1", "/"));
+    match (parent, value) {
+        (Value::Array(list), Some(value)) => list[key.parse::<usize>().unwrap()] = value.clone(),
+        (Value::Array(list), None) => drop(list.remove(key.parse().unwrap())),
+        (parent, Some(value)) => drop(parent.as_object_mut().unwrap().insert(key, value.clone())),
+        (parent, None) => drop(parent.as_object_mut().unwrap().remove(&key)),
+    }
+}
+
+/// Objects of a kube-apiserver 1.36.2, and what it answered when one value in them was to be another one.
+#[test]
+fn changes_are_refused_as_by_a_real_server() {
+    schemas();
+    let kinds = Kinds::builtin();
+    let recorded: Value = serde_json::from_str(include_str!("changes.json")).unwrap();
+    let cases = recorded["changes"].as_array().unwrap();
+    assert!(cases.len() > 80);
+    let mut wrong = Vec::new();
+    for case in cases {
+        let of_kind = |live: &&Value| live["kind"] == case["kind"];
+        let live = recorded["live"].as_array().unwrap().iter().find(of_kind).unwrap();
+        let mut object = live.clone();
+        change(&mut object, case["path"].as_str().unwrap(), case.get("value"));
+        let kind =
+            kinds.by_kind(live["apiVersion"].as_str().unwrap(), live["kind"].as_str().unwrap()).unwrap();
+        decode_builtin(&mut object, kind.schema(), &[]).unwrap();
+        default(&kind.group, &kind.version, &kind.kind, &mut object);
+        crate::strategy::prepare_update(kind, "", &mut object, live);
+        let mut errors = meta::validate(kind, &object, Some(live));
+        errors.extend(validate_update(&kind.group, &kind.kind, "", &object, live));
+        let found: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        if json!(found) != case["refused"] {
+            wrong.push(format!("{case}\n  {found:?}"));
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+}

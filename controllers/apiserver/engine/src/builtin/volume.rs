@@ -3,11 +3,12 @@
 mod old;
 pub(super) mod source;
 
+use neonvm_types::Quantity;
 use serde_json::{Value, json};
 
-use super::{items, name, one_of, required};
+use super::{diff, internal, items, name, one_of, required, update};
 use crate::field::FieldError;
-use crate::object::{at, text_at};
+use crate::object::{at, copy_key, text_at};
 
 const ACCESS_MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 
@@ -58,23 +59,38 @@ pub(super) fn check_class(spec: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Only the requested size may change, and the volume be bound once.
+/// A claim that replaces `live`: a bound one may want more, and is bound once.
 pub(super) fn validate_claim_update(object: &Value, live: &Value, errors: &mut Vec<FieldError>) {
-    let rest = |claim: &Value| {
-        let mut spec = claim.get("spec").cloned().unwrap_or_default();
-        if let Some(spec) = spec.as_object_mut() {
-            spec.remove("resources");
-            spec.remove("volumeAttributesClassName");
-            if at(live, "spec.volumeName").is_none() {
-                spec.remove("volumeName");
-            }
+    const SIZE: &str = "spec.resources.requests.storage";
+    let (mut spec, mut old) =
+        [object, live].map(|claim| claim.get("spec").cloned().unwrap_or_default()).into();
+    if text_at(live, "spec.volumeName").is_empty() {
+        copy_key(&mut old, &spec, "volumeName");
+    }
+    if text_at(object, "status.phase") == "Bound" {
+        copy_key(&mut spec, &old, "volumeAttributesClassName");
+        let requests = spec.pointer_mut("/resources/requests").filter(|requests| requests.is_object());
+        if let (Some(requests), Some(before)) = (requests, at(&old, "resources.requests")) {
+            copy_key(requests, before, "storage");
         }
-        spec
-    };
-    if rest(object) != rest(live) {
+    }
+    let held = |spec: &Value| internal::held("PersistentVolumeClaimSpec", Some(spec));
+    if held(&spec) != held(&old) {
         let why = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound \
                    claims";
-        errors.push(FieldError::forbidden("spec", why));
+        let changed = diff::between(&held(&old), &held(&spec));
+        errors.push(FieldError::forbidden("spec", &format!("{why}\n{changed}")));
+    }
+    let size = |claim: &Value, path: &str| text_at(claim, path).parse::<Quantity>().ok();
+    let (new, before) = (size(object, SIZE), size(live, SIZE));
+    let reached = size(live, "status.capacity.storage");
+    let smaller = new.unwrap_or_default() < before.unwrap_or_default();
+    if smaller && new.unwrap_or_default() <= reached.unwrap_or_default() {
+        errors.push(FieldError::forbidden(SIZE, "field can not be less than status.capacity"));
+    }
+    if update::differs("spec.volumeMode", object, live) {
+        let mode = at(object, "spec.volumeMode").unwrap_or(&Value::Null);
+        errors.push(FieldError::invalid("volumeMode", mode, super::IMMUTABLE));
     }
 }
 

@@ -54,8 +54,8 @@ fn validate_hook(kind: &str, hook: &Value, path: &str, errors: &mut Vec<FieldErr
     one_of(hook, &below, "failurePolicy", &["Fail", "Ignore"], errors);
     one_of(hook, &below, "matchPolicy", &["Equivalent", "Exact"], errors);
     let effects = ["None", "NoneOnDryRun"];
-    match text_at(hook, "sideEffects") {
-        "" => errors.push(FieldError::required(
+    match hook.get("sideEffects") {
+        None => errors.push(FieldError::required(
             format!("{path}.sideEffects"),
             &format!("must specify one of {}", effects.join(", ")),
         )),
@@ -83,6 +83,18 @@ fn validate_versions(hook: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let versions = items(hook, "admissionReviewVersions");
     let field = format!("{path}.admissionReviewVersions");
     let known = |version: &Value| version.as_str().is_some_and(|version| REVIEWS.contains(&version));
+    let mut seen = Vec::new();
+    for (index, version) in versions.iter().enumerate() {
+        let (text, field) = (version.as_str().unwrap_or_default(), format!("{field}[{index}]"));
+        if seen.contains(&text) {
+            errors.push(FieldError::invalid(field, version, "duplicate version"));
+            continue;
+        }
+        seen.push(text);
+        for fault in name::label_1035(text) {
+            errors.push(FieldError::invalid(field.clone(), version, &fault));
+        }
+    }
     if versions.is_empty() {
         errors.push(FieldError::required(field, &format!("must specify one of {}", REVIEWS.join(", "))));
     } else if !versions.iter().any(known) {
@@ -102,6 +114,10 @@ pub(crate) fn validate_client(client: &Value, path: &str, errors: &mut Vec<Field
             let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
             let detail = "'https' is the only allowed URL scheme; desired format: https://host[/path]";
             errors.push(FieldError::invalid(format!("{path}.url"), &json!(scheme), detail));
+            if scheme.is_empty() {
+                let detail = "host must be specified; desired format: https://host[/path]";
+                errors.push(FieldError::invalid(format!("{path}.url"), &json!(""), detail));
+            }
         }
         (None, Some(service)) => {
             // The real server names each in the place of the other.
@@ -110,8 +126,38 @@ pub(crate) fn validate_client(client: &Value, path: &str, errors: &mut Vec<Field
                     errors.push(FieldError::required(format!("{path}.service.{named}"), ""));
                 }
             }
+            validate_address(service, &format!("{path}.service"), errors);
         }
         _ => {}
+    }
+}
+
+/// The port and the path of a service that is called.
+fn validate_address(service: &Value, place: &str, errors: &mut Vec<FieldError>) {
+    if let Some(port) = number(service, "port").filter(|port| !(1..=65535).contains(port)) {
+        let detail = "port is not valid: must be between 1 and 65535, inclusive";
+        errors.push(FieldError::invalid(format!("{place}.port"), &json!(port), detail));
+    }
+    let (path, field) = (text_at(service, "path"), format!("{place}.path"));
+    let mut refuse = |detail: &str| errors.push(FieldError::invalid(field.clone(), &json!(path), detail));
+    if matches!(path, "" | "/") {
+        return;
+    }
+    if !path.starts_with('/') {
+        refuse("must start with a '/'");
+    }
+    // The first letter is taken for the slash, whatever it is.
+    let mut rest = path.chars();
+    rest.next();
+    let rest = rest.as_str();
+    for (index, step) in rest.strip_suffix('/').unwrap_or(rest).split('/').enumerate() {
+        if step.is_empty() {
+            refuse(&format!("segment[{index}] may not be empty"));
+            continue;
+        }
+        for fault in name::subdomain(step) {
+            refuse(&format!("segment[{index}]: {fault}"));
+        }
     }
 }
 

@@ -1,4 +1,8 @@
-//! Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs and CronJobs.
+//! Deployments, ReplicaSets, StatefulSets and DaemonSets.
+
+pub(super) mod older;
+
+use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
@@ -11,8 +15,8 @@ use crate::selector::LabelSelector;
 pub(super) fn default_claim_templates(spec: &mut Map<String, Value>) {
     for claim in spec.get_mut("volumeClaimTemplates").and_then(Value::as_array_mut).into_iter().flatten() {
         if let Some(claim) = claim.as_object_mut() {
-            set(claim, "apiVersion", json!("v1"));
-            set(claim, "kind", json!("PersistentVolumeClaim"));
+            claim.insert("apiVersion".to_owned(), json!("v1"));
+            claim.insert("kind".to_owned(), json!("PersistentVolumeClaim"));
         }
     }
 }
@@ -51,8 +55,12 @@ pub(super) fn default_replication_controller(object: &mut Map<String, Value>) {
     }
 }
 
-/// One of the kinds that keep pods running.
-pub(super) fn validate(kind: &str, object: &Value, errors: &mut Vec<FieldError>) {
+/// One of the kinds that keep pods running; `known` if it was there before.
+pub(super) fn validate(kind: &str, object: &Value, known: bool, errors: &mut Vec<FieldError>) {
+    if kind == "StatefulSet" {
+        validate_stateful_set(object, known, errors);
+        return;
+    }
     not_negative(object, "", "spec.replicas", errors);
     not_negative(object, "", "spec.minReadySeconds", errors);
     not_negative(object, "", "spec.revisionHistoryLimit", errors);
@@ -64,7 +72,6 @@ pub(super) fn validate(kind: &str, object: &Value, errors: &mut Vec<FieldError>)
             validate_strategy(object, errors);
             validate_progress(object, errors);
         }
-        "StatefulSet" => validate_stateful_set(object, errors),
         "DaemonSet" => validate_daemon_update(object, errors),
         _ => {}
     }
@@ -95,7 +102,7 @@ fn validate_template(kind: &str, object: &Value, errors: &mut Vec<FieldError>) {
 /// The pod spec as the pods of a StatefulSet have it: with the volumes of its claims, without names that are theirs.
 fn with_claims(object: &Value, spec: &Value) -> Value {
     let claims = items(object, "spec.volumeClaimTemplates");
-    let names: Vec<&str> = claims.iter().map(crate::object::name).collect();
+    let names: BTreeSet<&str> = claims.iter().map(crate::object::name).collect();
     let mut spec = spec.clone();
     let Some(map) = spec.as_object_mut() else { return spec };
     map.remove("subdomain");
@@ -276,7 +283,8 @@ fn validate_progress(object: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn validate_stateful_set(object: &Value, errors: &mut Vec<FieldError>) {
+/// The claims and the service of a set that was there before cannot be others.
+fn validate_stateful_set(object: &Value, known: bool, errors: &mut Vec<FieldError>) {
     let policy = text_at(object, "spec.podManagementPolicy");
     if !matches!(policy, "OrderedReady" | "Parallel") {
         let detail = "must be 'OrderedReady' or 'Parallel'";
@@ -311,13 +319,19 @@ fn validate_stateful_set(object: &Value, errors: &mut Vec<FieldError>) {
     for when in ["whenDeleted", "whenScaled"] {
         one_of(object, "", &format!("{retention}{when}"), &["Retain", "Delete"], errors);
     }
-    for (index, claim) in items(object, "spec.volumeClaimTemplates").iter().enumerate() {
+    let claims = if known { &[][..] } else { items(object, "spec.volumeClaimTemplates") };
+    for (index, claim) in claims.iter().enumerate() {
         super::volume::validate_claim_spec(claim, &format!("spec.volumeClaimTemplates[{index}]."), errors);
     }
-    not_negative(object, "", "spec.ordinals.start", errors);
+    for number in ["spec.replicas", "spec.minReadySeconds", "spec.ordinals.start"] {
+        not_negative(object, "", number, errors);
+    }
     let service = text_at(object, "spec.serviceName");
-    for fault in if service.is_empty() { Vec::new() } else { super::name::label(service) } {
+    for fault in if known || service.is_empty() { Vec::new() } else { super::name::label(service) } {
         errors.push(FieldError::invalid("spec.serviceName", &json!(service), &fault));
+    }
+    if validate_selector("StatefulSet", object, errors) {
+        validate_template("StatefulSet", object, errors);
     }
 }
 

@@ -3,39 +3,37 @@ use serde_json::json;
 use super::*;
 use crate::kinds::Kinds;
 
-/// What is wrong with the finalizers of an object; with `update`, of one that had others.
-fn found(resource: (&str, &str, &str), update: bool, finalizers: &[&str]) -> Vec<String> {
+/// What is wrong with the finalizers of a new object.
+fn found(resource: (&str, &str, &str), finalizers: &[&str]) -> Vec<String> {
     let kinds = Kinds::builtin();
     let kind = kinds.resource(resource.0, resource.1, resource.2).unwrap();
-    let mut errors = Vec::new();
-    validate_finalizers(kind, &json!({ "metadata": { "finalizers": finalizers } }), update, &mut errors);
-    errors.iter().map(ToString::to_string).collect()
+    let object = json!({ "metadata": { "name": "x", "finalizers": finalizers } });
+    validate(kind, &object, None).iter().map(ToString::to_string).collect()
 }
 
 #[test]
 fn finalizers_are_named_as_a_real_server_wants() {
     let maps = ("", "v1", "configmaps");
     let plain = |text: &str| format!("metadata.finalizers[0]: Invalid value: {text:?}: {UNQUALIFIED}");
-    for update in [false, true] {
-        assert_eq!(found(maps, update, &["plain"]), [plain("plain")]);
-        assert_eq!(found(maps, update, &["example.dev/x", "orphan", "kubernetes"]), Vec::<String>::new());
-        assert_eq!(
-            found(maps, update, &["example.dev/"]).first().unwrap(),
-            "metadata.finalizers: Invalid value: \"example.dev/\": name part must be non-empty"
-        );
-        assert_eq!(found(maps, update, &["a b"]).last().unwrap(), &plain("a b"));
-        assert_eq!(
-            found(maps, update, &["orphan", "foregroundDeletion"]),
-            [
-                "metadata.finalizers: Invalid value: [\"orphan\",\"foregroundDeletion\"]: finalizer orphan and foregroundDeletion cannot be both set"
-            ]
-        );
+    let none = Vec::<String>::new();
+    assert_eq!(found(maps, &["plain"]), [plain("plain")]);
+    assert_eq!(found(maps, &["example.dev/x", "orphan", "kubernetes"]), none);
+    assert_eq!(
+        found(maps, &["example.dev/"]).first().unwrap(),
+        "metadata.finalizers: Invalid value: \"example.dev/\": name part must be non-empty"
+    );
+    assert_eq!(found(maps, &["a b"]).last().unwrap(), &plain("a b"));
+    assert_eq!(
+        found(maps, &["orphan", "foregroundDeletion"]),
+        [
+            "metadata.finalizers: Invalid value: [\"orphan\",\"foregroundDeletion\"]: finalizer orphan and foregroundDeletion cannot be both set"
+        ]
+    );
+    assert!(found(maps, &["a/b/c"])[0].contains("a valid label key must consist of"));
+    for group in ["apiextensions.k8s.io", "coordination.k8s.io"] {
+        let resource = if group.starts_with('a') { "customresourcedefinitions" } else { "leases" };
+        assert_eq!(found((group, "v1", resource), &["plain"]), none);
     }
-    assert!(found(maps, false, &["a/b/c"])[0].contains("a valid label key must consist of"));
-    let definitions = ("apiextensions.k8s.io", "v1", "customresourcedefinitions");
-    assert_eq!(found(definitions, false, &["plain"]), Vec::<String>::new());
-    assert_eq!(found(definitions, true, &["a b"]), Vec::<String>::new());
-    assert_eq!(found(("apps", "v1", "deployments"), true, &["plain"]), [plain("plain")]);
 }
 
 #[test]

@@ -79,8 +79,9 @@ fn validate_spec_update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) 
     if !before.is_empty() {
         validate_gated(new, old, errors);
     }
-    if fixed != *old {
-        let changed = diff::between(&internal::held_spec(old), &internal::held_spec(&fixed));
+    let (before, after) = (internal::held_spec(old), internal::held_spec(&fixed));
+    if before != after {
+        let changed = diff::between(&before, &after);
         errors.push(FieldError::forbidden("spec", &format!("{FIXED}{changed}")));
     }
 }

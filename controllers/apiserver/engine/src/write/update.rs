@@ -19,20 +19,12 @@ impl Write<'_> {
     /// A PUT: `object` is decoded and defaulted.
     pub(crate) fn replace(&mut self, engine: &mut Engine, mut object: Value) -> Result<(u16, Value), Halt> {
         let name = self.target.name.clone();
-        match object::name(&object) {
-            "" => {
-                return Err(ApiError::bad_request(format!(
-                    "the name of the object ({name} based on URL) was undeterminable: name must be provided"
-                ))
-                .into());
-            }
-            given if given != name => {
-                return Err(ApiError::bad_request(format!(
-                    "the name of the object ({given}) does not match the name on the URL ({name})"
-                ))
-                .into());
-            }
-            _ => {}
+        let given = object::name(&object);
+        if !given.is_empty() && given != name {
+            return Err(ApiError::bad_request(format!(
+                "the name of the object ({given}) does not match the name on the URL ({name})"
+            ))
+            .into());
         }
         let given = object::namespace(&object);
         if self.kind.namespaced && !given.is_empty() && given != self.target.namespace {
@@ -41,8 +33,7 @@ impl Write<'_> {
             )
             .into());
         }
-        let namespace = if self.kind.namespaced { json!(self.target.namespace) } else { Value::Null };
-        set_meta(&mut object, "namespace", namespace);
+        self.place(&mut object)?;
         let live = match self.live(engine) {
             Ok(live) => live,
             Err(_) if self.kind.create_on_update && self.target.subresource.is_empty() => {
@@ -66,6 +57,19 @@ impl Write<'_> {
         Ok((200, self.change_to(engine, &live, object, Ownership::Update)?))
     }
 
+    /// Gives an object the namespace of the request; its name is its own.
+    fn place(&self, object: &mut Value) -> Result<(), ApiError> {
+        let name = &self.target.name;
+        if object::name(object).is_empty() {
+            return Err(ApiError::bad_request(format!(
+                "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+            )));
+        }
+        let namespace = if self.kind.namespaced { json!(self.target.namespace) } else { Value::Null };
+        set_meta(object, "namespace", namespace);
+        Ok(())
+    }
+
     /// Replaces `live` by `object`: all steps between decoding the request and the store.
     pub(crate) fn change_to(
         &mut self,
@@ -74,6 +78,7 @@ impl Write<'_> {
         mut object: Value,
         mut ownership: Ownership,
     ) -> Result<Value, Halt> {
+        self.place(&mut object)?;
         self.preconditions(live, &object)?;
         if let Some(map) = object.as_object_mut() {
             for key in ["apiVersion", "kind"] {

@@ -33,8 +33,11 @@ pub fn validate(kind: &Kind, object: &Value, live: Option<&Value>) -> Vec<FieldE
     // Whatever the kind is, changed metadata are looked at as those of a new object, then as a change.
     validate_prefix(name::path_segment, object, found);
     validate_new(object, false, found);
-    validate_kept(object, live, found);
-    validate_parts(meta(object), found);
+    // Those of custom objects are looked at as a change twice.
+    for _ in 0..=usize::from(kind.custom.is_some()) {
+        validate_kept(object, live, found);
+        validate_parts(meta(object), found);
+    }
     errors
 }
 

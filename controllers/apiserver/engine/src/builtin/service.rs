@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::workload::{validate_count, validate_share};
 use super::{items, number, one_of, part, set};
-use crate::field::FieldError;
+use crate::field::{FieldError, FieldReason};
 use crate::object::{at, text_at};
 
 /// Seconds that a client stays with a pod, where affinity is requested.
@@ -101,8 +101,16 @@ pub(super) fn validate(object: &Value, errors: &mut Vec<FieldError>) {
     for (index, port) in ports.iter().enumerate() {
         let place = (port.get("protocol"), port.get("port"));
         if used.contains(&place) {
-            let value = json!({"protocol": place.0, "port": place.1});
-            errors.push(FieldError::duplicate(format!("spec.ports[{index}]"), &value));
+            // Shown as the server's internal type, with what the check is about only.
+            let (protocol, number) = (place.0.unwrap_or(&Value::Null), place.1.unwrap_or(&Value::Null));
+            let value = format!(
+                "{{\"Name\":\"\",\"Protocol\":{protocol},\"AppProtocol\":null,\"Port\":{number},\"TargetPort\":0,\"NodePort\":0}}"
+            );
+            errors.push(FieldError {
+                reason: FieldReason::Duplicate,
+                field: format!("spec.ports[{index}]"),
+                message: format!("Duplicate value: {value}"),
+            });
         }
         used.push(place);
     }

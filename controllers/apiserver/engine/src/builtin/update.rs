@@ -74,7 +74,7 @@ pub fn validate_update(
         }
     }
     if subresource == "status" {
-        if group != "policy" {
+        if group != "policy" && (group, kind) != ("batch", "CronJob") {
             meta::validate_change((group, kind), object, live, found);
         }
         validate_status(group, kind, object, live, found);
@@ -101,8 +101,23 @@ fn validate_status(group: &str, kind: &str, object: &Value, live: &Value, errors
     match (group, kind) {
         ("", "Pod") => pod::validate_status(object, live, errors),
         ("", "Node") => node::validate_status(object, errors),
-        ("apps" | "batch" | "", _) => workload::validate_status(kind, object, errors),
+        ("", "Namespace") => validate_phase(object, errors),
+        ("apps", _) | ("", "ReplicationController") => workload::status::validate(kind, object, errors),
         _ => {}
+    }
+}
+
+/// A namespace is active until it is deleted.
+fn validate_phase(object: &Value, errors: &mut Vec<FieldError>) {
+    let phase = crate::object::text_at(object, "status.phase");
+    let (wanted, when) = if crate::object::is_deleting(object) {
+        ("Terminating", "is not empty")
+    } else {
+        ("Active", "is empty")
+    };
+    if phase != wanted {
+        let detail = format!("may only be '{wanted}' if `deletionTimestamp` {when}");
+        errors.push(FieldError::invalid("status.Phase", &json!(phase), &detail));
     }
 }
 

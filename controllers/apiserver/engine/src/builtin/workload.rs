@@ -1,6 +1,7 @@
 //! Deployments, ReplicaSets, StatefulSets and DaemonSets.
 
 pub(super) mod older;
+pub(super) mod status;
 
 use std::collections::BTreeSet;
 
@@ -350,30 +351,6 @@ pub(super) fn validate_count(value: &Value, path: &str, errors: &mut Vec<FieldEr
             errors.push(FieldError::invalid(path, value, super::NOT_NEGATIVE));
         }
         _ => {}
-    }
-}
-
-/// Status counts are never negative, and none is above the number of all pods.
-pub(super) fn validate_status(kind: &str, object: &Value, errors: &mut Vec<FieldError>) {
-    const PARTS: [&str; 5] =
-        ["fullyLabeledReplicas", "readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"];
-    const OTHERS: [&str; 4] = ["replicas", "unavailableReplicas", "collisionCount", "observedGeneration"];
-    for count in PARTS.into_iter().chain(OTHERS) {
-        not_negative(object, "", &format!("status.{count}"), errors);
-    }
-    if !matches!(kind, "Deployment" | "ReplicaSet" | "StatefulSet") {
-        return;
-    }
-    let of = |count: &str| number(object, &format!("status.{count}")).unwrap_or(0);
-    let mut refuse = |count: &str, detail: &str| {
-        errors.push(FieldError::invalid(format!("status.{count}"), &json!(of(count)), detail));
-    };
-    for count in PARTS.into_iter().filter(|count| of(count) > of("replicas")) {
-        refuse(count, "cannot be greater than status.replicas");
-    }
-    if of("availableReplicas") > of("readyReplicas") {
-        let status = if kind == "StatefulSet" { "status." } else { "" };
-        refuse("availableReplicas", &format!("cannot be greater than {status}readyReplicas"));
     }
 }
 

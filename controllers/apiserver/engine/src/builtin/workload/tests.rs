@@ -142,7 +142,7 @@ fn jobs_are_refused_as_by_a_real_server() {
 fn counts_of_a_status_fit_together() {
     let found = |kind: &str, status: Value| {
         let mut errors = Vec::new();
-        super::validate_status(kind, &json!({ "status": status }), &mut errors);
+        super::status::validate(kind, &json!({ "status": status }), &mut errors);
         errors.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     assert_eq!(

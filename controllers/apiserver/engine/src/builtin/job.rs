@@ -98,8 +98,7 @@ fn validate_job_spec(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
         _ => {}
     }
     policy::validate(spec, prefix, errors);
-    let labels = at(spec, "template.metadata.labels");
-    meta::validate_labels(labels, &format!("{prefix}template.labels"), errors);
+    meta::validate_template(spec.get("template"), &format!("{prefix}template"), errors);
     let template = at(spec, "template.spec").unwrap_or(&Value::Null);
     pod::validate_template(template, &format!("{prefix}template.spec."), errors);
     let field = format!("{prefix}template.spec.restartPolicy");

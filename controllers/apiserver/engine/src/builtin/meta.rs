@@ -142,6 +142,13 @@ fn validate_prefix(rule: Rule, object: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
+/// Labels and annotations of the pods of the template at `path`, where messages leave out its metadata.
+pub(super) fn validate_template(template: Option<&Value>, path: &str, errors: &mut Vec<FieldError>) {
+    let Some(map) = template.and_then(|template| template.get("metadata")?.as_object()) else { return };
+    validate_labels(map.get("labels"), &format!("{path}.labels"), errors);
+    validate_annotations(map, path, errors);
+}
+
 /// A map of labels at `path`.
 pub(super) fn validate_labels(labels: Option<&Value>, path: &str, errors: &mut Vec<FieldError>) {
     for (key, value) in labels.and_then(Value::as_object).into_iter().flatten() {
@@ -154,7 +161,7 @@ pub(super) fn validate_labels(labels: Option<&Value>, path: &str, errors: &mut V
     }
 }
 
-pub(super) fn validate_annotations(map: &Map<String, Value>, place: &str, errors: &mut Vec<FieldError>) {
+fn validate_annotations(map: &Map<String, Value>, place: &str, errors: &mut Vec<FieldError>) {
     let path = &format!("{place}.annotations");
     let mut size = 0;
     for (key, value) in map.get("annotations").and_then(Value::as_object).into_iter().flatten() {

@@ -162,27 +162,73 @@ fn validate_address(service: &Value, place: &str, errors: &mut Vec<FieldError>) 
 }
 
 fn validate_rule(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    for list in ["operations", "apiGroups", "apiVersions", "resources"] {
-        if items(rule, list).is_empty() {
-            errors.push(FieldError::required(format!("{path}.{list}"), ""));
+    for (list, others) in
+        [("operations", "operations"), ("apiGroups", "API groups"), ("apiVersions", "API versions")]
+    {
+        let (all, field) = (items(rule, list), format!("{path}.{list}"));
+        if all.is_empty() {
+            errors.push(FieldError::required(field.clone(), ""));
         }
-        let all = items(rule, list).contains(&json!("*"));
-        if all && items(rule, list).len() > 1 && list != "resources" {
-            let detail = "if '*' is present, must not specify other values";
-            let value = json!(items(rule, list));
-            errors.push(FieldError::invalid(format!("{path}.{list}"), &value, detail));
+        if all.len() > 1 && all.contains(&json!("*")) {
+            let detail = format!("if '*' is present, must not specify other {others}");
+            errors.push(FieldError::invalid(field.clone(), &json!(all), &detail));
+        }
+        for (index, one) in all.iter().enumerate() {
+            let field = format!("{field}[{index}]");
+            let known = one.as_str().is_some_and(|one| OPERATIONS.contains(&one));
+            if list == "operations" && !known {
+                errors.push(FieldError::not_supported(field, one, &OPERATIONS));
+            } else if list == "apiVersions" && one == "" {
+                errors.push(FieldError::required(field, ""));
+            }
         }
     }
-    for (index, operation) in items(rule, "operations").iter().enumerate() {
-        if !operation.as_str().is_some_and(|operation| OPERATIONS.contains(&operation)) {
-            errors.push(FieldError::not_supported(
-                format!("{path}.operations[{index}]"),
-                operation,
-                &OPERATIONS,
-            ));
-        }
-    }
+    validate_resources(items(rule, "resources"), &format!("{path}.resources"), errors);
     one_of(rule, &format!("{path}."), "scope", &["*", "Cluster", "Namespaced"], errors);
+}
+
+/// Resources, each with or without a subresource: a star stands for all.
+fn validate_resources(all: &[Value], path: &str, errors: &mut Vec<FieldError>) {
+    if all.is_empty() {
+        errors.push(FieldError::required(path, ""));
+    }
+    let (mut whole, mut parts) = (Vec::new(), Vec::new());
+    // As the real server has it, the last resource without a subresource decides.
+    let mut plain = false;
+    for (index, resource) in all.iter().enumerate() {
+        let (text, field) = (resource.as_str().unwrap_or_default(), format!("{path}[{index}]"));
+        let Some((name, part)) = text.split_once('/') else {
+            if text.is_empty() {
+                errors.push(FieldError::required(field, ""));
+            } else {
+                plain = text != "*";
+            }
+            continue;
+        };
+        let mut refuse = |present: String| {
+            let detail = format!("if '{present}' is present, must not specify {text}");
+            errors.push(FieldError::invalid(field.clone(), resource, &detail));
+        };
+        if whole.contains(&name) {
+            refuse(format!("{name}/*"));
+        }
+        if parts.contains(&part) {
+            refuse(format!("*/{part}"));
+        }
+        if part == "*" {
+            whole.push(name);
+        }
+        if name == "*" {
+            parts.push(part);
+        }
+    }
+    let mut refuse = |detail: &str| errors.push(FieldError::invalid(path, &json!(all), detail));
+    if all.len() > 1 && all.contains(&json!("*/*")) {
+        refuse("if '*/*' is present, must not specify other resources");
+    }
+    if plain && all.contains(&json!("*")) {
+        refuse("if '*' is present, must not specify other resources without subresources");
+    }
 }
 
 fn validate_conditions(hook: &Value, path: &str, errors: &mut Vec<FieldError>) {

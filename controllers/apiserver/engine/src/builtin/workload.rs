@@ -79,12 +79,13 @@ pub(super) fn validate(kind: &str, object: &Value, known: bool, errors: &mut Vec
 }
 
 fn validate_template(kind: &str, object: &Value, errors: &mut Vec<FieldError>) {
-    let labels = at(object, "spec.template.metadata.labels");
-    meta::validate_labels(labels, "spec.template.labels", errors);
+    let template = at(object, "spec.template");
+    meta::validate_template(template, "spec.template", errors);
     let path = "spec.template.spec";
     let spec = at(object, path).unwrap_or(&Value::Null);
     if kind == "StatefulSet" {
         pod::validate_template(&with_claims(object, spec), &format!("{path}."), errors);
+        meta::validate_template(template, "spec.template", errors);
     } else {
         pod::validate_template(spec, &format!("{path}."), errors);
     }

@@ -70,7 +70,9 @@ pub(super) fn validate(job: &Value, errors: &mut Vec<FieldError>) {
             Some(_) => {}
         }
     }
-    if !selects(Some(selector), Some(&Value::Object(wanted))) {
+    let mut faults = Vec::new();
+    crate::builtin::placement::validate_selector(Some(selector), "", &mut faults);
+    if faults.is_empty() && !selects(Some(selector), Some(&Value::Object(wanted))) {
         let shown = crate::builtin::workload::shown_selector(selector);
         errors.push(FieldError::invalid_shown("spec.selector", &shown, "`selector` not auto-generated"));
     }

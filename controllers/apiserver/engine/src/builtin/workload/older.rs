@@ -8,12 +8,9 @@ use crate::object::{at, text_at};
 
 /// The template of pods at `path`.
 fn validate_template(object: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    let part = |key: &str| at(object, &format!("{path}.{key}"));
-    meta::validate_labels(part("metadata.labels"), &format!("{path}.labels"), errors);
-    if let Some(Value::Object(map)) = part("metadata") {
-        meta::validate_annotations(map, path, errors);
-    }
-    let spec = part("spec").unwrap_or(&Value::Null);
+    let template = at(object, path);
+    meta::validate_template(template, path, errors);
+    let spec = template.and_then(|template| template.get("spec")).unwrap_or(&Value::Null);
     pod::validate_template(spec, &format!("{path}.spec."), errors);
 }
 

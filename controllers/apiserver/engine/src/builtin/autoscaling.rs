@@ -27,18 +27,18 @@ pub(super) fn default_spec(spec: &mut Map<String, Value>) {
     }
 }
 
+const AT_LEAST_ONE: &str = "must be greater than or equal to 1";
+
 pub(super) fn validate(object: &Value, errors: &mut Vec<FieldError>) {
     let least = number(object, "spec.minReplicas");
     let most = number(object, "spec.maxReplicas").unwrap_or(0);
     if let Some(least) = least.filter(|least| *least < 1) {
-        errors.push(FieldError::invalid(
-            "spec.minReplicas",
-            &json!(least),
-            "must be greater than or equal to 1",
-        ));
+        errors.push(FieldError::invalid("spec.minReplicas", &json!(least), AT_LEAST_ONE));
     }
-    if most < 1 {
+    if most == 0 {
         errors.push(FieldError::required("spec.maxReplicas", "must be set and greater than 0"));
+    } else if most < 0 {
+        errors.push(FieldError::invalid("spec.maxReplicas", &json!(most), AT_LEAST_ONE));
     }
     if least.is_some_and(|least| most < least) {
         let detail = "must be greater than or equal to `minReplicas`";
@@ -47,6 +47,11 @@ pub(super) fn validate(object: &Value, errors: &mut Vec<FieldError>) {
     validate_reference(object, "spec.scaleTargetRef", "spec.scaleTargetRef", errors);
     for (index, metric) in items(object, "spec.metrics").iter().enumerate() {
         validate_metric(metric, &format!("spec.metrics[{index}]"), errors);
+    }
+    let outside = |metric: &Value| matches!(text_at(metric, "type"), "Object" | "External");
+    if least == Some(0) && !items(object, "spec.metrics").iter().any(outside) {
+        let why = "must specify at least one Object or External metric to support scaling to zero replicas";
+        errors.push(FieldError::forbidden("spec.metrics", why));
     }
     for direction in ["scaleUp", "scaleDown"] {
         let path = format!("spec.behavior.{direction}");

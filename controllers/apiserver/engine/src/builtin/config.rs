@@ -138,4 +138,8 @@ pub(super) fn validate_priority_class(object: &Value, errors: &mut Vec<FieldErro
         let why = format!("maximum allowed value of a user defined priority is {HIGHEST_PRIORITY}");
         errors.push(FieldError::forbidden("value", &why));
     }
+    match object.get("preemptionPolicy").and_then(Value::as_str) {
+        Some("") => errors.push(FieldError::required("preemptionPolicy", "")),
+        _ => super::one_of(object, "", "preemptionPolicy", &["PreemptLowerPriority", "Never"], errors),
+    }
 }

@@ -32,6 +32,7 @@ pub(crate) mod resources;
 mod security;
 pub(crate) mod service;
 mod storage;
+mod unchanged;
 mod update;
 mod volume;
 pub(crate) mod webhook;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::update::{differs, unchanged};
+use super::unchanged::{differs, unchanged};
 use super::{internal, items, name, number, one_of};
 use crate::field::FieldError;
 use crate::object::{at, text_at};

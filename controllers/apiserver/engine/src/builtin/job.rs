@@ -6,7 +6,7 @@ mod policy;
 
 use serde_json::{Map, Value, json};
 
-use super::update::{unchanged, unchanged_selector, unchanged_type};
+use super::unchanged::{unchanged, unchanged_selector, unchanged_type};
 use super::{internal, meta, name, not_negative, number, one_of, part, placement, pod, set, workload};
 use crate::field::FieldError;
 use crate::object::{at, text_at};

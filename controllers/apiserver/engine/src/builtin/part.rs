@@ -1,8 +1,10 @@
-//! Checks of values that several objects have: ports, paths.
+//! Values that several objects have: ports, paths, selectors.
 
 use serde_json::{Value, json};
 
+use super::items;
 use crate::field::FieldError;
+use crate::object::text_at;
 
 const PORT_RANGE: &str = "must be between 1 and 65535, inclusive";
 
@@ -47,4 +49,22 @@ pub(super) fn check_domain_path(text: &str, field: &str, errors: &mut Vec<FieldE
             }
         }
     }
+}
+
+/// A selector as JSON with its fields in the order of the type.
+pub(super) fn shown_selector(selector: &Value) -> String {
+    let mut parts = Vec::new();
+    if let Some(labels) = selector.get("matchLabels") {
+        parts.push(format!("\"matchLabels\":{labels}"));
+    }
+    let terms = items(selector, "matchExpressions").iter().map(|term| {
+        let of = |key: &str| json!(text_at(term, key));
+        let values = term.get("values").map_or_else(String::new, |values| format!(",\"values\":{values}"));
+        format!("{{\"key\":{},\"operator\":{}{values}}}", of("key"), of("operator"))
+    });
+    let terms: Vec<String> = terms.collect();
+    if !terms.is_empty() {
+        parts.push(format!("\"matchExpressions\":[{}]", terms.join(",")));
+    }
+    format!("{{{}}}", parts.join(","))
 }

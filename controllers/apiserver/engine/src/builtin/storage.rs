@@ -6,7 +6,7 @@ use neonvm_types::Quantity;
 use serde_json::{Value, json};
 
 use super::volume::{check_class, check_modes};
-use super::{diff, internal, items, name, one_of, placement, resources, update};
+use super::{diff, internal, items, name, one_of, placement, resources, unchanged};
 use crate::field::FieldError;
 use crate::object::{at, text_at};
 use crate::schema::decode::OF_VOLUMES;
@@ -86,7 +86,7 @@ pub(super) fn validate_volume_update(object: &Value, live: &Value, errors: &mut 
         let why = format!("spec.persistentvolumesource is immutable after creation\n{changed}");
         errors.push(FieldError::forbidden("spec.persistentvolumesource", &why));
     }
-    if update::differs("spec.volumeMode", object, live) {
+    if unchanged::differs("spec.volumeMode", object, live) {
         let mode = at(object, "spec.volumeMode").unwrap_or(&Value::Null);
         errors.push(FieldError::invalid("volumeMode", mode, super::IMMUTABLE));
     }
@@ -136,10 +136,10 @@ pub(super) fn validate_class(object: &Value, errors: &mut Vec<FieldError>) {
 }
 
 pub(super) fn validate_class_update(object: &Value, live: &Value, errors: &mut Vec<FieldError>) {
-    update::unchanged("parameters", object, live, errors);
-    update::unchanged_text("provisioner", object, live, errors);
-    update::unchanged("reclaimPolicy", object, live, errors);
-    update::unchanged("volumeBindingMode", object, live, errors);
+    unchanged::unchanged("parameters", object, live, errors);
+    unchanged::unchanged_text("provisioner", object, live, errors);
+    unchanged::unchanged("reclaimPolicy", object, live, errors);
+    unchanged::unchanged("volumeBindingMode", object, live, errors);
 }
 
 /// `allowedTopologies` of a storage class.

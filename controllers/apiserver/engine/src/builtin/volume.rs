@@ -6,7 +6,7 @@ pub(super) mod source;
 use neonvm_types::Quantity;
 use serde_json::{Value, json};
 
-use super::{diff, internal, items, name, one_of, required, update};
+use super::{diff, internal, items, name, one_of, required, unchanged};
 use crate::field::FieldError;
 use crate::object::{at, copy_key, text_at};
 
@@ -88,7 +88,7 @@ pub(super) fn validate_claim_update(object: &Value, live: &Value, errors: &mut V
     if smaller && new.unwrap_or_default() <= reached.unwrap_or_default() {
         errors.push(FieldError::forbidden(SIZE, "field can not be less than status.capacity"));
     }
-    if update::differs("spec.volumeMode", object, live) {
+    if unchanged::differs("spec.volumeMode", object, live) {
         let mode = at(object, "spec.volumeMode").unwrap_or(&Value::Null);
         errors.push(FieldError::invalid("volumeMode", mode, super::IMMUTABLE));
     }

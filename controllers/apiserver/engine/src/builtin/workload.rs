@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use super::{items, meta, not_negative, number, one_of, placement, pod, set};
+use super::{items, meta, not_negative, number, one_of, part, placement, pod, set};
 use crate::field::{FieldError, FieldReason};
 use crate::object::{at, text_at};
 use crate::selector::LabelSelector;
@@ -142,7 +142,7 @@ fn validate_selector(kind: &str, object: &Value, errors: &mut Vec<FieldError>) -
     if !readable {
         let detail = if kind == "StatefulSet" { "" } else { "invalid label selector" };
         if kind != "DaemonSet" {
-            let value = selector.map_or_else(String::new, shown_selector);
+            let value = selector.map_or_else(String::new, part::shown_selector);
             let end = if detail.is_empty() { String::new() } else { format!(": {detail}") };
             let message = format!("Invalid value: {value}{end}");
             errors.push(FieldError { reason: FieldReason::Invalid, field: path.to_owned(), message });
@@ -158,24 +158,6 @@ fn validate_selector(kind: &str, object: &Value, errors: &mut Vec<FieldError>) -
         errors.push(FieldError::invalid("spec.template.metadata.labels", value, detail));
     }
     true
-}
-
-/// A selector as JSON with its fields in the order of the type.
-pub(super) fn shown_selector(selector: &Value) -> String {
-    let mut parts = Vec::new();
-    if let Some(labels) = selector.get("matchLabels") {
-        parts.push(format!("\"matchLabels\":{labels}"));
-    }
-    let terms = items(selector, "matchExpressions").iter().map(|term| {
-        let of = |key: &str| json!(text_at(term, key));
-        let values = term.get("values").map_or_else(String::new, |values| format!(",\"values\":{values}"));
-        format!("{{\"key\":{},\"operator\":{}{values}}}", of("key"), of("operator"))
-    });
-    let terms: Vec<String> = terms.collect();
-    if !terms.is_empty() {
-        parts.push(format!("\"matchExpressions\":[{}]", terms.join(",")));
-    }
-    format!("{{{}}}", parts.join(","))
 }
 
 /// A strategy as the server holds it, by the names of its fields in Go.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::validate_job_spec;
-use crate::builtin::{not_negative, one_of, workload};
+use crate::builtin::{not_negative, one_of, part};
 use crate::field::FieldError;
 use crate::object::{at, text_at};
 
@@ -19,7 +19,7 @@ pub(in crate::builtin) fn validate(object: &Value, live: Option<&Value>, errors:
     let prefix = "spec.jobTemplate.spec.";
     validate_job_spec(job, prefix, errors);
     if let Some(selector) = job.get("selector") {
-        let shown = workload::shown_selector(selector);
+        let shown = part::shown_selector(selector);
         let detail = "`selector` will be auto-generated";
         errors.push(FieldError::invalid_shown(format!("{prefix}selector"), &shown, detail));
     }

@@ -73,7 +73,7 @@ pub(super) fn validate(job: &Value, errors: &mut Vec<FieldError>) {
     let mut faults = Vec::new();
     crate::builtin::placement::validate_selector(Some(selector), "", &mut faults);
     if faults.is_empty() && !selects(Some(selector), Some(&Value::Object(wanted))) {
-        let shown = crate::builtin::workload::shown_selector(selector);
+        let shown = crate::builtin::part::shown_selector(selector);
         errors.push(FieldError::invalid_shown("spec.selector", &shown, "`selector` not auto-generated"));
     }
 }

@@ -25,7 +25,7 @@ pub(super) async fn services<'a>(
     Services::open(&client.connection, NAMESPACE).await.ok()
 }
 
-fn node_of(machine: &VirtualMachine) -> Option<String> {
+pub(super) fn node_of(machine: &VirtualMachine) -> Option<String> {
     machine.status.as_ref().map(|status| status.node.clone()).filter(|node| !node.is_empty())
 }
 

@@ -129,9 +129,7 @@ fn happened(machine: &VirtualMachine, events: &[Event], most: usize) -> String {
 fn scaling(machine: &VirtualMachine, agent: Option<&VmInspect>) -> String {
     match (table::is_on(machine), agent) {
         (false, _) => "off: the VM keeps its size".to_owned(),
-        (true, Some(vm)) => {
-            decisions::why(vm, machine.status.as_ref().map_or("", |status| status.node.as_str()))
-        }
+        (true, Some(vm)) => decisions::why(vm, &decisions::node_of(machine).unwrap_or_default()),
         (true, None) => "on; its agent does not respond".to_owned(),
     }
 }

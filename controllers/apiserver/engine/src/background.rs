@@ -3,7 +3,7 @@
 //! Changes queue tasks; the shell runs them right after, a few at a time, until none are left. A task reads the current
 //! state when it runs, so a repeated or superfluous task does nothing.
 
-mod collect;
+pub(crate) mod collect;
 mod expire;
 mod namespace;
 

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::access::RuleIndex;
 use crate::admission::Webhooks;
+use crate::background::collect::is_propagation;
 use crate::crd::CustomKind;
 use crate::engine::Engine;
 use crate::head::Head;
@@ -94,11 +95,7 @@ impl Engine {
             && object::is_deleting(object)
             && object::finalizers(object).iter().any(|finalizer| is_propagation(finalizer))
         {
-            let (table, key) = place();
-            if let Some(kind) = self.kinds.of_table(&table).cloned() {
-                self.foreground.insert(object::uid(object).to_owned(), (kind, key.to_string()));
-            }
-            self.tasks.push_back(Task::Propagate(table, key));
+            self.await_dependents(object::uid(object), place());
         }
         if after.is_none() {
             self.tasks.extend(old_owners.into_iter().map(Task::Dependent));
@@ -137,11 +134,6 @@ impl Engine {
             _ => {}
         }
     }
-}
-
-/// Whether a finalizer is the garbage collector's: the deletion of its object extends to the dependents, or releases them.
-pub(crate) fn is_propagation(finalizer: &str) -> bool {
-    matches!(finalizer, "orphan" | "foregroundDeletion")
 }
 
 pub(crate) fn owner_uids(object: &Value) -> Vec<String> {

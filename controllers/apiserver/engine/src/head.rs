@@ -5,16 +5,25 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-/// Identity, end and owners of an object.
-#[derive(Debug, Default, Deserialize)]
-pub(crate) struct Head<'a> {
-    #[serde(borrow, default)]
-    metadata: Metadata<'a>,
+#[derive(Deserialize)]
+#[serde(bound = "M: Deserialize<'de> + Default")]
+struct Object<M> {
+    #[serde(default)]
+    metadata: M,
 }
 
+/// The metadata of the object in `json`, as far as `M` has fields for it; the rest is passed over.
+///
+/// # Errors
+/// If it is no JSON, or the metadata have other types.
+pub(crate) fn metadata<'a, M: Deserialize<'a> + Default>(json: &'a [u8]) -> Result<M, serde_json::Error> {
+    serde_json::from_slice::<Object<M>>(json).map(|object| object.metadata)
+}
+
+/// Identity, end and owners of an object.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Metadata<'a> {
+pub(crate) struct Head<'a> {
     #[serde(borrow)]
     uid: Cow<'a, str>,
     deletion_timestamp: Option<IgnoredAny>,
@@ -36,27 +45,27 @@ impl<'a> Head<'a> {
     /// Of the JSON of an object. Its metadata was decoded when it was written, so it has the types that are expected here; JSON
     /// without such metadata has no identity and no owners.
     pub(crate) fn read(json: &'a [u8]) -> Self {
-        serde_json::from_slice(json).unwrap_or_default()
+        metadata(json).unwrap_or_default()
     }
 
     pub(crate) fn uid(&self) -> &str {
-        &self.metadata.uid
+        &self.uid
     }
 
     pub(crate) fn is_deleting(&self) -> bool {
-        self.metadata.deletion_timestamp.is_some()
+        self.deletion_timestamp.is_some()
     }
 
     pub(crate) fn finalizers(&self) -> &[String] {
-        self.metadata.finalizers.as_deref().unwrap_or_default()
+        self.finalizers.as_deref().unwrap_or_default()
     }
 
     pub(crate) fn owners(&self) -> &[Owner] {
-        self.metadata.owner_references.as_deref().unwrap_or_default()
+        self.owner_references.as_deref().unwrap_or_default()
     }
 
     pub(crate) fn owner_uids(self) -> Vec<String> {
-        self.metadata.owner_references.unwrap_or_default().into_iter().map(|owner| owner.uid).collect()
+        self.owner_references.unwrap_or_default().into_iter().map(|owner| owner.uid).collect()
     }
 }
 

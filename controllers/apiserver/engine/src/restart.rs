@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::background::collect::is_propagation;
 use crate::engine::{Engine, TableKey};
-use crate::follow::{DEFINITIONS, is_propagation};
+use crate::follow::DEFINITIONS;
 use crate::head::{Head, Owner};
 use crate::kinds::{Kind, Kinds};
 use crate::store::{Store, key_of};
@@ -34,21 +35,22 @@ impl Engine {
         let places: BTreeMap<&str, &TableKey> =
             heads.iter().map(|(place, head)| (head.uid(), place)).collect();
         let mut owners = Owners { kinds: &self.kinds, by_name: BTreeMap::new(), places };
+        let (mut waiting, mut due) = (Vec::new(), Vec::new());
         for (place, head) in &heads {
-            let (table, key) = place;
             if head.is_deleting() && head.finalizers().iter().any(|finalizer| is_propagation(finalizer)) {
-                if let Some(kind) = self.kinds.of_table(table) {
-                    self.foreground.insert(head.uid().to_owned(), (Arc::clone(kind), key.to_string()));
-                }
-                self.tasks.push_back(Task::Propagate(Arc::clone(table), Arc::clone(key)));
+                waiting.push((head.uid().to_owned(), place.clone()));
             }
             for owner in head.owners() {
                 self.owned.entry(owner.uid.clone()).or_default().insert(place.clone());
             }
-            if head.owners().iter().any(|owner| !owners.has(owner, key)) {
-                self.tasks.push_back(Task::Owners(Arc::clone(table), Arc::clone(key)));
+            if head.owners().iter().any(|owner| !owners.has(owner, &place.1)) {
+                due.push(Task::Owners(Arc::clone(&place.0), Arc::clone(&place.1)));
             }
         }
+        for (uid, place) in waiting {
+            self.await_dependents(&uid, place);
+        }
+        self.tasks.extend(due);
     }
 }
 

@@ -7,6 +7,7 @@ use neonvm_types::selector::{self, Requirement};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::head::metadata;
 use crate::status::ApiError;
 
 /// A parsed label selector: all requirements must hold.
@@ -15,15 +16,8 @@ pub struct LabelSelector {
     requirements: Vec<Requirement>,
 }
 
-/// Labels of an object without parsing the rest of it.
-#[derive(Deserialize)]
-struct Head<'a> {
-    #[serde(borrow, default)]
-    metadata: HeadMeta<'a>,
-}
-
 #[derive(Default, Deserialize)]
-struct HeadMeta<'a> {
+struct Labels<'a> {
     #[serde(borrow, default)]
     labels: BTreeMap<Cow<'a, str>, Cow<'a, str>>,
 }
@@ -47,8 +41,8 @@ impl LabelSelector {
     /// Whether the labels of the object in `json` match.
     pub fn matches_json(&self, json: &[u8]) -> bool {
         self.is_empty()
-            || serde_json::from_slice::<Head<'_>>(json)
-                .is_ok_and(|head| self.matches_with(|key| head.metadata.labels.get(key).map(AsRef::as_ref)))
+            || metadata::<Labels<'_>>(json)
+                .is_ok_and(|own| self.matches_with(|key| own.labels.get(key).map(AsRef::as_ref)))
     }
 
     /// Whether the labels of `object` match.

@@ -5,15 +5,31 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::context::Context;
-use crate::engine::Engine;
+use crate::engine::{Engine, TableKey};
 use crate::kinds::Kind;
 use crate::object;
 use crate::options::DeleteOptions;
+use crate::task::Task;
 
-const ORPHAN: &str = "orphan";
-const FOREGROUND: &str = "foregroundDeletion";
+/// Finalizer of an object whose dependents are released before it goes.
+pub(crate) const ORPHAN: &str = "orphan";
+/// Finalizer of an object whose dependents go before it.
+pub(crate) const FOREGROUND: &str = "foregroundDeletion";
+
+/// Whether a finalizer is the garbage collector's.
+pub(crate) fn is_propagation(finalizer: &str) -> bool {
+    matches!(finalizer, ORPHAN | FOREGROUND)
+}
 
 impl Engine {
+    /// An object under an orphaning or foreground deletion waits until its dependents are released or gone.
+    pub(crate) fn await_dependents(&mut self, uid: &str, (table, key): TableKey) {
+        if let Some(kind) = self.kinds.of_table(&table).cloned() {
+            self.foreground.insert(uid.to_owned(), (kind, key.to_string()));
+        }
+        self.tasks.push_back(Task::Propagate(table, key));
+    }
+
     fn dependents(&self, uid: &str) -> Vec<(Arc<Kind>, Value)> {
         let places = self.owned.get(uid).into_iter().flatten();
         places

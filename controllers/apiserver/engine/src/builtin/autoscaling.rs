@@ -3,7 +3,8 @@
 use neonvm_types::Quantity;
 use serde_json::{Map, Value, json};
 
-use super::{items, name, number, one_of, set};
+use super::name::{self, Rule};
+use super::{items, number, one_of, set};
 use crate::field::FieldError;
 use crate::object::{at, text_at};
 
@@ -69,9 +70,7 @@ fn validate_reference(holder: &Value, path: &str, key: &str, errors: &mut Vec<Fi
         match text(field) {
             "" => errors.push(FieldError::required(field_path, "")),
             own => {
-                for fault in name::path_segment(own) {
-                    errors.push(FieldError::invalid(field_path.clone(), &json!(own), &fault));
-                }
+                name::check(own, &field_path, name::path_segment, errors);
             }
         }
     }
@@ -125,10 +124,8 @@ fn validate_source(key: &str, source: &Value, path: &str, errors: &mut Vec<Field
     let named = |path: String, text: &str, detail: &str, rule: Option<Rule>, errors: &mut Vec<FieldError>| {
         if text.is_empty() {
             errors.push(FieldError::required(path, detail));
-        } else {
-            for fault in rule.map(|rule| rule(text)).unwrap_or_default() {
-                errors.push(FieldError::invalid(path.clone(), &json!(text), &fault));
-            }
+        } else if let Some(rule) = rule {
+            name::check(text, &path, rule, errors);
         }
     };
     match key {
@@ -154,8 +151,6 @@ fn validate_source(key: &str, source: &Value, path: &str, errors: &mut Vec<Field
     validate_target(target, &path, errors);
     validate_choice(key, target, &path, errors);
 }
-
-type Rule = fn(&str) -> Vec<String>;
 
 /// Which of the amounts of a target are needed, and which exclude each other.
 fn validate_choice(key: &str, target: &Value, path: &str, errors: &mut Vec<FieldError>) {

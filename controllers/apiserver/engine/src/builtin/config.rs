@@ -30,9 +30,7 @@ fn map_of<'a>(object: &'a Value, key: &str) -> impl Iterator<Item = (&'a String,
 
 fn check_keys(object: &Value, field: &str, errors: &mut Vec<FieldError>) {
     for (key, _) in map_of(object, field) {
-        for fault in name::config_key(key) {
-            errors.push(FieldError::invalid(format!("{field}[{key}]"), &json!(key), &fault));
-        }
+        name::check(key, &format!("{field}[{key}]"), name::config_key, errors);
     }
 }
 

@@ -191,9 +191,7 @@ fn validate(container: &Value, path: &str, around: &Surroundings<'_>, errors: &m
     if name.is_empty() {
         errors.push(FieldError::required(format!("{path}.name"), ""));
     } else {
-        for fault in name::label(name) {
-            errors.push(FieldError::invalid(format!("{path}.name"), &json!(name), &fault));
-        }
+        name::check(name, &format!("{path}.name"), name::label, errors);
     }
     if text_at(container, "image").is_empty() {
         errors.push(FieldError::required(format!("{path}.image"), ""));

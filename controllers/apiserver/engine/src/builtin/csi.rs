@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::unchanged::{differs, unchanged};
+use super::unchanged::{unchanged, unchanged_as};
 use super::{internal, items, name, number, one_of};
 use crate::field::FieldError;
 use crate::object::{at, text_at};
@@ -73,10 +73,7 @@ fn validate_requests(requests: &[Value], errors: &mut Vec<FieldError>) {
 }
 
 pub(super) fn validate_driver_update(object: &Value, live: &Value, errors: &mut Vec<FieldError>) {
-    if differs("spec.attachRequired", object, live) {
-        let shown = at(object, "spec.attachRequired").unwrap_or(&Value::Null);
-        errors.push(FieldError::invalid("spec.attachedRequired", shown, super::IMMUTABLE));
-    }
+    unchanged_as("spec.attachRequired", "spec.attachedRequired", object, live, errors);
     unchanged("spec.volumeLifecycleModes", object, live, errors);
 }
 
@@ -111,9 +108,7 @@ fn validate_keys(keys: &[Value], path: &str, errors: &mut Vec<FieldError>) {
         if !seen.insert(key) {
             errors.push(FieldError::duplicate(path, &json!(key)));
         }
-        for fault in name::qualified(key) {
-            errors.push(FieldError::invalid(path, &json!(key), &fault));
-        }
+        name::check(key, path, name::qualified, errors);
     }
 }
 

@@ -114,9 +114,7 @@ fn validate_ports(ports: &[Value], errors: &mut Vec<FieldError>) {
         let path = format!("ports[{index}]");
         let text = text_at(port, "name");
         if !text.is_empty() {
-            for fault in name::label(text) {
-                errors.push(FieldError::invalid(format!("{path}.name"), &json!(text), &fault));
-            }
+            name::check(text, &format!("{path}.name"), name::label, errors);
         }
         if names.contains(&text) {
             errors.push(FieldError::duplicate(format!("{path}.name"), &json!(text)));

@@ -67,9 +67,7 @@ fn validate_env_from(container: &Value, path: &str, errors: &mut Vec<FieldError>
                 errors.push(FieldError::required(field, ""));
                 continue;
             }
-            for fault in name::subdomain(target) {
-                errors.push(FieldError::invalid(field.clone(), &json!(target), &fault));
-            }
+            name::check(target, &field, name::subdomain, errors);
         }
         if count != 1 {
             let detail = if count == 0 {
@@ -116,17 +114,13 @@ fn validate_source(source: &Value, valued: bool, path: &str, errors: &mut Vec<Fi
 /// A key of a config map or secret.
 fn validate_key(reference: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let target = text_at(reference, "name");
-    for fault in name::subdomain(target) {
-        errors.push(FieldError::invalid(format!("{path}.name"), &json!(target), &fault));
-    }
+    name::check(target, &format!("{path}.name"), name::subdomain, errors);
     let key = text_at(reference, "key");
     if key.is_empty() {
         errors.push(FieldError::required(format!("{path}.key"), ""));
         return;
     }
-    for fault in name::config_key(key) {
-        errors.push(FieldError::invalid(format!("{path}.key"), &json!(key), &fault));
-    }
+    name::check(key, &format!("{path}.key"), name::config_key, errors);
 }
 
 /// A key of a file in a volume.
@@ -141,9 +135,7 @@ fn validate_file_key(reference: &Value, path: &str, errors: &mut Vec<FieldError>
         match number {
             0 => check_name(text, field, errors),
             1 => {
-                for fault in name::label(text) {
-                    errors.push(FieldError::invalid(field.clone(), &json!(text), &fault));
-                }
+                name::check(text, field, name::label, errors);
             }
             _ => part::check_steps(text, field, errors),
         }
@@ -199,9 +191,7 @@ pub(super) fn validate_field(reference: &Value, known: &[&str], path: &str, erro
     match subscript.filter(|(map, _)| !map.is_empty()) {
         Some((map @ ("metadata.annotations" | "metadata.labels"), key)) => {
             let key = if map == "metadata.annotations" { key.to_lowercase() } else { key.to_owned() };
-            for fault in name::qualified(&key) {
-                errors.push(FieldError::invalid(path, &json!(key), &fault));
-            }
+            name::check(&key, path, name::qualified, errors);
         }
         Some(_) => errors.push(refused(&format!("field label does not support subscript: {field}"))),
         None if !is_label(field) => errors.push(refused(&format!("field label not supported: {field}"))),

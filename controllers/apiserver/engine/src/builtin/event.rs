@@ -41,9 +41,7 @@ fn validate_both(object: &Value, new: bool, errors: &mut Vec<FieldError>) {
     }
     required(object, "", controller, errors);
     let reporter = text_at(object, controller);
-    for fault in name::qualified(reporter) {
-        errors.push(FieldError::invalid(controller, &json!(reporter), &fault));
-    }
+    name::check(reporter, controller, name::qualified, errors);
     for field in ["reportingInstance", "action", "reason"] {
         required(object, "", field, errors);
         check_length(text_at(object, field), field, 128, errors);

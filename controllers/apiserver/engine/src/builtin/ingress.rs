@@ -2,11 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::{items, name, number, part};
+use super::name::{self, Rule, check};
+use super::{items, number, part};
 use crate::field::FieldError;
 use crate::object::{at, text_at};
-
-type Rule = fn(&str) -> Vec<String>;
 
 pub(super) fn validate(object: &Value, errors: &mut Vec<FieldError>) {
     let (rules, backend) = (items(object, "spec.rules"), at(object, "spec.defaultBackend"));
@@ -44,12 +43,6 @@ pub(super) fn validate_class_note(object: &Value, errors: &mut Vec<FieldError>) 
     if let Some(noted) = noted.filter(|noted| class.is_some_and(|class| class != *noted)) {
         let detail = "must match `ingressClassName` when both are specified";
         errors.push(FieldError::invalid(format!("annotations.{NOTE}"), noted, detail));
-    }
-}
-
-fn check(text: &str, field: &str, rule: Rule, errors: &mut Vec<FieldError>) {
-    for fault in rule(text) {
-        errors.push(FieldError::invalid(field, &json!(text), &fault));
     }
 }
 

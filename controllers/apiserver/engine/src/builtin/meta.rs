@@ -152,9 +152,7 @@ pub(super) fn validate_template(template: Option<&Value>, path: &str, errors: &m
 /// A map of labels at `path`.
 pub(super) fn validate_labels(labels: Option<&Value>, path: &str, errors: &mut Vec<FieldError>) {
     for (key, value) in labels.and_then(Value::as_object).into_iter().flatten() {
-        for fault in name::qualified(key) {
-            errors.push(FieldError::invalid(path, &json!(key), &fault));
-        }
+        name::check(key, path, name::qualified, errors);
         for fault in name::label_value(value.as_str().unwrap_or_default()) {
             errors.push(FieldError::invalid(path, value, &fault));
         }
@@ -182,9 +180,7 @@ pub(crate) const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "orphan", "fore
 /// The names of finalizers, and two that exclude each other.
 fn check_finalizers(all: &[&str], path: &str, errors: &mut Vec<FieldError>) {
     for finalizer in all {
-        for fault in name::qualified(finalizer) {
-            errors.push(FieldError::invalid(path, &json!(finalizer), &fault));
-        }
+        name::check(finalizer, path, name::qualified, errors);
     }
     if all.contains(&"orphan") && all.contains(&"foregroundDeletion") {
         let detail = "finalizer orphan and foregroundDeletion cannot be both set";

@@ -1,6 +1,20 @@
 //! Rules for names, labels and keys, with the texts a real server refuses them with. No regular expressions: these run
 //! on every write.
 
+use serde_json::json;
+
+use crate::field::FieldError;
+
+/// Finds what is wrong with a name.
+pub(super) type Rule = fn(&str) -> Vec<String>;
+
+/// Refuses a name at `field` that breaks a rule.
+pub(super) fn check(text: &str, field: &str, rule: Rule, errors: &mut Vec<FieldError>) {
+    for fault in rule(text) {
+        errors.push(FieldError::invalid(field, &json!(text), &fault));
+    }
+}
+
 /// RFC 1123 label: at most 63 of `[a-z0-9-]`, alphanumeric at both ends.
 pub(super) fn label(text: &str) -> Vec<String> {
     let mut faults = too_long(text, 63, "characters");

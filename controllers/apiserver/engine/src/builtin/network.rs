@@ -51,9 +51,7 @@ fn validate_searches(searches: &[Value], path: &str, errors: &mut Vec<FieldError
     }
     for (index, text) in texts.into_iter().enumerate().filter(|(_, text)| *text != ".") {
         let text = text.strip_suffix('.').unwrap_or(text);
-        for fault in name::search(text) {
-            errors.push(FieldError::invalid(format!("{path}[{index}]"), &json!(text), &fault));
-        }
+        name::check(text, &format!("{path}[{index}]"), name::search, errors);
     }
 }
 
@@ -126,9 +124,7 @@ pub(super) fn validate_hostname(spec: &Value, prefix: &str, errors: &mut Vec<Fie
     if text.len() > 64 {
         errors.push(FieldError::too_long(field.clone(), 64));
     }
-    for fault in name::subdomain(text) {
-        errors.push(FieldError::invalid(field.clone(), &json!(text), &fault));
-    }
+    name::check(text, &field, name::subdomain, errors);
 }
 
 fn is_true(value: &Value, key: &str) -> bool {

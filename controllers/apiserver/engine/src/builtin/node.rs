@@ -18,9 +18,7 @@ fn validate_taints(object: &Value, errors: &mut Vec<FieldError>) {
         // The real server names them under metadata, where they once were.
         let path = format!("metadata.taints[{index}]");
         let (key, effect) = (text_at(taint, "key"), text_at(taint, "effect"));
-        for fault in name::qualified(key) {
-            errors.push(FieldError::invalid(format!("{path}.key"), &json!(key), &fault));
-        }
+        name::check(key, &format!("{path}.key"), name::qualified, errors);
         for fault in name::label_value(text_at(taint, "value")) {
             errors.push(FieldError::invalid(
                 format!("{path}.value"),

@@ -18,9 +18,7 @@ pub(super) fn check_port(value: i64, path: String, errors: &mut Vec<FieldError>)
 /// Refuses an `appProtocol` of the port at `path` that is no qualified name.
 pub(super) fn check_app_protocol(port: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let Some(protocol) = port.get("appProtocol").and_then(Value::as_str) else { return };
-    for fault in super::name::qualified(protocol) {
-        errors.push(FieldError::invalid(format!("{path}.appProtocol"), &json!(protocol), &fault));
-    }
+    super::name::check(protocol, &format!("{path}.appProtocol"), super::name::qualified, errors);
 }
 
 /// Refuses a path that leads upwards.
@@ -41,9 +39,7 @@ pub(super) fn check_domain_path(text: &str, field: &str, errors: &mut Vec<FieldE
             errors.push(FieldError::invalid(field, &json!(text), detail));
         }
         Some((domain, path)) => {
-            for fault in super::name::subdomain(domain) {
-                errors.push(FieldError::invalid(field, &json!(domain), &fault));
-            }
+            super::name::check(domain, field, super::name::subdomain, errors);
             if !path.bytes().all(|b| b.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&b)) {
                 errors.push(FieldError::invalid(field, &json!(path), PATH));
             }

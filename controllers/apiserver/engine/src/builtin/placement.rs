@@ -35,9 +35,7 @@ pub(super) fn validate_tolerations(spec: &Value, prefix: &str, errors: &mut Vec<
 
 /// Refuses the key of a label that is no qualified name.
 pub(super) fn check_key(key: &str, path: &str, errors: &mut Vec<FieldError>) {
-    for fault in name::qualified(key) {
-        errors.push(FieldError::invalid(path, &json!(key), &fault));
-    }
+    name::check(key, path, name::qualified, errors);
 }
 
 /// Refuses an effect that no taint has.

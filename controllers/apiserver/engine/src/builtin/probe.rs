@@ -113,9 +113,7 @@ fn validate_port(action: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let field = format!("{path}.port");
     match action.get("port") {
         Some(Value::String(port)) => {
-            for fault in name::port(port) {
-                errors.push(FieldError::invalid(field.clone(), &json!(port), &fault));
-            }
+            name::check(port, &field, name::port, errors);
         }
         port => part::check_port(port.and_then(Value::as_i64).unwrap_or(0), field, errors),
     }

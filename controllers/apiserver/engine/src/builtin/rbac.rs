@@ -74,9 +74,7 @@ fn validate_binding(kind: &str, object: &Value, errors: &mut Vec<FieldError>) {
     }
     required(object, "", "roleRef.name", errors);
     let name = text_at(object, "roleRef.name");
-    for fault in super::name::path_segment(name) {
-        errors.push(FieldError::invalid("roleRef.name", &json!(name), &fault));
-    }
+    super::name::check(name, "roleRef.name", super::name::path_segment, errors);
     for (index, subject) in items(object, "subjects").iter().enumerate() {
         validate_subject(subject, &format!("subjects[{index}]"), kind == "RoleBinding", errors);
     }

@@ -133,9 +133,7 @@ fn validate_ports(ports: &[Value], errors: &mut Vec<FieldError>) {
     for (index, port) in ports.iter().enumerate() {
         let (path, name) = (format!("spec.ports[{index}]"), text_at(port, "name"));
         if !name.is_empty() {
-            for fault in super::name::label(name) {
-                errors.push(FieldError::invalid(format!("{path}.name"), &json!(name), &fault));
-            }
+            super::name::check(name, &format!("{path}.name"), super::name::label, errors);
             if names.contains(&name) {
                 errors.push(FieldError::duplicate(format!("{path}.name"), &json!(name)));
             }
@@ -179,9 +177,7 @@ fn validate_target(port: &Value, path: &str, errors: &mut Vec<FieldError>) {
     match port.get("targetPort") {
         Some(Value::Number(target)) => part::check_port(target.as_i64().unwrap_or(0), field, errors),
         Some(Value::String(target)) => {
-            for fault in super::name::port(target) {
-                errors.push(FieldError::invalid(field.clone(), &json!(target), &fault));
-            }
+            super::name::check(target, &field, super::name::port, errors);
         }
         _ => part::check_port(0, field, errors),
     }

@@ -86,10 +86,7 @@ pub(super) fn validate_volume_update(object: &Value, live: &Value, errors: &mut 
         let why = format!("spec.persistentvolumesource is immutable after creation\n{changed}");
         errors.push(FieldError::forbidden("spec.persistentvolumesource", &why));
     }
-    if unchanged::differs("spec.volumeMode", object, live) {
-        let mode = at(object, "spec.volumeMode").unwrap_or(&Value::Null);
-        errors.push(FieldError::invalid("volumeMode", mode, super::IMMUTABLE));
-    }
+    unchanged::unchanged_as("spec.volumeMode", "volumeMode", object, live, errors);
     let affinity = |volume: &Value| {
         at(volume, "spec.nodeAffinity").map(|own| internal::held("VolumeNodeAffinity", Some(own)))
     };
@@ -113,9 +110,7 @@ pub(super) fn validate_class(object: &Value, errors: &mut Vec<FieldError>) {
         errors.push(FieldError::required("provisioner", ""));
     } else {
         let lower = provisioner.to_lowercase();
-        for fault in name::qualified(&lower) {
-            errors.push(FieldError::invalid("provisioner", &json!(lower), &fault));
-        }
+        name::check(&lower, "provisioner", name::qualified, errors);
     }
     let parameters = object.get("parameters").and_then(Value::as_object).into_iter().flatten();
     let mut size = 0;

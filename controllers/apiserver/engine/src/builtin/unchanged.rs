@@ -17,14 +17,25 @@ fn content(value: Option<&Value>) -> Option<&Value> {
 }
 
 /// Whether the value at a path is another one.
-pub(super) fn differs(path: &str, object: &Value, live: &Value) -> bool {
+fn differs(path: &str, object: &Value, live: &Value) -> bool {
     content(at(object, path)) != content(at(live, path))
 }
 
 /// `field is immutable`, if the value at `path` differs.
 pub(super) fn unchanged(path: &str, object: &Value, live: &Value, errors: &mut Vec<FieldError>) {
+    unchanged_as(path, path, object, live, errors);
+}
+
+/// The same where the server shows the field under another path.
+pub(super) fn unchanged_as(
+    path: &str,
+    shown: &str,
+    object: &Value,
+    live: &Value,
+    errors: &mut Vec<FieldError>,
+) {
     if differs(path, object, live) {
-        errors.push(FieldError::invalid(path, at(object, path).unwrap_or(&Value::Null), IMMUTABLE));
+        errors.push(FieldError::invalid(shown, at(object, path).unwrap_or(&Value::Null), IMMUTABLE));
     }
 }
 

@@ -54,9 +54,7 @@ pub(super) fn check_class(spec: &Value, errors: &mut Vec<FieldError>) {
     if class.is_empty() {
         return;
     }
-    for fault in name::subdomain(class) {
-        errors.push(FieldError::invalid("spec.storageClassName", &json!(class), &fault));
-    }
+    name::check(class, "spec.storageClassName", name::subdomain, errors);
 }
 
 /// A claim that replaces `live`: a bound one may want more, and is bound once.
@@ -88,10 +86,7 @@ pub(super) fn validate_claim_update(object: &Value, live: &Value, errors: &mut V
     if smaller && new.unwrap_or_default() <= reached.unwrap_or_default() {
         errors.push(FieldError::forbidden(SIZE, "field can not be less than status.capacity"));
     }
-    if unchanged::differs("spec.volumeMode", object, live) {
-        let mode = at(object, "spec.volumeMode").unwrap_or(&Value::Null);
-        errors.push(FieldError::invalid("volumeMode", mode, super::IMMUTABLE));
-    }
+    unchanged::unchanged_as("spec.volumeMode", "volumeMode", object, live, errors);
 }
 
 /// Sources of a volume in the order in which several of them are refused, where a refusal has another name than the

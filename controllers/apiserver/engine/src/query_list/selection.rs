@@ -55,8 +55,7 @@ impl Selection {
     /// Fields of other versions, and defaults of definitions that have changed since, are not in the stored JSON; labels always are.
     fn may_include(&self, kind: &Kind, stored: &Stored) -> bool {
         let has = |finders: &[Finder<'_>]| finders.iter().all(|finder| finder.find(&stored.json).is_some());
-        let as_stored = || self.in_fields.is_empty() || render::is_as_stored(kind, stored);
-        has(&self.in_labels) && (!as_stored() || has(&self.in_fields))
+        has(&self.in_labels) && (has(&self.in_fields) || !render::is_as_stored(kind, stored))
     }
 }
 

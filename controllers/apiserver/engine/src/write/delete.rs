@@ -4,13 +4,11 @@ use serde_json::{Value, json};
 
 use super::Write;
 use crate::admission::Halt;
+use crate::background::collect::{FOREGROUND, ORPHAN, is_propagation};
 use crate::engine::Engine;
 use crate::object::{self, is_deleting, set_meta};
 use crate::options::DeleteOptions;
 use crate::status::{ApiError, Subject};
-
-const ORPHAN: &str = "orphan";
-const FOREGROUND: &str = "foregroundDeletion";
 
 /// What a delete did.
 pub(crate) enum Deleted {
@@ -186,7 +184,7 @@ fn set_propagation(object: &mut Value, options: &DeleteOptions, orphans: bool) {
         "" => return,
         _ => None,
     };
-    finalizers.retain(|f| !(f == ORPHAN || f == FOREGROUND) || Some(f.as_str()) == wanted);
+    finalizers.retain(|f| !is_propagation(f) || Some(f.as_str()) == wanted);
     if let Some(wanted) = wanted
         && !finalizers.iter().any(|f| f == wanted)
     {

@@ -38,6 +38,7 @@ impl Write<'_> {
         self.check_identity(&object, &document)?;
         decode::check_patched(self, &mut object, &document, &duplicates)?;
         decode::default(&self.kind, &mut object);
+        self.place(&mut object)?;
         Ok((200, self.change_to(engine, &live, object, Ownership::Update)?))
     }
 
@@ -96,7 +97,10 @@ impl Write<'_> {
         let mut object = ownership::apply(self, live.as_ref(), &applied)?;
         decode::default(&self.kind, &mut object);
         match live {
-            Some(live) => Ok((200, self.change_to(engine, &live, object, Ownership::Applied)?)),
+            Some(live) => {
+                self.place(&mut object)?;
+                Ok((200, self.change_to(engine, &live, object, Ownership::Applied)?))
+            }
             None => {
                 let uid = object::uid(&applied);
                 if !uid.is_empty() {

@@ -58,7 +58,7 @@ impl Write<'_> {
     }
 
     /// Gives an object the namespace of the request; its name is its own.
-    fn place(&self, object: &mut Value) -> Result<(), ApiError> {
+    pub(super) fn place(&self, object: &mut Value) -> Result<(), ApiError> {
         let name = &self.target.name;
         if object::name(object).is_empty() {
             return Err(ApiError::bad_request(format!(
@@ -78,7 +78,6 @@ impl Write<'_> {
         mut object: Value,
         mut ownership: Ownership,
     ) -> Result<Value, Halt> {
-        self.place(&mut object)?;
         self.preconditions(live, &object)?;
         if let Some(map) = object.as_object_mut() {
             for key in ["apiVersion", "kind"] {

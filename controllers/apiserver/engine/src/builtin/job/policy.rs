@@ -76,9 +76,7 @@ fn validate_failure(spec: &Value, rule: &Value, path: &str, errors: &mut Vec<Fie
     for (index, pattern) in patterns.iter().enumerate() {
         let path = format!("{path}.onPodConditions[{index}]");
         let kind = text_at(pattern, "type");
-        for fault in name::qualified(kind) {
-            errors.push(FieldError::invalid(format!("{path}.type"), &json!(kind), &fault));
-        }
+        name::check(kind, &format!("{path}.type"), name::qualified, errors);
         choose(pattern, &path, "status", &STATES, errors);
     }
     let detail = match (codes.is_some(), patterns.is_empty()) {

@@ -254,9 +254,7 @@ fn validate_conditions(pod: &Value, errors: &mut Vec<FieldError>) {
         let path = format!("status.conditions[{index}]");
         check_generation(condition, &path, errors);
         let kind = text_at(condition, "type");
-        for fault in name::qualified(kind) {
-            errors.push(FieldError::invalid(format!("{path}.Type"), &json!(kind), &fault));
-        }
+        name::check(kind, &format!("{path}.Type"), name::qualified, errors);
     }
 }
 
@@ -267,9 +265,7 @@ fn validate_nomination(pod: &Value, live: &Value, errors: &mut Vec<FieldError>) 
     if node.is_empty() || node == text_at(live, field) {
         return;
     }
-    for fault in name::subdomain(node) {
-        errors.push(FieldError::invalid(field, &json!(node), &fault));
-    }
+    name::check(node, field, name::subdomain, errors);
     if !text_at(live, "spec.nodeName").is_empty() {
         let why = "may not be set on pods that are already bound to a node";
         errors.push(FieldError::forbidden(field, why));

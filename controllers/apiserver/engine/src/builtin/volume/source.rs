@@ -92,9 +92,7 @@ fn validate_csi(source: &Value, path: &str, errors: &mut Vec<FieldError>) {
         errors.push(FieldError::required(format!("{path}.nodePublishSecretRef.name"), ""));
         return;
     }
-    for fault in name::subdomain(secret) {
-        errors.push(FieldError::invalid(format!("{path}.name"), &json!(secret), &fault));
-    }
+    name::check(secret, &format!("{path}.name"), name::subdomain, errors);
 }
 
 fn check_mode(holder: &Value, field: &str, path: &str, errors: &mut Vec<FieldError>) {

@@ -44,9 +44,12 @@ struct Args {
     /// Nodes of the cluster measurement
     #[arg(long, default_value_t = 500)]
     nodes: usize,
-    /// Minutes that the steadiness measurement watches an idle database; steady loads last a third of it
+    /// Minutes that the idle-database measurement watches, on a quiet host and on a busy one
     #[arg(long, default_value_t = 30)]
-    minutes: u64,
+    idle_minutes: u64,
+    /// Minutes that each load of the steadiness measurement lasts
+    #[arg(long, default_value_t = 5)]
+    load_minutes: u64,
     /// Directory for state, on a disk [default: the directory for temporary files]
     #[arg(long)]
     directory: Option<PathBuf>,
@@ -82,7 +85,8 @@ async fn run(args: &Args) -> anyhow::Result<ExitCode> {
         machines: args.machines,
         vms: args.vms,
         nodes: args.nodes,
-        idle: Duration::from_secs(60 * args.minutes.max(1)),
+        idle: Duration::from_secs(60 * args.idle_minutes.max(1)),
+        load: Duration::from_secs(60 * args.load_minutes.max(1)),
         directory: args.directory.clone().unwrap_or_else(std::env::temp_dir),
     };
     let mut rows = Vec::new();

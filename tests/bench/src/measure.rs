@@ -39,8 +39,10 @@ pub struct Setup {
     pub vms: usize,
     /// Nodes of the cluster measurement.
     pub nodes: usize,
-    /// How long an idle database is watched.
+    /// How long an idle database is watched, on each host.
     pub idle: Duration,
+    /// How long each load of the steadiness measurement lasts.
+    pub load: Duration,
     /// Where the state goes; on a disk, not in memory, or durable writes measure nothing.
     pub directory: std::path::PathBuf,
 }
@@ -65,6 +67,7 @@ pub const NAMES: &[&str] = &[
     "guest",
     "machine",
     "growth",
+    "idle-database",
     "steadiness",
     "moves",
     "network",
@@ -93,7 +96,8 @@ pub async fn run(name: &str, setup: &Setup) -> anyhow::Result<Vec<Row>> {
         "guest" => disk::idle(setup),
         "machine" => machine::run(setup).await,
         "growth" => machine::growth::run(setup).await,
-        "steadiness" => machine::steadiness::run(setup).await,
+        "idle-database" => machine::steadiness::idle(setup).await,
+        "steadiness" => machine::steadiness::loads(setup).await,
         "moves" => machine::moves::run(setup).await,
         "network" => machine::network::run(setup).await,
         "agents" => agents::run(setup).await,

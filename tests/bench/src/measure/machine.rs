@@ -30,7 +30,9 @@ use crate::report::{Row, quantile};
 const NAME: &str = "machine";
 /// The same of [`growth`].
 const NAME_GROWTH: &str = "growth";
-/// The same of [`steadiness`].
+/// The same of [`steadiness::idle`].
+const NAME_IDLE: &str = "idle-database";
+/// The same of [`steadiness::loads`].
 const NAME_STEADINESS: &str = "steadiness";
 /// The same of [`moves`].
 const NAME_MOVES: &str = "moves";

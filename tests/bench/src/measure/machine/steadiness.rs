@@ -19,9 +19,11 @@ use self::sizes::{Sizes, Window};
 use self::varying::Varying;
 use super::super::Setup;
 use super::cluster::Cluster;
-use super::{NAME_STEADINESS as NAME, missing};
+use super::{NAME_IDLE, NAME_STEADINESS as NAME, missing};
 use crate::report::{Row, quantile};
 
+/// After its start a database works for a while: caches are empty, statistics are collected for the first time.
+const STARTING: Duration = Duration::from_secs(180);
 /// How long the size must be the smallest before a phase begins, and before a step.
 const QUIET: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_secs(5);
@@ -40,50 +42,86 @@ const COST_GOAL: f64 = 1.15;
 /// Share of a size that a perfect forecaster uses.
 const TARGET: f64 = 0.9;
 
-/// All of it, in a cluster of its own.
-pub(in super::super) async fn run(setup: &Setup) -> anyhow::Result<Vec<Row>> {
+/// An idle database on a quiet host, and on one whose cores are all busy.
+pub(in super::super) async fn idle(setup: &Setup) -> anyhow::Result<Vec<Row>> {
+    if let Some(missing) = missing()? {
+        return Ok(vec![Row::plain(NAME_IDLE, "skipped", 0.0, "").note(missing)]);
+    }
+    let trial = Trial::start(setup).await?;
+    let rows = idle_phases(setup.idle, &trial).await;
+    trial.end(rows)
+}
+
+/// Small steady loads, loads that vary, and a query that saturates the VM.
+pub(in super::super) async fn loads(setup: &Setup) -> anyhow::Result<Vec<Row>> {
     if let Some(missing) = missing()? {
         return Ok(vec![Row::plain(NAME, "skipped", 0.0, "").note(missing)]);
     }
-    let cluster = Cluster::start(setup, &["--nodes", "1", "--cpus", "4", "--memory", "8Gi"])?;
-    let database = Database::start(&cluster)?;
-    let client = cluster.client().await?;
-    let sizes = Sizes::follow(&client, database::NAME);
-    let rows = phases(setup, &cluster, &database, &sizes).await;
-    if rows.as_ref().map_or(true, |rows| rows.iter().any(Row::is_missed)) {
-        eprint(&cluster.neonctl(&["vm", "history", database::NAME, "--since", "3h"]).unwrap_or_default());
-    }
-    drop(database);
-    cluster.down()?;
-    rows
+    let trial = Trial::start(setup).await?;
+    let rows = load_phases(setup.load, &trial).await;
+    trial.end(rows)
 }
 
-/// Prints what the agent recorded, with which the cause of a failed phase or a missed goal is found.
+/// A cluster of its own with the VM.
+struct Trial {
+    cluster: Cluster,
+    database: Database,
+    sizes: Sizes,
+}
+
+impl Trial {
+    async fn start(setup: &Setup) -> anyhow::Result<Self> {
+        let cluster = Cluster::start(setup, &["--nodes", "1", "--cpus", "4", "--memory", "8Gi"])?;
+        let database = Database::start(&cluster)?;
+        let sizes = Sizes::follow(&cluster.client().await?, database::NAME);
+        Ok(Self { cluster, database, sizes })
+    }
+
+    /// Ends it. Prints what the agent recorded if a phase failed or missed its goal.
+    fn end(self, rows: anyhow::Result<Vec<Row>>) -> anyhow::Result<Vec<Row>> {
+        if rows.as_ref().map_or(true, |rows| rows.iter().any(Row::is_missed)) {
+            let history = self.cluster.neonctl(&["vm", "history", database::NAME, "--since", "3h"]);
+            eprint(&history.unwrap_or_default());
+        }
+        drop(self.database);
+        self.cluster.down()?;
+        rows
+    }
+}
+
+/// Prints to standard error.
 fn eprint(text: &str) {
     use std::io::Write as _;
     // Without standard error there is no reader.
     writeln!(std::io::stderr(), "{text}").ok();
 }
 
-async fn phases(
-    setup: &Setup,
-    cluster: &Cluster,
-    database: &Database,
-    sizes: &Sizes,
-) -> anyhow::Result<Vec<Row>> {
+async fn idle_phases(length: Duration, trial: &Trial) -> anyhow::Result<Vec<Row>> {
+    let Trial { database, sizes, .. } = trial;
+    let mut rows = Vec::new();
+    let monitoring = database.monitoring()?;
+    let first = watch(STARTING, sizes).await;
+    let what = format!("first {} min after the start: growths", STARTING.as_secs() / 60);
+    rows.push(Row::plain(NAME_IDLE, &what, f64::from(first.grown), ""));
+    settle(sizes, QUIET).await.context("after the start")?;
+    rows.push(idle_phase("quiet host", 0.0, length, sizes).await);
+    let burners = Burners::start()?;
+    settle(sizes, QUIET).await.context("on a busy host")?;
+    rows.push(idle_phase("all cores busy", 1.0, length, sizes).await);
+    drop((burners, monitoring));
+    Ok(rows)
+}
+
+async fn load_phases(length: Duration, trial: &Trial) -> anyhow::Result<Vec<Row>> {
+    let Trial { cluster, database, sizes } = trial;
     let mut rows = Vec::new();
     let monitoring = database.monitoring()?;
     settle(sizes, QUIET).await.context("after the start")?;
-    rows.extend(idle("quiet host", 0.0, setup.idle, sizes).await);
-    let burners = Burners::start()?;
-    settle(sizes, QUIET).await.context("on a busy host")?;
-    rows.extend(idle("all cores busy", 1.0, setup.idle, sizes).await);
-    drop(burners);
     let work = database.calibrate(cluster)?;
     for percent in STEADY {
         settle(sizes, QUIET).await.context("before a steady load")?;
-        let load = database.steady(work, percent, setup.idle / 3)?;
-        rows.extend(steady(percent, setup.idle / 3, sizes).await);
+        let load = database.steady(work, percent, length)?;
+        rows.push(steady(percent, length, sizes).await);
         rows.push(Row::plain(
             NAME,
             &format!("steady {percent} %: latency of a query of {} ms", work.cost.as_millis()),
@@ -93,7 +131,7 @@ async fn phases(
     }
     for load in Load::ALL {
         settle(sizes, QUIET).await.context("before a load that varies")?;
-        rows.extend(varying(load, work, setup.idle / 2, (database, sizes)).await?);
+        rows.extend(varying(load, work, length, (database, sizes)).await?);
     }
     rows.push(steps(database, sizes).await?);
     drop(monitoring);
@@ -116,15 +154,15 @@ async fn watch(length: Duration, sizes: &Sizes) -> Window {
     sizes.window(since, Instant::now())
 }
 
-async fn idle(host: &str, goal: f64, length: Duration, sizes: &Sizes) -> Vec<Row> {
+async fn idle_phase(host: &str, goal: f64, length: Duration, sizes: &Sizes) -> Row {
     let window = watch(length, sizes).await;
     let minutes = length.as_secs() / 60;
     let what = format!("idle for {minutes} min, {host}: growths");
     let note = format!("{:.2} × the smallest size over time", window.mean());
-    vec![Row::at_most(NAME, &what, f64::from(window.grown), "", goal).note(note)]
+    Row::at_most(NAME_IDLE, &what, f64::from(window.grown), "", goal).note(note)
 }
 
-async fn steady(percent: u32, length: Duration, sizes: &Sizes) -> Vec<Row> {
+async fn steady(percent: u32, length: Duration, sizes: &Sizes) -> Row {
     let settling = Duration::from_secs(60).min(length / 4);
     let first = watch(settling, sizes).await;
     let rest = watch(length - settling, sizes).await;
@@ -132,7 +170,7 @@ async fn steady(percent: u32, length: Duration, sizes: &Sizes) -> Vec<Row> {
     let cost = rest.mean() / perfect;
     let note = format!("{} in the first minute; {cost:.2} × a perfect forecaster's size", first.changes());
     let what = format!("steady {percent} % of a CPU: changes after the first minute");
-    vec![Row::at_most(NAME, &what, f64::from(rest.changes()), "", 1.0).note(note)]
+    Row::at_most(NAME, &what, f64::from(rest.changes()), "", 1.0).note(note)
 }
 
 async fn varying(

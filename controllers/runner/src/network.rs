@@ -1,6 +1,7 @@
 //! How the guest is connected: by a tap device in the pod's network namespace, with our own DHCP and nftables rules, or by
 //! QEMU's user-mode stack where there is no privilege.
 
+mod capture;
 mod dhcp;
 mod forwarding;
 mod frames;

@@ -420,9 +420,11 @@ async fn tap_network(
     let mut frames = None;
     if let Some(overlay) = overlay {
         let mac = neonvm_api::overlay::hardware_address(&pod.config.uid);
-        frames = Some(Arc::new(network::Frames::new(&overlay.tap, mac)?));
         interfaces.push(InterfacePlan { mac, mtu: Some(overlay.mtu), backend: Backend::Tap });
-        taps.push(tap_files(overlay.tap, &mut notes));
+        let kept = network::Frames::new(&overlay.tap, mac)?;
+        let files = tap_files(overlay.tap, &mut notes);
+        frames = Some(Arc::new(if files.vhosts.is_empty() { kept.with_copies() } else { kept }));
+        taps.push(files);
     }
     Ok(Network {
         interfaces,

@@ -1,6 +1,7 @@
 //! The source's end: carries out what [`neonvm_core_migration::Source`] decides. Slow steps are tasks that end with a message.
 
 mod disks;
+mod frames;
 mod hand_over;
 mod watch;
 
@@ -143,6 +144,9 @@ impl Shell {
     fn act(&mut self, action: Action, guest: MigrationGuest) {
         let Some(work) = self.work.clone() else { return };
         let numbers = (action == Action::Copy).then(|| watch::numbers(Arc::clone(&work)));
+        if action == Action::Copy {
+            self.tasks.extend(work.copy_frames());
+        }
         let last = self.core.status().progress.clone();
         // Actions of the migration that still run must not overlap with those that undo them.
         let undone = if action == Action::StayHere { std::mem::take(&mut self.tasks) } else { Vec::new() };
@@ -373,6 +377,7 @@ impl Work {
         }
         // The target may have claimed the guest's frames.
         let _ = self.machine.announce().await;
+        self.keep_frames();
         Event::Cleaned(words)
     }
 }

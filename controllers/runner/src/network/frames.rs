@@ -5,23 +5,50 @@ use std::io;
 
 use neonvm_api::overlay::PASSED_ON;
 
-use super::{Error, Tap};
+use super::capture::Capture;
+use super::tap::Frame;
+use super::{Error, Tap, overlay};
 
 /// Frames that are passed on at once, so that a stream of them ends: as many as can wait at the device.
-const AT_ONCE: usize = super::overlay::WAITING as usize;
+const AT_ONCE: usize = overlay::WAITING as usize;
 
 /// The guest's frames on the overlay, on this side of a migration.
 #[derive(Debug)]
 pub(crate) struct Frames {
     tap: Tap,
     guest: [u8; 6],
+    /// Finds the frame that QEMU takes as it stops; none with vhost, which takes none.
+    capture: Option<Capture>,
 }
 
 impl Frames {
     /// For a guest with this address behind a tap device.
     pub(crate) fn new(tap: &Tap, guest: [u8; 6]) -> Result<Self, Error> {
         let failed = |source| Error::System { what: "cannot keep the device of the overlay".into(), source };
-        Ok(Self { tap: tap.copy().map_err(failed)?, guest })
+        Ok(Self { tap: tap.copy().map_err(failed)?, guest, capture: None })
+    }
+
+    /// The same for a device that QEMU reads, not the kernel: what QEMU takes from it as it stops is copied.
+    pub(crate) fn with_copies(mut self) -> Self {
+        match Capture::open(overlay::TAP) {
+            Ok(capture) => self.capture = Some(capture),
+            Err(error) => {
+                tracing::info!(%error, "a migration may cost the guest a frame: frames cannot be copied");
+            }
+        }
+        self
+    }
+
+    /// Keeps copies of the newest frames for the guest, until this is dropped: for a migration that has begun.
+    pub(crate) async fn follow(&self) -> io::Result<()> {
+        let Some(capture) = &self.capture else { return Ok(()) };
+        capture.begin()?;
+        capture.follow().await
+    }
+
+    /// The guest stays here: no copies are needed.
+    pub(crate) fn forget(&self) -> io::Result<()> {
+        self.capture.as_ref().map_or(Ok(()), Capture::end)
     }
 
     /// From now on bridges and tunnels send frames for the guest here, where they wait until it reads them.
@@ -29,21 +56,37 @@ impl Frames {
         self.tap.send(&reverse_arp(self.guest))
     }
 
-    /// Gives back to the overlay what waits here for a guest that another has claimed; how many frames.
+    /// Gives back to the overlay what waits here for a guest that another has claimed, after the frame that QEMU took as it
+    /// stopped; how many frames.
     ///
     /// Only what is for this guest alone: a frame for all has come to the other side, too. Not while the guest runs here: two
     /// would read the device.
     pub(crate) fn pass_on(&self) -> io::Result<usize> {
+        let mut next = self.tap.receive()?;
         let mut passed = 0;
+        if let Some(capture) = &self.capture {
+            let taken = capture.taken(next.as_ref())?;
+            capture.end()?;
+            if let Some(mut frame) = taken.filter(|frame| self.is_for_guest(frame)) {
+                frame.set_sender(PASSED_ON);
+                self.tap.give_back_copy(frame)?;
+                passed += 1;
+            }
+        }
         for _ in 0..AT_ONCE {
-            let Some(mut frame) = self.tap.receive()? else { break };
-            if frame.bytes().starts_with(&self.guest) {
+            let Some(mut frame) = next else { break };
+            if self.is_for_guest(&frame) {
                 frame.set_sender(PASSED_ON);
                 self.tap.give_back(&frame)?;
                 passed += 1;
             }
+            next = self.tap.receive()?;
         }
         Ok(passed)
+    }
+
+    fn is_for_guest(&self, frame: &Frame) -> bool {
+        frame.bytes().starts_with(&self.guest)
     }
 }
 
@@ -109,6 +152,47 @@ mod tests {
                 );
             }
             assert_eq!(frames.pass_on().expect("passed on"), 0, "nothing is left");
+        }));
+    }
+
+    /// Frames that arrive at a tap device, without those of the kernel.
+    fn read(tap: &Tap) -> Vec<Vec<u8>> {
+        let all = std::iter::from_fn(|| tap.receive().expect("read"));
+        let all = all.map(|frame| frame.bytes().to_vec());
+        all.filter(|frame| frame.get(12..14) == Some(&[0x88, 0xb5])).collect()
+    }
+
+    #[test]
+    fn what_qemu_took_as_it_stopped_goes_back_before_what_waits() {
+        need!(lab::inside("taken", || {
+            let node = Tap::open("net1").expect("the node's end");
+            let guest = Addresses { hardware: GUEST, ip: std::net::Ipv4Addr::new(10, 9, 9, 7) };
+            let overlay = join("net1", &interfaces().expect("interfaces"), guest).expect("joined");
+            let frames = Frames::new(&overlay.tap, GUEST).expect("frames").with_copies();
+            let capture = frames.capture.as_ref().expect("copies");
+            let passed = |words: [&str; 2]| {
+                words.map(|word| [&frame(GUEST, word)[..6], &PASSED_ON, &frame(GUEST, word)[12..]].concat())
+            };
+            // Ports of a bridge forward a moment after they are up, and packets of the kernel may come between two.
+            let until = Instant::now() + Duration::from_secs(60);
+            loop {
+                assert!(Instant::now() < until, "nothing is passed on");
+                capture.begin().expect("begun");
+                for word in ["one", "two", "three"] {
+                    node.send(&frame(GUEST, word)).expect("sent");
+                    // The guest gets the first, and QEMU takes the second.
+                    if word != "three" && read(&overlay.tap).is_empty() {
+                        std::thread::sleep(Duration::from_millis(10));
+                    }
+                }
+                frames.pass_on().expect("passed on");
+                if read(&node) == passed(["two", "three"]) {
+                    break;
+                }
+            }
+            node.send(&frame(GUEST, "four")).expect("sent");
+            assert_eq!(read(&overlay.tap), [frame(GUEST, "four")]);
+            assert_eq!(frames.pass_on().expect("passed on"), 0, "nothing is copied any more");
         }));
     }
 }

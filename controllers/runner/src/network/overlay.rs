@@ -14,7 +14,7 @@ use super::interface::{Interfaces, run};
 use super::{Error, Tap};
 
 /// The tap device.
-const TAP: &str = "tap-overlay";
+pub(super) const TAP: &str = "tap-overlay";
 const BRIDGE: &str = "br-overlay";
 
 /// Ports of the guest program that are for the runner and the agent: sizes and files, the monitor, metrics.

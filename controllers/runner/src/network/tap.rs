@@ -27,7 +27,7 @@ const NUMBERS: (u32, u32) = (10, 200);
 /// As QEMU sets it: a read without data returns an error.
 const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
 /// Longest frame with its header: the greatest segment that the kernel leaves whole, and room for both headers.
-const LONGEST: usize = (64 << 10) + 256;
+pub(super) const LONGEST: usize = (64 << 10) + 256;
 
 /// `struct ifreq` of `net/if.h` as far as this call reads it.
 #[repr(C)]
@@ -93,6 +93,11 @@ impl Tap {
         }
     }
 
+    /// The same with a frame that a packet socket has copied.
+    pub(super) fn give_back_copy(&self, frame: Frame) -> io::Result<()> {
+        self.give_back(&frame.with_header(self.header()?))
+    }
+
     /// Length of the header before each frame, which QEMU may have changed.
     fn header(&self) -> io::Result<usize> {
         Ok(usize::try_from(header_length(&self.0)?).unwrap_or_default())
@@ -123,7 +128,23 @@ pub(crate) struct Frame {
     bytes: Vec<u8>,
 }
 
+/// Length of the header of a frame that a packet socket has copied.
+const COPIED: usize = 10;
+
 impl Frame {
+    /// A frame with its header, from a packet socket.
+    pub(super) fn copied(bytes: &[u8]) -> Self {
+        Self { header: COPIED.min(bytes.len()), bytes: bytes.to_vec() }
+    }
+
+    /// The same with a header of another length: that of the device may have more fields, which are zero for a single frame.
+    fn with_header(mut self, length: usize) -> Self {
+        let more = length.saturating_sub(self.header);
+        self.bytes.splice(self.header..self.header, std::iter::repeat_n(0, more));
+        self.header += more;
+        self
+    }
+
     /// The frame itself.
     pub(crate) fn bytes(&self) -> &[u8] {
         self.bytes.get(self.header..).unwrap_or_default()

@@ -13,8 +13,6 @@ use tokio::time::{Instant, timeout_at};
 use super::super::{DISK, NUMBERS};
 use super::{Event, MachineEvent, ORDER, Work, locked};
 
-/// Time for the target to take frames.
-const CLAIM: Duration = Duration::from_secs(1);
 /// Time for copies that are cancelled or finished to end.
 const END: Duration = Duration::from_secs(10);
 
@@ -119,23 +117,6 @@ impl Work {
         // Either end closes the connections first.
         let (closed, settled) = tokio::join!(self.close_disks(), self.order(MigrationOrder::Settle, ORDER));
         closed.and(settled.map(drop))
-    }
-
-    async fn give_up_frames(&self) {
-        if let Err(why) = self.order(MigrationOrder::Claim, CLAIM).await {
-            tracing::info!(why, "frames for the guest are lost until it runs on the target");
-        } else {
-            self.pass_on();
-        }
-    }
-
-    /// Frames that have arrived here since the guest was paused; QEMU does not read them any more.
-    pub(super) fn pass_on(&self) {
-        match self.frames.as_ref().map(|frames| frames.pass_on()) {
-            Some(Ok(passed)) => tracing::debug!(passed, "frames for the guest went after it"),
-            Some(Err(error)) => tracing::info!(%error, "frames for the guest are lost"),
-            None => {}
-        }
     }
 
     async fn finish_disks(&self) -> Result<(), String> {

@@ -1,5 +1,5 @@
 //! Copies of the frames that the kernel hands to the guest's tap device on the overlay, during a migration: a QEMU that stops takes
-//! one more frame from the device, and drops it.
+//! one or two more frames from the device, and drops them.
 #![expect(unsafe_code, reason = "packet sockets have no safe wrapper")]
 
 use std::collections::VecDeque;
@@ -23,6 +23,8 @@ const BYTES: usize = 4 << 20;
 const BUFFER: c_int = 4 << 20;
 /// Time between two reads.
 const PAUSE: Duration = Duration::from_millis(5);
+/// Frames that QEMU takes as it stops, at most: one before its devices know, and one after.
+const TAKEN: usize = 2;
 /// A frame after which none waits was taken by a QEMU that stopped only if it arrived within this time.
 const RECENT: Duration = Duration::from_millis(100);
 
@@ -50,16 +52,19 @@ impl Kept {
         }
     }
 
-    /// The frame before the first one that still waits at the device, or the last one if none waits and it has just arrived.
-    fn before(&mut self, waiting: Option<&Frame>, now: Instant) -> Option<Frame> {
-        let at = match waiting {
-            Some(first) => self.frames.iter().rposition(|(_, frame)| frame.bytes() == first.bytes())?,
-            None => {
-                let (at, _) = self.frames.back()?;
-                (now.saturating_duration_since(*at) <= RECENT).then_some(self.frames.len())?
+    /// The last frames before the first one that still waits at the device, or the last ones of all if none waits and they have
+    /// just arrived. None is found twice.
+    fn before(&mut self, waiting: Option<&Frame>, now: Instant) -> Vec<Frame> {
+        let Self { mut frames, .. } = std::mem::take(self);
+        match waiting {
+            Some(first) => {
+                let at = frames.iter().rposition(|(_, frame)| frame.bytes() == first.bytes());
+                frames.truncate(at.unwrap_or_default());
             }
-        };
-        self.frames.remove(at.checked_sub(1)?).map(|(_, frame)| frame)
+            None => frames.retain(|(at, _)| now.saturating_duration_since(*at) <= RECENT),
+        }
+        let older = frames.len().saturating_sub(TAKEN);
+        frames.drain(older..).map(|(_, frame)| frame).collect()
     }
 }
 
@@ -114,8 +119,8 @@ impl Capture {
         self.filter(0)
     }
 
-    /// The frame that QEMU has taken as it stopped. `waiting`: the first one that still waits at the device.
-    pub(super) fn taken(&self, waiting: Option<&Frame>) -> io::Result<Option<Frame>> {
+    /// The frames that QEMU may have taken as it stopped. `waiting`: the first one that still waits at the device.
+    pub(super) fn taken(&self, waiting: Option<&Frame>) -> io::Result<Vec<Frame>> {
         self.drain()?;
         Ok(self.kept().before(waiting, Instant::now()))
     }
@@ -180,18 +185,21 @@ mod tests {
     }
 
     #[test]
-    fn the_frame_before_the_first_that_waits_was_taken() {
+    fn the_frames_before_the_first_that_waits_were_taken() {
         let now = Instant::now();
         let taken = |waiting: Option<u8>, later: Duration| {
-            let waiting = waiting.map(frame);
-            let frame = kept(&[1, 2, 3, 4], now).before(waiting.as_ref(), now + later);
-            frame.and_then(|frame| frame.bytes().first().copied())
+            let mut kept = kept(&[1, 2, 3, 4], now);
+            let frames = kept.before(waiting.map(frame).as_ref(), now + later);
+            assert!(kept.before(None, now).is_empty(), "not twice");
+            frames.iter().map(|frame| frame.bytes()[0]).collect::<Vec<_>>()
         };
-        assert_eq!(taken(Some(3), RECENT * 2), Some(2));
-        assert_eq!(taken(Some(1), Duration::ZERO), None, "it is not known");
-        assert_eq!(taken(Some(9), Duration::ZERO), None, "it was not seen");
-        assert_eq!(taken(None, RECENT), Some(4));
-        assert_eq!(taken(None, RECENT * 2), None, "the guest had time to read it");
+        let none: [u8; 0] = [];
+        assert_eq!(taken(Some(4), RECENT * 2), [2, 3]);
+        assert_eq!(taken(Some(2), RECENT * 2), [1]);
+        assert_eq!(taken(Some(1), Duration::ZERO), none, "it is not known");
+        assert_eq!(taken(Some(9), Duration::ZERO), none, "it was not seen");
+        assert_eq!(taken(None, RECENT), [3, 4]);
+        assert_eq!(taken(None, RECENT * 2), none, "the guest had time to read them");
     }
 
     #[test]

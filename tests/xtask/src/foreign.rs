@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 /// Files with `unsafe`, and what they need it for.
-const FILES: [(&str, &str); 9] = [
+const FILES: [(&str, &str); 10] = [
     ("controllers/hypervisor/src/accelerator/counter.rs", "the time stamp counter"),
     ("controllers/hypervisor/src/accelerator/kvm.rs", "an ioctl of /dev/kvm"),
     (
@@ -14,6 +14,7 @@ const FILES: [(&str, &str); 9] = [
     ("controllers/hypervisor/src/sys.rs", "what a child does between fork and exec"),
     ("controllers/neond/src/local/supervisor/process.rs", "what a child does between fork and exec"),
     ("controllers/kubelet/src/sys.rs", "what a child does between fork and exec"),
+    ("controllers/runner/src/network/capture.rs", "a packet socket"),
     ("controllers/runner/src/network/tap.rs", "ioctls of tap devices"),
     ("vm-builder/guest/src/daemon/memory.rs", "the C library's allocator"),
     ("vm-builder/guest/src/system.rs", "system calls without a safe wrapper"),

@@ -1,4 +1,4 @@
-//! A tap device, opened for QEMU. The only system call of this crate that the compiler cannot check is here.
+//! A tap device, opened for QEMU. Its system calls, and those of packet sockets, are the only ones of this crate that the compiler cannot check.
 
 use std::fs::{File, OpenOptions};
 use std::io;

@@ -15,15 +15,15 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socke
 
 use super::tap::{Frame, LONGEST};
 
-/// Frames that are kept: as many as can wait at the device, and the one before them.
-const FRAMES: usize = super::overlay::WAITING as usize + 1;
+/// Frames that are kept: as many as can wait at the device, and those before them.
+const FRAMES: usize = super::overlay::WAITING as usize + TAKEN;
 /// Bytes of them that are kept; the oldest are dropped.
 const BYTES: usize = 4 << 20;
 /// The kernel's buffer in bytes, for what arrives between two reads.
 const BUFFER: c_int = 4 << 20;
 /// Time between two reads.
 const PAUSE: Duration = Duration::from_millis(5);
-/// Frames that QEMU takes as it stops, at most: one before its devices know, and one after.
+/// Frames that QEMU takes as it stops, at most.
 const TAKEN: usize = 2;
 /// A frame after which none waits was taken by a QEMU that stopped only if it arrived within this time.
 const RECENT: Duration = Duration::from_millis(100);
@@ -86,7 +86,6 @@ impl Capture {
 
     /// Copies frames from now on.
     pub(super) fn begin(&self) -> io::Result<()> {
-        *self.kept() = Kept::default();
         self.filter(u32::MAX)?;
         let address = libc::sockaddr_ll {
             sll_family: libc::AF_PACKET as u16,
@@ -115,8 +114,11 @@ impl Capture {
 
     /// Copies none any more, and drops those that are kept.
     pub(super) fn end(&self) -> io::Result<()> {
+        self.filter(0)?;
+        // Nothing stays in the kernel's buffer either: the next migration would find it.
+        self.drain()?;
         *self.kept() = Kept::default();
-        self.filter(0)
+        Ok(())
     }
 
     /// The frames that QEMU may have taken as it stopped. `waiting`: the first one that still waits at the device.

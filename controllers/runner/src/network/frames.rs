@@ -33,7 +33,7 @@ impl Frames {
         match Capture::open(overlay::TAP) {
             Ok(capture) => self.capture = Some(capture),
             Err(error) => {
-                tracing::info!(%error, "a migration may cost the guest a frame: frames cannot be copied");
+                tracing::info!(%error, "a migration may cost the guest frames: they cannot be copied");
             }
         }
         self
@@ -62,31 +62,40 @@ impl Frames {
     /// Only what is for this guest alone: a frame for all has come to the other side, too. Not while the guest runs here: two
     /// would read the device.
     pub(crate) fn pass_on(&self) -> io::Result<usize> {
-        let mut next = self.tap.receive()?;
-        let mut passed = 0;
-        if let Some(capture) = &self.capture {
-            for mut frame in
-                capture.taken(next.as_ref())?.into_iter().filter(|frame| self.is_for_guest(frame))
-            {
-                frame.set_sender(PASSED_ON);
-                self.tap.give_back_copy(frame)?;
-                passed += 1;
-            }
-            if next.is_some() {
-                // It takes no more. If none waits, it may still take the next one.
-                capture.end()?;
-            }
-        }
-        for _ in 0..AT_ONCE {
-            let Some(mut frame) = next else { break };
-            if self.is_for_guest(&frame) {
-                frame.set_sender(PASSED_ON);
-                self.tap.give_back(&frame)?;
-                passed += 1;
-            }
-            next = self.tap.receive()?;
+        let Some(first) = self.tap.receive()? else { return self.give_back(self.taken(None)) };
+        let mut passed = self.give_back(self.taken(Some(&first)).into_iter().chain([first]))?;
+        for _ in 1..AT_ONCE {
+            let Some(frame) = self.tap.receive()? else { break };
+            passed += self.give_back([frame])?;
         }
         Ok(passed)
+    }
+
+    /// Frames that QEMU may have taken as it stopped; none if they are not known. With one that waits it takes no more; if none
+    /// waits, it may still take the next one.
+    fn taken(&self, waiting: Option<&Frame>) -> Vec<Frame> {
+        let Some(capture) = &self.capture else { return Vec::new() };
+        let taken = capture.taken(waiting);
+        let ended = if waiting.is_some() { capture.end() } else { Ok(()) };
+        // What waits is passed on in any case.
+        if let Err(error) = ended {
+            tracing::warn!(%error, "frames for the guest are still copied");
+        }
+        taken.unwrap_or_else(|error| {
+            tracing::info!(%error, "frames that QEMU dropped are not known");
+            Vec::new()
+        })
+    }
+
+    /// Gives those that are for the guest back to the overlay; how many.
+    fn give_back(&self, frames: impl IntoIterator<Item = Frame>) -> io::Result<usize> {
+        let mut given = 0;
+        for mut frame in frames.into_iter().filter(|frame| self.is_for_guest(frame)) {
+            frame.set_sender(PASSED_ON);
+            self.tap.give_back(frame)?;
+            given += 1;
+        }
+        Ok(given)
     }
 
     fn is_for_guest(&self, frame: &Frame) -> bool {

@@ -68,7 +68,7 @@ impl Tap {
         let header = self.header()?;
         let mut bytes = vec![0; header];
         bytes.extend(frame);
-        self.give_back(&Frame { header, bytes })
+        self.give_back(Frame { header, bytes })
     }
 
     /// A frame that waits for the guest; `None` if there is none.
@@ -86,16 +86,12 @@ impl Tap {
     }
 
     /// Sends a frame that was received, with what its header leaves to be done, as the guest would.
-    pub(crate) fn give_back(&self, frame: &Frame) -> io::Result<()> {
+    pub(crate) fn give_back(&self, frame: Frame) -> io::Result<()> {
+        let frame = frame.with_header(self.header()?);
         match rustix::io::write(&self.0, &frame.bytes)? {
             written if written == frame.bytes.len() => Ok(()),
             _ => Err(io::ErrorKind::WriteZero.into()),
         }
-    }
-
-    /// The same with a frame that a packet socket has copied.
-    pub(super) fn give_back_copy(&self, frame: Frame) -> io::Result<()> {
-        self.give_back(&frame.with_header(self.header()?))
     }
 
     /// Length of the header before each frame, which QEMU may have changed.

@@ -10,7 +10,7 @@ use super::{Guarded, Work};
 const CLAIM: Duration = Duration::from_secs(1);
 
 impl Work {
-    /// Keeps copies of frames for the guest, on the threads that carry bytes: QEMU will take one as it stops.
+    /// Keeps copies of frames for the guest, on the threads that carry bytes: QEMU drops some as it stops.
     pub(super) fn copy_frames(&self) -> Option<Guarded> {
         let (frames, handle) = self.frames.clone().zip(self.carrier.handle())?;
         let copied = async move {
@@ -30,7 +30,7 @@ impl Work {
         }
     }
 
-    /// Frames that have arrived here since the guest was paused, and the one that QEMU took as it stopped.
+    /// Frames that have arrived here since the guest was paused, and those that QEMU took as it stopped.
     pub(super) fn pass_on(&self) {
         match self.frames.as_ref().map(|frames| frames.pass_on()) {
             Some(Ok(passed)) => tracing::debug!(passed, "frames for the guest went after it"),

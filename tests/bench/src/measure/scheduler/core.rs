@@ -71,9 +71,13 @@ pub(super) fn run() -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
+/// Names of all pods.
+fn pods() -> Vec<NamespacedName> {
+    (0..VMS).map(|number| NamespacedName::new("default", pod(number))).collect()
+}
+
 fn requests(state: &mut State, stride: usize) -> anyhow::Result<f64> {
-    let pods: Vec<NamespacedName> =
-        (0..VMS).map(|number| NamespacedName::new("default", pod(number))).collect();
+    let pods = pods();
     let mut held = vec![None; pods.len()];
     let (begun, mut at, mut permitted) = (Instant::now(), 0, 0_usize);
     for round in 0..REQUESTS {
@@ -90,8 +94,7 @@ fn requests(state: &mut State, stride: usize) -> anyhow::Result<f64> {
 
 /// What the processor and its caches do on this host: names of pods found in a map, per second.
 fn lookups(stride: usize) -> anyhow::Result<f64> {
-    let pods: Vec<NamespacedName> =
-        (0..VMS).map(|number| NamespacedName::new("default", pod(number))).collect();
+    let pods = pods();
     let map: BTreeMap<NamespacedName, usize> = pods.iter().cloned().zip(0..).collect();
     let (begun, mut at) = (Instant::now(), 0);
     for _ in 0..REQUESTS {

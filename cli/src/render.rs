@@ -71,6 +71,12 @@ impl Format {
     }
 }
 
+impl Format {
+    const fn needs_json(&self) -> bool {
+        !matches!(self, Self::Table | Self::Wide | Self::Name)
+    }
+}
+
 /// How everything is shown.
 #[derive(Clone, Debug, Default)]
 pub struct Style {
@@ -207,6 +213,12 @@ fn body(style: &Style, body: Body, out: &mut Stdout) -> std::result::Result<(), 
         Body::Raw(mut lines) => lines.try_for_each(|line| each(Shown::exact(line), out))?,
         Body::Frames(mut frames) => frames.try_for_each(|frame| each(frame, out))?,
         Body::Document(found) => out.write(&document(style, &found)?)?,
+        Body::Table(mut found, json) => {
+            if style.format.needs_json() {
+                found.value = json();
+            }
+            out.write(&document(style, &found)?)?;
+        }
     }
     Ok(())
 }

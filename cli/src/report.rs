@@ -11,6 +11,9 @@ pub const API_VERSION: &str = "cli.neonvm/v1";
 /// What is done after a report was printed; returns the exit code.
 pub type Then = Box<dyn FnOnce() -> u8>;
 
+/// Makes the JSON form of a document.
+pub type Json = Box<dyn FnOnce() -> Value>;
+
 /// The result of a command.
 pub struct Report {
     /// For standard output.
@@ -35,6 +38,8 @@ pub enum Body {
     Text(String),
     /// Something that has a table and a JSON form.
     Document(Document),
+    /// The same without its JSON form, which is made when it is needed: for a thousand VMs that takes longer than their table.
+    Table(Document, Json),
     /// Lines, perhaps without end.
     Lines(Box<dyn Iterator<Item = String>>),
     /// Lines as they were written, with all that steers a terminal: for those who ask for that.
@@ -48,6 +53,7 @@ impl std::fmt::Debug for Body {
         match self {
             Self::Text(text) => f.debug_tuple("Text").field(text).finish(),
             Self::Document(document) => f.debug_tuple("Document").field(document).finish(),
+            Self::Table(document, _) => f.debug_tuple("Table").field(document).finish(),
             Self::Lines(_) => f.write_str("Lines"),
             Self::Raw(_) => f.write_str("Raw"),
             Self::Frames(_) => f.write_str("Frames"),
@@ -100,23 +106,33 @@ pub fn wide(name: &'static str) -> Column {
 }
 
 impl Document {
-    /// Objects as the API has them: one by itself, or a list. `of` names each and gives its cells.
-    pub fn of_objects<K: Serialize>(
+    /// The table of objects, without their JSON form. `of` names each and gives its cells.
+    pub fn table_of<K>(
         kind: &str,
         objects: &[K],
-        list: bool,
         columns: Vec<Column>,
         of: impl Fn(&K) -> (String, Vec<String>),
     ) -> Self {
-        let items: Vec<Value> = objects.iter().map(|object| json!(object)).collect();
-        let value = match (list, items.as_slice()) {
-            (false, [one]) => one.clone(),
-            _ => json!({ "apiVersion": "v1", "kind": "List", "metadata": {}, "items": items }),
-        };
-        let (names, rows) =
-            objects.iter().map(of).map(|(name, cells)| (format!("{kind}/{name}"), cells)).unzip();
-        Self { value, names, text: None, columns, rows }
+        let named = objects.iter().map(of).map(|(name, cells)| (format!("{kind}/{name}"), cells));
+        let (names, rows) = named.unzip();
+        Self { names, columns, rows, ..Self::default() }
     }
+}
+
+/// Objects as the API has them: one by itself, or a list.
+pub fn value_of<K: Serialize>(objects: &[K]) -> Value {
+    if let [one] = objects { json!(one) } else { list_of(objects) }
+}
+
+/// A list of objects as the API has it, even of one.
+pub fn list_of<K: Serialize>(objects: &[K]) -> Value {
+    let items = objects.iter().map(|object| json!(object)).collect();
+    let mut list = json!({ "apiVersion": "v1", "kind": "List", "metadata": {} });
+    // Not within `json!`, which would copy the items.
+    if let Value::Object(fields) = &mut list {
+        fields.insert("items".to_owned(), Value::Array(items));
+    }
+    list
 }
 
 impl Report {
@@ -131,6 +147,12 @@ impl Report {
         let lines = Box::new(lines);
         let body = if raw { Body::Raw(lines) } else { Body::Lines(lines) };
         Self { body, notes: Vec::new(), code: 0, then: None }
+    }
+
+    /// A table, exit code 0; `json` makes its JSON form when it is needed.
+    #[must_use]
+    pub fn table(table: Document, json: impl FnOnce() -> Value + 'static) -> Self {
+        Self { body: Body::Table(table, Box::new(json)), notes: Vec::new(), code: 0, then: None }
     }
 
     /// A text, exit code 0.

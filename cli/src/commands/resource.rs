@@ -12,7 +12,7 @@ use kube::core::NamespaceResourceScope;
 pub(super) use nearest::nearest;
 
 use super::watching::Watched;
-use crate::report::{Column, Document, left};
+use crate::report::{Column, Document, left, value_of};
 
 /// A namespaced resource with a noun of the CLI.
 pub(super) trait Resource: Watched + kube::Resource<Scope = NamespaceResourceScope> {
@@ -66,8 +66,13 @@ pub(super) fn row<K: Resource>(object: &K, namespaces: bool) -> Vec<String> {
     first.into_iter().chain(object.cells()).collect()
 }
 
-/// The objects as the API returns them, with a table. `list`: a list even of one object.
-pub(super) fn document<K: Resource>(objects: &[K], namespaces: bool, list: bool) -> Document {
+/// The objects as the API returns them, with a table: one by itself, or a list.
+pub(super) fn document<K: Resource>(objects: &[K]) -> Document {
+    Document { value: value_of(objects), ..table(objects, false) }
+}
+
+/// The table of the objects, with the column of the namespace if those of several are shown.
+pub(super) fn table<K: Resource>(objects: &[K], namespaces: bool) -> Document {
     let of = |object: &K| (name_of(object).to_owned(), row(object, namespaces));
-    Document::of_objects(K::PREFIX, objects, list, columns::<K>(namespaces), of)
+    Document::table_of(K::PREFIX, objects, columns::<K>(namespaces), of)
 }

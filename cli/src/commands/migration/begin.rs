@@ -51,7 +51,7 @@ pub(in crate::commands) fn run(
         if args.waiting.no_wait {
             let text =
                 format!("migration/{name} created (it continues; see: neonctl migration get {name} -w)");
-            let document = document(&[made], false, false);
+            let document = document(&[made]);
             return Ok(Report::document(Document { text: Some(text), ..document }));
         }
         let mut steps = Steps { reporter, running: None, waits: String::new(), latest: made };
@@ -76,7 +76,7 @@ pub(in crate::commands) fn run(
             status.info.passes,
             took.as_secs_f64()
         );
-        let document = document(&[ended], false, false);
+        let document = document(&[ended]);
         Ok(Report::document(Document { text: Some(text), ..document }))
     })
 }

@@ -44,7 +44,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Cancel) -> Result<Rep
             lines.push(format!("migration/{name} {}", show::ending(&ended)));
             shown.push(ended);
         }
-        let document = document(&shown, false, false);
+        let document = document(&shown);
         Ok(Report::document(Document { text: Some(lines.join("\n")), ..document }))
     })
 }

@@ -25,7 +25,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Describe) -> Result<R
         let migration = client.find(&args.name).await?;
         let policy = policy(&client, &migration).await;
         let text = describe(&migration, policy.as_deref(), Timestamp::now());
-        let document = document(&[migration], false, false);
+        let document = document(&[migration]);
         Ok(Report::document(Document { text: Some(text), ..document }))
     })
 }

@@ -26,7 +26,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Wait) -> Result<Repor
             lines.push(format!("migration/{name} {}", super::show::ending(&migration)));
             ended.push(migration);
         }
-        let document = document(&ended, false, false);
+        let document = document(&ended);
         Ok(Report::document(Document { text: Some(lines.join("\n")), ..document }))
     })
 }

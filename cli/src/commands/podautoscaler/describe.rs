@@ -27,7 +27,7 @@ pub(in crate::commands) fn run(settings: &settings::Settings, args: &Describe) -
         let object = client.find(&args.name).await?;
         let events = of_object(&client, &object).await?;
         let text = describe(&object, &events, args.events, Timestamp::now());
-        let document = document(&[object], false, false);
+        let document = document(&[object]);
         Ok(Report::document(Document { text: Some(text), ..document }))
     })
 }

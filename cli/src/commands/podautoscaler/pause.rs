@@ -38,7 +38,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Switch, paused: bool)
             lines.push(format!("podautoscaler/{name} {}", outcome(&before, paused)));
             shown.push(after);
         }
-        let document = document(&shown, false, false);
+        let document = document(&shown);
         let report = Report::document(Document { text: Some(lines.join("\n")), ..document });
         Ok(if args.dry_run.is_some() { report.note("nothing was changed") } else { report })
     })

@@ -4,13 +4,13 @@ use kube::api::ListParams;
 use kube::runtime::watcher;
 
 use super::client::{NamespaceClient, undefined};
-use super::{Resource, columns, document, name_of, row};
+use super::{Resource, columns, document, name_of, row, table};
 use crate::args::Output;
 use crate::args::resource::{ListArgs, NamespaceArgs, ShowArgs};
 use crate::commands::watching::{self, Lines};
 use crate::connect::block_on;
 use crate::error::Result;
-use crate::report::Report;
+use crate::report::{Report, list_of};
 use crate::settings::Settings;
 
 /// Lists the objects that `filter` accepts, or follows them with `--watch`. `choose` reduces what was found.
@@ -34,12 +34,17 @@ pub(in crate::commands) fn list<K: Resource>(
         let list = client.connection.within(&attempt, api.list(&parameters)).await;
         let found = list.map_err(|error| undefined::<K>(error, &attempt))?.items;
         let found = choose(found.into_iter().filter(|object| filter(object)).collect());
-        let mut document = document(&found, args.all_namespaces, true);
-        if let Some(field) = &args.sort_by {
-            crate::render::sort(&mut document, field)?;
-        }
-        let report = Report::document(document);
-        if !found.is_empty() {
+        let is_empty = found.is_empty();
+        let mut table = table(&found, args.all_namespaces);
+        let report = match &args.sort_by {
+            Some(field) => {
+                table.value = list_of(&found);
+                crate::render::sort(&mut table, field)?;
+                Report::document(table)
+            }
+            None => Report::table(table, move || list_of(&found)),
+        };
+        if !is_empty {
             return Ok(report);
         }
         let place = if args.all_namespaces {
@@ -60,7 +65,7 @@ pub(in crate::commands) fn get<K: Resource>(
     let found: Vec<K> =
         block_on(async { NamespaceClient::open(settings, &args.place).await?.find_all(names).await })?;
     if !args.watch {
-        return Ok(Report::document(document(&found, false, false)));
+        return Ok(Report::document(document(&found)));
     }
     let names = names.to_vec();
     let filter = move |object: &K| names.iter().any(|name| name == name_of(object));

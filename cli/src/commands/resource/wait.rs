@@ -62,7 +62,7 @@ pub(in crate::commands) fn seen<K>(
 pub(in crate::commands) fn report<K: Resource>(name: &str, what: &str, waited: Waited<K>) -> Report {
     let text = format!("{}/{name} {what} ({})", K::PREFIX, seconds(waited.took));
     let document = match waited.object {
-        Some(object) => document(&[object], false, false),
+        Some(object) => document(&[object]),
         None => Document {
             value: serde_json::json!({ "apiVersion": API_VERSION, "kind": "Deleted", "names": [name] }),
             names: vec![format!("{}/{name}", K::PREFIX)],

@@ -109,7 +109,7 @@ impl Change {
         let request = api.patch(&name, &parameters, &patch);
         let mut shown = client.connection.within(&attempt, request).await?;
         if args.dry_run {
-            let document = document(&[shown], false, false);
+            let document = document(&[shown]);
             return Ok(
                 Report::document(Document { text: Some(text), ..document }).note("nothing was changed")
             );
@@ -123,7 +123,7 @@ impl Change {
                 shown = waited.object.unwrap_or(shown);
             }
         }
-        let report = Report::document(Document { text: Some(text), ..document(&[shown], false, false) });
+        let report = Report::document(Document { text: Some(text), ..document(&[shown]) });
         Ok(if self.needs_restart() && !restarts {
             report.note(format!("to apply it now: neonctl vm restart {name}"))
         } else {

@@ -45,7 +45,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Create, quiet: bool) 
         let machine: VirtualMachine = serde_json::from_value(object.clone()).map_err(|error| {
             Error::new(Code::Usage, "this is not a VirtualMachine object").cause(error.to_string())
         })?;
-        let mut document = resource::document(&[machine], false, false);
+        let mut document = resource::document(&[machine]);
         let meant = image::meant(settings, &object);
         document.value = object;
         let mut report = Report::document(document).note("nothing was created");
@@ -96,7 +96,7 @@ async fn send(settings: &Settings, args: &Create, object: Value, quiet: bool) ->
     };
     let value = serde_json::to_value(&made).map_err(strange)?;
     let mut machine: VirtualMachine = serde_json::from_value(value.clone()).map_err(strange)?;
-    let mut document = resource::document(std::slice::from_ref(&machine), false, false);
+    let mut document = resource::document(std::slice::from_ref(&machine));
     document.value = value;
     if args.dry_run.is_some() {
         return Ok(Report::document(document).note("nothing was created"));
@@ -115,7 +115,7 @@ async fn send(settings: &Settings, args: &Create, object: Value, quiet: bool) ->
         text = format!("virtualmachine/{name} created, Running after {}", wait::seconds(waited.took));
         if let Some(seen) = waited.object {
             machine = seen;
-            document = resource::document(&[machine], false, false);
+            document = resource::document(&[machine]);
         }
     }
     let report = Report::document(Document { text: Some(text), ..document });

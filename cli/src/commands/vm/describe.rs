@@ -29,7 +29,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Describe) -> Result<R
         let events = of_vm(&client, Some(name_of(&machine))).await?;
         let agent = decisions::of_vm(&client, &machine).await;
         let text = describe(&machine, agent.as_ref().map(|(_, vm)| vm), &events, args.events);
-        let document = document(&[machine], false, false);
+        let document = document(&[machine]);
         Ok(Report::document(Document { text: Some(text), ..document }))
     })
 }

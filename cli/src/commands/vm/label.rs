@@ -24,7 +24,7 @@ pub(super) fn run(settings: &Settings, args: &Label) -> Result<Report> {
         let attempt = format!("cannot label {}", args.name);
         let shown = client.connection.within(&attempt, api.patch(&args.name, &parameters, &patch)).await?;
         let text = format!("virtualmachine/{} labeled", args.name);
-        Ok(Report::document(Document { text: Some(text), ..document(&[shown], false, false) }))
+        Ok(Report::document(Document { text: Some(text), ..document(&[shown]) }))
     })
 }
 

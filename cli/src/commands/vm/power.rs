@@ -89,7 +89,7 @@ pub(super) fn run(settings: &Settings, args: &Power, order: Order, quiet: bool) 
             lines.push(format!("virtualmachine/{name} {} ({})", order.done(), wait::seconds(waited.took)));
             shown.push(waited.object.unwrap_or(patched));
         }
-        let document = document(&shown, false, false);
+        let document = document(&shown);
         Ok(Report::document(Document { text: Some(lines.join("\n")), ..document }))
     })
 }

@@ -69,7 +69,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Scale, quiet: bool) -
             text.push_str(&format!(", applied in {}", wait::seconds(waited.took)));
             shown = waited.object.unwrap_or(shown);
         }
-        let document = document(&[shown], false, false);
+        let document = document(&[shown]);
         Ok(Report::document(Document { text: Some(text), ..document }))
     })
 }

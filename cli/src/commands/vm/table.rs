@@ -38,7 +38,8 @@ impl Resource for VirtualMachine {
     }
 
     fn cells(&self) -> Vec<String> {
-        let status = self.status.clone().unwrap_or_default();
+        let unknown = VirtualMachineStatus::default();
+        let status = self.status.as_ref().unwrap_or(&unknown);
         let (cpu, memory) = observed(self);
         let sized = cpu > MilliCpu::ZERO;
         let units = in_units(cpu, memory).map(|units| units.to_string());

@@ -197,13 +197,17 @@ pub(crate) fn idle(setup: &Setup) -> anyhow::Result<Vec<Row>> {
     ])?;
     home.neonctl(&["kernel", "fetch", "--kernel-name", "fetched", "--progress", "none"])?;
     let lines = console(&home.boot_command("idle.qcow2", "fetched")?, "TURN 2")?;
-    let turn = |wanted: &str| -> (f64, f64) {
+    // Memory of each process in the second turn, in KiB.
+    let mut parts = Vec::new();
+    let mut turn = |wanted: &str| -> (f64, f64) {
         let mut sum = (0.0, 0.0);
+        parts.clear();
         for line in &lines {
             let words: Vec<&str> = line.split_whitespace().collect();
-            if let ["GUEST", turn, memory, user, system, ..] = words.as_slice()
+            if let ["GUEST", turn, memory, user, system, command @ ..] = words.as_slice()
                 && *turn == wanted
             {
+                parts.push(format!("{memory} KiB {}", command.join(" ")));
                 let number = |text: &str| text.parse::<f64>().unwrap_or(0.0);
                 sum = (sum.0 + number(memory), sum.1 + number(user) + number(system));
             }
@@ -220,7 +224,7 @@ pub(crate) fn idle(setup: &Setup) -> anyhow::Result<Vec<Row>> {
     Ok(vec![
         Row::at_most("guest", "program on disk", guest, "MiB", SIZE_GOAL),
         Row::at_most("guest", "memory of all its processes, idle", memory / 1024.0, "MiB", MEMORY_GOAL)
-            .note("proportional share (PSS)"),
+            .note(format!("proportional share (PSS): {}", parts.join(", "))),
         Row::at_most("guest", "processor, idle for a minute, emulated", share, "%", IDLE_GOAL),
     ])
 }

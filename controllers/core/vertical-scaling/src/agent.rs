@@ -14,6 +14,7 @@
 pub mod action;
 pub mod announced;
 mod apply;
+mod caution;
 pub mod counter;
 pub mod desired;
 pub mod event;

@@ -9,12 +9,12 @@ use std::time::Duration;
 use neonvm_types::Resources;
 use serde::Serialize;
 
-use crate::agent::units::ceil_units;
+use crate::agent::{caution::Caution, units::ceil_units};
 
 /// Intervals between scrapes that count: the busiest of them decides.
 const INTERVALS: usize = 2;
 /// Share of a size up to which its CPU may have been used after shrinking to it. Lower than the share from which on a VM
-/// grows, so that it does not swing.
+/// grows, so that it does not swing. [`Caution`] reduces it for a VM that swings all the same.
 const SHRINK: f64 = 0.7;
 /// The same for the last interval alone: use that is so low is the end of a load, not a pause. One interval at a size is enough for it.
 const SHRINK_AT_ONCE: f64 = 0.35;
@@ -30,6 +30,7 @@ pub struct Usage {
     cpus: [Option<f64>; INTERVALS],
     /// When the newest interval began.
     since: Option<Duration>,
+    caution: Caution,
 }
 
 /// What the use of the CPU calls for.
@@ -49,6 +50,11 @@ impl Usage {
     /// Takes in a scrape while the VM has `size`. What was before another size, or before a restart of the guest, does not count.
     pub fn observe(&mut self, now: Duration, busy_seconds: Option<f64>, size: Resources) {
         let before = self.last;
+        self.caution.pass(now);
+        if let Some((.., had)) = before {
+            let is_pause = self.newest().is_some_and(|used| used < size.vcpus.as_f64() * SHRINK_AT_ONCE);
+            self.caution.resized(now, had.vcpus, size.vcpus, is_pause);
+        }
         self.since = before.map(|(at, ..)| at);
         self.last = busy_seconds.map(|busy| (now, busy, size));
         let (Some((at, old, had)), Some(new)) = (before, busy_seconds) else {
@@ -95,7 +101,10 @@ impl Usage {
             None => CpuNeed::Pending,
             // Under a quota a CPU is busy while it stands still.
             Some(used) if used >= cpu * SATURATED => CpuNeed::Saturated,
-            Some(used) => CpuNeed::Units(units(used, SHRINK).min(units(newest, SHRINK_AT_ONCE))),
+            Some(used) => {
+                let share = self.caution.reduce(SHRINK);
+                CpuNeed::Units(units(used, share).min(units(newest, SHRINK_AT_ONCE)))
+            }
         }
     }
 }
@@ -177,6 +186,29 @@ mod tests {
         usage.observe(seconds(10), Some(2.1), four);
         assert_eq!(usage.need(four, UNIT), CpuNeed::Units(1));
         assert!(usage.is_after(seconds(5)) && !usage.is_after(seconds(6)));
+    }
+
+    #[test]
+    fn a_vm_that_swings_between_two_sizes_stays_at_the_larger_one() {
+        let (one, two) = (UNIT, UNIT.saturating_mul(2));
+        let (mut usage, mut now, mut busy) = (Usage::default(), 0, 0.0);
+        let mut shrinks = 0;
+        // 34 % of the larger size, 68 % of the smaller one: below the share for shrinking, with peaks above.
+        for _ in 0..10 {
+            let scrape = |usage: &mut Usage, size, now: &mut u64, busy: &mut f64| {
+                (*now, *busy) = (*now + 5, *busy + 5.0 * 0.17);
+                usage.observe(seconds(*now), Some(*busy), size);
+                usage.need(size, UNIT)
+            };
+            for _ in 0..3 {
+                scrape(&mut usage, two, &mut now, &mut busy);
+            }
+            if scrape(&mut usage, two, &mut now, &mut busy) == CpuNeed::Units(1) {
+                shrinks += 1;
+                scrape(&mut usage, one, &mut now, &mut busy);
+            }
+        }
+        assert_eq!(shrinks, 1);
     }
 
     #[test]

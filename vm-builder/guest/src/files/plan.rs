@@ -78,10 +78,7 @@ pub fn plan<'a>(
         let write = |name: &&OsStr| Step::WriteFile { directory: fresh.into(), name: name.into() };
         steps.extend(names.iter().map(write));
         steps.push(Step::Sync(Some(fresh.into())));
-        steps.push(Step::Link { name: DATA.into(), target: fresh.into() });
-        steps.push(Step::Sync(None));
     }
-    let current = fresh.or_else(|| link_of(OsStr::new(DATA)));
     let before = steps.len();
     for name in &names {
         let target = through_data(name);
@@ -89,6 +86,16 @@ pub fn plan<'a>(
             steps.push(Step::Link { name: name.into(), target });
         }
     }
+    if steps.len() > before {
+        steps.push(Step::Sync(None));
+    }
+    // After the other links: once this one exists, the files can be read, and process 1 starts the workload.
+    if let Some(fresh) = fresh {
+        steps.push(Step::Link { name: DATA.into(), target: fresh.into() });
+        steps.push(Step::Sync(None));
+    }
+    let current = fresh.or_else(|| link_of(OsStr::new(DATA)));
+    let before = steps.len();
     let mut leftover = None;
     for entry in entries {
         let name = entry.name.as_os_str();
@@ -174,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_change_writes_before_it_links() {
+    fn a_first_change_writes_then_links_and_shows_all_at_once() {
         let steps = plan(&[], [OsStr::new("a")].into_iter(), Some(OsStr::new("..d")));
         assert_eq!(
             steps,
@@ -182,9 +189,9 @@ mod tests {
                 Step::MakeDirectory("..d".into()),
                 Step::WriteFile { directory: "..d".into(), name: "a".into() },
                 Step::Sync(Some("..d".into())),
-                Step::Link { name: "..data".into(), target: "..d".into() },
-                Step::Sync(None),
                 Step::Link { name: "a".into(), target: "..data/a".into() },
+                Step::Sync(None),
+                Step::Link { name: "..data".into(), target: "..d".into() },
                 Step::Sync(None),
             ]
         );

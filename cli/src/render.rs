@@ -69,9 +69,7 @@ impl Format {
             }
         })
     }
-}
 
-impl Format {
     const fn needs_json(&self) -> bool {
         !matches!(self, Self::Table | Self::Wide | Self::Name)
     }

@@ -11,7 +11,7 @@ use crate::args::install::Install;
 use crate::commands::object::text;
 use crate::connect::{Connection, block_on};
 use crate::error::{Code, Error, Result};
-use crate::report::{API_VERSION, Body, Document, Report, left};
+use crate::report::{API_VERSION, Body, Document, Report, left, list_of};
 use crate::settings::Settings;
 
 /// How long the cluster may take to report its version.
@@ -60,7 +60,7 @@ fn list(objects: &[Value]) -> Document {
     let names: Vec<String> =
         objects.iter().map(|object| neonvm_deploy::Named::from_object(object).to_string()).collect();
     Document {
-        value: json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": objects}),
+        value: list_of(objects),
         rows: names.iter().map(|name| vec![name.clone()]).collect(),
         names,
         text: None,

@@ -45,9 +45,8 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Create, quiet: bool) 
         let machine: VirtualMachine = serde_json::from_value(object.clone()).map_err(|error| {
             Error::new(Code::Usage, "this is not a VirtualMachine object").cause(error.to_string())
         })?;
-        let mut document = resource::document(&[machine]);
         let meant = image::meant(settings, &object);
-        document.value = object;
+        let document = Document { value: object, ..resource::table(&[machine], false) };
         let mut report = Report::document(document).note("nothing was created");
         report.notes.extend(warnings);
         report.notes.extend(meant);
@@ -96,8 +95,7 @@ async fn send(settings: &Settings, args: &Create, object: Value, quiet: bool) ->
     };
     let value = serde_json::to_value(&made).map_err(strange)?;
     let mut machine: VirtualMachine = serde_json::from_value(value.clone()).map_err(strange)?;
-    let mut document = resource::document(std::slice::from_ref(&machine));
-    document.value = value;
+    let mut document = Document { value, ..resource::table(std::slice::from_ref(&machine), false) };
     if args.dry_run.is_some() {
         return Ok(Report::document(document).note("nothing was created"));
     }

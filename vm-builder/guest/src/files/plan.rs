@@ -79,34 +79,26 @@ pub fn plan<'a>(
         steps.extend(names.iter().map(write));
         steps.push(Step::Sync(Some(fresh.into())));
     }
-    let before = steps.len();
-    for name in &names {
+    let links = names.iter().filter_map(|name| {
         let target = through_data(name);
-        if link_of(name) != Some(target.as_os_str()) {
-            steps.push(Step::Link { name: name.into(), target });
-        }
-    }
-    if steps.len() > before {
-        steps.push(Step::Sync(None));
-    }
+        (link_of(name) != Some(target.as_os_str())).then(|| Step::Link { name: (*name).into(), target })
+    });
+    push_synced(&mut steps, links.collect());
     // After the other links: once this one exists, the files can be read, and process 1 starts the workload.
-    if let Some(fresh) = fresh {
-        steps.push(Step::Link { name: DATA.into(), target: fresh.into() });
-        steps.push(Step::Sync(None));
-    }
+    let data = fresh.map(|fresh| Step::Link { name: DATA.into(), target: fresh.into() });
+    push_synced(&mut steps, data.into_iter().collect());
     let current = fresh.or_else(|| link_of(OsStr::new(DATA)));
-    let before = steps.len();
-    let mut leftover = None;
+    let (mut removals, mut leftover) = (Vec::new(), None);
     for entry in entries {
         let name = entry.name.as_os_str();
         match &entry.kind {
             // Making any link replaces and renames this one.
             Kind::Link(_) if name == TEMPORARY => leftover = Some(name),
             Kind::Link(target) if *target == through_data(name) && !names.contains(name) => {
-                steps.push(Step::Unlink(name.into()));
+                removals.push(Step::Unlink(name.into()));
             }
             Kind::Directory if is_ours(name) && Some(name) != current => {
-                steps.push(Step::RemoveDirectory(name.into()));
+                removals.push(Step::RemoveDirectory(name.into()));
             }
             _ => {}
         }
@@ -114,12 +106,18 @@ pub fn plan<'a>(
     if let Some(name) = leftover
         && !steps.iter().any(|step| matches!(step, Step::Link { .. }))
     {
-        steps.push(Step::Unlink(name.into()));
+        removals.push(Step::Unlink(name.into()));
     }
-    if steps.len() > before {
+    push_synced(&mut steps, removals);
+    steps
+}
+
+/// Adds steps in the directory itself, and the wait until they are on the disk, if there are any.
+fn push_synced(steps: &mut Vec<Step>, more: Vec<Step>) {
+    if !more.is_empty() {
+        steps.extend(more);
         steps.push(Step::Sync(None));
     }
-    steps
 }
 
 fn through_data(name: &OsStr) -> OsString {

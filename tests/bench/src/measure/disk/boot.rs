@@ -197,24 +197,23 @@ pub(crate) fn idle(setup: &Setup) -> anyhow::Result<Vec<Row>> {
     ])?;
     home.neonctl(&["kernel", "fetch", "--kernel-name", "fetched", "--progress", "none"])?;
     let lines = console(&home.boot_command("idle.qcow2", "fetched")?, "TURN 2")?;
-    // Memory of each process in the second turn, in KiB.
-    let mut parts = Vec::new();
-    let mut turn = |wanted: &str| -> (f64, f64) {
-        let mut sum = (0.0, 0.0);
-        parts.clear();
+    // Memory in KiB, processor time in ticks, and the memory of each process.
+    let turn = |wanted: &str| -> (f64, f64, Vec<String>) {
+        let mut sum = (0.0, 0.0, Vec::new());
         for line in &lines {
             let words: Vec<&str> = line.split_whitespace().collect();
             if let ["GUEST", turn, memory, user, system, command @ ..] = words.as_slice()
                 && *turn == wanted
             {
-                parts.push(format!("{memory} KiB {}", command.join(" ")));
                 let number = |text: &str| text.parse::<f64>().unwrap_or(0.0);
-                sum = (sum.0 + number(memory), sum.1 + number(user) + number(system));
+                sum.0 += number(memory);
+                sum.1 += number(user) + number(system);
+                sum.2.push(format!("{memory} KiB {}", command.join(" ")));
             }
         }
         sum
     };
-    let ((_, before), (memory, after)) = (turn("1"), turn("2"));
+    let ((_, before, _), (memory, after, parts)) = (turn("1"), turn("2"));
     if memory == 0.0 {
         bail!("the guest is not in:\n{}", lines.join("\n"));
     }

@@ -4,6 +4,7 @@ mod access;
 mod cache;
 mod choose;
 mod counter;
+mod cpu;
 mod kvm;
 pub mod probe;
 
@@ -43,7 +44,7 @@ impl Accelerator {
         }
     }
 
-    /// CPU model: all that the processor, or the translator, can do.
+    /// Name of the CPU model, as runners compare it before a migration.
     #[must_use]
     pub const fn cpu_model(self) -> &'static str {
         match self {
@@ -52,14 +53,13 @@ impl Accelerator {
         }
     }
 
-    /// Value of `-cpu`: the model without features that are slow under emulation. `rep stosb` and `rep movsb` are
-    /// translated to one iteration for each byte; with the feature ERMS Linux clears and copies pages with them,
-    /// without it by words of 8 bytes.
+    /// Value of `-cpu`. Under emulation on x86-64 it is the same CPU with every QEMU, so a migration between two
+    /// versions of QEMU neither adds nor removes a feature.
     #[must_use]
     pub const fn cpu_option(self, architecture: Architecture) -> &'static str {
         match (self, architecture) {
             (Self::Kvm, _) | (Self::Tcg, Architecture::Arm64) => self.cpu_model(),
-            (Self::Tcg, Architecture::Amd64) => "max,-erms",
+            (Self::Tcg, Architecture::Amd64) => cpu::EMULATED,
         }
     }
 }

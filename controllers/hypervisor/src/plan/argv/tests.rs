@@ -129,11 +129,12 @@ const PORTS: &str = "\
 
 #[test]
 fn a_small_machine() {
+    let cpu = Accelerator::Tcg.cpu_option(Architecture::Amd64);
     let expected = format!(
         "-name guest=default/a,debug-threads=on
 -uuid 6f1c9f0e-4f1f-4c39-9f1f-0c9a4b0a5d11
 {COMMON}-accel tcg,thread=multi,tb-size=128
--cpu max,-erms
+-cpu {cpu}
 -bios qboot.rom
 -smp cpus=4,maxcpus=4,sockets=1,cores=4,threads=1
 -m size=1073741824b,slots=1,maxmem=4294967296b

@@ -3,7 +3,7 @@
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, watch};
@@ -54,6 +54,7 @@ async fn run(
             end = end_of(&mut ended) => break end,
         }
     };
+    let ended_at = Instant::now();
     // Its last events may still be on the way.
     let _ = tokio::time::timeout(PATIENCE, watched.session.ended()).await;
     while let Ok(event) = events.try_recv() {
@@ -63,6 +64,7 @@ async fn run(
     known.code = status.and_then(|status| status.code());
     known.signal = status.and_then(|status| status.signal());
     known.stderr = watched.tail.lines();
+    known.last_line = watched.tail.at_end(ended_at);
     exit.send_replace(Some(known));
 }
 

@@ -109,6 +109,16 @@ impl Installation {
         }
     }
 
+    /// Features of a virtio network device that depend on the host, so that a guest which uses one cannot go to every other
+    /// host: reset of one queue, which QEMU has and the kernel's end (`vhost`) has since Linux 6.2, and segmentation of
+    /// UDP, which tap devices have since Linux 6.2 and QEMU knows since 8.2.
+    #[must_use]
+    pub fn network_features_off(&self) -> &'static [&'static str] {
+        let Version { major, minor, .. } = self.version;
+        let all = &["queue_reset", "host_uso", "guest_uso4", "guest_uso6"];
+        if (major, minor) >= (8, 2) { all } else { &["queue_reset"] }
+    }
+
     /// The newest machine type of this version: recorded, so that a migration is between equals.
     #[must_use]
     pub fn machine_type(&self) -> String {
@@ -158,6 +168,20 @@ mod tests {
                 expected,
                 "{text}"
             );
+        }
+    }
+
+    #[test]
+    fn only_features_that_a_version_knows_are_switched_off() {
+        let off = |major, minor| {
+            let version = Version { major, minor, micro: 0 };
+            Installation { program: "q".into(), version, architecture: Architecture::Amd64 }
+                .network_features_off()
+        };
+        assert_eq!(off(7, 2), ["queue_reset"]);
+        assert_eq!(off(8, 1), ["queue_reset"]);
+        for (major, minor) in [(8, 2), (9, 0), (10, 0)] {
+            assert_eq!(off(major, minor), ["queue_reset", "host_uso", "guest_uso4", "guest_uso6"]);
         }
     }
 

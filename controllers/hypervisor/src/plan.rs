@@ -39,6 +39,14 @@ pub struct MachinePlan {
     pub accelerator: Accelerator,
     /// Versioned machine type, as [`crate::installation::Installation::machine_type`] gives it.
     pub machine_type: String,
+    /// CPU model by QEMU's name; `None`: the accelerator's own, see [`Accelerator::cpu_option`].
+    pub cpu_model: Option<String>,
+    /// Features of that model, by QEMU's names, that the guest's CPU does not get: those that it did not have where it
+    /// was started.
+    pub cpu_features_off: Vec<String>,
+    /// Features of network devices that the guest does not get, see
+    /// [`crate::installation::Installation::network_features_off`].
+    pub network_features_off: &'static [&'static str],
     /// What starts first.
     pub firmware: Firmware,
     /// Path of the guest's kernel.

@@ -18,6 +18,7 @@ use neonvm_hypervisor::plan::{
 use neonvm_types::Bytes;
 use neonvm_types::guest::{DAEMON_PORT, METRICS_PORT, SSH_PORT};
 use neonvm_types::monitor_protocol::MONITOR_PORT;
+use neonvm_types::runner_protocol::{DEVICES, HostFacts};
 
 use crate::config::PodFiles;
 use crate::network::user::HostForward;
@@ -71,6 +72,10 @@ pub(crate) struct Prepared {
     pub(crate) reach: Reach,
     pub(crate) accelerator_note: String,
     pub(crate) network: &'static str,
+    /// Packets pass through the kernel.
+    pub(crate) vhost: bool,
+    /// Revision of the devices.
+    pub(crate) devices: u32,
     /// Tasks that serve the guest's network.
     pub(crate) services: Vec<tokio::task::JoinHandle<()>>,
     /// The guest's frames on the overlay, if it is there.
@@ -98,6 +103,14 @@ pub(crate) async fn prepare(options: &Options, pod: &Arc<PodFiles>) -> Result<Pr
     let (installation, chosen, disks, net) =
         tokio::join!(installation, accelerator, all_disks(options, pod), network(options, pod));
     let (installation, chosen, disks, net) = (installation?, chosen?, disks?, net?);
+    if let Some(receive) = &pod.config.receive {
+        let host = HostFacts {
+            accelerator: chosen.accelerator.as_str().to_owned(),
+            qemu_version: installation.version.to_string(),
+            ..incoming::facts_of(options)
+        };
+        incoming::check(&receive.machine, &host)?;
+    }
     let (kernel, initramfs) = match pod.own_kernel() {
         Some(kernel) => (kernel, None),
         None => (options.kernel.clone(), options.initramfs.clone().or_else(|| beside(&options.kernel))),
@@ -115,9 +128,6 @@ pub(crate) async fn prepare(options: &Options, pod: &Arc<PodFiles>) -> Result<Pr
         disks,
         net.interfaces,
     )?;
-    if let Some(receive) = &pod.config.receive {
-        incoming::check(&plan, &receive.machine)?;
-    }
     let identity = identity(options);
     let meeting = Some(pod.run_directory()?.join(MEETING));
     let resources = Resources { identity, taps: net.taps, meeting, ..Resources::new(installation) };
@@ -127,6 +137,8 @@ pub(crate) async fn prepare(options: &Options, pod: &Arc<PodFiles>) -> Result<Pr
         reach: net.reach,
         accelerator_note: chosen.note,
         network: net.mode,
+        vhost: net.vhost,
+        devices: pod.config.receive.as_ref().map_or(DEVICES, |receive| receive.machine.devices),
         services: net.services,
         frames: net.frames,
         meter: net.meter,
@@ -192,6 +204,12 @@ fn plan(
             .map(|receive| receive.machine.machine_type.clone())
             .filter(|kind| !kind.is_empty())
             .unwrap_or_else(|| installation.machine_type()),
+        cpu_model: None,
+        cpu_features_off: Vec::new(),
+        network_features_off: match incoming::has_fixed_network(receive) {
+            true => installation.network_features_off(),
+            false => &[],
+        },
         firmware,
         kernel,
         initramfs,
@@ -343,12 +361,14 @@ struct Network {
     frames: Option<Arc<network::Frames>>,
     meter: Option<Arc<network::Meter>>,
     mode: &'static str,
+    vhost: bool,
     notes: Vec<String>,
 }
 
 /// The files of an interface, with the kernel's end of it where the node has that.
-fn tap_files(tap: network::Tap, notes: &mut Vec<String>) -> TapFiles {
-    let vhost = network::vhost::open().unwrap_or_else(|note| {
+fn tap_files(tap: network::Tap, vhost: bool, notes: &mut Vec<String>) -> TapFiles {
+    let opened = if vhost { network::vhost::open() } else { Ok(None) };
+    let vhost = opened.unwrap_or_else(|note| {
         notes.push(note);
         None
     });
@@ -385,6 +405,7 @@ async fn network(options: &Options, pod: &Arc<PodFiles>) -> Result<Network, Erro
                 frames: None,
                 meter: None,
                 mode: "user",
+                vhost: false,
                 notes,
             })
         }
@@ -416,13 +437,14 @@ async fn tap_network(
     let (link, overlay) = blocking(made).await?;
     let mut interfaces = vec![InterfacePlan { mac, mtu: Some(link.mtu), backend: Backend::Tap }];
     let mut notes = Vec::new();
-    let mut taps = vec![tap_files(link.tap, &mut notes)];
+    let vhost = incoming::may_have_vhost(pod.config.receive.as_ref());
+    let mut taps = vec![tap_files(link.tap, vhost, &mut notes)];
     let mut frames = None;
     if let Some(overlay) = overlay {
         let mac = neonvm_api::overlay::hardware_address(&pod.config.uid);
         interfaces.push(InterfacePlan { mac, mtu: Some(overlay.mtu), backend: Backend::Tap });
         let kept = network::Frames::new(&overlay.tap, mac)?;
-        let files = tap_files(overlay.tap, &mut notes);
+        let files = tap_files(overlay.tap, vhost, &mut notes);
         frames = Some(Arc::new(if files.vhosts.is_empty() { kept.with_copies() } else { kept }));
         taps.push(files);
     }
@@ -432,7 +454,8 @@ async fn tap_network(
         services: link.services,
         frames,
         meter: link.meter.map(Arc::new),
-        mode: if taps.iter().all(|tap| tap.vhosts.is_empty()) { "tap" } else { "tap, vhost" },
+        mode: "tap",
+        vhost: taps.iter().any(|tap| !tap.vhosts.is_empty()),
         taps,
         notes,
     })

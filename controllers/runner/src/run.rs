@@ -213,6 +213,9 @@ impl Loop {
             cpu_model: plan.accelerator.cpu_model().to_owned(),
             qemu_version: machine.version().to_string(),
             network: prepared.network.to_owned(),
+            vhost: prepared.vhost,
+            devices: prepared.devices,
+            ..MachineInfo::default()
         };
         let mut this = Self {
             memory_base: plan.memory.min,

@@ -3,11 +3,14 @@
 //! answered without a client certificate, because probes have none, and `/metrics`, where the VM counts its traffic.
 
 mod exit;
+pub mod facts;
+mod machine;
 mod migration;
 mod status;
 mod workload;
 
 pub use exit::{Exit, ExitReason, ProcessExit, TERMINATION_MESSAGE_BYTES};
+pub use machine::{DEVICES, HostFacts, MachineInfo};
 pub use migration::{
     Compression, MIGRATION_CANCEL_PATH, MIGRATION_NOT_IN_TIME, MIGRATION_PATH, MIGRATION_PORT,
     MIGRATION_RECOVER_PATH, MIGRATION_SETTLE_PATH, MigrationAnswer, MigrationCall, MigrationChannel,
@@ -16,7 +19,7 @@ pub use migration::{
     VOLUME_PATH, VolumeInfo,
 };
 pub use status::{
-    CpuStatus, MachineInfo, MemoryStatus, PauseRequest, PauseStatus, Problem, ProblemReason, RunnerState,
+    CpuStatus, MemoryStatus, PauseRequest, PauseStatus, Problem, ProblemReason, RunnerState,
     RunnerStatistics, RunnerStatus, SizeRequest,
 };
 pub use workload::WorkloadStatus;

@@ -4,6 +4,8 @@ use neonvm_types::Bytes;
 use neonvm_types::guest::{LOG_PORT, REPORT_PORT};
 
 use super::device::{self, MEMORY_SLOT, PANIC_SLOT, RANDOM_SLOT, SERIAL_SLOT};
+use crate::accelerator::Accelerator;
+
 use super::{
     Architecture, Backend, CpuMode, Descriptors, DiskDescriptors, Firmware, InterfacePlan, MEMORY_BLOCK,
     MachinePlan, PlanError, Protocol, TapDescriptors, block,
@@ -27,7 +29,7 @@ pub fn arguments(plan: &MachinePlan, descriptors: &Descriptors) -> Result<Vec<St
     for (index, interface) in plan.interfaces.iter().enumerate() {
         let none = TapDescriptors::default();
         let taps = descriptors.interfaces.get(index).unwrap_or(&none);
-        network(index, interface, taps, &mut out)?;
+        network(index, interface, taps, plan.network_features_off, &mut out)?;
     }
     kernel(plan, descriptors, &mut out);
     Ok(out)
@@ -62,7 +64,7 @@ fn computer(plan: &MachinePlan, out: &mut Vec<String>) {
         Architecture::Arm64 => format!("{kind},gic-version=max"),
     };
     push(out, ["-machine", &board]);
-    push(out, ["-accel", plan.accelerator.option(), "-cpu", plan.accelerator.cpu_option(plan.architecture)]);
+    push(out, ["-accel", plan.accelerator.option(), "-cpu", &cpu(plan)]);
     match &plan.firmware {
         Firmware::Default => {}
         Firmware::Qboot => push(out, ["-bios", "qboot.rom"]),
@@ -79,6 +81,28 @@ fn computer(plan: &MachinePlan, out: &mut Vec<String>) {
     push(out, ["-object", "rng-random,id=rng0,filename=/dev/urandom"]);
     push(out, ["-device", &format!("virtio-rng-pci,id=random,rng=rng0,{random}")]);
     push(out, ["-device", &format!("pvpanic-pci,id=panic,{}", device::slot(PANIC_SLOT))]);
+}
+
+/// Value of `-cpu`.
+fn cpu(plan: &MachinePlan) -> String {
+    let mut text = match &plan.cpu_model {
+        Some(name) => cpu_option(name, plan.accelerator, plan.architecture),
+        None => plan.accelerator.cpu_option(plan.architecture).to_owned(),
+    };
+    for feature in &plan.cpu_features_off {
+        text.push_str(&format!(",{feature}=off"));
+    }
+    text
+}
+
+/// Value of `-cpu` for a model with a name. Under KVM QEMU ends if the processor lacks a feature of it, so that the guest
+/// has the same CPU on every host. Emulation lacks features of most models, and those without which it is faster are off.
+pub(crate) fn cpu_option(name: &str, accelerator: Accelerator, architecture: Architecture) -> String {
+    match (accelerator, architecture) {
+        (Accelerator::Kvm, Architecture::Amd64) => format!("{name},enforce"),
+        (Accelerator::Tcg, Architecture::Amd64) => format!("{name},erms=off,fsrm=off"),
+        (_, Architecture::Arm64) => name.to_owned(),
+    }
 }
 
 fn memory(plan: &MachinePlan, out: &mut Vec<String>) {
@@ -121,6 +145,7 @@ fn network(
     index: usize,
     interface: &InterfacePlan,
     taps: &TapDescriptors,
+    features_off: &[&str],
     out: &mut Vec<String>,
 ) -> Result<(), PlanError> {
     let mut extra = String::new();
@@ -158,6 +183,9 @@ fn network(
     };
     if let Some(mtu) = interface.mtu {
         extra.push_str(&format!(",host_mtu={mtu}"));
+    }
+    for feature in features_off {
+        extra.push_str(&format!(",{feature}=off"));
     }
     let (mac, address) = (device::mac(interface.mac), device::interface(index));
     let front = format!("virtio-net-pci,id=eth{index},netdev=net{index},mac={mac},romfile=,{address}{extra}");

@@ -43,6 +43,14 @@ pub enum PlanError {
     /// A text holds a byte that ends texts.
     #[error("{0} holds a NUL byte")]
     Nul(&'static str),
+    /// A name that QEMU reads with others in one list has characters that none of its names has.
+    #[error("{what}: {name:?} is not 1 to {NAME_BYTES} letters, digits, '.', '_' and '-'")]
+    Name {
+        /// What is named.
+        what: &'static str,
+        /// The name.
+        name: String,
+    },
     /// Descriptors do not fit the plan.
     #[error("{what} {index} has no descriptor")]
     Descriptor {
@@ -51,6 +59,18 @@ pub enum PlanError {
         /// Which, from 0 on.
         index: usize,
     },
+}
+
+/// Most bytes of a CPU model's name, and of a feature's.
+const NAME_BYTES: usize = 64;
+
+/// Whether a text can be QEMU's name of a CPU model or of a feature: nothing in it ends a value in a list of options.
+fn named(what: &'static str, name: &str) -> Result<(), PlanError> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if (1..=NAME_BYTES).contains(&name.len()) && name.chars().all(plain) {
+        return Ok(());
+    }
+    Err(PlanError::Name { what, name: name.chars().take(NAME_BYTES).collect() })
 }
 
 fn range(what: &'static str, value: u64, least: u64, most: u64) -> Result<(), PlanError> {
@@ -101,6 +121,10 @@ impl MachinePlan {
                 return Err(PlanError::Nul(what));
             }
         }
+        if let Some(name) = &self.cpu_model {
+            named("CPU model", name)?;
+        }
+        self.cpu_features_off.iter().try_for_each(|name| named("feature of the CPU", name))?;
         if self.disks.iter().any(|disk| disk.name.contains('\0')) {
             return Err(PlanError::Nul("the name of a disk"));
         }

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use neonvm_api::runner_pod::Receive;
-use neonvm_hypervisor::accelerator::Request;
+use neonvm_hypervisor::accelerator::{Accelerator, Request};
 use neonvm_hypervisor::disks;
-use neonvm_hypervisor::plan::{DiskImage, DiskPlan, MachinePlan};
-use neonvm_types::runner_protocol::MachineInfo;
+use neonvm_hypervisor::plan::{DiskImage, DiskPlan};
+use neonvm_types::runner_protocol::{DEVICES, HostFacts, MachineInfo, facts};
 
 use super::{Error, blocking, plan_disk, root_disk};
 use crate::config::PodFiles;
@@ -21,32 +21,42 @@ fn unlike(what: &str, there: &str, here: &str) -> Error {
 
 /// The accelerator it has had so far. Another one is not used.
 pub(super) fn accelerator(options: &Options, machine: &MachineInfo) -> Result<Request, Error> {
+    let here = if options.accelerator == Request::Tcg { Accelerator::Tcg } else { Accelerator::Kvm };
+    let host = HostFacts { accelerator: here.as_str().to_owned(), ..facts_of(options) };
+    check(machine, &host)?;
+    match machine.accelerator.as_str() {
+        "tcg" => Ok(Request::Tcg),
+        "kvm" => Ok(Request::Kvm),
+        other => Err(Error::Receive(format!("its accelerator {other:?} is not known"))),
+    }
+}
+
+/// What is known before anything is prepared.
+pub(super) fn facts_of(options: &Options) -> HostFacts {
     let network = match options.network {
         NetworkMode::Tap => "tap",
         NetworkMode::User => "user",
     };
-    if machine.network != network {
-        return Err(unlike("network", &machine.network, network));
-    }
-    match (machine.accelerator.as_str(), options.accelerator) {
-        ("tcg", _) => Ok(Request::Tcg),
-        ("kvm", Request::Tcg) => Err(unlike("accelerator", "kvm", "tcg")),
-        ("kvm", _) => Ok(Request::Kvm),
-        (other, _) => Err(Error::Receive(format!("its accelerator {other:?} is not known"))),
+    HostFacts { network: network.to_owned(), devices: Some(DEVICES), ..HostFacts::default() }
+}
+
+/// Refuses a VM that cannot run on this host.
+pub(super) fn check(machine: &MachineInfo, host: &HostFacts) -> Result<(), Error> {
+    match facts::obstacle(machine, host) {
+        None => Ok(()),
+        Some(obstacle) => Err(Error::Receive(format!("this host {obstacle}"))),
     }
 }
 
-/// Refuses a plan that is not equal to the VM.
-pub(super) fn check(plan: &MachinePlan, machine: &MachineInfo) -> Result<(), Error> {
-    let accelerator = plan.accelerator.as_str();
-    if accelerator != machine.accelerator {
-        return Err(unlike("accelerator", &machine.accelerator, accelerator));
-    }
-    let model = plan.accelerator.cpu_model();
-    if model != machine.cpu_model {
-        return Err(unlike("CPU model", &machine.cpu_model, model));
-    }
-    Ok(())
+/// Whether its network device has no features that depend on the host.
+pub(super) fn has_fixed_network(receive: Option<&Receive>) -> bool {
+    receive.is_none_or(|receive| receive.machine.devices > 0)
+}
+
+/// Whether its packets may pass through the kernel here. A guest of a runner up to 0.2.0 that ran without that may use
+/// features which the kernel's end has not.
+pub(super) fn may_have_vhost(receive: Option<&Receive>) -> bool {
+    has_fixed_network(receive) || receive.is_some_and(|receive| receive.machine.has_vhost())
 }
 
 /// In the same order as at the source.
@@ -98,4 +108,78 @@ pub(super) async fn disks(pod: &Arc<PodFiles>, receive: &Receive) -> Result<Vec<
         }
     }
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use neonvm_types::runner_protocol::SizeRequest;
+
+    use super::*;
+
+    fn machine(json: &str) -> MachineInfo {
+        serde_json::from_str(json).unwrap()
+    }
+
+    fn host(accelerator: &str, network: &str) -> HostFacts {
+        HostFacts {
+            accelerator: accelerator.into(),
+            network: network.into(),
+            qemu_version: "7.2.22".into(),
+            devices: Some(DEVICES),
+            ..HostFacts::default()
+        }
+    }
+
+    #[test]
+    fn a_vm_of_any_release_is_received_with_and_without_vhost() {
+        for (vm, here) in [
+            (
+                r#"{"accelerator":"kvm","machineType":"pc-q35-7.2","cpuModel":"host","network":"tap, vhost"}"#,
+                "tap",
+            ),
+            (r#"{"accelerator":"kvm","machineType":"pc-q35-7.2","cpuModel":"host","network":"tap"}"#, "tap"),
+            (
+                r#"{"accelerator":"kvm","machineType":"pc-q35-7.2","network":"tap","vhost":true,"devices":1}"#,
+                "tap",
+            ),
+            (r#"{"accelerator":"tcg","machineType":"pc-q35-7.2","cpuModel":"max","network":"user"}"#, "user"),
+        ] {
+            assert!(check(&machine(vm), &host("kvm", here)).is_ok(), "{vm}");
+        }
+        let refused = |vm: &str| check(&machine(vm), &host("tcg", "tap")).unwrap_err().to_string();
+        assert_eq!(
+            refused(r#"{"accelerator":"tcg","network":"user"}"#),
+            "the VM cannot be received: this host connects guests by tap, and the VM is connected by user"
+        );
+        assert_eq!(
+            refused(r#"{"accelerator":"kvm","network":"tap"}"#),
+            "the VM cannot be received: this host has no kvm, which runs the VM"
+        );
+        assert_eq!(
+            refused(r#"{"machineType":"pc-q35-10.0"}"#),
+            "the VM cannot be received: this host has QEMU 7.2.22, and the VM's machine type pc-q35-10.0 needs 10.0"
+        );
+    }
+
+    #[test]
+    fn the_network_device_stays_as_the_guest_knows_it() {
+        let receive = |json: &str| Receive {
+            migration: "m".into(),
+            source: "s".into(),
+            machine: machine(json),
+            size: SizeRequest { cpu: neonvm_types::MilliCpu::new(1), memory: neonvm_types::Bytes::gib(1) },
+            cpus: 1,
+        };
+        for (json, fixed, vhost) in [
+            (r#"{"network":"tap"}"#, false, false),
+            (r#"{"network":"tap, vhost"}"#, false, true),
+            (r#"{"network":"tap","devices":1}"#, true, true),
+            (r#"{"network":"tap","vhost":true,"devices":1}"#, true, true),
+        ] {
+            let receive = receive(json);
+            assert_eq!(has_fixed_network(Some(&receive)), fixed, "{json}");
+            assert_eq!(may_have_vhost(Some(&receive)), vhost, "{json}");
+        }
+        assert!(has_fixed_network(None) && may_have_vhost(None), "a new VM");
+    }
 }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::exit::Exit;
+use super::machine::MachineInfo;
 use super::migration::MigrationStatus;
 use super::workload::WorkloadStatus;
 use crate::{Bytes, MilliCpu};
@@ -55,25 +56,6 @@ pub enum RunnerState {
     Stopping,
     /// QEMU is gone.
     Ended,
-}
-
-/// What the VM is made of: a migration target must be its equal.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct MachineInfo {
-    /// `kvm` or `tcg`.
-    pub accelerator: String,
-    /// Why it is not the requested one; empty if it is.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub accelerator_note: String,
-    /// Versioned machine type, such as `pc-q35-7.2`.
-    pub machine_type: String,
-    /// CPU model, such as `host` or `max`.
-    pub cpu_model: String,
-    /// Version of QEMU, such as `7.2.22`.
-    pub qemu_version: String,
-    /// `tap` or `user`.
-    pub network: String,
 }
 
 /// CPU of a VM.

@@ -78,7 +78,7 @@ fn machine(pass: &mut Pass<'_>) {
         machine_type: info.machine_type.clone(),
         cpu_model: info.cpu_model.clone(),
         qemu_version: info.qemu_version.clone(),
-        network: info.network.clone(),
+        network: info.network_text(),
     };
     if pass.before.machine.is_none() {
         let made = format!("{} on {}", machine.machine_type, machine.accelerator);

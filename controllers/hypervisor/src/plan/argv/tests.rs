@@ -15,6 +15,9 @@ fn small() -> MachinePlan {
         architecture: Architecture::Amd64,
         accelerator: Accelerator::Tcg,
         machine_type: "pc-q35-7.2".into(),
+        cpu_model: None,
+        cpu_features_off: vec![],
+        network_features_off: &[],
         firmware: Firmware::Qboot,
         kernel: "/vm/kernel/vmlinux".into(),
         initramfs: None,
@@ -65,6 +68,7 @@ fn large() -> MachinePlan {
                 },
             },
         ],
+        network_features_off: &["queue_reset", "host_uso"],
         direct_io: true,
         firmware: Firmware::Default,
         accelerator: Accelerator::Kvm,
@@ -171,11 +175,11 @@ fn a_machine_with_everything() {
 -blockdev {{"backing":null,"discard":"ignore","driver":"qcow2","file":"disk2-file","node-name":"disk2","read-only":false}}
 -device virtio-blk-pci,id=disk2-front,drive=disk2,serial=data,,with=commas and,addr=0x10.0x2,werror=enospc,rerror=report
 -netdev tap,id=net0,fd=20,vhost=off
--device virtio-net-pci,id=eth0,netdev=net0,mac=02:00:00:00:00:ab,romfile=,addr=0x8,host_mtu=1450
+-device virtio-net-pci,id=eth0,netdev=net0,mac=02:00:00:00:00:ab,romfile=,addr=0x8,host_mtu=1450,queue_reset=off,host_uso=off
 -netdev tap,id=net1,fds=21:22,vhost=on,vhostfds=23:24
--device virtio-net-pci,id=eth1,netdev=net1,mac=02:00:00:00:01:01,romfile=,addr=0x9,mq=on,vectors=6
+-device virtio-net-pci,id=eth1,netdev=net1,mac=02:00:00:00:01:01,romfile=,addr=0x9,mq=on,vectors=6,queue_reset=off,host_uso=off
 -netdev user,id=net2,hostfwd=tcp:127.0.0.1:7022-:22,hostfwd=udp:127.0.0.1:7053-:53
--device virtio-net-pci,id=eth2,netdev=net2,mac=02:00:00:00:02:02,romfile=,addr=0xa
+-device virtio-net-pci,id=eth2,netdev=net2,mac=02:00:00:00:02:02,romfile=,addr=0xa,queue_reset=off,host_uso=off
 -kernel /dev/fd/14
 -initrd /dev/fd/15
 -append console=ttyS0 a=1,2"#
@@ -194,6 +198,30 @@ fn another_architecture() {
     let text = text(&arm);
     assert!(text.contains("\n-machine virt-7.2,gic-version=max\n"), "{text}");
     assert!(text.contains("\n-bios /fw/QEMU_EFI,1.fd\n"), "{text}");
+}
+
+#[test]
+fn a_cpu_model_with_a_name() {
+    let cpu = |accelerator, architecture, name: Option<&str>, off: &[&str]| {
+        let cpu_model = name.map(str::to_owned);
+        let cpu_features_off = off.iter().map(|one| (*one).to_owned()).collect();
+        let plan = MachinePlan { accelerator, architecture, cpu_model, cpu_features_off, ..small() };
+        let text = text(&plan);
+        text.lines().find_map(|line| line.strip_prefix("-cpu ")).unwrap().to_owned()
+    };
+    let (kvm, tcg) = (Accelerator::Kvm, Accelerator::Tcg);
+    let (amd64, arm64) = (Architecture::Amd64, Architecture::Arm64);
+    assert_eq!(cpu(kvm, amd64, Some("EPYC-v1"), &[]), "EPYC-v1,enforce");
+    assert_eq!(cpu(tcg, amd64, Some("EPYC-v1"), &["sha-ni"]), "EPYC-v1,erms=off,fsrm=off,sha-ni=off");
+    assert_eq!(cpu(tcg, arm64, Some("cortex-a57"), &[]), "cortex-a57");
+    assert_eq!(cpu(kvm, amd64, None, &["avx512f", "amx-tile"]), "host,avx512f=off,amx-tile=off");
+    for name in ["", "a,b", "a b", "a=b", "ä", &"x".repeat(65)] {
+        let plan = MachinePlan { cpu_model: Some(name.to_owned()), ..small() };
+        let error = arguments(&plan, &descriptors(&plan)).unwrap_err().to_string();
+        assert!(error.starts_with("CPU model: ") && error.contains("letters, digits"), "{error}");
+        let plan = MachinePlan { cpu_features_off: vec![name.to_owned()], ..small() };
+        assert!(arguments(&plan, &descriptors(&plan)).is_err());
+    }
 }
 
 #[test]

@@ -33,6 +33,7 @@ mod volumes;
 pub use config::{Capacity, Config, ImageConfig, MachineFiles, NETWORKS, NamespaceNetwork, Network, overlay};
 pub use naming::Subnet;
 pub use network::clean_up;
+pub use network::firewall;
 pub use service::run;
 pub use stop::{RunningPod, running, stop_all};
 

@@ -35,6 +35,12 @@ pub fn table(cluster: &str) -> String {
     format!("nv_{}", cluster_hash(cluster))
 }
 
+/// The comment of the cluster's rules in chains of other programs.
+#[must_use]
+pub fn rule_comment(cluster: &str) -> String {
+    format!("neonvm-{}", cluster_hash(cluster))
+}
+
 /// The network namespace of a node.
 #[must_use]
 pub fn node_namespace(cluster: &str, node: &str) -> String {

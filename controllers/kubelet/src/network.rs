@@ -17,6 +17,7 @@
 pub(crate) mod attachments;
 mod clean_up;
 mod command;
+pub mod firewall;
 mod host;
 mod leases;
 mod namespaces;

@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use neonvm_kit::port::Reserved;
 use neonvm_kit::private;
 use neonvm_kit::reserve::Reserve;
+use tokio::task::JoinSet;
 
 use self::metrics::{Metrics, OF_VMS, OWN};
 use self::supervisor::Service;
@@ -108,9 +109,23 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let services = services(args, listen, (network, rooted), &mut metrics)?;
     metrics.publish(&args.api.data_dir)?;
     crate::service::run(async {
+        let stop = neonvm_kit::termination::requested()?;
+        let _firewall = match network {
+            Some(_) => Some(keep_firewall(&args.api.data_dir).await),
+            None => None,
+        };
         let config = supervisor::Config::new(args.api.data_dir.clone(), services);
-        Ok(supervisor::run(config, neonvm_kit::termination::requested()?).await?)
+        Ok(supervisor::run(config, stop).await?)
     })
+}
+
+/// Accepts the packets of this cluster in chains of other programs, from before the first node is ready until the task is dropped.
+async fn keep_firewall(directory: &Path) -> JoinSet<()> {
+    let file = directory.join(FIREWALL);
+    let watch = neonvm_kubelet::firewall::Watch::begin(&crate::kubelet::identity(directory), file).await;
+    let mut task = JoinSet::new();
+    task.spawn(watch.keep());
+    task
 }
 
 /// Lines of standard output are for people: what is done, and what was not as it should be.
@@ -131,6 +146,9 @@ fn print_line(line: &str) {
     // The process that started this may have gone; the clean-up continues.
     let _ = writeln!(std::io::stdout().lock(), "{line}");
 }
+
+/// File with what could not be done about the host's firewall; `local up` prints it.
+const FIREWALL: &str = "firewall.json";
 
 /// Flags of a child, from those that are set.
 struct Flags(Vec<String>);

@@ -33,6 +33,17 @@ fn remove_directory(directory: &Path) -> io::Result<()> {
     std::fs::remove_dir_all(directory)
 }
 
+/// Removes rules from chains of other programs.
+fn firewall(cluster: &str) -> io::Result<()> {
+    let work = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(super::firewall::remove(cluster))
+    };
+    // The caller may be in a runtime of its own.
+    let done = std::thread::scope(|scope| scope.spawn(work).join());
+    done.unwrap_or_else(|_| Err(io::Error::other("the removal of rules failed")))
+}
+
 /// Ends the runners of a cluster and removes its cgroups, network namespaces, interfaces, rules and routes. For a
 /// cluster after its services have ended: `cluster` is its identity, `data` its directory, of which nothing is removed.
 /// Runners are requested to stop first, as [`stop_all`] does, and killed after `longest`; those that had to be are
@@ -68,6 +79,7 @@ pub fn clean_up(cluster: &str, data: &Path, longest: Duration) -> io::Result<Vec
             keep(Err(io::Error::other(format!("the interface {name} cannot be removed"))));
         }
     }
+    keep(firewall(cluster));
     quietly("nft", &["delete", "table", "ip", &naming::table(cluster)])?;
     let directory = host::directory(cluster);
     if let Ok(device) = std::fs::read_to_string(directory.join(host::FORWARDING)) {

@@ -9,7 +9,8 @@ use tokio::io::AsyncWriteExt as _;
 /// Longest time a batch may take.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-async fn run(program: &str, arguments: &[&str], input: &str) -> io::Result<String> {
+/// Runs a program to its end; what it prints.
+pub(super) async fn run(program: &str, arguments: &[&str], input: &str) -> io::Result<String> {
     let named = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound => {
             io::Error::new(error.kind(), format!("the program {program} is not installed"))

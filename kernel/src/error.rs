@@ -82,6 +82,38 @@ pub enum Error {
         /// Why.
         why: String,
     },
+    /// A kernel lacks a module.
+    #[error("this kernel has no module {name}")]
+    NoModule {
+        /// Its name, with underscores.
+        name: String,
+    },
+    /// A file is not the one that was expected.
+    #[error("{what} has SHA-256 {found}, not {expected}")]
+    Hash {
+        /// The file or its address.
+        what: String,
+        /// Its SHA-256 in hexadecimal.
+        found: String,
+        /// The expected one.
+        expected: String,
+    },
+    /// Something could not be downloaded.
+    #[error("cannot download {url}: {why}")]
+    Download {
+        /// Its address.
+        url: String,
+        /// Why.
+        why: String,
+    },
+    /// No kernel of that version is known with its SHA-256.
+    #[error("no kernel of version {wanted:?} is known; known: {}", known.join(", "))]
+    NotPinned {
+        /// Version asked for.
+        wanted: String,
+        /// Those that are known.
+        known: Vec<&'static str>,
+    },
     /// No such kernel in the store.
     #[error("kernel {name:?} not found")]
     NotFound {
@@ -108,6 +140,20 @@ impl Error {
             ),
             Self::Contradiction { .. } => Some("keep one of the two".to_owned()),
             Self::Version { .. } => Some("give the matching source with --source FILE".to_owned()),
+            Self::NoModule { .. } => Some(
+                "take a kernel for VMs or the cloud, such as Debian's linux-image-VERSION-cloud-amd64, with --package FILE; or leave \
+                 out its name, if --module gave it"
+                    .to_owned(),
+            ),
+            Self::Hash { .. } => Some(
+                "the file is damaged or another version: download it again, from another mirror if need be".to_owned(),
+            ),
+            Self::Download { .. } => Some(
+                "check the network and the proxy (http_proxy); mirrors remove old versions: give one that has it with --mirror URL, such \
+                 as http://snapshot.debian.org/archive/debian/DATE, or a package on disk with --package FILE"
+                    .to_owned(),
+            ),
+            Self::NotPinned { .. } => Some("download its package and give it with --package FILE".to_owned()),
             Self::NotFound { .. } => Some("get one: neonctl kernel fetch".to_owned()),
             Self::File { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
                 Some("free some space or choose another directory".to_owned())

@@ -1,5 +1,5 @@
-//! The distribution's cloud kernel: downloaded with the machine's own package sources, unpacked so that it starts
-//! quickly, with an initramfs of a few megabytes. Ready in seconds, and what a fresh machine uses.
+//! A distribution's cloud kernel: downloaded with this host's own package sources or from a mirror of Debian, unpacked so
+//! that it starts quickly, with an initramfs of a few megabytes. Ready in seconds, and what a fresh host uses.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,8 +7,8 @@ use std::process::Command;
 
 use crate::config::{self, Requested, RequestedOptions};
 use crate::error::Doing as _;
+use crate::mirror::{self, Pinned};
 use crate::module::{EARLY, Modules, NEEDED, WANTED};
-use crate::run::run;
 use crate::source::download;
 use crate::store::{self, Kernel, Manifest, Store};
 use crate::{Error, Progress, initramfs, vmlinux};
@@ -33,13 +33,35 @@ const REQUIRED: [&str; 14] = [
     "CONFIG_PSI",
 ];
 
+/// Where a kernel comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The newest of this host's own package sources, if apt is there and knows one; otherwise the first
+    /// [pinned](mirror::PINNED) one.
+    Any,
+    /// A [pinned](mirror::PINNED) one.
+    Mirror {
+        /// The mirror; [`mirror::DEFAULT`] if none.
+        url: Option<String>,
+        /// Its version or the beginning of it; the first one if none.
+        version: Option<String>,
+    },
+    /// A Debian package on disk.
+    File {
+        /// Its path.
+        path: PathBuf,
+        /// The SHA-256 that it must have, in hexadecimal.
+        sha256: Option<String>,
+    },
+}
+
 /// What to fetch.
 #[derive(Clone, Debug)]
 pub struct Options<'a> {
     /// The guest program, statically linked; it is the initramfs' `/init`.
     pub guest: &'a Path,
-    /// A Debian package on disk, instead of a download.
-    pub package: Option<PathBuf>,
+    /// Where the kernel comes from.
+    pub source: Source,
     /// Modules to load besides the usual ones; each must exist.
     pub modules: Vec<String>,
     /// Name in the store; the version if none.
@@ -56,15 +78,10 @@ pub fn fetch(options: &Options<'_>, store: &Store, progress: &dyn Progress) -> R
     let guest = std::fs::read(options.guest).doing("read", options.guest)?;
     let workshop = store.workshop()?;
     let work = store.workshop()?;
-    let package = match &options.package {
-        Some(path) => path.clone(),
-        None => newest(work.path(), progress)?,
-    };
+    let package = package(&options.source, work.path(), progress)?;
     progress.begin("unpack", "");
     let tree = work.path().join("tree");
-    let mut extract = Command::new("dpkg-deb");
-    extract.arg("--extract").arg(&package).arg(&tree);
-    run(&mut extract, "dpkg", progress)?;
+    crate::package::unpack(&package, &tree)?;
     let version = version_of(&tree)?;
     progress.end(&version);
     let config_path = tree.join("boot").join(format!("config-{version}"));
@@ -97,24 +114,37 @@ pub fn fetch(options: &Options<'_>, store: &Store, progress: &dyn Progress) -> R
     store.put(workshop, manifest, options.default)
 }
 
-/// Downloads the newest cloud kernel.
-fn newest(work: &Path, progress: &dyn Progress) -> Result<PathBuf, Error> {
-    progress.begin("download", META_PACKAGE);
-    let asked = Command::new("apt-cache").args(["depends", "--important", META_PACKAGE]).output();
-    let asked = asked.map_err(|_| Error::Missing { program: "apt-cache".to_owned(), package: "apt" })?;
+/// The package of a source, on disk.
+fn package(source: &Source, work: &Path, progress: &dyn Progress) -> Result<PathBuf, Error> {
+    let (url, version) = match source {
+        Source::File { path, sha256 } => {
+            if let Some(sha256) = sha256 {
+                mirror::check(&path.display().to_string(), path, sha256)?;
+            }
+            return Ok(path.clone());
+        }
+        Source::Any => match newest_of_apt() {
+            Some(name) => {
+                progress.begin("download", &name);
+                let package = download(&name, work, progress)?;
+                progress.end(&name);
+                return Ok(package);
+            }
+            None => (None, None),
+        },
+        Source::Mirror { url, version } => (url.as_deref(), version.as_deref()),
+    };
+    let kernel = Pinned::of_version(version)?;
+    let path = work.join(kernel.file());
+    mirror::download(url.unwrap_or(mirror::DEFAULT), &kernel, &path, progress)?;
+    Ok(path)
+}
+
+/// The newest cloud kernel of this host's package sources: `None` on distributions that have no apt, or none of that name.
+fn newest_of_apt() -> Option<String> {
+    let asked = Command::new("apt-cache").args(["depends", "--important", META_PACKAGE]).output().ok()?;
     let text = String::from_utf8_lossy(&asked.stdout);
-    let name = text.lines().find_map(|line| line.trim().strip_prefix("Depends: ")).map(str::to_owned);
-    let name = name.ok_or_else(|| {
-        Error::malformed(
-            "the package list of this machine",
-            format!(
-                "it does not know {META_PACKAGE}; run apt-get update, or give a package with --package FILE"
-            ),
-        )
-    })?;
-    let package = download(&name, work, progress)?;
-    progress.end(&name);
-    Ok(package)
+    text.lines().find_map(|line| line.trim().strip_prefix("Depends: ")).map(str::to_owned)
 }
 
 fn version_of(tree: &Path) -> Result<String, Error> {
@@ -156,37 +186,4 @@ fn pack(tree: &Path, version: &str, guest: &[u8], more: &[String], to: &Path) ->
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Silent;
-
-    #[test]
-    fn a_kernel_that_cannot_run_vms_is_refused_with_what_it_lacks() {
-        let good: String = REQUIRED.iter().map(|option| format!("{option}=m\n")).collect();
-        check(&good).unwrap();
-        let error =
-            check(&good.replace("CONFIG_VIRTIO_MEM=m", "# CONFIG_VIRTIO_MEM is not set")).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "1 of the requested kernel options did not come out as asked: CONFIG_VIRTIO_MEM=n (wanted y, needed by every VM)"
-        );
-    }
-
-    #[test]
-    fn a_package_that_is_none_leaves_nothing_behind() {
-        let directory = tempfile::tempdir().unwrap();
-        let package = directory.path().join("bad.deb");
-        std::fs::write(&package, "no package").unwrap();
-        let store = Store::new(directory.path().join("kernels"));
-        let options = Options {
-            guest: &package,
-            package: Some(package.clone()),
-            modules: vec![],
-            name: None,
-            default: true,
-        };
-        let error = fetch(&options, &store, &Silent).unwrap_err();
-        assert!(matches!(error, Error::Program { .. }), "{error}");
-        assert_eq!(std::fs::read_dir(directory.path().join("kernels")).unwrap().count(), 0);
-    }
-}
+mod tests;

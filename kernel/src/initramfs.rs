@@ -3,7 +3,7 @@
 //! ```text
 //! /init                 the guest program; sees the marker and takes the part of an initramfs
 //! /neonvm-initramfs     the marker
-//! /modules/NAME.ko      the modules
+//! /modules/NAME.ko      the modules, uncompressed
 //! /modules/order        file names to load before the root file system is mounted, one a line
 //! /modules/later        file names to load while the workload starts
 //! ```
@@ -12,12 +12,12 @@
 //! are fixed, so the same input gives the same bytes.
 
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use cpio::newc;
 
 use crate::Error;
-use crate::error::Doing as _;
+use crate::module::{self, plain_name};
 
 /// File that marks an initramfs: the guest program checks for it.
 pub const MARKER: &str = "neonvm-initramfs";
@@ -47,20 +47,16 @@ pub fn write(content: &Content<'_>, out: impl Write) -> Result<(), Error> {
     archive.add(MARKER, 0o100_644, b"").map_err(failed)?;
     archive.add("init", 0o100_755, content.guest).map_err(failed)?;
     for path in content.first.iter().chain(content.later) {
-        let bytes = std::fs::read(path).doing("read", path)?;
-        archive.add(&format!("modules/{}", file_name(path)), 0o100_644, &bytes).map_err(failed)?;
+        let bytes = module::read(path)?;
+        archive.add(&format!("modules/{}", plain_name(path)), 0o100_644, &bytes).map_err(failed)?;
     }
     archive.add("modules/order", 0o100_644, list(content.first).as_bytes()).map_err(failed)?;
     archive.add("modules/later", 0o100_644, list(content.later).as_bytes()).map_err(failed)?;
     newc::trailer(archive.out).map(|_| ()).map_err(failed)
 }
 
-fn file_name(path: &Path) -> String {
-    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
-}
-
 fn list(paths: &[PathBuf]) -> String {
-    paths.iter().map(|path| file_name(path) + "\n").collect()
+    paths.iter().map(|path| plain_name(path) + "\n").collect()
 }
 
 struct Archive<W> {
@@ -92,12 +88,13 @@ impl<W: Write> Archive<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::packing::{Packing, pack};
 
     #[test]
     fn the_archive_holds_everything_and_is_the_same_twice() {
         let directory = tempfile::tempdir().unwrap();
-        let module = directory.path().join("virtio.ko");
-        std::fs::write(&module, b"module").unwrap();
+        let module = directory.path().join("virtio.ko.xz");
+        std::fs::write(&module, pack(Packing::Xz, b"module")).unwrap();
         let (first, later) = (vec![module.clone()], vec![]);
         let content = Content { guest: b"program", first: &first, later: &later };
         let make = || {
@@ -122,6 +119,7 @@ mod tests {
         let find = |name: &str| seen.iter().find(|(seen, ..)| seen == name).unwrap();
         assert_eq!(find("init"), &("init".into(), 0o100_755, "program".into()));
         assert_eq!(find("modules/order").2, "virtio.ko\n");
+        assert_eq!(find("modules/virtio.ko").2, "module");
         assert_eq!(find("dev/console").1, 0o020_600);
     }
 

@@ -3,16 +3,20 @@
 //! * [`config`]: small commented fragments, and the check that a build silently dropped none of their options.
 //! * [`build`]: from the distribution's source package or a tarball; same source, same bytes.
 //! * [`fetch`]: the distribution's cloud kernel with a tiny initramfs that holds the modules a VM needs; seconds.
+//! * [`mirror`]: the kernels that are known with their SHA-256, from any mirror of Debian.
 //! * [`store`]: kernels on this machine, each with a manifest.
 //!
-//! Runs the distribution's tools (`make`, `tar`, `dpkg-deb`, `apt-get`) as processes and cleans up after itself.
+//! Runs the distribution's tools (`make`, `tar`, `apt-get`) as processes and cleans up after itself.
 
 pub mod build;
 pub mod config;
 mod error;
 pub mod fetch;
 pub mod initramfs;
+pub mod mirror;
 pub mod module;
+mod package;
+mod packing;
 mod run;
 pub mod source;
 pub mod store;

@@ -6,6 +6,10 @@ use std::path::{Path, PathBuf};
 
 use crate::Error;
 use crate::error::Doing as _;
+use crate::packing::Packing;
+
+/// No module is larger, in bytes.
+const LARGEST: u64 = 256 << 20;
 
 /// Modules without which the root disk, the runtime volume, the network, the ports or the power button are missing.
 /// Loaded before the root file system is mounted.
@@ -56,7 +60,26 @@ fn canonical(name: &str) -> String {
 }
 
 fn name_of(path: &Path) -> Option<String> {
-    path.file_name()?.to_str()?.strip_suffix(".ko").map(canonical)
+    let (name, _) = Packing::of_name(path.file_name()?.to_str()?);
+    name.strip_suffix(".ko").map(canonical)
+}
+
+/// Name of the file of a module without its compression, such as `virtio-pci.ko`.
+#[must_use]
+pub fn plain_name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    Packing::of_name(&name).0.to_owned()
+}
+
+/// The module in a file `NAME.ko`, `NAME.ko.gz`, `NAME.ko.xz` or `NAME.ko.zst`, uncompressed.
+///
+/// # Errors
+/// If the file cannot be read or is damaged.
+pub fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let file = std::fs::File::open(path).doing("read", path)?;
+    let unpacked = Packing::of_name(&name).1.unpack(std::io::BufReader::new(file), LARGEST);
+    unpacked.map_err(|error| Error::malformed(format!("module {name}"), error.to_string()))
 }
 
 impl Modules {
@@ -116,10 +139,9 @@ impl Modules {
             return Ok(());
         }
         let Some(path) = self.files.get(name) else {
-            return Err(Error::malformed("this kernel", format!("it has no module {name}")));
+            return Err(Error::NoModule { name: name.to_owned() });
         };
-        let bytes = std::fs::read(path).doing("read", path)?;
-        for needed in dependencies(&bytes) {
+        for needed in dependencies(&read(path)?) {
             self.visit(&needed, done, order, depth + 1)?;
         }
         order.push(path.clone());
@@ -142,12 +164,15 @@ pub fn dependencies(module: &[u8]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::packing::{FORMS, pack};
 
     fn modules(directory: &Path, all: &[(&str, &str)], built_in: &str) -> Modules {
         std::fs::create_dir_all(directory.join("kernel/drivers")).unwrap();
-        for (name, depends) in all {
+        // Each in another form.
+        for ((name, depends), (ending, packing)) in all.iter().zip(FORMS.iter().cycle()) {
             let text = format!("\x7fELF\0license=GPL\0depends={depends}\0name=x\0");
-            std::fs::write(directory.join(format!("kernel/drivers/{name}.ko")), text).unwrap();
+            let path = directory.join(format!("kernel/drivers/{name}.ko{ending}"));
+            std::fs::write(path, pack(*packing, text.as_bytes())).unwrap();
         }
         std::fs::write(directory.join("modules.builtin"), built_in).unwrap();
         Modules::of_directory(directory).unwrap()
@@ -169,7 +194,7 @@ mod tests {
         assert_eq!(names(&first), ["virtio", "virtio_ring", "virtio_pci"]);
         assert_eq!(names(&modules.order(&["virtio-ring", "a"], &first).unwrap()), ["b", "a"]);
         let error = modules.order(&["virtio_net"], &[]).unwrap_err().to_string();
-        assert_eq!(error, "this kernel is not usable: it has no module virtio_net");
+        assert_eq!(error, "this kernel has no module virtio_net");
         assert!(modules.has("ext4") && modules.has("virtio_pci") && !modules.has("xfs"));
     }
 }

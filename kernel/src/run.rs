@@ -13,7 +13,7 @@ use crate::{Error, Progress};
 const LAST_LINES: usize = 8;
 
 /// Set by the command line when the person wants to stop; looked at between lines and programs.
-static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+pub(crate) static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
 /// Asks whatever runs to stop: programs that were started are ended, and their error is [`Error::Interrupted`].
 pub(crate) fn interrupt() {

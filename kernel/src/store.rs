@@ -202,7 +202,8 @@ impl Store {
     }
 }
 
-fn sha256(path: &Path) -> Result<String, Error> {
+/// The SHA-256 of a file in hexadecimal.
+pub(crate) fn sha256(path: &Path) -> Result<String, Error> {
     let mut file = std::fs::File::open(path).doing("read", path)?;
     let mut hash = Sha256::new();
     let mut buffer = vec![0; 1 << 20];

@@ -1,8 +1,7 @@
 //! From a bzImage to the ELF file inside it. Started by the PVH entry it needs no decompression at boot, which under
 //! emulation is a second or more. Format: Documentation/x86/boot.rst of Linux (setup header, `payload_offset`).
 
-use std::io::{Read as _, Write as _};
-use std::process::{Command, Stdio};
+use std::io::Read as _;
 
 use crate::Error;
 
@@ -79,7 +78,12 @@ fn decompress(payload: &[u8]) -> Result<Vec<u8>, Error> {
                 .map_err(|error| malformed(&error.to_string()))?;
         }
         [0x02, 0x21, 0x4c, 0x18, rest @ ..] => out = legacy_lz4(rest)?,
-        [0xfd, b'7', b'z', b'X', b'Z', ..] => out = xz(payload)?,
+        [0xfd, b'7', b'z', b'X', b'Z', ..] => {
+            lzma_rust2::XzReader::new(payload, false)
+                .take(LARGEST)
+                .read_to_end(&mut out)
+                .map_err(|error| malformed(&error.to_string()))?;
+        }
         [0x7f, b'E', b'L', b'F', ..] => out = payload.to_vec(),
         _ => return Err(malformed("it is packed in a way that is not known (lz4, zstd, gzip and xz are)")),
     }
@@ -112,31 +116,12 @@ fn legacy_lz4(mut rest: &[u8]) -> Result<Vec<u8>, Error> {
     Ok(out)
 }
 
-/// By the program `xz`, which every Debian has.
-fn xz(payload: &[u8]) -> Result<Vec<u8>, Error> {
-    let started = Command::new("xz")
-        .args(["--decompress", "--stdout", "--single-stream"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn();
-    let mut child = started.map_err(|_| Error::Missing { program: "xz".to_owned(), package: "xz-utils" })?;
-    let mut stdin = child.stdin.take();
-    let mut out = Vec::new();
-    std::thread::scope(|scope| {
-        // Its exit status reports failures; bytes after the stream are expected.
-        scope.spawn(move || stdin.as_mut().map(|stdin| stdin.write_all(payload)));
-        child.stdout.take().map(|stdout| stdout.take(LARGEST).read_to_end(&mut out))
-    });
-    let _ = child.wait();
-    if out.is_empty() { Err(malformed("xz could not unpack it")) } else { Ok(out) }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::packing::{Packing, pack};
 
     fn image(payload: &[u8]) -> Vec<u8> {
         let mut image = vec![0; 1024];
@@ -156,11 +141,9 @@ mod tests {
         let lz4 =
             [&[2, 0x21, 0x4c, 0x18], &u32::try_from(block.len()).unwrap().to_le_bytes()[..], &block, &size]
                 .concat();
-        let zstd = [&zstd::encode_all(&*elf, 1).unwrap()[..], &size].concat();
-        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-        gzip.write_all(&elf).unwrap();
-        let gzip = [&gzip.finish().unwrap()[..], &size].concat();
-        for payload in [lz4, zstd, gzip, elf.clone()] {
+        let packed = |packing| [&pack(packing, &elf)[..], &size].concat();
+        let (zstd, gzip, xz) = (packed(Packing::Zstd), packed(Packing::Gzip), packed(Packing::Xz));
+        for payload in [lz4, zstd, gzip, xz, elf.clone()] {
             assert_eq!(unpack(&image(&payload)).unwrap(), elf);
         }
     }
@@ -184,8 +167,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_unpacked_or_refused(payload: Vec<u8>, magic in 0..4usize) {
-            let magic: &[u8] = [&[2, 0x21, 0x4c, 0x18][..], &[0x1f, 0x8b], &[0x28, 0xb5, 0x2f, 0xfd], b"x"][magic];
+        fn any_bytes_are_unpacked_or_refused(payload: Vec<u8>, magic in 0..5usize) {
+            let magic: &[u8] = [&[2, 0x21, 0x4c, 0x18][..], &[0x1f, 0x8b], &[0x28, 0xb5, 0x2f, 0xfd], b"\xfd7zXZ\0", b"x"][magic];
             let _ = unpack(&image(&[magic, &payload].concat()));
             let _ = unpack(&payload);
         }

@@ -7,7 +7,7 @@ use super::{Output, Showing};
 /// Kernels for virtual machines.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
-    /// Download the distribution's cloud kernel and add a small initramfs; takes seconds
+    /// Download a distribution's cloud kernel and add a small initramfs; takes seconds
     Fetch(Fetch),
     /// Build a kernel from source with the options that VMs require; takes minutes
     Build(Build),
@@ -35,13 +35,25 @@ impl Command {
 
 /// `kernel fetch`
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  neonctl kernel fetch\n  neonctl kernel fetch --package linux-image-6.1.0-9-cloud-amd64.deb"
-)]
+#[command(after_help = "Examples:\n  neonctl kernel fetch\n  neonctl kernel fetch --version 6.12\n  \
+                  neonctl kernel fetch --mirror http://mirror.example.com/debian\n  \
+                  neonctl kernel fetch --package linux-image-6.1.0-9-cloud-amd64.deb\n\n\
+                  Without --mirror, --version and --package it takes the newest kernel of the package sources of this host, by apt. On \
+                  distributions other than Debian, which have none, and with --mirror or --version it takes a Debian kernel whose version and \
+                  SHA-256 are built into this program. A proxy is taken from http_proxy.")]
 pub struct Fetch {
-    /// Use this kernel package file instead of downloading one
-    #[arg(long, value_name = "FILE")]
+    /// Use this kernel package file (.deb) instead of downloading one
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["mirror", "version"])]
     pub package: Option<PathBuf>,
+    /// SHA-256 that the package file must have, in hexadecimal
+    #[arg(long, value_name = "HASH", requires = "package")]
+    pub sha256: Option<String>,
+    /// Mirror of Debian to download from [default: http://deb.debian.org/debian]
+    #[arg(long, value_name = "URL")]
+    pub mirror: Option<String>,
+    /// Version of the Debian kernel, or a prefix of it such as 6.12
+    #[arg(long)]
+    pub version: Option<String>,
     /// Additional module for the initramfs; can be repeated
     #[arg(long, value_name = "NAME")]
     pub module: Vec<String>,

@@ -17,7 +17,7 @@ use crate::report::{API_VERSION, Document, left, wide};
 pub(super) fn failure(attempt: &str, error: &neonvm_kernel::Error) -> Error {
     use neonvm_kernel::Error as E;
     let code = match error {
-        E::NotFound { .. } | E::NoSource { .. } => Code::NotFound,
+        E::NotFound { .. } | E::NoSource { .. } | E::NotPinned { .. } => Code::NotFound,
         E::Missing { .. } => Code::Conflict,
         E::Fragment { .. } | E::Contradiction { .. } | E::Version { .. } => Code::Usage,
         E::Interrupted => Code::Interrupted,

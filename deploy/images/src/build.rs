@@ -286,7 +286,7 @@ fn add_kernel(
     };
     let options = neonvm_kernel::fetch::Options {
         guest: inputs.programs.get("neonvm-guest").ok_or_else(missing)?,
-        package: Some(package.clone()),
+        source: neonvm_kernel::fetch::Source::File { path: package.clone(), sha256: None },
         modules: Vec::new(),
         name: Some("image".to_owned()),
         default: false,

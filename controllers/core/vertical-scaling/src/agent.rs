@@ -18,6 +18,7 @@ mod caution;
 pub mod counter;
 pub mod desired;
 pub mod event;
+pub mod evidence;
 pub mod goal;
 pub mod health;
 pub mod informant;

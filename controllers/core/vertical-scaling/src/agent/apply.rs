@@ -6,9 +6,10 @@ use neonvm_types::{MoreResources, Resources, monitor_protocol::Wants};
 
 use crate::agent::{
     action::{Action, Latency, LatencyOf, Outcome, Warning},
-    desired::{MEMORY_PRESSURE_GROW, Requested, RequestedUnits},
+    desired::{MEMORY_PRESSURE_GROW, Requested, RequestedAmount},
     event::{Event, PatchError, PluginAnswer, Verdict},
-    machine::grown,
+    evidence,
+    machine::{Patching, grown},
     metrics::{LfcMetrics, SystemMetrics},
     monitor_peer::Kind,
     note::{Cause, Note, shorten},
@@ -70,12 +71,15 @@ impl State {
             let elapsed = now.saturating_sub(at).as_secs_f64();
             (elapsed > 0.0 && new >= old).then(|| (new - old) / elapsed)
         });
-        self.known.usage.observe(now, metrics.busy_seconds, self.machine.now);
+        let has = self.machine.now;
+        self.known.memory_caution.pass(now);
+        self.known.usage.observe(now, metrics.busy_seconds, has.vcpus);
         // Counted from the observed size of the VM: otherwise the same measurement would cause another
         // request after each growth.
-        let has = units::floor(self.machine.now.min(self.machine.asked), self.settings.compute_unit);
+        let unit = self.settings.compute_unit;
+        let (_, has) = units::floor_each(has.min(self.machine.asked), unit);
         let pressed = metrics.memory_pressure.is_some_and(|pressure| pressure > MEMORY_PRESSURE_GROW);
-        self.known.pressure_units = pressed.then(|| has.saturating_add(1));
+        self.known.pressed = pressed.then(|| units::times(unit, has.saturating_add(1)).mem);
         self.known.system = Some((now, metrics));
         self.known.error.clear();
     }
@@ -200,19 +204,19 @@ impl State {
             }
             return;
         };
-        let (unit, max) = (self.settings.compute_unit, self.vm.info.max());
-        let most = units::ceil(max, unit);
-        let wanted = |size: Resources| RequestedUnits { units: units::ceil(size, unit).min(most), until };
-        let before = self.monitor.wanted(now).map(|wanted| wanted.units);
-        if let Some(vcpus) = cpu {
-            let new = wanted(Resources { vcpus, ..Resources::default() });
-            self.monitor.wants_cpu = Some(RequestedUnits::renewed(self.monitor.wants_cpu, new, now));
+        let (range, asked) = (self.range(), self.machine.asked);
+        let before = self.monitor.wanted(now).map(|wanted| wanted.size);
+        if let Some(cpu) = cpu {
+            let vcpus = evidence::requested_cpu(cpu, asked, &range).min(range.max.vcpus);
+            let new = RequestedAmount { size: Resources { vcpus, ..Resources::default() }, until };
+            self.monitor.wants_cpu = Some(RequestedAmount::renewed(self.monitor.wants_cpu, new, now));
         }
         if let Some(mem) = mem {
-            let new = wanted(Resources { mem, ..Resources::default() });
-            self.monitor.wants_mem = Some(RequestedUnits::renewed(self.monitor.wants_mem, new, now));
+            let mem = evidence::requested_mem(mem, asked, &range).min(range.max.mem);
+            let new = RequestedAmount { size: Resources { mem, ..Resources::default() }, until };
+            self.monitor.wants_mem = Some(RequestedAmount::renewed(self.monitor.wants_mem, new, now));
         }
-        if self.monitor.wanted(now).map(|wanted| wanted.units) != before {
+        if self.monitor.wanted(now).map(|wanted| wanted.size) != before {
             note.causes.push(Cause::Wants { cpu, mem, reason: shorten(&reason) });
         }
     }
@@ -269,7 +273,15 @@ impl State {
         }
         match result {
             Ok(generation) => {
-                self.machine.patched(now, generation);
+                let made = self.machine.patched(now, generation);
+                // What a person fixed shows nothing of the load.
+                if let Some(Patching { from, target, .. }) = made.filter(|_| self.hold(now).is_none()) {
+                    self.known.usage.resized(now, from.vcpus, target.vcpus);
+                    // Memory that grew along with the CPU was not needed for itself.
+                    let is_own = target.mem < from.mem || self.needs_memory(now, from.mem);
+                    let mem = if is_own { target.mem } else { from.mem };
+                    self.known.memory_caution.resized(now, from.mem.get(), mem.get(), false);
+                }
             }
             Err(PatchError::Conflict) => {
                 self.machine.conflicted(now);

@@ -1,17 +1,23 @@
-//! Shrinks that were too early. A VM whose load is close to what a size can take would swing between two sizes; each shrink that
-//! a growth follows soon makes the next one need a lower use.
+//! Shrinks of one resource that were too early. A VM whose load is close to what a size can take would swing between two sizes; each
+//! shrink that a growth follows soon makes the next one need a lower use, and delays it.
+//!
+//! The law: the resource shrinks no sooner than `HOLD · 2^(n−1)` after the n-th growth in a row that followed a shrink too early, up to
+//! `HOLD · 2^(LEVELS−1)`. So under any noise it turns at most once in that time.
 
 use std::time::Duration;
 
-use neonvm_types::MilliCpu;
 use serde::Serialize;
 
 /// A VM that grows again within this time has shrunk too early.
 const EARLY: Duration = Duration::from_secs(120);
 /// What each of them takes from the share of a size up to which its CPU may have been used after shrinking to it.
 const STEP: f64 = 0.15;
-/// How many of them count.
+/// How many of them count for that share.
 const MOST: u8 = 2;
+/// How long the resource does not shrink after the first of them; twice as long after each further one.
+const HOLD: Duration = Duration::from_secs(60);
+/// How many of them count for that time.
+const LEVELS: u8 = 5;
 /// After so long without another one, one of them is forgotten.
 const FORGET: Duration = Duration::from_secs(30 * 60);
 
@@ -23,19 +29,27 @@ pub(super) struct Caution {
     /// Shrinks that were too early.
     early: u8,
     learned_at: Duration,
+    /// Until when the resource does not shrink.
+    holds_until: Duration,
 }
 
 impl Caution {
-    /// Takes in that the CPU changed. `is_pause`: it was almost unused before, so that a growth that follows is for a new load.
-    pub(super) fn resized(&mut self, now: Duration, from: MilliCpu, to: MilliCpu, is_pause: bool) {
+    /// Takes in that the amount changed. `is_pause`: it was almost unused before, so that a growth that follows is for a new load.
+    pub(super) fn resized(&mut self, now: Duration, from: u64, to: u64, is_pause: bool) {
         if to < from {
             self.shrunk_at = (!is_pause).then_some(now);
         } else if to > from
             && let Some(at) = self.shrunk_at.take()
-            && now.saturating_sub(at) <= EARLY
+            && now.saturating_sub(at) <= EARLY.max(self.hold())
         {
-            (self.early, self.learned_at) = (self.early.saturating_add(1).min(MOST), now);
+            (self.early, self.learned_at) = (self.early.saturating_add(1).min(LEVELS), now);
+            self.holds_until = now.saturating_add(self.hold());
         }
+    }
+
+    /// How long the resource does not shrink after a growth that followed a shrink too early.
+    fn hold(&self) -> Duration {
+        self.early.checked_sub(1).map_or(Duration::ZERO, |more| HOLD.saturating_mul(1 << more))
     }
 
     /// Takes in the time.
@@ -47,7 +61,12 @@ impl Caution {
 
     /// The share of a size up to which its CPU may have been used, reduced by what was learned.
     pub(super) fn reduce(&self, share: f64) -> f64 {
-        share - STEP * f64::from(self.early)
+        share - STEP * f64::from(self.early.min(MOST))
+    }
+
+    /// Whether the resource does not shrink at `now`, unless it is almost unused.
+    pub(super) fn holds(&self, now: Duration) -> bool {
+        now < self.holds_until
     }
 }
 
@@ -55,8 +74,8 @@ impl Caution {
 mod tests {
     use super::*;
 
-    const ONE: MilliCpu = MilliCpu::new(250);
-    const TWO: MilliCpu = MilliCpu::new(500);
+    const ONE: u64 = 250;
+    const TWO: u64 = 500;
 
     fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
@@ -98,10 +117,23 @@ mod tests {
     #[test]
     fn a_shrink_by_several_steps_counts_once() {
         let mut caution = Caution::default();
-        caution.resized(seconds(0), MilliCpu::new(750), TWO, false);
+        caution.resized(seconds(0), 750, TWO, false);
         caution.resized(seconds(5), TWO, ONE, false);
         caution.resized(seconds(9), ONE, TWO, false);
-        caution.resized(seconds(10), TWO, MilliCpu::new(750), false);
+        caution.resized(seconds(10), TWO, 750, false);
         assert_eq!(caution.early, 1);
+    }
+
+    #[test]
+    fn each_one_in_a_row_doubles_the_time_without_shrinking() {
+        let (mut caution, mut now, mut waits) = (Caution::default(), 0, Vec::new());
+        for _ in 0..7 {
+            caution.resized(seconds(now), TWO, ONE, false);
+            caution.resized(seconds(now + 1), ONE, TWO, false);
+            let grown = now + 1;
+            now = (grown..).find(|at| !caution.holds(seconds(*at))).unwrap();
+            waits.push(now - grown);
+        }
+        assert_eq!(waits, [60, 120, 240, 480, 960, 960, 960]);
     }
 }

@@ -6,7 +6,10 @@ use std::time::Duration;
 use neonvm_types::{MoreResources, Resources};
 use serde::Serialize;
 
-use crate::agent::units;
+use crate::agent::{
+    evidence::{Coupling, Evidence, Range},
+    units,
+};
 
 /// Memory pressure, in percent, from which on one compute unit more is wanted.
 pub const MEMORY_PRESSURE_GROW: f64 = 10.0;
@@ -26,27 +29,27 @@ pub struct Requested {
     pub more: MoreResources,
 }
 
-/// A requested number of compute units, and when the request expires.
+/// A requested amount of one resource, zero in the other field, and when the request expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct RequestedUnits {
-    /// Compute units.
-    pub units: u32,
+pub struct RequestedAmount {
+    /// The amount.
+    pub size: Resources,
     /// When it ends.
     pub until: Duration,
 }
 
-impl RequestedUnits {
+impl RequestedAmount {
     /// The request in force after a new one: a larger one stays until it expires; the same or a larger new one replaces it.
     #[must_use]
     pub fn renewed(old: Option<Self>, new: Self, now: Duration) -> Self {
-        old.filter(|old| now < old.until && old.units > new.units).unwrap_or(new)
+        old.filter(|old| now < old.until && old.size.any_greater(new.size)).unwrap_or(new)
     }
 
-    /// The largest of two requests that have not expired; of equal ones the one that lasts longer.
+    /// Both requests, as far as they have not expired, until the first of them does.
     #[must_use]
     pub fn in_force(requests: [Option<Self>; 2], now: Duration) -> Option<Self> {
         let valid = requests.into_iter().flatten().filter(|request| now < request.until);
-        valid.max_by_key(|request| (request.units, request.until))
+        valid.reduce(|a, b| Self { size: a.size.max(b.size), until: a.until.min(b.until) })
     }
 }
 
@@ -124,14 +127,14 @@ pub struct Inputs {
     pub asked: Resources,
     /// The observed size.
     pub now: Resources,
-    /// Compute units from metrics.
-    pub goal_units: u32,
+    /// What the metrics call for.
+    pub goal: Evidence,
     /// Whether all metrics are there and young enough.
     pub complete: bool,
     /// Whether pressure or a request just granted forbids to shrink.
     pub settling: bool,
-    /// Compute units required by memory pressure.
-    pub pressure_units: Option<u32>,
+    /// Memory required by memory pressure.
+    pub pressed: Option<neonvm_types::Bytes>,
     /// What the node denied to go beyond, while that is in force.
     pub room: Option<Resources>,
     /// A size fixed by a person, while it is in force.
@@ -141,7 +144,7 @@ pub struct Inputs {
     /// A v1.0 request, while it is in force.
     pub requested: Option<Requested>,
     /// A request for an amount, while it is in force.
-    pub wanted: Option<RequestedUnits>,
+    pub wanted: Option<RequestedAmount>,
     /// A denial, while it is in force.
     pub denied: Option<Denied>,
 }
@@ -191,18 +194,27 @@ impl Denied {
     }
 }
 
-/// Compute units with all floors but the bounds, and which floor it was.
-fn floors(inputs: &Inputs) -> (u32, Why) {
-    let mut best = (inputs.goal_units, Why::Metrics);
-    let mut raise = |units: Option<u32>, why| {
-        if let Some(units) = units.filter(|units| *units > best.0) {
-            best = (units, why);
+/// All evidence: of metrics, requests and pressure.
+pub(super) fn evidence(inputs: &Inputs) -> Evidence {
+    floors(inputs).0
+}
+
+/// All evidence, and which of it decided.
+fn floors(inputs: &Inputs) -> (Evidence, Why) {
+    let unit = inputs.unit;
+    let mut best = (inputs.goal, Why::Metrics);
+    let mut raise = |need: Option<Resources>, why| {
+        if let Some(need) = need.filter(|need| need.any_greater(best.0.grow)) {
+            best = (best.0.with(need), why);
         }
     };
-    raise(inputs.pressure_units, Why::MemoryPressure);
-    raise(inputs.requested.map(|r| r.units(inputs.unit)), Why::Requested);
-    raise(inputs.wanted.map(|w| w.units), Why::Wanted);
-    raise(inputs.denied.map(|d| d.units(inputs.unit)), Why::Denied);
+    let count = |units: u32| units::times(unit, units);
+    raise(inputs.pressed.map(|mem| Resources { mem, ..Resources::default() }), Why::MemoryPressure);
+    raise(inputs.requested.map(|r| count(r.units(unit))), Why::Requested);
+    raise(inputs.wanted.map(|w| w.size), Why::Wanted);
+    // What was denied keeps the size that is there. As upstream it counts as compute units where metrics do.
+    let counted = inputs.goal.coupling == Coupling::Units;
+    raise(inputs.denied.filter(|_| counted).map(|d| count(d.units(unit))), Why::Denied);
     best
 }
 
@@ -210,8 +222,8 @@ fn floors(inputs: &Inputs) -> (u32, Why) {
 #[must_use]
 pub fn desired(inputs: &Inputs) -> Desired {
     let Inputs { unit, min, max, asked, .. } = *inputs;
-    let (count, mut why) = floors(inputs);
-    let mut size = units::times(unit, count);
+    let (evidence, mut why) = floors(inputs);
+    let mut size = evidence.size(asked, &Range { unit, min, max });
     if let Some(held) = inputs.hold {
         (size, why) = (held, Why::Hold);
     } else if !inputs.complete || inputs.settling {
@@ -231,14 +243,15 @@ pub fn desired(inputs: &Inputs) -> Desired {
         why = Why::Minimum;
     }
     size = size.min(max).max(min);
-    let differs = |required: u32| inputs.hold.is_none() && required > inputs.goal_units;
-    let requested = inputs.requested.filter(|r| differs(r.units(unit))).map(|r| r.until);
-    let wanted = inputs.wanted.filter(|w| differs(w.units)).map(|w| w.until);
+    let differs = |required: Resources| inputs.hold.is_none() && required.any_greater(inputs.goal.grow);
+    let count = |units: u32| units::times(unit, units);
+    let requested = inputs.requested.filter(|r| differs(count(r.units(unit)))).map(|r| r.until);
+    let wanted = inputs.wanted.filter(|w| differs(w.size)).map(|w| w.until);
     let mut result = Desired {
         size,
         why,
         request_until: requested.into_iter().chain(wanted).min(),
-        denied_until: inputs.denied.filter(|d| differs(d.units(unit))).map(|d| d.until),
+        denied_until: inputs.denied.filter(|d| differs(count(d.units(unit)))).map(|d| d.until),
         above_max: false,
     };
     if let Some(denied) = inputs.denied {

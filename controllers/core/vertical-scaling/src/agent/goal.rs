@@ -3,14 +3,15 @@
 //! `goal = ceil(max(round(cpu), memory, file cache, user metric))`, each part in compute units.
 
 use neonvm_api::UserMetric;
-use neonvm_types::Resources;
+use neonvm_types::{Bytes, MilliCpu, Resources};
 use serde::Serialize;
 
 use crate::agent::{
+    evidence::{Coupling, Evidence},
     lfc,
     metrics::{LfcMetrics, SystemMetrics},
     settings::Config,
-    units::ceil_units,
+    units::{self, ceil_units},
     usage::{self, CpuNeed},
 };
 
@@ -34,6 +35,8 @@ pub struct Goal {
     pub units: u32,
     /// The goal of each metric.
     pub parts: GoalParts,
+    /// The same for each resource.
+    pub evidence: Evidence,
     /// Whether every metric that is configured is there.
     pub complete: bool,
     /// Whether the file cache's series is too short to count.
@@ -51,8 +54,14 @@ pub struct Inputs<'a> {
     pub lfc: Option<&'a LfcMetrics>,
     /// The user's metric and its target per compute unit.
     pub user: Option<&'a UserMetric>,
-    /// What the use of the CPU calls for, and the compute units that the VM has. With [`CpuNeed::Unknown`] load alone decides.
-    pub usage: (CpuNeed, u32),
+    /// What the use of the CPU calls for. With [`CpuNeed::Unknown`] load alone decides.
+    pub usage: CpuNeed,
+    /// How CPU and memory go together.
+    pub coupling: Coupling,
+    /// The requested size.
+    pub asked: Resources,
+    /// The lower bound.
+    pub min: Resources,
 }
 
 /// Load in compute units. Close to the five-minute average that one counts (stable zone), far from it the one-minute
@@ -91,6 +100,31 @@ pub fn mem_units(system: &SystemMetrics, working_set: Option<f64>, config: &Conf
     })
 }
 
+/// What each resource needs by itself.
+fn each(inputs: &Inputs<'_>, parts: &GoalParts, load: f64, unit: Resources) -> Evidence {
+    let Inputs { usage, asked, min, .. } = *inputs;
+    // Whole units, unless the lower bound is enough.
+    let mem_units = [parts.mem, parts.lfc, parts.user].into_iter().flatten().fold(0.0, f64::max);
+    let is_enough = mem_units * bytes(unit) <= bytes(Resources { mem: min.mem, ..unit });
+    let mem = if is_enough { Bytes::ZERO } else { units::times(unit, ceil_units(mem_units)).mem };
+    let user = units::times(unit, ceil_units(parts.user.unwrap_or(0.0))).vcpus;
+    let by_load = units::times(unit, ceil_units(load.round())).vcpus;
+    let (has, _) = units::ceil_each(asked, unit);
+    let none = MilliCpu::ZERO;
+    let (grow, keep) = match usage {
+        CpuNeed::Unknown => (by_load, none),
+        CpuNeed::Pending => (none, asked.vcpus),
+        // One unit at a time: what is used with it shows whether more is needed.
+        CpuNeed::Saturated if by_load <= asked.vcpus => (asked.vcpus, none),
+        CpuNeed::Saturated => (by_load.min(units::times(unit, has.saturating_add(1)).vcpus), none),
+        CpuNeed::Enough(cpu) => (none, units::fit(Resources::new(cpu, Bytes::ZERO), unit, min).vcpus),
+    };
+    // What was needed before the CPU changed shows in the next scrapes; until then memory stays with it.
+    let kept = if usage == CpuNeed::Pending { asked.mem } else { Bytes::ZERO };
+    let grow = Resources::new(grow.max(user), mem);
+    Evidence { grow, keep: grow.max(Resources::new(keep, kept)), coupling: Coupling::Bounds }
+}
+
 /// Computes the goal from the metrics, in compute units.
 #[must_use]
 pub fn goal(inputs: Inputs<'_>, config: &Config, unit: Resources) -> Goal {
@@ -99,11 +133,10 @@ pub fn goal(inputs: Inputs<'_>, config: &Config, unit: Resources) -> Goal {
     let user = inputs
         .user
         .and_then(|metric| inputs.system.and_then(|s| s.user).map(|value| (value / metric.target).max(0.0)));
+    let load = inputs.system.map(|s| cpu_units(s.load1, s.load5, config, unit));
+    let (has, _) = units::ceil_each(inputs.asked, unit);
     let parts = GoalParts {
-        cpu: inputs.system.map(|s| {
-            let (need, has) = inputs.usage;
-            usage::cpu_units(cpu_units(s.load1, s.load5, config, unit), need, has)
-        }),
+        cpu: load.map(|load| usage::cpu_units(load, inputs.usage, has, unit.vcpus)),
         mem: inputs.system.map(|s| mem_units(s, set, config, unit)),
         // A series that is too short counts as present, with nothing in it.
         lfc: working_set.map(|set| set.unwrap_or(0.0) / config.lfc_to_memory / bytes(unit)),
@@ -112,10 +145,15 @@ pub fn goal(inputs: Inputs<'_>, config: &Config, unit: Resources) -> Goal {
     // `f64::max` drops what is no number. `f64::round` rounds half away from zero.
     let cpu = parts.cpu.unwrap_or(0.0).round();
     let rest = [parts.mem, parts.lfc, parts.user].into_iter().flatten();
-    let units = ceil_units(rest.fold(cpu, f64::max));
+    let count = ceil_units(rest.fold(cpu, f64::max));
+    let evidence = match inputs.coupling {
+        Coupling::Bounds => each(&inputs, &parts, load.unwrap_or_default(), unit),
+        Coupling::Units => Evidence::of_units(unit, count),
+    };
     Goal {
-        units,
+        units: count,
         parts,
+        evidence,
         complete: inputs.system.is_some()
             && (!config.lfc || inputs.lfc.is_some())
             && (inputs.user.is_none() || user.is_some()),

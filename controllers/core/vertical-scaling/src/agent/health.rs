@@ -8,13 +8,8 @@ use std::time::Duration;
 use neonvm_types::agent_inspect::FailedRequests;
 
 use crate::agent::{
-    counter::RecentCounter,
-    desired::Desired,
-    monitor_peer::Kind,
-    plugin::MOST_BACKOFF,
-    settings::FailureRate,
-    state::State,
-    units::{self, Size},
+    counter::RecentCounter, desired::Desired, monitor_peer::Kind, plugin::MOST_BACKOFF,
+    settings::FailureRate, state::State, units::Size,
 };
 
 /// A time as people read it: `3.8s`.
@@ -173,10 +168,9 @@ impl State {
             let size = self.size(denied.requested);
             return Some(format!("monitor denies {size}{}", because(&self.monitor.reason)));
         }
-        let goal = units::times(self.settings.compute_unit, self.goal(now).units);
-        if goal.any_greater(self.vm.info.max()) {
-            let max = self.size(self.vm.info.max());
-            return Some(format!("upper bound {max}, goal {}", self.goal(now).units));
+        let (goal, range) = (self.goal(now), self.range());
+        if goal.evidence.coupling.size(goal.evidence.grow, &range).any_greater(range.max) {
+            return Some(format!("upper bound {}, goal {}", self.size(range.max), goal.units));
         }
         desired.why.words().map(str::to_owned)
     }

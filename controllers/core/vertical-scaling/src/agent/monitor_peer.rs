@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::agent::{
     action::{ActionSet, Change, Warning},
-    desired::{Denied, Requested, RequestedUnits},
+    desired::{Denied, Requested, RequestedAmount},
     plugin::backoff,
     revision::Stamped,
     settings::Settings,
@@ -79,10 +79,10 @@ pub struct Monitor {
     pub asking: Option<Asking>,
     /// A request to grow from a v1.0 monitor.
     pub requested: Option<Requested>,
-    /// RequestedUnits CPU.
-    pub wants_cpu: Option<RequestedUnits>,
-    /// RequestedUnits memory.
-    pub wants_mem: Option<RequestedUnits>,
+    /// Requested CPU.
+    pub wants_cpu: Option<RequestedAmount>,
+    /// Requested memory.
+    pub wants_mem: Option<RequestedAmount>,
     /// Until when the VM does not shrink, because it grew by a request.
     pub settled_at: Option<Duration>,
     /// When that ended or ends the last time, and how many times the usual it was.
@@ -119,6 +119,8 @@ pub struct Sizes {
     pub forced: Option<MilliCpu>,
     /// Size of a memory slot.
     pub slot: Bytes,
+    /// The steps in which what arrives counts: compute units, or any amount once the guest has taken all that it will take.
+    pub step: Resources,
 }
 
 impl Monitor {
@@ -222,7 +224,7 @@ impl Monitor {
         set: &mut ActionSet,
     ) -> Option<(Resources, Resources)> {
         let approved = self.approved()?;
-        let there = arrived(sizes.now, sizes.least, settings.compute_unit);
+        let there = arrived(sizes.now, sizes.least, sizes.step);
         let target = there.min(sizes.desired.max(approved));
         // If another client removed resources that the monitor still counts on, the notification corrects
         // that field as well.
@@ -273,7 +275,7 @@ impl Monitor {
         let step = sizes.desired.max(self.step_limit(now, connection, unit));
         // The size sent to the monitor must not exceed the guest's, so everything that has not arrived is
         // taken back by a request.
-        let known = arrived(sizes.now, sizes.asked, unit).max(connection.approved);
+        let known = arrived(sizes.now, sizes.asked, sizes.step).max(connection.approved);
         let mut target = exposed;
         if step.vcpus < exposed.vcpus {
             target.vcpus = step.vcpus.min(known.vcpus);
@@ -313,10 +315,12 @@ impl Monitor {
             return exposed.saturating_sub(unit);
         }
         let Some(denied) = self.denied(now) else { return Resources::default() };
-        let low = units::floor(denied.requested, unit);
-        let high = units::ceil(exposed, unit);
-        let middle = low.saturating_add(high.saturating_sub(low).div_ceil(2));
-        units::times(unit, middle)
+        let (low_cpu, low_mem) = units::floor_each(denied.requested, unit);
+        let (high_cpu, high_mem) = units::ceil_each(exposed, unit);
+        let middle = |low: u32, high: u32| {
+            units::times(unit, low.saturating_add(high.saturating_sub(low).div_ceil(2)))
+        };
+        Resources::new(middle(low_cpu, high_cpu).vcpus, middle(low_mem, high_mem).mem)
     }
 
     fn wait(
@@ -398,18 +402,17 @@ impl Monitor {
         Some(asking)
     }
 
-    /// The request in force: the larger of CPU and memory, until the one that decides expires.
+    /// The requests in force, of CPU and memory, until the first of them expires.
     #[must_use]
-    pub fn wanted(&self, now: Duration) -> Option<RequestedUnits> {
-        RequestedUnits::in_force([self.wants_cpu, self.wants_mem], now)
+    pub fn wanted(&self, now: Duration) -> Option<RequestedAmount> {
+        RequestedAmount::in_force([self.wants_cpu, self.wants_mem], now)
     }
 }
 
-/// The part of the requested size that has arrived: all of it, or as many whole compute units as the status
-/// shows.
-fn arrived(has: Resources, asked: Resources, unit: Resources) -> Resources {
-    let (cpu, mem) = units::floor_each(has, unit);
-    let cpu = if has.vcpus >= asked.vcpus { asked.vcpus } else { units::times(unit, cpu).vcpus };
-    let mem = if has.mem >= asked.mem { asked.mem } else { units::times(unit, mem).mem };
+/// The part of the requested size that has arrived: all of it, or as many whole steps as the status shows.
+fn arrived(has: Resources, asked: Resources, step: Resources) -> Resources {
+    let (cpu, mem) = units::floor_each(has, step);
+    let cpu = if has.vcpus >= asked.vcpus { asked.vcpus } else { units::times(step, cpu).vcpus };
+    let mem = if has.mem >= asked.mem { asked.mem } else { units::times(step, mem).mem };
     Resources::new(cpu, mem)
 }

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use neonvm_types::{MilliCpu, Resources, Revision, RevisionFlags};
+use neonvm_types::{Bytes, MilliCpu, Resources, Revision, RevisionFlags};
 use serde::Serialize;
 
 use crate::agent::{
     action::{ActionSet, Change, Outcome, PluginRequest, ScalingEvent, Warning},
-    desired::{self, CPU_PRESSURE_HOLD, Desired, MEMORY_PRESSURE_HOLD, RequestedUnits},
+    desired::{self, CPU_PRESSURE_HOLD, Desired, MEMORY_PRESSURE_HOLD, RequestedAmount},
+    evidence::{Coupling, Range},
     goal::{self, Goal, GoalParts},
     machine::Limits,
     metrics::SystemMetrics,
@@ -40,21 +41,39 @@ impl State {
             lfc: self.known.lfc.as_ref().map(|(_, metrics)| metrics),
             user: self.vm.info.config.metric.as_ref(),
             usage: self.usage(now),
+            coupling: if self.monitor.requests_cpu() { Coupling::Bounds } else { Coupling::Units },
+            asked: self.machine.asked,
+            min: self.vm.info.min(),
         };
         let mut goal = goal::goal(inputs, &self.config, self.settings.compute_unit);
         let old = |at: Duration| now.saturating_sub(at) > self.settings.metrics_stale_after;
         let lfc_old = self.known.lfc.as_ref().is_some_and(|(at, _)| old(*at));
         goal.complete &= self.fresh(now).is_some() && !(self.config.lfc && lfc_old);
+        if goal.evidence.coupling == Coupling::Bounds && self.known.memory_caution.holds(now) {
+            goal.evidence.keep.mem = goal.evidence.keep.mem.max(self.machine.asked.mem);
+        }
         goal
     }
 
-    /// What the use of the CPU calls for, and the compute units that the VM has. A monitor that does not request CPU by itself
-    /// leaves growth to the load average.
-    pub(super) fn usage(&self, now: Duration) -> (CpuNeed, u32) {
-        let (asked, unit) = (self.machine.asked, self.settings.compute_unit);
-        let has = units::ceil_each(asked, unit).0;
-        let requests = self.monitor.requests_cpu() && self.fresh(now).is_some();
-        (if requests { self.known.usage.need(asked, unit) } else { CpuNeed::Unknown }, has)
+    /// The VM's bounds and the compute unit.
+    pub(super) fn range(&self) -> Range {
+        let info = &self.vm.info;
+        Range { unit: self.settings.compute_unit, min: info.min(), max: info.max() }
+    }
+
+    /// What the use of the CPU calls for. A monitor that does not request CPU by itself leaves growth to the load average. While
+    /// requested CPU has not arrived, what is needed is not known, unless it does not arrive at all.
+    pub(super) fn usage(&self, now: Duration) -> CpuNeed {
+        if !self.monitor.requests_cpu() || self.fresh(now).is_none() {
+            return CpuNeed::Unknown;
+        }
+        let (asked, has) = (self.machine.asked.vcpus, self.machine.now.vcpus);
+        let arrives = asked != has && self.machine.differs_since.is_some_and(|(_, is_late)| !is_late);
+        match self.known.usage.need(has) {
+            CpuNeed::Unknown => CpuNeed::Unknown,
+            _ if arrives => CpuNeed::Pending,
+            need => need,
+        }
     }
 
     /// Whether the guest is under pressure, or grew by its own request a moment ago.
@@ -68,14 +87,14 @@ impl State {
     }
 
     /// The monitor's request that is in force: until it expires, or until the use of the CPU after it is known.
-    fn wanted(&self, now: Duration) -> Option<RequestedUnits> {
+    fn wanted(&self, now: Duration) -> Option<RequestedAmount> {
         let period = self.settings.monitor_requested_upscale_valid_period;
-        let is_known = self.usage(now).0 != CpuNeed::Unknown;
-        let is_over = |wanted: &RequestedUnits| {
+        let is_known = self.usage(now) != CpuNeed::Unknown;
+        let is_over = |wanted: &RequestedAmount| {
             is_known && self.known.usage.is_after(wanted.until.saturating_sub(period))
         };
         let cpu = self.monitor.wants_cpu.filter(|wanted| !is_over(wanted));
-        RequestedUnits::in_force([cpu, self.monitor.wants_mem], now)
+        RequestedAmount::in_force([cpu, self.monitor.wants_mem], now)
     }
 
     /// The size to aim at.
@@ -85,25 +104,34 @@ impl State {
     }
 
     fn desired_for(&self, now: Duration, goal: &Goal) -> Desired {
+        desired::desired(&self.inputs(now, goal))
+    }
+
+    /// Whether the guest's memory calls for more than `mem` by itself, and not because its CPU grows.
+    pub(super) fn needs_memory(&self, now: Duration, mem: Bytes) -> bool {
+        desired::evidence(&self.inputs(now, &self.goal(now))).grow.mem > mem
+    }
+
+    fn inputs(&self, now: Duration, goal: &Goal) -> desired::Inputs {
         let info = &self.vm.info;
-        desired::desired(&desired::Inputs {
+        desired::Inputs {
             unit: self.settings.compute_unit,
             slot: info.mem.slot_size,
             min: info.min(),
             max: info.max(),
             asked: self.machine.asked,
             now: self.machine.now,
-            goal_units: goal.units,
+            goal: goal.evidence,
             complete: goal.complete,
             settling: self.settling(now),
-            pressure_units: self.known.pressure_units.filter(|_| self.fresh(now).is_some()),
+            pressed: self.known.pressed.filter(|_| self.fresh(now).is_some()),
             room: self.machine.room(now),
             hold: self.hold(now).map(|(size, _)| size),
             forced: self.vm.forced,
             requested: self.monitor.requested.filter(|requested| now < requested.until),
             wanted: self.wanted(now),
             denied: self.monitor.denied(now),
-        })
+        }
     }
 
     /// The size that a person fixed, while it is in force, and its end.
@@ -243,13 +271,17 @@ impl State {
     }
 
     fn sizes(&self, desired: Resources) -> Sizes {
+        let slot = self.vm.info.mem.slot_size;
+        let is_late = self.machine.differs_since.is_some_and(|(_, is_late)| is_late);
+        let step = if is_late { Resources::new(MilliCpu::new(1), slot) } else { self.settings.compute_unit };
         Sizes {
             now: self.machine.low,
             asked: self.machine.asked,
             least: self.machine.least(),
             desired,
             forced: self.forced_cpu(self.clock),
-            slot: self.vm.info.mem.slot_size,
+            slot,
+            step,
         }
     }
 

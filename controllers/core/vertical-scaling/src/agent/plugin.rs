@@ -186,15 +186,22 @@ impl Plugin {
         Ok(asking)
     }
 
-    /// What the VM may grow to for `desired`: all of it if permitted, else as many whole compute units as are permitted
-    /// in both resources.
+    /// What the VM may grow to for `desired`: all of it if permitted. Of a number of compute units as many as are permitted in both
+    /// resources; of any other size as many whole units of each resource as are permitted of it.
     #[must_use]
     pub fn usable(&self, desired: Resources, unit: Resources) -> Option<Resources> {
         let permit = self.permit?;
         if !desired.any_greater(permit) {
             return Some(desired);
         }
-        Some(permit.min(units::times(unit, units::floor(permit, unit))))
+        if units::exact(desired, unit).is_some() {
+            return Some(permit.min(units::times(unit, units::floor(permit, unit))));
+        }
+        let (cpu, mem) = units::floor_each(permit, unit);
+        Some(Resources {
+            vcpus: if desired.vcpus <= permit.vcpus { desired.vcpus } else { units::times(unit, cpu).vcpus },
+            mem: if desired.mem <= permit.mem { desired.mem } else { units::times(unit, mem).mem },
+        })
     }
 }
 

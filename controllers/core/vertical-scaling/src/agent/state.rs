@@ -2,12 +2,13 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use neonvm_types::{Resources, Revision};
+use neonvm_types::{Bytes, Resources, Revision};
 use serde::Serialize;
 
 use crate::agent::{
     action::{Action, ActionSet, Change, Outcome, PluginRequest, SchedulerRequest},
     announced::Announced,
+    caution::Caution,
     counter::RecentCounter,
     event::Event,
     machine::Machine,
@@ -30,10 +31,12 @@ pub struct Known {
     pub system: Option<(Duration, SystemMetrics)>,
     /// File cache.
     pub lfc: Option<(Duration, LfcMetrics)>,
-    /// Compute units required by memory pressure: one more than the VM had when it was measured.
-    pub pressure_units: Option<u32>,
+    /// Memory required by memory pressure: one compute unit more than the VM had when it was measured.
+    pub pressed: Option<Bytes>,
     /// CPU that was in use lately.
     pub usage: Usage,
+    /// What was learned from shrinking memory.
+    pub(super) memory_caution: Caution,
     /// CPUs that the host took away between the last two scrapes.
     pub steal: Option<f64>,
     /// Why the last scrape failed; empty if it did not.
@@ -242,7 +245,7 @@ impl State {
         self.machine.started(now, id, change);
         self.monitor.given(change.target);
         // CPU that is not used is seen from the next scrapes; nothing else shows that memory was needed for a moment only.
-        let is_seen = self.monitor.wants_mem.is_none() && self.usage(now).0 != CpuNeed::Unknown;
+        let is_seen = self.monitor.wants_mem.is_none() && self.usage(now) != CpuNeed::Unknown;
         if change.target.any_greater(change.current) && self.monitor.wanted(now).is_some() && !is_seen {
             self.monitor.settle(now, self.settings.monitor_requested_upscale_valid_period);
         }

@@ -36,6 +36,23 @@ pub fn ceil_units(value: f64) -> u32 {
     }
 }
 
+/// So many CPUs in thousandths, rounded up; everything that is no number is 0.
+#[must_use]
+pub fn ceil_milli(cpus: f64) -> MilliCpu {
+    // Sums of binary fractions are a little above what they stand for.
+    MilliCpu::new(ceil_units(cpus * 1000.0 - 1e-6))
+}
+
+/// The least whole number of units, in each field, that is not below `amount`; what is at most `enough` stays as it is.
+#[must_use]
+pub fn fit(amount: Resources, unit: Resources, enough: Resources) -> Resources {
+    let (cpu, mem) = ceil_each(amount, unit);
+    Resources {
+        vcpus: if amount.vcpus <= enough.vcpus { amount.vcpus } else { times(unit, cpu).vcpus },
+        mem: if amount.mem <= enough.mem { amount.mem } else { times(unit, mem).mem },
+    }
+}
+
 /// Whole units in each field: CPU, memory. A unit of zero fits no time.
 #[must_use]
 pub fn floor_each(amount: Resources, unit: Resources) -> (u32, u32) {

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// The same cases in every run; `PROPTEST_RNG_SEED` and `PROPTEST_CASES` explore others.
-fn config(cases: u32) -> ProptestConfig {
+pub fn config(cases: u32) -> ProptestConfig {
     let default = ProptestConfig::default();
     let (cases, rng_seed) = match default.rng_seed {
         RngSeed::Random => (cases, RngSeed::Fixed(5)),

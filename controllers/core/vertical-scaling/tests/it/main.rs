@@ -19,5 +19,6 @@ mod metrics;
 mod paused;
 mod peers;
 mod rules;
+mod shapes;
 mod vectors;
 mod world;

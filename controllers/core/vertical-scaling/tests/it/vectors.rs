@@ -3,6 +3,7 @@
 use neonvm_api::{ScalingConfig, UserMetric};
 use neonvm_core_vertical_scaling::agent::{
     Event, LfcMetrics, Settings, SystemMetrics, Warning,
+    evidence::Coupling,
     goal::{self, Goal, Inputs},
     lfc,
     settings::Config,
@@ -128,12 +129,21 @@ fn cpu_part() {
     }
 }
 
+/// Inputs without any metric, for a guest without amounts.
+fn inputs<'a>() -> Inputs<'a> {
+    Inputs {
+        system: None,
+        lfc: None,
+        user: None,
+        usage: CpuNeed::Unknown,
+        coupling: Coupling::Units,
+        asked: CU,
+        min: CU,
+    }
+}
+
 fn goal_from(system: SystemMetrics, config: &Config) -> Goal {
-    goal::goal(
-        Inputs { system: Some(&system), lfc: None, user: None, usage: (CpuNeed::Unknown, 0) },
-        config,
-        CU,
-    )
+    goal::goal(Inputs { system: Some(&system), ..inputs() }, config, CU)
 }
 
 /// History #421: the load target was off by the factor of CPUs to units.
@@ -177,9 +187,8 @@ fn memory_part() {
 #[test]
 fn missing_parts_are_missing() {
     let on = config(|c| c.enable_lfc_metrics = Some(true));
-    let nothing =
-        goal::goal(Inputs { system: None, lfc: None, user: None, usage: (CpuNeed::Unknown, 0) }, &on, CU);
-    assert_eq!(nothing, Goal::default());
+    let nothing = goal::goal(inputs(), &on, CU);
+    assert_eq!((nothing.units, nothing.complete), (0, false));
     let system = goal_from(load(0.3), &on);
     assert!(system.parts.cpu.is_some() && system.parts.mem.is_some() && system.parts.lfc.is_none());
     assert!(!system.complete);
@@ -220,11 +229,7 @@ fn user_metric() {
     let metric = UserMetric { name: "queue".into(), target: 8.0 };
     for (value, units, complete) in [(Some(0.0), 0, true), (Some(17.0), 3, true), (None, 0, false)] {
         let system = SystemMetrics { user: value, ..load(0.0) };
-        let goal = goal::goal(
-            Inputs { system: Some(&system), lfc: None, user: Some(&metric), usage: (CpuNeed::Unknown, 0) },
-            &config,
-            CU,
-        );
+        let goal = goal::goal(Inputs { system: Some(&system), user: Some(&metric), ..inputs() }, &config, CU);
         assert_eq!((goal.units, goal.complete), (units, complete), "{value:?}");
     }
 }

@@ -28,6 +28,17 @@ impl SmallGuest {
     /// # Panics
     /// If the program does not compile.
     pub fn compile(name: &str, source: &Path) -> Need<Self> {
+        Self::compile_for(&kernel()?, name, source)
+    }
+
+    /// The same with another kernel than that of the tests, in this directory.
+    ///
+    /// # Errors
+    /// Without a C compiler.
+    ///
+    /// # Panics
+    /// If the program does not compile.
+    pub fn compile_for(kernel: &Path, name: &str, source: &Path) -> Need<Self> {
         program("cc")?;
         let directory = tempfile::tempdir().expect("a temporary directory");
         let binary = directory.path().join("init");
@@ -41,7 +52,7 @@ impl SmallGuest {
             .output()
             .expect("cc runs");
         assert!(compiled.status.success(), "cc: {}", String::from_utf8_lossy(&compiled.stderr));
-        Self::with_init(name, &fs::read(&binary).expect("what cc has made"))
+        Ok(Self::of(kernel, name, &fs::read(&binary).expect("what cc has made")))
     }
 
     /// A guest whose only process is this program.
@@ -52,14 +63,17 @@ impl SmallGuest {
     /// # Panics
     /// If its initramfs cannot be written to the target directory.
     pub fn with_init(name: &str, init: &[u8]) -> Need<Self> {
-        let kernel = kernel()?;
+        Ok(Self::of(&kernel()?, name, init))
+    }
+
+    fn of(kernel: &Path, name: &str, init: &[u8]) -> Self {
         // The first archive brings the modules; of two files with one name the later one counts.
         let mut archive = fs::read(kernel.join("initramfs.cpio")).unwrap_or_default();
         let has_modules = !archive.is_empty();
         archive.extend(root(init));
         let kernel_name = kernel.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let initramfs = put(&format!("{name}-{kernel_name}.cpio"), &archive);
-        Ok(Self { kernel: kernel.join("vmlinux"), initramfs, has_modules })
+        Self { kernel: kernel.join("vmlinux"), initramfs, has_modules }
     }
 }
 

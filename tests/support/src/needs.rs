@@ -200,6 +200,18 @@ pub fn built_kernel() -> Need<PathBuf> {
     ))
 }
 
+/// The directory of the kernel of Debian 13, which the lane `kernel` of `make test` downloads if it can.
+///
+/// # Errors
+/// If it is not there.
+pub fn debian_13_kernel() -> Need<PathBuf> {
+    let directory = kernels().join("debian13");
+    if directory.join("vmlinux").is_file() {
+        return Ok(directory);
+    }
+    Err(Missing::unavailable("the kernel of Debian 13 was not downloaded: run `cargo xtask kernel --fetch`"))
+}
+
 /// Where the kernels of tests are kept.
 #[must_use]
 pub fn kernels() -> PathBuf {

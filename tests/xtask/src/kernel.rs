@@ -9,17 +9,26 @@ use anyhow::{Context as _, ensure};
 use crate::package::target;
 use crate::process::run_cargo;
 
+/// Name of the kernel of Debian 13, which some tests boot beside the distribution's.
+const DEBIAN_13: &str = "debian13";
+
 /// Gets the distribution's kernel ready, which every lane of the gate boots: seconds, and again each time, because today's guest
 /// program is in its initramfs.
 pub(crate) fn fetch(root: &Path) -> anyhow::Result<bool> {
     let target = target(root)?;
     let lists = std::fs::read_dir("/var/lib/apt/lists").map_or(0, Iterator::count);
     ensure!(lists > 2, "apt has no lists of packages; run: apt-get update");
-    neonctl(
-        root,
-        &target,
-        &["kernel", "fetch", "--kernel-name", "fetched", "--no-default", "--progress", "plain"],
-    )
+    let name = |name| ["kernel", "fetch", "--kernel-name", name, "--no-default", "--progress", "plain"];
+    if !neonctl(root, &target, &name("fetched"))? {
+        return Ok(false);
+    }
+    // Once: the tests that boot it bring their own first program.
+    if !target.join("kernels").join(DEBIAN_13).join("vmlinux").exists()
+        && !neonctl(root, &target, &[&name(DEBIAN_13)[..], &["--version", "6.12"]].concat())?
+    {
+        println!("kernel: without the kernel of Debian 13; the tests that boot it are skipped");
+    }
+    Ok(true)
 }
 
 /// Builds the kernel from source, unless the one that is there was built from these fragments.

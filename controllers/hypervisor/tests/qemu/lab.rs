@@ -1,6 +1,6 @@
 //! What every machine needs, made once: a kernel, a first root, a plan.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -31,8 +31,17 @@ pub(crate) fn lab() -> Need<&'static Lab> {
 
 fn make() -> Need<Lab> {
     needs::qemu()?;
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/qemu/fixture/init.c");
-    Ok(Lab { guest: SmallGuest::compile("hypervisor", &source)? })
+    Ok(Lab { guest: SmallGuest::compile("hypervisor", &init())? })
+}
+
+fn init() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/qemu/fixture/init.c")
+}
+
+/// A lab with the kernel of Debian 13.
+pub(crate) fn lab_of_debian_13() -> Need<Lab> {
+    needs::qemu()?;
+    Ok(Lab { guest: SmallGuest::compile_for(&needs::debian_13_kernel()?, "hypervisor", &init())? })
 }
 
 impl Lab {
@@ -69,15 +78,24 @@ impl Lab {
 }
 
 pub(crate) async fn resources() -> Resources {
-    let installation = Installation::find(None, Architecture::Amd64).await.unwrap();
+    resources_of(None).await
+}
+
+/// Those with another QEMU than the host's.
+pub(crate) async fn resources_of(program: Option<&Path>) -> Resources {
+    let installation = Installation::find(program, Architecture::Amd64).await.unwrap();
     let mut resources = Resources::new(installation);
     resources.deadline = PATIENCE;
     resources
 }
 
 /// A machine that runs, and its console.
-pub(crate) async fn start(mut plan: MachinePlan) -> (Machine, Console) {
-    let resources = resources().await;
+pub(crate) async fn start(plan: MachinePlan) -> (Machine, Console) {
+    start_with(plan, resources().await).await
+}
+
+/// The same with other resources.
+pub(crate) async fn start_with(mut plan: MachinePlan, resources: Resources) -> (Machine, Console) {
     plan.machine_type = resources.installation.machine_type();
     let machine = Machine::start(plan, resources).await.unwrap();
     let console = Console::follow(&machine);

@@ -5,11 +5,19 @@ use neonvm_hypervisor::plan::MemoryPlan;
 use neonvm_test_support::need;
 use neonvm_types::Bytes;
 
-use crate::lab::{event, lab, start};
+use crate::lab::{Lab, event, lab, lab_of_debian_13, start};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_grows_and_shrinks() {
-    let lab = need!(lab());
+    grows_and_shrinks(need!(lab())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_grows_and_shrinks_with_the_kernel_of_debian_13() {
+    grows_and_shrinks(&need!(lab_of_debian_13())).await;
+}
+
+async fn grows_and_shrinks(lab: &Lab) {
     let mut plan = lab.plan("wait");
     plan.memory = MemoryPlan { min: Bytes::mib(192), start: Bytes::mib(256), max: Bytes::mib(704) };
     let (machine, mut console) = start(plan).await;

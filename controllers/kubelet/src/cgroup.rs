@@ -1,4 +1,4 @@
-//! The cgroup of a pod in the hierarchies with the controllers of CPU and memory: of version 1, or the unified one.
+//! The cgroup of a pod in the hierarchies with the controllers of CPU, memory and processes: of version 1, or the unified one.
 
 use std::fs;
 use std::io;
@@ -16,12 +16,18 @@ pub(crate) const KILLED: Duration = Duration::from_secs(30);
 /// Microseconds in which a limited cgroup may use its quota of CPU.
 const PERIOD: u64 = 100_000;
 
-/// The hierarchy with the CPU controller, and that with the memory controller.
+/// Most processes and threads of a pod. A QEMU has some hundred, with those of a migration; a clean installation of Kubernetes sets no
+/// limit, and 4096 is a common `podPidsLimit`.
+const MOST_PROCESSES: u32 = 4096;
+
+/// The hierarchies with the controllers of CPU, memory and processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hierarchy {
     root: PathBuf,
     /// Version 1 only, where it is a separate hierarchy.
     memory: Option<PathBuf>,
+    /// Version 1 only, likewise.
+    pids: Option<PathBuf>,
     unified: bool,
 }
 
@@ -34,7 +40,7 @@ impl Hierarchy {
     fn below(root: &Path) -> Option<Self> {
         if let Ok(controllers) = fs::read_to_string(root.join("cgroup.controllers")) {
             let unified = controllers.split_whitespace().any(|name| name == "cpu");
-            return unified.then(|| Self { root: root.to_path_buf(), memory: None, unified });
+            return unified.then(|| Self { root: root.to_path_buf(), memory: None, pids: None, unified });
         }
         ["cpu", "cpu,cpuacct"]
             .iter()
@@ -43,12 +49,15 @@ impl Hierarchy {
             .map(|cpu| {
                 let memory = root.join("memory");
                 let memory = memory.join("memory.limit_in_bytes").exists().then_some(memory);
-                Self { root: cpu, memory, unified: false }
+                // The topmost cgroup has no limit of processes, and no file for one.
+                let pids = root.join("pids");
+                let pids = pids.join("cgroup.procs").exists().then_some(pids);
+                Self { root: cpu, memory, pids, unified: false }
             })
     }
 
     fn roots(&self) -> impl Iterator<Item = &PathBuf> {
-        std::iter::once(&self.root).chain(&self.memory)
+        std::iter::once(&self.root).chain(&self.memory).chain(&self.pids)
     }
 
     /// Makes a cgroup, and what is above it.
@@ -59,8 +68,10 @@ impl Hierarchy {
                 if self.unified {
                     // A controller works in a cgroup only if all above hand it down.
                     fs::write(current.join("cgroup.subtree_control"), "+cpu")?;
-                    // Where there is none, memory is not limited.
-                    let _ = fs::write(current.join("cgroup.subtree_control"), "+memory");
+                    // Where there is no such controller, nothing is limited by it.
+                    for controller in ["+memory", "+pids"] {
+                        let _ = fs::write(current.join("cgroup.subtree_control"), controller);
+                    }
                 }
                 current.push(part);
                 match fs::create_dir(&current) {
@@ -70,6 +81,15 @@ impl Hierarchy {
             }
         }
         Ok(())
+    }
+
+    /// Limits the processes and threads of a cgroup, where the host has the controller: before the first one joins.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub(crate) fn limit_processes(&self, path: &str) -> io::Result<()> {
+        let group = self.pids.as_ref().unwrap_or(&self.root).join(path);
+        put(&group, "pids.max", &MOST_PROCESSES.to_string())
     }
 
     /// What a process writes to in order to join: one descriptor for each hierarchy.
@@ -251,15 +271,19 @@ mod tests {
             ("cpu/a", &["cpu.shares", "cpu.cfs_period_us", "cpu.cfs_quota_us"]),
             ("memory", &["memory.limit_in_bytes"]),
             ("memory/a", &["memory.limit_in_bytes"]),
+            ("pids", &["cgroup.procs"]),
+            ("pids/a", &["pids.max"]),
         ] {
             fs::create_dir_all(root.join(place)).unwrap();
             files.iter().for_each(|file| fs::write(root.join(place).join(file), "").unwrap());
         }
         let old = Hierarchy::below(root).unwrap();
+        old.limit_processes("a").unwrap();
         old.set("a", &half).unwrap();
         assert_eq!(read(&root.join("cpu/a/cpu.shares")), "256");
         assert_eq!(read(&root.join("cpu/a/cpu.cfs_quota_us")), "50000");
         assert_eq!(read(&root.join("memory/a/memory.limit_in_bytes")), "67108864");
+        assert_eq!(read(&root.join("pids/a/pids.max")), "4096");
         old.set("a", &Limits::default()).unwrap();
         assert_eq!(read(&root.join("cpu/a/cpu.shares")), "2");
         assert_eq!(read(&root.join("cpu/a/cpu.cfs_quota_us")), "-1");
@@ -269,14 +293,16 @@ mod tests {
         let root = directory.path();
         fs::write(root.join("cgroup.controllers"), "memory cpu").unwrap();
         fs::create_dir(root.join("a")).unwrap();
-        for file in ["cpu.weight", "cpu.max", "memory.max"] {
+        for file in ["cpu.weight", "cpu.max", "memory.max", "pids.max"] {
             fs::write(root.join("a").join(file), "").unwrap();
         }
         let new = Hierarchy::below(root).unwrap();
+        new.limit_processes("a").unwrap();
         new.set("a", &half).unwrap();
         assert_eq!(read(&root.join("a/cpu.weight")), "10");
         assert_eq!(read(&root.join("a/cpu.max")), "50000 100000");
         assert_eq!(read(&root.join("a/memory.max")), "67108864");
+        assert_eq!(read(&root.join("a/pids.max")), "4096");
         fs::write(root.join("a/memory.current"), "80000000\n").unwrap();
         fs::write(root.join("a/memory.stat"), "anon 1\ninactive_file 10000000\n").unwrap();
         let refused = new.set("a", &half).unwrap_err().to_string();

@@ -97,6 +97,7 @@ impl Preparation {
         if let Some(hierarchy) = &node.hierarchy {
             let group = naming::pod_cgroup(&node.config.cluster, &node.config.name, &self.handle.uid);
             hierarchy.create(&group).map_err(failed)?;
+            hierarchy.limit_processes(&group).map_err(failed)?;
         }
         let around = node.surroundings(&self.handle.uid, &address.to_string());
         let context = node.volumes(&self.handle, &pod);

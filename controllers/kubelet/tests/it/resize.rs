@@ -7,7 +7,7 @@ use neonvm_kubelet::{Network, naming};
 use neonvm_test_support::{Missing, Need, need, needs};
 use serde_json::{Value, json};
 
-use crate::support::{Cluster, condition, eventually, with};
+use crate::support::{Cluster, condition, content, eventually, with};
 
 const PATIENT: &str = "trap 'exit 0' TERM; while :; do sleep 0.05; done";
 
@@ -140,4 +140,45 @@ async fn the_cgroup_holds_a_pod_to_its_size() {
         (!setting(&group, "cpu.cfs_quota_us", "cpu.max").exists()).then_some(())
     })
     .await;
+}
+
+/// The controller of processes, of version 1 or 2.
+fn counts_processes() -> Need {
+    let root = Path::new("/sys/fs/cgroup");
+    let unified = std::fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
+    let has =
+        root.join("pids/cgroup.procs").exists() || unified.split_whitespace().any(|name| name == "pids");
+    has.then_some(()).ok_or_else(|| Missing::unavailable("no cgroup controller for processes"))
+}
+
+/// As many threads as the kernel gives, at most 6000; then the number of them.
+const THREADS: &str = r#"exec python3 -c '
+import os, threading, time
+threading.stack_size(65536)
+count = 0
+try:
+    while count < 6000:
+        threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+        count += 1
+except RuntimeError:
+    pass
+with open(os.environ["NEONVM_ROOT"] + "/count", "w") as file:
+    file.write(str(count) + ".")
+time.sleep(600)
+'"#;
+
+/// A pod cannot use up the processes of its host: neither one without limits of its own, nor one with them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_has_a_limit_of_processes() {
+    need!(cgroups());
+    need!(counts_processes());
+    need!(needs::program("python3").map(drop));
+    let cluster = cluster().await;
+    for (name, extra) in [("free", json!({})), ("sized", sized("1"))] {
+        let pod = cluster.create("n1", name, THREADS, &extra).await;
+        let count = content(&cluster.place("n1", &pod).join("root/count"), |text| text.ends_with('.')).await;
+        let count: u32 = count.trim_end_matches('.').parse().unwrap();
+        assert!((1000..4096).contains(&count), "{name}: {count}");
+        cluster.delete(name).await;
+    }
 }

@@ -6,6 +6,7 @@ mod kept;
 pub(super) mod kubeconfig;
 pub(super) mod list;
 pub(super) mod logs;
+mod network;
 mod start;
 pub(super) mod status;
 pub(super) mod up;
@@ -42,4 +43,10 @@ fn word(state: &State) -> &'static str {
         State::Ended(_) => "ended",
         State::Stopped => "stopped",
     }
+}
+
+/// What the services could not do about this host's firewall, a line each.
+fn firewall(instance: &Instance) -> Vec<String> {
+    let text = std::fs::read_to_string(instance.directory.join("firewall.json")).unwrap_or_default();
+    serde_json::from_str(&text).unwrap_or_default()
 }

@@ -14,7 +14,7 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::OnceLock;
 
 use neonvm_e2e::is_alive;
-use neonvm_test_support::eventually_blocking;
+use neonvm_test_support::{eventually_blocking, need, needs};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -201,6 +201,59 @@ fn a_killed_cluster_comes_back_with_its_state() {
     // Installed before the kill, and not by this start.
     let status = machine.json("local status");
     assert_eq!(status["definitions"]["missing"], serde_json::json!([]));
+}
+
+/// A start that was interrupted is finished by the next one, which reports that the cluster runs only when it is healthy.
+#[test]
+fn an_interrupted_start_is_finished_by_the_next() {
+    let machine = Machine::new();
+    let mut first =
+        machine.command("local up --nodes 1").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let directory = machine.home.path().join(".local/state/neonctl/local/default");
+    // The server runs, and nothing that follows is done.
+    until("the record of the process", || directory.join("process.json").exists());
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let output = machine.run("local up --nodes 1");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && text.contains("is already running, as process"), "{text}");
+    let status = machine.json("local status");
+    assert_eq!(
+        (&status["healthy"], &status["definitions"]["missing"]),
+        (&true.into(), &serde_json::json!([]))
+    );
+}
+
+/// Root of a container with the capabilities that an engine gives by default: one node, stated with the reason.
+#[test]
+fn root_without_privileges_gets_a_node_without_namespaces() {
+    need!(needs::root());
+    need!(needs::program("setpriv").map(drop));
+    let machine = Machine::new();
+    let without = |capability: &str, arguments: &str| {
+        let inner = machine.command(arguments);
+        let mut command = Command::new("setpriv");
+        command.arg(format!("--bounding-set=-{capability}")).arg(inner.get_program()).args(inner.get_args());
+        command.env_clear().envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.stdin(Stdio::null()).output().unwrap()
+    };
+    for capability in ["net_admin", "sys_admin"] {
+        let name = capability.replace('_', "-");
+        let output = without(capability, &format!("local up --name {name}"));
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{capability}: {text}");
+        let lacks =
+            format!("user-mode networking, because this root lacks CAP_{}", capability.to_uppercase());
+        assert!(text.contains(&lacks), "{text}");
+        assert_eq!(machine.json(&format!("local status --name {name}"))["healthy"], true);
+        machine.good(&format!("local down --name {name}"));
+    }
+    let output = without("net_admin", "local up --name many --nodes 2");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        output.status.code() == Some(5) && text.contains("--nodes 2: more than one node requires"),
+        "{text}"
+    );
 }
 
 #[test]

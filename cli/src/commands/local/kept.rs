@@ -41,7 +41,7 @@ impl Nodes {
     }
 
     /// That of the last start; nothing if there was none.
-    fn read(instance: &Instance) -> Self {
+    pub(super) fn read(instance: &Instance) -> Self {
         let text = std::fs::read_to_string(Self::path(instance)).unwrap_or_default();
         serde_json::from_str(&text).unwrap_or_default()
     }

@@ -14,6 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use super::kept::Nodes;
+use super::network::Network;
 use crate::args::local::Up;
 use crate::commands::place;
 use crate::connect::{Connection, block_on};
@@ -45,7 +46,7 @@ pub(super) fn start(
     instance: &Instance,
     args: &Up,
     limit: Duration,
-    requests: Option<&Requests>,
+    (network, requests): (&Network, Option<&Requests>),
 ) -> Result<Started> {
     let program = neond(env, settings)?;
     has_runner(&program)?;
@@ -57,7 +58,7 @@ pub(super) fn start(
     command.arg("local").args(["--name", &instance.name]).arg("--data-dir").arg(&instance.directory);
     command.arg("--listen").arg(format!("127.0.0.1:{port}")).stdin(Stdio::null());
     let nodes = Nodes::of(instance, settings, args)?;
-    command.args(node_flags(env, settings, args, &nodes)?);
+    command.args(node_flags(env, settings, args, (&nodes, network))?);
     nodes.keep(instance)?;
     if !args.foreground {
         let path = instance.log();
@@ -77,16 +78,22 @@ pub(super) fn start(
             let _ = requests.process.send(Some(process));
         }
     }
-    block_on(wait(settings, instance, &mut child, limit, args.foreground))?;
+    block_on(wait(settings, instance, Some(&mut child), limit, args.foreground))?;
     Ok(if args.foreground { Started::Foreground(Foreground { child }) } else { Started::Background })
 }
 
 /// Flags about nodes, and where what they need lies.
-fn node_flags(env: &Env, settings: &Settings, args: &Up, kept: &Nodes) -> Result<Vec<OsString>> {
+fn node_flags(
+    env: &Env,
+    settings: &Settings,
+    args: &Up,
+    (kept, network): (&Nodes, &Network),
+) -> Result<Vec<OsString>> {
     let nodes = kept.nodes.unwrap_or(1);
-    let root = rustix::process::geteuid().is_root() && !args.user_network;
-    if nodes > 1 && !root {
-        let text = format!("--nodes {nodes}: more than one node requires network namespaces");
+    if let (2.., Network::User(why)) = (nodes, network) {
+        let text = format!(
+            "--nodes {nodes}: more than one node requires network namespaces, which are not used {why}"
+        );
         return Err(Error::new(Code::Conflict, text).hint("run it as root, or with --nodes 1"));
     }
     let mut flags: Vec<OsString> = vec!["--nodes".into(), nodes.to_string().into()];
@@ -117,7 +124,7 @@ fn node_flags(env: &Env, settings: &Settings, args: &Up, kept: &Nodes) -> Result
         set("--guest", guest.into());
     }
     for (flag, on) in [
-        ("--user-network", args.user_network),
+        ("--user-network", network.is_user()),
         ("--insecure-registries", args.insecure_registries),
         ("--metrics", args.metrics),
     ] {
@@ -168,17 +175,18 @@ fn choose_port(instance: &Instance, wanted: Option<u16>) -> Result<u16> {
         .hint("stop that process, choose another --port, or omit --port to use a free one"))
 }
 
-async fn wait(
+/// Waits until the API of the server is ready. Without the child that it is, one that was started before is waited for.
+pub(super) async fn wait(
     settings: &Settings,
     instance: &Instance,
-    child: &mut Child,
+    mut child: Option<&mut Child>,
     limit: Duration,
     foreground: bool,
 ) -> Result<()> {
     let deadline = Instant::now() + limit;
     let mut connection: Option<Connection> = None;
     loop {
-        if let Ok(Some(status)) = child.try_wait() {
+        if let Some(Ok(Some(status))) = child.as_mut().map(|child| child.try_wait()) {
             instance.forget_process();
             let text = format!("local cluster {:?} ended while starting: {status}", instance.name);
             let lines = if foreground { Vec::new() } else { instance.last_lines(LAST_LINES) };
@@ -186,7 +194,7 @@ async fn wait(
             let hint = format!("see its complete log: neonctl local logs --name {}", instance.name);
             return Err(if foreground { error } else { error.hint(hint) });
         }
-        if connection.is_none() && api_server_failed(instance) {
+        if child.is_some() && connection.is_none() && api_server_failed(instance) {
             instance.stop(Duration::from_secs(5))?;
             let text = format!("the API server of local cluster {:?} does not start", instance.name);
             let lines = instance.last_lines_of("apiserver", LAST_LINES);

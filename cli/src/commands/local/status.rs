@@ -29,6 +29,7 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &One) -> Result<Report> 
     }
     block_on(async {
         let connection = Connection::local(settings, &instance.kubeconfig(), limit).await?;
-        crate::commands::health::report(&connection, name, None).await
+        let report = crate::commands::health::report(&connection, name, None).await?;
+        Ok(super::firewall(&instance).into_iter().fold(report, Report::note))
     })
 }

@@ -6,7 +6,8 @@ use neonvm_kit::private;
 use serde_json::{Value, json};
 
 use super::kept::Nodes;
-use super::start::{Requests, Started, start};
+use super::network::Network;
+use super::start::{Requests, Started, start, wait};
 use crate::args::local::Up;
 use crate::connect::{Connection, block_on};
 use crate::env::Env;
@@ -30,7 +31,7 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Up) -> Result<Report> {
     let lock = instance.lock()?;
     let mut notes = Vec::new();
     match instance.state() {
-        State::Running(process) => return running(&instance, args, &process),
+        State::Running(process) => return running(settings, &instance, args, &process, limit),
         State::Ended(process) => {
             instance.outlast(&process, limit);
             notes.push(format!(
@@ -41,7 +42,8 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Up) -> Result<Report> {
         State::Stopped => {}
     }
     let requests = if args.foreground { Some(Requests::follow()?) } else { None };
-    let started = match bring_up(env, settings, &instance, args, limit, requests.as_ref()) {
+    let network = Network::of(env, args);
+    let started = match bring_up(env, settings, &instance, args, limit, (&network, requests.as_ref())) {
         Ok(started) => started,
         Err(error) => {
             if args.foreground {
@@ -57,7 +59,7 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Up) -> Result<Report> {
             return Err(if asked { stopped() } else { error });
         }
     };
-    notes.extend(remarks(env, settings, &instance, args)?);
+    notes.extend(remarks(env, settings, &instance, args, &network)?);
     if args.metrics {
         notes.push(format!("Prometheus finds the metrics by {}", directory.join("metrics.json").display()));
     }
@@ -83,30 +85,50 @@ fn bring_up(
     instance: &Instance,
     args: &Up,
     limit: Duration,
-    requests: Option<&Requests>,
+    how: (&Network, Option<&Requests>),
 ) -> Result<Started> {
     let begun = Instant::now();
+    let started = start(env, settings, instance, args, limit, how)?;
+    let nodes = Nodes::of(instance, settings, args)?;
+    complete(settings, instance, args, &nodes, limit.saturating_sub(begun.elapsed()))?;
+    Ok(started)
+}
+
+/// What comes after the start of the server, each step harmless if it was done before.
+fn complete(
+    settings: &Settings,
+    instance: &Instance,
+    args: &Up,
+    nodes: &Nodes,
+    limit: Duration,
+) -> Result<()> {
+    let begun = Instant::now();
     let left = || limit.saturating_sub(begun.elapsed()).max(Duration::from_secs(1));
-    let started = start(env, settings, instance, args, limit, requests)?;
     if !args.no_install {
         let left = left();
         block_on(async {
             let connection = Connection::local(settings, &instance.kubeconfig(), left).await?;
             let installed = tokio::time::timeout(left, crate::commands::health::install(&connection)).await;
             installed.unwrap_or_else(|_| {
-                Err(Error::new(Code::Timeout, "the custom resource definitions are not established yet"))
+                Err(Error::new(Code::Timeout, "the custom resource definitions are not established yet")
+                    .hint(format!("run it again to finish: neonctl local up --name {}", instance.name)))
             })
         })?;
     }
-    let nodes = Nodes::of(instance, settings, args)?.nodes.unwrap_or(1);
-    if nodes > 0 {
-        block_on(ready(settings, instance, usize::from(nodes), left()))?;
+    match nodes.nodes.unwrap_or(1) {
+        0 => Ok(()),
+        count => block_on(ready(settings, instance, usize::from(count), left())),
     }
-    Ok(started)
 }
 
 /// What its user should know about its nodes.
-fn remarks(env: &Env, settings: &Settings, instance: &Instance, args: &Up) -> Result<Vec<String>> {
+fn remarks(
+    env: &Env,
+    settings: &Settings,
+    instance: &Instance,
+    args: &Up,
+    network: &Network,
+) -> Result<Vec<String>> {
     let mut notes = Vec::new();
     if Nodes::of(instance, settings, args)?.nodes == Some(0) {
         return Ok(notes);
@@ -114,14 +136,10 @@ fn remarks(env: &Env, settings: &Settings, instance: &Instance, args: &Up) -> Re
     if !crate::commands::place::kernels(env).join("default/vmlinux").exists() {
         notes.push("there is no kernel, which VMs require: neonctl kernel fetch".to_owned());
     }
-    if args.user_network || !rustix::process::geteuid().is_root() {
-        let why = if args.user_network {
-            "as requested with --user-network"
-        } else {
-            "because the command does not run as root"
-        };
+    if let Network::User(why) = network {
         notes.push(format!("one node; its VMs get loopback addresses and user-mode networking, {why}"));
     }
+    notes.extend(super::firewall(instance));
     Ok(notes)
 }
 
@@ -151,7 +169,14 @@ async fn ready(settings: &Settings, instance: &Instance, nodes: usize, limit: Du
     }
 }
 
-fn running(instance: &Instance, args: &Up, process: &Process) -> Result<Report> {
+/// A cluster whose server runs. What an interrupted start has not done is done now; it is not healthy before.
+fn running(
+    settings: &Settings,
+    instance: &Instance,
+    args: &Up,
+    process: &Process,
+    limit: Duration,
+) -> Result<Report> {
     let name = &instance.name;
     let stop = format!("stop it first: neonctl local down --name {name}");
     if args.foreground {
@@ -170,8 +195,16 @@ fn running(instance: &Instance, args: &Up, process: &Process) -> Result<Report> 
         )
         .hint(stop));
     }
-    let report = report(instance)
+    let begun = Instant::now();
+    block_on(wait(settings, instance, None, limit, false))?;
+    // The size of its nodes is that of its start, whatever this command has.
+    let nodes = Nodes::read(instance);
+    complete(settings, instance, args, &nodes, limit.saturating_sub(begun.elapsed()))?;
+    let mut report = report(instance)
         .note(format!("local cluster {name:?} is already running, as process {}", process.pid));
+    if nodes.nodes != Some(0) {
+        report.notes.extend(super::firewall(instance));
+    }
     let given = [
         ("--nodes", args.nodes.is_some()),
         ("--cpus", args.cpus.is_some()),

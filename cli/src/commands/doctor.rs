@@ -3,9 +3,12 @@
 pub(super) mod check;
 mod child;
 mod cluster;
+mod distribution;
+mod features;
 mod kvm;
 mod leftovers;
 mod machine;
+mod needs;
 mod programs;
 mod system;
 

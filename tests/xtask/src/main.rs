@@ -31,6 +31,7 @@ mod run;
 mod sbom;
 mod shipped;
 mod sizes;
+mod starts;
 mod suite;
 mod tally;
 mod terms;

@@ -81,6 +81,11 @@ impl Check {
         Self { place: place.into(), ..self }
     }
 
+    /// The same with another remedy; none if it is empty.
+    pub(in crate::commands) fn remedied(self, remedy: impl Into<String>) -> Self {
+        Self { remedy: remedy.into(), ..self }
+    }
+
     /// The same, as part of something.
     pub(in crate::commands) fn in_group(self, group: &'static str) -> Self {
         Self { group, ..self }

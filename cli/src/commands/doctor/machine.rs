@@ -5,7 +5,7 @@ use std::path::Path;
 use neonvm_kernel::store::Store;
 
 use super::check::{Check, fail, ok, warn};
-use super::{kvm, leftovers, programs, system};
+use super::{features, kvm, leftovers, programs, system};
 use crate::args::local::Root;
 use crate::commands::{local, place};
 use crate::env::Env;
@@ -32,6 +32,7 @@ pub(super) fn checks(env: &Env, settings: &Settings) -> Result<Vec<Check>> {
     checks.push(system::tun(root));
     checks.extend(system::namespaces(env, root));
     checks.push(system::cgroup(Path::new("/sys/fs/cgroup")));
+    checks.extend(features::features(Path::new("/"), root));
     checks.extend([kernel(env), guest(env, settings)]);
     checks.extend(system::limits());
     checks.push(leftovers::leftovers(&directory));
@@ -52,7 +53,7 @@ fn kernel(env: &Env) -> Check {
 
 /// The program that goes into disks.
 fn guest(env: &Env, settings: &Settings) -> Check {
-    let (architecture, ..) = programs::architecture();
+    let architecture = programs::architecture();
     match place::guest(env, settings, None, architecture) {
         Ok(path) => ok("guest program", path.display().to_string()),
         Err(error) => warn(

@@ -1,10 +1,12 @@
-//! Programs of others: QEMU above all.
+//! Programs of others: QEMU above all. All others are in [`PROGRAMS`].
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::check::{Check, fail, ok, warn};
 use super::child::ask;
+use super::distribution::{Family, Package};
+use super::needs::{Necessity, PROGRAMS, Program};
 use crate::env::Env;
 
 /// How long QEMU may take to answer.
@@ -12,44 +14,58 @@ const DEADLINE: Duration = Duration::from_secs(5);
 /// The oldest QEMU that we know to do what we need.
 const OLDEST: (u32, u32) = (7, 2);
 
-/// The architecture of this machine: as in images, as in QEMU's name, the package.
-pub(super) fn architecture() -> (&'static str, &'static str, &'static str) {
+/// The architecture of this host in images.
+pub(super) fn architecture() -> &'static str {
     match std::env::consts::ARCH {
-        "aarch64" => ("arm64", "qemu-system-aarch64", "apt-get install qemu-system-arm"),
-        _ => ("amd64", "qemu-system-x86_64", "apt-get install qemu-system-x86"),
+        "aarch64" => "arm64",
+        _ => "amd64",
+    }
+}
+
+/// Name and package of the QEMU of this host.
+fn own_qemu() -> (&'static str, Package) {
+    match architecture() {
+        "arm64" => (
+            "qemu-system-aarch64",
+            Package {
+                debian: "qemu-system-arm",
+                fedora: "qemu-system-aarch64",
+                suse: "qemu-arm",
+                arch: "qemu-system-aarch64",
+            },
+        ),
+        _ => (
+            "qemu-system-x86_64",
+            Package {
+                debian: "qemu-system-x86",
+                fedora: "qemu-system-x86",
+                suse: "qemu-x86",
+                arch: "qemu-system-x86",
+            },
+        ),
     }
 }
 
 /// QEMU, its firmware, and the tools around it.
 pub(super) fn programs(env: &Env, root: bool) -> Vec<Check> {
-    let mut checks = qemu(env);
-    checks.push(tool(env, "qemu-img", "creates the disks of VMs", "apt-get install qemu-utils"));
-    checks.push(
-        tool(env, "mkfs.ext4", "creates the file systems of disks", "apt-get install e2fsprogs")
-            .at_most_warn(),
-    );
-    for (name, what, remedy) in [
-        ("ip", "configures the network of nodes and pods", "apt-get install iproute2"),
-        ("nft", "gives VMs access to external networks", "apt-get install nftables"),
-    ] {
-        // Without root both are not used.
-        let check = tool(env, name, what, remedy);
-        checks.push(if root && name == "ip" { check } else { check.at_most_warn() });
-    }
-    let ssh = tool(env, "ssh", "is required by neonctl vm ssh", "apt-get install openssh-client");
-    checks.push(ssh.at_most_warn());
+    let family = Family::of_host();
+    let mut checks = qemu(env, family);
+    checks.extend(PROGRAMS.iter().map(|program| tool(env, program, family, root)));
     checks
 }
 
-fn tool(env: &Env, name: &'static str, what: &str, remedy: &str) -> Check {
-    match env.program(name) {
-        Some(path) => ok(name, path.display().to_string()),
-        None => fail(name, format!("not found; it {what}"), remedy),
+fn tool(env: &Env, program: &Program, family: Family, root: bool) -> Check {
+    let name = program.name;
+    if let Some(path) = env.program(name) {
+        return ok(name, path.display().to_string());
     }
+    let check = fail(name, format!("not found; it {}", program.purpose), family.install(&program.package));
+    if root && program.necessity == Necessity::Root { check } else { check.at_most_warn() }
 }
 
-fn qemu(env: &Env) -> Vec<Check> {
-    let (_, name, remedy) = architecture();
+fn qemu(env: &Env, family: Family) -> Vec<Check> {
+    let (name, package) = own_qemu();
+    let remedy = &family.install(&package);
     let Some(path) = env.program(name) else {
         return vec![fail(name, "not found; it runs the VMs", remedy)];
     };

@@ -52,7 +52,7 @@ fn permitted(env: &Env) -> Result<(), String> {
     let ip = env.program("ip").ok_or("the program ip is not installed")?;
     let name = format!("neonvm-up-{}", std::process::id());
     let made = batch(&ip, &[], &format!("netns add {name}\n")).and_then(|()| {
-        let links = "link add b type bridge\nlink add v type veth peer name w\n";
+        let links = "link add probe0 type bridge\nlink add probe1 type veth peer name probe2\n";
         batch(&ip, &["-n", &name], links)
     });
     let removed = batch(&ip, &[], &format!("netns del {name}\n"));
@@ -96,7 +96,17 @@ fn batch(ip: &Path, arguments: &[&str], lines: &str) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use neonvm_test_support::{need, needs};
+
     use super::*;
+
+    #[test]
+    fn root_may_use_namespaces_where_they_can_be_made() {
+        need!(needs::network_namespaces());
+        let path = std::env::var("PATH").unwrap();
+        let env = Env { vars: [("PATH".to_owned(), path)].into(), ..Env::default() };
+        assert_eq!(permitted(&env), Ok(()));
+    }
 
     #[test]
     fn a_device_file_is_made_where_the_kernel_has_the_device() {

@@ -2,6 +2,7 @@
 
 mod act;
 mod migration;
+mod vcpus;
 mod watch;
 
 use std::sync::Arc;
@@ -141,6 +142,12 @@ fn limits(pod: &PodFiles) -> Result<Limits, Error> {
     })
 }
 
+/// Time for the guest to power off, by its specification.
+fn grace(pod: &PodFiles) -> Duration {
+    let seconds = pod.config.spec.termination_grace_period_seconds.unwrap_or(5);
+    Duration::from_secs(seconds.max(0).unsigned_abs())
+}
+
 /// The VM and all that belongs to it.
 struct Loop {
     machine: Arc<Machine>,
@@ -151,6 +158,7 @@ struct Loop {
     event_queue: mpsc::Receiver<Event>,
     from_qemu: broadcast::Receiver<MachineEvent>,
     group: Option<Arc<CpuGroup>>,
+    vcpus: Arc<vcpus::Vcpus>,
     daemon: Daemon,
     console: Console,
     readers: Vec<tokio::task::JoinHandle<()>>,
@@ -195,7 +203,7 @@ impl Loop {
         let (console, readers) = watch::attach(&machine, log, &events);
         let (group, group_problem) = act::limit(options, pod, &machine).await;
         let daemon = Daemon::new(prepared.reach.clone());
-        let statistics = act::statistics(&machine, group.clone(), begun, daemon.clone()).await;
+        let (vcpus, statistics) = act::statistics(&machine, group.as_ref(), begun, daemon.clone()).await;
         let volumes = Arc::new(volumes::of_disks(&plan.disks));
         let reach = prepared.reach;
         running.send_replace(Some(Running {
@@ -227,6 +235,7 @@ impl Loop {
             event_queue,
             from_qemu,
             group,
+            vcpus,
             daemon,
             console,
             readers,
@@ -234,10 +243,7 @@ impl Loop {
             asking: None,
             following: None,
             killed: false,
-            grace: options.grace.unwrap_or_else(|| {
-                let seconds = pod.config.spec.termination_grace_period_seconds.unwrap_or(5);
-                Duration::from_secs(seconds.max(0).unsigned_abs())
-            }),
+            grace: options.grace.unwrap_or_else(|| grace(pod)),
             pod: Arc::clone(pod),
             info,
             moving: None,

@@ -8,6 +8,7 @@ use neonvm_hypervisor::plan::CpuMode;
 use neonvm_types::MilliCpu;
 use neonvm_types::runner_protocol::{ProblemReason, RunnerStatistics};
 
+use super::vcpus::{self, Vcpus};
 use super::{Bytes, CpuGroup, Daemon, Event, GROUP, Hierarchy, Loop, Machine, Options, PodFiles};
 use crate::api::Statistics;
 use crate::guest::usage;
@@ -130,10 +131,22 @@ impl Loop {
 
     fn set_cpus(&self, cpu: MilliCpu) {
         let plugged = self.machine.plan().cpu.mode == CpuMode::Qmp;
+        let (vcpus, events) = (Arc::clone(&self.vcpus), self.events.clone());
         self.spawn(move |machine, daemon| async move {
             let wanted = cpu.cpus_rounded_up();
-            let changed =
-                if plugged { plug(&machine, &daemon, wanted).await } else { set(&daemon, cpu).await };
+            let changed = if plugged {
+                match vcpus.set(&machine, wanted).await {
+                    Err(error @ vcpus::Error::Cpu(_)) => Err(error.to_string()),
+                    held => {
+                        if let Err(error) = held {
+                            let _ = events.send(Event::QuotaFailed(error.to_string())).await;
+                        }
+                        on_line(&daemon, wanted).await
+                    }
+                }
+            } else {
+                set(&daemon, cpu).await
+            };
             Some(match changed {
                 Ok(online) => Event::Answered { online },
                 Err(why) => Event::Silent(why),
@@ -198,9 +211,8 @@ async fn set(daemon: &Daemon, cpu: MilliCpu) -> Result<u32, String> {
     daemon.set_cpus(cpu).await.map_err(|error| error.to_string())
 }
 
-/// Plugs or unplugs, then waits until the guest has them on line.
-async fn plug(machine: &Machine, daemon: &Daemon, wanted: u32) -> Result<u32, String> {
-    machine.set_cpus(wanted).await.map_err(|error| error.to_string())?;
+/// Waits until the guest has the CPUs on line that are plugged.
+async fn on_line(daemon: &Daemon, wanted: u32) -> Result<u32, String> {
     let until = Instant::now() + ON_LINE;
     let mut pause = Duration::from_millis(20);
     loop {
@@ -274,20 +286,22 @@ fn remedy(error: &CgroupError) -> &'static str {
     }
 }
 
-/// Where counters come from.
+/// Where counters come from, and what holds and counts the vCPUs from now on.
 pub(super) async fn statistics(
     machine: &Arc<Machine>,
-    group: Option<Arc<CpuGroup>>,
+    group: Option<&Arc<CpuGroup>>,
     begun: Instant,
     daemon: Daemon,
-) -> Arc<Statistics> {
+) -> (Arc<Vcpus>, Arc<Statistics>) {
     let threads = machine.vcpu_threads().await.unwrap_or_default();
     let threads: Vec<i32> = threads.into_iter().map(|thread| thread.thread).collect();
+    let vcpus = Arc::new(Vcpus::new(group, threads));
+    let counted = Arc::clone(&vcpus);
     // Weak: the VM and its cgroup must end although clients may still request counters.
-    let (machine, group) = (Arc::downgrade(machine), group.map(|group| Arc::downgrade(&group)));
+    let (machine, group) = (Arc::downgrade(machine), group.map(Arc::downgrade));
     let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let sample = move || {
-        let usage = machine.upgrade().and_then(|machine| machine.usage(&threads).ok()).unwrap_or_default();
+        let usage = machine.upgrade().and_then(|machine| counted.usage(&machine).ok()).unwrap_or_default();
         // At once: clients divide the one by the other, so both must be of one moment.
         let uptime = begun.elapsed();
         let group = group.as_ref().and_then(std::sync::Weak::upgrade);
@@ -300,5 +314,5 @@ pub(super) async fn statistics(
             ..RunnerStatistics::default()
         }
     };
-    Arc::new(Statistics::new(Box::new(sample), daemon))
+    (vcpus, Arc::new(Statistics::new(Box::new(sample), daemon)))
 }

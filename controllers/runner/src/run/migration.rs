@@ -26,7 +26,7 @@ impl Loop {
     pub(super) async fn receive(&mut self, options: &Options, receive: &Receive) -> Result<(), Error> {
         let failed = |why: String| Error::Receive(why);
         if self.machine.plan().cpu.mode == CpuMode::Qmp {
-            let plugged = self.machine.set_cpus(receive.cpus.max(1)).await;
+            let plugged = self.vcpus.set(&self.machine, receive.cpus.max(1)).await;
             plugged.map_err(|error| failed(format!("CPUs: {error}")))?;
         }
         let any = [IpAddr::from([0; 4])];

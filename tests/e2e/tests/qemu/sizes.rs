@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
+use std::path::Path;
 
 use neonvm_e2e::client::Resource;
 use neonvm_test_support::{eventually_blocking, need};
@@ -103,6 +104,7 @@ fn cpus_are_plugged_into_a_running_guest() {
         cluster.good(&["vm", "scale", "plug", "--cpu", cpu, "--wait", "--timeout", "170s"]);
         assert_eq!((cluster.inside("plug", "nproc").trim(), present().trim()), (online, plugged), "{cpu}");
     }
+    the_vcpus_are_held_and_counted(&cluster, "plug", 3);
     cluster.good(&["vm", "scale", "plug", "--cpu", "1"]);
     let vm = cluster.becomes("plug", "the refusal is reported", |vm| {
         let (reason, message) = condition(vm, "Degraded");
@@ -112,6 +114,31 @@ fn cpus_are_plugged_into_a_running_guest() {
     assert_eq!(vm["status"]["cpus"], 1);
     assert_eq!((&vm["status"]["restartCount"], cluster.inside("plug", "nproc").trim()), (&0.into(), "3"));
     cluster.down();
+}
+
+/// All threads of vCPUs are in the cgroup that is held to the VM's size, and their time is in the counters: also of those that were
+/// plugged.
+fn the_vcpus_are_held_and_counted(cluster: &Cluster, name: &str, count: usize) {
+    let uid = cluster.vm(name)["metadata"]["uid"].as_str().unwrap().to_owned();
+    let tasks = format!("/proc/{}/task", Cluster::qemus(&uid)[0]);
+    let read = |thread: &Path, file: &str| std::fs::read_to_string(thread.join(file)).unwrap_or_default();
+    let threads = std::fs::read_dir(tasks).unwrap().map(|entry| entry.unwrap().path());
+    let vcpus: Vec<_> = threads.filter(|thread| read(thread, "comm").starts_with("CPU ")).collect();
+    assert_eq!(vcpus.len(), count, "{vcpus:?}");
+    for thread in &vcpus {
+        let groups = read(thread, "cgroup");
+        assert!(groups.lines().any(|line| line.ends_with("/vcpus")), "{} {groups}", thread.display());
+    }
+    // The guest has used each of them.
+    cluster.inside(name, "for cpu in 0 1 2 3; do timeout 1 sh -c 'while :; do :; done' & done; wait");
+    let nanos = |thread: &Path| {
+        read(thread, "schedstat").split_whitespace().next().and_then(|text| text.parse::<u64>().ok())
+    };
+    let used: u64 = vcpus.iter().filter_map(|thread| nanos(thread)).sum();
+    let text = cluster.exec(&cluster.pod(name), &["neond", "runner", "statistics"]);
+    let statistics: Value = serde_json::from_str(&text).unwrap();
+    let counted = statistics["cpuUs"].as_u64().unwrap();
+    assert!(counted >= used / 1000, "{counted} of {}", used / 1000);
 }
 
 /// The cgroup holds the vCPU threads to the size, and follows it.

@@ -133,6 +133,7 @@ fn places() -> Result<Filled, Error> {
     });
     filled.accelerator = json!("{{ .Values.runner.accelerator }}");
     filled.cpu_scaling_mode = json!("{{ .Values.runner.cpuScalingMode }}");
+    filled.cpu_model = json!("{{ .Values.runner.cpuModel }}");
     filled.root_disk = json!(ROOT_DISK);
     filled.device_plugin = json!("{{ has `agent` .Values.components }}");
     filled.scheduler = json!("{{ has `scheduler` .Values.components }}");

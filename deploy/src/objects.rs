@@ -171,6 +171,7 @@ fn container(container: &mut Value, filled: &Filled) {
                 "--default-cpu-scaling-mode",
                 filled.cpu_scaling_mode.as_str().unwrap_or_default(),
             );
+            flag(container, "--cpu-model", filled.cpu_model.as_str().unwrap_or_default());
             flag(container, "--device-plugin", filled.device_plugin.as_str().unwrap_or_default());
             let webhooks = filled.pod_autoscaler.as_str().unwrap_or_default();
             flag(container, "--pod-autoscaler-webhooks", webhooks);

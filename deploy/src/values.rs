@@ -248,6 +248,10 @@ pub struct Runner {
     /// as many as its size has, with every accelerator. QmpScaling, which upstream deploys: QEMU plugs and unplugs them; emulated
     /// VMs only grow.
     pub cpu_scaling_mode: CpuScaling,
+    /// CPU model of VMs that do not set spec.cpuModel, by QEMU's name, such as EPYC-v1 or Skylake-Server-v4: one that all nodes can
+    /// run, so that VMs can be migrated between unlike processors. Empty: all that the node's processor has.
+    #[schemars(length(max = 64), regex(pattern = "^[A-Za-z0-9._-]*$"))]
+    pub cpu_model: String,
 }
 
 /// How CPUs come and go.

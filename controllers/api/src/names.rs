@@ -68,6 +68,10 @@ pub mod annotation {
     pub const USAGE: &str = "vm.neon.tech/usage";
     /// Pod: what QEMU and the runner take beside the VM, as [`USAGE`].
     pub const OVERHEAD: &str = "vm.neon.tech/overhead";
+    /// Pod: what its VM is made of, JSON of [`neonvm_types::runner_protocol::MachineInfo`]; present while that is known.
+    pub const MACHINE: &str = "vm.neon.tech/machine";
+    /// Node: what it offers to VMs, JSON of [`neonvm_types::runner_protocol::HostFacts`]; written by the node.
+    pub const HOST_FACTS: &str = "vm.neon.tech/host-facts";
     /// Migration: the size that the VM is to have room for on its target, as [`USAGE`].
     pub const GROWTH: &str = "vm.neon.tech/growth";
     /// Pod: bounds and use, as the spec has them.

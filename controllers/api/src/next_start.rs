@@ -10,7 +10,7 @@ use crate::names::annotation::AT_NEXT_START;
 use crate::{FieldError, VirtualMachine, VirtualMachineSpec};
 
 /// Paths below `spec` that may change only while the VM has no pod.
-pub const WHILE_OFF: [&str; 16] = [
+pub const WHILE_OFF: [&str; 17] = [
     "guest.cpus.max",
     "guest.memorySlots.min",
     "guest.memorySlots.max",
@@ -27,6 +27,7 @@ pub const WHILE_OFF: [&str; 16] = [
     "enableSSH",
     "initScript",
     "enableNetworkMonitoring",
+    "cpuModel",
 ];
 
 /// Fields about what runs when; they take effect at once.

@@ -91,7 +91,7 @@ pub struct Receive {
     pub migration: String,
     /// `ADDRESS:PORT` of the source runner's interface.
     pub source: String,
-    /// What the VM is made of there; here it must be the same.
+    /// What the VM is made of there: machine type, CPU and devices are adopted, and the host must be able to run it.
     pub machine: MachineInfo,
     /// The size that was requested from it there.
     pub size: SizeRequest,
@@ -127,6 +127,9 @@ pub struct RunnerSettings {
     pub direct_io: bool,
     /// The guest reaches the metadata services of a cloud and its node's kubelet.
     pub node_access: bool,
+    /// CPU model of VMs that set none; empty: all that the accelerator can.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub cpu_model: String,
     /// Default of `guest.memhpAutoMovableRatio`.
     pub memhp_auto_movable_ratio: String,
 }
@@ -138,6 +141,7 @@ impl Default for RunnerSettings {
             pod_size: false,
             direct_io: false,
             node_access: false,
+            cpu_model: String::new(),
             memhp_auto_movable_ratio: "401".to_owned(),
         }
     }

@@ -28,6 +28,16 @@ pub const DEFAULT_QMP_MANUAL_PORT: u16 = 20184;
 /// Default TCP port of the runner.
 pub const DEFAULT_RUNNER_PORT: u16 = neonvm_types::runner_protocol::RUNNER_PORT;
 
+/// Characters of QEMU's names of CPU models.
+const CPU_MODEL_PATTERN: &str = "^[A-Za-z0-9._-]*$";
+
+/// Whether a text can be QEMU's name of a CPU model: 1–64 letters, digits, `.`, `_` and `-`.
+#[must_use]
+pub fn is_cpu_model(text: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    (1..=64).contains(&text.len()) && text.chars().all(plain)
+}
+
 /// What a virtual machine should be.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
@@ -157,6 +167,12 @@ pub struct VirtualMachineSpec {
     /// How CPUs come and go; filled in once by the controller if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_scaling_mode: Option<CpuScalingMode>,
+    /// CPU model of the guest by QEMU's name, such as `EPYC-v1` or `Skylake-Server-v4`, for nodes with unlike processors: the guest
+    /// has the same CPU on each, and can be migrated between them. With KVM the VM starts only on processors that have all of the
+    /// model's features. Absent: that of the installation (`--cpu-model`), or else all that the node's processor has.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 64), regex(pattern = CPU_MODEL_PATTERN))]
+    pub cpu_model: String,
     /// Count the bytes of TCP that the guest exchanges with addresses that are neither private nor loopback, and serve them on the
     /// runner's `/metrics`, without a client certificate.
     #[serde(default)]
@@ -335,6 +351,7 @@ impl VirtualMachineSpec {
             overcommit: None,
             target_revision: None,
             cpu_scaling_mode: None,
+            cpu_model: String::new(),
             enable_network_monitoring: false,
         }
     }

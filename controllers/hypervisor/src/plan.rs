@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use neonvm_types::Bytes;
 
 pub use argv::arguments;
+pub(crate) use argv::cpu_option;
 pub(crate) use block::{disk_of, export_node, front_id as disk_front, node as disk_node};
 pub use command_line::{KernelArguments, OnlinePolicy, OverlayAddress, emulated};
 pub use limits::{

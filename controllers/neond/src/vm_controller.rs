@@ -29,6 +29,10 @@ pub(crate) struct Args {
     /// CPU scaling mode of VMs whose objects do not set it
     #[arg(long, default_value = "SysfsScaling", value_parser = ["SysfsScaling", "QmpScaling"])]
     default_cpu_scaling_mode: String,
+    /// CPU model of VMs whose objects set none, by QEMU's name, for nodes with unlike processors [default: all that the node's
+    /// processor has]
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true, value_parser = cpu_model)]
+    cpu_model: String,
     /// Do not limit the CPU of VMs with cgroups
     #[arg(long)]
     disable_runner_cgroup: bool,
@@ -134,6 +138,14 @@ pub(crate) struct Args {
 }
 
 /// Runs until SIGTERM or SIGINT.
+/// A name that QEMU can have for a CPU model, or none.
+fn cpu_model(text: &str) -> Result<String, String> {
+    if text.is_empty() || neonvm_api::virtual_machine::is_cpu_model(text) {
+        return Ok(text.to_owned());
+    }
+    Err("a name has at most 64 letters, digits, '.', '_' and '-', such as EPYC-v1".to_owned())
+}
+
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     crate::service::take_open_files();
     crate::service::run(async {
@@ -172,6 +184,7 @@ fn config(args: &Args) -> anyhow::Result<Config> {
     migration.prepare_timeout = args.migration_prepare_timeout.into();
     config.settings.runner.cgroup = !args.disable_runner_cgroup;
     config.settings.runner.direct_io = args.direct_io;
+    config.settings.runner.cpu_model.clone_from(&args.cpu_model);
     config.settings.runner.memhp_auto_movable_ratio.clone_from(&args.memhp_auto_movable_ratio);
     overlay(args, &mut config);
     if args.leader_elect {

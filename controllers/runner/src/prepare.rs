@@ -8,6 +8,7 @@ use std::sync::Arc;
 use neonvm_api::runner_pod::ExtraNet;
 use neonvm_api::virtual_machine::{CpuScalingMode, Disk, PortProtocol};
 use neonvm_hypervisor::accelerator::{self, Accelerator, emulated_tsc_khz};
+use neonvm_hypervisor::cpu_model::CpuModel;
 use neonvm_hypervisor::disks::{self, Base, EmptyDisk, VolumeFile};
 use neonvm_hypervisor::installation::Installation;
 use neonvm_hypervisor::machine::{Identity, Resources, TapFiles, firmware};
@@ -26,6 +27,7 @@ use crate::network::{self, Reach};
 use crate::options::{NetworkMode, Options};
 use crate::{runtime, volume};
 
+mod cpu;
 mod incoming;
 mod script;
 
@@ -45,6 +47,8 @@ pub(crate) enum Error {
     Files { name: String, source: volume::Error },
     #[error("network: {0}")]
     Network(#[from] network::Error),
+    #[error("spec.cpuModel: {0}")]
+    CpuModel(String),
     #[error("accelerator: {0}")]
     Accelerator(#[from] accelerator::ChooseError),
     #[error("{0}")]
@@ -71,6 +75,7 @@ pub(crate) struct Prepared {
     pub(crate) resources: Resources,
     pub(crate) reach: Reach,
     pub(crate) accelerator_note: String,
+    pub(crate) cpu: CpuModel,
     pub(crate) network: &'static str,
     /// Packets pass through the kernel.
     pub(crate) vhost: bool,
@@ -93,24 +98,17 @@ pub(crate) async fn prepare(options: &Options, pod: &Arc<PodFiles>) -> Result<Pr
     if !spec.init_script.is_empty() {
         script::run(&spec.init_script, identity(options)).await.map_err(Error::Script)?;
     }
-    let installation = Installation::find(None, architecture);
     let request = match &pod.config.receive {
         Some(receive) => incoming::accelerator(options, &receive.machine)?,
         None if spec.enable_acceleration => options.accelerator,
         None => accelerator::Request::Tcg,
     };
-    let accelerator = accelerator::choose(request, &options.probe, options.probe_kept.as_deref());
-    let (installation, chosen, disks, net) =
-        tokio::join!(installation, accelerator, all_disks(options, pod), network(options, pod));
-    let (installation, chosen, disks, net) = (installation?, chosen?, disks?, net?);
-    if let Some(receive) = &pod.config.receive {
-        let host = HostFacts {
-            accelerator: chosen.accelerator.as_str().to_owned(),
-            qemu_version: installation.version.to_string(),
-            ..incoming::facts_of(options)
-        };
-        incoming::check(&receive.machine, &host)?;
-    }
+    let (host, disks, net) = tokio::join!(
+        host(options, pod, request, architecture),
+        all_disks(options, pod),
+        network(options, pod)
+    );
+    let (Host { installation, chosen, cpu }, disks, net) = (host?, disks?, net?);
     let (kernel, initramfs) = match pod.own_kernel() {
         Some(kernel) => (kernel, None),
         None => (options.kernel.clone(), options.initramfs.clone().or_else(|| beside(&options.kernel))),
@@ -122,6 +120,7 @@ pub(crate) async fn prepare(options: &Options, pod: &Arc<PodFiles>) -> Result<Pr
         architecture,
         chosen.accelerator,
         &installation,
+        &cpu,
         kernel,
         initramfs,
         firmware,
@@ -131,8 +130,10 @@ pub(crate) async fn prepare(options: &Options, pod: &Arc<PodFiles>) -> Result<Pr
     let identity = identity(options);
     let meeting = Some(pod.run_directory()?.join(MEETING));
     let resources = Resources { identity, taps: net.taps, meeting, ..Resources::new(installation) };
+    let notes = net.notes.into_iter().chain(cpu.note).collect();
     Ok(Prepared {
         plan,
+        cpu: cpu.facts,
         resources,
         reach: net.reach,
         accelerator_note: chosen.note,
@@ -142,8 +143,44 @@ pub(crate) async fn prepare(options: &Options, pod: &Arc<PodFiles>) -> Result<Pr
         services: net.services,
         frames: net.frames,
         meter: net.meter,
-        notes: net.notes,
+        notes,
     })
+}
+
+/// What this host has for the VM.
+struct Host {
+    installation: Installation,
+    chosen: accelerator::Chosen,
+    cpu: cpu::Cpu,
+}
+
+/// Finds QEMU, the accelerator and the CPU that the guest gets, and refuses a VM that this host cannot receive.
+async fn host(
+    options: &Options,
+    pod: &PodFiles,
+    request: accelerator::Request,
+    architecture: Architecture,
+) -> Result<Host, Error> {
+    let accelerator = accelerator::choose(request, &options.probe, options.probe_kept.as_deref());
+    let (installation, chosen) = tokio::join!(Installation::find(None, architecture), accelerator);
+    let (installation, chosen) = (installation?, chosen?);
+    let mut facts = HostFacts {
+        accelerator: chosen.accelerator.as_str().to_owned(),
+        qemu_version: installation.version.to_string(),
+        ..incoming::facts_of(options)
+    };
+    let receive = pod.config.receive.as_ref();
+    if let Some(receive) = receive {
+        incoming::check(&receive.machine, &facts)?;
+    }
+    let cpu = cpu::find(&pod.config, &installation, chosen.accelerator).await?;
+    if let Some(receive) = receive {
+        facts.cpu_vendor.clone_from(&cpu.here.vendor);
+        facts.cpu_features.clone_from(&cpu.here.features);
+        incoming::check(&receive.machine, &facts)?;
+    }
+    cpu.check(chosen.accelerator)?;
+    Ok(Host { installation, chosen, cpu })
 }
 
 /// The user that QEMU and the VM author's commands run as; `None`: the runner's own user, which is not root.
@@ -158,6 +195,7 @@ fn plan(
     architecture: Architecture,
     accelerator: accelerator::Accelerator,
     installation: &Installation,
+    cpu: &cpu::Cpu,
     kernel: PathBuf,
     initramfs: Option<PathBuf>,
     firmware: Firmware,
@@ -204,8 +242,8 @@ fn plan(
             .map(|receive| receive.machine.machine_type.clone())
             .filter(|kind| !kind.is_empty())
             .unwrap_or_else(|| installation.machine_type()),
-        cpu_model: None,
-        cpu_features_off: Vec::new(),
+        cpu_model: cpu.model.clone(),
+        cpu_features_off: cpu.off.clone(),
         network_features_off: match incoming::has_fixed_network(receive) {
             true => installation.network_features_off(),
             false => &[],

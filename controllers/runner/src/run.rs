@@ -218,12 +218,13 @@ impl Loop {
             accelerator: plan.accelerator.as_str().to_owned(),
             accelerator_note: prepared.accelerator_note,
             machine_type: plan.machine_type.clone(),
-            cpu_model: plan.accelerator.cpu_model().to_owned(),
+            cpu_model: plan.cpu_model.clone().unwrap_or_else(|| plan.accelerator.cpu_model().to_owned()),
+            cpu_vendor: prepared.cpu.vendor,
+            cpu_features: prepared.cpu.features,
             qemu_version: machine.version().to_string(),
             network: prepared.network.to_owned(),
             vhost: prepared.vhost,
             devices: prepared.devices,
-            ..MachineInfo::default()
         };
         let mut this = Self {
             memory_base: plan.memory.min,

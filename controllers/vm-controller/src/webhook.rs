@@ -2,7 +2,7 @@
 //! `neonvm_api::admit`; here is the wire. Served by every replica, with a certificate of the internal authority.
 
 mod budget;
-mod elsewhere;
+pub(crate) mod elsewhere;
 mod eviction;
 mod register;
 mod requests;

@@ -55,6 +55,8 @@ pub(crate) struct Filled {
     pub(crate) accelerator: Value,
     /// How CPUs come and go in VMs that do not set it.
     pub(crate) cpu_scaling_mode: Value,
+    /// CPU model of VMs that do not set it.
+    pub(crate) cpu_model: Value,
     /// How root disks get out of their images.
     pub(crate) root_disk: Value,
     /// Whether each node has the device plugin, which is part of the component agent.
@@ -87,6 +89,7 @@ impl Filled {
             runner_image: or(&values.runner.image, ours("neonvm-runner")),
             accelerator: json!(values.runner.accelerator),
             cpu_scaling_mode: json!(values.runner.cpu_scaling_mode),
+            cpu_model: json!(values.runner.cpu_model),
             root_disk: json!(if copies_root_disks(values, facts) { "copy" } else { "image-volume" }),
             device_plugin: json!(values.has(Component::Agent).to_string()),
             scheduler: json!(values.has(Component::Scheduler).to_string()),

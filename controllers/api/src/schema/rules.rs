@@ -22,7 +22,7 @@ fn not_above(small: &str, large: &str, message: &str) -> Value {
 
 /// What may change only while the VM has no pod, by its path and how old and new value are compared. The rule stands at the root of
 /// the object, because only there are both spec and status seen.
-const WHILE_OFF: [(&str, Same); 16] = [
+const WHILE_OFF: [(&str, Same); 17] = [
     ("spec.guest.cpus.max", Same::Quantity),
     ("spec.guest.memorySlots.min", Same::Plain),
     ("spec.guest.memorySlots.max", Same::Plain),
@@ -39,6 +39,7 @@ const WHILE_OFF: [(&str, Same); 16] = [
     ("spec.enableSSH", Same::Plain),
     ("spec.initScript", Same::OrEmpty),
     ("spec.enableNetworkMonitoring", Same::Plain),
+    ("spec.cpuModel", Same::OrEmpty),
 ];
 
 /// How an old and a new value are compared.

@@ -9,7 +9,7 @@ use crate::{
     field_error::Faults,
     names::{RESERVED_DISK_NAMES, RESERVED_DOMAINS, annotation},
     validate::is_dns_label,
-    virtual_machine::{Disk, GuestSettings, PortProtocol, Tls},
+    virtual_machine::{Disk, GuestSettings, PortProtocol, Tls, is_cpu_model},
     vm_info::VmInfoError,
 };
 
@@ -41,6 +41,7 @@ pub fn virtual_machine_create(vm: &VirtualMachine) -> Vec<FieldError> {
     if let Some(tls) = &spec.tls {
         tls_certificate(tls, &mut faults);
     }
+    cpu_model(spec, &mut faults);
     amounts(spec, &mut faults);
     let name = vm.metadata.name.as_deref().unwrap_or_default();
     faults.require(
@@ -66,6 +67,7 @@ pub fn virtual_machine_update(old: &VirtualMachine, new: &VirtualMachine) -> Vec
     cpu_bounds(&new.spec, &mut faults);
     slot_bounds(&new.spec, &mut faults);
     port_clashes(&new.spec, &mut faults);
+    cpu_model(&new.spec, &mut faults);
     if let (tls, Some(new_tls)) = (&old.spec.tls, &new.spec.tls)
         && tls.as_ref() != Some(new_tls)
     {
@@ -96,6 +98,14 @@ pub fn virtual_machine_warnings(vm: &VirtualMachine) -> Vec<FieldError> {
         faults.push("metadata.annotations", format!("the VM will not be scaled: {error}"));
     }
     faults.finish()
+}
+
+fn cpu_model(spec: &VirtualMachineSpec, faults: &mut Faults) {
+    faults.require(
+        spec.cpu_model.is_empty() || is_cpu_model(&spec.cpu_model),
+        "spec.cpuModel",
+        "must have at most 64 letters, digits, '.', '_' and '-', such as EPYC-v1; list those of QEMU: qemu-system-x86_64 -cpu help",
+    );
 }
 
 fn cpu_bounds(spec: &VirtualMachineSpec, faults: &mut Faults) {
@@ -397,6 +407,7 @@ fn while_off(old: &VirtualMachineSpec, new: &VirtualMachineSpec, faults: &mut Fa
         ("spec.enableAcceleration", old.enable_acceleration == new.enable_acceleration),
         ("spec.enableSSH", old.enable_ssh == new.enable_ssh),
         ("spec.initScript", old.init_script == new.init_script),
+        ("spec.cpuModel", old.cpu_model == new.cpu_model),
         ("spec.enableNetworkMonitoring", old.enable_network_monitoring == new.enable_network_monitoring),
     ] {
         faults.require(same, field, WHILE_OFF);

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use neonvm_types::runner_protocol::MachineInfo;
 use neonvm_types::{MilliCpu, Quantity, RevisionWithTime, Timestamp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -109,12 +110,51 @@ pub struct Machine {
     /// CPU model, such as `host` or `max`.
     #[serde(default)]
     pub cpu_model: String,
+    /// Manufacturer that the guest's CPU names.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub cpu_vendor: String,
+    /// Features of the guest's CPU, by QEMU's names, separated by blanks: a node needs all of them to receive the VM.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub cpu_features: String,
     /// Version of QEMU.
     #[serde(default)]
     pub qemu_version: String,
     /// How the guest is connected: `tap` or `user`.
     #[serde(default)]
     pub network: String,
+}
+
+impl Machine {
+    /// As the runner reports it.
+    #[must_use]
+    pub fn from_info(info: &MachineInfo) -> Self {
+        let features: Vec<&str> = info.cpu_features.iter().map(String::as_str).collect();
+        Self {
+            accelerator: info.accelerator.clone(),
+            accelerator_note: info.accelerator_note.clone(),
+            machine_type: info.machine_type.clone(),
+            cpu_model: info.cpu_model.clone(),
+            cpu_vendor: info.cpu_vendor.clone(),
+            cpu_features: features.join(" "),
+            qemu_version: info.qemu_version.clone(),
+            network: info.network_text(),
+        }
+    }
+
+    /// What is compared with a host, see [`neonvm_types::runner_protocol::facts`].
+    #[must_use]
+    pub fn to_info(&self) -> MachineInfo {
+        MachineInfo {
+            accelerator: self.accelerator.clone(),
+            machine_type: self.machine_type.clone(),
+            cpu_model: self.cpu_model.clone(),
+            cpu_vendor: self.cpu_vendor.clone(),
+            cpu_features: self.cpu_features.split_whitespace().map(str::to_owned).collect(),
+            qemu_version: self.qemu_version.clone(),
+            network: self.network.clone(),
+            ..MachineInfo::default()
+        }
+    }
 }
 
 /// The workload in the guest, as far as it was started again there.

@@ -3,8 +3,12 @@
 use std::fmt;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use neonvm_api::names::annotation;
 use neonvm_types::Quantity;
 use neonvm_types::quantity::Format;
+use neonvm_types::runner_protocol::{HostFacts, MachineInfo, facts};
+use serde::de::DeserializeOwned;
 
 use crate::amounts::allocatable;
 use crate::{Amounts, Demand, HOSTNAME_LABEL, Usage, affinity, taints, tolerated};
@@ -37,6 +41,8 @@ pub enum Reason {
         /// Its value; may be empty.
         value: String,
     },
+    /// The node's host cannot receive the VM of the pod; a text that continues a sentence about the node.
+    Host(String),
     /// The node is cordoned.
     Unschedulable,
     /// The node's condition `Ready` is not true.
@@ -83,6 +89,7 @@ impl fmt::Display for Reason {
             Self::NodeAffinity => f.write_str("does not match the node affinity"),
             Self::Taint { key, value } if value.is_empty() => write!(f, "has the taint {key}"),
             Self::Taint { key, value } => write!(f, "has the taint {key}={value}"),
+            Self::Host(why) => f.write_str(why),
             Self::Unschedulable => f.write_str("is cordoned"),
             Self::NotReady => f.write_str("is not ready"),
             Self::AntiAffinity { with } => write!(f, "runs {with}, which the pod must be apart from"),
@@ -105,6 +112,7 @@ pub fn fit<'a>(
     pods: impl Iterator<Item = &'a Pod>,
 ) -> Result<(), Reason> {
     suits(pod, node)?;
+    receives(pod, node)?;
     beside(pod, pods)?;
     room(Demand::from_pod(pod).amounts(), &allocatable(node), usage.amounts())
 }
@@ -113,6 +121,20 @@ pub fn fit<'a>(
 pub(crate) fn suits(pod: &Pod, node: &Node) -> Result<(), Reason> {
     labels(pod, node)?;
     unrepelled(pod, node)
+}
+
+/// Whether a node's host can run the VM that the pod has, or is to receive, by what both have published. What one of them
+/// has not published is no obstacle: the target's runner compares again.
+pub(crate) fn receives(pod: &Pod, node: &Node) -> Result<(), Reason> {
+    let machine: Option<MachineInfo> = published(&pod.metadata, annotation::MACHINE);
+    let Some(machine) = machine else { return Ok(()) };
+    let host: HostFacts = published(&node.metadata, annotation::HOST_FACTS).unwrap_or_default();
+    facts::obstacle(&machine, &host).map_or(Ok(()), |obstacle| Err(Reason::Host(obstacle.to_string())))
+}
+
+/// The JSON in an annotation; none if there is none that can be read.
+fn published<T: DeserializeOwned>(meta: &ObjectMeta, key: &str) -> Option<T> {
+    serde_json::from_str(meta.annotations.as_ref()?.get(key)?).ok()
 }
 
 /// Whether a pod can be on a node beside others: rules that keep pods apart, ports of the node.

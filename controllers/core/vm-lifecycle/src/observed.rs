@@ -146,6 +146,8 @@ pub enum FailureReason {
     PauseFailed,
     /// The runner did not take an order about a migration.
     MigrationFailed,
+    /// No node's host can receive the VM.
+    NoSuitableHost,
     /// Anything else.
     ActionFailed,
 }
@@ -163,6 +165,7 @@ impl FailureReason {
             Self::ScaleFailed => "ScaleFailed",
             Self::PauseFailed => "PauseFailed",
             Self::MigrationFailed => "MigrationFailed",
+            Self::NoSuitableHost => "NoSuitableHost",
             Self::ActionFailed => "ActionFailed",
         }
     }

@@ -1,12 +1,11 @@
 //! Migrations between two runners.
 
-use neonvm_api::runner_pod::Receive;
 use neonvm_kit::ca::Authority;
 use neonvm_test_support::{Missing, need};
+use neonvm_types::Bytes;
 use neonvm_types::runner_protocol::{
-    ExitReason, MigrationParameters, MigrationState as State, PostCopy, SizeRequest, server_name,
+    ExitReason, MachineInfo, MigrationParameters, MigrationState as State, PostCopy, server_name,
 };
-use neonvm_types::{Bytes, MilliCpu};
 use serde_json::{Value, json};
 
 use crate::link::{Hold, Link};
@@ -178,15 +177,72 @@ async fn a_target_that_differs_reports_the_difference() {
     let reason = stays(&source, State::Failed).await;
     assert!(reason.contains("the target: QEMU: ") && reason.contains("vmem0"), "{reason}");
     assert_eq!(target.exit().await.reason, ExitReason::MigrationFailed);
-    let status = source.status().await.unwrap();
-    let mut machine = status.machine.unwrap();
-    machine.cpu_model = "486".into();
-    let size = SizeRequest { cpu: MilliCpu::new(1000), memory: Bytes::mib(256) };
-    let source = format!("{}:25183", source.address);
-    let receive = Receive { migration: "two".into(), source, machine, size, cpus: 1 };
-    let exit = Runner::start(&world.pod, Some(receive)).exit().await;
-    assert_eq!(exit.reason, ExitReason::StartFailure);
-    assert!(exit.message.contains("its CPU model is 486, and here it would be max"), "{}", exit.message);
+    for (change, why) in [
+        (
+            (|machine| machine.cpu_model = "486-v9".into()) as fn(&mut MachineInfo),
+            "has no CPU model \"486-v9\"; it has ",
+        ),
+        (
+            |machine| machine.cpu_features.extend(["avx512f".to_owned()]),
+            "this host lacks features of the VM's CPU max: avx512f",
+        ),
+        (
+            |machine| machine.machine_type = "pc-q35-99.0".into(),
+            "the VM's machine type pc-q35-99.0 needs 99.0",
+        ),
+        (|machine| machine.accelerator = "kvm".into(), "this host has no kvm, which runs the VM"),
+        (|machine| machine.devices = 99, "those of the VM are of revision 99"),
+    ] {
+        let exit = world.changed_target(&source, "two", change).await.exit().await;
+        assert_eq!(exit.reason, ExitReason::StartFailure);
+        assert!(exit.message.contains(why), "{}", exit.message);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cpu_model_with_a_name_migrates() {
+    let mut world = need!(World::new());
+    world.pod.spec = json!({ "cpuModel": "EPYC-v1" });
+    let mut source = world.source().await;
+    let machine = source.status().await.unwrap().machine.unwrap();
+    assert_eq!((machine.cpu_model.as_str(), machine.cpu_vendor.as_str()), ("EPYC-v1", "AuthenticAMD"));
+    assert!(machine.cpu_features.contains("avx2") && !machine.cpu_features.contains("erms"));
+    // What the object has by then does not matter: the VM keeps its CPU.
+    world.pod.spec = json!({ "cpuModel": "Haswell-v2" });
+    let target = world.target(&source, "one").await;
+    moves(&mut source, &target, "one").await;
+    let there = target.status().await.unwrap().machine.unwrap();
+    assert_eq!((there.cpu_model, there.cpu_features), (machine.cpu_model, machine.cpu_features));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn features_that_the_guest_did_not_have_are_hidden() {
+    let world = need!(World::new());
+    let mut source = world.source().await;
+    let mut less = source.status().await.unwrap().machine.unwrap().cpu_features;
+    // As if the source had been an older host; no program of this guest uses these two.
+    assert!(less.remove("mpx") && less.remove("3dnow"));
+    let target = world.changed_target(&source, "one", |machine| machine.cpu_features = less.clone()).await;
+    target.is(State::Waiting).await;
+    moves(&mut source, &target, "one").await;
+    assert_eq!(target.status().await.unwrap().machine.unwrap().cpu_features, less);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_vm_of_an_older_runner_is_received() {
+    let world = need!(World::new());
+    let mut source = world.source().await;
+    // What a runner of 0.2.0 reports that has /dev/vhost-net.
+    let old = |machine: &mut MachineInfo| {
+        machine.network.push_str(", vhost");
+        (machine.devices, machine.vhost) = (0, false);
+        machine.cpu_vendor.clear();
+        machine.cpu_features.clear();
+    };
+    let target = world.changed_target(&source, "one", old).await;
+    target.is(State::Waiting).await;
+    moves(&mut source, &target, "one").await;
+    assert_eq!(target.status().await.unwrap().machine.unwrap().devices, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 
 use neonvm_api::runner_pod::Receive;
 use neonvm_types::runner_protocol::{
-    Compression, ExitReason, MIGRATION_PORT, MigrationParameters, MigrationRequest, MigrationRole,
-    MigrationState as State, MigrationStatus, SizeRequest,
+    Compression, ExitReason, MIGRATION_PORT, MachineInfo, MigrationParameters, MigrationRequest,
+    MigrationRole, MigrationState as State, MigrationStatus, SizeRequest,
 };
 use neonvm_types::{Bytes, MilliCpu};
 use serde_json::{Value, json};
@@ -44,11 +44,22 @@ impl World {
     }
 
     pub(crate) async fn early_target(&self, source: &Runner, id: &str) -> Runner {
-        let status = source.status().await.unwrap();
+        self.changed_target(source, id, |_| {}).await
+    }
+
+    /// A target whose source has reported something else.
+    pub(crate) async fn changed_target(
+        &self,
+        source: &Runner,
+        id: &str,
+        change: impl FnOnce(&mut MachineInfo),
+    ) -> Runner {
+        let mut machine = source.status().await.unwrap().machine.unwrap();
+        change(&mut machine);
         let receive = Receive {
             migration: id.to_owned(),
             source: format!("{}:25183", source.address),
-            machine: status.machine.unwrap(),
+            machine,
             size: SizeRequest { cpu: MilliCpu::new(1000), memory: Bytes::mib(256) },
             cpus: 1,
         };

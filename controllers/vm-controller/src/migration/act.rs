@@ -7,7 +7,7 @@ use neonvm_api::runner_pod::Receive;
 use neonvm_api::virtual_machine::ActiveMigration;
 use neonvm_api::{VirtualMachine, VirtualMachineMigration, merge_patch};
 use neonvm_core_migration::phases::{MigrationAction, plan_target};
-use neonvm_core_vm_lifecycle::FailureReason::{ActionFailed, MigrationFailed, PodFailed};
+use neonvm_core_vm_lifecycle::FailureReason::{ActionFailed, MigrationFailed, NoSuitableHost, PodFailed};
 use neonvm_core_vm_lifecycle::pod;
 use neonvm_types::runner_protocol::{
     MIGRATION_CANCEL_PATH, MIGRATION_PATH, MIGRATION_RECOVER_PATH, MIGRATION_SETTLE_PATH, MigrationCall,
@@ -22,6 +22,7 @@ use crate::clock::now;
 use crate::link::Refusal;
 use crate::reconciler::Reconciler;
 use crate::request::{is_conflict, is_missing, patching, posting, within};
+use crate::webhook::elsewhere;
 
 fn bytes(body: &impl Serialize) -> Result<Vec<u8>, Failed> {
     serde_json::to_vec(body).map_err(|error| Failed::new(MigrationFailed, error.to_string()))
@@ -148,6 +149,11 @@ impl Reconciler {
         let node = vm.status.as_ref().map(|status| status.node.as_str()).unwrap_or_default();
         let plan = plan_target(vm, migration, name, node, receive.size, &self.state.settings(&key.namespace));
         let plan = plan.map_err(|error| Failed::new(PodFailed, error.to_string()))?;
+        // Without a list nothing is known: the target's runner refuses what cannot be.
+        let nodes = crate::cluster::nodes(&self.requests.client).await.unwrap_or_default();
+        if let Some(why) = elsewhere::unsuitable(&plan, &nodes) {
+            return Err(Failed::new(NoSuitableHost, why));
+        }
         self.write_config(key, vm, name, Some(receive)).await?;
         let api = self.requests.pods(&key.namespace);
         let made = match self.requests.write(api.create(&posting(), &plan)).await {

@@ -37,13 +37,32 @@ pub(super) fn nowhere(pod: &Pod, nodes: &[Node]) -> Option<String> {
     if against.is_empty() {
         return Some("there is no other node".to_owned());
     }
+    Some(format!("no other node can take it: {}", listed(against)))
+}
+
+/// Why no node's host can receive the VM of a planned target pod, whatever happens to the load of nodes; `None`: one may
+/// be able to.
+pub(crate) fn unsuitable(target: &Pod, nodes: &[Node]) -> Option<String> {
+    let mut against = Vec::new();
+    for node in nodes {
+        match fit(target, node, &Usage::default(), std::iter::empty()) {
+            Err(Reason::Host(why)) => against.push(format!("{} {why}", node.name_any())),
+            Err(Reason::Selector { .. } | Reason::NodeAffinity) => {}
+            _ => return None,
+        }
+    }
+    (!against.is_empty()).then(|| format!("no node can receive the VM: {}", listed(against)))
+}
+
+/// The first reasons, and how many there are more.
+fn listed(mut against: Vec<String>) -> String {
     let more = against.len().saturating_sub(NAMED);
     against.truncate(NAMED);
-    let mut text = format!("no other node can take it: {}", against.join("; "));
+    let mut text = against.join("; ");
     if more > 0 {
         let _ = write!(text, "; and {more} more");
     }
-    Some(text)
+    text
 }
 
 #[cfg(test)]
@@ -99,6 +118,24 @@ mod tests {
             nowhere(&pinned, &[open]).unwrap(),
             "no other node can take it: b does not have the label disk=a"
         );
+        let mut born_on_10 = plain.clone();
+        let machine = r#"{"machineType":"pc-q35-10.0"}"#.to_owned();
+        born_on_10.metadata.annotations = Some([("vm.neon.tech/machine".to_owned(), machine)].into());
+        let with = |qemu: &str| {
+            let facts = json!({"qemuVersion": qemu}).to_string();
+            node("e", &json!({"metadata": {"annotations": {"vm.neon.tech/host-facts": facts}}}))
+        };
+        let why = "e has QEMU 7.2.22, and the VM's machine type pc-q35-10.0 needs 10.0";
+        assert_eq!(
+            nowhere(&born_on_10, &[with("7.2.22")]).unwrap(),
+            format!("no other node can take it: {why}")
+        );
+        assert_eq!(nowhere(&born_on_10, &[with("10.0.13")]), None);
+        let refused = Some(format!("no node can receive the VM: {why}"));
+        assert_eq!(unsuitable(&born_on_10, &[with("7.2.22")]), refused);
+        // Another node may become free.
+        assert_eq!(unsuitable(&born_on_10, &[with("7.2.22"), closed.clone()]), None);
+        assert_eq!(unsuitable(&born_on_10, &[closed.clone()]), None);
         let many: Vec<Node> =
             (0..9).map(|i| node(&format!("n{i}"), &json!({"spec": {"unschedulable": true}}))).collect();
         assert!(nowhere(&plain, &many).unwrap().ends_with("n3 is cordoned; and 5 more"));

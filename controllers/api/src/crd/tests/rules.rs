@@ -107,6 +107,8 @@ fn what_changes_only_without_a_pod() {
         ("/spec/disks", json!([]), 0),
         ("/spec/disks", json!([{}]), 1),
         ("/spec/initScript", json!("x"), 1),
+        ("/spec/cpuModel", json!(""), 0),
+        ("/spec/cpuModel", json!("EPYC-v1"), 1),
     ] {
         let mut new = old.clone();
         let (parent, key) = pointer.rsplit_once('/').unwrap();

@@ -260,7 +260,7 @@ fn the_rest() {
 /// Each of upstream's immutable fields but the least CPU, and the slot size, which upstream forgot: they change between two pods.
 #[test]
 fn what_changes_only_without_a_pod() {
-    let cases: [(Change, &str); 16] = [
+    let cases: [(Change, &str); 17] = [
         (|spec| spec.guest.cpus.max = MilliCpu::new(2000), "spec.guest.cpus.max"),
         (|spec| spec.guest.memory_slots.min = 2, "spec.guest.memorySlots.min"),
         (|spec| spec.guest.memory_slots.max = 5, "spec.guest.memorySlots.max"),
@@ -276,6 +276,7 @@ fn what_changes_only_without_a_pod() {
         (|spec| spec.enable_acceleration = false, "spec.enableAcceleration"),
         (|spec| spec.enable_ssh = false, "spec.enableSSH"),
         (|spec| spec.init_script = "true".into(), "spec.initScript"),
+        (|spec| spec.cpu_model = "EPYC-v1".into(), "spec.cpuModel"),
         (|spec| spec.enable_network_monitoring = true, "spec.enableNetworkMonitoring"),
     ];
     for (change, path) in cases {
@@ -284,6 +285,24 @@ fn what_changes_only_without_a_pod() {
         old.status = Some(VirtualMachineStatus { pod_name: "a-1".into(), ..VirtualMachineStatus::default() });
         let errors = virtual_machine_update(&old, &vm(change));
         assert_eq!(errors, [FieldError { path: path.into(), message: WHILE_OFF.into() }]);
+    }
+}
+
+#[test]
+fn cpu_models_are_names() {
+    let with = |name: &str| {
+        let name = name.to_owned();
+        let mut vm = vm(|_| {});
+        vm.spec.cpu_model = name;
+        virtual_machine_create(&vm)
+    };
+    for name in ["", "EPYC-v1", "Haswell-v2", "cortex-a57", "pentium3", &"x".repeat(64)] {
+        assert_eq!(with(name), [], "{name}");
+    }
+    for name in ["host,enforce", "a b", "EPYC=1", "é", &"x".repeat(65)] {
+        let errors = with(name);
+        assert_eq!(errors.len(), 1, "{name}");
+        assert_eq!(errors[0].path, "spec.cpuModel");
     }
 }
 

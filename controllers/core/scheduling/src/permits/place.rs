@@ -35,6 +35,7 @@ impl State {
         if let Some(object) = &pod.object {
             if let Some(node) = &seen.object {
                 fit::suits(object, node)?;
+                fit::receives(object, node)?;
             }
             let others = node.pods.iter().filter(|index| Some(**index) != own.map(|(index, _)| index));
             let others = others.filter_map(|index| self.pods.get(*index));

@@ -49,6 +49,12 @@ pub(super) fn wanted(vm: &VirtualMachine, settings: &Settings) -> Result<Desired
         let overhead = super::size::overhead_note(vm, settings)?;
         annotations.insert(annotation::OVERHEAD.to_owned(), json(serde_json::to_string(&overhead)));
     }
+    annotations.remove(annotation::MACHINE);
+    // Of the VM that runs: a new boot may be on any node.
+    if let Some(machine) = vm.status.as_ref().and_then(|status| status.machine.as_ref()) {
+        let machine = json(serde_json::to_string(&machine.to_info()));
+        annotations.insert(annotation::MACHINE.to_owned(), machine);
+    }
     annotations.remove(annotation::OVERCOMMIT);
     // Further networks are requested in the spec, where the policy applies to them.
     annotations.retain(|key, _| !key.starts_with(annotation::NETWORKS_PREFIX));

@@ -72,14 +72,7 @@ fn machine(pass: &mut Pass<'_>) {
     let Some(info) = pass.observed.runner.current().and_then(|runner| runner.machine.as_ref()) else {
         return;
     };
-    let machine = Machine {
-        accelerator: info.accelerator.clone(),
-        accelerator_note: info.accelerator_note.clone(),
-        machine_type: info.machine_type.clone(),
-        cpu_model: info.cpu_model.clone(),
-        qemu_version: info.qemu_version.clone(),
-        network: info.network_text(),
-    };
+    let machine = Machine::from_info(info);
     if pass.before.machine.is_none() {
         let made = format!("{} on {}", machine.machine_type, machine.accelerator);
         pass.note(NoteReason::Started, made);

@@ -66,7 +66,8 @@ fn failed_action(pass: &Pass<'_>) -> Option<Trouble> {
         | FailureReason::QuotaExceeded
         | FailureReason::ActionFailed
         | FailureReason::PauseFailed
-        | FailureReason::MigrationFailed => NoteReason::Failed,
+        | FailureReason::MigrationFailed
+        | FailureReason::NoSuitableHost => NoteReason::Failed,
     };
     Some(Trouble { reason: reason.as_str(), message: message.clone(), event: Some(event) })
 }

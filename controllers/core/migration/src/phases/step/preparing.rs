@@ -6,11 +6,16 @@ use neonvm_types::runner_protocol::{ExitReason, MigrationState, SizeRequest};
 
 use super::Pass;
 use crate::phases::MigrationAction;
+use neonvm_core_vm_lifecycle::FailureReason::NoSuitableHost;
 use neonvm_core_vm_lifecycle::PodView;
 
 pub(super) fn step(pass: &mut Pass<'_>) {
     if pass.is_cancelled() {
         pass.decide(MigrationReason::Cancelled, "cancelled while the target was prepared");
+        return;
+    }
+    if let Some(failure) = pass.observed.failure.as_ref().filter(|one| one.reason == NoSuitableHost) {
+        pass.decide(MigrationReason::Refused, failure.message.clone());
         return;
     }
     if let Some(why) = failed(pass) {

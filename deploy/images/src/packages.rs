@@ -108,7 +108,12 @@ impl Packages {
                 let metadata = entry.metadata().map_err(Error::file("read", &host))?;
                 let kind = if metadata.is_symlink() {
                     let target = std::fs::read_link(&host).map_err(Error::file("read", &host))?;
-                    Kind::Link(merged(&joined(&path, &target.to_string_lossy())))
+                    let target = merged(&joined(&path, &target.to_string_lossy()));
+                    // `/sbin` to `usr/sbin`, which base-files has since Debian 13: both names mean one directory here.
+                    if target == merged(&inside) {
+                        continue;
+                    }
+                    Kind::Link(target)
                 } else if metadata.is_dir() {
                     open.push((host.clone(), inside.clone()));
                     Kind::Directory
@@ -246,6 +251,18 @@ pub(crate) mod tests {
         assert_eq!(way("/usr/share/doc/b/copyright"), some("/usr/share/doc/b", "/usr/share/doc/a/copyright"));
         assert_eq!((way("/usr/share/doc/b/none"), way("/none")), (None, None));
         assert_eq!(packages.below("/usr/lib/a/").count(), 2);
+    }
+
+    #[test]
+    fn a_directory_and_the_link_to_it_are_one() {
+        let root = tempfile::tempdir().unwrap();
+        let mut packages = Packages::default();
+        package(&mut packages, root.path(), "base-files", &[("/sbin", b"->usr/sbin")]);
+        package(&mut packages, root.path(), "nftables", &[("/usr/sbin/nft", b"x")]);
+        for path in ["/sbin/nft", "/usr/sbin/nft"] {
+            let way = packages.way(path).unwrap();
+            assert_eq!((way.links.len(), way.end.as_str()), (0, "/usr/sbin/nft"), "{path}");
+        }
     }
 
     #[test]

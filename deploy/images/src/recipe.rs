@@ -240,7 +240,7 @@ mod tests {
             let recipe = Recipe::read(&place.join(file)).unwrap();
             assert_eq!(recipe.name, name);
         }
-        assert_eq!(Debian::read(&place.join("debian.yaml")).unwrap().release, "bookworm");
+        assert_eq!(Debian::read(&place.join("debian.yaml")).unwrap().release, "trixie");
     }
 
     #[test]

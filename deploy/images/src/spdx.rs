@@ -185,7 +185,7 @@ mod tests {
         );
         package(&mut packages, root.path(), "b", &[("/usr/bin/b", b"b")]);
         let mut contents = Contents::default();
-        contents.debian(&packages, &[0, 1].into(), "bookworm").unwrap();
+        contents.debian(&packages, &[0, 1].into(), "trixie").unwrap();
         let programs = root.path().join("p.json");
         let text = r#"{"packages":[{"SPDXID":"SPDXRef-x-1"}],"relationships":[{"spdxElementId":"SPDXRef-DOCUMENT"}]}"#;
         std::fs::write(&programs, text).unwrap();
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(package["licenseDeclared"], "LicenseRef-Odd AND MIT");
         assert_eq!(
             package["externalRefs"][0]["referenceLocator"],
-            "pkg:deb/debian/a@1:2-3?arch=amd64&distro=debian-bookworm"
+            "pkg:deb/debian/a@1:2-3?arch=amd64&distro=debian-trixie"
         );
         assert_eq!(document["packages"][2]["licenseDeclared"], "LicenseRef-b-copyright");
         let licences: Vec<&str> = document["hasExtractedLicensingInfos"]

@@ -1,6 +1,6 @@
 //! The CPU of emulated guests.
 //!
-//! QEMU's model `max` differs from version to version: since 7.2 it gained ten features and another family number, and
+//! QEMU's model `max` differs from version to version: since 7.2 it gained thirteen features and another family number, and
 //! lost one feature, with the same machine type. A guest that migrated would have another CPU than the one that it
 //! detected at its boot, and an instruction that it found on the newer QEMU would end its program on the older one. So
 //! the features are listed, on top of a model that never changes, and later versions add nothing to it.

@@ -5,6 +5,7 @@ mod child;
 mod cluster;
 mod distribution;
 mod features;
+mod firewall;
 mod kvm;
 mod leftovers;
 mod machine;

@@ -51,7 +51,10 @@ fn verdict(chains: &[Dropping]) -> Check {
         return ok(NAME, "forwarded packets are not dropped");
     }
     let all: Vec<&Dropping> = chains.iter().collect();
-    ok(NAME, format!("{} may drop forwarded packets; local clusters add rules that accept theirs", names(&all)))
+    ok(
+        NAME,
+        format!("{} may drop forwarded packets; local clusters add rules that accept theirs", names(&all)),
+    )
 }
 
 #[cfg(test)]
@@ -65,10 +68,15 @@ mod tests {
         assert_eq!(read("[]").detail, "forwarded packets are not dropped");
         let docker = r#"{"chain":"filter FORWARD (iptables-nft)","obstacle":null}"#;
         let good = read(&format!("[{docker}]"));
-        assert!(good.verdict == Verdict::Ok && good.detail.starts_with("filter FORWARD (iptables-nft) may drop"));
+        assert!(
+            good.verdict == Verdict::Ok && good.detail.starts_with("filter FORWARD (iptables-nft) may drop")
+        );
         let bad = read(&format!(r#"[{docker},{{"chain":"bridge a b (nft)","obstacle":"stays"}}]"#));
         assert_eq!(bad.verdict, Verdict::Warn);
-        assert!(bad.detail.starts_with("bridge a b (nft) may drop forwarded packets and cannot be changed: stays"));
+        assert!(
+            bad.detail
+                .starts_with("bridge a b (nft) may drop forwarded packets and cannot be changed: stays")
+        );
         assert!(!bad.remedy.is_empty());
     }
 }

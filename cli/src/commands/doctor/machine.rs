@@ -5,7 +5,7 @@ use std::path::Path;
 use neonvm_kernel::store::Store;
 
 use super::check::{Check, fail, ok, warn};
-use super::{features, kvm, leftovers, programs, system};
+use super::{features, firewall, kvm, leftovers, programs, system};
 use crate::args::local::Root;
 use crate::commands::{local, place};
 use crate::env::Env;
@@ -31,6 +31,7 @@ pub(super) fn checks(env: &Env, settings: &Settings) -> Result<Vec<Check>> {
     checks.extend(programs::programs(env, root));
     checks.push(system::tun(root));
     checks.extend(system::namespaces(env, root));
+    checks.extend(firewall::firewall(neond.as_deref().ok(), root));
     checks.push(system::cgroup(Path::new("/sys/fs/cgroup")));
     checks.extend(features::features(Path::new("/"), root));
     checks.extend([kernel(env), guest(env, settings)]);

@@ -16,7 +16,7 @@ use crate::logs::{Lines, Log, Source};
 const BEHIND: usize = 256;
 /// Bytes shown to a new client.
 const REPLAY: usize = 16 << 10;
-/// Lines kept for the report of an end that went wrong, and the longest of them.
+/// Lines kept for the report of an end, and the longest of them.
 const TAIL: usize = 20;
 const TAIL_LINE: usize = 240;
 /// How the kernel begins the line with the cause of a panic (`kernel/panic.c`).

@@ -24,7 +24,7 @@ const QUEUE: usize = 256;
 
 /// Where the lines are.
 enum Found {
-    LastWords(Vec<String>),
+    LastWords(Vec<String>, Option<String>),
     /// So far, the pod they are of, and where earlier ones were.
     Lines(String, String, Option<String>),
 }
@@ -45,7 +45,8 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Logs) -> Result<Repor
         let client = NamespaceClient::open(settings, &args.place).await?;
         let machine = client.find(&args.name).await?;
         if args.previous {
-            return Ok(Found::LastWords(last_words(&machine)?));
+            let (lines, note) = last_words(&machine)?;
+            return Ok(Found::LastWords(lines, note));
         }
         let pod = exec::pod_of(&client, &machine)?;
         let api: Api<Pod> = Api::namespaced(client.connection.client(), &client.namespace);
@@ -55,7 +56,9 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Logs) -> Result<Repor
         Ok(Found::Lines(history, pod, earlier))
     });
     let (history, pod, earlier) = match found? {
-        Found::LastWords(lines) => return Ok(Report::log(lines.into_iter(), args.raw)),
+        Found::LastWords(lines, note) => {
+            return Ok(note.into_iter().fold(Report::log(lines.into_iter(), args.raw), Report::note));
+        }
         Found::Lines(history, pod, earlier) => (history, pod, earlier),
     };
     let tail = args.tail.filter(|_| !style.takes_all());
@@ -185,14 +188,21 @@ async fn follow(
     Ok(true)
 }
 
-/// The last lines of the console before this start: the pod is gone, the VM's status has kept them.
-fn last_words(machine: &VirtualMachine) -> Result<Vec<String>> {
+/// The last lines of the console before this start, and a remark if there are none: the pod is gone, the VM's status has kept them.
+fn last_words(machine: &VirtualMachine) -> Result<(Vec<String>, Option<String>)> {
     let name = crate::commands::resource::name_of(machine);
     let Some(exit) = machine.status.as_ref().and_then(|status| status.last_exit.clone()) else {
         return Err(Error::new(Code::NotFound, format!("{name} has no previous run")));
     };
     let first = format!("{} in pod {} at {}: {}", exit.reason, exit.pod_name, exit.time, exit.message);
-    Ok(std::iter::once(first).chain(exit.console.iter().map(|line| format!("serial   {line}"))).collect())
+    let note = exit.console.is_empty().then(|| {
+        format!(
+            "nothing was printed on the console in pod {}; what a guest printed before a live migration is not kept",
+            exit.pod_name
+        )
+    });
+    let console = exit.console.iter().map(|line| format!("serial   {line}"));
+    Ok((std::iter::once(first).chain(console).collect(), note))
 }
 
 #[cfg(test)]
@@ -213,6 +223,21 @@ mod tests {
         assert!(note.contains("from node n1") && note.contains("in pod pg-a"), "{note}");
         assert_eq!(moved(&moves, "pg", "pg-c"), None);
         assert_eq!(moved(&moves[..2], "pg", "pg-b"), None);
+    }
+
+    #[test]
+    fn a_console_without_lines_is_remarked() {
+        let machine = |console: &[&str]| -> VirtualMachine {
+            serde_json::from_value(json!({ "metadata": { "name": "pg" }, "spec": { "guest": { "cpus": { "min": 1, "max": 1, "use": 1 },
+                "memorySlots": { "min": 1, "max": 1, "use": 1 }, "rootDisk": { "image": "a:1" } } },
+                "status": { "lastExit": { "reason": "QemuEnded", "message": "m", "podName": "pg-a", "time": "2026-01-01T00:00:00Z",
+                    "console": console } } }))
+            .unwrap()
+        };
+        let (lines, note) = last_words(&machine(&["bye"])).unwrap();
+        assert_eq!((lines.len(), lines.last().map(String::as_str), note), (2, Some("serial   bye"), None));
+        let (lines, note) = last_words(&machine(&[])).unwrap();
+        assert!(lines.len() == 1 && note.unwrap().contains("in pod pg-a"));
     }
 
     #[test]

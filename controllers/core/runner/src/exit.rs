@@ -39,7 +39,7 @@ pub(crate) fn from_end(
     if let Some((reason, message)) = &end.moved {
         return Exit::new(*reason, message.clone());
     }
-    let mut exit = if end.internal_error {
+    let exit = if end.internal_error {
         Exit::new(
             ExitReason::AcceleratorFailure,
             "the accelerator cannot run this guest (QEMU: internal-error)",
@@ -64,10 +64,7 @@ pub(crate) fn from_end(
     } else {
         Exit::new(ExitReason::QemuEnded, end.words.clone())
     };
-    if !exit.is_success() {
-        exit.console.clone_from(&end.console);
-    }
-    exit
+    Exit { console: end.console.clone(), ..exit }
 }
 
 /// How a workload ended, in words.

@@ -219,6 +219,14 @@ fn every_end_has_its_reason() {
     let code = |code| Some(ProcessExit { code: Some(code), ..ProcessExit::default() });
     let ended = Some("workload ended");
     for (end, stopping, announced, workload, reason, success) in [
+        (
+            QemuEnd { console: vec!["reboot: Power down".to_owned()], ..end("guest-shutdown") },
+            true,
+            None,
+            None,
+            R::Stopped,
+            true,
+        ),
         (end("guest-shutdown"), true, Some("power button"), None, R::Stopped, true),
         (end("guest-shutdown"), false, None, None, R::PoweredOff, true),
         (end("guest-shutdown"), false, ended, code(0), R::WorkloadEnded, true),
@@ -246,7 +254,7 @@ fn every_end_has_its_reason() {
     ] {
         let exit = exit::from_end(&end, stopping, announced, workload);
         assert_eq!((exit.reason, exit.is_success()), (reason, success), "{end:?}");
-        assert_eq!(exit.console.is_empty(), success || end.console.is_empty());
+        assert_eq!(exit.console, end.console, "of every end");
     }
 }
 

@@ -18,7 +18,7 @@ pub struct Exit {
     /// How the workload ended, if that ended the VM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workload: Option<ProcessExit>,
-    /// The last lines of the console, oldest first; only when something went wrong.
+    /// The last lines of the console, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub console: Vec<String>,
 }

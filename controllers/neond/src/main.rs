@@ -3,6 +3,7 @@
 mod agent;
 mod apiserver;
 mod device_plugin;
+mod firewall;
 mod history_dir;
 mod kubelet;
 mod lease;
@@ -62,6 +63,9 @@ enum Service {
     PodAutoscaler(pod_autoscaler::Args),
     /// Run the pods of one node on this host, for local clusters
     Kubelet(Box<kubelet::Args>),
+    /// Print the chains of this host that may drop forwarded packets, as JSON
+    #[command(hide = true)]
+    Firewall,
     /// Run one VM, in its pod: executes `neonvm-runner`
     #[command(disable_help_flag = true)]
     Runner {
@@ -89,6 +93,7 @@ fn main() -> anyhow::Result<()> {
                 Service::DevicePlugin(args) => device_plugin::run(&args),
                 Service::PodAutoscaler(args) => pod_autoscaler::run(&args),
                 Service::Kubelet(args) => kubelet::run(&args),
+                Service::Firewall => firewall::run(),
                 Service::Runner { .. } => Ok(()),
             }
         }

@@ -25,6 +25,8 @@ pub use watch::Watch;
 const FIREWALLD: &str = "firewalld";
 /// firewalld's zone that forwards everything.
 const ZONE: &str = "trusted";
+/// Why chains of the family bridge stay: tables of `ebtables` do not survive rules of others.
+const BRIDGE_FAMILY: &str = "chains of the family bridge are not changed";
 /// Rules in each chain.
 const RULES: usize = 2;
 
@@ -136,9 +138,7 @@ impl ForwardChain {
                 xtables::remove(program, table, &comment).await?;
                 xtables::insert(program, table, &bridge, &comment).await
             }
-            Self::Nft { family, .. } if family == "bridge" => {
-                Err(io::Error::other("chains of the family bridge are left as they are"))
-            }
+            Self::Nft { family, .. } if family == "bridge" => Err(io::Error::other(BRIDGE_FAMILY)),
             Self::Nft { family, table, chain } => {
                 let place = format!("{family} {table} {chain}");
                 let listing = nft_json(&["-a", "list", "chain", family, table, chain]).await?;
@@ -171,6 +171,17 @@ impl ForwardChain {
                 let delete = |handle| format!("delete rule {family} {table} {chain} handle {handle}\n");
                 let script: String = ruleset::handles(&listing, comment).into_iter().map(delete).collect();
                 if script.is_empty() { Ok(()) } else { nft(&script).await }
+            }
+        }
+    }
+
+    /// Why rules cannot be added, if that is known without trying.
+    pub async fn obstacle(&self) -> Option<String> {
+        match self {
+            Self::Nft { family, .. } if family == "bridge" => Some(BRIDGE_FAMILY.to_owned()),
+            Self::Nft { .. } => None,
+            Self::Xtables { program, table } => {
+                xtables::list(program, table).await.err().map(|error| error.to_string())
             }
         }
     }

@@ -62,5 +62,6 @@ bugs! {
     QueueIgnored "Every migration begins at once.",
     ResizeBelieved "The controller takes the resize of a pod for done as soon as it has written it.",
     AddressGivenBackEarly "A VM that is being deleted gives its address back before it has ended, and the address does not rest.",
+    HasIsNeed "After each change of its size the agent takes the compute units that a VM has, counted from the larger resource, for what it needs.",
     PoolsNotRead "A controller that starts gives addresses without having read the pools.",
 }

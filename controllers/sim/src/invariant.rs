@@ -64,6 +64,8 @@ invariants! {
         "One request at a time for each peer, a pause after each failure, queues within their limits.",
     GoalReached "L1" "each VM reaches its goal, or reports why not"
         "When all is calm, a VM has what its load needs, and not more, or its status has the reason; a full node is no excuse if there is room.",
+    Still "L6" "sizes settle"
+        "When all is calm and no load changes, neither CPU nor memory of a VM grows again and again after it has shrunk.",
     MigrationEnds "L2" "every migration ends and is cleaned up"
         "When all is calm, every migration reaches an end with a reason, and none that the scheduler made is left after it.",
     Settled "L3" "VMs run once, deletions finish"

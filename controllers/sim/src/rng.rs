@@ -63,6 +63,7 @@ pub(crate) struct Rngs {
     pub(crate) guest: Rng,
     pub(crate) moves: Rng,
     pub(crate) sizes: Rng,
+    pub(crate) shapes: Rng,
 }
 
 impl Rngs {
@@ -76,6 +77,7 @@ impl Rngs {
             guest: Rng::new(seed, 6),
             moves: Rng::new(seed, 7),
             sizes: Rng::new(seed, 8),
+            shapes: Rng::new(seed, 9),
         }
     }
 }

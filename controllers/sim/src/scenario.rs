@@ -77,7 +77,7 @@ pub struct PodGroup {
     pub lasts: Option<Duration>,
 }
 
-/// VMs that are alike. Sizes are compute units.
+/// VMs that are alike. Sizes are compute units; half of the VMs get bounds near them that are none.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct VmGroup {
@@ -162,7 +162,7 @@ impl Default for SimSettings {
         Self {
             unit_cpu: MilliCpu::new(250),
             unit_memory: Bytes::gib(1),
-            slot: Bytes::gib(1),
+            slot: Bytes::mib(128),
             watermark: 0.9,
             migration: true,
             migration_takes: Duration::from_secs(15),

@@ -268,14 +268,13 @@ impl World {
 
     /// Adds to the counts what a VM had since they were last brought up to date.
     fn account(&mut self, id: Id) {
-        let (now, unit) = (self.now, self.unit);
+        let now = self.now;
         let Some(vm) = self.vms.get_mut(id) else { return };
         let elapsed = duration(now.saturating_sub(vm.counted_at));
         vm.counted_at = now;
         if matches!(vm.phase, model::Phase::Running | model::Phase::Migrating) {
             self.stats.ran += elapsed;
-            let has = neonvm_core_vertical_scaling::agent::units::floor(vm.has, unit);
-            if has < vm.needs {
+            if vm.has.any_less(vm.needs.min(vm.max)) {
                 self.stats.short += elapsed;
             }
         }

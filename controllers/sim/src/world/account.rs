@@ -6,12 +6,14 @@ use neonvm_types::Resources;
 
 use super::World;
 use super::api::Change;
-use super::model::{Id, Snapshot};
+use super::model::{Account, Id, Snapshot};
 use crate::Invariant;
 use crate::queue::Time;
 
 /// Most changes that were made and not acknowledged.
 const UNACKNOWLEDGED: usize = 8;
+/// How often a resource may grow after it has shrunk in the calm: noise turns it 1, 2, 4 and 8 minutes later.
+const MOST_TURNS: u32 = 6;
 
 fn discounted(size: Resources, overcommit: u64) -> Pair<u128> {
     Pair::from(size).map(|amount| (u128::from(amount) * 1000).div_ceil(u128::from(overcommit.max(1))))
@@ -212,7 +214,8 @@ impl World {
         self.check(Invariant::NoStaleWrite);
         self.check(Invariant::Bounds);
         self.check(Invariant::Bounded);
-        let (now, unit) = (self.now, self.unit);
+        self.check(Invariant::Still);
+        let (now, unit, faults_on) = (self.now, self.unit, self.faults_on);
         let deadline = super::micros(self.agent_settings.neonvm_reply_deadline);
         let pause = super::micros(self.agent_settings.neonvm_retry_wait);
         let Some(vm) = self.vms.get_mut(id) else { return };
@@ -239,6 +242,10 @@ impl World {
                 Some((Invariant::Bounded, format!("{name}: a failed change is repeated without a pause")));
         }
         account.patching = Some((number, now));
+        if !faults_on && account.turn(from, to) > MOST_TURNS {
+            let what = format!("{name}: grows from {} to {}, again after it shrank", text(from), text(to));
+            wrong = Some((Invariant::Still, what));
+        }
         if let Some((invariant, message)) = wrong {
             self.fail(invariant, message);
         }
@@ -309,6 +316,20 @@ impl World {
         if let Some((invariant, message)) = wrong {
             self.fail(invariant, message);
         }
+    }
+}
+
+impl Account {
+    /// Takes in a change, and returns how often a resource has grown after it had shrunk.
+    fn turn(&mut self, from: Resources, to: Resources) -> u32 {
+        let orders = [from.vcpus.cmp(&to.vcpus), from.mem.cmp(&to.mem)];
+        for ((shrank, turns), order) in self.turns.iter_mut().zip(orders) {
+            if order.is_lt() && *shrank {
+                *turns += 1;
+            }
+            *shrank = if order.is_eq() { *shrank } else { order.is_gt() };
+        }
+        self.turns.iter().map(|(_, turns)| *turns).max().unwrap_or(0)
     }
 }
 

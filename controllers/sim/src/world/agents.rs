@@ -2,8 +2,9 @@
 
 use neonvm_core_vertical_scaling::agent::{
     Action, Event as Input, MetricsSource, Outcome, PatchError, PluginAnswer, State, SystemMetrics, Verdict,
-    Vm as Observation,
+    Vm as Observation, units,
 };
+use neonvm_types::monitor_protocol::Wants;
 use neonvm_types::{Resources, Revision, RevisionWithTime, version::MonitorProtoVersion};
 
 use super::model::{Account, Agent, Event, Id, Phase, Snapshot};
@@ -384,6 +385,9 @@ impl World {
                 agent.last_scrape = (metrics.load1, metrics.memory_usage_bytes);
             }
             self.agent_step(id, Input::SystemMetrics(metrics));
+            if self.bug(Bug::HasIsNeed) {
+                self.has_is_need(id);
+            }
         }
         if connected && !silent {
             self.agent_step(id, Input::MonitorAlive);
@@ -399,6 +403,19 @@ impl World {
         let pause = super::micros(pause);
         let jitter = self.rngs.latency.below(pause / 20 + 1);
         self.after(pause - jitter, Event::Scrape { vm: id, inc });
+    }
+
+    /// The rule of version 0.2.0 for the time after a change.
+    fn has_is_need(&mut self, id: Id) {
+        let unit = self.unit;
+        let Some(vm) = self.vms.get_mut(id) else { return };
+        let (has, before) = (vm.has, vm.guest.scraped.replace(vm.has));
+        if before.is_none_or(|before| before == has) {
+            return;
+        }
+        let size = units::times(unit, units::ceil(has, unit));
+        let wants = Wants { cpu: Some(size.vcpus), mem: Some(size.mem), reason: String::new() };
+        self.agent_step(id, Input::UpscaleRequested { wants: Some(wants) });
     }
 
     fn lie(&mut self) -> SystemMetrics {

@@ -8,7 +8,7 @@ use neonvm_core_scheduling::permits::{Pair, Settings, State};
 use neonvm_core_vertical_scaling::agent::{Settings as AgentSettings, units};
 use neonvm_core_vertical_scaling::monitor::{Policy, Settings as PolicySettings};
 use neonvm_types::guest::MemoryLimits;
-use neonvm_types::{NamespacedName, Resources, Revision};
+use neonvm_types::{Bytes, MilliCpu, NamespacedName, Resources, Revision};
 
 use super::model::{Event, GuestState, Id, Node, Person, Phase, Pod, Replica, Vm};
 use super::notes::Notes;
@@ -200,7 +200,7 @@ impl World {
     pub(super) fn make_vm(&mut self, group: usize) -> Option<Id> {
         let id = self.vms.len();
         let group = self.groups.get(group)?;
-        let vm = new_vm(group, id, &self.settings, &mut self.rngs.load);
+        let vm = new_vm(group, id, &self.settings, &mut self.rngs);
         self.vms.push(vm);
         Some(id)
     }
@@ -227,10 +227,12 @@ impl World {
     }
 }
 
-fn new_vm(group: &VmGroup, id: Id, settings: &SimSettings, rng: &mut Rng) -> Vm {
+fn new_vm(group: &VmGroup, id: Id, settings: &SimSettings, rngs: &mut Rngs) -> Vm {
     let unit = settings.unit();
-    let (min, max) = (units::times(unit, group.min), units::times(unit, group.max));
-    let asked = units::times(unit, group.start.unwrap_or(group.min));
+    let start = units::times(unit, group.start.unwrap_or(group.min));
+    let bounds = (units::times(unit, group.min), units::times(unit, group.max));
+    let (min, max) = shape(bounds, settings, &mut rngs.shapes);
+    let asked = start.min(max).max(min);
     let name = format!("{}-{id:05}", group.name);
     let slots = |size: Resources| {
         size.mem.slots(settings.slot).and_then(|slots| u16::try_from(slots).ok()).unwrap_or(u16::MAX)
@@ -275,15 +277,48 @@ fn new_vm(group: &VmGroup, id: Id, settings: &SimSettings, rng: &mut Rng) -> Vm 
         slow_until: 0,
         stuck_until: 0,
         controlled: false,
-        guest: new_guest(group, max, rng),
+        guest: new_guest(group, max, &mut rngs.load),
         agent: None,
         watched: 0,
-        needs: group.min,
+        needs: min,
         counted_at: 0,
         there_since: 0,
         misses: 0,
         record: false,
     }
+}
+
+/// Steps of CPU in which bounds are drawn.
+const GRAIN: u64 = 10;
+
+/// The bounds that a VM gets: those of its group, or near them and off the grid of compute units, of each resource for itself.
+/// An upper bound is never raised, a lower one by less than a compute unit.
+pub(super) fn shape(
+    (min, max): (Resources, Resources),
+    settings: &SimSettings,
+    rng: &mut Rng,
+) -> (Resources, Resources) {
+    if rng.chance(0.5) {
+        return (min, max);
+    }
+    let mut field = |low: u64, high: u64, unit: u64, grain: u64| {
+        let less = |from: u64, by: u64| (from - by) / grain * grain;
+        let top = less(high, rng.below(unit.min(high - low + 1))).max(grain);
+        match rng.below(4) {
+            0 => (low.min(top), low.min(top)),
+            1 => (low.min(top), high),
+            2 => (less(low, rng.below(low * 6 / 10)).clamp(grain, top), top),
+            _ => (less(low + rng.below(unit), 0).clamp(grain, top), top),
+        }
+    };
+    let (unit, slot) = (settings.unit(), settings.slot.get().max(1));
+    let milli = |size: Resources| u64::from(size.vcpus.milli());
+    let cpu = field(milli(min), milli(max), milli(unit), GRAIN);
+    let mem = field(min.mem.get(), max.mem.get(), unit.mem.get(), slot);
+    let size = |cpu: u64, mem: u64| {
+        Resources::new(MilliCpu::new(u32::try_from(cpu).unwrap_or(u32::MAX)), Bytes::new(mem))
+    };
+    (size(cpu.0, mem.0), size(cpu.1, mem.1))
 }
 
 fn new_guest(group: &VmGroup, max: Resources, rng: &mut Rng) -> GuestState {
@@ -297,6 +332,8 @@ fn new_guest(group: &VmGroup, max: Resources, rng: &mut Rng) -> GuestState {
         load1: 0.0,
         load5: 0.0,
         load_at: 0,
+        busy: 0.0,
+        scraped: None,
         policy: policy(max),
         connection: None,
         inbox: 0,

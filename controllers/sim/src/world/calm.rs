@@ -1,8 +1,9 @@
 //! The liveness invariants, checked after a calm phase: everything is where it should be, or reports why not.
 
 use neonvm_core_scheduling::permits::Pair;
-use neonvm_core_vertical_scaling::agent::{View, units};
-use neonvm_types::Resources;
+use neonvm_core_vertical_scaling::agent::View;
+use neonvm_core_vertical_scaling::agent::evidence::{Coupling, Range};
+use neonvm_types::{Bytes, MilliCpu, Resources};
 
 use super::model::{Id, Phase};
 use super::{World, duration};
@@ -97,14 +98,20 @@ impl World {
         let vm = self.vms.get(id)?;
         let unit = self.unit;
         let (cpu, memory) = (vm.guest.cpu_level, vm.guest.memory_level);
-        let (min, max) = (units::ceil(vm.min, unit), units::floor(vm.max, unit));
-        let bound = |count: u32| count.max(min).min(max.max(min));
-        let least = bound(super::guest::needed(cpu - NEAR, memory - NEAR));
-        let most = bound(super::guest::needed(cpu + NEAR, memory + NEAR));
-        let (has, fills) = (units::floor(vm.has, unit), units::ceil(vm.has, unit));
+        let bound = |size: Resources| size.min(vm.max).max(vm.min);
+        let least = bound(Resources {
+            vcpus: MilliCpu::new(
+                ((cpu - NEAR).min((cpu - NEAR).round()).max(0.0) * f64::from(unit.vcpus.milli())) as u32,
+            ),
+            mem: Bytes::new(((memory - NEAR).max(0.0) * unit.mem.get() as f64) as u64),
+        });
+        let range = Range { unit, min: vm.min, max: vm.max };
+        let most = super::guest::needed(cpu * super::guest::KEPT + 0.5 + NEAR, memory + NEAR, unit);
+        let most = bound(Coupling::Bounds.size(most, &range));
+        let text = |size: Resources| format!("{}/{}", size.vcpus, size.mem);
         let stubborn = vm.guest.kind != Guest::Agrees;
         let denied = view.limit.as_deref().is_some_and(|limit| limit.starts_with("scheduler permits"));
-        if has < least {
+        if vm.has.any_less(least) {
             let node =
                 vm.pod.and_then(|pod| self.pods.get(pod)?.node).and_then(|node| self.nodes.get(node))?;
             let free = node.total.with(node.taken, |total, taken| u128::from(total).saturating_sub(taken));
@@ -115,10 +122,10 @@ impl World {
             if denied && !room {
                 return None;
             }
-            return Some(format!("has {has} compute units, its load needs {least}"));
+            return Some(format!("has {}, its load needs {}", text(vm.has), text(least)));
         }
-        if fills > most && !stubborn && view.limit.is_none() && view.stuck.is_none() {
-            return Some(format!("has {fills} compute units, its load needs no more than {most}"));
+        if vm.has.any_greater(most) && !stubborn && view.limit.is_none() && view.stuck.is_none() {
+            return Some(format!("has {}, its load needs no more than {}", text(vm.has), text(most)));
         }
         if view.stuck.is_some() && !stubborn && !denied {
             return Some("is stuck although nothing fails any more".to_owned());

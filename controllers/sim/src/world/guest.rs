@@ -1,9 +1,9 @@
 //! Guests: what their load needs, what their metrics show, and the real policy of the monitor.
 
-use neonvm_core_vertical_scaling::agent::{Event as Input, SystemMetrics, Verdict};
+use neonvm_core_vertical_scaling::agent::{Event as Input, SystemMetrics, Verdict, units};
 use neonvm_core_vertical_scaling::monitor::{Action, Event as PolicyEvent, Sample};
 use neonvm_types::monitor_protocol::{AgentMessage, MonitorMessage};
-use neonvm_types::{Resources, version::MonitorProtoVersion};
+use neonvm_types::{MilliCpu, Resources, version::MonitorProtoVersion};
 
 use super::model::{Event, GuestState, Id, Phase, Vm};
 use super::{World, duration};
@@ -20,9 +20,13 @@ const MARGIN: u64 = 100 << 20;
 /// What the kernel keeps for itself.
 const KERNEL: u64 = 64 << 20;
 
-/// Compute units that a level needs.
-pub(super) fn needed(cpu: f64, memory: f64) -> u32 {
-    cpu.round().max((memory - 1e-6).ceil()).max(0.0) as u32
+/// How many times the CPU that a load needs a VM may keep: of a size up to 40 % may be in use after a VM that turned too soon shrank.
+pub(super) const KEPT: f64 = LOAD_TARGET / 0.4;
+
+/// What levels of CPU and memory need, in whole compute units of each.
+pub(super) fn needed(cpu: f64, memory: f64, unit: Resources) -> Resources {
+    let units = |count: f64| units::times(unit, count.max(0.0) as u32);
+    Resources { vcpus: units(cpu.round()).vcpus, mem: units((memory - 1e-6).ceil()).mem }
 }
 
 impl GuestState {
@@ -31,10 +35,11 @@ impl GuestState {
         self.cpu_level * unit.vcpus.as_f64() * LOAD_TARGET
     }
 
-    /// The load averages follow the load.
-    fn settle(&mut self, now: Time, unit: Resources) {
+    /// The load averages and the time in use follow the load, while the VM has `cpu`.
+    pub(super) fn settle(&mut self, now: Time, unit: Resources, cpu: MilliCpu) {
         let load = self.load(unit);
         let elapsed = now.saturating_sub(self.load_at) as f64 / SECOND as f64;
+        self.busy += load.min(cpu.as_f64()) * elapsed;
         self.load_at = now;
         self.load1 = load + (self.load1 - load) * (-elapsed / 60.0).exp();
         self.load5 = load + (self.load5 - load) * (-elapsed / 300.0).exp();
@@ -80,7 +85,7 @@ impl World {
         if vm.phase == Phase::Gone || !faults_on {
             return;
         }
-        vm.guest.settle(now, unit);
+        vm.guest.settle(now, unit, vm.has.vcpus);
         let rng = &mut self.rngs.load;
         let next = if memory {
             let (level, next) = vm.guest.memory.next(now, rng);
@@ -91,7 +96,7 @@ impl World {
             vm.guest.cpu_level = level;
             next
         };
-        vm.needs = needed(vm.guest.cpu_level, vm.guest.memory_level);
+        vm.needs = needed(vm.guest.cpu_level, vm.guest.memory_level, unit);
         if let Some(wait) = next {
             self.after(wait, if memory { Event::Memory(id) } else { Event::Demand(id) });
         }
@@ -100,9 +105,9 @@ impl World {
 
     /// What a scrape shows; `None` if there is no guest.
     pub(super) fn metrics(&mut self, id: Id) -> Option<SystemMetrics> {
-        let (now, unit) = (self.now, self.unit);
+        let (now, unit, fast) = (self.now, self.unit, self.settings.fast_requests);
         let vm = self.vms.get_mut(id)?;
-        vm.guest.settle(now, unit);
+        vm.guest.settle(now, unit, vm.has.vcpus);
         let memory = vm.memory_in_use(unit) as f64;
         let (load1, load5) = (vm.guest.load1, vm.guest.load5);
         Some(SystemMetrics {
@@ -110,6 +115,8 @@ impl World {
             load5,
             memory_usage_bytes: memory,
             memory_cached_bytes: 0.0,
+            // Where guests request nothing, growth depends on the load average alone.
+            busy_seconds: fast.then_some(vm.guest.busy),
             ..SystemMetrics::default()
         })
     }

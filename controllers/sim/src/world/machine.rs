@@ -64,6 +64,7 @@ impl World {
             generation -= 1;
         }
         self.check(Invariant::Monotonic);
+        let (now, unit) = (self.now, self.unit);
         let hides = self.bug(Bug::StatusHidesMemory);
         let Some(vm) = self.vms.get_mut(id) else { return };
         if generation < vm.observed_generation {
@@ -74,6 +75,7 @@ impl World {
         vm.observed_generation = generation;
         let mut observed = vm.observed.unwrap_or(asked);
         let resized = vm.has.vcpus != asked.vcpus;
+        vm.guest.settle(now, unit, vm.has.vcpus);
         vm.has.vcpus = asked.vcpus;
         observed.vcpus = asked.vcpus;
         vm.mem_epoch += 1;

@@ -118,7 +118,8 @@ pub(crate) struct Vm {
     pub(crate) agent: Option<Box<Agent>>,
     /// When the last thing reaches the agent by its watch.
     pub(crate) watched: Time,
-    pub(crate) needs: u32,
+    /// What its load needs.
+    pub(crate) needs: Resources,
     pub(crate) counted_at: Time,
     /// Since when it is where it is.
     pub(crate) there_since: Time,
@@ -139,6 +140,10 @@ pub(crate) struct GuestState {
     pub(crate) load1: f64,
     pub(crate) load5: f64,
     pub(crate) load_at: Time,
+    /// Seconds that its processors were busy.
+    pub(crate) busy: f64,
+    /// What the VM had at the last scrape, for [`crate::Bug::HasIsNeed`].
+    pub(crate) scraped: Option<Resources>,
     pub(crate) policy: Policy,
     /// The agent and connection it is served by.
     pub(crate) connection: Option<(u64, u64)>,
@@ -201,6 +206,8 @@ pub(crate) struct Account {
     pub(crate) generation: i64,
     pub(crate) patching: Option<(u64, Time)>,
     pub(crate) patch_failed: Option<Time>,
+    /// Of CPU and memory: whether it shrank last, and how often it has grown after that while all was calm.
+    pub(crate) turns: [(bool, u32); 2],
 }
 
 /// What can happen.

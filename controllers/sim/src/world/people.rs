@@ -99,7 +99,8 @@ impl World {
         let top = units::floor(vm.first_bounds.1, unit).max(1);
         let max = u32::try_from(self.rngs.people.between(1, u64::from(top))).unwrap_or(1);
         let min = u32::try_from(self.rngs.people.between(1, u64::from(max))).unwrap_or(1);
-        (vm.min, vm.max) = (units::times(unit, min), units::times(unit, max));
+        let bounds = (units::times(unit, min), units::times(unit, max));
+        (vm.min, vm.max) = super::build::shape(bounds, &self.settings, &mut self.rngs.shapes);
         let (max, pods) = (vm.max, [vm.pod, vm.target]);
         self.note(Line::Size(id, "its bounds change, at most", max));
         for pod in pods.into_iter().flatten() {

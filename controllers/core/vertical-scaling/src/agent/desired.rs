@@ -78,6 +78,8 @@ pub enum Why {
     MemoryPressure,
     /// Pressure in the guest, or a monitor's request granted a moment ago: no shrinking.
     Settling,
+    /// It grew again too soon after it had shrunk: no shrinking for a while.
+    Turned,
     /// Not all metrics are there: no shrinking.
     Blind,
     /// The monitor denied to shrink further.
@@ -102,6 +104,7 @@ impl Why {
             Self::Wanted => Some("the monitor wants this much"),
             Self::MemoryPressure => Some("tasks wait for memory"),
             Self::Settling => Some("no shrinking yet: the guest is under pressure, or was a moment ago"),
+            Self::Turned => Some("no shrinking for a while: it grew again too soon after it had shrunk"),
             Self::Blind => Some("no shrinking without all metrics"),
             Self::Denied => Some("the monitor denied to shrink further"),
             Self::Hold => Some("a person fixed the size"),
@@ -133,6 +136,8 @@ pub struct Inputs {
     pub complete: bool,
     /// Whether pressure or a request just granted forbids to shrink.
     pub settling: bool,
+    /// Whether a resource does not shrink for a while, because it turned too soon.
+    pub turned: bool,
     /// Memory required by memory pressure.
     pub pressed: Option<neonvm_types::Bytes>,
     /// What the node denied to go beyond, while that is in force.
@@ -162,6 +167,8 @@ pub struct Desired {
     pub denied_until: Option<Duration>,
     /// Whether a denial keeps the size above the maximum.
     pub above_max: bool,
+    /// What the size was made from, unless a person fixed it.
+    pub evidence: Option<Evidence>,
 }
 
 impl Requested {
@@ -223,7 +230,11 @@ fn floors(inputs: &Inputs) -> (Evidence, Why) {
 pub fn desired(inputs: &Inputs) -> Desired {
     let Inputs { unit, min, max, asked, .. } = *inputs;
     let (evidence, mut why) = floors(inputs);
-    let mut size = evidence.size(asked, &Range { unit, min, max });
+    let range = Range { unit, min, max };
+    let mut size = evidence.size(asked, &range);
+    if inputs.turned && size.any_greater(evidence.coupling.size(evidence.grow, &range).max(min)) {
+        why = Why::Turned;
+    }
     if let Some(held) = inputs.hold {
         (size, why) = (held, Why::Hold);
     } else if !inputs.complete || inputs.settling {
@@ -253,6 +264,7 @@ pub fn desired(inputs: &Inputs) -> Desired {
         request_until: requested.into_iter().chain(wanted).min(),
         denied_until: inputs.denied.filter(|d| differs(count(d.units(unit)))).map(|d| d.until),
         above_max: false,
+        evidence: inputs.hold.is_none().then_some(evidence),
     };
     if let Some(denied) = inputs.denied {
         // Above the maximum or a hold it keeps what is there. The size that the guest was requested to take

@@ -77,6 +77,12 @@ impl Evidence {
         Self { grow: self.grow.max(need), keep: self.keep.max(need), ..self }
     }
 
+    /// The same as far as `permitted` allows it: what one resource does not get takes nothing of the other one.
+    #[must_use]
+    pub fn within(self, permitted: Resources) -> Self {
+        Self { grow: self.grow.min(permitted), ..self }
+    }
+
     /// The size for a VM of which `asked` is requested, within its bounds.
     #[must_use]
     pub fn size(&self, asked: Resources, range: &Range) -> Resources {

@@ -124,6 +124,7 @@ impl State {
             goal: goal.evidence,
             complete: goal.complete,
             settling: self.settling(now),
+            turned: self.known.usage.holds(now) || self.known.memory_caution.holds(now),
             pressed: self.known.pressed.filter(|_| self.fresh(now).is_some()),
             room: self.machine.room(now),
             hold: self.hold(now).map(|(size, _)| size),
@@ -208,7 +209,7 @@ impl State {
             self.plan_upscale(now, self.machine.asked, &mut set);
             return set;
         }
-        self.plan_neonvm(now, size, &mut set);
+        self.plan_neonvm(now, desired, &mut set);
         self.plan_upscale(now, size, &mut set);
         self.plan_downscale(now, size, &mut set);
         if set.is_idle()
@@ -228,7 +229,20 @@ impl State {
         set
     }
 
-    fn plan_neonvm(&self, now: Duration, size: Resources, set: &mut ActionSet) {
+    /// What the permit allows of the size to aim at.
+    fn permitted(&self, desired: &Desired) -> Option<Resources> {
+        let (range, slot) = (self.range(), self.vm.info.mem.slot_size);
+        let usable = self.plugin.usable(desired.size, range.unit)?;
+        let Some(evidence) = desired.evidence.filter(|e| e.coupling == Coupling::Bounds) else {
+            return Some(usable);
+        };
+        let mut size = evidence.within(usable).size(self.machine.asked, &range).max(range.min);
+        size.mem = units::round_up_to_slot(size.mem, slot);
+        Some(usable.min(size))
+    }
+
+    fn plan_neonvm(&self, now: Duration, desired: &Desired, set: &mut ActionSet) {
+        let size = desired.size;
         let planned = set.plugin.map(|request| request.target);
         let forced = self.forced_cpu(now);
         let agreed = self.monitor.connection.map(|connection| connection.exposed);
@@ -236,7 +250,7 @@ impl State {
         let limits = Limits {
             desired: size,
             agreed: agreed.map(|size| without(size, forced)),
-            permitted: self.plugin.usable(size, self.settings.compute_unit),
+            permitted: self.permitted(desired),
             scheduler_target: self.plugin.asking.map(|asking| asking.target).or(planned),
         };
         let slot = self.vm.info.mem.slot_size;

@@ -74,6 +74,12 @@ impl Usage {
         self.caution.resized(now, u64::from(from.milli()), u64::from(to.milli()), is_pause);
     }
 
+    /// Whether the CPU does not shrink at `now`, unless it is almost unused, because it turned too soon.
+    #[must_use]
+    pub fn holds(&self, now: Duration) -> bool {
+        self.caution.holds(now)
+    }
+
     /// CPUs in use, in the busiest of the last intervals; `None` before there are enough of them.
     #[must_use]
     pub fn most(&self) -> Option<f64> {

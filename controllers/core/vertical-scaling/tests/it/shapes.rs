@@ -38,6 +38,8 @@ struct Shape {
     max: Resources,
     start: Resources,
     takes: Takes,
+    /// What its node has for it.
+    room: Resources,
 }
 
 /// What the guest does.
@@ -104,7 +106,8 @@ impl World {
     fn reply(&mut self, action: &Action) -> Event {
         match *action {
             Action::AskScheduler { id, request } => {
-                Event::PluginReply { id, result: Ok(PluginAnswer { permit: request.target, migrate: false }) }
+                let permit = request.target.min(self.shape.room.max(self.asked()));
+                Event::PluginReply { id, result: Ok(PluginAnswer { permit, migrate: false }) }
             }
             Action::PatchVm { id, from, to, .. } => {
                 self.resized.push((self.now, from, to));
@@ -222,6 +225,7 @@ fn shape() -> impl Strategy<Value = Shape> {
                 max: size(cpu.1, mem.1),
                 start: size(cpu.2, mem.2),
                 takes,
+                room: size(cpu.1, mem.1),
             }
         })
     })
@@ -239,9 +243,15 @@ fn config(cases: u32) -> ProptestConfig {
 proptest! {
     #![proptest_config(config(64))]
 
-    /// Applied to its own result under the same inputs, a decision stays.
+    /// Applied to its own result under the same inputs, a decision stays, also on a node that has less room.
     #[test]
-    fn a_constant_load_has_a_fixed_point(shape in shape(), cpus in 0.0..1.3_f64, memory in 0.0..0.8_f64) {
+    fn a_constant_load_has_a_fixed_point(
+        shape in shape(), room in (0.0..2.0_f64, 0.0..2.0_f64), cpus in 0.0..1.3_f64, memory in 0.0..0.8_f64,
+    ) {
+        let of = |amount: u64, share: f64| (amount as f64 * share.min(1.0)) as u64;
+        let vcpus = MilliCpu::new(u32::try_from(of(cpu(shape.max), room.0)).unwrap());
+        let room = Resources::new(vcpus, Bytes::new(of(mem(shape.max), room.1)));
+        let shape = Shape { room, ..shape };
         let mut world = World::new(&shape, load_of(&shape, cpus, memory));
         world.steady(900);
         let before = world.resized.len();
@@ -264,16 +274,24 @@ proptest! {
         prop_assert_eq!(world.asked(), shape.min);
     }
 
-    /// A resource at its bound takes the other one nowhere.
+    /// A resource at its bound, or without room on the node, takes the other one nowhere.
     #[test]
-    fn a_resource_that_cannot_grow_takes_nothing_of_the_other(shape in shape(), is_cpu in any::<bool>()) {
+    fn a_resource_that_cannot_grow_takes_nothing_of_the_other(
+        shape in shape(), is_cpu in any::<bool>(), is_fixed in any::<bool>(),
+    ) {
         let mut shape = shape;
         let mut load = Load { cpus: 0.0, memory: 0 };
         if is_cpu {
-            (shape.min.vcpus, shape.start.vcpus) = (shape.max.vcpus, shape.max.vcpus);
+            if is_fixed {
+                shape.min.vcpus = shape.max.vcpus;
+            }
+            (shape.start.vcpus, shape.room.vcpus) = (shape.min.vcpus, shape.min.vcpus);
             load.cpus = shape.max.vcpus.as_f64() * 3.0;
         } else {
-            (shape.min.mem, shape.start.mem) = (shape.max.mem, shape.max.mem);
+            if is_fixed {
+                shape.min.mem = shape.max.mem;
+            }
+            (shape.start.mem, shape.room.mem) = (shape.min.mem, shape.min.mem);
             load.memory = shape.max.mem.get();
         }
         let mut world = World::new(&shape, load);

@@ -99,7 +99,11 @@ fn compare(found: &[String], doctor: &str) -> Vec<String> {
         .collect();
     for (file, what) in &FILES {
         if !found.iter().any(|other| other == file) {
-            faults.push(format!("{file}: starts no program any more; remove it from starts.rs"));
+            let what = match what {
+                Host(programs) => programs.join(", "),
+                Other(what) => (*what).to_owned(),
+            };
+            faults.push(format!("{file}: starts no program any more ({what}); remove it from starts.rs"));
         }
         let programs = match what {
             Host(programs) => *programs,

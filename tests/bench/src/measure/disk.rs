@@ -92,7 +92,7 @@ pub(super) fn build(setup: &Setup) -> anyhow::Result<Vec<Row>> {
 
 /// The root directory of `examples/postgres`, kept beside the tests' fixtures.
 fn postgres(repository: &Path) -> anyhow::Result<Option<PathBuf>> {
-    let kept = repository.join("target/tmp/disk/postgres");
+    let kept = repository.join("target/tmp/disk/postgres-17");
     if kept.exists() {
         return Ok(Some(kept));
     }

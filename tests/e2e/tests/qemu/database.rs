@@ -12,9 +12,9 @@ pub(crate) fn build(cluster: &Cluster) {
     let image = machine::repository().join("examples/postgres/image.yaml").display().to_string();
     let build = ["vm", "build", "--from", &root, "-f", &image, "-t", "pg:1", "--size", "3Gi"];
     let workload =
-        ["--user", "postgres", "--stop-signal", "SIGINT", "--", "/usr/lib/postgresql/15/bin/postgres"];
+        ["--user", "postgres", "--stop-signal", "SIGINT", "--", "/usr/lib/postgresql/17/bin/postgres"];
     let database =
-        ["-D", "/var/lib/postgresql/15/main", "-c", "config_file=/etc/postgresql/15/main/postgresql.conf"];
+        ["-D", "/var/lib/postgresql/17/main", "-c", "config_file=/etc/postgresql/17/main/postgresql.conf"];
     cluster.good(&[&build[..], &workload, &database].concat());
 }
 

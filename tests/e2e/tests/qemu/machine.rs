@@ -129,7 +129,7 @@ pub(crate) fn busybox() -> PathBuf {
 
 /// The root directory of `examples/postgres`, which is made with [`POSTGRES_TOOLS`] as root.
 pub(crate) fn postgres() -> PathBuf {
-    once("postgres", |path| script("examples/postgres/make-root.sh", path))
+    once("postgres-17", |path| script("examples/postgres/make-root.sh", path))
 }
 
 /// The root directory of `examples/pg16-disk-test`, which is made with [`PG16_TOOLS`].

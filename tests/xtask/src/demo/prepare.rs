@@ -12,10 +12,10 @@ pub(super) fn all(stage: &Stage) -> anyhow::Result<()> {
         stage.title("A kernel");
         stage.neonctl(&["kernel", "fetch"])?;
     }
-    let tree = stage.kept.join("postgres-root");
+    let tree = stage.kept.join("postgres-17-root");
     if !tree.exists() {
         stage.title("Debian with PostgreSQL, as a directory (a container image would do as well)");
-        let making = stage.kept.join("postgres-root.making");
+        let making = stage.kept.join("postgres-17-root.making");
         let _ = std::fs::remove_dir_all(&making);
         let making = making.display().to_string();
         stage.show("examples/postgres/make-root.sh", &[&making]);
@@ -28,7 +28,7 @@ pub(super) fn all(stage: &Stage) -> anyhow::Result<()> {
     }
     stage.title("Its disk");
     let tree = tree.display().to_string();
-    let config = "config_file=/etc/postgresql/15/main/postgresql.conf";
+    let config = "config_file=/etc/postgresql/17/main/postgresql.conf";
     let server = format!("{POSTGRES}/postgres");
     stage.neonctl(&[
         "vm",
@@ -38,7 +38,7 @@ pub(super) fn all(stage: &Stage) -> anyhow::Result<()> {
         "-f",
         "examples/postgres/image.yaml",
         "-t",
-        "demo/postgres:15",
+        "demo/postgres:17",
         "--size",
         "4Gi",
         "--user",
@@ -48,7 +48,7 @@ pub(super) fn all(stage: &Stage) -> anyhow::Result<()> {
         "--",
         &server,
         "-D",
-        "/var/lib/postgresql/15/main",
+        "/var/lib/postgresql/17/main",
         "-c",
         config,
     ])

@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Context as _, ensure};
 
 /// Where the database's programs are in its root directory.
-pub(super) const POSTGRES: &str = "/usr/lib/postgresql/15/bin";
+pub(super) const POSTGRES: &str = "/usr/lib/postgresql/17/bin";
 
 /// The stage of the demonstration.
 pub(super) struct Stage {
@@ -76,7 +76,7 @@ impl Stage {
     /// A program of the database from its root directory, so that nothing has to be installed for it.
     pub(super) fn database_client(&self, program: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new("chroot");
-        command.arg(self.kept.join("postgres-root")).arg(format!("{POSTGRES}/{program}")).args(arguments);
+        command.arg(self.kept.join("postgres-17-root")).arg(format!("{POSTGRES}/{program}")).args(arguments);
         command.env("PATH", &self.path).env("LC_ALL", "C.UTF-8");
         command
     }

@@ -66,7 +66,7 @@ fn history(stage: &Stage) -> anyhow::Result<()> {
 }
 
 fn create(stage: &Stage, name: &str, cpu: &str, memory: &str, more: &[&str]) -> anyhow::Result<()> {
-    let image = ["vm", "create", name, "--image", "demo/postgres:15", "--port", "5432"];
+    let image = ["vm", "create", name, "--image", "demo/postgres:17", "--port", "5432"];
     stage.neonctl(&[&image[..], &["--cpu", cpu, "--memory", memory], more, &["--wait"]].concat())
 }
 

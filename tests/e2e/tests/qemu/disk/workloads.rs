@@ -138,13 +138,13 @@ fn database() -> Need<Database> {
     let layout_path = files.path().join("layout");
     let config = json!({
         "User": "postgres", "StopSignal": "SIGINT", "WorkingDir": "/var/lib/postgresql",
-        "Env": ["PATH=/usr/lib/postgresql/15/bin:/usr/local/bin:/usr/bin:/bin", "GREETING=it's \"$HOME\""],
+        "Env": ["PATH=/usr/lib/postgresql/17/bin:/usr/local/bin:/usr/bin:/bin", "GREETING=it's \"$HOME\""],
         "Entrypoint": ["postgres"],
-        "Cmd": ["-D", "/var/lib/postgresql/15/main", "-c", "config_file=/etc/postgresql/15/main/postgresql.conf"],
+        "Cmd": ["-D", "/var/lib/postgresql/17/main", "-c", "config_file=/etc/postgresql/17/main/postgresql.conf"],
     });
     layout(&machine::postgres(), "amd64", &config, &layout_path);
     let registry = Registry::start();
-    registry.receive(&layout_path, "library/postgres:15");
+    registry.receive(&layout_path, "library/postgres:17");
     Ok(Database { registry, layout: layout_path, _files: files })
 }
 
@@ -158,8 +158,8 @@ fn postgres_goes_from_a_registry_into_a_vm_and_back() {
         Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&key).status().unwrap();
     assert!(made.success());
     let spec = machine::repository().join("examples/postgres/image.yaml").display().to_string();
-    let from = database.registry.name("library/postgres:15");
-    let name = database.registry.name("vm/postgres:15");
+    let from = database.registry.name("library/postgres:17");
+    let name = database.registry.name("vm/postgres:17");
     let first = built(
         &machine,
         &["--from", &from, "-f", &spec, "-O", "pg.qcow2", "--ssh-key", "key.pub", "--sbom", "sbom.json"],

@@ -13,7 +13,7 @@ use super::super::repository;
 
 /// Name of the VM.
 pub(super) const NAME: &str = "pg";
-const PROGRAMS: &str = "/usr/lib/postgresql/15/bin";
+const PROGRAMS: &str = "/usr/lib/postgresql/17/bin";
 /// Longest start of the database.
 const START: Duration = Duration::from_secs(120);
 /// Time between two queries of the monitoring client.
@@ -96,19 +96,19 @@ impl Database {
     /// Builds the image unless it was built before, and starts the VM.
     pub(super) fn start(cluster: &Cluster) -> anyhow::Result<Self> {
         let (repository, kept) = (repository()?, repository()?.join("target/tmp/steadiness"));
-        let tree = [repository.join("target/demo/postgres-root"), kept.join("postgres-root")]
+        let tree = [repository.join("target/demo/postgres-17-root"), kept.join("postgres-17-root")]
             .into_iter()
             .find(|tree| tree.exists())
             .map_or_else(|| make_tree(&kept), Ok)?;
         let spec = repository.join("examples/postgres/image.yaml").display().to_string();
         let (from, server) = (tree.display().to_string(), format!("{PROGRAMS}/postgres"));
-        let config = "config_file=/etc/postgresql/15/main/postgresql.conf";
+        let config = "config_file=/etc/postgresql/17/main/postgresql.conf";
         let build =
-            ["vm", "build", "--progress", "none", "--from", &from, "-f", &spec, "-t", "steady/postgres:15"];
+            ["vm", "build", "--progress", "none", "--from", &from, "-f", &spec, "-t", "steady/postgres:17"];
         let settings = ["--size", "4Gi", "--user", "postgres", "--stop-signal", "SIGINT", "--"];
-        let command = [&server, "-D", "/var/lib/postgresql/15/main", "-c", config];
+        let command = [&server, "-D", "/var/lib/postgresql/17/main", "-c", config];
         cluster.neonctl(&[&build[..], &settings[..], &command[..]].concat())?;
-        let create = ["vm", "create", NAME, "--image", "steady/postgres:15", "--port", "5432"];
+        let create = ["vm", "create", NAME, "--image", "steady/postgres:17", "--port", "5432"];
         let sizes = ["--cpu", "0.25..1", "--memory", "1Gi..4Gi", "--wait"];
         cluster.neonctl(&[&create[..], &sizes[..]].concat())?;
         let address = cluster.neonctl(&["vm", "get", NAME, "-o", "jsonpath={.status.podIP}"])?;
@@ -207,7 +207,7 @@ fn busy(cluster: &Cluster) -> anyhow::Result<f64> {
 }
 
 fn make_tree(kept: &std::path::Path) -> anyhow::Result<PathBuf> {
-    let (making, tree) = (kept.join("postgres-root.making"), kept.join("postgres-root"));
+    let (making, tree) = (kept.join("postgres-17-root.making"), kept.join("postgres-17-root"));
     if making.exists() {
         std::fs::remove_dir_all(&making)?;
     }

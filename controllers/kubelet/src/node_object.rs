@@ -1,6 +1,8 @@
 //! The Node object and its lease. The lease is the only thing that is written again and again.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -8,14 +10,18 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node as NodeObject;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
+use neonvm_api::names::annotation;
+use neonvm_types::runner_protocol::HostFacts;
 use serde_json::{Value, json};
 
 use crate::naming::Subnet;
-use crate::{Capacity, Config, Error};
+use crate::{Capacity, Config, Error, Network};
 
 /// Time between two heartbeats, and how long one counts.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 const LEASE_SECONDS: i32 = 40;
+/// Longest time in which the host's facts are found out.
+const FACTS_WITHIN: Duration = Duration::from_secs(15);
 /// Where leases of nodes are.
 const LEASES: &str = "kube-node-lease";
 /// First and longest pause after a refusal.
@@ -76,6 +82,41 @@ pub(crate) struct Registration {
     pub(crate) port: u16,
     pub(crate) offer: Offer,
     pub(crate) pods: Option<Subnet>,
+    pub(crate) runner: HostProgram,
+}
+
+/// The runner's program, which finds out what the host offers to VMs.
+#[derive(Clone, Debug)]
+pub(crate) struct HostProgram {
+    program: PathBuf,
+    arguments: [String; 4],
+}
+
+impl HostProgram {
+    pub(crate) fn new(program: &Path, config: &Config) -> Self {
+        let network = match config.network {
+            Network::Namespaces(_) => "tap",
+            Network::User => "user",
+        };
+        let accelerator = config.machine.accelerator.as_str();
+        let arguments = [
+            "runner".to_owned(),
+            format!("--accel={accelerator}"),
+            format!("--network={network}"),
+            "host-facts".to_owned(),
+        ];
+        Self { program: program.to_owned(), arguments }
+    }
+
+    /// The facts as JSON; none if the program does not find them out.
+    async fn facts(&self) -> Option<String> {
+        let mut command = tokio::process::Command::new(&self.program);
+        command.args(&self.arguments).stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+        let output = tokio::time::timeout(FACTS_WITHIN, command.output()).await.ok()?.ok()?;
+        let text = String::from_utf8(output.stdout).ok()?;
+        serde_json::from_str::<HostFacts>(text.trim()).ok()?;
+        Some(text.trim().to_owned())
+    }
 }
 
 fn architecture() -> &'static str {
@@ -170,6 +211,21 @@ impl Registration {
         api.patch(&self.name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
     }
 
+    /// Publishes what the host offers to VMs. Nothing depends on it but the reason of a refusal, which is then known before
+    /// a target pod is made.
+    async fn publish_facts(&self) {
+        let Some(facts) = self.runner.facts().await else {
+            tracing::debug!("what the host offers to VMs is not known");
+            return;
+        };
+        let api: Api<NodeObject> = Api::all(self.client.clone());
+        let patch = json!({ "metadata": { "annotations": { (annotation::HOST_FACTS): facts } } });
+        let patched = api.patch(&self.name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        if let Err(error) = patched {
+            tracing::warn!(error = %chain(&error), "what the host offers to VMs cannot be published");
+        }
+    }
+
     async fn beat(&self) -> Result<(), kube::Error> {
         let api: Api<Lease> = Api::namespaced(self.client.clone(), LEASES);
         let spec = json!({ "holderIdentity": self.name, "leaseDurationSeconds": LEASE_SECONDS,
@@ -189,13 +245,15 @@ impl Registration {
         let mut pause = PAUSES.0;
         loop {
             match tokio::time::timeout(HEARTBEAT, self.register()).await {
-                Ok(Ok(())) => return,
+                Ok(Ok(())) => break,
                 Ok(Err(error)) => tracing::warn!(error = %chain(&error), "the node cannot be registered"),
                 Err(_) => tracing::warn!("the API server does not answer"),
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(PAUSES.1);
         }
+        let this = self.clone();
+        tokio::spawn(async move { this.publish_facts().await });
     }
 
     /// Keeps the lease, and the object in case a client removes it.

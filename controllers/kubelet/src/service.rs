@@ -64,6 +64,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         port: local.port(),
         offer,
         pods: node.network.pods(),
+        runner: node_object::HostProgram::new(&node.executable, &node.config),
     };
     let (tls, renewal) = server::tls(authority, &node, local)?;
     let _workers = Workers(Arc::clone(&node));

@@ -81,6 +81,9 @@ enum Command {
     Status,
     /// Print the counters as JSON
     Statistics,
+    /// Print what this host offers to VMs as a line of JSON
+    #[command(hide = true)]
+    HostFacts,
     /// Press the power button
     PowerOff,
     /// Copy a file as a sparse file, and compare both
@@ -101,6 +104,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Some(Command::Connect { port }) => beside(client::join(&args.root, Target::Port(*port))),
         Some(Command::Status) => ask(args, Question::Status),
         Some(Command::Statistics) => ask(args, Question::Statistics),
+        Some(Command::HostFacts) => host_facts(args),
         Some(Command::PowerOff) => ask(args, Question::PowerOff),
         Some(Command::Copy { from, to }) => copy(from, to),
     }
@@ -122,8 +126,18 @@ fn machine(args: &Args) -> anyhow::Result<()> {
     let log = log.context("cannot start the log")?;
     let own = log.clone();
     crate::log::to(move || own.own());
+    let options = options(args)?;
+    let runtime = small_runtime()?;
+    let exit = runtime.block_on(neonvm_runner::run(&options, &log));
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    let code = if exit.is_success() { 0 } else { 1 };
+    log.drain();
+    std::process::exit(code)
+}
+
+fn options(args: &Args) -> anyhow::Result<Options> {
     let probe = std::env::current_exe().context("cannot find this program")?;
-    let options = Options {
+    Ok(Options {
         root: args.root.clone(),
         kernel: args.kernel.clone(),
         initramfs: args.initramfs.clone(),
@@ -139,13 +153,13 @@ fn machine(args: &Args) -> anyhow::Result<()> {
         node_addresses: args.host_ips.clone(),
         node: args.node_name.clone(),
         qemu_user: (args.qemu_user, args.qemu_user),
-    };
-    let runtime = small_runtime()?;
-    let exit = runtime.block_on(neonvm_runner::run(&options, &log));
-    runtime.shutdown_timeout(Duration::from_millis(100));
-    let code = if exit.is_success() { 0 } else { 1 };
-    log.drain();
-    std::process::exit(code)
+    })
+}
+
+fn host_facts(args: &Args) -> anyhow::Result<()> {
+    use std::io::Write as _;
+    let facts = small_runtime()?.block_on(neonvm_runner::host_facts(&options(args)?));
+    Ok(writeln!(std::io::stdout(), "{}", serde_json::to_string(&facts)?)?)
 }
 
 fn beside(work: impl Future<Output = Result<(), client::Error>>) -> anyhow::Result<()> {

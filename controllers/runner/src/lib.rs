@@ -13,6 +13,7 @@ mod config;
 mod console;
 pub mod copy;
 mod guest;
+mod host;
 pub mod logs;
 mod migration;
 mod network;
@@ -24,6 +25,7 @@ mod run;
 mod runtime;
 mod volume;
 
+pub use host::facts as host_facts;
 pub use options::Options;
 pub use rights::{KEPT, runtime};
 pub use run::run;

@@ -127,7 +127,9 @@ fn of_vm(fact: Fact, vm: &MachineInfo) -> Value {
         Fact::Accelerator => Value::words(&one(&vm.accelerator)),
         Fact::MachineType => Value::version(vm.machine_type.rsplit('-').next().unwrap_or_default()),
         Fact::Devices => Value::Level(vm.devices, 0),
-        Fact::CpuVendor => Value::word(&vm.cpu_vendor),
+        // A model with a name has its vendor everywhere.
+        Fact::CpuVendor if vm.cpu_model == "host" => Value::word(&vm.cpu_vendor),
+        Fact::CpuVendor => Value::Unknown,
         Fact::CpuFeatures => Value::words(&vm.cpu_features),
         Fact::Network => Value::word(vm.network_mode()),
         Fact::Vhost | Fact::QemuVersion | Fact::Kernel | Fact::Cgroup => Value::Unknown,

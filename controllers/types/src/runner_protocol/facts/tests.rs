@@ -165,7 +165,7 @@ fn obstacles_are_named() {
     );
     assert_eq!(
         why(
-            r#"{"accelerator":"kvm","cpuVendor":"GenuineIntel"}"#,
+            r#"{"accelerator":"kvm","cpuModel":"host","cpuVendor":"GenuineIntel"}"#,
             r#"{"accelerator":"kvm","cpuVendor":"AuthenticAMD"}"#
         ),
         "has a CPU of AuthenticAMD, and the VM's is of GenuineIntel"
@@ -178,6 +178,11 @@ fn obstacles_are_named() {
         ),
         "lacks features of the VM's CPU host: a, b, c, d, e, f, g, h and 1 more"
     );
+    // A model with a name has its vendor on any processor.
+    let named =
+        r#"{"accelerator":"kvm","cpuModel":"EPYC-v1","cpuVendor":"AuthenticAMD","cpuFeatures":["avx"]}"#;
+    let intel = r#"{"accelerator":"kvm","cpuVendor":"GenuineIntel","cpuFeatures":["avx","avx2"]}"#;
+    assert_eq!(obstacle(&vm(named), &host(intel)), None);
     // A guest that is emulated does not need what the processor has.
     assert_eq!(
         obstacle(

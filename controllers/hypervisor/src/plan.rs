@@ -110,6 +110,27 @@ pub struct MemoryPlan {
     pub start: Bytes,
     /// Most there can be.
     pub max: Bytes,
+    /// The memory device has no more than the guest can get: that of a VM which comes from a runner up to 0.2.0. A guest cannot use the
+    /// last part of such a device, if that is no whole block of its kernel.
+    pub exact: bool,
+}
+
+/// Kernels add memory in blocks of this size (`MIN_MEMORY_BLOCK_SIZE` of x86-64, the same on arm64 with pages of 4 KiB).
+const KERNEL_BLOCK: u64 = 128 << 20;
+/// Kernels that boot with at least [`LARGE`] do so in blocks of up to 2 GiB (`probe_memory_block_size` of x86-64).
+const LARGE_KERNEL_BLOCK: u64 = 2 << 30;
+/// See [`LARGE_KERNEL_BLOCK`].
+const LARGE: Bytes = Bytes::gib(64);
+
+impl MemoryPlan {
+    /// Bytes of the device that adds and takes memory; zero if the size is fixed. They are whole blocks of the guest's kernel, so that
+    /// it can use all that it may get.
+    #[must_use]
+    pub fn device(&self) -> Bytes {
+        let more = self.max.saturating_sub(self.min);
+        let block = if self.min >= LARGE { LARGE_KERNEL_BLOCK } else { KERNEL_BLOCK };
+        if self.exact { more } else { Bytes::new(more.get().next_multiple_of(block)) }
+    }
 }
 
 /// Files and options of one disk.

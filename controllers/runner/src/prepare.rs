@@ -253,7 +253,7 @@ fn plan(
         initramfs,
         command_line: command_line.render(),
         cpu: CpuPlan { mode, boot, max: guest.cpus.max.cpus_rounded_up().max(1) },
-        memory: MemoryPlan { min, start, max },
+        memory: MemoryPlan { min, start, max, exact: !incoming::has_whole_memory(receive) },
         disks,
         interfaces,
         direct_io: pod.config.settings.direct_io,

@@ -107,13 +107,14 @@ pub(crate) fn cpu_option(name: &str, accelerator: Accelerator, architecture: Arc
 
 fn memory(plan: &MachinePlan, out: &mut Vec<String>) {
     let memory = plan.memory;
-    let more = memory.max.saturating_sub(memory.min);
-    if more == Bytes::ZERO {
+    let device = memory.device();
+    if device == Bytes::ZERO {
         return push(out, ["-m", &format!("size={}b", memory.min.get())]);
     }
-    let size = format!("size={}b,slots=1,maxmem={}b", memory.min.get(), memory.max.get());
+    let size =
+        format!("size={}b,slots=1,maxmem={}b", memory.min.get(), memory.min.saturating_add(device).get());
     push(out, ["-m", &size]);
-    let object = format!("memory-backend-ram,id=vmem0,size={}b,reserve=off", more.get());
+    let object = format!("memory-backend-ram,id=vmem0,size={}b,reserve=off", device.get());
     let requested = memory.start.saturating_sub(memory.min).get();
     let address = device::slot(MEMORY_SLOT);
     let block = MEMORY_BLOCK.get();

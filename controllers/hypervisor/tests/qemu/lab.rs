@@ -68,7 +68,12 @@ impl Lab {
                 emulated(Architecture::Amd64, emulated_tsc_khz()),
             ),
             cpu: CpuPlan { mode: CpuMode::Sysfs, boot: 1, max: 1 },
-            memory: MemoryPlan { min: Bytes::mib(192), start: Bytes::mib(192), max: Bytes::mib(192) },
+            memory: MemoryPlan {
+                min: Bytes::mib(192),
+                start: Bytes::mib(192),
+                max: Bytes::mib(192),
+                exact: false,
+            },
             disks: vec![],
             interfaces: vec![],
             direct_io: false,

@@ -19,7 +19,8 @@ async fn memory_grows_and_shrinks_with_the_kernel_of_debian_13() {
 
 async fn grows_and_shrinks(lab: &Lab) {
     let mut plan = lab.plan("wait");
-    plan.memory = MemoryPlan { min: Bytes::mib(192), start: Bytes::mib(256), max: Bytes::mib(704) };
+    plan.memory =
+        MemoryPlan { min: Bytes::mib(192), start: Bytes::mib(256), max: Bytes::mib(704), exact: false };
     let (machine, mut console) = start(plan).await;
     let mut events = machine.events();
     console.ready().await;
@@ -48,4 +49,25 @@ async fn a_machine_of_one_size_has_no_device_for_it() {
     let (machine, _console) = start(lab.plan("wait")).await;
     assert_eq!(machine.memory().await.unwrap().total(), Bytes::mib(192));
     machine.set_memory_target(Bytes::mib(192)).await.unwrap();
+}
+
+/// Bounds that are no whole blocks of the guest's kernel: all of the upper one is reached, and what is above it never comes.
+#[tokio::test(flavor = "multi_thread")]
+async fn sizes_off_the_blocks_of_the_kernel_are_reached() {
+    let lab = need!(lab());
+    let mut plan = lab.plan("wait");
+    plan.memory =
+        MemoryPlan { min: Bytes::mib(200), start: Bytes::mib(200), max: Bytes::mib(670), exact: false };
+    let (machine, mut console) = start(plan).await;
+    let mut events = machine.events();
+    console.ready().await;
+    for total in [670, 534, 202, 330, 668, 200] {
+        machine.set_memory_target(Bytes::mib(total)).await.unwrap();
+        let more = Bytes::mib(total - 200);
+        event(&mut events, &format!("{total} MiB"), |event| *event == MachineEvent::MemoryChanged(more))
+            .await;
+        assert_eq!(machine.memory().await.unwrap().total(), Bytes::mib(total));
+    }
+    let error = machine.set_memory_target(Bytes::mib(672)).await.unwrap_err();
+    assert!(matches!(error, MemoryError::Range { .. }), "{error}");
 }

@@ -154,7 +154,7 @@ fn plan_of_walker(directory: &tempfile::TempDir, walk: Walk) -> Need<MachinePlan
     let kernel = walker::write(directory.path(), walk);
     let firmware = neonvm_hypervisor::machine::firmware(&kernel, Architecture::Amd64).unwrap();
     let size = Bytes::mib(96);
-    let memory = MemoryPlan { min: size, start: size, max: size };
+    let memory = MemoryPlan { min: size, start: size, max: size, exact: false };
     Ok(MachinePlan { kernel, initramfs: None, firmware, memory, command_line: String::new(), ..lab.plan("") })
 }
 
@@ -370,7 +370,7 @@ async fn a_target_that_is_not_its_equal_is_refused() {
     let mut source = need!(walker(STROLL).await);
     let mut plan = MachinePlan { incoming: true, ..source.machine.plan().clone() };
     let larger = Bytes::mib(128);
-    plan.memory = MemoryPlan { min: larger, start: larger, max: larger };
+    plan.memory = MemoryPlan { min: larger, start: larger, max: larger, exact: false };
     let target = Side::start(plan).await;
     begin(&source, &target, &settings()).await;
     source.phase(Phase::Failed).await;
@@ -410,7 +410,8 @@ async fn a_guest_that_is_too_fast_is_slowed_down() {
 async fn memory_that_was_added_moves_and_can_go_afterwards() {
     let lab = need!(lab());
     let mut plan = lab.plan("wait");
-    plan.memory = MemoryPlan { min: Bytes::mib(192), start: Bytes::mib(192), max: Bytes::mib(704) };
+    plan.memory =
+        MemoryPlan { min: Bytes::mib(192), start: Bytes::mib(192), max: Bytes::mib(704), exact: false };
     let mut source = Side::start(plan).await;
     source.console.ready().await;
     source.machine.set_memory_target(Bytes::mib(512)).await.unwrap();

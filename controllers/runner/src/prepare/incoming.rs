@@ -53,6 +53,11 @@ pub(super) fn has_fixed_network(receive: Option<&Receive>) -> bool {
     receive.is_none_or(|receive| receive.machine.devices > 0)
 }
 
+/// Whether its memory device consists of whole blocks of the guest's kernel.
+pub(super) fn has_whole_memory(receive: Option<&Receive>) -> bool {
+    receive.is_none_or(|receive| receive.machine.devices > 0)
+}
+
 /// Whether its packets may pass through the kernel here. A guest of a runner up to 0.2.0 that ran without that may use
 /// features which the kernel's end has not.
 pub(super) fn may_have_vhost(receive: Option<&Receive>) -> bool {

@@ -47,7 +47,7 @@ fn plan() -> MachinePlan {
         initramfs: None,
         command_line: String::new(),
         cpu: CpuPlan { mode: CpuMode::Sysfs, boot: 1, max: 1 },
-        memory: MemoryPlan { min: size, start: size, max: size },
+        memory: MemoryPlan { min: size, start: size, max: size, exact: false },
         disks: vec![disk("root"), disk("data")],
         interfaces: vec![],
         direct_io: false,

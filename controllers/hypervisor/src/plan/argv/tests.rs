@@ -23,7 +23,7 @@ fn small() -> MachinePlan {
         initramfs: None,
         command_line: "console=ttyS0 a=1,2".into(),
         cpu: CpuPlan { mode: CpuMode::Sysfs, boot: 1, max: 4 },
-        memory: MemoryPlan { min: Bytes::gib(1), start: Bytes::gib(2), max: Bytes::gib(4) },
+        memory: MemoryPlan { min: Bytes::gib(1), start: Bytes::gib(2), max: Bytes::gib(4), exact: false },
         disks: vec![],
         interfaces: vec![],
         direct_io: false,
@@ -38,7 +38,7 @@ fn large() -> MachinePlan {
     MachinePlan {
         initramfs: Some("/i".into()),
         cpu: CpuPlan { mode: CpuMode::Qmp, boot: 2, max: 4 },
-        memory: MemoryPlan { min: Bytes::gib(1), start: Bytes::gib(1), max: Bytes::gib(1) },
+        memory: MemoryPlan { min: Bytes::gib(1), start: Bytes::gib(1), max: Bytes::gib(1), exact: false },
         disks: vec![
             disk("rootdisk", overlay, false, true),
             disk("vmruntime", DiskImage::Raw("/r".into()), true, false),

@@ -246,3 +246,35 @@ pub(crate) fn room(demand: &Amounts, offered: &Amounts, used: &Amounts) -> Resul
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_host_that_cannot_receive_the_vm_is_named() {
+        let pod = |machine: Option<&str>| -> Pod {
+            let annotations = machine.map(|text| json!({"vm.neon.tech/machine": text}));
+            serde_json::from_value(json!({"metadata": {"name": "p", "annotations": annotations}})).unwrap()
+        };
+        let node = |facts: Option<&str>| -> Node {
+            let annotations = facts.map(|text| json!({"vm.neon.tech/host-facts": text}));
+            serde_json::from_value(json!({"metadata": {"name": "n", "annotations": annotations}})).unwrap()
+        };
+        let fits = |machine, facts| {
+            fit(&pod(machine), &node(facts), &Usage::default(), std::iter::empty())
+                .map_err(|why| why.to_string())
+        };
+        let (ten, seven) = (r#"{"machineType":"pc-q35-10.0"}"#, r#"{"qemuVersion":"7.2.22"}"#);
+        let why = "has QEMU 7.2.22, and the VM's machine type pc-q35-10.0 needs 10.0";
+        assert_eq!(fits(Some(ten), Some(seven)), Err(why.to_owned()));
+        // A VM that boots, a node that has published nothing, and texts that cannot be read.
+        for (machine, facts) in
+            [(None, Some(seven)), (Some(ten), None), (Some("x"), Some(seven)), (Some(ten), Some("x"))]
+        {
+            assert_eq!(fits(machine, facts), Ok(()), "{machine:?} {facts:?}");
+        }
+    }
+}

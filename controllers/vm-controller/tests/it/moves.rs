@@ -113,6 +113,34 @@ fn fails(runner: &Machine, why: &str) {
 }
 
 #[tokio::test]
+async fn a_host_that_cannot_receive_the_vm_gets_no_pod() {
+    let cluster = Cluster::start().await;
+    let _controller = cluster.controller();
+    cluster.create("db", json!({})).await;
+    cluster.until_settled("db").await;
+    cluster.add_node("n2", false).await;
+    let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(cluster.client.clone());
+    let facts = json!({"accelerator": "tcg", "qemuVersion": "6.2.0"}).to_string();
+    let published = json!({"metadata": {"annotations": {"vm.neon.tech/host-facts": facts}}});
+    nodes.patch("n2", &PatchParams::default(), &Patch::Merge(&published)).await.unwrap();
+    let known = |pod: &Pod| pod.annotations().get("vm.neon.tech/machine").cloned();
+    let before =
+        eventually("what the VM is made of, at its pod", async || known(&cluster.only_pod("db").await));
+    assert!(before.await.contains("pc-q35-7.2"));
+    cluster.begin("move", "db", json!({})).await;
+    let done = cluster.until_over("move").await.status.unwrap();
+    assert_eq!((done.phase, done.reason.as_str()), (Some(MigrationPhase::Failed), "Refused"));
+    let why = "n2 has QEMU 6.2.0, and the VM's machine type pc-q35-7.2 needs 7.2";
+    assert!(done.message.contains(why), "{}", done.message);
+    // It had none, and the VM runs on in its own.
+    assert_eq!(
+        (done.target_node.as_str(), cluster.only_pod("db").await.name_any()),
+        ("", done.source_pod_name)
+    );
+    cluster.until_phase("db", Phase::Running).await;
+}
+
+#[tokio::test]
 async fn the_whole_way() {
     let cluster = Cluster::start().await;
     let _controller = cluster.controller();

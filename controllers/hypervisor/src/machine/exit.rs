@@ -64,7 +64,7 @@ impl QemuExit {
         self.is_cause(&["host-qmp-quit", "host-signal"])
     }
 
-    /// The line that gives the reason: not what it printed before somebody else ended it.
+    /// The line that gives the reason: not what it printed before another process ended it.
     fn reason(&self) -> Option<&str> {
         let own = self.signal.is_none_or(|signal| OWN_FAULT.contains(&signal));
         self.last_line.as_deref().filter(|_| own)

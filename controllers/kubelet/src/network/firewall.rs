@@ -203,7 +203,7 @@ impl ForwardChain {
     }
 }
 
-/// firewalld may own its table, so that nobody else can change it; then the bridge goes into a zone that forwards.
+/// firewalld may own its table, so that no other program can change it; then the bridge goes into a zone that forwards.
 async fn firewalld(cluster: &str, bridge: &str) -> io::Result<()> {
     let current = format!("--get-zone-of-interface={bridge}");
     if run("firewall-cmd", &[&current], "").await.is_ok_and(|zone| zone.trim() == ZONE) {

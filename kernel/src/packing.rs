@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_the_form() {
+    fn names_state_the_form() {
         for (ending, packing) in FORMS {
             assert_eq!(Packing::of_name(&format!("virtio.ko{ending}")), ("virtio.ko", packing));
         }

@@ -14,7 +14,7 @@ enum Starts {
 use Starts::{Host, Other};
 
 /// Product files on the host that start programs.
-const FILES: [(&str, Starts); 31] = [
+const FILES: [(&str, Starts); 34] = [
     ("cli/src/commands/doctor/child.rs", Other("programs that doctor found")),
     (
         "cli/src/commands/images/load.rs",
@@ -22,18 +22,21 @@ const FILES: [(&str, Starts); 31] = [
     ),
     ("cli/src/commands/local/down.rs", Other("our own program")),
     ("cli/src/commands/local/keep.rs", Other("our own program")),
+    ("cli/src/commands/local/network.rs", Host(&["ip"])),
     ("cli/src/commands/local/start.rs", Other("our own program")),
     ("cli/src/commands/test/cluster/guest.rs", Other("our own program")),
     ("cli/src/commands/test/cluster/image.rs", Other("our own program, and a shell")),
     ("cli/src/commands/vm/edit.rs", Other("the user's editor")),
     ("cli/src/commands/vm/ssh/session.rs", Host(&["ssh", "scp"])),
     ("controllers/hypervisor/src/accelerator/choose.rs", Other("our own program")),
+    ("controllers/hypervisor/src/cpu_model.rs", Host(&["qemu-system-x86_64", "qemu-system-aarch64"])),
     ("controllers/hypervisor/src/disks/empty.rs", Host(&["mkfs.ext4"])),
     ("controllers/hypervisor/src/installation.rs", Host(&["qemu-system-x86_64", "qemu-system-aarch64"])),
     ("controllers/hypervisor/src/machine/start.rs", Host(&["qemu-system-x86_64", "qemu-system-aarch64"])),
     ("controllers/kubelet/src/confined.rs", Other("cat, which is everywhere")),
     ("controllers/kubelet/src/network/clean_up.rs", Host(&["ip", "nft"])),
     ("controllers/kubelet/src/network/command.rs", Host(&["ip", "nft"])),
+    ("controllers/kubelet/src/node_object.rs", Other("our own program")),
     ("controllers/kubelet/src/process.rs", Other("our own programs")),
     ("controllers/kubelet/src/server/command.rs", Other("the user's command")),
     ("controllers/kubelet/src/server/exec.rs", Other("the user's command")),

@@ -12,6 +12,7 @@ pub(super) struct Program {
     pub(super) necessity: Necessity,
     pub(super) package: Package,
     /// The source that starts it.
+    #[cfg_attr(not(test), expect(dead_code, reason = "a test looks there"))]
     pub(super) used_by: &'static str,
 }
 
@@ -85,6 +86,7 @@ pub(super) struct Feature {
     /// How to get it.
     pub(super) remedy: &'static str,
     /// The source that needs it.
+    #[cfg_attr(not(test), expect(dead_code, reason = "a test looks there"))]
     pub(super) used_by: &'static str,
 }
 

@@ -19,6 +19,7 @@ mod down;
 mod drain;
 mod draining;
 mod ends;
+mod firewall;
 mod kubectl;
 mod kuttl;
 mod machine;

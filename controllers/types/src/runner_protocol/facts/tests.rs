@@ -89,7 +89,7 @@ fn offered(host: &Host) -> HostFacts {
     }
 }
 
-/// What the rules mean, said once more without them.
+/// The same rules, written for hosts instead of facts.
 fn expected(from: &Host, to: &Host) -> Option<Fact> {
     let number = |version: &str| version.split('.').next().unwrap().parse::<u32>().unwrap();
     let cpus_are_known = !from.old && !to.old && from.kvm == to.kvm;

@@ -23,6 +23,8 @@ pub const PAUSED: &str = "Paused";
 pub const CHANGE_PENDING: &str = "ChangePending";
 /// Present while the VM has ended lately by itself; [`crate::crash_loop`] keeps its history here.
 pub const CRASH_LOOP: &str = "CrashLoop";
+/// Present while the size changes; true if it turns again and again. [`crate::unstable`] keeps its history here.
+pub const UNSTABLE: &str = "Unstable";
 
 /// Longest message, in characters: every change is sent to every watcher.
 const MESSAGE: usize = 1024;

@@ -26,6 +26,7 @@ mod pod_size;
 mod settings;
 mod step;
 pub mod tls;
+pub mod unstable;
 
 pub use observed::{
     AddressView, Failure, FailureReason, Mover, Moving, Observed, PodView, Resize, ResizeRefused, RunnerView,

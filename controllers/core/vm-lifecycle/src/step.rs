@@ -79,6 +79,8 @@ fn living(pass: &mut Pass<'_>) {
     delete_orphans(pass);
     let again = crate::crash_loop::forget_if_stable(&mut pass.status, pass.now, pass.settings);
     pass.wake(again);
+    let again = crate::unstable::forget_if_still(&mut pass.status, pass.now);
+    pass.wake(again);
     health::step(pass, &tls);
 }
 

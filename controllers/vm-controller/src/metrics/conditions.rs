@@ -1,24 +1,25 @@
 //! Conditions of VMs that are not in their good state.
 //!
-//! A fleet has thousands of VMs with seven conditions each, so a condition that is good has no series of its own, and neither has one
+//! A fleet has thousands of VMs with eight conditions each, so a condition that is good has no series of its own, and neither has one
 //! of a VM that is stopped as requested. What is left is bounded by [`MOST`]; the numbers by condition are complete.
 
 use std::collections::BTreeMap;
 
 use neonvm_api::VirtualMachine;
 use neonvm_core_vm_lifecycle::condition::{
-    AVAILABLE, CHANGE_PENDING, CRASH_LOOP, DEGRADED, POD_SIZED, SCALED,
+    AVAILABLE, CHANGE_PENDING, CRASH_LOOP, DEGRADED, POD_SIZED, SCALED, UNSTABLE,
 };
 use neonvm_kit::metrics::{Kind, Page, double};
 
 /// Conditions with the status in which nothing is left to do. Others only describe the VM.
-const GOOD: [(&str, &str); 6] = [
+const GOOD: [(&str, &str); 7] = [
     (AVAILABLE, "True"),
     (CHANGE_PENDING, "False"),
     (CRASH_LOOP, "False"),
     (DEGRADED, "False"),
     (POD_SIZED, "True"),
     (SCALED, "True"),
+    (UNSTABLE, "False"),
 ];
 /// Reason of [`AVAILABLE`] for VMs that were requested to stop, are being deleted or have done their work.
 const STOPPED: &str = "Stopped";
@@ -143,6 +144,7 @@ pub(super) mod tests {
             count("Degraded", 1),
             count("PodSized", 1),
             count("Scaled", 1),
+            count("Unstable", 0),
             one("a", "PodSized", "Refused"),
             one("b", "Available", "NodeLost"),
             one("b", "Degraded", "QuotaExceeded"),

@@ -145,6 +145,8 @@ fn done(pass: &mut Pass<'_>, size: SizeRequest) {
         let changed = grew || size.cpu < cpu || size.memory < memory;
         if changed {
             let reason = if grew { NoteReason::ScaledUp } else { NoteReason::ScaledDown };
+            let generation = pass.vm.metadata.generation;
+            crate::unstable::record(&mut pass.status, grew, pass.now, generation);
             pass.note(reason, format!("from {cpu} CPU and {memory} of memory to {}", text(size)));
         }
     }

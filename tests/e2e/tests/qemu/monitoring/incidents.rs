@@ -51,10 +51,11 @@ pub(crate) const METRICS: [(&str, Incident); 8] = [
 pub(crate) const ALWAYS: [&str; 1] = ["NeonvmVmAtMaximum"];
 
 /// Every alert, with the incident that makes it.
-pub(crate) const ALERTS: [(&str, &str); 32] = [
+pub(crate) const ALERTS: [(&str, &str); 33] = [
     ("NeonvmGrowthDenied", "a node without room for a growth; caused here"),
     ("NeonvmGrowthNotApplied", "a permitted size that the runner cannot give the guest"),
     ("NeonvmVmAtMaximum", "a VM that is at its upper bound for an hour"),
+    ("NeonvmVmUnstable", "a VM whose size turns again and again"),
     ("NeonvmVmsNotScaled", "a monitor, scheduler or API server that does not answer"),
     ("NeonvmMonitorsFail", "guests whose monitor does not answer"),
     ("NeonvmVmFailed", "a VM whose command fails; caused here"),

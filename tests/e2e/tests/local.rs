@@ -209,7 +209,7 @@ fn an_interrupted_start_is_finished_by_the_next() {
     let machine = Machine::new();
     let mut first =
         machine.command("local up --nodes 1").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let directory = machine.home.path().join(".local/state/neonctl/local/default");
+    let directory = machine.home.path().join(".local/state/neonctl/local/local");
     // The server runs, and nothing that follows is done.
     until("the record of the process", || directory.join("process.json").exists());
     first.kill().unwrap();

@@ -92,7 +92,7 @@ fn a_vm_on_such_a_host() {
     cluster.good(&["vm", "migrate", "net", "--wait", "--timeout", "170s"]);
     assert_ne!(cluster.vm("net")["status"]["node"], node);
     resolves();
-    // Whoever starts now flushes what was there.
+    // A firewall that starts now flushes the rules that were there.
     let comment = || rules().contains("--comment neonvm-");
     assert!(comment());
     assert!(Command::new("iptables-nft").args(["-F", "FORWARD"]).status().unwrap().success());

@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(unsuitable(&born_on_10, &[with("7.2.22")]), refused);
         // Another node may become free.
         assert_eq!(unsuitable(&born_on_10, &[with("7.2.22"), closed.clone()]), None);
-        assert_eq!(unsuitable(&born_on_10, &[closed.clone()]), None);
+        assert_eq!(unsuitable(&born_on_10, std::slice::from_ref(&closed)), None);
         let many: Vec<Node> =
             (0..9).map(|i| node(&format!("n{i}"), &json!({"spec": {"unschedulable": true}}))).collect();
         assert!(nowhere(&plain, &many).unwrap().ends_with("n3 is cordoned; and 5 more"));

@@ -31,5 +31,6 @@ mod pause;
 mod power;
 mod scaling;
 mod scenarios;
+mod shapes;
 mod sizes;
 mod survival;

@@ -24,3 +24,4 @@ mod moves;
 mod observe;
 mod replicas;
 mod rootless;
+mod shapes;

@@ -5,6 +5,7 @@ mod block;
 mod command_line;
 mod device;
 mod limits;
+mod processors;
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -18,6 +19,7 @@ pub use command_line::{KernelArguments, OnlinePolicy, OverlayAddress, emulated};
 pub use limits::{
     COMMAND_LINE_BYTES, MEMORY_BLOCK, MOST_CPUS, MOST_DISKS, MOST_INTERFACES, PlanError, SERIAL_BYTES,
 };
+pub(crate) use processors::table as table_of_cpus;
 
 use crate::accelerator::Accelerator;
 pub use crate::architecture::Architecture;
@@ -99,6 +101,29 @@ pub struct CpuPlan {
     pub boot: u32,
     /// Most there can be: 1–[`MOST_CPUS`].
     pub max: u32,
+}
+
+impl CpuPlan {
+    /// Whether the guest finds all CPUs in ACPI's tables from the start although they are plugged later. Linux from 6.9 on
+    /// takes no others on an emulated processor, where it does not know that it is a guest.
+    #[must_use]
+    pub fn all_are_listed(self, architecture: Architecture, accelerator: Accelerator) -> bool {
+        (self.mode, architecture, accelerator) == (CpuMode::Qmp, Architecture::Amd64, Accelerator::Tcg)
+    }
+
+    /// Words of the kernel's arguments, so that no more CPUs than [`Self::boot`] are on line at the start; `None` if there
+    /// are no others.
+    #[must_use]
+    pub fn kernel_words(self, architecture: Architecture, accelerator: Accelerator) -> Option<String> {
+        let boot = self.boot;
+        match self.mode {
+            CpuMode::Sysfs => Some(format!("maxcpus={boot}")),
+            CpuMode::Qmp if self.all_are_listed(architecture, accelerator) => {
+                Some(format!("maxcpus={boot} acpi_apic_instance={}", processors::INSTANCE))
+            }
+            CpuMode::Qmp => None,
+        }
+    }
 }
 
 /// Memory of a machine; each a multiple of [`MEMORY_BLOCK`].
@@ -244,6 +269,8 @@ pub struct Descriptors {
     pub kernel: i32,
     /// Its first root.
     pub initramfs: Option<i32>,
+    /// The table of all CPUs, where [`CpuPlan::all_are_listed`].
+    pub table_of_cpus: Option<i32>,
     /// For each disk.
     pub disks: Vec<DiskDescriptors>,
     /// For each interface; empty if it needs none.

@@ -223,11 +223,12 @@ fn plan(
         receive.map_or(memory(guest.memory_slots.r#use), |receive| receive.size.memory.clamp(min, max));
     let ratio = guest.memhp_auto_movable_ratio.clone();
     let ratio = ratio.unwrap_or_else(|| pod.config.settings.memhp_auto_movable_ratio.clone());
+    let cpu_plan = CpuPlan { mode, boot, max: guest.cpus.max.cpus_rounded_up().max(1) };
     let command_line = KernelArguments {
         architecture,
         accelerator,
         hostname: hostname(&pod.config.pod),
-        online_cpus: (mode == CpuMode::Sysfs).then_some(boot),
+        cpu: cpu_plan,
         online_policy: OnlinePolicy::AutoMovable { ratio },
         overlay: overlay(pod)?,
         tsc_khz: if accelerator == Accelerator::Tcg { emulated_tsc_khz() } else { None },
@@ -252,7 +253,7 @@ fn plan(
         kernel,
         initramfs,
         command_line: command_line.render(),
-        cpu: CpuPlan { mode, boot, max: guest.cpus.max.cpus_rounded_up().max(1) },
+        cpu: cpu_plan,
         memory: MemoryPlan { min, start, max, exact: !incoming::has_whole_memory(receive) },
         disks,
         interfaces,

@@ -103,8 +103,13 @@ pub(super) fn open(path: &Path, identity: Option<Identity>) -> io::Result<OwnedF
     if readable {
         return Ok(file.into());
     }
-    let mut copy = File::from(rustix::fs::memfd_create("kernel", MemfdFlags::CLOEXEC)?);
-    io::copy(&mut file, &mut copy)?;
+    in_memory("kernel", &mut file)
+}
+
+/// A file in memory that every user may read.
+pub(super) fn in_memory(name: &str, mut content: impl io::Read) -> io::Result<OwnedFd> {
+    let mut copy = File::from(rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC)?);
+    io::copy(&mut content, &mut copy)?;
     copy.seek(SeekFrom::Start(0))?;
     rustix::fs::fchmod(copy.as_fd(), rustix::fs::Mode::from_raw_mode(0o444))?;
     Ok(copy.into())

@@ -17,7 +17,7 @@ use super::resources::Resources;
 use super::{Machine, Streams, kernel, stderr, supervise};
 use crate::accelerator::{Accelerator, device_group};
 use crate::plan::{
-    Descriptors, DiskDescriptors, DiskImage, MachinePlan, PlanError, TapDescriptors, arguments,
+    Descriptors, DiskDescriptors, DiskImage, MachinePlan, PlanError, TapDescriptors, arguments, table_of_cpus,
 };
 use crate::qmp::{QmpError, Session};
 use crate::sys::ChildSetup;
@@ -214,6 +214,10 @@ fn files(
     descriptors.kernel = inherited.add(readable(&plan.kernel)?);
     if let Some(path) = &plan.initramfs {
         descriptors.initramfs = Some(inherited.add(readable(path)?));
+    }
+    if plan.cpu.all_are_listed(plan.architecture, plan.accelerator) {
+        let table = kernel::in_memory("cpus", table_of_cpus(plan.cpu.max).as_slice());
+        descriptors.table_of_cpus = Some(inherited.add(table.map_err(failed(Path::new("memfd:cpus")))?));
     }
     for disk in &plan.disks {
         let (file, base) = match &disk.image {

@@ -8,7 +8,7 @@ use crate::accelerator::Accelerator;
 
 use super::{
     Architecture, Backend, CpuMode, Descriptors, DiskDescriptors, Firmware, InterfacePlan, MEMORY_BLOCK,
-    MachinePlan, PlanError, Protocol, TapDescriptors, block,
+    MachinePlan, PlanError, Protocol, TapDescriptors, block, processors,
 };
 
 /// QEMU's arguments after the name of the program.
@@ -31,7 +31,7 @@ pub fn arguments(plan: &MachinePlan, descriptors: &Descriptors) -> Result<Vec<St
         let taps = descriptors.interfaces.get(index).unwrap_or(&none);
         network(index, interface, taps, plan.network_features_off, &mut out)?;
     }
-    kernel(plan, descriptors, &mut out);
+    kernel(plan, descriptors, &mut out)?;
     Ok(out)
 }
 
@@ -195,12 +195,19 @@ fn network(
 }
 
 /// The kernel by descriptor: opened again through `/proc`, no directory on the way to it needs to be readable.
-fn kernel(plan: &MachinePlan, descriptors: &Descriptors, out: &mut Vec<String>) {
+fn kernel(plan: &MachinePlan, descriptors: &Descriptors, out: &mut Vec<String>) -> Result<(), PlanError> {
     push(out, ["-kernel", &format!("/dev/fd/{}", descriptors.kernel)]);
     if let Some(initramfs) = descriptors.initramfs {
         push(out, ["-initrd", &format!("/dev/fd/{initramfs}")]);
     }
     push(out, ["-append", &plan.command_line]);
+    if plan.cpu.all_are_listed(plan.architecture, plan.accelerator) {
+        let what = "table of CPUs";
+        let table = descriptors.table_of_cpus.ok_or(PlanError::Descriptor { what, index: 0 })?;
+        let table = format!("sig=APIC,rev={},data=/dev/fd/{table}", processors::REVISION);
+        push(out, ["-acpitable", &table]);
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use super::Architecture;
+use super::{Architecture, CpuPlan};
 use crate::accelerator::Accelerator;
 
 /// Where memory that is added goes.
@@ -38,8 +38,8 @@ pub struct KernelArguments {
     pub accelerator: Accelerator,
     /// Name of the host.
     pub hostname: String,
-    /// CPUs online at the start, if the guest brings the others online on request.
-    pub online_cpus: Option<u32>,
+    /// CPUs of the machine.
+    pub cpu: CpuPlan,
     /// Zone of memory that is added.
     pub online_policy: OnlinePolicy,
     /// Address of the second interface.
@@ -74,9 +74,7 @@ impl KernelArguments {
             words.push(format!("ip={address}:::{mask}:{pod}:eth1:off"));
         }
         words.push(format!("hostname={}", self.hostname));
-        if let Some(cpus) = self.online_cpus {
-            words.push(format!("maxcpus={cpus}"));
-        }
+        words.extend(self.cpu.kernel_words(self.architecture, self.accelerator));
         if self.architecture == Architecture::Arm64 {
             words.push("acpi=on".to_owned());
         }
@@ -109,13 +107,14 @@ pub fn emulated(architecture: Architecture, tsc_khz: Option<u32>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::CpuMode;
 
     fn arguments() -> KernelArguments {
         KernelArguments {
             architecture: Architecture::Amd64,
             accelerator: Accelerator::Kvm,
             hostname: "vm-a".into(),
-            online_cpus: None,
+            cpu: CpuPlan { mode: CpuMode::Qmp, boot: 1, max: 4 },
             online_policy: OnlinePolicy::AutoMovable { ratio: "401".into() },
             overlay: None,
             tsc_khz: Some(2_600_000),
@@ -136,7 +135,7 @@ mod tests {
     fn with_everything() {
         let all = KernelArguments {
             accelerator: Accelerator::Tcg,
-            online_cpus: Some(2),
+            cpu: CpuPlan { mode: CpuMode::Sysfs, boot: 2, max: 4 },
             online_policy: OnlinePolicy::Movable,
             overlay: Some(OverlayAddress {
                 address: Ipv4Addr::new(10, 100, 0, 7),
@@ -152,6 +151,15 @@ mod tests {
              no_timer_check tsc_early_khz=2600000 lpj=10000000 mitigations=off random.trust_cpu=on init_on_alloc=0 \
              ip=10.100.0.7:::255.255.0.0:a-x1:eth1:off hostname=vm-a maxcpus=2 console=ttyS0 debug loglevel=7"
         );
+    }
+
+    #[test]
+    fn cpus_to_come_are_listed_where_the_kernel_would_not_take_them() {
+        let emulated = KernelArguments { accelerator: Accelerator::Tcg, ..arguments() };
+        assert!(emulated.render().contains(" hostname=vm-a maxcpus=1 acpi_apic_instance=2 console="));
+        assert!(!arguments().render().contains("cpus="), "Linux knows KVM");
+        let arm = KernelArguments { architecture: Architecture::Arm64, ..emulated };
+        assert!(!arm.render().contains("cpus="), "its board has no such table");
     }
 
     #[test]

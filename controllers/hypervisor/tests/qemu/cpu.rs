@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use neonvm_hypervisor::cgroup::{DEFAULT_ROOT, Hierarchy};
 use neonvm_hypervisor::machine::CpuError;
-use neonvm_hypervisor::plan::{CpuMode, CpuPlan};
+use neonvm_hypervisor::plan::{CpuMode, CpuPlan, MachinePlan};
 use neonvm_types::MilliCpu;
 
-use crate::lab::{PATIENCE, lab, start, until};
+use crate::lab::{Console, Lab, PATIENCE, lab, lab_of_debian_13, start, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cpus_are_plugged_at_once_and_not_unplugged_under_tcg() {
@@ -27,6 +27,62 @@ async fn cpus_are_plugged_at_once_and_not_unplugged_under_tcg() {
     assert_eq!(machine.set_cpus(5).await, Err(CpuError::Range { wanted: 5, least: 1, most: 4 }));
     machine.power_button().await.unwrap();
     assert!(machine.wait_for(PATIENCE).await.unwrap().is_power_off());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guest_takes_plugged_cpus() {
+    takes_plugged_cpus(need!(lab())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guest_takes_plugged_cpus_with_the_kernel_of_debian_13() {
+    takes_plugged_cpus(&need!(lab_of_debian_13())).await;
+}
+
+/// A VM of one CPU whose guest takes CPUs on line that are plugged, up to four.
+pub(crate) fn plan_to_plug(lab: &Lab) -> MachinePlan {
+    let mut plan = lab.plan("plug");
+    plan.cpu = CpuPlan { mode: CpuMode::Qmp, boot: 1, max: 4 };
+    let words = plan.cpu.kernel_words(plan.architecture, plan.accelerator);
+    plan.command_line = plan.command_line.replace("maxcpus=1", &words.unwrap_or_default());
+    plan
+}
+
+/// No more than those of the start are on line before, and the table that lists all has what QEMU's own has.
+async fn takes_plugged_cpus(lab: &Lab) {
+    let (machine, mut console) = start(plan_to_plug(lab)).await;
+    console.ready().await;
+    tables_differ_in_nothing_but_the_cpus(&console.text());
+    takes(&mut console, 1, "0").await;
+    machine.set_cpus(3).await.unwrap();
+    takes(&mut console, 3, "0-2").await;
+    machine.set_cpus(4).await.unwrap();
+    takes(&mut console, 4, "0-3").await;
+    machine.kill();
+}
+
+/// The guest has so many on line after a request: it is repeated, because a guest may find them a little later.
+pub(crate) async fn takes(console: &mut Console, wanted: u32, list: &str) {
+    let line = format!("LAB ONLINE {list}\r\n");
+    until(&format!("{wanted} CPUs on line"), async || {
+        console.write(&wanted.to_string()).await;
+        console.text().contains(&line)
+    })
+    .await;
+}
+
+fn tables_differ_in_nothing_but_the_cpus(text: &str) {
+    let table = |name: &str| {
+        let found = text.lines().find_map(|line| line.strip_prefix(&format!("TABLE {name} ")));
+        found.unwrap_or_else(|| panic!("no table {name}:\n{text}")).trim().to_owned()
+    };
+    let (mut own, ours) = (table("APIC1"), table("APIC2"));
+    for number in 1..4 {
+        let cpu = |flags| format!("0008{number:02x}{number:02x}{flags}000000");
+        assert!(own.contains(&cpu("00")) && ours.contains(&cpu("01")), "{own}\n{ours}");
+        own = own.replace(&cpu("00"), &cpu("01"));
+    }
+    assert_eq!(own, ours);
 }
 
 #[tokio::test(flavor = "multi_thread")]

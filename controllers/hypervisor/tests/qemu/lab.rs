@@ -11,7 +11,8 @@ use neonvm_hypervisor::plan::{Architecture, CpuMode, CpuPlan, MachinePlan, Memor
 use neonvm_test_support::guest::SmallGuest;
 use neonvm_test_support::{Need, eventually_within, needs};
 use neonvm_types::Bytes;
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::unix::OwnedWriteHalf;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::watch;
 
@@ -111,12 +112,13 @@ pub(crate) async fn start_with(mut plan: MachinePlan, resources: Resources) -> (
 /// What a machine has written to its serial console. It is read all the time: a guest waits for it.
 #[derive(Debug)]
 pub(crate) struct Console {
+    input: OwnedWriteHalf,
     bytes: watch::Receiver<Vec<u8>>,
 }
 
 impl Console {
     pub(crate) fn follow(machine: &Machine) -> Self {
-        let mut stream = machine.take_console().unwrap();
+        let (mut stream, input) = machine.take_console().unwrap().into_split();
         let (sender, bytes) = watch::channel(Vec::new());
         tokio::spawn(async move {
             let mut buffer = [0; 4096];
@@ -124,11 +126,16 @@ impl Console {
                 sender.send_modify(|bytes: &mut Vec<u8>| bytes.extend(&buffer[..count]));
             }
         });
-        Self { bytes }
+        Self { input, bytes }
     }
 
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.bytes.borrow()).into_owned()
+    }
+
+    /// Types a line.
+    pub(crate) async fn write(&mut self, line: &str) {
+        self.input.write_all(format!("{line}\n").as_bytes()).await.unwrap();
     }
 
     pub(crate) async fn ready(&mut self) {

@@ -17,7 +17,8 @@ use neonvm_types::Bytes;
 use neonvm_types::runner_protocol::Compression;
 use tokio::sync::broadcast::Receiver;
 
-use crate::lab::{Console, PATIENCE, event, lab, resources, until};
+use crate::cpu::{plan_to_plug, takes};
+use crate::lab::{Console, Lab, PATIENCE, event, lab, lab_of_debian_13, resources, until};
 use crate::walker::{self, RUN, STROLL, Walk};
 
 /// As fast as it goes.
@@ -425,4 +426,30 @@ async fn memory_that_was_added_moves_and_can_go_afterwards() {
     assert!(memory.is_settled() && memory.total() == Bytes::mib(512), "{memory:?}");
     target.machine.set_memory_target(Bytes::mib(256)).await.unwrap();
     until("less memory", async || target.machine.memory().await.unwrap().total() == Bytes::mib(256)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn plugged_cpus_move_and_more_can_come_afterwards() {
+    plugged_cpus_move(need!(lab())).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn plugged_cpus_move_with_the_kernel_of_debian_13() {
+    plugged_cpus_move(&need!(lab_of_debian_13())).await;
+}
+
+async fn plugged_cpus_move(lab: &Lab) {
+    let mut source = Side::start(plan_to_plug(lab)).await;
+    source.console.ready().await;
+    source.machine.set_cpus(2).await.unwrap();
+    takes(&mut source.console, 2, "0-1").await;
+    let mut target = source.target().await;
+    target.machine.set_cpus(2).await.unwrap();
+    begin(&source, &target, &one_pass()).await;
+    switch(&mut source, &mut target).await;
+    drop(source);
+    target.machine.continue_().await.unwrap();
+    takes(&mut target.console, 2, "0-1").await;
+    target.machine.set_cpus(4).await.unwrap();
+    takes(&mut target.console, 4, "0-3").await;
 }

@@ -141,7 +141,7 @@ impl Loop {
                         if let Err(error) = held {
                             let _ = events.send(Event::QuotaFailed(error.to_string())).await;
                         }
-                        on_line(&daemon, wanted).await
+                        on_line(&daemon, cpu).await
                     }
                 }
             } else {
@@ -211,14 +211,20 @@ async fn set(daemon: &Daemon, cpu: MilliCpu) -> Result<u32, String> {
     daemon.set_cpus(cpu).await.map_err(|error| error.to_string())
 }
 
-/// Waits until the guest has the CPUs on line that are plugged.
-async fn on_line(daemon: &Daemon, wanted: u32) -> Result<u32, String> {
+/// Waits until the guest has the CPUs on line that are plugged. Those that ACPI announces it takes by itself, those that were
+/// listed at its boot ([`CpuPlan::all_are_listed`](neonvm_hypervisor::plan::CpuPlan::all_are_listed)) on request.
+async fn on_line(daemon: &Daemon, cpu: MilliCpu) -> Result<u32, String> {
+    let wanted = cpu.cpus_rounded_up();
     let until = Instant::now() + ON_LINE;
     let mut pause = Duration::from_millis(20);
     loop {
         let online = daemon.online().await.map_err(|error| error.to_string())?;
         if online == wanted || Instant::now() > until {
             return Ok(online);
+        }
+        // Refused as long as they are not there yet.
+        if online < wanted && set(daemon, cpu).await == Ok(wanted) {
+            return Ok(wanted);
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(Duration::from_millis(500));

@@ -86,6 +86,7 @@ fn descriptors(plan: &MachinePlan) -> Descriptors {
         report: 13,
         kernel: 14,
         initramfs: plan.initramfs.as_ref().map(|_| 15),
+        table_of_cpus: Some(16),
         disks: (0..plan.disks.len()).map(disk).collect(),
         interfaces: vec![
             TapDescriptors { queues: vec![20], vhosts: vec![] },
@@ -198,6 +199,23 @@ fn another_architecture() {
     let text = text(&arm);
     assert!(text.contains("\n-machine virt-7.2,gic-version=max\n"), "{text}");
     assert!(text.contains("\n-bios /fw/QEMU_EFI,1.fd\n"), "{text}");
+}
+
+/// With KVM Linux knows that it is a guest, and the board of arm64 has another table.
+#[test]
+fn cpus_to_come_are_listed_for_an_emulated_guest() {
+    let mode = |mode| CpuPlan { mode, boot: 1, max: 4 };
+    let plan = MachinePlan { cpu: mode(CpuMode::Qmp), ..small() };
+    assert!(text(&plan).contains("\n-acpitable sig=APIC,rev=1,data=/dev/fd/16"), "{}", text(&plan));
+    let without = Descriptors { table_of_cpus: None, ..descriptors(&plan) };
+    assert!(matches!(arguments(&plan, &without), Err(PlanError::Descriptor { what: "table of CPUs", .. })));
+    for other in [
+        MachinePlan { cpu: mode(CpuMode::Sysfs), ..plan.clone() },
+        MachinePlan { accelerator: Accelerator::Kvm, ..plan.clone() },
+        MachinePlan { architecture: Architecture::Arm64, ..plan },
+    ] {
+        assert!(!text(&other).contains("acpitable"));
+    }
 }
 
 #[test]

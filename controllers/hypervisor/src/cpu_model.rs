@@ -13,6 +13,7 @@ use tokio::process::Command;
 use crate::accelerator::Accelerator;
 use crate::architecture::Architecture;
 use crate::installation::Installation;
+use crate::patience::scaled;
 
 /// Time that QEMU has to answer.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -66,10 +67,11 @@ pub async fn query(
         None => accelerator.cpu_option(architecture).to_owned(),
     };
     let (name, properties) = split(&option);
-    let text = tokio::time::timeout(DEADLINE, ask(installation, accelerator, name, &properties)).await;
+    let text =
+        tokio::time::timeout(scaled(DEADLINE), ask(installation, accelerator, name, &properties)).await;
     let text = text
         .map_err(|_| {
-            CpuModelError::Unanswered(format!("it does not answer within {} s", DEADLINE.as_secs()))
+            CpuModelError::Unanswered(format!("it does not answer within {} s", scaled(DEADLINE).as_secs()))
         })?
         .map_err(|error| CpuModelError::Unanswered(error.to_string()))?;
     read(&text, name, &installation.version.to_string())

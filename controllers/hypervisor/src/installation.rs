@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::process::Command;
 
+use crate::patience::scaled;
 use crate::plan::Architecture;
 
 /// Time that QEMU has to print its version.
@@ -68,7 +69,7 @@ pub enum InstallationError {
         source: std::io::Error,
     },
     /// It does not end.
-    #[error("{} --version does not end within {} s", program.display(), DEADLINE.as_secs())]
+    #[error("{} --version does not end within {} s", program.display(), scaled(DEADLINE).as_secs())]
     Hangs {
         /// Path of the program.
         program: PathBuf,
@@ -94,7 +95,7 @@ impl Installation {
         let program = in_path(program, std::env::var_os("PATH").as_deref());
         let mut command = Command::new(&program);
         command.arg("--version").stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
-        let output = match tokio::time::timeout(DEADLINE, command.output()).await {
+        let output = match tokio::time::timeout(scaled(DEADLINE), command.output()).await {
             Ok(Ok(output)) => output,
             Ok(Err(source)) => return Err(InstallationError::Start { program, source }),
             Err(_) => return Err(InstallationError::Hangs { program }),

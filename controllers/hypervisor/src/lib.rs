@@ -15,6 +15,7 @@ pub mod cpu_model;
 pub mod disks;
 pub mod installation;
 pub mod machine;
+pub mod patience;
 pub mod plan;
 pub mod qmp;
 pub mod rights;

@@ -9,6 +9,7 @@ use http_body_util::{BodyExt as _, Empty};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use neonvm_api::runner_pod::{RUN_DIRECTORY, RUN_SOCKET};
+use neonvm_hypervisor::patience::scaled;
 use neonvm_types::runner_protocol as protocol;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
@@ -66,7 +67,7 @@ async fn send(root: &Path, method: Method, path: &str, upgrade: bool) -> Result<
             request.header(header::CONNECTION, "upgrade").header(header::UPGRADE, protocol::STREAM_PROTOCOL);
     }
     let request = request.body(Empty::<Bytes>::new()).map_err(broken)?;
-    let sent = tokio::time::timeout(QUESTION, sender.send_request(request)).await;
+    let sent = tokio::time::timeout(scaled(QUESTION), sender.send_request(request)).await;
     sent.map_err(|_| Error::Silent)?.map_err(broken)
 }
 
@@ -91,8 +92,9 @@ pub async fn ask(root: &Path, question: Question) -> Result<String, Error> {
     if !response.status().is_success() {
         return Err(refusal(response).await);
     }
-    let body =
-        tokio::time::timeout(QUESTION, response.into_body().collect()).await.map_err(|_| Error::Silent)?;
+    let body = tokio::time::timeout(scaled(QUESTION), response.into_body().collect())
+        .await
+        .map_err(|_| Error::Silent)?;
     Ok(String::from_utf8_lossy(&body.map_err(broken)?.to_bytes()).trim().to_owned())
 }
 

@@ -31,6 +31,8 @@ use crate::{
     decode::{self, field},
 };
 
+/// Environment variable of a runner on a slow host: the factor of its deadlines.
+pub const DEADLINE_FACTOR: &str = "NEONVM_DEADLINE_FACTOR";
 /// TCP port of the runner.
 pub const RUNNER_PORT: u16 = 25183;
 /// Path of the CPU in force (GET).

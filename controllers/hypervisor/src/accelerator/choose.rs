@@ -11,6 +11,7 @@ use super::Accelerator;
 use super::access::DEVICE;
 use super::cache::{self, Key};
 use super::probe::ProbeResult;
+use crate::patience::scaled;
 
 /// How long the process that probes may take.
 pub const PROBE_DEADLINE: Duration = Duration::from_secs(2);
@@ -48,7 +49,7 @@ pub async fn choose(
     if request == Request::Tcg {
         return Ok(tcg(String::new()));
     }
-    match (usable(Path::new(DEVICE), probe, kept, PROBE_DEADLINE).await, request) {
+    match (usable(Path::new(DEVICE), probe, kept, scaled(PROBE_DEADLINE)).await, request) {
         (Ok(()), _) => Ok(Chosen { accelerator: Accelerator::Kvm, note: String::new() }),
         (Err(reason), Request::Kvm) => Err(ChooseError::NoKvm(reason)),
         (Err(reason), _) => Ok(tcg(format!("{reason}; using TCG"))),

@@ -142,7 +142,7 @@ impl Session {
             self.lines.send(line).await.map_err(|_| closed())?;
             receiver.await.map_err(|_| closed())
         };
-        match tokio::time::timeout(deadline, answer).await {
+        match tokio::time::timeout(crate::patience::scaled(deadline), answer).await {
             Ok(Ok(Ok(value))) => Ok(value),
             Ok(Ok(Err(wire::Refusal { class, desc }))) => {
                 Err(QmpError::Command { command: command.to_owned(), class, description: desc })

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 use neonvm_kit::private;
-use neonvm_types::runner_protocol::{Exit, ExitReason, TERMINATION_MESSAGE_BYTES};
+use neonvm_types::runner_protocol::{DEADLINE_FACTOR, Exit, ExitReason, TERMINATION_MESSAGE_BYTES};
 use tokio::sync::watch;
 
 use super::worker::{Task, Worker};
@@ -269,6 +269,10 @@ pub(crate) async fn environment(
         neonvm_api::runner_pod::ROOT_VARIABLE.to_owned(),
         handle.directory.root().display().to_string(),
     ));
+    // A runner waits as long as its host needs.
+    if let Ok(factor) = std::env::var(DEADLINE_FACTOR) {
+        all.push((DEADLINE_FACTOR.to_owned(), factor));
+    }
     all.push(("NEONVM_NETWORK".into(), node.network.word().to_owned()));
     all.push(("NEONVM_ACCEL".into(), machine.accelerator.as_str().to_owned()));
     if let Ok(ip) = ip.parse() {

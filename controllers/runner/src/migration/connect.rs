@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use neonvm_hypervisor::patience::scaled;
 use neonvm_kit::ca::Identity;
 use neonvm_types::runner_protocol::{MigrationAnswer, MigrationChannel, MigrationHello, server_name};
 use rustix::net::sockopt;
@@ -69,14 +70,15 @@ impl Connector {
     /// A connection for `channel` that the target has taken. Errors are for people.
     pub(super) async fn open(&self, channel: MigrationChannel) -> Result<Client, String> {
         let within = |what: &'static str| move |_| format!("{what} {}: no answer within 5 s", self.target);
-        let stream = tokio::time::timeout(PATIENCE, TcpStream::connect(self.target)).await;
+        let stream = tokio::time::timeout(scaled(PATIENCE), TcpStream::connect(self.target)).await;
         let stream = stream.map_err(within("connect to"))?;
         let stream = stream.map_err(|error| format!("connect to {}: {error}", self.target))?;
         tune(&stream);
         if channel == MigrationChannel::Memory {
             hold_little(&stream);
         }
-        let stream = tokio::time::timeout(PATIENCE, self.tls.connect(self.name.clone(), stream)).await;
+        let stream =
+            tokio::time::timeout(scaled(PATIENCE), self.tls.connect(self.name.clone(), stream)).await;
         let stream = stream.map_err(within("TLS with"))?;
         let refused =
             |error: std::io::Error| format!("TLS with {}: {}", self.target, certificate::words(&error));
@@ -88,7 +90,7 @@ impl Connector {
             let _ = write(&mut stream, &hello).await;
             read::<MigrationAnswer, _>(&mut stream).await
         };
-        let answer = tokio::time::timeout(PATIENCE, greeting).await.map_err(within("greet"))?;
+        let answer = tokio::time::timeout(scaled(PATIENCE), greeting).await.map_err(within("greet"))?;
         let refused =
             |error: std::io::Error| format!("greet {}: {}", self.target, certificate::words(&error));
         let answer = answer.map_err(refused)?;

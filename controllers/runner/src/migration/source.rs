@@ -14,6 +14,7 @@ use neonvm_hypervisor::machine::{
     Agreement, Machine, MachineEvent, MigrationInfo, MigrationPhase, RequestedFeatures, RunState, Settings,
     negotiate,
 };
+use neonvm_hypervisor::patience::scaled;
 use neonvm_types::runner_protocol::{
     MigrationAnswer, MigrationChannel, MigrationGuest, MigrationOrder, MigrationRefusal, MigrationRequest,
     PostCopy,
@@ -221,7 +222,7 @@ impl Work {
             *control = Some(self.connect().await?);
         }
         match control.as_ref() {
-            Some(control) => control.order(order, within).await,
+            Some(control) => control.order(order, scaled(within)).await,
             None => Err("the connection to the target is lost".to_owned()),
         }
     }

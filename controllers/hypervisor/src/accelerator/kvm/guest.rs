@@ -6,6 +6,8 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::patience::scaled;
+
 /// Iterations of the loop: some 20 ms of a processor, minutes of an interpreter.
 const TURNS: u32 = 20_000_000;
 /// Time the guest has.
@@ -269,7 +271,7 @@ fn turn(cpu: RawFd, shared: &Mapping, memory: &Mapping) -> Result<String, String
             }
             Ok(_) => return Err(format!("the guest stops with exit reason {reason}")),
         }
-        if begun.elapsed() > BUDGET {
+        if begun.elapsed() > scaled(BUDGET) {
             let mut registers: Registers = [0; 18];
             structure(cpu, GET_REGS, &mut registers).map_err(|error| format!("registers: {error}"))?;
             let [_, _, left, ..] = registers;
@@ -278,7 +280,7 @@ fn turn(cpu: RawFd, shared: &Mapping, memory: &Mapping) -> Result<String, String
                 "KVM interprets it, or is stuck: a test loop came to {}.{} % in {} ms",
                 share / 10,
                 share % 10,
-                BUDGET.as_millis()
+                scaled(BUDGET).as_millis()
             ));
         }
     }
@@ -295,7 +297,7 @@ fn finished(shared: &Mapping, memory: &Mapping, took: Duration) -> Result<String
             "the guest computes wrongly (port {port:#x}, value {value:#x}, memory {low:#x} {high:#x})"
         ));
     }
-    if took > BUDGET {
+    if took > scaled(BUDGET) {
         return Err(format!("the guest is too slow: {} ms", took.as_millis()));
     }
     Ok(format!("{TURNS} turns in {} ms", took.as_millis()))

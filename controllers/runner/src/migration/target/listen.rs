@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use neonvm_core_migration::target::Event;
+use neonvm_hypervisor::patience::scaled;
 use neonvm_kit::places::{Class, Door, Places, Seat};
 use neonvm_types::runner_protocol::{
     MIGRATION_PORT, MigrationAnswer, MigrationChannel, MigrationHello, MigrationOrder, MigrationState,
@@ -74,7 +75,7 @@ async fn connection(
 ) -> Result<(), String> {
     tune(&stream);
     let late = |_| "no greeting in time".to_owned();
-    let stream = tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await.map_err(late)?;
+    let stream = tokio::time::timeout(scaled(PATIENCE), acceptor.accept(stream)).await.map_err(late)?;
     let mut stream = stream.map_err(|error| format!("TLS: {}", crate::certificate::words(&error)))?;
     stream.get_mut().1.set_buffer_limit(Some(TLS_BUFFER));
     let peer = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
@@ -85,7 +86,7 @@ async fn connection(
     seat.turn(Class::Known).map_err(|full| full.to_string())?;
     // Not closed for others from here on.
     let _open = seat.request();
-    let hello = tokio::time::timeout(PATIENCE, read::<MigrationHello, _>(&mut stream)).await;
+    let hello = tokio::time::timeout(scaled(PATIENCE), read::<MigrationHello, _>(&mut stream)).await;
     let hello = hello.map_err(late)?.map_err(|error| format!("greeting: {error}"))?;
     if hello.channel == MigrationChannel::Memory {
         hold_little(stream.get_ref().0);
@@ -126,7 +127,7 @@ async fn greet(work: &Work, hello: &MigrationHello) -> Result<Option<UnixStream>
         return Err(format!("this target is {state:?}"));
     }
     let path: PathBuf = work.machine.socket(socket).ok_or("the VM has no place for it")?;
-    let stream = tokio::time::timeout(PATIENCE, UnixStream::connect(path)).await;
+    let stream = tokio::time::timeout(scaled(PATIENCE), UnixStream::connect(path)).await;
     let stream = stream.map_err(|_| "QEMU does not answer".to_owned())?;
     let stream = stream.map_err(|error| format!("QEMU: {error}"))?;
     if hello.channel == MigrationChannel::Memory {

@@ -121,7 +121,7 @@ impl Machine {
     /// # Errors
     /// If there can be no such machine, a file cannot be opened, or QEMU does not start.
     pub async fn start(plan: MachinePlan, resources: Resources) -> Result<Self, StartError> {
-        let until = Instant::now() + resources.deadline;
+        let until = Instant::now() + crate::patience::scaled(resources.deadline);
         let program = resources.installation.program.clone();
         let process_error = |source| StartError::Process { program: program.clone(), source };
         plan.check()?;

@@ -47,7 +47,11 @@ impl Cluster {
     }
 
     pub(crate) fn with(arguments: &[&str]) -> Self {
-        let kernel = needs::kernel().unwrap();
+        Self::with_kernel(&needs::kernel().unwrap(), arguments)
+    }
+
+    /// One whose default kernel is in this directory.
+    pub(crate) fn with_kernel(kernel: &Path, arguments: &[&str]) -> Self {
         let home = Machine::new();
         // A directory of kernels of its own: with a default, which is not shared.
         let kernels = home.path(".local/share/neonvm/kernels");

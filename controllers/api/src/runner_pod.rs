@@ -97,6 +97,23 @@ pub struct Receive {
     pub size: SizeRequest,
     /// CPUs that are plugged there; matters only if they are plugged one by one.
     pub cpus: u32,
+    /// Queues of each disk there, where CPUs are plugged one by one; `None`: one, as runners have made it that could not read this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_queues: Option<u32>,
+}
+
+impl RunnerConfig {
+    /// Queues that each disk of this VM has. Where CPUs are plugged one by one, they are as many as the CPUs it booted with, and stay so
+    /// wherever it is migrated to; elsewhere they follow from the most CPUs it can have.
+    #[must_use]
+    pub fn disk_queues(&self) -> Option<u32> {
+        let booted = self.spec.guest.cpus.r#use.cpus_rounded_up().max(1);
+        match (self.cpu_scaling_mode, &self.receive) {
+            (CpuScalingMode::SysfsScaling, _) => None,
+            (CpuScalingMode::QmpScaling, Some(receive)) => Some(receive.disk_queues.unwrap_or(1)),
+            (CpuScalingMode::QmpScaling, None) => Some(booted),
+        }
+    }
 }
 
 /// An address on the overlay network.
@@ -156,6 +173,31 @@ pub fn disk_volume(disk: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn disks_keep_the_queues_they_had_where_the_vm_booted() {
+        let config = |mode: &str, cpus: &str, receive: serde_json::Value| -> RunnerConfig {
+            let spec = serde_json::json!({ "guest": { "cpus": { "min": 1, "use": cpus, "max": 4 },
+                "memorySlots": { "min": 1, "max": 1, "use": 1 }, "rootDisk": { "image": "a" } } });
+            let mut value = serde_json::json!({ "namespace": "default", "name": "a", "uid": "u", "pod": "p",
+                "spec": spec, "cpuScalingMode": mode });
+            if !receive.is_null() {
+                value["receive"] = receive;
+            }
+            serde_json::from_value(value).unwrap()
+        };
+        let receive = |queues: serde_json::Value| {
+            serde_json::json!({ "migration": "m", "source": "s", "machine": {}, "size": { "cpu": 3, "memory": "1Gi" },
+                "cpus": 3, "diskQueues": queues })
+        };
+        let none = serde_json::Value::Null;
+        assert_eq!(config("QmpScaling", "1500m", none.clone()).disk_queues(), Some(2));
+        assert_eq!(config("QmpScaling", "100m", none.clone()).disk_queues(), Some(1));
+        // Two moves after its boot with three CPUs, and one of a runner that could not read it.
+        assert_eq!(config("QmpScaling", "1", receive(3.into())).disk_queues(), Some(3));
+        assert_eq!(config("QmpScaling", "2", receive(none.clone())).disk_queues(), Some(1));
+        assert_eq!(config("SysfsScaling", "2", none).disk_queues(), None);
+    }
 
     #[test]
     fn settings_may_be_left_out() {

@@ -64,6 +64,8 @@ pub struct MachinePlan {
     pub memory: MemoryPlan,
     /// Disks in the order of their names in the guest: the first is `vda`.
     pub disks: Vec<DiskPlan>,
+    /// Queues of each disk; `None`: one for each CPU that is there at the start, as QEMU has it.
+    pub disk_queues: Option<u32>,
     /// Network interfaces in the order of their names in the guest: the first is `eth0`.
     pub interfaces: Vec<InterfacePlan>,
     /// Bypass the page cache of the host for disks that are written.

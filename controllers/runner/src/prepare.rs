@@ -256,6 +256,7 @@ fn plan(
         cpu: cpu_plan,
         memory: MemoryPlan { min, start, max, exact: !incoming::has_whole_memory(receive) },
         disks,
+        disk_queues: pod.config.disk_queues(),
         interfaces,
         direct_io: pod.config.settings.direct_io,
         incoming: pod.config.receive.is_some(),

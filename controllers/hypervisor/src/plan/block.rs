@@ -100,7 +100,7 @@ pub(super) fn arguments(
     // Zeros that come from another node become holes; the guest's discards end at the node above.
     push_file(out, &file, if plan.incoming { "unmap" } else { discard });
     push(out, options);
-    out.extend(["-device".to_owned(), front(index, disk)]);
+    out.extend(["-device".to_owned(), front(index, disk, plan.disk_queues)]);
     Ok(())
 }
 
@@ -129,7 +129,7 @@ pub(crate) fn front_id(index: usize) -> String {
 }
 
 /// The device that the guest sees. When the host's disk is full, the guest is stopped instead of getting an error.
-fn front(index: usize, disk: &DiskPlan) -> String {
+fn front(index: usize, disk: &DiskPlan, queues: Option<u32>) -> String {
     let node = node(index);
     let mut end = disk.name.len().min(SERIAL_BYTES);
     while !disk.name.is_char_boundary(end) {
@@ -140,7 +140,8 @@ fn front(index: usize, disk: &DiskPlan) -> String {
     let errors = if disk.read_only { "" } else { ",werror=enospc,rerror=report" };
     let serial = if serial.is_empty() { String::new() } else { format!(",serial={serial}") };
     let id = front_id(index);
-    format!("virtio-blk-pci,id={id},drive={node}{serial},{address}{errors}")
+    let queues = queues.map(|queues| format!(",num-queues={queues}")).unwrap_or_default();
+    format!("virtio-blk-pci,id={id},drive={node}{serial},{address}{errors}{queues}")
 }
 
 #[cfg(test)]

@@ -174,6 +174,7 @@ mod tests {
             machine: machine(json),
             size: SizeRequest { cpu: neonvm_types::MilliCpu::new(1), memory: neonvm_types::Bytes::gib(1) },
             cpus: 1,
+            disk_queues: None,
         };
         for (json, fixed, vhost) in [
             (r#"{"network":"tap"}"#, false, false),

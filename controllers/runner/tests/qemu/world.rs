@@ -62,6 +62,7 @@ impl World {
             machine,
             size: SizeRequest { cpu: MilliCpu::new(1000), memory: Bytes::mib(256) },
             cpus: 1,
+            disk_queues: None,
         };
         Runner::start(&self.pod, Some(receive))
     }

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::Patch;
 use neonvm_api::VirtualMachine;
 use neonvm_api::names::label;
-use neonvm_api::runner_pod::{CONFIG_FILE, Receive};
+use neonvm_api::runner_pod::{CONFIG_FILE, Receive, RunnerConfig};
 use neonvm_core_vm_lifecycle::FailureReason::SecretFailed;
 use neonvm_core_vm_lifecycle::pod;
 use neonvm_kit::ca::Identity;
@@ -109,6 +109,18 @@ impl Reconciler {
                 format!("secret {name} exists and belongs to {} {}", owner.kind, owner.name),
             )),
         }
+    }
+
+    /// Queues that each disk of the VM has in the pod of this name, see [`RunnerConfig::disk_queues`]. `None` as well if the
+    /// configuration is gone: then the pod is going, too.
+    pub(crate) async fn disk_queues(&self, key: &Key, pod: &str) -> Result<Option<u32>, Failed> {
+        let found = crate::request::within(self.requests.secrets(&key.namespace).get_opt(pod)).await;
+        let found = found.map_err(|error| {
+            Failed::api(SecretFailed, "the configuration of the source runner cannot be read", &error)
+        })?;
+        let data = found.and_then(|secret| secret.data).unwrap_or_default();
+        let config = data.get(CONFIG_FILE).and_then(|json| serde_json::from_slice(&json.0).ok());
+        Ok(config.and_then(|config: RunnerConfig| config.disk_queues()))
     }
 
     /// The runner's configuration, with its certificate. A pod runs only if it exists: it is removed before another pod

@@ -154,7 +154,10 @@ impl Reconciler {
         if let Some(why) = elsewhere::unsuitable(&plan, &nodes) {
             return Err(Failed::new(NoSuitableHost, why));
         }
-        self.write_config(key, vm, name, Some(receive)).await?;
+        let source = vm.status.as_ref().map(|status| status.pod_name.as_str()).unwrap_or_default();
+        let disk_queues = self.disk_queues(key, source).await?;
+        let receive = Receive { disk_queues, ..receive.clone() };
+        self.write_config(key, vm, name, Some(&receive)).await?;
         let api = self.requests.pods(&key.namespace);
         let made = match self.requests.write(api.create(&posting(), &plan)).await {
             Ok(made) => made,

@@ -191,6 +191,28 @@ async fn the_whole_way() {
     assert_eq!(phase(&cluster.until_over("back").await), Some(MigrationPhase::Succeeded));
 }
 
+/// A VM whose CPUs are plugged has as many queues at its disks as CPUs at its boot, at each place it comes to.
+#[tokio::test]
+async fn the_target_learns_with_how_many_cpus_the_vm_booted() {
+    let cluster = Cluster::start().await;
+    let _controller = cluster.controller();
+    let cpus = json!({"min": 1, "use": 2, "max": 4});
+    cluster.create("db", json!({"cpuScalingMode": "QmpScaling", "guest": {"cpus": cpus}})).await;
+    cluster.until_settled("db").await;
+    cluster.patch("db", json!({"spec": {"guest": {"cpus": {"use": 3}}}})).await;
+    cluster.until_settled("db").await;
+    for name in ["move", "back"] {
+        cluster.begin(name, "db", json!({})).await;
+        let (source, target) = cluster.until_started(name).await;
+        let secret = cluster.secrets().get(&target).await.unwrap();
+        let config: Value = serde_json::from_slice(&secret.data.unwrap()["vm.json"].0).unwrap();
+        assert_eq!(config["receive"]["diskQueues"], 2, "{name}: {config}");
+        cluster.carry(&source, &target).await;
+        assert_eq!(phase(&cluster.until_over(name).await), Some(MigrationPhase::Succeeded));
+        cluster.until_settled("db").await;
+    }
+}
+
 #[tokio::test]
 async fn what_fails_leaves_the_machine_where_it_was() {
     let cluster = Cluster::start().await;

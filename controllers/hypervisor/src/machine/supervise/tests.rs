@@ -49,6 +49,7 @@ fn plan() -> MachinePlan {
         cpu: CpuPlan { mode: CpuMode::Sysfs, boot: 1, max: 1 },
         memory: MemoryPlan { min: size, start: size, max: size, exact: false },
         disks: vec![disk("root"), disk("data")],
+        disk_queues: None,
         interfaces: vec![],
         direct_io: false,
         incoming: false,

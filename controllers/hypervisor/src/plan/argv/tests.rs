@@ -25,6 +25,7 @@ fn small() -> MachinePlan {
         cpu: CpuPlan { mode: CpuMode::Sysfs, boot: 1, max: 4 },
         memory: MemoryPlan { min: Bytes::gib(1), start: Bytes::gib(2), max: Bytes::gib(4), exact: false },
         disks: vec![],
+        disk_queues: None,
         interfaces: vec![],
         direct_io: false,
         incoming: false,
@@ -199,6 +200,17 @@ fn another_architecture() {
     let text = text(&arm);
     assert!(text.contains("\n-machine virt-7.2,gic-version=max\n"), "{text}");
     assert!(text.contains("\n-bios /fw/QEMU_EFI,1.fd\n"), "{text}");
+}
+
+#[test]
+fn disks_have_as_many_queues_as_where_the_vm_booted() {
+    let fronts = |disk_queues| {
+        let text = text(&MachinePlan { disk_queues, ..large() });
+        text.lines().filter(|line| line.contains("virtio-blk-pci")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert!(fronts(None).iter().all(|front| !front.contains("num-queues")));
+    let three = fronts(Some(3));
+    assert!(three.len() == 3 && three.iter().all(|front| front.ends_with(",num-queues=3")), "{three:?}");
 }
 
 /// With KVM Linux knows that it is a guest, and the board of arm64 has another table.

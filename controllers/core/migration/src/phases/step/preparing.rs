@@ -138,6 +138,7 @@ fn create(pass: &mut Pass<'_>) {
         machine,
         size: SizeRequest { cpu: runner.cpu.asked, memory: runner.memory.asked },
         cpus: runner.cpu.online,
+        disk_queues: None,
     });
     pass.actions.push(MigrationAction::CreateTarget { name: pass.before.target_pod_name.clone(), receive });
 }

@@ -64,7 +64,7 @@ fn has_guests(binary: &Binary) -> bool {
 }
 
 /// Tests with guests that take longer than what they add to the others is worth in the gate; the soak runs them.
-const LONG: [&str; 23] = [
+const LONG: [&str; 24] = [
     "disk::workloads::postgres_goes_from_a_registry_into_a_vm_and_back",
     "down::a_vm_that_does_not_stop_is_killed_in_time",
     "down::vms_are_powered_off_and_start_again",
@@ -86,6 +86,7 @@ const LONG: [&str; 23] = [
     "scaling::a_hold_keeps_a_size_until_it_ends",
     "scaling::memory_grows_before_it_is_missing",
     "scaling::revisions_are_followed_even_backwards_and_the_agent_counts_on_from_them",
+    "shapes::a_part_of_a_size_is_given",
     "sizes::a_guest_that_keeps_its_memory_is_reported_with_the_size_it_reached",
     "survival::nodes_are_separate_and_can_be_cordoned",
 ];

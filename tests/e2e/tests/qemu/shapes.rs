@@ -36,11 +36,12 @@ fn odd_sizes_are_reached_and_left() {
     let cluster = Cluster::start();
     cluster.idle();
     let image = ["--image", "idle:1"];
-    // Up to five times the least: of more, the guest keeps a part for its kernel, which it may not give back.
+    // The kernel of a smaller `c` would keep a part for itself, which it may not give back: of what is added it takes a fifth that is
+    // not movable, once that is more than four times what it has for itself at its boot.
     let shapes = [
         ("a", ["--cpu", "0.3..1.7", "--memory", "1000Mi..3000Mi", "--memory-step", "8Mi"]),
         ("b", ["--cpu", "0.5", "--memory", "2Gi..4032Mi", "--memory-step", "64Mi"]),
-        ("c", ["--cpu", "0.2..0.9", "--memory", "296Mi..1192Mi", "--memory-step", "8Mi"]),
+        ("c", ["--cpu", "0.2..0.9", "--memory", "392Mi..1192Mi", "--memory-step", "8Mi"]),
     ];
     for (name, shape) in shapes {
         create(&cluster, name, &[&image[..], &shape[..]].concat());
@@ -62,7 +63,7 @@ fn odd_sizes_are_reached_and_left() {
     for (name, cpu, memory, shown) in steps {
         hold(&cluster, name, cpu, memory, shown);
     }
-    for (name, least) in [("a", ("300m", "1000Mi")), ("b", ("500m", "2Gi")), ("c", ("200m", "296Mi"))] {
+    for (name, least) in [("a", ("300m", "1000Mi")), ("b", ("500m", "2Gi")), ("c", ("200m", "392Mi"))] {
         cluster.good(&["vm", "scale", name, "--hold", "off"]);
         cluster.becomes(name, "shrinks to its lower bounds", |vm| {
             let (cpu, memory) = observed(vm);
@@ -85,7 +86,7 @@ fn grown_by_load_it_shrinks_again(cluster: &Cluster) {
     cluster.inside("c", take);
     cluster.becomes("c", "grows to the most of its memory", |vm| observed(vm).1 == "1192Mi");
     cluster.inside("c", "rm /mnt/*");
-    cluster.becomes("c", "shrinks to its lower bounds", |vm| observed(vm) == ("200m".into(), "296Mi".into()));
+    cluster.becomes("c", "shrinks to its lower bounds", |vm| observed(vm) == ("200m".into(), "392Mi".into()));
     for name in ["a", "b", "c"] {
         let found = inspected(cluster, name);
         assert!(!found.contains("stuck"), "{found}");
@@ -115,7 +116,7 @@ fn a_part_of_a_size_is_given() {
         let history: Value = serde_json::from_str(&output).unwrap();
         history["samples"].as_array().and_then(|all| all.last().cloned()).unwrap_or_default()
     };
-    until(|| load()["load1"].as_f64().is_some_and(|load| load > 0.7), || load().to_string());
+    until(|| load()["load1"].as_f64().is_some_and(|load| load > 0.5), || load().to_string());
     let output = cluster.good(&["vm", "history", "fixed", "-o", "json"]);
     assert!(!output.contains("ScaledUp") && !output.contains("set VM "), "{output}");
     assert_eq!(observed(&cluster.vm("fixed")), ("500m".into(), "1Gi".into()));

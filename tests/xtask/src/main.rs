@@ -17,6 +17,7 @@ mod failures;
 mod foreign;
 mod generated;
 mod guest;
+mod host;
 mod images;
 mod kernel;
 mod lanes;
@@ -50,6 +51,8 @@ const USAGE: &str = "usage: cargo xtask <command>
   soak    the long, the random and the chaotic: fresh seeds, chaos, endurance, the kernel from source, a bare system;
           lanes can be named
   bare    make test and make demo from a clone, in a minimal Debian system with only Rust; --keep leaves the system
+  host    the product on an emulated computer with KVM, cgroup v2, systemd and vhost-net: --suite bookworm|trixie, --short,
+          --only CHECK, --keep leaves the host running
   guest   the program inside every VM, static and small, beside the other programs
   images  the container images of services and runner: --arch amd64|arm64, --profile dist|quick, --programs DIR of programs
           built elsewhere, --kernel DIR, --offline
@@ -82,6 +85,7 @@ fn main() -> anyhow::Result<ExitCode> {
         ("test", _) => run::run(&root, lanes::chosen(lanes::gate(), &args)?)?,
         ("soak", _) => run::run(&root, lanes::chosen(lanes::soak(), &args)?)?,
         ("bare", None | Some("--keep")) => bare::run(&root, first.is_some())?,
+        ("host", _) => host::run(&root, &args)?,
         ("guest", None) => guest::run(&root)?,
         ("images", _) => images::run(&root, &args)?,
         ("kernel", Some("--fetch")) => kernel::fetch(&root)?,

@@ -76,6 +76,7 @@ impl Lab {
                 exact: false,
             },
             disks: vec![],
+            disk_queues: None,
             interfaces: vec![],
             direct_io: false,
             incoming: false,

@@ -13,8 +13,8 @@ pub(super) struct Check {
 
 /// What every script begins with: where things are, and functions that more than one of them uses.
 const BEFORE: &str = r#"set -euo pipefail
-export PATH=/opt/neonvm:$PATH KUBECONFIG=/root/.local/state/neonctl/local/local/kubeconfig NO_COLOR=1
-cd /root
+export PATH=/opt/neonvm:$PATH KUBECONFIG=~/.local/state/neonctl/local/local/kubeconfig NO_COLOR=1
+cd
 fail() { echo "$*" >&2; exit 1; }
 has() { grep -Eq -- "$2" <<<"$1" || fail "no line like '$2' in:
 $1"; }
@@ -231,12 +231,12 @@ test -z "$(find /sys/fs/cgroup -maxdepth 2 -name 'neonvm*')" || fail "cgroups ar
 "#;
 
 const WITHOUT_ROOT: &str = r#"
-id someone > /dev/null 2>&1 || useradd -m -G kvm someone
-mkdir -p /home/someone/.local/share
-cp -a /root/.local/share/neonvm /home/someone/.local/share/
-cp -a bb /home/someone/bb
-chown -R someone: /home/someone
-cat > /home/someone/try.sh <<'S'
+id guest-owner > /dev/null 2>&1 || useradd -m -G kvm guest-owner
+home=$(eval echo ~guest-owner)
+mkdir -p "$home/.local/share"
+cp -a ~/.local/share/neonvm "$home/.local/share/"
+cp -a bb "$home/bb"
+cat > "$home/try.sh" <<'S'
 set -euo pipefail
 export PATH=/opt/neonvm:$PATH NO_COLOR=1 KUBECONFIG=$HOME/.local/state/neonctl/local/local/kubeconfig
 cd
@@ -247,5 +247,6 @@ neonctl vm create mine --image hello:1 --cpu 1 --memory 256Mi --no-autoscale --w
 neonctl vm describe mine | grep -E 'Machine +kvm .*network user'
 neonctl vm ssh mine -- true
 S
-su someone -c "NEONVM_DEADLINE_FACTOR=$NEONVM_DEADLINE_FACTOR bash /home/someone/try.sh"
+chown -R guest-owner: "$home"
+su guest-owner -c "NEONVM_DEADLINE_FACTOR=$NEONVM_DEADLINE_FACTOR bash '$home/try.sh'"
 "#;

@@ -1,4 +1,4 @@
-//! `xtask bare`: proves that `make test` and `make demo` install what they need. A minimal Debian 12 is made in
+//! `xtask bare`: proves that `make test` and `make demo` install what they need. A minimal Debian is made in
 //! `<target>/bare`; the repository is cloned into it; both commands run there with mounts and process numbers of its own, with
 //! Rust as the only thing of this computer, and with `CI=true`, so that nothing that the Makefile installs may be skipped.
 
@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 
 use crate::package::target;
 use crate::process::{self, installed, is_root, path_with_sbin};
 
-/// The release of Debian.
-const RELEASE: &str = "bookworm";
+/// The releases of Debian that it can be.
+const RELEASES: [&str; 2] = ["bookworm", "trixie"];
 /// Packages besides Debian's minimal set: `make` starts everything, certificates are needed to reach registries.
 const PACKAGES: &str = "--include=make,ca-certificates";
 /// Where the clone is in the system.
@@ -61,18 +61,40 @@ cd /src/neonvm
 exit $?
 "#;
 
-/// Makes the system and runs both commands; true if both succeeded. With `keep` the system stays for a look.
-pub(crate) fn run(root: &Path, keep: bool) -> anyhow::Result<bool> {
+/// Makes a system of each release, or of that which `--suite` names, and runs both commands; true if all succeeded. With `--keep` the
+/// system stays for a look.
+pub(crate) fn run(root: &Path, arguments: &[String]) -> anyhow::Result<bool> {
+    let (mut keep, mut chosen) = (false, RELEASES.to_vec());
+    let mut rest = arguments.iter().map(String::as_str);
+    while let Some(argument) = rest.next() {
+        match argument {
+            "--keep" => keep = true,
+            "--suite" => {
+                let suite = rest.next().unwrap_or_default();
+                chosen.retain(|release| *release == suite);
+                ensure!(!chosen.is_empty(), "--suite must be bookworm or trixie, not {suite:?}");
+            }
+            other => bail!("{other:?} is not --suite SUITE or --keep"),
+        }
+    }
     ensure!(is_root(), "a Debian system can be made and entered by root only");
     for (program, package) in
         [("debootstrap", "debootstrap"), ("unshare", "util-linux"), ("setpriv", "util-linux"), ("git", "git")]
     {
         ensure!(installed(program), "{program} is missing: apt-get install {package}");
     }
-    let system = System::make(root, keep)?;
+    let mut all_good = true;
+    for release in chosen {
+        all_good &= on(root, release, keep)?;
+    }
+    Ok(all_good)
+}
+
+fn on(root: &Path, release: &str, keep: bool) -> anyhow::Result<bool> {
+    let system = System::make(root, release, keep)?;
     let tested = system.run("make test")?;
     let demonstrated = system.run("make demo")?;
-    println!("\nbare: make test: {}; make demo: {}", word(tested.0), word(demonstrated.0));
+    println!("\nbare: Debian {release}: make test: {}; make demo: {}", word(tested.0), word(demonstrated.0));
     if let Some(line) = tested.1 {
         println!("{line}");
     }
@@ -101,16 +123,16 @@ impl Drop for System {
 }
 
 impl System {
-    fn make(root: &Path, keep: bool) -> anyhow::Result<Self> {
+    fn make(root: &Path, release: &str, keep: bool) -> anyhow::Result<Self> {
         let path = target(root)?.join("bare");
         if path.exists() {
             std::fs::remove_dir_all(&path).with_context(|| format!("cannot remove {}", path.display()))?;
         }
         std::fs::create_dir_all(&path)?;
         let system = Self { path, toolchain: toolchain(root)?, keep };
-        println!("bare: a minimal Debian {RELEASE} in {}", system.path.display());
+        println!("bare: a minimal Debian {release} in {}", system.path.display());
         let mirror = std::env::var("DEBIAN_MIRROR").ok();
-        let arguments = ["--variant=minbase", PACKAGES, RELEASE];
+        let arguments = ["--variant=minbase", PACKAGES, release];
         let made = Command::new("debootstrap")
             .args(arguments)
             .arg(&system.path)

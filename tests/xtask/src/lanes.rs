@@ -224,8 +224,20 @@ pub(crate) fn soak() -> Vec<Lane> {
         lane("chaos", 60 * 60, Work::Tests(chaos)).limit(4 * 60),
         lane("fuzz", 35 * 60, Work::Tests(fuzz)).limit(90),
         lane("packages", 30, Work::Counting(vec!["cargo", "xtask", "packages"])),
-        lane("bare", 60 * 60, Work::Command(vec!["cargo", "xtask", "bare"])).limit(3 * 60),
+        host(),
+        lane("bare", 2 * 60 * 60, Work::Command(vec!["cargo", "xtask", "bare"])).limit(6 * 60),
     ]
+}
+
+/// The product on an emulated computer with KVM.
+fn host() -> Lane {
+    lane("host", 20 * 60, Work::Counting(vec!["cargo", "xtask", "host"])).limit(90)
+}
+
+/// What `test` can run: the gate, and by name the lane `host` as well.
+pub(crate) fn testable(names: &[String]) -> Vec<Lane> {
+    let named = names.iter().any(|name| name == "host").then(host);
+    gate().into_iter().chain(named).collect()
 }
 
 /// Prints the names of lanes with their budgets.
@@ -242,6 +254,7 @@ fn made_by(lane: &str) -> &'static [&'static str] {
         "local" | "book" => &["guest", "programs"],
         "guests" | "pages" | "chaos" => &["guest", "programs", "kernel"],
         "built" => &["guest", "programs", "source"],
+        "host" => &["guest", "kernel"],
         _ => &[],
     }
 }
@@ -271,6 +284,9 @@ mod tests {
         assert_eq!(names(chosen(gate(), &["guests".into(), "unit".into()]).unwrap()), with_what_they_need);
         let pages = names(chosen(soak(), &["pages".into()]).unwrap());
         assert_eq!(pages, ["guest", "programs", "kernel", "pages"]);
+        let host = ["host".to_owned()];
+        assert_eq!(names(chosen(testable(&host), &host).unwrap()), ["guest", "kernel", "host"]);
+        assert_eq!(names(chosen(testable(&[]), &[]).unwrap()), names(gate()), "by name only");
         let error = chosen(gate(), &["vms".into()]).err().unwrap().to_string();
         assert!(error.starts_with("no lane vms; there are: format, check"), "{error}");
     }

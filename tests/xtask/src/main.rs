@@ -50,7 +50,8 @@ const USAGE: &str = "usage: cargo xtask <command>
           --list names the lanes; --clean-up removes what an interrupted run left
   soak    the long, the random and the chaotic: fresh seeds, chaos, endurance, the kernel from source, a bare system;
           lanes can be named
-  bare    make test and make demo from a clone, in a minimal Debian system with only Rust; --keep leaves the system
+  bare    make test and make demo from a clone, in a minimal Debian system with only Rust: --suite bookworm|trixie,
+          --keep leaves the system
   host    the product on an emulated computer with KVM, cgroup v2, systemd and vhost-net: --suite bookworm|trixie, --short,
           --only CHECK, --keep leaves the host running
   guest   the program inside every VM, static and small, beside the other programs
@@ -82,9 +83,9 @@ fn main() -> anyhow::Result<ExitCode> {
         }
         ("test", Some("--list")) => lanes::list(&lanes::gate()),
         ("soak", Some("--list")) => lanes::list(&lanes::soak()),
-        ("test", _) => run::run(&root, lanes::chosen(lanes::gate(), &args)?)?,
+        ("test", _) => run::run(&root, lanes::chosen(lanes::testable(&args), &args)?)?,
         ("soak", _) => run::run(&root, lanes::chosen(lanes::soak(), &args)?)?,
-        ("bare", None | Some("--keep")) => bare::run(&root, first.is_some())?,
+        ("bare", _) => bare::run(&root, &args)?,
         ("host", _) => host::run(&root, &args)?,
         ("guest", None) => guest::run(&root)?,
         ("images", _) => images::run(&root, &args)?,

@@ -261,7 +261,11 @@ mod tests {
         };
         let node = |facts: Option<&str>| -> Node {
             let annotations = facts.map(|text| json!({"vm.neon.tech/host-facts": text}));
-            serde_json::from_value(json!({"metadata": {"name": "n", "annotations": annotations}})).unwrap()
+            let status = json!({"allocatable": {"pods": "1", "cpu": "1", "memory": "1Gi"}});
+            serde_json::from_value(
+                json!({"metadata": {"name": "n", "annotations": annotations}, "status": status}),
+            )
+            .unwrap()
         };
         let fits = |machine, facts| {
             fit(&pod(machine), &node(facts), &Usage::default(), std::iter::empty())

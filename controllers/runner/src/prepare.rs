@@ -245,7 +245,7 @@ fn plan(
             .unwrap_or_else(|| installation.machine_type()),
         cpu_model: cpu.model.clone(),
         cpu_features_off: cpu.off.clone(),
-        network_features_off: match incoming::has_fixed_network(receive) {
+        network_features_off: match incoming::has_current_devices(receive) {
             true => installation.network_features_off(),
             false => &[],
         },
@@ -254,7 +254,7 @@ fn plan(
         initramfs,
         command_line: command_line.render(),
         cpu: cpu_plan,
-        memory: MemoryPlan { min, start, max, exact: !incoming::has_whole_memory(receive) },
+        memory: MemoryPlan { min, start, max, exact: !incoming::has_current_devices(receive) },
         disks,
         disk_queues: pod.config.disk_queues(),
         interfaces,

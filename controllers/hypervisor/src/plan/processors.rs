@@ -1,6 +1,6 @@
 //! ACPI's table of processors (MADT) with all CPUs there can be, for guests whose kernel does not know that they are guests.
 //!
-//! In QEMU's own table CPUs that are not plugged are not enabled. Linux from 6.9 on leaves such CPUs out for ever
+//! In QEMU's own table CPUs that are not plugged are not enabled. Linux from 6.9 on never takes such CPUs
 //! (`Allowing 1 present CPUs plus 0 hotplug CPUs`, later `Unable to map lapic to logical cpu number`), unless it knows its
 //! hypervisor; it does not know QEMU's translator. In this second table, which `acpi_apic_instance=2` chooses, all are
 //! enabled, so the kernel keeps a number for each, `maxcpus=` leaves those to come off line, and the daemon in the guest

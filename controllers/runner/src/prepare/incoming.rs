@@ -48,20 +48,16 @@ pub(super) fn check(machine: &MachineInfo, host: &HostFacts) -> Result<(), Error
     }
 }
 
-/// Whether its network device has no features that depend on the host.
-pub(super) fn has_fixed_network(receive: Option<&Receive>) -> bool {
-    receive.is_none_or(|receive| receive.machine.devices > 0)
-}
-
-/// Whether its memory device consists of whole blocks of the guest's kernel.
-pub(super) fn has_whole_memory(receive: Option<&Receive>) -> bool {
+/// Whether its devices are of revision 1 or later: no feature of its network device depends on the host, and its memory device consists
+/// of whole blocks of the guest's kernel.
+pub(super) fn has_current_devices(receive: Option<&Receive>) -> bool {
     receive.is_none_or(|receive| receive.machine.devices > 0)
 }
 
 /// Whether its packets may pass through the kernel here. A guest of a runner up to 0.2.0 that ran without that may use
 /// features which the kernel's end has not.
 pub(super) fn may_have_vhost(receive: Option<&Receive>) -> bool {
-    has_fixed_network(receive) || receive.is_some_and(|receive| receive.machine.has_vhost())
+    has_current_devices(receive) || receive.is_some_and(|receive| receive.machine.has_vhost())
 }
 
 /// In the same order as at the source.
@@ -183,9 +179,9 @@ mod tests {
             (r#"{"network":"tap","vhost":true,"devices":1}"#, true, true),
         ] {
             let receive = receive(json);
-            assert_eq!(has_fixed_network(Some(&receive)), fixed, "{json}");
+            assert_eq!(has_current_devices(Some(&receive)), fixed, "{json}");
             assert_eq!(may_have_vhost(Some(&receive)), vhost, "{json}");
         }
-        assert!(has_fixed_network(None) && may_have_vhost(None), "a new VM");
+        assert!(has_current_devices(None) && may_have_vhost(None), "a new VM");
     }
 }

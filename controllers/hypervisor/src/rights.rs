@@ -29,7 +29,11 @@ pub fn give_up(kept: CapabilitySet) -> io::Result<()> {
     Ok(rustix::thread::set_capabilities(None, left)?)
 }
 
-fn bound(kept: CapabilitySet) -> io::Result<()> {
+/// Takes what is not among `kept` out of the bounding set of this thread. System calls only: fit for a child between fork and exec.
+///
+/// # Errors
+/// If one of them cannot be dropped: without `CAP_SETPCAP`.
+pub(crate) fn bound(kept: CapabilitySet) -> io::Result<()> {
     for number in 0..MOST {
         let capability = CapabilitySet::from_bits_retain(1 << number);
         if kept.contains(capability) {
@@ -44,6 +48,16 @@ fn bound(kept: CapabilitySet) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Why this thread could not empty its bounding set; checked before a fork, after which there are no words for it.
+pub(crate) fn can_bound() -> Result<(), &'static str> {
+    let all = (0..MOST).map(|number| CapabilitySet::from_bits_retain(1 << number));
+    let is_empty =
+        all.map_while(|one| rustix::thread::capability_is_in_bounding_set(one).ok()).all(|has| !has);
+    let may =
+        rustix::thread::capabilities(None).is_ok_and(|own| own.effective.contains(CapabilitySet::SETPCAP));
+    if is_empty || may { Ok(()) } else { Err("CAP_SETPCAP is needed to take all capabilities from it") }
 }
 
 /// Names of the threads of this process that have more than `kept`. The first thread counts only if it is the caller: in a

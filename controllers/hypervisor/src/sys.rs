@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 use rustix::process::{Pid, Resource, Rlimit, Signal};
-use rustix::thread::{Gid, Uid};
+use rustix::thread::{CapabilitySet, Gid, Uid};
 
 /// What a child becomes.
 #[derive(Debug)]
@@ -20,9 +20,6 @@ pub(crate) struct ChildSetup {
     /// The process that starts it.
     pub(crate) parent: Pid,
 }
-
-/// Number of capabilities to try: more than any kernel has.
-const CAPABILITIES: libc::c_ulong = 64;
 
 /// Makes `command` apply `setup` in its child: a separate session, no rights, killed when the thread that starts it
 /// ends.
@@ -37,16 +34,14 @@ pub(crate) fn before_exec(command: &mut Command, setup: ChildSetup) {
         let none = Rlimit { current: Some(0), maximum: Some(0) };
         rustix::process::setrlimit(Resource::Core, none)?;
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+        close_on_exec()?;
         for descriptor in &setup.inherit {
             // SAFETY: the parent holds these descriptors open until exec, so they are open in this copy of it.
             let descriptor = unsafe { BorrowedFd::borrow_raw(*descriptor) };
             rustix::io::fcntl_setfd(descriptor, rustix::io::FdFlags::empty())?;
         }
         if let Some((user, group)) = identity {
-            for capability in 0..CAPABILITIES {
-                // SAFETY: takes numbers only. Numbers that the kernel does not support are refused, which is fine.
-                unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
-            }
+            crate::rights::bound(CapabilitySet::empty())?;
             rustix::thread::set_thread_groups(&groups)?;
             rustix::thread::set_thread_res_gid(group, group, group)?;
             // From root to another user: the kernel clears all sets of capabilities.
@@ -64,4 +59,65 @@ pub(crate) fn before_exec(command: &mut Command, setup: ChildSetup) {
     // SAFETY: the hook calls the kernel directly, allocates nothing and takes no lock, so it may run after a fork of a
     // process with threads.
     unsafe { command.pre_exec(hook) };
+}
+
+/// Descriptors that others opened stay in this process: the child inherits what is named to it, see `inherit`.
+fn close_on_exec() -> io::Result<()> {
+    // SAFETY: takes numbers only, and closes nothing here.
+    match unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd as _;
+    use std::process::Stdio;
+
+    use neonvm_test_support::{need, needs};
+
+    use super::*;
+
+    fn child(script: &str, setup: impl FnOnce(ChildSetup) -> ChildSetup) -> io::Result<String> {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script]).stderr(Stdio::null());
+        let parent = rustix::process::getpid();
+        before_exec(&mut command, setup(ChildSetup { inherit: Vec::new(), identity: None, parent }));
+        Ok(String::from_utf8(command.output()?.stdout).unwrap())
+    }
+
+    #[test]
+    fn a_child_has_the_descriptors_that_it_is_given_and_no_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = |name: &str| std::fs::File::create(directory.path().join(name)).unwrap();
+        let (given, foreign) = (open("given"), open("foreign"));
+        // As a shell leaves it to the programs that it starts.
+        rustix::io::fcntl_setfd(&foreign, rustix::io::FdFlags::empty()).unwrap();
+        let inherit = vec![given.as_raw_fd()];
+        let seen = child("ls -l /proc/self/fd", |setup| ChildSetup { inherit, ..setup }).unwrap();
+        assert!(seen.contains("/given") && !seen.contains("/foreign"), "{seen}");
+    }
+
+    #[test]
+    fn a_child_with_an_identity_has_an_empty_bounding_set_or_does_not_start() {
+        need!(needs::root());
+        let start = || {
+            child("grep CapBnd /proc/self/status", |setup| ChildSetup {
+                identity: Some((65534, 65534, Vec::new())),
+                ..setup
+            })
+        };
+        assert_eq!(start().unwrap(), "CapBnd:\t0000000000000000\n");
+        // The rights of a thread that ends with the test: it may change users, and not its bounding set.
+        let without = std::thread::spawn(move || {
+            let mut own = rustix::thread::capabilities(None).unwrap();
+            own.effective.remove(CapabilitySet::SETPCAP);
+            own.permitted.remove(CapabilitySet::SETPCAP);
+            rustix::thread::set_capabilities(None, own).unwrap();
+            start()
+        });
+        let refused = without.join().unwrap().unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::EPERM), "{refused}");
+    }
 }

@@ -7,6 +7,7 @@ pub mod ca;
 pub mod call;
 pub mod certificate;
 pub mod client;
+pub mod descriptors;
 pub mod event;
 pub mod expiry;
 pub mod http;

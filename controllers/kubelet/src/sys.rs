@@ -51,6 +51,7 @@ pub(crate) struct ProcessPlacement {
 impl ProcessPlacement {
     /// Runs in the child: system calls only, no lock is taken, nothing is allocated.
     fn enter(&self, parent: Pid) -> io::Result<()> {
+        neonvm_kit::descriptors::close_on_exec()?;
         setsid()?;
         // A parent that is killed now must not leave a process behind without a record.
         set_parent_process_death_signal(Some(Signal::KILL))?;

@@ -20,6 +20,7 @@ mod vxlan_controller;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use anyhow::{Context as _, ensure};
 use clap::{Parser, Subcommand};
@@ -75,7 +76,12 @@ enum Service {
     },
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> ExitCode {
+    log::outcome(run())
+}
+
+fn run() -> anyhow::Result<()> {
+    neonvm_kit::descriptors::close_inherited().context("cannot close what was inherited")?;
     match Args::parse().service {
         Service::Runner { arguments } => become_runner(&arguments),
         service => {

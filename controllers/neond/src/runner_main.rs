@@ -3,6 +3,8 @@
 mod log;
 mod runner;
 
+use std::process::ExitCode;
+
 use clap::{Parser, Subcommand};
 
 #[derive(Debug, Parser)]
@@ -21,7 +23,12 @@ enum Service {
     KvmProbe,
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> ExitCode {
+    log::outcome(run())
+}
+
+fn run() -> anyhow::Result<()> {
+    neonvm_kit::descriptors::close_inherited()?;
     match Args::parse().service {
         Service::Runner(args) => runner::run(&args),
         Service::KvmProbe => runner::probe(),

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 /// Files with `unsafe`, and what they need it for.
-const FILES: [(&str, &str); 10] = [
+const FILES: [(&str, &str); 11] = [
     ("controllers/hypervisor/src/accelerator/counter.rs", "the time stamp counter"),
     ("controllers/hypervisor/src/accelerator/kvm.rs", "an ioctl of /dev/kvm"),
     (
@@ -12,6 +12,7 @@ const FILES: [(&str, &str); 10] = [
         "ioctls of /dev/kvm and memory of the probe's guest",
     ),
     ("controllers/hypervisor/src/sys.rs", "what a child does between fork and exec"),
+    ("controllers/kit/src/descriptors.rs", "`close_range`"),
     ("controllers/neond/src/local/supervisor/process.rs", "what a child does between fork and exec"),
     ("controllers/kubelet/src/sys.rs", "what a child does between fork and exec"),
     ("controllers/runner/src/network/capture.rs", "a packet socket"),

@@ -48,6 +48,9 @@ pub(super) fn start(
     limit: Duration,
     (network, requests): (&Network, Option<&Requests>),
 ) -> Result<Started> {
+    // What a shell left open here is nothing to a cluster that stays.
+    neonvm_kit::descriptors::close_on_exec()
+        .map_err(|error| Error::new(Code::Failed, "cannot close what was inherited").cause(reason(&error)))?;
     let program = neond(env, settings)?;
     has_runner(&program)?;
     let port = choose_port(instance, args.port)?;

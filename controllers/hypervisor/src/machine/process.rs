@@ -35,6 +35,9 @@ impl Process {
     ) -> io::Result<(Self, ChildStderr)> {
         command.env_clear().current_dir("/");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        if setup.identity.is_some() {
+            crate::rights::can_bound().map_err(|why| io::Error::new(io::ErrorKind::PermissionDenied, why))?;
+        }
         before_exec(&mut command, setup);
         let (started, receiver) = oneshot::channel();
         let (ended_sender, ended) = watch::channel(None);

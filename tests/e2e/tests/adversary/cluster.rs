@@ -28,8 +28,15 @@ impl Cluster {
 
     /// One whose user has this home.
     pub(crate) fn in_home(home: Home, nodes: u8) -> Self {
+        Self::started_with(home, nodes, "")
+    }
+
+    /// One that was started by a shell with these redirections.
+    pub(crate) fn started_with(home: Home, nodes: u8, redirections: &str) -> Self {
         let cluster = Self(home);
-        cluster.0.good(&format!("local up --nodes {nodes} --cpus 4 --accel tcg"));
+        let script = format!("exec \"$0\" local up --nodes {nodes} --cpus 4 --accel tcg {redirections}");
+        let up = cluster.0.shell(&script);
+        assert!(up.status.success(), "{}", String::from_utf8_lossy(&up.stderr));
         if nodes > 0 {
             eventually_blocking(
                 || "an agent that answers".to_owned(),

@@ -52,11 +52,26 @@ impl Home {
 
     pub(crate) fn run(&self, arguments: &str) -> Output {
         let mut command = Command::new(programs().join("neonctl"));
-        command.args(arguments.split_whitespace()).env_clear().env("HOME", self.home.path());
+        command.args(arguments.split_whitespace());
+        self.here(command).output().unwrap()
+    }
+
+    /// As [`Self::run`], by a shell: `$0` is `neonctl`.
+    pub(crate) fn shell(&self, script: &str) -> Output {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).arg(programs().join("neonctl"));
+        self.here(command).output().unwrap()
+    }
+
+    fn here(&self, mut command: Command) -> Command {
+        command.env_clear().env("HOME", self.home.path());
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).current_dir(self.home.path());
         command.env("NEONCTL_DATA_DIR", &self.data);
+        // Causes are shown all the same.
+        command.env("RUST_BACKTRACE", "full");
         command.env("NEONCTL_TIMEOUT", "120s").env("NEONCTL_REQUEST_TIMEOUT", "60s");
-        command.stdin(std::process::Stdio::null()).output().unwrap()
+        command.stdin(std::process::Stdio::null());
+        command
     }
 
     pub(crate) fn good(&self, arguments: &str) -> String {

@@ -44,6 +44,7 @@
 mod attacker;
 mod authority;
 mod cluster;
+mod descriptors;
 mod evictions;
 mod fuzz;
 mod home;

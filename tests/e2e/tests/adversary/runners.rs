@@ -18,7 +18,7 @@ const STRANGERS: usize = 80;
 /// Port of runners.
 const PORT: u16 = 25183;
 
-fn kernel() -> Need<PathBuf> {
+pub(crate) fn kernel() -> Need<PathBuf> {
     needs::network_namespaces()?;
     needs::qemu()?;
     needs::kernel()
@@ -38,29 +38,20 @@ async fn poll(address: std::net::SocketAddr) {
     }
 }
 
-/// The real user of a process.
-fn user(pid: u32) -> String {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap();
-    line.split_whitespace().next().unwrap().to_owned()
-}
-
-#[test]
-fn strangers_do_not_lock_a_runner_and_qemus_are_strangers_to_each_other() {
-    let kernel = need!(kernel());
+/// Builds an image and runs VMs of these names with it.
+pub(crate) fn run_idle(cluster: &Cluster, names: &[&str]) {
     neonvm_e2e::guest().unwrap();
-    let cluster = Cluster::in_home(Home::with_kernel(&kernel), 1);
     let root = cluster.home().path().join("root");
     std::fs::create_dir_all(root.join("bin")).unwrap();
     let root = root.display();
     cluster.home().good(&format!("vm build --from {root} --owner root -t idle:1 -- /bin/none"));
-    for name in ["a", "b"] {
+    for name in names {
         let made = cluster.neonctl(&format!(
             "vm create {name} --image idle:1 --cpu 1..2 --memory 256Mi..512Mi --no-autoscale"
         ));
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     }
-    for name in ["a", "b"] {
+    for name in names {
         eventually_blocking(
             || format!("VM {name} runs"),
             || {
@@ -71,6 +62,20 @@ fn strangers_do_not_lock_a_runner_and_qemus_are_strangers_to_each_other() {
             },
         );
     }
+}
+
+/// The real user of a process.
+fn user(pid: u32) -> String {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap();
+    line.split_whitespace().next().unwrap().to_owned()
+}
+
+#[test]
+fn strangers_do_not_lock_a_runner_and_qemus_are_strangers_to_each_other() {
+    let kernel = need!(kernel());
+    let cluster = Cluster::in_home(Home::with_kernel(&kernel), 1);
+    run_idle(&cluster, &["a", "b"]);
     let processes = cluster.processes();
     let users: Vec<String> =
         processes.iter().filter(|one| one.role.starts_with("qemu-system")).map(|one| user(one.pid)).collect();

@@ -10,6 +10,7 @@ pub(crate) fn dies_with_parent(command: &mut Command) {
     // SAFETY: between fork and exec the closure only makes system calls; it takes no lock and allocates nothing.
     unsafe {
         command.pre_exec(move || {
+            neonvm_kit::descriptors::close_on_exec()?;
             rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
             // The parent may have ended before the signal was set.
             if rustix::process::getppid() == Some(parent) {

@@ -61,6 +61,11 @@ pub(crate) struct Args {
     /// autoscaling.neon.tech/auto-migration-enabled=true. Without this flag migrations are only planned and shown
     #[arg(long)]
     do_migration: bool,
+    /// Requests of runner pods, as the vm-controller has it: auto (those of the VM, followed by in-place resize where the cluster has
+    /// it; a pod then counts for what it requests, and beyond that only for what its agent was permitted) or off (none; the size in
+    /// the pod's annotations counts)
+    #[arg(long, default_value = "auto", value_parser = ["auto", "off"])]
+    pod_size: String,
     /// Maximum of concurrent migrations away from a node [default: 1]
     #[arg(long)]
     migrations_per_node: Option<u32>,
@@ -113,6 +118,7 @@ fn config(args: &Args) -> anyhow::Result<Config> {
     if let Some(watermark) = args.watermark {
         (settings.watermark.cpu, settings.watermark.mem) = (watermark, watermark);
     }
+    settings.pods_are_resized = args.pod_size == "auto";
     settings.do_migration |= args.do_migration;
     settings.migrations_per_node = args.migrations_per_node.unwrap_or(settings.migrations_per_node);
     settings.ignored_namespaces.extend(args.ignored_namespaces.iter().cloned());

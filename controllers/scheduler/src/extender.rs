@@ -176,7 +176,7 @@ fn filter(shared: &Shared, args: Args) -> (FullResponse, bool) {
         "this scheduler does not lead or has not seen all nodes yet".clone_into(&mut result.error);
         return (encoded(StatusCode::OK, &result), false);
     }
-    let pod = PodSeen::from_pod(&args.pod);
+    let pod = PodSeen::from_pod(&args.pod, &shared.config.settings);
     let state = shared.state();
     let mut keep = |name: &str| match state.fits(&pod, name) {
         Ok(()) => true,
@@ -201,7 +201,7 @@ fn filter(shared: &Shared, args: Args) -> (FullResponse, bool) {
 /// Scores of extenders go from 0 to 10.
 fn prioritise(shared: &Shared, args: Args) -> (FullResponse, bool) {
     let Args { pod, nodes, node_names } = args;
-    let pod = PodSeen::from_pod(&pod);
+    let pod = PodSeen::from_pod(&pod, &shared.config.settings);
     let names = node_names.unwrap_or_else(|| {
         let items = nodes.map(|nodes| nodes.items).unwrap_or_default();
         items.iter().filter_map(name_of).map(str::to_owned).collect()
@@ -292,7 +292,7 @@ async fn fetch(shared: &Shared, key: &NamespacedName, uid: &str) -> Result<PodSe
     let pods: Api<Pod> = Api::namespaced(shared.client.clone(), &key.namespace);
     let found = tokio::time::timeout(shared.config.request_timeout, pods.get_opt(&key.name)).await;
     let pod = match found {
-        Ok(Ok(Some(pod))) => PodSeen::from_pod(&pod),
+        Ok(Ok(Some(pod))) => PodSeen::from_pod(&pod, &shared.config.settings),
         Ok(Ok(None)) => return Err(format!("there is no pod {key}")),
         Ok(Err(error)) => return Err(error.to_string()),
         Err(_) => return Err("the API server did not answer in time".to_owned()),

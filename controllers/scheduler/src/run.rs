@@ -30,6 +30,9 @@ pub enum Error {
     /// The API server.
     #[error("cannot use the API server")]
     Client(#[from] neonvm_kit::client::Error),
+    /// What the API server offers cannot be read.
+    #[error("cannot read which resources the API server has")]
+    Resources(#[source] Box<kube::Error>),
     /// An address cannot be listened on.
     #[error("cannot listen on {0}")]
     Listen(SocketAddr, #[source] std::io::Error),
@@ -104,7 +107,10 @@ pub async fn start(config: Config) -> Result<Running, Error> {
 ///
 /// # Errors
 /// As [`start`].
-pub async fn start_with(client: Client, config: Config) -> Result<Running, Error> {
+pub async fn start_with(client: Client, mut config: Config) -> Result<Running, Error> {
+    if config.settings.pods_are_resized {
+        config.settings.pods_are_resized = resizes_pods(&client).await?;
+    }
     let certificate = Certificate::at_start(&client, &config.namespace, CertificateFor::scheduler()).await?;
     let mut server = certificate.server_config()?;
     server.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -141,6 +147,13 @@ pub async fn start_with(client: Client, config: Config) -> Result<Running, Error
     let shared = Arc::new(Shared::new(config, client));
     let certificate = certificate.reported(&shared.metrics.certificates);
     Ok(Running { shared, certificate, listeners, probes, endpoint, plain, metrics })
+}
+
+/// Whether the cluster resizes pods in place, which the vm-controller then does with those of VMs.
+async fn resizes_pods(client: &Client) -> Result<bool, Error> {
+    let offered = client.list_core_api_resources("v1").await;
+    let offered = offered.map_err(|error| Error::Resources(Box::new(error)))?;
+    Ok(offered.resources.iter().any(|resource| resource.name == "pods/resize"))
 }
 
 async fn listen(address: SocketAddr) -> Result<TcpListener, Error> {

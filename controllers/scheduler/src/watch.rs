@@ -128,7 +128,7 @@ impl Listing {
 
     fn pod(&mut self, shared: &Shared, change: Change<Pod>) -> bool {
         let take = |pod: &Pod| {
-            let seen = PodSeen::from_pod(pod);
+            let seen = PodSeen::from_pod(pod, &shared.config.settings);
             let ok = seen.problems.is_empty();
             shared.step(Event::Pod(Box::new(seen)));
             ok

@@ -179,7 +179,9 @@ async fn places(
         let room = match &plan {
             Ok(pod) => {
                 let mut usage = Usage::default();
-                here.iter().for_each(|pod| usage.add(&Demand::from_pod(pod)));
+                // Where pods request what their VMs have, annotations count for nothing: authors of pods can write them.
+                let demand = if settings.pod_size { Demand::requested } else { Demand::from_pod };
+                here.iter().for_each(|pod| usage.add(&demand(pod)));
                 fit(pod, node, &usage, here.iter().copied()).map_err(|why| why.to_string())
             }
             Err(error) => Err(error.to_string()),

@@ -109,11 +109,15 @@ pub(crate) fn noted(pod: &Pod, key: &str) -> Option<Amounts> {
     Some(amounts)
 }
 
+/// The phase in its status.
+pub(crate) fn phase(pod: &Pod) -> Option<&str> {
+    pod.status.as_ref().and_then(|status| status.phase.as_deref())
+}
+
 /// Whether a pod has ended, and takes nothing of its node any more.
 #[must_use]
 pub fn has_ended(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    matches!(phase, Some("Succeeded" | "Failed"))
+    matches!(phase(pod), Some("Succeeded" | "Failed"))
 }
 
 impl Demand {

@@ -87,6 +87,8 @@ pub(crate) struct PodEntry {
     pub(crate) pressure: Pair<u64>,
     /// Whether `held` is what its agent holds; not so before the agent's first request.
     pub(crate) known: bool,
+    /// Since when it is not.
+    pub(crate) unknown: Option<Duration>,
     /// Whether its pod is the source of a running migration.
     pub(crate) migrating: bool,
     /// Since when a migration was requested and is not observed yet.
@@ -123,6 +125,11 @@ impl PodEntry {
     /// Whether it is not to grow any more. A VM whose migration waits for long may grow.
     pub(crate) fn is_about_to_leave(&self) -> bool {
         self.migrating || self.leaving.is_some()
+    }
+
+    /// Whether it counts for something that ends with time.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.tentative.is_some() || self.leaving.is_some()
     }
 
     /// What counts against the node, with its buffer; not discounted.

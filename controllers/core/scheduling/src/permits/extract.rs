@@ -13,8 +13,8 @@ use neonvm_api::virtual_machine::Overcommit;
 use neonvm_api::{VirtualMachineMigration, VmInfo};
 use neonvm_types::{Bytes, NamespacedName, Quantity, Resources};
 
-use super::{MigrationRole, MigrationSeen, NodeSeen, Pair, PodSeen, VmSeen};
-use crate::amounts::{allocatable, noted};
+use super::{MigrationRole, MigrationSeen, NodeSeen, Pair, PodSeen, Settings, VmSeen};
+use crate::amounts::{allocatable, noted, phase};
 use crate::{Amounts, Demand};
 
 const MILLI: i128 = 1_000_000;
@@ -90,9 +90,9 @@ impl NodeSeen {
 }
 
 impl PodSeen {
-    /// What decisions depend on.
+    /// What decisions depend on, without what its annotations claim beyond what can be true.
     #[must_use]
-    pub fn from_pod(pod: &Pod) -> Self {
+    pub fn from_pod(pod: &Pod, settings: &Settings) -> Self {
         let meta = &pod.metadata;
         let demand = Demand::requested(pod);
         let amounts = demand.amounts();
@@ -103,7 +103,7 @@ impl PodSeen {
         let mut problems = Vec::new();
         let vm = vm(pod, &mut problems);
         let Sizes { usage, requests, overhead } = Sizes::from_pod(pod, amounts);
-        Self {
+        let seen = Self {
             pod: NamespacedName::new(
                 meta.namespace.clone().unwrap_or_default(),
                 meta.name.clone().unwrap_or_default(),
@@ -111,6 +111,7 @@ impl PodSeen {
             uid: meta.uid.clone().unwrap_or_default(),
             created: meta.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
             waits: node.is_none() && !ended && !gated && meta.deletion_timestamp.is_none(),
+            starting: !matches!(phase(pod), Some("Running" | "Succeeded" | "Failed")),
             node,
             ended,
             usage,
@@ -121,7 +122,8 @@ impl PodSeen {
             priority: spec.and_then(|spec| spec.priority).unwrap_or(0),
             object: Some(Arc::new(outline(pod))),
             problems,
-        }
+        };
+        seen.bounded(settings)
     }
 }
 

@@ -40,9 +40,10 @@ impl State {
         let node = seen.node.clone();
         pod.seen = seen;
         if node.is_some() {
-            buffer(&mut pod);
+            buffer(&mut pod, self.latest);
         }
         let index = self.pods.insert(pod);
+        self.wait_for_agent(index);
         self.pod_index.insert(key, index);
         if let Some(name) = node {
             self.attach(index, &name);
@@ -54,6 +55,7 @@ impl State {
         let migrating = self.is_migrating(&seen);
         let now = self.latest;
         let Some(pod) = self.pods.get_mut(index) else { return };
+        let before = pod.unknown;
         let was_scaled = pod.seen.vm.as_ref().is_some_and(|vm| vm.scaled);
         let scaled = seen.vm.as_ref().is_some_and(|vm| vm.scaled);
         let newly_bound = seen.node.is_some() && node.is_none();
@@ -71,15 +73,18 @@ impl State {
                 (Pair::default(), Pair::default(), Pair::default(), true);
             (pod.request, pod.load) = (None, None);
         } else if newly_bound || !pod.known {
-            buffer(pod);
+            buffer(pod, now);
         } else if !was_scaled {
             pod.held = pod.seen.usage;
         }
         rests(pod, migrating, now);
         let ended = pod.seen.ended;
-        let forgotten = pod.tentative.is_none() && pod.leaving.is_none();
-        if forgotten {
+        let newly_unknown = pod.unknown != before;
+        if !pod.is_pending() {
             self.pending.remove(&index);
+        }
+        if newly_unknown {
+            self.wait_for_agent(index);
         }
         if let Some(name) = place {
             self.attach(index, &name);
@@ -129,16 +134,20 @@ pub(crate) fn rests(pod: &mut PodEntry, migrating: bool, now: Duration) {
     pod.migrating = migrating;
 }
 
-/// Until its agent reports, the permit of a scaled VM is unknown, and room for its upper bound is kept.
-pub(crate) fn buffer(pod: &mut PodEntry) {
+/// Until its agent reports, the permit of a scaled VM that runs is unknown, and room for its upper bound is kept, for at most
+/// [`super::state::SILENT`].
+pub(crate) fn buffer(pod: &mut PodEntry, now: Duration) {
+    if pod.known {
+        pod.unknown = Some(now);
+    }
     let usage = pod.seen.usage;
     let Some(vm) = pod.seen.vm.as_ref().filter(|vm| vm.scaled) else {
         (pod.known, pod.buffer) = (true, Pair::default());
         return;
     };
-    pod.held = pod.held.max(usage).max(vm.noted(usage));
-    if matches!(vm.migration, Some((MigrationRole::Target, _))) {
-        // It was placed at this size, and no agent scales it before it is the VM's only pod.
+    pod.held = pod.held.max(usage);
+    if pod.seen.starting || matches!(vm.migration, Some((MigrationRole::Target, _))) {
+        // It was placed at this size, and no agent scales it before it runs and is the VM's only pod.
         (pod.known, pod.buffer) = (true, Pair::default());
         return;
     }

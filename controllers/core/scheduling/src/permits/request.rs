@@ -221,7 +221,10 @@ impl State {
         }
         let (index, pod, slot) = self.eligible(key)?;
         check(request, slot)?;
-        let (wanted, unit) = (Pair::from(request.resources), Pair::from(request.unit));
+        // Whoever asks, a VM gets no more than its upper bound.
+        let most = pod.seen.vm.as_ref().and_then(|vm| vm.max).map(Pair::from);
+        let bounded = |size: Resources| most.map_or(Pair::from(size), |most| most.min(size.into()));
+        let (wanted, unit) = (bounded(request.resources), Pair::from(request.unit));
         if !pod.seen.vm.as_ref().is_some_and(|vm| vm.scaled) {
             return permit_unlabelled(pod, wanted);
         }
@@ -239,7 +242,7 @@ impl State {
         let Some(pod) = self.pods.get(index) else { return Err(Refusal::UnknownPod(key.clone())) };
         let stays = !pod.is_about_to_leave();
         let terms = Terms {
-            base: base(pod, request.last_permit),
+            base: base(pod, request.last_permit.map(bounded)),
             room: if stays { self.room(pod) } else { Pair::default() },
         };
         let granted = grant(wanted, unit, terms);
@@ -256,6 +259,7 @@ impl State {
             pod.pressure = wanted.less(granted);
             pod.request = Some((now, values));
         });
+        self.first_unknown();
         self.note(index);
         Ok(Reply { permit: granted.resources(), migrate: !stays })
     }
@@ -285,9 +289,9 @@ fn permit_unlabelled(pod: &PodEntry, wanted: Pair<u64>) -> Result<Reply, Refusal
 /// What a pod is granted in any case, the largest of: its usage in the cluster (every scheduler counts that); its permit from
 /// this scheduler; and the permit that its agent reports, from an earlier scheduler or from a response of this one that a later
 /// one overtook. A permit that is only noted in an annotation does not count: it may be of any age.
-pub(crate) fn base(pod: &PodEntry, last_permit: Option<Resources>) -> Pair<u64> {
+pub(crate) fn base(pod: &PodEntry, last_permit: Option<Pair<u64>>) -> Pair<u64> {
     let held = if pod.known { pod.held } else { Pair::default() };
-    held.max(pod.seen.usage).max(last_permit.map_or(Pair::default(), Pair::from))
+    held.max(pod.seen.usage).max(last_permit.unwrap_or_default())
 }
 
 fn check(request: &Request, slot: Bytes) -> Result<(), Refusal> {

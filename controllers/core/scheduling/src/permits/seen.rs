@@ -6,7 +6,8 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use neonvm_types::{Bytes, NamespacedName, Resources};
 
-use super::Pair;
+use super::account::undiscounted;
+use super::{Pair, Settings};
 use crate::Amounts;
 
 /// Observed state of a node.
@@ -52,6 +53,8 @@ pub struct PodSeen {
     pub vm: Option<VmSeen>,
     /// Whether it waits to be scheduled.
     pub waits: bool,
+    /// Whether it has not run yet: no agent was permitted anything for it.
+    pub starting: bool,
     /// Priority: higher ones are placed first.
     pub priority: i32,
     /// Name, labels and rules about placement, ports. Without it there are none.
@@ -117,13 +120,20 @@ pub struct MigrationSeen {
     pub deleting: bool,
 }
 
-impl VmSeen {
-    /// What it holds by its annotations: the noted permit, or else what it uses. The permit may be of any age.
+impl PodSeen {
+    /// Without what its annotations claim beyond what can be true: a VM has at most its upper bound and, if the cluster resizes pods,
+    /// the size that its pod requests.
     #[must_use]
-    pub fn noted(&self, usage: Pair<u64>) -> Pair<u64> {
-        match self.approved {
-            Some(approved) if self.scaled => approved.into(),
-            _ => usage,
+    pub(crate) fn bounded(mut self, settings: &Settings) -> Self {
+        let Some(vm) = &self.vm else { return self };
+        if let Some(max) = vm.max {
+            self.usage = self.usage.min(max.into());
         }
+        if settings.pods_are_resized {
+            self.overhead = self.overhead.min(self.requests);
+            let guest = self.requests.less(self.overhead).map(u128::from);
+            self.usage = self.usage.min(guest.with(vm.overcommit, undiscounted));
+        }
+        self
     }
 }

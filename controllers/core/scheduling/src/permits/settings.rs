@@ -23,6 +23,9 @@ pub struct Settings {
     pub migrations_per_node: u32,
     /// Whether migrations are started, not only planned.
     pub do_migration: bool,
+    /// Whether the cluster resizes pods in place, so that the requests of a VM's pod are those of its VM. A pod then counts what it
+    /// requests and what its agent was permitted; annotations, which authors of pods can write, count for nothing beyond that.
+    pub pods_are_resized: bool,
 }
 
 impl Default for Settings {
@@ -35,6 +38,7 @@ impl Default for Settings {
             compute_unit: Resources::new(MilliCpu::new(250), Bytes::gib(1)),
             migrations_per_node: 1,
             do_migration: false,
+            pods_are_resized: false,
         }
     }
 }

@@ -16,6 +16,9 @@ pub(crate) const TENTATIVE: Duration = Duration::from_secs(60);
 /// How long a VM counts as leaving while its migration is not observed, and does not grow while the migration is
 /// queued.
 pub(crate) const LEAVING: Duration = Duration::from_secs(60);
+/// How long room for the upper bound of a VM is kept, after a scheduler has started, until its agent reports. An agent sends a request
+/// every few seconds; one that sends none for this time does not scale the VM, and must not keep room from others.
+pub(crate) const SILENT: Duration = Duration::from_secs(300);
 /// Pause between two plans of a node.
 pub(crate) const PLAN: Duration = Duration::from_secs(1);
 
@@ -69,6 +72,8 @@ pub struct State {
     pub(crate) due: BTreeSet<(Duration, usize)>,
     /// Pods that are tentative or leaving without the cluster showing it.
     pub(crate) pending: BTreeSet<usize>,
+    /// Pods whose agents have not reported, since when, in this order. Others may be among them, but never first.
+    pub(crate) unknown: VecDeque<(Duration, usize)>,
     /// Nodes with too much pressure. Kept only if migrations are started.
     pub(crate) pressed: BTreeSet<usize>,
     pub(crate) actions: VecDeque<Action>,
@@ -96,6 +101,7 @@ impl State {
             migrations_listed: false,
             due: BTreeSet::new(),
             pending: BTreeSet::new(),
+            unknown: VecDeque::new(),
             pressed: BTreeSet::new(),
             actions: VecDeque::new(),
             undeleted: BTreeMap::new(),
@@ -323,7 +329,7 @@ impl State {
         let now = self.latest;
         for (index, migrating) in &changed {
             self.change(*index, |pod| rests(pod, *migrating, now));
-            if self.pods.get(*index).is_some_and(|pod| pod.tentative.is_none() && pod.leaving.is_none()) {
+            if self.pods.get(*index).is_some_and(|pod| !pod.is_pending()) {
                 self.pending.remove(index);
             }
         }
@@ -331,6 +337,8 @@ impl State {
     }
 
     fn taken_over(&mut self) -> bool {
+        let now = self.latest;
+        self.unknown.clear();
         let all: Vec<usize> = self.pods.iter().map(|(index, _)| index).collect();
         for index in all {
             if self.pods.get(index).is_some_and(|pod| pod.tentative.is_some()) {
@@ -338,8 +346,10 @@ impl State {
             }
             self.change(index, |pod| {
                 (pod.tentative, pod.leaving, pod.queued, pod.writing) = (None, None, false, false);
-                buffer(pod);
+                pod.known = true;
+                buffer(pod, now);
             });
+            self.wait_for_agent(index);
         }
         self.pending.clear();
         self.actions.clear();
@@ -371,9 +381,13 @@ impl State {
                     }
                 });
             }
-            if self.pods.get(index).is_none_or(|pod| pod.tentative.is_none() && pod.leaving.is_none()) {
+            if self.pods.get(index).is_none_or(|pod| !pod.is_pending()) {
                 self.pending.remove(&index);
             }
+        }
+        while let Some((_, index)) = self.first_unknown().filter(|(since, _)| now >= *since + SILENT) {
+            self.change(index, |pod| (pod.known, pod.buffer) = (true, Pair::default()));
+            freed = true;
         }
         let pressed: Vec<usize> = self.pressed.iter().copied().collect();
         for node in pressed {
@@ -392,6 +406,24 @@ impl State {
         let due = self.due.first().map(|(due, _)| *due).into_iter().chain(undeleted);
         let waits = !self.pending.is_empty() || !self.pressed.is_empty();
         let later = waits.then(|| self.latest + PLAN);
-        due.chain(later).min()
+        let silent = self.unknown.front().map(|(since, _)| *since + SILENT);
+        due.chain(later).chain(silent).min()
+    }
+
+    /// Remembers that the agent of this pod has to report, if it has to.
+    pub(crate) fn wait_for_agent(&mut self, index: usize) {
+        let since = self.pods.get(index).filter(|pod| !pod.known).and_then(|pod| pod.unknown);
+        self.unknown.extend(since.map(|since| (since, index)));
+    }
+
+    /// The pod whose agent has not reported for the longest time.
+    pub(crate) fn first_unknown(&mut self) -> Option<(Duration, usize)> {
+        while let Some((since, index)) = self.unknown.front().copied() {
+            if self.pods.get(index).is_some_and(|pod| !pod.known && pod.unknown == Some(since)) {
+                return Some((since, index));
+            }
+            self.unknown.pop_front();
+        }
+        None
     }
 }

@@ -1,5 +1,6 @@
 //! Vectors of both generations of schedulers, and the helpers of all tests.
 
+mod claims;
 mod extract;
 mod laws;
 mod moving;

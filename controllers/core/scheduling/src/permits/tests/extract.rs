@@ -23,7 +23,7 @@ fn k8s(annotations: &[(&str, &str)], labels: &[&str], owners: &Value) -> PodSeen
     for label in labels {
         value["metadata"]["labels"][format!("autoscaling.neon.tech/{label}")] = json!("true");
     }
-    PodSeen::from_pod(&serde_json::from_value::<Pod>(value).unwrap())
+    PodSeen::from_pod(&serde_json::from_value::<Pod>(value).unwrap(), &Settings::default())
 }
 
 fn owner(kind: &str, controller: bool) -> Value {
@@ -40,7 +40,7 @@ fn pods_as_they_are_counted() {
     let containers = |cpu: &str, memory: &str| json!({ "name": cpu, "resources": { "requests": { "cpu": cpu, "memory": memory } } });
     let plain = json!({ "metadata": { "name": "p" },
         "spec": { "containers": [containers("250m", "256Mi"), containers("500m", "1Gi")] } });
-    let plain = PodSeen::from_pod(&serde_json::from_value::<Pod>(plain).unwrap());
+    let plain = PodSeen::from_pod(&serde_json::from_value::<Pod>(plain).unwrap(), &Settings::default());
     assert_eq!((plain.usage, plain.vm), (amount(750, 1280).into(), None));
 
     let none = json!([]);
@@ -48,7 +48,7 @@ fn pods_as_they_are_counted() {
         let pod = k8s(annotations, labels, owners);
         assert_eq!(pod.problems, Vec::<String>::new());
         let vm = pod.vm.clone().unwrap();
-        (vm.noted(pod.usage).resources(), vm)
+        (pod.usage.resources(), vm)
     };
     assert_eq!(
         noted(&[(APPROVED, r#"{"vCPUs":2,"mem":"4Gi"}"#)], &[], &none).0,
@@ -61,7 +61,7 @@ fn pods_as_they_are_counted() {
     assert_eq!((vm.requested, vm.unit), (Some(amount(1500, 3072)), Some(amount(500, 1024))));
     assert_eq!((vm.max, vm.migratable), (Some(amount(4000, 8192)), false));
     let all = [unit, (REQUESTED, r#"{"vCPUs":1,"mem":"2Gi"}"#), (APPROVED, r#"{"vCPUs":2,"mem":"4Gi"}"#)];
-    assert_eq!(noted(&all, &["enabled"], &none).0, amount(2000, 4096));
+    assert_eq!(noted(&all, &["enabled"], &none).0, amount(1000, 2048), "an annotation is no permit");
     let labels = ["enabled", "auto-migration-enabled"];
     assert!(noted(&all, &labels, &none).1.migratable);
     for (owners, migratable, role) in [
@@ -107,7 +107,10 @@ fn a_vm_counts_once_with_what_is_beside_it() {
             value["metadata"]["annotations"][OVERCOMMIT] = json!(format!(r#"{{"memory":"{overcommit}"}}"#));
         }
         let mut state = state(Pair::new(8_000, 64 << 30));
-        state.step(at(0), seen(PodSeen::from_pod(&serde_json::from_value::<Pod>(value).unwrap())));
+        state.step(
+            at(0),
+            seen(PodSeen::from_pod(&serde_json::from_value::<Pod>(value).unwrap(), &Settings::default())),
+        );
         sums(&state, "n").reserved
     };
     let of = |cpu: &str, memory: &str| json!({ "cpu": cpu, "memory": memory });

@@ -118,7 +118,9 @@ fn one_at_a_time_leaves_and_gets_notified_and_does_not_grow() {
     let mut state = two_nodes(moving());
     state.step(at(0), Event::MigrationsListed);
     for pod in ["p", "q", "r"] {
-        state.step(at(0), seen(movable(pod, "n", 3, 0)));
+        let mut machine = movable(pod, "n", 3, 0);
+        machine.vm.as_mut().unwrap().max = Some(res(6));
+        state.step(at(0), seen(machine));
         assert!(!with_load(&mut state, pod, 3, 1.0).migrate);
     }
     // Requests more than there is: capacity pressure, on top of the logical one.
@@ -139,7 +141,8 @@ fn one_at_a_time_leaves_and_gets_notified_and_does_not_grow() {
     assert_eq!((wanted[0].name(), wanted[0].target.as_str()), ("schedplugin-p".to_owned(), "m"));
     // The cluster shows it.
     let mut source = movable("p", "n", 3, 0);
-    source.vm.as_mut().unwrap().migration = Some((MigrationRole::Source, "u".into()));
+    let its = source.vm.as_mut().unwrap();
+    (its.max, its.migration) = (Some(res(6)), Some((MigrationRole::Source, "u".into())));
     let migration = |ended| MigrationSeen {
         migration: name("schedplugin-p"),
         uid: "u".into(),

@@ -43,10 +43,10 @@ fn choose(pod: &Pod, nodes: &[&Node], pods: &[&Pod]) -> Choice {
         state.step(at(0), Event::Node(Box::new(NodeSeen::from_node(node))));
     }
     for pod in pods {
-        state.step(at(0), seen(PodSeen::from_pod(pod)));
+        state.step(at(0), seen(PodSeen::from_pod(pod, &Settings::default())));
     }
     audit(&state);
-    state.choose(&PodSeen::from_pod(pod))
+    state.choose(&PodSeen::from_pod(pod, &Settings::default()))
 }
 
 fn text(pod: &Pod, nodes: &[&Node], pods: &[&Pod]) -> String {

@@ -98,16 +98,12 @@ pub mod annotation {
     pub const REQUESTED: &str = "internal.autoscaling.neon.tech/resources-requested";
     /// VM and pod: what the scheduler granted, JSON.
     pub const APPROVED: &str = "internal.autoscaling.neon.tech/resources-approved";
-    /// Never copied from a VM to its pod.
-    pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
     /// Pod: the container that clients pick.
     pub const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
     /// Pod, and VM where its author decides otherwise: whether the cluster autoscaler may evict it to empty a node.
     pub const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
     /// Pod: further networks.
     pub const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
-    /// Prefix of every annotation that requests networks.
-    pub const NETWORKS_PREFIX: &str = "k8s.v1.cni.cncf.io/";
 }
 
 /// Lease of the scheduler that leads; in the namespace of the services.

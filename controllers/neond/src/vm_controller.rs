@@ -26,6 +26,11 @@ pub(crate) struct Args {
     /// scheduler, service-account, network, node-access. Labels allow.vm.neon.tech/NAME of a namespace take precedence
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     allow: Vec<neonvm_api::Power>,
+    /// Labels and annotations of VMs that are copied to their pods besides those that the documentation lists, comma separated: keys,
+    /// or prefixes that end with /, for example example.com/team,prometheus.io/. Network plugins, container runtimes and webhooks take
+    /// orders from some of them: what is named here every author of VMs may request
+    #[arg(long, value_name = "KEYS", value_delimiter = ',', value_parser = metadata_key)]
+    pod_metadata: Vec<String>,
     /// CPU scaling mode of VMs whose objects do not set it
     #[arg(long, default_value = "SysfsScaling", value_parser = ["SysfsScaling", "QmpScaling"])]
     default_cpu_scaling_mode: String,
@@ -146,6 +151,20 @@ fn cpu_model(text: &str) -> Result<String, String> {
     Err("a name has at most 64 letters, digits, '.', '_' and '-', such as EPYC-v1".to_owned())
 }
 
+fn metadata_key(text: &str) -> Result<String, String> {
+    let (prefix, name) = text.split_once('/').unwrap_or(("example.com", text));
+    let of = |text: &str, more: &[u8]| {
+        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || more.contains(&byte))
+    };
+    if !of(prefix, b"-.") || !(name.is_empty() || of(name, b"-_.")) {
+        return Err("a key is like example.com/team, a prefix like example.com/".to_owned());
+    }
+    if prefix == "neon.tech" || prefix.ends_with(".neon.tech") {
+        return Err("keys of neon.tech are copied as the documentation lists them".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     crate::service::take_open_files();
     crate::service::run(async {
@@ -166,6 +185,7 @@ fn config(args: &Args) -> anyhow::Result<Config> {
     };
     config.settings.runner_image.clone_from(&args.runner_image);
     config.settings.policy.allowed = args.allow.iter().copied().collect();
+    config.settings.pod_metadata.clone_from(&args.pod_metadata);
     config.settings.device_plugin = args.device_plugin;
     config.settings.pod_size = args.pod_size == "auto";
     config.settings.root_disk = match args.root_disk.as_str() {

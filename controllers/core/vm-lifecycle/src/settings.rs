@@ -24,6 +24,8 @@ pub struct Settings {
     pub network_attachment: Option<String>,
     /// What authors may request: by the policy of the installation, or, for the functions of one VM, of its namespace.
     pub policy: Policy,
+    /// Labels and annotations of VMs that are copied to their pods besides our own: keys, or prefixes that end with `/`.
+    pub pod_metadata: Vec<String>,
     /// Passed on to runners.
     pub runner: RunnerSettings,
     /// First pause before a VM that ended again and again is started, in seconds. The very first restart is at once.
@@ -125,6 +127,7 @@ impl Default for Settings {
             accelerator: Accelerator::Auto,
             network_attachment: None,
             policy: Policy::default(),
+            pod_metadata: Vec::new(),
             runner: RunnerSettings::default(),
             restart_pause: 10,
             restart_pause_max: 300,

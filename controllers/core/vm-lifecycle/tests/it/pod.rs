@@ -149,15 +149,68 @@ fn the_runner_has_what_it_needs_to_prepare_a_vm_and_no_more() {
 fn annotations_do_not_pass_by_the_policy() {
     let mut vm = vm();
     vm.spec.overcommit = serde_json::from_value(json!({"cpu": "1000"})).unwrap();
-    let annotations =
-        [("vm.neon.tech/overcommit", "{}"), ("k8s.v1.cni.cncf.io/networks", "kube-system/host")];
-    vm.metadata.annotations = Some(annotations.map(|(key, value)| (key.into(), value.into())).into());
+    let annotations = [
+        ("vm.neon.tech/overcommit", "{}"),
+        ("vm.neon.tech/machine", "{}"),
+        ("k8s.v1.cni.cncf.io/networks", "kube-system/host"),
+        ("v1.multus-cni.io/default-network", "kube-system/host-device"),
+        ("container.apparmor.security.beta.kubernetes.io/neonvm-runner", "unconfined"),
+        ("cni.projectcalico.org/ipAddrsNoIpam", "[\"10.0.0.1\"]"),
+        ("ovn.kubernetes.io/logical_switch", "other"),
+        ("logical_switch", "other"),
+        ("io.kubernetes.cri-o.userns-mode", "host"),
+        ("example.com/team", "a"),
+    ];
+    let labels = [
+        ("vm.neon.tech/runner-version", "1"),
+        ("sidecar.istio.io/inject", "true"),
+        ("pod-security.kubernetes.io/enforce", "privileged"),
+        ("example.com/team", "a"),
+    ];
+    let map = |all: &[(&str, &str)]| {
+        all.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    };
+    vm.metadata.annotations = Some(map(&annotations));
+    vm.metadata.labels = Some(map(&labels));
     assert!(plan(&vm, "p", &settings()).is_err());
     vm.spec.overcommit = None;
     let pod = planned(&vm);
     for (key, _) in annotations {
         assert_eq!(pod["metadata"]["annotations"][key], Value::Null, "{key}");
     }
+    for (key, _) in labels {
+        assert_eq!(pod["metadata"]["labels"][key], Value::Null, "{key}");
+    }
+    // The administrator names what else may be there: one key, or all of a prefix.
+    for named in ["example.com/team", "example.com/"] {
+        let settings = Settings { pod_metadata: vec![named.to_owned()], ..settings() };
+        let pod = serde_json::to_value(plan(&vm, "p", &settings).unwrap()).unwrap();
+        assert_eq!(pod["metadata"]["annotations"]["example.com/team"], "a");
+        assert_eq!(pod["metadata"]["labels"]["example.com/team"], "a");
+        assert_eq!(pod["metadata"]["labels"]["sidecar.istio.io/inject"], Value::Null);
+    }
+}
+
+/// What an earlier version copied stays, because a selector may depend on it; what only the controller writes does not.
+#[test]
+fn keys_that_are_not_copied_any_more_are_left_until_the_vm_has_them_no_more() {
+    let mut vm = vm();
+    vm.metadata.labels = Some([("example.com/team".to_owned(), "a".to_owned())].into());
+    let plan = plan(&vm, "p", &settings()).unwrap();
+    let mut seen = PodView {
+        labels: plan.metadata.labels.unwrap(),
+        annotations: plan.metadata.annotations.unwrap(),
+        ..PodView::default()
+    };
+    seen.labels.insert("example.com/team".into(), "a".into());
+    seen.own_labels = seen.labels.keys().cloned().collect();
+    assert_eq!(metadata_change(&vm, &seen, &settings()), None);
+    vm.metadata.labels = None;
+    let change = metadata_change(&vm, &seen, &settings()).unwrap();
+    assert_eq!(change.labels, [("example.com/team".to_owned(), None)].into());
+    seen.annotations.insert("vm.neon.tech/overcommit".into(), r#"{"cpu":"1000"}"#.into());
+    let change = metadata_change(&vm, &seen, &settings()).unwrap();
+    assert_eq!(change.annotations, [("vm.neon.tech/overcommit".to_owned(), None)].into());
 }
 
 #[test]

@@ -73,7 +73,7 @@ has "$out" 'userfaultfd +local +ok'
 
 const UP: &str = r#"
 neonctl local up --nodes 2 --cpus 4 --memory 3Gi --timeout 300s
-until_ok bash -c 'neonctl local status | grep -qw healthy'
+until_ok bash -c 'neonctl local status 2>&1 | grep -qw healthy'
 again=$(neonctl local up 2>&1)
 has "$again" 'already running'
 "#;
@@ -96,7 +96,7 @@ head -c 300000 /dev/urandom > sent
 neonctl vm cp sent pg:/sent
 neonctl vm cp pg:/sent received
 cmp sent received
-neonctl vm ssh pg -- 'nc -l -p 7000 -e /bin/cat & sleep 1'
+neonctl vm ssh pg -- '(nc -ll -p 7000 -e /bin/cat < /dev/null > /dev/null 2>&1 &); sleep 1'
 neonctl vm port-forward pg 17000:7000 & forward=$!
 trap 'kill $forward' EXIT
 until_ok bash -c 'exec 3<>/dev/tcp/127.0.0.1/17000; echo ping >&3; read -t 20 line <&3; test "$line" = ping'
@@ -141,10 +141,10 @@ neonctl vm ssh pg -- true
 "#;
 
 const SESSION: &str = r#"
-neonctl vm ssh pg -- '(nc -l -p 7001 -e /bin/cat > /dev/null 2>&1 &); sleep 1'
+neonctl vm ssh pg -- '(nc -l -p 7001 -e /bin/cat < /dev/null > /dev/null 2>&1 &); sleep 1'
 ip=$(get pg .status.extraNetIP)
 neonctl vm create peer --image hello:1 --cpu 1 --memory 256Mi --no-autoscale --overlay --wait --timeout 300s
-neonctl vm ssh peer -- "((i=0; while true; do echo \$i; i=\$((i+1)); sleep 1; done) | nc $ip 7001 > /got 2>&1 &); sleep 5; tail -n 1 /got"
+neonctl vm ssh peer -- "(i=0; while true; do echo \$i; i=\$((i+1)); sleep 1; done | nc $ip 7001 > /got) < /dev/null > /dev/null 2>&1 & sleep 5; tail -n 1 /got"
 for _ in 1 2 3; do neonctl vm migrate pg --wait --timeout 400s; done
 sleep 5
 before=$(neonctl vm ssh peer -- tail -n 1 /got); sleep 20; after=$(neonctl vm ssh peer -- tail -n 1 /got)
@@ -155,7 +155,7 @@ neonctl vm delete peer --wait
 "#;
 
 const LOADED: &str = r#"
-neonctl vm ssh pg -- '(while true; do dd if=/dev/zero of=/dev/shm/x bs=1M count=60 2>/dev/null; done > /dev/null 2>&1 &); sleep 1'
+neonctl vm ssh pg -- '(while true; do dd if=/dev/zero of=/dev/shm/x bs=1M count=60; done < /dev/null > /dev/null 2>&1 &); sleep 1'
 neonctl vm migrate pg --wait --timeout 600s
 restarts pg
 neonctl vm ssh pg -- 'kill $(ps | grep "[w]hile\|[d]d if" | head -n 1 | { read p _; echo $p; }) 2>/dev/null; true'

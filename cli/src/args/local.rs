@@ -101,6 +101,10 @@ pub struct Up {
     /// Connect to registries without TLS
     #[arg(long)]
     pub insecure_registries: bool,
+    /// Directory of files that VMs may name as images, file://PATH, in namespaces with the label allow.vm.neon.tech/node-files=true; may
+    /// be repeated
+    #[arg(long, value_name = "DIR")]
+    pub image_files: Vec<PathBuf>,
     /// Stay in the foreground until stopped; for containers and CI
     #[arg(long)]
     pub foreground: bool,

@@ -37,13 +37,16 @@ pub enum Power {
     ServiceAccount,
     /// No field: guests reach the metadata services of a cloud and the kubelet of their node.
     NodeAccess,
+    /// `guest.rootDisk.image` and `guest.kernelImage` that name a file of the node (`file://PATH`), where nodes take such names: the
+    /// local kubelet does, below the directories that its administrator names.
+    NodeFiles,
     /// `extraNetwork.interface` and `.multusNetwork`: networks other than the overlay.
     Network,
 }
 
 impl Power {
     /// All powers.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::RunnerImage,
         Self::InitContainers,
         Self::InitScript,
@@ -52,6 +55,7 @@ impl Power {
         Self::ServiceAccount,
         Self::Network,
         Self::NodeAccess,
+        Self::NodeFiles,
     ];
 
     /// Name in labels and flags.
@@ -66,6 +70,7 @@ impl Power {
             Self::ServiceAccount => "service-account",
             Self::Network => "network",
             Self::NodeAccess => "node-access",
+            Self::NodeFiles => "node-files",
         }
     }
 
@@ -85,7 +90,7 @@ impl fmt::Display for Power {
 /// A word that names no power.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is none of: runner-image, init-containers, init-script, overcommit, scheduler, service-account, network, node-access"
+    "{0:?} is none of: runner-image, init-containers, init-script, overcommit, scheduler, service-account, network, node-access, node-files"
 )]
 pub struct UnknownPower(String);
 
@@ -162,7 +167,11 @@ impl Policy {
         let network = spec.extra_network.as_ref().filter(|network| network.enable);
         let interface = network.map_or("", |network| network.interface.as_str());
         let attachment = network.map_or("", |network| network.multus_network.as_str());
+        let guest = &spec.guest;
+        let is_file = |image: &str| image.trim_start().to_ascii_lowercase().starts_with("file:");
         let parts = [
+            (Power::NodeFiles, "spec.guest.rootDisk.image", is_file(&guest.root_disk.image)),
+            (Power::NodeFiles, "spec.guest.kernelImage", guest.kernel_image.as_deref().is_some_and(is_file)),
             (Power::RunnerImage, "spec.runnerImage", spec.runner_image.is_some()),
             (Power::InitContainers, "spec.extraInitContainers", !spec.extra_init_containers.is_empty()),
             (Power::InitScript, "spec.initScript", !spec.init_script.is_empty()),
@@ -238,6 +247,13 @@ mod tests {
         serde_json::from_value(spec).unwrap()
     }
 
+    fn guest(image: &str, field: &str, value: &Value) -> Value {
+        let mut guest = json!({"cpus": {"min": 1, "max": 1, "use": 1}, "memorySlots": {"min": 1, "max": 1, "use": 1},
+            "rootDisk": {"image": image}});
+        guest[field] = value.clone();
+        json!({ "guest": guest })
+    }
+
     fn paths(refusals: &[FieldError]) -> Vec<&str> {
         refusals.iter().map(|refusal| refusal.path.as_str()).collect()
     }
@@ -265,6 +281,9 @@ mod tests {
                 "spec.extraNetwork.multusNetwork",
                 json!({"extraNetwork": {"enable": true, "interface": "net1", "multusNetwork": "kube-system/host"}}),
             ),
+            (Power::NodeFiles, "spec.guest.rootDisk.image", guest("i", "rootDisk", &json!({"image": "file:///data/a"}))),
+            (Power::NodeFiles, "spec.guest.rootDisk.image", guest("i", "rootDisk", &json!({"image": "FILE:/data/a"}))),
+            (Power::NodeFiles, "spec.guest.kernelImage", guest("i", "kernelImage", &json!("file:///data/a"))),
         ];
         for (power, path, part) in all {
             let none = Policy::default();

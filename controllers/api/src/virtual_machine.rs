@@ -8,7 +8,7 @@ use neonvm_types::{MilliCpu, Quantity, RevisionWithTime};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{duration::GoDuration, schema, schema::rules};
+use crate::{duration::GoDuration, guest_path, schema, schema::rules};
 
 mod disk;
 mod guest;
@@ -286,6 +286,7 @@ pub struct Tls {
     pub server_name: String,
     /// Where it appears in the guest.
     #[serde(default = "default_tls_mount")]
+    #[schemars(length(min = 2, max = 4096), regex(pattern = guest_path::PATTERN), extend("x-kubernetes-validations" = guest_path::rules()))]
     pub mount_path: String,
 }
 

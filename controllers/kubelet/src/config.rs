@@ -127,6 +127,9 @@ pub struct ImageConfig {
     pub keep: u64,
     /// Registries that may be spoken to without TLS.
     pub insecure: bool,
+    /// Directories of files that may be named as images, `file://PATH`. Without one such names are refused: a pod's author would read
+    /// every file of the user that runs this.
+    pub files: Vec<PathBuf>,
 }
 
 impl Config {
@@ -150,6 +153,7 @@ impl Config {
                 directory: cluster_data.join("images"),
                 keep: 20 << 30,
                 insecure: false,
+                files: Vec::new(),
             },
             restart_pause: Duration::from_secs(10),
         }

@@ -13,7 +13,7 @@ mod load;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -151,6 +151,7 @@ impl Images {
                 format!("file://{} is not absolute", path.display()),
             ));
         }
+        let path = &self.named_file(path)?;
         let metadata = fs::metadata(path).map_err(|error| wrong(&error))?;
         if !metadata.is_file() {
             return Err(Problem::new(PULL, format!("{} is not a file", path.display())));
@@ -179,6 +180,30 @@ impl Images {
         };
         make().map_err(|error| wrong(&error))?;
         Ok(directory)
+    }
+
+    /// The file itself, if it is below a directory that the administrator has named. Whether another file exists is not shown.
+    fn named_file(&self, path: &Path) -> Result<PathBuf, Problem> {
+        let real = fs::canonicalize(path).ok();
+        let below = |real: &Path| {
+            let named = self.config.files.iter().filter_map(|directory| fs::canonicalize(directory).ok());
+            named.into_iter().any(|directory| real.starts_with(directory))
+        };
+        let stated = self.config.files.iter().any(|directory| path.starts_with(directory));
+        match real {
+            Some(real) if below(&real) => Ok(real),
+            None if stated && path.components().all(|part| part != Component::ParentDir) => {
+                Err(Problem::new(PULL, format!("{} is not a file", path.display())))
+            }
+            _ => Err(Problem::last(
+                "InvalidImageName",
+                format!(
+                    "file://{} is below no directory of files that this node offers; the administrator of the cluster can name one with \
+                     neonctl local up --image-files DIR",
+                    path.display()
+                ),
+            )),
+        }
     }
 
     fn lock(&self, exclusive: bool) -> io::Result<File> {

@@ -54,6 +54,9 @@ pub(crate) struct Args {
     /// Allow registries without TLS
     #[arg(long)]
     insecure_registries: bool,
+    /// Directory of files that VMs may name as images, file://PATH; may be repeated
+    #[arg(long, value_name = "DIR")]
+    image_files: Vec<PathBuf>,
 }
 
 /// Runs until SIGTERM or SIGINT.
@@ -94,5 +97,6 @@ fn config(args: &Args) -> anyhow::Result<Config> {
         config.images.cache.clone_from(cache);
     }
     config.images.insecure = args.insecure_registries;
+    config.images.files.clone_from(&args.image_files);
     anyhow::Ok(config).context("flags")
 }

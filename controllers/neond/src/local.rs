@@ -61,6 +61,9 @@ pub(crate) struct Args {
     /// Allow registries without TLS
     #[arg(long)]
     insecure_registries: bool,
+    /// Directory of files that VMs may name as images, file://PATH; may be repeated
+    #[arg(long, value_name = "DIR")]
+    image_files: Vec<PathBuf>,
     /// Stop the VMs of this cluster, remove the resources of its nodes on this host, and exit
     #[arg(long)]
     clean_up: bool,
@@ -272,6 +275,8 @@ fn on_node(
         .path("--guest", args.guest.as_ref())
         .path("--image-store", args.image_store.as_ref())
         .path("--image-cache", args.image_cache.as_ref());
+    let flags =
+        args.image_files.iter().fold(flags, |flags, directory| flags.path("--image-files", Some(directory)));
     let mut all = vec![(format!("node-{name}"), flags)];
     let agent = start("agent")
         .set("--kubeconfig", &kubeconfig.display())

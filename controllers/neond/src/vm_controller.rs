@@ -23,7 +23,7 @@ pub(crate) struct Args {
     #[arg(long, env = "VM_RUNNER_IMAGE", default_value = concat!("neonvm-runner:", env!("CARGO_PKG_VERSION")))]
     runner_image: String,
     /// What authors of VMs may use in every namespace, comma separated: runner-image, init-containers, init-script, overcommit,
-    /// scheduler, service-account, network, node-access. Labels allow.vm.neon.tech/NAME of a namespace take precedence
+    /// scheduler, service-account, network, node-access, node-files. Labels allow.vm.neon.tech/NAME of a namespace take precedence
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     allow: Vec<neonvm_api::Power>,
     /// Labels and annotations of VMs that are copied to their pods besides those that the documentation lists, comma separated: keys,

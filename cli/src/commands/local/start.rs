@@ -120,6 +120,12 @@ fn node_flags(
             || Error::new(Code::NotFound, format!("--agent-config: file {} does not exist", path.display()));
         set("--agent-config", absolute.ok_or_else(missing)?.into());
     }
+    for path in &args.image_files {
+        let real = path.canonicalize().ok().filter(|path| path.is_dir());
+        let missing =
+            || Error::new(Code::NotFound, format!("--image-files: directory {} does not exist", path.display()));
+        set("--image-files", real.ok_or_else(missing)?.into());
+    }
     set("--kernels", place::kernels(env).into());
     set("--image-store", place::images(env).into());
     set("--image-cache", place::cache(env, None).into());

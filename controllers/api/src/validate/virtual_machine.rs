@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use neonvm_types::{Bytes, Quantity};
 
 use crate::{
-    FieldError, VirtualMachine, VirtualMachineSpec, VmInfo,
+    FieldError, GuestPath, VirtualMachine, VirtualMachineSpec, VmInfo,
     field_error::Faults,
     names::{RESERVED_DISK_NAMES, RESERVED_DOMAINS, annotation},
     validate::is_dns_label,
@@ -40,6 +40,7 @@ pub fn virtual_machine_create(vm: &VirtualMachine) -> Vec<FieldError> {
     port_clashes(spec, &mut faults);
     if let Some(tls) = &spec.tls {
         tls_certificate(tls, &mut faults);
+        tls_mount(tls, &spec.disks, &mut faults);
     }
     cpu_model(spec, &mut faults);
     amounts(spec, &mut faults);
@@ -72,6 +73,7 @@ pub fn virtual_machine_update(old: &VirtualMachine, new: &VirtualMachine) -> Vec
         && tls.as_ref() != Some(new_tls)
     {
         tls_certificate(new_tls, &mut faults);
+        tls_mount(new_tls, &new.spec.disks, &mut faults);
     }
     amounts(&new.spec, &mut faults);
     faults.finish()
@@ -230,17 +232,13 @@ fn disks(disks: &[Disk], faults: &mut Faults) {
                 disk.source_count()
             ),
         );
-        let path = &disk.mount_path;
-        faults.require(
-            is_mount_path(path),
-            field("mountPath"),
-            format!("{path:?} must be an absolute path other than /, without spaces, quotes, colons, backslashes and .."),
-        );
-        faults.require(
-            mounts.insert(path.trim_end_matches('/')),
-            field("mountPath"),
-            format!("{path} is there twice; mount one elsewhere"),
-        );
+        match disk.mount_path.parse::<GuestPath>() {
+            Ok(path) if mounts.contains(&path) => {
+                faults.push(field("mountPath"), format!("{path} is there twice; mount one elsewhere"));
+            }
+            Ok(path) => drop(mounts.insert(path)),
+            Err(error) => faults.push(field("mountPath"), error.to_string()),
+        }
         let sizes = [
             ("emptyDisk.size", disk.empty_disk.map(|source| source.size)),
             ("tmpfs.size", disk.tmpfs.map(|source| source.size)),
@@ -255,13 +253,6 @@ fn disks(disks: &[Disk], faults: &mut Faults) {
             }
         }
     }
-}
-
-fn is_mount_path(path: &str) -> bool {
-    path.trim_end_matches('/').len() > 1
-        && path.starts_with('/')
-        && !path.chars().any(|c| c.is_whitespace() || c.is_control() || ":'\"\\".contains(c))
-        && path.split('/').all(|part| part != "..")
 }
 
 fn ports(spec: &VirtualMachineSpec, faults: &mut Faults) {
@@ -310,6 +301,19 @@ fn port_clashes(spec: &VirtualMachineSpec, faults: &mut Faults) {
                 format!("{port} is spec.{name}; choose another for one of them"),
             );
         }
+    }
+}
+
+fn tls_mount(tls: &Tls, disks: &[Disk], faults: &mut Faults) {
+    let field = "spec.tls.mountPath";
+    match tls.mount_path.parse::<GuestPath>() {
+        Ok(path) => {
+            let same = |disk: &&Disk| disk.mount_path.parse().is_ok_and(|other: GuestPath| other == path);
+            if let Some(disk) = disks.iter().find(same) {
+                faults.push(field, format!("{path} is where the disk {} is; choose another", disk.name));
+            }
+        }
+        Err(error) => faults.push(field, error.to_string()),
     }
 }
 

@@ -5,7 +5,7 @@ use neonvm_types::Quantity;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{schema, schema::rules};
+use crate::{guest_path, schema, schema::rules};
 
 /// A disk. Exactly one of the four sources must be set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -20,7 +20,7 @@ pub struct Disk {
     #[serde(default)]
     pub read_only: bool,
     /// Where it appears in the guest.
-    #[schemars(length(min = 2, max = 4096), regex(pattern = MOUNT_PATH))]
+    #[schemars(length(min = 2, max = 4096), regex(pattern = guest_path::PATTERN), extend("x-kubernetes-validations" = guest_path::rules()))]
     pub mount_path: String,
     /// Push changes of a config map or secret into the running guest.
     #[serde(default)]
@@ -40,9 +40,6 @@ pub struct Disk {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tmpfs: Option<TmpfsDisk>,
 }
-
-/// An absolute path, free of what a mount table or a shell would misread.
-pub(crate) const MOUNT_PATH: &str = r#"^/[^\s:'"\\]+$"#;
 
 /// An empty file system on a separate disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

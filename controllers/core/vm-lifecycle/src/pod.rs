@@ -36,9 +36,9 @@ pub enum PlanError {
     /// Its size cannot be computed.
     #[error("spec.guest.memorySlotSize: {0}")]
     SlotSize(String),
-    /// Another size cannot be used.
+    /// The value of a field cannot be used.
     #[error("{path}: {message}")]
-    Size {
+    Field {
         /// Path of the field.
         path: String,
         /// Why the field is invalid.

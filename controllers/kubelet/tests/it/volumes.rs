@@ -150,6 +150,7 @@ async fn disks_come_from_files_and_from_the_local_store() {
     fill_store(&store, cluster.server.directory());
     let mut config = cluster.config("n1", Network::User);
     config.images.store = Some(store);
+    config.images.files = vec![cluster.server.directory().to_path_buf()];
     config.images.keep = 0;
     cluster.add_node(config).await;
     let reference = format!("file://{}", file.display());
@@ -169,7 +170,7 @@ async fn disks_come_from_files_and_from_the_local_store() {
         names.filter(|name| name.starts_with("sha256-") || name.starts_with("file-")).count()
     };
     assert_eq!(count(), 2);
-    let missing = cluster.create("n1", "missing", IDLE, &image_pod("file:///nowhere/disk.qcow2")).await;
+    let missing = cluster.create("n1", "missing", IDLE, &image_pod(&format!("file://{}/disk.qcow2", cluster.server.directory().join("nowhere").display()))).await;
     let reason = |pod: &Value, wanted: &str| {
         pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"] == wanted
     };

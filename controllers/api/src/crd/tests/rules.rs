@@ -131,6 +131,17 @@ fn names_of_services() {
 }
 
 #[test]
+fn paths_of_the_guest() {
+    let rules = crate::guest_path::rules();
+    for path in ["/..", "/../config", "/a/../../b", "/./a", "/a/.", "/", "//"] {
+        counts(&rules, &json!(path), None, 1);
+    }
+    for path in ["/a", "/a/", "//a/b", "/..a/b..", "/a.b/.c"] {
+        counts(&rules, &json!(path), None, 0);
+    }
+}
+
+#[test]
 fn spec() {
     let rules = rules::virtual_machine_spec();
     let base = json!({"qmp": 1, "qmpManual": 2, "runnerPort": 3, "podResources": {}, "enableAcceleration": true,

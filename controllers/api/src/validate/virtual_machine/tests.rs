@@ -145,7 +145,7 @@ fn disks_and_ports() {
                 |spec| spec.disks = vec![tmpfs("a", "/a"), tmpfs("a", "/a/")],
                 &[
                     "spec.disks[1].name: a is there twice; rename one",
-                    "spec.disks[1].mountPath: /a/ is there twice; mount one elsewhere",
+                    "spec.disks[1].mountPath: /a is there twice; mount one elsewhere",
                 ],
             ),
             (
@@ -156,8 +156,16 @@ fn disks_and_ports() {
                 |spec| spec.disks = vec![tmpfs("a", "/a/../etc")],
                 &[concat!(
                     "spec.disks[0].mountPath: \"/a/../etc\" must be an absolute path other than /, ",
-                    "without spaces, quotes, colons, backslashes and .."
+                    "without . and .. as parts, spaces, quotes, colons and backslashes, of parts of at most 255 bytes; write for ",
+                    "example /var/lib/data"
                 )],
+            ),
+            (
+                |spec| {
+                    spec.disks = vec![tmpfs("a", "/a")];
+                    spec.tls = tls("", "2h", "1h").map(|tls| Tls { mount_path: "//a/".to_owned(), ..tls });
+                },
+                &["spec.tls.mountPath: /a is where the disk a is; choose another"],
             ),
             (
                 |spec| {
@@ -371,6 +379,16 @@ fn an_annotation_the_agent_cannot_use_is_a_warning() {
     let text = "metadata.annotations: the VM will not be scaled: cpu: min 2 is above max 1";
     assert_eq!(virtual_machine_warnings(&warned)[0].to_string(), text);
     assert_eq!(virtual_machine_create(&warned), []);
+}
+
+/// What a path of the guest may be is [`GuestPath`]'s; it is the same for each field that is one.
+#[test]
+fn the_certificate_is_mounted_where_a_disk_could_be() {
+    for path in ["/../config", "/../../etc", "", "x", "/..", "/a\n/b", "/"] {
+        let bad = tls("", "2h", "1h").map(|tls| Tls { mount_path: path.to_owned(), ..tls });
+        let faults = virtual_machine_create(&vm(|spec| spec.tls = bad));
+        assert!(faults.iter().any(|fault| fault.path == "spec.tls.mountPath"), "{path:?}: {faults:?}");
+    }
 }
 
 #[test]

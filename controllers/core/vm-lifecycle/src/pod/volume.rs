@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{
     VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use neonvm_api::VirtualMachine;
+use neonvm_api::{GuestPath, NoGuestPath, VirtualMachine};
 use neonvm_api::names::tls_secret_name;
 use neonvm_api::runner_pod as place;
 use neonvm_api::virtual_machine::{Disk, GuestSettings, ImagePullPolicy, VirtualMachineSpec};
@@ -81,15 +81,15 @@ pub(super) fn plan(vm: &VirtualMachine, pod: &str, from: RootDiskFrom) -> Result
         add_disk(&mut plan, disk)?;
     }
     if let Some(tls) = &spec.tls {
-        let path = format!("{}{}", place::MOUNTS_DIRECTORY, tls.mount_path);
-        plan.add(secret("tls", &tls_secret_name(name), &[], None), path, true);
+        let path = guest_path("spec.tls.mountPath", &tls.mount_path)?;
+        plan.add(secret("tls", &tls_secret_name(name), &[], None), path.in_runner(), true);
     }
     Ok(plan)
 }
 
 fn add_disk(plan: &mut Plan, disk: &Disk) -> Result<(), PlanError> {
     let name = place::disk_volume(&disk.name);
-    let path = format!("{}{}", place::MOUNTS_DIRECTORY, disk.mount_path);
+    let path = guest_path(&format!("spec.disks[{}].mountPath", disk.name), &disk.mount_path)?.in_runner();
     if let Some(empty) = &disk.empty_disk {
         let limit = with_overhead(size(&format!("spec.disks[{}].emptyDisk.size", disk.name), empty.size)?);
         let path = format!("{}/{}", place::DISKS_DIRECTORY, disk.name);
@@ -104,6 +104,11 @@ fn add_disk(plan: &mut Plan, disk: &Disk) -> Result<(), PlanError> {
     Ok(())
 }
 
+/// A path of the spec. Objects that were stored before the definition refused others may have any text.
+fn guest_path(field: &str, path: &str) -> Result<GuestPath, PlanError> {
+    path.parse().map_err(|error: NoGuestPath| PlanError::Field { path: field.to_owned(), message: error.to_string() })
+}
+
 pub(super) fn pull_policy(spec: &VirtualMachineSpec) -> &'static str {
     match spec.guest.root_disk.image_pull_policy {
         ImagePullPolicy::Always => "Always",
@@ -114,7 +119,7 @@ pub(super) fn pull_policy(spec: &VirtualMachineSpec) -> &'static str {
 
 fn size(path: &str, quantity: neonvm_types::Quantity) -> Result<Bytes, PlanError> {
     Bytes::try_from(quantity)
-        .map_err(|error| PlanError::Size { path: path.to_owned(), message: error.to_string() })
+        .map_err(|error| PlanError::Field { path: path.to_owned(), message: error.to_string() })
 }
 
 fn with_overhead(size: Bytes) -> Bytes {

@@ -3,11 +3,12 @@
 use std::io;
 use std::net::IpAddr;
 
-use neonvm_core_overlay::forwarding::{ALL, Change, Entry, Hardware};
+use neonvm_core_overlay::forwarding::{ALL, BridgeEntry, Change, Entry, Hardware, bridge_address};
 use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{
-    InfoBridge, InfoData, InfoKind, InfoVxlan, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+    InfoBridge, InfoBridgePort, InfoData, InfoKind, InfoPortData, InfoPortKind, InfoVxlan, LinkAttribute,
+    LinkFlags, LinkInfo, LinkMessage,
 };
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
@@ -22,11 +23,13 @@ use crate::netlink::Netlink;
 pub(crate) struct Link {
     pub(crate) index: u32,
     name: String,
+    hardware: Vec<u8>,
     mtu: u32,
     is_up: bool,
     master: Option<u32>,
     pub(crate) kind: Option<InfoKind>,
     data: Option<InfoData>,
+    port: Vec<InfoBridgePort>,
 }
 
 impl Link {
@@ -34,15 +37,18 @@ impl Link {
         let mut link = Self {
             index: message.header.index,
             name: String::new(),
+            hardware: Vec::new(),
             mtu: 0,
             is_up: message.header.flags.contains(LinkFlags::Up),
             master: None,
             kind: None,
             data: None,
+            port: Vec::new(),
         };
         for attribute in message.attributes {
             match attribute {
                 LinkAttribute::IfName(name) => link.name = name,
+                LinkAttribute::Address(hardware) => link.hardware = hardware,
                 LinkAttribute::Mtu(mtu) => link.mtu = mtu,
                 LinkAttribute::Controller(master) => link.master = Some(master),
                 LinkAttribute::LinkInfo(infos) => {
@@ -50,6 +56,7 @@ impl Link {
                         match info {
                             LinkInfo::Kind(kind) => link.kind = Some(kind),
                             LinkInfo::Data(data) => link.data = Some(data),
+                            LinkInfo::PortData(InfoPortData::BridgePort(port)) => link.port = port,
                             _ => {}
                         }
                     }
@@ -113,14 +120,19 @@ pub(crate) struct Path {
 /// What [`ensure`] found or made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Devices {
-    /// The tunnel's number.
-    pub(crate) tunnel: u32,
+    bridge: u32,
+    tunnel: u32,
     /// Bridge or tunnel were not there.
     pub(crate) are_new: bool,
 }
 
-/// Makes bridge and tunnel what they should be; what was made is logged.
-pub(crate) fn ensure(netlink: &mut Netlink, config: &Config, path: Path) -> io::Result<Devices> {
+/// Makes bridge and tunnel what they should be; what was made is logged. `returns`: what comes from the tunnel may go back into it.
+pub(crate) fn ensure(
+    netlink: &mut Netlink,
+    config: &Config,
+    path: Path,
+    returns: bool,
+) -> io::Result<Devices> {
     let mut are_new = false;
     let Path { local, mtu, .. } = path;
     let bridge = match find(netlink, &config.bridge)? {
@@ -134,6 +146,7 @@ pub(crate) fn ensure(netlink: &mut Netlink, config: &Config, path: Path) -> io::
         }
     };
     settle(netlink, &bridge, mtu, None)?;
+    fix_address(netlink, &bridge, &config.node)?;
     if let Some(gateway) = config.gateway {
         address(netlink, &bridge, gateway, config.range.length())
             .map_err(named(format!("{gateway} on {}", config.bridge)))?;
@@ -152,8 +165,45 @@ pub(crate) fn ensure(netlink: &mut Netlink, config: &Config, path: Path) -> io::
             made.map_err(named(format!("VNI {} on port {}", config.vni, config.port)))?
         }
     };
+    if let Some(InfoData::Vxlan(data)) = &tunnel.data
+        && data.contains(&InfoVxlan::Learning(true))
+    {
+        // Made by an earlier version. The kernel changes it in place, and packets go on.
+        tracing::info!(tunnel = config.tunnel, "learns no addresses any more");
+        let off = InfoData::Vxlan(vec![InfoVxlan::Learning(false)]);
+        change(netlink, &tunnel, vec![LinkInfo::Kind(InfoKind::Vxlan), LinkInfo::Data(off)])?;
+    }
     settle(netlink, &tunnel, mtu, Some(bridge.index))?;
-    Ok(Devices { tunnel: tunnel.index, are_new })
+    let port = [InfoBridgePort::UnicastFlood(false), InfoBridgePort::HairpinMode(returns)];
+    if tunnel.master != Some(bridge.index) || !port.iter().all(|one| tunnel.port.contains(one)) {
+        let data = InfoPortData::BridgePort(port.to_vec());
+        change(netlink, &tunnel, vec![LinkInfo::PortKind(InfoPortKind::Bridge), LinkInfo::PortData(data)])?;
+    }
+    Ok(Devices { bridge: bridge.index, tunnel: tunnel.index, are_new })
+}
+
+/// Changes what is special about a kind of links.
+fn change(netlink: &mut Netlink, link: &Link, what: Vec<LinkInfo>) -> io::Result<()> {
+    let mut message = LinkMessage::default();
+    message.header.index = link.index;
+    message.attributes = vec![LinkAttribute::LinkInfo(what)];
+    let done = netlink.ask(RouteNetlinkMessage::NewLink(message), 0);
+    done.map(drop).map_err(named(format!("cannot change {}", link.name)))
+}
+
+/// Gives the bridge the address by which other nodes know it.
+fn fix_address(netlink: &mut Netlink, bridge: &Link, node: &str) -> io::Result<()> {
+    let hardware = bridge_address(node);
+    if bridge.hardware == hardware {
+        return Ok(());
+    }
+    // VMs that know the bridge by another address get this one at once, where the file can be written.
+    let _ = std::fs::write(format!("/proc/sys/net/ipv4/conf/{}/arp_notify", bridge.name), "1");
+    let mut message = LinkMessage::default();
+    message.header.index = bridge.index;
+    message.attributes = vec![LinkAttribute::Address(hardware.to_vec())];
+    let done = netlink.ask(RouteNetlinkMessage::SetLink(message), 0);
+    done.map(drop).map_err(named(format!("cannot give {} its address", bridge.name)))
 }
 
 /// Gives an interface an address, unless it has it.
@@ -172,7 +222,7 @@ fn attributes(config: &Config, path: &Path) -> Vec<InfoVxlan> {
         IpAddr::V6(local) => InfoVxlan::Local6(local),
     };
     let mut all =
-        vec![InfoVxlan::Id(config.vni), source, InfoVxlan::Learning(true), InfoVxlan::Port(config.port)];
+        vec![InfoVxlan::Id(config.vni), source, InfoVxlan::Learning(false), InfoVxlan::Port(config.port)];
     all.extend((path.over != 0).then_some(InfoVxlan::Link(path.over)));
     all
 }
@@ -182,7 +232,9 @@ fn fits(link: &Link, config: &Config, path: &Path) -> bool {
     let is_bound = data.iter().any(|one| matches!(one, InfoVxlan::Link(index) if *index != 0));
     link.kind == Some(InfoKind::Vxlan)
         && is_bound == (path.over != 0)
-        && attributes(config, path).iter().all(|attribute| data.contains(attribute))
+        && attributes(config, path)
+            .iter()
+            .all(|attribute| data.contains(attribute) || *attribute == InfoVxlan::Learning(false))
 }
 
 pub(crate) fn add(
@@ -246,30 +298,35 @@ pub(crate) fn delete(netlink: &mut Netlink, config: &Config) -> io::Result<()> {
     Ok(())
 }
 
-/// The forwarding table of the tunnel.
-pub(crate) fn entries(netlink: &mut Netlink, tunnel: u32) -> io::Result<Vec<Entry>> {
+/// The forwarding tables of tunnel and bridge.
+pub(crate) fn entries(netlink: &mut Netlink, devices: Devices) -> io::Result<(Vec<Entry>, Vec<BridgeEntry>)> {
     let mut ask = NeighbourMessage::default();
     ask.header.family = AddressFamily::Bridge;
-    let all = netlink.list(RouteNetlinkMessage::GetNeighbour(ask))?;
-    let entry = |message| {
+    let (mut tunnel, mut bridge) = (Vec::new(), Vec::new());
+    for message in netlink.list(RouteNetlinkMessage::GetNeighbour(ask))? {
         let RouteNetlinkMessage::NewNeighbour(NeighbourMessage { header, attributes, .. }) = message else {
-            return None;
+            continue;
         };
-        if header.ifindex != tunnel || !header.flags.contains(NeighbourFlags::Own) {
-            return None;
-        }
-        let (mut hardware, mut to) = (None, None);
+        let (mut hardware, mut to, mut master, mut has_vlan) = (None, None, None, false);
         for attribute in attributes {
             match attribute {
                 NeighbourAttribute::LinkLayerAddress(bytes) => hardware = Hardware::try_from(bytes).ok(),
                 NeighbourAttribute::Destination(address) => to = destination(&address),
+                NeighbourAttribute::Controller(index) => master = Some(index),
+                NeighbourAttribute::Vlan(_) => has_vlan = true,
                 _ => {}
             }
         }
+        let Some(hardware) = hardware else { continue };
+        let is_tunnel = header.ifindex == devices.tunnel;
         let is_external = header.flags.contains(NeighbourFlags::ExtLearned);
-        Some(Entry { hardware: hardware?, to: to?, is_external })
-    };
-    Ok(all.into_iter().filter_map(entry).collect())
+        if is_tunnel && header.flags.contains(NeighbourFlags::Own) {
+            tunnel.extend(to.map(|to| Entry { hardware, to, is_external }));
+        } else if master == Some(devices.bridge) && !has_vlan && header.state != NeighbourState::Permanent {
+            bridge.push(BridgeEntry { hardware, is_tunnel, is_external });
+        }
+    }
+    Ok((tunnel, bridge))
 }
 
 fn destination(address: &NeighbourAddress) -> Option<IpAddr> {
@@ -285,32 +342,32 @@ fn destination(address: &NeighbourAddress) -> Option<IpAddr> {
     }
 }
 
-/// Changes the forwarding table. What is gone already is no error.
-pub(crate) fn apply(netlink: &mut Netlink, tunnel: u32, change: Change) -> io::Result<()> {
+/// Changes a forwarding table. What is gone already is no error.
+pub(crate) fn apply(netlink: &mut Netlink, devices: Devices, change: Change) -> io::Result<()> {
     let (hardware, to, is_new) = match change {
-        Change::AddPeer(to) => (ALL, to, true),
-        Change::RemovePeer(to) => (ALL, to, false),
-        Change::Set(hardware, to) => (hardware, to, true),
-        Change::Remove(hardware, to) => (hardware, to, false),
+        Change::AddPeer(to) => (ALL, Some(to), true),
+        Change::RemovePeer(to) => (ALL, Some(to), false),
+        Change::Set(hardware, to) => (hardware, Some(to), true),
+        Change::Remove(hardware, to) => (hardware, Some(to), false),
+        Change::Lead(hardware) => (hardware, None, true),
+        Change::Forget(hardware) => (hardware, None, false),
     };
     let mut message = NeighbourMessage::default();
     message.header.family = AddressFamily::Bridge;
-    message.header.ifindex = tunnel;
-    message.header.flags = NeighbourFlags::Own;
-    // Frames from a VM may make the kernel relearn its entry; entries for broadcast frames are set by this controller only.
+    message.header.ifindex = devices.tunnel;
+    message.header.flags = if to.is_some() { NeighbourFlags::Own } else { NeighbourFlags::Controller };
     message.header.state = NeighbourState::Permanent;
     if hardware != ALL {
         message.header.state = NeighbourState::Reachable;
         message.header.flags |= NeighbourFlags::ExtLearned;
     }
-    let address = match to {
-        IpAddr::V4(to) => NeighbourAddress::Inet(to),
-        IpAddr::V6(to) => NeighbourAddress::Inet6(to),
-    };
-    message.attributes = vec![
-        NeighbourAttribute::LinkLayerAddress(hardware.to_vec()),
-        NeighbourAttribute::Destination(address),
-    ];
+    message.attributes = vec![NeighbourAttribute::LinkLayerAddress(hardware.to_vec())];
+    message.attributes.extend(to.map(|to| {
+        NeighbourAttribute::Destination(match to {
+            IpAddr::V4(to) => NeighbourAddress::Inet(to),
+            IpAddr::V6(to) => NeighbourAddress::Inet6(to),
+        })
+    }));
     let done = if is_new {
         let how = if hardware == ALL { NLM_F_APPEND } else { NLM_F_REPLACE };
         netlink.ask(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE | how)
@@ -321,6 +378,6 @@ pub(crate) fn apply(netlink: &mut Netlink, tunnel: u32, change: Change) -> io::R
     match done {
         Err(error) if !is_new && is(&error, rustix::io::Errno::NOENT) => Ok(()),
         Err(error) if is_new && is(&error, rustix::io::Errno::EXIST) => Ok(()),
-        done => done.map(drop).map_err(named(format!("cannot change the entry of {to}"))),
+        done => done.map(drop).map_err(named(format!("cannot make the change {change:?}"))),
     }
 }

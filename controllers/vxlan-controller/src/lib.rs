@@ -2,7 +2,7 @@
 //!
 //! Watches of nodes and VMs give the desired state ([`neonvm_core_overlay::forwarding`]); netlink gives the observed state. When
 //! either changes, the difference is applied. Nothing is sent otherwise, and while the API server is unreachable everything stays
-//! as it is.
+//! as it is. The kernel learns no forwarding, and tables of our own bound whose packets and frames are taken (`guard`).
 //!
 //! ```text
 //!   pod ── net1 ─┐                                   ┌─ net1 ── pod

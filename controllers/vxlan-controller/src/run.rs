@@ -27,10 +27,6 @@ const TOGETHER: Duration = Duration::from_millis(20);
 /// First and longest pause after a failure.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
 
-/// With encryption, the longest time in which what others change unnoticed stays as they have changed it: peers, and the table that
-/// drops what comes in plaintext.
-const LOOK: Duration = Duration::from_secs(30);
-
 /// Why the controller cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -155,7 +151,7 @@ async fn work(
                 () = cache.changed.notified() => {}
                 () = kernel.notified() => {}
                 () = sleep_until(retry.unwrap_or_else(Instant::now)), if retry.is_some() => {}
-                () = sleep(LOOK), if encrypts => {}
+                () = sleep(guard::LOOK) => {}
             }
             sleep(TOGETHER).await;
         }

@@ -1,22 +1,27 @@
 //! One comparison of what is with what should be.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use neonvm_api::overlay::{OVERHEAD_V4, OVERHEAD_V6};
 use neonvm_core_overlay::encryption::{self, Key, Mesh, Own, Peer};
-use neonvm_core_overlay::forwarding::{DesiredForwarding, plan};
+use neonvm_core_overlay::forwarding::{DesiredForwarding, plan, plan_bridge};
 use neonvm_kit::metrics::double;
 use tokio::sync::watch;
 
+use crate::guard::{Guard, Senders};
 use crate::metrics::Metrics;
 use crate::namespace::Namespace;
 use crate::netlink::Netlink;
 use crate::watch::Observed;
 use crate::wireguard::{self, Device};
-use crate::{Config, Encryption, guard, kernel, nat};
+use crate::{Config, Encryption, kernel, nat};
+
+/// Time after the last migration from here, in which nodes that do not know of its end still send here.
+const LATE: Duration = Duration::from_secs(10);
 
 /// What is kept between comparisons.
 #[derive(Debug)]
@@ -24,9 +29,10 @@ pub(crate) struct Sync {
     config: Config,
     namespace: Arc<Namespace>,
     netlink: Netlink,
-    /// What was wanted when changes were made last.
-    before: DesiredForwarding,
-    /// Peers that were wanted then.
+    guard: Guard,
+    /// When a VM was last being migrated from here.
+    left: Option<Instant>,
+    /// Peers that were wanted when changes were made last.
     peers: BTreeMap<Key, Peer>,
     /// The key to publish; none without encryption.
     key: watch::Sender<Option<Key>>,
@@ -47,7 +53,8 @@ impl Sync {
             config,
             namespace,
             netlink,
-            before: DesiredForwarding::default(),
+            guard: Guard::default(),
+            left: None,
             peers: BTreeMap::new(),
             key: watch::Sender::new(None),
             is_clean: false,
@@ -73,55 +80,78 @@ impl Sync {
     }
 
     fn work(&mut self, underlay: IpAddr, observed: Option<Observed>) -> io::Result<()> {
-        let mut device = match self.config.encryption {
-            Encryption::None => None,
-            Encryption::Wireguard => Some(self.encrypt(underlay)?),
-        };
+        let encrypts = self.config.encryption == Encryption::Wireguard;
+        let mut device = None;
+        // Without the watches, tables that are there stay; those of a node that has just started let nothing in.
+        if encrypts || (observed.is_none() && kernel::find(&mut self.netlink, &self.config.tunnel)?.is_none())
+        {
+            self.protect(None)?;
+        }
+        if encrypts {
+            device = Some(self.encrypt(underlay)?);
+        }
+        let wanted =
+            observed.map(|observed| self.desired(device.as_mut(), underlay, observed)).transpose()?;
+        if let Some(wanted) = &wanted {
+            self.protect(Some(wanted))?;
+            if !wanted.leaving.is_empty() {
+                self.left = Some(Instant::now());
+            }
+        }
         let path = match &device {
             Some(device) => device.path,
             None => self.plain(underlay)?,
         };
-        let kernel::Devices { tunnel, are_new } = kernel::ensure(&mut self.netlink, &self.config, path)?;
+        let returns = self.left.is_some_and(|at| at.elapsed() < LATE);
+        let (config, netlink) = (&self.config, &mut self.netlink);
+        let devices = self.namespace.run(|| kernel::ensure(netlink, config, path, returns))?;
         // If another process removed the devices, it may have removed the rules as well.
-        if are_new || !self.is_exempt {
+        if devices.are_new || !self.is_exempt {
             self.translate();
         }
-        let Some(mut observed) = observed else { return Ok(()) };
-        observed.nodes.insert(self.config.node.clone(), underlay);
-        let wanted = match &mut device {
-            None => DesiredForwarding::from_own(&self.config.node, &observed.nodes, &observed.members),
-            Some(device) => {
-                let nodes = self.mesh(device, underlay, &observed)?;
-                DesiredForwarding::from_own(&self.config.node, &nodes, &observed.members)
-            }
+        wanted.map_or(Ok(()), |wanted| self.forward(devices, &wanted))
+    }
+
+    fn desired(
+        &mut self,
+        device: Option<&mut Device>,
+        underlay: IpAddr,
+        mut observed: Observed,
+    ) -> io::Result<DesiredForwarding> {
+        let node = self.config.node.clone();
+        observed.nodes.insert(node.clone(), underlay);
+        let nodes = match device {
+            None => observed.nodes,
+            Some(device) => self.mesh(device, underlay, &observed)?,
         };
-        let have = kernel::entries(&mut self.netlink, tunnel)?;
+        Ok(DesiredForwarding::from_own(&node, &nodes, &observed.members))
+    }
+
+    fn protect(&mut self, wanted: Option<&DesiredForwarding>) -> io::Result<()> {
+        let remotes: BTreeSet<_> = wanted.map(|wanted| wanted.senders().collect()).unwrap_or_default();
+        let senders = wanted.map(|wanted| Senders { nodes: &wanted.peers, remotes: &remotes });
+        self.namespace.run(|| self.guard.ensure(&self.config, senders))
+    }
+
+    fn forward(&mut self, devices: kernel::Devices, wanted: &DesiredForwarding) -> io::Result<()> {
+        let (tunnel, bridge) = kernel::entries(&mut self.netlink, devices)?;
         let mut failed = None;
-        for change in plan(&wanted, &self.before, &have) {
+        for change in plan(wanted, &tunnel).into_iter().chain(plan_bridge(wanted, &bridge)) {
             tracing::debug!(?change, "forwarding");
             self.metrics.changes.inc();
-            if let Err(error) = kernel::apply(&mut self.netlink, tunnel, change) {
+            if let Err(error) = kernel::apply(&mut self.netlink, devices, change) {
                 failed.get_or_insert(error);
             }
         }
         self.metrics.peers.set(double(wanted.peers.len() as u64));
-        self.metrics.machines.set(double(wanted.machines.len() as u64));
-        match failed {
-            Some(error) => Err(error),
-            None => {
-                self.before = wanted;
-                Ok(())
-            }
-        }
+        self.metrics.machines.set(double(wanted.remotes.len() as u64));
+        failed.map_or(Ok(()), Err)
     }
 
     /// The path without encryption. What encryption has left behind would be in its way.
     fn plain(&mut self, underlay: IpAddr) -> io::Result<kernel::Path> {
         if !self.is_clean {
             wireguard::delete(&mut self.netlink, &self.config)?;
-            // Without the program no table can have been made.
-            let gone = self.namespace.run(guard::delete);
-            gone.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })?;
             self.is_clean = true;
         }
         let overhead = if underlay.is_ipv4() { OVERHEAD_V4 } else { OVERHEAD_V6 };
@@ -129,14 +159,10 @@ impl Sync {
         Ok(kernel::Path { local: underlay, over: 0, mtu })
     }
 
-    /// The encrypted path. The table that keeps packets from bypassing it is set first, and on every pass: the kernel does not
-    /// notify when another process removes it.
+    /// The encrypted path.
     fn encrypt(&mut self, underlay: IpAddr) -> io::Result<Device> {
         let (config, netlink) = (&self.config, &mut self.netlink);
-        let device = self.namespace.run(|| {
-            guard::ensure(config.port, config.vni, wireguard::LINK)?;
-            wireguard::ensure(netlink, config, underlay)
-        })?;
+        let device = self.namespace.run(|| wireguard::ensure(netlink, config, underlay))?;
         self.key.send_if_modified(|key| key.replace(device.key) != Some(device.key));
         Ok(device)
     }

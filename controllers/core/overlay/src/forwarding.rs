@@ -1,34 +1,47 @@
-//! Where the tunnel of a node sends frames: the receivers of broadcasts, and the node that each VM is on.
+//! Where a node sends frames of the overlay, and whose frames it takes from the tunnel: both come from the controller alone, and the
+//! kernel learns neither.
 //!
-//! Entries of VMs are *external*: the kernel does not let them age, but a frame from another node changes them, so that
-//! a VM that has just migrated is reached before its object changes. Entries that the kernel changed are therefore left
-//! alone until the desired state changes.
+//! Two tables hold it: that of the tunnel (hardware address → node) and that of the bridge (hardware address → tunnel). The only
+//! exception is a VM that is being migrated: its node lets its own bridge learn from the tunnel where that VM is, because the
+//! switchover is quicker than the object.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use sha2::{Digest as _, Sha256};
+
 /// An Ethernet address.
 pub type Hardware = [u8; 6];
 
-/// Address of the entries for broadcast and unknown frames.
+/// Address of the entries for broadcast frames.
 pub const ALL: Hardware = [0; 6];
 
-/// A node as others see it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PeerAddress {
+/// Hardware address of a node's bridge: unicast, locally administered, made of the node's name, so that every node knows it.
+#[must_use]
+pub fn bridge_address(node: &str) -> Hardware {
+    let hash: [u8; 32] = Sha256::digest(format!("{node}/bridge")).into();
+    let [a, b, c, d, e, f, ..] = hash;
+    [(a & 0xfc) | 2, b, c, d, e, f]
+}
+
+/// Something on another node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remote {
     /// Behind which tunnel.
     pub to: IpAddr,
-    /// The VM is being migrated: an entry changed by the kernel is newer.
+    /// A VM that is being migrated: it may have arrived at this node already.
     pub is_moving: bool,
 }
 
-/// The desired forwarding table.
+/// The desired forwarding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DesiredForwarding {
-    /// The other nodes: each gets a copy of what is for all.
+    /// The other nodes: each gets a copy of what is for all, and packets of tunnels come from them only.
     pub peers: BTreeSet<IpAddr>,
-    /// VMs on other nodes.
-    pub machines: BTreeMap<Hardware, PeerAddress>,
+    /// VMs on other nodes, and bridges of these.
+    pub remotes: BTreeMap<Hardware, Remote>,
+    /// VMs of this node that are being migrated: they may have left.
+    pub leaving: BTreeSet<Hardware>,
 }
 
 /// A VM on the overlay.
@@ -57,18 +70,29 @@ impl DesiredForwarding {
         });
         let others: BTreeMap<&str, IpAddr> =
             others.map(|(name, address)| (name.as_str(), *address)).collect();
-        let machines = members.into_iter().filter_map(|member| {
-            let to = *others.get(member.node.as_str())?;
-            Some((member.hardware, PeerAddress { to, is_moving: member.is_moving }))
-        });
-        Self { machines: machines.collect(), peers: others.values().copied().collect() }
+        let bridges = others.iter().map(|(name, to)| (bridge_address(name), *to, false));
+        let mut all = Self { peers: others.values().copied().collect(), ..Self::default() };
+        all.remotes.extend(bridges.map(|(hardware, to, is_moving)| (hardware, Remote { to, is_moving })));
+        for Member { hardware, node, is_moving } in members {
+            if let Some(to) = others.get(node.as_str()) {
+                all.remotes.insert(*hardware, Remote { to: *to, is_moving: *is_moving });
+            } else if node == own && *is_moving {
+                all.leaving.insert(*hardware);
+            }
+        }
+        all
+    }
+
+    /// The senders whose frames the bridge takes from the tunnel.
+    pub fn senders(&self) -> impl Iterator<Item = Hardware> {
+        self.remotes.keys().chain(&self.leaving).copied()
     }
 }
 
-/// An entry of the kernel's table.
+/// An entry of the tunnel's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
-    /// Source address of the frames.
+    /// Receiver of the frames.
     pub hardware: Hardware,
     /// Behind which tunnel.
     pub to: IpAddr,
@@ -77,47 +101,77 @@ pub struct Entry {
     pub is_external: bool,
 }
 
-/// A change of the kernel's table.
+/// An entry of the bridge's table, but for those of its ports' own addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BridgeEntry {
+    /// Receiver of the frames.
+    pub hardware: Hardware,
+    /// Whether they go to the tunnel; to a pod otherwise.
+    pub is_tunnel: bool,
+    /// As with [`Entry`]. Entries without this flag age.
+    pub is_external: bool,
+}
+
+/// A change of the kernel's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {
-    /// Frames to all go there, too.
+    /// The tunnel: frames to all go there, too.
     AddPeer(IpAddr),
     /// They no longer do.
     RemovePeer(IpAddr),
-    /// The frames of a VM go there, and nowhere else.
+    /// The tunnel: these frames go there, and nowhere else.
     Set(Hardware, IpAddr),
     /// They no longer go there.
     Remove(Hardware, IpAddr),
+    /// The bridge: these frames go to the tunnel.
+    Lead(Hardware),
+    /// They no longer do.
+    Forget(Hardware),
 }
 
-/// The changes that lead from what the kernel has to what is wanted. `before` is what was wanted when changes were made last.
+/// The changes that lead from the tunnel's table to the desired one.
 #[must_use]
-pub fn plan(wanted: &DesiredForwarding, before: &DesiredForwarding, have: &[Entry]) -> Vec<Change> {
-    let mut changes = Vec::new();
+pub fn plan(wanted: &DesiredForwarding, have: &[Entry]) -> Vec<Change> {
     let flood: BTreeSet<IpAddr> =
         have.iter().filter(|entry| entry.hardware == ALL).map(|entry| entry.to).collect();
-    changes.extend(flood.difference(&wanted.peers).map(|peer| Change::RemovePeer(*peer)));
+    let mut changes: Vec<Change> =
+        flood.difference(&wanted.peers).map(|peer| Change::RemovePeer(*peer)).collect();
     changes.extend(wanted.peers.difference(&flood).map(|peer| Change::AddPeer(*peer)));
-    let unicast = have.iter().filter(|entry| entry.hardware != ALL);
-    let unicast: BTreeMap<Hardware, &Entry> = unicast.map(|entry| (entry.hardware, entry)).collect();
-    for (hardware, entry) in &unicast {
-        let leads_nowhere = !wanted.peers.contains(&entry.to);
-        if !wanted.machines.contains_key(hardware) && (entry.is_external || leads_nowhere) {
-            changes.push(Change::Remove(*hardware, entry.to));
+    let mut current = BTreeSet::new();
+    for entry in have.iter().filter(|entry| entry.hardware != ALL) {
+        match wanted.remotes.get(&entry.hardware) {
+            None => changes.push(Change::Remove(entry.hardware, entry.to)),
+            Some(remote) if remote.to == entry.to && entry.is_external => {
+                current.insert(entry.hardware);
+            }
+            Some(_) => {}
         }
     }
-    for (hardware, place) in &wanted.machines {
-        let Some(entry) = unicast.get(hardware) else {
-            changes.push(Change::Set(*hardware, place.to));
-            continue;
+    let missing = wanted.remotes.iter().filter(|(hardware, _)| !current.contains(*hardware));
+    changes.extend(missing.map(|(hardware, remote)| Change::Set(*hardware, remote.to)));
+    changes
+}
+
+/// The changes that lead from the bridge's table to the desired one. Entries for pods stay, unless they contradict.
+#[must_use]
+pub fn plan_bridge(wanted: &DesiredForwarding, have: &[BridgeEntry]) -> Vec<Change> {
+    let mut changes = Vec::new();
+    let mut current = BTreeSet::new();
+    for entry in have {
+        match wanted.remotes.get(&entry.hardware) {
+            // It has arrived here before its object says so.
+            Some(remote) if !entry.is_tunnel && remote.is_moving => current.insert(entry.hardware),
+            Some(_) if entry.is_tunnel && entry.is_external => current.insert(entry.hardware),
+            Some(_) => false,
+            None => {
+                if entry.is_tunnel && !wanted.leaving.contains(&entry.hardware) {
+                    changes.push(Change::Forget(entry.hardware));
+                }
+                false
+            }
         };
-        let is_known = wanted.peers.contains(&entry.to);
-        let is_news = before.machines.get(hardware).is_none_or(|was| was.to != place.to);
-        let may_be_newer = is_known && (place.is_moving || !is_news);
-        let fits = if entry.to == place.to { entry.is_external } else { may_be_newer };
-        if !fits {
-            changes.push(Change::Set(*hardware, place.to));
-        }
     }
+    let missing = wanted.remotes.keys().filter(|hardware| !current.contains(*hardware));
+    changes.extend(missing.map(|hardware| Change::Lead(*hardware)));
     changes
 }

@@ -1,8 +1,9 @@
-//! The overlay network as pure functions: allocation of addresses, and forwarding of frames.
+//! The networks of VMs as pure functions: allocation of addresses and forwarding of frames on the overlay, and what guests do not reach.
 //!
-//! For: the vm-controller (addresses), the vxlan-controller (forwarding), simulations of both.
+//! For: the vm-controller (addresses), the vxlan-controller (forwarding), simulations of both; the runner and the pod-autoscaler
+//! (closed addresses).
 //! Owns: the format of pools ([`book`]), the reading of IPAM settings ([`settings`]), the plan of a node's tunnel
-//! ([`forwarding`]), and of its encryption ([`encryption`]).
+//! ([`forwarding`]), and of its encryption ([`encryption`]), the list of closed addresses ([`closed`]).
 //! May not: read a clock, talk to an API server or the kernel. Time is an argument, in seconds.
 //!
 //! The pools alone decide which VM has an address: it is written into its pool before it is returned to a caller, and every
@@ -18,6 +19,7 @@
 //! ```
 
 pub mod book;
+pub mod closed;
 pub mod encryption;
 pub mod forwarding;
 mod net;

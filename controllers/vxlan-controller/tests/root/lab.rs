@@ -151,7 +151,7 @@ impl Lab {
     }
 
     /// A namespace with an address on the underlay, and the object.
-    async fn add_node(&self, number: u8) {
+    pub(crate) async fn add_node(&self, number: u8) {
         let name = format!("n{number}");
         self.add_namespace(&name);
         let (underlay, own) = (self.name("underlay"), self.name(&name));
@@ -189,8 +189,17 @@ impl Lab {
 
     /// A pod on a node, with an address on the overlay.
     pub(crate) async fn add_pod(&self, pod: &str, node: u8, address: &str, hardware: Option<&str>) {
-        let name = format!("n{node}");
         self.until_there(node).await;
+        self.add_port(pod, node, address, hardware);
+        let address: IpAddr = address.parse().unwrap();
+        let socket = self.enter(pod, move || UdpSocket::bind((address, PORT)).unwrap());
+        let serving = echo_on(socket);
+        self.echoes.lock().unwrap().insert(pod.to_owned(), serving);
+    }
+
+    /// The namespace of a pod, joined to the bridge of a node.
+    pub(crate) fn add_port(&self, pod: &str, node: u8, address: &str, hardware: Option<&str>) {
+        let name = format!("n{node}");
         self.add_namespace(pod);
         let (own, inner) = (self.name(&name), self.name(pod));
         sh(&format!(
@@ -203,10 +212,33 @@ impl Lab {
         self.inside(&name, &format!("ip link set v-{pod} master neon-br0 up"));
         self.inside(pod, &format!("ip addr add {address}/16 dev net1"));
         self.inside(pod, "ip link set net1 up");
-        let address: IpAddr = address.parse().unwrap();
-        let socket = self.enter(pod, move || UdpSocket::bind((address, PORT)).unwrap());
-        let serving = echo_on(socket);
-        self.echoes.lock().unwrap().insert(pod.to_owned(), serving);
+    }
+
+    /// A pod of a node, `p1` of `n1`, that is not on the overlay. Its node hides it behind its own address, as many plugins do.
+    pub(crate) fn add_plain_pod(&self, node: u8) {
+        let (pod, name) = (format!("p{node}"), format!("n{node}"));
+        self.add_namespace(&pod);
+        let (own, inner) = (self.name(&name), self.name(&pod));
+        sh(&format!("ip link add cni0 netns {own} type veth peer name eth0 netns {inner}")).unwrap();
+        self.inside(&name, &format!("ip addr add 10.152.{node}.1/24 dev cni0"));
+        self.inside(&name, "ip link set cni0 up");
+        self.inside(&pod, &format!("ip addr add 10.152.{node}.12/24 dev eth0"));
+        self.inside(&pod, "ip link set eth0 up");
+        self.inside(&pod, &format!("ip route add default via 10.152.{node}.1"));
+        self.enter(&name, || {
+            for (key, value) in
+                [("ip_forward", "1"), ("conf/all/rp_filter", "0"), ("conf/cni0/rp_filter", "0")]
+            {
+                std::fs::write(format!("/proc/sys/net/ipv4/{key}"), value).unwrap();
+            }
+        });
+        for line in [
+            "add table ip plugin",
+            "add chain ip plugin out { type nat hook postrouting priority srcnat ; }",
+            "add rule ip plugin out oifname up0 masquerade",
+        ] {
+            self.inside(&name, &format!("nft {line}"));
+        }
     }
 
     /// Runs something on a thread in a namespace.
@@ -257,6 +289,13 @@ impl Lab {
         let mut all: Vec<String> = text.lines().filter_map(entry).collect();
         all.sort();
         all
+    }
+
+    /// Makes a VM and its pod.
+    pub(crate) async fn add_guest(&self, name: &str, node: u8, address: &str) -> String {
+        let hardware = self.add_machine(name, node, address).await;
+        self.add_pod(name, node, address, Some(&hardware)).await;
+        hardware
     }
 
     pub(crate) async fn until_entries(&self, node: u8, wanted: &[String]) {

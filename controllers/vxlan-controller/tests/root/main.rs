@@ -9,6 +9,7 @@
     clippy::print_stdout
 )]
 
+mod attacks;
 mod lab;
 mod mesh;
 mod repair;

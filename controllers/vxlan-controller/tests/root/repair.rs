@@ -10,14 +10,16 @@ async fn what_drifts_is_repaired_also_without_the_api_server() {
     need!(network());
     let lab = Lab::start(&[1, 2]).await;
     let _controllers = [lab.controller(1), lab.controller(2)];
-    let b = lab.add_machine("b", 2, "10.100.128.1").await;
+    let b = lab.add_guest("b", 2, "10.100.128.1").await;
     let wanted = ["* n2".to_owned(), format!("{b} n2")];
     lab.until_entries(1, &wanted).await;
-    lab.add_pod("a", 1, "10.100.128.0", None).await;
-    lab.add_pod("b", 2, "10.100.128.1", Some(&b)).await;
+    lab.add_guest("a", 1, "10.100.128.0").await;
     lab.until_reached("a", "10.100.128.1", 64).await;
     for broken in [
         "bridge fdb del 00:00:00:00:00:00 dev neon-vxlan0 dst 10.90.0.2 self",
+        &format!("bridge fdb del {b} dev neon-vxlan0 master"),
+        "bridge link set dev neon-vxlan0 flood on hairpin on",
+        "ip link set neon-br0 address 02:00:00:00:00:99",
         "ip link set neon-vxlan0 down",
         "ip link set neon-vxlan0 nomaster",
         "ip link set neon-vxlan0 mtu 1000",

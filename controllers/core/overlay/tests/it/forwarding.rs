@@ -2,7 +2,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use neonvm_core_overlay::forwarding::{
-    ALL, Change, DesiredForwarding, Entry, Hardware, Member, PeerAddress, plan,
+    ALL, BridgeEntry, Change, DesiredForwarding, Entry, Hardware, Member, Remote, bridge_address, plan,
+    plan_bridge,
 };
 use proptest::prelude::*;
 
@@ -14,53 +15,70 @@ fn mac(number: u8) -> Hardware {
     [2, 0, 0, 0, 0, number]
 }
 
-fn wanted(peers: &[u8], machines: &[(u8, u8, bool)]) -> DesiredForwarding {
-    let place = |(machine, at, is_moving): &(u8, u8, bool)| {
-        (mac(*machine), PeerAddress { to: node(*at), is_moving: *is_moving })
+fn wanted(peers: &[u8], remotes: &[(u8, u8, bool)], leaving: &[u8]) -> DesiredForwarding {
+    let remote = |(machine, at, is_moving): &(u8, u8, bool)| {
+        (mac(*machine), Remote { to: node(*at), is_moving: *is_moving })
     };
     DesiredForwarding {
         peers: peers.iter().map(|peer| node(*peer)).collect(),
-        machines: machines.iter().map(place).collect(),
+        remotes: remotes.iter().map(remote).collect(),
+        leaving: leaving.iter().map(|machine| mac(*machine)).collect(),
     }
 }
 
-/// The kernel's table: frames to all go to several places, others to one.
+/// The kernel's tables. In that of the tunnel frames to all go to several places, others to one.
 #[derive(Clone, Debug, Default)]
-struct Kernel(BTreeSet<Entry>);
+struct Kernel {
+    tunnel: BTreeSet<Entry>,
+    /// Whether an address is behind the tunnel, and whether that is external.
+    bridge: BTreeMap<Hardware, (bool, bool)>,
+}
 
 impl Kernel {
-    fn learn(&mut self, hardware: Hardware, to: IpAddr) {
-        let old = self.0.iter().find(|entry| entry.hardware == hardware).copied();
-        self.0.retain(|entry| entry.hardware != hardware);
-        let is_external = old.is_some_and(|entry| entry.is_external);
-        self.0.insert(Entry { hardware, to, is_external });
+    /// As a tunnel of an earlier version does, or another program.
+    fn learn(&mut self, hardware: Hardware, to: IpAddr, is_external: bool) {
+        self.tunnel.retain(|entry| entry.hardware != hardware);
+        self.tunnel.insert(Entry { hardware, to, is_external });
     }
 
     fn apply(&mut self, changes: &[Change]) {
         for change in changes {
             match *change {
                 Change::AddPeer(to) => {
-                    self.0.insert(Entry { hardware: ALL, to, is_external: false });
+                    self.tunnel.insert(Entry { hardware: ALL, to, is_external: false });
                 }
-                Change::RemovePeer(to) => self.0.retain(|entry| entry.hardware != ALL || entry.to != to),
-                Change::Set(hardware, to) => {
-                    self.0.retain(|entry| entry.hardware != hardware);
-                    self.0.insert(Entry { hardware, to, is_external: true });
-                }
+                Change::RemovePeer(to) => self.tunnel.retain(|entry| entry.hardware != ALL || entry.to != to),
+                Change::Set(hardware, to) => self.learn(hardware, to, true),
                 Change::Remove(hardware, to) => {
-                    assert!(self.0.iter().any(|entry| entry.hardware == hardware && entry.to == to));
-                    self.0.retain(|entry| entry.hardware != hardware || entry.to != to);
+                    assert!(self.tunnel.iter().any(|entry| entry.hardware == hardware && entry.to == to));
+                    self.tunnel.retain(|entry| entry.hardware != hardware || entry.to != to);
+                }
+                Change::Lead(hardware) => {
+                    self.bridge.insert(hardware, (true, true));
+                }
+                Change::Forget(hardware) => {
+                    assert_eq!(self.bridge.remove(&hardware).map(|(is_tunnel, _)| is_tunnel), Some(true));
                 }
             }
         }
     }
 
     fn entries(&self) -> Vec<Entry> {
-        self.0.iter().copied().collect()
+        self.tunnel.iter().copied().collect()
     }
 
-    fn lookup(&self, hardware: Hardware) -> Option<IpAddr> {
-        self.0.iter().find(|entry| entry.hardware == hardware).map(|entry| entry.to)
+    fn bridge_entries(&self) -> Vec<BridgeEntry> {
+        let entry = |(hardware, (is_tunnel, is_external)): (&Hardware, &(bool, bool))| BridgeEntry {
+            hardware: *hardware,
+            is_tunnel: *is_tunnel,
+            is_external: *is_external,
+        };
+        self.bridge.iter().map(entry).collect()
+    }
+
+    fn settle(&mut self, wanted: &DesiredForwarding) {
+        self.apply(&plan(wanted, &self.entries()));
+        self.apply(&plan_bridge(wanted, &self.bridge_entries()));
     }
 }
 
@@ -72,102 +90,126 @@ fn what_a_node_should_know() {
         ("six".to_owned(), "fd00::1".parse().unwrap()),
     ]
     .into();
-    let member =
-        |number: u8, node: &str| Member { hardware: mac(number), node: node.into(), is_moving: false };
-    let members = [member(1, "n1"), member(2, "n2"), member(3, "six"), member(4, "gone"), member(5, "")];
-    assert_eq!(DesiredForwarding::from_own("n1", &nodes, &members), wanted(&[2], &[(2, 2, false)]));
+    let member = |number: u8, node: &str, is_moving: bool| Member {
+        hardware: mac(number),
+        node: node.into(),
+        is_moving,
+    };
+    let members = [
+        member(1, "n1", false),
+        member(2, "n2", true),
+        member(3, "six", false),
+        member(4, "gone", true),
+        member(5, "", false),
+        member(6, "n1", true),
+    ];
+    let mut expected = wanted(&[2], &[(2, 2, true)], &[6]);
+    expected.remotes.insert(bridge_address("n2"), Remote { to: node(2), is_moving: false });
+    assert_eq!(DesiredForwarding::from_own("n1", &nodes, &members), expected);
+    let senders: BTreeSet<Hardware> = expected.senders().collect();
+    assert_eq!(senders, [mac(2), mac(6), bridge_address("n2")].into());
     assert_eq!(DesiredForwarding::from_own("n3", &nodes, &members), DesiredForwarding::default());
+}
+
+#[test]
+fn bridges_have_addresses_that_are_local_and_differ() {
+    let all: BTreeSet<Hardware> = (0..10_000).map(|number| bridge_address(&format!("n{number}"))).collect();
+    assert_eq!(all.len(), 10_000);
+    assert!(all.iter().all(|address| address[0] & 3 == 2));
 }
 
 /// W-25: upstream never removed anything.
 #[test]
 fn w25_entries_go_with_their_node_and_their_machine() {
     let mut kernel = Kernel::default();
-    let before = wanted(&[2, 3], &[(1, 2, false), (2, 3, false)]);
-    kernel.apply(&plan(&before, &DesiredForwarding::default(), &kernel.entries()));
-    kernel.learn(mac(9), node(3));
-    kernel.learn(mac(8), node(2));
-    let now = wanted(&[2], &[]);
-    kernel.apply(&plan(&now, &before, &kernel.entries()));
-    let learned = Entry { hardware: mac(8), to: node(2), is_external: false };
-    let peer = Entry { hardware: ALL, to: node(2), is_external: false };
-    assert_eq!(kernel.entries(), [peer, learned]);
+    kernel.settle(&wanted(&[2, 3], &[(1, 2, false), (2, 3, false)], &[]));
+    kernel.settle(&wanted(&[2], &[], &[]));
+    assert_eq!(kernel.entries(), [Entry { hardware: ALL, to: node(2), is_external: false }]);
+    assert_eq!(kernel.bridge_entries(), []);
 }
 
+/// A VM arrives before its object says so: the bridge keeps the pod that it spoke from, until the object does.
 #[test]
-fn during_a_move_what_the_kernel_learned_wins() {
+fn a_machine_that_arrives_is_found_at_once_and_one_that_does_not_is_not() {
     let mut kernel = Kernel::default();
-    let before = wanted(&[2, 3], &[(1, 2, false)]);
-    kernel.apply(&plan(&before, &DesiredForwarding::default(), &kernel.entries()));
-    let moving = wanted(&[2, 3], &[(1, 2, true)]);
-    assert_eq!(plan(&moving, &before, &kernel.entries()), []);
-    kernel.learn(mac(1), node(3));
-    assert_eq!(plan(&moving, &moving, &kernel.entries()), []);
-    // Also for a controller that was just started.
-    assert_eq!(plan(&moving, &DesiredForwarding::default(), &kernel.entries()), []);
-    // And when the end of the migration is seen before the new node, or the other way round.
-    assert_eq!(plan(&before, &moving, &kernel.entries()), []);
-    assert_eq!(plan(&wanted(&[2, 3], &[(1, 3, false)]), &moving, &kernel.entries()), []);
-    // To this very node.
-    assert_eq!(plan(&wanted(&[2, 3], &[]), &moving, &kernel.entries()), [Change::Remove(mac(1), node(3))]);
-    // The node at which it was observed is gone.
-    let left = wanted(&[2], &[(1, 2, true)]);
-    let changes = plan(&left, &moving, &kernel.entries());
-    assert_eq!(changes, [Change::RemovePeer(node(3)), Change::Set(mac(1), node(2))]);
+    let moving = wanted(&[2], &[(1, 2, true)], &[]);
+    kernel.settle(&moving);
+    kernel.bridge.insert(mac(1), (false, false));
+    kernel.settle(&moving);
+    assert_eq!(kernel.bridge[&mac(1)], (false, false));
+    // It did not arrive after all.
+    kernel.settle(&wanted(&[2], &[(1, 2, false)], &[]));
+    assert_eq!(kernel.bridge[&mac(1)], (true, true));
+    // Or it did.
+    kernel.settle(&moving);
+    kernel.bridge.insert(mac(1), (false, false));
+    kernel.settle(&wanted(&[2], &[], &[]));
+    assert_eq!((kernel.bridge[&mac(1)], kernel.tunnel.len()), ((false, false), 1));
 }
 
+/// The other side: while it leaves, the bridge may have learned where it is; afterwards that is the controller's.
 #[test]
-fn a_fresh_start_corrects_what_is_wrong() {
+fn a_machine_that_leaves_is_followed() {
     let mut kernel = Kernel::default();
-    kernel.learn(mac(1), node(3));
-    let now = wanted(&[2, 3], &[(1, 2, false)]);
-    kernel.apply(&plan(&now, &DesiredForwarding::default(), &kernel.entries()));
-    assert_eq!(kernel.lookup(mac(1)), Some(node(2)));
+    kernel.bridge.insert(mac(1), (true, false));
+    kernel.settle(&wanted(&[2], &[], &[1]));
+    assert_eq!(kernel.bridge[&mac(1)], (true, false));
+    kernel.settle(&wanted(&[2], &[(1, 2, false)], &[]));
+    assert_eq!(kernel.bridge[&mac(1)], (true, true));
+    // It came back: nothing leads to the tunnel.
+    kernel.bridge.insert(mac(1), (true, false));
+    kernel.settle(&wanted(&[2], &[], &[]));
+    assert_eq!(kernel.bridge.get(&mac(1)), None);
 }
 
 fn some_wanted() -> impl Strategy<Value = DesiredForwarding> {
     (
         prop::collection::btree_set(1_u8..5, 0..4),
         prop::collection::vec((0_u8..6, 1_u8..5, any::<bool>()), 0..6),
+        prop::collection::btree_set(6_u8..9, 0..3),
     )
-        .prop_map(|(peers, machines)| {
+        .prop_map(|(peers, machines, leaving)| {
             let peers: Vec<u8> = peers.into_iter().collect();
             let machines: Vec<_> = machines.into_iter().filter(|(_, at, _)| peers.contains(at)).collect();
-            wanted(&peers, &machines)
+            wanted(&peers, &machines, &leaving.into_iter().collect::<Vec<_>>())
         })
 }
 
 proptest! {
-    /// Whatever the kernel had, after the changes no action remains, broadcasts go to the peers alone, no entry leads
-    /// to a removed node, and every VM that is not being migrated is reached, unless the kernel has a newer entry.
+    /// Whatever the kernel had, or others wrote, after the changes nothing is left to do, frames go where the controller wants
+    /// and nowhere else.
     #[test]
     fn changes_lead_to_what_is_wanted(
         before in some_wanted(),
         now in some_wanted(),
-        learned in prop::collection::vec((0_u8..9, 1_u8..6), 0..8),
+        learned in prop::collection::vec((0_u8..9, 1_u8..6, any::<bool>()), 0..8),
+        bridged in prop::collection::vec((0_u8..12, any::<bool>(), any::<bool>()), 0..8),
     ) {
         let mut kernel = Kernel::default();
-        kernel.apply(&plan(&before, &DesiredForwarding::default(), &kernel.entries()));
-        for (machine, at) in learned {
-            kernel.learn(mac(machine), node(at));
+        kernel.settle(&before);
+        for (machine, at, is_external) in learned {
+            kernel.learn(mac(machine), node(at), is_external);
         }
-        let changes = plan(&now, &before, &kernel.entries());
-        kernel.apply(&changes);
-        prop_assert_eq!(plan(&now, &now, &kernel.entries()), []);
-        let flood: BTreeSet<IpAddr> =
-            kernel.0.iter().filter(|entry| entry.hardware == ALL).map(|entry| entry.to).collect();
-        prop_assert_eq!(&flood, &now.peers);
-        for entry in kernel.0.iter().filter(|entry| entry.hardware != ALL) {
-            prop_assert!(now.peers.contains(&entry.to), "{:?}", entry);
-            prop_assert!(!entry.is_external || now.machines.contains_key(&entry.hardware));
+        for (machine, is_tunnel, is_external) in bridged {
+            kernel.bridge.insert(mac(machine), (is_tunnel, is_external));
         }
-        for (hardware, place) in &now.machines {
-            let found = kernel.lookup(*hardware);
-            prop_assert!(found.is_some());
-            let changed = before.machines.get(hardware).is_none_or(|was| was.to != place.to);
-            if changed && !place.is_moving {
-                prop_assert_eq!(found, Some(place.to));
-            }
+        kernel.settle(&now);
+        prop_assert_eq!(plan(&now, &kernel.entries()), []);
+        prop_assert_eq!(plan_bridge(&now, &kernel.bridge_entries()), []);
+        let (flood, single): (Vec<Entry>, Vec<Entry>) =
+            kernel.tunnel.iter().partition(|entry| entry.hardware == ALL);
+        prop_assert_eq!(flood.iter().map(|entry| entry.to).collect::<BTreeSet<_>>(), now.peers);
+        let single: BTreeMap<Hardware, IpAddr> = single.iter().map(|entry| (entry.hardware, entry.to)).collect();
+        let remotes: BTreeMap<Hardware, IpAddr> =
+            now.remotes.iter().map(|(hardware, remote)| (*hardware, remote.to)).collect();
+        prop_assert_eq!(single, remotes);
+        for (hardware, (is_tunnel, is_external)) in &kernel.bridge {
+            let remote = now.remotes.get(hardware);
+            let fits = match remote {
+                Some(remote) => (*is_tunnel && *is_external) || (!is_tunnel && remote.is_moving),
+                None => !is_tunnel || now.leaving.contains(hardware),
+            };
+            prop_assert!(fits, "{:?} {} {}", hardware, is_tunnel, is_external);
         }
     }
 }

@@ -1,10 +1,8 @@
 //! `vm ssh-config`
 
-use std::io::Write as _;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
-
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use neonvm_api::VirtualMachine;
+use neonvm_kit::private;
 
 use super::ssh::session::{OPTIONS, proxy, stored_key};
 use crate::args::vm::SshConfig;
@@ -17,14 +15,17 @@ use crate::settings::Settings;
 
 /// Prints a block for a configuration file of ssh, and stores the key that it names.
 pub(super) fn run(env: &Env, settings: &Settings, args: &SshConfig) -> Result<Report> {
-    let (namespace, key) = block_on(async {
+    let (name, key) = block_on(async {
         let client = NamespaceClient::open(settings, &args.place).await?;
         let machine: VirtualMachine = client.find(&args.name).await?;
         let key = stored_key(&client, &machine).await?;
-        Ok((client.namespace, key))
+        Ok((key_name(&client.namespace, &machine.metadata), key))
     })?;
     let directory = env.directory("XDG_STATE_HOME", ".local/state").join("neonvm/ssh");
-    let path = store(&directory, &format!("{namespace}-{}", args.name), &key)?;
+    let path = directory.join(name);
+    private::directory(&directory)
+        .and_then(|()| private::replace(&path, key.as_bytes()))
+        .map_err(|error| Error::file("write", &path, &error))?;
     let proxy = proxy(&args.name, "%p", &args.place)?.replace("%%p", "%p");
     let mut text = format!("Host {}\n  User {}\n  ProxyCommand {proxy}\n", args.name, args.login);
     text.push_str(&format!("  IdentityFile \"{}\"\n  IdentitiesOnly yes\n", path.display()));
@@ -35,24 +36,30 @@ pub(super) fn run(env: &Env, settings: &Settings, args: &SshConfig) -> Result<Re
     Ok(Report::text(text).note(format!("the private key of {} is in {}", args.name, path.display())))
 }
 
-/// Writes the key to a file of its own that only its owner can read.
-fn store(directory: &Path, name: &str, key: &str) -> Result<PathBuf> {
-    let failed = |path: &Path| {
-        let path = path.to_owned();
-        move |error: std::io::Error| Error::file("write", &path, &error)
-    };
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed(directory))?;
-    let path = directory.join(name);
-    let part = directory.join(format!(".{name}.part"));
-    // An earlier file may be open to others.
-    let _ = std::fs::remove_file(&part);
-    let mut file = std::fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&part)
-        .map_err(failed(&part))?;
-    file.write_all(key.as_bytes()).map_err(failed(&part))?;
-    std::fs::rename(&part, &path).map_err(failed(&path))?;
-    Ok(path)
+/// Name of the file with the key of a VM: that of no other one, in whichever namespace and cluster.
+fn key_name(namespace: &str, vm: &ObjectMeta) -> String {
+    let of = |part: &Option<String>| part.clone().unwrap_or_default();
+    format!("{namespace}.{}.{}", of(&vm.name), of(&vm.uid))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_vms_share_a_file() {
+        let vm = |name: &str, uid: &str| ObjectMeta {
+            name: Some(name.to_owned()),
+            uid: Some(uid.to_owned()),
+            ..ObjectMeta::default()
+        };
+        let names = [
+            key_name("a", &vm("b-c", "1")),
+            key_name("a-b", &vm("c", "2")),
+            key_name("a", &vm("b.c", "3")),
+            // In another cluster.
+            key_name("a", &vm("b-c", "4")),
+        ];
+        assert_eq!(std::collections::BTreeSet::from(names).len(), 4);
+    }
 }

@@ -82,6 +82,18 @@ pub struct Registry {
     /// Directory for fetched layers [default: $XDG_CACHE_HOME/neonvm]
     #[arg(long, value_name = "DIR")]
     pub cache_dir: Option<std::path::PathBuf>,
+    /// Refuse images whose layers have more than this in total, uncompressed
+    #[arg(long, value_name = "SIZE", default_value = "128Gi")]
+    pub max_bytes: String,
+    /// Refuse images with more files and directories than this
+    #[arg(long, value_name = "N", default_value_t = 5_000_000)]
+    pub max_entries: u64,
+    /// Refuse layers of more than 1Gi that expand to more than this many times their compressed size
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
+    pub max_ratio: u64,
+    /// Stop when less than this would be left free on the disk of the cache
+    #[arg(long, value_name = "SIZE", default_value = "256Mi")]
+    pub min_free: String,
 }
 
 /// Access to registries, for pulling and pushing.

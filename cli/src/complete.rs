@@ -154,7 +154,7 @@ where
         if let Some(directory) = kept.parent() {
             let _ = std::fs::create_dir_all(directory);
         }
-        let _ = std::fs::write(&kept, names.join("\n"));
+        let _ = neonvm_builder::out::text(&kept, &names.join("\n"));
         Some(names)
     });
     candidates(names.unwrap_or_default().into_iter())

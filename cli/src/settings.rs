@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use neonvm_builder::out;
 use toml_edit::DocumentMut;
 
 use crate::env::Env;
@@ -234,9 +235,7 @@ impl Settings {
         if let Some(directory) = self.path.parent() {
             std::fs::create_dir_all(directory).map_err(failed)?;
         }
-        let fresh = self.path.with_extension("new");
-        std::fs::write(&fresh, self.file.to_string()).map_err(failed)?;
-        std::fs::rename(&fresh, &self.path).map_err(failed)
+        out::text(&self.path, &self.file.to_string()).map_err(failed)
     }
 }
 

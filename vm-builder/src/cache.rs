@@ -5,13 +5,14 @@
 //! layers/sha256/<digest>.partial    compressed layers on their way; locked by who fetches them
 //! blobs/sha256/<digest>             manifests and configurations
 //! references/sha256/<digest>        which manifest a name meant when it was last asked for
-//! temporary/                        what is being written; locked by who writes it
+//! temporary/                        what is being written, where it needs a name; locked by who writes it
 //! ```
 //!
 //! A file appears under its final name complete and checked, by renaming. A tar is checked by its length when it is
 //! used (and by its digest on request); small documents are hashed each time. What is in use stays usable when it
 //! is removed, since its users have it open.
 
+mod budget;
 mod layer;
 mod partial;
 mod prune;
@@ -22,13 +23,14 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
+pub use budget::Budget;
 pub(crate) use layer::unwrapped;
 pub use layer::{CachedLayer, Unpacked};
 pub(crate) use partial::Partial;
 pub use prune::Usage;
 
+use crate::out;
 use crate::reference::{Digest, Reference};
 use crate::source::{Error, Platform};
 
@@ -54,7 +56,26 @@ impl Cache {
             let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
             made.map_err(|error| Error::io("create", &path, error))?;
         }
+        remove_leftovers(&root.join("temporary"));
         Ok(cache)
+    }
+
+    /// A new directory for work.
+    pub(crate) fn work(&self) -> Result<Work, Error> {
+        let parent = self.root.join("temporary");
+        let make = || -> io::Result<Option<Work>> {
+            let directory = tempfile::tempdir_in(&parent)?;
+            let lock = File::open(directory.path())?;
+            lock.lock()?;
+            // What removes leftovers may have been faster.
+            let is_ours = partial::is_same(&lock, directory.path());
+            Ok(is_ours.then_some(Work { directory, _lock: lock }))
+        };
+        loop {
+            if let Some(work) = make().map_err(|error| Error::io("create", &parent, error))? {
+                return Ok(work);
+            }
+        }
     }
 
     /// Where it is.
@@ -122,11 +143,11 @@ impl Cache {
 
     fn write(&self, bytes: &[u8], path: &Path) -> Result<(), Error> {
         let mut temporary = self.temporary()?;
-        temporary.file.write_all(bytes).map_err(|error| Error::io("write", path, error))?;
-        temporary.rename(path)
+        temporary.write(bytes)?;
+        temporary.rename(path).map(drop)
     }
 
-    /// A new file that no other process uses; locked, so that pruning leaves it alone.
+    /// A new file that no other process uses.
     pub(crate) fn temporary(&self) -> Result<Temporary, Error> {
         Temporary::new(&self.root.join("temporary"))
     }
@@ -136,56 +157,66 @@ fn key(reference: &Reference, platform: &Platform) -> Digest {
     Digest::from_bytes(format!("{reference} {platform}").as_bytes())
 }
 
-/// A file on its way to its final name. Removed unless it arrives there.
+/// A file on its way to its final name. Gone unless it arrives there: it has no name until then, or is locked where files without a
+/// name cannot be.
 #[derive(Debug)]
 pub(crate) struct Temporary {
     pub(crate) file: File,
-    path: Option<PathBuf>,
+    hidden: Option<tempfile::TempPath>,
+    directory: PathBuf,
 }
 
 impl Temporary {
     pub(crate) fn new(directory: &Path) -> Result<Self, Error> {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
         loop {
-            let number = COUNT.fetch_add(1, Ordering::Relaxed);
-            let path = directory.join(format!("{}-{number}", std::process::id()));
-            match File::options().read(true).write(true).create_new(true).open(&path) {
-                Ok(file) => {
-                    // Pruning may have been faster. Where locks do not work, it goes by age alone.
-                    let is_taken = matches!(file.try_lock(), Err(std::fs::TryLockError::WouldBlock));
-                    if is_taken || !partial::is_same(&file, &path) {
-                        continue;
-                    }
-                    return Ok(Self { file, path: Some(path) });
-                }
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(Error::io("create", &path, error)),
+            let (file, hidden) =
+                out::new_file(directory, 0o666).map_err(|error| Error::io("create", directory, error))?;
+            // What removes leftovers may have been faster.
+            let is_ours = |path: &tempfile::TempPath| file.lock().is_ok() && partial::is_same(&file, path);
+            if hidden.as_ref().is_none_or(is_ours) {
+                return Ok(Self { file, hidden, directory: directory.to_owned() });
             }
         }
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        self.path.as_deref().unwrap_or(Path::new(""))
+    /// Adds bytes.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.file.write_all(bytes).map_err(|error| Error::io("write", &self.directory.join("file"), error))
     }
 
-    /// Gives the file its name, once its bytes are on the disk.
-    pub(crate) fn rename(mut self, path: &Path) -> Result<(), Error> {
+    /// Gives the file its name, once its bytes are on the disk. Returns it.
+    pub(crate) fn rename(self, path: &Path) -> Result<File, Error> {
         self.file.sync_data().map_err(|error| Error::io("write", path, error))?;
-        if let Some(from) = self.path.take()
-            && let Err(error) = std::fs::rename(&from, path)
-        {
-            self.path = Some(from);
-            return Err(Error::io("create", path, error));
-        }
-        Ok(())
+        out::give_name(&self.file, self.hidden, path).map_err(|error| Error::io("create", path, error))?;
+        Ok(self.file)
     }
 }
 
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        if let Some(path) = &self.path {
-            let _ = std::fs::remove_file(path);
+/// A directory for work, removed when it is dropped, or by who opens the cache after its process was killed.
+#[derive(Debug)]
+pub(crate) struct Work {
+    directory: tempfile::TempDir,
+    _lock: File,
+}
+
+impl Work {
+    pub(crate) fn path(&self) -> &Path {
+        self.directory.path()
+    }
+}
+
+/// Removes what processes that were killed left in a directory for temporary files.
+pub(crate) fn remove_leftovers(directory: &Path) {
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if prune::is_busy(&path) {
+            continue;
         }
+        // Another process may do the same. What cannot be removed costs space only.
+        let _ = match entry.file_type() {
+            Ok(kind) if kind.is_dir() => std::fs::remove_dir_all(&path),
+            _ => std::fs::remove_file(&path),
+        };
     }
 }
 

@@ -5,7 +5,6 @@ mod error;
 mod output;
 mod program;
 mod publish;
-pub(crate) mod whole_file;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,12 +14,13 @@ use neonvm_disk::tree::Time;
 use neonvm_types::guest::{Console, ImageConfig, Monitor, Process, Service};
 
 pub use error::Error;
-pub use whole_file::whole;
 
+use crate::cache::Cache;
 use crate::content;
 use crate::fragments;
 use crate::inittab;
 use crate::inject;
+use crate::out;
 use crate::record::{self, Record};
 use crate::reference::{Digest, Reference};
 use crate::sbom;
@@ -76,8 +76,6 @@ pub struct Request {
     pub sbom: Option<PathBuf>,
     /// Lines of `authorized_keys` for the disk itself; a runner adds further keys.
     pub ssh_keys: Vec<String>,
-    /// Directory for the work of the fragments, removed by the caller; made by us if none.
-    pub work: Option<PathBuf>,
 }
 
 /// Changes of an image's settings; what is not given stays.
@@ -199,8 +197,7 @@ pub async fn build(request: &Request, reporter: &dyn Reporter) -> Result<Built, 
     let mut work = None;
     if spec.has_fragments() {
         reporter.begin(Step::Fragments, "");
-        let directory =
-            tempfile::tempdir().map_err(|error| Error::file("make", &std::env::temp_dir(), error))?;
+        let directory = Cache::open(&request.options.cache)?.work()?;
         loaded = with_fragments(request, &spec, loaded, directory.path(), reporter).await?;
         work = Some(directory);
         reporter.end(Step::Fragments, &summary(&loaded));
@@ -370,7 +367,7 @@ fn write_sbom(path: &Path, loaded: &Loaded) -> Result<(), Error> {
         created,
     );
     let text = serde_json::to_string_pretty(&document).unwrap_or_default() + "\n";
-    whole_file::whole(path, |file| std::io::Write::write_all(file, text.as_bytes()))
+    out::text(path, &text).map_err(|error| Error::file("write", path, error))
 }
 
 /// The file system of a loaded image. Its identity decides about its UUID and its hash seed.

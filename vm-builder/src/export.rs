@@ -7,7 +7,8 @@ use std::path::Path;
 use neonvm_disk::tree::{Kind, Origin};
 
 use crate::content;
-use crate::engine::{Error, whole};
+use crate::engine::Error;
+use crate::out::whole;
 use crate::source::Loaded;
 
 /// Path of the disk in an image.
@@ -32,7 +33,8 @@ pub fn export(loaded: &Loaded, to: &Path) -> Result<u64, Error> {
             copy(loaded, &piece.origin, piece.length, file)?;
         }
         Ok(())
-    })?;
+    })
+    .map_err(|error| Error::file("write", to, error))?;
     Ok(disk.length)
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::engine::whole_file;
+use crate::out::handle;
 use crate::reference::{Digest, Reference};
 use crate::save::header;
 use crate::source::Error;
@@ -27,7 +27,7 @@ pub fn store_file(
     let target = Store::open(store)?;
     let mut layer = tempfile::tempfile_in(store).map_err(|error| Error::io("write", store, error))?;
     write_layer(name, path, &mut layer).map_err(|error| Error::io("read", path, error))?;
-    let layer = Blob::file(LAYER, whole_file::handle(&layer))?;
+    let layer = Blob::file(LAYER, handle(&layer))?;
     let config = json!({
         "architecture": architecture,
         "os": "linux",

@@ -179,7 +179,6 @@ impl Flags {
             push: false,
             sbom: None,
             ssh_keys: Vec::new(),
-            work: None,
         })
     }
 }

@@ -15,6 +15,7 @@ pub mod inittab;
 pub mod inject;
 pub mod inspect;
 pub mod layer;
+pub mod out;
 pub mod push;
 pub mod record;
 pub mod reference;

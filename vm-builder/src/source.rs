@@ -120,8 +120,12 @@ pub enum Owner {
 pub struct Limits {
     /// Entries of all layers. Default 5,000,000.
     pub entries: u64,
-    /// Bytes of file content of one layer, uncompressed, and of all files. Default 1 TiB.
+    /// Bytes of all layers, uncompressed, and of all files. Default 128 GiB.
     pub bytes: u64,
+    /// How many times its compressed size a layer may have, once it has more than 1 GiB; at least 1. Default 100.
+    pub ratio: u64,
+    /// Bytes that must stay free where the cache is. Default 256 MiB.
+    pub free: u64,
     /// Bytes of names, link targets and attributes, which are held in memory. Default 1 GiB.
     pub metadata: u64,
     /// Longest path in bytes. Default 4096.
@@ -130,7 +134,14 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { entries: 5_000_000, bytes: 1 << 40, metadata: 1 << 30, path: 4096 }
+        Self {
+            entries: 5_000_000,
+            bytes: 128 << 30,
+            ratio: 100,
+            free: 256 << 20,
+            metadata: 1 << 30,
+            path: 4096,
+        }
     }
 }
 

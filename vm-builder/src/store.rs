@@ -18,14 +18,14 @@ mod tests;
 
 use std::collections::BTreeSet;
 use std::fs::{File, TryLockError};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 pub use image::{Blob, BlobContent, CONFIG, Descriptor, Image, LAYER, MANIFEST};
 
-use crate::cache::{DOCUMENT_LIMIT, Temporary, read_limited};
+use crate::cache::{DOCUMENT_LIMIT, Temporary, read_limited, remove_leftovers};
 use crate::reference::{Digest, Hasher, Reference};
 use crate::registry::{Document, ImageConfig, Manifest};
 use crate::source::Error;
@@ -83,6 +83,7 @@ impl Store {
             let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
             made.map_err(|error| Error::io("create", &path, error))?;
         }
+        remove_leftovers(&root.join("temporary"));
         let marker = root.join("oci-layout");
         match read_limited(&marker, DOCUMENT_LIMIT) {
             Ok(bytes) => index::check_marker(&bytes, &marker)?,
@@ -328,7 +329,7 @@ impl Store {
             };
             let bytes = buffer.get(..count).unwrap_or_default();
             hasher.update(bytes);
-            temporary.file.write_all(bytes).map_err(|error| Error::io("write", &path, error))?;
+            temporary.write(bytes)?;
         }
         let (expected, actual) = (blob.descriptor.size, hasher.length());
         if expected != actual {
@@ -338,13 +339,13 @@ impl Store {
         if expected != actual {
             return Err(Error::DigestMismatch { what, expected, actual });
         }
-        temporary.rename(&path)
+        temporary.rename(&path).map(drop)
     }
 
     fn write(&self, bytes: &[u8], path: &Path) -> Result<(), Error> {
         let mut temporary = Temporary::new(&self.root.join("temporary"))?;
-        temporary.file.write_all(bytes).map_err(|error| Error::io("write", path, error))?;
-        temporary.rename(path)
+        temporary.write(bytes)?;
+        temporary.rename(path).map(drop)
     }
 
     /// Waits for the lock.

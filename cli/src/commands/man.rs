@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use clap::{Command, CommandFactory as _};
+use neonvm_builder::out;
 
 use crate::args::{Args, Man};
 use crate::error::{Code, Error, Result};
@@ -39,7 +40,7 @@ fn page(command: &Command, title: &str) -> Result<String> {
 fn write(command: &Command, name: &str, directory: &Path, count: &mut usize) -> Result<()> {
     let path = directory.join(format!("{name}.1"));
     let text = page(command, name)?;
-    std::fs::write(&path, text).map_err(|error| Error::file("write", &path, &error))?;
+    out::text(&path, &text).map_err(|error| Error::file("write", &path, &error))?;
     *count += 1;
     for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
         write(below, &format!("{name}-{}", below.get_name()), directory, count)?;

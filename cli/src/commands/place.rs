@@ -52,9 +52,9 @@ pub(super) fn guest(
 }
 
 /// Bytes as people write them: `10Gi`, `512M`, `1073741824`; also `mkfs`' `1G`, which means 1Gi.
-pub(super) fn size(text: &str) -> Result<u64> {
+pub(super) fn size(flag: &str, text: &str) -> Result<u64> {
     let wrong = || {
-        Error::new(Code::Usage, format!("{text:?} is not valid for --size"))
+        Error::new(Code::Usage, format!("{text:?} is not valid for {flag}"))
             .hint("write a number of bytes with Ki, Mi, Gi or Ti, such as 10Gi")
     };
     let parsed = neonvm_builder::size::parse(text).ok_or_else(wrong)?;

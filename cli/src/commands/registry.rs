@@ -1,7 +1,7 @@
 //! From flags to how images are loaded, and from the builder's errors to ours.
 
 use neonvm_builder::registry::auth_files;
-use neonvm_builder::source::{self, Login, Network, Options, Platform, Pull};
+use neonvm_builder::source::{self, Limits, Login, Network, Options, Platform, Pull};
 use neonvm_builder::{engine, fragments, reference};
 
 use super::place;
@@ -21,6 +21,15 @@ pub(super) fn options(env: &Env, args: &Registry, arch: Option<&str>) -> Result<
         _ => Pull::Always,
     };
     options.network = network(env, &args.access)?;
+    options.limits = Limits {
+        entries: args.max_entries,
+        bytes: place::size("--max-bytes", &args.max_bytes)?,
+        ratio: args.max_ratio,
+        free: place::size("--min-free", &args.min_free)?,
+        // Their names and attributes are in memory: 256 bytes each.
+        metadata: options.limits.metadata.max(args.max_entries.saturating_mul(256)),
+        ..options.limits
+    };
     Ok(options)
 }
 

@@ -10,6 +10,7 @@ mod view;
 use std::path::Path;
 use std::time::Instant;
 
+use neonvm_builder::out;
 use neonvm_sim::{FaultSet, Options, Outcome, Record, Scenario, minimise};
 use serde_json::json;
 
@@ -102,8 +103,7 @@ fn smallest(question: &Question, outcome: &Outcome, save: Option<&Path>) -> Resu
     // The file holds all: no flag but the seed is needed to repeat it.
     scenario.faults = options.faults.unwrap_or(scenario.faults);
     if let Some(file) = save {
-        std::fs::write(file, library::text(&scenario)?)
-            .map_err(|error| Error::file("write", file, &error))?;
+        out::text(file, &library::text(&scenario)?).map_err(|error| Error::file("write", file, &error))?;
     }
     Ok(Some(Smallest { scenario, outcome }))
 }

@@ -26,7 +26,7 @@ pub fn close_on_exec() -> io::Result<()> {
 }
 
 fn close_range(flags: libc::c_uint) -> io::Result<()> {
-    // SAFETY: takes numbers only. What it closes is owned by nobody: see `close_inherited`.
+    // SAFETY: takes numbers only. What it closes has no owner in this process: see `close_inherited`.
     match unsafe { libc::syscall(libc::SYS_close_range, FIRST, libc::c_uint::MAX, flags) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use crate::{
-    arrows, circles, cited, early, foreign, generated, links, orphans, package, packages, process, sizes,
-    starts, terms, wording,
+    arrows, circles, cited, early, foreign, generated, links, orphans, outputs, package, packages, process,
+    sizes, starts, terms, wording,
 };
 
 /// Prints every fault; true if there is none. `still`: without the format, and without the generated files, for which
@@ -23,6 +23,7 @@ pub(crate) fn run(root: &Path, still: bool) -> anyhow::Result<bool> {
         ("terms", terms::faults(root, &tracked)),
         ("early", early::faults(root, &tracked)),
         ("unsafe", foreign::faults(root, &tracked)),
+        ("outputs", outputs::faults(root, &tracked)),
         ("programs", starts::faults(root, &tracked)),
         ("bans", generated::bans(root)?),
     ];

@@ -25,6 +25,7 @@ mod leftovers;
 mod lines;
 mod links;
 mod orphans;
+mod outputs;
 mod package;
 mod packages;
 mod process;

@@ -1,10 +1,13 @@
 //! Uncompressed layers: found by the digest of the tar, written while they are decompressed.
 
+use std::cell::Cell;
 use std::fs::File;
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufReader, Read};
 use std::path::PathBuf;
 
+use super::budget::{Budget, Counting};
 use super::{Cache, Temporary, read_limited, touch};
+use crate::out;
 use crate::reference::{Digest, Hasher};
 use crate::source::Error;
 
@@ -60,14 +63,15 @@ impl Cache {
         self.path("layers", diff_id).with_extension("size")
     }
 
-    /// Decompresses a tar (gzip, zstd or neither, recognised by its first bytes) into a new file of at most `limit` bytes.
+    /// Decompresses a tar (gzip, zstd or neither, recognised by its first bytes) into a new file, within a budget.
     /// `what` is for errors.
     ///
     /// # Errors
     /// If reading, decompressing or writing fails. An [`Error`] that the reader wrapped comes back as it was.
-    pub fn unpack(&self, what: &str, reader: &mut dyn Read, limit: u64) -> Result<Unpacked, Error> {
+    pub fn unpack(&self, what: &str, reader: &mut dyn Read, budget: &Budget) -> Result<Unpacked, Error> {
         let mut temporary = self.temporary()?;
-        let mut reader = BufReader::with_capacity(1 << 16, reader);
+        let stored = Cell::new(0);
+        let mut reader = BufReader::with_capacity(1 << 16, Counting { reader, count: &stored });
         let malformed = |problem: String| Error::Malformed { what: what.to_owned(), problem };
         let mut head = Vec::new();
         reader.by_ref().take(4).read_to_end(&mut head).map_err(|error| unwrapped(error, &malformed))?;
@@ -98,10 +102,8 @@ impl Cache {
             };
             let bytes = buffer.get(..count).unwrap_or_default();
             hasher.update(bytes);
-            if hasher.length() > limit {
-                return Err(Error::Limit { what: what.into(), limit, unit: "bytes" });
-            }
-            temporary.file.write_all(bytes).map_err(|error| Error::io("write", temporary.path(), error))?;
+            budget.charge(what, count as u64, stored.get(), hasher.length())?;
+            temporary.write(bytes)?;
         }
         let size = hasher.length();
         Ok(Unpacked { temporary, digest: hasher.finish(), size })
@@ -126,9 +128,10 @@ impl Cache {
         }
         // First the length: a tar under its final name has one beside it.
         self.write(format!("{size}\n").as_bytes(), &self.size_path(digest))?;
-        let file = File::open(temporary.path());
-        let file = file.map_err(|error| Error::io("open", temporary.path(), error))?;
-        temporary.rename(&self.path("layers", digest))?;
+        let path = self.path("layers", digest);
+        let file =
+            File::open(out::handle(&temporary.file)).map_err(|error| Error::io("open", &path, error))?;
+        temporary.rename(&path)?;
         Ok(CachedLayer { file, size })
     }
 }

@@ -95,7 +95,7 @@ impl Usage {
 }
 
 /// Whether a process is writing a file: then it is locked, or has just got its final name.
-fn is_busy(path: &Path) -> bool {
+pub(super) fn is_busy(path: &Path) -> bool {
     match File::open(path) {
         Ok(file) => file.try_lock().is_err() || !is_same(&file, path),
         Err(_) => false,

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::source::Limits;
 use crate::source::sample::{Form, compressed, noise};
 
 fn cache() -> (tempfile::TempDir, Cache) {
@@ -9,9 +10,13 @@ fn cache() -> (tempfile::TempDir, Cache) {
     (directory, cache)
 }
 
+fn budget(bytes: u64) -> Budget {
+    Budget::new(Limits { bytes, free: 0, ..Limits::default() }, Path::new("/"))
+}
+
 fn stored(cache: &Cache, bytes: &[u8]) -> CachedLayer {
     let packed = compressed(Form::Zstd, bytes);
-    let unpacked = cache.unpack("x", &mut packed.as_slice(), 1 << 20).unwrap();
+    let unpacked = cache.unpack("x", &mut packed.as_slice(), &budget(1 << 20)).unwrap();
     cache.commit(unpacked, Some(Digest::from_bytes(bytes)), "x").unwrap()
 }
 
@@ -41,22 +46,22 @@ fn a_layer_is_found_by_its_digest_while_it_is_intact() {
 #[test]
 fn nothing_is_left_of_what_does_not_fit() {
     let (directory, cache) = cache();
-    let unpacked = cache.unpack("x", &mut b"abc".as_slice(), 10).unwrap();
+    let unpacked = cache.unpack("x", &mut b"abc".as_slice(), &budget(10)).unwrap();
     assert!(matches!(
         cache.commit(unpacked, Some(Digest::from_bytes(b"abd")), "x"),
         Err(Error::DigestMismatch { .. })
     ));
     for form in [Form::Plain, Form::Gzip, Form::Zstd] {
         let packed = compressed(form, &vec![0; 100_000]);
-        let error = cache.unpack("x", &mut packed.as_slice(), 99_999).unwrap_err();
+        let error = cache.unpack("x", &mut packed.as_slice(), &budget(99_999)).unwrap_err();
         assert!(matches!(error, Error::Limit { .. }), "{form:?}");
         if !matches!(form, Form::Plain) {
-            let error = cache.unpack("x", &mut &packed[..packed.len() - 1], 1 << 20).unwrap_err();
+            let error = cache.unpack("x", &mut &packed[..packed.len() - 1], &budget(1 << 20)).unwrap_err();
             assert!(matches!(error, Error::Malformed { .. }), "{form:?}: {error}");
         }
     }
     let xz = [0xfd, b'7', b'z', b'X', b'Z', 0, 0];
-    assert!(matches!(cache.unpack("x", &mut xz.as_slice(), 10), Err(Error::MediaType { .. })));
+    assert!(matches!(cache.unpack("x", &mut xz.as_slice(), &budget(10)), Err(Error::MediaType { .. })));
     assert_eq!(std::fs::read_dir(directory.path().join("temporary")).unwrap().count(), 0);
     assert_eq!(cache.usage().unwrap().files, 0);
 }
@@ -66,7 +71,7 @@ fn members_and_frames_follow_one_another() {
     let (_directory, cache) = cache();
     for form in [Form::Gzip, Form::Zstd] {
         let packed = [compressed(form, b"one "), compressed(form, b"two")].concat();
-        let unpacked = cache.unpack("x", &mut packed.as_slice(), 100).unwrap();
+        let unpacked = cache.unpack("x", &mut packed.as_slice(), &budget(100)).unwrap();
         assert_eq!((unpacked.digest, unpacked.size), (Digest::from_bytes(b"one two"), 7), "{form:?}");
     }
 }
@@ -119,4 +124,26 @@ fn a_full_disk_names_the_directory() {
     let file = File::options().write(true).open("/dev/full").unwrap();
     let error = (&file).write_all(b"x").unwrap_err();
     assert!(matches!(Error::io("write", Path::new("/dev/full"), error), Error::DiskFull(_)));
+}
+
+#[test]
+fn what_a_killed_process_left_is_gone_and_what_a_living_one_writes_stays() {
+    let (directory, cache) = cache();
+    let temporary = directory.path().join("temporary");
+    let left = || std::fs::read_dir(&temporary).unwrap().count();
+    // A file on its way has no name, if the file system can do that.
+    let file = cache.temporary().unwrap();
+    let named = left();
+    let work = cache.work().unwrap();
+    std::fs::write(work.path().join("layer"), "x").unwrap();
+    // What is not locked belongs to no process.
+    std::fs::write(temporary.join("13665-0"), "x").unwrap();
+    std::fs::create_dir_all(temporary.join("work/of/fragments")).unwrap();
+    Cache::open(directory.path()).unwrap();
+    assert_eq!(left(), named + 1);
+    assert!(work.path().join("layer").exists());
+    let target = directory.path().join("target");
+    file.rename(&target).unwrap();
+    drop(work);
+    assert!(target.exists() && left() == 0);
 }

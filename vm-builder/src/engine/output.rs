@@ -8,8 +8,8 @@ use std::path::Path;
 use neonvm_disk::image::Image as _;
 use neonvm_disk::{qcow2, raw};
 
-use super::whole_file::{failed, handle, whole};
 use super::{Built, Error, Format, Reporter, Request, Step, file_system, publish};
+use crate::out::{handle, whole};
 use crate::reference::Digest;
 use crate::source::Loaded;
 
@@ -34,22 +34,23 @@ pub(super) async fn write(
             .map_err(|error| Error::file("make", &request.store, error))?;
         let mut file = tempfile::tempfile_in(&request.store)
             .map_err(|error| Error::file("write", &request.store, error))?;
-        write_qcow2(&image, &mut file, &progress).map_err(|error| failed(&request.store, error))?;
+        write_qcow2(&image, &mut file, &progress)
+            .map_err(|error| Error::file("write", &request.store, error))?;
         disk = Some(file);
     }
+    let mut written = None;
     if let Some(path) = &request.file
         && request.format != Format::Oci
     {
-        whole(path, |file| match (request.format, &mut disk) {
+        let file = whole(path, |file| match (request.format, &mut disk) {
             (Format::Raw, _) => raw::write(&image, file, &progress),
             (_, Some(disk)) => io::copy(&mut File::open(handle(disk))?, file).map(|_| ()),
             (_, None) => write_qcow2(&image, file, &progress),
-        })?;
+        });
+        written = Some(file.map_err(|error| Error::file("write", path, error))?);
     }
     reporter.finished("disk");
-    let whole_disk = request.file.as_deref().filter(|_| request.format != Format::Oci);
-    let written = whole_disk.map(Path::to_owned).or(disk.as_ref().map(handle));
-    if let Some(path) = &written {
+    if let Some(path) = &written.as_ref().or(disk.as_ref()).map(handle) {
         let digest = File::open(path).and_then(|mut file| Digest::of_reader(&mut file));
         let (digest, _) = digest.map_err(|error| Error::file("read", path, error))?;
         built.digest = digest.to_string();

@@ -8,7 +8,8 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::{Built, Error, Format, Reporter, Request, Step, created, whole_file};
+use super::{Built, Error, Format, Reporter, Request, Step, created};
+use crate::out::{handle, whole};
 use crate::reference::Digest;
 use crate::save::header;
 use crate::source::{Loaded, Quiet};
@@ -26,9 +27,9 @@ pub(super) async fn publish(
     reporter.begin(Step::Publish, "");
     let failed = |error| Error::file("write", &request.store, error);
     let mut layer = tempfile::tempfile_in(&request.store).map_err(failed)?;
-    write_layer(request, loaded, &whole_file::handle(&disk), &mut layer).map_err(failed)?;
+    write_layer(request, loaded, &handle(&disk), &mut layer).map_err(failed)?;
     drop(disk);
-    let image = image(request, loaded, &whole_file::handle(&layer))?;
+    let image = image(request, loaded, &handle(&layer))?;
     built.image_digest = Some(image.digest().to_string());
     if let Some(reference) = &request.tag {
         Store::open(&request.store)?.put(&image, reference)?;
@@ -39,8 +40,9 @@ pub(super) async fn publish(
     }
     if let Some(path) = request.file.as_deref().filter(|_| request.format == Format::Oci) {
         let name = request.tag.as_ref().map(ToString::to_string);
-        whole_file::whole(path, |file| save::write(&[(name, &image)], file, &Quiet))?;
-        let digest = File::open(path).and_then(|mut file| Digest::of_reader(&mut file));
+        let file = whole(path, |file| save::write(&[(name, &image)], file, &Quiet))
+            .map_err(|error| Error::file("write", path, error))?;
+        let digest = File::open(handle(&file)).and_then(|mut file| Digest::of_reader(&mut file));
         let (digest, _) = digest.map_err(|error| Error::file("read", path, error))?;
         built.digest = digest.to_string();
     }

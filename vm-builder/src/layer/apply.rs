@@ -79,18 +79,23 @@ impl Applier {
         };
         let attributes: usize = entry.xattrs.iter().map(|(name, value)| name.len() + value.len() + 64).sum();
         let metadata = entry.path.len() + entry.link.len() + attributes + runs * 48;
-        let over = |part: &str, limit, unit| Error::Limit { what: format!("{name}: {part}"), limit, unit };
+        let over = |part: &str, limit, unit, flag| Error::Limit {
+            what: format!("{name}: {part}"),
+            limit,
+            unit,
+            flag: Some(flag),
+        };
         self.entries += 1;
         if self.entries > self.limits.entries {
-            return Err(over("number of entries", self.limits.entries, "entries"));
+            return Err(over("number of entries", self.limits.entries, "entries", "--max-entries"));
         }
         self.bytes = self.bytes.saturating_add(stored);
         if self.bytes > self.limits.bytes {
-            return Err(over("content", self.limits.bytes, "bytes"));
+            return Err(over("content", self.limits.bytes, "bytes", "--max-bytes"));
         }
         self.metadata = self.metadata.saturating_add(metadata as u64);
         if self.metadata > self.limits.metadata {
-            return Err(over("names and attributes", self.limits.metadata, "bytes"));
+            return Err(over("names and attributes", self.limits.metadata, "bytes", "--max-entries"));
         }
         Ok(())
     }

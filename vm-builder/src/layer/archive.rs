@@ -258,7 +258,7 @@ impl<R: Read + Seek> Archive<R> {
     fn read_extension(&mut self, size: u64) -> Result<Vec<u8>, Error> {
         if size > EXTENSION_LIMIT {
             let what = format!("{}: an extended header", self.name);
-            return Err(Error::Limit { what, limit: EXTENSION_LIMIT, unit: "bytes" });
+            return Err(Error::Limit { what, limit: EXTENSION_LIMIT, unit: "bytes", flag: None });
         }
         self.check_within(size)?;
         let mut bytes = vec![0; usize::try_from(size).unwrap_or_default()];

@@ -270,7 +270,7 @@ impl<'a> Client<'a> {
                 Ok(body) => return Ok(RegistryResponse { status, headers, body }),
                 Err(BodyError::TooLong) => {
                     let what = format!("{path} of {}/{}", self.registry, self.repository);
-                    return Err(Error::Limit { what, limit, unit: "bytes" });
+                    return Err(Error::Limit { what, limit, unit: "bytes", flag: None });
                 }
                 Err(error) if attempt >= self.network.attempts => {
                     return Err(self.broken(path, attempt, &error));

@@ -93,7 +93,12 @@ impl Document {
 
 fn check_count(count: usize, what: &str) -> Result<(), Error> {
     if count > COUNT_LIMIT {
-        return Err(Error::Limit { what: what.into(), limit: COUNT_LIMIT as u64, unit: "entries" });
+        return Err(Error::Limit {
+            what: what.into(),
+            limit: COUNT_LIMIT as u64,
+            unit: "entries",
+            flag: None,
+        });
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! From a reference to manifest, configuration and cached layers.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use http::{Method, StatusCode};
@@ -9,7 +10,7 @@ use super::client::{Client, RegistryResponse, content_type};
 use super::config::ImageConfig;
 use super::failure::Report;
 use super::manifest::{ACCEPT, Document, Manifest, choose, named};
-use crate::cache::{Cache, CachedLayer, DOCUMENT_LIMIT};
+use crate::cache::{Budget, Cache, CachedLayer, DOCUMENT_LIMIT};
 use crate::reference::{Digest, Reference};
 use crate::source::{Error, Options, Progress, Pull};
 use crate::store::Descriptor;
@@ -33,6 +34,7 @@ pub(crate) struct Puller<'a> {
     options: &'a Options,
     progress: &'a dyn Progress,
     cache: &'a Cache,
+    budget: &'a Arc<Budget>,
     /// Made when it is first needed: an image that is in the cache needs none.
     client: tokio::sync::OnceCell<Client<'a>>,
 }
@@ -41,10 +43,10 @@ impl<'a> Puller<'a> {
     pub(crate) fn new(
         reference: &'a Reference,
         options: &'a Options,
-        cache: &'a Cache,
+        (cache, budget): (&'a Cache, &'a Arc<Budget>),
         progress: &'a dyn Progress,
     ) -> Self {
-        Self { reference, options, progress, cache, client: tokio::sync::OnceCell::new() }
+        Self { reference, options, progress, cache, budget, client: tokio::sync::OnceCell::new() }
     }
 
     pub(crate) async fn pull(&self) -> Result<Pulled, Error> {
@@ -227,9 +229,10 @@ impl<'a> Puller<'a> {
             descriptors.iter().position(|descriptor| descriptor.digest == wanted.digest)
         });
         let client = self.client(&format!("layer of {}", self.reference)).await?;
-        let limit = self.options.limits.bytes;
+        let stored = order.iter().map(|(_, layer)| layer.size).fold(0, u64::saturating_add);
+        self.budget.announce(&format!("{}, compressed,", self.reference), stored)?;
         let fetches = order.into_iter().map(|(diff_id, descriptor)| async move {
-            let layer = client.fetch_layer(self.cache, descriptor, diff_id, limit).await?;
+            let layer = client.fetch_layer(self.cache, descriptor, diff_id, self.budget).await?;
             Ok::<_, Error>((diff_id, layer))
         });
         let parallel = self.options.network.parallel.max(1);

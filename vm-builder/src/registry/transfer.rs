@@ -9,6 +9,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -20,7 +21,7 @@ use tokio::sync::mpsc;
 use super::client::{Client, Scope, read_body};
 use super::failure::Failure;
 use super::pace::{Pace, TOO_SLOW};
-use crate::cache::{Cache, CachedLayer, Partial};
+use crate::cache::{Budget, Cache, CachedLayer, Partial};
 use crate::reference::{Digest, Hasher};
 use crate::source::Error;
 use crate::store::Descriptor;
@@ -44,7 +45,7 @@ impl Client<'_> {
         cache: &Cache,
         descriptor: &Descriptor,
         diff_id: Digest,
-        limit: u64,
+        budget: &Arc<Budget>,
     ) -> Result<CachedLayer, Error> {
         loop {
             let mut partial = match self.partial(cache, descriptor, diff_id).await? {
@@ -55,7 +56,7 @@ impl Client<'_> {
                 partial.clear()?;
             }
             let resumed = partial.length() > 0;
-            match self.transfer(cache, partial, descriptor, diff_id, limit).await {
+            match self.transfer(cache, partial, descriptor, diff_id, budget).await {
                 // What an earlier run left may be damaged: once more from the beginning, without it.
                 Err(Error::DigestMismatch { .. }) if resumed => {
                     let task = task(descriptor.digest);
@@ -104,7 +105,7 @@ impl Client<'_> {
         partial: Partial,
         descriptor: &Descriptor,
         diff_id: Digest,
-        limit: u64,
+        budget: &Arc<Budget>,
     ) -> Result<CachedLayer, Error> {
         let task = task(descriptor.digest);
         let start = partial.length();
@@ -116,7 +117,7 @@ impl Client<'_> {
             what: format!("layer {} of {}/{}", descriptor.digest, self.registry, self.repository),
             descriptor: descriptor.clone(),
             diff_id,
-            limit,
+            budget: Arc::clone(budget),
         };
         let worker = tokio::task::spawn_blocking(move || job.run(partial, receiver));
         let streamed = self.stream(descriptor, start, &task, &sender).await;
@@ -262,7 +263,7 @@ struct Job {
     what: String,
     descriptor: Descriptor,
     diff_id: Digest,
-    limit: u64,
+    budget: Arc<Budget>,
 }
 
 impl Job {
@@ -276,7 +277,7 @@ impl Job {
             hasher: Hasher::default(),
             state: State::Open,
         };
-        let unpacked = self.cache.unpack(&self.what, &mut feed, self.limit);
+        let unpacked = self.cache.unpack(&self.what, &mut feed, &self.budget);
         let unpacked = match unpacked {
             Err(error @ Error::Limit { .. }) => {
                 feed.partial.remove()?;

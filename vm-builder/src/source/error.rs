@@ -221,6 +221,16 @@ pub enum Error {
         limit: u64,
         /// Of what: `bytes`, `entries`.
         unit: &'static str,
+        /// What raises it, if anything does.
+        flag: Option<&'static str>,
+    },
+    /// More would fill the disk.
+    #[error("less than {} MiB would be left free in {}", least >> 20, .directory.display())]
+    LowSpace {
+        /// Where it would be written.
+        directory: PathBuf,
+        /// Bytes that must stay free.
+        least: u64,
     },
     /// Something is in no cache and may not be fetched.
     #[error("{0} is not in the cache, and fetching is not allowed")]
@@ -304,6 +314,12 @@ impl Error {
             }
             Self::Malformed { .. } | Self::Archive { .. } | Self::Entry { .. } => {
                 "the image is damaged or hostile: build or fetch it again"
+            }
+            Self::Limit { flag: Some(flag), .. } => {
+                return Some(format!("if you trust the image, allow it more: {flag}"));
+            }
+            Self::LowSpace { .. } => {
+                "free some space, remove old cache content (image prune), or allow less to be left: --min-free"
             }
             Self::Limit { .. } => "this is far beyond real images; use a smaller one",
             Self::NotCached(_) => "allow fetching (--pull always or missing)",

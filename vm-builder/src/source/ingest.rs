@@ -93,7 +93,7 @@ fn bring(
     loading.progress.started(&layer.what, Some(length));
     let mut reader =
         Counted { reader, task: &layer.what, progress: loading.progress, hasher: Hasher::default() };
-    let unpacked = loading.cache.unpack(&layer.what, &mut reader, loading.options.limits.bytes);
+    let unpacked = loading.cache.unpack(&layer.what, &mut reader, &loading.budget);
     if matches!(unpacked, Ok(_) | Err(Error::Malformed { .. }))
         && let Some((expected, _)) = layer.stored
     {

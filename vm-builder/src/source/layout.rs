@@ -39,7 +39,7 @@ pub(super) trait ImageFiles: Sync {
             });
         };
         if length > DOCUMENT_LIMIT {
-            return Err(Error::Limit { what: what(), limit: DOCUMENT_LIMIT, unit: "bytes" });
+            return Err(Error::Limit { what: what(), limit: DOCUMENT_LIMIT, unit: "bytes", flag: None });
         }
         let mut bytes = Vec::new();
         reader
@@ -124,7 +124,7 @@ impl TarFile {
         while let Some(entry) = archive.next_entry()? {
             if spots.len() >= FILE_LIMIT {
                 let what = path.display().to_string();
-                return Err(Error::Limit { what, limit: FILE_LIMIT as u64, unit: "files" });
+                return Err(Error::Limit { what, limit: FILE_LIMIT as u64, unit: "files", flag: None });
             }
             if let Some((name, spot)) = spot(&entry) {
                 spots.insert(name, spot);

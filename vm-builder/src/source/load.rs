@@ -1,13 +1,14 @@
 //! Loading: from any source to a tree.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use super::ingest::Ingested;
 use super::loading::Loading;
 use super::{
     Error, ImageSettings, LayerInfo, Loaded, Options, Progress, Source, docker_archive, layout, root,
 };
-use crate::cache::{Cache, CachedLayer};
+use crate::cache::{Budget, Cache, CachedLayer};
 use crate::dockerfile;
 use crate::layer::{Applier, Archive, LayerSources, Whiteouts};
 use crate::reference::Reference;
@@ -20,7 +21,8 @@ use crate::registry::Puller;
 /// See [`Error`]: each names the remedy.
 pub async fn load(source: &Source, options: &Options, progress: &dyn Progress) -> Result<Loaded, Error> {
     let cache = Cache::open(&options.cache)?;
-    let loading = Loading { options, cache: &cache, progress };
+    let budget = Arc::new(Budget::new(options.limits, cache.root()));
+    let loading = Loading { options, cache: &cache, budget, progress };
     match source {
         Source::Registry(reference) => loading.registry(reference).await,
         Source::OciLayout { path, name } => {
@@ -54,7 +56,8 @@ pub async fn load(source: &Source, options: &Options, progress: &dyn Progress) -
 
 impl Loading<'_> {
     async fn registry(&self, reference: &Reference) -> Result<Loaded, Error> {
-        let pulled = Puller::new(reference, self.options, self.cache, self.progress).pull().await?;
+        let pulled =
+            Puller::new(reference, self.options, (self.cache, &self.budget), self.progress).pull().await?;
         let mut layers = Vec::new();
         for ((diff_id, layer), descriptor) in pulled.layers.into_iter().zip(&pulled.manifest.layers) {
             let info = LayerInfo {

@@ -2,17 +2,19 @@
 
 use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::counted::Counted;
 use super::parse::is_compressed;
 use super::{Error, Options, Progress};
-use crate::cache::{Cache, CachedLayer};
+use crate::cache::{Budget, Cache, CachedLayer};
 use crate::reference::Digest;
 
 /// What every kind of source needs to be loaded.
 pub(super) struct Loading<'a> {
     pub(super) options: &'a Options,
     pub(super) cache: &'a Cache,
+    pub(super) budget: Arc<Budget>,
     pub(super) progress: &'a dyn Progress,
 }
 
@@ -32,7 +34,7 @@ impl Loading<'_> {
         let what = path.display().to_string();
         if is_compressed(head.get(..count).unwrap_or_default()) {
             let mut reader = Counted::new(file, &what, self.progress);
-            let unpacked = self.cache.unpack(&what, &mut reader, self.options.limits.bytes)?;
+            let unpacked = self.cache.unpack(&what, &mut reader, &self.budget)?;
             let digest = unpacked.digest;
             self.progress.finished(&what);
             return Ok((self.cache.commit(unpacked, None, &what)?, digest));

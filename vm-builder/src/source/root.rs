@@ -98,8 +98,10 @@ impl Walk<'_> {
             return Ok(*id);
         }
         let inode = Inode { kind: self.kind(path, metadata)?, metadata: self.metadata(path, metadata)? };
-        let id =
-            self.tree.add(inode).ok_or_else(|| self.over("number of files", u64::from(u32::MAX), "files"))?;
+        let id = self
+            .tree
+            .add(inode)
+            .ok_or_else(|| self.over("number of files", u64::from(u32::MAX), "files", None))?;
         if may_be_linked {
             self.linked.insert(key, id);
         }
@@ -110,20 +112,20 @@ impl Walk<'_> {
         let limits = &self.options.limits;
         self.entries += 1;
         if self.entries > limits.entries {
-            return Err(self.over("number of files", limits.entries, "files"));
+            return Err(self.over("number of files", limits.entries, "files", Some("--max-entries")));
         }
         if metadata.is_file() {
             self.bytes =
                 self.bytes.saturating_add(metadata.blocks().saturating_mul(512).min(metadata.size()));
         }
         if self.bytes > limits.bytes {
-            return Err(self.over("content", limits.bytes, "bytes"));
+            return Err(self.over("content", limits.bytes, "bytes", Some("--max-bytes")));
         }
         Ok(())
     }
 
-    fn over(&self, part: &str, limit: u64, unit: &'static str) -> Error {
-        Error::Limit { what: format!("{}: {part}", self.root.display()), limit, unit }
+    fn over(&self, part: &str, limit: u64, unit: &'static str, flag: Option<&'static str>) -> Error {
+        Error::Limit { what: format!("{}: {part}", self.root.display()), limit, unit, flag }
     }
 
     fn kind(&mut self, path: &Path, metadata: &FileMetadata) -> Result<Kind, Error> {
@@ -152,7 +154,7 @@ impl Walk<'_> {
         if length == 0 {
             return Ok(Kind::File(Content::default()));
         }
-        let full = || self.over("number of files", u64::from(u32::MAX), "files");
+        let full = || self.over("number of files", u64::from(u32::MAX), "files", None);
         let source = SourceId(u32::try_from(self.files.len()).map_err(|_| full())?);
         let ranges = if metadata.blocks().saturating_mul(512) < length {
             data_ranges(path, length).map_err(|error| Error::io("read", path, error))?

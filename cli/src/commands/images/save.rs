@@ -1,13 +1,13 @@
 //! `images save`
 
-use neonvm_builder::engine::whole;
+use neonvm_builder::out;
 use neonvm_builder::save::archive;
 use neonvm_builder::store::Image;
 use serde_json::json;
 
 use super::{fitting, named};
 use crate::args::images::Save;
-use crate::commands::{job, place, registry};
+use crate::commands::{job, place};
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::render::Reporter;
@@ -19,15 +19,13 @@ pub(crate) fn run(env: &Env, args: &Save, quiet: bool) -> Result<Report> {
     let names: Vec<String> =
         named(&images, args.copied.registry.as_deref())?.iter().map(|(name, _)| name.to_string()).collect();
     let reporter = Reporter::new(env, &args.copied.showing.progress, quiet);
-    let (out, to) = (args.out.clone(), args.copied.registry.clone());
+    let (file, to) = (args.out.clone(), args.copied.registry.clone());
     let size = job::run(move || {
         let named = named(&images, to.as_deref())?;
         let all: Vec<(_, &Image)> = named.into_iter().map(|(name, packed)| (name, &packed.image)).collect();
-        whole(&out, |file| archive(&all, file, &reporter))
-            .map_err(|error| registry::build_error("cannot save the images", &error))?;
-        std::fs::metadata(&out)
-            .map(|metadata| metadata.len())
-            .map_err(|error| Error::file("read", &out, &error))
+        let written = out::whole(&file, |file| archive(&all, file, &reporter));
+        let length = written.and_then(|written| Ok(written.metadata()?.len()));
+        length.map_err(|error| Error::file("write", &file, &error))
     })?;
     let file = args.out.display().to_string();
     Ok(Report::document(Document {

@@ -1,5 +1,6 @@
 //! `kernel build`
 
+use neonvm_builder::out;
 use neonvm_kernel::build::{self, Checked, Options};
 use neonvm_kernel::store::{Kernel, Store, VMLINUZ};
 use serde_json::json;
@@ -42,9 +43,10 @@ pub(crate) fn run(env: &Env, args: &Build, quiet: bool) -> Result<Report> {
     match outcome {
         Outcome::Checked(checked) => Ok(Report::document(of_check(&checked))),
         Outcome::Built(kernel) => {
-            if let Some(out) = &args.out {
-                std::fs::copy(kernel.directory.join(VMLINUZ), out)
-                    .map_err(|error| Error::file("write", out, &error))?;
+            if let Some(path) = &args.out {
+                let kernel = kernel.directory.join(VMLINUZ);
+                out::whole(path, |file| std::io::copy(&mut std::fs::File::open(kernel)?, file).map(drop))
+                    .map_err(|error| Error::file("write", path, &error))?;
             }
             if let Some(image) = &image {
                 super::image::store(env, &kernel, image)?;

@@ -2,6 +2,7 @@
 //! a stopped one's is done by `neond state`.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::pin::Pin;
@@ -9,6 +10,7 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use futures_util::io::{AsyncRead, AsyncReadExt as _};
+use neonvm_builder::out::Output;
 use neonvm_builder::source::Progress as _;
 use neonvm_kit::private;
 use serde::Deserialize;
@@ -113,17 +115,24 @@ pub(crate) fn backup(env: &Env, settings: &Settings, args: &Backup, quiet: bool)
     let instance = instance::named(env, settings, &args.which)?;
     instance.demand()?;
     let path = std::path::absolute(&args.out).map_err(|error| Error::file("write", &args.out, &error))?;
-    if path.exists() && !args.force {
+    if path.is_file() && !args.force {
         return Err(exists(&path));
     }
     let limit = settings.duration("request-timeout", args.request_timeout.as_deref())?;
+    let failed = |error: io::Error| Error::file("write", &path, &error);
+    // It has all the secrets of the cluster.
+    let mut output = Output::begin(&path, 0o600).map_err(failed)?;
     let reporter = Reporter::new(env, &args.showing.progress, quiet);
     let lock = if is_running(&instance) { None } else { Some(instance.lock()?) };
     let header = block_on(unless_stopped(async {
         let source = Source::open(env, settings, &instance, limit).await?;
-        copy_whole(source, &path, args.force, limit, &reporter).await
+        copy_whole(source, output.file(), &path, limit, &reporter).await
     }))?;
     drop(lock);
+    output.finish().map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => exists(&path),
+        _ => failed(error),
+    })?;
     Ok(outcome(&instance.name, "backup", &path, &header))
 }
 
@@ -232,19 +241,16 @@ async fn ended(child: Child, attempt: &str) -> Result<Vec<u8>> {
     Err(failed(Some(output.status), last_line(&output.stderr).trim_start_matches("Error: ").to_owned()))
 }
 
-/// Copies a backup to a file that has its name when it is whole and verified, and is gone otherwise.
+/// Copies a backup to a file that is given its name when this has verified that it is whole.
 async fn copy_whole(
     mut source: Source,
+    file: &mut File,
     path: &Path,
-    force: bool,
     limit: Duration,
     reporter: &Reporter,
 ) -> Result<Header> {
     use std::io::Write as _;
     let failed = |error: io::Error| Error::file("write", path, &error);
-    let directory = path.parent().unwrap_or(path);
-    let mut file =
-        tempfile::Builder::new().prefix(".neonctl-backup-").tempfile_in(directory).map_err(failed)?;
     let (mut buffer, mut copied) = (vec![0; CHUNK], Copied::default());
     loop {
         let count = match tokio::time::timeout(limit, source.read(&mut buffer)).await {
@@ -262,14 +268,7 @@ async fn copy_whole(
     }
     // Why a program ended early explains more than what is missing.
     source.finish().await?;
-    let header = copied.finish(reporter)?;
-    file.as_file().sync_all().map_err(failed)?;
-    let named = if force { file.persist(path) } else { file.persist_noclobber(path) };
-    named.map_err(|error| match error.error.kind() {
-        io::ErrorKind::AlreadyExists => exists(path),
-        _ => failed(error.error),
-    })?;
-    Ok(header)
+    copied.finish(reporter)
 }
 
 /// What was copied of a backup so far.

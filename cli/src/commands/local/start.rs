@@ -122,8 +122,9 @@ fn node_flags(
     }
     for path in &args.image_files {
         let real = path.canonicalize().ok().filter(|path| path.is_dir());
-        let missing =
-            || Error::new(Code::NotFound, format!("--image-files: directory {} does not exist", path.display()));
+        let missing = || {
+            Error::new(Code::NotFound, format!("--image-files: directory {} does not exist", path.display()))
+        };
         set("--image-files", real.ok_or_else(missing)?.into());
     }
     set("--kernels", place::kernels(env).into());

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use neonvm_builder::out;
 use neonvm_sim::compare::{Load, Rules, Setup, Trial, trial};
 use plotters::style::{BLUE, RED, RGBColor};
 use serde_json::{Value, json};
@@ -139,7 +140,7 @@ fn plots(directory: &Path, trials: &[Trial], seed: u64) -> Result<Vec<PathBuf>> 
         let text = plot::draw(&title, &times, &[drawing(title.clone(), pair)])
             .map_err(|error| Error::new(Code::Failed, "cannot draw the plot").cause(error.to_string()))?;
         let path = directory.join(format!("compare-{}-{seed}.svg", first.load.name()));
-        std::fs::write(&path, text).map_err(|error| Error::file("write", &path, &error))?;
+        out::text(&path, &text).map_err(|error| Error::file("write", &path, &error))?;
         written.push(path);
     }
     Ok(written)

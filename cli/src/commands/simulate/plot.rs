@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use neonvm_builder::out;
 use neonvm_sim::{NodeSeries, Series, VmSeries};
 use plotters::style::{BLUE, RED, RGBColor};
 
@@ -51,7 +52,7 @@ pub(super) fn write(
         let text = draw(&format!("{what} of {scenario}, seed {seed}"), &series.times, &panels)
             .map_err(|error| Error::new(Code::Failed, "cannot draw the plot").cause(error.to_string()))?;
         let path = directory.join(format!("{scenario}-{seed}-{what}.svg"));
-        std::fs::write(&path, text).map_err(|error| Error::file("write", &path, &error))?;
+        out::text(&path, &text).map_err(|error| Error::file("write", &path, &error))?;
         written.push(path);
     }
     Ok(written)

@@ -14,10 +14,7 @@ use crate::settings::Settings;
 
 /// Makes a disk.
 pub(crate) fn run(env: &Env, settings: &Settings, args: &Build, quiet: bool) -> Result<Report> {
-    // Goes away with everything in it, however the build ends.
-    let work = tempfile::tempdir().map_err(|error| Error::file("make", &std::env::temp_dir(), &error))?;
-    let mut request = request(env, settings, args)?;
-    request.work = Some(work.path().to_owned());
+    let request = request(env, settings, args)?;
     let reporter = Reporter::new(env, &args.showing.progress, quiet);
     let attempt = format!("cannot build a disk from {}", args.from);
     let built = job::run(move || {
@@ -54,7 +51,7 @@ fn request(env: &Env, settings: &Settings, args: &Build) -> Result<Request> {
         build_args: args.build_arg.clone(),
         changes: changes(args),
         guest,
-        size: args.size.as_deref().map(place::size).transpose()?,
+        size: args.size.as_deref().map(|text| place::size("--size", text)).transpose()?,
         file: args.out.clone(),
         format: match args.format.as_str() {
             "raw" => Format::Raw,
@@ -66,7 +63,6 @@ fn request(env: &Env, settings: &Settings, args: &Build) -> Result<Request> {
         push: args.push,
         sbom: args.sbom.clone(),
         ssh_keys: args.ssh_key.iter().map(key).collect::<Result<_>>()?,
-        work: None,
     })
 }
 

@@ -5,6 +5,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
 use neonvm_api::VirtualMachine;
+use neonvm_builder::out;
 use rustix::termios::{self, OptionalActions, Termios};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::signal::unix::{SignalKind, signal};
@@ -52,7 +53,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Console, quiet: bool)
     let escape = key(&args.escape)?;
     let boot = duration("boot-timeout", &args.boot_timeout)?;
     let record = match &args.record {
-        Some(path) => Some(File::create(path).map_err(|error| Error::file("write", path, &error))?),
+        Some(path) => Some(out::growing(path).map_err(|error| Error::file("write", path, &error))?),
         None => None,
     };
     block_on(async {

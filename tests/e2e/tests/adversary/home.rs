@@ -58,9 +58,14 @@ impl Home {
 
     /// As [`Self::run`], by a shell: `$0` is `neonctl`.
     pub(crate) fn shell(&self, script: &str) -> Output {
+        self.shell_command(script).output().unwrap()
+    }
+
+    /// As [`Self::shell`], to be started.
+    pub(crate) fn shell_command(&self, script: &str) -> Command {
         let mut command = Command::new("sh");
         command.args(["-c", script]).arg(programs().join("neonctl"));
-        self.here(command).output().unwrap()
+        self.here(command)
     }
 
     fn here(&self, mut command: Command) -> Command {

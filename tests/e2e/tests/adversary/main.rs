@@ -43,6 +43,7 @@
 
 mod attacker;
 mod authority;
+mod builds;
 mod cluster;
 mod descriptors;
 mod evictions;

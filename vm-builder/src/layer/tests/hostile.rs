@@ -65,7 +65,7 @@ fn dangling_and_absolute_links_are_kept_as_they_are() {
 
 #[test]
 fn limits_hold() {
-    let limits = Limits { entries: 3, bytes: 10, metadata: 1000, path: 64 };
+    let limits = Limits { entries: 3, bytes: 10, metadata: 1000, path: 64, ..Limits::default() };
     let many = (0..4).fold(new(), |writer, number| writer.file(&number.to_string(), b"")).end();
     let error = limited(std::slice::from_ref(&many), limits).unwrap_err().to_string();
     assert_eq!(error, "layer 0: number of entries exceeds the limit of 3 entries");

@@ -1,34 +1,14 @@
 //! Which addresses endpoints may have. Pure.
 //!
 //! The author of a `PodAutoscaler` names endpoints that this service connects to from where it runs. Addresses that only the
-//! service can reach must be refused: its own host's loopback, metadata services, the network of Services with the API server
+//! service can reach must be refused: those of [`neonvm_core_overlay::closed`], kubelets, the network of Services with the API server
 //! in it. The check is made on the very address that is connected to, so a name that resolves to another one later changes
 //! nothing.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
-/// Networks that no endpoint is in unless an administrator allows it.
-const REFUSED: &[&str] = &[
-    // This host, loopback, link-local (with the metadata services of most clouds), multicast, reserved, broadcast.
-    "0.0.0.0/8",
-    "127.0.0.0/8",
-    "169.254.0.0/16",
-    "224.0.0.0/4",
-    "240.0.0.0/4",
-    // Metadata and host services elsewhere: Alibaba, Azure, Oracle.
-    "100.100.100.200/32",
-    "168.63.129.16/32",
-    "192.0.0.192/32",
-    // The same for IPv6: unspecified, loopback, link-local, site-local, multicast; metadata of AWS and Google.
-    "::/128",
-    "::1/128",
-    "fe80::/10",
-    "fec0::/10",
-    "ff00::/8",
-    "fd00:ec2::254/128",
-    "fd20:ce::254/128",
-];
+use neonvm_core_overlay::closed::{self, KUBELET_PORTS};
 
 /// A range of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,36 +67,17 @@ pub(crate) struct Policy {
 impl Policy {
     /// With networks that an administrator allows, which wins, and those of Services.
     pub(crate) fn new(allowed: &[Network], services: &[Network]) -> Self {
-        let fixed = REFUSED.iter().filter_map(|text| text.parse().ok());
+        let fixed = closed::NETWORKS.iter().filter_map(|text| text.parse().ok());
         Self { allowed: allowed.to_vec(), refused: fixed.chain(services.iter().copied()).collect() }
     }
 
-    /// Whether an endpoint may be at this address.
-    pub(crate) fn permits(&self, address: IpAddr) -> bool {
+    /// Whether an endpoint may be here.
+    pub(crate) fn permits(&self, endpoint: SocketAddr) -> bool {
         let within = |networks: &[Network], form| networks.iter().any(|network| network.contains(form));
-        let permitted = |form: &IpAddr| within(&self.allowed, *form) || !within(&self.refused, *form);
-        forms(address).iter().all(permitted)
-    }
-}
-
-/// Where a connection to the address may end: also at the IPv4 address that an IPv6 address stands for.
-fn forms(address: IpAddr) -> Vec<IpAddr> {
-    let IpAddr::V6(six) = address else { return vec![address] };
-    if let Some(four) = six.to_ipv4_mapped() {
-        return vec![four.into()];
-    }
-    embedded(six).map_or_else(|| vec![address], |four| vec![address, four.into()])
-}
-
-/// The IPv4 address inside of an IPv4-compatible, NAT64 or 6to4 address.
-fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
-    let [a, b, c, d, e, f, g, h] = address.segments();
-    let join = |high: u16, low: u16| Ipv4Addr::from_bits((u32::from(high) << 16) | u32::from(low));
-    match [a, b, c, d, e, f] {
-        [0, 0, 0, 0, 0, 0] if (g, h) > (0, 1) => Some(join(g, h)),
-        [0x64, 0xff9b, 0, 0, 0, 0] | [0x64, 0xff9b, 1, ..] => Some(join(g, h)),
-        [0x2002, high, low, ..] => Some(join(high, low)),
-        _ => None,
+        let is_kubelet = KUBELET_PORTS.contains(&endpoint.port());
+        let permitted =
+            |form: &IpAddr| within(&self.allowed, *form) || (!is_kubelet && !within(&self.refused, *form));
+        closed::forms(endpoint.ip()).iter().all(permitted)
     }
 }
 
@@ -129,13 +90,19 @@ mod tests {
     }
 
     fn permits(policy: &Policy, address: &str) -> bool {
-        policy.permits(address.parse().unwrap())
+        let address: IpAddr = address.parse().unwrap();
+        let at = |port| policy.permits(SocketAddr::new(address, port));
+        assert!(
+            !at(10250) && !at(10255) || policy.allowed.iter().any(|net| net.contains(address)),
+            "{address}"
+        );
+        at(9100)
     }
 
     #[test]
     fn every_network_that_is_refused_can_be_read() {
         let policy = Policy::new(&[], &[]);
-        assert_eq!(policy.refused.len(), REFUSED.len());
+        assert_eq!(policy.refused.len(), closed::NETWORKS.len());
     }
 
     #[test]
@@ -158,7 +125,11 @@ mod tests {
             "fe80::1",
             "febf::1",
             "ff02::1",
+            "192.0.0.192",
             "fd00:ec2::254",
+            "fd00:ec2::23",
+            "fd20:ce::254",
+            "fd00:c1::a9fe:a9fe",
             "fd00:10:96::a",
             "::ffff:127.0.0.1",
             "::ffff:169.254.169.254",
@@ -169,6 +140,8 @@ mod tests {
             "64:ff9b:1::169.254.169.254",
             "2002:7f00:1::",
             "2002:a9fe:a9fe::1",
+            "::ffff:0:169.254.169.254",
+            "2001:0:808:808:8000:1:5601:5601",
         ] {
             assert!(!permits(&policy, address), "{address}");
         }
@@ -231,6 +204,6 @@ mod tests {
             assert!(error.to_string().contains("10.96.0.0/12"), "{text}");
         }
         assert!("0.0.0.0/0".parse::<Network>().unwrap().contains([1, 2, 3, 4].into()));
-        assert!(!"0.0.0.0/0".parse::<Network>().unwrap().contains(IpAddr::V6(Ipv6Addr::LOCALHOST)));
+        assert!(!"0.0.0.0/0".parse::<Network>().unwrap().contains(IpAddr::V6(std::net::Ipv6Addr::LOCALHOST)));
     }
 }

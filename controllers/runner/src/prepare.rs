@@ -429,7 +429,7 @@ async fn network(options: &Options, pod: &Arc<PodFiles>) -> Result<Network, Erro
         ports.into_iter().map(|(udp, port)| network::Forward { udp, port }).collect();
     let mac = network::guest_hardware(&pod.config.uid);
     match options.network {
-        NetworkMode::Tap => tap_network(options, pod, forwards, mac).await,
+        NetworkMode::Tap => tap_network(pod, forwards, mac).await,
         NetworkMode::User if pod.config.extra_net.is_some() => Err(network::Error::OverlayNeedsRoot.into()),
         NetworkMode::User => {
             let address = options.addresses.first().copied().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
@@ -454,17 +454,15 @@ async fn network(options: &Options, pod: &Arc<PodFiles>) -> Result<Network, Erro
 
 /// Interfaces on tap devices, and what is around them in the pod's network namespace.
 async fn tap_network(
-    options: &Options,
     pod: &Arc<PodFiles>,
     forwards: Vec<network::Forward>,
     mac: [u8; 6],
 ) -> Result<Network, Error> {
-    let closed = (!pod.config.settings.node_access).then(|| options.node_addresses.clone());
     let settings = network::Settings {
         forwards,
         hardware: mac,
         hostname: hostname(&pod.config.pod),
-        closed,
+        open: pod.config.settings.node_access,
         counted: pod.config.spec.enable_network_monitoring,
     };
     let extra = pod.config.extra_net.as_ref().map(|extra| overlay_of(pod, extra)).transpose()?;

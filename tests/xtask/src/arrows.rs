@@ -24,6 +24,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             "neonvm-types",
             "neonvm-api",
             "neonvm-core-migration",
+            // What a guest does not reach.
+            "neonvm-core-overlay",
             "neonvm-core-runner",
             "neonvm-kit",
             "neonvm-disk",
@@ -44,7 +46,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("neonvm-vxlan-controller", &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-core-overlay"]),
     ("neonvm-device-plugin", &["neonvm-kit"]),
-    ("neonvm-pod-autoscaler", &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-core-pod-autoscaler"]),
+    // The overlay's crate has the list of addresses that are closed to what tenants name.
+    (
+        "neonvm-pod-autoscaler",
+        &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-core-overlay", "neonvm-core-pod-autoscaler"],
+    ),
     ("neonvm-scheduler", &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-core-scheduling"]),
     ("neonvm-agent", &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-core-vertical-scaling"]),
     // Runs the cores themselves, not the services around them.

@@ -1,7 +1,7 @@
 //! One GET of a metrics endpoint: over a connection that is kept if the endpoint likes that, with a deadline, a limit, and a
 //! reason if nothing comes of it. A redirect is an answer like any that is not 200: nothing is read from where it leads.
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -93,8 +93,8 @@ impl Reader {
         *self.policy.write().unwrap_or_else(PoisonError::into_inner) = Policy::new(&self.allowed, services);
     }
 
-    fn permits(&self, address: IpAddr) -> bool {
-        self.policy.read().unwrap_or_else(PoisonError::into_inner).permits(address)
+    fn permits(&self, endpoint: SocketAddr) -> bool {
+        self.policy.read().unwrap_or_else(PoisonError::into_inner).permits(endpoint)
     }
 
     /// What one object may use for a reconcile that begins now.
@@ -177,7 +177,7 @@ impl Reader {
             Ok(address) => vec![SocketAddr::new(address, endpoint.port)],
             Err(_) => self.resolve(endpoint, share).await?,
         };
-        Ok(all.into_iter().filter(|address| self.permits(address.ip())).take(ADDRESSES).collect())
+        Ok(all.into_iter().filter(|address| self.permits(*address)).take(ADDRESSES).collect())
     }
 
     async fn resolve(&self, endpoint: &Endpoint, share: &Share) -> Result<Vec<SocketAddr>, Missing> {

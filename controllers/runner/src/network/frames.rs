@@ -121,6 +121,7 @@ fn reverse_arp(hardware: [u8; 6]) -> [u8; 60] {
 mod tests {
     use neonvm_test_support::need;
 
+    use std::net::Ipv4Addr;
     use std::time::{Duration, Instant};
 
     use super::super::lab;
@@ -130,10 +131,12 @@ mod tests {
     const GUEST: [u8; 6] = [2, 0, 0, 0, 0, 7];
     const CLIENT: [u8; 6] = [2, 0, 0, 0, 0, 9];
 
+    const IP: Ipv4Addr = Ipv4Addr::new(10, 9, 9, 7);
+    /// Where the word of a frame is.
+    const WORD: usize = 42;
+
     fn frame(to: [u8; 6], word: &str) -> Vec<u8> {
-        let mut frame = [&to[..], &CLIENT, &[0x88, 0xb5], word.as_bytes()].concat();
-        frame.resize(60, 0);
-        frame
+        lab::packet((CLIENT, to), (Ipv4Addr::new(10, 9, 9, 9), IP), 17, 5000, word.as_bytes())
     }
 
     /// The pod's interface is a tap device with a simulated node at its other end.
@@ -141,7 +144,7 @@ mod tests {
     fn what_waits_for_the_guest_goes_back_to_the_node_and_nothing_else() {
         need!(lab::inside("frames", || {
             let node = Tap::open("net1").expect("the node's end");
-            let guest = Addresses { hardware: GUEST, ip: std::net::Ipv4Addr::new(10, 9, 9, 7) };
+            let guest = Addresses { hardware: GUEST, ip: IP };
             let overlay = join("net1", &interfaces().expect("interfaces"), guest).expect("joined");
             let frames = Frames::new(&overlay.tap, GUEST).expect("frames");
             // Ports of a bridge forward a moment after they are up; other packets of the kernel are ignored.
@@ -156,13 +159,11 @@ mod tests {
                 while let Some(frame) = node.receive().expect("read") {
                     received.push(frame.bytes().to_vec());
                 }
-                received.retain(|frame| frame.get(12..14) == Some(&[0x88, 0xb5]));
+                received.retain(|frame| frame.get(12..14) == Some(&[8, 0]));
             }
             for frame in &received {
-                assert!(
-                    frame.starts_with(&[&GUEST[..], &PASSED_ON, &[0x88, 0xb5], b"guest"].concat()),
-                    "{frame:x?}"
-                );
+                assert!(frame.starts_with(&[GUEST, PASSED_ON].concat()), "{frame:x?}");
+                assert!(frame[WORD..].starts_with(b"guest"), "{frame:x?}");
             }
             assert_eq!(frames.pass_on().expect("passed on"), 0, "nothing is left");
         }));
@@ -172,14 +173,14 @@ mod tests {
     fn read(tap: &Tap) -> Vec<Vec<u8>> {
         let all = std::iter::from_fn(|| tap.receive().expect("read"));
         let all = all.map(|frame| frame.bytes().to_vec());
-        all.filter(|frame| frame.get(12..14) == Some(&[0x88, 0xb5])).collect()
+        all.filter(|frame| frame.get(12..14) == Some(&[8, 0])).collect()
     }
 
     #[test]
     fn what_qemu_took_as_it_stopped_goes_back_before_what_waits() {
         need!(lab::inside("taken", || {
             let node = Tap::open("net1").expect("the node's end");
-            let guest = Addresses { hardware: GUEST, ip: std::net::Ipv4Addr::new(10, 9, 9, 7) };
+            let guest = Addresses { hardware: GUEST, ip: IP };
             let overlay = join("net1", &interfaces().expect("interfaces"), guest).expect("joined");
             let frames = Frames::new(&overlay.tap, GUEST).expect("frames").with_copies();
             let capture = frames.capture.as_ref().expect("copies");

@@ -43,9 +43,8 @@ pub(crate) struct Settings {
     pub(crate) hardware: [u8; 6],
     /// Name the guest gets.
     pub(crate) hostname: String,
-    /// Addresses of the node with the kubelet and the metadata services that are closed to the guest; `None`: they are
-    /// open.
-    pub(crate) closed: Option<Vec<IpAddr>>,
+    /// Whether kubelets and the addresses of [`neonvm_core_overlay::closed`] are open to the guest.
+    pub(crate) open: bool,
     /// Whether the guest's traffic is counted.
     pub(crate) counted: bool,
 }
@@ -101,7 +100,7 @@ pub(crate) fn set_up(settings: &Settings, interfaces: &Interfaces) -> Result<Lin
         lines.push_str(&format!("address add {}/64 dev {TAP_NAME} nodad\n", v6_gateway()));
     }
     run("ip", &["-batch", "-"], &lines)?;
-    let closed = settings.closed.as_deref();
+    let closed = (!settings.open).then_some(&names);
     let rules = nft::rules(&uplink, &settings.forwards, guest_v6, closed, settings.counted);
     run("nft", &["-f", "-"], &rules)?;
     let meter = settings.counted.then(Meter::start).transpose();

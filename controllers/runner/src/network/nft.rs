@@ -2,12 +2,17 @@
 //!
 //! Ports of the guest are reached at the pod's address, from outside and from the pod itself; the guest reaches out
 //! with the pod's address; and of the pod itself the guest reaches DHCP and echo only, so that the runner's port is out of its
-//! reach. What the guest sends carries its own address. Unless the policy of its namespace allows it, the guest reaches neither
-//! the metadata service of the cloud (which hands out the node's credentials) nor the kubelet of its node.
+//! reach. What the guest sends is IPv4, ARP or, if the pod has it, IPv6, and carries its own address; none of it reaches the tunnel
+//! of a node's overlay. Unless the policy of its namespace allows it, the guest reaches neither the addresses of
+//! [`neonvm_core_overlay::closed`], such as metadata services that hand out the node's credentials, nor kubelets.
 
 use std::fmt::Write as _;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::Ipv6Addr;
 
+use neonvm_api::overlay;
+use neonvm_core_overlay::closed::{self, KUBELET_PORTS, Pattern};
+
+use super::resolver::Resolver;
 use super::{GUEST, TAP_NAME, traffic};
 
 /// A port of the guest.
@@ -17,20 +22,13 @@ pub(crate) struct Forward {
     pub(crate) port: u16,
 }
 
-/// Where clouds answer a node about itself: most of them; containers and pods of AWS; Azure's host.
-const METADATA_V4: &str = "{ 169.254.169.254, 169.254.170.2, 169.254.170.23, 168.63.129.16 }";
-/// The same over IPv6, on AWS.
-const METADATA_V6: &str = "{ fd00:ec2::254, fd00:ec2::23 }";
-/// Ports of a kubelet: its interface, and the old one without authentication.
-const KUBELET: &str = "{ 10250, 10255 }";
-
-/// The rules. `uplink` is the pod's interface; `guest_v6` the guest's address if the pod has IPv6; `closed` the addresses of the node
-/// whose kubelet the guest does not reach, or `None` if it may reach that and the metadata services; `counted`: its traffic is counted.
+/// The rules. `uplink` is the pod's interface; `guest_v6` the guest's address if the pod has IPv6; `names` the name servers, which the
+/// guest reaches wherever they are, or `None` if nothing is closed to it; `counted`: its traffic is counted.
 pub(crate) fn rules(
     uplink: &str,
     forwards: &[Forward],
     guest_v6: Option<Ipv6Addr>,
-    closed: Option<&[IpAddr]>,
+    names: Option<&Resolver>,
     counted: bool,
 ) -> String {
     let mut text = String::from("table inet neonvm {}\ndelete table inet neonvm\ntable inet neonvm {\n");
@@ -64,23 +62,49 @@ pub(crate) fn rules(
             let _ = writeln!(text, "  iifname \"{TAP_NAME}\" meta nfproto ipv6 drop");
         }
     }
-    if let Some(node) = closed {
-        close(&mut text, node);
+    let _ = writeln!(text, "  iifname \"{TAP_NAME}\" udp dport {} drop", overlay::PORT);
+    if names.is_some() {
+        let _ = writeln!(text, "  iifname \"{TAP_NAME}\" jump closed");
     }
     if counted {
         text.push_str(&traffic::rules());
     }
-    text.push_str(" }\n}\n");
+    text.push_str(" }\n");
+    if let Some(names) = names {
+        close(&mut text, names, guest_v6.is_some());
+    }
+    text.push_str("}\n");
+    text.push_str(&frames(guest_v6.is_some()));
     text
 }
 
-fn close(text: &mut String, node: &[IpAddr]) {
-    let _ = writeln!(text, "  iifname \"{TAP_NAME}\" ip daddr {METADATA_V4} drop");
-    let _ = writeln!(text, "  iifname \"{TAP_NAME}\" ip6 daddr {METADATA_V6} drop");
-    for address in node {
-        let family = if address.is_ipv4() { "ip" } else { "ip6" };
-        let _ = writeln!(text, "  iifname \"{TAP_NAME}\" {family} daddr {address} tcp dport {KUBELET} drop");
+/// The frames that the pod takes from the guest. The type is read from the frame as it came: a tag, of whatever type, is another.
+fn frames(v6: bool) -> String {
+    let six = if v6 { "  @ll,96,16 0x86dd accept\n" } else { "" };
+    format!(
+        "table netdev neonvm {{}}\ndelete table netdev neonvm\ntable netdev neonvm {{\n \
+         chain from_guest {{\n  type filter hook ingress device \"{TAP_NAME}\" priority filter; policy drop;\n  \
+         @ll,96,16 0x0800 ip saddr {{ 0.0.0.0, {GUEST} }} accept\n  \
+         @ll,96,16 0x0806 arp saddr ip {{ 0.0.0.0, {GUEST} }} accept\n{six} }}\n}}\n"
+    )
+}
+
+/// The chain for connections that the guest opens.
+fn close(text: &mut String, names: &Resolver, v6: bool) {
+    text.push_str(" chain closed {\n  ct state established,related return\n");
+    let servers = names.v4.iter().map(|server| format!("ip daddr {server}"));
+    for server in servers.chain(names.v6.iter().map(|server| format!("ip6 daddr {server}"))) {
+        let _ = writeln!(text, "  {server} meta l4proto {{ tcp, udp }} th dport 53 return");
     }
+    let [one, other] = KUBELET_PORTS;
+    let _ = writeln!(text, "  tcp dport {{ {one}, {other} }} drop");
+    for net in closed::networks().filter(|net| net.mask().is_ipv4()) {
+        let _ = writeln!(text, "  ip daddr {net} drop");
+    }
+    for Pattern { value, mask } in closed::patterns().filter(|_| v6) {
+        let _ = writeln!(text, "  ip6 daddr & {mask} == {value} drop");
+    }
+    text.push_str(" }\n");
 }
 
 fn targets(text: &mut String, matching: &str, forwards: &[Forward], guest_v6: Option<Ipv6Addr>) {
@@ -96,56 +120,4 @@ fn targets(text: &mut String, matching: &str, forwards: &[Forward], guest_v6: Op
 }
 
 #[cfg(test)]
-mod tests {
-    use neonvm_test_support::{need, needs};
-
-    use super::*;
-
-    #[test]
-    fn rules_of_a_pod_with_both_families() {
-        let forwards = [Forward { udp: false, port: 5432 }, Forward { udp: true, port: 53 }];
-        let node: [IpAddr; 2] = ["10.0.0.9".parse().unwrap(), "fd00::9".parse().unwrap()];
-        let text = rules("eth0", &forwards, Some("fd00::2".parse().unwrap()), Some(&node), false);
-        for line in [
-            "iifname \"eth0\" meta nfproto ipv4 tcp dport 5432 dnat ip to 169.254.254.254",
-            "iifname \"eth0\" meta nfproto ipv6 udp dport 53 dnat ip6 to fd00::2",
-            "fib daddr type local meta nfproto ipv4 tcp dport 5432 dnat ip to 169.254.254.254",
-            "oifname \"eth0\" ip6 saddr fd00::2 masquerade",
-            "iifname \"tap-def\" drop",
-            "iifname \"tap-def\" ip saddr != 169.254.254.254 drop",
-            "iifname \"tap-def\" ip6 saddr != fd00::2 drop",
-            "iifname \"tap-def\" ip daddr { 169.254.169.254, 169.254.170.2, 169.254.170.23, 168.63.129.16 } drop",
-            "iifname \"tap-def\" ip daddr 10.0.0.9 tcp dport { 10250, 10255 } drop",
-            "iifname \"tap-def\" ip6 daddr fd00::9 tcp dport { 10250, 10255 } drop",
-        ] {
-            assert!(text.contains(line), "{line} is not in\n{text}");
-        }
-        let open = rules("eth0", &forwards, None, None, false);
-        assert!(
-            !open.contains("counter")
-                && !open.contains("ip6 ")
-                && open.contains("meta nfproto ipv6 drop")
-                && !open.contains("10250")
-        );
-    }
-
-    #[test]
-    fn the_program_takes_them() {
-        let node = ["10.0.0.9".parse().unwrap(), "fd00::9".parse().unwrap()];
-        let text = rules(
-            "eth0",
-            &[Forward { udp: false, port: 1 }],
-            Some("fd00::2".parse().unwrap()),
-            Some(&node),
-            true,
-        );
-        need!(needs::root());
-        let mut child = std::process::Command::new(need!(needs::program("nft")))
-            .args(["-c", "-f", "-"])
-            .stdin(std::process::Stdio::piped())
-            .spawn()
-            .unwrap();
-        std::io::Write::write_all(child.stdin.as_mut().unwrap(), text.as_bytes()).unwrap();
-        assert!(child.wait_with_output().unwrap().status.success());
-    }
-}
+mod tests;

@@ -159,7 +159,7 @@ pub fn plan_bridge(wanted: &DesiredForwarding, have: &[BridgeEntry]) -> Vec<Chan
     let mut current = BTreeSet::new();
     for entry in have {
         match wanted.remotes.get(&entry.hardware) {
-            // It has arrived here before its object says so.
+            // It has arrived here before its object names this node.
             Some(remote) if !entry.is_tunnel && remote.is_moving => current.insert(entry.hardware),
             Some(_) if entry.is_tunnel && entry.is_external => current.insert(entry.hardware),
             Some(_) => false,

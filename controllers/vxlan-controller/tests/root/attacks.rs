@@ -203,7 +203,7 @@ async fn only_nodes_send_to_a_tunnel() {
     until("dropped again", || !all.arrives(|| all.inject("n3", "10.90.0.3", 1, &forged))).await;
 }
 
-/// What a node sends has a sender that is on another node: not a VM that is here, nor one that nobody knows.
+/// What a node sends has a sender that is on another node: not a VM that is here, nor one that is unknown.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_speaks_for_what_is_elsewhere_only() {
     need!(network());

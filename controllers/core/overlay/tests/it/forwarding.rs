@@ -128,7 +128,7 @@ fn w25_entries_go_with_their_node_and_their_machine() {
     assert_eq!(kernel.bridge_entries(), []);
 }
 
-/// A VM arrives before its object says so: the bridge keeps the pod that it spoke from, until the object does.
+/// A VM arrives before its object names this node: the bridge keeps the pod that it spoke from, until the object does.
 #[test]
 fn a_machine_that_arrives_is_found_at_once_and_one_that_does_not_is_not() {
     let mut kernel = Kernel::default();

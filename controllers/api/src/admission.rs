@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use crate::pod_autoscaler;
 use crate::{
-    FieldError, IPPool, MigrationPolicy, PodAutoscaler, Policy, VirtualMachine, apply_defaults, next_start,
-    normalise, validate,
+    FieldError, IPPool, MigrationPolicy, PodAutoscaler, Policy, VirtualMachine, VirtualMachineMigration,
+    apply_defaults, next_start, normalise, validate,
 };
 
 /// The result of admission.
@@ -71,6 +71,11 @@ pub fn admit(kind: &str, new: &mut Value, old: Option<&Value>) -> Verdict {
 /// refuses them when it makes a pod. Objects of other kinds, and those that [`admit`] refuses, pass.
 #[must_use]
 pub fn refused(policy: &Policy, kind: &str, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    if kind == "VirtualMachineMigration" {
+        // A migration does not change.
+        let new = read::<VirtualMachineMigration>(new).ok().filter(|_| old.is_none());
+        return new.map(|new| policy.refusals_of_migration(&new.spec)).unwrap_or_default();
+    }
     if kind != "VirtualMachine" {
         return Vec::new();
     }

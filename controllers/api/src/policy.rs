@@ -13,7 +13,7 @@ use std::str::FromStr;
 use crate::names::TRUE;
 use crate::overlay::INTERFACE;
 use crate::runner_pod::CONFIG_VOLUME;
-use crate::{FieldError, VirtualMachineSpec};
+use crate::{FieldError, VirtualMachineMigrationSpec, VirtualMachineSpec};
 
 /// Prefix of the labels.
 pub const LABEL_PREFIX: &str = "allow.vm.neon.tech/";
@@ -40,13 +40,15 @@ pub enum Power {
     /// `guest.rootDisk.image` and `guest.kernelImage` that name a file of the node (`file://PATH`), where nodes take such names: the
     /// local kubelet does, below the directories that its administrator names.
     NodeFiles,
+    /// `priority` of migrations above 0: they go before others that wait.
+    MigrationPriority,
     /// `extraNetwork.interface` and `.multusNetwork`: networks other than the overlay.
     Network,
 }
 
 impl Power {
     /// All powers.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::RunnerImage,
         Self::InitContainers,
         Self::InitScript,
@@ -56,6 +58,7 @@ impl Power {
         Self::Network,
         Self::NodeAccess,
         Self::NodeFiles,
+        Self::MigrationPriority,
     ];
 
     /// Name in labels and flags.
@@ -71,6 +74,7 @@ impl Power {
             Self::Network => "network",
             Self::NodeAccess => "node-access",
             Self::NodeFiles => "node-files",
+            Self::MigrationPriority => "migration-priority",
         }
     }
 
@@ -90,7 +94,7 @@ impl fmt::Display for Power {
 /// A word that names no power.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is none of: runner-image, init-containers, init-script, overcommit, scheduler, service-account, network, node-access, node-files"
+    "{0:?} is none of: runner-image, init-containers, init-script, overcommit, scheduler, service-account, network, node-access, node-files, migration-priority"
 )]
 pub struct UnknownPower(String);
 
@@ -148,18 +152,16 @@ impl Policy {
     #[must_use]
     pub fn refusals(&self, spec: &VirtualMachineSpec) -> Vec<FieldError> {
         let used = self.used(spec).into_iter().filter(|(power, _)| !self.allows(*power));
-        let mut all: Vec<FieldError> = used
-            .map(|(power, path)| FieldError {
-                path: path.to_owned(),
-                message: format!(
-                    "the policy of this namespace does not allow {power}; an administrator can allow it with the label {}=true on \
-                     the namespace",
-                    power.label()
-                ),
-            })
-            .collect();
+        let mut all: Vec<FieldError> = used.map(|(power, path)| refusal(power, path)).collect();
         all.extend(privileges(spec));
         all
+    }
+
+    /// The same of a migration.
+    #[must_use]
+    pub fn refusals_of_migration(&self, spec: &VirtualMachineMigrationSpec) -> Vec<FieldError> {
+        let used = spec.priority > 0 && !self.allows(Power::MigrationPriority);
+        used.then(|| refusal(Power::MigrationPriority, "spec.priority")).into_iter().collect()
     }
 
     /// The powers that a spec uses, each with its field.
@@ -194,6 +196,16 @@ impl Policy {
             ),
         ];
         parts.into_iter().filter(|(_, _, used)| *used).map(|(power, path, _)| (power, path)).collect()
+    }
+}
+
+fn refusal(power: Power, path: &str) -> FieldError {
+    FieldError {
+        path: path.to_owned(),
+        message: format!(
+            "the policy of this namespace does not allow {power}; an administrator can allow it with the label {}=true on the namespace",
+            power.label()
+        ),
     }
 }
 
@@ -281,8 +293,16 @@ mod tests {
                 "spec.extraNetwork.multusNetwork",
                 json!({"extraNetwork": {"enable": true, "interface": "net1", "multusNetwork": "kube-system/host"}}),
             ),
-            (Power::NodeFiles, "spec.guest.rootDisk.image", guest("i", "rootDisk", &json!({"image": "file:///data/a"}))),
-            (Power::NodeFiles, "spec.guest.rootDisk.image", guest("i", "rootDisk", &json!({"image": "FILE:/data/a"}))),
+            (
+                Power::NodeFiles,
+                "spec.guest.rootDisk.image",
+                guest("i", "rootDisk", &json!({"image": "file:///data/a"})),
+            ),
+            (
+                Power::NodeFiles,
+                "spec.guest.rootDisk.image",
+                guest("i", "rootDisk", &json!({"image": "FILE:/data/a"})),
+            ),
             (Power::NodeFiles, "spec.guest.kernelImage", guest("i", "kernelImage", &json!("file:///data/a"))),
         ];
         for (power, path, part) in all {

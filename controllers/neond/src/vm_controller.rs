@@ -23,7 +23,7 @@ pub(crate) struct Args {
     #[arg(long, env = "VM_RUNNER_IMAGE", default_value = concat!("neonvm-runner:", env!("CARGO_PKG_VERSION")))]
     runner_image: String,
     /// What authors of VMs may use in every namespace, comma separated: runner-image, init-containers, init-script, overcommit,
-    /// scheduler, service-account, network, node-access, node-files. Labels allow.vm.neon.tech/NAME of a namespace take precedence
+    /// scheduler, service-account, network, node-access, node-files, migration-priority. Labels allow.vm.neon.tech/NAME of a namespace take precedence
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     allow: Vec<neonvm_api::Power>,
     /// Labels and annotations of VMs that are copied to their pods besides those that the documentation lists, comma separated: keys,
@@ -67,6 +67,9 @@ pub(crate) struct Args {
     /// Maximum of concurrent migrations
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     max_migrations: u16,
+    /// Maximum of concurrent migrations of the VMs of one namespace, away from nodes that are not cordoned
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
+    max_migrations_of_namespace: u16,
     /// Maximum of concurrent migrations away from a node
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
     max_migrations_from_node: u16,
@@ -199,6 +202,7 @@ fn config(args: &Args) -> anyhow::Result<Config> {
     };
     let migration = &mut config.settings.migration;
     migration.cluster = args.max_migrations.into();
+    migration.namespace = args.max_migrations_of_namespace.into();
     migration.outbound = args.max_migrations_from_node.into();
     migration.inbound = args.max_migrations_to_node.into();
     migration.prepare_timeout = args.migration_prepare_timeout.into();

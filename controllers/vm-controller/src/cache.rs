@@ -151,11 +151,12 @@ impl Cache {
         phases
     }
 
-    /// The nodes that VMs are leaving now.
-    pub(crate) fn leaving(&self) -> Vec<String> {
+    /// The nodes that VMs are leaving now, each with the namespace of the VM.
+    pub(crate) fn leaving(&self) -> Vec<(String, String)> {
         let kept = self.lock();
-        let statuses = kept.vms.values().filter_map(|vm| vm.status.as_ref());
-        statuses.filter(|status| status.migration.is_some()).map(|status| status.node.clone()).collect()
+        let statuses = kept.vms.iter().filter_map(|(key, vm)| Some((key, vm.status.as_ref()?)));
+        let leaving = statuses.filter(|(_, status)| status.migration.is_some());
+        leaving.map(|(key, status)| (status.node.clone(), key.namespace.clone())).collect()
     }
 
     /// Keeps a VM unless a newer version is cached. Returns whether it changed.

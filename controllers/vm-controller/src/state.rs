@@ -1,7 +1,8 @@
 //! What watches have observed of the cluster, and the queue of VMs that a change wakes.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use neonvm_core_vm_lifecycle::{PodView, RunnerView, Settings};
 use neonvm_kit::queue::Queue;
@@ -20,6 +21,8 @@ pub(crate) struct State {
     pub(crate) cache: Arc<Cache>,
     pub(crate) migrating: Migrations,
     pub(crate) policies: Policies,
+    /// Names of the nodes on which no pod may be placed.
+    pub(crate) cordoned: Mutex<BTreeSet<String>>,
     pub(crate) queue: Arc<Queue<Key>>,
     pub(crate) links: Links,
 }
@@ -34,9 +37,15 @@ impl State {
             cache: Arc::default(),
             migrating: Migrations::default(),
             policies: Policies::default(),
+            cordoned: Mutex::default(),
             queue,
             links,
         }
+    }
+
+    /// Whether a node is cordoned, as one that is drained is.
+    pub(crate) fn is_cordoned(&self, node: &str) -> bool {
+        self.cordoned.lock().unwrap_or_else(PoisonError::into_inner).contains(node)
     }
 
     /// The settings for VMs of a namespace, with its policy.

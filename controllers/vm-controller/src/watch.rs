@@ -3,6 +3,7 @@
 
 mod migrations;
 mod namespaces;
+mod nodes;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use crate::state::State;
 
 pub(crate) use migrations::{migrations, policies};
 pub(crate) use namespaces::namespaces;
+pub(crate) use nodes::cordoned;
 
 /// What a watch needs.
 #[derive(Clone)]
@@ -33,7 +35,7 @@ pub(crate) struct Watch {
 }
 
 /// How many watches there are.
-pub(crate) const WATCHES: usize = 6;
+pub(crate) const WATCHES: usize = 7;
 
 /// Watches machines; never returns.
 pub(crate) async fn machines(Watch { client, state, listed }: Watch) {

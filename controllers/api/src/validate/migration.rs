@@ -5,6 +5,9 @@ use neonvm_types::runner_protocol::{Compression, OnTimeout, PostCopy};
 
 use crate::{FieldError, MigrationPolicy, MigrationTuning, VirtualMachineMigration, field_error::Faults};
 
+/// Least bandwidth that a migration can be limited to. QEMU counts bytes in tenths of a second and sends whole buffers of pages, so a
+/// limit of a few KiB is none.
+const LEAST_BANDWIDTH: Bytes = Bytes::mib(1);
 /// Longest pause that QEMU takes, in milliseconds (`MAX_MIGRATE_DOWNTIME`).
 const LONGEST_PAUSE_MS: u32 = 2_000_000;
 
@@ -20,9 +23,12 @@ pub fn migration_create(migration: &VirtualMachineMigration) -> Vec<FieldError> 
         format!("{} must be at least 1 second; leave it out for an hour", spec.completion_timeout),
     );
     faults.require(
-        Bytes::try_from(spec.max_bandwidth).is_ok_and(|bandwidth| bandwidth > Bytes::ZERO),
+        Bytes::try_from(spec.max_bandwidth).is_ok_and(|bandwidth| bandwidth >= LEAST_BANDWIDTH),
         "spec.maxBandwidth",
-        format!("{} must be above 0 bytes in a second; leave it out for 1Gi", spec.max_bandwidth),
+        format!(
+            "{} must be at least {LEAST_BANDWIDTH} in a second, since QEMU keeps no lower limit; leave it out for 1Gi",
+            spec.max_bandwidth
+        ),
     );
     tuning(&spec.tuning, spec.allow_post_copy, &mut faults);
     faults.finish()
@@ -39,9 +45,11 @@ pub fn migration_policy(policy: &MigrationPolicy) -> Vec<FieldError> {
     }
     if let Some(bandwidth) = spec.max_bandwidth {
         faults.require(
-            Bytes::try_from(bandwidth).is_ok_and(|bandwidth| bandwidth > Bytes::ZERO),
+            Bytes::try_from(bandwidth).is_ok_and(|bandwidth| bandwidth >= LEAST_BANDWIDTH),
             "spec.maxBandwidth",
-            format!("{bandwidth} must be above 0 bytes in a second; leave it out for no limit"),
+            format!(
+                "{bandwidth} must be at least {LEAST_BANDWIDTH} in a second, since QEMU keeps no lower limit; leave it out for no limit"
+            ),
         );
     }
     for (index, namespace) in spec.namespaces.iter().enumerate() {
@@ -121,7 +129,9 @@ mod tests {
             ),
             (
                 |spec| spec.max_bandwidth = "-1Gi".parse().unwrap(),
-                Some("spec.maxBandwidth: -1Gi must be above 0 bytes in a second; leave it out for 1Gi"),
+                Some(
+                    "spec.maxBandwidth: -1Gi must be at least 1Mi in a second, since QEMU keeps no lower limit; leave it out for 1Gi",
+                ),
             ),
             (
                 |spec| spec.tuning.downtime_limit_ms = Some(0),

@@ -15,13 +15,15 @@
 //!     name: name.into(),
 //!     uid: name.into(),
 //!     vm: "db".into(),
+//!     namespace: "default".into(),
+//!     drain: false,
 //!     priority,
 //!     created: None,
 //!     node: "n1".into(),
 //!     ready: true,
 //! };
-//! let order = ordered(vec![waiting("rebalance", 0), waiting("drain", 10)]);
-//! assert_eq!(order[0].name, "drain", "the higher priority starts first");
+//! let order = ordered(vec![waiting("rebalance", 0), waiting("urgent", 10)]);
+//! assert_eq!(order[0].name, "urgent", "the higher priority starts first");
 //! ```
 
 mod disk_pace;

@@ -88,6 +88,8 @@ impl Default for GrowthSettings {
 pub struct MigrationSettings {
     /// Most migrations at once.
     pub cluster: usize,
+    /// Most migrations of the VMs of one namespace at once, away from nodes that are not cordoned.
+    pub namespace: usize,
     /// Most machines that leave a node at once.
     pub outbound: usize,
     /// Most machines that come to a node at once.
@@ -106,6 +108,7 @@ impl Default for MigrationSettings {
     fn default() -> Self {
         Self {
             cluster: 5,
+            namespace: 3,
             outbound: 2,
             inbound: 2,
             prepare_timeout: 300,

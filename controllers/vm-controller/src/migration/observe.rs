@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use neonvm_api::Power;
 use neonvm_api::migration::MigrationPhase;
 use neonvm_api::{MigrationPolicy, VirtualMachine, VirtualMachineMigration, VirtualMachineMigrationStatus};
-use neonvm_core_migration::phases::queue::{Admission, Waiting, admit, held_up, ordered};
+use neonvm_core_migration::phases::queue::{Active, Admission, Waiting, admit, held_up, ordered};
 use neonvm_core_migration::phases::{MigrationObserved, is_over, is_waiting, ready};
 use neonvm_core_vm_lifecycle::PodView;
 use neonvm_types::Timestamp;
@@ -44,7 +45,7 @@ pub(super) fn observe<'a>(
         if waiting { admission(&reconciler.state, migration) } else { Admission::Wait(String::new()) };
     let node = target.as_ref().map(|pod| pod.node.clone()).unwrap_or_default();
     let placeless = target.as_ref().is_some_and(PodView::is_unschedulable);
-    let held_up = if placeless { held_up_by(&reconciler.state, status) } else { 0 };
+    let held_up = if placeless { held_up_by(&reconciler.state, key, status) } else { 0 };
     let state = reconciler
         .state
         .migrating
@@ -74,14 +75,20 @@ pub(super) fn line(state: &State) -> Vec<(Waiting, Admission)> {
 }
 
 /// How many would go if this migration did not hold its place.
-fn held_up_by(state: &State, status: Option<&VirtualMachineMigrationStatus>) -> usize {
+fn held_up_by(state: &State, vm: &Key, status: Option<&VirtualMachineMigrationStatus>) -> usize {
     let node = status.map(|now| now.source_node.as_str()).unwrap_or_default();
-    held_up(&waiting(state), &leaving(state), &state.settings.migration, node)
+    held_up(&waiting(state), &leaving(state), &state.settings.migration, &active(state, node, &vm.namespace))
 }
 
-/// The nodes that VMs are leaving now.
-fn leaving(state: &State) -> Vec<String> {
-    let mut active = state.cache.leaving();
+fn active(state: &State, node: &str, namespace: &str) -> Active {
+    Active { node: node.to_owned(), namespace: namespace.to_owned(), drain: state.is_cordoned(node) }
+}
+
+/// The migrations of VMs that are leaving their nodes now.
+fn leaving(state: &State) -> Vec<Active> {
+    let leaving = state.cache.leaving();
+    let mut active: Vec<Active> =
+        leaving.iter().map(|(node, namespace)| active(state, node, namespace)).collect();
     active.sort_unstable();
     active
 }
@@ -103,13 +110,21 @@ fn waiting(state: &State) -> Vec<Waiting> {
             name: key_of(&migration.metadata).to_string(),
             uid: migration.metadata.uid.clone().unwrap_or_default(),
             vm: vm.metadata.uid.clone().unwrap_or_default(),
-            priority: migration.spec.priority,
+            drain: state.is_cordoned(&status.node),
+            priority: priority(state, &key.namespace, &migration),
+            namespace: key.namespace.clone(),
             created: created.and_then(|time| Timestamp::from_unix(time.0.as_second())),
             node: status.node,
             ready: vm.metadata.deletion_timestamp.is_none() && ready(&vm, &runner).is_ok(),
         });
     }
     ordered(waiting)
+}
+
+/// One above the default needs permission.
+fn priority(state: &State, namespace: &str, migration: &VirtualMachineMigration) -> i32 {
+    let may = state.settings(namespace).policy.allows(Power::MigrationPriority);
+    if may { migration.spec.priority } else { migration.spec.priority.min(0) }
 }
 
 fn admission(state: &State, migration: &VirtualMachineMigration) -> Admission {

@@ -1,5 +1,7 @@
-//! Which migration may start. Ordered by priority, then by age; limited in number for the cluster and for each source
-//! node. A migration that waits for its node does not hold up those behind it.
+//! Which migration may start. Those away from cordoned nodes go first, others by priority, then by age; limited in number for the
+//! cluster, for each source node and, unless they leave a cordoned node, for each namespace. A migration that waits for its node does
+//! not hold up those behind it, and one away from a cordoned node waits for no other kind: users who may migrate VMs must not be able to
+//! hold up a drain.
 
 use neonvm_types::Timestamp;
 
@@ -14,7 +16,11 @@ pub struct Waiting {
     pub uid: String,
     /// UID of its VM.
     pub vm: String,
-    /// Higher goes first.
+    /// Namespace of the VM.
+    pub namespace: String,
+    /// Whether the VM's node is cordoned: it is being drained.
+    pub drain: bool,
+    /// Higher goes first, of those that are not drains.
     pub priority: i32,
     /// Then the older one.
     pub created: Option<Timestamp>,
@@ -22,6 +28,17 @@ pub struct Waiting {
     pub node: String,
     /// Whether the VM runs and is not being migrated: others need not wait for a migration that cannot start.
     pub ready: bool,
+}
+
+/// A migration that runs.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Active {
+    /// Source node.
+    pub node: String,
+    /// Namespace of the VM.
+    pub namespace: String,
+    /// Whether the node is cordoned.
+    pub drain: bool,
 }
 
 /// The word on one migration.
@@ -37,40 +54,34 @@ pub enum Admission {
 #[must_use]
 pub fn ordered(mut waiting: Vec<Waiting>) -> Vec<Waiting> {
     waiting.sort_by(|a, b| {
-        (b.priority, a.created, &a.name, &a.uid).cmp(&(a.priority, b.created, &b.name, &b.uid))
+        let rank = |one: &Waiting| (one.drain, if one.drain { 0 } else { one.priority });
+        (rank(b), a.created, &a.name, &a.uid).cmp(&(rank(a), b.created, &b.name, &b.uid))
     });
     waiting
 }
 
-/// Decides for each waiting migration whether it may start, in the order of [`ordered`]. `active`: one entry with the source
-/// node for each running migration.
+/// Decides for each waiting migration whether it may start, in the order of [`ordered`].
 #[must_use]
-pub fn admit(waiting: &[Waiting], active: &[String], limits: &MigrationSettings) -> Vec<Admission> {
-    let mut leaving: Vec<&str> = active.iter().map(String::as_str).collect();
+pub fn admit(waiting: &[Waiting], active: &[Active], limits: &MigrationSettings) -> Vec<Admission> {
+    let mut leaving: Vec<Active> = active.to_vec();
     let mut taken: Vec<(&str, &str)> = Vec::new();
     let mut ahead: Option<&str> = None;
     let mut answers = Vec::with_capacity(waiting.len());
     for one in waiting {
-        let behind = ahead.map(|name| format!("; behind {name}")).unwrap_or_default();
-        let from_node = leaving.iter().filter(|node| **node == one.node).count();
-        let rival = taken.iter().find(|(vm, _)| *vm == one.vm);
         if !one.ready {
             answers.push(Admission::Wait(String::new()));
             continue;
         }
-        let answer = if let Some((_, name)) = rival {
-            Admission::Wait(format!("waits for migration {name} of the same VM"))
-        } else if leaving.len() >= limits.cluster {
-            let (now, most) = (leaving.len(), limits.cluster);
-            Admission::Wait(format!("waits for its turn: {now} migrations at once, at most {most}{behind}"))
-        } else if from_node >= limits.outbound {
-            let (node, most) = (&one.node, limits.outbound);
-            Admission::Wait(format!(
-                "waits for its turn: {from_node} machines leave node {node}, at most {most}{behind}"
-            ))
-        } else {
-            leaving.push(&one.node);
-            Admission::Go
+        let behind = ahead.map(|name| format!("; behind {name}")).unwrap_or_default();
+        let rival = taken.iter().find(|(vm, _)| *vm == one.vm);
+        let full = full(one, &leaving, limits);
+        let answer = match (rival, full) {
+            (Some((_, name)), _) => Admission::Wait(format!("waits for migration {name} of the same VM")),
+            (None, Some(why)) => Admission::Wait(format!("waits for its turn: {why}{behind}")),
+            (None, None) => {
+                leaving.push(one.active());
+                Admission::Go
+            }
         };
         taken.push((&one.vm, &one.name));
         ahead = Some(&one.name);
@@ -79,13 +90,39 @@ pub fn admit(waiting: &[Waiting], active: &[String], limits: &MigrationSettings)
     answers
 }
 
-/// How many of those that wait would go if one machine fewer left `node` now.
+/// The limit that a migration meets, in words.
+fn full(one: &Waiting, leaving: &[Active], limits: &MigrationSettings) -> Option<String> {
+    let count = |of: &dyn Fn(&Active) -> bool| {
+        leaving.iter().filter(|other| (other.drain || !one.drain) && of(other)).count()
+    };
+    let all = count(&|_| true);
+    let from_node = count(&|other| other.node == one.node);
+    let of_namespace = count(&|other| !other.drain && other.namespace == one.namespace);
+    if all >= limits.cluster {
+        Some(format!("{all} migrations at once, at most {}", limits.cluster))
+    } else if from_node >= limits.outbound {
+        Some(format!("{from_node} machines leave node {}, at most {}", one.node, limits.outbound))
+    } else if !one.drain && of_namespace >= limits.namespace {
+        let (name, most) = (&one.namespace, limits.namespace);
+        Some(format!("{of_namespace} migrations of namespace {name} at once, at most {most}"))
+    } else {
+        None
+    }
+}
+
+impl Waiting {
+    fn active(&self) -> Active {
+        Active { node: self.node.clone(), namespace: self.namespace.clone(), drain: self.drain }
+    }
+}
+
+/// How many of those that wait would go if the migration `own` did not run.
 #[must_use]
-pub fn held_up(waiting: &[Waiting], active: &[String], limits: &MigrationSettings, node: &str) -> usize {
-    let Some(own) = active.iter().position(|other| other == node) else { return 0 };
+pub fn held_up(waiting: &[Waiting], active: &[Active], limits: &MigrationSettings, own: &Active) -> usize {
+    let Some(own) = active.iter().position(|other| other == own) else { return 0 };
     let mut fewer = active.to_vec();
     fewer.remove(own);
-    let go = |active: &[String]| {
+    let go = |active: &[Active]| {
         let answers = admit(waiting, active, limits);
         answers.iter().filter(|answer| **answer == Admission::Go).count()
     };
@@ -106,8 +143,16 @@ mod tests {
             priority,
             created: Timestamp::from_unix(created),
             node: node.into(),
+            namespace: "d".into(),
+            drain: false,
             ready: true,
         }
+    }
+
+    /// Running migrations of another namespace away from these nodes.
+    fn active(nodes: &[&str]) -> Vec<Active> {
+        let one = |node: &&str| Active { node: (*node).to_owned(), namespace: "other".into(), drain: false };
+        nodes.iter().map(one).collect()
     }
 
     fn text(answer: &Admission) -> &str {
@@ -127,8 +172,8 @@ mod tests {
             one("fourth", "d", 0, 5, "n2"),
             one("last", "e", 0, 6, "n3"),
         ]);
-        let limits = MigrationSettings { cluster: 4, ..MigrationSettings::default() };
-        let answers = admit(&all, &["n9".into()], &limits);
+        let limits = MigrationSettings { cluster: 4, namespace: 9, ..MigrationSettings::default() };
+        let answers = admit(&all, &active(&["n9"]), &limits);
         let texts: Vec<(&str, &str)> =
             all.iter().zip(&answers).map(|(one, answer)| (one.name.as_str(), text(answer))).collect();
         assert_eq!(
@@ -146,12 +191,12 @@ mod tests {
 
     #[test]
     fn who_would_go_if_one_gave_way() {
-        let limits = MigrationSettings { cluster: 3, outbound: 2, ..MigrationSettings::default() };
+        let limits =
+            MigrationSettings { cluster: 3, outbound: 2, namespace: 9, ..MigrationSettings::default() };
         let (here, there) = (one("here", "a", 0, 1, "n1"), one("there", "b", 0, 2, "n2"));
-        let nodes = |all: &[&str]| all.iter().map(|node| (*node).to_owned()).collect::<Vec<_>>();
-        let up = |waiting: &[&Waiting], active: &[&str], node: &str| {
+        let up = |waiting: &[&Waiting], nodes: &[&str], node: &str| {
             let waiting: Vec<Waiting> = waiting.iter().copied().cloned().collect();
-            held_up(&waiting, &nodes(active), &limits, node)
+            held_up(&waiting, &active(nodes), &limits, &active(&[node])[0])
         };
         assert_eq!(up(&[], &["n1", "n1", "n3"], "n1"), 0, "no migration waits");
         assert_eq!(up(&[&here], &["n1", "n1"], "n1"), 1, "the node's limit");
@@ -162,6 +207,38 @@ mod tests {
         assert_eq!(up(&[&here], &["n3"], "n1"), 0, "no VM leaves that node");
         let late = Waiting { ready: false, ..here.clone() };
         assert_eq!(up(&[&late], &["n1", "n1"], "n1"), 0, "it cannot go for its own reasons");
+    }
+
+    /// Finding 14: one namespace fills no cluster, and nothing that an author writes goes before a drain or holds its place.
+    #[test]
+    fn a_drain_waits_for_no_tenant() {
+        let limits = MigrationSettings::default();
+        let tenants: Vec<Waiting> = (0..9)
+            .map(|index| one(&format!("t{index}"), &format!("v{index}"), i32::MAX, 1, &format!("n{index}")))
+            .collect();
+        let went = |answers: &[Admission]| answers.iter().filter(|answer| **answer == Admission::Go).count();
+        assert_eq!(went(&admit(&tenants, &[], &limits)), limits.namespace);
+        let answers = admit(&tenants, &[], &limits);
+        assert_eq!(
+            text(&answers[3]),
+            "waits for its turn: 3 migrations of namespace d at once, at most 3; behind t2"
+        );
+        // All places of the cluster and of the node are taken, for hours.
+        let full = active(&["n1", "n1", "n2", "n3", "n4"]);
+        let drain = Waiting {
+            drain: true,
+            priority: i32::MIN,
+            created: Timestamp::from_unix(99),
+            ..one("drain", "x", 0, 0, "n1")
+        };
+        let line = ordered(tenants.into_iter().chain([drain]).collect());
+        assert_eq!(line[0].name, "drain");
+        let answers = admit(&line, &full, &limits);
+        assert_eq!((text(&answers[0]), went(&answers)), ("go", 1));
+        // Drains have limits of their own.
+        let draining = |node: &str| Active { drain: true, ..active(&[node])[0].clone() };
+        let answers = admit(&line[..1], &[draining("n1"), draining("n1")], &limits);
+        assert_eq!(text(&answers[0]), "waits for its turn: 2 machines leave node n1, at most 2");
     }
 
     proptest! {
@@ -177,15 +254,16 @@ mod tests {
             let all = ordered(waiting.iter().enumerate().map(|(index, (vm, priority, age, at, ready))| {
                 Waiting { ready: *ready, ..one(&format!("m{index}"), &format!("vm{vm}"), *priority, *age, &node(*at)) }
             }).collect());
-            let limits = MigrationSettings { cluster, outbound, ..MigrationSettings::default() };
+            let limits = MigrationSettings { cluster, outbound, namespace: 99, ..MigrationSettings::default() };
             let own = node(active[0]);
-            let active: Vec<String> = active.into_iter().map(node).collect();
-            let up = held_up(&all, &active, &limits, &own);
+            let names: Vec<String> = active.into_iter().map(node).collect();
+            let active = super::tests::active(&names.iter().map(String::as_str).collect::<Vec<_>>());
+            let up = held_up(&all, &active, &limits, &active[0].clone());
             prop_assert!(up <= 1, "{up}");
             let answers = admit(&all, &active, &limits);
             let waits = all.iter().zip(&answers).any(|(one, answer)| one.ready && *answer != Admission::Go);
             prop_assert!(up == 0 || waits);
-            let full = active.len() >= cluster || active.iter().filter(|node| **node == own).count() >= outbound;
+            let full = active.len() >= cluster || active.iter().filter(|other| other.node == own).count() >= outbound;
             if !full && up > 0 {
                 // Those that go now fill it.
                 prop_assert!(answers.contains(&Admission::Go));
@@ -204,8 +282,9 @@ mod tests {
             let all = ordered(waiting.iter().enumerate().map(|(index, (vm, priority, age, at, ready))| {
                 Waiting { ready: *ready, ..one(&format!("m{index}"), &format!("vm{vm}"), *priority, *age, &node(*at)) }
             }).collect());
-            let limits = MigrationSettings { cluster, outbound, ..MigrationSettings::default() };
-            let active: Vec<String> = active.into_iter().map(node).collect();
+            let limits = MigrationSettings { cluster, outbound, namespace: 99, ..MigrationSettings::default() };
+            let names: Vec<String> = active.into_iter().map(node).collect();
+            let active = super::tests::active(&names.iter().map(String::as_str).collect::<Vec<_>>());
             let answers = admit(&all, &active, &limits);
             let went: Vec<&Waiting> =
                 all.iter().zip(&answers).filter(|(_, answer)| **answer == Admission::Go).map(|(one, _)| one).collect();
@@ -216,7 +295,7 @@ mod tests {
             prop_assert_eq!(vms.len(), count, "two for one machine");
             prop_assert!(went.is_empty() || went.len() + active.len() <= cluster);
             let from = |node: &str| went.iter().filter(|one| one.node == node).count()
-                + active.iter().filter(|other| *other == node).count();
+                + active.iter().filter(|other| other.node == node).count();
             prop_assert!(went.iter().all(|one| from(&one.node) <= outbound));
             for (one, answer) in all.iter().zip(&answers) {
                 if one.ready && *answer != Admission::Go && went.len() + active.len() < cluster && from(&one.node) < outbound {

@@ -107,6 +107,8 @@ impl World {
             name: name.clone(),
             uid: other.metadata.uid.clone().unwrap(),
             vm: "u-1".into(),
+            namespace: "d".into(),
+            drain: false,
             priority: 0,
             created: None,
             node: "n".into(),

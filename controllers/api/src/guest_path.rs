@@ -1,19 +1,17 @@
-//! A path in the guest, as an author of VMs writes it. The same path names a directory of files in the runner's pod, below
-//! [`MOUNTS_DIRECTORY`], so what leads out of a directory cannot be one.
+//! A path in the guest, as an author of VMs writes it. The same path names a directory of files in the runner's pod, see
+//! [`crate::runner_pod::mounted`], so what leads out of a directory cannot be one.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde_json::{Value, json};
 
-use crate::runner_pod::MOUNTS_DIRECTORY;
-
 /// Longest path, in bytes: `PATH_MAX` of Linux without the final zero.
 const LONGEST: usize = 4095;
 /// Longest part of a path, in bytes: `NAME_MAX` of Linux.
 const LONGEST_PART: usize = 255;
 
-/// What a definition says about such a path; [`rules`] has the rest.
+/// The pattern of such a path in definitions; [`rules`] has the rest.
 pub(crate) const PATTERN: &str = r#"^/[^\s:'"\\\x00-\x1f\x7f]+$"#;
 
 /// A path other than `/`, absolute, of plain parts joined by single slashes, without what a mount table or a shell would misread.
@@ -51,12 +49,6 @@ impl FromStr for GuestPath {
 }
 
 impl GuestPath {
-    /// Where the files for this path are in the runner's container.
-    #[must_use]
-    pub fn in_runner(&self) -> String {
-        format!("{MOUNTS_DIRECTORY}{}", self.0)
-    }
-
     /// The path, in its only spelling.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -87,14 +79,35 @@ mod tests {
     #[test]
     fn what_leads_out_or_is_misread_is_no_path() {
         for bad in [
-            "", "x", "/", "//", "/..", "/../config", "/../../etc", "/a/../../b", "/a/..", "/.", "/a/./b", "../a", "/a\n/b", "/a b",
-            "/a:b", "/a\0b", "/a\\..\\b", "/a\u{7f}", "/a\u{2028}b", "a/b", " /a",
+            "",
+            "x",
+            "/",
+            "//",
+            "/..",
+            "/../config",
+            "/../../etc",
+            "/a/../../b",
+            "/a/..",
+            "/.",
+            "/a/./b",
+            "../a",
+            "/a\n/b",
+            "/a b",
+            "/a:b",
+            "/a\0b",
+            "/a\\..\\b",
+            "/a\u{7f}",
+            "/a\u{2028}b",
+            "a/b",
+            " /a",
         ] {
             assert!(bad.parse::<GuestPath>().is_err(), "{bad:?}");
         }
         assert!(format!("/{}", "a".repeat(256)).parse::<GuestPath>().is_err());
         assert!("/a".repeat(2048).parse::<GuestPath>().is_err());
-        for (good, path) in [("/a", "/a"), ("/a/", "/a"), ("//a///b/", "/a/b"), ("/..a/b..", "/..a/b.."), ("/…", "/…")] {
+        for (good, path) in
+            [("/a", "/a"), ("/a/", "/a"), ("//a///b/", "/a/b"), ("/..a/b..", "/..a/b.."), ("/…", "/…")]
+        {
             assert_eq!(good.parse::<GuestPath>().unwrap().as_str(), path);
         }
     }
@@ -104,8 +117,8 @@ mod tests {
         #[test]
         fn a_path_stays_below_its_directory(text in "(/|[.]|[.][.]|[a-z:'\"\\\\ \n\u{0}é]{1,3}){0,12}") {
             if let Ok(path) = text.parse::<GuestPath>() {
-                let inside = path.in_runner();
-                let rest = Path::new(&inside).strip_prefix(MOUNTS_DIRECTORY).unwrap();
+                let inside = crate::runner_pod::mounted(&path);
+                let rest = Path::new(&inside).strip_prefix(crate::runner_pod::MOUNTS_DIRECTORY).unwrap();
                 prop_assert!(rest.components().all(|part| matches!(part, Component::Normal(_))));
                 prop_assert!(rest.components().count() > 0);
                 prop_assert_eq!(path.as_str().parse::<GuestPath>().unwrap(), path);

@@ -6,16 +6,30 @@
 use neonvm_types::runner_protocol::{MachineInfo, SizeRequest};
 use serde::{Deserialize, Serialize};
 
+use crate::guest_path::GuestPath;
 use crate::virtual_machine::{CpuScalingMode, VirtualMachineSpec};
 
 /// Program and first argument of the runner container's command; nodes without containers detect the runner by it.
 pub const COMMAND: [&str; 2] = ["neond", "runner"];
 /// Environment variable with the directory below which the paths of this module lie; `/` if absent.
 pub const ROOT_VARIABLE: &str = "NEONVM_ROOT";
-/// Volume (a secret with the name of the pod) with [`CONFIG_FILE`], `tls.crt`, `tls.key`, `ca.crt`.
+/// Environment variable with the SHA-256 of [`CONFIG_FILE`], in hexadecimal digits. The environment of a pod cannot be changed, the
+/// secret can: the runner refuses another configuration.
+pub const CONFIG_DIGEST_VARIABLE: &str = "NEONVM_CONFIG_SHA256";
+/// Environment variable with the SHA-256 of the certificates of the authorities that are trusted, comma separated: others are
+/// trusted only if one of them certifies them.
+pub const AUTHORITIES_VARIABLE: &str = "NEONVM_AUTHORITIES_SHA256";
+/// Volume with [`CONFIG_FILE`], from the secret with the name of the pod, and `tls.crt`, `tls.key`, `ca.crt`, which are renewed, from
+/// [`identity_secret`].
 pub const CONFIG_VOLUME: &str = "runner-config";
 /// Where that volume is mounted.
 pub const CONFIG_DIRECTORY: &str = "/vm/config";
+/// Name of the secret with the certificate of a pod's runner.
+#[must_use]
+pub fn identity_secret(pod: &str) -> String {
+    format!("{pod}-identity")
+}
+
 /// JSON of a [`RunnerConfig`].
 pub const CONFIG_FILE: &str = "vm.json";
 /// Volume (an OCI image) that holds the root disk as `disk.qcow2`; read-only, shared by all VMs of a node.
@@ -55,6 +69,12 @@ pub const SSH_PUBLIC_DIRECTORY: &str = "/vm/ssh";
 pub const RUN_DIRECTORY: &str = "/vm/run";
 /// Socket of the runner in [`RUN_DIRECTORY`]: the same interface as on its port, for commands run inside the container.
 pub const RUN_SOCKET: &str = "runner.sock";
+
+/// Where the files for a path of the guest are in the runner's container.
+#[must_use]
+pub fn mounted(path: &GuestPath) -> String {
+    format!("{MOUNTS_DIRECTORY}{path}")
+}
 
 /// The configuration that a runner gets for its VM.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -48,6 +48,9 @@ pub enum Error {
     /// More than one organisation.
     #[error("a certificate cannot name more than one organisation")]
     Organisations,
+    /// None of the authorities is known.
+    #[error("none of the authorities is known: they have the fingerprints {0}, and {1} is expected")]
+    Unknown(String, String),
     /// A PEM file holds something else.
     #[error("{path} does not hold {wanted} in PEM form")]
     Pem {
@@ -178,6 +181,17 @@ impl Authority {
         })?;
         let params = authority_params(&crate::subject::common_name(&der));
         Ok(Self::with(params, key, certificate.to_owned()))
+    }
+
+    /// A certificate, PEM, of another authority with this private key, PEM, and our name: clients and servers that trust this authority may trust that one.
+    ///
+    /// # Errors
+    /// If the key cannot be read.
+    pub fn certify(&self, key: &str) -> Result<String, Error> {
+        let key = KeyPair::from_pem(key)?;
+        let der = CertificateDer::from_pem_slice(self.certificate.as_bytes());
+        let name = der.map(|der| crate::subject::common_name(&der)).unwrap_or_default();
+        Ok(authority_params(&name).signed_by(&key, &self.issuer)?.pem())
     }
 
     /// The authority's own certificate, PEM.

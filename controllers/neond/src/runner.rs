@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use neonvm_runner::client::{self, Question, Target};
 use neonvm_runner::logs::{self, Bounded, Format};
-use neonvm_runner::options::{Accelerator, NetworkMode, Options};
+use neonvm_runner::options::{Accelerator, NetworkMode, Options, Seal};
 
 /// User and group of QEMU: unused on Debian but for the virtualisation packages themselves.
 const QEMU_USER: u32 = 64055;
@@ -20,6 +20,12 @@ pub(crate) struct Args {
     /// Root of the container's paths
     #[arg(long, env = "NEONVM_ROOT", default_value = "/", global = true)]
     root: PathBuf,
+    /// SHA-256 of the configuration with which the pod was made
+    #[arg(long, env = "NEONVM_CONFIG_SHA256", default_value = "", hide = true)]
+    config_sha256: String,
+    /// SHA-256 of the certificates of trusted authorities, comma separated
+    #[arg(long, env = "NEONVM_AUTHORITIES_SHA256", value_delimiter = ',', hide = true)]
+    authorities_sha256: Vec<String>,
     /// Kernel of VMs without their own
     #[arg(long, env = "NEONVM_KERNEL", default_value = "/vm/kernel/vmlinuz")]
     kernel: PathBuf,
@@ -139,6 +145,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
     let probe = std::env::current_exe().context("cannot find this program")?;
     Ok(Options {
         root: args.root.clone(),
+        seal: Seal { config: args.config_sha256.clone(), authorities: args.authorities_sha256.clone() },
         kernel: args.kernel.clone(),
         initramfs: args.initramfs.clone(),
         guest_program: args.guest.clone(),

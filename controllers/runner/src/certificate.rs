@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use neonvm_kit::anchors::admitted;
 use neonvm_kit::ca::Identity;
 use neonvm_kit::certificate::Shown;
 use neonvm_kit::trust::Trust;
@@ -22,6 +23,8 @@ const LOOK: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(crate) struct Renewed {
     directory: PathBuf,
+    /// Fingerprints of the authorities that are trusted by the pod's environment.
+    known: Vec<String>,
     identity: RwLock<Identity>,
     shown: Arc<Shown>,
     trust: Arc<Trust>,
@@ -29,13 +32,15 @@ pub(crate) struct Renewed {
 
 impl Renewed {
     /// Reads `tls.crt`, `tls.key` and `ca.crt` of a directory.
-    pub(crate) fn load(directory: &Path) -> Result<Self, PodError> {
+    pub(crate) fn load(directory: &Path, known: &[String]) -> Result<Self, PodError> {
         let identity = files(directory)?;
         let path = directory.display().to_string();
         let unusable = |source| PodError::Certificate { path: path.clone(), source };
         let shown = Arc::new(Shown::new(&identity).map_err(unusable)?);
-        let trust = Arc::new(Trust::new(&read(&directory.join(AUTHORITIES))?).map_err(unusable)?);
-        Ok(Self { directory: directory.to_owned(), identity: RwLock::new(identity), shown, trust })
+        let bundle = admitted(&read(&directory.join(AUTHORITIES))?, known).map_err(unusable)?;
+        let trust = Arc::new(Trust::new(&bundle).map_err(unusable)?);
+        let known = known.to_vec();
+        Ok(Self { directory: directory.to_owned(), known, identity: RwLock::new(identity), shown, trust })
     }
 
     /// What new connections show.
@@ -63,6 +68,8 @@ impl Renewed {
     /// Reads the trusted authorities again. A new authority is distributed days before it signs anything.
     fn refresh_trust(&self) {
         let taken = read(&self.directory.join(AUTHORITIES)).map_err(|error| error.to_string());
+        let taken =
+            taken.and_then(|bundle| admitted(&bundle, &self.known).map_err(|error| error.to_string()));
         match taken.and_then(|bundle| self.trust.replace(&bundle).map_err(|error| error.to_string())) {
             Ok(true) => tracing::info!("other authorities are trusted from now on"),
             Ok(false) => {}
@@ -217,7 +224,8 @@ mod tests {
         write("tls.crt", &first.certificate);
         write("tls.key", &first.key);
         write("ca.crt", authority.certificate());
-        let renewed = Arc::new(Renewed::load(directory.path()).unwrap());
+        let known = neonvm_kit::anchors::fingerprints(authority.certificate()).unwrap();
+        let renewed = Arc::new(Renewed::load(directory.path(), &known).unwrap());
         assert!(!renewed.refresh());
         let keeping = Arc::clone(&renewed);
         let keeping = tokio::spawn(async move { keeping.keep().await });
@@ -230,10 +238,18 @@ mod tests {
         tokio::time::sleep(LOOK * 2).await;
         assert_eq!(now(), second.certificate);
         // Another authority signs soon.
-        let both = format!("{}{}", authority.certificate(), Authority::generate().unwrap().0.certificate());
+        let (next, key) = Authority::generate().unwrap();
+        let both = [authority.certificate(), next.certificate(), &authority.certify(&key).unwrap()].concat();
         write("ca.crt", &both);
         tokio::time::sleep(LOOK * 2).await;
         assert_eq!(renewed.trust().bundle(), both);
+        // A user who can write the secret adds an authority, or puts one in place of all.
+        let other = Authority::generate().unwrap().0;
+        for forged in [format!("{both}{}", other.certificate()), other.certificate().to_owned()] {
+            write("ca.crt", &forged);
+            tokio::time::sleep(LOOK * 2).await;
+            assert_eq!(renewed.trust().bundle(), both);
+        }
         write("ca.crt", "half of it");
         assert_eq!(renewed.authorities(), both);
         keeping.abort();

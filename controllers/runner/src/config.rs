@@ -9,7 +9,10 @@ use neonvm_api::runner_pod::{
     SWAP_DIRECTORY,
 };
 
+use neonvm_kit::anchors::sha256;
+
 use crate::certificate::Renewed;
+use crate::options::Seal;
 use crate::pod_error::{Error, read};
 
 /// Where shells that the runner starts look for programs.
@@ -37,12 +40,21 @@ pub(crate) struct PodFiles {
 
 impl PodFiles {
     /// Reads what is in the pod.
-    pub(crate) fn load(root: &Path) -> Result<Self, Error> {
+    ///
+    /// # Errors
+    /// If a file cannot be read, or is not what the pod was made with.
+    pub(crate) fn load(root: &Path, seal: &Seal) -> Result<Self, Error> {
         let directory = below(root, CONFIG_DIRECTORY);
         let path = directory.join(CONFIG_FILE);
-        let config: RunnerConfig = serde_json::from_str(&read(&path)?)
+        let text = read(&path)?;
+        let found = sha256(text.as_bytes());
+        if found != seal.config {
+            let (path, made_with) = (path.display().to_string(), seal.config.clone());
+            return Err(Error::Forged { path, found, made_with });
+        }
+        let config: RunnerConfig = serde_json::from_str(&text)
             .map_err(|source| Error::Parse { path: path.display().to_string(), source })?;
-        let certificate = Renewed::load(&directory)?;
+        let certificate = Renewed::load(&directory, &seal.authorities)?;
         let authorized_keys = if config.spec.enable_ssh {
             read(&below(root, SSH_PUBLIC_DIRECTORY).join("authorized_keys"))?
         } else {
@@ -92,5 +104,54 @@ impl PodFiles {
         std::fs::create_dir_all(&path)
             .map_err(|source| Error::Make { path: path.display().to_string(), source })?;
         Ok(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use neonvm_kit::anchors::fingerprints;
+    use neonvm_kit::ca::Authority;
+
+    use super::*;
+
+    /// A user who can write the secret of a pod names another address, or node access, or a script.
+    #[test]
+    fn a_forged_configuration_is_refused_by_name() {
+        let root = tempfile::tempdir().unwrap();
+        let directory = below(root.path(), CONFIG_DIRECTORY);
+        std::fs::create_dir_all(&directory).unwrap();
+        let write = |name: &str, text: &str| std::fs::write(directory.join(name), text).unwrap();
+        let (authority, _) = Authority::generate().unwrap();
+        let identity = authority.peer("x", &["x.example".to_owned()]).unwrap();
+        let (other, _) = Authority::generate().unwrap();
+        let config = |interface: &str| {
+            serde_json::json!({"namespace": "d", "name": "v", "uid": "u", "pod": "p", "cpuScalingMode": "SysfsScaling",
+                "settings": {}, "extraNet": {"interface": interface, "ip": "10.40.0.1", "mask": "255.255.0.0"},
+                "spec": {"enableSSH": false, "guest": {"cpus": {"min": 1, "max": 1, "use": 1},
+                    "memorySlots": {"min": 1, "max": 1, "use": 1}, "rootDisk": {"image": "i"}}}})
+            .to_string()
+        };
+        write(CONFIG_FILE, &config("net1"));
+        write("tls.crt", &identity.certificate);
+        write("tls.key", &identity.key);
+        write("ca.crt", authority.certificate());
+        let seal = Seal {
+            config: sha256(config("net1").as_bytes()),
+            authorities: fingerprints(authority.certificate()).unwrap(),
+        };
+        assert_eq!(PodFiles::load(root.path(), &seal).unwrap().config.name, "v");
+        write(CONFIG_FILE, &config("eth0"));
+        let error = PodFiles::load(root.path(), &seal).unwrap_err().to_string();
+        assert!(
+            error.contains(&seal.config) && error.contains(&sha256(config("eth0").as_bytes())),
+            "{error}"
+        );
+        // A pod without a seal runs nothing.
+        let none = Seal { config: String::new(), authorities: Vec::new() };
+        assert!(matches!(PodFiles::load(root.path(), &none), Err(Error::Forged { .. })));
+        write(CONFIG_FILE, &config("net1"));
+        write("ca.crt", other.certificate());
+        let error = PodFiles::load(root.path(), &seal).unwrap_err().to_string();
+        assert!(error.contains("none of the authorities is known"), "{error}");
     }
 }

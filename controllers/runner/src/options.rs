@@ -7,11 +7,22 @@ use std::time::Duration;
 
 pub use neonvm_hypervisor::accelerator::Request as Accelerator;
 
+/// Digests, from the pod's environment, of the files of its volumes, which others can write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seal {
+    /// SHA-256 of the configuration, in hexadecimal digits.
+    pub config: String,
+    /// The same of the certificates of the authorities that are trusted.
+    pub authorities: Vec<String>,
+}
+
 /// How a runner runs.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Directory below which the paths of the container lie; `/` in a container.
     pub root: PathBuf,
+    /// With what its files are compared.
+    pub seal: Seal,
     /// Kernel for VMs that bring none.
     pub kernel: PathBuf,
     /// First root of that kernel, if it needs one.

@@ -9,6 +9,11 @@ pub(crate) enum Error {
     Read { path: String, source: std::io::Error },
     #[error("{path} is not the configuration of a runner: {source}")]
     Parse { path: String, source: serde_json::Error },
+    #[error(
+        "{path} is not the configuration with which this pod was made: its SHA-256 is {found}, and {made_with} is in the pod's \
+         environment; the secret was changed. Restart the VM: neonctl vm restart"
+    )]
+    Forged { path: String, found: String, made_with: String },
     #[error("cannot make {path}: {source}")]
     Make { path: String, source: std::io::Error },
     #[error("the certificate in {path} cannot be used: {source}")]

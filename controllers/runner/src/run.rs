@@ -66,7 +66,7 @@ impl Signals {
 async fn start(options: &Options, log: &Log) -> Result<Exit, Error> {
     let begun = Instant::now();
     let mut signals = Signals::new()?;
-    let pod = Arc::new(PodFiles::load(&options.root)?);
+    let pod = Arc::new(PodFiles::load(&options.root, &options.seal)?);
     if options.root == std::path::Path::new("/") {
         crate::network::name_guest();
     }

@@ -71,7 +71,7 @@ impl Reconciler {
                 self.change_vm(key, vm, json!({"metadata": {"finalizers": rest}})).await
             }
             Action::CreatePod { name } => self.create_pod(key, vm, name).await,
-            Action::DeletePod { name, uid } => self.delete_pod(key, name, uid.as_deref()).await,
+            Action::DeletePod { name, uid } => self.delete_pod(key, Some(vm), name, uid.as_deref()).await,
             Action::SyncPod { name, change } => self.sync_pod(key, name, change).await,
             Action::ResizePod { name, uid, size } => self.resize_pod(key, (name, uid), size).await,
             Action::OwnPod { name, uid, migration } => {

@@ -1,7 +1,7 @@
 //! Certificates of runners: each lives for a day, and gets a successor in the secret of its pod as long as the pod is there.
 //!
-//! An annotation of the secret holds the end of the certificate. The names in the certificate come from the VM object,
-//! because users who may create VMs can write to the secret.
+//! An annotation of the secret holds the end of the certificate. The names in the certificate come from the VM object, and its runner
+//! admits only authorities that its pod is sealed with or that these certify, because authors of VMs may be able to write to the secret.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,13 +12,14 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams, Patch};
 use kube::core::PartialObjectMeta;
+use neonvm_api::runner_pod::identity_secret;
 use neonvm_kit::certificate::Validity;
 use neonvm_types::Timestamp;
 use serde_json::json;
 
 use crate::act::{AUTHORITIES, CONFIG_LABEL, NOT_AFTER, NOT_BEFORE, identity_data};
 use crate::authority::Authority;
-use crate::cache::{Cache, KeptPod, Key, key_of};
+use crate::cache::{Cache, KeptPod, Key, key_of, owner};
 use crate::clock::now;
 use crate::request::{is_missing, patching, within};
 use crate::requests::Requests;
@@ -26,17 +27,17 @@ use crate::requests::Requests;
 /// Time between two checks of all certificates.
 const LOOK: Duration = Duration::from_secs(600);
 
-/// The name of a pod and its secret, and the VM that it is of.
-type Due = (Key, String);
+/// The VM, the name of the secret with the certificate of a pod of it, and the UID of that secret.
+type Due = (Key, String, Option<String>);
 
 /// Renews certificates in time; never returns.
 pub(crate) async fn keep(requests: Requests, cache: Arc<Cache>, authority: Arc<Authority>) {
     loop {
         match due(&requests, &cache).await {
             Ok(due) => {
-                for (key, pod) in due {
-                    if let Err(error) = renew(&requests, &cache, &authority, (&key, &pod)).await {
-                        tracing::warn!(vm = %key, pod, error, "the runner's certificate could not be renewed");
+                for (key, secret, uid) in due {
+                    if let Err(error) = renew(&requests, &cache, &authority, (&key, &secret, uid)).await {
+                        tracing::warn!(vm = %key, secret, error, "the runner's certificate could not be renewed");
                     }
                 }
             }
@@ -59,9 +60,16 @@ async fn due(requests: &Requests, cache: &Cache) -> Result<Vec<Due>, kube::Error
         let pods = cache.pods(&key);
         let own = |pod: &&Arc<KeptPod>| Some(&pod.owner) == vm.metadata.uid.as_ref();
         for pod in pods.iter().filter(own).filter(|pod| pod.view.ended.is_none()) {
-            let name = Arc::new(neonvm_types::NamespacedName::new(&key.namespace, &pod.view.name));
-            if secrets.get(&name).is_some_and(|secret| is_due(now, secret)) {
-                due.push((Arc::clone(&key), pod.view.name.clone()));
+            let of = |name: &str| {
+                let name = Arc::new(neonvm_types::NamespacedName::new(&key.namespace, name));
+                secrets.get(&name).copied().filter(|secret| {
+                    owner(&secret.metadata).is_some_and(|(_, uid)| Some(&uid) == vm.metadata.uid.as_ref())
+                })
+            };
+            // Earlier versions had one secret for the certificate and the configuration.
+            let found = of(&identity_secret(&pod.view.name)).or_else(|| of(&pod.view.name));
+            if let Some(secret) = found.filter(|secret| is_due(now, secret)) {
+                due.push((Arc::clone(&key), secret.name_any(), secret.uid()));
             }
         }
     }
@@ -87,16 +95,17 @@ async fn renew(
     requests: &Requests,
     cache: &Cache,
     authority: &Authority,
-    (key, pod): (&Key, &str),
+    (key, name, secret_uid): (&Key, &str, Option<String>),
 ) -> Result<(), String> {
     let Some(vm) = cache.vm(key) else { return Ok(()) };
     let uid = vm.metadata.uid.as_deref().unwrap_or_default();
     let identity = authority.runner(uid).map_err(|error| error.to_string())?;
     let (annotations, mut data) = identity_data(&identity)?;
     data.insert(AUTHORITIES.to_owned(), ByteString(authority.bundle().into_bytes()));
-    let change = json!({"metadata": {"annotations": annotations}, "data": data});
+    // This very secret: another one of its name is not ours.
+    let change = json!({"metadata": {"uid": secret_uid, "annotations": annotations}, "data": data});
     let api = requests.secrets(&key.namespace);
-    match requests.write(api.patch(pod, &patching(), &Patch::Merge(&change))).await {
+    match requests.write(api.patch(name, &patching(), &Patch::Merge(&change))).await {
         Ok(_) => Ok(()),
         // The pod is gone with it.
         Err(error) if is_missing(&error) => Ok(()),

@@ -17,7 +17,9 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use neonvm_api::names::{RUNNER_CONTAINER, VM_API_VERSION, ssh_secret_name};
-use neonvm_api::runner_pod::{COMMAND, ExtraNet, RunnerConfig, RunnerSettings};
+use neonvm_api::runner_pod::{
+    AUTHORITIES_VARIABLE, COMMAND, CONFIG_DIGEST_VARIABLE, ExtraNet, RunnerConfig, RunnerSettings,
+};
 use neonvm_api::virtual_machine::PortProtocol;
 use neonvm_api::{Power, VirtualMachine};
 use neonvm_types::Accelerator;
@@ -120,7 +122,41 @@ pub fn config(vm: &VirtualMachine, pod: &str, settings: &Settings) -> Result<Run
     })
 }
 
-/// The runner pod of a VM.
+/// What a pod's runner compares its files with, because others can write these.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seal {
+    /// SHA-256 of the configuration, in hexadecimal digits.
+    pub config: String,
+    /// The same of the certificates of the authorities that are trusted.
+    pub authorities: Vec<String>,
+}
+
+/// Puts a seal into the environment of the runner of a planned pod, where it cannot be changed.
+pub fn seal(pod: &mut Pod, seal: &Seal) {
+    let containers = pod.spec.iter_mut().flat_map(|spec| &mut spec.containers);
+    for container in containers.filter(|container| container.name == RUNNER_CONTAINER) {
+        let of = |name: &str, value: String| EnvVar {
+            name: name.to_owned(),
+            value: Some(value),
+            ..EnvVar::default()
+        };
+        container.env.get_or_insert_default().extend([
+            of(CONFIG_DIGEST_VARIABLE, seal.config.clone()),
+            of(AUTHORITIES_VARIABLE, seal.authorities.join(",")),
+        ]);
+    }
+}
+
+/// The digest of the configuration with which a pod was made; none for those of versions that did not seal it.
+#[must_use]
+pub fn sealed(pod: &Pod) -> Option<&str> {
+    let mut containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let runner = containers.find(|container| container.name == RUNNER_CONTAINER)?;
+    let mut variables = runner.env.iter().flatten();
+    variables.find(|variable| variable.name == CONFIG_DIGEST_VARIABLE)?.value.as_deref()
+}
+
+/// The runner pod of a VM, without its [`seal`].
 ///
 /// # Errors
 /// If a size of the spec cannot be used, if the policy in the settings refuses a part of it, or if the object was never stored.

@@ -113,7 +113,10 @@ fn change(
         Step::Keep => return Ok(None),
         Step::Prepare => {
             let (next, key) = Authority::generate_named(kept.common)?;
-            [(NEXT, bytes(next.certificate().to_owned())), (NEXT_KEY, bytes(key))].into()
+            // Runners trust what an authority that they know certifies.
+            let certified = kept.parse(secret)?.certify(&key)?;
+            let text = format!("{}\n{certified}", next.certificate().trim_end());
+            [(NEXT, bytes(text)), (NEXT_KEY, bytes(key))].into()
         }
         Step::Promote => [
             (SIGNS.0, own(NEXT)?),

@@ -170,7 +170,18 @@ async fn disks_come_from_files_and_from_the_local_store() {
         names.filter(|name| name.starts_with("sha256-") || name.starts_with("file-")).count()
     };
     assert_eq!(count(), 2);
-    let missing = cluster.create("n1", "missing", IDLE, &image_pod(&format!("file://{}/disk.qcow2", cluster.server.directory().join("nowhere").display()))).await;
+    let nowhere = format!("file://{}/nowhere/disk.qcow2", cluster.server.directory().display());
+    let missing = cluster.create("n1", "missing", IDLE, &image_pod(&nowhere)).await;
+    // Neither by another directory nor by a link that leads out of one that is named, and whether a file is there is not shown.
+    let out = cluster.server.directory().join("out.qcow2");
+    std::os::unix::fs::symlink("/etc/hostname", &out).unwrap();
+    let reached =
+        [format!("file://{}", out.display()), "file:///etc/shadow".into(), "file:///etc/none".into()];
+    for (index, reference) in reached.iter().enumerate() {
+        cluster.create("n1", &format!("out-{index}"), IDLE, &image_pod(reference)).await;
+        let refused = |pod: &Value| pod["status"].to_string().contains("is below no directory of files");
+        cluster.wait(&format!("out-{index}"), "the refusal", refused).await;
+    }
     let reason = |pod: &Value, wanted: &str| {
         pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"] == wanted
     };

@@ -12,10 +12,11 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use neonvm_api::runner_pod::{Receive, RunnerConfig, RunnerSettings};
 use neonvm_api::virtual_machine::CpuScalingMode;
+use neonvm_kit::anchors::{fingerprints, sha256};
 use neonvm_kit::ca::Identity;
 use neonvm_runner::Options;
 use neonvm_runner::logs::{self, Format};
-use neonvm_runner::options::{Accelerator, NetworkMode};
+use neonvm_runner::options::{Accelerator, NetworkMode, Seal};
 use neonvm_test_support::eventually_within;
 use neonvm_types::runner_protocol::{Exit, MigrationState, RunnerStatus, server_name};
 use serde_json::{Value, json};
@@ -52,6 +53,10 @@ fn a_runner_in_a_process_of_its_own() {
         node_addresses: Vec::new(),
         node: None,
         qemu_user: (user, user),
+        seal: Seal {
+            config: text("config"),
+            authorities: serde_json::from_value(settings["authorities"].clone()).unwrap(),
+        },
         root,
     };
     let log = logs::start(Format::Plain, std::io::stdout()).unwrap();
@@ -148,7 +153,8 @@ impl Runner {
             receive,
             settings: RunnerSettings { cgroup: false, ..RunnerSettings::default() },
         };
-        std::fs::write(config.join("vm.json"), serde_json::to_vec(&document).unwrap()).unwrap();
+        let document = serde_json::to_vec(&document).unwrap();
+        std::fs::write(config.join("vm.json"), &document).unwrap();
         let own = || pod.lab.authority.peer("neonvm-runner", &[server_name(UID)]).unwrap();
         let identity = pod.identity.clone().unwrap_or_else(own);
         std::fs::write(config.join("tls.crt"), identity.certificate).unwrap();
@@ -156,7 +162,8 @@ impl Runner {
         std::fs::write(config.join("ca.crt"), pod.lab.authority.certificate()).unwrap();
         let address = address();
         let settings = json!({ "root": root, "kernel": pod.lab.guest.kernel, "initramfs": pod.lab.guest.initramfs,
-            "address": address, "user": pod.user });
+            "address": address, "user": pod.user, "config": sha256(&document),
+            "authorities": fingerprints(pod.lab.authority.certificate()).unwrap() });
         let log = std::fs::File::create(root.join("log")).unwrap();
         let program = std::env::current_exe().unwrap();
         let mut command = match &pod.network {

@@ -7,7 +7,7 @@ use neonvm_api::VirtualMachine;
 use neonvm_api::names::RUNNER_CONTAINER;
 use neonvm_core_vm_lifecycle::FailureReason::{self, PodFailed, QuotaExceeded};
 use neonvm_core_vm_lifecycle::ResizeRefused;
-use neonvm_core_vm_lifecycle::pod::{self, Metadata, PodSize};
+use neonvm_core_vm_lifecycle::pod::{self, Metadata, PodSize, Seal};
 use serde_json::json;
 
 use super::Failed;
@@ -30,11 +30,12 @@ pub(crate) fn unmade(error: &Error) -> FailureReason {
 impl Reconciler {
     pub(super) async fn create_pod(&self, key: &Key, vm: &VirtualMachine, name: &str) -> Result<(), Failed> {
         let plan = pod::plan(vm, name, &self.state.settings(&key.namespace));
-        let plan = plan.map_err(|error| Failed::new(PodFailed, error.to_string()))?;
+        let mut plan = plan.map_err(|error| Failed::new(PodFailed, error.to_string()))?;
         if vm.spec.enable_ssh {
             self.ensure_ssh(key, vm).await?;
         }
-        self.write_config(key, vm, name, None).await?;
+        let seal = self.write_config(key, vm, name, None).await?;
+        pod::seal(&mut plan, &seal);
         let api = self.requests.pods(&key.namespace);
         let made = match self.requests.write(api.create(&posting(), &plan)).await {
             Ok(made) => made,
@@ -45,6 +46,7 @@ impl Reconciler {
                     let message = format!("pod {name} exists and is not this machine's");
                     return Err(Failed::new(PodFailed, message));
                 }
+                self.check_seal(key, &read, &seal).await?;
                 read
             }
             Err(error) => return Err(Failed::api(unmade(&error), "the pod cannot be made", &error)),
@@ -58,7 +60,30 @@ impl Reconciler {
         Ok(())
     }
 
-    pub(crate) async fn delete_pod(&self, key: &Key, name: &str, uid: Option<&str>) -> Result<(), Failed> {
+    /// A pod that is there already was made with the same configuration, or makes room for one that is: its runner would refuse the
+    /// configuration.
+    pub(crate) async fn check_seal(&self, key: &Key, found: &Pod, seal: &Seal) -> Result<(), Failed> {
+        if pod::sealed(found) == Some(&seal.config) {
+            return Ok(());
+        }
+        let name = found.metadata.name.as_deref().unwrap_or_default();
+        let only = Preconditions { uid: found.metadata.uid.clone(), resource_version: None };
+        let how = DeleteParams { preconditions: Some(only), ..DeleteParams::default() };
+        match self.requests.write(self.requests.pods(&key.namespace).delete(name, &how)).await {
+            Err(error) if !is_missing(&error) && !is_conflict(&error) => {
+                Err(Failed::api(PodFailed, "the pod with another configuration cannot be deleted", &error))
+            }
+            _ => Err(Failed::Conflict),
+        }
+    }
+
+    pub(crate) async fn delete_pod(
+        &self,
+        key: &Key,
+        vm: Option<&VirtualMachine>,
+        name: &str,
+        uid: Option<&str>,
+    ) -> Result<(), Failed> {
         if let Some(uid) = uid {
             let api = self.requests.pods(&key.namespace);
             let only = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
@@ -79,11 +104,10 @@ impl Reconciler {
                 Err(error) => return Err(Failed::api(PodFailed, "the pod cannot be deleted", &error)),
             }
         }
-        let secrets = self.requests.secrets(&key.namespace);
-        match self.requests.write(secrets.delete(name, &DeleteParams::default())).await {
-            Ok(_) => Ok(()),
-            Err(error) if is_missing(&error) => Ok(()),
-            Err(error) => Err(Failed::api(PodFailed, "the runner's secret cannot be deleted", &error)),
+        match vm {
+            Some(vm) => self.remove_config(key, vm, name).await,
+            // They go with their owner.
+            None => Ok(()),
         }
     }
 

@@ -5,28 +5,30 @@ use std::collections::BTreeMap;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::Patch;
+use kube::api::{DeleteParams, Patch, Preconditions};
 use neonvm_api::VirtualMachine;
 use neonvm_api::names::label;
-use neonvm_api::runner_pod::{CONFIG_FILE, Receive, RunnerConfig};
+use neonvm_api::runner_pod::{CONFIG_FILE, Receive, RunnerConfig, identity_secret};
 use neonvm_core_vm_lifecycle::FailureReason::SecretFailed;
-use neonvm_core_vm_lifecycle::pod;
+use neonvm_core_vm_lifecycle::pod::{self, Seal};
+use neonvm_kit::anchors::{fingerprints, sha256};
 use neonvm_kit::ca::Identity;
 use neonvm_types::Timestamp;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
+use serde_json::json;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::Failed;
-use crate::cache::Key;
+use crate::cache::{Key, owner};
 use crate::reconciler::Reconciler;
-use crate::request::{is_conflict, patching, posting};
+use crate::request::{is_conflict, is_missing, patching, posting};
 use crate::ssh;
 
-/// Label of the secrets with the configuration of a runner.
+/// Label of the secrets with the certificate of a runner.
 pub(crate) const CONFIG_LABEL: &str = "vm.neon.tech/runner-config";
 
-/// Key of such a secret: the authorities that the runner trusts.
+/// Key of such a secret: the authorities that the runner trusts, as far as its pod's seal admits them.
 pub(crate) const AUTHORITIES: &str = "ca.crt";
 
 /// A secret that belongs to the VM.
@@ -86,76 +88,138 @@ impl Reconciler {
 
     /// The secret exists: checks whether it is of this VM, of a deleted VM of the same name, or of another owner.
     async fn check_ssh(&self, key: &Key, vm: &VirtualMachine, name: &str) -> Result<(), Failed> {
-        let api = self.requests.secrets(&key.namespace);
-        let found = crate::request::within(api.get_metadata_opt(name)).await;
-        let found =
-            found.map_err(|error| Failed::api(SecretFailed, "the SSH keys cannot be read", &error))?;
         // Deleted meanwhile: the next reconcile makes it.
-        let Some(found) = found else { return Err(Failed::Conflict) };
-        let foreign = found
-            .metadata
-            .owner_references
-            .iter()
-            .flatten()
-            .find(|owner| owner.controller == Some(true) && Some(&owner.uid) != vm.metadata.uid.as_ref());
-        match foreign {
-            None => Ok(()),
-            Some(owner) if owner.kind == "VirtualMachine" && owner.name == key.name => Err(Failed::new(
-                SecretFailed,
-                format!("waits until secret {name} of an earlier machine of this name is gone"),
-            )),
-            Some(owner) => Err(Failed::new(
-                SecretFailed,
-                format!("secret {name} exists and belongs to {} {}", owner.kind, owner.name),
-            )),
+        let found = self.secret_meta(key, name).await?.ok_or(Failed::Conflict)?;
+        // One without an owner was made by hand, with keys of the user.
+        if found.owner_references.iter().flatten().any(|owner| owner.controller == Some(true)) {
+            is_own(key, vm, name, &found)?;
         }
+        Ok(())
     }
 
-    /// Queues that each disk of the VM has in the pod of this name, see [`RunnerConfig::disk_queues`]. `None` as well if the
-    /// configuration is gone: then the pod is going, too.
+    async fn secret_meta(&self, key: &Key, name: &str) -> Result<Option<ObjectMeta>, Failed> {
+        let found =
+            crate::request::within(self.requests.secrets(&key.namespace).get_metadata_opt(name)).await;
+        found
+            .map(|found| found.map(|found| found.metadata))
+            .map_err(|error| Failed::api(SecretFailed, &format!("secret {name} cannot be read"), &error))
+    }
+
+    /// Makes a secret of the VM, or writes all that it is used for: what stands in one that exists is not to be trusted.
+    async fn write_own(&self, key: &Key, vm: &VirtualMachine, secret: Secret) -> Result<(), Failed> {
+        let what = "the runner's configuration cannot be kept";
+        let api = self.requests.secrets(&key.namespace);
+        match self.requests.write(api.create(&posting(), &secret)).await {
+            Ok(_) => return Ok(()),
+            Err(error) if is_conflict(&error) => {}
+            Err(error) => return Err(Failed::api(SecretFailed, what, &error)),
+        }
+        let name = secret.metadata.name.unwrap_or_default();
+        let found = self.secret_meta(key, &name).await?.ok_or(Failed::Conflict)?;
+        is_own(key, vm, &name, &found)?;
+        let meta = json!({"uid": found.uid, "resourceVersion": found.resource_version,
+            "labels": secret.metadata.labels, "annotations": secret.metadata.annotations});
+        let change = Patch::Merge(json!({"metadata": meta, "data": secret.data}));
+        let written = self.requests.write(api.patch(&name, &patching(), &change)).await;
+        written.map(drop).map_err(|error| Failed::api(SecretFailed, what, &error))
+    }
+
+    /// Removes the secrets of a pod of the VM; others of these names stay.
+    pub(super) async fn remove_config(
+        &self,
+        key: &Key,
+        vm: &VirtualMachine,
+        pod: &str,
+    ) -> Result<(), Failed> {
+        for name in [pod.to_owned(), identity_secret(pod)] {
+            let Some(found) = self.secret_meta(key, &name).await? else { continue };
+            if is_own(key, vm, &name, &found).is_err() {
+                continue;
+            }
+            let only = Preconditions { uid: found.uid, resource_version: None };
+            let how = DeleteParams { preconditions: Some(only), ..DeleteParams::default() };
+            match self.requests.write(self.requests.secrets(&key.namespace).delete(&name, &how)).await {
+                Err(error) if !is_missing(&error) && !is_conflict(&error) => {
+                    return Err(Failed::api(SecretFailed, "the runner's secret cannot be deleted", &error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Queues that each disk of the VM has in the pod of this name, see [`RunnerConfig::disk_queues`], from the configuration with
+    /// which the pod was made. `None` as well if that is gone: then the pod is going, too.
     pub(crate) async fn disk_queues(&self, key: &Key, pod: &str) -> Result<Option<u32>, Failed> {
-        let found = crate::request::within(self.requests.secrets(&key.namespace).get_opt(pod)).await;
-        let found = found.map_err(|error| {
+        let failed = |error: kube::Error| {
             Failed::api(SecretFailed, "the configuration of the source runner cannot be read", &error)
-        })?;
-        let data = found.and_then(|secret| secret.data).unwrap_or_default();
-        let config = data.get(CONFIG_FILE).and_then(|json| serde_json::from_slice(&json.0).ok());
-        Ok(config.and_then(|config: RunnerConfig| config.disk_queues()))
+        };
+        let secret = crate::request::within(self.requests.secrets(&key.namespace).get_opt(pod)).await;
+        let data = secret.map_err(failed)?.and_then(|secret| secret.data).unwrap_or_default();
+        let Some(json) = data.get(CONFIG_FILE) else { return Ok(None) };
+        let found = crate::request::within(self.requests.pods(&key.namespace).get_opt(pod)).await;
+        let found = found.map_err(failed)?;
+        let (is, digest) = (sha256(&json.0), found.as_ref().and_then(pod::sealed));
+        if let Some(digest) = digest.filter(|digest| *digest != is) {
+            let text = format!(
+                "the configuration in secret {pod} was changed: its SHA-256 is {is}, and pod {pod} was made with {digest}; \
+                 restart the VM"
+            );
+            return Err(Failed::new(SecretFailed, text));
+        }
+        let config: Option<RunnerConfig> = serde_json::from_slice(&json.0).ok();
+        Ok(config.and_then(|config| config.disk_queues()))
     }
 
-    /// The runner's configuration, with its certificate. A pod runs only if it exists: it is removed before another pod
-    /// gets the VM.
+    /// The runner's configuration and its certificate; returns what the pod is sealed with. A pod runs only if they exist: they are
+    /// removed before another pod gets the VM.
     pub(crate) async fn write_config(
         &self,
         key: &Key,
         vm: &VirtualMachine,
         name: &str,
         receive: Option<&Receive>,
-    ) -> Result<(), Failed> {
+    ) -> Result<Seal, Failed> {
         let failed = |error: &dyn std::fmt::Display| Failed::new(SecretFailed, error.to_string());
         let mut config =
             pod::config(vm, name, &self.state.settings(&key.namespace)).map_err(|error| failed(&error))?;
         config.receive = receive.cloned();
-        let identity = self.authority.runner(&config.uid).map_err(|error| failed(&error))?;
         let json = serde_json::to_string(&config).map_err(|error| failed(&error))?;
-        let data = [(CONFIG_FILE, json), (AUTHORITIES, self.authority.bundle())];
-        let mut secret = secret_of(vm, name, "Opaque", data)?;
+        let bundle = self.authority.bundle();
+        let seal = Seal {
+            config: sha256(json.as_bytes()),
+            authorities: fingerprints(&bundle).map_err(|error| failed(&error))?,
+        };
+        self.write_own(key, vm, secret_of(vm, name, "Opaque", [(CONFIG_FILE, json)])?).await?;
+        let identity = self.authority.runner(&config.uid).map_err(|error| failed(&error))?;
+        let mut secret = secret_of(vm, &identity_secret(name), "Opaque", [(AUTHORITIES, bundle)])?;
         let (annotations, own) = identity_data(&identity).map_err(|error| failed(&error))?;
         secret.data.get_or_insert_default().extend(own);
         secret.metadata.labels.get_or_insert_default().insert(CONFIG_LABEL.to_owned(), "true".to_owned());
         secret.metadata.annotations = Some(annotations);
-        let api = self.requests.secrets(&key.namespace);
-        let what = "the runner's configuration cannot be kept";
-        match self.requests.write(api.create(&posting(), &secret)).await {
-            Ok(_) => Ok(()),
-            Err(error) if is_conflict(&error) => {
-                let meta = serde_json::json!({"labels": secret.metadata.labels,
-                    "annotations": secret.metadata.annotations});
-                let change = serde_json::json!({"metadata": meta, "data": secret.data});
-                let written = self.requests.write(api.patch(name, &patching(), &Patch::Merge(&change))).await;
-                written.map(drop).map_err(|error| Failed::api(SecretFailed, what, &error))
-            }
-            Err(error) => Err(Failed::api(SecretFailed, what, &error)),
+        self.write_own(key, vm, secret).await?;
+        Ok(seal)
+    }
+}
+
+/// Whether a secret is of this VM; what to do about another one.
+fn is_own(key: &Key, vm: &VirtualMachine, name: &str, found: &ObjectMeta) -> Result<(), Failed> {
+    match owner(found) {
+        Some((_, uid)) if Some(&uid) == vm.metadata.uid.as_ref() => Ok(()),
+        Some((named, _)) if named == *key => Err(Failed::new(
+            SecretFailed,
+            format!("waits until secret {name} of an earlier machine of this name is gone"),
+        )),
+        _ => {
+            let of = found.owner_references.iter().flatten().next();
+            let whose = of.map_or_else(
+                || "is not this machine's".to_owned(),
+                |owner| format!("belongs to {} {}", owner.kind, owner.name),
+            );
+            let text = format!(
+                "secret {name} exists and {whose}; if nothing needs it, delete it: kubectl delete secret {name}"
+            );
+            Err(Failed::new(SecretFailed, text))
         }
     }
 }

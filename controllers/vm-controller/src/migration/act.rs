@@ -74,7 +74,9 @@ impl Reconciler {
             MigrationAction::CreateTarget { name, receive } => {
                 self.create_target(key, vm()?, migration, name, receive).await
             }
-            MigrationAction::DeletePod { name, uid } => self.delete_pod(key, name, uid.as_deref()).await,
+            MigrationAction::DeletePod { name, uid } => {
+                self.delete_pod(key, vm().ok(), name, uid.as_deref()).await
+            }
             MigrationAction::Start(request) => {
                 let body = bytes(request)?;
                 let status = migration.status.as_ref();
@@ -148,7 +150,7 @@ impl Reconciler {
     ) -> Result<(), Failed> {
         let node = vm.status.as_ref().map(|status| status.node.as_str()).unwrap_or_default();
         let plan = plan_target(vm, migration, name, node, receive.size, &self.state.settings(&key.namespace));
-        let plan = plan.map_err(|error| Failed::new(PodFailed, error.to_string()))?;
+        let mut plan = plan.map_err(|error| Failed::new(PodFailed, error.to_string()))?;
         // Without a list nothing is known: the target's runner refuses what cannot be.
         let nodes = crate::cluster::nodes(&self.requests.client).await.unwrap_or_default();
         if let Some(why) = elsewhere::unsuitable(&plan, &nodes) {
@@ -157,7 +159,8 @@ impl Reconciler {
         let source = vm.status.as_ref().map(|status| status.pod_name.as_str()).unwrap_or_default();
         let disk_queues = self.disk_queues(key, source).await?;
         let receive = Receive { disk_queues, ..receive.clone() };
-        self.write_config(key, vm, name, Some(&receive)).await?;
+        let seal = self.write_config(key, vm, name, Some(&receive)).await?;
+        pod::seal(&mut plan, &seal);
         let api = self.requests.pods(&key.namespace);
         let made = match self.requests.write(api.create(&posting(), &plan)).await {
             Ok(made) => made,
@@ -171,6 +174,7 @@ impl Reconciler {
                     let message = format!("pod {name} exists and is not this migration's");
                     return Err(Failed::new(PodFailed, message));
                 }
+                self.check_seal(key, &read, &seal).await?;
                 read
             }
             Err(error) => return Err(Failed::api(unmade(&error), "the target pod cannot be made", &error)),

@@ -8,6 +8,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
+use neonvm_api::runner_pod::identity_secret;
 use neonvm_kit::ca::{Authority, Purpose};
 use neonvm_kit::certificate::{CertificateFor, Validity, request};
 use neonvm_test_cluster::{NAMESPACE, apply, eventually};
@@ -70,7 +71,7 @@ async fn trusted(cluster: &Cluster, bundle: &str) {
 /// The authorities that the runner of a VM trusts.
 async fn of_runner(cluster: &Cluster, vm: &str) -> String {
     let pod = cluster.pods_of(vm).await.remove(0).metadata.name.unwrap();
-    let data = cluster.secrets().get(&pod).await.unwrap().data.unwrap();
+    let data = cluster.secrets().get(&identity_secret(&pod)).await.unwrap().data.unwrap();
     String::from_utf8(data["ca.crt"].0.clone()).unwrap()
 }
 

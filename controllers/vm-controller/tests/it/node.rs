@@ -11,7 +11,9 @@ use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, ResourceExt as _};
-use neonvm_api::runner_pod::RunnerConfig;
+use neonvm_api::runner_pod::{RunnerConfig, identity_secret};
+use neonvm_core_vm_lifecycle::pod::sealed;
+use neonvm_kit::anchors::sha256;
 use neonvm_types::runner_protocol::{Exit, ExitReason};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -152,9 +154,13 @@ impl Node {
                 return;
             }
         }
-        let Some(secret) = insist(|| secrets.get(&name)).await else { return };
-        let config: RunnerConfig =
-            serde_json::from_slice(&secret.data.as_ref().unwrap()["vm.json"].0).unwrap();
+        let Some(kept) = insist(|| secrets.get(&name)).await else { return };
+        let identity = identity_secret(&name);
+        let Some(secret) = insist(|| secrets.get(&identity)).await else { return };
+        let json = &kept.data.as_ref().unwrap()["vm.json"].0;
+        // A runner refuses another configuration than that of its pod.
+        assert_eq!(sealed(pod), Some(sha256(json).as_str()));
+        let config: RunnerConfig = serde_json::from_slice(json).unwrap();
         let machine = Machine::new(&config);
         let ip = address();
         let address = SocketAddr::new(ip.into(), config.spec.runner_port);

@@ -5,6 +5,7 @@ use std::path::Path;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
+use neonvm_api::runner_pod::identity_secret;
 use neonvm_kit::ca::{Identity, Purpose};
 use neonvm_kit::certificate::{Certificate, CertificateFor, request};
 use neonvm_kit::tls::{common_name, dns_names, organisations};
@@ -102,7 +103,7 @@ async fn a_runners_certificate_is_renewed_in_its_secret() {
     cluster.until_settled("db").await;
     let pod = cluster.pods_of("db").await.remove(0).metadata.name.unwrap();
     let read = async || {
-        let secret = cluster.secrets().get(&pod).await.unwrap();
+        let secret = cluster.secrets().get(&identity_secret(&pod)).await.unwrap();
         let data = secret.data.unwrap();
         let text = |key: &str| String::from_utf8(data[key].0.clone()).unwrap();
         (
@@ -114,7 +115,11 @@ async fn a_runners_certificate_is_renewed_in_its_secret() {
     drop(controller);
     let over = json!({"metadata": {"annotations": {"vm.neon.tech/tls-not-before": "2020-01-01T00:00:00Z",
         "vm.neon.tech/tls-not-after": "2020-01-02T00:00:00Z"}}});
-    cluster.secrets().patch(&pod, &PatchParams::default(), &Patch::Merge(over)).await.unwrap();
+    cluster
+        .secrets()
+        .patch(&identity_secret(&pod), &PatchParams::default(), &Patch::Merge(over))
+        .await
+        .unwrap();
     let _controller = cluster.controller();
     let (second, renewed) = eventually("another certificate", async || {
         let now = read().await;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use http::{Method, StatusCode};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client};
+use neonvm_api::runner_pod::identity_secret;
 use neonvm_kit::authority::{SCHEDULER_NAME, agent_name, trusted};
 use neonvm_kit::ca::{Authority, Identity, Purpose};
 use neonvm_kit::call::Caller;
@@ -189,7 +190,7 @@ async fn a_runners_key_opens_nothing_else_and_not_for_long() {
     let cluster = Cluster::start(1);
     let admin = client(&cluster).await;
     let pod = bound(&admin, "db", "n1").await;
-    let runner = secret(&admin, "default", &pod).await;
+    let runner = secret(&admin, "default", &identity_secret(&pod)).await;
     let validity = Validity::from_identity(&runner).unwrap();
     // It is predated for clocks that differ.
     assert!(validity.until - validity.from <= 25 * 3600, "{validity:?}");

@@ -221,7 +221,7 @@ impl State {
         }
         let (index, pod, slot) = self.eligible(key)?;
         check(request, slot)?;
-        // Whoever asks, a VM gets no more than its upper bound.
+        // A VM gets no more than its upper bound, whatever client requests it.
         let most = pod.seen.vm.as_ref().and_then(|vm| vm.max).map(Pair::from);
         let bounded = |size: Resources| most.map_or(Pair::from(size), |most| most.min(size.into()));
         let (wanted, unit) = (bounded(request.resources), Pair::from(request.unit));

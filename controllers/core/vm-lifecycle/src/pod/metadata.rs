@@ -49,7 +49,7 @@ const ANNOTATIONS: [&str; 7] = [
     annotation::APPROVED,
     annotation::SAFE_TO_EVICT,
 ];
-/// Annotations of a pod that nobody but the controller writes.
+/// Annotations of a pod that the controller alone writes.
 const OWN: [&str; 2] = [annotation::OVERHEAD, annotation::OVERCOMMIT];
 
 /// Whether a label or annotation of a VM is copied to its pod: ours, what the installation names (a key, or a prefix that ends with

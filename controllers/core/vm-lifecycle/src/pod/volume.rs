@@ -1,14 +1,14 @@
 //! Volumes of the pod, and where the runner finds them.
 
 use k8s_openapi::api::core::v1::{
-    ConfigMapVolumeSource, EmptyDirVolumeSource, ImageVolumeSource, KeyToPath, SecretVolumeSource, Volume,
-    VolumeMount,
+    ConfigMapVolumeSource, EmptyDirVolumeSource, ImageVolumeSource, KeyToPath, ProjectedVolumeSource,
+    SecretProjection, SecretVolumeSource, Volume, VolumeMount, VolumeProjection,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use neonvm_api::{GuestPath, NoGuestPath, VirtualMachine};
 use neonvm_api::names::tls_secret_name;
 use neonvm_api::runner_pod as place;
 use neonvm_api::virtual_machine::{Disk, GuestSettings, ImagePullPolicy, VirtualMachineSpec};
+use neonvm_api::{GuestPath, NoGuestPath, VirtualMachine};
 use neonvm_types::Bytes;
 
 use super::PlanError;
@@ -64,7 +64,7 @@ pub(super) fn plan(vm: &VirtualMachine, pod: &str, from: RootDiskFrom) -> Result
     if from == RootDiskFrom::Copy {
         plan.volumes.push(empty_dir(place::COPY_VOLUME, Some(PROGRAM_LIMIT)));
     }
-    plan.add(secret(place::CONFIG_VOLUME, pod, &[], Some(0o400)), place::CONFIG_DIRECTORY, true);
+    plan.add(config(pod), place::CONFIG_DIRECTORY, true);
     if spec.enable_ssh {
         let keys = super::ssh_secret(vm)?;
         let private = secret("ssh-privatekey", &keys, &[("ssh-privatekey", "id_ed25519", 0o600)], None);
@@ -82,14 +82,15 @@ pub(super) fn plan(vm: &VirtualMachine, pod: &str, from: RootDiskFrom) -> Result
     }
     if let Some(tls) = &spec.tls {
         let path = guest_path("spec.tls.mountPath", &tls.mount_path)?;
-        plan.add(secret("tls", &tls_secret_name(name), &[], None), path.in_runner(), true);
+        plan.add(secret("tls", &tls_secret_name(name), &[], None), place::mounted(&path), true);
     }
     Ok(plan)
 }
 
 fn add_disk(plan: &mut Plan, disk: &Disk) -> Result<(), PlanError> {
     let name = place::disk_volume(&disk.name);
-    let path = guest_path(&format!("spec.disks[{}].mountPath", disk.name), &disk.mount_path)?.in_runner();
+    let path =
+        place::mounted(&guest_path(&format!("spec.disks[{}].mountPath", disk.name), &disk.mount_path)?);
     if let Some(empty) = &disk.empty_disk {
         let limit = with_overhead(size(&format!("spec.disks[{}].emptyDisk.size", disk.name), empty.size)?);
         let path = format!("{}/{}", place::DISKS_DIRECTORY, disk.name);
@@ -106,7 +107,8 @@ fn add_disk(plan: &mut Plan, disk: &Disk) -> Result<(), PlanError> {
 
 /// A path of the spec. Objects that were stored before the definition refused others may have any text.
 fn guest_path(field: &str, path: &str) -> Result<GuestPath, PlanError> {
-    path.parse().map_err(|error: NoGuestPath| PlanError::Field { path: field.to_owned(), message: error.to_string() })
+    path.parse()
+        .map_err(|error: NoGuestPath| PlanError::Field { path: field.to_owned(), message: error.to_string() })
 }
 
 pub(super) fn pull_policy(spec: &VirtualMachineSpec) -> &'static str {
@@ -140,13 +142,30 @@ fn image(name: &str, reference: &str, pull: &str) -> Volume {
     Volume { name: name.to_owned(), image: Some(source), ..Volume::default() }
 }
 
+/// The configuration and, in a secret of its own because it changes, the certificate.
+fn config(pod: &str) -> Volume {
+    let part = |secret: String, keys: &[&str]| VolumeProjection {
+        secret: Some(SecretProjection {
+            name: secret,
+            items: Some(keys.iter().map(|&key| item(key, key, 0o400)).collect()),
+            optional: None,
+        }),
+        ..VolumeProjection::default()
+    };
+    let sources = vec![
+        part(pod.to_owned(), &[place::CONFIG_FILE]),
+        part(place::identity_secret(pod), &["tls.crt", "tls.key", "ca.crt"]),
+    ];
+    let projected = ProjectedVolumeSource { default_mode: Some(0o400), sources: Some(sources) };
+    Volume { name: place::CONFIG_VOLUME.to_owned(), projected: Some(projected), ..Volume::default() }
+}
+
+fn item(key: &str, path: &str, mode: i32) -> KeyToPath {
+    KeyToPath { key: key.to_owned(), path: path.to_owned(), mode: Some(mode) }
+}
+
 fn secret(name: &str, secret: &str, items: &[(&str, &str, i32)], mode: Option<i32>) -> Volume {
-    let items = items.iter().map(|(key, path, mode)| KeyToPath {
-        key: (*key).to_owned(),
-        path: (*path).to_owned(),
-        mode: Some(*mode),
-    });
-    let items: Vec<KeyToPath> = items.collect();
+    let items: Vec<KeyToPath> = items.iter().map(|(key, path, mode)| item(key, path, *mode)).collect();
     let source = SecretVolumeSource {
         secret_name: Some(secret.to_owned()),
         items: (!items.is_empty()).then_some(items),

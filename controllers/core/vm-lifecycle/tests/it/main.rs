@@ -9,5 +9,6 @@ mod observations;
 mod paused;
 mod pod;
 mod sizes;
+mod strings;
 mod table;
 mod world;

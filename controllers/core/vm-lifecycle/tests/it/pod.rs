@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{Affinity, Pod};
 use neonvm_api::{Policy, Power, VirtualMachine};
-use neonvm_core_vm_lifecycle::pod::{self, metadata_change, plan};
+use neonvm_core_vm_lifecycle::pod::{self, Seal, metadata_change, plan, seal, sealed};
 use neonvm_core_vm_lifecycle::{PodView, RootDiskFrom, Settings};
 use neonvm_types::Accelerator;
 use serde_json::{Value, json};
@@ -241,7 +241,16 @@ fn volumes_and_mounts_of_the_contract() {
     let volume = |name: &str| volumes.iter().find(|volume| volume["name"] == name).unwrap();
     assert_eq!(volume("rootdisk")["image"], json!({"reference": "img:tag", "pullPolicy": "IfNotPresent"}));
     assert_eq!(volume("kernel")["image"]["reference"], "kernel:1");
-    assert_eq!(volume("runner-config")["secret"], json!({"secretName": "db-abcde", "defaultMode": 256}));
+    let items = |keys: &[&str]| -> Value {
+        keys.iter().map(|key| json!({"key": key, "path": key, "mode": 256})).collect()
+    };
+    assert_eq!(
+        volume("runner-config")["projected"],
+        json!({"defaultMode": 256, "sources": [
+            {"secret": {"name": "db-abcde", "items": items(&["vm.json"])}},
+            {"secret": {"name": "db-abcde-identity", "items": items(&["tls.crt", "tls.key", "ca.crt"])}},
+        ]})
+    );
     assert_eq!(
         volume("ssh-privatekey")["secret"],
         json!({"secretName": "ssh-neonvm-db-u1", "items": [{"key": "ssh-privatekey", "path": "id_ed25519", "mode": 384}]})
@@ -394,6 +403,21 @@ fn w03_the_operating_system_is_required_in_every_term() {
     vm.spec.affinity = None;
     let pod = planned(&vm);
     assert_eq!(pod.pointer(path).unwrap().as_array().unwrap().len(), 1);
+}
+
+/// The digest of the configuration is where it cannot be changed, and in no other container.
+#[test]
+fn a_pod_is_sealed_with_its_configuration() {
+    let mut pod = plan(&full(), "p", &generous()).unwrap();
+    assert_eq!(sealed(&pod), None);
+    let with = Seal { config: "c0ffee".into(), authorities: vec!["a".into(), "b".into()] };
+    seal(&mut pod, &with);
+    assert_eq!(sealed(&pod), Some("c0ffee"));
+    let value = serde_json::to_value(&pod).unwrap();
+    let env = value["spec"]["containers"][0]["env"].as_array().unwrap();
+    assert!(env.contains(&json!({"name": "NEONVM_CONFIG_SHA256", "value": "c0ffee"})), "{env:?}");
+    assert!(env.contains(&json!({"name": "NEONVM_AUTHORITIES_SHA256", "value": "a,b"})), "{env:?}");
+    assert!(!value["spec"]["initContainers"].to_string().contains("c0ffee"));
 }
 
 /// W-13: what others wrote on the pod is theirs.

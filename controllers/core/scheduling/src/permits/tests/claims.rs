@@ -1,4 +1,4 @@
-//! What authors of VMs and pods can write counts for no more than can be true: nobody fills a node with words.
+//! What authors of VMs and pods can write counts for no more than can be true: no author fills a node with annotations.
 
 use proptest::prelude::*;
 
@@ -67,7 +67,7 @@ fn room_for_an_unknown_permit_ends() {
 
 /// `use: 64` of a VM whose pod is not resized to it, because there is no room.
 #[test]
-fn a_wish_counts_when_the_pod_requests_it() {
+fn a_claim_counts_when_the_pod_requests_it() {
     let mut state = resized(cu(4));
     state.step(at(0), seen(PodSeen { starting: true, ..claiming("p", (1, 64), 64) }));
     assert_eq!(sums(&state, "n").reserved, cu(1).map(u128::from));
@@ -92,7 +92,7 @@ fn a_permit_is_within_the_bounds_of_the_vm() {
 }
 
 proptest! {
-    /// Whatever a pod claims and whoever asks for it: it counts what it requests, or what was permitted, and a neighbour that requests
+    /// Whatever a pod claims and any client requests for it: it counts what it requests, or what was permitted, and a neighbour that requests
     /// what is left is placed and grows.
     #[test]
     fn a_neighbour_gets_what_is_left(

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::{
     arrows, circles, cited, early, foreign, generated, links, orphans, outputs, package, packages, process,
-    sizes, starts, terms, wording,
+    sizes, starts, strings, terms, wording,
 };
 
 /// Prints every fault; true if there is none. `still`: without the format, and without the generated files, for which
@@ -25,6 +25,7 @@ pub(crate) fn run(root: &Path, still: bool) -> anyhow::Result<bool> {
         ("unsafe", foreign::faults(root, &tracked)),
         ("outputs", outputs::faults(root, &tracked)),
         ("programs", starts::faults(root, &tracked)),
+        ("texts", strings::faults(root)?),
         ("bans", generated::bans(root)?),
     ];
     if !still {

@@ -34,6 +34,7 @@ mod sbom;
 mod shipped;
 mod sizes;
 mod starts;
+mod strings;
 mod suite;
 mod tally;
 mod terms;

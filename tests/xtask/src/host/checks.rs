@@ -189,7 +189,9 @@ restarts pg
 "#;
 
 const PLUGGED: &str = r#"
-neonctl vm create q --image hello:1 --cpu 1..3 --memory 256Mi --no-autoscale --cpu-scaling QmpScaling --wait --timeout 300s
+neonctl vm create q --image hello:1 --cpu 1..3 --memory 256Mi --no-autoscale --dry-run=client -o yaml > q.yaml
+sed -i 's/^spec:/spec:\n  cpuScalingMode: QmpScaling/' q.yaml
+neonctl vm create -f q.yaml --wait --timeout 300s
 for cpu in 2 3 2 1 3; do
   neonctl vm scale q --cpu $cpu --memory 256Mi --wait --timeout 200s
   until_ok size q $cpu 256Mi
@@ -200,20 +202,20 @@ neonctl vm delete q --wait
 "#;
 
 const KILLS: &str = r#"
-pkill -KILL -f 'neond kubelet .*n1' || true
+pkill -KILL -f '[n]eond kubelet .*n1' || true
 sleep 5
 restarts pg
-pkill -KILL -f 'qemu-system.*guest=default/pg'
+pkill -KILL -f '[q]emu-system.*guest=default/pg'
 until_ok bash -c 'test "$(neonctl vm get pg -o "jsonpath={.status.restartCount}")" = 1'
 has "$(get pg .status.lastExit.message)" 'signal 9'
 until_ok neonctl vm ssh pg -- true
-pkill -KILL -f 'neonvm-runner' 
+pkill -KILL -f '[n]eonvm-runner'
 until_ok bash -c 'test "$(neonctl vm get pg -o "jsonpath={.status.restartCount}")" = 2'
 until_ok neonctl vm ssh pg -- true
 "#;
 
 const CONFINEMENT: &str = r#"
-pid=$(pgrep -f 'qemu-system.*guest=default/pg' | head -n 1)
+pid=$(pgrep -f '[q]emu-system.*guest=default/pg' | head -n 1)
 test "$(cut -d' ' -f1 /sys/module/apparmor/parameters/enabled)" = Y
 grep -q '^Seccomp:.*2' /proc/$pid/status
 grep -q '^CapEff:.*0000000000000000' /proc/$pid/status
@@ -224,7 +226,7 @@ test "$huge" -gt 0 || fail "no huge pages behind the guest"
 
 const DOWN: &str = r#"
 neonctl local down --delete
-! pgrep -fa 'neond |neonvm-runner|qemu-system' || fail "processes are left"
+! pgrep -fa '[n]eond |[n]eonvm-runner|[q]emu-system' || fail "processes are left"
 test -z "$(ip netns list)" || fail "namespaces are left: $(ip netns list)"
 test -z "$(ip -o link | grep -v ' lo: \| e[a-z0-9]*: ')" || fail "links are left: $(ip -o link)"
 ! nft list ruleset | grep -i neonvm || fail "rules are left"
@@ -244,7 +246,7 @@ cd
 neonctl local up --timeout 300s
 trap 'neonctl local down --delete' EXIT
 neonctl vm build --progress none --from bb -t hello:1 -- /bin/sleep 1000000
-neonctl vm create mine --image hello:1 --cpu 1 --memory 256Mi --no-autoscale --wait --timeout 300s
+neonctl vm create mine --image hello:1 --cpu 0.5 --memory 256Mi --no-autoscale --wait --timeout 300s
 neonctl vm describe mine | grep -E 'Machine +kvm .*network user'
 neonctl vm ssh mine -- true
 S

@@ -41,7 +41,11 @@ fn header(object: &Value) -> String {
 }
 
 fn header_of(kind: &str, api_version: &str) -> String {
-    format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",")
+    match api_version {
+        // Lists of the core group's resources have none.
+        "" => format!("{{\"kind\":\"{kind}\","),
+        _ => format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\","),
+    }
 }
 
 fn put_json(text: &mut BytesMut, value: &Value) {

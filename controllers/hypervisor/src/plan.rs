@@ -28,6 +28,8 @@ pub use crate::architecture::Architecture;
 pub const MEMORY_DEVICE: &str = "/machine/peripheral/vm0";
 /// Address of the guest behind [`Backend::User`]: the default of QEMU's own network stack.
 pub const USER_GUEST_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 15);
+/// Address from which connections come to such a guest.
+pub const USER_HOST_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
 
 /// Everything that determines QEMU's command line for a VM.
 #[derive(Clone, Debug, PartialEq, Eq)]

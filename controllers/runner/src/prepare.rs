@@ -14,7 +14,7 @@ use neonvm_hypervisor::installation::Installation;
 use neonvm_hypervisor::machine::{Identity, Resources, TapFiles, firmware};
 use neonvm_hypervisor::plan::{
     Architecture, Backend, CpuMode, CpuPlan, DiskImage, DiskPlan, Firmware, Forward, InterfacePlan,
-    KernelArguments, MachinePlan, MemoryPlan, OnlinePolicy, OverlayAddress, Protocol,
+    KernelArguments, MachinePlan, MemoryPlan, OnlinePolicy, OverlayAddress, Protocol, USER_HOST_ADDRESS,
 };
 use neonvm_types::Bytes;
 use neonvm_types::guest::{DAEMON_PORT, METRICS_PORT, SSH_PORT};
@@ -313,8 +313,8 @@ async fn all_disks(options: &Options, pod: &Arc<PodFiles>) -> Result<Vec<DiskPla
             move || root_disk(&pod)
         }),
         blocking({
-            let (pod, program) = (Arc::clone(pod), options.guest_program.clone());
-            move || runtime_disk(&pod, program.as_deref())
+            let (pod, program, mode) = (Arc::clone(pod), options.guest_program.clone(), options.network);
+            move || runtime_disk(&pod, mode, program.as_deref())
         })
     );
     let mut all = vec![root?, runtime_volume?];
@@ -348,7 +348,7 @@ fn root_disk(pod: &PodFiles) -> Result<DiskPlan, Error> {
     Ok(plan_disk("rootdisk", image, false, true))
 }
 
-fn runtime_disk(pod: &PodFiles, program: Option<&Path>) -> Result<DiskPlan, Error> {
+fn runtime_disk(pod: &PodFiles, mode: NetworkMode, program: Option<&Path>) -> Result<DiskPlan, Error> {
     let program = match program {
         Some(path) => Some(
             std::fs::read(path)
@@ -356,7 +356,11 @@ fn runtime_disk(pod: &PodFiles, program: Option<&Path>) -> Result<DiskPlan, Erro
         ),
         None => None,
     };
-    let config = runtime::config(&pod.config, &pod.authorized_keys);
+    let runner = match mode {
+        NetworkMode::Tap => network::GATEWAY,
+        NetworkMode::User => USER_HOST_ADDRESS,
+    };
+    let config = runtime::config(&pod.config, &pod.authorized_keys, runner.into());
     let path = pod.image("runtime.iso");
     let files = runtime::runtime_files(&config, pod.config.spec.enable_ssh, program);
     disks::volume(&path, runtime::RUNTIME_LABEL, &files)

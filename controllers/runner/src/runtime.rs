@@ -2,14 +2,17 @@
 
 mod shell;
 
+use std::net::IpAddr;
+
 use neonvm_api::runner_pod::RunnerConfig;
-use neonvm_api::virtual_machine::{Disk, GuestSettings, RestartPolicy};
+use neonvm_api::virtual_machine::{Disk, GuestSettings, PortProtocol, RestartPolicy};
 use neonvm_hypervisor::disks::VolumeFile;
 use neonvm_types::Bytes;
 use neonvm_types::guest::{
     GUEST_PROGRAM_FILE, Mount, MountKind, RUNTIME_CONFIG_FILE, RestartPolicy as GuestRestartPolicy,
     RuntimeConfig, Swap,
 };
+use neonvm_types::monitor_protocol::MONITOR_PORT;
 
 /// Label of the runtime volume.
 pub(crate) const RUNTIME_LABEL: &str = "vmruntime";
@@ -20,8 +23,8 @@ pub(crate) const SWAP_LABEL: &str = "swapdisk";
 /// Kernel settings that every guest gets, as ever.
 const SYSCTL: [&str; 2] = ["kernel.core_pattern=core", "kernel.core_uses_pid=1"];
 
-/// The settings for the guest program.
-pub(crate) fn config(runner: &RunnerConfig, authorized_keys: &str) -> RuntimeConfig {
+/// The settings for the guest program. `own`: the address from which the runner calls it.
+pub(crate) fn config(runner: &RunnerConfig, authorized_keys: &str, own: IpAddr) -> RuntimeConfig {
     let guest = &runner.spec.guest;
     let settings = guest.settings.as_ref();
     let mut sysctl: Vec<String> = SYSCTL.iter().map(|&line| line.to_owned()).collect();
@@ -53,12 +56,20 @@ pub(crate) fn config(runner: &RunnerConfig, authorized_keys: &str) -> RuntimeCon
             RestartPolicy::Never => GuestRestartPolicy::Never,
         },
         synchronised_paths: synchronised,
+        peers: vec![own],
+        // Agents of upstream's releases come from their own addresses, through a port that the VM declares.
+        monitor_peers: if is_declared(runner, MONITOR_PORT) { Vec::new() } else { vec![own] },
         ssh_authorized_keys: authorized_keys
             .lines()
             .filter(|line| !line.trim().is_empty())
             .map(str::to_owned)
             .collect(),
     }
+}
+
+fn is_declared(runner: &RunnerConfig, port: u16) -> bool {
+    let mut ports = runner.spec.guest.ports.iter();
+    ports.any(|declared| declared.port == port && declared.protocol == PortProtocol::Tcp)
 }
 
 fn minimum_memory(runner: &RunnerConfig) -> Bytes {

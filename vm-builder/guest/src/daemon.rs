@@ -72,7 +72,7 @@ async fn serve(options: &Options) -> Result<(), Error> {
     if let Some(listener) = optional("metrics", options.metrics_address) {
         let root = options.root.clone();
         let handler = move |request| scrape(request, root.clone());
-        tokio::task::spawn_local(http::serve(listener, METRICS_CONNECTIONS, handler));
+        tokio::task::spawn_local(http::serve(listener, METRICS_CONNECTIONS, Vec::new(), handler));
     }
     if let Some(listener) = optional("ssh", options.ssh_address) {
         tokio::task::spawn_local(door::serve(listener, options.ssh_options.clone()));
@@ -81,7 +81,8 @@ async fn serve(options: &Options) -> Result<(), Error> {
         tokio::task::spawn_local(crate::clock::keep());
     }
     let api = api::Api::new(&options.root);
-    http::serve(listener, CONNECTIONS, move |request| api.clone().handle(request)).await;
+    http::serve(listener, CONNECTIONS, options.peers.clone(), move |request| api.clone().handle(request))
+        .await;
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,8 +50,21 @@ pub async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     }
 }
 
-/// Serves `handler` on `listener` for ever, with at most `connections` at a time; further ones wait in the backlog.
-pub async fn serve<H, F>(listener: TcpListener, connections: usize, handler: H)
+/// Whether a request from this address is taken. A process of the guest, also one in a container of the guest, cannot have a connection
+/// from the runner's address: what is sent to that address leaves the guest.
+#[must_use]
+pub fn may(peers: &[IpAddr], peer: SocketAddr) -> bool {
+    peers.is_empty() || peers.contains(&peer.ip().to_canonical())
+}
+
+/// The answer to other addresses.
+pub fn forbidden() -> Response {
+    closing(text(StatusCode::FORBIDDEN, "only the runner of this VM may send requests to this port\n"))
+}
+
+/// Serves `handler` on `listener` for ever to `peers`, see [`may`], with at most `connections` at a time; further ones wait in the
+/// backlog.
+pub async fn serve<H, F>(listener: TcpListener, connections: usize, peers: Vec<IpAddr>, handler: H)
 where
     H: Fn(Request<Incoming>) -> F + Clone + 'static,
     F: Future<Output = Response> + 'static,
@@ -59,11 +72,16 @@ where
     let room = Arc::new(Semaphore::new(connections));
     loop {
         let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
-        let (stream, _) = accept(&listener).await;
+        let (stream, peer) = accept(&listener).await;
         let handler = handler.clone();
+        let may = may(&peers, peer);
         tokio::task::spawn_local(async move {
             let _permit = permit;
-            connection(stream, handler).await;
+            if may {
+                connection(stream, handler).await;
+            } else {
+                connection(stream, |_| std::future::ready(forbidden())).await;
+            }
         });
     }
 }

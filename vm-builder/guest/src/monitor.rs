@@ -72,7 +72,12 @@ async fn serve(options: &Options) -> Result<(), Error> {
         log(&format!("monitor listens on {address}"));
     }
     let (sender, inputs) = mpsc::channel(WAITING);
-    tokio::task::spawn_local(server::serve(listener, sender.clone(), options.informant));
+    tokio::task::spawn_local(server::serve(
+        listener,
+        sender.clone(),
+        options.informant,
+        options.peers.clone(),
+    ));
     engine::Engine::new(options, sender).run(inputs).await;
     Ok(())
 }

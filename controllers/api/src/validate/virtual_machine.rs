@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use neonvm_types::guest::DAEMON_PORT;
 use neonvm_types::{Bytes, Quantity};
 
 use crate::{
@@ -266,6 +267,13 @@ fn ports(spec: &VirtualMachineSpec, faults: &mut Faults) {
             format!("{} is there twice; rename one or leave it out", port.name),
         );
         faults.require(port.port > 0, field("port"), "0 must be between 1 and 65535");
+        faults.require(
+            port.port != DAEMON_PORT || port.protocol != PortProtocol::Tcp,
+            field("port"),
+            format!(
+                "{DAEMON_PORT} is the port of the guest program, which the runner alone calls; choose another"
+            ),
+        );
     }
 }
 

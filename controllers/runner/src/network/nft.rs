@@ -79,13 +79,13 @@ pub(crate) fn rules(
 }
 
 /// The frames that the pod takes from the guest. The type is read from the frame as it came: a tag, of whatever type, is another.
+/// Senders are checked where packets go on: a guest may request its address with that of its other interface.
 fn frames(v6: bool) -> String {
     let six = if v6 { "  @ll,96,16 0x86dd accept\n" } else { "" };
     format!(
         "table netdev neonvm {{}}\ndelete table netdev neonvm\ntable netdev neonvm {{\n \
          chain from_guest {{\n  type filter hook ingress device \"{TAP_NAME}\" priority filter; policy drop;\n  \
-         @ll,96,16 0x0800 ip saddr {{ 0.0.0.0, {GUEST} }} accept\n  \
-         @ll,96,16 0x0806 arp saddr ip {{ 0.0.0.0, {GUEST} }} accept\n{six} }}\n}}\n"
+         @ll,96,16 0x0800 accept\n  @ll,96,16 0x0806 accept\n{six} }}\n}}\n"
     )
 }
 

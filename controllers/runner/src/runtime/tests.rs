@@ -3,6 +3,8 @@ use serde_json::json;
 
 use super::*;
 
+const OWN: std::net::IpAddr = std::net::IpAddr::V4(std::net::Ipv4Addr::new(169, 254, 254, 253));
+
 pub(crate) fn runner(spec: &serde_json::Value) -> RunnerConfig {
     let mut whole = json!({ "guest": { "cpus": { "min": 1, "max": 4, "use": 2 },
         "memorySlots": { "min": 1, "max": 8, "use": 2 }, "rootDisk": { "image": "img:1" } } });
@@ -46,7 +48,7 @@ fn every_field_of_the_machine_reaches_the_guest() {
         ],
         "tls": { "serverName": "x" },
     }));
-    let config = config(&runner, "ssh-ed25519 AAAA\n\n");
+    let config = config(&runner, "ssh-ed25519 AAAA\n\n", OWN);
     assert_eq!(config.command.as_deref(), Some(["a b".to_owned(), "'c'".into()].as_slice()));
     assert_eq!(config.env, ["X=1 2"]);
     assert_eq!(config.sysctl, ["kernel.core_pattern=core", "kernel.core_uses_pid=1", "vm.x=1"]);
@@ -55,7 +57,7 @@ fn every_field_of_the_machine_reaches_the_guest() {
     let mut later = runner.clone();
     later.spec.guest.settings =
         serde_json::from_value(json!({ "swapInfo": { "size": "1Gi", "skipSwapon": true } })).ok();
-    let later = super::config(&later, "");
+    let later = super::config(&later, "", OWN);
     assert_eq!(later.swap, Some(Swap { label: "swapdisk".into(), size: Bytes::gib(1), skip_swapon: true }));
     assert_eq!(config.shared_memory, Some(Bytes::gib(1)), "more swap than half of the least memory");
     assert_eq!(config.synchronised_paths, ["/live", "/var/tls"]);
@@ -75,7 +77,19 @@ fn every_field_of_the_machine_reaches_the_guest() {
 
 #[test]
 fn what_is_not_set_is_left_to_the_image() {
-    let config = config(&runner(&json!({})), "");
+    let config = config(&runner(&json!({})), "", OWN);
     assert_eq!((config.command, config.args, config.swap, config.shared_memory), (None, None, None, None));
     assert!(config.mounts.is_empty() && config.ssh_authorized_keys.is_empty());
+}
+
+/// The daemon of the guest is root: only the runner calls it.
+#[test]
+fn the_guest_gets_the_address_that_may_call_it() {
+    let closed = config(&runner(&json!({})), "", OWN);
+    assert_eq!((closed.peers, closed.monitor_peers), (vec![OWN], vec![OWN]));
+    // The author declares the monitor's port, for agents of upstream's releases.
+    let open = config(&runner(&json!({"guest": {"ports": [{"port": 10301}]}})), "", OWN);
+    assert_eq!((open.peers, open.monitor_peers), (vec![OWN], Vec::new()));
+    let other = config(&runner(&json!({"guest": {"ports": [{"port": 10301, "protocol": "UDP"}]}})), "", OWN);
+    assert_eq!(other.monitor_peers, vec![OWN]);
 }

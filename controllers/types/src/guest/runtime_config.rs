@@ -1,5 +1,7 @@
 //! Configuration that the runner passes to a guest at boot: the structured form of the shell files that older runners write.
 
+use std::net::IpAddr;
+
 use serde::{Deserialize, Serialize};
 
 use crate::Bytes;
@@ -30,6 +32,10 @@ pub struct RuntimeConfig {
     pub restart_policy: RestartPolicy,
     /// Files the workload needs before it starts: directories that the host fills through the daemon.
     pub synchronised_paths: Vec<String>,
+    /// Addresses from which the daemon takes requests: that of the runner. Empty, as from older runners: all.
+    pub peers: Vec<IpAddr>,
+    /// The same of the monitor.
+    pub monitor_peers: Vec<IpAddr>,
     /// Keys that may log in by SSH, one `authorized_keys` line each. Beside those of the volume `ssh-authorized-keys`.
     pub ssh_authorized_keys: Vec<String>,
 }

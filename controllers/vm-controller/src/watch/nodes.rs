@@ -20,13 +20,16 @@ pub(crate) async fn cordoned(Watch { client, state, listed }: Watch) {
     let name = |node: PartialObjectMeta<Node>| node.metadata.name.unwrap_or_default();
     each("cordoned nodes", api, config, (&listed, false), |event| match event {
         watcher::Event::Init => seen.clear(),
-        watcher::Event::InitApply(node) => drop(seen.insert(name(node))),
+        watcher::Event::InitApply(node) => seen.extend([name(node)]),
         watcher::Event::InitDone => {
             let listed = std::mem::take(&mut seen);
             change(&state, |nodes| *nodes = listed);
         }
-        watcher::Event::Apply(node) => change(&state, |nodes| drop(nodes.insert(name(node)))),
-        watcher::Event::Delete(node) => change(&state, |nodes| drop(nodes.remove(&name(node)))),
+        watcher::Event::Apply(node) => change(&state, |nodes| nodes.extend([name(node)])),
+        watcher::Event::Delete(node) => {
+            let name = name(node);
+            change(&state, |nodes| nodes.retain(|other| *other != name));
+        }
     })
     .await;
 }

@@ -12,6 +12,8 @@ use super::Error;
 pub struct Options {
     /// CPUs, files and status. `--addr`.
     pub address: SocketAddr,
+    /// Addresses from which CPUs and files are changed; empty: all. `--peer`, repeatable.
+    pub peers: Vec<IpAddr>,
     /// Metrics. `--metrics-addr`; `off`: none.
     pub metrics_address: Option<SocketAddr>,
     /// SSH. `--ssh-addr`; `off`: none.
@@ -29,6 +31,7 @@ impl Default for Options {
         let any = |port| SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port);
         Self {
             address: any(DAEMON_PORT),
+            peers: Vec::new(),
             metrics_address: Some(any(METRICS_PORT)),
             ssh_address: Some(any(SSH_PORT)),
             ssh_options: Vec::new(),
@@ -52,6 +55,7 @@ impl Options {
             };
             match name {
                 "addr" => options.address = address(name, value)?,
+                "peer" => options.peers.push(peer(name, value)?),
                 "metrics-addr" => options.metrics_address = optional(name, value)?,
                 "ssh-addr" => options.ssh_address = optional(name, value)?,
                 "ssh-option" => options.ssh_options.push(value.to_owned()),
@@ -66,6 +70,11 @@ impl Options {
 
 fn address(name: &str, value: &str) -> Result<SocketAddr, Error> {
     value.parse().map_err(|_| Error::Usage(format!("--{name}: {value:?} is not address:port")))
+}
+
+/// An address without a port.
+fn peer(name: &str, value: &str) -> Result<IpAddr, Error> {
+    value.parse().map_err(|_| Error::Usage(format!("--{name}: {value:?} is not an address")))
 }
 
 fn optional(name: &str, value: &str) -> Result<Option<SocketAddr>, Error> {
@@ -90,16 +99,23 @@ mod tests {
 
     #[test]
     fn both_spellings_of_flags_are_read() {
-        let options = parse(&["-addr=0.0.0.0:1", "--metrics-addr=off", "--clock=off"]).unwrap();
+        let options =
+            parse(&["-addr=0.0.0.0:1", "--metrics-addr=off", "--clock=off", "--peer=10.0.2.2"]).unwrap();
+        assert_eq!(options.peers, [IpAddr::from([10, 0, 2, 2])]);
         assert_eq!(options.address.port(), 1);
         assert_eq!((options.metrics_address, options.clock), (None, false));
     }
 
     #[test]
     fn what_is_not_understood_is_refused() {
-        for flags in
-            [["addr=0.0.0.0:1"], ["--adr=0.0.0.0:1"], ["--addr=localhost:1"], ["--clock=maybe"], ["--"]]
-        {
+        for flags in [
+            ["addr=0.0.0.0:1"],
+            ["--peer=10.0.2.2:1"],
+            ["--adr=0.0.0.0:1"],
+            ["--addr=localhost:1"],
+            ["--clock=maybe"],
+            ["--"],
+        ] {
             assert!(parse(&flags).is_err(), "{flags:?}");
         }
     }

@@ -1,5 +1,6 @@
 //! What init starts: the workload, services, our own helpers.
 
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -122,8 +123,9 @@ fn root() -> Account {
 }
 
 /// Arguments of the monitor; None if the image brings its own.
-fn monitor(settings: Option<&Monitor>) -> Option<Vec<String>> {
+fn monitor(settings: Option<&Monitor>, peers: &[IpAddr]) -> Option<Vec<String>> {
     let mut arguments = vec!["monitor".to_owned()];
+    arguments.extend(peers.iter().map(|peer| format!("--peer={peer}")));
     let Some(settings) = settings else { return Some(arguments) };
     let flags = [("--cgroup", &settings.cgroup), ("--pgconnstr", &settings.postgres)];
     let given = flags.into_iter().filter_map(|(flag, value)| Some(format!("{flag}={}", value.as_ref()?)));
@@ -156,13 +158,16 @@ impl Init {
         if Path::new(modules::LATER).exists() {
             self.units.push(Unit::helper("modules", Role::Modules, &["modules", modules::LATER], "system"));
         }
-        self.units.push(Unit::helper("daemon", Role::Daemon, &["daemon"], "system"));
+        let peers = settings.runtime.peers.iter().map(|peer| format!("--peer={peer}"));
+        let arguments: Vec<String> = std::iter::once("daemon".to_owned()).chain(peers).collect();
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        self.units.push(Unit::helper("daemon", Role::Daemon, &arguments, "system"));
         if let Some(name) = settings.image.monitor.as_ref().and_then(|monitor| monitor.cgroup.as_ref())
             && let Err(error) = Cgroup::make_open(name)
         {
             self.reporter.failure(format!("make control group {name:?}: {error}"));
         }
-        if let Some(arguments) = monitor(settings.image.monitor.as_ref()) {
+        if let Some(arguments) = monitor(settings.image.monitor.as_ref(), &settings.runtime.monitor_peers) {
             let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
             self.units.push(Unit::helper("monitor", Role::Daemon, &arguments, "system"));
         }
@@ -287,13 +292,14 @@ mod tests {
 
     #[test]
     fn the_monitor_runs_unless_the_image_has_its_own() {
-        assert_eq!(monitor(None), Some(vec!["monitor".to_owned()]));
+        assert_eq!(monitor(None, &[]), Some(vec!["monitor".to_owned()]));
+        assert_eq!(monitor(None, &[[10, 0, 2, 2].into()]).unwrap()[1..], ["--peer=10.0.2.2"]);
         let settings = Monitor { postgres: Some("host=/run user=u".into()), ..Monitor::default() };
-        assert_eq!(monitor(Some(&settings)).unwrap()[1..], ["--pgconnstr=host=/run user=u"]);
+        assert_eq!(monitor(Some(&settings), &[]).unwrap()[1..], ["--pgconnstr=host=/run user=u"]);
         let old = Monitor { informant: true, ..Monitor::default() };
-        assert_eq!(monitor(Some(&old)).unwrap()[1..], ["--informant"]);
+        assert_eq!(monitor(Some(&old), &[]).unwrap()[1..], ["--informant"]);
         let settings = Monitor { limits: MemoryLimits::HighAndMax, ..settings };
-        assert_eq!(monitor(Some(&settings)).unwrap()[2..], ["--limits=high-and-max"]);
-        assert_eq!(monitor(Some(&Monitor { enabled: false, ..settings })), None);
+        assert_eq!(monitor(Some(&settings), &[]).unwrap()[2..], ["--limits=high-and-max"]);
+        assert_eq!(monitor(Some(&Monitor { enabled: false, ..settings }), &[]), None);
     }
 }

@@ -17,6 +17,8 @@ const OWN: [&str; 2] = ["system", "log"];
 pub struct Options {
     /// Where agents connect. `-a`, `--addr`.
     pub address: SocketAddr,
+    /// Addresses of which agents connect; empty: all. `--peer`, repeatable.
+    pub peers: Vec<IpAddr>,
     /// Control group (version 2) below `/sys/fs/cgroup` of which the memory counts. None: that of all processes. `-c`,
     /// `--cgroup`.
     pub cgroup: Option<String>,
@@ -36,6 +38,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             address: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), MONITOR_PORT),
+            peers: Vec::new(),
             cgroup: None,
             limits: MemoryLimits::Off,
             postgres: None,
@@ -69,6 +72,11 @@ impl Options {
                     let value = value?;
                     let wrong = |_| Error::Usage(format!("{name}: {value:?} is not address:port"));
                     options.address = value.parse().map_err(wrong)?;
+                }
+                "--peer" => {
+                    let value = value?;
+                    let wrong = |_| Error::Usage(format!("{name}: {value:?} is not an address"));
+                    options.peers.push(value.parse().map_err(wrong)?);
                 }
                 "-c" | "--cgroup" => options.cgroup = Some(cgroup(value?)?),
                 "-p" | "--pgconnstr" => {

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,12 +47,20 @@ const LARGEST: usize = 64 * 1024;
 const UNREAD: usize = 32;
 
 /// Accepts agents for ever.
-pub(super) async fn serve(listener: TcpListener, inputs: mpsc::Sender<Input>, informant: bool) {
+pub(super) async fn serve(
+    listener: TcpListener,
+    inputs: mpsc::Sender<Input>,
+    informant: bool,
+    peers: Vec<IpAddr>,
+) {
     let room = Arc::new(Semaphore::new(CONNECTIONS));
     let mut session = 0_u64;
     loop {
         let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
-        let (stream, _) = http::accept(&listener).await;
+        let (stream, peer) = http::accept(&listener).await;
+        if !http::may(&peers, peer) {
+            continue;
+        }
         session = session.wrapping_add(1);
         let inputs = inputs.clone();
         tokio::task::spawn_local(async move {

@@ -63,6 +63,30 @@ fn files_are_kept_with_the_checksum_of_the_contract() {
     assert!(directory.join("only").exists(), "refused requests change nothing");
 }
 
+/// A process of the guest, of any user, becomes root by no request to the daemon: only the runner's address may send one.
+#[test]
+fn a_process_of_the_guest_changes_nothing() {
+    let root = machine();
+    let daemon = Daemon::start_with(root.path(), &["--peer=169.254.254.253".to_owned()]);
+    let body = br#"{"passwd":{"data":"cm9vdDo6MDowOjovOi9iaW4vc2gK"}}"#;
+    for (method, path) in [
+        ("PUT", "/files/var/my%20files"),
+        ("GET", "/files/var/my%20files"),
+        ("PUT", "/cpu"),
+        ("GET", "/status"),
+        ("GET", "/nothing"),
+    ] {
+        let (status, text) = daemon.request(method, path, body);
+        assert_eq!(status, 403, "{method} {path}");
+        assert!(text.contains("only the runner of this VM"), "{text}");
+    }
+    assert!(!root.path().join("var/my files/passwd").exists());
+    // The runner, which is at this address here.
+    let daemon =
+        Daemon::start_with(root.path(), &["--peer=10.0.2.2".to_owned(), "--peer=127.0.0.1".to_owned()]);
+    assert_eq!(daemon.request("PUT", "/files/var/my%20files", body).0, 200);
+}
+
 #[test]
 fn status_reports_version_and_workload() {
     let root = machine();

@@ -334,6 +334,19 @@ fn an_agent_that_does_not_read_is_given_up() {
     Agent::connect(&monitor, 1);
 }
 
+/// A process of the guest is no agent: nothing is read from it.
+#[test]
+fn a_process_of_the_guest_is_no_agent() {
+    let root = crate::process::machine();
+    let monitor = Monitor::start(root.path(), &["--peer=169.254.254.253"]);
+    let mut stream = std::net::TcpStream::connect(monitor.address).unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    // The connection ends without a byte; that may come as a reset.
+    let _ = stream.write_all(b"GET /monitor HTTP/1.1\r\nHost: x\r\n\r\n");
+    let mut byte = [0];
+    assert!(!matches!(stream.read(&mut byte), Ok(1..)));
+}
+
 #[test]
 fn only_the_websocket_is_served() {
     let guest = Guest::new();

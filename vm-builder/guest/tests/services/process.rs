@@ -23,12 +23,19 @@ pub(crate) struct Daemon {
 
 impl Daemon {
     pub(crate) fn start(root: &Path, ssh_options: &[String]) -> Self {
+        Self::start_with(
+            root,
+            &ssh_options.iter().map(|option| format!("--ssh-option={option}")).collect::<Vec<_>>(),
+        )
+    }
+
+    pub(crate) fn start_with(root: &Path, flags: &[String]) -> Self {
         // As `nohup` and shells start what is to run in the background: SIGHUP of sessions must arrive all the same.
         let mut command = Command::new("env");
         command.args(["--ignore-signal=HUP,INT,QUIT", PROGRAM]);
         command.args(["daemon", "-addr=127.0.0.1:0", "--metrics-addr=127.0.0.1:0", "--ssh-addr=127.0.0.1:0"]);
         command.arg("--clock=off").arg(format!("--root={}", root.display()));
-        command.args(ssh_options.iter().map(|option| format!("--ssh-option={option}")));
+        command.args(flags);
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let (sender, lines) = mpsc::channel();
         let stderr = BufReader::new(child.stderr.take().unwrap());

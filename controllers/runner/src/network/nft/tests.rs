@@ -220,9 +220,27 @@ fn the_pod_takes_few_kinds_of_frames() {
                 assert!(!pod.passes(&tagged(&good, &tags), address), "{tags:x?}");
             }
         }
+        // Nor a packet with another's address.
         let mut other = to([203, 0, 113, 7].into(), OTHER, 0);
         other[29] ^= 1;
         other[24] ^= 1;
         assert!(!pod.passes(&other, [203, 0, 113, 7].into()));
+    }));
+}
+
+/// A guest has the address of its other interface before it has one here, and requests this one with that.
+#[test]
+fn a_guest_requests_its_address_with_another() {
+    need!(lab::inside("request", || {
+        let pod = Pod::new(None);
+        let server = std::net::UdpSocket::bind("0.0.0.0:67").unwrap();
+        server.set_read_timeout(Some(std::time::Duration::from_secs(30))).unwrap();
+        let to_all = ([2, 0, 0, 0, 0, 7], [0xff; 6]);
+        let addresses = (Ipv4Addr::new(10, 100, 128, 1), Ipv4Addr::BROADCAST);
+        std::fs::write(format!("/proc/sys/net/ipv4/conf/{TAP_NAME}/rp_filter"), "0").unwrap();
+        pod.guest.send(&lab::packet(to_all, addresses, UDP, 67, b"request")).unwrap();
+        let mut buffer = [0; 64];
+        let length = server.recv(&mut buffer).unwrap();
+        assert!(buffer[..length].starts_with(b"request"));
     }));
 }

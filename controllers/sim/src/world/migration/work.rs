@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use neonvm_api::VirtualMachineMigration;
 use neonvm_api::migration::MigrationPhase;
-use neonvm_core_migration::phases::queue::{Admission, Waiting, admit, ordered};
+use neonvm_core_migration::phases::queue::{Active, Admission, Waiting, admit, ordered};
 use neonvm_core_migration::phases::{
     self, MigrationAction, MigrationObserved, MigrationOutcome, is_over, is_waiting, ready,
 };
@@ -215,7 +215,7 @@ impl World {
             } else {
                 self.vms.get(*vm).and_then(|vm| vm.care.as_deref()?.now.vm.status.as_ref())
             };
-            active.extend(status.filter(|now| now.migration.is_some()).map(|now| now.node.clone()));
+            active.extend(status.filter(|now| now.migration.is_some()).map(|now| self.leaves(&now.node)));
         }
         for (at, care, object) in self.line(id, own) {
             let is_own = std::ptr::eq(care, own);
@@ -232,6 +232,8 @@ impl World {
                 name: object.metadata.name.clone().unwrap_or_default(),
                 uid: object.metadata.uid.clone().unwrap_or_default(),
                 vm: vm.metadata.uid.clone().unwrap_or_default(),
+                namespace: "default".to_owned(),
+                drain: self.leaves(&status.node).drain,
                 priority: object.spec.priority,
                 created: stamp(at),
                 node: status.node.clone(),
@@ -243,6 +245,13 @@ impl World {
         let answers = admit(&waiting, &active, &self.controller.settings.migration);
         let found = waiting.iter().zip(answers).find(|(one, _)| one.uid == uid);
         found.map_or(Admission::Wait(String::new()), |(_, answer)| answer)
+    }
+
+    /// A VM leaves this node.
+    fn leaves(&self, node: &str) -> Active {
+        let found = self.node_named(node).and_then(|id| self.nodes.get(id));
+        let drain = found.is_some_and(|node| !node.open);
+        Active { node: node.to_owned(), namespace: "default".to_owned(), drain }
     }
 
     /// Other machines that are on their way to a node.

@@ -54,6 +54,9 @@ impl Subject<'_> {
     }
 }
 
+/// Most faults of an object that an answer names: each is longer than what causes it.
+const MOST_FAULTS: usize = 200;
+
 impl ApiError {
     /// An error with no details.
     pub fn plain(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
@@ -110,12 +113,17 @@ impl ApiError {
 
     /// 422 `Invalid`: `Pod "x" is invalid: …`, one cause per field error. `subject.resource` is the kind here.
     pub fn invalid(subject: Subject<'_>, errors: &[FieldError]) -> Self {
+        let more = errors.len().saturating_sub(MOST_FAULTS);
+        let errors = errors.get(..MOST_FAULTS).unwrap_or(errors);
         // The message has each fault once, the causes have them all.
         let mut texts: Vec<String> = Vec::new();
         for text in errors.iter().map(ToString::to_string) {
             if !texts.contains(&text) {
                 texts.push(text);
             }
+        }
+        if more > 0 {
+            texts.push(format!("and {more} more"));
         }
         let all = match texts.as_slice() {
             [only] => only.clone(),

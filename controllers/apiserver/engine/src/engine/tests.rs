@@ -465,3 +465,25 @@ fn a_pod_with_gates_reports_that_it_waits_for_them() {
     assert_eq!(condition["lastProbeTime"], Value::Null);
     assert_eq!(condition["lastTransitionTime"], pod["metadata"]["creationTimestamp"]);
 }
+
+#[test]
+fn many_faults_and_many_items_are_not_many_words() {
+    let mut world = World::new();
+    world.post("/api/v1/namespaces/ns/configmaps", &json!({ "metadata": { "name": "c" } }));
+    let path = "/api/v1/namespaces/ns/configmaps/c";
+    let labels: serde_json::Map<_, _> = (0..5000).map(|n| (n.to_string(), json!("--"))).collect();
+    let (code, status) = world.patch(path, &json!({ "metadata": { "labels": labels } }));
+    assert_eq!((code, status["details"]["causes"].as_array().unwrap().len()), (422, 200));
+    assert!(status["message"].as_str().unwrap().ends_with(" more]"), "{}", status["message"]);
+    let owner = json!({ "uid": "u", "name": "n", "kind": "K", "apiVersion": "a/v1" });
+    let (code, status) = world.patch(path, &json!({ "metadata": { "ownerReferences": vec![owner; 5000] } }));
+    assert!(
+        code == 422 && status["message"].to_string().contains("limit is 4096 objects in a list"),
+        "{code}"
+    );
+    let (code, status) = world.patch(path, &json!({ "data": { "a": vec![0; 300_000] } }));
+    assert!(
+        code == 413 && status["message"].to_string().contains("limit is 250000 values"),
+        "{code} {status}"
+    );
+}

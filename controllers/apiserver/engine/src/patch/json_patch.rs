@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::{MAX_DEPTH, unprocessable, within_depth};
+use super::{MAX_DEPTH, unprocessable};
 use crate::status::ApiError;
 
 /// More operations than this are refused before the first is read.
@@ -11,6 +11,12 @@ const MAX_OPERATIONS: usize = 10_000;
 
 /// Bytes that all `copy` operations of one patch may duplicate, so that a patch cannot grow exponentially.
 const MAX_COPIED: usize = 3 << 20;
+
+/// Values that they may duplicate: each takes memory and time of its own, however few bytes it has.
+const MAX_COPIED_VALUES: usize = 10_000;
+
+/// Values that all operations of one patch may move: checked for their depth, or shifted in a list.
+const MAX_MOVED: usize = 2_000_000;
 
 type Step<T> = Result<T, ApiError>;
 
@@ -43,33 +49,78 @@ pub fn apply_json_patch(document: &Value, patch: &Value) -> Result<Value, ApiErr
         ));
     }
     let mut result = document.clone();
-    let mut copied = 0;
+    let mut budget = Budget { bytes: MAX_COPIED, copied: MAX_COPIED_VALUES, moved: MAX_MOVED };
     for operation in operations {
-        apply_one(&mut result, operation, &mut copied)?;
+        apply_one(&mut result, operation, &mut budget)?;
     }
     Ok(result)
 }
 
-fn apply_one(document: &mut Value, operation: &Value, copied: &mut usize) -> Step<()> {
+/// What a patch may still do beyond what its own bytes bound.
+struct Budget {
+    bytes: usize,
+    copied: usize,
+    moved: usize,
+}
+
+impl Budget {
+    /// Charges a copy, before it is made: stops at the first value that is too much.
+    fn copy(&mut self, value: &Value) -> Step<()> {
+        charge(&mut self.copied, 1)?;
+        let keys = match value {
+            Value::String(text) => text.len() + 2,
+            Value::Object(map) => 2 + map.keys().map(|key| key.len() + 4).sum::<usize>(),
+            Value::Array(list) => 2 + list.len(),
+            _ => 4,
+        };
+        charge(&mut self.bytes, keys)?;
+        match value {
+            Value::Array(list) => list.iter().try_for_each(|item| self.copy(item)),
+            Value::Object(map) => map.values().try_for_each(|item| self.copy(item)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Charges a value that is put into a place at this depth. It must not nest too deeply there.
+    fn put(&mut self, value: &Value, depth: usize) -> Step<()> {
+        charge(&mut self.moved, 1)?;
+        let inner = || depth.checked_add(1).filter(|inner| *inner <= MAX_DEPTH).ok_or_else(unprocessable);
+        match value {
+            Value::Array(list) => {
+                inner().and_then(|depth| list.iter().try_for_each(|item| self.put(item, depth)))
+            }
+            Value::Object(map) => {
+                inner().and_then(|depth| map.values().try_for_each(|item| self.put(item, depth)))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn charge(left: &mut usize, amount: usize) -> Step<()> {
+    *left = left.checked_sub(amount).ok_or_else(unprocessable)?;
+    Ok(())
+}
+
+fn apply_one(document: &mut Value, operation: &Value, budget: &mut Budget) -> Step<()> {
     let text = |key: &str| operation.get(key).and_then(Value::as_str);
     let path = Pointer::parse(text("path").ok_or_else(unprocessable)?)?;
     let from = || Pointer::parse(text("from").ok_or_else(unprocessable)?);
     let value = || operation.get("value").cloned().unwrap_or(Value::Null);
     match text("op") {
-        Some("add") => path.add(document, value()),
-        Some("replace") => path.replace(document, value()),
-        Some("remove") => path.remove(document).map(drop),
+        Some("add") => path.add(document, value(), budget),
+        Some("replace") => path.replace(document, value(), budget),
+        Some("remove") => path.remove(document, budget).map(drop),
         Some("move") => {
-            let taken = from()?.remove(document)?;
-            path.add(document, taken)
+            let taken = from()?.remove(document, budget)?;
+            path.add(document, taken, budget)
         }
         Some("copy") => {
-            let source = from()?.find(document).ok_or_else(unprocessable)?.clone();
-            *copied = copied.saturating_add(weight(&source));
-            if *copied > MAX_COPIED {
-                return Err(unprocessable());
-            }
-            path.add(document, source)
+            let from = from()?;
+            let source = from.find(document).ok_or_else(unprocessable)?;
+            budget.copy(source)?;
+            let source = source.clone();
+            path.add(document, source, budget)
         }
         Some("test") => {
             let wanted = operation.get("value").unwrap_or(&Value::Null);
@@ -120,8 +171,8 @@ impl Pointer {
         Ok(Some((at, last)))
     }
 
-    fn add(&self, document: &mut Value, value: Value) -> Step<()> {
-        self.check_depth(&value)?;
+    fn add(&self, document: &mut Value, value: Value, budget: &mut Budget) -> Step<()> {
+        budget.put(&value, self.0.len())?;
         match self.target(document)? {
             None => *document = value,
             Some((Value::Object(map), key)) => {
@@ -130,6 +181,7 @@ impl Pointer {
             Some((Value::Array(list), "-")) => list.push(value),
             Some((Value::Array(list), token)) => {
                 let at = index(token, list.len() + 1).ok_or_else(unprocessable)?;
+                charge(&mut budget.moved, list.len() - at)?;
                 list.insert(at, value);
             }
             Some(_) => return Err(unprocessable()),
@@ -137,8 +189,8 @@ impl Pointer {
         Ok(())
     }
 
-    fn replace(&self, document: &mut Value, value: Value) -> Step<()> {
-        self.check_depth(&value)?;
+    fn replace(&self, document: &mut Value, value: Value, budget: &mut Budget) -> Step<()> {
+        budget.put(&value, self.0.len())?;
         match self.target(document)? {
             None => *document = value,
             Some((Value::Object(map), key)) => {
@@ -154,20 +206,16 @@ impl Pointer {
         Ok(())
     }
 
-    fn remove(&self, document: &mut Value) -> Step<Value> {
+    fn remove(&self, document: &mut Value, budget: &mut Budget) -> Step<Value> {
         match self.target(document)? {
             Some((Value::Object(map), key)) => map.remove(key).ok_or_else(unprocessable),
             Some((Value::Array(list), token)) => {
                 let at = index(token, list.len()).ok_or_else(unprocessable)?;
+                charge(&mut budget.moved, list.len() - at)?;
                 Ok(list.remove(at))
             }
             _ => Err(unprocessable()),
         }
-    }
-
-    fn check_depth(&self, value: &Value) -> Step<()> {
-        let room = MAX_DEPTH.saturating_sub(self.0.len());
-        if within_depth(value, room) { Ok(()) } else { Err(unprocessable()) }
     }
 }
 
@@ -195,16 +243,6 @@ fn index(token: &str, len: usize) -> Option<usize> {
     let number: i64 = token.parse().ok()?;
     let at = if number < 0 { i64::try_from(len).ok()?.checked_add(number)? } else { number };
     usize::try_from(at).ok().filter(|at| *at < len)
-}
-
-/// Rough serialised size in bytes.
-fn weight(value: &Value) -> usize {
-    match value {
-        Value::String(text) => text.len() + 2,
-        Value::Array(list) => 2 + list.iter().map(|item| weight(item) + 1).sum::<usize>(),
-        Value::Object(map) => 2 + map.iter().map(|(key, item)| key.len() + 4 + weight(item)).sum::<usize>(),
-        _ => 4,
-    }
 }
 
 fn go_type(value: &Value) -> &'static str {
@@ -283,6 +321,44 @@ mod tests {
         assert_eq!(patched(json!({"x": "y"}), Value::Array(vec![doubling; 1000])), Err(422));
         let wide = json!({"op": "copy", "from": "/l", "path": "/l/-"});
         assert_eq!(patched(json!({"l": ["x".repeat(1000)]}), Value::Array(vec![wide; 100])), Err(422));
+    }
+
+    /// Values of a document.
+    fn count(value: &Value) -> usize {
+        match value {
+            Value::Array(list) => 1 + list.iter().map(count).sum::<usize>(),
+            Value::Object(map) => 1 + map.values().map(count).sum::<usize>(),
+            _ => 1,
+        }
+    }
+
+    #[test]
+    fn a_patch_of_few_bytes_makes_and_moves_few_values() {
+        // As the review found: each operation doubles the annotations.
+        let document = json!({ "metadata": { "annotations": {} } });
+        let doubling: Vec<Value> = (0..40)
+            .map(|n| json!({"op": "copy", "from": "/metadata/annotations", "path": format!("/metadata/annotations/a{n}")}))
+            .collect();
+        let mut budget = Budget { bytes: MAX_COPIED, copied: MAX_COPIED_VALUES, moved: MAX_MOVED };
+        let mut result = document;
+        let ended = doubling.iter().try_for_each(|operation| apply_one(&mut result, operation, &mut budget));
+        assert!(ended.is_err() && count(&result) <= MAX_COPIED_VALUES + 3, "{}", count(&result));
+        // Large values there and back, and the ends of long lists.
+        let wide = json!({ "a": vec![json!([]); 100_000], "l": vec![json!([]); 100_000] });
+        let moves = |n: u32| {
+            let (from, path) = if n.is_multiple_of(2) { ("/a", "/b") } else { ("/b", "/a") };
+            json!({"op": "move", "from": from, "path": path})
+        };
+        assert_eq!(patched(wide.clone(), (0..10_000).map(moves).collect()), Err(422));
+        for operation in
+            [json!({"op": "add", "path": "/l/0", "value": 1}), json!({"op": "remove", "path": "/l/0"})]
+        {
+            assert_eq!(patched(wide.clone(), vec![operation; 10_000].into()), Err(422));
+        }
+        // What people write is far from that.
+        let list = json!({ "l": vec![json!({"name": "x", "value": "y"}); 500] });
+        let front = json!({"op": "move", "from": "/l/-1", "path": "/l/0"});
+        assert!(patched(list, vec![front; 500].into()).is_ok());
     }
 
     proptest! {

@@ -3,6 +3,8 @@
 
 mod list;
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value};
 
 use self::list::{merge_list, ordered_by};
@@ -37,20 +39,16 @@ pub fn apply_strategic(document: &Value, patch: &Value, schema: &Schema) -> Resu
 
 fn merge_map(mut base: Object, patch: &Object, schema: &Schema) -> Step<Object> {
     if let Some(directive) = patch.get(DIRECTIVE) {
-        return match directive.as_str() {
-            Some("replace") => Ok(without_directives(patch)),
-            Some("delete") => Ok(Object::new()),
-            Some("merge") => {
-                let mut rest = patch.clone();
-                rest.remove(DIRECTIVE);
-                merge_map(base, &rest, schema)
-            }
-            _ => Err(unknown_directive(directive)),
-        };
+        match directive.as_str() {
+            Some("replace") => return Ok(without_directives(patch)),
+            Some("delete") => return Ok(Object::new()),
+            Some("merge") => {}
+            _ => return Err(unknown_directive(directive)),
+        }
     }
     retain_keys(&mut base, patch)?;
     for (key, change) in patch {
-        if key == RETAIN_KEYS || key.starts_with(ORDER_PREFIX) {
+        if key == DIRECTIVE || key == RETAIN_KEYS || key.starts_with(ORDER_PREFIX) {
             continue;
         }
         if let Some(field) = key.strip_prefix(DELETE_PREFIX) {
@@ -109,14 +107,15 @@ fn retain_keys(base: &mut Object, patch: &Object) -> Step<()> {
     let Some(listed) = patch.get(RETAIN_KEYS) else { return Ok(()) };
     let bad = || ApiError::bad_request("invalid patch format of retainKeys");
     let Value::Array(listed) = listed else { return Err(bad()) };
-    let listed: Vec<&str> = listed.iter().map(|key| key.as_str().ok_or_else(bad)).collect::<Step<_>>()?;
+    let listed: BTreeSet<&str> =
+        listed.iter().map(|key| key.as_str().ok_or_else(bad)).collect::<Step<_>>()?;
     if patch
         .iter()
-        .any(|(key, value)| !key.starts_with('$') && !value.is_null() && !listed.contains(&key.as_str()))
+        .any(|(key, value)| !key.starts_with('$') && !value.is_null() && !listed.contains(key.as_str()))
     {
         return Err(bad());
     }
-    base.retain(|key, _| listed.contains(&key.as_str()));
+    base.retain(|key, _| listed.contains(key.as_str()));
     Ok(())
 }
 
@@ -125,7 +124,8 @@ fn delete_primitives(base: &mut Object, field: &str, gone: &Value) -> Step<()> {
         return Err(ApiError::bad_request("invalid patch format of primitive list"));
     };
     if let Some(Value::Array(list)) = base.get_mut(field) {
-        list.retain(|item| !gone.contains(item));
+        let gone: BTreeSet<String> = gone.iter().map(Value::to_string).collect();
+        list.retain(|item| !gone.contains(&item.to_string()));
     }
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! From a message to the JSON that stands for it.
 
+use std::cell::Cell;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
@@ -7,11 +9,35 @@ use serde_json::{Map, Value, json};
 
 use super::table::{self, Count, Field, Message, Type};
 use super::wire::{self, MAX_DEPTH, Payload, Problem, Reader};
+use crate::schema::json::{MOST_VALUES, parse_json_within, take, too_many_values};
+
+/// Where in a message a value is.
+#[derive(Clone, Copy)]
+struct At<'a> {
+    /// Messages around it.
+    depth: usize,
+    /// Values that the message may still have.
+    left: &'a Cell<usize>,
+}
+
+impl At<'_> {
+    fn deeper(self) -> Self {
+        Self { depth: self.depth + 1, ..self }
+    }
+
+    fn take(self) -> Result<(), Problem> {
+        let mut left = self.left.get();
+        let is_left = take(&mut left);
+        self.left.set(left);
+        if is_left { Ok(()) } else { Err(Problem::from(too_many_values().to_string())) }
+    }
+}
 
 /// Decodes a message.
 pub(super) fn message(bytes: &[u8], message: &Message) -> Result<Value, Problem> {
     let mut object = Map::new();
-    fields(bytes, message, &mut object, 0)?;
+    let left = Cell::new(MOST_VALUES);
+    fields(bytes, message, &mut object, At { depth: 0, left: &left })?;
     Ok(Value::Object(object))
 }
 
@@ -20,18 +46,18 @@ fn fields(
     bytes: &[u8],
     message: &Message,
     object: &mut Map<String, Value>,
-    depth: usize,
+    at: At<'_>,
 ) -> Result<(), Problem> {
-    if depth >= MAX_DEPTH {
+    if at.depth >= MAX_DEPTH {
         return Err("proto: messages are nested too deeply".into());
     }
     let mut reader = Reader::new(bytes);
     while let Some((number, payload)) = reader.next_field()? {
         let Some(field) = message.field(number) else { continue };
         match field.count {
-            Count::One | Count::Optional => single(field, payload, object, depth)?,
-            Count::List => list(field, payload, object, depth)?,
-            Count::Map => entry(field, payload, object, depth)?,
+            Count::One | Count::Optional => single(field, payload, object, at)?,
+            Count::List => list(field, payload, object, at)?,
+            Count::Map => entry(field, payload, object, at)?,
         }
     }
     Ok(())
@@ -41,20 +67,20 @@ fn single(
     field: &Field,
     payload: Payload<'_>,
     object: &mut Map<String, Value>,
-    depth: usize,
+    at: At<'_>,
 ) -> Result<(), Problem> {
     if let (Type::Message(name), Payload::Bytes(bytes)) = (&field.of, payload) {
         let Some(inner) = table::message(name) else { return Ok(()) };
         if field.name.is_empty() {
-            return fields(bytes, inner, object, depth + 1);
+            return fields(bytes, inner, object, at.deeper());
         }
         let slot = object.entry(field.name).or_insert_with(|| json!({}));
         return match slot.as_object_mut() {
-            Some(map) => fields(bytes, inner, map, depth + 1),
+            Some(map) => fields(bytes, inner, map, at.deeper()),
             None => Ok(()),
         };
     }
-    let value = value(field, payload, depth)?;
+    let value = value(field, payload, at)?;
     if value.is_null() || (field.count == Count::One && field.of.is_scalar() && is_zero(&value)) {
         object.remove(field.name);
     } else {
@@ -67,27 +93,27 @@ fn list(
     field: &Field,
     payload: Payload<'_>,
     object: &mut Map<String, Value>,
-    depth: usize,
+    at: At<'_>,
 ) -> Result<(), Problem> {
     let slot = object.entry(field.name).or_insert_with(|| json!([]));
     let Some(items) = slot.as_array_mut() else { return Ok(()) };
     let Payload::Bytes(bytes) = payload else {
-        items.push(value(field, payload, depth)?);
+        items.push(value(field, payload, at)?);
         return Ok(());
     };
     let mut packed = Reader::new(bytes);
     match field.of {
         Type::Integer | Type::Flag => {
             while let Some(number) = packed.next_packed()? {
-                items.push(value(field, Payload::Varint(number), depth)?);
+                items.push(value(field, Payload::Varint(number), at)?);
             }
         }
         Type::Double => {
             while let Some(number) = packed.next_double()? {
-                items.push(value(field, Payload::Fixed64(number), depth)?);
+                items.push(value(field, Payload::Fixed64(number), at)?);
             }
         }
-        _ => items.push(value(field, payload, depth)?),
+        _ => items.push(value(field, payload, at)?),
     }
     Ok(())
 }
@@ -96,7 +122,7 @@ fn entry(
     field: &Field,
     payload: Payload<'_>,
     object: &mut Map<String, Value>,
-    depth: usize,
+    at: At<'_>,
 ) -> Result<(), Problem> {
     let Payload::Bytes(bytes) = payload else { return Err(payload.wrong_type(field.name)) };
     let (mut key, mut held) = ("", None);
@@ -105,9 +131,12 @@ fn entry(
         match (number, payload) {
             (1, Payload::Bytes(bytes)) => key = wire::text(bytes)?,
             (1, other) => return Err(other.wrong_type(field.name)),
-            (2, payload) => held = Some(value(field, payload, depth + 1)?),
+            (2, payload) => held = Some(value(field, payload, at.deeper())?),
             _ => {}
         }
+    }
+    if held.is_none() {
+        at.take()?;
     }
     let held = held.unwrap_or_else(|| match field.of {
         Type::Text | Type::Bytes => json!(""),
@@ -134,7 +163,8 @@ fn is_zero(value: &Value) -> bool {
 }
 
 /// One value of the field's type; `null` for a time or JSON that is not set.
-fn value(field: &Field, payload: Payload<'_>, depth: usize) -> Result<Value, Problem> {
+fn value(field: &Field, payload: Payload<'_>, at: At<'_>) -> Result<Value, Problem> {
+    at.take()?;
     Ok(match (&field.of, payload) {
         (Type::Text, Payload::Bytes(bytes)) => json!(wire::text(bytes)?),
         (Type::Flag, Payload::Varint(number)) => json!(number != 0),
@@ -147,11 +177,11 @@ fn value(field: &Field, payload: Payload<'_>, depth: usize) -> Result<Value, Pro
         (Type::Quantity, Payload::Bytes(bytes)) => quantity(bytes)?,
         (Type::Time { micro }, Payload::Bytes(bytes)) => time(bytes, *micro)?,
         (Type::IntOrString, Payload::Bytes(bytes)) => int_or_string(bytes)?,
-        (Type::Raw, Payload::Bytes(bytes)) => raw(bytes)?,
+        (Type::Raw, Payload::Bytes(bytes)) => raw(bytes, at)?,
         (Type::Message(name) | Type::Union(name), Payload::Bytes(bytes)) => {
             let Some(inner) = table::message(name) else { return Ok(Value::Null) };
             let mut object = Map::new();
-            fields(bytes, inner, &mut object, depth + 1)?;
+            fields(bytes, inner, &mut object, at.deeper())?;
             match field.of {
                 Type::Union(_) => {
                     inner.fields.iter().rev().find_map(|f| object.remove(f.name)).unwrap_or_default()
@@ -212,7 +242,7 @@ fn int_or_string(bytes: &[u8]) -> Result<Value, Problem> {
     Ok(if is_text { json!(text) } else { json!(whole) })
 }
 
-fn raw(bytes: &[u8]) -> Result<Value, Problem> {
+fn raw(bytes: &[u8], at: At<'_>) -> Result<Value, Problem> {
     let (mut reader, mut text) = (Reader::new(bytes), &b""[..]);
     while let Some((number, payload)) = reader.next_field()? {
         match (number, payload) {
@@ -224,7 +254,8 @@ fn raw(bytes: &[u8]) -> Result<Value, Problem> {
     if text.is_empty() {
         return Ok(Value::Null);
     }
-    let (value, _) =
-        crate::schema::json::parse_json(text).map_err(|problem| Problem::from(problem.to_string()))?;
-    Ok(value)
+    let mut left = at.left.get();
+    let parsed = parse_json_within(text, &mut left);
+    at.left.set(left);
+    parsed.map(|(value, _)| value).map_err(|problem| Problem::from(problem.to_string()))
 }

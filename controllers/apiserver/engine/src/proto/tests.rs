@@ -248,6 +248,16 @@ fn nesting_is_limited() {
     assert!(error.message.ends_with("exceeded max depth"), "{}", error.message);
 }
 
+#[test]
+fn values_are_counted_in_messages_and_in_the_json_inside() {
+    let many = json!({ "metadata": { "finalizers": vec![""; 260_000] } });
+    let raw = json!({ "metadata": { "managedFields": vec![json!({ "fieldsV1": vec![1; 100_000] }); 3] } });
+    for object in [many, raw] {
+        let error = decode(&encode(POD, &object), POD).unwrap_err();
+        assert!(error.message.contains("limit is 250000 values"), "{}", error.message);
+    }
+}
+
 /// Every property of every built-in kind has a number, and nothing else has one.
 #[test]
 fn the_table_covers_the_schemas() {

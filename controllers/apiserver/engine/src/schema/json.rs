@@ -6,11 +6,56 @@ use std::collections::BTreeMap;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
+use crate::status::ApiError;
+
 /// A body that is not JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JsonProblem {
     /// What is wrong, such as `unexpected end of JSON input`.
     pub message: String,
+    /// It has more than [`MOST_VALUES`].
+    pub is_too_large: bool,
+}
+
+/// Most values (objects, lists, texts, numbers, …) of a document, those of YAML included: each takes memory and time that its few bytes do
+/// not show. 3 MiB of what clients send have a tenth.
+pub(crate) const MOST_VALUES: usize = 250_000;
+
+impl From<JsonProblem> for ApiError {
+    fn from(problem: JsonProblem) -> Self {
+        match problem.is_too_large {
+            true => Self::plain(413, "RequestEntityTooLarge", problem.message),
+            false => Self::bad_request(problem.message),
+        }
+    }
+}
+
+/// Most objects of a list: rules about lists compare each item with each other.
+const MOST_ITEMS: usize = 4096;
+
+/// # Errors
+/// 413 if a list has too many objects.
+pub(crate) fn check_lists(value: &Value) -> Result<(), ApiError> {
+    match value {
+        Value::Array(items) if items.len() > MOST_ITEMS && items.iter().any(Value::is_object) => {
+            let message = format!("Request entity is too large: limit is {MOST_ITEMS} objects in a list");
+            Err(ApiError::plain(413, "RequestEntityTooLarge", message))
+        }
+        Value::Array(items) => items.iter().try_for_each(check_lists),
+        Value::Object(fields) => fields.values().try_for_each(check_lists),
+        _ => Ok(()),
+    }
+}
+
+/// Takes one from the values that a document may still have; whether there was one.
+pub(crate) fn take(left: &mut usize) -> bool {
+    left.checked_sub(1).map(|rest| *left = rest).is_some()
+}
+
+/// What a document with more is refused with.
+pub(crate) fn too_many_values() -> JsonProblem {
+    let message = format!("Request entity is too large: limit is {MOST_VALUES} values");
+    JsonProblem { message, is_too_large: true }
 }
 
 impl std::fmt::Display for JsonProblem {
@@ -24,11 +69,16 @@ impl std::error::Error for JsonProblem {}
 /// Reads a document and lists the paths of keys given more than once (the last one counts), at most 100 of them.
 ///
 /// # Errors
-/// If it is not JSON, or nested deeper than 127 levels.
+/// If it is not JSON, nested deeper than 127 levels, or has more than [`MOST_VALUES`].
 pub fn parse_json(body: &[u8]) -> Result<(Value, Vec<String>), JsonProblem> {
+    parse_json_within(body, &mut { MOST_VALUES })
+}
+
+/// As [`parse_json`], for a part of a document that may still have so many values.
+pub(crate) fn parse_json_within(body: &[u8], left: &mut usize) -> Result<(Value, Vec<String>), JsonProblem> {
     let mut duplicates = Vec::new();
     let mut reader = serde_json::Deserializer::from_slice(body);
-    let value = Tree { duplicates: &mut duplicates }
+    let value = Tree { duplicates: &mut duplicates, left }
         .deserialize(&mut reader)
         .and_then(|value| reader.end().map(|()| value))
         .map_err(|error| problem(body, &error))?;
@@ -51,12 +101,19 @@ const MAX_DUPLICATES: usize = 100;
 
 struct Tree<'a> {
     duplicates: &'a mut Vec<String>,
+    left: &'a mut usize,
 }
+
+/// The text of the error that ends the reading of a document with too many values.
+const TOO_MANY: &str = "too many values";
 
 impl<'de> DeserializeSeed<'de> for Tree<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        if !take(self.left) {
+            return Err(D::Error::custom(TOO_MANY));
+        }
         deserializer.deserialize_any(self)
     }
 }
@@ -100,7 +157,8 @@ impl<'de> Visitor<'de> for Tree<'_> {
         let mut items = Vec::new();
         loop {
             let before = self.duplicates.len();
-            let Some(item) = access.next_element_seed(Tree { duplicates: &mut *self.duplicates })? else {
+            let seed = Tree { duplicates: &mut *self.duplicates, left: &mut *self.left };
+            let Some(item) = access.next_element_seed(seed)? else {
                 return Ok(Value::Array(items));
             };
             let prefix = format_args!("[{}]", items.len()).to_string();
@@ -113,7 +171,8 @@ impl<'de> Visitor<'de> for Tree<'_> {
         let mut fields = Map::new();
         while let Some(key) = access.next_key::<String>()? {
             let before = self.duplicates.len();
-            let value = access.next_value_seed(Tree { duplicates: &mut *self.duplicates })?;
+            let seed = Tree { duplicates: &mut *self.duplicates, left: &mut *self.left };
+            let value = access.next_value_seed(seed)?;
             prepend(self.duplicates, before, &key);
             if fields.contains_key(&key) && self.duplicates.len() < MAX_DUPLICATES {
                 self.duplicates.push(key.clone());
@@ -218,11 +277,15 @@ impl<'de> Visitor<'de> for &mut Order<'_> {
 
 fn problem(body: &[u8], error: &serde_json::Error) -> JsonProblem {
     let text = error.to_string();
+    let syntax = |message: String| JsonProblem { message, is_too_large: false };
+    if text.starts_with(TOO_MANY) {
+        return too_many_values();
+    }
     if error.is_eof() {
-        return JsonProblem { message: "unexpected end of JSON input".to_owned() };
+        return syntax("unexpected end of JSON input".to_owned());
     }
     if text.starts_with("recursion limit") {
-        return JsonProblem { message: "exceeded max depth".to_owned() };
+        return syntax("exceeded max depth".to_owned());
     }
     let place = if text.starts_with("expected value") {
         "looking for beginning of value"
@@ -243,7 +306,7 @@ fn problem(body: &[u8], error: &serde_json::Error) -> JsonProblem {
     } else {
         "in string literal"
     };
-    JsonProblem { message: format!("invalid character {} {place}", quoted(byte_at(body, error))) }
+    syntax(format!("invalid character {} {place}", quoted(byte_at(body, error))))
 }
 
 fn byte_at(body: &[u8], error: &serde_json::Error) -> char {
@@ -288,6 +351,18 @@ mod tests {
         assert_eq!(message("[1 2]"), "invalid character '2' after array element");
         assert_eq!(message("{\"a\":x}"), "invalid character 'x' looking for beginning of value");
         assert_eq!(message(&"[".repeat(5000)), "exceeded max depth");
+    }
+
+    #[test]
+    fn values_are_counted_while_they_are_read() {
+        let list = |count: usize| format!("[{}]", vec!["[]"; count].join(","));
+        assert!(parse_json(list(super::MOST_VALUES - 1).as_bytes()).is_ok());
+        for body in
+            [list(super::MOST_VALUES), list(1 << 20), format!("{{\"a\":{}}}", list(super::MOST_VALUES - 1))]
+        {
+            let problem = parse_json(body.as_bytes()).unwrap_err();
+            assert!(problem.is_too_large && problem.message.contains("limit is 250000 values"), "{problem}");
+        }
     }
 
     #[test]

@@ -22,11 +22,9 @@ pub(crate) fn body(
     type_name: Option<&str>,
 ) -> Result<(Value, Vec<String>), ApiError> {
     match format {
-        BodyFormat::Json => parse_json(bytes).map_err(|problem| ApiError::bad_request(problem.to_string())),
+        BodyFormat::Json => Ok(parse_json(bytes)?),
         // Every JSON document is YAML; read it as JSON where it is, which is quicker and notices duplicates.
-        BodyFormat::Yaml if bytes.trim_ascii_start().starts_with(b"{") => {
-            parse_json(bytes).map_err(|problem| ApiError::bad_request(problem.to_string()))
-        }
+        BodyFormat::Yaml if bytes.trim_ascii_start().starts_with(b"{") => Ok(parse_json(bytes)?),
         BodyFormat::Yaml => Ok((crate::yaml::to_json(bytes)?, Vec::new())),
         BodyFormat::Protobuf => match type_name {
             Some(type_name) => Ok((crate::proto::decode(bytes, type_name)?, Vec::new())),
@@ -112,6 +110,7 @@ impl Write<'_> {
 
     /// Brings the object, which was read from `document`, into the types of its kind; the paths of fields that the kind does not have.
     pub(crate) fn typed(&self, object: &mut Value, document: &[u8]) -> Result<Vec<String>, ApiError> {
+        schema::json::check_lists(object)?;
         if !self.kind.is_builtin() {
             // Metadata has the same types everywhere; the rest is checked against the schema, with field paths.
             let mut unknown = schema::prune::prune(object, self.kind.schema());

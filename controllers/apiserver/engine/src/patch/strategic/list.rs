@@ -1,5 +1,7 @@
 //! Merging of lists and the order of what comes out.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde_json::Value;
 
 use super::{DIRECTIVE, Step, merge_map, server_error, unknown_directive};
@@ -36,6 +38,7 @@ struct Directives {
 /// Carries out `$patch` items and leaves the ordinary ones.
 fn directives(mut base: Vec<Value>, patch: &[Value], key: &str) -> Step<Directives> {
     let mut rest = Vec::with_capacity(patch.len());
+    let mut gone = BTreeSet::new();
     let mut replace = false;
     for entry in patch {
         let Some(directive) = entry.get(DIRECTIVE) else {
@@ -45,8 +48,7 @@ fn directives(mut base: Vec<Value>, patch: &[Value], key: &str) -> Step<Directiv
         match directive.as_str() {
             Some("replace") => replace = true,
             Some("delete") => {
-                let gone = entry.get(key).ok_or_else(|| no_merge_key(entry, key))?;
-                base.retain(|item| item.get(key) != Some(gone));
+                gone.insert(identity(entry, Some(key)).ok_or_else(|| no_merge_key(entry, key))?);
             }
             Some("merge") => return Err(server_error("merging lists cannot yet be specified in the patch")),
             _ => return Err(unknown_directive(directive)),
@@ -54,21 +56,27 @@ fn directives(mut base: Vec<Value>, patch: &[Value], key: &str) -> Step<Directiv
     }
     if replace {
         base.clear();
+    } else if !gone.is_empty() {
+        base.retain(|item| identity(item, Some(key)).is_none_or(|own| !gone.contains(&own)));
     }
     Ok(Directives { before: base, patch: rest })
 }
 
 fn merge_objects(mut merged: Vec<Value>, patch: &[Value], key: &str, item: &Schema) -> Step<Vec<Value>> {
+    let mut known = Positions::of(&merged, Some(key));
     for entry in patch {
         let Value::Object(changes) = entry else { continue };
-        let wanted = changes.get(key).ok_or_else(|| no_merge_key(entry, key))?;
-        match merged.iter_mut().find(|existing| existing.get(key) == Some(wanted)) {
+        let wanted = identity(entry, Some(key)).ok_or_else(|| no_merge_key(entry, key))?;
+        match known.0.get(&wanted).and_then(|at| merged.get_mut(*at)) {
             Some(slot) => {
                 if let Value::Object(old) = std::mem::take(slot) {
                     *slot = Value::Object(merge_map(old, changes, item)?);
                 }
             }
-            None => merged.push(Value::Object(merge_map(serde_json::Map::new(), changes, item)?)),
+            None => {
+                known.0.insert(wanted, merged.len());
+                merged.push(Value::Object(merge_map(serde_json::Map::new(), changes, item)?));
+            }
         }
     }
     Ok(merged)
@@ -80,59 +88,80 @@ fn no_merge_key(entry: &Value, key: &str) -> crate::status::ApiError {
 
 /// The first of each value, in order.
 fn deduplicated(items: impl Iterator<Item = Value>) -> Vec<Value> {
-    let mut kept: Vec<Value> = Vec::new();
-    for item in items {
-        if !kept.contains(&item) {
-            kept.push(item);
-        }
-    }
-    kept
+    let mut seen = BTreeSet::new();
+    items.filter(|item| seen.insert(item.to_string())).collect()
 }
 
-/// Whether two items are the same one: by merge key, or by value where there is none.
-fn same(left: &Value, right: &Value, key: Option<&str>) -> bool {
+/// What makes an item the same as another: its merge key, or its value where there is none.
+fn identity(item: &Value, key: Option<&str>) -> Option<String> {
     match key {
-        Some(key) => left.get(key).is_some() && left.get(key) == right.get(key),
-        None => left == right,
+        Some(key) => item.get(key).map(Value::to_string),
+        None => Some(item.to_string()),
     }
 }
 
-fn position(list: &[Value], item: &Value, key: Option<&str>) -> Option<usize> {
-    list.iter().position(|other| same(other, item, key))
+/// Where each item of a list is first: lists come from clients, and to search them for each item would take hours.
+struct Positions(BTreeMap<String, usize>);
+
+impl Positions {
+    fn of(list: &[Value], key: Option<&str>) -> Self {
+        let mut known = BTreeMap::new();
+        for (at, item) in list.iter().enumerate() {
+            if let Some(identity) = identity(item, key) {
+                known.entry(identity).or_insert(at);
+            }
+        }
+        Self(known)
+    }
+
+    fn find(&self, item: &Value, key: Option<&str>) -> Option<usize> {
+        self.0.get(&identity(item, key)?).copied()
+    }
 }
 
 /// The order without `$setElementOrder`: items of the patch in the order of the patch, the others in the order of the
 /// live list, interleaved so that an untouched item goes before a patched one exactly if it was before it.
 fn arranged(merged: Vec<Value>, patch: &[Value], live: &[Value], key: Option<&str>) -> Vec<Value> {
-    let (mut patched, kept): (Vec<Value>, Vec<Value>) =
-        merged.into_iter().partition(|item| position(patch, item, key).is_some());
-    patched.sort_by_key(|item| position(patch, item, key));
+    let (patched, kept) = sorted_out(merged, patch, key);
     interleaved(kept, patched, live, key)
 }
 
 /// The order with `$setElementOrder`: listed items in that order, the others as near to their old place as can be.
 pub(super) fn ordered_by(items: Vec<Value>, order: &[Value], key: Option<&str>) -> Vec<Value> {
     let live = items.clone();
-    let (mut listed, kept): (Vec<Value>, Vec<Value>) =
-        items.into_iter().partition(|item| position(order, item, key).is_some());
-    listed.sort_by_key(|item| position(order, item, key));
+    let (listed, kept) = sorted_out(items, order, key);
     interleaved(kept, listed, &live, key)
 }
 
+/// The items that a list has, in its order, and the others in theirs.
+fn sorted_out(items: Vec<Value>, order: &[Value], key: Option<&str>) -> (Vec<Value>, Vec<Value>) {
+    let places = Positions::of(order, key);
+    let (mut listed, mut kept) = (Vec::new(), Vec::new());
+    for item in items {
+        match places.find(&item, key) {
+            Some(at) => listed.push((at, item)),
+            None => kept.push(item),
+        }
+    }
+    listed.sort_by_key(|(at, _)| *at);
+    (listed.into_iter().map(|(_, item)| item).collect(), kept)
+}
+
 fn interleaved(kept: Vec<Value>, patched: Vec<Value>, live: &[Value], key: Option<&str>) -> Vec<Value> {
+    let places = Positions::of(live, key);
     let mut result = Vec::with_capacity(kept.len() + patched.len());
-    let mut patched = patched.into_iter().peekable();
+    let mut patched = patched.into_iter().map(|item| (places.find(&item, key), item)).peekable();
     for item in kept {
-        let own = position(live, &item, key);
-        while let Some(next) = patched.peek() {
-            let before = matches!((own, position(live, next, key)), (Some(own), Some(other)) if own < other);
+        let own = places.find(&item, key);
+        while let Some((next, _)) = patched.peek() {
+            let before = matches!((own, *next), (Some(own), Some(other)) if own < other);
             if before {
                 break;
             }
-            result.extend(patched.next());
+            result.extend(patched.next().map(|(_, item)| item));
         }
         result.push(item);
     }
-    result.extend(patched);
+    result.extend(patched.map(|(_, item)| item));
     result
 }

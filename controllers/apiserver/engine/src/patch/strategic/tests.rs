@@ -117,3 +117,26 @@ proptest! {
         prop_assert_eq!(apply_strategic(&document, &json!({}), &pod()).unwrap(), document);
     }
 }
+
+#[test]
+fn lists_of_many_items_and_deep_directives_cost_what_their_size_does() {
+    let schema = object(vec![("set", list(None, Schema::any())), ("map", list(Some("name"), Schema::any()))]);
+    let texts = |from: usize| (from..from + 80_000).map(|n| json!(n.to_string())).collect::<Vec<_>>();
+    let named = |from: usize| texts(from).into_iter().map(|name| json!({ "name": name })).collect::<Vec<_>>();
+    let live = json!({ "set": texts(0), "map": named(0) });
+    let patch = json!({ "set": texts(40_000), "map": named(40_000) });
+    let merged = apply_strategic(&live, &patch, &schema).unwrap();
+    assert_eq!(merged["set"].as_array().unwrap().len(), 120_000);
+    assert_eq!(merged["map"].as_array().unwrap().len(), 120_000);
+    let gone: Vec<Value> =
+        named(0).into_iter().map(|item| json!({ "name": item["name"], "$patch": "delete" })).collect();
+    let patch =
+        json!({ "map": gone, "$deleteFromPrimitiveList/set": texts(0), "$setElementOrder/set": texts(0) });
+    assert_eq!(apply_strategic(&live, &patch, &schema).unwrap(), json!({ "map": [], "set": [] }));
+    // A copy of the rest at each level would be a hundred of this.
+    let mut deep = json!({ "values": vec![0; 200_000] });
+    for _ in 0..100 {
+        deep = json!({ "$patch": "merge", "inner": deep });
+    }
+    assert!(apply_strategic(&json!({}), &deep, &schema).is_ok());
+}

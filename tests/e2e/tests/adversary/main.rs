@@ -30,6 +30,8 @@
 //! | Likely: `schedulerName`, `interface`, `multusNetwork` | as C1 |
 //! | Likely: source addresses at the tap | as H4 |
 //! | Likely: half-open connections at a migration's target | `neonvm-kit` `places::strangers_and_handshakes_take_no_place_of_known_peers` |
+//! | Tunnels take packets of guests; tags pass to the guest program | `overlay::no_guest_takes_over_what_is_for_another`; `neonvm-vxlan-controller` test program `root`, `attacks::`; `neonvm-runner` `network::overlay::tests::` |
+//! | What a guest does not reach is a list of addresses | `neonvm-core-overlay` `closed::`; `neonvm-runner` `network::nft::tests::`; `neonvm-pod-autoscaler` `reach::` |
 //! | what the review did not consider | `fuzz::anonymous::`, `fuzz::tenant::`, `fuzz::guest::`, `ports::` |
 
 #![allow(
@@ -50,6 +52,7 @@ mod evictions;
 mod fuzz;
 mod home;
 mod ports;
+mod overlay;
 mod runners;
 mod scrapes;
 mod sockets;

@@ -59,9 +59,6 @@ pub(crate) struct Args {
     /// Addresses of the pod to listen on, comma separated [default: all]
     #[arg(long, env = "K8S_POD_IPS", value_delimiter = ',')]
     pod_ips: Vec<IpAddr>,
-    /// Addresses of the node, comma separated: its kubelet is not reachable from the guest
-    #[arg(long, env = "K8S_HOST_IP", value_delimiter = ',')]
-    host_ips: Vec<IpAddr>,
     /// Name of the node, whose agent may reach ports of the guest
     #[arg(long, env = "K8S_NODE_NAME")]
     node_name: Option<String>,
@@ -157,7 +154,6 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         termination_log: args.termination_log.clone(),
         grace: args.grace_seconds.map(Duration::from_secs),
         addresses: args.pod_ips.clone(),
-        node_addresses: args.host_ips.clone(),
         node: args.node_name.clone(),
         qemu_user: (args.qemu_user, args.qemu_user),
     })

@@ -45,8 +45,6 @@ pub struct Options {
     pub grace: Option<Duration>,
     /// Addresses of the pod. Empty: all there are.
     pub addresses: Vec<IpAddr>,
-    /// Addresses of the node, whose kubelet the guest does not reach.
-    pub node_addresses: Vec<IpAddr>,
     /// Name of the node: its agent reaches ports of the guest. Absent: no agent does.
     pub node: Option<String>,
     /// User and group of QEMU when this runs as root.

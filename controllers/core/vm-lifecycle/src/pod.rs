@@ -317,7 +317,6 @@ fn environment(settings: &Settings, is_accelerated: bool) -> Vec<EnvVar> {
         field("K8S_POD_IP", "status.podIP"),
         field("K8S_POD_IPS", "status.podIPs"),
         field("K8S_NODE_NAME", "spec.nodeName"),
-        field("K8S_HOST_IP", "status.hostIP"),
     ];
     let accelerator = match settings.accelerator {
         Accelerator::Auto => None,

@@ -50,7 +50,6 @@ fn a_runner_in_a_process_of_its_own() {
         termination_log: root.join("exit"),
         grace: None,
         addresses: vec![text("address").parse().unwrap()],
-        node_addresses: Vec::new(),
         node: None,
         qemu_user: (user, user),
         seal: Seal {

@@ -90,10 +90,7 @@ fn the_smallest_machine() {
     assert_eq!((&probe["periodSeconds"], &probe["failureThreshold"]), (&json!(1), &json!(3)));
     let env: Vec<&str> =
         container["env"].as_array().unwrap().iter().map(|e| e["name"].as_str().unwrap()).collect();
-    assert_eq!(
-        env,
-        ["K8S_POD_NAME", "K8S_POD_NAMESPACE", "K8S_POD_IP", "K8S_POD_IPS", "K8S_NODE_NAME", "K8S_HOST_IP"]
-    );
+    assert_eq!(env, ["K8S_POD_NAME", "K8S_POD_NAMESPACE", "K8S_POD_IP", "K8S_POD_IPS", "K8S_NODE_NAME"]);
     assert_eq!(spec["initContainers"], Value::Null, "nothing has to be done before the runner");
     assert!(!pod.to_string().contains("hostPath"), "nothing of the node is mounted");
 }

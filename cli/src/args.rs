@@ -52,8 +52,8 @@ pub struct Global {
     /// Print only results and errors
     #[arg(short, long, global = true)]
     pub quiet: bool,
-    /// Print each request to the API server on standard error: method, path, status and time; -vv also prints the bodies, without
-    /// data of secrets, tokens and passwords
+    /// Print each request to the API server on standard error: method, path, status and time; -vv also prints the bodies, with the
+    /// values of known fields only: no data, variables, arguments or tokens
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
 }

@@ -1,5 +1,5 @@
-//! Requests to the API server on standard error, for `--verbose`: a line for each, and with `-vv` the bodies, without data of
-//! secrets, tokens and passwords. Standard output is not touched.
+//! Requests to the API server on standard error, for `--verbose`: a line for each, and with `-vv` the bodies, with values
+//! of known fields only. Standard output is not touched.
 
 mod body;
 mod redact;

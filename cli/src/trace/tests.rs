@@ -102,39 +102,64 @@ fn of_a_watch_each_line_is_shown() {
 fn what_is_not_json_is_counted() {
     assert_eq!(shown_body("/log", b"password", 8).unwrap(), "8 bytes that are not JSON");
     assert_eq!(shown_body("/log", b"", 0), None);
-    let long = json!({ "a": "ü".repeat(LONGEST) }).to_string();
+    let long = json!({ "name": "ü".repeat(LONGEST) }).to_string();
     let shown = shown_body("/x", long.as_bytes(), long.len()).unwrap();
     assert!(shown.chars().count() < LONGEST + 50 && shown.ends_with("bytes in all)"), "{}", shown.len());
 }
 
 #[test]
-fn secrets_are_found_wherever_they_are() {
+fn only_values_of_known_fields_are_shown() {
+    let env = |name: &str| json!({ "spec": { "guest": { "env": [{ "name": name, "value": HIDDEN }], "args": ["--key", HIDDEN] } } });
     for (target, body) in [
         ("/api/v1/secrets", json!({ "kind": "SecretList", "items": [{ "data": { "x": HIDDEN } }] })),
         ("/x", json!({ "type": "ADDED", "object": { "kind": "Secret", "data": { "x": HIDDEN } } })),
-        ("/api/v1/namespaces/a/secrets/b", json!({ "data": { "x": HIDDEN } })),
+        ("/api/v1/namespaces/a/secrets/b", json!({ "data": { "name": HIDDEN } })),
         ("/api/v1/namespaces/a/secrets/b?x=y", json!([{ "op": "add", "path": "/data/x", "value": HIDDEN }])),
+        ("/x", json!([{ "op": "add", "path": "/data", "value": { "name": HIDDEN } }])),
+        (
+            "/x",
+            json!([{ "op": "add", "path": "/spec/guest/env/0", "value": { "name": "X", "value": HIDDEN } }]),
+        ),
+        ("/x", json!([{ "op": "add", "path": "/spec/guest/env/0/name", "value": HIDDEN }])),
+        ("/x", json!([{ "op": "add", "path": "", "value": { "data": { "name": HIDDEN } } }])),
+        ("/api/v1/secrets/b", json!({ "kind": "Status", "message": format!("invalid: {HIDDEN}") })),
         ("/x", json!({ "kind": "TokenRequest", "status": { "token": HIDDEN } })),
         ("/x", json!({ "users": [{ "user": { "client-key-data": HIDDEN } }] })),
-        ("/x", json!({ "env": [{ "name": "PG_PASSWORD", "value": HIDDEN }] })),
-        ("/x", json!({ "annotations": { "kubectl.kubernetes.io/last-applied-configuration": HIDDEN } })),
-        ("/x", json!({ "a": format!("-----BEGIN PRIVATE KEY-----{HIDDEN}") })),
+        ("/x", json!({ "kind": "ConfigMap", "data": { "name": HIDDEN, "status": { "phase": HIDDEN } } })),
+        ("/x", json!({ "metadata": { "annotations": { "name": HIDDEN } } })),
+        ("/x", json!({ "spec": { "labels": { "a": { "name": HIDDEN } } } })),
+        ("/x", json!({ "spec": { "appendKernelCmdline": HIDDEN, "initScript": HIDDEN, "url": HIDDEN } })),
+        ("/x", json!(HIDDEN)),
+        ("/x", json!([HIDDEN, [HIDDEN]])),
+        ("/x", env("AWS_SECRET_ACCESS_KEY")),
+        ("/x", env("DATABASE_URL")),
+        ("/x", env("MYSQL_PWD")),
+        ("/x", env("CLIENT_SECRET")),
+        ("/x", env("SECRET")),
     ] {
         let mut value = body.clone();
         redact::redact(target, &mut value);
         assert!(!value.to_string().contains(HIDDEN), "{value}");
     }
-    let mut kept =
-        json!({ "kind": "ConfigMap", "data": { "x": HIDDEN }, "automountServiceAccountToken": true });
-    let before = kept.clone();
-    redact::redact("/x", &mut kept);
-    assert_eq!(kept, before);
+    for shown in [
+        json!({ "kind": "VirtualMachine", "metadata": { "name": "a", "labels": { "app": "x" }, "generation": 3 },
+            "spec": { "guest": { "cpus": { "min": 1, "use": "250m" } } },
+            "status": { "phase": "Running", "conditions": [{ "type": "Ready", "status": "True", "message": "up" }] } }),
+        json!([{ "op": "replace", "path": "/spec/guest/cpus/use", "value": 2 }]),
+        json!({ "kind": "Status", "status": "Failure", "message": "no such VM", "code": 404 }),
+    ] {
+        let mut value = shown.clone();
+        redact::redact("/x", &mut value);
+        assert_eq!(value, shown);
+    }
 }
 
 fn any_value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![Just(Value::Null), any::<bool>().prop_map(Value::from), Just(Value::from(HIDDEN))];
     leaf.prop_recursive(4, 32, 4, |inner| {
-        let key = prop_oneof!["[a-z]{1,3}", Just("kind".to_owned()), Just("op".to_owned())];
+        const KNOWN: [&str; 8] = ["kind", "op", "path", "name", "spec", "labels", "metadata", "value"];
+        let key =
+            prop_oneof!["[a-z]{1,3}".boxed(), prop::sample::select(&KNOWN).prop_map(str::to_owned).boxed()];
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
             prop::collection::btree_map(key, inner, 0..4).prop_map(|map| json!(map)),
@@ -144,8 +169,11 @@ fn any_value() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn data_of_a_secret_never_appear(data in any_value()) {
-        let mut value = json!({ "items": [{ "kind": "Secret", "data": data, "stringData": { "x": data } }] });
+    fn what_an_author_writes_freely_never_appears(data in any_value(), key in "(data|env|args|annotations|value|[b-z]{4})") {
+        let mut value = json!({ "items": [{ "kind": "Any", "spec": { "guest": {} }, "data": {} }] });
+        for place in ["/items/0", "/items/0/spec", "/items/0/spec/guest"] {
+            value.pointer_mut(place).unwrap()[&key] = json!({ "x": data });
+        }
         redact::redact("/x", &mut value);
         prop_assert!(!value.to_string().contains(HIDDEN));
     }

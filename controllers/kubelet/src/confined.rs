@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, mount_remount, unmount};
-use rustix::process::{chdir, pivot_root};
+use rustix::process::{chdir, chroot, pivot_root};
 
 use crate::sys::{self, ProcessPlacement};
 
@@ -55,6 +55,11 @@ const SKELETON: &std::ffi::CStr = c"mode=0755,size=4m";
 /// What a command may write.
 const SCRATCH: &std::ffi::CStr = c"mode=1777,size=64m";
 
+/// Options of what is mounted.
+const PLAIN: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
+/// The directory of all that the command sees, in an otherwise empty root.
+const INSIDE: &str = "root";
+
 /// How long files in the root may be held open by others.
 const BUSY: Duration = Duration::from_secs(5);
 
@@ -80,8 +85,31 @@ impl Root {
         sys::leave().map_err(named("a namespace for it: the node needs CAP_SYS_ADMIN"))?;
         // A pod of an earlier version has no such directory.
         crate::files::directory(&self.base, 0o700).map_err(named("its directory"))?;
-        let plain = MountFlags::NOSUID | MountFlags::NODEV;
-        mount(c"tmpfs", &*self.base, c"tmpfs", plain, SKELETON).map_err(wrapped("its root"))?;
+        mount(c"tmpfs", &*self.base, c"tmpfs", PLAIN, SKELETON).map_err(wrapped("its root"))?;
+        let inside = Self {
+            base: self.base.join(INSIDE),
+            pod: self.pod.clone(),
+            etc: self.etc.clone(),
+            user: self.user,
+        };
+        inside.fill()?;
+        let swap = || -> rustix::io::Result<()> {
+            chdir(&*self.base)?;
+            // The old root comes to lie upon the new one, and is taken away from there.
+            pivot_root(c".", c".")?;
+            unmount(c".", UnmountFlags::DETACH)?;
+            // A process whose root is not that of its mounts cannot make user namespaces, in which it would have all capabilities again.
+            // It has none to leave this root.
+            chroot(INSIDE)?;
+            chdir(c"/")
+        };
+        swap().map_err(wrapped("the way there"))
+    }
+
+    /// Makes what the command sees.
+    fn fill(&self) -> io::Result<()> {
+        make_directory(&self.base)?;
+        mount(c"tmpfs", &*self.base, c"tmpfs", PLAIN, SKELETON).map_err(wrapped("its root"))?;
         self.system().map_err(named("programs of the host"))?;
         self.etc().map_err(named("its /etc"))?;
         self.devices().map_err(named("its /dev"))?;
@@ -89,16 +117,8 @@ impl Root {
         // Filled by the first process there.
         self.directory("proc")?;
         let tmp = self.directory("tmp")?;
-        mount(c"tmpfs", &*tmp, c"tmpfs", plain, SCRATCH).map_err(wrapped("its /tmp"))?;
-        self.close().map_err(named("its root read-only"))?;
-        let swap = || -> rustix::io::Result<()> {
-            chdir(&*self.base)?;
-            // The old root comes to lie upon the new one, and is taken away from there.
-            pivot_root(c".", c".")?;
-            unmount(c".", UnmountFlags::DETACH)?;
-            chdir(c"/")
-        };
-        swap().map_err(wrapped("the way there"))
+        mount(c"tmpfs", &*tmp, c"tmpfs", PLAIN, SCRATCH).map_err(wrapped("its /tmp"))?;
+        self.close().map_err(named("its root read-only"))
     }
 
     /// The first process there. It ends when this node does, or has no more use for it, and everything else there with it. The command
@@ -118,7 +138,7 @@ impl Root {
 
     /// Nothing more is made there. A child that another thread starts holds what was just written open until its program runs.
     fn close(&self) -> io::Result<()> {
-        let flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
+        let flags = MountFlags::BIND | MountFlags::RDONLY | PLAIN;
         let until = Instant::now() + BUSY;
         loop {
             match mount_remount(&*self.base, flags, c"") {
@@ -206,7 +226,7 @@ fn show(from: &Path, to: &Path) -> io::Result<()> {
     }
     let target = CString::new(to.as_os_str().as_bytes()).map_err(io::Error::other)?;
     mount_bind(from, &*target)?;
-    let flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
+    let flags = MountFlags::BIND | MountFlags::RDONLY | PLAIN;
     Ok(mount_remount(&*target, flags, c"")?)
 }
 

@@ -9,7 +9,9 @@ use std::process::Command;
 
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change};
-use rustix::process::{Pid, Signal, chdir, getpid, getppid, set_parent_process_death_signal, setsid};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, chdir, getpid, getppid, set_parent_process_death_signal, setrlimit, setsid,
+};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, Gid, LinkNameSpaceType, Uid, UnshareFlags, move_into_link_name_space,
     unshare_unsafe,
@@ -119,6 +121,10 @@ impl ProcessPlacement {
 /// More than any kernel has.
 const MOST_CAPABILITIES: u32 = 64;
 
+/// Processes and threads of the user of a command, those of the VM's QEMU included (some hundred): far below what the pod may have, so
+/// that a command does not take them from the runner.
+const MOST_PROCESSES: u64 = 1024;
+
 /// This process is another user from now on, in no group but its own, without capabilities or a way to get one. Runs in the child.
 fn become_user(user: u32) -> io::Result<()> {
     for number in 0..MOST_CAPABILITIES {
@@ -130,6 +136,8 @@ fn become_user(user: u32) -> io::Result<()> {
             Err(error) => return Err(error.into()),
         }
     }
+    let most = Rlimit { current: Some(MOST_PROCESSES), maximum: Some(MOST_PROCESSES) };
+    setrlimit(Resource::Nproc, most)?;
     let (uid, gid) = (Uid::from_raw(user), Gid::from_raw(user));
     rustix::thread::set_thread_groups(&[])?;
     rustix::thread::set_thread_res_gid(gid, gid, gid)?;

@@ -119,6 +119,12 @@ async fn commands_land_in_the_pods_own_root() {
     let text = shell_output(&cluster, "ls /root /home /var /run /sys; grep CapBnd /proc/self/status").await;
     assert_eq!(text.matches("No such file").count(), 5, "{text}");
     assert!(text.contains("CapBnd:\t0000000000000000"), "{text}");
+    // Neither capabilities in a namespace of its own, nor the processes of the whole pod.
+    let text = shell_output(&cluster, "unshare --user --map-root-user id -u; unshare --user id -u").await;
+    assert_eq!(text.matches("Operation not permitted").count(), 2, "{text}");
+    let bomb = "grep processes /proc/self/limits; while :; do sleep 1000 & done";
+    let text = shell_output(&cluster, bomb).await;
+    assert!(text.contains("1024") && text.contains("fork"), "{text}");
     // Its own files are there as they are now, and stay so.
     let place = cluster.place("n1", &pod);
     std::fs::write(place.join("volumes/v/disk"), "of the pod").unwrap();

@@ -5,6 +5,8 @@ mod kubeconfig;
 use std::path::Path;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use kube::Client;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use serde_json::Value;
@@ -191,8 +193,25 @@ impl Connection {
     }
 
     fn unreachable(&self) -> Error {
+        if self.has_expired() {
+            let text = format!("the client certificate of the kubeconfig for {} has expired", self.server);
+            let name = self.cluster().unwrap_or("NAME");
+            return Error::new(Code::Denied, text)
+                .hint(format!("renew that of a local cluster: neonctl local up --name {name}"));
+        }
         Error::new(Code::Unreachable, format!("cannot reach {}", self.server))
             .hint(format!("is the cluster running?  neonctl local list, neonctl status{}", self.again))
+    }
+}
+
+impl Connection {
+    /// Whether the client certificate has ended, by the clock of this host.
+    fn has_expired(&self) -> bool {
+        let data = self.config.auth_info.client_certificate_data.as_ref();
+        let pem = data.and_then(|data| String::from_utf8(STANDARD.decode(data).ok()?).ok());
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let end = pem.and_then(|pem| neonvm_kit::expiry::last_end(&pem));
+        end.is_some_and(|end| u64::try_from(end).is_ok_and(|end| end < now.as_secs()))
     }
 }
 

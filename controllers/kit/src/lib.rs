@@ -1,6 +1,7 @@
 //! What every service needs around its core: certificates, TLS set-up, a small HTTP server and client, leader election,
 //! supervision of background tasks, service lookup, watches, a work queue, metrics, events, and admission webhooks.
 
+pub mod administrator;
 pub mod anchors;
 pub mod authority;
 pub mod backoff;

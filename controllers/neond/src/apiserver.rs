@@ -2,11 +2,13 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use neonvm_apiserver::{Config, Server};
 use neonvm_kit::private;
 use neonvm_kit::reserve::Reserve;
+use tokio::task::JoinSet;
 
 /// Flags.
 #[derive(clap::Args, Debug)]
@@ -32,6 +34,9 @@ pub(crate) struct Args {
     pub(crate) without_hpa: bool,
 }
 
+/// How often the age of the kubeconfig's certificate is looked at.
+const LOOK: Duration = Duration::from_secs(3600);
+
 /// Runs until SIGTERM or SIGINT.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     crate::service::close_files();
@@ -55,7 +60,22 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
         .lend(|| private::replace(&path, kubeconfig.as_bytes()))
         .with_context(|| format!("cannot write {}", path.display()))?;
     tracing::info!(server = server.url(), "ready");
+    // Ended with the server.
+    let mut renewal = JoinSet::new();
+    renewal.spawn(keep_kubeconfig(args.data_dir.clone()));
     server.run(neonvm_kit::termination::requested()?).await?;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Renews the administrator's certificate in the kubeconfig, for as long as the server runs.
+async fn keep_kubeconfig(directory: PathBuf) {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        match neonvm_kit::administrator::renew(&directory) {
+            Ok(true) => tracing::info!("the certificate of the kubeconfig is renewed"),
+            Ok(false) => {}
+            Err(error) => tracing::warn!(%error, "the certificate of the kubeconfig cannot be renewed"),
+        }
+    }
 }

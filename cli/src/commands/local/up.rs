@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use neonvm_kit::private;
+use neonvm_kit::{administrator, private};
 use serde_json::{Value, json};
 
 use super::kept::Nodes;
@@ -196,12 +196,17 @@ fn running(
         .hint(stop));
     }
     let begun = Instant::now();
+    let renewed = administrator::renew(&instance.directory)
+        .map_err(|error| Error::new(Code::Failed, "cannot renew the kubeconfig").cause(error.to_string()))?;
     block_on(wait(settings, instance, None, limit, false))?;
     // The size of its nodes is that of its start, whatever this command has.
     let nodes = Nodes::read(instance);
     complete(settings, instance, args, &nodes, limit.saturating_sub(begun.elapsed()))?;
     let mut report = report(instance)
         .note(format!("local cluster {name:?} is already running, as process {}", process.pid));
+    if renewed {
+        report.notes.push("the certificate of its kubeconfig is renewed".to_owned());
+    }
     if nodes.nodes != Some(0) {
         report.notes.extend(super::firewall(instance));
     }

@@ -190,7 +190,7 @@ impl Server {
         let signs = Arc::clone(&authority);
         let serving = Own::new(move || signs.server("neonvm-apiserver", &names))?;
         let tls = neonvm_kit::tls::server_with(serving.shown(), Arc::clone(&trust))?;
-        let admin = authority.client("kubernetes-admin", &["system:masters"])?;
+        let admin = neonvm_kit::administrator::certificate(&authority)?;
         let faults = if config.faults { Faults::enabled() } else { Faults::default() };
         let signs = Arc::clone(&authority);
         let to_nodes = Own::new(move || signs.client("kube-apiserver-kubelet-client", &["system:masters"]))?;

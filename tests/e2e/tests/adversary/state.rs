@@ -168,3 +168,29 @@ fn a_full_disk_serves_reads_and_deletes_starts_and_recovers() {
     fs::remove_file(small.0.path().join("filler")).unwrap();
     eventually_blocking(|| "a write".to_owned(), || client.create(&map("second", 10)).ok());
 }
+
+/// A certificate that ended is named with the command that renews it, and that command does.
+#[test]
+fn the_administrators_certificate_is_renewed_while_the_cluster_runs() {
+    let home = Home::new();
+    home.good("local up --nodes 0");
+    let path = home.cluster().join("kubeconfig");
+    let authority = neonvm_kit::ca::Authority::open(&home.cluster()).unwrap();
+    let ended = authority.client_for("kubernetes-admin", &["system:masters"], -60).unwrap();
+    let mut config: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let user = &mut config["users"][0]["user"];
+    for (key, pem) in [("client-certificate-data", ended.certificate), ("client-key-data", ended.key)] {
+        user[key] = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, pem).into();
+    }
+    fs::write(&path, config.to_string()).unwrap();
+    let list = format!("vm list --kubeconfig {}", path.display());
+    let refused = home.bad(&list, 4);
+    assert!(
+        refused.contains("has expired") && refused.contains("neonctl local up --name local"),
+        "{refused}"
+    );
+    let again = home.run("local up --nodes 0");
+    let notes = String::from_utf8_lossy(&again.stderr).into_owned();
+    assert!(again.status.success() && notes.contains("kubeconfig is renewed"), "{notes}");
+    home.good(&list);
+}

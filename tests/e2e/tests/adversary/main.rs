@@ -46,13 +46,14 @@
 mod attacker;
 mod authority;
 mod builds;
+mod claims;
 mod cluster;
 mod descriptors;
 mod evictions;
 mod fuzz;
 mod home;
-mod ports;
 mod overlay;
+mod ports;
 mod runners;
 mod scrapes;
 mod sockets;

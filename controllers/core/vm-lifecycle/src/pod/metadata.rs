@@ -53,12 +53,13 @@ const ANNOTATIONS: [&str; 7] = [
 const OWN: [&str; 2] = [annotation::OVERHEAD, annotation::OVERCOMMIT];
 
 /// Whether a label or annotation of a VM is copied to its pod: ours, what the installation names (a key, or a prefix that ends with
-/// `/`), and of labels those that have no prefix, which by the rules of Kubernetes are the user's own, or the recommended one.
+/// `/`), and of labels those that have no prefix, which by the rules of Kubernetes are the user's own, or the recommended one. A
+/// name with a dot is none of a user: container runtimes have taken orders by such keys.
 fn is_copied(key: &str, is_label: bool, settings: &Settings) -> bool {
     let ours: &[&str] = if is_label { &LABELS } else { &ANNOTATIONS };
     let named = |one: &String| key == one || (one.ends_with('/') && key.starts_with(one.as_str()));
     ours.contains(&key)
-        || (is_label && (!key.contains('/') || key.starts_with(RECOMMENDED)))
+        || (is_label && (!key.contains(['/', '.']) || key.starts_with(RECOMMENDED)))
         || settings.pod_metadata.iter().any(named)
 }
 

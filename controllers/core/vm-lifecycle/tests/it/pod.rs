@@ -161,6 +161,7 @@ fn annotations_do_not_pass_by_the_policy() {
     let labels = [
         ("vm.neon.tech/runner-version", "1"),
         ("sidecar.istio.io/inject", "true"),
+        ("io.kubernetes.cri-o.Devices", "x"),
         ("pod-security.kubernetes.io/enforce", "privileged"),
         ("example.com/team", "a"),
     ];

@@ -1,5 +1,5 @@
 //! Which authorities a process trusts that reads their certificates from an object that others can write, such as a Secret in the
-//! namespace of a VM: those whose fingerprints it got in a way that nobody can change later, and those that they certify.
+//! namespace of a VM: those whose fingerprints it got in a way that cannot be changed later, and those that they certify.
 
 use std::fmt::Write as _;
 
@@ -89,7 +89,7 @@ mod tests {
         let (third, third_key) = Authority::generate().unwrap();
         let known = fingerprints(first.certificate()).unwrap();
         assert_eq!(admitted(first.certificate(), &known).unwrap(), first.certificate().replace('\r', ""));
-        // Of the same name, but of nobody that is known.
+        // Of the same name, but certified by no known authority.
         let both = format!("{}{}", first.certificate(), second.certificate());
         assert_eq!(certificates(&admitted(&both, &known).unwrap()), 1);
         let error = admitted(second.certificate(), &known).unwrap_err().to_string();
@@ -106,7 +106,7 @@ mod tests {
 
     /// What an authority signs for a service or a runner makes no authority.
     #[test]
-    fn a_certificate_of_a_service_certifies_nobody() {
+    fn a_certificate_of_a_service_makes_no_authority() {
         let (authority, _) = Authority::generate().unwrap();
         let known = fingerprints(authority.certificate()).unwrap();
         let leaf = authority.peer("x", &["x.example".to_owned()]).unwrap();

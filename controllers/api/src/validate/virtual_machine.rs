@@ -268,7 +268,8 @@ fn ports(spec: &VirtualMachineSpec, faults: &mut Faults) {
         );
         faults.require(port.port > 0, field("port"), "0 must be between 1 and 65535");
         faults.require(
-            port.port != DAEMON_PORT || port.protocol != PortProtocol::Tcp,
+            // One that is the runner's as well is reported as such.
+            port.port != DAEMON_PORT || port.protocol != PortProtocol::Tcp || port.port == spec.runner_port,
             field("port"),
             format!(
                 "{DAEMON_PORT} is the port of the guest program, which the runner alone calls; choose another"

@@ -32,6 +32,13 @@
 //! | Likely: half-open connections at a migration's target | `neonvm-kit` `places::strangers_and_handshakes_take_no_place_of_known_peers` |
 //! | Tunnels take packets of guests; tags pass to the guest program | `overlay::no_guest_takes_over_what_is_for_another`; `neonvm-vxlan-controller` test program `root`, `attacks::`; `neonvm-runner` `network::overlay::tests::` |
 //! | What a guest does not reach is a list of addresses | `neonvm-core-overlay` `closed::`; `neonvm-runner` `network::nft::tests::`; `neonvm-pod-autoscaler` `reach::` |
+//! | Files of the node as images; paths that lead out; orders to plugins in annotations | `claims::paths_names_and_metadata_of_an_author_go_nowhere_else`; `neonvm-api` `guest_path::`; `neonvm-core-vm-lifecycle` `strings::` |
+//! | A forged configuration | `claims::a_runner_refuses_a_forged_configuration`; `neonvm-runner` `config::`; `neonvm-kit` `anchors::` |
+//! | A node filled with claims | `claims::a_node_is_not_filled_with_claims`; `neonvm-core-scheduling` `permits::tests::claims::` |
+//! | Descriptors, outputs, bombs | `descriptors::`, `builds::` |
+//! | The guest's daemon is root for all | `neonvm-guest` test program `services`, `api::a_process_of_the_guest_changes_nothing` |
+//! | Patches that multiply | `neonvm-apiserver-engine` `patch::`, `engine::tests::` |
+//! | Migrations before drains | `neonvm-core-migration` `phases::queue::tests::a_drain_waits_for_no_tenant` |
 //! | what the review did not consider | `fuzz::anonymous::`, `fuzz::tenant::`, `fuzz::guest::`, `ports::` |
 
 #![allow(

@@ -179,7 +179,7 @@ fn check(fields: &[usize], root_disk: RootDiskFrom) -> Result<(), TestCaseError>
         for place in &all {
             prop_assert!(places.iter().any(|may| is_at(place, may)), "{} is at {}", pointer, place);
         }
-        // A table that says too much is wrong as well.
+        // A table with too many places is wrong as well.
         let is_shown =
             fields.len() == PLACES.len() && !pointer.contains("claims") && !pointer.ends_with("runnerImage");
         prop_assert!(!is_shown || places.is_empty() || !all.is_empty(), "{} is nowhere", pointer);

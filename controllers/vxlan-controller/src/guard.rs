@@ -69,7 +69,7 @@ fn script(config: &Config, senders: Option<Senders<'_>>) -> String {
     };
     let from = |family: &str| format!("{family} saddr @{family}_nodes fib saddr . iif oif exists accept\n  ");
     let (arrives, leaves) = if config.encryption == Encryption::Wireguard {
-        (format!("iifname \"{LINK}\" accept\n  "), format!("oifname != \"{LINK}\" {}", judge("drop")))
+        (format!("iifname \"{LINK}\" accept\n  "), format!("oifname \"{LINK}\" accept\n  {}", judge("drop")))
     } else {
         (from("ip") + &from("ip6"), String::new())
     };
@@ -127,4 +127,28 @@ fn fill(text: &mut String, set: &str, elements: &[String]) {
 pub(crate) fn delete() -> io::Result<()> {
     let one = |table: &str| format!("table {table} {{}}\ndelete table {table}\n");
     run(&(one(&format!("inet {PACKETS}")) + &one(&format!("bridge {FRAMES}"))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The rules of a chain, without those of other chains.
+    fn chain(config: &Config, name: &str) -> Vec<String> {
+        let script = script(config, None);
+        let body = script.rsplit(&format!("chain {name} {{\n")).next().unwrap_or_default().to_owned();
+        let body = body.split('}').next().unwrap_or_default();
+        body.lines().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect()
+    }
+
+    /// Packets of the tunnel come and go by WireGuard alone, and by WireGuard all of them.
+    #[test]
+    fn with_encryption_the_tunnel_is_behind_its_interface() {
+        let plain = Config::new("n1");
+        let encrypted = Config { encryption: Encryption::Wireguard, ..Config::new("n1") };
+        assert_eq!(chain(&plain, "leaving"), Vec::<String>::new());
+        let leaving = chain(&encrypted, "leaving");
+        assert_eq!(leaving[0], "oifname \"neon-wg0\" accept");
+        assert!(leaving[1..].iter().any(|rule| rule.ends_with("drop")), "{leaving:?}");
+    }
 }

@@ -221,8 +221,9 @@ impl State {
         }
         let (index, pod, slot) = self.eligible(key)?;
         check(request, slot)?;
-        // A VM gets no more than its upper bound, whatever client requests it.
-        let most = pod.seen.vm.as_ref().and_then(|vm| vm.max).map(Pair::from);
+        // A VM gets no more than its upper bound, whatever client requests it; what it has beyond a bound that was lowered stays.
+        let has = base(pod, None);
+        let most = pod.seen.vm.as_ref().and_then(|vm| vm.max).map(|max| Pair::from(max).max(has));
         let bounded = |size: Resources| most.map_or(Pair::from(size), |most| most.min(size.into()));
         let (wanted, unit) = (bounded(request.resources), Pair::from(request.unit));
         if !pod.seen.vm.as_ref().is_some_and(|vm| vm.scaled) {

@@ -121,14 +121,11 @@ pub struct MigrationSeen {
 }
 
 impl PodSeen {
-    /// Without what its annotations claim beyond what can be true: a VM has at most its upper bound and, if the cluster resizes pods,
-    /// the size that its pod requests.
+    /// Without what its annotations claim beyond what can be true: if the cluster resizes pods, a VM has at most the size that its pod
+    /// requests.
     #[must_use]
     pub(crate) fn bounded(mut self, settings: &Settings) -> Self {
         let Some(vm) = &self.vm else { return self };
-        if let Some(max) = vm.max {
-            self.usage = self.usage.min(max.into());
-        }
         if settings.pods_are_resized {
             self.overhead = self.overhead.min(self.requests);
             let guest = self.requests.less(self.overhead).map(u128::from);

@@ -71,10 +71,10 @@ fn a_claim_counts_when_the_pod_requests_it() {
     let mut state = resized(cu(4));
     state.step(at(0), seen(PodSeen { starting: true, ..claiming("p", (1, 64), 64) }));
     assert_eq!(sums(&state, "n").reserved, cu(1).map(u128::from));
-    // Where pods are not resized, the annotation is all there is; it counts up to the upper bound.
+    // Where pods are not resized, the annotation is all there is.
     let mut state = State::new(Settings::default());
     state.step(at(0), node("n", cu(4)));
-    let claims = PodSeen { starting: true, ..vm("p", "n", 64, 3) };
+    let claims = PodSeen { starting: true, ..vm("p", "n", 3, 64) };
     state.step(at(0), seen(claims.bounded(&Settings::default())));
     assert_eq!(sums(&state, "n").reserved, cu(3).map(u128::from));
 }
@@ -89,6 +89,11 @@ fn a_permit_is_within_the_bounds_of_the_vm() {
         assert_eq!(sums(&state, "n").reserved, cu(1).map(u128::from));
         assert_eq!(sums(&state, "n").pressure, Pair::default());
     }
+    // The bound was lowered below what the VM has.
+    let mut state = resized(cu(40));
+    state.step(at(0), seen(claiming("p", (3, 3), 1)));
+    assert_eq!(ask(&mut state, "p", 20, Some(3)).unwrap().permit, res(3));
+    assert_eq!(ask(&mut state, "p", 2, Some(3)).unwrap().permit, res(2));
 }
 
 proptest! {

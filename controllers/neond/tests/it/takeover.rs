@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use kube::Client;
-use kube::api::Patch;
+use kube::api::{Patch, PatchParams};
 use neonvm_api::names::SCHEDULER_LEASE;
 use neonvm_kit::authority::{self, AGENTS, SCHEDULER_NAME, agent_common_name};
 use neonvm_kit::call::Caller;
@@ -82,8 +82,11 @@ async fn vm(client: &Client, name: &str) {
         "ownerReferences": [owner],
         "labels": {"autoscaling.neon.tech/enabled": "true", "vm.neon.tech/name": name},
         "annotations": {"vm.neon.tech/usage": usage, "vm.neon.tech/resources": resources}},
-        "spec": {"nodeName": "n1", "containers": [{"name": "neonvm-runner", "image": "i"}]}});
+        "spec": {"nodeName": "n1", "containers": [{"name": "neonvm-runner", "image": "i",
+            "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]}});
     apply(client, &pod).await;
+    let runs = Patch::Merge(json!({"status": {"phase": "Running"}}));
+    client_of(client, &pod).patch_status(name, &PatchParams::default(), &runs).await.unwrap();
 }
 
 /// An agent repeatedly requests other sizes for one VM from whichever scheduler leads.

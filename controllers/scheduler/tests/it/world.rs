@@ -170,6 +170,11 @@ impl Cluster {
             pod["spec"]["nodeName"] = json!(node);
         }
         self.create_pod(pod).await;
+        if node.is_some() {
+            let pods: Api<Pod> = Api::namespaced(self.client.clone(), "default");
+            let runs = json!({ "status": { "phase": "Running" } });
+            pods.patch_status(name, &PatchParams::default(), &Patch::Merge(runs)).await.unwrap();
+        }
         vm
     }
 

@@ -1,7 +1,8 @@
 //! How VMs end, and how that is reported: exit codes, panics, full memory, broken images, guests that do not listen.
 
+use neonvm_e2e::client::Resource;
 use neonvm_test_support::need;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, kill, possible, until};
 
@@ -96,8 +97,26 @@ fn a_workload_that_is_out_of_memory_is_reported() {
 #[test]
 fn images_that_are_missing_or_broken_are_named() {
     need!(possible());
-    let cluster = Cluster::start();
-    let broken = cluster.write("broken.qcow2", [b"QFI\xfb".as_slice(), &[0xff; 5000]].concat());
+    let files = tempfile::tempdir().unwrap();
+    let cluster = Cluster::with(&["--nodes", "1", "--image-files", files.path().to_str().unwrap()]);
+    // A file of the node needs permission.
+    let broken = files.path().join("broken.qcow2");
+    std::fs::write(&broken, [b"QFI\xfb".as_slice(), &[0xff; 5000]].concat()).unwrap();
+    let broken = broken.display();
+    let (_, refused) = cluster.bad(&[
+        "vm",
+        "create",
+        "broken",
+        "--image",
+        &format!("file://{broken}"),
+        "--cpu",
+        "1",
+        "--memory",
+        "256Mi",
+    ]);
+    assert!(refused.contains("allow.vm.neon.tech/node-files=true"), "{refused}");
+    let allowed = json!({"metadata": {"labels": {"allow.vm.neon.tech/node-files": "true"}}});
+    cluster.client().merge(Resource::NAMESPACE, "default", &allowed).unwrap();
     let nowhere = "127.0.0.1:1/none/such:1";
     for (name, image) in [("broken", format!("file://{broken}")), ("nowhere", nowhere.to_owned())] {
         cluster.good(&[

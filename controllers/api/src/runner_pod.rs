@@ -70,6 +70,16 @@ pub const RUN_DIRECTORY: &str = "/vm/run";
 /// Socket of the runner in [`RUN_DIRECTORY`]: the same interface as on its port, for commands run inside the container.
 pub const RUN_SOCKET: &str = "runner.sock";
 
+/// What a pod's runner compares its files with, because others can write these. It is in the environment of the pod, see
+/// [`CONFIG_DIGEST_VARIABLE`] and [`AUTHORITIES_VARIABLE`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seal {
+    /// SHA-256 of the configuration, in hexadecimal digits.
+    pub config: String,
+    /// The same of the certificates of the authorities that are trusted.
+    pub authorities: Vec<String>,
+}
+
 /// Where the files for a path of the guest are in the runner's container.
 #[must_use]
 pub fn mounted(path: &GuestPath) -> String {

@@ -55,7 +55,7 @@ pub fn admitted(bundle: &str, known: &[String]) -> Result<String, Error> {
         good = parsed.iter().enumerate().map(admit).collect();
     }
     let texts = parsed.iter().zip(good).filter(|(_, is_good)| *is_good);
-    let text: String = texts.map(|((der, _), _)| pem(der)).collect();
+    let text: String = texts.map(|((der, _), _)| text(der)).collect();
     if text.is_empty() {
         return Err(Error::Unknown(fingerprints(bundle)?.join(", "), known.join(", ")));
     }
@@ -67,10 +67,9 @@ fn is_same(one: &X509Certificate<'_>, other: &X509Certificate<'_>) -> bool {
     one.subject() == other.subject() && one.public_key().raw == other.public_key().raw
 }
 
-fn pem(der: &CertificateDer<'_>) -> String {
-    let data = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, der);
-    let lines = data.as_bytes().chunks(64).map(|line| String::from_utf8_lossy(line).into_owned() + "\n");
-    format!("-----BEGIN CERTIFICATE-----\n{}-----END CERTIFICATE-----\n", lines.collect::<String>())
+fn text(der: &CertificateDer<'_>) -> String {
+    let lines = pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF);
+    pem::encode_config(&pem::Pem::new("CERTIFICATE", der.to_vec()), lines)
 }
 
 #[cfg(test)]

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use neonvm_api::runner_pod::{AUTHORITIES_VARIABLE, CONFIG_DIGEST_VARIABLE, Seal};
 use neonvm_runner::client::{self, Question, Target};
 use neonvm_runner::logs::{self, Bounded, Format};
-use neonvm_runner::options::{Accelerator, NetworkMode, Options, Seal};
+use neonvm_runner::options::{Accelerator, NetworkMode, Options};
 
 /// User and group of QEMU: unused on Debian but for the virtualisation packages themselves.
 const QEMU_USER: u32 = 64055;
@@ -21,10 +22,10 @@ pub(crate) struct Args {
     #[arg(long, env = "NEONVM_ROOT", default_value = "/", global = true)]
     root: PathBuf,
     /// SHA-256 of the configuration with which the pod was made
-    #[arg(long, env = "NEONVM_CONFIG_SHA256", default_value = "", hide = true)]
+    #[arg(long, env = CONFIG_DIGEST_VARIABLE, default_value = "", hide = true)]
     config_sha256: String,
     /// SHA-256 of the certificates of trusted authorities, comma separated
-    #[arg(long, env = "NEONVM_AUTHORITIES_SHA256", value_delimiter = ',', hide = true)]
+    #[arg(long, env = AUTHORITIES_VARIABLE, value_delimiter = ',', hide = true)]
     authorities_sha256: Vec<String>,
     /// Kernel of VMs without their own
     #[arg(long, env = "NEONVM_KERNEL", default_value = "/vm/kernel/vmlinuz")]

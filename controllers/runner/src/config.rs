@@ -6,13 +6,12 @@ use std::path::{Path, PathBuf};
 use neonvm_api::runner_pod::{
     CONFIG_DIRECTORY, CONFIG_FILE, DISKS_DIRECTORY, IMAGES_DIRECTORY, KERNEL_DIRECTORY, KERNEL_FILE,
     MOUNTS_DIRECTORY, ROOT_DISK_DIRECTORY, ROOT_DISK_FILE, RUN_DIRECTORY, RunnerConfig, SSH_PUBLIC_DIRECTORY,
-    SWAP_DIRECTORY,
+    SWAP_DIRECTORY, Seal,
 };
 
 use neonvm_kit::anchors::sha256;
 
 use crate::certificate::Renewed;
-use crate::options::Seal;
 use crate::pod_error::{Error, read};
 
 /// Where shells that the runner starts look for programs.

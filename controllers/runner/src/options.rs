@@ -5,16 +5,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use neonvm_api::runner_pod::Seal;
 pub use neonvm_hypervisor::accelerator::Request as Accelerator;
-
-/// Digests, from the pod's environment, of the files of its volumes, which others can write.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seal {
-    /// SHA-256 of the configuration, in hexadecimal digits.
-    pub config: String,
-    /// The same of the certificates of the authorities that are trusted.
-    pub authorities: Vec<String>,
-}
 
 /// How a runner runs.
 #[derive(Clone, Debug)]

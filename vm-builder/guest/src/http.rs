@@ -62,7 +62,7 @@ pub fn forbidden() -> Response {
     closing(text(StatusCode::FORBIDDEN, "only the runner of this VM may send requests to this port\n"))
 }
 
-/// Serves `handler` on `listener` for ever to `peers`, see [`may`], with at most `connections` at a time; further ones wait in the
+/// Serves `handler` on `listener` to `peers`, see [`may`], with at most `connections` at a time; further ones wait in the
 /// backlog.
 pub async fn serve<H, F>(listener: TcpListener, connections: usize, peers: Vec<IpAddr>, handler: H)
 where

@@ -18,7 +18,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use neonvm_api::names::{RUNNER_CONTAINER, VM_API_VERSION, ssh_secret_name};
 use neonvm_api::runner_pod::{
-    AUTHORITIES_VARIABLE, COMMAND, CONFIG_DIGEST_VARIABLE, ExtraNet, RunnerConfig, RunnerSettings,
+    AUTHORITIES_VARIABLE, COMMAND, CONFIG_DIGEST_VARIABLE, ExtraNet, RunnerConfig, RunnerSettings, Seal,
 };
 use neonvm_api::virtual_machine::PortProtocol;
 use neonvm_api::{Power, VirtualMachine};
@@ -120,15 +120,6 @@ pub fn config(vm: &VirtualMachine, pod: &str, settings: &Settings) -> Result<Run
             ..settings.runner.clone()
         },
     })
-}
-
-/// What a pod's runner compares its files with, because others can write these.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seal {
-    /// SHA-256 of the configuration, in hexadecimal digits.
-    pub config: String,
-    /// The same of the certificates of the authorities that are trusted.
-    pub authorities: Vec<String>,
 }
 
 /// Puts a seal into the environment of the runner of a planned pod, where it cannot be changed.

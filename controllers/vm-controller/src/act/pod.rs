@@ -5,9 +5,10 @@ use kube::Error;
 use kube::api::{DeleteParams, Patch, Preconditions};
 use neonvm_api::VirtualMachine;
 use neonvm_api::names::RUNNER_CONTAINER;
+use neonvm_api::runner_pod::Seal;
 use neonvm_core_vm_lifecycle::FailureReason::{self, PodFailed, QuotaExceeded};
 use neonvm_core_vm_lifecycle::ResizeRefused;
-use neonvm_core_vm_lifecycle::pod::{self, Metadata, PodSize, Seal};
+use neonvm_core_vm_lifecycle::pod::{self, Metadata, PodSize};
 use serde_json::json;
 
 use super::Failed;

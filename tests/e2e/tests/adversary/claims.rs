@@ -13,7 +13,7 @@ use crate::attacker::{VMS, client, post, send};
 use crate::authority::vm;
 use crate::cluster::Cluster;
 use crate::home::Home;
-use crate::runners::kernel;
+use crate::runners::{build_idle, kernel};
 use crate::tenant::{NAMESPACE, tenant};
 
 const MERGE: &str = "application/merge-patch+json";
@@ -157,11 +157,7 @@ async fn a_runner_refuses_a_forged_configuration() {
     config["spec"]["initScript"] = json!("touch /tmp/forged");
     let change = json!({"data": {CONFIG_FILE: ByteString(config.to_string().into_bytes())}});
     send(&admin, Method::PATCH, &path, MERGE, Some(&change)).await.unwrap();
-    let home = cluster.home();
-    neonvm_e2e::guest().unwrap();
-    let root = home.path().join("root");
-    std::fs::create_dir_all(root.join("bin")).unwrap();
-    home.good(&format!("vm build --from {} --owner root -t idle:1 -- /bin/none", root.display()));
+    build_idle(&cluster);
     eventually("the refusal, with both digests", async || {
         let vm = get(&admin, &format!("{VMS}/late")).await?;
         let text = vm["status"]["lastExit"]["message"].as_str().unwrap_or_default().to_owned();

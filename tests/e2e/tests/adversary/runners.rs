@@ -38,13 +38,18 @@ async fn poll(address: std::net::SocketAddr) {
     }
 }
 
-/// Builds an image and runs VMs of these names with it.
-pub(crate) fn run_idle(cluster: &Cluster, names: &[&str]) {
+/// Builds the image `idle:1`, whose guest does nothing.
+pub(crate) fn build_idle(cluster: &Cluster) {
     neonvm_e2e::guest().unwrap();
     let root = cluster.home().path().join("root");
     std::fs::create_dir_all(root.join("bin")).unwrap();
     let root = root.display();
     cluster.home().good(&format!("vm build --from {root} --owner root -t idle:1 -- /bin/none"));
+}
+
+/// Runs VMs of these names with that image.
+pub(crate) fn run_idle(cluster: &Cluster, names: &[&str]) {
+    build_idle(cluster);
     for name in names {
         let made = cluster.neonctl(&format!(
             "vm create {name} --image idle:1 --cpu 1..2 --memory 256Mi..512Mi --no-autoscale"

@@ -1,8 +1,9 @@
 //! The runner pod against the contract.
 
 use k8s_openapi::api::core::v1::{Affinity, Pod};
+use neonvm_api::runner_pod::Seal;
 use neonvm_api::{Policy, Power, VirtualMachine};
-use neonvm_core_vm_lifecycle::pod::{self, Seal, metadata_change, plan, seal, sealed};
+use neonvm_core_vm_lifecycle::pod::{self, metadata_change, plan, seal, sealed};
 use neonvm_core_vm_lifecycle::{PodView, RootDiskFrom, Settings};
 use neonvm_types::Accelerator;
 use serde_json::{Value, json};

@@ -33,7 +33,7 @@ fn a_noted_permit_is_no_permit() {
     }
 }
 
-/// A VM with a large upper bound whose image cannot be pulled takes what its pod requests, for ever.
+/// A VM with a large upper bound whose image cannot be pulled takes what its pod requests, however long it waits.
 #[test]
 fn a_pod_that_does_not_run_has_no_room_beyond_its_requests() {
     let mut state = resized(cu(4));

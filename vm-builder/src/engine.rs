@@ -15,6 +15,7 @@ use neonvm_types::guest::{Console, ImageConfig, Monitor, Process, Service};
 
 pub use error::Error;
 
+use crate::attributes;
 use crate::cache::Cache;
 use crate::content;
 use crate::fragments;
@@ -205,6 +206,9 @@ pub async fn build(request: &Request, reporter: &dyn Reporter) -> Result<Built, 
         reporter.note("`files` of the specification are for `build` and `merge`, which are not there");
     }
     reporter.begin(Step::Inject, "");
+    if let Some(text) = attributes::settle(&mut loaded.tree, &*loaded.sources)? {
+        reporter.note(&text);
+    }
     let mut services = spec.services();
     services.extend(of_inittab(request, &loaded, reporter));
     let process = request.changes.apply(&loaded.settings.process);

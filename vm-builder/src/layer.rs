@@ -22,4 +22,5 @@ pub(crate) mod writer;
 pub use apply::{Applier, Whiteouts};
 pub use archive::{Archive, Entry, EntryKind};
 pub use files::{HostFile, LayerSources};
+pub(crate) use pax::TEXT_LIST;
 pub use sparse::Run;

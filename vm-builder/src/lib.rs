@@ -4,6 +4,8 @@
 //! host; [`engine`] adds the guest and writes the disk with `neonvm-disk`. The only part that needs another program
 //! is [`fragments`]: Dockerfile text of a specification is carried out by buildah.
 
+mod accounts;
+pub mod attributes;
 pub mod cache;
 pub mod content;
 mod dockerfile;

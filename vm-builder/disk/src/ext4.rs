@@ -11,11 +11,13 @@ mod geometry;
 mod inode;
 mod layout;
 mod options;
+mod storable;
 mod superblock;
 mod survey;
 
 pub use error::Error;
 pub use options::{Journal, Options};
+pub use storable::{Dropped, drop_unstorable};
 
 use crate::tree::{NoSources, Sources, Time, Tree};
 use layout::Layout;

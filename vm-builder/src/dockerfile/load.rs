@@ -8,8 +8,8 @@ use super::context::{Context, Pattern};
 use super::copy::{self, CONTEXT_SOURCES, Ids, Job};
 use super::evaluate::{self, Action, Copy, Given};
 use super::{Fault, LONGEST, parse};
+use crate::accounts::Accounts;
 use crate::cache::read_limited;
-use crate::content;
 use crate::layer::LayerSources;
 use crate::reference::Digest;
 use crate::source::{self, Error, ImageSettings, Loaded, Options, Progress, Source};
@@ -163,36 +163,23 @@ fn owner(copy: &Copy, loaded: &Loaded) -> Result<Ids, Fault> {
     let Some(text) = &copy.owner else { return Ok((0, 0)) };
     let (user, group) =
         text.split_once(':').map_or((text.as_str(), None), |(user, group)| (user, Some(group)));
-    let table = |path: &str| {
-        let bytes = content::read(&loaded.tree, &*loaded.sources, path.as_bytes(), 1 << 20);
-        String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
-    };
+    let accounts = Accounts::of(&loaded.tree, &*loaded.sources);
     let unknown = |kind: &str, name: &str, path: &str| {
         Fault::new(copy.line, format!("--chown: {path} of the image has no {kind} {name:?}"))
             .remedy("write numbers, such as --chown=1000:1000")
     };
     let (uid, own) = match user.parse::<u32>() {
         Ok(uid) => (uid, uid),
-        Err(_) => entry(&table("/etc/passwd"), user).ok_or_else(|| unknown("user", user, "/etc/passwd"))?,
+        Err(_) => accounts.user(user).ok_or_else(|| unknown("user", user, "/etc/passwd"))?,
     };
     let gid = match group.filter(|group| !group.is_empty()) {
         None => own,
         Some(group) => match group.parse::<u32>() {
             Ok(gid) => gid,
-            Err(_) => {
-                entry(&table("/etc/group"), group).ok_or_else(|| unknown("group", group, "/etc/group"))?.0
-            }
+            Err(_) => accounts.group(group).ok_or_else(|| unknown("group", group, "/etc/group"))?,
         },
     };
     Ok((uid, gid))
-}
-
-/// The third field of the line that begins with this name, and the fourth, or the third again.
-fn entry(table: &str, name: &str) -> Option<(u32, u32)> {
-    let mut fields = table.lines().map(|line| line.split(':').collect::<Vec<_>>());
-    let found = fields.find(|fields| fields.first() == Some(&name))?;
-    let number = found.get(2)?.parse().ok()?;
-    Some((number, found.get(3).and_then(|text| text.parse().ok()).unwrap_or(number)))
 }
 
 /// Where a Dockerfile is: the file itself, or that of a directory.

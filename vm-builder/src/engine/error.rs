@@ -51,6 +51,9 @@ pub enum Error {
     /// The file system cannot be made.
     #[error(transparent)]
     FileSystem(#[from] neonvm_disk::ext4::Error),
+    /// Attributes that access depends on cannot be stored.
+    #[error(transparent)]
+    Attributes(#[from] crate::attributes::Error),
     /// A file cannot be written.
     #[error("cannot {verb} {}", path.display())]
     File {
@@ -87,6 +90,9 @@ impl Error {
             }
             Self::Fragments(fragments::Error::OfDockerfile) => {
                 "move them into the Dockerfile; RUN needs an image of your container tool, given with --from IMAGE"
+            }
+            Self::Attributes(_) => {
+                "remove the attribute from the file before it is packed (setfattr -x NAME FILE, setfacl -b FILE): a disk without it could give other access"
             }
             Self::Interrupted | Self::FileSystem(_) | Self::Taken(_) | Self::Spec(_) | Self::Fragments(_) => {
                 return None;

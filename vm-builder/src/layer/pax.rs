@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use base64::Engine as _;
 use neonvm_disk::tree::Time;
 
+/// Keys of access control lists as text, as `tar --acls` writes them: `SCHILY.acl.access`, `.default` and `.ace`.
+pub(crate) const TEXT_LIST: &[u8] = b"SCHILY.acl.";
+
 /// The fields of an extended header; none where it sets nothing.
 #[derive(Debug, Default)]
 pub(super) struct Extended {
@@ -83,9 +86,11 @@ impl Extended {
         Ok(())
     }
 
+    /// Takes any name: what a file system can store of them is decided for the whole tree.
     fn set_attribute(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), &'static str> {
         let (name, value) = if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
-            (name.to_vec(), value.map(<[u8]>::to_vec))
+            // GNU tar writes `=` and `%` so, since a key ends with `=`.
+            (percent_decoded(name, b"=%"), value.map(<[u8]>::to_vec))
         } else if let Some(name) = key.strip_prefix(b"LIBARCHIVE.xattr.") {
             let engine = base64::engine::GeneralPurpose::new(
                 &base64::alphabet::STANDARD,
@@ -93,13 +98,13 @@ impl Extended {
                     .with_decode_padding_mode(base64::engine::DecodePaddingMode::Indifferent),
             );
             let value = value.map(|value| engine.decode(value)).transpose();
-            (percent_decoded(name), value.map_err(|_| "attribute is not base64")?)
+            (percent_decoded(name, &[]), value.map_err(|_| "attribute is not base64")?)
+        } else if key.starts_with(TEXT_LIST) {
+            // Names in it may be of the image's own users, who are known when the tree is complete.
+            (key.to_vec(), value.map(<[u8]>::to_vec))
         } else {
             return Ok(());
         };
-        if name.is_empty() || name.len() > 255 || name.contains(&0) {
-            return Err("attribute has an invalid name");
-        }
         // An attribute may be empty; only the absence of any value would remove it, and the two cannot be
         // distinguished, so that an empty one is kept.
         self.xattrs.insert(name, value.unwrap_or_default());
@@ -151,14 +156,15 @@ fn time(text: &[u8]) -> Result<Time, &'static str> {
     })
 }
 
-fn percent_decoded(text: &[u8]) -> Vec<u8> {
+/// Replaces `%XX`; of these bytes only, unless there are none.
+fn percent_decoded(text: &[u8], only: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some((first, tail)) = rest.split_first() {
         let code = tail.get(..2).and_then(|hex| std::str::from_utf8(hex).ok());
         let byte = code.and_then(|hex| u8::from_str_radix(hex, 16).ok());
         match (first, byte) {
-            (b'%', Some(byte)) => {
+            (b'%', Some(byte)) if only.is_empty() || only.contains(&byte) => {
                 out.push(byte);
                 rest = tail.get(2..).unwrap_or_default();
             }

@@ -87,10 +87,15 @@ impl Writer {
 
 /// A record of an extended header, which counts its own digits.
 pub(crate) fn record(key: &str, value: &[u8]) -> Vec<u8> {
+    record_of(key.as_bytes(), value)
+}
+
+/// As [`record`], with a key of any bytes.
+pub(crate) fn record_of(key: &[u8], value: &[u8]) -> Vec<u8> {
     let rest = key.len() + value.len() + 3;
     let mut length = rest + 1;
     while length != rest + length.to_string().len() {
         length = rest + length.to_string().len();
     }
-    [length.to_string().as_bytes(), b" ", key.as_bytes(), b"=", value, b"\n"].concat()
+    [length.to_string().as_bytes(), b" ", key, b"=", value, b"\n"].concat()
 }

@@ -28,6 +28,8 @@ struct Walk<'a> {
     linked: HashMap<(u64, u64), InodeId>,
     entries: u64,
     bytes: u64,
+    /// For names and values of attributes.
+    buffer: Vec<u8>,
 }
 
 /// Reads a directory.
@@ -60,6 +62,7 @@ pub(crate) fn walk_where(
         linked: HashMap::new(),
         entries: 0,
         bytes: 0,
+        buffer: vec![0; ATTRIBUTE_LIMIT],
     };
     let own = walk.metadata(root, &metadata)?;
     let top = walk.tree.root();
@@ -166,7 +169,7 @@ impl Walk<'_> {
         Ok(Kind::File(Content { length, pieces: ranges.into_iter().map(piece).collect() }))
     }
 
-    fn metadata(&self, path: &Path, metadata: &FileMetadata) -> Result<Metadata, Error> {
+    fn metadata(&mut self, path: &Path, metadata: &FileMetadata) -> Result<Metadata, Error> {
         let (uid, gid) = match self.options.owner {
             Owner::Keep => (metadata.uid(), metadata.gid()),
             Owner::Root => (0, 0),
@@ -179,34 +182,32 @@ impl Walk<'_> {
                 seconds: metadata.mtime(),
                 nanoseconds: u32::try_from(metadata.mtime_nsec()).unwrap_or_default(),
             },
-            xattrs: attributes(path).map_err(|error| Error::io("read attributes of", path, error))?,
+            xattrs: attributes(path, &mut self.buffer)
+                .map_err(|error| Error::io("read attributes of", path, error))?,
         })
     }
 }
 
-/// The attributes of a file itself, also of a symbolic link.
-fn attributes(path: &Path) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
-    let mut found = BTreeMap::new();
-    let length = match rustix::fs::llistxattr(path, &mut [0_u8; 0][..]) {
-        Ok(0) | Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => return Ok(found),
+/// The attributes of a file itself, also of a symbolic link. `buffer` has [`ATTRIBUTE_LIMIT`] bytes.
+fn attributes(path: &Path, buffer: &mut [u8]) -> io::Result<BTreeMap<Vec<u8>, Vec<u8>>> {
+    use rustix::io::Errno;
+    let length = match rustix::fs::llistxattr(path, &mut *buffer) {
         Ok(length) => length,
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => 0,
         Err(error) => return Err(error.into()),
     };
-    let mut names = vec![0_u8; (length + 1024).min(ATTRIBUTE_LIMIT)];
-    let length = rustix::fs::llistxattr(path, names.as_mut_slice())?;
-    for name in names.get(..length).unwrap_or_default().split(|byte| *byte == 0) {
+    let names = buffer.get(..length).unwrap_or_default().to_vec();
+    let mut found = BTreeMap::new();
+    for name in names.split(|byte| *byte == 0) {
         if name.is_empty() || OF_THE_HOST.contains(&name) {
             continue;
         }
-        let mut value = vec![0_u8; ATTRIBUTE_LIMIT];
-        match rustix::fs::lgetxattr(path, OsStr::from_bytes(name), value.as_mut_slice()) {
+        match rustix::fs::lgetxattr(path, OsStr::from_bytes(name), &mut *buffer) {
             Ok(length) => {
-                value.truncate(length);
-                value.shrink_to_fit();
-                found.insert(name.to_vec(), value);
+                found.insert(name.to_vec(), buffer.get(..length).unwrap_or_default().to_vec());
             }
-            // Listed for every user, readable for root only, such as `trusted.*`.
-            Err(rustix::io::Errno::NODATA) => {}
+            // Listed for every user, readable for root only, such as `trusted.*`; or of a server that does not have it.
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
             Err(error) => return Err(error.into()),
         }
     }

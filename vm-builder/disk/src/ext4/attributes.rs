@@ -144,9 +144,15 @@ fn fill(area: &mut [u8], at: usize, attributes: &[Stored<'_>], hashed: bool) {
     }
 }
 
+/// Whether ext4 can store an attribute, if there is room for it.
+pub(super) fn is_storable(name: &[u8], value: &[u8]) -> bool {
+    stored(name, value).is_ok()
+}
+
 /// The number of a prefix, the rest of the name, and the value as ext4 has it.
 fn stored<'a>(name: &'a [u8], value: &'a [u8]) -> Result<Stored<'a>, Problem> {
-    const PREFIXES: [(u8, &[u8]); 4] = [(1, b"user."), (4, b"trusted."), (6, b"security."), (7, b"system.")];
+    // The kernel shows no attribute of another prefix: number 7, `system.`, is for data inside inodes.
+    const PREFIXES: [(u8, &[u8]); 3] = [(1, b"user."), (4, b"trusted."), (6, b"security.")];
     let list = match name {
         b"system.posix_acl_access" => Some(2),
         b"system.posix_acl_default" => Some(3),

@@ -97,7 +97,7 @@ fn nasty() -> Tree {
     );
     put(
         "attributes3",
-        with_attributes(&[("user.a", 0), ("user.bb", 80), ("user.c", 81), ("system.data", 3)]),
+        with_attributes(&[("user.a", 0), ("user.bb", 80), ("user.c", 81), ("trusted.data", 3)]),
     );
     tree.link(root, b"two", one);
     tree.link(root, b"three", one);
@@ -269,6 +269,7 @@ fn limits_are_named() {
         message(with_attributes(&[("os2.x", 1)])),
         "/a/b: extended attribute `os2.x` has a name that ext4 cannot store"
     );
+    assert!(message(with_attributes(&[("system.nfs4_acl", 1)])).contains("a name that ext4 cannot store"));
     assert!(
         message(special(Kind::CharacterDevice { major: 4096, minor: 0 })).contains("/a/b: device 4096:0")
     );

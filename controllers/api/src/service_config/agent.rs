@@ -116,6 +116,11 @@ pub(super) const KEYS: &[Key] = &[
     ),
     ("monitor.retryDeniedDownscaleSeconds", Same, "pause after a denied downscale, in seconds"),
     (
+        "monitor.deniedDownscaleFollowUpWaitSeconds",
+        Nowhere,
+        "v0.18.2 to v0.21.0 waited so long before another size was tried; here each denial makes the wait longer",
+    ),
+    (
         "monitor.requestedUpscaleValidSeconds",
         Same,
         "seconds for which a request of the monitor stays in force",

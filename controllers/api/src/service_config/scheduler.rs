@@ -36,6 +36,11 @@ pub(super) const KEYS: &[Key] = &[
     ("nodeDefaults.computeUnit", Path("computeUnit"), "compute unit of agents that do not name one"),
     ("nodeDefaults.minUsageScore", Path("scoring.minUsageScore"), "score of an empty node"),
     ("nodeDefaults.maxUsageScore", Path("scoring.maxUsageScore"), "score of a full node"),
+    (
+        "nodeDefaults.scoreMidpoint",
+        Path("scoring.scorePeak"),
+        "usage with the highest score, as v0.16.0 called it",
+    ),
     ("nodeDefaults.scorePeak", Path("scoring.scorePeak"), "usage with the highest score"),
     (
         "nodeOverrides",

@@ -99,6 +99,26 @@ fn schedulers_files_of_all_releases_are_read() {
     }
 }
 
+/// Keys that few releases had: v0.18.2 to v0.21.0 of the agent, v0.16.0 of the scheduler.
+#[test]
+fn keys_of_releases_in_between_are_read() {
+    let file =
+        agent(r#"{"monitor":{"retryDeniedDownscaleSeconds":7,"deniedDownscaleFollowUpWaitSeconds":1}}"#)
+            .unwrap();
+    assert_eq!(file.faults, Vec::<String>::new());
+    assert_eq!(names(file.without_effect()), ["monitor.deniedDownscaleFollowUpWaitSeconds"]);
+    assert_eq!(file.document["monitor"]["retryDeniedDownscaleSeconds"], 7);
+    assert!(file.document["monitor"].get("deniedDownscaleFollowUpWaitSeconds").is_none());
+    let text = r#"{"nodeDefaults":{"cpu":{"watermark":0.9},"minUsageScore":0.5,"maxUsageScore":0,"scoreMidpoint":0.8}}"#;
+    let file = scheduler(text).unwrap();
+    assert_eq!(file.faults, Vec::<String>::new());
+    assert_eq!(
+        file.document["scoring"],
+        json!({ "minUsageScore": 0.5, "maxUsageScore": 0, "scorePeak": 0.8 })
+    );
+    assert_eq!(file.name_in_file("scoring.scorePeak"), Some("nodeDefaults.scoreMidpoint"));
+}
+
 #[test]
 fn what_contradicts_itself_is_named() {
     for (text, part) in [

@@ -291,7 +291,7 @@ impl AgentConfig {
 
 /// An error names the key at fault, which that of the parser alone does not.
 fn read_naming_keys(file: &Converted) -> Result<AgentConfig, String> {
-    serde_path_to_error::deserialize(&file.document).map_err(|error| {
+    serde_path_to_error::deserialize(neonvm_types::objects::Objects(&file.document)).map_err(|error| {
         let key = error.path().to_string();
         if key == "." { error.inner().to_string() } else { format!("{key}: {}", error.inner()) }
     })

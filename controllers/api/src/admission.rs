@@ -2,13 +2,14 @@
 
 pub mod agent;
 
+use neonvm_types::objects;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::pod_autoscaler;
 use crate::{
     FieldError, IPPool, MigrationPolicy, PodAutoscaler, Policy, VirtualMachine, VirtualMachineMigration,
-    apply_defaults, next_start, normalise, validate,
+    apply_defaults, crd, next_start, normalise, removed, validate,
 };
 
 /// The result of admission.
@@ -23,24 +24,32 @@ pub struct Verdict {
 /// Where a VM has what changes at its next start; `/` is written `~1` in a pointer.
 const NEXT_START: &str = "/metadata/annotations/vm.neon.tech~1at-next-start";
 
+/// Path of a fault that concerns the object as a whole.
+const OBJECT: &str = "object";
+
 /// Normalises `new` and gives it its defaults, in place, then returns its faults. `old` is the stored object of an
 /// update. Objects of other kinds are admitted unchanged.
 ///
 /// An update is only checked if the spec changes (of a pod autoscaler, its annotations too), so that an object stored
 /// under older rules can still lose its finalizers.
 pub fn admit(kind: &str, new: &mut Value, old: Option<&Value>) -> Verdict {
+    let removed = removed::take(kind, new);
     let errors = normalise(kind, new);
-    if !errors.is_empty() {
-        return Verdict { errors, warnings: Vec::new() };
-    }
     apply_defaults(kind, new);
+    if !errors.is_empty() {
+        return Verdict { errors: unreadable(kind, new, errors), warnings: removed };
+    }
     let old = old.map(|old| {
         let mut old = old.clone();
         // What is wrong with the stored object is not this writer's fault.
+        removed::take(kind, &mut old);
         let _ = normalise(kind, &mut old);
         apply_defaults(kind, &mut old);
         old
     });
+    if let Some(old) = &old {
+        keep(kind, new, old);
+    }
     // Other annotations change often and are not refused.
     let parts: &[&str] = match kind {
         "PodAutoscaler" => &["/spec", "/metadata/annotations"],
@@ -64,7 +73,39 @@ pub fn admit(kind: &str, new: &mut Value, old: Option<&Value>) -> Verdict {
         "PodAutoscaler" => autoscaler(new, old.as_ref()),
         _ => Ok(Verdict::default()),
     };
-    verdict.unwrap_or_else(|error| Verdict { errors: vec![error], warnings: Vec::new() })
+    let mut verdict = verdict
+        .unwrap_or_else(|error| Verdict { errors: unreadable(kind, new, vec![error]), warnings: Vec::new() });
+    verdict.warnings.splice(..0, removed);
+    verdict
+}
+
+/// What the system fills in once, and others may leave out: the stored value stays. The rules of the definitions refuse to remove it.
+const KEPT: [(&str, &str); 3] = [
+    ("VirtualMachine", "cpuScalingMode"),
+    ("VirtualMachine", "targetArchitecture"),
+    ("VirtualMachineMigration", "cancel"),
+];
+
+/// Gives `new` the values of [`KEPT`] that it leaves out, so that a manifest that was applied once can be written again.
+fn keep(kind: &str, new: &mut Value, old: &Value) {
+    for (_, field) in KEPT.iter().filter(|(of, _)| *of == kind) {
+        let stored = old.pointer(&format!("/spec/{field}")).filter(|stored| !stored.is_null());
+        let spec = new.get_mut("spec").and_then(Value::as_object_mut);
+        if let (Some(stored), Some(spec)) = (stored, spec)
+            && spec.get(*field).is_none_or(Value::is_null)
+        {
+            spec.insert((*field).to_owned(), stored.clone());
+        }
+    }
+}
+
+/// Every fault of an object that cannot be read, by the schema; `known` if that finds none.
+fn unreadable(kind: &str, object: &Value, known: Vec<FieldError>) -> Vec<FieldError> {
+    let mut all = crd::faults(kind, object);
+    let named: Vec<FieldError> =
+        known.into_iter().filter(|one| all.is_empty() || one.path != OBJECT).collect();
+    all.retain(|fault| named.iter().all(|one| one.path != fault.path));
+    named.into_iter().chain(all).collect()
 }
 
 /// What a policy refuses of a VM that is written. Parts that an update leaves as they were are not its writer's fault: the controller
@@ -98,10 +139,8 @@ pub fn refused(policy: &Policy, kind: &str, new: &Value, old: Option<&Value>) ->
 }
 
 fn read<T: DeserializeOwned>(object: &Value) -> Result<T, FieldError> {
-    serde_json::from_value(object.clone()).map_err(|error| FieldError {
-        path: "object".to_owned(),
-        message: format!("cannot be read: {error}"),
-    })
+    objects::from_value(object.clone())
+        .map_err(|error| FieldError { path: OBJECT.to_owned(), message: format!("cannot be read: {error}") })
 }
 
 fn check<T: DeserializeOwned>(
@@ -193,12 +232,50 @@ mod tests {
     fn faults_of_each_step_refuse_it() {
         for (pointer, value, path) in [
             ("/spec/guest/cpus/min", json!("x"), "spec.guest.cpus.min"),
-            ("/spec/guest/memorySlots", json!("x"), "object"),
+            ("/spec/guest/memorySlots", json!("x"), "spec.guest.memorySlots"),
             ("/spec/guest/cpus/use", json!(2), "spec.guest.cpus.use"),
         ] {
             let mut new = machine();
             *new.pointer_mut(pointer).unwrap() = value;
             assert_eq!(paths(&admit("VirtualMachine", &mut new, None).errors), [path]);
+        }
+    }
+
+    #[test]
+    fn every_field_that_is_missing_or_of_another_type_is_named() {
+        let mut new = json!({"apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine", "metadata": {"name": "a"}, "spec": {
+            "enableSSH": "yes", "tls": ["issuer"], "podResources": [], "restartPolicy": "Sometimes", "guest": {"cpus": {"min": "x"}, "memorySlots": {"min": 70_000, "max": 1},
+            "rootDisk": {}, "ports": [{}, {"port": "http"}], "command": "sleep"}, "disks": [{"name": "d"}]}});
+        let errors = admit("VirtualMachine", &mut new, None).errors;
+        let mut found = paths(&errors);
+        found.sort_unstable();
+        assert_eq!(
+            found,
+            [
+                "spec.disks[0].mountPath",
+                "spec.enableSSH",
+                "spec.guest.command",
+                "spec.guest.cpus.max",
+                "spec.guest.cpus.min",
+                "spec.guest.cpus.use",
+                "spec.guest.memorySlots.min",
+                "spec.guest.memorySlots.use",
+                "spec.guest.ports[0].port",
+                "spec.guest.ports[1].port",
+                "spec.guest.rootDisk.image",
+                "spec.podResources",
+                "spec.restartPolicy",
+                "spec.tls",
+            ]
+        );
+        for (kind, path) in [
+            ("VirtualMachine", "spec"),
+            ("VirtualMachineMigration", "spec"),
+            ("PodAutoscaler", "spec"),
+            ("IPPool", "spec"),
+        ] {
+            let errors = admit(kind, &mut json!({"metadata": {"name": "a"}}), None).errors;
+            assert_eq!(paths(&errors), [path], "{errors:?}");
         }
     }
 

@@ -3,6 +3,7 @@
 //! Programs carry them as text. Their generator pulls in the schema of every type of Kubernetes that ours contain, 2.3 MB
 //! of code, so that only the test that writes and compares the text calls it.
 
+mod faults;
 mod unknown;
 
 use std::collections::BTreeMap;
@@ -12,9 +13,11 @@ use serde_json::Value;
 
 use crate::{
     ip_pool::IPPool, migration::VirtualMachineMigration, migration_policy::MigrationPolicy,
-    pod_autoscaler::PodAutoscaler, schema::make_structural, schema::rules, virtual_machine::VirtualMachine,
+    pod_autoscaler::PodAutoscaler, removed, schema::make_structural, schema::rules,
+    virtual_machine::VirtualMachine,
 };
 
+pub(crate) use faults::faults;
 pub use unknown::{UnknownField, unknown_fields};
 
 /// All definitions: `VirtualMachine`, `VirtualMachineMigration`, `MigrationPolicy`, `IPPool`, `PodAutoscaler`.
@@ -54,9 +57,11 @@ const SCHEMA: &str = "/spec/versions/0/schema/openAPIV3Schema";
 
 fn definition<T: CustomResourceExt>() -> Value {
     // Serialising the generated definition cannot fail; the golden test would see an empty one.
-    let mut crd = serde_json::to_value(T::crd()).unwrap_or_default();
+    let definition = T::crd();
+    let mut crd = serde_json::to_value(&definition).unwrap_or_default();
     if let Some(schema) = crd.pointer_mut(SCHEMA) {
         make_structural(schema);
+        removed::extend(&definition.spec.names.kind, schema);
     }
     crd
 }

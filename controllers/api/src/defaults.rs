@@ -9,7 +9,8 @@ use crate::crd;
 /// Deeper schemas than this do not occur; the limit keeps the recursion finite.
 const MAX_DEPTH: usize = 64;
 
-fn schemas() -> &'static BTreeMap<String, Value> {
+/// [`crd::object_schemas`], read once.
+pub(crate) fn schemas() -> &'static BTreeMap<String, Value> {
     static SCHEMAS: OnceLock<BTreeMap<String, Value>> = OnceLock::new();
     SCHEMAS.get_or_init(crd::object_schemas)
 }

@@ -36,6 +36,7 @@ pub mod overlay;
 pub mod pod_annotation;
 pub mod pod_autoscaler;
 pub mod policy;
+mod removed;
 pub mod runner_pod;
 pub mod scaling;
 mod schema;

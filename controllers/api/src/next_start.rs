@@ -65,7 +65,7 @@ pub fn changed(vm: &VirtualMachine) -> Result<Option<VirtualMachine>, FieldError
     if let Some(spec) = object.get_mut("spec") {
         merge(spec, &Value::Object(patch));
     }
-    let mut next: VirtualMachine = serde_json::from_value(object).map_err(unreadable)?;
+    let mut next: VirtualMachine = neonvm_types::objects::from_value(object).map_err(unreadable)?;
     fit(&mut next.spec);
     Ok(Some(next))
 }

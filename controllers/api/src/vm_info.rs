@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
 use neonvm_types::{
-    Bytes, MilliCpu, NamespacedName, Quantity, QuantityError, Resources, RevisionWithTime,
+    Bytes, MilliCpu, NamespacedName, Quantity, QuantityError, Resources, RevisionWithTime, objects,
     resources::ResourcesError,
 };
 use serde::{Deserialize, Serialize};
@@ -130,7 +130,7 @@ fn from_annotation<T: for<'de> Deserialize<'de>>(
     key: &'static str,
 ) -> Result<Option<T>, VmInfoError> {
     let Some(text) = annotations.and_then(|map| map.get(key)) else { return Ok(None) };
-    serde_json::from_str(text)
+    objects::from_str(text)
         .map(Some)
         .map_err(|error| VmInfoError::Annotation { key, reason: error.to_string() })
 }

@@ -192,7 +192,7 @@ async fn size(shared: &Shared, request: Request<Incoming>) -> Response<Body> {
         Ok(body) => body,
         Err(response) => return response,
     };
-    match serde_json::from_slice::<SizeRequest>(&body) {
+    match neonvm_types::objects::from_slice::<SizeRequest>(&body) {
         Ok(size) => match resize(shared, size).await {
             Ok(()) => json(StatusCode::ACCEPTED, &**shared.status.borrow()),
             Err(response) => response,

@@ -100,7 +100,7 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> serde_json::Result<T> {
     let all: Map<String, Value> = serde_json::from_slice(body)?;
     let present = all.into_iter().filter(|(_, value)| !value.is_null());
     let all: Map<String, Value> = present.map(|(key, value)| (key.to_ascii_lowercase(), value)).collect();
-    serde_json::from_value(Value::Object(all))
+    neonvm_types::objects::from_value(Value::Object(all))
 }
 
 fn encoded(status: StatusCode, value: &impl Serialize) -> FullResponse {

@@ -215,7 +215,7 @@ fn inspect(shared: &Shared, request: &FullRequest) -> FullResponse {
             };
             json(serde_json::to_vec(&dump))
         }
-        (&Method::POST, "/v1/what-if") => match serde_json::from_slice::<WhatIf>(request.body()) {
+        (&Method::POST, "/v1/what-if") => match neonvm_types::objects::from_slice::<WhatIf>(request.body()) {
             Ok(question) => match shared.state().what_if(&question) {
                 Ok(answer) => json(serde_json::to_vec(&answer)),
                 Err(why) => plain(StatusCode::UNPROCESSABLE_ENTITY, why),

@@ -25,7 +25,7 @@ pub(crate) fn from_slice<'de, T: Deserialize<'de>>(
     what: &'static str,
     body: &'de [u8],
 ) -> Result<T, DecodeError> {
-    serde_json::from_slice(body).map_err(|error| DecodeError::new(what, error))
+    crate::objects::from_slice(body).map_err(|error| DecodeError::new(what, error))
 }
 
 /// Decodes a field, treating `null` as the zero value, and puts the field's name in front of any error.

@@ -31,6 +31,7 @@ pub mod jsonpath;
 pub mod milli_cpu;
 pub mod monitor_protocol;
 pub mod name;
+pub mod objects;
 pub mod quantity;
 pub mod resources;
 pub mod revision;

@@ -50,6 +50,18 @@ fn every_wrong_value_is_named_and_none_hides_another() {
 }
 
 #[test]
+fn a_list_is_no_object() {
+    for (text, key) in [
+        (r#"{"scaling":{"computeUnit":[0.25,"1Gi"]}}"#, "scaling.computeUnit: "),
+        (r#"{"billing":{"clients":{"http":["http://b"]}}}"#, "billing.clients.http: "),
+        (r#"{"monitor":[1]}"#, "monitor: must be an object"),
+    ] {
+        let error = AgentConfig::parse(text, "f").unwrap_err().to_string();
+        assert!(error.contains(key), "{text}: {error}");
+    }
+}
+
+#[test]
 fn unknown_and_missing_keys_are_named() {
     let error = AgentConfig::parse(&changed("/monitor/colour", 1.into()), "c").unwrap_err().to_string();
     assert!(error.contains("monitor.colour: unknown key"), "{error}");

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 
 mod rules;
+mod unchanged;
 
 fn name(crd: &Value) -> &str {
     crd["metadata"]["name"].as_str().unwrap()
@@ -185,7 +186,7 @@ fn fields_of_the_machine_are_kept() {
         ),
         (
             "spec.guest",
-            "kernelImage memhpAutoMovableRatio appendKernelCmdline cpus memorySlotSize memorySlots rootDisk command
+            "kernelImage memhpAutoMovableRatio appendKernelCmdline cpus memoryProvider memorySlotSize memorySlots rootDisk command
              args env ports settings",
         ),
         ("spec.guest.cpus", "min max use"),
@@ -195,7 +196,7 @@ fn fields_of_the_machine_are_kept() {
         ("spec.guest.settings", "sysctl swap swapInfo"),
         ("spec.disks.[]", "name mountPath readOnly watch emptyDisk configMap secret tmpfs"),
         ("spec.disks.[].emptyDisk", "size discard enableQuotas"),
-        ("spec.extraNetwork", "enable interface multusNetwork"),
+        ("spec.extraNetwork", "enable interface multusNetwork multusNetworkNoIP"),
         ("spec.tls", "certificateIssuer expireAfter renewBefore serverName mountPath"),
         ("spec.targetRevision", "revision updatedAt"),
         (

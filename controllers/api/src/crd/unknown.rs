@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::object_schemas;
+use crate::defaults::schemas;
 
 /// A field that the schema does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct UnknownField {
 #[must_use]
 pub fn unknown_fields(kind: &str, object: &Value) -> Vec<UnknownField> {
     let mut found = Vec::new();
-    if let Some(schema) = object_schemas().get(kind) {
+    if let Some(schema) = schemas().get(kind) {
         look(object, schema, "", &mut found);
     }
     found

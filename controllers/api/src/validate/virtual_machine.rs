@@ -91,7 +91,8 @@ pub fn virtual_machine_warnings(vm: &VirtualMachine) -> Vec<FieldError> {
         "has no effect; use spec.guest.command",
     );
     let scaling = vm.metadata.annotations.as_ref().is_some_and(|annotations| {
-        annotations.contains_key(annotation::BOUNDS) || annotations.contains_key(annotation::CONFIG)
+        let of_scaling = [annotation::BOUNDS, annotation::CONFIG, annotation::HOLD, annotation::METRIC];
+        of_scaling.iter().any(|key| annotations.contains_key(*key))
     });
     // An object without a namespace, as in a file not yet sent, cannot be checked.
     if scaling

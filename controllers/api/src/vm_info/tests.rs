@@ -140,6 +140,30 @@ fn errors_name_the_annotation_and_the_field() {
     }
 }
 
+/// The derived readers would take a list for the fields in their order.
+#[test]
+fn a_list_is_no_object() {
+    for (key, value) in [
+        (annotation::CONFIG, "[]"),
+        (annotation::CONFIG, "[0.7]"),
+        (annotation::BOUNDS, r#"[["1","1Gi"],["2","4Gi"]]"#),
+        (annotation::BOUNDS, r#"{"min":["1","1Gi"],"max":{"cpu":2,"mem":"4Gi"}}"#),
+        (annotation::HOLD, r#"[{"vCPUs":1,"mem":"4Gi"},"2026-01-01T00:00:00Z"]"#),
+        (annotation::HOLD, r#"{"size":[1,"4Gi"],"until":"2026-01-01T00:00:00Z"}"#),
+        (annotation::METRIC, r#"["queue_depth",8]"#),
+    ] {
+        let machine = vm(&[(key, value)]);
+        let error = VmInfo::from_vm(&machine).unwrap_err().to_string();
+        assert!(
+            error.starts_with(&format!("annotation {key}: invalid type: sequence, expected struct")),
+            "{error}"
+        );
+        let mut object = serde_json::to_value(&machine).unwrap();
+        let warnings = crate::admit("VirtualMachine", &mut object, None).warnings;
+        assert!(warnings.iter().any(|warning| warning.message.contains("expected struct")), "{warnings:?}");
+    }
+}
+
 #[test]
 fn a_slot_size_of_zero_is_an_error() {
     let mut vm = vm(&[]);

@@ -26,7 +26,7 @@ pub(super) async fn call<T: DeserializeOwned>(
         Ok(body) => body,
         Err(response) => return response,
     };
-    let document = match serde_json::from_slice(&body) {
+    let document = match neonvm_types::objects::from_slice(&body) {
         Ok(document) => document,
         Err(error) => return text(StatusCode::BAD_REQUEST, &format!("cannot read the body: {error}")),
     };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use neonvm_api::service_config;
 use neonvm_core_scheduling::permits::Pair;
-use neonvm_types::Resources;
+use neonvm_types::{Resources, objects};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -56,11 +56,11 @@ impl Reader {
             "scoring" => self.object(config, key, value, Self::scoring),
             "nodeConfig" => self.object(config, key, value, Self::node_config),
             "schedulerName" => self.text(key, value, &mut config.scheduler_name),
-            "ignoredNamespaces" => match serde_json::from_value::<Option<Vec<String>>>(value.clone()) {
+            "ignoredNamespaces" => match objects::from_value::<Option<Vec<String>>>(value.clone()) {
                 Ok(list) => settings.ignored_namespaces.extend(list.unwrap_or_default()),
                 Err(_) => self.wrong(key, "must be a list of namespaces"),
             },
-            "nodeMetricLabels" => match serde_json::from_value(value.clone()) {
+            "nodeMetricLabels" => match objects::from_value(value.clone()) {
                 Ok(labels) => config.node_metric_labels = labels,
                 Err(_) => self.wrong(key, "must be an object of texts"),
             },
@@ -86,7 +86,7 @@ impl Reader {
                 Some(count) => settings.migrations_per_node = count,
                 None => self.wrong(key, "must be a whole number"),
             },
-            "computeUnit" => match serde_json::from_value::<Resources>(value.clone()) {
+            "computeUnit" => match objects::from_value::<Resources>(value.clone()) {
                 Ok(unit) => settings.compute_unit = unit,
                 Err(error) => self.wrong(key, &error.to_string()),
             },
@@ -177,7 +177,7 @@ fn overrides(value: &Value) -> Result<BTreeMap<String, Pair<f64>>, String> {
     struct Part {
         watermark: f64,
     }
-    let entries: Vec<Entry> = serde_json::from_value(value.clone()).map_err(|error| error.to_string())?;
+    let entries: Vec<Entry> = objects::from_value(value.clone()).map_err(|error| error.to_string())?;
     let mut all = BTreeMap::new();
     for Entry { nodes, config } in entries {
         for node in nodes {
@@ -213,6 +213,18 @@ mod tests {
         assert_eq!((config.settings.watermark.cpu, config.settings.watermark.mem), (0.7, 0.6));
         assert!(config.settings.do_migration, "null is true there");
         assert_eq!(config.node_metric_labels.len(), 2);
+    }
+
+    #[test]
+    fn a_list_is_no_object() {
+        for (text, key) in [
+            (r#"{"computeUnit":[0.25,"1Gi"]}"#, "computeUnit"),
+            (r#"{"nodeOverrides":[[["n"]]]}"#, "nodeOverrides"),
+            (r#"{"scoring":[0.5]}"#, "scoring"),
+        ] {
+            let errors = apply(&mut Config::default(), text).unwrap_err().0;
+            assert!(errors.iter().any(|error| error.starts_with(key)), "{text}: {errors:?}");
+        }
     }
 
     #[test]

@@ -52,7 +52,7 @@ impl Payload {
     /// # Errors
     /// Names the wrong file and the fault.
     pub fn parse(body: &[u8]) -> Result<Self, Error> {
-        let encoded: BTreeMap<String, Encoded<'_>> = serde_json::from_slice(body)?;
+        let encoded: BTreeMap<String, Encoded<'_>> = neonvm_types::objects::from_slice(body)?;
         let mut files = BTreeMap::new();
         for (name, file) in encoded {
             if let Err(source) = name::check(&name) {

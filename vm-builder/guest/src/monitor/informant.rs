@@ -147,9 +147,9 @@ pub(super) async fn answer(request: hyper::Request<Incoming>, inputs: &mpsc::Sen
 
 fn decode(path: &str, body: &Bytes) -> serde_json::Result<Request> {
     Ok(match path {
-        informant_path::REGISTER => Request::Register(serde_json::from_slice(body)?),
-        informant_path::UNREGISTER => Request::Unregister(serde_json::from_slice(body)?),
-        informant_path::HEALTH_CHECK => Request::HealthCheck(serde_json::from_slice(body)?),
+        informant_path::REGISTER => Request::Register(neonvm_types::objects::from_slice(body)?),
+        informant_path::UNREGISTER => Request::Unregister(neonvm_types::objects::from_slice(body)?),
+        informant_path::HEALTH_CHECK => Request::HealthCheck(neonvm_types::objects::from_slice(body)?),
         // Its shape depends on the current agent.
         _ => Request::Change { down: path == informant_path::DOWNSCALE, body: body.to_vec() },
     })

@@ -194,14 +194,12 @@ fn split(path: &str) -> Option<(AgentId, &str)> {
 
 fn decode(what: &str, body: &[u8]) -> Result<Call, Refusal> {
     let read = match what {
-        agent_path::ID => serde_json::from_slice::<Empty>(body).map(|_| Call::Id),
-        agent_path::RESUME => {
-            serde_json::from_slice(body).map(|ExpectedAgent { expected_id }| Call::Resume(expected_id))
-        }
-        agent_path::SUSPEND => {
-            serde_json::from_slice(body).map(|ExpectedAgent { expected_id }| Call::Suspend(expected_id))
-        }
-        _ => serde_json::from_slice(body)
+        agent_path::ID => neonvm_types::objects::from_slice::<Empty>(body).map(|_| Call::Id),
+        agent_path::RESUME => neonvm_types::objects::from_slice(body)
+            .map(|ExpectedAgent { expected_id }| Call::Resume(expected_id)),
+        agent_path::SUSPEND => neonvm_types::objects::from_slice(body)
+            .map(|ExpectedAgent { expected_id }| Call::Suspend(expected_id)),
+        _ => neonvm_types::objects::from_slice(body)
             .map(|wanted: MoreResourcesRequest| Call::TryUpscale(wanted.expected_id, wanted.more())),
     };
     read.map_err(|error| Refusal { status: 400, reason: format!("body of {what}: {error}") })

@@ -11,7 +11,7 @@ fn milli(text: &str) -> i64 {
 }
 
 /// The messages of the rules that `new` breaks; rules about changes are skipped without an `old`.
-fn broken(rules: &Value, new: &Value, old: Option<&Value>) -> Vec<String> {
+pub(super) fn broken(rules: &Value, new: &Value, old: Option<&Value>) -> Vec<String> {
     let mut context = Context::default();
     context.add_variable("self", new).unwrap();
     if let Some(old) = old {

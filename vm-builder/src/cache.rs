@@ -154,7 +154,7 @@ impl Cache {
 }
 
 fn key(reference: &Reference, platform: &Platform) -> Digest {
-    Digest::from_bytes(format!("{reference} {platform}").as_bytes())
+    Digest::from_bytes(format!("{reference} {}", platform.limit()).as_bytes())
 }
 
 /// A file on its way to its final name. Gone unless it arrives there: it has no name until then, or is locked where files without a

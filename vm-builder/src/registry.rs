@@ -29,5 +29,5 @@ mod tests;
 pub(crate) use client::Client;
 pub(crate) use config::ImageConfig;
 pub use credentials::auth_files;
-pub(crate) use manifest::{Document, IndexEntry, Manifest, choose};
+pub(crate) use manifest::{Document, IndexEntry, Manifest, choose, note};
 pub(crate) use pull::Puller;

@@ -60,14 +60,17 @@ pub(super) fn network(env: &Env, args: &RegistryAccess) -> Result<Network> {
     })
 }
 
-/// `amd64`, `x86_64`, `linux/arm64`, …
+/// `amd64`, `x86_64`, `amd64/v2`, `linux/arm64`, …
 pub(super) fn platform(arch: &str) -> Result<Platform> {
-    let text = if arch.contains('/') { arch.to_owned() } else { format!("linux/{arch}") };
-    let platform: Platform = text.parse().map_err(|error| load_error("cannot build", &error))?;
-    if ["amd64", "arm64"].contains(&platform.architecture.as_str()) {
-        return Ok(platform);
-    }
-    Err(Error::new(Code::Usage, format!("{arch:?} is not valid for --arch")).hint("use amd64 or arm64"))
+    let has_os = arch.split('/').next().is_some_and(|first| first.eq_ignore_ascii_case("linux"));
+    let text = if has_os { arch.to_owned() } else { format!("linux/{arch}") };
+    text.parse::<Platform>()
+        .ok()
+        .filter(|platform| ["amd64", "arm64"].contains(&platform.architecture.as_str()))
+        .ok_or_else(|| {
+            Error::new(Code::Usage, format!("{arch:?} is not valid for --arch"))
+                .hint("use amd64 or arm64, or with a variant amd64/v2")
+        })
 }
 
 /// An error of loading, storing or pushing.
@@ -119,4 +122,27 @@ pub(super) fn reference(text: &str) -> Result<reference::Reference> {
     text.parse().map_err(|error: reference::Invalid| {
         Error::new(Code::Usage, error.to_string()).hint("write it as registry/name:tag")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn architectures_have_many_names() {
+        for (text, expected) in [
+            ("amd64", "linux/amd64"),
+            ("x86_64", "linux/amd64"),
+            ("X86-64", "linux/amd64"),
+            ("linux/AArch64", "linux/arm64"),
+            ("amd64/v3", "linux/amd64/v3"),
+            ("Linux/x86_64/V2", "linux/amd64/v2"),
+        ] {
+            assert_eq!(platform(text).unwrap().to_string(), expected, "{text}");
+        }
+        for bad in ["", "riscv64", "windows/amd64", "armhf", "amd64/v2/x", "linux"] {
+            let error = platform(bad).unwrap_err();
+            assert!(error.message.contains("--arch"), "{bad}: {}", error.message);
+        }
+    }
 }

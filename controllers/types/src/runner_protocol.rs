@@ -59,6 +59,8 @@ pub const CONSOLE_PATH: &str = "/v1/console";
 pub const GUEST_PORT_PATH: &str = "/v1/guest/";
 /// MiB that QEMU may take for the translated code of an emulated guest.
 pub const TRANSLATED_CODE_MIB: u32 = 128;
+/// Level of x86-64 (1–4 of its psABI) that the CPU of an emulated VM has.
+pub const EMULATED_LEVEL: u8 = 3;
 /// Protocol of upgraded connections: bytes, both ways.
 pub const STREAM_PROTOCOL: &str = "neonvm-stream";
 /// Organisation in the certificate of a client that may use everything of a runner.

@@ -33,6 +33,7 @@ fn attend(device: &str, command: &[String]) -> io::Result<()> {
     if !wait_for_enter(&mut terminal)? {
         return Ok(());
     }
+    crate::limits::join_sessions();
     rustix::stdio::dup2_stdin(&terminal)?;
     rustix::stdio::dup2_stdout(&terminal)?;
     rustix::stdio::dup2_stderr(&terminal)?;

@@ -18,12 +18,13 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use neonvm_types::guest::{ReportKind, RestartPolicy};
+use neonvm_types::guest::{Network, ReportKind, RestartPolicy};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use crate::config::{Accounts, CommandLine};
 use crate::device::power_button::{self, PowerButton};
 use crate::device::uevent;
+use crate::limits::Limits;
 use crate::log::Pipes;
 use crate::process::freezer::Freezer;
 use crate::report::{self, Reporter};
@@ -50,6 +51,8 @@ struct Init {
     report_bytes: Vec<u8>,
     pipes: Pipes,
     accounts: Accounts,
+    limits: Limits,
+    network: Option<Network>,
     units: Vec<Unit>,
     /// Services that boot or shutdown wait for, one after the other.
     queue: VecDeque<usize>,
@@ -132,6 +135,8 @@ impl Init {
             report_bytes: Vec::new(),
             pipes: Pipes::default(),
             accounts: Accounts::default(),
+            limits: Limits::default(),
+            network: None,
             units: Vec::new(),
             queue: VecDeque::new(),
             queue_runs: None,
@@ -155,7 +160,8 @@ impl Init {
         self.reporter.report(ReportKind::Booted { version: env!("CARGO_PKG_VERSION").into() });
         boot.machine();
         let settings = boot.settings();
-        boot.apply(&settings);
+        self.limits = boot.apply(&settings);
+        self.network.clone_from(&settings.runtime.network);
         self.marker = Marker::allow();
         if let Err(error) = self.pipes.make_named() {
             boot.problem(format!("make the log pipe: {error}"));
@@ -194,6 +200,13 @@ impl Init {
         let units = self.units.iter().filter_map(Unit::wake_at);
         let dying = self.workload.dying.then(|| report::uptime().saturating_add(supervise::DYING_PAUSE));
         units.chain(self.shutdown.wake_at()).chain(dying).chain(self.freezer.wake_at()).min()
+    }
+
+    /// Raises limits of parts of the kernel that came later.
+    fn raise_limits(&mut self) {
+        for problem in self.limits.raise(std::path::Path::new("/proc/sys")) {
+            self.reporter.failure(problem);
+        }
     }
 
     fn ask_shutdown(&mut self, target: Target, reason: &str) {

@@ -13,6 +13,7 @@ pub mod device;
 pub mod files;
 pub mod http;
 pub mod init;
+pub mod limits;
 pub mod log;
 pub mod metrics;
 pub mod monitor;

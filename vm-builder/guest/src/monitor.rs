@@ -53,7 +53,7 @@ pub enum Error {
 pub fn run(options: &Options) -> Result<(), Error> {
     crate::daemon::memory::give_back();
     // If the kernel killed the monitor first, no component would request memory. Failure is no reason not to run.
-    let _ = std::fs::write("/proc/self/oom_score_adj", "-900");
+    crate::limits::spare();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()

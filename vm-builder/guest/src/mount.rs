@@ -2,6 +2,7 @@
 
 pub mod apply;
 pub mod base;
+pub mod copy;
 pub mod grow;
 pub mod quota;
 pub mod swap;

@@ -5,6 +5,8 @@
 
 pub mod client;
 pub mod dhcp;
+pub mod given;
+pub mod hosts;
 pub mod link;
 pub mod packet;
 pub mod resolver;

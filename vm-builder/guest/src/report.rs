@@ -42,7 +42,7 @@ pub fn from_child(kind: &ReportKind) -> String {
 
 /// Has init report a failure of this process. To be called by children of init only.
 pub fn fail(message: &str) {
-    let line = from_child(&ReportKind::Failure { message: message.to_owned() });
+    let line = from_child(&ReportKind::Failure { message: message.to_owned(), workload: false });
     let mut output = std::io::stdout();
     let _ = writeln!(output, "{line}").and_then(|()| output.flush());
 }
@@ -106,7 +106,7 @@ pub fn describe(kind: &ReportKind) -> String {
                 (code, None) => format!("workload ended with status {}{memory}", code.unwrap_or_default()),
             }
         }
-        ReportKind::Failure { message } => format!("failure: {message}"),
+        ReportKind::Failure { message, .. } => format!("failure: {message}"),
         ReportKind::ShuttingDown { reason } => format!("shutting down: {reason}"),
     }
 }
@@ -134,7 +134,7 @@ impl Reporter {
 
     /// Reports a failure; the boot continues.
     pub fn failure(&mut self, message: impl Into<String>) {
-        self.report(ReportKind::Failure { message: message.into() });
+        self.report(ReportKind::Failure { message: message.into(), workload: false });
     }
 
     /// Opens the port if it has appeared. True when it was opened now.
@@ -187,7 +187,7 @@ mod tests {
     fn reports_without_a_host_are_bounded() {
         let mut reporter = Reporter::default();
         for number in 0..KEPT + 10 {
-            reporter.report(ReportKind::Failure { message: number.to_string() });
+            reporter.report(ReportKind::Failure { message: number.to_string(), workload: false });
         }
         assert_eq!(reporter.waiting.len(), KEPT);
         assert!(String::from_utf8_lossy(&reporter.waiting[0]).contains("\"10\""));
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn what_a_child_prints_is_read_back() {
-        let kind = ReportKind::Failure { message: "a\nb".into() };
+        let kind = ReportKind::Failure { message: "a\nb".into(), workload: false };
         let line = from_child(&kind);
         assert!(!line.contains('\n'));
         assert_eq!(serde_json::from_str::<ReportKind>(&line).unwrap(), kind);

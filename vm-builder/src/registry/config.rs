@@ -60,15 +60,13 @@ impl ImageConfig {
 
     /// Checks the platform that an image outside an index names in its own configuration.
     pub(crate) fn check_platform(&self, wanted: &Platform, image: &str) -> Result<(), Error> {
-        let os = self.os.as_deref().unwrap_or_default();
-        let architecture = self.architecture.as_deref().unwrap_or_default();
-        let variant = self.variant.as_deref().filter(|variant| !variant.is_empty());
-        if wanted.accepts(os, architecture, variant.or(wanted.variant.as_deref())) {
+        let text = |field: &Option<String>| field.clone().unwrap_or_default();
+        let own = Platform::normalised(&text(&self.os), &text(&self.architecture), self.variant.as_deref());
+        if wanted.fit(&own).is_some() {
             return Ok(());
         }
-        let variant = variant.map(|variant| format!("/{variant}")).unwrap_or_default();
-        let available = vec![format!("{os}/{architecture}{variant}")];
-        Err(Error::WrongPlatform { image: image.into(), wanted: wanted.clone(), available })
+        let available = vec![own.to_string()];
+        Err(Error::WrongPlatform { image: image.into(), wanted: wanted.limit(), available })
     }
 
     pub(crate) fn settings(&self) -> ImageSettings {
@@ -81,11 +79,13 @@ impl ImageConfig {
             working_dir: run.working_dir.unwrap_or_default(),
             stop_signal: run.stop_signal.unwrap_or_default(),
         };
+        let text = |field: &Option<String>| field.clone().unwrap_or_default();
+        let own = Platform::normalised(&text(&self.os), &text(&self.architecture), None);
         ImageSettings {
             process,
             labels: run.labels.unwrap_or_default(),
-            architecture: self.architecture.clone().unwrap_or_default(),
-            os: self.os.clone().unwrap_or_default(),
+            architecture: own.architecture,
+            os: own.os,
             created: self.created.clone(),
         }
     }

@@ -141,35 +141,63 @@ fn is_tar(media_type: &str) -> bool {
     matches!(kind, "v1.tar" | "v1.tar+gzip" | "v1.tar+zstd")
 }
 
-/// The entry of an index for a platform: the first that fits, exact variants before any. `image` is for errors.
+/// Mark of entries that are statements about others, such as how an image was built.
+const ATTESTATION: &str = "vnd.docker.reference.type";
+
+impl IndexEntry {
+    /// The platform that it is for. Nested indexes and images of one platform may leave it out.
+    fn stated(&self) -> Option<Platform> {
+        let has = self.platform.as_ref()?;
+        let platform = Platform::normalised(&has.os, &has.architecture, has.variant.as_deref());
+        (!platform.os.is_empty() || !platform.architecture.is_empty()).then_some(platform)
+    }
+
+    /// Whether it is an image or an index, by what the entry states.
+    fn may_be_image(&self) -> bool {
+        let is_unknown = |text: &str| text.eq_ignore_ascii_case("unknown");
+        let platform = self.platform.as_ref();
+        !self.descriptor.annotations.contains_key(ATTESTATION)
+            && !platform.is_some_and(|has| is_unknown(&has.os) || is_unknown(&has.architecture))
+    }
+}
+
+/// The entry of an index for a platform: of several that it runs the one with the highest variant, the first of equal ones; one without
+/// a platform if no other fits. `image` is for errors.
 pub(crate) fn choose<'a>(
     entries: &'a [IndexEntry],
     platform: &Platform,
     image: &str,
 ) -> Result<&'a IndexEntry, Error> {
-    let fits = |entry: &&IndexEntry| match &entry.platform {
-        Some(has) => platform.accepts(&has.os, &has.architecture, has.variant.as_deref()),
-        // Nested indexes and images of one platform may leave it out.
-        None => true,
-    };
-    let stated = |entry: &&IndexEntry| entry.platform.is_some();
-    let mut fitting = entries.iter().filter(fits);
-    let found = fitting.clone().find(stated).or_else(|| fitting.next());
+    let images = || entries.iter().filter(|entry| entry.may_be_image());
+    let fitting = images().filter_map(|entry| Some((platform.fit(&entry.stated()?)?, entry)));
+    let best = fitting.reduce(|best, next| if next.0 > best.0 { next } else { best }).map(|(_, entry)| entry);
+    let found = best.or_else(|| images().find(|entry| entry.stated().is_none()));
     found.ok_or_else(|| {
-        let mut available: Vec<String> = entries
-            .iter()
-            .filter_map(|entry| entry.platform.as_ref())
-            // Attestations are in indexes as images of an unknown platform.
-            .filter(|has| has.os != "unknown")
-            .map(|has| {
-                let variant = has.variant.as_deref().filter(|variant| !variant.is_empty());
-                let variant = variant.map(|variant| format!("/{variant}")).unwrap_or_default();
-                format!("{}/{}{variant}", has.os, has.architecture)
-            })
-            .collect();
+        let mut available: Vec<String> =
+            images().filter_map(|entry| Some(entry.stated()?.to_string())).collect();
         available.sort();
         available.dedup();
-        Error::WrongPlatform { image: image.into(), wanted: platform.clone(), available }
+        Error::WrongPlatform { image: image.into(), wanted: platform.limit(), available }
+    })
+}
+
+/// What a user may want to know about a choice: that it was one among variants, and by what.
+pub(crate) fn note(entries: &[IndexEntry], platform: &Platform, chosen: &IndexEntry) -> Option<String> {
+    let taken = chosen.stated().filter(|taken| platform.variant.is_none() && taken.variant.is_some())?;
+    let mut others: Vec<String> = entries
+        .iter()
+        .filter_map(IndexEntry::stated)
+        .filter(|other| other.architecture == taken.architecture && other.variant != taken.variant)
+        .map(|other| other.to_string())
+        .collect();
+    others.sort();
+    others.dedup();
+    (!others.is_empty()).then(|| {
+        format!(
+            "took {taken} and not {}: emulated VMs and the processor of this host run it; for nodes with older processors set --arch {}/v1",
+            others.join(", "),
+            taken.architecture
+        )
     })
 }
 

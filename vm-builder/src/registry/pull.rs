@@ -9,7 +9,7 @@ use http::{Method, StatusCode};
 use super::client::{Client, RegistryResponse, content_type};
 use super::config::ImageConfig;
 use super::failure::Report;
-use super::manifest::{ACCEPT, Document, Manifest, choose, named};
+use super::manifest::{ACCEPT, Document, Manifest, choose, named, note};
 use crate::cache::{Budget, Cache, CachedLayer, DOCUMENT_LIMIT};
 use crate::reference::{Digest, Reference};
 use crate::source::{Error, Options, Progress, Pull};
@@ -112,6 +112,9 @@ impl<'a> Puller<'a> {
                 Document::Index(entries) => {
                     let image = self.reference.to_string();
                     let entry = choose(&entries, &self.options.platform, &image)?;
+                    if let Some(text) = note(&entries, &self.options.platform, entry) {
+                        self.progress.note(&format!("{image}: {text}"));
+                    }
                     digest = entry.descriptor.digest;
                     media_type.clone_from(&entry.descriptor.media_type);
                     bytes = match self.cache.blob(digest)? {

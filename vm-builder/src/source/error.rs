@@ -308,7 +308,7 @@ impl Error {
             }
             Self::Answer { .. } => "try again later",
             Self::Protocol { .. } => "check that this is the address of a container registry",
-            Self::WrongPlatform { .. } => "choose one of these with --platform, or another image",
+            Self::WrongPlatform { .. } => "choose one of these with --arch, or another image",
             Self::MediaType { .. } => {
                 "images of Docker schema 2 and OCI with tar, gzip or zstd layers are supported; convert it, e.g. with skopeo copy"
             }

@@ -14,7 +14,7 @@ use super::{Error, printable};
 use crate::cache::{DOCUMENT_LIMIT, read_limited};
 use crate::layer::{Archive, Entry, EntryKind, Run};
 use crate::reference::Digest;
-use crate::registry::{Document, ImageConfig, IndexEntry, Manifest, choose};
+use crate::registry::{Document, ImageConfig, IndexEntry, Manifest, choose, note};
 use crate::store::Descriptor;
 
 /// Most files in a tar of a layout.
@@ -260,15 +260,20 @@ pub(super) fn load(
     })?;
     let entries = named(place.path(), index, name)?;
     let platform = &loading.options.platform;
-    let mut descriptor: Descriptor = choose(&entries, platform, &what)?.descriptor.clone();
+    let chosen = |entries: &[IndexEntry]| -> Result<Descriptor, Error> {
+        let entry = choose(entries, platform, &what)?;
+        if let Some(text) = note(entries, platform, entry) {
+            loading.progress.note(&format!("{what}: {text}"));
+        }
+        Ok(entry.descriptor.clone())
+    };
+    let mut descriptor = chosen(&entries)?;
     for _ in 0..INDEX_DEPTH {
         let bytes = place.checked(descriptor.digest)?;
         let title = format!("manifest {} in {what}", descriptor.digest);
         match Document::parse(&bytes, &descriptor.media_type, &title)? {
             Document::Manifest(manifest) => return image(place, descriptor.digest, &manifest, loading),
-            Document::Index(entries) => {
-                descriptor = choose(&entries, platform, &what)?.descriptor.clone();
-            }
+            Document::Index(entries) => descriptor = chosen(&entries)?,
         }
     }
     Err(Error::Malformed { what, problem: format!("indexes are nested more than {INDEX_DEPTH} deep") })

@@ -38,7 +38,7 @@ pub struct Build {
     /// Size of the disk, such as 10Gi [default: the size of the image plus 1Gi]
     #[arg(long)]
     pub size: Option<String>,
-    /// Architecture: amd64 or arm64 [default: that of this host]
+    /// Architecture: amd64 or arm64; with the highest variant that your nodes run, such as amd64/v2 [default: that of this host]
     #[arg(long)]
     pub arch: Option<String>,
     /// Value for an ARG of a Dockerfile, or of the fragments of the specification, as NAME=VALUE; can be repeated

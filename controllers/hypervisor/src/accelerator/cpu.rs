@@ -21,7 +21,22 @@ pub(super) const EMULATED: &str = "qemu64,3dnow=on,3dnowext=on,abm=on,acpi=on,ad
 mod tests {
     use std::collections::BTreeSet;
 
+    use neonvm_types::runner_protocol::EMULATED_LEVEL;
+
     use super::EMULATED;
+
+    /// `qemu64` itself has `cx16`, `lahf-lm` and `pni`, which is SSE3. The level counts for the choice of an image.
+    #[test]
+    fn the_level_is_the_highest_with_all_features() {
+        let levels: [(u8, &[&str]); 3] = [
+            (2, &["popcnt", "sse4.1", "sse4.2", "ssse3"]),
+            (3, &["avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"]),
+            (4, &["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"]),
+        ];
+        let has = |feature: &&str| EMULATED.split(',').any(|word| word.strip_suffix("=on") == Some(feature));
+        let complete = levels.iter().take_while(|(_, features)| features.iter().all(has));
+        assert_eq!(complete.last().map(|(level, _)| *level), Some(EMULATED_LEVEL));
+    }
 
     #[test]
     fn features_are_added_once_and_those_that_hang_or_vary_are_not_among_them() {

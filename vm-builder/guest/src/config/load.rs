@@ -145,9 +145,6 @@ fn steps(runtime: &RuntimeConfig) -> Vec<Step> {
                     options: if *discard { "discard".into() } else { String::new() },
                     kind: None,
                 }));
-                if !mount.read_only {
-                    steps.push(Step::Mode(mount.path.clone(), 0o777));
-                }
             }
             MountKind::Files { label } => steps.push(Step::Mount(files(label, &mount.path))),
             MountKind::Tmpfs { size } => steps.push(Step::Mount(MountStep {
@@ -161,7 +158,8 @@ fn steps(runtime: &RuntimeConfig) -> Vec<Step> {
         }
     }
     if let Some(size) = runtime.shared_memory {
-        steps.push(Step::SharedMemory(size.get()));
+        let half = runtime.maximum_memory.map_or(0, |memory| memory.get() / 2);
+        steps.push(Step::SharedMemory(size.get().max(half)));
     }
     steps
 }
@@ -221,7 +219,7 @@ mod tests {
         assert_eq!(settings.problems, Vec::<String>::new());
         assert_eq!(settings.runtime.command.unwrap(), ["new"]);
         assert_eq!(settings.steps.first(), Some(&Step::Swap(8192)));
-        assert_eq!(settings.steps.len(), 7);
+        assert_eq!(settings.steps.len(), 6);
     }
 
     #[test]

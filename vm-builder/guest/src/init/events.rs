@@ -117,8 +117,12 @@ impl Init {
                 self.open_report_port();
             }
             ("input", "add") => self.open_buttons(),
+            ("memory", "add" | "remove") => self.limits.bound_tasks(),
+            ("module", "add") => self.raise_limits(),
             ("net", "add") => {
-                for problem in network::set_up(&self.line) {
+                let given = self.network.as_ref().filter(|_| network::wants_dhcp(&self.line));
+                let given = given.map_or_else(Vec::new, network::given::apply);
+                for problem in network::set_up(&self.line).into_iter().chain(given) {
                     self.reporter.failure(problem);
                 }
                 self.start_dhcp();

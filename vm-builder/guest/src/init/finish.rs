@@ -52,6 +52,7 @@ pub(super) fn kill(units: &[Unit]) {
 fn groups(units: &[Unit]) -> Vec<Cgroup> {
     let mut names: Vec<&str> =
         units.iter().filter(|unit| unit.role != Role::Forwarder).map(|unit| unit.cgroup.as_str()).collect();
+    names.push(crate::limits::SESSIONS);
     names.sort_unstable();
     names.dedup();
     names.into_iter().filter_map(|name| Cgroup::make(name).ok()).collect()

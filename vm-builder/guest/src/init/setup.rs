@@ -7,12 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use neonvm_types::Bytes;
 use neonvm_types::guest::GUEST_PROGRAM_FILE;
 
 use super::REPLACED;
 use crate::config::load::runtime_directory;
 use crate::config::{CommandLine, Settings, load};
 use crate::device::{BlockDevice, block, links};
+use crate::limits::Limits;
 use crate::mount::{MountFlags, apply, base, grow, mount};
 use crate::process::cgroup;
 use crate::{network, report, ssh, tools};
@@ -25,7 +27,6 @@ const PROBE: Duration = Duration::from_secs(5);
 /// Name of a host without a configured name, and the kernel's default name.
 const HOST_NAME: &str = "vm";
 const UNNAMED: &str = "(none)";
-const HOSTS: &str = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n";
 
 /// Mounts what every system has. Comes first: nothing can be printed before there is a console.
 pub(super) fn mounts() -> Vec<String> {
@@ -41,6 +42,8 @@ pub(super) struct Boot {
     pub(super) line: CommandLine,
     devices: Vec<BlockDevice>,
     problems: Vec<String>,
+    /// What of the VM's configuration the workload cannot do without and is not there.
+    missing: Vec<String>,
     growable: Vec<String>,
 }
 
@@ -56,6 +59,11 @@ impl Boot {
 
     pub(super) fn take_problems(&mut self) -> Vec<String> {
         std::mem::take(&mut self.problems)
+    }
+
+    /// Why the workload is not to be started, if that is so.
+    pub(super) fn missing(&self) -> Option<String> {
+        (!self.missing.is_empty()).then(|| self.missing.join("; "))
     }
 
     /// Directories whose file systems can grow.
@@ -75,10 +83,7 @@ impl Boot {
             let _ = fs::write("/proc/sys/kernel/printk", "7");
         }
         self.name();
-        // Images often come with an empty file: engines mount their own over it.
-        if fs::metadata("/etc/hosts").map_or(0, |metadata| metadata.len()) == 0 {
-            let _ = fs::create_dir_all("/etc").and_then(|()| fs::write("/etc/hosts", HOSTS));
-        }
+        self.note(network::hosts::HOSTS, network::hosts::write(None));
         self.problems.extend(network::set_up(&self.line));
         self.devices = block::scan();
         for device in &self.devices {
@@ -87,6 +92,8 @@ impl Boot {
         if grow::root_is_smaller(&self.devices) {
             self.growable.push("/".into());
         }
+        // Of the disk, not of the image. One with lost files in it stays, as does that of a read-only root.
+        let _ = fs::remove_dir("/lost+found");
     }
 
     /// The name of the command line, of the image, or a generic one. The kernel may have one from `ip=`.
@@ -132,8 +139,17 @@ impl Boot {
             .map_err(failed)
     }
 
-    /// Applies the settings before anything is started.
-    pub(super) fn apply(&mut self, settings: &Settings) {
+    /// Applies the settings before anything is started. Returns the limits for what is.
+    pub(super) fn apply(&mut self, settings: &Settings) -> Limits {
+        let parameters = settings.runtime.sysctl.iter().filter_map(|line| {
+            let (key, _) = line.strip_prefix('-').unwrap_or(line).split_once('=')?;
+            parameter_path(key.trim())
+        });
+        let limits = Limits::new(settings.runtime.maximum_memory.map(Bytes::get), parameters.collect());
+        self.problems.extend(limits.set());
+        if let Some(network) = settings.runtime.network.as_ref().filter(|_| network::wants_dhcp(&self.line)) {
+            self.problems.extend(network::given::apply(network));
+        }
         for line in &settings.runtime.sysctl {
             if let Err(problem) = set_kernel_parameter(line) {
                 self.problems.push(problem);
@@ -149,7 +165,9 @@ impl Boot {
         }
         let applied = apply::apply(&settings.steps, &self.devices, tools::swap_label(settings));
         self.problems.extend(applied.problems);
+        self.missing.extend(applied.missing);
         self.growable.extend(applied.growable.iter().map(|path| path.to_string_lossy().into_owned()));
+        limits
     }
 }
 

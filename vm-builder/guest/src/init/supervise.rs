@@ -9,6 +9,7 @@ use super::shutdown::{Action, Event, Phase, Target};
 use super::status::LastExit;
 use super::unit::{Role, State};
 use super::{Init, finish};
+use crate::limits::rlimits;
 use crate::process::freezer;
 use crate::process::restart::decide;
 use crate::process::{Cgroup, Exit, Launch, Next, Output, spawn};
@@ -119,8 +120,8 @@ impl Init {
             Ok(process) => self.started(index, process, now),
             Err(problem) => {
                 let Some(unit) = self.units.get(index) else { return };
-                let message = format!("{}: {problem}", unit.name);
-                self.reporter.failure(message);
+                let (message, workload) = (format!("{}: {problem}", unit.name), unit.role == Role::Workload);
+                self.reporter.report(ReportKind::Failure { message, workload });
                 self.ended(index, Exit::Code(NOT_STARTED), now);
             }
         }
@@ -161,6 +162,8 @@ impl Init {
             output,
             keep: &keep,
             signals: if unit.role == Role::Forwarder { Signals::Inherited } else { Signals::Unblocked },
+            limits: &rlimits(self.limits.memory()),
+            spared: !matches!(unit.role, Role::Workload | Role::Service(_) | Role::Hook),
         };
         let process = spawn(&launch).map_err(|error| error.to_string())?;
         if unit.role == Role::Workload {
@@ -198,6 +201,10 @@ impl Init {
     fn ended(&mut self, index: usize, exit: Exit, now: Duration) {
         if self.queue_runs == Some(index) {
             self.queue_runs = None;
+        }
+        if self.units.get(index).is_some_and(|unit| unit.role == Role::Modules) {
+            // Some bring parameters of their own.
+            self.raise_limits();
         }
         let stopping = self.shutdown.phase() != Phase::Running;
         let Some(unit) = self.units.get_mut(index) else { return };

@@ -4,13 +4,13 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use neonvm_types::guest::{Command, Monitor, Start};
+use neonvm_types::guest::{Command, Monitor, ReportKind, Start};
 
 use super::{CHILD_MARKER, Init, setup};
 use crate::boot::modules;
 use crate::config::merge::{DEFAULT_PATH, merge_environment};
 use crate::config::{Account, Settings, merge};
-use crate::network;
+use crate::network::{self, dhcp, resolver};
 use crate::process::{Backoff, Cgroup};
 use crate::report;
 
@@ -151,7 +151,7 @@ fn shell(text: &str) -> Vec<String> {
 impl Init {
     /// Makes all units, the workload first, and queues the services boot waits for.
     pub(super) fn make_units(&mut self, settings: &Settings, boot: &setup::Boot) {
-        self.make_workload(settings);
+        self.make_workload(settings, boot);
         self.make_services(settings);
         // After those of the services: what they print before the workload starts is then read first.
         self.prepare_pipe("workload");
@@ -176,6 +176,10 @@ impl Init {
             if self.line.hostname.is_none() {
                 arguments.push("--hostname");
             }
+            let given = settings.runtime.network.as_ref();
+            let known = given.and_then(|network| resolver::text(&network.search, &network.name_servers));
+            let known = known.map(|text| format!("{}{text}", dhcp::RESOLVER));
+            arguments.extend(known.as_deref());
             self.units.push(Unit::helper("dhcp", Role::Dhcp, &arguments, "system"));
         }
         let readers: Vec<String> = self.pipes.reader_numbers().iter().map(ToString::to_string).collect();
@@ -200,27 +204,32 @@ impl Init {
         }
     }
 
-    fn make_workload(&mut self, settings: &Settings) {
-        match merge(&settings.image.process, &settings.runtime) {
-            Ok(workload) => {
-                self.stop_signal = workload.stop_signal;
-                let account = self.accounts.resolve(&workload.user).map_err(|error| error.to_string());
-                self.units.push(Unit {
-                    command: workload.command,
-                    environment: workload.environment,
-                    account,
-                    directory: workload.directory,
-                    ..Unit::helper("workload", Role::Workload, &[], "workload")
-                });
-            }
-            Err(error) => {
-                self.reporter.failure(error.to_string());
-                // Nothing will ever run: with a policy that ends the VM, that is the end.
+    /// Without a workload that can be started the VM serves those who find out why, or ends if its policy allows that.
+    fn make_workload(&mut self, settings: &Settings, boot: &setup::Boot) {
+        let made = boot.missing().map_or_else(|| self.workload(settings), Err);
+        match made {
+            Ok(unit) => self.units.push(unit),
+            Err(message) => {
+                self.reporter.report(ReportKind::Failure { message, workload: true });
                 if self.policy != neonvm_types::guest::RestartPolicy::Always {
                     self.ask_shutdown(super::shutdown::Target::PowerOff, "there is no workload");
                 }
             }
         }
+    }
+
+    fn workload(&mut self, settings: &Settings) -> Result<Unit, String> {
+        let workload =
+            merge(&settings.image.process, &settings.runtime).map_err(|error| error.to_string())?;
+        let account = self.accounts.resolve(&workload.user).map_err(|error| format!("workload: {error}"))?;
+        self.stop_signal = workload.stop_signal;
+        Ok(Unit {
+            command: workload.command,
+            environment: workload.environment,
+            account: Ok(account),
+            directory: workload.directory,
+            ..Unit::helper("workload", Role::Workload, &[], "workload")
+        })
     }
 
     fn make_services(&mut self, settings: &Settings) {

@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use super::copy::Covered;
 use super::{MountFlags, base, mount, quota, swap};
 use crate::config::mount_script::{MountStep, Step};
 use crate::device::{BlockDevice, block};
@@ -14,6 +15,8 @@ use crate::device::{BlockDevice, block};
 pub struct Applied {
     /// What failed, in words.
     pub problems: Vec<String>,
+    /// What of it keeps the workload from being started: without a disk its data would go elsewhere.
+    pub missing: Vec<String>,
     /// Directories with an ext4 file system smaller than its device.
     pub growable: Vec<PathBuf>,
 }
@@ -48,8 +51,10 @@ pub fn apply(steps: &[Step], devices: &[BlockDevice], swap_label: &str) -> Appli
                 base::size_shared_memory(*bytes).map_err(|error| format!("size of /dev/shm: {error}"))
             }
         };
-        if let Err(problem) = result {
-            applied.problems.push(problem);
+        match (result, step) {
+            (Err(problem), Step::Mount(_)) => applied.missing.push(problem),
+            (Err(problem), _) => applied.problems.push(problem),
+            (Ok(()), _) => {}
         }
     }
     applied
@@ -72,8 +77,10 @@ fn mount_step(
     let Some(label) = &step.label else {
         let kind = step.kind.as_deref().unwrap_or("tmpfs");
         flags |= MountFlags::NOSUID | MountFlags::NODEV;
-        return mount(Path::new(kind), target, kind, flags, &step.options)
-            .map_err(|error| format!("mount {kind} on {}: {error}", step.target));
+        let covered = Covered::open(target).filter(|_| kind == "tmpfs");
+        mount(Path::new(kind), target, kind, flags, &step.options)
+            .map_err(|error| format!("mount {kind} on {}: {error}", step.target))?;
+        return fill(covered.filter(|_| !step.read_only), step, Covered::into_memory);
     };
     let device = found(devices, label)?;
     let content = device.content.as_ref();
@@ -92,12 +99,26 @@ fn mount_step(
     if kind == "swap" {
         return Err(format!("disk {label:?} holds swap, not a file system for {}", step.target));
     }
+    let covered = Covered::open(target).filter(|_| kind == "ext4" && !step.read_only);
     mount(&device.node(), target, kind, flags, &options)
         .map_err(|error| explain(&error, device, kind, &step.target))?;
+    fill(covered, step, Covered::into_disk)?;
     if !step.read_only && super::grow::is_smaller_than_device(device) {
         growable.push(target.to_owned());
     }
     Ok(())
+}
+
+/// Copies what the image has at the place of the mount.
+fn fill(
+    covered: Option<Covered>,
+    step: &MountStep,
+    copy: impl Fn(&Covered, &Path) -> Result<(), String>,
+) -> Result<(), String> {
+    covered.map_or(Ok(()), |covered| {
+        copy(&covered, Path::new(&step.target))
+            .map_err(|error| format!("copy what the image has in {}: {error}", step.target))
+    })
 }
 
 fn explain(error: &io::Error, device: &BlockDevice, kind: &str, target: &str) -> String {
@@ -126,8 +147,8 @@ mod tests {
             Step::ProjectQuota("gone".into()),
         ];
         let applied = apply(&steps, &[], SWAP_LABEL);
-        assert_eq!(applied.problems.len(), 2, "{:?}", applied.problems);
-        assert!(applied.problems[0].contains("\"gone\"") && applied.problems[0].contains("there are: none"));
+        assert_eq!((applied.problems.len(), applied.missing.len()), (1, 1), "{applied:?}");
+        assert!(applied.missing[0].contains("\"gone\"") && applied.missing[0].contains("there are: none"));
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o700);
     }
 }

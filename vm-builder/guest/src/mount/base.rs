@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use super::{MountFlags, mount};
+use super::{MountFlags, copy, mount};
 
 struct Base {
     target: &'static str,
@@ -70,7 +70,40 @@ pub fn mount_all() -> Vec<String> {
     ] {
         let _ = symlink(target, link);
     }
+    if !Path::new(FILLED).exists()
+        && let Err(error) = fill()
+    {
+        problems.push(format!("copy what the image has in directories that are mounted over: {error}"));
+    }
     problems
+}
+
+/// Where the root file system is seen without what is mounted in it, for a moment.
+const ASIDE: &str = "/run/neonvm/image";
+/// Left when the content of the image was copied: once a boot, not again by a program that takes over.
+const FILLED: &str = "/run/neonvm/filled";
+
+/// Copies what the image has below directories that are mounted over. The root is mounted a second time for that, so it does not
+/// matter who mounted the others.
+fn fill() -> Result<(), String> {
+    let failed = |what: &'static str| move |error: std::io::Error| format!("{what}: {error}");
+    fs::create_dir_all(ASIDE).map_err(failed(ASIDE))?;
+    rustix::mount::mount_bind("/", ASIDE).map_err(|error| format!("{ASIDE}: {error}"))?;
+    let image = Path::new(ASIDE);
+    let mut result = Ok(());
+    for target in ["/dev", "/dev/shm", "/run"] {
+        let source = image.join(target.trim_start_matches('/'));
+        // A link leads to what is copied anyway, or out of the image.
+        let is_directory = fs::symlink_metadata(&source).is_ok_and(|metadata| metadata.is_dir());
+        if is_directory && is_mount_point(Path::new(target)) {
+            result = result.and(copy::tree(&source, Path::new(target)));
+        }
+    }
+    let unmounted = rustix::mount::unmount(ASIDE, rustix::mount::UnmountFlags::DETACH);
+    unmounted.map_err(|error| format!("{ASIDE}: {error}"))?;
+    let _ = fs::remove_dir(ASIDE);
+    fs::write(FILLED, "").map_err(failed(FILLED))?;
+    result
 }
 
 /// Whether a file system is mounted there: it is another one than the parent's.
@@ -90,5 +123,14 @@ pub fn is_mount_point(path: &Path) -> bool {
 /// # Errors
 /// The kernel's error.
 pub fn size_shared_memory(bytes: u64) -> std::io::Result<()> {
-    Ok(rustix::mount::mount_remount("/dev/shm", PLAIN, format!("size={bytes}"))?)
+    size_tmpfs("/dev/shm", &format!("size={bytes}"))
+}
+
+/// Gives one of the file systems in memory that every boot has other options. Its flags stay.
+///
+/// # Errors
+/// The kernel's error.
+pub fn size_tmpfs(path: &str, options: &str) -> std::io::Result<()> {
+    let flags = BASES.iter().find(|base| base.target == path).map_or(PLAIN, |base| base.flags);
+    Ok(rustix::mount::mount_remount(path, flags, options)?)
 }

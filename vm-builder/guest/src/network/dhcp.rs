@@ -5,6 +5,7 @@
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -12,18 +13,22 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, soc
 
 use super::client::{Action, Client};
 use super::packet::{Offer, Reply};
-use super::{link, resolver};
+use super::{hosts, link, resolver};
 use crate::report;
 
 const CLIENT_PORT: u16 = 68;
 const SERVER_PORT: u16 = 67;
+/// Flag with the content that the resolver's configuration has.
+pub const RESOLVER: &str = "--resolver=";
 
-/// Runs until killed. With `--hostname` the name of this host is taken from the server, too.
+/// Runs until killed. With `--hostname` the name of this host is taken from the server, too. `--resolver=TEXT` is the content that
+/// `/etc/resolv.conf` was given before: it is written only when the server has another one, since the image may have changed it.
 ///
 /// # Errors
 /// When the interface or the socket cannot be opened.
 pub fn run(arguments: &[String]) -> io::Result<()> {
     let takes_name = arguments.iter().any(|argument| argument == "--hostname");
+    let resolver = arguments.iter().find_map(|argument| argument.strip_prefix(RESOLVER)).map(str::to_owned);
     let name =
         arguments.iter().find(|argument| !argument.starts_with("--")).ok_or(io::ErrorKind::InvalidInput)?;
     let mut links = link::Links::open()?;
@@ -34,7 +39,7 @@ pub fn run(arguments: &[String]) -> io::Result<()> {
     let mut seed = [0; 4];
     rustix::rand::getrandom(&mut seed[..], rustix::rand::GetRandomFlags::INSECURE)?;
     let mut client = Client::new(hardware, u32::from_ne_bytes(seed), report::uptime());
-    let mut worker = Worker { name, links, socket, takes_name };
+    let mut worker = Worker { name, links, socket, takes_name, resolver };
     let mut carrier = link::has_carrier(name);
     loop {
         let now = report::uptime();
@@ -84,6 +89,8 @@ struct Worker<'a> {
     links: link::Links,
     socket: UdpSocket,
     takes_name: bool,
+    /// What was written to the resolver's configuration last.
+    resolver: Option<String>,
 }
 
 impl Worker<'_> {
@@ -123,12 +130,14 @@ impl Worker<'_> {
             let router = Some(router).filter(|router| !router.is_unspecified());
             note("route", self.links.add_route(name, destination, prefix, router));
         }
-        if let Some(text) = resolver::render(offer) {
-            note(resolver::PATH, resolver::write(&text));
+        if let Some(text) = resolver::render(offer).filter(|text| self.resolver.as_ref() != Some(text)) {
+            note(resolver::PATH, resolver::write(Path::new(resolver::PATH), &text));
+            self.resolver = Some(text);
         }
         if let Some(hostname) = offer.hostname.as_ref().filter(|_| self.takes_name) {
             note("host name", rustix::system::sethostname(hostname.as_bytes()).map_err(Into::into));
         }
+        note(hosts::HOSTS, hosts::write(Some(offer.address)));
         if !problems.is_empty() {
             report::fail(&format!("{name}: settings by DHCP: {}", problems.join("; ")));
         }

@@ -8,42 +8,48 @@ use super::packet::Offer;
 
 /// Path of the resolver's configuration.
 pub const PATH: &str = "/etc/resolv.conf";
-/// Used when `/etc` cannot be written to.
-const ASIDE: &str = "/run/neonvm/resolv.conf";
+/// Where files are that are used when `/etc` cannot be written to.
+const ASIDE: &str = "/run/neonvm/etc";
 
 /// Content of the file. None if the server named no name server: then what the image has stays.
 #[must_use]
 pub fn render(offer: &Offer) -> Option<String> {
-    if offer.name_servers.is_empty() {
+    text(&offer.search, &offer.name_servers)
+}
+
+/// Content of the file for these domains and servers. None without servers.
+#[must_use]
+pub fn text(search: &[String], name_servers: &[std::net::Ipv4Addr]) -> Option<String> {
+    if name_servers.is_empty() {
         return None;
     }
     let mut text = String::new();
-    if !offer.search.is_empty() {
-        text.push_str(&format!("search {}\n", offer.search.join(" ")));
+    if !search.is_empty() {
+        text.push_str(&format!("search {}\n", search.join(" ")));
     }
-    for server in &offer.name_servers {
+    for server in name_servers {
         text.push_str(&format!("nameserver {server}\n"));
     }
     Some(text)
 }
 
-/// Replaces the file; readers see the old content or the new. On a read-only root the new file is mounted over it.
+/// Replaces a file of `/etc`; readers see the old content or the new. On a read-only root the new file is mounted over it.
 ///
 /// # Errors
 /// When neither is possible.
-pub fn write(text: &str) -> io::Result<()> {
-    match replace(Path::new(PATH), text) {
+pub fn write(path: &Path, text: &str) -> io::Result<()> {
+    match replace(path, text) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
-            let aside = Path::new(ASIDE);
+            let aside = Path::new(ASIDE).join(path.file_name().unwrap_or_default());
             let mounted = aside.exists();
-            fs::create_dir_all("/run/neonvm")?;
+            fs::create_dir_all(ASIDE)?;
             if mounted {
                 // It is what is mounted: rewritten in place, as a new file would not be seen through the mount.
                 return fs::write(aside, text);
             }
-            fs::write(aside, text)?;
-            Ok(rustix::mount::mount_bind(aside, PATH)?)
+            fs::write(&aside, text)?;
+            Ok(rustix::mount::mount_bind(&aside, path)?)
         }
         Err(error) => Err(error),
     }
@@ -56,11 +62,13 @@ fn replace(path: &Path, text: &str) -> io::Result<()> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)?;
     }
-    let next = path.with_extension("conf.neonvm");
-    let mut file = File::create(&next)?;
+    let mut next = path.as_os_str().to_owned();
+    next.push(".neonvm");
+    let next = Path::new(&next);
+    let mut file = File::create(next)?;
     file.write_all(text.as_bytes())?;
     drop(file);
-    fs::rename(&next, path)
+    fs::rename(next, path)
 }
 
 #[cfg(test)]

@@ -7,11 +7,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::process::{Gid, Pid, Resource, Rlimit, Uid, setrlimit, setsid};
+use rustix::process::{Gid, Pid, Resource, Uid, setsid};
 use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
 
 use super::cgroup::Cgroup;
 use crate::config::Account;
+use crate::limits;
 use crate::system::Signals;
 
 /// Where what a program prints goes.
@@ -44,6 +45,10 @@ pub struct Launch<'a> {
     pub keep: &'a [RawFd],
     /// What it does with blocked signals.
     pub signals: Signals,
+    /// Its limits, soft and hard; `None`: none.
+    pub limits: &'a [(Resource, Option<u64>)],
+    /// Whether the kernel spares it when memory is short: the guest program's own processes.
+    pub spared: bool,
 }
 
 /// Why a program could not be started.
@@ -116,12 +121,22 @@ fn prepare(command: &mut Command, launch: &Launch<'_>, door: Option<File>) {
         groups.push(gid);
     }
     let keep = launch.keep.to_vec();
+    let limits = launch.limits.to_vec();
+    // As engines do: a program that opens /dev/stdout opens the pipe anew, for which it must be its owner.
+    let owns = matches!(launch.output, Output::Pipe(_));
+    let spared = launch.spared;
     crate::system::before_exec(command, launch.signals, move || {
         setsid()?;
         if let Some(door) = &door {
             rustix::io::write(door, b"0")?;
         }
-        setrlimit(Resource::Core, Rlimit { current: None, maximum: None })?;
+        limits::take(&limits)?;
+        if spared {
+            limits::spare();
+        }
+        if owns {
+            let _ = rustix::fs::fchown(rustix::stdio::stdout(), Some(uid), Some(gid));
+        }
         for number in &keep {
             keep_open(*number)?;
         }
@@ -194,6 +209,8 @@ mod tests {
             output: Output::Pipe(&writer),
             keep: &[],
             signals: Signals::Unblocked,
+            limits: &[],
+            spared: false,
         })
         .unwrap();
         drop(writer);
@@ -227,6 +244,34 @@ mod tests {
         assert!(path.is_dir());
     }
 
+    /// What an image links its log to.
+    #[test]
+    fn the_user_owns_the_standard_streams() {
+        need!(needs::root());
+        let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
+        let account = Account { uid: 65_534, gid: 65_534, home: "/".into(), ..Account::default() };
+        let text = "echo out > /dev/stdout && echo err > /dev/stderr && cat < /dev/stdin && ulimit -n -H";
+        let limits = limits::rlimits(1 << 30);
+        spawn(&Launch {
+            command: &["sh", "-c", text].map(str::to_owned),
+            environment: &["PATH=/usr/bin:/bin".to_owned()],
+            account: &account,
+            directory: "/",
+            cgroup: None,
+            output: Output::Pipe(&writer),
+            keep: &[],
+            signals: Signals::Unblocked,
+            limits: &limits,
+            spared: false,
+        })
+        .unwrap();
+        drop(writer);
+        let mut text = String::new();
+        File::from(reader).read_to_string(&mut text).unwrap();
+        assert_eq!(text, "out\nerr\n1048576\n");
+        let _ = rustix::process::wait(rustix::process::WaitOptions::empty());
+    }
+
     #[test]
     fn a_missing_program_is_named_with_a_hint() {
         let account = own_account();
@@ -240,6 +285,8 @@ mod tests {
             output: Output::Console,
             keep: &[],
             signals: Signals::Unblocked,
+            limits: &[],
+            spared: false,
         })
         .unwrap_err();
         assert!(error.to_string().starts_with("start no-such-program: "), "{error}");

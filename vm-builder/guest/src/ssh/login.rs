@@ -26,6 +26,7 @@ pub fn run(arguments: &[String]) -> Result<(), Error> {
     let (uid, gid) = (Uid::from_raw(number(uid)?), Gid::from_raw(number(gid)?));
     let groups =
         groups.split(',').map(|group| number(group).map(Gid::from_raw)).collect::<Result<Vec<_>, _>>()?;
+    crate::limits::join_sessions();
     rustix::process::setsid().map_err(Error::system("start a session"))?;
     if tty == "tty" {
         rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())

@@ -173,7 +173,7 @@ fn a_workload_that_ends_is_started_again_and_a_missing_one_is_named() {
     let mut machine =
         Machine::start(lab, &Plan { image: missing, command_line: "rw quiet", runtime, ..Plan::default() });
     let named =
-        |kind: &ReportKind| matches!(kind, ReportKind::Failure { message } if message.contains("\"nobody\""));
+        |kind: &ReportKind| matches!(kind, ReportKind::Failure { message, workload: true } if message.contains("\"nobody\""));
     machine.wait_report("the failure", named);
     machine
         .wait_report("its status", |kind| matches!(kind, ReportKind::WorkloadExited { code: Some(127), .. }));

@@ -30,6 +30,8 @@ pub const MEMORY_DEVICE: &str = "/machine/peripheral/vm0";
 pub const USER_GUEST_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 15);
 /// Address from which connections come to such a guest.
 pub const USER_HOST_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
+/// Where such a guest resolves names.
+pub const USER_NAME_SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 3);
 
 /// Everything that determines QEMU's command line for a VM.
 #[derive(Clone, Debug, PartialEq, Eq)]

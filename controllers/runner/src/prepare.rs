@@ -14,10 +14,10 @@ use neonvm_hypervisor::installation::Installation;
 use neonvm_hypervisor::machine::{Identity, Resources, TapFiles, firmware};
 use neonvm_hypervisor::plan::{
     Architecture, Backend, CpuMode, CpuPlan, DiskImage, DiskPlan, Firmware, Forward, InterfacePlan,
-    KernelArguments, MachinePlan, MemoryPlan, OnlinePolicy, OverlayAddress, Protocol, USER_HOST_ADDRESS,
+    KernelArguments, MachinePlan, MemoryPlan, OnlinePolicy, OverlayAddress, Protocol,
 };
 use neonvm_types::Bytes;
-use neonvm_types::guest::{DAEMON_PORT, METRICS_PORT, SSH_PORT};
+use neonvm_types::guest::{DAEMON_PORT, METRICS_PORT, Network as GuestNetwork, SSH_PORT};
 use neonvm_types::monitor_protocol::MONITOR_PORT;
 use neonvm_types::runner_protocol::{DEVICES, HostFacts};
 
@@ -103,12 +103,13 @@ pub(crate) async fn prepare(options: &Options, pod: &Arc<PodFiles>) -> Result<Pr
         None if spec.enable_acceleration => options.accelerator,
         None => accelerator::Request::Tcg,
     };
-    let (host, disks, net) = tokio::join!(
-        host(options, pod, request, architecture),
-        all_disks(options, pod),
-        network(options, pod)
-    );
-    let (Host { installation, chosen, cpu }, disks, net) = (host?, disks?, net?);
+    // The guest's settings have its network.
+    let disks_and_network = async {
+        let net = network(options, pod).await?;
+        Ok::<_, Error>((all_disks(options, pod, &net.guest).await?, net))
+    };
+    let (host, rest) = tokio::join!(host(options, pod, request, architecture), disks_and_network);
+    let (Host { installation, chosen, cpu }, (disks, net)) = (host?, rest?);
     let (kernel, initramfs) = match pod.own_kernel() {
         Some(kernel) => (kernel, None),
         None => (options.kernel.clone(), options.initramfs.clone().or_else(|| beside(&options.kernel))),
@@ -299,7 +300,11 @@ fn plan_disk(name: &str, image: DiskImage, read_only: bool, discard: bool) -> Di
 }
 
 /// In the order that fixes their names in the guest: root, runtime, keys, swap, then those of the VM.
-async fn all_disks(options: &Options, pod: &Arc<PodFiles>) -> Result<Vec<DiskPlan>, Error> {
+async fn all_disks(
+    options: &Options,
+    pod: &Arc<PodFiles>,
+    network: &GuestNetwork,
+) -> Result<Vec<DiskPlan>, Error> {
     if let Some(receive) = &pod.config.receive {
         return incoming::disks(pod, receive).await;
     }
@@ -313,8 +318,8 @@ async fn all_disks(options: &Options, pod: &Arc<PodFiles>) -> Result<Vec<DiskPla
             move || root_disk(&pod)
         }),
         blocking({
-            let (pod, program, mode) = (Arc::clone(pod), options.guest_program.clone(), options.network);
-            move || runtime_disk(&pod, mode, program.as_deref())
+            let (pod, program, network) = (Arc::clone(pod), options.guest_program.clone(), network.clone());
+            move || runtime_disk(&pod, network, program.as_deref())
         })
     );
     let mut all = vec![root?, runtime_volume?];
@@ -348,7 +353,7 @@ fn root_disk(pod: &PodFiles) -> Result<DiskPlan, Error> {
     Ok(plan_disk("rootdisk", image, false, true))
 }
 
-fn runtime_disk(pod: &PodFiles, mode: NetworkMode, program: Option<&Path>) -> Result<DiskPlan, Error> {
+fn runtime_disk(pod: &PodFiles, network: GuestNetwork, program: Option<&Path>) -> Result<DiskPlan, Error> {
     let program = match program {
         Some(path) => Some(
             std::fs::read(path)
@@ -356,11 +361,9 @@ fn runtime_disk(pod: &PodFiles, mode: NetworkMode, program: Option<&Path>) -> Re
         ),
         None => None,
     };
-    let runner = match mode {
-        NetworkMode::Tap => network::GATEWAY,
-        NetworkMode::User => USER_HOST_ADDRESS,
-    };
-    let config = runtime::config(&pod.config, &pod.authorized_keys, runner.into());
+    // The runner calls from the address of the guest's router, in every mode.
+    let runner = network.gateway;
+    let config = runtime::config(&pod.config, &pod.authorized_keys, runner.into(), network);
     let path = pod.image("runtime.iso");
     let files = runtime::runtime_files(&config, pod.config.spec.enable_ssh, program);
     disks::volume(&path, runtime::RUNTIME_LABEL, &files)
@@ -401,6 +404,7 @@ struct Network {
     interfaces: Vec<InterfacePlan>,
     taps: Vec<TapFiles>,
     reach: Reach,
+    guest: GuestNetwork,
     services: Vec<tokio::task::JoinHandle<()>>,
     frames: Option<Arc<network::Frames>>,
     meter: Option<Arc<network::Meter>>,
@@ -445,6 +449,7 @@ async fn network(options: &Options, pod: &Arc<PodFiles>) -> Result<Network, Erro
                 interfaces: vec![InterfacePlan { mac, mtu: None, backend: Backend::User { forwards } }],
                 taps: Vec::new(),
                 reach,
+                guest: network::user::guest(),
                 services: Vec::new(),
                 frames: None,
                 meter: None,
@@ -493,6 +498,7 @@ async fn tap_network(
     Ok(Network {
         interfaces,
         reach: link.reach,
+        guest: link.guest,
         services: link.services,
         frames,
         meter: link.meter.map(Arc::new),

@@ -9,7 +9,7 @@ use neonvm_api::virtual_machine::{Disk, GuestSettings, PortProtocol, RestartPoli
 use neonvm_hypervisor::disks::VolumeFile;
 use neonvm_types::Bytes;
 use neonvm_types::guest::{
-    GUEST_PROGRAM_FILE, Mount, MountKind, RUNTIME_CONFIG_FILE, RestartPolicy as GuestRestartPolicy,
+    GUEST_PROGRAM_FILE, Mount, MountKind, Network, RUNTIME_CONFIG_FILE, RestartPolicy as GuestRestartPolicy,
     RuntimeConfig, Swap,
 };
 use neonvm_types::monitor_protocol::MONITOR_PORT;
@@ -23,8 +23,14 @@ pub(crate) const SWAP_LABEL: &str = "swapdisk";
 /// Kernel settings that every guest gets, as ever.
 const SYSCTL: [&str; 2] = ["kernel.core_pattern=core", "kernel.core_uses_pid=1"];
 
-/// The settings for the guest program. `own`: the address from which the runner calls it.
-pub(crate) fn config(runner: &RunnerConfig, authorized_keys: &str, own: IpAddr) -> RuntimeConfig {
+/// The settings for the guest program. `own`: the address from which the runner calls it; `network`: of the guest's first
+/// interface.
+pub(crate) fn config(
+    runner: &RunnerConfig,
+    authorized_keys: &str,
+    own: IpAddr,
+    network: Network,
+) -> RuntimeConfig {
     let guest = &runner.spec.guest;
     let settings = guest.settings.as_ref();
     let mut sysctl: Vec<String> = SYSCTL.iter().map(|&line| line.to_owned()).collect();
@@ -49,13 +55,16 @@ pub(crate) fn config(runner: &RunnerConfig, authorized_keys: &str, own: IpAddr) 
         sysctl,
         mounts,
         swap: swap.map(|size| Swap { label: SWAP_LABEL.to_owned(), size, skip_swapon: skips_swapon(runner) }),
-        shared_memory: swap.filter(|swap| swap.get() > minimum_memory(runner).get() / 2),
+        shared_memory: swap
+            .filter(|swap| swap.get() > memory(runner, runner.spec.guest.memory_slots.min).get() / 2),
         restart_policy: match runner.spec.restart_policy {
             RestartPolicy::Always => GuestRestartPolicy::Always,
             RestartPolicy::OnFailure => GuestRestartPolicy::OnFailure,
             RestartPolicy::Never => GuestRestartPolicy::Never,
         },
         synchronised_paths: synchronised,
+        maximum_memory: Some(memory(runner, runner.spec.guest.memory_slots.max)),
+        network: Some(network),
         peers: vec![own],
         // Agents of upstream's releases come from their own addresses, through a port that the VM declares.
         monitor_peers: if is_declared(runner, MONITOR_PORT) { Vec::new() } else { vec![own] },
@@ -72,9 +81,8 @@ fn is_declared(runner: &RunnerConfig, port: u16) -> bool {
     ports.any(|declared| declared.port == port && declared.protocol == PortProtocol::Tcp)
 }
 
-fn minimum_memory(runner: &RunnerConfig) -> Bytes {
-    let slots = u32::from(runner.spec.guest.memory_slots.min);
-    runner.spec.guest.slot_size().unwrap_or_default().saturating_mul(slots)
+fn memory(runner: &RunnerConfig, slots: u16) -> Bytes {
+    runner.spec.guest.slot_size().unwrap_or_default().saturating_mul(u32::from(slots))
 }
 
 /// Size of the swap disk, if there is one.

@@ -13,7 +13,7 @@ pub use image_config::{
     Command, Console, ImageConfig, MemoryLimits, Monitor, Process, Service, Start, UnknownLimits,
 };
 pub use report::{Report, ReportKind};
-pub use runtime_config::{Mount, MountKind, RestartPolicy, RuntimeConfig, Swap};
+pub use runtime_config::{Mount, MountKind, Network, RestartPolicy, RuntimeConfig, Swap};
 
 /// Where the builder puts the [`ImageConfig`] in the root file system.
 pub const IMAGE_CONFIG_PATH: &str = "/neonvm/config.json";

@@ -9,7 +9,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::process::Cgroup;
 
@@ -242,15 +242,15 @@ fn memory_now() -> Option<u64> {
     size.checked_mul(u64::try_from(blocks).ok()?)
 }
 
-/// Gives this process the limits; only system calls, for the time between fork and exec.
-///
-/// # Errors
-/// The kernel's error.
-pub fn take(limits: &[(Resource, Option<u64>)]) -> io::Result<()> {
+/// Gives this process the limits; only system calls, for the time between fork and exec. Without the right to raise a hard limit
+/// the soft one becomes as large as it can.
+pub fn take(limits: &[(Resource, Option<u64>)]) {
     for (resource, limit) in limits {
-        setrlimit(*resource, Rlimit { current: *limit, maximum: *limit })?;
+        if setrlimit(*resource, Rlimit { current: *limit, maximum: *limit }).is_err() {
+            let maximum = getrlimit(*resource).maximum;
+            let _ = setrlimit(*resource, Rlimit { current: maximum, maximum });
+        }
     }
-    Ok(())
 }
 
 /// Has the kernel spare this process when memory is short; only system calls. A kernel that refuses does not spare it.

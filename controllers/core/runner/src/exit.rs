@@ -86,6 +86,15 @@ pub(crate) fn never_up(end: &QemuEnd, memory: Bytes) -> Exit {
     Exit { console: end.console.clone(), ..Exit::new(ExitReason::StartFailure, message) }
 }
 
+/// The end of a guest that could not start its workload, and ended for that: the guest's own reason, and a failure.
+pub(crate) fn without_workload(exit: Exit, why: &str) -> Exit {
+    match exit.reason {
+        ExitReason::WorkloadEnded => Exit { message: why.to_owned(), ..exit },
+        ExitReason::PoweredOff => Exit { console: exit.console, ..Exit::new(ExitReason::StartFailure, why) },
+        _ => exit,
+    }
+}
+
 /// A line of the kernel's log without the time in front.
 fn without_time(line: &str) -> &str {
     line.split_once("] ").map_or(line, |(time, rest)| if time.starts_with('[') { rest } else { line })

@@ -209,7 +209,14 @@ impl Core {
     /// The guest's data for the next runner.
     pub fn guest(&self) -> MigrationGuest {
         let (_, online) = self.cpu.observed();
-        MigrationGuest { online, reports: self.reports, workload: self.status.workload }
+        let mut faults = self.faults.iter();
+        let not_started = faults.find(|fault| fault.reason == ProblemReason::WorkloadNotStarted);
+        MigrationGuest {
+            online,
+            reports: self.reports,
+            workload: self.status.workload,
+            not_started: not_started.map(|fault| fault.message.clone()),
+        }
     }
 
     /// Whether a size may be requested; the message names the field and the bounds.
@@ -309,6 +316,7 @@ impl Core {
         let guest = guest.unwrap_or_default();
         self.reports = guest.reports;
         self.status.workload = guest.workload;
+        self.fault(ProblemReason::WorkloadNotStarted, guest.not_started);
         self.workload_exit = guest.workload.and_then(|workload| workload.last_exit);
         if guest.online > 0 {
             self.cpu.answered(self.now, guest.online);
@@ -336,7 +344,10 @@ impl Core {
             actions.extend(self.stop.tend(self.now, noticed, self.pause.is_still()));
             return;
         }
-        let workload = !self.reports || self.status.workload.is_some();
+        // A guest without a workload is up, too: people find out why in it.
+        let workload = !self.reports
+            || self.status.workload.is_some()
+            || self.has_fault(ProblemReason::WorkloadNotStarted);
         if self.status.state == RunnerState::Booting && self.cpu.has_answered() && workload {
             self.status.state = RunnerState::Running;
             self.memory.guest_is_up(self.now);
@@ -391,6 +402,7 @@ impl Core {
             }
             ReportKind::WorkloadStarted { restarts, .. } => {
                 self.recovering = self.has_fault(ProblemReason::WorkloadFailing).then_some(self.now);
+                self.fault(ProblemReason::WorkloadNotStarted, None);
                 self.status.workload =
                     Some(WorkloadStatus { running: true, restarts, last_exit: self.workload_exit });
             }
@@ -398,7 +410,8 @@ impl Core {
                 let exit = ProcessExit { code, signal, out_of_memory };
                 self.workload_exit = Some(exit);
                 self.recovering = None;
-                if exit.code != Some(0) {
+                // One that could not be started has a better reason.
+                if exit.code != Some(0) && !self.has_fault(ProblemReason::WorkloadNotStarted) {
                     // Without a number: each change of a message is a write to the API server.
                     let message = format!("{}; it is started again inside the guest", exit::describe(exit));
                     self.fault(ProblemReason::WorkloadFailing, Some(message));
@@ -407,7 +420,10 @@ impl Core {
                 self.status.workload =
                     Some(WorkloadStatus { running: false, restarts, last_exit: Some(exit) });
             }
-            ReportKind::Failure { message } => {
+            ReportKind::Failure { message, workload: true } => {
+                self.fault(ProblemReason::WorkloadNotStarted, Some(message));
+            }
+            ReportKind::Failure { message, workload: false } => {
                 // Each part of the boot fails once; the newest is enough for people who have the log.
                 self.fault(ProblemReason::GuestFailure, Some(message));
             }
@@ -429,6 +445,10 @@ impl Core {
             exit::from_end(end, self.stop.is_begun(), self.announced_shutdown.as_deref(), self.workload_exit);
         if exit.reason == ExitReason::Rebooted && self.status.state == RunnerState::Booting && !self.reports {
             exit = exit::never_up(end, self.limits.size.memory);
+        }
+        let not_started = self.faults.iter().find(|fault| fault.reason == ProblemReason::WorkloadNotStarted);
+        if let Some(fault) = not_started {
+            exit = exit::without_workload(exit, &fault.message);
         }
         self.status.exit = Some(exit);
         self.status.state = RunnerState::Ended;

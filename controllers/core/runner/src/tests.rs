@@ -359,6 +359,49 @@ fn a_workload_that_fails_is_a_problem_until_it_has_run_for_a_while() {
     assert!(problems(&core).is_empty(), "an end that is a success is no problem");
 }
 
+/// No program, no such user, a disk that is not mounted: final, with the guest's own words.
+#[test]
+fn a_guest_that_cannot_start_its_workload_is_up_and_gives_the_reason() {
+    let failure = || ReportKind::Failure { message: "no command specified".into(), workload: true };
+    let mut core = Core::new(limits());
+    core.step(SECOND, Event::Started(MachineInfo::default()));
+    core.step(SECOND, Event::Report(ReportKind::Booted { version: "1".into() }));
+    core.step(SECOND, Event::Report(failure()));
+    core.step(SECOND, Event::Answered { online: 1 });
+    assert_eq!(core.status().state, RunnerState::Running);
+    assert_eq!(problems(&core), [ProblemReason::WorkloadNotStarted]);
+    assert_eq!(core.status().problems[0].message, "no command specified");
+    // The target of a migration knows it, too: the guest does not report twice.
+    let mut target = Core::new(limits());
+    target.step(SECOND, Event::TakenOver(MachineInfo::default(), Some(core.guest())));
+    assert_eq!(problems(&target), [ProblemReason::WorkloadNotStarted]);
+    let announced = |reason: &str| Event::Report(ReportKind::ShuttingDown { reason: reason.into() });
+    core.step(2 * SECOND, announced("there is no workload"));
+    let off = || Event::Ended(QemuEnd { cause: Some("guest-shutdown".into()), ..QemuEnd::default() });
+    core.step(2 * SECOND, off());
+    let exit = core.status().exit.clone().unwrap();
+    assert_eq!((exit.reason, exit.message.as_str()), (ExitReason::StartFailure, "no command specified"));
+    assert!(!exit.is_success());
+
+    // One that cannot be executed, with a policy that ends the VM: the status is that of shells.
+    let mut core = running();
+    core.step(SECOND, Event::Report(failure()));
+    let exited = ReportKind::WorkloadExited { code: Some(126), signal: None, out_of_memory: false };
+    core.step(SECOND, Event::Report(exited));
+    assert_eq!(problems(&core), [ProblemReason::WorkloadNotStarted]);
+    core.step(2 * SECOND, announced("workload ended"));
+    core.step(2 * SECOND, off());
+    let exit = core.status().exit.clone().unwrap();
+    assert_eq!((exit.reason, exit.message.as_str()), (ExitReason::WorkloadEnded, "no command specified"));
+    assert_eq!(exit.workload.and_then(|workload| workload.code), Some(126));
+
+    // A later attempt succeeds: a service had made the program by then.
+    let mut core = running();
+    core.step(SECOND, Event::Report(failure()));
+    core.step(2 * SECOND, Event::Report(ReportKind::WorkloadStarted { pid: 7, restarts: 0 }));
+    assert!(problems(&core).is_empty());
+}
+
 #[test]
 fn a_guest_that_is_reset_before_its_init_ran_never_came_up() {
     let reset = QemuEnd { cause: Some("guest-reset".into()), ..QemuEnd::default() };

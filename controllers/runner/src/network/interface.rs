@@ -6,6 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use neonvm_types::guest::Network;
+
 use super::dhcp::Lease;
 use super::forwarding::{self, Kind};
 use super::nft::{self, Forward};
@@ -56,6 +58,8 @@ pub(crate) struct Link {
     /// Greatest packet of the pod's network.
     pub(crate) mtu: u16,
     pub(crate) reach: Reach,
+    /// What the guest gets of the link, by DHCP and beforehand.
+    pub(crate) guest: Network,
     pub(crate) services: Vec<tokio::task::JoinHandle<()>>,
     /// Counters of the guest's traffic, if it is counted.
     pub(crate) meter: Option<Meter>,
@@ -106,6 +110,14 @@ pub(crate) fn set_up(settings: &Settings, interfaces: &Interfaces) -> Result<Lin
     let meter = settings.counted.then(Meter::start).transpose();
     let meter =
         meter.map_err(|source| Error::System { what: "cannot start the network counters".into(), source })?;
+    let guest = Network {
+        address: GUEST,
+        prefix: PREFIX,
+        gateway: GATEWAY,
+        name_servers: names.v4.clone(),
+        search: names.search.clone(),
+        mtu: Some(mtu),
+    };
     let lease = Lease {
         hardware: settings.hardware,
         address: GUEST,
@@ -124,7 +136,7 @@ pub(crate) fn set_up(settings: &Settings, interfaces: &Interfaces) -> Result<Lin
             name_servers: names.v6,
         })?);
     }
-    Ok(Link { tap, mtu, reach: Reach::Address(IpAddr::V4(GUEST)), services, meter })
+    Ok(Link { tap, mtu, guest, reach: Reach::Address(IpAddr::V4(GUEST)), services, meter })
 }
 
 fn read(path: &str) -> String {

@@ -3,7 +3,22 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 
+use neonvm_hypervisor::plan::{USER_GUEST_ADDRESS, USER_HOST_ADDRESS, USER_NAME_SERVER};
+use neonvm_types::guest::Network;
+
 use super::nft::Forward;
+
+/// What QEMU's own network stack gives to the guest, which the guest gets beforehand.
+pub(crate) fn guest() -> Network {
+    Network {
+        address: USER_GUEST_ADDRESS,
+        prefix: 24,
+        gateway: USER_HOST_ADDRESS,
+        name_servers: vec![USER_NAME_SERVER],
+        search: Vec::new(),
+        mtu: None,
+    }
+}
 
 /// A forward of QEMU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

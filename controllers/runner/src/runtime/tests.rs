@@ -23,6 +23,21 @@ pub(crate) fn runner(spec: &serde_json::Value) -> RunnerConfig {
     }
 }
 
+fn network() -> Network {
+    Network {
+        address: [169, 254, 254, 254].into(),
+        prefix: 30,
+        gateway: [169, 254, 254, 253].into(),
+        name_servers: vec![[10, 96, 0, 10].into()],
+        search: vec!["default.svc.cluster.local".into()],
+        mtu: Some(1450),
+    }
+}
+
+fn config(runner: &RunnerConfig, keys: &str, own: IpAddr) -> RuntimeConfig {
+    super::config(runner, keys, own, network())
+}
+
 fn merge(into: &mut serde_json::Value, from: &serde_json::Value) {
     match (into, from) {
         (serde_json::Value::Object(into), serde_json::Value::Object(from)) => {
@@ -57,11 +72,13 @@ fn every_field_of_the_machine_reaches_the_guest() {
     let mut later = runner.clone();
     later.spec.guest.settings =
         serde_json::from_value(json!({ "swapInfo": { "size": "1Gi", "skipSwapon": true } })).ok();
-    let later = super::config(&later, "", OWN);
+    let later = super::config(&later, "", OWN, network());
     assert_eq!(later.swap, Some(Swap { label: "swapdisk".into(), size: Bytes::gib(1), skip_swapon: true }));
     assert_eq!(config.shared_memory, Some(Bytes::gib(1)), "more swap than half of the least memory");
     assert_eq!(config.synchronised_paths, ["/live", "/var/tls"]);
     assert_eq!(config.ssh_authorized_keys, ["ssh-ed25519 AAAA"]);
+    // Limits follow the maximum of eight slots; the network is there before the workload.
+    assert_eq!((config.maximum_memory, config.network), (Some(Bytes::gib(8)), Some(network())));
     let kinds: Vec<(&str, &MountKind)> = config.mounts.iter().map(|m| (m.path.as_str(), &m.kind)).collect();
     assert_eq!(
         kinds,

@@ -46,6 +46,10 @@ pub enum ReportKind {
     Failure {
         /// What and why.
         message: String,
+        /// Whether the workload cannot be started because of it: no program, no such user, a disk that is not mounted. It stays
+        /// so until the configuration of the VM or its image is another one.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        workload: bool,
     },
     /// The guest shuts down.
     ShuttingDown {

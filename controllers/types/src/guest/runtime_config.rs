@@ -1,6 +1,6 @@
 //! Configuration that the runner passes to a guest at boot: the structured form of the shell files that older runners write.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use serde::{Deserialize, Serialize};
 
@@ -36,8 +36,36 @@ pub struct RuntimeConfig {
     pub peers: Vec<IpAddr>,
     /// The same of the monitor.
     pub monitor_peers: Vec<IpAddr>,
+    /// The most memory that the VM can have, in bytes. What Linux derives from memory at boot follows this. Absent, as from older
+    /// runners: the memory at boot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub maximum_memory: Option<Bytes>,
+    /// Settings of the first interface, which the guest takes before anything is started. Absent, as from older runners: by DHCP.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<Network>,
     /// Keys that may log in by SSH, one `authorized_keys` line each. Beside those of the volume `ssh-authorized-keys`.
     pub ssh_authorized_keys: Vec<String>,
+}
+
+/// Settings of a network interface: those that DHCP gives.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Network {
+    /// Address of the guest.
+    pub address: Ipv4Addr,
+    /// Length of the network prefix, 0–32.
+    pub prefix: u8,
+    /// Router of the default route, on the link.
+    pub gateway: Ipv4Addr,
+    /// Servers for names, in this order.
+    #[serde(default)]
+    pub name_servers: Vec<Ipv4Addr>,
+    /// Domains in which names without a dot are looked up.
+    #[serde(default)]
+    pub search: Vec<String>,
+    /// Largest packet in bytes. Absent: that of the device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u16>,
 }
 
 /// A file system to mount.

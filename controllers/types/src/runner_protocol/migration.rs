@@ -339,6 +339,9 @@ pub struct MigrationGuest {
     /// The workload, as it was reported last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workload: Option<WorkloadStatus>,
+    /// Why the guest cannot start its workload, in its own words. Absent: it can, or the runner is an older one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_started: Option<String>,
 }
 
 /// An order of the source on the control connection.

@@ -121,6 +121,9 @@ pub enum ProblemReason {
     CpuNotLimited,
     /// The guest does not answer.
     GuestUnresponsive,
+    /// The guest cannot start its workload: no program, no such user, a disk that is not mounted. Final until the VM's configuration
+    /// or its image is another one.
+    WorkloadNotStarted,
     /// Files that should be kept in step could not be sent.
     FilesNotSynchronised,
     /// A part of the guest's boot failed.

@@ -31,7 +31,10 @@ const UNNAMED: &str = "(none)";
 /// Mounts what every system has. Comes first: nothing can be printed before there is a console.
 pub(super) fn mounts() -> Vec<String> {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-    let problems = base::mount_all();
+    let mut problems = base::mount_all();
+    let filled = base::fill();
+    let what = "copy what the image has in directories that are mounted over";
+    problems.extend(filled.err().map(|error| format!("{what}: {error}")));
     cgroup::prepare(Path::new(cgroup::ROOT));
     problems
 }

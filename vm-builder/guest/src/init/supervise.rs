@@ -22,7 +22,7 @@ const LOCK_PAUSE: Duration = Duration::from_millis(100);
 const ALLOWED_PAUSE: Duration = Duration::from_secs(1);
 /// Pause before another check of killed processes of the workload.
 pub(super) const DYING_PAUSE: Duration = Duration::from_millis(50);
-/// Status of a program that could not be started, as shells have it.
+/// Status of a program that is not there, as shells and container engines have it.
 const NOT_STARTED: i32 = 127;
 
 impl Init {
@@ -118,11 +118,11 @@ impl Init {
         }
         match self.launch(index) {
             Ok(process) => self.started(index, process, now),
-            Err(problem) => {
+            Err((problem, status)) => {
                 let Some(unit) = self.units.get(index) else { return };
                 let (message, workload) = (format!("{}: {problem}", unit.name), unit.role == Role::Workload);
                 self.reporter.report(ReportKind::Failure { message, workload });
-                self.ended(index, Exit::Code(NOT_STARTED), now);
+                self.ended(index, Exit::Code(status), now);
             }
         }
     }
@@ -141,9 +141,10 @@ impl Init {
         if self.workload.lock.is_some() { Ok(()) } else { Err(LOCK_PAUSE) }
     }
 
-    fn launch(&mut self, index: usize) -> Result<i32, String> {
-        let Some(unit) = self.units.get(index) else { return Err("gone".into()) };
-        let account = unit.account.as_ref().map_err(String::clone)?;
+    /// Its process number, or why it could not be started, with the status that it then has.
+    fn launch(&mut self, index: usize) -> Result<i32, (String, i32)> {
+        let Some(unit) = self.units.get(index) else { return Err(("gone".into(), NOT_STARTED)) };
+        let account = unit.account.as_ref().map_err(|error| (error.clone(), NOT_STARTED))?;
         let cgroup = Cgroup::make(&unit.cgroup).ok();
         let keep = if unit.role == Role::Forwarder { self.pipes.reader_numbers() } else { Vec::new() };
         let output = match (unit.role, &self.reports) {
@@ -165,7 +166,7 @@ impl Init {
             limits: &rlimits(self.limits.memory()),
             spared: !matches!(unit.role, Role::Workload | Role::Service(_) | Role::Hook),
         };
-        let process = spawn(&launch).map_err(|error| error.to_string())?;
+        let process = spawn(&launch).map_err(|error| (error.to_string(), error.status()))?;
         if unit.role == Role::Workload {
             self.workload.memory_kills = cgroup.map_or(0, |group| group.memory_kills());
         }

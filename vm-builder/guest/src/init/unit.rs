@@ -108,12 +108,11 @@ impl Unit {
     pub(super) fn starts_with_the_rest(&self) -> bool {
         match self.role {
             Role::Service(start) => matches!(start, Start::Once | Start::Respawn | Start::Askfirst),
-            Role::Workload | Role::Forwarder | Role::Daemon | Role::Modules | Role::Console | Role::Grow => {
-                true
-            }
+            Role::Workload | Role::Forwarder | Role::Daemon | Role::Modules | Role::Console => true,
             // DHCP waits for its interface.
             Role::Dhcp => network::exists(network::FIRST),
-            Role::Hook => false,
+            // Boot waits for file systems that grow.
+            Role::Hook | Role::Grow => false,
         }
     }
 }
@@ -200,6 +199,8 @@ impl Init {
         if !boot.growable().is_empty() {
             let mut arguments = vec!["grow"];
             arguments.extend(boot.growable().iter().map(String::as_str));
+            // Before anything that may need the room, services as well.
+            self.queue.push_front(self.units.len());
             self.units.push(Unit::helper("grow", Role::Grow, &arguments, "system"));
         }
     }

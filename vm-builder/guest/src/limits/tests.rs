@@ -64,7 +64,7 @@ fn values_are_raised_and_never_lowered_and_settings_win() {
     let read = |name: &str| fs::read_to_string(directory.path().join(name)).unwrap();
     assert_eq!(read("kernel/threads-max"), "65536");
     assert_eq!(read("fs/epoll/max_user_watches"), "10000\n");
-    assert_eq!(read("fs/inotify/max_user_watches"), "65471");
+    assert_eq!(read("fs/inotify/max_user_watches"), "65472");
 }
 
 #[test]

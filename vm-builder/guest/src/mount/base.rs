@@ -70,11 +70,6 @@ pub fn mount_all() -> Vec<String> {
     ] {
         let _ = symlink(target, link);
     }
-    if !Path::new(FILLED).exists()
-        && let Err(error) = fill()
-    {
-        problems.push(format!("copy what the image has in directories that are mounted over: {error}"));
-    }
     problems
 }
 
@@ -83,9 +78,15 @@ const ASIDE: &str = "/run/neonvm/image";
 /// Left when the content of the image was copied: once a boot, not again by a program that takes over.
 const FILLED: &str = "/run/neonvm/filled";
 
-/// Copies what the image has below directories that are mounted over. The root is mounted a second time for that, so it does not
-/// matter who mounted the others.
-fn fill() -> Result<(), String> {
+/// Copies what the image has below directories that are mounted over; to be called once the root is the image's. The root is
+/// mounted a second time for that, so it does not matter who mounted the others.
+///
+/// # Errors
+/// The first that cannot be copied, with its path.
+pub fn fill() -> Result<(), String> {
+    if Path::new(FILLED).exists() {
+        return Ok(());
+    }
     let failed = |what: &'static str| move |error: std::io::Error| format!("{what}: {error}");
     fs::create_dir_all(ASIDE).map_err(failed(ASIDE))?;
     rustix::mount::mount_bind("/", ASIDE).map_err(|error| format!("{ASIDE}: {error}"))?;

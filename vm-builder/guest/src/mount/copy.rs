@@ -57,7 +57,8 @@ impl Covered {
             fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.file_name()).collect()
         };
         let lost = target.join(LOST_AND_FOUND);
-        let used = |name: &std::ffi::OsString| name != OsStr::new(LOST_AND_FOUND) && name != OsStr::new(ASIDE);
+        let used =
+            |name: &std::ffi::OsString| name != OsStr::new(LOST_AND_FOUND) && name != OsStr::new(ASIDE);
         let in_place = names(target).iter().any(used);
         if lost.is_dir() && (!in_place || aside.exists()) {
             let failed = |path: &Path| {

@@ -49,10 +49,14 @@ pub fn with(old: &str, name: &str, address: Ipv4Addr) -> String {
             _ => lines.push(line.to_owned()),
         }
     }
-    let known = lines.iter().filter_map(|line| entry(line)).any(|(of, names)| of == address && names.contains(&name));
+    let known =
+        lines.iter().filter_map(|line| entry(line)).any(|(of, names)| of == address && names.contains(&name));
     if !known && !name.is_empty() {
         let short = name.split('.').next().filter(|short| *short != name && !short.is_empty());
-        lines.push(format!("{address}\t{name}{}", short.map_or_else(String::new, |short| format!(" {short}"))));
+        lines.push(format!(
+            "{address}\t{name}{}",
+            short.map_or_else(String::new, |short| format!(" {short}"))
+        ));
     }
     lines.join("\n") + "\n"
 }
@@ -83,8 +87,14 @@ mod tests {
         assert_eq!(with(baked, "db.example", OWN), format!("{baked}169.254.254.254\tdb.example db\n"));
         // A name that the image gave to loopback, as Debian's installer does.
         let debian = "127.0.0.1 localhost\n127.0.1.1 vm-db other\n";
-        assert_eq!(with(debian, "vm-db", OWN), "127.0.0.1 localhost\n127.0.1.1\tother\n169.254.254.254\tvm-db\n");
-        assert_eq!(with("127.0.0.1 localhost vm-db\n", "vm-db", ALONE), "127.0.0.1\tlocalhost\n127.0.1.1\tvm-db\n");
+        assert_eq!(
+            with(debian, "vm-db", OWN),
+            "127.0.0.1 localhost\n127.0.1.1\tother\n169.254.254.254\tvm-db\n"
+        );
+        assert_eq!(
+            with("127.0.0.1 localhost vm-db\n", "vm-db", ALONE),
+            "127.0.0.1\tlocalhost\n127.0.1.1\tvm-db\n"
+        );
     }
 
     proptest! {

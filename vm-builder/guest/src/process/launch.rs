@@ -77,6 +77,17 @@ pub enum LaunchError {
     },
 }
 
+impl LaunchError {
+    /// The status that shells and container engines report: 127 for what is not there, 126 for what cannot be executed.
+    #[must_use]
+    pub fn status(&self) -> i32 {
+        match self {
+            Self::Start { source, .. } if source.kind() != io::ErrorKind::NotFound => 126,
+            _ => 127,
+        }
+    }
+}
+
 /// Starts it in a separate session. Returns its process number; the process that reaps it observes its end.
 ///
 /// # Errors
@@ -130,7 +141,7 @@ fn prepare(command: &mut Command, launch: &Launch<'_>, door: Option<File>) {
         if let Some(door) = &door {
             rustix::io::write(door, b"0")?;
         }
-        limits::take(&limits)?;
+        limits::take(&limits);
         if spared {
             limits::spare();
         }
@@ -250,8 +261,8 @@ mod tests {
         need!(needs::root());
         let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
         let account = Account { uid: 65_534, gid: 65_534, home: "/".into(), ..Account::default() };
-        let text = "echo out > /dev/stdout && echo err > /dev/stderr && cat < /dev/stdin && ulimit -n -H";
-        let limits = limits::rlimits(1 << 30);
+        let text = "echo out > /dev/stdout && echo err > /dev/stderr && cat < /dev/stdin && ulimit -n";
+        let limits = [(Resource::Nofile, Some(1000))];
         spawn(&Launch {
             command: &["sh", "-c", text].map(str::to_owned),
             environment: &["PATH=/usr/bin:/bin".to_owned()],
@@ -268,7 +279,7 @@ mod tests {
         drop(writer);
         let mut text = String::new();
         File::from(reader).read_to_string(&mut text).unwrap();
-        assert_eq!(text, "out\nerr\n1048576\n");
+        assert_eq!(text, "out\nerr\n1000\n");
         let _ = rustix::process::wait(rustix::process::WaitOptions::empty());
     }
 

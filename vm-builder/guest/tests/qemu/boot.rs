@@ -172,11 +172,19 @@ fn a_workload_that_ends_is_started_again_and_a_missing_one_is_named() {
     let runtime = vec![("neonvm.json", br#"{"restartPolicy":"OnFailure"}"#.to_vec())];
     let mut machine =
         Machine::start(lab, &Plan { image: missing, command_line: "rw quiet", runtime, ..Plan::default() });
-    let named =
-        |kind: &ReportKind| matches!(kind, ReportKind::Failure { message, workload: true } if message.contains("\"nobody\""));
+    let named = |kind: &ReportKind| matches!(kind, ReportKind::Failure { message, workload: true } if message.contains("\"nobody\""));
     machine.wait_report("the failure", named);
+    // A policy that lets the VM end ends it.
+    machine.wait_end();
+    let locked = image(&["/etc/locked"]);
+    let files = vec![("etc/locked", "#!/workload\n")];
+    let plan = Plan { image: locked, files, command_line: "rw quiet", ..Plan::default() };
+    let mut machine = Machine::start(lab, &plan);
+    machine.wait_report("the failure", |kind| {
+        matches!(kind, ReportKind::Failure { message, workload: true } if message.contains("start /etc/locked: Permission denied"))
+    });
     machine
-        .wait_report("its status", |kind| matches!(kind, ReportKind::WorkloadExited { code: Some(127), .. }));
+        .wait_report("its status", |kind| matches!(kind, ReportKind::WorkloadExited { code: Some(126), .. }));
     machine.press_power();
     machine.wait_end();
 }

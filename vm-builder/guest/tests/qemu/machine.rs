@@ -30,6 +30,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) command_line: &'a str,
     /// Files of the disk beside those every disk has: path and content.
     pub(crate) files: Vec<(&'a str, &'a str)>,
+    /// Owner and mode of paths of the disk.
+    pub(crate) owners: Vec<(&'a str, u32, u32)>,
     /// Files of the runtime volume; none: there is no volume.
     pub(crate) runtime: Vec<(&'a str, Vec<u8>)>,
     /// The host listens on no port.
@@ -331,7 +333,13 @@ fn make_root(lab: &Lab, plan: &Plan<'_>, tree: &Path, disk: &Path) {
     fs::copy(&lab.workload, tree.join("workload")).unwrap();
     fs::write(tree.join("neonvm/config.json"), serde_json::to_vec(&plan.image).unwrap()).unwrap();
     for (path, content) in &plan.files {
+        fs::create_dir_all(tree.join(path).parent().unwrap()).unwrap();
         fs::write(tree.join(path), content).unwrap();
+    }
+    for (path, owner, mode) in &plan.owners {
+        std::os::unix::fs::chown(tree.join(path), Some(*owner), Some(*owner)).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(*mode);
+        fs::set_permissions(tree.join(path), mode).unwrap();
     }
     mke2fs(tree, disk, "vmroot", "48M");
     let file = fs::OpenOptions::new().write(true).open(disk).unwrap();

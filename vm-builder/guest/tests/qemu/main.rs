@@ -11,6 +11,7 @@
 
 #[cfg(target_arch = "x86_64")]
 mod boot;
+mod engine;
 #[cfg(target_arch = "x86_64")]
 mod informant;
 #[cfg(target_arch = "x86_64")]

@@ -112,21 +112,24 @@ fn certificate(tls: &TlsOutcome) -> Option<Trouble> {
     Some(Trouble { reason: "CertificateFailed", message, event })
 }
 
-/// The runner's first problem. While the runner is not connected, its last reported problem stays.
+/// The runner's first problem, also of a guest that boots: it may be why it does not get further. While the runner is not
+/// connected, its last reported problem stays.
 fn runner(pass: &Pass<'_>) -> Option<Trouble> {
-    if !pass.status.phase.is_some_and(Phase::is_alive) {
+    let boots = pass.status.phase == Some(Phase::Pending);
+    if !boots && !pass.status.phase.is_some_and(Phase::is_alive) {
         return None;
     }
     match &pass.observed.runner {
         RunnerView::Seen(runner) => {
             let first = runner.problems.iter().find(|problem| !size::is_of_size(problem.reason));
-            let problem = first.or_else(|| runner.problems.first())?;
+            let problem = first.or_else(|| runner.problems.first().filter(|_| !boots))?;
             let reason = size::word(problem.reason);
             Some(Trouble { reason, message: problem.message.clone(), event: None })
         }
+        RunnerView::Unknown | RunnerView::Unreachable { .. } if boots => None,
         RunnerView::Unknown | RunnerView::Unreachable { .. } => {
             let before = condition::find(&pass.before, DEGRADED).filter(|before| before.status == "True")?;
-            let known = (0..=11).map(reason_at).find(|word| *word == before.reason)?;
+            let known = (0..=12).map(reason_at).find(|word| *word == before.reason)?;
             Some(Trouble { reason: known, message: before.message.clone(), event: None })
         }
     }
@@ -147,6 +150,7 @@ fn reason_at(number: u8) -> &'static str {
         8 => P::PowerButtonIgnored,
         9 => P::WorkloadFailing,
         10 => P::PauseFailed,
+        11 => P::WorkloadNotStarted,
         _ => P::Unknown,
     })
 }

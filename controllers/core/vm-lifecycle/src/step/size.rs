@@ -127,6 +127,7 @@ pub(super) fn word(reason: ProblemReason) -> &'static str {
         ProblemReason::CpuNotScaled => "CpuNotScaled",
         ProblemReason::CpuNotLimited => "CpuNotLimited",
         ProblemReason::GuestUnresponsive => "GuestUnresponsive",
+        ProblemReason::WorkloadNotStarted => "WorkloadNotStarted",
         ProblemReason::FilesNotSynchronised => "FilesNotSynchronised",
         ProblemReason::GuestFailure => "GuestFailure",
         ProblemReason::DiskFailure => "DiskFailure",

@@ -5,6 +5,7 @@ use neonvm_api::VirtualMachine;
 use neonvm_api::virtual_machine::Phase;
 use neonvm_core_vm_lifecycle::condition::{AVAILABLE, DEGRADED, ROOT_DISK_COPIED, find};
 use neonvm_core_vm_lifecycle::{Outcome, PodView, RunnerView, step};
+use neonvm_types::runner_protocol::{Problem, ProblemReason, RunnerState, RunnerStatus};
 use serde_json::{Value, json};
 
 use crate::machine::{at, pod, settings, vm};
@@ -82,6 +83,27 @@ fn an_image_that_cannot_be_pulled_degrades_the_vm() {
         view(false, &json!({"phase": "Pending", "containerStatuses": container(&waiting)})),
     );
     assert_eq!(condition(&outcome, DEGRADED).0, "False");
+}
+
+/// Files that cannot be sent keep the workload from starting; so does a workload that cannot.
+#[test]
+fn what_keeps_a_guest_from_coming_up_degrades_the_vm_while_it_boots() {
+    let booting = |reason: ProblemReason| {
+        let mut vm: VirtualMachine = vm();
+        let status = vm.status.get_or_insert_default();
+        (status.phase, status.pod_name) = (Some(Phase::Pending), "db-old".into());
+        let problems = vec![Problem { reason, message: "in its words".into() }];
+        let runner = RunnerStatus { state: RunnerState::Booting, problems, ..RunnerStatus::default() };
+        let running = json!({"phase": "Running", "containerStatuses": container(&json!({"running": {}}))});
+        let seen = observed(Some(view(false, &running)), RunnerView::Seen(Box::new(runner)));
+        step(at(NOW), &vm, &seen, &settings())
+    };
+    for reason in [ProblemReason::FilesNotSynchronised, ProblemReason::WorkloadNotStarted] {
+        let found = condition(&booting(reason), DEGRADED);
+        assert_eq!((found.0.as_str(), found.2.as_str()), ("True", "in its words"), "{found:?}");
+    }
+    // Sizes are a matter of guests that are up.
+    assert_eq!(condition(&booting(ProblemReason::MemoryNotReleased), DEGRADED).0, "False");
 }
 
 #[test]

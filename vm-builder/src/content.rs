@@ -52,15 +52,36 @@ fn parts(path: &[u8]) -> Vec<Vec<u8>> {
 /// The bytes of a regular file of at most `limit` bytes; `None` if there is none or it is larger or unreadable.
 #[must_use]
 pub fn read(tree: &Tree, sources: &dyn Sources, path: &[u8], limit: usize) -> Option<Vec<u8>> {
-    let Kind::File(content) = &tree.get(find(tree, path)?)?.kind else { return None };
+    let inode = find(tree, path)?;
+    let Kind::File(content) = &tree.get(inode)?.kind else { return None };
     let length = usize::try_from(content.length).ok().filter(|length| *length <= limit)?;
-    let mut bytes = vec![0; length];
+    part(tree, sources, inode, 0, length)
+}
+
+/// Up to `length` bytes of a regular file from an offset on, fewer at its end; `None` if it is no file or unreadable.
+#[must_use]
+pub fn part(
+    tree: &Tree,
+    sources: &dyn Sources,
+    inode: InodeId,
+    offset: u64,
+    length: usize,
+) -> Option<Vec<u8>> {
+    let Kind::File(content) = &tree.get(inode)?.kind else { return None };
+    let end = offset.saturating_add(u64::try_from(length).ok()?).min(content.length);
+    let mut bytes = vec![0; usize::try_from(end.saturating_sub(offset)).ok()?];
     for piece in &content.pieces {
-        let at = usize::try_from(piece.at).ok()?;
-        let into = bytes.get_mut(at..at.checked_add(usize::try_from(piece.length).ok()?)?)?;
+        let (from, to) = (piece.at.max(offset), piece.at.checked_add(piece.length)?.min(end));
+        if from >= to {
+            continue;
+        }
+        let [start, stop, skip] = [from - offset, to - offset, from - piece.at].map(usize::try_from);
+        let (skip, into) = (skip.ok()?, bytes.get_mut(start.ok()?..stop.ok()?)?);
         match &piece.origin {
-            Origin::Memory(memory) => into.copy_from_slice(memory.get(..into.len())?),
-            Origin::Source { source, offset } => sources.read_exact_at(*source, *offset, into).ok()?,
+            Origin::Memory(memory) => into.copy_from_slice(memory.get(skip..skip.checked_add(into.len())?)?),
+            Origin::Source { source, offset } => {
+                sources.read_exact_at(*source, offset.checked_add(from - piece.at)?, into).ok()?;
+            }
         }
     }
     Some(bytes)
@@ -90,6 +111,16 @@ mod tests {
         add(&mut tree, lib, "file", Kind::File(Content { length: 4, pieces: vec![piece] }));
         assert_eq!(read(&tree, &NoSources, b"/lib/../lib/./file", 4), Some(b"\0ab\0".to_vec()));
         assert_eq!(read(&tree, &NoSources, b"/lib/file", 3), None);
+        let inode = find(&tree, b"/lib/file").unwrap();
+        for (offset, length, expected) in
+            [(0, 2, &b"\0a"[..]), (2, 1, b"b"), (2, 9, b"b\0"), (3, 1, b"\0"), (4, 1, b""), (9, 9, b"")]
+        {
+            assert_eq!(
+                part(&tree, &NoSources, inode, offset, length).unwrap(),
+                expected,
+                "{offset} {length}"
+            );
+        }
         assert_eq!(find(&tree, b"/loop/x"), None);
         assert_eq!(find(&tree, b"../.."), Some(root));
         assert_eq!(read(&tree, &NoSources, b"/lib", 100), None);

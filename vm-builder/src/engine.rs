@@ -212,9 +212,9 @@ pub async fn build(request: &Request, reporter: &dyn Reporter) -> Result<Built, 
     let mut services = spec.services();
     services.extend(of_inittab(request, &loaded, reporter));
     let process = request.changes.apply(&loaded.settings.process);
-    if let Some(text) = program::warning(&loaded.tree, &process, !services.is_empty()) {
-        reporter.note(&text);
-    }
+    let architecture = request.options.platform.architecture.as_str();
+    let image = program::Image { tree: &loaded.tree, sources: &*loaded.sources, architecture };
+    program::warnings(&image, &process, &services).iter().for_each(|text| reporter.note(text));
     let identity = add_guest(request, &spec, services, &mut loaded, &guest)?;
     reporter
         .end(Step::Inject, &format!("guest {}, {} commands", env!("CARGO_PKG_VERSION"), spec.commands.len()));

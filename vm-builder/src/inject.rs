@@ -55,7 +55,8 @@ pub fn inject(tree: &mut Tree, guest: &Arc<[u8]>, config: &ImageConfig, time: Ti
 /// # Errors
 /// If something that is not a directory is on the way.
 pub fn put(tree: &mut Tree, path: &str, mode: u16, time: Time, bytes: &Arc<[u8]>) -> Result<(), Taken> {
-    let (parent, name) = path.trim_start_matches('/').rsplit_once('/').unwrap_or(("", path));
+    let path = path.trim_start_matches('/');
+    let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
     let parent = directory(tree, parent, 0o755, time)?;
     add(tree, parent, name, mode, time, file(bytes));
     Ok(())
@@ -89,7 +90,7 @@ pub(crate) fn directory(tree: &mut Tree, path: &str, mode: u16, time: Time) -> R
     let taken = || Taken { path: format!("/{path}") };
     let mut here = tree.root();
     let mut walked = String::new();
-    for part in path.split('/') {
+    for part in path.split('/').filter(|part| !part.is_empty()) {
         walked = format!("{walked}/{part}");
         here = match tree.child(here, part.as_bytes()) {
             None => {

@@ -20,6 +20,7 @@ mod tests;
 pub(crate) mod writer;
 
 pub use apply::{Applier, Whiteouts};
+pub(crate) use archive::is_header;
 pub use archive::{Archive, Entry, EntryKind};
 pub use files::{HostFile, LayerSources};
 pub(crate) use pax::TEXT_LIST;

@@ -8,6 +8,7 @@ mod counted;
 mod digest;
 mod docker_archive;
 mod error;
+mod formats;
 mod ingest;
 mod layout;
 mod load;
@@ -31,6 +32,7 @@ use neonvm_types::guest::Process;
 pub use digest::tree_digest;
 pub use error::Error;
 pub(crate) use error::printable;
+pub(crate) use formats::Packing;
 pub use load::load;
 pub use platform::Platform;
 pub use progress::{Progress, Quiet};
@@ -66,7 +68,7 @@ pub enum Source {
     },
     /// A directory that is the root of a file system.
     RootTree(PathBuf),
-    /// A tar of the root of a file system, plain or compressed with gzip or zstd.
+    /// A tar of the root of a file system, plain or compressed with gzip, bzip2, xz or zstd.
     RootTar(PathBuf),
     /// A Dockerfile; its context is its directory.
     Dockerfile {

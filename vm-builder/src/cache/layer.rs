@@ -9,7 +9,10 @@ use super::budget::{Budget, Counting};
 use super::{Cache, Temporary, read_limited, touch};
 use crate::out;
 use crate::reference::{Digest, Hasher};
-use crate::source::Error;
+use crate::source::{Error, Packing};
+
+/// Most memory of the decoder of xz, in KiB. The highest level of xz needs 65 MiB.
+const XZ_MEMORY: u32 = 1 << 19;
 
 /// A layer in the cache; it stays readable even if it is removed.
 #[derive(Debug)]
@@ -63,7 +66,7 @@ impl Cache {
         self.path("layers", diff_id).with_extension("size")
     }
 
-    /// Decompresses a tar (gzip, zstd or neither, recognised by its first bytes) into a new file, within a budget.
+    /// Decompresses a tar (gzip, bzip2, xz, zstd or none, recognised by its first bytes) into a new file, within a budget.
     /// `what` is for errors.
     ///
     /// # Errors
@@ -74,22 +77,18 @@ impl Cache {
         let mut reader = BufReader::with_capacity(1 << 16, Counting { reader, count: &stored });
         let malformed = |problem: String| Error::Malformed { what: what.to_owned(), problem };
         let mut head = Vec::new();
-        reader.by_ref().take(4).read_to_end(&mut head).map_err(|error| unwrapped(error, &malformed))?;
-        let form = head.clone();
+        reader.by_ref().take(6).read_to_end(&mut head).map_err(|error| unwrapped(error, &malformed))?;
+        let packing = Packing::of(&head);
         let reader = io::Cursor::new(head).chain(reader);
-        let mut decoder: Box<dyn Read + '_> = match form.as_slice() {
-            [0x1f, 0x8b, ..] => Box::new(flate2::bufread::MultiGzDecoder::new(reader)),
-            [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Box::new(
+        let mut decoder: Box<dyn Read + '_> = match packing {
+            Packing::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(reader)),
+            Packing::Zstd => Box::new(
                 zstd::stream::read::Decoder::with_buffer(reader)
                     .map_err(|error| unwrapped(error, &malformed))?,
             ),
-            [0xfd, b'7', b'z', b'X', ..] => {
-                return Err(Error::MediaType { what: what.into(), media_type: "xz".into() });
-            }
-            [b'B', b'Z', b'h', b'1'..=b'9', ..] => {
-                return Err(Error::MediaType { what: what.into(), media_type: "bzip2".into() });
-            }
-            _ => Box::new(reader),
+            Packing::Xz => Box::new(lzma_rust2::XzReader::new_mem_limit(reader, true, XZ_MEMORY)),
+            Packing::Bzip2 => Box::new(bzip2::bufread::MultiBzDecoder::new(reader)),
+            Packing::None => Box::new(reader),
         };
         let mut hasher = Hasher::default();
         let mut buffer = vec![0; 1 << 17];

@@ -51,7 +51,7 @@ fn nothing_is_left_of_what_does_not_fit() {
         cache.commit(unpacked, Some(Digest::from_bytes(b"abd")), "x"),
         Err(Error::DigestMismatch { .. })
     ));
-    for form in [Form::Plain, Form::Gzip, Form::Zstd] {
+    for form in Form::ALL {
         let packed = compressed(form, &vec![0; 100_000]);
         let error = cache.unpack("x", &mut packed.as_slice(), &budget(99_999)).unwrap_err();
         assert!(matches!(error, Error::Limit { .. }), "{form:?}");
@@ -60,8 +60,16 @@ fn nothing_is_left_of_what_does_not_fit() {
             assert!(matches!(error, Error::Malformed { .. }), "{form:?}: {error}");
         }
     }
-    let xz = [0xfd, b'7', b'z', b'X', b'Z', 0, 0];
-    assert!(matches!(cache.unpack("x", &mut xz.as_slice(), &budget(10)), Err(Error::MediaType { .. })));
+    // A dictionary of 4 GiB, which the decoder would take at once.
+    let options = lzma_rust2::XzOptions::with_preset(0);
+    let mut xz = lzma_rust2::XzWriter::new(Vec::new(), options).unwrap();
+    std::io::Write::write_all(&mut xz, b"x").unwrap();
+    let mut xz = xz.finish().unwrap();
+    xz[16] = 40;
+    let sum = crc32(&xz[12..20]);
+    xz[20..24].copy_from_slice(&sum.to_le_bytes());
+    let error = cache.unpack("x", &mut xz.as_slice(), &budget(10)).unwrap_err().to_string();
+    assert!(error.contains("memory"), "{error}");
     assert_eq!(std::fs::read_dir(directory.path().join("temporary")).unwrap().count(), 0);
     assert_eq!(cache.usage().unwrap().files, 0);
 }
@@ -69,7 +77,7 @@ fn nothing_is_left_of_what_does_not_fit() {
 #[test]
 fn members_and_frames_follow_one_another() {
     let (_directory, cache) = cache();
-    for form in [Form::Gzip, Form::Zstd] {
+    for form in [Form::Gzip, Form::Zstd, Form::Xz, Form::Bzip2] {
         let packed = [compressed(form, b"one "), compressed(form, b"two")].concat();
         let unpacked = cache.unpack("x", &mut packed.as_slice(), &budget(100)).unwrap();
         assert_eq!((unpacked.digest, unpacked.size), (Digest::from_bytes(b"one two"), 7), "{form:?}");
@@ -146,4 +154,10 @@ fn what_a_killed_process_left_is_gone_and_what_a_living_one_writes_stays() {
     file.rename(&target).unwrap();
     drop(work);
     assert!(target.exists() && left() == 0);
+}
+
+/// The sum of a header of xz.
+fn crc32(bytes: &[u8]) -> u32 {
+    let step = |sum: u32, _| if sum & 1 == 1 { sum >> 1 ^ 0xedb8_8320 } else { sum >> 1 };
+    !bytes.iter().fold(!0u32, |sum, byte| (0..8).fold(sum ^ u32::from(*byte), step))
 }

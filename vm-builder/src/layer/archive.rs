@@ -58,6 +58,15 @@ pub struct Entry {
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
+/// Whether a file begins as a tar does; one block of zeros may be before the first header.
+pub(crate) fn is_header(head: &[u8]) -> bool {
+    let mut blocks = head.as_chunks::<BLOCK>().0.iter();
+    let is_zero = |block: &&[u8; BLOCK]| block.iter().all(|byte| *byte == 0);
+    let first = blocks.next();
+    let first = if first.is_some_and(|block| is_zero(&block)) { blocks.next() } else { first };
+    first.is_some_and(|block| Header::checked(block).is_some())
+}
+
 /// An uncompressed tar.
 #[derive(Debug)]
 pub struct Archive<R> {

@@ -44,8 +44,7 @@ struct RootFs {
 
 impl ImageConfig {
     pub(crate) fn parse(bytes: &[u8], what: &str) -> Result<Self, Error> {
-        serde_json::from_slice(bytes)
-            .map_err(|error| Error::Malformed { what: what.to_owned(), problem: error.to_string() })
+        serde_json::from_slice(bytes).map_err(|error| Error::no_document(what, bytes, &error))
     }
 
     /// Digests of the uncompressed layers, lowest first; as many as the manifest has layers.

@@ -60,7 +60,7 @@ impl Document {
     pub(crate) fn parse(bytes: &[u8], content_type: &str, what: &str) -> Result<Self, Error> {
         let malformed = |problem: String| Error::Malformed { what: what.to_owned(), problem };
         let value: serde_json::Value =
-            serde_json::from_slice(bytes).map_err(|error| malformed(error.to_string()))?;
+            serde_json::from_slice(bytes).map_err(|error| Error::no_document(what, bytes, &error))?;
         let own = value.get("mediaType").and_then(serde_json::Value::as_str);
         let media_type = own.unwrap_or(content_type).split(';').next().unwrap_or_default().trim().to_owned();
         let is_index = match media_type.as_str() {

@@ -22,8 +22,9 @@ struct Saved {
 pub(super) fn load(place: &TarFile, name: Option<&str>, loading: &Loading<'_>) -> Result<Ingested, Error> {
     let path = place.path().display().to_string();
     let malformed = |what: String, problem: String| Error::Malformed { what, problem };
-    let images: Vec<Saved> = serde_json::from_slice(&place.document("manifest.json")?)
-        .map_err(|error| malformed(format!("manifest.json in {path}"), error.to_string()))?;
+    let bytes = place.document("manifest.json")?;
+    let images: Vec<Saved> = serde_json::from_slice(&bytes)
+        .map_err(|error| Error::no_document(format!("manifest.json in {path}"), &bytes, &error))?;
     let saved = chosen(place, &images, name)?;
     let bytes = place.document(&saved.config)?;
     let digest = Digest::from_bytes(&bytes);

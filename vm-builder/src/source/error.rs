@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::Platform;
+use super::formats::{Format, foreign};
 use crate::reference::{Digest, Invalid};
 
 /// Failure of loading, storing or pushing an image.
@@ -192,6 +193,26 @@ pub enum Error {
         /// Description of the violation.
         problem: String,
     },
+    /// A file that is of another kind than what is needed.
+    #[error("{what} is {format}, not {wanted}")]
+    Format {
+        /// Path of the file, or what a registry sent.
+        what: String,
+        /// What it is, with its article.
+        format: &'static str,
+        /// What is needed.
+        wanted: &'static str,
+        /// What to do, imperative.
+        remedy: &'static str,
+    },
+    /// A directory or an archive that is no image.
+    #[error("{} is no image: it has no {missing}", .place.display())]
+    NoImage {
+        /// Directory or archive.
+        place: PathBuf,
+        /// Name of the file that images of this form have.
+        missing: String,
+    },
     /// An archive entry that cannot be applied.
     #[error("{layer}: entry {}: {problem}", printable(.entry))]
     Entry {
@@ -259,6 +280,27 @@ pub enum Error {
 }
 
 impl Error {
+    /// A file that is no archive.
+    pub(crate) fn no_archive(what: impl Into<String>, format: Format) -> Self {
+        let wanted = "an archive of a root file system or of an image";
+        Self::Format { what: what.into(), format: format.name, wanted, remedy: format.remedy }
+    }
+
+    /// A document that is not JSON: of another format, such as the page of a proxy, or damaged.
+    pub(crate) fn no_document(what: impl Into<String>, bytes: &[u8], problem: &serde_json::Error) -> Self {
+        let format = foreign(bytes);
+        if format.name.contains("HTML") || format.name.contains("XML") || bytes.is_empty() {
+            let remedy = "a proxy or a login page may have answered in its place: check the address and the settings of the proxy";
+            return Self::Format {
+                what: what.into(),
+                format: format.name,
+                wanted: "a document of an image",
+                remedy,
+            };
+        }
+        Self::Malformed { what: what.into(), problem: problem.to_string() }
+    }
+
     pub(crate) fn io(action: &'static str, path: &Path, error: io::Error) -> Self {
         if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
             return Self::DiskFull(path.parent().unwrap_or(path).to_path_buf());
@@ -311,6 +353,10 @@ impl Error {
             Self::WrongPlatform { .. } => "choose one of these with --arch, or another image",
             Self::MediaType { .. } => {
                 "images of Docker schema 2 and OCI with tar, gzip or zstd layers are supported; convert it, e.g. with skopeo copy"
+            }
+            Self::Format { remedy, .. } => remedy,
+            Self::NoImage { .. } => {
+                "oci: and oci-archive: take an OCI layout, docker-archive: what docker save writes; give a root file system with tar:FILE or dir:DIR"
             }
             Self::Malformed { .. } | Self::Archive { .. } | Self::Entry { .. } => {
                 "the image is damaged or hostile: build or fetch it again"

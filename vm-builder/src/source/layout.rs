@@ -33,10 +33,7 @@ pub(super) trait ImageFiles: Sync {
     fn document(&self, name: &str) -> Result<Vec<u8>, Error> {
         let what = || format!("{} in {}", name, self.path().display());
         let Some((reader, length)) = self.open(name)? else {
-            return Err(Error::Malformed {
-                what: self.path().display().to_string(),
-                problem: format!("it has no {name}"),
-            });
+            return Err(Error::NoImage { place: self.path().to_owned(), missing: name.to_owned() });
         };
         if length > DOCUMENT_LIMIT {
             return Err(Error::Limit { what: what(), limit: DOCUMENT_LIMIT, unit: "bytes", flag: None });
@@ -96,7 +93,12 @@ impl ImageFiles for Directory {
 
     fn document(&self, name: &str) -> Result<Vec<u8>, Error> {
         let path = self.0.join(name);
-        read_limited(&path, DOCUMENT_LIMIT).map_err(|error| Error::io("read", &path, error))
+        read_limited(&path, DOCUMENT_LIMIT).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound if self.0.is_dir() => {
+                Error::NoImage { place: self.0.clone(), missing: name.to_owned() }
+            }
+            _ => Error::io("read", &path, error),
+        })
     }
 }
 
@@ -255,9 +257,9 @@ pub(super) fn load(
     loading: &Loading<'_>,
 ) -> Result<Ingested, Error> {
     let what = place.path().display().to_string();
-    let index: Index = serde_json::from_slice(&place.document("index.json")?).map_err(|error| {
-        Error::Malformed { what: format!("index.json in {what}"), problem: error.to_string() }
-    })?;
+    let bytes = place.document("index.json")?;
+    let index: Index = serde_json::from_slice(&bytes)
+        .map_err(|error| Error::no_document(format!("index.json in {what}"), &bytes, &error))?;
     let entries = named(place.path(), index, name)?;
     let platform = &loading.options.platform;
     let chosen = |entries: &[IndexEntry]| -> Result<Descriptor, Error> {

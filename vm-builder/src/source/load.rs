@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::ingest::Ingested;
 use super::loading::Loading;
 use super::{
-    Error, ImageSettings, LayerInfo, Loaded, Options, Progress, Source, docker_archive, layout, root,
+    Error, ImageSettings, LayerInfo, Loaded, Options, Progress, Source, docker_archive, formats, layout, root,
 };
 use crate::cache::{Budget, Cache, CachedLayer};
 use crate::dockerfile;
@@ -39,6 +39,9 @@ pub async fn load(source: &Source, options: &Options, progress: &dyn Progress) -
         }
         Source::RootTree(path) => {
             let (tree, sources) = root::walk(path, options)?;
+            if let Some(format) = formats::of_tree(&tree) {
+                return Err(Error::no_archive(path.display().to_string(), format));
+            }
             let digest = super::tree_digest(&tree, &sources)?;
             Ok(Loaded {
                 tree,
@@ -95,6 +98,14 @@ impl Loading<'_> {
         let mut files = Vec::new();
         for (name, layer) in layers {
             let source = neonvm_disk::tree::SourceId(u32::try_from(files.len()).unwrap_or(u32::MAX));
+            if layer.size > 0
+                && let Some(format) = formats::of_file(&layer.file)
+                    .map_err(|error| Error::io("read", Path::new(&name), error))?
+                && format.name != formats::ZEROS
+            {
+                let wanted = "a tar";
+                return Err(Error::Format { what: name, format: format.name, wanted, remedy: format.remedy });
+            }
             let handle =
                 || layer.file.try_clone().map_err(|error| Error::io("open", Path::new(&name), error));
             files.push(handle()?);
@@ -106,7 +117,20 @@ impl Loading<'_> {
     fn root_tar(&self, path: &Path, reference: &str) -> Result<Loaded, Error> {
         let (layer, digest) = self.open_tar(path, true)?;
         let name = path.display().to_string();
-        let (tree, sources) = self.apply([(name, &layer)].into_iter(), Whiteouts::Literal)?;
+        let (tree, sources) = self.apply([(name.clone(), &layer)].into_iter(), Whiteouts::Literal)?;
+        let has = |name: &[u8]| tree.child(tree.root(), name).is_some();
+        if has(b"oci-layout") && has(b"index.json") {
+            let place = layout::TarFile::open(path, self)?;
+            return self.ingested(&layout::load(&place, None, self)?, &format!("oci-archive:{name}"));
+        }
+        if has(b"manifest.json") && !has(b"etc") {
+            let place = layout::TarFile::open(path, self)?;
+            return self
+                .ingested(&docker_archive::load(&place, None, self)?, &format!("docker-archive:{name}"));
+        }
+        if let Some(format) = formats::of_tree(&tree) {
+            return Err(Error::no_archive(name, format));
+        }
         let info = LayerInfo { digest: None, diff_id: digest, size: layer.size, media_type: String::new() };
         Ok(Loaded {
             tree,

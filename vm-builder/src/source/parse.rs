@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+use super::formats::{self, Packing};
 use super::{Error, Source};
 use crate::dockerfile;
 use crate::layer::Archive;
@@ -19,7 +21,8 @@ impl Source {
     /// a file system; a file of that name is a Dockerfile, a tar with
     /// `oci-layout` or `manifest.json` is an archive, any other the root of a file system.
     ///
-    /// A relative path that could be a reference (`images/postgres`) is one, unless it exists.
+    /// A relative path that could be a reference (`images/postgres`) is one, unless it exists, or has the name of a file (`disk.qcow2`,
+    /// `root.tar.gz`); `docker://root.tar` is a reference.
     ///
     /// # Errors
     /// If it is none of these.
@@ -33,7 +36,14 @@ impl Source {
         if !text.is_empty() && path.exists() {
             return recognised(path);
         }
-        if text.starts_with(['/', '.', '~']) {
+        if let Some((prefix, problem)) = ELSEWHERE.iter().find(|(prefix, _)| text.starts_with(*prefix)) {
+            return Err(Error::Setting {
+                setting: "source",
+                value: text.to_owned(),
+                problem: format!("{prefix} is not read: {problem}"),
+            });
+        }
+        if text.starts_with(['/', '.', '~', '-']) || is_file_name(path) {
             return Err(Error::SourceMissing(path.to_path_buf()));
         }
         Ok(Self::Registry(text.parse()?))
@@ -69,6 +79,63 @@ const FORMS: [(&str, Make); 7] = [
     ("tar:", |rest| existing(rest).map(Source::RootTar)),
     ("dockerfile:", |rest| dockerfile(existing(rest)?)),
 ];
+
+/// Endings of files that are no images in a registry.
+const ENDINGS: [&str; 32] = [
+    "tar",
+    "tgz",
+    "tbz",
+    "tbz2",
+    "txz",
+    "tzst",
+    "gz",
+    "bz2",
+    "xz",
+    "zst",
+    "lz4",
+    "lzma",
+    "zip",
+    "7z",
+    "rar",
+    "cpio",
+    "qcow2",
+    "qcow",
+    "img",
+    "raw",
+    "vmdk",
+    "vhd",
+    "vhdx",
+    "vdi",
+    "ova",
+    "ovf",
+    "iso",
+    "squashfs",
+    "sqsh",
+    "erofs",
+    "ext4",
+    "dockerfile",
+];
+
+/// Forms of other programs, and what to do instead.
+const ELSEWHERE: [(&str, &str); 9] = [
+    ("http://", "download it, and give the path of the file"),
+    ("https://", "download it, and give the path of the file; an image is named without https://"),
+    ("file:", "give the path alone"),
+    ("docker-daemon:", "save it with docker save -o FILE IMAGE, and give docker-archive:FILE"),
+    ("containers-storage:", "save it with podman save -o FILE IMAGE, and give docker-archive:FILE"),
+    ("podman:", "save it with podman save -o FILE IMAGE, and give docker-archive:FILE"),
+    ("docker-image://", "give the reference alone"),
+    ("oci-layout://", "give oci:DIRECTORY"),
+    ("sif:", "unpack it into a directory, and give dir:DIRECTORY"),
+];
+
+/// Whether a path that does not exist is probably a mistyped file.
+fn is_file_name(path: &Path) -> bool {
+    let ending = path.extension().and_then(std::ffi::OsStr::to_str).unwrap_or_default().to_ascii_lowercase();
+    // What follows a colon is a tag or a digest.
+    (ENDINGS.contains(&ending.as_str()) || dockerfile::is_name(path))
+        && !path.as_os_str().as_bytes().contains(&b':')
+}
 
 fn dockerfile(path: PathBuf) -> Result<Source, Error> {
     Ok(Source::Dockerfile { path: dockerfile::file_at(path)?, arguments: Vec::new() })
@@ -115,11 +182,18 @@ fn recognised(path: &Path) -> Result<Source, Error> {
         return dockerfile(path);
     }
     let mut file = File::open(&path).map_err(|error| Error::io("open", &path, error))?;
-    let mut head = [0; 4];
-    let count = file.read(&mut head).map_err(|error| Error::io("read", &path, error))?;
-    if is_compressed(head.get(..count).unwrap_or_default()) {
+    let failed = |error| Error::io("read", &path, error);
+    if !file.metadata().map_err(failed)?.is_file() {
+        return Err(failed(std::io::Error::other("it is no regular file")));
+    }
+    let mut head = [0; 6];
+    let count = file.read(&mut head).map_err(failed)?;
+    if Packing::of(head.get(..count).unwrap_or_default()) != Packing::None {
         // Its content is recognised when it is loaded, since it must be decompressed for that.
         return Ok(Source::RootTar(path));
+    }
+    if let Some(format) = formats::of_file(&file).map_err(failed)? {
+        return Err(Error::no_archive(path.display().to_string(), format));
     }
     let mut archive = Archive::new(path.display().to_string(), file)?;
     let mut names = BTreeSet::new();
@@ -138,9 +212,4 @@ fn recognised(path: &Path) -> Result<Source, Error> {
     } else {
         Source::RootTar(path)
     })
-}
-
-/// Whether a file begins as gzip or zstd do.
-pub(super) fn is_compressed(head: &[u8]) -> bool {
-    head.starts_with(&[0x1f, 0x8b]) || head.starts_with(&[0x28, 0xb5, 0x2f, 0xfd])
 }

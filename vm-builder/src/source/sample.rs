@@ -15,6 +15,12 @@ pub(crate) enum Form {
     Plain,
     Gzip,
     Zstd,
+    Xz,
+    Bzip2,
+}
+
+impl Form {
+    pub(crate) const ALL: [Self; 5] = [Self::Plain, Self::Gzip, Self::Zstd, Self::Xz, Self::Bzip2];
 }
 
 pub(crate) fn compressed(form: Form, bytes: &[u8]) -> Vec<u8> {
@@ -26,6 +32,17 @@ pub(crate) fn compressed(form: Form, bytes: &[u8]) -> Vec<u8> {
             encoder.finish().unwrap()
         }
         Form::Zstd => zstd::stream::encode_all(bytes, 1).unwrap(),
+        Form::Xz => {
+            let options = lzma_rust2::XzOptions::with_preset(1);
+            let mut encoder = lzma_rust2::XzWriter::new(Vec::new(), options).unwrap();
+            encoder.write_all(bytes).unwrap();
+            encoder.finish().unwrap()
+        }
+        Form::Bzip2 => {
+            let mut encoder = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
+            encoder.write_all(bytes).unwrap();
+            encoder.finish().unwrap()
+        }
     }
 }
 
@@ -65,7 +82,8 @@ pub(crate) fn image(layers: &[Vec<u8>], form: Form, architecture: &str) -> Image
     });
     let media_type = match form {
         Form::Plain => "application/vnd.oci.image.layer.v1.tar",
-        Form::Gzip => "application/vnd.oci.image.layer.v1.tar+gzip",
+        // Labels are often wrong; the content counts.
+        Form::Gzip | Form::Xz | Form::Bzip2 => "application/vnd.oci.image.layer.v1.tar+gzip",
         Form::Zstd => "application/vnd.oci.image.layer.v1.tar+zstd",
     };
     let blobs = layers.iter().map(|layer| Blob::bytes(media_type, compressed(form, layer))).collect();

@@ -1,3 +1,4 @@
+mod formats;
 mod local;
 mod parse;
 mod root;

@@ -174,7 +174,11 @@ fn what_is_no_image_is_refused_by_its_type() {
         let error = pull(&reference, &options).unwrap_err();
         assert!(matches!(&error, Error::MediaType { media_type, .. } if media_type == to), "{error}");
     }
-    set(b"<html>".to_vec());
+    set(b"<!DOCTYPE html>\n<html>Log in</html>".to_vec());
+    let error = pull(&reference, &options).unwrap_err();
+    assert!(matches!(&error, Error::Format { format: "an HTML page", .. }), "{error}");
+    assert!(error.hint().unwrap().contains("proxy"));
+    set(b"{\"schemaVersion\": 2,".to_vec());
     assert!(matches!(pull(&reference, &options).unwrap_err(), Error::Malformed { .. }));
     set(vec![b' '; 9 << 20]);
     assert!(matches!(pull(&reference, &options).unwrap_err(), Error::Limit { .. }));

@@ -6,7 +6,7 @@ use super::*;
 fn layouts_and_archives_are_one_image() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
-    for form in [Form::Plain, Form::Gzip, Form::Zstd] {
+    for form in Form::ALL {
         let name = format!("{form:?}");
         let image = layout(&at(&name), form);
         let options = sample::options(&at(&format!("cache{name}")));

@@ -13,7 +13,6 @@ use clap::{Arg, Command, CommandFactory as _, ValueHint};
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::api::{Api, ListParams};
-use kube::config::Kubeconfig;
 use kube::core::NamespaceResourceScope;
 use kube::{Client, Resource};
 use neonvm_api::{PodAutoscaler, VirtualMachine, VirtualMachineMigration};
@@ -117,10 +116,7 @@ fn contexts() -> Vec<CompletionCandidate> {
     let env = Env::of_process();
     let file =
         Settings::load(&env).ok().and_then(|settings| settings.value("kubeconfig", None).ok().flatten());
-    let config = match file {
-        Some(path) => Kubeconfig::read_from(path),
-        None => Kubeconfig::read(),
-    };
+    let config = crate::connect::kubeconfig::read(file.as_deref());
     let contexts = config.map(|config| config.contexts).unwrap_or_default();
     candidates(contexts.into_iter().map(|context| context.name))
 }

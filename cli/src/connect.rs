@@ -1,6 +1,6 @@
 //! Reaching a cluster. Nothing here is set up before a command needs it.
 
-mod kubeconfig;
+pub(crate) mod kubeconfig;
 
 use std::path::Path;
 use std::time::Duration;
@@ -58,7 +58,7 @@ impl Connection {
                 let kubeconfig = Kubeconfig::read_from(path).map_err(|error| refused(&error))?;
                 Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| refused(&error))?
             }
-            None => match Config::from_kubeconfig(&options).await {
+            None => match from_default(&options).await {
                 Ok(config) => config,
                 Err(error) if context.is_some() || !kubeconfig::is_missing(&error) => {
                     return Err(refused(&error));
@@ -217,14 +217,15 @@ impl Connection {
 
 /// The cluster that a context, or the current one, names.
 fn cluster_name(file: Option<&str>, context: Option<&str>) -> Option<String> {
-    let config = match file {
-        Some(path) => Kubeconfig::read_from(path),
-        None => Kubeconfig::read(),
-    };
-    let config = config.ok()?;
+    let config = kubeconfig::read(file).ok()?;
     let name = context.map(str::to_owned).or(config.current_context)?;
     let found = config.contexts.into_iter().find(|context| context.name == name)?;
     Some(found.context?.cluster)
+}
+
+/// The configuration that `KUBECONFIG` or the default path has.
+async fn from_default(options: &KubeConfigOptions) -> std::result::Result<Config, KubeconfigError> {
+    Config::from_custom_kubeconfig(kubeconfig::read(None)?, options).await
 }
 
 fn unusable(error: &kube::Error) -> Error {

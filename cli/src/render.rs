@@ -228,6 +228,8 @@ fn indented(text: &str) -> String {
 
 /// A document in the form that is wanted, with its line end.
 pub(crate) fn document(style: &Style, document: &Document) -> Result<Shown> {
+    let named = style.format.needs_json().then(|| named(document)).flatten();
+    let document = named.as_ref().unwrap_or(document);
     let mut shown = match &style.format {
         Format::Json => {
             let text = serde_json::to_string_pretty(&document.value).unwrap_or_default();
@@ -257,6 +259,38 @@ pub(crate) fn document(style: &Style, document: &Document) -> Result<Shown> {
         shown.push(&Shown::text("\n"));
     }
     Ok(shown)
+}
+
+/// A list of our own kinds with `metadata.name` in each item, where scripts look for names. `None`: it has nothing to add.
+fn named(document: &Document) -> Option<Document> {
+    let text = |key: &str| document.value.get(key).and_then(Value::as_str).unwrap_or_default();
+    if text("apiVersion") != API_VERSION || !text("kind").ends_with("List") {
+        return None;
+    }
+    let items = document.value.get("items").and_then(Value::as_array)?;
+    let lacks = |item: &Value| item.is_object() && item.get("metadata").is_none();
+    if !items.iter().any(lacks) {
+        return None;
+    }
+    let mut document = document.clone();
+    let Document { value, names, .. } = &mut document;
+    for (index, item) in value.get_mut("items").and_then(Value::as_array_mut)?.iter_mut().enumerate() {
+        if !lacks(item) {
+            continue;
+        }
+        let own = |key: &str| item.get(key).and_then(Value::as_str).map(str::to_owned);
+        let by_kind =
+            || names.get(index).map(|name| name.split_once('/').map_or(&**name, |(_, name)| name).to_owned());
+        let Some(name) = own("name").or_else(|| own("reference")).or_else(by_kind) else { continue };
+        let metadata = match own("namespace") {
+            Some(namespace) => serde_json::json!({ "name": name, "namespace": namespace }),
+            None => serde_json::json!({ "name": name }),
+        };
+        if let Some(fields) = item.as_object_mut() {
+            fields.insert("metadata".to_owned(), metadata);
+        }
+    }
+    Some(document)
 }
 
 /// YAML whose characters are all harmless. The library escapes control characters but not those that reorder a text; an object

@@ -18,6 +18,7 @@ pub mod inject;
 pub mod inspect;
 pub mod layer;
 pub mod out;
+pub mod pull;
 pub mod push;
 pub mod record;
 pub mod reference;

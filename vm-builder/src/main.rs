@@ -51,7 +51,9 @@ fn main() -> ExitCode {
                 eprintln!("  caused by: {cause}");
             }
             if let Some(hint) = error.hint() {
-                eprintln!("  hint: {hint}");
+                // Flags in hints are those of the newer tool.
+                let tool = if hint.contains(" -") { "with neonctl vm build: " } else { "" };
+                eprintln!("  hint: {tool}{hint}");
             }
             ExitCode::FAILURE
         }

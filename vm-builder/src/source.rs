@@ -147,11 +147,30 @@ impl Default for Limits {
     }
 }
 
+/// Logins that somebody else gave, such as a pull secret, instead of a file of this user. No helper program that they name is run.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Logins {
+    /// For people: `pull secret "x"`.
+    pub name: String,
+    /// The content, in the format of Docker's `config.json`; or why there is none, such as `does not exist`.
+    pub content: std::result::Result<Vec<u8>, String>,
+}
+
+impl std::fmt::Debug for Logins {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Logins").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
 /// How registries are talked to.
 #[derive(Clone, Debug)]
 pub struct Network {
     /// Login given by hand; wins over all files.
     pub login: Option<Login>,
+    /// Logins of others, before the files; the first wins.
+    pub logins: Vec<Logins>,
+    /// What the files are called in errors; none: by their paths.
+    pub files_name: Option<String>,
     /// Files with logins, first wins: see [`crate::registry::auth_files`] for the usual ones.
     pub auth_files: Vec<PathBuf>,
     /// Plain HTTP is allowed for registries elsewhere, too (tried after HTTPS failed to answer as TLS).
@@ -176,6 +195,8 @@ impl Default for Network {
     fn default() -> Self {
         Self {
             login: None,
+            logins: Vec::new(),
+            files_name: None,
             auth_files: Vec::new(),
             insecure: false,
             ca_file: None,

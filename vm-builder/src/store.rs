@@ -173,29 +173,56 @@ impl Store {
     pub fn remove(&self, name: &str) -> Result<Vec<Entry>, Error> {
         let _changing = self.lock(true)?;
         let mut index = index::Index::read(&self.root)?;
-        let digest = self.find(&index, name)?;
-        let by_name = name.parse::<Reference>().ok().map(|reference| named(&reference));
-        let only = by_name.filter(|name| index.digest_of(name) == Some(digest));
-        let mut removed = Vec::new();
-        for (image, has) in index.images() {
-            if image == digest && only.as_deref().is_none_or(|name| has == Some(name)) {
-                removed.push(self.entry(digest, has, &index)?);
-            }
-        }
+        let (digest, only, removed) = self.chosen(&index, name)?;
         index.remove(digest, only.as_deref());
         self.write(&index.bytes()?, &self.root.join("index.json"))?;
         self.sweep(&index)?;
         Ok(removed)
     }
 
-    /// Removes images without a name and blobs that no image has. Returns the bytes that became free.
+    /// What [`Self::remove`] would remove.
+    ///
+    /// # Errors
+    /// If there is no such image, or several.
+    pub fn removal(&self, name: &str) -> Result<Vec<Entry>, Error> {
+        let _reading = self.lock(false)?;
+        Ok(self.chosen(&index::Index::read(&self.root)?, name)?.2)
+    }
+
+    /// An image with the name that alone is meant, and its entries. A name that is only one of several is removed by itself.
+    fn chosen(
+        &self,
+        index: &index::Index,
+        name: &str,
+    ) -> Result<(Digest, Option<String>, Vec<Entry>), Error> {
+        let digest = self.find(index, name)?;
+        let by_name = name.parse::<Reference>().ok().map(|reference| named(&reference));
+        let only = by_name.filter(|name| index.digest_of(name) == Some(digest));
+        let mut entries = Vec::new();
+        for (image, has) in index.images() {
+            if image == digest && only.as_deref().is_none_or(|name| has == Some(name)) {
+                entries.push(self.entry(digest, has, index)?);
+            }
+        }
+        Ok((digest, only, entries))
+    }
+
+    /// Removes images without a name, and blobs that no image has. Returns the bytes that became free.
     ///
     /// # Errors
     /// If something cannot be removed.
     pub fn prune(&self) -> Result<u64, Error> {
+        self.prune_except(&|_| false)
+    }
+
+    /// As [`Self::prune`]; images with digests that `keep` accepts stay.
+    ///
+    /// # Errors
+    /// If something cannot be removed.
+    pub fn prune_except(&self, keep: &dyn Fn(Digest) -> bool) -> Result<u64, Error> {
         let _changing = self.lock(true)?;
         let mut index = index::Index::read(&self.root)?;
-        if index.remove_unnamed() {
+        if index.remove_unnamed(keep) {
             self.write(&index.bytes()?, &self.root.join("index.json"))?;
         }
         self.sweep(&index)

@@ -16,6 +16,8 @@ pub enum Command {
     Inspect(Inspect),
     /// Write the disk of an image to a file
     Export(Export),
+    /// Pull an image with a VM disk from a registry into the local store
+    Pull(Pull),
     /// Push an image of the local store to a registry
     Push(Push),
     /// Remove images from the local store
@@ -31,6 +33,7 @@ impl Command {
             Self::List(args) => Some(&args.output),
             Self::Inspect(args) => Some(&args.output),
             Self::Export(args) => Some(&args.output),
+            Self::Pull(args) => Some(&args.output),
             Self::Push(args) => Some(&args.output),
             Self::Remove(args) => Some(&args.output),
             Self::Prune(args) => Some(&args.output),
@@ -106,6 +109,30 @@ pub struct Export {
     pub output: Output,
 }
 
+/// `image pull`
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  neonctl image pull registry.example/pg16:1\n  \
+                  neonctl image pull registry.example/pg16@sha256:…\n\n\
+                  VMs of the local cluster use images of the local store without asking their registry. An image of a container is made \
+                  into one with a VM disk by `neonctl vm build --from`.")]
+pub struct Pull {
+    /// Name of the image in its registry
+    #[arg(value_name = "IMAGE")]
+    pub image: String,
+    /// Architecture: amd64 or arm64 [default: that of this host]
+    #[arg(long)]
+    pub arch: Option<String>,
+    /// Access to registries.
+    #[command(flatten)]
+    pub registry: Registry,
+    /// Progress output.
+    #[command(flatten)]
+    pub showing: Showing,
+    /// Output format.
+    #[command(flatten)]
+    pub output: Output,
+}
+
 /// `image push`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl image push registry.example/pg16:1\n  \
@@ -130,8 +157,16 @@ pub struct Push {
 
 /// `image remove`
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  neonctl image remove registry.example/pg16:1")]
+#[command(
+    after_help = "Examples:\n  neonctl image remove registry.example/pg16:1\n  neonctl image remove pg16:1 --force"
+)]
 pub struct Remove {
+    /// Remove images that VMs use, too; these VMs do not start again without them
+    #[arg(long)]
+    pub force: bool,
+    /// Access to the cluster whose VMs may use the images.
+    #[command(flatten)]
+    pub access: Access,
     /// Names or digests of the images
     #[arg(value_name = "IMAGE", required = true, value_parser = names::image)]
     pub images: Vec<String>,
@@ -144,6 +179,9 @@ pub struct Remove {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl image prune\n  neonctl image prune --unused-for 24h")]
 pub struct Prune {
+    /// Access to the cluster whose VMs may use images by their digests.
+    #[command(flatten)]
+    pub access: Access,
     /// Keep cached layers that were used within this time, such as 24h
     #[arg(long, value_name = "DURATION")]
     pub unused_for: Option<String>,

@@ -101,6 +101,9 @@ pub struct Up {
     /// Connect to registries without TLS
     #[arg(long)]
     pub insecure_registries: bool,
+    /// Certificate authority (PEM) of registries to trust in addition to those of the system
+    #[arg(long, value_name = "FILE")]
+    pub registry_ca_file: Option<PathBuf>,
     /// Directory of files that VMs may name as images, file://PATH, in namespaces with the label allow.vm.neon.tech/node-files=true; may
     /// be repeated
     #[arg(long, value_name = "DIR")]

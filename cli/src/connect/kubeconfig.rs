@@ -1,5 +1,7 @@
 //! Which kubeconfig is used, and what a person can do if it cannot be.
 
+use std::path::PathBuf;
+
 use kube::config::{Kubeconfig, KubeconfigError};
 
 use super::chain;
@@ -53,11 +55,7 @@ impl Look {
             format!("cannot use the kubeconfig {path}, {origin}")
         };
         let error_shown = chain(Error::new(Code::Usage, text), error);
-        let read = match &self.file {
-            Some(path) => Kubeconfig::read_from(path),
-            None => Kubeconfig::read(),
-        };
-        error_shown.hint(self.remedy(error, read.ok()))
+        error_shown.hint(self.remedy(error, read(self.file.as_deref()).ok()))
     }
 
     fn remedy(&self, error: &KubeconfigError, read: Option<Kubeconfig>) -> String {
@@ -83,10 +81,69 @@ impl Look {
     }
 }
 
+/// The kubeconfig of a file, or of those in `KUBECONFIG`, or at the default path. As with kubectl, files of a list that are missing are left
+/// out; if all are, that is the error.
+pub(crate) fn read(file: Option<&str>) -> std::result::Result<Kubeconfig, KubeconfigError> {
+    match (file, std::env::var_os("KUBECONFIG").filter(|paths| !paths.is_empty())) {
+        (Some(path), _) => Kubeconfig::read_from(path),
+        (None, Some(paths)) => merged(std::env::split_paths(&paths)),
+        (None, None) => Kubeconfig::read(),
+    }
+}
+
+fn merged(paths: impl Iterator<Item = PathBuf>) -> std::result::Result<Kubeconfig, KubeconfigError> {
+    let (mut all, mut missing) = (None::<Kubeconfig>, None);
+    for path in paths.filter(|path| !path.as_os_str().is_empty()) {
+        match Kubeconfig::read_from(&path) {
+            Ok(read) => {
+                all = Some(match all {
+                    Some(before) => before.merge(read)?,
+                    None => read,
+                });
+            }
+            Err(error) if is_missing(&error) => missing = missing.or(Some(error)),
+            Err(error) => return Err(error),
+        }
+    }
+    all.ok_or_else(|| missing.unwrap_or(KubeconfigError::FindPath))
+}
+
 /// Whether there is no file.
 pub(super) fn is_missing(error: &KubeconfigError) -> bool {
     match error {
         KubeconfigError::ReadConfig(source, _) => source.kind() == std::io::ErrorKind::NotFound,
         error => matches!(error, KubeconfigError::FindPath),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_files_of_a_list_are_left_out_as_with_kubectl() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let text = |name: &str| {
+            format!(
+                "apiVersion: v1\nkind: Config\ncurrent-context: {name}\ncontexts: [{{name: {name}, context: {{cluster: {name}, user: {name}}}}}]\n"
+            )
+        };
+        std::fs::write(at("a"), text("a")).unwrap();
+        std::fs::write(at("b"), text("b")).unwrap();
+        std::fs::write(at("bad"), "contexts: 7\n").unwrap();
+        let names = |files: &[&str]| {
+            let read =
+                merged(files.iter().map(|name| if name.is_empty() { PathBuf::new() } else { at(name) }));
+            let read = read.map_err(|error| is_missing(&error))?;
+            let contexts = read.contexts.iter().map(|one| one.name.clone()).collect::<Vec<_>>().join(" ");
+            Ok(format!("{} of {contexts}", read.current_context.unwrap_or_default()))
+        };
+        assert_eq!(names(&["none", "a"]), Ok("a of a".to_owned()));
+        assert_eq!(names(&["a", "none", "b", ""]), Ok("a of a b".to_owned()));
+        assert_eq!(names(&["b", "a"]), Ok("b of b a".to_owned()));
+        assert_eq!(names(&["none", "nothing"]), Err(true));
+        assert_eq!(names(&[""]), Err(true));
+        assert_eq!(names(&["a", "bad"]), Err(false));
     }
 }

@@ -21,8 +21,9 @@ enum Part {
 }
 
 fn bad(text: &str, why: &str) -> Error {
-    Error::new(Code::Usage, format!("cannot read the path {text:?}: {why}"))
-        .hint("supported are {.a.b}, {.a[0]}, {.items[*].name}, {\"\\n\"} and {range .items[*]}...{end}")
+    Error::new(Code::Usage, format!("cannot read the path {text:?}: {why}")).hint(
+        "supported are {.a.b}, {.a[0]}, {.a[1:3]}, {.items[*].name}, {\"\\n\"} and {range .items[*]}...{end}",
+    )
 }
 
 impl Expression {
@@ -147,6 +148,7 @@ mod tests {
         assert_eq!(text("{.items[*].n}"), "p q");
         assert_eq!(text("{.items[-1].n}-{.items[0].n}"), "q-p");
         assert_eq!(text("{range .items[*]}{.n}{\"\\n\"}{end}"), "p\nq\n");
+        assert_eq!(text("{.items[0:1].n} {.items[-1:].n}"), "p q");
         assert_eq!(text("{.nothing}"), "");
     }
 

@@ -27,9 +27,33 @@ fn every_form() {
     assert_eq!(shown("name"), "thing/b\nthing/a\n");
     assert_eq!(shown("jsonpath={.items[*].n}"), "10 9");
     assert_eq!(shown("custom-columns=WHO:.name,X:.x"), "WHO  X\nb    <none>\na    <none>\n");
-    assert_eq!(serde_json::from_str::<Value>(&shown("json")).unwrap(), list().value);
-    assert_eq!(serde_saphyr::from_str::<Value>(&shown("yaml")).unwrap(), list().value);
+    let mut expected = list().value;
+    for (item, name) in expected["items"].as_array_mut().unwrap().iter_mut().zip(["b", "a"]) {
+        item["metadata"] = json!({ "name": name });
+    }
+    assert_eq!(serde_json::from_str::<Value>(&shown("json")).unwrap(), expected);
+    assert_eq!(serde_saphyr::from_str::<Value>(&shown("yaml")).unwrap(), expected);
     assert_eq!(Format::parse("xml").unwrap_err().code, Code::Usage);
+}
+
+#[test]
+fn items_of_our_lists_have_names_where_scripts_look_for_them() {
+    let names = |item: Value, name: &str| {
+        let value = json!({ "apiVersion": API_VERSION, "kind": "ThingList", "items": [item] });
+        let list = Document { value, names: vec![name.to_owned()], ..Document::default() };
+        let style =
+            Style { format: Format::parse("jsonpath={.items[*].metadata}").unwrap(), ..Style::default() };
+        document(&style, &list).unwrap().as_str().to_owned()
+    };
+    assert_eq!(names(json!({ "name": "a" }), "thing/x"), r#"{"name":"a"}"#);
+    assert_eq!(
+        names(json!({ "reference": "r:1", "digest": "sha256:0" }), "image/sha256:0"),
+        r#"{"name":"r:1"}"#
+    );
+    assert_eq!(names(json!({ "reference": null }), "image/sha256:0"), r#"{"name":"sha256:0"}"#);
+    assert_eq!(names(json!({ "name": "a", "namespace": "n" }), "x"), r#"{"name":"a","namespace":"n"}"#);
+    assert_eq!(names(json!({ "metadata": { "uid": 1 } }), "thing/a"), r#"{"uid":1}"#);
+    assert_eq!(names(json!("text"), "thing/a"), "");
 }
 
 #[test]

@@ -127,6 +127,8 @@ pub struct ImageConfig {
     pub keep: u64,
     /// Registries that may be spoken to without TLS.
     pub insecure: bool,
+    /// Certificates (PEM) of authorities of registries, trusted besides those of the system.
+    pub ca_file: Option<PathBuf>,
     /// Directories of files that may be named as images, `file://PATH`. Without one such names are refused: a pod's author would read
     /// every file of the user that runs this.
     pub files: Vec<PathBuf>,
@@ -153,6 +155,7 @@ impl Config {
                 directory: cluster_data.join("images"),
                 keep: 20 << 30,
                 insecure: false,
+                ca_file: None,
                 files: Vec::new(),
             },
             restart_pause: Duration::from_secs(10),

@@ -17,6 +17,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
+use neonvm_builder::source::Logins;
 use parking_lot::Mutex;
 
 use crate::ImageConfig;
@@ -49,6 +50,19 @@ pub(crate) struct Images {
     events: Events,
     /// One fetch of an image at a time; the others wait for it.
     flights: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+/// The logins in the data of a secret, in the format of Docker's `config.json`; or why there are none.
+fn login_document(data: Option<&BTreeMap<String, Vec<u8>>>) -> Result<Vec<u8>, String> {
+    let Some(data) = data else { return Err("does not exist".to_owned()) };
+    if let Some(document) = data.get(".dockerconfigjson") {
+        return Ok(document.clone());
+    }
+    // The older format has the registries themselves.
+    match data.get(".dockercfg") {
+        Some(registries) => Ok([&b"{\"auths\":"[..], registries, b"}"].concat()),
+        None => Err("has neither .dockerconfigjson nor .dockercfg, as a secret of type kubernetes.io/dockerconfigjson has".to_owned()),
+    }
 }
 
 /// A problem of the file system, in words.
@@ -115,27 +129,17 @@ impl Images {
         }
     }
 
-    /// Login files of the pod's secrets.
-    async fn logins(
-        &self,
-        request: &Request,
-        objects: &Objects,
-    ) -> Result<Vec<tempfile::NamedTempFile>, Problem> {
+    /// Logins of the pod's secrets. As with kubelets a secret that is missing is no obstacle for an image that needs no login; if it needs
+    /// one, the error names it.
+    async fn logins(&self, request: &Request, objects: &Objects) -> Result<Vec<Logins>, Problem> {
         let mut logins = Vec::new();
         for name in &request.secrets {
             let secret = objects.hold(Kind::Secret, &request.namespace, name);
             let data = secret.get().await.map_err(|error| Problem::new(PULL, error))?;
-            // As kubelets do: a secret that is missing is no obstacle for an image that needs no login.
-            let Some(data) = data else { continue };
-            let Some(bytes) = data.get(".dockerconfigjson").or_else(|| data.get(".dockercfg")) else {
-                continue;
-            };
-            let write = || -> io::Result<tempfile::NamedTempFile> {
-                let file = tempfile::NamedTempFile::new_in(&self.config.directory)?;
-                fs::write(file.path(), bytes)?;
-                Ok(file)
-            };
-            logins.push(write().map_err(|error| io_problem(&self.config.directory, &error))?);
+            logins.push(Logins {
+                name: format!("pull secret {name:?}"),
+                content: login_document(data.as_deref()),
+            });
         }
         Ok(logins)
     }
@@ -235,5 +239,20 @@ impl Images {
             Ok(false) => Err(Problem::new(PULL, "the image was removed just now")),
             Err(error) => Err(io_problem(directory, &error)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_of_both_types_are_read_and_others_named() {
+        let of =
+            |key: &str, text: &str| login_document(Some(&BTreeMap::from([(key.to_owned(), text.into())])));
+        assert_eq!(of(".dockerconfigjson", "{}"), Ok(b"{}".to_vec()));
+        assert_eq!(of(".dockercfg", "{\"r\":{}}"), Ok(b"{\"auths\":{\"r\":{}}}".to_vec()));
+        assert_eq!(login_document(None), Err("does not exist".to_owned()));
+        assert!(of("password", "x").unwrap_err().contains("kubernetes.io/dockerconfigjson"));
     }
 }

@@ -54,6 +54,9 @@ pub(crate) struct Args {
     /// Allow registries without TLS
     #[arg(long)]
     insecure_registries: bool,
+    /// Certificate authority (PEM) of registries to trust in addition to those of the system
+    #[arg(long, value_name = "FILE")]
+    registry_ca_file: Option<PathBuf>,
     /// Directory of files that VMs may name as images, file://PATH; may be repeated
     #[arg(long, value_name = "DIR")]
     image_files: Vec<PathBuf>,
@@ -97,6 +100,7 @@ fn config(args: &Args) -> anyhow::Result<Config> {
         config.images.cache.clone_from(cache);
     }
     config.images.insecure = args.insecure_registries;
+    config.images.ca_file.clone_from(&args.registry_ca_file);
     config.images.files.clone_from(&args.image_files);
     anyhow::Ok(config).context("flags")
 }

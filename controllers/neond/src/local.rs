@@ -61,6 +61,9 @@ pub(crate) struct Args {
     /// Allow registries without TLS
     #[arg(long)]
     insecure_registries: bool,
+    /// Certificate authority (PEM) of registries to trust in addition to those of the system
+    #[arg(long, value_name = "FILE")]
+    registry_ca_file: Option<PathBuf>,
     /// Directory of files that VMs may name as images, file://PATH; may be repeated
     #[arg(long, value_name = "DIR")]
     image_files: Vec<PathBuf>,
@@ -269,6 +272,7 @@ fn on_node(
         .set("--accel", &args.accel)
         .switch("--user-network", !rooted)
         .switch("--insecure-registries", args.insecure_registries)
+        .path("--registry-ca-file", args.registry_ca_file.as_ref())
         .maybe("--cpu-milli", args.node_cpu_milli)
         .maybe("--memory", args.node_memory)
         .path("--kernels", args.kernels.as_ref())

@@ -79,16 +79,33 @@ pub(super) async fn find(reference: &Reference, network: &Network) -> Result<Fou
         let credentials = Credentials::Password(login.clone());
         return Ok(Found { credentials, origin: "the login given".into() });
     }
+    let mut without = Vec::new();
+    for logins in &network.logins {
+        let problem = match logins.content.as_deref().map(serde_json::from_slice::<File>) {
+            Ok(Ok(file)) => match file.login(reference) {
+                Some(credentials) => {
+                    return Ok(Found { credentials, origin: format!("the login in {}", logins.name) });
+                }
+                None => format!("has none for {}", reference.registry()),
+            },
+            // Nothing of the content may get into the message: it holds secrets.
+            Ok(Err(error)) => format!("cannot be read at line {}", error.line()),
+            Err(problem) => problem.clone(),
+        };
+        without.push(format!("{} {problem}", logins.name));
+    }
     for path in &network.auth_files {
         if let Some(credentials) = in_file(path, reference).await? {
-            return Ok(Found { credentials, origin: format!("the login in {}", path.display()) });
+            let place = network.files_name.clone().unwrap_or_else(|| path.display().to_string());
+            return Ok(Found { credentials, origin: format!("the login in {place}") });
         }
     }
     let files: Vec<_> = network.auth_files.iter().map(|path| path.display().to_string()).collect();
-    let origin = if files.is_empty() {
-        "no login was given".into()
-    } else {
-        format!("no login was found in {}", files.join(", "))
+    let files = network.files_name.clone().unwrap_or_else(|| files.join(", "));
+    let origin = match (without.is_empty(), files.is_empty()) {
+        (true, true) => "no login was given".into(),
+        (true, false) => format!("no login was found in {files}"),
+        (false, _) => format!("no login was found: {}", without.join("; ")),
     };
     Ok(Found { credentials: Credentials::Anonymous, origin })
 }
@@ -108,30 +125,37 @@ async fn in_file(path: &Path, reference: &Reference) -> Result<Option<Credential
         what: format!("login file {}", path.display()),
         problem: format!("line {} is not as expected", error.line()),
     })?;
-    let names = names(reference);
-    let registry = names.last().map(String::as_str).unwrap_or_default();
-    let helper_key =
-        if registry == DOCKER_HUB { DOCKER_HUB_KEY.to_owned() } else { reference.registry().to_owned() };
-    let own = file.cred_helpers.iter().find(|(name, _)| plain(name) == registry);
-    if let Some((name, program)) = own {
-        let key = if registry == DOCKER_HUB { helper_key.as_str() } else { name };
-        if let Some(credentials) = helper::ask(program, key).await? {
-            return Ok(Some(credentials));
+    match file.of_helper(reference).await? {
+        Some(credentials) => Ok(Some(credentials)),
+        None => Ok(file.login(reference)),
+    }
+}
+
+impl File {
+    /// The login that a program keeps.
+    async fn of_helper(&self, reference: &Reference) -> Result<Option<Credentials>, Error> {
+        let names = names(reference);
+        let registry = names.last().map(String::as_str).unwrap_or_default();
+        let helper_key =
+            if registry == DOCKER_HUB { DOCKER_HUB_KEY.to_owned() } else { reference.registry().to_owned() };
+        let own = self.cred_helpers.iter().find(|(name, _)| plain(name) == registry);
+        if let Some((name, program)) = own {
+            let key = if registry == DOCKER_HUB { helper_key.as_str() } else { name };
+            return helper::ask(program, key).await;
+        }
+        match self.creds_store.as_deref().filter(|program| !program.is_empty()) {
+            Some(program) => helper::ask(program, &helper_key).await,
+            None => Ok(None),
         }
     }
-    if let Some(program) = file.creds_store.as_deref().filter(|program| !program.is_empty())
-        && own.is_none()
-        && let Some(credentials) = helper::ask(program, &helper_key).await?
-    {
-        return Ok(Some(credentials));
+
+    /// The login in it.
+    fn login(&self, reference: &Reference) -> Option<Credentials> {
+        names(reference).iter().find_map(|name| {
+            let found = self.auths.iter().filter(|(key, _)| plain(key) == name);
+            found.filter_map(|(_, auth)| auth.credentials()).next()
+        })
     }
-    for name in &names {
-        let found = file.auths.iter().filter(|(key, _)| plain(key) == name);
-        if let Some(credentials) = found.filter_map(|(_, auth)| auth.credentials()).next() {
-            return Ok(Some(credentials));
-        }
-    }
-    Ok(None)
 }
 
 /// The keys under which a login may be, most exact first: repository, its parents, registry.

@@ -56,6 +56,13 @@ pub(crate) enum Document {
 }
 
 impl Document {
+    /// The media type of an image's manifest by its own statement; that of OCI if it has none.
+    pub(crate) fn media_type(manifest: &[u8]) -> String {
+        let value: Option<serde_json::Value> = serde_json::from_slice(manifest).ok();
+        let own = value.as_ref().and_then(|value| value.get("mediaType")?.as_str());
+        own.unwrap_or(OCI_MANIFEST).to_owned()
+    }
+
     /// Reads a document. `content_type`: the type by its descriptor or its server, empty if there is none.
     pub(crate) fn parse(bytes: &[u8], content_type: &str, what: &str) -> Result<Self, Error> {
         let malformed = |problem: String| Error::Malformed { what: what.to_owned(), problem };

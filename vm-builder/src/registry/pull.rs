@@ -1,6 +1,7 @@
 //! From a reference to manifest, configuration and cached layers.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use futures_util::{StreamExt as _, TryStreamExt as _};
@@ -13,7 +14,7 @@ use super::manifest::{ACCEPT, Document, Manifest, choose, named, note};
 use crate::cache::{Budget, Cache, CachedLayer, DOCUMENT_LIMIT};
 use crate::reference::{Digest, Reference};
 use crate::source::{Error, Options, Progress, Pull};
-use crate::store::Descriptor;
+use crate::store::{Blob, BlobContent, Descriptor, Image};
 
 /// Deepest nesting of indexes.
 const INDEX_DEPTH: usize = 4;
@@ -70,6 +71,31 @@ impl<'a> Puller<'a> {
         let layers_of = layers;
         self.cache.remember(self.reference, &self.options.platform, digest)?;
         Ok(Pulled { digest, manifest, config, layers: layers_of })
+    }
+
+    /// The image as the registry stores it, with its layers as files of a directory. Its platform is checked.
+    pub(crate) async fn image(&self, directory: &Path) -> Result<Image, Error> {
+        let (digest, manifest) = self.manifest().await?;
+        let what = format!("configuration of {}", self.place());
+        let bytes = self.blob(&manifest.config, &what).await?;
+        let config = ImageConfig::parse(&bytes, &what)?;
+        config.check_platform(&self.options.platform, &self.reference.to_string())?;
+        let missing = || Error::NotCached(format!("manifest {digest}"));
+        let document = self.cache.blob(digest)?.ok_or_else(missing)?;
+        let client = self.client(&format!("layer of {}", self.reference)).await?;
+        let stored = manifest.layers.iter().map(|layer| layer.size).fold(0, u64::saturating_add);
+        self.budget.announce(&format!("{}, compressed,", self.reference), stored)?;
+        let mut layers = Vec::new();
+        for descriptor in &manifest.layers {
+            let path = directory.join(descriptor.digest.hex());
+            if !path.exists() {
+                client.fetch_blob(descriptor, &path).await?;
+            }
+            layers.push(Blob { descriptor: descriptor.clone(), content: BlobContent::File(path) });
+        }
+        let media_type = Document::media_type(&document);
+        let config = Blob { descriptor: manifest.config, content: BlobContent::Bytes(bytes) };
+        Ok(Image { manifest: document, media_type, config, layers })
     }
 
     fn again(&self, diff_id: Digest) -> Result<CachedLayer, Error> {

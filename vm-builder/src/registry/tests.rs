@@ -3,6 +3,7 @@ mod kinds;
 mod library;
 mod login;
 mod real;
+mod stored;
 mod tls;
 
 use std::path::Path;

@@ -8,7 +8,8 @@
 //! reached; after a crash the partial file is fed first, and the rest fetched.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Write as _};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -134,6 +135,36 @@ impl Client<'_> {
             Err(error) => Err(error),
             Ok(_) => done.inspect(|_| self.progress.finished(&task)),
         }
+    }
+
+    /// Writes a blob as it is stored to a file, and checks its digest.
+    pub(super) async fn fetch_blob(&self, descriptor: &Descriptor, path: &Path) -> Result<(), Error> {
+        let task = task(descriptor.digest);
+        self.progress.started(&task, Some(descriptor.size));
+        let (sender, mut receiver) = mpsc::channel(CHUNKS);
+        let to = path.to_owned();
+        let worker = tokio::task::spawn_blocking(move || {
+            let failed = |error| Error::io("write", &to, error);
+            let mut file = File::create(&to).map_err(failed)?;
+            let mut hasher = Hasher::default();
+            while let Some(Chunk::Bytes(bytes)) = receiver.blocking_recv() {
+                hasher.update(&bytes);
+                file.write_all(&bytes).map_err(failed)?;
+            }
+            Ok::<_, Error>(hasher.finish())
+        });
+        let streamed = self.stream(descriptor, 0, &task, &sender).await;
+        drop(sender);
+        let written = worker
+            .await
+            .map_err(|error| Error::Malformed { what: task.clone(), problem: error.to_string() })?;
+        let (_, actual) = (streamed?, written?);
+        if actual != descriptor.digest {
+            let what = format!("blob of {}/{}", self.registry, self.repository);
+            return Err(Error::DigestMismatch { what, expected: descriptor.digest, actual });
+        }
+        self.progress.finished(&task);
+        Ok(())
     }
 
     /// Sends the bytes from `offset` on. False if the receiver has gone.

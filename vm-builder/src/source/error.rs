@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Platform;
 use super::formats::{Format, foreign};
-use crate::reference::{Digest, Invalid};
+use crate::reference::{Digest, Invalid, Reference};
 
 /// Failure of loading, storing or pushing an image.
 #[derive(Debug, thiserror::Error)]
@@ -253,6 +253,9 @@ pub enum Error {
         /// Bytes that must stay free.
         least: u64,
     },
+    /// An image that VMs cannot use as it is.
+    #[error("{0} is an image without a VM disk or a kernel")]
+    NoDisk(Reference),
     /// Something is in no cache and may not be fetched.
     #[error("{0} is not in the cache, and fetching is not allowed")]
     NotCached(String),
@@ -327,7 +330,7 @@ impl Error {
             Self::ManifestUnknown { .. } => "check the tag or digest",
             Self::BlobMissing { .. } => "the image is incomplete there: push it again",
             Self::Unauthorized { .. } => {
-                "log in (docker login, podman login) or give --username and --password"
+                "log in (docker login, podman login), or give --username with the password in NEONCTL_REGISTRY_PASSWORD"
             }
             Self::Helper { .. } => {
                 "check credHelpers and credsStore of the configuration file, and that the program works"
@@ -368,6 +371,9 @@ impl Error {
                 "free some space, remove old cache content (image prune), or allow less to be left: --min-free"
             }
             Self::Limit { .. } => "this is far beyond real images; use a smaller one",
+            Self::NoDisk(reference) => {
+                return Some(format!("make a disk of it: neonctl vm build --from {reference} -t NAME"));
+            }
             Self::NotCached(_) => "allow fetching (--pull always or missing)",
             Self::ImageNotFound { .. } | Self::Ambiguous { .. } => "append :name to the path",
             Self::Locked(_) => "end the other process, or wait for it",

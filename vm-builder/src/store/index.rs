@@ -114,9 +114,9 @@ impl Index {
     }
 
     /// Removes images without a name. Whether there was any.
-    pub(super) fn remove_unnamed(&mut self) -> bool {
+    pub(super) fn remove_unnamed(&mut self, keep: &dyn Fn(Digest) -> bool) -> bool {
         let before = self.manifests.len();
-        self.manifests.retain(|item| item.name().is_some());
+        self.manifests.retain(|item| item.name().is_some() || keep(item.descriptor.digest));
         before != self.manifests.len()
     }
 

@@ -12,7 +12,7 @@ use crate::args::{Output, Registry, Showing};
                   neonctl vm build --from nginx -t registry.example/nginx-vm:1 --push\n  \
                   neonctl vm build --from ./Dockerfile --build-arg VERSION=2 -t web:2\n\n\
                   Sources: a registry reference, oci:DIR[:NAME], oci-archive:FILE[:NAME], docker-archive:FILE[:NAME], dir:DIR, \
-                  tar:FILE, dockerfile:FILE, or a path whose type is detected from its content; a directory with a Dockerfile is built by \
+                  tar:FILE (plain, gzip, bzip2, xz or zstd), dockerfile:FILE, or a path whose type is detected from its content; a directory with a Dockerfile is built by \
                   it, dir:DIR takes the directory as it is. A Dockerfile may have everything but RUN, ADD and several stages; COPY takes \
                   files below its directory and respects .dockerignore."
 )]

@@ -2,9 +2,9 @@
 
 use neonvm_builder::export::export;
 use neonvm_builder::source::{self, Source};
-use neonvm_builder::store::Store;
 use serde_json::json;
 
+use super::stored;
 use crate::args::image::Export;
 use crate::commands::{job, place, registry};
 use crate::env::Env;
@@ -16,13 +16,11 @@ use crate::report::{API_VERSION, Document, Report, left, right};
 pub(crate) fn run(env: &Env, args: &Export, quiet: bool) -> Result<Report> {
     let attempt = format!("cannot export {}", args.image);
     let options = registry::options(env, &args.registry, None)?;
-    let directory = place::images(env);
-    let stored =
-        directory.exists() && Store::open(&directory).is_ok_and(|store| store.get(&args.image).is_ok());
-    let source = if stored {
-        Source::OciLayout { path: directory, name: Some(args.image.clone()) }
-    } else {
-        Source::parse(&args.image).map_err(|error| registry::load_error(&attempt, &error))?
+    let source = match stored(env, &args.image)? {
+        Some((store, image)) => {
+            Source::OciLayout { path: store.root().to_owned(), name: Some(image.digest().to_string()) }
+        }
+        None => Source::parse(&args.image).map_err(|error| registry::load_error(&attempt, &error))?,
     };
     let (reporter, out) = (Reporter::new(env, &args.showing.progress, quiet), args.out.clone());
     let size = job::run(move || {

@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use neonvm_builder::inspect::{self, Boot, Inspection, USUAL_PORTS};
-use neonvm_builder::store::{Image, Store};
+use neonvm_builder::store::Image;
 use neonvm_kernel::store as kernels;
 use serde_json::{Value, json};
 
+use super::stored;
 use crate::args::image::Inspect;
 use crate::commands::local::neond;
 use crate::commands::{doctor, kernel, place};
@@ -21,16 +22,13 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Inspect) -> Result<Repo
     if path.is_file() {
         return of_disk(env, settings, args, path);
     }
-    let directory = place::images(env);
-    let stored =
-        directory.exists().then(|| Store::open(&directory).and_then(|store| store.get(&args.image)).ok());
-    match stored.flatten() {
+    match stored(env, &args.image)? {
         Some(_) if args.boot_command => {
             let text = format!("image {:?} is not a disk file", args.image);
             let hint = format!("write its disk first: neonctl image export {} -O disk.qcow2", args.image);
             Err(Error::new(Code::Conflict, text).hint(hint))
         }
-        Some(image) => Ok(Report::document(of_image(&args.image, &image))),
+        Some((_, image)) => Ok(Report::document(of_image(&args.image, &image))),
         None => Err(Error::new(Code::NotFound, format!("neither a file nor a stored image: {}", args.image))
             .hint("list the images: neonctl image list")),
     }

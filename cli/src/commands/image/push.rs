@@ -1,12 +1,11 @@
 //! `image push`
 
 use neonvm_builder::push::push;
-use neonvm_builder::store::Store;
 use serde_json::json;
 
-use super::remove::missing;
+use super::{missing, stored};
 use crate::args::image::Push;
-use crate::commands::{job, place, registry};
+use crate::commands::{job, registry};
 use crate::env::Env;
 use crate::error::Result;
 use crate::render::Reporter;
@@ -17,12 +16,7 @@ pub(crate) fn run(env: &Env, args: &Push, quiet: bool) -> Result<Report> {
     let reference = registry::reference(args.to.as_deref().unwrap_or(&args.image))?;
     let network = registry::network(env, &args.access)?;
     let attempt = format!("cannot push {reference}");
-    let directory = place::images(env);
-    if !directory.exists() {
-        return Err(missing(&args.image));
-    }
-    let store = Store::open(&directory).map_err(|error| registry::load_error(&attempt, &error))?;
-    let image = store.get(&args.image).map_err(|_| missing(&args.image))?;
+    let (_, image) = stored(env, &args.image)?.ok_or_else(|| missing(&args.image))?;
     let reporter = Reporter::new(env, &args.showing.progress, quiet);
     let to = reference.clone();
     let digest = job::run(move || {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kube::api::{Api, ListParams};
 use neonvm_api::VirtualMachine;
-use neonvm_builder::reference::Reference;
+use neonvm_builder::reference::{Digest, Reference};
 use neonvm_builder::store::Entry;
 
 use crate::args::cluster::Access;
@@ -25,7 +25,7 @@ const NAMED: usize = 3;
 pub(super) struct Usage(Vec<(String, Reference)>);
 
 impl Usage {
-    fn new(machines: &[VirtualMachine]) -> Self {
+    pub(super) fn new(machines: &[VirtualMachine]) -> Self {
         let of = |machine: &VirtualMachine| {
             let metadata = &machine.metadata;
             let namespace = metadata.namespace.as_deref().unwrap_or_default();
@@ -33,6 +33,11 @@ impl Usage {
             Some((name, machine.spec.guest.root_disk.image.parse().ok()?))
         };
         Self(machines.iter().filter_map(of).collect())
+    }
+
+    /// Whether a VM names an image by this digest.
+    pub(super) fn has(&self, digest: Digest) -> bool {
+        self.0.iter().any(|(_, image)| image.digest() == Some(digest))
     }
 
     /// The VMs that use an image, by its name or its digest.
@@ -107,18 +112,18 @@ async fn machines(connection: &Connection) -> Result<Vec<VirtualMachine>> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use serde_json::json;
 
     use super::*;
 
-    fn entry(name: &str, digest: char) -> Entry {
+    pub(in super::super) fn entry(name: &str, digest: char) -> Entry {
         let digest = format!("sha256:{}", digest.to_string().repeat(64)).parse().unwrap();
         let reference = (!name.is_empty()).then(|| name.parse().unwrap());
         Entry { reference, digest, size: 1, created: None, stored: None, platform: String::new() }
     }
 
-    fn machine(name: &str, image: &str) -> VirtualMachine {
+    pub(in super::super) fn machine(name: &str, image: &str) -> VirtualMachine {
         serde_json::from_value(json!({ "apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine",
             "metadata": { "name": name, "namespace": "x" }, "spec": { "guest": { "cpus": { "min": 1, "max": 2, "use": 1 },
             "memorySlots": { "min": 1, "max": 4, "use": 1 }, "rootDisk": { "image": image } } } }))
@@ -139,6 +144,7 @@ mod tests {
         assert_eq!(usage.of(&entry("pg:1", 'a')), ["x/a", "x/b"]);
         assert_eq!(usage.of(&entry("", 'b')), ["x/d"]);
         assert!(usage.of(&entry("pg", 'a')).is_empty());
+        assert!(usage.has(entry("", 'b').digest) && !usage.has(entry("", 'a').digest));
     }
 
     #[test]

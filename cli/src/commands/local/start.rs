@@ -120,6 +120,13 @@ fn node_flags(
             || Error::new(Code::NotFound, format!("--agent-config: file {} does not exist", path.display()));
         set("--agent-config", absolute.ok_or_else(missing)?.into());
     }
+    if let Some(path) = &args.registry_ca_file {
+        let absolute = std::path::absolute(path).ok().filter(|path| path.is_file());
+        let missing = || {
+            Error::new(Code::NotFound, format!("--registry-ca-file: file {} does not exist", path.display()))
+        };
+        set("--registry-ca-file", absolute.ok_or_else(missing)?.into());
+    }
     for path in &args.image_files {
         let real = path.canonicalize().ok().filter(|path| path.is_dir());
         let missing = || {

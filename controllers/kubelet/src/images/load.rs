@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use neonvm_builder::reference::{Digest, Reference};
-use neonvm_builder::source::{Options, Pull, Quiet, Source, load};
+use neonvm_builder::source::{Error, Logins, Options, Pull, Quiet, Source, load};
 use neonvm_builder::store::Store;
 use neonvm_builder::{content, export};
 
@@ -64,7 +64,7 @@ pub(super) fn find(config: &ImageConfig, request: &Request) -> Result<Found, Pro
 pub(super) async fn fetch(
     config: ImageConfig,
     found: Found,
-    logins: Vec<tempfile::NamedTempFile>,
+    logins: Vec<Logins>,
 ) -> Result<(PathBuf, u64), Problem> {
     let runtime = tokio::runtime::Handle::current();
     // Reading archives blocks, for seconds.
@@ -72,11 +72,14 @@ pub(super) async fn fetch(
         let mut options = Options::new(&config.cache);
         options.pull = found.pull;
         options.network.insecure = config.insecure;
-        options.network.auth_files = logins.iter().map(|file| file.path().to_path_buf()).collect();
+        options.network.ca_file.clone_from(&config.ca_file);
+        options.network.logins = logins;
         let own = |name: &str| std::env::var(name).ok();
-        options.network.auth_files.extend(neonvm_builder::registry::auth_files(&own));
+        options.network.auth_files = neonvm_builder::registry::auth_files(&own);
+        // Their paths are nothing for the author of a pod.
+        options.network.files_name = Some("a login file of the node".to_owned());
         let loaded = runtime.block_on(load(&found.source, &options, &Quiet)).map_err(|error| {
-            let hint = error.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
+            let hint = hint(&error).map(|hint| format!(" ({hint})")).unwrap_or_default();
             let never = found.pull == Pull::Never && found.is_remote;
             Problem::new(if never { "ErrImageNeverPull" } else { PULL }, format!("{}{hint}", chain(&error)))
         })?;
@@ -84,6 +87,22 @@ pub(super) async fn fetch(
     };
     let failed = |error| Problem::new(PULL, format!("fetching failed: {error}"));
     tokio::task::spawn_blocking(work).await.map_err(failed)?
+}
+
+/// What the author of a pod can do about an error.
+fn hint(error: &Error) -> Option<String> {
+    match error {
+        Error::Unauthorized { .. } => Some(
+            "name a secret of type kubernetes.io/dockerconfigjson with the right login in imagePullSecrets".to_owned(),
+        ),
+        Error::Tls { .. } => Some(
+            "the administrator of the cluster can trust the registry's authority with neonctl local up --registry-ca-file FILE, or allow \
+             plain HTTP with --insecure-registries"
+                .to_owned(),
+        ),
+        // The flags of the others are those of neonctl.
+        other => other.hint().filter(|hint| !hint.contains("--")),
+    }
 }
 
 fn chain(error: &dyn std::error::Error) -> String {

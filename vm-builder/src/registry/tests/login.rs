@@ -138,3 +138,49 @@ esac
     let Err(error) = ask("bad") else { panic!("no error") };
     assert!(error.to_string().contains("it ended with"), "{error}");
 }
+
+#[test]
+fn logins_of_others_are_named_and_run_no_program() {
+    use crate::source::Logins;
+    let secret = encoded("user:right");
+    let mut bench = bench("basic", &secret);
+    let host = bench.fake.address.clone();
+    let logins = |name: &str, text: &str| Logins {
+        name: format!("pull secret {name:?}"),
+        content: Ok(text.replace("HOST", &host).replace("SECRET", &secret).into_bytes()),
+    };
+    bench.options.network.files_name = Some("a login file of the node".to_owned());
+    let missing =
+        Logins { name: "pull secret \"gone\"".to_owned(), content: Err("does not exist".to_owned()) };
+    let message = |bench: &Bench, all: &[Logins]| {
+        let mut options = bench.options.clone();
+        options.network.logins = all.to_vec();
+        pull(&bench.reference, &options).map(|_| ()).map_err(|error| {
+            let text = error.to_string();
+            assert!(!text.contains(&bench.directory.path().display().to_string()), "{text}");
+            text
+        })
+    };
+    let good = logins("a", r#"{"auths":{"HOST":{"auth":"SECRET"}}}"#);
+    assert_eq!(message(&bench, &[missing.clone(), good.clone()]), Ok(()));
+    let wrong = logins("wrong", r#"{"auths":{"HOST":{"username":"user","password":"no"}}}"#);
+    let text = message(&bench, &[wrong, good]).unwrap_err();
+    assert!(text.contains("the login in pull secret \"wrong\""), "{text}");
+    let other = logins("other", r#"{"auths":{"elsewhere.example":{"auth":"SECRET"}}}"#);
+    let broken = logins("broken", "{");
+    let helpers = logins("helpers", r#"{"credHelpers":{"HOST":"x"},"credsStore":"x"}"#);
+    let text = message(&bench, &[missing, other, broken, helpers]).unwrap_err();
+    for expected in [
+        "pull secret \"gone\" does not exist",
+        &format!("pull secret \"other\" has none for {host}"),
+        "pull secret \"broken\" cannot be read at line 1",
+        &format!("pull secret \"helpers\" has none for {host}"),
+    ] {
+        assert!(text.contains(expected), "{text}");
+    }
+    let text = message(&bench, &[]).unwrap_err();
+    assert!(text.contains("no login was found in a login file of the node"), "{text}");
+    bench.file(r#"{"auths":{"HOST":{"username":"root","password":"no"}}}"#);
+    let text = message(&bench, &[]).unwrap_err();
+    assert!(text.contains("the login in a login file of the node"), "{text}");
+}

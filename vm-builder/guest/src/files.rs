@@ -63,19 +63,43 @@ impl Directory {
     /// When `..data` or a file in it cannot be read.
     pub fn checksum(&self) -> Result<String, Error> {
         let data = self.path.join(plan::DATA);
-        let mut names = Vec::new();
-        for entry in fs::read_dir(&data).map_err(at(&data))? {
-            let entry = entry.map_err(at(&data))?;
-            if entry.file_type().map_err(at(&data))?.is_file() {
-                names.push(entry.file_name());
-            }
-        }
-        names.sort();
         let mut sum = checksum::Checksum::default();
-        for name in names {
-            add(&mut sum, &name, &data.join(&name))?;
+        for name in self.files()? {
+            add(&mut sum, name.as_os_str(), &data.join(&name))?;
         }
         Ok(sum.finish())
+    }
+
+    /// Paths of all files, in the order of their bytes.
+    fn files(&self) -> Result<Vec<PathBuf>, Error> {
+        let data = self.path.join(plan::DATA);
+        let (mut files, mut directories) = (Vec::new(), vec![PathBuf::new()]);
+        while let Some(directory) = directories.pop() {
+            let path = data.join(&directory);
+            for entry in fs::read_dir(&path).map_err(at(&path))? {
+                let entry = entry.map_err(at(&path))?;
+                let kind = entry.file_type().map_err(at(&path))?;
+                let name = directory.join(entry.file_name());
+                if kind.is_file() {
+                    files.push(name);
+                } else if kind.is_dir() {
+                    directories.push(name);
+                }
+            }
+        }
+        // Not the order of paths, by which `a/b` comes before `a.b`.
+        files.sort_by(|one, other| one.as_os_str().cmp(other.as_os_str()));
+        Ok(files)
+    }
+
+    /// Whether the files have the owner and the modes that they are to have.
+    fn has_modes(&self, payload: &Payload) -> bool {
+        use std::os::unix::fs::MetadataExt as _;
+        let data = self.path.join(plan::DATA);
+        payload.names().all(|name| {
+            let metadata = fs::symlink_metadata(data.join(name));
+            metadata.is_ok_and(|metadata| metadata.mode() & 0o7777 == payload.mode(name))
+        })
     }
 
     /// Makes the files those of `payload`, and no others.
@@ -85,7 +109,7 @@ impl Directory {
     /// the old ones or already the new ones, whole.
     pub fn update(&self, payload: &Payload) -> Result<(), Error> {
         let entries = self.entries()?;
-        let same = self.checksum().is_ok_and(|sum| sum == payload.checksum());
+        let same = self.checksum().is_ok_and(|sum| sum == payload.checksum()) && self.has_modes(payload);
         let fresh = plan::directory_name(SystemTime::now());
         let steps = plan::plan(&entries, payload.names(), (!same).then_some(fresh.as_os_str()));
         for step in &steps {
@@ -131,7 +155,7 @@ impl Directory {
             }
             Step::WriteFile { directory, name } => {
                 let path = self.path.join(directory).join(name);
-                write(&path, payload.content(name)).map_err(at(&path))
+                write(&path, payload.content(name), payload.mode(name)).map_err(at(&path))
             }
             Step::Sync(name) => {
                 let path = name.as_ref().map_or_else(|| self.path.clone(), |name| self.path.join(name));
@@ -167,10 +191,10 @@ fn at(path: &Path) -> impl Fn(io::Error) -> Error + use<> {
     move |source| Error::Io { path: path.clone(), source }
 }
 
-fn write(path: &Path, content: &[u8]) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(path)?;
+fn write(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600 & mode).open(path)?;
     file.write_all(content)?;
-    file.set_permissions(fs::Permissions::from_mode(0o644))?;
+    file.set_permissions(fs::Permissions::from_mode(mode))?;
     file.sync_all()
 }
 

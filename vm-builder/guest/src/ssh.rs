@@ -7,6 +7,7 @@
 mod account;
 mod authorized;
 mod channel;
+mod forward;
 mod handler;
 mod host_key;
 pub mod login;

@@ -17,8 +17,8 @@ use neonvm_core_runner::Event;
 
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_LONGEST: Duration = Duration::from_secs(10);
-/// Failed attempts after which the failure is reported.
-const PATIENCE: u32 = 6;
+/// Attempts without an answer of the guest after which that is reported: a guest boots meanwhile, in a minute if it is emulated.
+const PATIENCE: u32 = 16;
 /// The link the node replaces.
 const DATA: &str = "..data";
 
@@ -55,16 +55,19 @@ async fn push_all(pairs: &[Pair], daemon: &Daemon, events: &mpsc::Sender<Event>)
     loop {
         let mut failure = None;
         for pair in pairs {
-            if let Err(why) = push(pair, daemon).await {
-                failure = Some(format!("{}: {why}", pair.target));
+            if let Err(Failure { why, lasting }) = push(pair, daemon).await {
+                // One that lasts is the better reason.
+                if lasting || failure.is_none() {
+                    failure = Some((format!("{}: {why}", pair.target), lasting));
+                }
             }
         }
-        let Some(why) = failure else {
+        let Some((why, lasting)) = failure else {
             let _ = events.send(Event::FilesSent).await;
             return;
         };
         attempts += 1;
-        if attempts >= PATIENCE {
+        if lasting || attempts >= PATIENCE {
             let _ = events.send(Event::FilesFailed(why)).await;
         }
         tokio::time::sleep(pause).await;
@@ -72,34 +75,36 @@ async fn push_all(pairs: &[Pair], daemon: &Daemon, events: &mpsc::Sender<Event>)
     }
 }
 
-async fn push(pair: &Pair, daemon: &Daemon) -> Result<(), String> {
-    let source = pair.source.clone();
-    let body =
-        tokio::task::spawn_blocking(move || payload(&source)).await.map_err(|error| error.to_string())??;
-    daemon.put_files(&pair.target, body).await.map_err(|error| error.to_string())
+/// Why files were not sent.
+struct Failure {
+    why: String,
+    /// The guest has refused them, or they cannot be read: another attempt ends in the same way unless something changes.
+    lasting: bool,
 }
 
-/// The files of a directory as the daemon wants them.
+async fn push(pair: &Pair, daemon: &Daemon) -> Result<(), Failure> {
+    let source = pair.source.clone();
+    let unreadable = |why: String| Failure { why, lasting: true };
+    let body = tokio::task::spawn_blocking(move || payload(&source)).await;
+    let body = body.map_err(|error| unreadable(error.to_string()))?.map_err(unreadable)?;
+    let sent = daemon.put_files(&pair.target, body).await;
+    sent.map_err(|error| Failure {
+        lasting: matches!(error, super::daemon::Error::Status(..)),
+        why: error.to_string(),
+    })
+}
+
+/// The files of a directory as the daemon wants them, with directories and modes.
 fn payload(directory: &Path) -> Result<Vec<u8>, String> {
-    let unreadable = |error: std::io::Error| format!("cannot read the mounted files: {error}");
-    let mut files = BTreeMap::new();
-    for entry in std::fs::read_dir(directory).map_err(unreadable)? {
-        let entry = entry.map_err(unreadable)?;
-        let Some(name) = entry.file_name().to_str().map(str::to_owned) else { continue };
-        if name.starts_with("..") {
-            continue;
-        }
-        let path = entry.path();
-        if path.is_dir() {
-            return Err(format!(
-                "{name}/ is a directory; only files without a directory can be kept in step"
-            ));
-        }
-        let content = std::fs::read(&path).map_err(unreadable)?;
-        let data = base64::engine::general_purpose::STANDARD.encode(content);
-        files.insert(name, serde_json::json!({ "data": data }));
-    }
-    serde_json::to_vec(&files).map_err(|error| error.to_string())
+    let files = crate::volume::mounted(directory).map_err(|error| error.to_string())?;
+    let all: BTreeMap<String, serde_json::Value> = files
+        .into_iter()
+        .map(|file| {
+            let data = base64::engine::general_purpose::STANDARD.encode(file.content);
+            (file.path, serde_json::json!({ "data": data, "mode": file.mode & 0o777 }))
+        })
+        .collect();
+    serde_json::to_vec(&all).map_err(|error| error.to_string())
 }
 
 /// Waits for replaced links.
@@ -152,9 +157,26 @@ mod tests {
     #[test]
     fn payloads_hold_the_files_and_nothing_of_the_layout() {
         let directory = directory();
-        assert_eq!(payload(directory.path()).unwrap(), br#"{"Key.Name":{"data":"b25l"}}"#);
-        std::fs::create_dir(directory.path().join("nested")).unwrap();
-        assert!(payload(directory.path()).unwrap_err().contains("nested/ is a directory"));
+        let data = directory.path().join("..1");
+        std::fs::create_dir(data.join("sub")).unwrap();
+        std::fs::write(data.join("sub/p.txt"), "").unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o400);
+        std::fs::set_permissions(data.join("Key.Name"), mode).unwrap();
+        std::os::unix::fs::symlink("..data/sub", directory.path().join("sub")).unwrap();
+        let sent: serde_json::Value = serde_json::from_slice(&payload(directory.path()).unwrap()).unwrap();
+        let expected = serde_json::json!({"Key.Name": {"data": "b25l", "mode": 0o400}, "sub/p.txt": {"data": "", "mode": 0o644}});
+        assert_eq!(sent, expected);
+    }
+
+    #[tokio::test]
+    async fn files_that_cannot_be_read_are_reported_at_once() {
+        let pairs = [Pair { source: "/nowhere/at/all".into(), target: "/x".into() }];
+        let daemon = Daemon::new(crate::network::Reach::Forwards(std::sync::Arc::default()));
+        let (events, mut reported) = mpsc::channel(8);
+        let task = tokio::spawn(async move { push_all(&pairs, &daemon, &events).await });
+        let Some(Event::FilesFailed(why)) = reported.recv().await else { panic!("no failure") };
+        assert!(why.starts_with("/x: cannot read the mounted files at /nowhere"), "{why}");
+        task.abort();
     }
 
     #[tokio::test]

@@ -25,6 +25,20 @@ pub enum Error {
     Encoding,
 }
 
+/// Directories in which a file may be, at most.
+const DEEPEST: usize = 32;
+
+/// Whether a file may have this path below the directory: names joined by slashes, each one that [`check`] takes.
+///
+/// # Errors
+/// The reason why not.
+pub fn check_path(path: &str) -> Result<(), Error> {
+    if path.len() > 4_095 || path.split('/').count() > DEEPEST {
+        return Err(Error::TooLong);
+    }
+    path.split('/').try_for_each(check)
+}
+
 /// Whether a file may have this name.
 ///
 /// # Errors
@@ -94,6 +108,10 @@ mod tests {
             assert!(check(name).is_err(), "{name:?}");
         }
         assert!(check(&"x".repeat(254)).is_err());
+        for path in ["a/../b", "/a", "a/", "a//b", "a/..data/b", &"a/".repeat(40)] {
+            assert!(check_path(path).is_err(), "{path:?}");
+        }
+        assert!(check_path("sub/deep/p.txt").is_ok());
         for name in ["tls.crt", ".hidden", "a..b", "ü", &"x".repeat(253)] {
             assert!(check(name).is_ok(), "{name:?}");
         }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The link to the directory with the files.
@@ -33,13 +34,13 @@ pub enum Kind {
 /// One step; each is done or not done when the VM stops, never half.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Make a directory.
+    /// Make a directory, whose parent exists.
     MakeDirectory(OsString),
-    /// Write a file of the payload into a directory, and wait until it is on the disk.
+    /// Write a file of the payload into a directory, at its path there, and wait until it is on the disk.
     WriteFile {
         /// The new directory.
         directory: OsString,
-        /// Name of the file.
+        /// Path of the file.
         name: OsString,
     },
     /// Wait until this directory, or the directory itself, is on the disk.
@@ -57,7 +58,7 @@ pub enum Step {
     RemoveDirectory(OsString),
 }
 
-/// The steps that make the files those named, in a new directory `fresh`; without one the files stay as they are and
+/// The steps that make the files those with these paths, in a new directory `fresh`; without one the files stay as they are and
 /// only what an interrupted change left is put right.
 #[must_use]
 pub fn plan<'a>(
@@ -75,10 +76,17 @@ pub fn plan<'a>(
     let mut steps = Vec::new();
     if let Some(fresh) = fresh {
         steps.push(Step::MakeDirectory(fresh.into()));
+        let directories: BTreeSet<PathBuf> = names.iter().flat_map(|name| parents(name)).collect();
+        let below = |path: &PathBuf| Path::new(fresh).join(path).into_os_string();
+        steps.extend(directories.iter().map(|path| Step::MakeDirectory(below(path))));
         let write = |name: &&OsStr| Step::WriteFile { directory: fresh.into(), name: name.into() };
         steps.extend(names.iter().map(write));
+        steps.extend(directories.iter().rev().map(|path| Step::Sync(Some(below(path)))));
         steps.push(Step::Sync(Some(fresh.into())));
     }
+    // What is at the top has a link: files, and directories as a whole.
+    let names: BTreeSet<&OsStr> =
+        names.into_iter().filter_map(|name| Path::new(name).iter().next()).collect();
     let links = names.iter().filter_map(|name| {
         let target = through_data(name);
         (link_of(name) != Some(target.as_os_str())).then(|| Step::Link { name: (*name).into(), target })
@@ -110,6 +118,12 @@ pub fn plan<'a>(
     }
     push_synced(&mut steps, removals);
     steps
+}
+
+/// Directories of a path, without the first, which is that of all.
+fn parents(path: &OsStr) -> impl Iterator<Item = PathBuf> {
+    let all = Path::new(path).ancestors().skip(1).filter(|above| !above.as_os_str().is_empty());
+    all.map(Path::to_path_buf)
 }
 
 /// Adds steps in the directory itself, and the wait until they are on the disk, if there are any.

@@ -22,9 +22,13 @@ fn seen(directory: &Path) -> Model {
     for entry in fs::read_dir(directory).unwrap() {
         let entry = entry.unwrap();
         let name = entry.file_name().into_string().unwrap();
-        if !name.starts_with("..")
-            && let Ok(content) = fs::read(entry.path())
-        {
+        if name.starts_with("..") {
+            continue;
+        }
+        if entry.path().is_dir() {
+            let below = seen(&entry.path());
+            files.extend(below.into_iter().map(|(path, content)| (format!("{name}/{path}"), content)));
+        } else if let Ok(content) = fs::read(entry.path()) {
             files.insert(name, content);
         }
     }
@@ -39,7 +43,19 @@ fn left_over(directory: &Path) -> usize {
 }
 
 fn files() -> impl Strategy<Value = Model> {
-    proptest::collection::btree_map("[a-d]{1,2}", proptest::collection::vec(any::<u8>(), 0..20), 0..5)
+    let all = proptest::collection::btree_map(
+        "[a-d]{1,2}(/[e-h]){0,2}",
+        proptest::collection::vec(any::<u8>(), 0..20),
+        0..5,
+    );
+    // A file is no directory of another one.
+    all.prop_map(|all: Model| {
+        let above = |path: &str| all.keys().any(|other| other.starts_with(&format!("{path}/")));
+        all.iter()
+            .filter(|(path, _)| !above(path))
+            .map(|(path, content)| (path.clone(), content.clone()))
+            .collect()
+    })
 }
 
 #[test]
@@ -53,6 +69,32 @@ fn the_layout_is_the_kubelets() {
     let mode = fs::metadata(root.path().join(data).join("tls.key")).unwrap().permissions().mode();
     assert_eq!(mode & 0o7777, 0o644);
     assert_eq!(directory.checksum().unwrap(), payload(&model).checksum());
+}
+
+/// What a kubelet writes for `items` with directories and modes.
+#[test]
+fn directories_and_modes_are_kept() {
+    let root = tempfile::tempdir().unwrap();
+    let directory = Directory::new(root.path().into());
+    let parse = |text: &str| Payload::parse(text.as_bytes()).unwrap();
+    let first = r#"{"sub/deep/p.txt":{"data":"cHc=","mode":256},"sub.x":{},"top":{"mode":288}}"#;
+    directory.update(&parse(first)).unwrap();
+    let mode = |name: &str| fs::metadata(root.path().join(name)).unwrap().permissions().mode() & 0o7777;
+    assert_eq!(fs::read_link(root.path().join("sub")).unwrap(), Path::new("..data/sub"));
+    assert_eq!(fs::read_to_string(root.path().join("sub/deep/p.txt")).unwrap(), "pw");
+    assert_eq!(
+        (mode("sub/deep/p.txt"), mode("top"), mode("sub.x"), mode("sub")),
+        (0o400, 0o440, 0o644, 0o755)
+    );
+    assert_eq!(directory.checksum().unwrap(), parse(first).checksum());
+    let before = fs::read_link(root.path().join("..data")).unwrap();
+    directory.update(&parse(first)).unwrap();
+    assert_eq!(fs::read_link(root.path().join("..data")).unwrap(), before, "the same again");
+    directory.update(&parse(&first.replace("256", "384"))).unwrap();
+    assert_eq!(mode("sub/deep/p.txt"), 0o600, "a mode alone is a change");
+    directory.update(&parse(r#"{"top":{}}"#)).unwrap();
+    assert!(fs::symlink_metadata(root.path().join("sub")).is_err());
+    assert_eq!(left_over(root.path()), 2);
 }
 
 #[test]

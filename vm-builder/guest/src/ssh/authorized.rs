@@ -19,6 +19,8 @@ pub(super) struct Grant {
     pub(super) command: Option<String>,
     /// Whether there is a terminal for it.
     pub(super) no_pty: bool,
+    /// Whether no connection is forwarded for it.
+    pub(super) no_forwarding: bool,
 }
 
 /// What `key` may do as `account`; `log` gets the files and keys that are not honoured.
@@ -124,10 +126,13 @@ fn grant(options: &str) -> Result<Grant, String> {
         let (name, value) =
             option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
         match (name.to_ascii_lowercase().as_str(), value) {
-            ("restrict" | "no-pty", None) => grant.no_pty = true,
+            ("restrict", None) => (grant.no_pty, grant.no_forwarding) = (true, true),
+            ("no-pty", None) => grant.no_pty = true,
             ("pty", None) => grant.no_pty = false,
+            ("no-port-forwarding", None) => grant.no_forwarding = true,
+            ("port-forwarding", None) => grant.no_forwarding = false,
             // There is none of these anyway.
-            ("no-port-forwarding" | "no-agent-forwarding" | "no-x11-forwarding" | "no-user-rc", None) => {}
+            ("no-agent-forwarding" | "no-x11-forwarding" | "no-user-rc", None) => {}
             ("command", Some(value)) => {
                 grant.command = Some(unquoted(value).ok_or_else(|| option.to_owned())?);
             }
@@ -162,8 +167,9 @@ mod tests {
     #[test]
     fn options_that_can_be_honoured_are() {
         let plain = Grant::default();
-        assert_eq!(searched(&format!("# comment\n\nnonsense\n{KEY} me@home\n")).0, Some(plain.clone()));
-        assert_eq!(searched(&format!("no-port-forwarding {KEY}")).0, Some(plain));
+        assert_eq!(searched(&format!("# comment\n\nnonsense\n{KEY} me@home\n")).0, Some(plain));
+        assert!(searched(&format!("no-port-forwarding {KEY}")).0.unwrap().no_forwarding);
+        assert!(!searched(&format!("restrict,port-forwarding {KEY}")).0.unwrap().no_forwarding);
         assert!(searched(&format!("restrict {KEY}")).0.unwrap().no_pty);
         assert!(!searched(&format!("restrict,pty {KEY}")).0.unwrap().no_pty);
         let grant = searched(&format!(r#"command="echo \"a, b\" now",no-pty {KEY}"#)).0.unwrap();

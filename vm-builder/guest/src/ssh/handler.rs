@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use russh::keys::PublicKey;
-use russh::server::{Auth, ChannelOpenHandle, Msg, PublicKeyOffer, Session, VerifiedPublicKey};
+use russh::server::{Auth, ChannelOpenHandle, Handle, Msg, PublicKeyOffer, Session, VerifiedPublicKey};
 use russh::{ChannelId, ChannelOpenFailure, Pty, Sig};
 
 use super::account::Account;
 use super::authorized::{self, Grant};
 use super::channel::{Channel, Request};
+use super::forward::{Forwards, Target};
 use super::options::Options;
 use super::shared::{Addresses, Shared};
 use super::terminal::{Size, TerminalRequest};
@@ -26,11 +27,25 @@ pub(super) struct Handler {
     shared: Arc<Shared>,
     login: Option<(Account, Grant)>,
     channels: BTreeMap<u32, Channel>,
+    forwards: Forwards,
+}
+
+impl Drop for Handler {
+    fn drop(&mut self) {
+        self.forwards.end();
+    }
 }
 
 impl Handler {
     pub(super) fn new(options: Options, addresses: Addresses, shared: Arc<Shared>) -> Self {
-        Self { options, addresses, shared, login: None, channels: BTreeMap::new() }
+        Self {
+            options,
+            addresses,
+            shared,
+            login: None,
+            channels: BTreeMap::new(),
+            forwards: Forwards::default(),
+        }
     }
 
     fn find(&self, user: &str, key: &PublicKey) -> Option<(Account, Grant)> {
@@ -47,6 +62,28 @@ impl Handler {
 
     fn channel(&mut self, id: ChannelId) -> Option<&mut Channel> {
         self.channels.get_mut(&u32::from(id))
+    }
+
+    fn may_forward(&self) -> bool {
+        self.login.as_ref().is_some_and(|(_, grant)| !grant.no_forwarding)
+    }
+
+    /// Connects for a client that may, and drops the library's own half of the channel.
+    async fn connect(
+        &self,
+        target: Option<Target>,
+        channel: russh::Channel<Msg>,
+        reply: ChannelOpenHandle,
+        handle: Handle,
+    ) {
+        self.verbose(&format!("forward to {target:?}"));
+        match target.filter(|_| self.may_forward()) {
+            Some(target) => {
+                let shared = Arc::clone(&self.shared);
+                self.forwards.connect(target, channel.id(), reply, handle, shared);
+            }
+            None => reply.reject(ChannelOpenFailure::AdministrativelyProhibited).await,
+        }
     }
 
     async fn request(&mut self, id: ChannelId, request: Request, session: &mut Session) -> Result<(), Error> {
@@ -115,6 +152,72 @@ impl russh::server::Handler for Handler {
         // The library's own half is not used: its queue would hold up the whole connection.
         drop(channel);
         Ok(())
+    }
+
+    async fn channel_open_direct_tcpip(
+        &mut self,
+        channel: russh::Channel<Msg>,
+        host: &str,
+        port: u32,
+        _originator: &str,
+        _originator_port: u32,
+        reply: ChannelOpenHandle,
+        session: &mut Session,
+    ) -> Result<(), Error> {
+        let target = u16::try_from(port).ok().map(|port| Target::Tcp(host.to_owned(), port));
+        self.connect(target, channel, reply, session.handle()).await;
+        Ok(())
+    }
+
+    async fn channel_open_direct_streamlocal(
+        &mut self,
+        channel: russh::Channel<Msg>,
+        path: &str,
+        reply: ChannelOpenHandle,
+        session: &mut Session,
+    ) -> Result<(), Error> {
+        let is_root = self.login.as_ref().is_some_and(|(account, _)| account.uid == 0);
+        let target = is_root.then(|| Target::Socket(path.to_owned()));
+        self.connect(target, channel, reply, session.handle()).await;
+        Ok(())
+    }
+
+    /// Of channels that this side opens: for connections to ports that the client listens on.
+    async fn channel_open_confirmation(
+        &mut self,
+        id: ChannelId,
+        _max_packet_size: u32,
+        _window_size: u32,
+        session: &mut Session,
+    ) -> Result<(), Error> {
+        if !self.forwards.begin(id) {
+            session.close(id)?;
+        }
+        Ok(())
+    }
+
+    async fn tcpip_forward(
+        &mut self,
+        address: &str,
+        port: &mut u32,
+        session: &mut Session,
+    ) -> Result<bool, Error> {
+        if !self.may_forward() {
+            return Ok(false);
+        }
+        let shared = Arc::clone(&self.shared);
+        let taken = self.forwards.listen(address, *port, session.handle(), shared).await;
+        *port = taken.unwrap_or(*port);
+        Ok(taken.is_some())
+    }
+
+    async fn cancel_tcpip_forward(
+        &mut self,
+        _address: &str,
+        port: u32,
+        _session: &mut Session,
+    ) -> Result<bool, Error> {
+        Ok(self.forwards.cancel(port))
     }
 
     async fn env_request(
@@ -197,6 +300,12 @@ impl russh::server::Handler for Handler {
 
     async fn data(&mut self, id: ChannelId, data: &[u8], session: &mut Session) -> Result<(), Error> {
         let shared = Arc::clone(&self.shared);
+        if let Some(input) = self.forwards.input(id) {
+            if !input.push(data, &shared).await && self.forwards.close(id) {
+                session.close(id)?;
+            }
+            return Ok(());
+        }
         let Some(channel) = self.channel(id) else { return Ok(()) };
         if channel.input(data, &shared).await {
             return Ok(());
@@ -208,6 +317,9 @@ impl russh::server::Handler for Handler {
     }
 
     async fn channel_eof(&mut self, id: ChannelId, _session: &mut Session) -> Result<(), Error> {
+        if let Some(input) = self.forwards.input(id) {
+            input.end();
+        }
         if let Some(channel) = self.channel(id) {
             channel.end_of_input();
         }
@@ -215,6 +327,7 @@ impl russh::server::Handler for Handler {
     }
 
     async fn channel_close(&mut self, id: ChannelId, _session: &mut Session) -> Result<(), Error> {
+        self.forwards.close(id);
         if let Some(channel) = self.channels.remove(&u32::from(id)) {
             channel.hang_up(&self.shared);
         }

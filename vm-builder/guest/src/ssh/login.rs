@@ -32,6 +32,15 @@ pub fn run(arguments: &[String]) -> Result<(), Error> {
         rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())
             .map_err(Error::system("take the terminal"))?;
     }
+    for stream in [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()] {
+        // A program that opens /dev/stdout opens the pipe anew, for which it must be its owner.
+        let pipe = rustix::fs::fstat(stream).is_ok_and(|status| {
+            rustix::fs::FileType::from_raw_mode(status.st_mode) == rustix::fs::FileType::Fifo
+        });
+        if pipe {
+            let _ = rustix::fs::fchown(stream, Some(uid), Some(gid));
+        }
+    }
     let current = (rustix::process::getuid(), rustix::process::getgid());
     if current != (uid, gid) || uid.is_root() {
         set_thread_groups(&groups).map_err(Error::system("take the groups"))?;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use russh::server::Handle;
 use russh::{ChannelId, Sig};
 use rustix::process::Pid;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::{mpsc, watch};
 
@@ -33,12 +33,22 @@ const LINGER: Duration = Duration::from_millis(100);
 /// What the end of input is on a terminal.
 const END_OF_TRANSMISSION: &[u8] = &[4];
 
+/// The reading half of a forwarded connection.
+pub(super) trait Incoming: AsyncRead + Unpin + Send {}
+
+impl<T: AsyncRead + Unpin + Send> Incoming for T {}
+
+/// The writing half.
+pub(super) trait Outgoing: AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncWrite + Unpin + Send> Outgoing for T {}
+
 /// Where output comes from.
-#[derive(Debug)]
 pub(super) enum Source {
     Output(ChildStdout),
     Error(ChildStderr),
     Terminal(Reader),
+    Stream(Box<dyn Incoming>),
 }
 
 impl Source {
@@ -47,15 +57,16 @@ impl Source {
             Self::Output(pipe) => pipe.read(buffer).await,
             Self::Error(pipe) => pipe.read(buffer).await,
             Self::Terminal(terminal) => terminal.read(buffer).await,
+            Self::Stream(stream) => stream.read(buffer).await,
         }
     }
 }
 
 /// Where input goes.
-#[derive(Debug)]
 pub(super) enum Destination {
     Pipe(ChildStdin),
     Terminal(Writer),
+    Stream(Box<dyn Outgoing>),
     None,
 }
 
@@ -64,6 +75,7 @@ impl Destination {
         match self {
             Self::Pipe(pipe) => pipe.write_all(data).await,
             Self::Terminal(terminal) => terminal.write_all(data).await,
+            Self::Stream(stream) => stream.write_all(data).await,
             Self::None => Ok(()),
         }
     }
@@ -100,18 +112,39 @@ impl Input {
     pub(super) fn end(&self) {
         let _ = self.queue.send(Vec::new());
     }
+
+    /// Waits until nothing more is read of it.
+    pub(super) async fn closed(&self) {
+        self.queue.closed().await;
+    }
+}
+
+/// What is in the queue of input.
+pub(super) type Pieces = mpsc::UnboundedReceiver<Vec<u8>>;
+
+/// A queue that nothing is read of yet.
+pub(super) fn queue() -> (Input, Pieces) {
+    let (queue, pieces) = mpsc::unbounded_channel();
+    (Input { queue, queued: Arc::default() }, pieces)
 }
 
 /// Starts copying input to `destination`.
-pub(super) fn input(mut destination: Destination, shared: Arc<Shared>) -> Input {
-    let (queue, mut pieces) = mpsc::unbounded_channel::<Vec<u8>>();
-    let queued = Arc::new(AtomicUsize::new(0));
-    let counter = Arc::clone(&queued);
+pub(super) fn input(destination: Destination, shared: Arc<Shared>) -> Input {
+    let (input, pieces) = queue();
+    feed(pieces, &input, destination, shared);
+    input
+}
+
+/// Starts copying what is in the queue of `input` to `destination`.
+pub(super) fn feed(mut pieces: Pieces, input: &Input, mut destination: Destination, shared: Arc<Shared>) {
+    let counter = Arc::clone(&input.queued);
     tokio::spawn(async move {
         while let Some(piece) = pieces.recv().await {
             if piece.is_empty() {
-                if matches!(destination, Destination::Terminal(_)) {
-                    let _ = destination.write(END_OF_TRANSMISSION).await;
+                match &mut destination {
+                    Destination::Terminal(_) => drop(destination.write(END_OF_TRANSMISSION).await),
+                    Destination::Stream(stream) => drop(stream.shutdown().await),
+                    Destination::Pipe(_) | Destination::None => {}
                 }
                 break;
             }
@@ -127,7 +160,12 @@ pub(super) fn input(mut destination: Destination, shared: Arc<Shared>) -> Input 
         pieces.close();
         shared.progress.notify_one();
     });
-    Input { queue, queued }
+}
+
+/// Copies what comes on a forwarded connection to the client, to its end.
+pub(super) async fn forward(source: Source, client: (Handle, ChannelId), shared: Arc<Shared>) {
+    let (_running, watch) = watch::channel(false);
+    output(source, None, client, shared, watch).await;
 }
 
 /// Copies output to the client until the program has ended and all of it is sent; then reports how it ended.

@@ -48,7 +48,7 @@ fn files_are_kept_with_the_checksum_of_the_contract() {
     assert!(!directory.join("tls.crt").exists() && directory.join("only").exists());
     for (path, body) in [
         (path, r#"{"..data":{"data":""}}"#),
-        (path, r#"{"a/b":{"data":""}}"#),
+        (path, r#"{"a/../b":{"data":""}}"#),
         (path, r#"{"..":{"data":""}}"#),
         (path, r#"{"a":{"data":"%"}}"#),
         (path, r#"{"a":"#),

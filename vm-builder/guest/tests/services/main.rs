@@ -10,6 +10,7 @@
 )]
 
 mod api;
+mod forwards;
 mod hostile;
 mod informant;
 mod limits;

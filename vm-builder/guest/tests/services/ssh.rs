@@ -14,7 +14,7 @@ use rustix::termios::Winsize;
 use crate::process::{Daemon, PROGRAM, connect, wait_until};
 
 /// A server with one key that may log in.
-struct Server {
+pub(crate) struct Server {
     daemon: Daemon,
     directory: tempfile::TempDir,
     user: String,
@@ -22,7 +22,7 @@ struct Server {
 
 impl Server {
     /// A server with `options` before the key in its file of keys, and what a client needs.
-    fn start(options: &str) -> Need<Self> {
+    pub(crate) fn start(options: &str) -> Need<Self> {
         needs::programs(&["ssh", "ssh-keygen"])?;
         let directory = tempfile::tempdir().unwrap();
         for name in ["key", "other"] {
@@ -48,7 +48,7 @@ impl Server {
         Ok(Self { daemon, directory, user: String::from_utf8(user).unwrap().trim().to_owned() })
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
@@ -70,7 +70,7 @@ impl Server {
         options
     }
 
-    fn ssh(&self, extra: &[&str], words: &[&str]) -> Command {
+    pub(crate) fn ssh(&self, extra: &[&str], words: &[&str]) -> Command {
         let mut command = Command::new("ssh");
         command.args(self.options("key")).args(["-p", &self.daemon.ssh.port().to_string()]).args(extra);
         command.arg(format!("{}@127.0.0.1", self.user)).args(words).env_remove("SSH_AUTH_SOCK");
@@ -88,7 +88,7 @@ impl Server {
     }
 }
 
-fn through(mut command: Command, input: &[u8]) -> Vec<u8> {
+pub(crate) fn through(mut command: Command, input: &[u8]) -> Vec<u8> {
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_vec();
@@ -101,7 +101,7 @@ fn through(mut command: Command, input: &[u8]) -> Vec<u8> {
 }
 
 /// Ten megabytes that do not repeat.
-fn numbers() -> Vec<u8> {
+pub(crate) fn numbers() -> Vec<u8> {
     (0..1_400_000u32).flat_map(|number| format!("{number}\n").into_bytes()).collect()
 }
 

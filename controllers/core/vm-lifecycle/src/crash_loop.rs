@@ -18,7 +18,8 @@ pub const ACCELERATOR_LIMIT: u32 = 3;
 /// Exits that a user requested.
 const ASKED_FOR: [ExitReason; 2] = [ExitReason::Stopped, ExitReason::StoppedByForce];
 
-/// Records an exit, unless a user requested it.
+/// Records an exit, unless a user requested it: from outside, or by a reboot of a guest that was up for as long as the shortest
+/// pause. One that reboots as soon as it is up has crashed, for whatever that does.
 pub fn record(
     status: &mut VirtualMachineStatus,
     reason: ExitReason,
@@ -26,7 +27,10 @@ pub fn record(
     generation: Option<i64>,
     settings: &Settings,
 ) {
-    if ASKED_FOR.contains(&reason) {
+    let served = condition::since(status, AVAILABLE).filter(|_| condition::holds(status, AVAILABLE));
+    let served = served.map_or(0, |since| now.unix().saturating_sub(since.unix()));
+    let rebooted = reason == ExitReason::Rebooted && served >= settings.restart_pause;
+    if rebooted || ASKED_FOR.contains(&reason) {
         return;
     }
     forget_if_stable(status, now, settings);
@@ -150,6 +154,23 @@ mod tests {
             end(&mut status, ExitReason::Stopped, at);
             assert_eq!(next_start(&status, &Settings::default()), None);
         }
+    }
+
+    #[test]
+    fn a_reboot_of_a_guest_that_was_up_is_no_crash() {
+        let at = |seconds| Timestamp::from_unix(seconds).unwrap();
+        let mut status = VirtualMachineStatus::default();
+        condition::set(&mut status, AVAILABLE, &Finding::yes("Ready", ""), at(1000), Some(1));
+        end(&mut status, ExitReason::Rebooted, 1010);
+        assert!(condition::find(&status, CRASH_LOOP).is_none());
+        assert_eq!(next_start(&status, &Settings::default()), None);
+        // One that reboots whenever it is up has pauses.
+        for now in [1020, 1021] {
+            condition::set(&mut status, AVAILABLE, &Finding::no("Booting", ""), at(now - 5), Some(1));
+            condition::set(&mut status, AVAILABLE, &Finding::yes("Ready", ""), at(now - 1), Some(1));
+            end(&mut status, ExitReason::Rebooted, now);
+        }
+        assert!(next_start(&status, &Settings::default()).is_some());
     }
 
     #[test]

@@ -82,3 +82,67 @@ async fn a_quota_that_is_used_up_ends_the_wait() {
         assert!(error.contains(part), "{error}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_vm_that_has_ended_is_not_called_running() {
+    let server = ApiServer::with_our_kinds().await;
+    let ended_well = json!({"phase": "Succeeded"});
+    for (policy, status, part) in [
+        ("Never", &ended_well, "created, ended well after"),
+        ("OnFailure", &ended_well, "created, ended well after"),
+        ("Never", &json!({"phase": "Running"}), "created, Running after"),
+    ] {
+        let name = format!("a-{}", part.len() + policy.len());
+        let (code, out, error) = ended(&server, &name, &["--restart", policy], status).await;
+        assert_eq!(code, Some(0), "{error}");
+        assert!(out.contains(part), "{policy}: {out}");
+    }
+    // It is started again: there is more to wait for.
+    let (code, _, error) = ended(&server, "always", &["--timeout", "1s"], &ended_well).await;
+    assert_eq!(code, Some(6), "{error}");
+}
+
+/// What people have in a file: other kinds, comments, documents without content, fields of older versions.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_vm_of_a_file_is_created() {
+    let server = ApiServer::with_our_kinds().await;
+    let home = tempfile::tempdir().unwrap();
+    let vm = |name: &str| {
+        format!(
+            "---\n# {name}\napiVersion: vm.neon.tech/v1\nkind: VirtualMachine\nmetadata: {{name: {name}}}\nspec:\n  guest:\n    \
+             cpus: {{min: 0.25, use: 0.25, max: 1}}\n    memorySlots: {{min: 1, use: 1, max: 4}}\n    memoryProvider: DIMMSlots\n    \
+             rootDisk: {{image: vm-postgres:15-bullseye}}\n    settings: {{swap: {{size: 1Gi}}}}\n"
+        )
+    };
+    let text = format!(
+        "apiVersion: kuttl.dev/v1beta1\nkind: TestStep\n{}{}---\n---\napiVersion: v1\nkind: Service\nmetadata: {{name: web}}\n",
+        vm("one"),
+        vm("two")
+    );
+    let file = home.path().join("vms.yaml");
+    std::fs::write(&file, text).unwrap();
+    let run = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_neonctl"));
+        command.args(["vm", "create", "-f"]).arg(&file).env_clear().env("HOME", home.path());
+        let output = command.env("KUBECONFIG", server.kubeconfig()).output().unwrap();
+        let text = |raw: &[u8]| String::from_utf8_lossy(raw).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    };
+    let (code, out, error) = tokio::task::block_in_place(run);
+    assert_eq!(
+        (code, out.as_str()),
+        (Some(0), "virtualmachine/one created (Pending)\nvirtualmachine/two created (Pending)\n")
+    );
+    for part in [
+        "not created, because only VMs are: TestStep, Service/web",
+        "warning: spec.guest.memoryProvider",
+        "swapInfo",
+    ] {
+        assert!(error.contains(part), "{error}");
+    }
+    let machines: Api<VirtualMachine> = Api::namespaced(server.client.clone(), "default");
+    let two = machines.get("two").await.unwrap();
+    assert!(two.spec.guest.settings.unwrap().swap_info.is_some());
+    let (code, _, error) = tokio::task::block_in_place(run);
+    assert_eq!(code, Some(5), "{error}");
+}

@@ -112,17 +112,24 @@ pub fn plan(vm: &VirtualMachine, target: &Value) -> Plan {
         // The new minimum is above the maximum of now.
         let moved = remove(&mut plan.now, &["guest", "cpus", "min"]);
         put(&mut plan.later, &["guest", "cpus", "min"], moved);
-        return plan;
+        spec.guest.cpus.min = vm.spec.guest.cpus.min;
     }
-    let before = spec.guest.clone();
+    // The size that the bounds of now allow; the next start brings it within the bounds of then.
     fit(&mut spec);
-    if before.cpus.r#use != spec.guest.cpus.r#use {
-        put(&mut plan.now, &["guest", "cpus", "use"], serde_json::to_value(spec.guest.cpus.r#use).ok());
-    }
-    if before.memory_slots.r#use != spec.guest.memory_slots.r#use {
-        put(&mut plan.now, &["guest", "memorySlots", "use"], Some(spec.guest.memory_slots.r#use.into()));
-    }
+    let (before, after) = (&vm.spec.guest, &spec.guest);
+    let cpu = (before.cpus.r#use != after.cpus.r#use).then_some(after.cpus.r#use);
+    replace(&mut plan.now, &["guest", "cpus", "use"], cpu.and_then(|cpu| serde_json::to_value(cpu).ok()));
+    let slots = (before.memory_slots.r#use != after.memory_slots.r#use).then_some(after.memory_slots.r#use);
+    replace(&mut plan.now, &["guest", "memorySlots", "use"], slots.map(Value::from));
     plan
+}
+
+/// Sets a value, or removes it.
+fn replace(patch: &mut Map<String, Value>, path: &[&str], value: Option<Value>) {
+    match value {
+        Some(_) => put(patch, path, value),
+        None => drop(remove(patch, path)),
+    }
 }
 
 /// Parts a patch by [`WHILE_OFF`].
@@ -151,13 +158,18 @@ fn split(change: &Map<String, Value>) -> Plan {
     walk("", change)
 }
 
+/// Takes a value out, and the objects that are empty without it. Recursion is as deep as the path is long.
 fn remove(patch: &mut Map<String, Value>, path: &[&str]) -> Option<Value> {
-    let (last, parents) = path.split_last()?;
-    let mut node = patch;
-    for name in parents {
-        node = node.get_mut(*name)?.as_object_mut()?;
+    let (first, rest) = path.split_first()?;
+    if rest.is_empty() {
+        return patch.remove(*first);
     }
-    node.remove(*last)
+    let below = patch.get_mut(*first)?.as_object_mut()?;
+    let found = remove(below, rest)?;
+    if below.is_empty() {
+        patch.remove(*first);
+    }
+    Some(found)
 }
 
 fn put(patch: &mut Map<String, Value>, path: &[&str], value: Option<Value>) {
@@ -190,6 +202,7 @@ pub fn paths(patch: &Map<String, Value>) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
@@ -247,8 +260,52 @@ mod tests {
         // A minimum above the maximum of now waits with the maximum.
         merge(&mut target, &json!({"guest": {"cpus": {"min": "2"}}}));
         let on = plan(&vm, &target);
-        assert_eq!(on.now.get("guest"), Some(&json!({"cpus": {}})));
+        assert_eq!(on.now.get("guest"), None);
         assert_eq!(on.later["guest"]["cpus"], json!({"min": "2", "max": "4"}));
+    }
+
+    /// Least, present and largest size, in units.
+    fn bounds() -> impl Strategy<Value = [u32; 3]> {
+        proptest::array::uniform3(1u32..=8).prop_map(|mut three| {
+            three.sort_unstable();
+            three
+        })
+    }
+
+    fn spec(cpus: [u32; 3], slots: [u32; 3]) -> Value {
+        let cpu = |units: u32| json!(format!("{}m", units * 250));
+        json!({"cpus": {"min": cpu(cpus[0]), "use": cpu(cpus[1]), "max": cpu(cpus[2])},
+            "memorySlots": {"min": slots[0], "use": slots[1], "max": slots[2]}, "rootDisk": {"image": "i"}})
+    }
+
+    proptest! {
+        /// Whatever bounds a running VM gets: admission takes the change of now, and the next start has the bounds of then.
+        #[test]
+        fn any_bounds_can_be_planned(cpus in bounds(), slots in bounds(), next_cpus in bounds(), next_slots in bounds()) {
+            let object = |guest: Value| json!({"apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine",
+                "metadata": {"name": "a"}, "spec": {"guest": guest}, "status": {"podName": "a-1"}});
+            let mut old = object(spec(cpus, slots));
+            prop_assert_eq!(crate::admit("VirtualMachine", &mut old, None).errors, []);
+            let vm: VirtualMachine = serde_json::from_value(old.clone()).unwrap();
+            let mut target = serde_json::to_value(&vm.spec).unwrap();
+            merge(&mut target, &json!({"guest": spec(next_cpus, next_slots)}));
+            let plan = plan(&vm, &target);
+            let mut new = old.clone();
+            merge(&mut new, &json!({"spec": plan.now}));
+            if !plan.later.is_empty() {
+                let later = Value::Object(plan.later.clone()).to_string();
+                new["metadata"]["annotations"] = json!({AT_NEXT_START: later});
+            }
+            let verdict = crate::admit("VirtualMachine", &mut new, Some(&old));
+            prop_assert_eq!(verdict.errors, [], "{:?}", plan);
+            let vm: VirtualMachine = serde_json::from_value(new).unwrap();
+            let next = changed(&vm).unwrap().unwrap_or(vm).spec.guest;
+            let wanted: VirtualMachine = serde_json::from_value(object(spec(next_cpus, next_slots))).unwrap();
+            let wanted = wanted.spec.guest;
+            prop_assert_eq!((next.cpus.min, next.cpus.max), (wanted.cpus.min, wanted.cpus.max));
+            let bounds = |slots: crate::virtual_machine::MemorySlots| (slots.min, slots.max);
+            prop_assert_eq!(bounds(next.memory_slots), bounds(wanted.memory_slots));
+        }
     }
 
     #[test]

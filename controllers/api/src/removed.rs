@@ -15,7 +15,11 @@ struct Removed {
     instead: &'static str,
 }
 
-const REMOVED: [Removed; 2] = [
+const TLS: &str = "no release had it, only a file of v0.42 to v0.45; the fields of spec.tls do what it names";
+const REMOVED: [Removed; 5] = [
+    Removed { kind: "VirtualMachine", path: "spec.tlsCertificateIssuer", instead: TLS },
+    Removed { kind: "VirtualMachine", path: "spec.tlsExpiration", instead: TLS },
+    Removed { kind: "VirtualMachine", path: "spec.tlsRenewal", instead: TLS },
     Removed {
         kind: "VirtualMachine",
         path: "spec.guest.memoryProvider",

@@ -56,7 +56,7 @@ fn read(args: &ServiceFile) -> Result<Converted> {
     let unusable = || {
         Error::new(Code::Usage, format!("{source} is not a configuration file of the {}", name(args.kind)))
     };
-    let text = in_config_map(&text).map_err(|cause| unusable().cause(cause))?;
+    let text = in_config_map(&text, &source).map_err(|cause| unusable().cause(cause))?;
     let read = match args.kind {
         Service::Agent => service_config::agent(&text),
         Service::Scheduler => service_config::scheduler(&text),
@@ -69,11 +69,13 @@ fn read(args: &ServiceFile) -> Result<Converted> {
 }
 
 /// The JSON text itself, or the one JSON file in ConfigMaps.
-fn in_config_map(text: &str) -> std::result::Result<String, String> {
-    if text.trim_start().starts_with('{') {
-        return Ok(text.to_owned());
-    }
-    let maps: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|error| error.to_string())?;
+fn in_config_map(text: &str, source: &str) -> std::result::Result<String, String> {
+    let maps = match input::objects(text, source) {
+        Ok(maps) if maps.iter().any(|map| map.get("data").is_some()) => maps,
+        // A file of a service is no Kubernetes object.
+        _ if text.trim_start().starts_with('{') => return Ok(text.to_owned()),
+        read => read.map_err(|error| error.causes.first().cloned().unwrap_or(error.message))?,
+    };
     let files: Vec<(&String, &Value)> = maps
         .iter()
         .filter(|map| map.get("kind").is_some_and(|kind| kind == "ConfigMap"))

@@ -7,18 +7,16 @@ use std::io::Read as _;
 use std::ops::Range;
 use std::path::Path;
 
-use neonvm_api::{FieldError, PodAutoscaler, apply_defaults, normalise};
+use neonvm_api::{FieldError, PodAutoscaler};
 use neonvm_core_pod_autoscaler::Settings;
 use neonvm_core_pod_autoscaler::replay::{Plan, replay};
 use serde_json::Value;
 
 use crate::args::simulate::Replicas as Args;
+use crate::commands::input;
 use crate::error::{Code, Error, Result};
 use crate::report::Report;
 use crate::settings;
-
-/// Longest manifest that is read, in bytes.
-const LONGEST: u64 = 1 << 20;
 
 /// Replays a trace.
 pub(super) fn run(args: &Args) -> Result<Report> {
@@ -95,28 +93,16 @@ fn text(path: &Path, longest: u64) -> Result<String> {
 
 /// The one autoscaler of a manifest; what else is in it is left alone.
 fn object(file: &str) -> Result<PodAutoscaler> {
-    let text = if file == "-" {
-        let mut text = String::new();
-        std::io::stdin().take(LONGEST).read_to_string(&mut text).map_err(|error| {
-            Error::new(Code::Failed, "cannot read standard input").cause(crate::error::reason(&error))
-        })?;
-        text
-    } else {
-        text(Path::new(file), LONGEST)?
-    };
-    let source = if file == "-" { "standard input" } else { file };
-    let documents: Vec<Value> = serde_saphyr::from_multiple(&text)
-        .map_err(|error| Error::new(Code::Usage, format!("{source} is not YAML")).cause(error.to_string()))?;
+    let (documents, source) = input::read_objects(file)?;
     let is_one = |object: &Value| object.get("kind").is_some_and(|kind| kind == "PodAutoscaler");
     let mut found: Vec<Value> = documents.into_iter().filter(is_one).collect();
     let (Some(mut object), true) = (found.pop(), found.is_empty()) else {
         return Err(Error::new(Code::Usage, format!("{source} does not contain exactly one PodAutoscaler")));
     };
-    let faults = normalise("PodAutoscaler", &mut object);
+    let faults = neonvm_api::admit("PodAutoscaler", &mut object, None).errors;
     if !faults.is_empty() {
-        return Err(invalid(source, &faults));
+        return Err(invalid(&source, &faults));
     }
-    apply_defaults("PodAutoscaler", &mut object);
     serde_json::from_value(object).map_err(|error| {
         Error::new(Code::Usage, format!("{source} is not a PodAutoscaler")).cause(error.to_string())
     })

@@ -1,13 +1,15 @@
 //! `vm create`
 
+mod file;
 mod image;
 pub(super) mod manifest;
 
 use crate::commands::resource;
 use kube::api::{Api, DynamicObject, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
-use neonvm_api::VirtualMachine;
 use neonvm_api::names::QUOTA_EXCEEDED;
+use neonvm_api::virtual_machine::{Phase, PowerState, RestartPolicy};
+use neonvm_api::{FieldError, VirtualMachine};
 use serde_json::Value;
 
 use super::table::failing;
@@ -15,70 +17,115 @@ use super::waiting::{state, until};
 use crate::args::vm::Create;
 use crate::commands::flags::duration;
 use crate::commands::resource::client::NamespaceClient;
-use crate::commands::resource::{nearest, wait};
+use crate::commands::resource::wait;
 use crate::commands::watching::WaitProgress;
 use crate::connect::block_on;
 use crate::error::{Code, Error, Result};
 use crate::render::Reporter;
-use crate::report::{Document, Report};
+use crate::report::{Document, Report, list_of};
 use crate::settings::Settings;
 
-/// Makes a VM from flags or a manifest.
+/// Makes a VM from flags, or those of a manifest.
 pub(in crate::commands) fn run(settings: &Settings, args: &Create, quiet: bool) -> Result<Report> {
-    let mut object = match &args.file {
-        Some(_) => known(read(args)?)?,
-        None => manifest::of_flags(args)?,
+    let (objects, mut notes) = match &args.file {
+        Some(file) => file::read(file, args.name.as_deref())?,
+        None => (vec![manifest::of_flags(args)?], Vec::new()),
     };
-    image::check(args, &object)?;
-    let verdict = neonvm_api::admit("VirtualMachine", &mut object, None);
-    if let [first, rest @ ..] = verdict.errors.as_slice() {
-        let mut error = Error::new(Code::Usage, format!("{}: {}", first.path, first.message));
-        error.causes = rest.iter().map(|fault| format!("{}: {}", fault.path, fault.message)).collect();
-        return Err(error);
+    let single = objects.len() == 1;
+    let mut checked = Vec::new();
+    for mut object in objects {
+        let found =
+            check(args, &mut object).map_err(|error| if single { error } else { named(error, &object) })?;
+        notes.extend(found.into_iter().map(|fault| format!("warning: {}: {}", fault.path, fault.message)));
+        checked.push(object);
     }
-    let warnings: Vec<String> = verdict
-        .warnings
-        .iter()
-        .map(|warning| format!("warning: {}: {}", warning.path, warning.message))
-        .collect();
-    if args.dry_run.as_deref() == Some("client") {
-        let machine: VirtualMachine = serde_json::from_value(object.clone()).map_err(|error| {
-            Error::new(Code::Usage, "this is not a VirtualMachine object").cause(error.to_string())
-        })?;
-        let meant = image::meant(settings, &object);
-        let document = Document { value: object, ..resource::table(&[machine], false) };
-        let mut report = Report::document(document).note("nothing was created");
-        report.notes.extend(warnings);
-        report.notes.extend(meant);
-        return Ok(report);
-    }
-    let mut report = block_on(send(settings, args, object, quiet))?;
-    report.notes.extend(warnings);
+    let mut report = if args.dry_run.as_deref() == Some("client") {
+        let report = shown(settings, checked)?;
+        report.note("nothing was created")
+    } else {
+        block_on(send_all(settings, args, checked, quiet))?
+    };
+    report.notes.extend(notes);
     Ok(report)
 }
 
-/// The object, unless it has fields that a server would drop.
-fn known(object: Value) -> Result<Value> {
-    let mut unknown = neonvm_api::crd::unknown_fields("VirtualMachine", &object).into_iter();
-    let Some(first) = unknown.next() else { return Ok(object) };
-    let mut error = Error::new(Code::Usage, format!("unknown field {:?}", first.path));
-    error.causes = unknown.map(|other| format!("unknown field {:?}", other.path)).collect();
-    let name = first.path.rsplit('.').next().unwrap_or_default();
-    Err(match nearest(name, &first.known) {
-        Some(meant) => error.hint(format!("did you mean {meant:?}?")),
-        None => error.hint(format!("there are: {}", first.known.join(", "))),
+/// Checks an object as admission does, and gives it its defaults; returns warnings.
+fn check(args: &Create, object: &mut Value) -> Result<Vec<FieldError>> {
+    image::check(args, object)?;
+    let verdict = neonvm_api::admit("VirtualMachine", object, None);
+    let [first, rest @ ..] = verdict.errors.as_slice() else { return Ok(verdict.warnings) };
+    let mut error = Error::new(Code::Usage, format!("{}: {}", first.path, first.message));
+    error.causes = rest.iter().map(|fault| format!("{}: {}", fault.path, fault.message)).collect();
+    Err(error)
+}
+
+/// An error about one of several objects.
+fn named(error: Error, object: &Value) -> Error {
+    let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    Error { message: format!("VM {name:?}: {}", error.message), ..error }
+}
+
+fn machine_of(object: &Value) -> Result<VirtualMachine> {
+    serde_json::from_value(object.clone()).map_err(|error| {
+        Error::new(Code::Usage, "this is not a VirtualMachine object").cause(error.to_string())
     })
 }
 
-async fn send(settings: &Settings, args: &Create, object: Value, quiet: bool) -> Result<Report> {
+/// The objects as they would be sent.
+fn shown(settings: &Settings, objects: Vec<Value>) -> Result<Report> {
+    let machines = objects.iter().map(machine_of).collect::<Result<Vec<_>>>()?;
+    let meant: Vec<String> = objects.iter().filter_map(|object| image::meant(settings, object)).collect();
+    let mut report =
+        Report::document(Document { value: as_sent(objects), ..resource::table(&machines, false) });
+    report.notes.extend(meant);
+    Ok(report)
+}
+
+/// One object by itself, or a list.
+fn as_sent(mut objects: Vec<Value>) -> Value {
+    if objects.len() == 1 { objects.remove(0) } else { list_of(&objects) }
+}
+
+async fn send_all(settings: &Settings, args: &Create, objects: Vec<Value>, quiet: bool) -> Result<Report> {
     let mut client = NamespaceClient::open(settings, &args.place).await?;
-    let meant = image::of_local_cluster(settings, &client.connection, &object);
-    if let (None, Some(namespace)) =
-        (&args.place.namespace, object.pointer("/metadata/namespace").and_then(Value::as_str))
-    {
-        client.namespace = namespace.to_owned();
+    let default = client.namespace.clone();
+    let (mut values, mut machines, mut texts, mut hints) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for object in objects {
+        client.namespace = match object.pointer("/metadata/namespace").and_then(Value::as_str) {
+            Some(namespace) if args.place.namespace.is_none() => namespace.to_owned(),
+            _ => default.clone(),
+        };
+        let meant = image::of_local_cluster(settings, &client.connection, &object);
+        let made = send(&client, args, object, meant.as_deref(), quiet).await;
+        let (value, machine, text) = made.map_err(|error| match texts.as_slice() {
+            [] => error,
+            before => error.cause(format!("before it: {}", before.join("; "))),
+        })?;
+        values.push(value);
+        machines.push(machine);
+        texts.push(text);
+        hints.extend(meant);
     }
-    let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let mut report = if args.dry_run.is_some() {
+        let document = Document { value: as_sent(values), ..resource::table(&machines, false) };
+        Report::document(document).note("nothing was created")
+    } else {
+        let text = Some(texts.join("\n"));
+        Report::document(Document { text, value: as_sent(values), ..resource::table(&machines, false) })
+    };
+    report.notes.extend(hints);
+    Ok(report)
+}
+
+/// Makes a VM; returns the object as it is now, and what was done.
+async fn send(
+    client: &NamespaceClient,
+    args: &Create,
+    object: Value,
+    meant: Option<&str>,
+    quiet: bool,
+) -> Result<(Value, VirtualMachine, String)> {
+    let given = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
     let kind = GroupVersionKind::gvk("vm.neon.tech", "v1", "VirtualMachine");
     let resource = ApiResource::from_gvk_with_plural(&kind, "virtualmachines");
     let api: Api<DynamicObject> =
@@ -87,37 +134,48 @@ async fn send(settings: &Settings, args: &Create, object: Value, quiet: bool) ->
         Error::new(Code::Usage, "this is not a VirtualMachine object").cause(error.to_string())
     })?;
     let parameters = PostParams { dry_run: args.dry_run.is_some(), field_manager: Some("neonctl".into()) };
-    let attempt = format!("cannot create VM {name:?}");
+    let attempt = format!("cannot create VM {given:?}");
     let made = client.connection.within(&attempt, api.create(&parameters, &dynamic)).await;
-    let made = made.map_err(|error| explain(error, &name, &client.namespace))?;
+    let made = made.map_err(|error| explain(error, &given, &client.namespace))?;
+    let name = made.metadata.name.clone().unwrap_or(given);
     let strange = |error: serde_json::Error| {
         Error::new(Code::Failed, "the server sent an invalid response").cause(error.to_string())
     };
     let value = serde_json::to_value(&made).map_err(strange)?;
-    let mut machine: VirtualMachine = serde_json::from_value(value.clone()).map_err(strange)?;
-    let mut document = Document { value, ..resource::table(std::slice::from_ref(&machine), false) };
-    if args.dry_run.is_some() {
-        return Ok(Report::document(document).note("nothing was created"));
+    let machine: VirtualMachine = serde_json::from_value(value.clone()).map_err(strange)?;
+    if args.dry_run.is_some() || !args.waiting.wait {
+        return Ok((value, machine, format!("virtualmachine/{name} created (Pending)")));
     }
-    let mut text = format!("virtualmachine/{name} created (Pending)");
-    if args.waiting.wait {
-        Reporter::lines(quiet).show(&format!("virtualmachine/{name} created, waiting until it runs"));
-        let limit = duration("timeout", &args.waiting.timeout)?;
-        let mut stages = Stages::new(quiet);
-        let look = |seen: Option<&VirtualMachine>| {
-            stages.show(seen);
-            up(&name, seen)
-        };
-        let waited = until(&client, &name, limit, "condition=Available", look).await;
-        let waited = waited.map_err(|error| image::with_hint(error, meant.as_deref()))?;
-        text = format!("virtualmachine/{name} created, Running after {}", wait::seconds(waited.took));
-        if let Some(seen) = waited.object {
-            machine = seen;
-            document = resource::document(&[machine]);
-        }
+    Reporter::lines(quiet).show(&format!("virtualmachine/{name} created, waiting until it runs"));
+    let limit = duration("timeout", &args.waiting.timeout)?;
+    let mut stages = Stages::new(quiet);
+    let look = |seen: Option<&VirtualMachine>| {
+        stages.show(seen);
+        up(&name, seen)
+    };
+    let waited = until(client, &name, limit, "condition=Available", look).await;
+    let waited = waited.map_err(|error| image::with_hint(error, meant))?;
+    let machine = waited.object.unwrap_or(machine);
+    let text = reached(&name, &machine, waited.took);
+    Ok((serde_json::to_value(&machine).map_err(strange)?, machine, text))
+}
+
+/// What waiting has led to. A workload that was started once may have ended.
+fn reached(name: &str, machine: &VirtualMachine, took: std::time::Duration) -> String {
+    let took = wait::seconds(took);
+    match machine.status.as_ref().and_then(|status| status.phase) {
+        Some(Phase::Succeeded) => format!("virtualmachine/{name} created, ended well after {took}"),
+        _ if is_off(machine) => format!("virtualmachine/{name} created (Stopped)"),
+        _ => format!("virtualmachine/{name} created, Running after {took}"),
     }
-    let report = Report::document(Document { text: Some(text), ..document });
-    Ok(meant.into_iter().fold(report, Report::note))
+}
+
+/// Whether it is off because its object wants it off.
+fn is_off(machine: &VirtualMachine) -> bool {
+    machine.spec.is_stopped()
+        && machine.status.as_ref().is_some_and(|status| {
+            status.power_state == Some(PowerState::Stopped) && status.pod_name.is_empty()
+        })
 }
 
 /// Shows a person at a terminal how far a VM is.
@@ -148,7 +206,6 @@ impl Stages {
 
 /// Whether it is up; or has ended, which is as far as it will come.
 pub(super) fn up(name: &str, machine: Option<&VirtualMachine>) -> WaitProgress {
-    use neonvm_api::virtual_machine::Phase;
     let Some(machine) = machine else {
         return WaitProgress::Never(Error::new(Code::Failed, format!("{name} was deleted while it started")));
     };
@@ -162,16 +219,14 @@ pub(super) fn up(name: &str, machine: Option<&VirtualMachine>) -> WaitProgress {
             ),
             None => WaitProgress::Done,
         },
-        Some(Phase::Succeeded) => WaitProgress::Done,
-        Some(Phase::Failed)
-            if machine.spec.restart_policy == neonvm_api::virtual_machine::RestartPolicy::Never =>
-        {
-            WaitProgress::Never(
-                Error::new(Code::Failed, format!("{name} failed to start"))
-                    .cause(state(machine))
-                    .hint(format!("see its last lines: neonctl vm logs {name} --previous")),
-            )
-        }
+        // Otherwise it is started again.
+        Some(Phase::Succeeded) if machine.spec.restart_policy != RestartPolicy::Always => WaitProgress::Done,
+        _ if is_off(machine) => WaitProgress::Done,
+        Some(Phase::Failed) if machine.spec.restart_policy == RestartPolicy::Never => WaitProgress::Never(
+            Error::new(Code::Failed, format!("{name} failed to start"))
+                .cause(state(machine))
+                .hint(format!("see its last lines: neonctl vm logs {name} --previous")),
+        ),
         _ if image::unpullable(machine).is_some() => {
             let why = image::unpullable(machine).unwrap_or_default();
             WaitProgress::Never(image::failure(name, machine, &why))
@@ -213,44 +268,5 @@ fn explain(error: Error, name: &str, namespace: &str) -> Error {
         }
         Code::NotFound => error.hint("the definition of VirtualMachine is not installed: neonctl status"),
         _ => error,
-    }
-}
-
-/// Reads a manifest. Exactly one machine must be in it; a name among the arguments wins over its own.
-fn read(args: &Create) -> Result<Value> {
-    let (text, source) = crate::commands::input::read(args.file.as_deref().unwrap_or("-"))?;
-    let mut object: Value = serde_saphyr::from_str(&text).map_err(|error| {
-        Error::new(Code::Usage, format!("{source} is not YAML of one object")).cause(error.to_string())
-    })?;
-    let word = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
-    let (kind, version) = (word("kind"), word("apiVersion"));
-    if kind != "VirtualMachine" || version != "vm.neon.tech/v1" {
-        return Err(Error::new(
-            Code::Usage,
-            format!("{source} contains {kind:?} of {version:?}, not a VirtualMachine"),
-        )
-        .hint("kind: VirtualMachine, apiVersion: vm.neon.tech/v1; for other objects use kubectl apply -f"));
-    }
-    if let (Some(name), Some(metadata)) =
-        (&args.name, object.get_mut("metadata").and_then(Value::as_object_mut))
-    {
-        metadata.insert("name".into(), Value::from(name.clone()));
-    }
-    Ok(object)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_field_that_would_be_dropped_is_refused() {
-        let object = |guest: Value| serde_json::json!({"kind": "VirtualMachine", "spec": {"guest": guest}});
-        let good = object(serde_json::json!({"cpus": {"min": 1}}));
-        assert_eq!(known(good.clone()).unwrap(), good);
-        let error = known(object(serde_json::json!({"cpu": {"min": 1}, "zone": 1}))).unwrap_err();
-        assert_eq!(error.message, "unknown field \"spec.guest.cpu\"");
-        assert_eq!(error.hint.as_deref(), Some("did you mean \"cpus\"?"));
-        assert_eq!(error.causes, ["unknown field \"spec.guest.zone\""]);
     }
 }

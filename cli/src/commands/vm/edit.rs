@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::change::{Change, base};
 use crate::args::vm::Edit;
+use crate::commands::input;
 use crate::commands::resource::client::NamespaceClient;
 use crate::connect::block_on;
 use crate::env::Env;
@@ -55,11 +56,16 @@ async fn attempt(
     text: &str,
     quiet: bool,
 ) -> Result<Report> {
-    let edited: Value = serde_saphyr::from_str(text)
+    let documents = input::documents(text)
         .map_err(|error| Error::new(Code::Usage, "this is not YAML of an object").cause(error.to_string()))?;
+    let [edited] = documents.as_slice() else {
+        return Err(
+            Error::new(Code::Usage, format!("these are {} objects", documents.len())).hint("leave one")
+        );
+    };
     let target = edited.get("spec").cloned().unwrap_or_default();
     let mut change = Change::to(machine.clone(), &target);
-    change.metadata = metadata(before, &edited)?;
+    change.metadata = metadata(before, edited)?;
     if change.is_empty() {
         return Ok(Report::text(format!("virtualmachine/{} unchanged\n", args.name)));
     }

@@ -182,7 +182,7 @@ fn fields_of_the_machine_are_kept() {
             "qmp qmpManual runnerPort terminationGracePeriodSeconds nodeSelector affinity tolerations schedulerName
              serviceAccountName podResources restartPolicy powerState restartRequest imagePullSecrets targetArchitecture guest
              extraInitContainers initScript disks extraNetwork service_links enableAcceleration runnerImage enableSSH
-             tls overcommit targetRevision cpuScalingMode cpuModel enableNetworkMonitoring",
+             tls tlsCertificateIssuer tlsExpiration tlsRenewal overcommit targetRevision cpuScalingMode cpuModel enableNetworkMonitoring",
         ),
         (
             "spec.guest",

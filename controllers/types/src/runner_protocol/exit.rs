@@ -37,6 +37,14 @@ pub struct ProcessExit {
     pub out_of_memory: bool,
 }
 
+impl ProcessExit {
+    /// The exit code, or 128 and the number of the signal that ended it, as shells and container engines have it.
+    #[must_use]
+    pub fn exit_code(self) -> Option<i32> {
+        self.code.or_else(|| self.signal.map(|signal| signal.saturating_add(128)))
+    }
+}
+
 /// Why a VM ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ExitReason {
@@ -159,6 +167,8 @@ mod tests {
         assert!(!exit.is_success());
         exit.workload = Some(ProcessExit { code: Some(0), ..ProcessExit::default() });
         assert!(exit.is_success());
+        let by_signal = ProcessExit { signal: Some(9), ..ProcessExit::default() };
+        assert_eq!((by_signal.exit_code(), ProcessExit::default().exit_code()), (Some(137), None));
         exit.workload = Some(ProcessExit { signal: Some(9), ..ProcessExit::default() });
         assert!(!exit.is_success());
     }

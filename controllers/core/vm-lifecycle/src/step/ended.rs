@@ -2,7 +2,7 @@
 
 use neonvm_api::virtual_machine::{LastExit, Phase, RestartPolicy};
 use neonvm_types::Timestamp;
-use neonvm_types::runner_protocol::{Exit, ExitReason};
+use neonvm_types::runner_protocol::{Exit, ExitReason, ProcessExit};
 
 use super::{Pass, pause, pod_name, power, size};
 use crate::condition::{self, AVAILABLE, CRASH_LOOP, Finding};
@@ -18,7 +18,7 @@ pub(super) fn finish(pass: &mut Pass<'_>, exit: &Exit, pod: &str) {
     pass.status.last_exit = Some(LastExit {
         reason: reason.to_owned(),
         message: exit.message.clone(),
-        exit_code: exit.workload.and_then(|workload| workload.code),
+        exit_code: exit.workload.and_then(ProcessExit::exit_code),
         pod_name: pod.to_owned(),
         time: pass.now,
         console: exit.console.clone(),

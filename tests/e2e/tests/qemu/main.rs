@@ -20,6 +20,7 @@ mod drain;
 mod draining;
 mod ends;
 mod firewall;
+mod grown;
 mod kubectl;
 mod kuttl;
 mod machine;

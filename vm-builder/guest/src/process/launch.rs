@@ -133,7 +133,7 @@ fn prepare(command: &mut Command, launch: &Launch<'_>, door: Option<File>) {
     }
     let keep = launch.keep.to_vec();
     let limits = launch.limits.to_vec();
-    // As engines do: a program that opens /dev/stdout opens the pipe anew, for which it must be its owner.
+    // As engines do: a program that opens /dev/stdout opens the pipe again, for which it must be its owner.
     let owns = matches!(launch.output, Output::Pipe(_));
     let spared = launch.spared;
     crate::system::before_exec(command, launch.signals, move || {

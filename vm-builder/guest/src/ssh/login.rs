@@ -33,7 +33,7 @@ pub fn run(arguments: &[String]) -> Result<(), Error> {
             .map_err(Error::system("take the terminal"))?;
     }
     for stream in [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()] {
-        // A program that opens /dev/stdout opens the pipe anew, for which it must be its owner.
+        // A program that opens /dev/stdout opens the pipe again, for which it must be its owner.
         let pipe = rustix::fs::fstat(stream).is_ok_and(|status| {
             rustix::fs::FileType::from_raw_mode(status.st_mode) == rustix::fs::FileType::Fifo
         });

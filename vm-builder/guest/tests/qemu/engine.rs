@@ -9,7 +9,7 @@ use crate::runner::{key, ok};
 
 const GIB: u64 = 1 << 30;
 
-/// The workload opens its streams anew, looks at the network and binds port 80, all before its first pause and as `nobody`.
+/// The workload opens its streams again, looks at the network and binds port 80, all before its first pause and without being root.
 #[test]
 fn the_first_line_of_a_workload_finds_what_an_engine_gives() {
     let lab = need!(lab());

@@ -72,7 +72,7 @@ fn local_ports_lead_into_the_guest() {
     let server = need!(Server::start(""));
     let (echo, local) = (echo(), free());
     let _client = forwarding(server.ssh(&["-L", &format!("{local}:127.0.0.1:{echo}")], &[]));
-    // Several at a time, and one that nobody listens on meanwhile.
+    // Several at a time, and one without a listener behind it.
     let all: Vec<_> = (0..3).map(|_| std::thread::spawn(move || through_tcp(local))).collect();
     all.into_iter().for_each(|one| one.join().unwrap());
     let output = through(server.ssh(&["-W", &format!("localhost:{echo}")], &[]), b"standard streams");

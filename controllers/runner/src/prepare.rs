@@ -131,7 +131,7 @@ pub(crate) async fn prepare(options: &Options, pod: &Arc<PodFiles>) -> Result<Pr
     let identity = identity(options);
     let meeting = Some(pod.run_directory()?.join(MEETING));
     let resources = Resources { identity, taps: net.taps, meeting, ..Resources::new(installation) };
-    let notes = net.notes.into_iter().chain(cpu.note).collect();
+    let notes = net.notes.into_iter().chain(cpu.note).chain(smaller_root(pod)).collect();
     Ok(Prepared {
         plan,
         cpu: cpu.facts,
@@ -342,6 +342,16 @@ async fn all_disks(
         all.extend(one_disk(pod, disk).await?);
     }
     Ok(all)
+}
+
+/// What the log has of a root disk that is larger than the VM's configuration: a disk cannot be smaller than its image.
+fn smaller_root(pod: &PodFiles) -> Option<String> {
+    let size =
+        Bytes::try_from(pod.config.spec.guest.root_disk.size).ok().filter(|size| *size > Bytes::ZERO)?;
+    let image = disks::inspect(&pod.root_base()).ok()?.size;
+    (size < image).then(|| {
+        format!("spec.guest.rootDisk.size: {size} is less than the image's {image}; the root disk has the size of the image")
+    })
 }
 
 fn root_disk(pod: &PodFiles) -> Result<DiskPlan, Error> {

@@ -138,6 +138,8 @@ pub struct Limits {
     memory: u64,
     /// Parameters that its settings name.
     chosen: BTreeSet<PathBuf>,
+    /// Further groups that the workload uses.
+    groups: Vec<String>,
 }
 
 impl Limits {
@@ -145,7 +147,7 @@ impl Limits {
     #[must_use]
     pub fn new(maximum: Option<u64>, chosen: BTreeSet<PathBuf>) -> Self {
         let there = memory_at_boot(&fs::read_to_string("/proc/meminfo").unwrap_or_default()).unwrap_or(0);
-        Self { memory: maximum.unwrap_or(0).max(there), chosen }
+        Self { memory: maximum.unwrap_or(0).max(there), chosen, groups: Vec::new() }
     }
 
     /// The most memory that the VM can have, in bytes.
@@ -195,10 +197,16 @@ impl Limits {
         problems
     }
 
+    /// Limits the tasks of a group that the workload uses besides its own.
+    pub fn bound(&mut self, group: &str) {
+        self.groups.push(group.trim_matches('/').to_owned());
+        self.bound_tasks();
+    }
+
     /// Limits the tasks of all groups but the guest program's own by the memory that the VM has now.
     pub fn bound_tasks(&self) {
         let most = tasks_of_workload(memory_now().unwrap_or(self.memory).min(self.memory)).to_string();
-        for name in BOUNDED {
+        for name in BOUNDED.into_iter().chain(self.groups.iter().map(String::as_str)) {
             if let Ok(group) = Cgroup::make(name) {
                 let _ = group.write("pids.max", &most);
             }

@@ -161,10 +161,11 @@ impl Init {
         let arguments: Vec<String> = std::iter::once("daemon".to_owned()).chain(peers).collect();
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         self.units.push(Unit::helper("daemon", Role::Daemon, &arguments, "system"));
-        if let Some(name) = settings.image.monitor.as_ref().and_then(|monitor| monitor.cgroup.as_ref())
-            && let Err(error) = Cgroup::make_open(name)
-        {
-            self.reporter.failure(format!("make control group {name:?}: {error}"));
+        if let Some(name) = settings.image.monitor.as_ref().and_then(|monitor| monitor.cgroup.as_ref()) {
+            match Cgroup::make_open(name) {
+                Ok(_) => self.limits.bound(name),
+                Err(error) => self.reporter.failure(format!("make control group {name:?}: {error}")),
+            }
         }
         if let Some(arguments) = monitor(settings.image.monitor.as_ref(), &settings.runtime.monitor_peers) {
             let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();

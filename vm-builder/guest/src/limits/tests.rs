@@ -59,7 +59,7 @@ fn values_are_raised_and_never_lowered_and_settings_win() {
         fs::write(directory.path().join(name), "10000\n").unwrap();
     }
     let chosen = BTreeSet::from([PathBuf::from("/proc/sys/fs/epoll/max_user_watches")]);
-    let limits = Limits { memory: 8 * GIB, chosen };
+    let limits = Limits { memory: 8 * GIB, chosen, groups: Vec::new() };
     assert_eq!(limits.raise(directory.path()), Vec::<String>::new());
     let read = |name: &str| fs::read_to_string(directory.path().join(name)).unwrap();
     assert_eq!(read("kernel/threads-max"), "65536");

@@ -1,5 +1,7 @@
 //! What a container engine gives to a workload, a VM gives: in one boot, with the settings of a runner.
 
+use std::path::Path;
+
 use neonvm_test_support::{need, needs};
 use neonvm_types::guest::{ImageConfig, Process, ReportKind};
 
@@ -69,14 +71,28 @@ fn the_first_line_of_a_workload_finds_what_an_engine_gives() {
     machine.wait_report("the daemon", |kind| *kind == ReportKind::Ready);
     let failed = |kind: &ReportKind| matches!(kind, ReportKind::Failure { .. });
     assert!(!machine.reports().iter().any(|report| failed(&report.kind)), "{:?}", machine.reports());
-    let run = |machine: &mut Machine, text: &str| ok(machine, &key, text);
+    content_is_there(&mut machine, &key);
+    limits_are_set(&mut machine, &key);
+    tasks_follow_memory(&mut machine, &key);
+    machine.ssh_to_end(&key, "/neonvm/bin/poweroff");
+    machine.wait_end();
+}
+
+/// What the image has below mounts, the disk, and the own name.
+fn content_is_there(machine: &mut Machine, key: &Path) {
+    let run = |machine: &mut Machine, text: &str| ok(machine, key, text);
     let text =
-        run(&mut machine, "cat /run/db/flag /dev/shm/flag /var/db/main/PG_VERSION /cache/warm /etc/hostname");
+        run(machine, "cat /run/db/flag /dev/shm/flag /var/db/main/PG_VERSION /cache/warm /etc/hostname");
     assert_eq!(text, "from the image\nin memory\n15\nx\nvm-engine\n");
-    assert_eq!(run(&mut machine, "ls /var/db"), "main\n", "no lost+found");
-    assert!(!run(&mut machine, "ls /").contains("lost+found"));
-    let hosts = run(&mut machine, "cat /etc/hosts");
+    assert_eq!(run(machine, "ls /var/db"), "main\n", "no lost+found");
+    assert!(!run(machine, "ls /").contains("lost+found"));
+    let hosts = run(machine, "cat /etc/hosts");
     assert!(hosts.contains("10.9.9.9 baked\n") && hosts.contains("10.0.2.15\tvm-engine\n"), "{hosts}");
+}
+
+/// Limits of a VM of at most 8 GiB, but for those of its settings.
+fn limits_are_set(machine: &mut Machine, key: &Path) {
+    let run = |machine: &mut Machine, text: &str| ok(machine, key, text);
     for (name, value) in [
         ("kernel/threads-max", "65536"),
         ("kernel/pid_max", "40000"),
@@ -86,22 +102,59 @@ fn the_first_line_of_a_workload_finds_what_an_engine_gives() {
         ("net/ipv4/ping_group_range", "0\t2147483647"),
         ("fs/inotify/max_user_instances", "1024"),
     ] {
-        assert_eq!(run(&mut machine, &format!("cat /proc/sys/{name}")).trim(), value, "{name}");
+        assert_eq!(run(machine, &format!("cat /proc/sys/{name}")).trim(), value, "{name}");
     }
-    let mounts = run(&mut machine, "cat /proc/mounts");
+    let mounts = run(machine, "cat /proc/mounts");
     for place in ["/dev/shm", "/run"] {
         let line = mounts.lines().find(|line| line.contains(&format!(" {place} "))).unwrap();
         assert!(line.contains("size=4194304k"), "{line}");
     }
+}
+
+/// Tasks follow the memory that is there; people's programs are apart.
+fn tasks_follow_memory(machine: &mut Machine, key: &Path) {
+    let run = |machine: &mut Machine, text: &str| ok(machine, key, text);
+    // Commands of another user own their streams as well.
+    let text = "/neonvm/bin/neonvm-guest ssh --login 65534 65534 65534 - / /workload workload streams";
+    assert_eq!(run(machine, text), "opened /dev/stdout\nopened /dev/stderr\n");
     // Tasks follow the memory that is there; the guest program's own processes are apart, and so are people's.
     let most = |machine: &mut Machine| -> u64 {
         run(machine, "cat /sys/fs/cgroup/workload/pids.max").trim().parse().unwrap()
     };
-    let small = most(&mut machine);
+    let small = most(machine);
     assert!((3_000..5_000).contains(&small), "{small}");
-    assert_eq!(run(&mut machine, "cat /proc/self/cgroup"), "0::/sessions\n");
+    assert_eq!(run(machine, "cat /proc/self/cgroup"), "0::/sessions\n");
     machine.request_memory(GIB);
     machine.wait("more tasks", |machine| (most(machine) > small * 2).then_some(()));
-    machine.ssh_to_end(&key, "/neonvm/bin/poweroff");
+}
+
+/// A workload that starts processes without end, as root, leaves SSH, daemon and monitor alive, and the VM ends in order.
+#[test]
+fn a_fork_bomb_leaves_room_for_the_guest_program() {
+    let lab = need!(lab());
+    let directory = tempfile::tempdir().unwrap();
+    let (key, public) = need!(key(directory.path()));
+    let document = serde_json::json!({"command": ["/workload", "bomb"], "sshAuthorizedKeys": [public]});
+    let plan = Plan {
+        command_line: "rw quiet neonvm.stop_timeout=2",
+        runtime: vec![("neonvm.json", serde_json::to_vec(&document).unwrap())],
+        ports: vec![22, 25_183],
+        processors: 2,
+        ..Plan::default()
+    };
+    let mut machine = Machine::start(lab, &plan);
+    machine.wait_report("the daemon", |kind| *kind == ReportKind::Ready);
+    let count = |machine: &mut Machine, file: &str| -> u64 {
+        let text = ok(machine, &key, &format!("cat /sys/fs/cgroup/workload/{file}"));
+        text.split_whitespace().next_back().unwrap().parse().unwrap()
+    };
+    // The limit is reached: the kernel has refused a process.
+    machine.wait("the limit", |machine| (count(machine, "pids.events") > 0).then_some(()));
+    assert_eq!(count(&mut machine, "pids.current"), count(&mut machine, "pids.max"));
+    assert_eq!(machine.http("GET", "/healthz", "").0, 200);
+    assert_eq!(ok(&mut machine, &key, "echo in"), "in\n");
+    let failed = |kind: &ReportKind| matches!(kind, ReportKind::Failure { .. });
+    assert!(!machine.reports().iter().any(|report| failed(&report.kind)), "{:?}", machine.reports());
+    machine.press_power();
     machine.wait_end();
 }

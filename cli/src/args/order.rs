@@ -3,6 +3,8 @@
 
 use std::ffi::OsString;
 
+use clap::CommandFactory as _;
+
 /// Flags about cluster and namespace, which most commands have; with `true`, the value is the next argument.
 const BEFORE: [(&str, bool); 8] = [
     ("-n", true),
@@ -13,23 +15,6 @@ const BEFORE: [(&str, bool); 8] = [
     ("--as", true),
     ("--as-group", true),
     ("-A", false),
-];
-
-/// Commands that have commands of their own.
-const GROUPS: [&str; 13] = [
-    "local",
-    "vm",
-    "migration",
-    "podautoscaler",
-    "pa",
-    "image",
-    "images",
-    "kernel",
-    "test",
-    "agent",
-    "scheduler",
-    "debug",
-    "config",
 ];
 
 /// The arguments in the order of the definitions: flags of the cluster that stand before the command come after it, in front of `--`;
@@ -87,19 +72,23 @@ fn is_of_every_command(text: &str) -> bool {
 
 /// `help COMMAND…` and `GROUP help COMMAND…` as `COMMAND… --help`.
 fn without_help(arguments: Vec<OsString>) -> Vec<OsString> {
-    let first = arguments.first().and_then(|word| word.to_str()).unwrap_or_default();
-    let second = arguments.get(1).and_then(|word| word.to_str()).unwrap_or_default();
-    let at = match (first, second) {
-        ("help", _) => 0,
-        (group, "help") if GROUPS.contains(&group) => 1,
-        _ => return arguments,
-    };
-    let mut words: Vec<OsString> = arguments.into_iter().filter(|word| word != "--help").collect();
-    if at < words.len() {
-        words.remove(at);
+    let Some(at) = help_at(&arguments) else { return arguments };
+    let words = arguments.into_iter().enumerate().filter(|(index, word)| *index != at && word != "--help");
+    words.map(|(_, word)| word).chain(std::iter::once("--help".into())).collect()
+}
+
+/// Where the word `help` asks for help: first, after a noun, or after a group of commands. Elsewhere it may be a name.
+fn help_at(arguments: &[OsString]) -> Option<usize> {
+    let root = super::Args::command();
+    let mut command = &root;
+    for (index, word) in arguments.iter().enumerate() {
+        let word = word.to_str()?;
+        if word == "help" {
+            return (index <= 1 || command.has_subcommands()).then_some(index);
+        }
+        command = command.find_subcommand(word)?;
     }
-    words.push("--help".into());
-    words
+    None
 }
 
 #[cfg(test)]
@@ -129,5 +118,22 @@ mod tests {
             assert_eq!(sorted(&words(typed)), words(meant), "{typed}");
         }
         assert!(sorted(&[]).is_empty());
+    }
+
+    #[test]
+    fn help_of_every_noun_is_clap_s_own() {
+        let root = super::super::Args::command();
+        for noun in root.get_subcommands() {
+            let names = std::iter::once(noun.get_name()).chain(noun.get_all_aliases());
+            for name in names {
+                let words = |text: &[&str]| text.iter().map(OsString::from).collect::<Vec<_>>();
+                assert_eq!(sorted(&words(&["neonctl", name, "help"])), words(&["neonctl", name, "--help"]));
+                for verb in noun.get_subcommands() {
+                    let verb = verb.get_name();
+                    let typed = sorted(&words(&["neonctl", name, "help", verb]));
+                    assert_eq!(typed, words(&["neonctl", name, verb, "--help"]));
+                }
+            }
+        }
     }
 }

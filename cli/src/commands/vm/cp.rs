@@ -10,6 +10,13 @@ use crate::settings::Settings;
 /// Copies files with scp.
 pub(super) fn run(env: &Env, settings: &Settings, args: &Cp) -> Result<Report> {
     let name = machine(&args.paths)?;
+    let sources = args.paths.split_last().map(|(_, sources)| sources).unwrap_or_default();
+    if let Some(folder) =
+        sources.iter().find(|path| !args.recursive && side(path).is_none() && is_folder(path))
+    {
+        return Err(Error::new(Code::Usage, format!("{folder} is a directory"))
+            .hint(format!("copy it with what is in it: neonctl vm cp -r {}", args.paths.join(" "))));
+    }
     let door = Door { name: &name, port: 22, identity: args.identity.as_deref(), place: &args.place };
     let mut client = Client::open(env, settings, "scp", &door)?;
     if args.recursive {
@@ -23,6 +30,10 @@ pub(super) fn run(env: &Env, settings: &Settings, args: &Cp) -> Result<Report> {
     });
     let words = std::iter::once("--".to_owned()).chain(words).collect();
     Ok(client.report(words))
+}
+
+fn is_folder(path: &str) -> bool {
+    std::path::Path::new(path).is_dir()
 }
 
 /// The VM of a path, if it is one in a VM: `NAME:PATH`, where the name has no slash.

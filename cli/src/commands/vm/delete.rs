@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::waiting::until;
 use crate::args::vm::Delete;
-use crate::commands::flags::duration;
+use crate::commands::flags::{duration, seconds};
 use crate::commands::resource::client::NamespaceClient;
 use crate::commands::resource::wait;
 use crate::commands::watching::WaitProgress;
@@ -90,7 +90,7 @@ async fn begin(
     let attempt = format!("cannot delete {name}");
     let asked = match (&args.grace, args.force) {
         (_, true) => Some(0),
-        (Some(text), false) => Some(duration("grace", text)?.as_secs()),
+        (Some(text), false) => Some(seconds("grace", text)?),
         (None, false) => None,
     };
     if let Some(seconds) = asked {

@@ -9,7 +9,7 @@ use neonvm_api::virtual_machine::PortProtocol;
 use neonvm_types::agent_inspect::VmInspect;
 
 use super::decisions;
-use super::events::{Event, of_vm};
+use super::events::{Event, allowed, of_vm};
 use super::size::{cores, in_units};
 use super::table;
 use crate::args::vm::Describe;
@@ -26,11 +26,12 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Describe) -> Result<R
     block_on(async {
         let client = NamespaceClient::open(settings, &args.place).await?;
         let machine = client.find(&args.name).await?;
-        let events = of_vm(&client, Some(name_of(&machine))).await?;
+        let (events, denied) = allowed(of_vm(&client, Some(name_of(&machine))).await)?;
         let agent = decisions::of_vm(&client, &machine).await;
         let text = describe(&machine, agent.as_ref().map(|(_, vm)| vm), &events, args.events);
         let document = document(&[machine]);
-        Ok(Report::document(Document { text: Some(text), ..document }))
+        let report = Report::document(Document { text: Some(text), ..document });
+        Ok(denied.into_iter().fold(report, Report::note))
     })
 }
 
@@ -140,7 +141,9 @@ fn phase(machine: &VirtualMachine) -> String {
         "New" => "New: not reconciled yet".to_owned(),
         phase => phase.to_owned(),
     };
-    let available = status.conditions.iter().find(|condition| condition.type_ == "Available");
+    // What fails has a condition of its own, which began later.
+    let of = if table::failing(machine).is_some() { "Degraded" } else { "Available" };
+    let available = status.conditions.iter().find(|condition| condition.type_ == of);
     if let Some(condition) = available
         && let Ok(since) = Timestamp::from_second(condition.last_transition_time.0.as_second())
     {

@@ -153,10 +153,7 @@ fn edit(editor: &[String], name: &str, text: &str) -> Result<String> {
     let status = status
         .map_err(|error| Error::new(Code::Failed, format!("cannot run {program}")).cause(reason(&error)))?;
     if !status.success() {
-        return Err(Error::new(
-            Code::Interrupted,
-            format!("{program} ended with {status}; nothing was written"),
-        ));
+        return Err(Error::new(Code::Failed, format!("{program} ended with {status}; nothing was written")));
     }
     // Editors may replace the file.
     std::fs::read_to_string(file.path()).map_err(failed)

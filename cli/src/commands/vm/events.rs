@@ -13,7 +13,7 @@ use crate::commands::flags::duration;
 use crate::commands::resource::client::NamespaceClient;
 use crate::commands::resource::name_of;
 use crate::connect::block_on;
-use crate::error::Result;
+use crate::error::{Code, Result};
 use crate::report::{Document, Report, left};
 use crate::settings::Settings;
 
@@ -92,6 +92,17 @@ pub(super) async fn of_vm(client: &NamespaceClient, vm: Option<&str>) -> Result<
     Ok(events)
 }
 
+/// What was listed; if that is not permitted, nothing, with a note. Other errors as they are.
+pub(super) fn allowed<T>(listed: Result<Vec<T>>) -> Result<(Vec<T>, Option<String>)> {
+    match listed {
+        Ok(all) => Ok((all, None)),
+        Err(error) if error.code == Code::Denied => {
+            Ok((Vec::new(), Some(format!("not shown: {}", error.message))))
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// The decisions of the VM's agent, as events.
 async fn decided(client: &NamespaceClient, machine: &VirtualMachine) -> Vec<Event> {
     let Some((node, vm)) = decisions::of_vm(client, machine).await else { return Vec::new() };
@@ -167,6 +178,15 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Events) -> Result<Rep
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn without_a_right_the_rest_is_shown() {
+        let failed = |code| allowed::<u8>(Err(crate::error::Error::new(code, "cannot list events")));
+        let (none, note) = failed(Code::Denied).unwrap();
+        assert_eq!((none.len(), note.as_deref()), (0, Some("not shown: cannot list events")));
+        assert_eq!(failed(Code::Unreachable).unwrap_err().code, Code::Unreachable);
+        assert_eq!(allowed(Ok(vec![1])).unwrap(), (vec![1], None));
+    }
 
     #[test]
     fn the_object_in_a_kubelets_message_is_left_out() {

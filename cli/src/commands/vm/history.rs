@@ -33,9 +33,12 @@ pub(in crate::commands) fn run(settings: &Settings, args: &History) -> Result<Re
         if !is_there && agents.iter().all(|agent| agent.records.is_empty()) {
             return Err(client.not_found::<VirtualMachine>(&args.name).await);
         }
-        let events = events::of_vm(&client, Some(&args.name)).await?;
+        let (events, denied) = events::allowed(events::of_vm(&client, Some(&args.name)).await)?;
+        notes.extend(denied);
         let mut others: Vec<Entry> = events.into_iter().filter_map(event).collect();
-        others.extend(migrations(&client, &args.name).await?);
+        let (moves, denied) = events::allowed(migrations(&client, &args.name).await)?;
+        notes.extend(denied);
+        others.extend(moves);
         let past = Past::new(format!("{}/{}", client.namespace, args.name), window, agents, others);
         if !is_there {
             notes.push(format!("{} does not exist any more", args.name));

@@ -39,6 +39,8 @@ pub(in crate::commands) fn cpu(flag: &str, text: &str) -> Result<MilliCpu> {
         .trim()
         .parse::<Quantity>()
         .ok()
+        // Nothing keeps smaller parts than thousandths.
+        .filter(|quantity| quantity.nanos() % 1_000_000 == 0)
         .and_then(|quantity| u32::try_from(quantity.milli_rounded_up()).ok().map(MilliCpu::new));
     parsed.filter(|cpu| cpu.milli() > 0).ok_or_else(|| bad(flag, text, "write CPU as 0.25, 250m or 2"))
 }

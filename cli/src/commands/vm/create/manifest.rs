@@ -6,7 +6,7 @@ use neonvm_types::{Bytes, MilliCpu};
 use serde_json::{Map, Value, json};
 
 use crate::args::vm::Create;
-use crate::commands::flags::duration;
+use crate::commands::flags::seconds;
 use crate::commands::vm::size::{self, UNIT_CPU, UNIT_MEMORY};
 use crate::error::{Code, Error, Result};
 
@@ -79,7 +79,7 @@ fn start_within<T: PartialOrd>(
 pub(super) fn of_flags(args: &Create) -> Result<Value> {
     let mut guest = sizes(args)?;
     let mut spec = json!({ "restartPolicy": args.restart,
-        "terminationGracePeriodSeconds": duration("grace", &args.grace)?.as_secs() });
+        "terminationGracePeriodSeconds": seconds("grace", &args.grace)? });
     let mut set = |path: &str, value: Value| {
         let (object, key) = match path.split_once('.') {
             Some(("guest", key)) => (&mut guest, key),
@@ -321,6 +321,9 @@ mod tests {
             ("x --image i --cpu 2..1", "--cpu"),
             ("x --image i --memory 1Ki", "--memory"),
             ("x --image i --grace soon", "--grace"),
+            ("x --image i --grace 500ms", "--grace"),
+            ("x --image i --cpu 0.0001", "--cpu"),
+            ("x --image i --cpu 0.25..1.0005", "--cpu"),
             ("x --image i --label x", "--label"),
         ] {
             let error = object(line).unwrap_err();

@@ -32,6 +32,9 @@ use clap::{Parser, Subcommand};
     about = "Services of the VM autoscaling system; started by neonctl or by pods"
 )]
 struct Args {
+    /// How the service writes its log on standard error; stands before the name of the service
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
+    log_format: log::Format,
     #[command(subcommand)]
     service: Service,
 }
@@ -82,10 +85,11 @@ fn main() -> ExitCode {
 
 fn run() -> anyhow::Result<()> {
     neonvm_kit::descriptors::close_inherited().context("cannot close what was inherited")?;
-    match Args::parse().service {
+    let args = Args::parse();
+    match args.service {
         Service::Runner { arguments } => become_runner(&arguments),
         service => {
-            log::to(std::io::stderr);
+            log::to(args.log_format, std::io::stderr);
             match service {
                 Service::Local(args) => local::run(&args),
                 Service::Apiserver(args) => apiserver::run(&args),

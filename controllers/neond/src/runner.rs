@@ -129,7 +129,7 @@ fn machine(args: &Args) -> anyhow::Result<()> {
     };
     let log = log.context("cannot start the log")?;
     let own = log.clone();
-    crate::log::to(move || own.own());
+    crate::log::to(crate::log::Format::Text, move || own.own());
     let options = options(args)?;
     let runtime = small_runtime()?;
     let exit = runtime.block_on(neonvm_runner::run(&options, &log));

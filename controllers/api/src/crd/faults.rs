@@ -108,7 +108,7 @@ fn shown(value: &Value) -> String {
         Value::Null => "null".to_owned(),
         Value::Object(_) => "an object".to_owned(),
         Value::Array(_) => "a list".to_owned(),
-        // Whoever reads the message knows the text; a long one tells nothing more.
+        // The author has the text; a long one would hide the message.
         Value::String(text) if text.len() > 40 => "a text".to_owned(),
         Value::String(_) | Value::Bool(_) | Value::Number(_) => value.to_string(),
     }

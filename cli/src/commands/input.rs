@@ -80,7 +80,7 @@ pub(super) fn objects(text: &str, source: &str) -> Result<Vec<Value>> {
     for (index, document) in documents.into_iter().enumerate() {
         if !flatten(document, 0, &mut all) {
             let which = format!("document {} of {source} is not a Kubernetes object", index + 1);
-            return Err(Error::new(Code::Usage, which).hint("each needs apiVersion and kind"));
+            return Err(Error::new(Code::Usage, which).hint("each needs a kind"));
         }
     }
     Ok(all)
@@ -107,7 +107,7 @@ fn flatten(document: Value, depth: usize, all: &mut Vec<Value>) -> bool {
     };
     let text = |key: &str| fields.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (kind, version) = (text("kind"), text("apiVersion"));
-    if kind.is_empty() || version.is_empty() {
+    if kind.is_empty() {
         return false;
     }
     let Some(of) = kind.strip_suffix("List").filter(|_| fields.get("items").is_some_and(Value::is_array))
@@ -182,7 +182,6 @@ mod tests {
     fn what_is_no_object_is_named_without_the_library() {
         for (text, part) in [
             ("apiVersion: v1\nkind: A\n---\n- 1\n", "document 2 of f is not a Kubernetes object"),
-            ("kind: A\n", "document 1 of f"),
             ("<html></html>", "document 1 of f"),
             ("[]", "document 1 of f"),
             ("apiVersion: v1\nkind: AList\nitems: [1]\n", "document 1 of f"),

@@ -20,7 +20,7 @@ pub struct Create {
     /// Name of the virtual machine
     #[arg(required_unless_present = "file")]
     pub name: Option<String>,
-    /// Manifest, YAML or JSON, - for standard input; cannot be combined with flags that describe the VM
+    /// Manifest, YAML or JSON, of one or several VMs; a directory of them, or - for standard input; cannot be combined with flags that describe the VM
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["image", "cpu", "memory", "cu", "disk", "port", "overlay", "movable", "env", "command"])]
     pub file: Option<String>,
     /// Image that contains the disk: a name in the local store, a registry reference, or file:///PATH

@@ -9,7 +9,7 @@ use crate::args::resource::NamespaceArgs;
                   neonctl vm run web --from ./rootfs --owner root --cu 1..4 --port 80 --detach -- /bin/server\n  \
                   neonctl vm run --rm --image pg16:1 --console\n\n\
                   Builds a disk if --from is given, creates the VM and prints what its workload writes. The VM is not restarted when \
-                  the workload ends, and the exit code is that of the workload. Ctrl-C detaches; with --rm it deletes the VM.")]
+                  the workload ends, and the exit code is that of the workload, or 128 and the number of the signal that ended it. Ctrl-C detaches; with --rm it deletes the VM.")]
 #[command(group = clap::ArgGroup::new("disk-source").required(true))]
 pub struct Run {
     /// Name of the virtual machine [default: run- and five characters]

@@ -14,6 +14,7 @@ mod console;
 pub mod copy;
 mod guest;
 mod host;
+pub mod hostile;
 pub mod logs;
 mod migration;
 mod network;

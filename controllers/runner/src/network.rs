@@ -2,7 +2,7 @@
 //! QEMU's user-mode stack where there is no privilege.
 
 mod capture;
-mod dhcp;
+pub(crate) mod dhcp;
 mod forwarding;
 mod frames;
 mod interface;

@@ -223,6 +223,7 @@ pub(crate) fn soak() -> Vec<Lane> {
         lane("built", 360, Work::Tests(built)),
         lane("chaos", 60 * 60, Work::Tests(chaos)).limit(4 * 60),
         lane("fuzz", 35 * 60, Work::Tests(fuzz)).limit(90),
+        lane("parsers", 20 * 60, Work::Counting(vec!["cargo", "xtask", "fuzz"])),
         lane("packages", 30, Work::Counting(vec!["cargo", "xtask", "packages"])),
         host(),
         lane("bare", 2 * 60 * 60, Work::Command(vec!["cargo", "xtask", "bare"])).limit(6 * 60),

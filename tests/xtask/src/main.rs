@@ -15,6 +15,7 @@ mod dist;
 mod early;
 mod failures;
 mod foreign;
+mod fuzz;
 mod generated;
 mod guest;
 mod host;
@@ -38,6 +39,7 @@ mod strings;
 mod suite;
 mod tally;
 mod terms;
+mod tool;
 mod wording;
 
 use std::process::ExitCode;
@@ -62,6 +64,7 @@ const USAGE: &str = "usage: cargo xtask <command>
   kernel  the guest kernel from source, for the tests; --fetch: the distribution's kernel instead
   demo    a cluster, a VM with a database, and its size changed under load; --record FILE writes an animated SVG of it
   packages  licences, sources, bans and known weaknesses of the packages in use
+  fuzz    every parser of strangers' bytes under libFuzzer (tests/fuzz): --seconds N for each, 20 if not given; names of targets
   release  the programs that are shipped, static and without symbols, in target/dist, with debug information beside them
   dist    the release as packages in target/dist: Debian packages, archives, the SBOM, SHA256SUMS; the same commit gives the same
           bytes, whose time is SOURCE_DATE_EPOCH or the commit's; --programs DIR: packs programs that were built elsewhere
@@ -100,6 +103,7 @@ fn main() -> anyhow::Result<ExitCode> {
         }
         ("demo", None) => demo::run(&root, std::env::var_os("KEEP").is_some_and(|keep| keep == "1"))?,
         ("packages", None) => packages::run(&root)?,
+        ("fuzz", _) => fuzz::run(&root, &args)?,
         ("dist", _) => dist::run(&root, &args)?,
         ("release", None) => shipped::release(&root)?,
         ("sbom", None) => sbom::run(&root)?,

@@ -6,14 +6,16 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 
-use crate::package::{cargo, target};
+use crate::package::cargo;
 use crate::tally::Tally;
+use crate::tool::Tool;
 
 /// Understands advisories with scores of CVSS 4; older versions refuse the whole database.
-const VERSION: &str = "0.20.2";
+const CARGO_DENY: Tool = Tool { name: "cargo-deny", version: "0.20.2" };
 /// What is asked of the manifests alone.
 const OFFLINE: [&str; 3] = ["bans", "licenses", "sources"];
 
@@ -21,7 +23,7 @@ const OFFLINE: [&str; 3] = ["bans", "licenses", "sources"];
 pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     let required = std::env::var("CI").is_ok_and(|value| value == "true");
     let mut report = Report { tally: Tally::default(), required };
-    match installed(&target(root)?.join("tools"))? {
+    match CARGO_DENY.installed(root)? {
         None => report.lacks("packages", "cargo-deny cannot be installed: no registry answers"),
         Some(_) if !is_fetched(root)? => {
             report.lacks("packages", "the crates of all targets cannot be fetched");
@@ -39,10 +41,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
 
 /// What is wrong with licences, sources and bans; none if cargo-deny is not installed here.
 pub(crate) fn offline_faults(root: &Path) -> anyhow::Result<Option<Vec<String>>> {
-    let program = target(root)?.join("tools/bin/cargo-deny");
-    if !is_wanted_version(&program) {
-        return Ok(None);
-    }
+    let Some(program) = CARGO_DENY.found(root)? else { return Ok(None) };
     let mut faults = Vec::new();
     for what in OFFLINE {
         if !check(&program, root, what)? {
@@ -78,23 +77,6 @@ impl Report {
     }
 }
 
-/// The program, installed if need be; none if no registry has it.
-fn installed(tools: &Path) -> anyhow::Result<Option<PathBuf>> {
-    let program = tools.join("bin/cargo-deny");
-    if is_wanted_version(&program) {
-        return Ok(Some(program));
-    }
-    let mut install = cargo();
-    install.args(["install", "cargo-deny", "--version", VERSION, "--locked", "--quiet", "--root"]).arg(tools);
-    let good = install.status().context("cannot run cargo install")?.success();
-    Ok(good.then_some(program))
-}
-
-fn is_wanted_version(program: &Path) -> bool {
-    let known = Command::new(program).arg("--version").output();
-    known.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).trim().ends_with(VERSION))
-}
-
 /// Gets the crates of every target: builds get only those of this computer's, and the checks read the manifests of all.
 fn is_fetched(root: &Path) -> anyhow::Result<bool> {
     let status = cargo().args(["fetch", "--locked", "--quiet"]).current_dir(root).status();
@@ -112,12 +94,12 @@ fn check(deny: &Path, root: &Path, what: &str) -> anyhow::Result<bool> {
 fn advisories(deny: &Path, root: &Path, report: &mut Report) -> anyhow::Result<()> {
     let fetched = Command::new(deny).args(["fetch", "db"]).current_dir(root).output();
     let fetched = fetched.context("cannot run cargo-deny")?.status.success();
-    let Some(date) = date(&databases()) else {
+    let Some((date, days)) = date(&databases()) else {
         report.lacks("advisories", "the database cannot be fetched and there is no earlier one");
         return Ok(());
     };
     let age = if fetched { "the newest" } else { "not renewed: it cannot be fetched" };
-    println!("advisories of {date} ({age})");
+    println!("advisories of {date}, {days} days old ({age})");
     let mut command = Command::new(deny);
     let status = command.args(["--offline", "check", "advisories"]).current_dir(root).status();
     report.ran("advisories", status.context("cannot run cargo-deny")?.success());
@@ -131,13 +113,16 @@ fn databases() -> PathBuf {
     home.unwrap_or_default().join("advisory-dbs")
 }
 
-/// When the database in the directory was last changed: the day of its newest commit.
-fn date(databases: &Path) -> Option<String> {
+/// When the database in the directory was last changed: the day of its newest commit, and how many days ago that was.
+fn date(databases: &Path) -> Option<(String, u64)> {
     let mut entries = std::fs::read_dir(databases).ok()?.flatten().filter(|entry| entry.path().is_dir());
     entries.find_map(|entry| {
         let mut git = Command::new("git");
-        let output = git.arg("-C").arg(entry.path()).args(["log", "-1", "--format=%cs"]).output().ok()?;
-        let day = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-        (output.status.success() && !day.is_empty()).then_some(day)
+        let git = git.arg("-C").arg(entry.path()).args(["log", "-1", "--format=%cs %ct"]).output().ok()?;
+        let text = String::from_utf8_lossy(&git.stdout).trim().to_owned();
+        let (day, seconds) = text.split_once(' ').filter(|_| git.status.success())?;
+        let then = UNIX_EPOCH + Duration::from_secs(seconds.parse().ok()?);
+        let age = SystemTime::now().duration_since(then).unwrap_or_default();
+        Some((day.to_owned(), age.as_secs() / 86_400))
     })
 }

@@ -4,8 +4,10 @@
 //! is written once, guarded by its version. So a burst of VMs costs a few small writes, and a response means that the
 //! address is on record. Reads are from memory.
 //!
-//! If the outcome of a write is unknown, the book is discarded and read again.
+//! If the outcome of a write is unknown, the book is discarded and read again. A pool that another client deleted or edited is rebuilt from
+//! the VMs.
 
+mod changes;
 mod load;
 mod metrics;
 #[cfg(test)]
@@ -23,6 +25,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::clock::now;
 
+pub(crate) use load::shared;
 pub(crate) use metrics::{Action, Ipam};
 pub(crate) use worker::Worker;
 

@@ -40,6 +40,8 @@ pub(crate) struct Work {
     pub(crate) conditions: Conditions,
     /// Running migrations.
     pub(crate) progress: Vec<Progress>,
+    /// Addresses on the overlay that more than one VM has.
+    pub(crate) shared_addresses: usize,
 }
 
 impl Work {
@@ -63,6 +65,12 @@ impl Work {
         );
         self.conditions.write(page);
         progress::write(&self.progress, page);
+        page.single(
+            "neonvm_overlay_shared_addresses",
+            Kind::Gauge,
+            "Addresses on the overlay network that more than one VM has in its status.",
+            double(self.shared_addresses as u64),
+        );
     }
 }
 
@@ -193,6 +201,7 @@ mod tests {
             progress: Progress::new(&migration(MigrationPhase::Running, Some(1)), now())
                 .into_iter()
                 .collect(),
+            shared_addresses: 1,
         };
         let range = RangeUsage { range: "a to b".into(), total: 9, used: 1, quarantined: 2 };
         let addresses = AddressUsage { held: 1, resting: 2, ranges: vec![range] };
@@ -227,6 +236,7 @@ mod tests {
             "neonvm_vm_controller_migration_bytes gauge vm_namespace vm_name migration of state",
             "neonvm_vm_controller_migration_iteration gauge vm_namespace vm_name migration",
             "neonvm_vm_controller_migration_bytes_per_second gauge vm_namespace vm_name migration rate",
+            "neonvm_overlay_shared_addresses gauge",
         ];
         assert_eq!(neonvm_test_cluster::metrics::families(&text), families);
         for line in [

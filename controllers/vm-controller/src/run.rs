@@ -260,6 +260,7 @@ impl Health {
                     panics: state.queue.panics(),
                     conditions: Conditions::new(state.cache.all_vms().iter().map(AsRef::as_ref)),
                     progress: state.migrating.progress(clock::now()),
+                    shared_addresses: crate::addresses::shared(&state.cache),
                 });
                 let addresses = leader.as_ref().and_then(|leader| leader.addresses.usage());
                 neonvm_kit::metrics::answer(self.metrics.page(&self.lag, work.as_ref(), addresses.as_ref()))

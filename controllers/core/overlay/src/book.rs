@@ -3,7 +3,8 @@
 //! A pool is a small object, one for each slice of 256 addresses; a larger one that upstream made is read, kept and
 //! emptied, and gets nothing new. A request changes the book at once and is *pending* until its pool is written; only then
 //! the caller gets the address. A write that failed, or may have failed, ends with [`Book::reread`]: the pool is reset to
-//! the server's object, and callers with pending requests repeat them.
+//! the server's object, and callers with pending requests repeat them. What another client took out of the object is put back from
+//! the VMs ([`Book::rebuild`]).
 //!
 //! ```text
 //!  acquire, release ──▶ pending ──▶ changes() ──▶ guarded write ──┬─ done ──────▶ written()
@@ -12,6 +13,7 @@
 //! ```
 
 mod cursor;
+mod restore;
 mod usage;
 mod write;
 
@@ -24,6 +26,7 @@ use neonvm_api::IPPool;
 use crate::net::Net;
 use crate::settings::Settings;
 use cursor::Cursor;
+pub use restore::Shared;
 pub use usage::RangeUsage;
 pub use write::{PoolVersion, PoolWrite};
 
@@ -252,6 +255,17 @@ impl Book {
     /// All VMs that have an address; more than once if they have several.
     pub fn ids(&self) -> impl Iterator<Item = &str> {
         self.holders.values().map(AsRef::as_ref)
+    }
+
+    /// The version of a pool that the book knows; none if there is no such object.
+    #[must_use]
+    pub fn version(&self, name: &str) -> Option<&PoolVersion> {
+        self.pools.get(name)?.version.as_ref()
+    }
+
+    /// The pools that have an object.
+    pub fn stored(&self) -> impl Iterator<Item = &str> {
+        self.pools.iter().filter(|(_, pool)| pool.version.is_some()).map(|(name, _)| name.as_ref())
     }
 
     /// The VM that has an address.

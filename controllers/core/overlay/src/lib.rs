@@ -25,6 +25,6 @@ pub mod forwarding;
 mod net;
 pub mod settings;
 
-pub use book::{Book, Lease, PoolVersion, PoolWrite, RangeUsage, Refusal};
+pub use book::{Book, Lease, PoolVersion, PoolWrite, RangeUsage, Refusal, Shared};
 pub use net::{Family, Net, NotANet};
 pub use settings::{Range, Settings, SettingsError};

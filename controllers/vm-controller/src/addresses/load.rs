@@ -7,7 +7,7 @@ use futures_util::{StreamExt as _, TryStreamExt as _};
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::{Api, Client};
 use neonvm_api::{IPPool, VirtualMachine};
-use neonvm_core_overlay::{Book, Settings};
+use neonvm_core_overlay::{Book, Settings, Shared};
 use neonvm_types::NamespacedName;
 
 use super::{AddressConfig, AddressSource};
@@ -45,7 +45,30 @@ pub(super) async fn load(
         }
     }
     sweep(client, &mut book, cache).await?;
+    report(&book.restore(now().unix(), &vms(cache)));
     Ok(book)
+}
+
+/// All VMs with the addresses in their status.
+pub(super) fn vms(cache: &Cache) -> BTreeMap<String, Option<IpAddr>> {
+    cache.all_vms().iter().map(|vm| (id_of(vm), address_of(vm))).collect()
+}
+
+/// How many addresses more than one VM has.
+pub(crate) fn shared(cache: &Cache) -> usize {
+    let mut counts: BTreeMap<IpAddr, usize> = BTreeMap::new();
+    for address in vms(cache).into_values().flatten() {
+        *counts.entry(address).or_default() += 1;
+    }
+    counts.into_values().filter(|count| *count > 1).count()
+}
+
+/// Logs addresses that several VMs have.
+pub(super) fn report(shared: &[Shared]) {
+    for Shared { address, vms } in shared {
+        let vms = vms.join(", ");
+        tracing::error!(%address, vms, "several VMs have the same address on the overlay network; the first one keeps it");
+    }
 }
 
 fn describe(what: &str, error: &kube::Error) -> String {
@@ -77,10 +100,7 @@ async fn settings(client: &Client, source: &AddressSource) -> Result<Settings, S
 
 /// Releases addresses of VMs that do not exist. The cache may be outdated, so each VM missing in it is looked up first.
 async fn sweep(client: &Client, book: &mut Book, cache: &Cache) -> Result<(), String> {
-    let mut alive: BTreeMap<String, Option<IpAddr>> = BTreeMap::new();
-    for vm in cache.all_vms() {
-        alive.insert(id_of(&vm), address_of(&vm));
-    }
+    let mut alive = vms(cache);
     let missing: Vec<String> = book.ids().filter(|id| !alive.contains_key(*id)).map(str::to_owned).collect();
     let asked = missing.into_iter().map(|id| {
         let client = client.clone();

@@ -12,6 +12,7 @@ use neonvm_core_overlay::{PoolVersion, PoolWrite};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::changes::{self, Changed};
 use super::{AddressConfig, Operation, Request, Shared, load};
 use crate::cache::Cache;
 use crate::clock::now;
@@ -68,7 +69,7 @@ impl Worker {
                     pause = PAUSES.0;
                     known();
                     // What the sweep found is written with the first request, or now.
-                    if let Err(problem) = self.serve(&client).await {
+                    if let Err(problem) = self.serve(&client, cache, &known).await {
                         tracing::warn!(problem, "addresses are read again");
                     } else {
                         // This replica stops to lead, and the task is about to be aborted: its end would count as a failure.
@@ -99,21 +100,70 @@ impl Worker {
         }
     }
 
-    /// Handles requests until all senders are gone; an error if the book may no longer be trusted.
-    async fn serve(&mut self, client: &Client) -> Result<(), String> {
-        self.answer(client, Vec::new()).await?;
+    /// Handles requests until all senders are gone, and changes of the pools by others; an error if the book may no longer be trusted.
+    async fn serve(&mut self, client: &Client, cache: &Cache, known: &impl Fn()) -> Result<(), String> {
+        self.answer(client, cache, Vec::new()).await?;
+        let (sender, mut changed) = mpsc::unbounded_channel();
+        let (namespace, book) = (self.namespace.clone(), self.book.clone());
+        let watching = changes::watch(client.clone(), &namespace, &book, sender);
+        tokio::pin!(watching);
         let mut batch = Vec::new();
-        while self.inbox.recv_many(&mut batch, BATCH).await > 0 {
-            self.answer(client, std::mem::take(&mut batch)).await?;
+        loop {
+            tokio::select! {
+                count = self.inbox.recv_many(&mut batch, BATCH) => match count {
+                    0 => return Ok(()),
+                    _ => self.answer(client, cache, std::mem::take(&mut batch)).await?,
+                },
+                Some(first) = changed.recv() => {
+                    let all = std::iter::once(first).chain(std::iter::from_fn(|| changed.try_recv().ok()));
+                    let names = all.filter(|change| self.is_news(change)).map(|(name, _)| name).collect();
+                    if self.rebuild(client, cache, &names).await? {
+                        known();
+                    }
+                }
+                () = &mut watching => return Err("the watch of the address pools has ended".to_owned()),
+            }
         }
-        Ok(())
     }
 
-    async fn answer(&self, client: &Client, mut waiting: Vec<Request>) -> Result<(), String> {
+    fn is_news(&self, (name, version): &Changed) -> bool {
+        self.book.lock().as_ref().is_some_and(|book| book.version(name) != version.as_ref())
+    }
+
+    /// Reads pools that may have been changed by others, and writes back what they have lost; whether there was any such pool.
+    async fn rebuild(
+        &self,
+        client: &Client,
+        cache: &Cache,
+        names: &BTreeSet<String>,
+    ) -> Result<bool, String> {
+        let api: Api<IPPool> = Api::namespaced(client.clone(), &self.namespace);
+        let mut any = false;
+        for name in names {
+            let object = within(api.get_opt(name)).await.map_err(|error| describe(name, &error))?;
+            let version = object.as_ref().and_then(PoolVersion::from_object);
+            let mut guard = self.book.lock();
+            let Some(book) = guard.as_mut().filter(|book| book.version(name) != version.as_ref()) else {
+                continue;
+            };
+            tracing::warn!(
+                pool = name,
+                "an address pool was changed by another client; it is rebuilt from the VMs"
+            );
+            load::report(&book.rebuild(now().unix(), name, object.as_ref(), &load::vms(cache)));
+            any = true;
+        }
+        if any {
+            self.answer(client, cache, Vec::new()).await?;
+        }
+        Ok(any)
+    }
+
+    async fn answer(&self, client: &Client, cache: &Cache, mut waiting: Vec<Request>) -> Result<(), String> {
         let mut pause = CONFLICT.0;
         for attempt in 0..ATTEMPTS {
             let doing = self.decide(waiting);
-            let outcome = self.write(client).await;
+            let outcome = self.write(client, cache).await;
             let failed = match outcome {
                 Ok(failed) => failed,
                 Err(problem) => {
@@ -167,7 +217,7 @@ impl Worker {
 
     /// Writes what is pending. Returns the pools of which the write was refused, so that their requests must be
     /// repeated.
-    async fn write(&self, client: &Client) -> Result<BTreeSet<Arc<str>>, String> {
+    async fn write(&self, client: &Client, cache: &Cache) -> Result<BTreeSet<Arc<str>>, String> {
         let time = now().unix();
         let writes: Vec<PoolWrite> = {
             let guard = self.book.lock();
@@ -190,7 +240,7 @@ impl Worker {
             match written {
                 Written::Well(version) => book.written(&name, time, version),
                 Written::Refused(object) => {
-                    book.reread(&name, object.as_deref());
+                    load::report(&book.rebuild(time, &name, object.as_deref(), &load::vms(cache)));
                     failed.insert(name);
                 }
                 Written::Unknown(why) => problem = Some(why),

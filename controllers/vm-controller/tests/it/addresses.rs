@@ -224,3 +224,49 @@ async fn a_burst_of_machines_with_conflicts() {
     assert_eq!(all.len(), COUNT);
     assert_eq!(given(&cluster).await.len(), COUNT);
 }
+
+/// A pool that is deleted or edited is written again from the VMs, at once, and no address is given to a second VM.
+#[tokio::test(flavor = "multi_thread")]
+async fn pools_that_others_change_are_rebuilt() {
+    let cluster = Cluster::start().await;
+    let _controller = cluster.controller();
+    for name in ["a", "b"] {
+        cluster.create(name, overlay()).await;
+        cluster.until_settled(name).await;
+    }
+    let both = ["neonvm-10.100.128.0-24 0 default/a", "neonvm-10.100.128.0-24 1 default/b"];
+    until_given(&cluster, &both).await;
+    pools(&cluster).delete("neonvm-10.100.128.0-24", &DeleteParams::default()).await.unwrap();
+    until_given(&cluster, &both).await;
+    let edit = json!({"spec": {"allocations": {"0": {"id": "default/b"}, "1": null}}});
+    let name = "neonvm-10.100.128.0-24";
+    pools(&cluster).patch(name, &PatchParams::default(), &Patch::Merge(&edit)).await.unwrap();
+    until_given(&cluster, &both).await;
+    // Without a pause: the pool is gone when the next VM wants an address.
+    pools(&cluster).delete(name, &DeleteParams::default()).await.unwrap();
+    cluster.create("c", overlay()).await;
+    assert_eq!(cluster.until_settled("c").await.status.unwrap().extra_net_ip, "10.100.128.2");
+    let three = [both[0], both[1], "neonvm-10.100.128.0-24 2 default/c"];
+    until_given(&cluster, &three).await;
+}
+
+/// Two VMs that have one address, for whatever reason: one keeps it, the other reports it, and a metric counts it.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_of_two_vms_is_reported() {
+    let cluster = Cluster::start().await;
+    {
+        let _controller = cluster.controller();
+        for name in ["a", "b"] {
+            cluster.create(name, overlay()).await;
+            cluster.until_settled(name).await;
+        }
+    }
+    let status = json!({"status": {"extraNetIP": "10.100.128.0"}});
+    cluster.vms().patch_status("b", &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+    let _controller = cluster.controller();
+    let told = |vm: &neonvm_api::VirtualMachine| {
+        let (status, _, message) = condition(vm, "Degraded");
+        status == "True" && message.contains("10.100.128.0 is the address of default/a")
+    };
+    cluster.until("b", "Degraded", told).await;
+}

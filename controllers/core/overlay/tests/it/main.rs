@@ -5,4 +5,5 @@ mod book;
 mod crashes;
 mod encryption;
 mod forwarding;
+mod restore;
 mod server;

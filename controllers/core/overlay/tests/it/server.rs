@@ -39,6 +39,15 @@ impl Server {
         PoolVersion::from_object(&object)
     }
 
+    /// Changes a pool as another client does.
+    pub(crate) fn edit(&mut self, name: &str, patch: &Value) {
+        if let Some(pool) = self.pools.get_mut(name) {
+            merge(pool, patch);
+            self.version += 1;
+            pool["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        }
+    }
+
     pub(crate) fn get(&self, name: &str) -> Option<IPPool> {
         self.pools.get(name).map(|pool| serde_json::from_value(pool.clone()).unwrap())
     }

@@ -172,11 +172,12 @@ impl Limits {
             note(&mut problems, &format!("size of {path}"), sized);
         }
         self.bound_tasks();
-        let spared = Cgroup::make(SYSTEM).and_then(|group| {
-            group.write("memory.min", &(self.memory / 16).clamp(8 * MIB, 32 * MIB).to_string())
-        });
-        // A kernel without the controller: then it is not spared.
-        drop(spared);
+        // On a kernel without these controllers it is not spared.
+        if let Ok(group) = Cgroup::make(SYSTEM) {
+            let memory = (self.memory / 16).clamp(8 * MIB, 32 * MIB).to_string();
+            let _ = group.write("memory.min", &memory);
+            let _ = group.write("cpu.weight", "1000");
+        }
         problems
     }
 

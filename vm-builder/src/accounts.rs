@@ -43,7 +43,7 @@ impl Accounts {
     }
 
     /// Number and groups of the user of a process, the first group being its own: `user`, `uid`, `user:group`, `uid:gid`; empty is
-    /// root. The error says what the image does not have. The guest program resolves it in the same way.
+    /// root. The error has what the image does not have. The guest program resolves it in the same way.
     pub(crate) fn resolve(&self, text: &str) -> Result<(u32, Vec<u32>), String> {
         let (user, group) = text.split_once(':').map_or((text, ""), |(user, group)| (user, group));
         let user = if user.is_empty() { "0" } else { user };

@@ -147,7 +147,7 @@ impl Default for Limits {
     }
 }
 
-/// Logins that somebody else gave, such as a pull secret, instead of a file of this user. No helper program that they name is run.
+/// Logins that another user gave, such as a pull secret, instead of a file of this user. No helper program that they name is run.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Logins {
     /// For people: `pull secret "x"`.

@@ -16,14 +16,14 @@ use crate::store::Store;
 
 /// What becomes of an attribute.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Fate {
+enum Outcome {
     Kept,
     Dropped,
     Refused,
     /// It describes the host that the directory is on: kept of archives only.
     OfHost,
 }
-use Fate::{Dropped as Gone, Kept, OfHost, Refused};
+use Outcome::{Dropped as Gone, Kept, OfHost, Refused};
 
 /// A file capability of version 2: `cap_net_raw+ep`.
 const CAPABILITY: [u8; 20] = [1, 0, 0, 2, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -46,7 +46,7 @@ fn nfs4(who: &str) -> Vec<u8> {
     list
 }
 
-fn table() -> Vec<(&'static [u8], Vec<u8>, Fate)> {
+fn table() -> Vec<(&'static [u8], Vec<u8>, Outcome)> {
     vec![
         (b"security.capability", CAPABILITY.to_vec(), Kept),
         (b"system.posix_acl_access", list(), Kept),
@@ -137,11 +137,11 @@ fn attributes_of(tree: &Tree) -> BTreeMap<Bytes, Bytes> {
     tree.get(id).unwrap().metadata.xattrs.clone()
 }
 
-fn check(what: &str, mut loaded: Loaded, (name, value, fate): &(&[u8], Vec<u8>, Fate), is_host: bool) {
+fn check(what: &str, mut loaded: Loaded, (name, value, becomes): &(&[u8], Vec<u8>, Outcome), is_host: bool) {
     let what = format!("{what}: {}", name.escape_ascii());
     let outcome = settle(&mut loaded.tree, &*loaded.sources);
     let left = attributes_of(&loaded.tree);
-    match fate {
+    match becomes {
         Refused => {
             let error = outcome.unwrap_err().to_string();
             assert!(error.contains("/d: extended attribute"), "{what}: {error}");
@@ -158,7 +158,7 @@ fn check(what: &str, mut loaded: Loaded, (name, value, fate): &(&[u8], Vec<u8>, 
         Kept | OfHost => {
             assert_eq!(outcome.unwrap(), None, "{what}");
             let expected = BTreeMap::from([(name.to_vec(), value.clone())]);
-            let expected = if is_host && *fate == OfHost { BTreeMap::new() } else { expected };
+            let expected = if is_host && *becomes == OfHost { BTreeMap::new() } else { expected };
             assert_eq!(left, expected, "{what}");
         }
     }
@@ -166,7 +166,7 @@ fn check(what: &str, mut loaded: Loaded, (name, value, fate): &(&[u8], Vec<u8>, 
 }
 
 #[test]
-fn archives_keep_every_kind_of_attribute_or_say_what_is_left_out() {
+fn archives_keep_every_kind_of_attribute_or_report_what_is_left_out() {
     for row in table() {
         for (what, make) in ARCHIVES {
             let place = tempfile::tempdir().unwrap();
@@ -177,7 +177,7 @@ fn archives_keep_every_kind_of_attribute_or_say_what_is_left_out() {
 }
 
 #[test]
-fn directories_keep_every_kind_of_attribute_or_say_what_is_left_out() {
+fn directories_keep_every_kind_of_attribute_or_report_what_is_left_out() {
     need!(needs::root());
     // tmpfs takes larger attributes than ext4.
     let memory = Path::new("/dev/shm");

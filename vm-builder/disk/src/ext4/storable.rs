@@ -101,7 +101,7 @@ fn decides_access(name: &[u8], value: &[u8]) -> bool {
     holds(b"acl") || holds(b"ntsd")
 }
 
-/// Whether an access control list of NFSv4 (RFC 7530, in XDR) names anybody besides the owner, the group and everyone. A
+/// Whether an access control list of NFSv4 (RFC 7530, in XDR) names users or groups besides the owner, the group and everyone. A
 /// server makes a list of these three for each file that has only permissions.
 fn names_others(list: &[u8]) -> bool {
     fn word(rest: &mut &[u8]) -> Option<u32> {

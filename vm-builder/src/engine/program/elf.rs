@@ -11,7 +11,7 @@ const LONGEST: usize = 4096;
 /// Type of the segment that names the loader.
 const INTERPRETER: u64 = 3;
 
-/// The problem of a program; `runs` says whether a loader can be run.
+/// The problem of a program; `runs` reports whether a loader can be run.
 pub(super) fn problem(image: &Image<'_>, program: InodeId, runs: impl Fn(&str) -> bool) -> Option<String> {
     let read = |offset: u64, length: usize| content::part(image.tree, image.sources, program, offset, length);
     let head = read(0, 64)?;

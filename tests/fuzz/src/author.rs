@@ -131,7 +131,7 @@ fn call(method: Method, target: &str, media: &str, body: &[u8]) {
         let engine = server.take().unwrap_or_else(engine);
         let before = engine.store().revision();
         let engine = send(engine, method, target, media, body);
-        // A server that was changed is made anew for the next input.
+        // A server that was changed is replaced for the next input.
         *server = Some(engine).filter(|engine| engine.store().revision() == before);
     });
 }

@@ -1,4 +1,4 @@
-//! What a guest sends: metrics, reports, frames, messages of its monitor; and what QEMU sends, whom a guest may have taken over.
+//! What a guest sends: metrics, reports, frames, messages of its monitor; and what a QEMU sends that a guest has taken over.
 
 use std::time::Duration;
 

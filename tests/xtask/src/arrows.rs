@@ -53,6 +53,27 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("neonvm-scheduler", &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-core-scheduling"]),
     ("neonvm-agent", &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-core-vertical-scaling"]),
+    // Reaches every parser.
+    (
+        "neonvm-fuzz",
+        &[
+            "neonvm-types",
+            "neonvm-api",
+            "neonvm-apiserver",
+            "neonvm-apiserver-engine",
+            "neonvm-builder",
+            "neonvm-core-overlay",
+            "neonvm-core-pod-autoscaler",
+            "neonvm-core-vertical-scaling",
+            "neonvm-core-vm-lifecycle",
+            "neonvm-disk",
+            "neonvm-guest",
+            "neonvm-hypervisor",
+            "neonvm-kernel",
+            "neonvm-kit",
+            "neonvm-runner",
+        ],
+    ),
     // Runs the cores themselves, not the services around them.
     (
         "neonvm-sim",

@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 
 use crate::package::Package;
 
+/// The programs of a workspace of its own, which only cargo-fuzz builds.
+const APART: &str = "tests/fuzz/libfuzzer/target.rs";
+
 /// Files among `tracked` that belong to a crate and are not part of any of its targets.
 pub(crate) fn faults(root: &Path, packages: &[Package], tracked: &[PathBuf]) -> Vec<String> {
     let mut reached = BTreeSet::new();
@@ -12,6 +15,7 @@ pub(crate) fn faults(root: &Path, packages: &[Package], tracked: &[PathBuf]) -> 
         let above = start.parent().unwrap_or(Path::new("")).to_path_buf();
         walk(root, start, &above, &mut reached);
     }
+    reached.insert(PathBuf::from(APART));
     tracked
         .iter()
         .filter(|file| {

@@ -11,7 +11,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use neonvm_api::pod_autoscaler::{Function, MetricProtocol, MetricSource, MetricSourceType};
 use neonvm_core_pod_autoscaler::exposition::{self, Extract, Kind, Query, QueryError};
-use neonvm_core_pod_autoscaler::registry::DEFAULT_ENGINE;
+use neonvm_core_pod_autoscaler::registry::{self, DEFAULT_ENGINE};
 use neonvm_core_pod_autoscaler::{Measure, Missing, MissingReason, Observed, PodSample};
 
 use super::Endpoint;
@@ -143,12 +143,12 @@ fn visits(scene: &Scene<'_>) -> Vec<Visit> {
         if source.metric_source_type == MetricSourceType::Pod {
             let ready = scene.pods.iter().filter(|pod| pod.ready);
             for (pod, address) in ready.filter_map(|pod| Some((pod, pod.address?))) {
-                if let Some(endpoint) = endpoint(source, &address.to_string(), false) {
+                if let Some(endpoint) = endpoint(source, &address.to_string(), Some(pod.engine())) {
                     add(endpoint, Some(pod), index);
                 }
             }
         } else if source.has_endpoint()
-            && let Some(endpoint) = endpoint(source, &source.endpoint, true)
+            && let Some(endpoint) = endpoint(source, &source.endpoint, None)
         {
             add(endpoint, None, index);
         }
@@ -156,8 +156,8 @@ fn visits(scene: &Scene<'_>) -> Vec<Visit> {
     visits.into_values().collect()
 }
 
-/// `host` may contain a port; `named`: the object chose it.
-fn endpoint(source: &MetricSource, host: &str, named: bool) -> Option<Endpoint> {
+/// `host` may contain a port. Without the engine of a pod, the object chose it.
+fn endpoint(source: &MetricSource, host: &str, engine: Option<&str>) -> Option<Endpoint> {
     let tls = source.protocol_type == Some(MetricProtocol::Https);
     let usual = if tls { 443 } else { 80 };
     let bare = host.strip_prefix("http://").or_else(|| host.strip_prefix("https://")).unwrap_or(host);
@@ -168,10 +168,10 @@ fn endpoint(source: &MetricSource, host: &str, named: bool) -> Option<Endpoint> 
         _ => (bare, None),
     };
     let port = if source.port.is_empty() { own.unwrap_or(usual) } else { source.port.parse().ok()? };
-    let path = if source.path.is_empty() { "/metrics" } else { source.path.as_str() };
+    let path = registry::path(&source.path, engine.unwrap_or(DEFAULT_ENGINE));
     let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
     let host = name.trim_start_matches('[').trim_end_matches(']').to_owned();
-    Some(Endpoint { named, tls, host, port, path })
+    Some(Endpoint { named: engine.is_none(), tls, host, port, path })
 }
 
 /// What the sources find in one answer.
@@ -324,9 +324,9 @@ mod tests {
             (json!({"protocolType": "http", "path": "/m"}), "[::1]:7", "http://[::1]:7/m"),
             (json!({"path": "/m"}), "http://a.b:1/", "http://a.b:1/m"),
         ] {
-            assert_eq!(endpoint(&source(&more), host, true).unwrap().to_string(), wanted);
+            assert_eq!(endpoint(&source(&more), host, None).unwrap().to_string(), wanted);
         }
-        assert!(endpoint(&source(&json!({"port": "http"})), "a", true).is_none());
-        assert!(endpoint(&source(&json!({})), "a:b", true).is_none());
+        assert!(endpoint(&source(&json!({"port": "http"})), "a", None).is_none());
+        assert!(endpoint(&source(&json!({})), "a:b", None).is_none());
     }
 }

@@ -264,9 +264,9 @@ async fn an_address_of_two_vms_is_reported() {
     let status = json!({"status": {"extraNetIP": "10.100.128.0"}});
     cluster.vms().patch_status("b", &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
     let _controller = cluster.controller();
-    let told = |vm: &neonvm_api::VirtualMachine| {
+    let is_named = |vm: &neonvm_api::VirtualMachine| {
         let (status, _, message) = condition(vm, "Degraded");
         status == "True" && message.contains("10.100.128.0 is the address of default/a")
     };
-    cluster.until("b", "Degraded", told).await;
+    cluster.until("b", "Degraded", is_named).await;
 }

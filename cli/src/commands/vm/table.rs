@@ -99,6 +99,7 @@ pub(in crate::commands) fn failing(machine: &VirtualMachine) -> Option<&'static 
     match degraded.reason.as_str() {
         "WorkloadFailing" if out_of_memory => Some("OutOfMemory"),
         "WorkloadFailing" => Some("WorkloadFailing"),
+        "WorkloadNotStarted" => Some("NotStarted"),
         "GuestFailure" => Some("GuestFailure"),
         _ => None,
     }

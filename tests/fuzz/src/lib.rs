@@ -32,9 +32,12 @@ pub fn targets() -> impl Iterator<Item = &'static Target> {
 ///
 /// # Panics
 /// If there is no target of the name, or it has a fault.
+#[expect(clippy::panic, reason = "a program that runs nothing must not pass")]
 pub fn run(name: &str, bytes: &[u8]) {
-    let target = targets().find(|target| target.name == name);
-    (target.unwrap_or_else(|| panic!("no target {name}")).run)(bytes);
+    match targets().find(|target| target.name == name) {
+        Some(target) => (target.run)(bytes),
+        None => panic!("no target {name}"),
+    }
 }
 
 /// The bytes as text; what is not UTF-8 becomes U+FFFD, as where the product reads text.

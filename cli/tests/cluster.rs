@@ -92,7 +92,7 @@ async fn vms_are_paused_and_resumed_by_name() {
     let request = http::Request::patch(path).header("content-type", "application/merge-patch+json");
     let body = json!({"spec": {"powerState": "Frozen"}}).to_string().into_bytes();
     let refused = server.client.request::<Value>(request.body(body).unwrap()).await.unwrap_err().to_string();
-    assert!(refused.contains("expected one of `Running`, `Stopped`, `Paused`"), "{refused}");
+    assert!(refused.contains("must be one of Running, Stopped, Paused"), "{refused}");
 }
 
 /// Namespaces of tests.

@@ -74,6 +74,7 @@ const COMMANDS: &[&str] = &[
     "image list --store HOSTILE",
     "image inspect HOSTILE",
     "image export HOSTILE --out HOSTILE",
+    "image pull HOSTILE",
     "image push HOSTILE --to HOSTILE",
     "image remove HOSTILE",
     "image prune --HOSTILE",

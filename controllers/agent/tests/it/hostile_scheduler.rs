@@ -20,7 +20,7 @@ fn ways() -> Vec<(Mode, &'static str)> {
         (Mode::Reply(Reply::HangUp), "does not speak HTTP as it should"),
         (Mode::Reply(Reply::Raw(b"\x15\x03\x01 garbage".to_vec())), "does not speak HTTP as it should"),
         (text(200, "you may have it all"), "is invalid"),
-        (text(200, "[]"), "a field of the permit is 0"),
+        (text(200, "[]"), "is invalid"),
         (text(200, "{\"permit\":{\"vCPUs\":\"-1\",\"mem\":\"1Gi\"}}"), "is invalid"),
         (text(200, "{}"), "a field of the permit is 0"),
         (text(200, ""), "is invalid"),

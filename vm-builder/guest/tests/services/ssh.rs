@@ -174,17 +174,6 @@ fn options_of_a_key_bind() {
     assert_eq!(server.run("true").status.code(), Some(255), "an option we do not know refuses the key");
 }
 
-#[test]
-fn nothing_is_forwarded() {
-    let server = need!(Server::start(""));
-    let target = format!("127.0.0.1:{}", server.daemon.api.port());
-    let output = server.ssh(&["-W", &target], &[]).output().unwrap();
-    assert_eq!(output.status.code(), Some(255), "{output:?}");
-    assert!(output.stdout.is_empty());
-    let remote = ["-o", "ExitOnForwardFailure=yes", "-R", "0:127.0.0.1:1"];
-    assert_eq!(server.ssh(&remote, &["true"]).output().unwrap().status.code(), Some(255));
-}
-
 /// Both ends of a terminal.
 fn terminal() -> (OwnedFd, OwnedFd) {
     let master =

@@ -1,5 +1,6 @@
 //! Writes the examples of every target as files, `DIR/NAME/0` and so on, and prints the names of the targets.
 
+use std::io::Write as _;
 use std::path::PathBuf;
 
 fn main() -> std::io::Result<()> {
@@ -12,7 +13,7 @@ fn main() -> std::io::Result<()> {
         for (number, example) in target.examples.iter().enumerate() {
             std::fs::write(of_target.join(number.to_string()), example)?;
         }
-        println!("{}", target.name);
+        writeln!(std::io::stdout(), "{}", target.name)?;
     }
     Ok(())
 }

@@ -1,6 +1,8 @@
 //! Every flag and command in a sentence of the program exists: in hints, errors, help and notes of the command line, the builder, and the
 //! kubelet's images.
 
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 

@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn what_decides_access_is_never_dropped() {
-        let list = vec![2, 0, 0, 0];
+        let list = [2, 0, 0, 0];
         for (name, value) in [
             (&b"security.capability"[..], vec![0; 5000]),
             (b"security.", vec![]),

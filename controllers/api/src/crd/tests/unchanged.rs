@@ -64,7 +64,7 @@ fn accepted(kind: &str, mut new: Value, old: &Value, what: &str) {
 }
 
 /// Pointers of the fields below `value` that have a default, and those that the system fills in.
-fn defaulted(schema: &Value, value: &Value, at: String, found: &mut Vec<String>) {
+fn defaulted(schema: &Value, value: &Value, at: &str, found: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {
             for (name, field) in fields {
@@ -73,12 +73,12 @@ fn defaulted(schema: &Value, value: &Value, at: String, found: &mut Vec<String>)
                 if below.get("default").is_some() {
                     found.push(at.clone());
                 }
-                defaulted(below, field, at, found);
+                defaulted(below, field, &at, found);
             }
         }
         Value::Array(items) => {
             for (index, item) in items.iter().enumerate() {
-                defaulted(&schema["items"], item, format!("{at}/{index}"), found);
+                defaulted(&schema["items"], item, &format!("{at}/{index}"), found);
             }
         }
         _ => {}
@@ -93,7 +93,7 @@ fn an_unchanged_object_is_accepted() {
         accepted(kind, file.clone(), &old, "replaced by its file");
         accepted(kind, old.clone(), &old, "edited without a change");
         let mut fields = Vec::new();
-        defaulted(&object_schemas()[kind], &old, String::new(), &mut fields);
+        defaulted(&object_schemas()[kind], &old, "", &mut fields);
         if kind == "VirtualMachine" {
             fields.extend(["/spec/cpuScalingMode", "/spec/targetArchitecture"].map(str::to_owned));
         }

@@ -18,8 +18,8 @@ pub use metric::{
     Function, MetricProtocol, MetricSource, MetricSourceType, PodAggregation, SeriesAggregation, TargetType,
 };
 pub use status::{
-    CurrentMetric, ExplanationStep, ForecastStatus, MetricValue, PodAutoscalerStatus, ScalingDecision,
-    ScalingFailure, ScheduledBounds,
+    CurrentMetric, ExplanationStep, ForecastStatus, MetricValue, PodAutoscalerStatus, PodWithoutValue,
+    ScalingDecision, ScalingFailure, ScheduledBounds,
 };
 pub use tuning::Tuning;
 pub use warning::warnings;

@@ -98,7 +98,14 @@ fn decided(object: &PodAutoscaler) -> Vec<Line> {
         spec.metrics_sources.iter().map(|source| ("Metric", wanted(source))).collect()
     } else {
         let metrics = status.current_metrics.iter();
-        metrics.map(|metric| ("Metric", measured(metric, status.actual_scale))).collect()
+        let without = |metric: &CurrentMetric| {
+            let pods = metric.pods_without_value.iter();
+            pods.map(|pod| ("No value", format!("{} of pod {}: {}", metric.name, pod.pod, pod.reason)))
+                .collect::<Vec<_>>()
+        };
+        let lines =
+            metrics.map(|metric| (("Metric", measured(metric, status.actual_scale)), without(metric)));
+        lines.flat_map(|(first, more)| std::iter::once(first).chain(more)).collect()
     };
     match Settings::from_object(object) {
         Ok((settings, warnings)) => {
@@ -189,7 +196,8 @@ mod tests {
         let mut found = object(&json!({ "actualScale": 3, "desiredScale": 5, "recommendation": 5,
             "scheduledBounds": { "activeSchedule": "office", "effectiveMinReplicas": 2, "effectiveMaxReplicas": 8 },
             "currentMetrics": [
-                { "type": "pod", "name": "queue", "target": { "averageValue": "40" }, "pods": "3/3", "desiredReplicas": 5,
+                { "type": "pod", "name": "queue", "target": { "averageValue": "40" }, "pods": "2/3", "desiredReplicas": 5,
+                  "podsWithoutValue": [{ "pod": "web-1", "reason": "Unreachable: status 404" }],
                   "current": { "value": "156", "averageValue": "52" }, "stable": "148" },
                 { "type": "external", "name": "lag", "target": { "averageValue": "10" }, "error": "TimedOut: no answer" }],
             "conditions": [condition("ValidSpec", "True", ""), condition("ScalingActive", "True", "5 replicas wanted, 3 there")],
@@ -216,7 +224,8 @@ mod tests {
             "Range 2..8 by schedule office",
             "Schedule office: mon 08:00-18:00 UTC, 2..spec",
             "Next bounds 1..10 in 30m",
-            "Metric queue (pod) 52 of 3/3 pods, target 40, calls for 5",
+            "Metric queue (pod) 52 of 2/3 pods, target 40, calls for 5",
+            "No value queue of pod web-1: Unreachable: status 404",
             "Metric lag (external) ?, target 10: TimedOut: no answer",
             "Rules every 10 s; windows 60 s and 60 s; steps up x2 after 0 s, down /2 after 300 s; tolerance +10% -10%",
             "Condition ValidSpec True (AsExpected)",

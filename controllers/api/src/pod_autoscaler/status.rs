@@ -83,6 +83,20 @@ pub struct CurrentMetric {
     /// Why there is no value.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub error: String,
+    /// Ready pods that gave no value, ten at most.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 10))]
+    pub pods_without_value: Vec<PodWithoutValue>,
+}
+
+/// A ready pod that gave no value.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PodWithoutValue {
+    /// Name of the pod.
+    pub pod: String,
+    /// Why it gave none, such as `Unreachable: status 404`.
+    pub reason: String,
 }
 
 /// A metric, or its target, in the forms that it has.

@@ -106,6 +106,9 @@ pub struct MetricTrace {
     pub target_type: TargetType,
     /// What was read, or why nothing.
     pub reading: Result<Reading, Missing>,
+    /// Ready pods without a value, by name, with the reason; [`MOST_MISSING`] of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub without_value: Vec<(String, Missing)>,
     /// The whole load now, in units of the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<Finite>,
@@ -133,6 +136,9 @@ pub struct MetricTrace {
     /// Whether it was watched for the whole stable window without any load.
     pub idle: bool,
 }
+
+/// Pods without a value that a trace names.
+pub const MOST_MISSING: usize = 10;
 
 /// Stages of a decision after the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -302,7 +302,7 @@ fn observed(metric: &MetricSettings, load: Option<Finite>, pods: &Pods) -> Obser
                 } else {
                     Err(Missing::new(MissingReason::NotRead, "is not ready"))
                 };
-                PodSample { uid: format!("pod-{number}"), ready, measure, request }
+                PodSample { uid: format!("pod-{number}"), name: String::new(), ready, measure, request }
             };
             Observed::Pods((0..pods.ordered()).map(sample).collect())
         }

@@ -86,6 +86,9 @@ pub enum Measure {
 pub struct PodSample {
     /// The pod's unique id.
     pub uid: String,
+    /// The pod's name; empty in recordings of older versions.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
     /// Whether it is ready; what others give is not counted.
     pub ready: bool,
     /// The measured value, or why it is missing.
@@ -108,6 +111,17 @@ pub enum Observed {
 }
 
 impl Observed {
+    /// The ready pods that have no value, by name, with the reason.
+    #[must_use]
+    pub fn without_value(&self) -> Vec<(String, Missing)> {
+        let Self::Pods(samples) = self else { return Vec::new() };
+        let named = |sample: &PodSample| {
+            let name = if sample.name.is_empty() { &sample.uid } else { &sample.name };
+            sample.measure.as_ref().err().map(|missing| (name.clone(), missing.clone()))
+        };
+        samples.iter().filter(|sample| sample.ready).filter_map(named).collect()
+    }
+
     /// One value for the whole workload; [`Self::Missing`] if it is not finite.
     #[must_use]
     pub fn total(value: f64) -> Self {
@@ -122,6 +136,7 @@ impl Observed {
     pub fn pods(values: &[f64]) -> Self {
         let sample = |(index, value): (usize, &f64)| PodSample {
             uid: format!("pod-{index}"),
+            name: String::new(),
             ready: true,
             measure: Finite::new(*value)
                 .map(Measure::Value)

@@ -12,8 +12,8 @@ use k8s_openapi::{
 use neonvm_api::{
     FieldError,
     pod_autoscaler::{
-        CurrentMetric, MetricSourceType, MetricValue, PodAutoscalerStatus, ScalingDecision, ScalingFailure,
-        ScheduledBounds, TargetType,
+        CurrentMetric, MetricSourceType, MetricValue, PodAutoscalerStatus, PodWithoutValue, ScalingDecision,
+        ScalingFailure, ScheduledBounds, TargetType,
     },
 };
 
@@ -21,6 +21,7 @@ use crate::{
     decide::{Decision, MetricTrace},
     explain,
     number::render,
+    sample::Missing,
     schedule::Bounds,
     settings::Settings,
 };
@@ -271,12 +272,18 @@ fn current_metric(trace: &MetricTrace) -> CurrentMetric {
         panic: trace.panic.map(|value| render(value.get())),
         pods: reading.and_then(|reading| reading.pods).map(|pods| format!("{}/{}", pods.sampled, pods.ready)),
         desired_replicas: trace.replicas,
-        error: trace
-            .reading
-            .as_ref()
-            .err()
-            .map_or_else(String::new, |missing| missing.to_string().chars().take(512).collect()),
+        error: trace.reading.as_ref().err().map_or_else(String::new, short),
+        pods_without_value: trace.without_value.iter().map(without_value).collect(),
     }
+}
+
+fn without_value((pod, missing): &(String, Missing)) -> PodWithoutValue {
+    PodWithoutValue { pod: pod.clone(), reason: short(missing) }
+}
+
+/// A reason as a status has it: 512 characters at most.
+fn short(missing: &Missing) -> String {
+    missing.to_string().chars().take(512).collect()
 }
 
 /// Whether a new status should be written at once. Changes of readings, of numbers in an explanation, and of the count of the
@@ -292,6 +299,7 @@ pub fn differs(old: &PodAutoscalerStatus, new: &PodAutoscalerStatus) -> bool {
         for metric in &mut status.current_metrics {
             (metric.current, metric.stable, metric.panic, metric.pods) = (None, None, None, None);
             (metric.desired_replicas, metric.error) = (None, String::new());
+            metric.pods_without_value.clear();
         }
         if let Some(failure) = &mut status.last_failure {
             (failure.time, failure.count) = (Time(Timestamp::UNIX_EPOCH), 0);

@@ -231,6 +231,7 @@ fn of_pods(
 ) -> Observed {
     let samples = scene.pods.iter().map(|pod| PodSample {
         uid: pod.uid.clone(),
+        name: pod.name.clone(),
         ready: pod.ready,
         measure: value(pod).map(Measure::Value),
         request: request(pod),

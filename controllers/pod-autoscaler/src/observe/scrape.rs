@@ -286,7 +286,7 @@ fn gather(index: usize, source: &MetricSource, scene: &Scene<'_>, values: &mut V
             Some(_) => Missing::new(MissingReason::Unreachable, format!("port {:?} is no port", source.port)),
         };
         let measure = found.remove(&pod.uid).unwrap_or_else(|| Err(absent()));
-        PodSample { uid: pod.uid.clone(), ready: pod.ready, measure, request: None }
+        PodSample { uid: pod.uid.clone(), name: pod.name.clone(), ready: pod.ready, measure, request: None }
     };
     Observed::Pods(scene.pods.iter().map(sample).collect())
 }

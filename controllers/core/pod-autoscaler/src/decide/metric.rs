@@ -42,6 +42,7 @@ pub(super) fn judge(
         target: metric.target,
         target_type: metric.target_type,
         reading,
+        without_value: observed.without_value().into_iter().take(super::MOST_MISSING).collect(),
         load: None,
         stable: None,
         panic: None,

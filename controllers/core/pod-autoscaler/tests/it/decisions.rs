@@ -136,7 +136,7 @@ fn latency(buckets: &[(f64, f64)]) -> Result<Measure, neonvm_core_pod_autoscaler
 }
 
 fn pod(uid: &str, measure: Result<Measure, neonvm_core_pod_autoscaler::Missing>) -> PodSample {
-    PodSample { uid: uid.to_owned(), ready: true, measure, request: None }
+    PodSample { uid: uid.to_owned(), name: String::new(), ready: true, measure, request: None }
 }
 
 #[test]
@@ -164,6 +164,22 @@ fn a_latency_target_follows_all_requests_together() {
     let mut world = World::warm(&annotated(&slo(json!({})), &FREE));
     let quiet = vec![Observed::Pods(vec![pod("a", latency(&[(0.1, 0.0), (f64::INFINITY, 0.0)]))])];
     assert_eq!(world.see(1, 1, quiet).metrics[0].load, Some(Finite::ZERO));
+}
+
+#[test]
+fn ready_pods_without_a_value_are_named_with_the_reason() {
+    let absent = |name: &str, ready: bool| {
+        let missing = neonvm_core_pod_autoscaler::Missing::new(MissingReason::Unreachable, "status 404");
+        PodSample { name: name.to_owned(), ready, ..pod("uid", Err(missing)) }
+    };
+    let good = pod("a", latency(&[(0.1, 9.0), (f64::INFINITY, 9.0)]));
+    let mut pods = vec![good, absent("starts", false)];
+    pods.extend((0..12).map(|number| absent(&format!("web-{number}"), true)));
+    let mut world = World::warm(&annotated(&slo(json!({})), &FREE));
+    let decision = world.see(14, 13, vec![Observed::Pods(pods)]);
+    let named = &decision.metrics[0].without_value;
+    assert_eq!(named.len(), 10);
+    assert_eq!((named[0].0.as_str(), named[0].1.to_string().as_str()), ("web-0", "Unreachable: status 404"));
 }
 
 #[test]

@@ -44,8 +44,8 @@ pub(super) async fn load(
             None => break,
         }
     }
-    sweep(client, &mut book, cache).await?;
-    report(&book.restore(now().unix(), &vms(cache)));
+    let alive = sweep(client, &mut book, cache).await?;
+    report(&book.restore(now().unix(), &alive));
     Ok(book)
 }
 
@@ -98,8 +98,13 @@ async fn settings(client: &Client, source: &AddressSource) -> Result<Settings, S
     Settings::parse(&text).map_err(|error| error.to_string())
 }
 
-/// Releases addresses of VMs that do not exist. The cache may be outdated, so each VM missing in it is looked up first.
-async fn sweep(client: &Client, book: &mut Book, cache: &Cache) -> Result<(), String> {
+/// Releases addresses of VMs that do not exist. The cache may be outdated, so each VM missing in it is looked up first. All VMs, with the
+/// addresses in their status.
+async fn sweep(
+    client: &Client,
+    book: &mut Book,
+    cache: &Cache,
+) -> Result<BTreeMap<String, Option<IpAddr>>, String> {
     let mut alive = vms(cache);
     let missing: Vec<String> = book.ids().filter(|id| !alive.contains_key(*id)).map(str::to_owned).collect();
     let asked = missing.into_iter().map(|id| {
@@ -121,7 +126,7 @@ async fn sweep(client: &Client, book: &mut Book, cache: &Cache) -> Result<(), St
     if count > 0 {
         tracing::info!(count, "addresses of VMs that are gone are given back");
     }
-    Ok(())
+    Ok(alive)
 }
 
 /// How pools name a VM.

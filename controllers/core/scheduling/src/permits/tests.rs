@@ -6,6 +6,7 @@ mod laws;
 mod moving;
 mod placing;
 mod restart;
+mod upstream;
 mod wire;
 
 use neonvm_types::{Bytes, MilliCpu};

@@ -20,5 +20,6 @@ mod paused;
 mod peers;
 mod rules;
 mod shapes;
+mod upstream;
 mod vectors;
 mod world;

@@ -217,7 +217,7 @@ impl State {
             let what = if asking.kind == Kind::Upscale { "notifying monitor" } else { "asking monitor for" };
             return format!("{what} {}", size(asking.target));
         }
-        if self.machine.now != self.machine.asked {
+        if !self.machine.has_arrived() {
             return format!("VM goes from {} to {}", size(self.machine.now), size(self.machine.asked));
         }
         if let Some(denied) = self.monitor.denied.filter(|denied| now < denied.until) {

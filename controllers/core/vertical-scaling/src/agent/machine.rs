@@ -71,6 +71,8 @@ pub struct Machine {
     pub asked: Resources,
     /// The observed size, with the requested size for fields that the status does not show.
     pub now: Resources,
+    /// One step of memory.
+    pub slot: Bytes,
     /// The least the VM may have gone to since the observed size was last certain.
     pub low: Resources,
     /// The most it may have gone to since.
@@ -122,10 +124,11 @@ pub struct Limits {
 impl Machine {
     /// A VM that was just found.
     #[must_use]
-    pub fn new(asked: Resources, observed: Option<Resources>) -> Self {
+    pub fn new(asked: Resources, observed: Option<Resources>, slot: Bytes) -> Self {
         Self {
             asked,
             now: seen(observed, asked),
+            slot,
             low: seen(observed, asked).min(asked),
             high: seen(observed, asked).max(asked),
             certain: true,
@@ -306,6 +309,7 @@ impl Machine {
         let ours = asked == self.asked || self.tried == Some(asked);
         self.asked = asked;
         self.now = seen(vm.observed, asked);
+        self.slot = vm.info.mem.slot_size;
         // A status from before the last change hides what was done about the ones before it.
         if vm.status_is_old(status_generation) {
             self.low = self.low.min(self.now).min(asked);
@@ -346,9 +350,17 @@ impl Machine {
         self.node_denial.filter(|denial| now < denial.until).map(|denial| denial.has)
     }
 
+    /// Whether the VM has the requested size. Of memory that it gives back, the guest may keep less than one step.
+    #[must_use]
+    pub fn has_arrived(&self) -> bool {
+        let rest = self.now.mem.saturating_sub(self.asked.mem);
+        let is_within = rest == Bytes::ZERO || rest < self.slot;
+        self.now.vcpus == self.asked.vcpus && self.now.mem >= self.asked.mem && is_within
+    }
+
     /// Records since when the observed size differs from the requested one.
     pub fn mark(&mut self, now: Duration) {
-        if self.now == self.asked {
+        if self.has_arrived() {
             self.differs_since = None;
         } else if self.differs_since.is_none() {
             self.differs_since = Some((now, false));

@@ -91,7 +91,7 @@ impl State {
         let mut state = Self {
             settings,
             config: settings.config_for(&vm),
-            machine: Machine::new(vm.info.using(), vm.observed),
+            machine: Machine::new(vm.info.using(), vm.observed, vm.info.mem.slot_size),
             vm,
             clock: now,
             found_at: now,

@@ -25,6 +25,8 @@ enum Takes {
     Blocks,
     /// No more memory than it booted with.
     Nothing,
+    /// All, but keeps so many thousandths of a slot of what it is to give back.
+    Keeps(u64),
     /// All, so many seconds late.
     Late(u64),
 }
@@ -136,6 +138,10 @@ impl World {
             Takes::All => asked.mem,
             Takes::Blocks => min.mem.saturating_add(Bytes::new(more - more % (128 * MIB))),
             Takes::Nothing => self.has().mem.min(asked.mem),
+            Takes::Keeps(share) => {
+                let rest = Bytes::new(self.shape.slot.get() / 1000 * share);
+                asked.mem.max(self.has().mem.min(asked.mem.saturating_add(rest)))
+            }
             Takes::Late(seconds) if self.now < self.given_at + Duration::from_secs(seconds) => return,
             Takes::Late(_) => asked.mem,
         };
@@ -211,7 +217,7 @@ fn shape() -> impl Strategy<Value = Shape> {
     let unit = (prop_oneof![Just(250_u64), Just(1000), 10_u64..3000], prop_oneof![Just(8_u64), 1_u64..40]);
     let slot = prop_oneof![Just(8_u64), Just(128), Just(1024), (1_u64..80).prop_map(|n| n * 8)];
     let takes = prop_oneof![3 => Just(Takes::All), 1 => Just(Takes::Blocks), 1 => Just(Takes::Nothing),
-        1 => (1_u64..40).prop_map(Takes::Late)];
+        1 => (1_u64..1000).prop_map(Takes::Keeps), 1 => (1_u64..40).prop_map(Takes::Late)];
     (unit, slot, takes).prop_flat_map(|((unit_cpu, unit_mem), slot, takes)| {
         let (unit_mem, slot) = (unit_mem * 128 * MIB, slot * MIB);
         (bounds(unit_cpu, 10), bounds(unit_mem, slot)).prop_map(move |(cpu, mem)| {
@@ -316,6 +322,9 @@ proptest! {
         prop_assert_eq!(world.asked(), size, "{:?} {:?}", world.resized, world.state.view(world.now));
         if matches!(shape.takes, Takes::All | Takes::Late(_)) {
             prop_assert_eq!(world.has(), size);
+        }
+        if matches!(shape.takes, Takes::Keeps(_)) {
+            prop_assert_eq!(world.state.stuck(world.now), None, "a remainder below one step");
         }
         world.vm.hold = None;
         world.steady(600);

@@ -121,8 +121,11 @@ fn runner(pass: &Pass<'_>) -> Option<Trouble> {
     }
     match &pass.observed.runner {
         RunnerView::Seen(runner) => {
-            let first = runner.problems.iter().find(|problem| !size::is_of_size(problem.reason));
-            let problem = first.or_else(|| runner.problems.first().filter(|_| !boots))?;
+            let slot = pass.vm.spec.guest.slot_size().unwrap_or_default();
+            let mut problems =
+                runner.problems.iter().filter(|problem| !size::is_remainder(runner, problem, slot));
+            let first = problems.clone().find(|problem| !size::is_of_size(problem.reason));
+            let problem = first.or_else(|| problems.next().filter(|_| !boots))?;
             let reason = size::word(problem.reason);
             Some(Trouble { reason, message: problem.message.clone(), event: None })
         }

@@ -34,8 +34,12 @@ pub(super) fn step(pass: &mut Pass<'_>) {
     let sizes = Sizes::from_runner(runner, wanted, moving);
     let Sizes { asked, reached, .. } = sizes;
     let known = reached.cpu != MilliCpu::ZERO && reached.memory != Bytes::ZERO;
-    let problem = problem(runner).filter(|_| asked == wanted);
-    let settled = known && (reached == asked || problem.is_some());
+    let slot = guest.slot_size().unwrap_or_default();
+    let problem = problem(runner, slot).filter(|_| asked == wanted);
+    // Within one step the size is reached as soon as the runner reports that the guest keeps the rest.
+    let keeps_rest = runner.problems.iter().any(|problem| is_remainder(runner, problem, slot));
+    let arrived = reached == asked || (keeps_rest && reached.cpu == asked.cpu);
+    let settled = known && (arrived || problem.is_some());
     let room = room::step(pass, sizes, settled);
     if asked != room.ask && !moving {
         pass.actions.push(Action::SetSize(room.ask));
@@ -49,9 +53,9 @@ pub(super) fn step(pass: &mut Pass<'_>) {
         return;
     }
     // A size that is there by chance is not settled: the runner may still be on its way to another.
-    if reached == wanted && asked == wanted {
+    if arrived && asked == wanted {
         observe_memory(pass, reached.memory);
-        done(pass, wanted);
+        done(pass, wanted, reached, slot);
     } else if moving && asked != wanted {
         let finding = Finding::no("Migrating", format!("{} comes after the migration", text(wanted)));
         pass.set(SCALED, &finding);
@@ -107,10 +111,21 @@ fn observe_memory(pass: &mut Pass<'_>, memory: Bytes) {
 
 /// The problem that keeps a VM from its size, if there is one. Without a limit a VM has what it requests, and
 /// more: that is no reason to cancel a change that is under way.
-fn problem(runner: &RunnerStatus) -> Option<&Problem> {
-    let keeps =
-        |problem: &&Problem| is_of_size(problem.reason) && problem.reason != ProblemReason::CpuNotLimited;
+fn problem(runner: &RunnerStatus, slot: Bytes) -> Option<&Problem> {
+    let keeps = |problem: &&Problem| {
+        is_of_size(problem.reason)
+            && problem.reason != ProblemReason::CpuNotLimited
+            && !is_remainder(runner, problem, slot)
+    };
     runner.problems.iter().find(keeps)
+}
+
+/// Whether the guest keeps memory, but less than one step (`slot`) above the requested size.
+pub(super) fn is_remainder(runner: &RunnerStatus, problem: &Problem, slot: Bytes) -> bool {
+    let memory = runner.memory;
+    problem.reason == ProblemReason::MemoryNotReleased
+        && memory.actual > memory.asked
+        && memory.actual.saturating_sub(memory.asked) < slot
 }
 
 /// Whether the problem is about size.
@@ -138,20 +153,28 @@ pub(super) fn word(reason: ProblemReason) -> &'static str {
     }
 }
 
-fn done(pass: &mut Pass<'_>, size: SizeRequest) {
+/// `size` is reached; `has` is what the guest has, which is less than one step (`slot`) more.
+fn done(pass: &mut Pass<'_>, size: SizeRequest, has: SizeRequest, slot: Bytes) {
     settle(pass);
     let memory = pass.before.memory_size.and_then(|before| Bytes::try_from(before).ok());
     if let (Some(cpu), Some(memory)) = (pass.before.cpus, memory) {
+        // What the guest keeps of a step, and gives back later, is no change of the size.
+        let same = memory > size.memory && memory.saturating_sub(size.memory) < slot;
         let grew = size.cpu > cpu || size.memory > memory;
-        let changed = grew || size.cpu < cpu || size.memory < memory;
+        let changed = grew || size.cpu < cpu || (size.memory < memory && !same);
         if changed {
             let reason = if grew { NoteReason::ScaledUp } else { NoteReason::ScaledDown };
             let generation = pass.vm.metadata.generation;
             crate::unstable::record(&mut pass.status, grew, pass.now, generation);
-            pass.note(reason, format!("from {cpu} CPU and {memory} of memory to {}", text(size)));
+            pass.note(reason, format!("from {cpu} CPU and {memory} of memory to {}", text(has)));
         }
     }
-    pass.set(SCALED, &Finding::yes("Reached", text(size)));
+    let rest = has.memory.saturating_sub(size.memory);
+    let keeps = match rest {
+        Bytes::ZERO => String::new(),
+        rest => format!("; the guest keeps {rest} more, less than one step of {slot}"),
+    };
+    pass.set(SCALED, &Finding::yes("Reached", format!("{}{keeps}", text(size))));
 }
 
 fn limited(pass: &mut Pass<'_>, problem: &Problem, reached: SizeRequest) {

@@ -310,6 +310,58 @@ fn memory_that_is_not_released_is_reported_once_and_cleared_by_success() {
     assert_eq!(outcome.status.phase, Some(Phase::Running));
 }
 
+/// What the guest keeps of the last step: the size is reached, and the VM is healthy.
+#[test]
+fn a_remainder_below_one_step_is_no_problem() {
+    let mut vm = in_phase(Some(Phase::Scaling));
+    vm.status.as_mut().unwrap().memory_size = Some(Bytes::gib(8).to_quantity());
+    let keeps = |more: u64, cpu: u32| {
+        let mut status = runner(500, 1);
+        status.cpu.applied = MilliCpu::new(cpu);
+        status.memory.actual = Bytes::new(Bytes::gib(1).get() + more);
+        let problem = |reason, message: &str| Problem { reason, message: message.to_owned() };
+        status.problems = vec![problem(ProblemReason::MemoryNotReleased, "the guest keeps it")];
+        observed(Some(running(pod(&in_phase(Some(Phase::Running)), "db-old"))), seen(status))
+    };
+    let words = |outcome: &Outcome, kind: &str| {
+        let found = condition::find(&outcome.status, kind).unwrap();
+        (found.status.clone(), found.reason.clone(), found.message.clone())
+    };
+    let step_bytes = Bytes::gib(1).get();
+    for (more, cpu, reason, degraded) in [
+        (12 << 20, 500, "Reached", "Healthy"),
+        (step_bytes - 1, 500, "Reached", "Healthy"),
+        (step_bytes, 500, "MemoryNotReleased", "MemoryNotReleased"),
+        // Its CPU is on the way.
+        (12 << 20, 1000, "InProgress", "Healthy"),
+    ] {
+        let outcome = step(at(NOW), &vm, &keeps(more, cpu), &settings());
+        assert_eq!(words(&outcome, condition::SCALED).1, reason, "{more}");
+        assert_eq!(words(&outcome, condition::DEGRADED).1, degraded, "{more}");
+    }
+    let outcome = step(at(NOW), &vm, &keeps(12 << 20, 500), &settings());
+    let (_, _, message) = words(&outcome, condition::SCALED);
+    assert_eq!(message, "500m CPU and 1Gi of memory; the guest keeps 12Mi more, less than one step of 1Gi");
+    assert_eq!(outcome.status.memory_size, Some("1036Mi".parse::<Quantity>().unwrap()), "what it has");
+    assert_eq!(outcome.status.phase, Some(Phase::Running));
+    assert_eq!(outcome.events.iter().filter(|note| note.reason.as_str() == "ScaledDown").count(), 1);
+    // What is given back later is no change of the size.
+    vm.status = Some(outcome.status);
+    for more in [12 << 20, 8 << 20, 0] {
+        let outcome = step(at(NOW + 1), &vm, &keeps(more, 500), &settings());
+        assert_eq!(outcome.events.len(), 0, "{more}");
+        vm.status = Some(outcome.status);
+    }
+    // Another problem of the runner is reported beside it.
+    let mut seen_pod = keeps(12 << 20, 500);
+    if let RunnerView::Seen(status) = &mut seen_pod.runner {
+        let message = "a disk failed".to_owned();
+        status.problems.push(Problem { reason: ProblemReason::DiskFailure, message });
+    }
+    let outcome = step(at(NOW + 2), &vm, &seen_pod, &settings());
+    assert_eq!(words(&outcome, condition::DEGRADED).1, "DiskFailure");
+}
+
 /// A VM whose cgroup limit cannot be set has the requested size; its changes take their time like those of any other.
 #[test]
 fn a_missing_limit_is_reported_and_keeps_nothing_from_its_size() {

@@ -19,7 +19,7 @@ mod logs;
 mod port_forward;
 mod power;
 mod run;
-mod scale;
+pub(in crate::commands) mod scale;
 mod set;
 pub(in crate::commands) mod size;
 mod ssh;

@@ -123,7 +123,11 @@ pub struct Create {
                   neonctl vm scale pg --auto off\n  neonctl vm scale pg --cpu 2 --memory 4Gi --wait\n\n\
                   A VM that is scaled by its load keeps a fixed size only during --hold. A busy guest denies to shrink: \
                   with --force its CPU is taken all the same. New bounds must lie within those of \
-                  its object, which neonctl vm set changes. Nothing is restarted, and connections stay open."
+                  its object, which neonctl vm set changes. Nothing is restarted, and connections stay open.\n\n\
+                  --wait waits for --timeout, also while a node denies a growth or the guest keeps memory, which are tried \
+                  again; then the exit code is 6, and the message has the size that was reached and the reason. It ends at once \
+                  with 1 if only another command helps, as for a paused VM. Memory counts as reached when the guest keeps less \
+                  than one step of it (--memory-step of vm create); the result names how much."
 )]
 #[command(group = clap::ArgGroup::new("change").required(true).multiple(true))]
 pub struct Scale {

@@ -1,6 +1,7 @@
 //! `vm scale`
 
 mod automatic;
+pub(in crate::commands) mod progress;
 
 use std::convert::Infallible;
 
@@ -14,18 +15,19 @@ use serde_json::{Value, json};
 use super::decisions;
 use super::size::{self, UNIT_CPU, UNIT_MEMORY, cores};
 use super::table;
-use super::waiting::until;
 use crate::args::vm::Scale;
 use crate::commands::flags::duration;
 use crate::commands::resource::client::NamespaceClient;
 use crate::commands::resource::wait;
-use crate::commands::watching::{WaitProgress, Waited};
+use crate::commands::resource::wait::Messages;
+use crate::commands::watching::Waited;
 use crate::connect::block_on;
 use crate::error::{Code, Error, Result};
 use crate::render::Reporter;
 use crate::report::{Document, Report};
 use crate::settings::Settings;
 use automatic::Changes;
+use progress::Goal;
 
 /// Time between two requests to the agent while a person waits.
 const LOOK_AGAIN: std::time::Duration = std::time::Duration::from_secs(2);
@@ -56,10 +58,11 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Scale, quiet: bool) -
         let mut shown = patched;
         let goal = wanted
             .map(|wanted| (wanted.cpu, wanted.memory))
-            .or(changes.held.map(|size| (size.vcpus, size.mem)));
+            .or(changes.held.map(|size| (size.vcpus, size.mem)))
+            .map(|(cpu, memory)| Goal { cpu, memory, generation: shown.metadata.generation });
         if let (true, Some(goal)) = (args.waiting.wait, goal) {
             let waited = tokio::select! {
-                waited = wait(&client, args, goal, &shown) => waited,
+                waited = wait(&client, args, goal) => waited,
                 never = show_obstacles(&client, &machine, args, quiet) => match never {},
             };
             let waited = match waited {
@@ -68,6 +71,9 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Scale, quiet: bool) -
             };
             text.push_str(&format!(", applied in {}", wait::seconds(waited.took)));
             shown = waited.object.unwrap_or(shown);
+            if let Some(rest) = goal.remainder(&shown).filter(|rest| *rest != Bytes::ZERO) {
+                text.push_str(&format!("; the guest keeps {rest} more, less than one step"));
+            }
         }
         let document = document(&[shown]);
         Ok(Report::document(Document { text: Some(text), ..document }))
@@ -159,17 +165,17 @@ fn force_hint(args: &Scale, vm: &VmInspect) -> Option<String> {
     })
 }
 
-async fn wait(
-    client: &NamespaceClient,
-    args: &Scale,
-    (cpu, memory): (MilliCpu, Bytes),
-    patched: &VirtualMachine,
-) -> Result<Waited<VirtualMachine>> {
+async fn wait(client: &NamespaceClient, args: &Scale, goal: Goal) -> Result<Waited<VirtualMachine>> {
     let limit = duration("timeout", &args.waiting.timeout)?;
-    let what = format!("'cpu>={}'", cores(cpu));
-    let name = args.name.clone();
-    let generation = patched.metadata.generation;
-    until(client, &args.name, limit, &what, move |seen| reached(&name, seen, (cpu, memory), generation)).await
+    let (name, cpu) = (&args.name, cores(goal.cpu));
+    let messages = Messages {
+        what: &format!("at {cpu} CPU, {}", goal.memory),
+        continues: "the operation",
+        again: &format!("neonctl vm wait {name} --for 'cpu={cpu}'"),
+        why: &format!("neonctl vm describe {name}"),
+    };
+    let look = |seen: Option<&VirtualMachine>| goal.progress(name, seen);
+    wait::until(client, (name, None), limit, &messages, progress::state, look).await
 }
 
 fn describe(machine: &VirtualMachine) -> String {
@@ -229,34 +235,4 @@ fn wanted(machine: &VirtualMachine, args: &Scale) -> Result<RequestedSize> {
         Error::new(Code::Usage, format!("--memory: {memory} is not a multiple of the VM's step of {slot}"))
     })?;
     Ok(RequestedSize { cpu, memory, slots })
-}
-
-/// Whether the size is what was wanted; a guest that refuses is an error with the size it reached.
-fn reached(
-    name: &str,
-    machine: Option<&VirtualMachine>,
-    (cpu, memory): (MilliCpu, Bytes),
-    generation: Option<i64>,
-) -> WaitProgress {
-    let Some(machine) = machine else {
-        return WaitProgress::Never(Error::new(Code::NotFound, format!("{name} was deleted")));
-    };
-    let status = machine.status.as_ref();
-    let current = status.is_some_and(|status| status.observed_generation >= generation);
-    // A VM on the way to another size may pass this one before the controller has seen the order.
-    if current && table::observed(machine) == (cpu, memory) {
-        return WaitProgress::Done;
-    }
-    let scaled =
-        status.and_then(|status| status.conditions.iter().find(|condition| condition.type_ == "Scaled"));
-    match scaled {
-        Some(condition) if current && condition.status == "False" && condition.reason != "InProgress" => {
-            WaitProgress::Never(
-                Error::new(Code::Failed, format!("{name} did not reach {} CPU, {memory}", cores(cpu)))
-                    .cause(condition.message.clone())
-                    .hint(format!("see the details: neonctl vm describe {name}")),
-            )
-        }
-        _ => WaitProgress::NotYet,
-    }
 }

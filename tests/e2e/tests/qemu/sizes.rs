@@ -234,8 +234,9 @@ fn a_guest_that_keeps_its_memory_is_reported_with_the_size_it_reached() {
         "mount -t tmpfs -o size=900m none /mnt && dd if=/dev/zero of=/mnt/held bs=1M count=600",
     );
     let (code, text) =
-        cluster.bad(&["vm", "scale", "keeper", "--memory", "256Mi", "--wait", "--timeout", "170s"]);
-    assert!(code == 1 && text.contains("the guest has given memory back down to"), "{text}");
+        cluster.bad(&["vm", "scale", "keeper", "--memory", "256Mi", "--wait", "--timeout", "40s"]);
+    // It waits for its whole time, and reports what was reached.
+    assert!(code == 6 && text.contains("the guest has given memory back down to"), "{text}");
     let vm = cluster.vm("keeper");
     assert_eq!(vm["status"]["phase"], "Running", "it does not stay in Scaling");
     let (reason, message) = scaled(&vm);

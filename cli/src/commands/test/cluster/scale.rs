@@ -8,9 +8,8 @@ use tokio::time::Instant;
 
 use super::step::Outcome;
 use super::trial::{Trial, VM};
-use crate::commands::vm::table::observed;
-use crate::commands::watching::WaitProgress;
-use crate::error::{Code, Error, Result};
+use crate::commands::vm::scale::progress::Goal;
+use crate::error::Result;
 
 /// A size: CPU and slots of memory, 1Gi each.
 #[derive(Clone, Copy)]
@@ -45,27 +44,7 @@ pub(super) async fn resize(trial: &Trial<'_>, size: Size) -> Result<VirtualMachi
     let patched = api.patch(VM, &parameters, &patch);
     let patched = trial.connection().within("cannot change the size", patched).await?;
     let generation = patched.metadata.generation;
-    let memory = Bytes::gib(u32::from(size.slots));
-    let what = format!("the VM has {} milli-CPU and {memory}", size.cpu.milli());
-    trial.until(&what, |vm| reached(vm, (size.cpu, memory), generation)).await
-}
-
-fn reached(vm: &VirtualMachine, wanted: (MilliCpu, Bytes), generation: Option<i64>) -> WaitProgress {
-    if observed(vm) == wanted {
-        return WaitProgress::Done;
-    }
-    let Some(status) = &vm.status else { return WaitProgress::NotYet };
-    let scaled = status.conditions.iter().find(|condition| condition.type_ == "Scaled");
-    match scaled {
-        Some(condition)
-            if status.observed_generation >= generation
-                && condition.status == "False"
-                && condition.reason != "InProgress" =>
-        {
-            WaitProgress::Never(
-                Error::new(Code::Failed, "the size was not reached").cause(condition.message.clone()),
-            )
-        }
-        _ => WaitProgress::NotYet,
-    }
+    let goal = Goal { cpu: size.cpu, memory: Bytes::gib(u32::from(size.slots)), generation };
+    let what = format!("the VM has {} milli-CPU and {}", size.cpu.milli(), goal.memory);
+    trial.until(&what, |vm| goal.progress(VM, Some(vm))).await
 }

@@ -1,6 +1,6 @@
 //! The workspace as `cargo metadata` sees it, and its tracked files.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,6 +18,8 @@ pub(crate) struct Package {
     pub(crate) dependencies: BTreeSet<String>,
     /// Root source files of its targets.
     pub(crate) roots: Vec<PathBuf>,
+    /// Root source files of its integration tests, by the name of the test.
+    pub(crate) tests: BTreeMap<String, PathBuf>,
 }
 
 /// The root of the repository: the directory above the manifest of this crate that holds the workspace.
@@ -102,6 +104,11 @@ fn parse(root: &Path, package: &Value) -> Package {
             .iter()
             .filter(|dependency| text(dependency, "kind") != "dev")
             .map(|dependency| text(dependency, "name").to_owned())
+            .collect(),
+        tests: items(package, "targets")
+            .iter()
+            .filter(|target| items(target, "kind").iter().any(|kind| kind == "test"))
+            .map(|target| (text(target, "name").to_owned(), inside(text(target, "src_path"))))
             .collect(),
         roots: items(package, "targets").iter().map(|target| inside(text(target, "src_path"))).collect(),
     }

@@ -1,5 +1,7 @@
 //! The scenarios that upstream tests a cluster with, as far as they concern one VM.
 
+use std::io::{Read as _, Write as _};
+
 use neonvm_e2e::client::Resource;
 use neonvm_test_support::{need, needs};
 use serde_json::{Value, json};
@@ -226,20 +228,75 @@ fn additions_of_the_author_meet_a_guest() {
         },
         || "no datagram has reached the guest".to_owned(),
     );
+    // All of its traffic was with addresses of this host, which are private.
+    assert_eq!(counters(address), [0, 0, 0]);
+    let (sent, received) = (5000, 3000);
+    let beyond = Beyond::add();
+    let answered = beyond.answer(sent, received);
+    let script = format!("head -c {sent} /dev/zero | nc {} {} | wc -c", Beyond::ADDRESS, beyond.port);
+    assert_eq!(cluster.inside("right", &script).trim(), received.to_string());
+    answered.join().unwrap();
+    // The runner reads the kernel's counters at most once a second.
+    let grown = || counters(address)[0] > received;
+    until(grown, || format!("{:?} are counted", counters(address)));
+    let [ingress, egress, errors] = counters(address);
+    // What headers take of a few packets comes on top.
+    assert!((received..received + 2000).contains(&ingress), "{ingress}");
+    assert!((sent..sent + 2000).contains(&egress), "{egress}");
+    assert_eq!(errors, 0);
+    cluster.down();
+}
+
+/// Bytes to a guest and from it, and how often they could not be read, as its runner reports them.
+fn counters(address: &str) -> [u64; 3] {
     let url = format!("https://{address}:25183/metrics");
     let output = std::process::Command::new("curl").args(["-sk", &url]).output().unwrap();
     let page = String::from_utf8(output.stdout).unwrap();
-    let samples: Vec<&str> = page.lines().filter(|line| !line.starts_with('#')).collect();
-    // All of its traffic was with addresses of this host, which are private.
-    assert_eq!(
-        samples,
-        [
-            "runner_vm_ingress_bytes_total 0",
-            "runner_vm_egress_bytes_total 0",
-            "runner_vm_network_fetch_errors_total 0"
-        ]
-    );
-    cluster.down();
+    ["ingress_bytes", "egress_bytes", "network_fetch_errors"].map(|name| {
+        let name = format!("runner_vm_{name}_total ");
+        let value = page.lines().find_map(|line| line.strip_prefix(&name));
+        value.unwrap_or_else(|| panic!("{name}: {page}")).parse().unwrap()
+    })
+}
+
+/// A server at an address of this host that is in no private network; the address goes when this is dropped.
+struct Beyond {
+    listener: std::net::TcpListener,
+    port: u16,
+}
+
+impl Beyond {
+    /// Of a range for documentation, which is used nowhere.
+    const ADDRESS: &str = "198.51.100.7";
+
+    fn add() -> Self {
+        Self::ip("replace");
+        let listener = std::net::TcpListener::bind((Self::ADDRESS, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        Self { listener, port }
+    }
+
+    fn ip(action: &str) {
+        let address = format!("{}/32", Self::ADDRESS);
+        let _ = std::process::Command::new("ip").args(["address", action, &address, "dev", "lo"]).status();
+    }
+
+    /// Reads so many bytes of one client, and answers with so many.
+    fn answer(&self, sent: u64, received: u64) -> std::thread::JoinHandle<()> {
+        let listener = self.listener.try_clone().unwrap();
+        std::thread::spawn(move || {
+            let (mut client, _) = listener.accept().unwrap();
+            let mut read = vec![0; usize::try_from(sent).unwrap()];
+            client.read_exact(&mut read).unwrap();
+            client.write_all(&vec![0; usize::try_from(received).unwrap()]).unwrap();
+        })
+    }
+}
+
+impl Drop for Beyond {
+    fn drop(&mut self) {
+        Self::ip("delete");
+    }
 }
 
 /// A VM with a kernel of its own: built from source, stored as an image, booted without an initramfs.

@@ -19,3 +19,4 @@ mod monitor;
 mod postgres;
 mod process;
 mod ssh;
+mod toolbox;

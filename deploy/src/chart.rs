@@ -134,6 +134,8 @@ fn places() -> Result<Filled, Error> {
     filled.accelerator = json!("{{ .Values.runner.accelerator }}");
     filled.cpu_scaling_mode = json!("{{ .Values.runner.cpuScalingMode }}");
     filled.cpu_model = json!("{{ .Values.runner.cpuModel }}");
+    filled.disk_cache = json!("{{ .Values.runner.diskCache }}");
+    filled.log_format = json!("{{ .Values.logFormat }}");
     filled.root_disk = json!(ROOT_DISK);
     filled.device_plugin = json!("{{ has `agent` .Values.components }}");
     filled.scheduler = json!("{{ has `scheduler` .Values.components }}");

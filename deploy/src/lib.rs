@@ -21,8 +21,8 @@ pub use order::rank;
 pub use source::everything;
 pub use values::choice::Choice;
 pub use values::{
-    Accelerator, Agent, Component, CpuScaling, Encryption, Image, Network, Overlay, PullPolicy, Reference,
-    Resources, RootDisk, Runner, Scheduler, Service, Toleration, Values,
+    Accelerator, Agent, Component, CpuScaling, DiskCache, Encryption, Image, LogFormat, Network, Overlay,
+    PullPolicy, Reference, Resources, RootDisk, Runner, Scheduler, Service, Toleration, Values,
 };
 pub use version::{Release, release};
 

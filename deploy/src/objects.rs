@@ -2,6 +2,7 @@
 
 mod filled;
 
+use neonvm_api::runner_pod::LOG_FORMAT_VARIABLE;
 use serde_json::{Value, json};
 
 use crate::inventory::inventory;
@@ -157,6 +158,9 @@ fn container(container: &mut Value, filled: &Filled) {
     let image = if is_ours { &filled.image } else { &filled.kube_scheduler };
     put(container, "", "image", json!(image));
     put(container, "", "imagePullPolicy", filled.pull_policy.clone());
+    if is_ours {
+        variable(container, LOG_FORMAT_VARIABLE, &filled.log_format);
+    }
     if let Some(resources) = filled.services.get(name.as_str()).and_then(|service| service.resources.clone())
     {
         lay(container, "", "resources", resources);
@@ -172,6 +176,7 @@ fn container(container: &mut Value, filled: &Filled) {
                 filled.cpu_scaling_mode.as_str().unwrap_or_default(),
             );
             flag(container, "--cpu-model", filled.cpu_model.as_str().unwrap_or_default());
+            flag(container, "--disk-cache", filled.disk_cache.as_str().unwrap_or_default());
             flag(container, "--device-plugin", filled.device_plugin.as_str().unwrap_or_default());
             let webhooks = filled.pod_autoscaler.as_str().unwrap_or_default();
             flag(container, "--pod-autoscaler-webhooks", webhooks);
@@ -185,6 +190,15 @@ fn container(container: &mut Value, filled: &Filled) {
         }
         _ => {}
     }
+}
+
+/// Sets a variable of the environment.
+fn variable(container: &mut Value, name: &str, value: &Value) {
+    let Some(map) = container.as_object_mut() else { return };
+    let all = map.entry("env").or_insert_with(|| json!([]));
+    let Some(all) = all.as_array_mut() else { return };
+    all.retain(|one| one.get("name").is_none_or(|found| found != name));
+    all.push(json!({ "name": name, "value": value }));
 }
 
 /// Sets a flag among the arguments.

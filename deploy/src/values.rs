@@ -39,6 +39,20 @@ pub struct Values {
     pub overlay: Overlay,
     /// What runs each VM.
     pub runner: Runner,
+    /// How services and runners write their logs. text: for people. json: an object for each line with upstream's keys level, ts,
+    /// logger and msg; in the log of a runner's pod it follows the source, as in runner| {...}.
+    pub log_format: LogFormat,
+}
+
+/// How logs are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// For machines.
+    Json,
 }
 
 impl Default for Values {
@@ -53,6 +67,7 @@ impl Default for Values {
             pod_autoscaler: Service::default(),
             overlay: Overlay::default(),
             runner: Runner::default(),
+            log_format: LogFormat::default(),
         }
     }
 }
@@ -252,6 +267,20 @@ pub struct Runner {
     /// run, so that VMs can be migrated between unlike processors. Empty: all that the node's processor has.
     #[schemars(length(max = 64), regex(pattern = "^[A-Za-z0-9._-]*$"))]
     pub cpu_model: String,
+    /// How QEMU opens disks of VMs that start from now on. buffered: by the page cache of the node. direct: bypassing it, as upstream
+    /// does. With both a flush of the guest reaches the disk.
+    pub disk_cache: DiskCache,
+}
+
+/// How disks are opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum DiskCache {
+    /// By the page cache.
+    #[default]
+    Buffered,
+    /// Bypassing it.
+    Direct,
 }
 
 /// How CPUs come and go.

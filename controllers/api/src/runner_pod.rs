@@ -19,6 +19,9 @@ pub const CONFIG_DIGEST_VARIABLE: &str = "NEONVM_CONFIG_SHA256";
 /// Environment variable with the SHA-256 of the certificates of the authorities that are trusted, comma separated: others are
 /// trusted only if one of them certifies them.
 pub const AUTHORITIES_VARIABLE: &str = "NEONVM_AUTHORITIES_SHA256";
+
+/// Environment variable with the form in which services and runners write their own logs: `text` or `json`.
+pub const LOG_FORMAT_VARIABLE: &str = "NEOND_LOG_FORMAT";
 /// Volume with [`CONFIG_FILE`], from the secret with the name of the pod, and `tls.crt`, `tls.key`, `ca.crt`, which are renewed, from
 /// [`identity_secret`].
 pub const CONFIG_VOLUME: &str = "runner-config";

@@ -24,6 +24,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, ensure};
 use clap::{Parser, Subcommand};
+use neonvm_api::runner_pod::LOG_FORMAT_VARIABLE;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -33,7 +34,7 @@ use clap::{Parser, Subcommand};
 )]
 struct Args {
     /// How the service writes its log on standard error; stands before the name of the service
-    #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
+    #[arg(long, env = LOG_FORMAT_VARIABLE, value_name = "FORMAT", value_enum, default_value_t)]
     log_format: log::Format,
     #[command(subcommand)]
     service: Service,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use neonvm_api::runner_pod::{AUTHORITIES_VARIABLE, CONFIG_DIGEST_VARIABLE, Seal};
+use neonvm_api::runner_pod::{AUTHORITIES_VARIABLE, CONFIG_DIGEST_VARIABLE, LOG_FORMAT_VARIABLE, Seal};
 use neonvm_runner::client::{self, Question, Target};
 use neonvm_runner::logs::{self, Bounded, Format};
 use neonvm_runner::options::{Accelerator, NetworkMode, Options};
@@ -54,6 +54,9 @@ pub(crate) struct Args {
     /// Form of the log: plain or cri
     #[arg(long, env = "NEONVM_LOG_FORMAT", default_value = "plain", value_parser = ["plain", "cri"])]
     log_format: String,
+    /// Form of the lines of the runner itself, which follow `runner|`
+    #[arg(long, env = LOG_FORMAT_VARIABLE, value_enum, default_value_t)]
+    own_lines: crate::log::Format,
     /// File of the output, which the runner rotates [default: the container runtime rotates it]
     #[arg(long, env = "NEONVM_LOG_FILE")]
     log_file: Option<PathBuf>,
@@ -129,7 +132,7 @@ fn machine(args: &Args) -> anyhow::Result<()> {
     };
     let log = log.context("cannot start the log")?;
     let own = log.clone();
-    crate::log::to(crate::log::Format::Text, move || own.own());
+    crate::log::to(args.own_lines, move || own.own());
     let options = options(args)?;
     let runtime = small_runtime()?;
     let exit = runtime.block_on(neonvm_runner::run(&options, &log));

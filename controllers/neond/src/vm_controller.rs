@@ -41,9 +41,12 @@ pub(crate) struct Args {
     /// Do not limit the CPU of VMs with cgroups
     #[arg(long)]
     disable_runner_cgroup: bool,
-    /// Bypass the page cache of the node for disks
-    #[arg(long)]
-    direct_io: bool,
+    /// How QEMU opens disks: buffered (by the page cache of the node) or direct (bypassing it). Both flush when the guest does
+    #[arg(long, value_name = "MODE", default_value = "buffered", value_parser = ["buffered", "direct"])]
+    disk_cache: String,
+    /// How runners write their own lines in the logs of their pods
+    #[arg(long, env = neonvm_api::runner_pod::LOG_FORMAT_VARIABLE, value_name = "FORMAT", value_enum, default_value_t)]
+    runner_log_format: crate::log::Format,
     /// Ratio of movable to kernel memory when memory is plugged
     #[arg(long, default_value = "401")]
     memhp_auto_movable_ratio: String,
@@ -207,7 +210,8 @@ fn config(args: &Args) -> anyhow::Result<Config> {
     migration.inbound = args.max_migrations_to_node.into();
     migration.prepare_timeout = args.migration_prepare_timeout.into();
     config.settings.runner.cgroup = !args.disable_runner_cgroup;
-    config.settings.runner.direct_io = args.direct_io;
+    config.settings.runner.direct_io = args.disk_cache == "direct";
+    config.settings.json_logs = args.runner_log_format == crate::log::Format::Json;
     config.settings.runner.cpu_model.clone_from(&args.cpu_model);
     config.settings.runner.memhp_auto_movable_ratio.clone_from(&args.memhp_auto_movable_ratio);
     overlay(args, &mut config);

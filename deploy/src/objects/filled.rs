@@ -57,6 +57,10 @@ pub(crate) struct Filled {
     pub(crate) cpu_scaling_mode: Value,
     /// CPU model of VMs that do not set it.
     pub(crate) cpu_model: Value,
+    /// How disks are opened.
+    pub(crate) disk_cache: Value,
+    /// How logs are written.
+    pub(crate) log_format: Value,
     /// How root disks get out of their images.
     pub(crate) root_disk: Value,
     /// Whether each node has the device plugin, which is part of the component agent.
@@ -90,6 +94,8 @@ impl Filled {
             accelerator: json!(values.runner.accelerator),
             cpu_scaling_mode: json!(values.runner.cpu_scaling_mode),
             cpu_model: json!(values.runner.cpu_model),
+            disk_cache: json!(values.runner.disk_cache),
+            log_format: json!(values.log_format),
             root_disk: json!(if copies_root_disks(values, facts) { "copy" } else { "image-volume" }),
             device_plugin: json!(values.has(Component::Agent).to_string()),
             scheduler: json!(values.has(Component::Scheduler).to_string()),

@@ -87,6 +87,7 @@ fn the_chart_renders_what_is_installed() {
         &["overlay.network=multus", "overlay.encryption=wireguard"],
         &["scheduler.upstreamAgents=true"],
         &["runner.rootDisk=copy"],
+        &["logFormat=json", "runner.diskCache=direct"],
         &["image.pullPolicy=Never", "podAutoscaler.tolerations=[{key: k, operator: Exists}]"],
     ] {
         let choice = chosen(set);

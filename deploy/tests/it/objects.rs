@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use neonvm_deploy::{Facts, Named, Record, is_workload, rank};
+use neonvm_deploy::{Choice, Facts, Named, Record, is_workload, rank};
 use serde_json::{Value, json};
 
 use crate::{chosen, container, find, made};
@@ -117,6 +117,42 @@ fn the_accelerator_of_runners_is_a_flag_of_the_controller() {
     };
     assert!(arguments(&["runner.accelerator=tcg"]).contains("--accelerator=tcg"));
     assert!(arguments(&[]).contains("--accelerator=auto"));
+}
+
+#[test]
+fn the_disk_cache_of_vms_is_a_flag_of_the_controller() {
+    let arguments = |set: &[&str]| {
+        let all = made(set);
+        container(find(&all, "Deployment", "neonvm-vm-controller"), "vm-controller")["args"].to_string()
+    };
+    assert!(arguments(&["runner.diskCache=direct"]).contains("\"--disk-cache=direct\""));
+    assert!(arguments(&[]).contains("\"--disk-cache=buffered\""));
+    let mut choice = Choice::default();
+    let wrong = choice.set("runner.diskCache=unsafe").err().or_else(|| choice.values().err());
+    assert!(wrong.unwrap().to_string().contains("runner.diskCache"));
+}
+
+/// Each program of ours learns how to write its log, the controller for its runners as well; kube-scheduler has its own.
+#[test]
+fn the_form_of_logs_reaches_every_service() {
+    for (set, form) in [(&[][..], "text"), (&["logFormat=json", "overlay.network=multus"], "json")] {
+        let all = made(set);
+        let mut seen = 0;
+        for workload in all.iter().filter(|object| is_workload(object)) {
+            let spec = &workload["spec"]["template"]["spec"];
+            let lists = ["initContainers", "containers"].map(|kind| spec[kind].as_array().cloned());
+            for container in lists.into_iter().flatten().flatten() {
+                let variables = container["env"].as_array().cloned().unwrap_or_default();
+                let found: Vec<_> =
+                    variables.iter().filter(|one| one["name"] == "NEOND_LOG_FORMAT").collect();
+                let is_ours = container["command"][0] == "neond";
+                assert_eq!(found.len(), usize::from(is_ours), "{container}");
+                assert!(found.iter().all(|one| one["value"] == form), "{container}");
+                seen += found.len();
+            }
+        }
+        assert!(seen >= 4, "{seen}");
+    }
 }
 
 #[test]

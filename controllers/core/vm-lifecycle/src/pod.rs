@@ -18,7 +18,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use neonvm_api::names::{RUNNER_CONTAINER, VM_API_VERSION, ssh_secret_name};
 use neonvm_api::runner_pod::{
-    AUTHORITIES_VARIABLE, COMMAND, CONFIG_DIGEST_VARIABLE, ExtraNet, RunnerConfig, RunnerSettings, Seal,
+    AUTHORITIES_VARIABLE, COMMAND, CONFIG_DIGEST_VARIABLE, ExtraNet, LOG_FORMAT_VARIABLE, RunnerConfig,
+    RunnerSettings, Seal,
 };
 use neonvm_api::virtual_machine::PortProtocol;
 use neonvm_api::{Power, VirtualMachine};
@@ -316,6 +317,10 @@ fn environment(settings: &Settings, is_accelerated: bool) -> Vec<EnvVar> {
     };
     if let Some(value) = accelerator {
         let (name, value) = ("NEONVM_ACCEL".to_owned(), Some(value.to_owned()));
+        all.push(EnvVar { name, value, ..EnvVar::default() });
+    }
+    if settings.json_logs {
+        let (name, value) = (LOG_FORMAT_VARIABLE.to_owned(), Some("json".to_owned()));
         all.push(EnvVar { name, value, ..EnvVar::default() });
     }
     all

@@ -28,6 +28,8 @@ pub struct Settings {
     pub pod_metadata: Vec<String>,
     /// Passed on to runners.
     pub runner: RunnerSettings,
+    /// Whether runners write their own lines as JSON.
+    pub json_logs: bool,
     /// First pause before a VM that ended again and again is started, in seconds. The very first restart is at once.
     pub restart_pause: i64,
     /// Longest such pause, in seconds.
@@ -132,6 +134,7 @@ impl Default for Settings {
             policy: Policy::default(),
             pod_metadata: Vec::new(),
             runner: RunnerSettings::default(),
+            json_logs: false,
             restart_pause: 10,
             restart_pause_max: 300,
             stable_after: 600,

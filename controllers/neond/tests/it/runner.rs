@@ -33,3 +33,36 @@ fn a_missing_runner_is_named() {
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && text.contains("neonvm-runner is missing"), "{text}");
 }
+
+/// The variable that the vm-controller and the manifests set. Each line keeps its source in front.
+#[test]
+fn the_runner_writes_its_own_lines_as_json() {
+    let directory = tempfile::tempdir().unwrap();
+    let lines = |format: Option<&str>| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_neonvm-runner"));
+        command.args(["runner", "--root", directory.path().to_str().unwrap(), "--termination-log"]);
+        command.arg(directory.path().join("termination"));
+        match format {
+            Some(format) => command.env("NEOND_LOG_FORMAT", format),
+            None => command.env_remove("NEOND_LOG_FORMAT"),
+        };
+        let output = command.output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        let own: Vec<String> = text
+            .lines()
+            .map(|line| line.strip_prefix("runner| ").unwrap_or_else(|| panic!("{line}")).into())
+            .collect();
+        (own, error)
+    };
+    let (text, _) = lines(None);
+    assert!(text.iter().any(|line| line.contains("the VM cannot be started")), "{text:?}");
+    let (json, _) = lines(Some("json"));
+    assert_eq!(json.len(), text.len());
+    let json: Vec<serde_json::Value> = json.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let failed = json.iter().find(|line| line["msg"] == "the VM cannot be started").unwrap();
+    assert_eq!(failed["level"], "error");
+    assert!(failed["ts"].is_f64() && failed["error"].is_string(), "{failed}");
+    let (none, error) = lines(Some("xml"));
+    assert!(none.is_empty() && error.contains("xml"), "{error}");
+}

@@ -380,6 +380,17 @@ fn runners_emulate_where_that_is_set() {
     assert_eq!(variable(&with(Accelerator::Kvm)).as_deref(), Some("kvm"));
 }
 
+#[test]
+fn runners_write_json_where_that_is_set() {
+    let variable = |json_logs| {
+        let pod: Pod = plan(&vm(), "p", &Settings { json_logs, ..settings() }).unwrap();
+        let all = pod.spec.unwrap().containers[0].env.clone().unwrap();
+        all.into_iter().find(|one| one.name == "NEOND_LOG_FORMAT").and_then(|one| one.value)
+    };
+    assert_eq!(variable(false), None);
+    assert_eq!(variable(true).as_deref(), Some("json"));
+}
+
 /// W-03: an extra term would make the user's terms optional.
 #[test]
 fn w03_the_operating_system_is_required_in_every_term() {

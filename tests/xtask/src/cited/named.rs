@@ -1,4 +1,4 @@
-//! Names of the tests in a file, read from its formatted text: modules and macros are told apart by their indentation.
+//! Names of the tests in a file, read from its formatted text: modules and macros are known by their indentation.
 
 /// Paths of the tests in a file that is the module `module`, such as `a::tests::it_works`.
 pub(super) fn tests(module: &str, text: &str) -> Vec<String> {
@@ -47,7 +47,7 @@ fn after<'a>(code: &'a str, keyword: &str) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn modules_functions_and_macros_are_told_apart() {
+    fn modules_functions_and_macros_are_known() {
         let text = "fn helper() {}\n\n#[test]\nfn one() {\n}\n\nproptest! {\n    /// Words.\n    fn law(a in 0..1) {\n        fn no() {}\n    \
                     }\n}\n\nfn other() {}\n\n#[cfg(test)]\nmod tests {\n    #[tokio::test(flavor = \"multi_thread\")]\n    #[ignore]\n    \
                     async fn two() {\n    }\n}\n";

@@ -1,4 +1,4 @@
-//! Programs of `/neonvm/bin` that do what their name promises, as images call them.
+//! Programs of `/neonvm/bin` as images call them.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};

@@ -39,6 +39,7 @@ fn environment(container: &Value, pod: &str) -> BTreeMap<String, String> {
             Some("metadata.name") => pod,
             Some("spec.nodeName") => "n1",
             Some("status.podIP" | "status.hostIP") => "127.0.0.1",
+            None => one["value"].as_str().unwrap(),
             other => panic!("{other:?} of {one}"),
         };
         (one["name"].as_str().unwrap().to_owned(), value.to_owned())

@@ -84,6 +84,12 @@ impl KubeClient {
         Self { kubeconfig, namespace: "default".to_owned() }
     }
 
+    /// The same for another namespace.
+    #[must_use]
+    pub fn in_namespace(self, namespace: &str) -> Self {
+        Self { namespace: namespace.to_owned(), ..self }
+    }
+
     /// An object.
     ///
     /// # Errors

@@ -5,6 +5,7 @@ pub mod book;
 pub mod client;
 pub mod fuzz;
 pub mod kuttl;
+pub mod sessions;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

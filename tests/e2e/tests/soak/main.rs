@@ -24,4 +24,5 @@ mod moves;
 mod observe;
 mod replicas;
 mod rootless;
+mod sessions;
 mod shapes;

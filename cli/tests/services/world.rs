@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 use super::{guest, node};
 
 /// Commands of a session.
-pub(crate) const LENGTH: usize = 10;
+pub(crate) const LENGTH: usize = 8;
 /// Time for anything that a command orders: hundreds of times what it takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 

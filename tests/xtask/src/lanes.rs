@@ -170,7 +170,7 @@ pub(crate) fn gate() -> Vec<Lane> {
             Work::Command(vec!["cargo", "test", "--locked", "--quiet", "--workspace", "--doc"]),
         ),
         lane("simulator", 25, Work::Tests(tests(is_simulator))),
-        lane("services", 90, Work::Tests(services)),
+        lane("services", 120, Work::Tests(services)),
         lane("conformance", 30, Work::Counting(vec!["neonvm-apiserver-conformance", "--quiet"])),
         lane("local", 20, Work::Tests(local)),
         lane("book", 5, Work::Tests(book)),
@@ -191,11 +191,23 @@ pub(crate) fn soak() -> Vec<Lane> {
     };
     let fresh_seeds =
         Plan { at_once: 1, limit: HEAVY, environment: &[("NEONVM_SIM_FRESH", "1")], ..tests(is_simulator) };
+    let is_session = |name: &str| name.starts_with("sessions::");
     let chaos = Plan {
+        names: |name| !name.starts_with("sessions::"),
         at_once: 1,
         limit: Duration::from_secs(2 * 60 * 60),
         environment: &[("NEONVM_MOVE_ROUNDS", "100")],
         ..tests(is_soak)
+    };
+    // Fresh ones, with fake and with real guests.
+    let sessions = Plan {
+        names: is_session,
+        at_once: 1,
+        limit: Duration::from_secs(90 * 60),
+        environment: &[("NEONVM_SESSION_FRESH", "20")],
+        ..tests(|binary| {
+            binary.is_integration("soak") || binary.package == "neonvm-cli" && is_service(binary)
+        })
     };
     // The commands of the documentation.
     let is_executed = |name: &str| name.starts_with("executed::");
@@ -222,6 +234,7 @@ pub(crate) fn soak() -> Vec<Lane> {
         lane("storms", 300, Work::Tests(fresh_seeds)),
         lane("built", 360, Work::Tests(built)),
         lane("chaos", 60 * 60, Work::Tests(chaos)).limit(4 * 60),
+        lane("sessions", 60 * 60, Work::Tests(sessions)).limit(4 * 60),
         lane("fuzz", 35 * 60, Work::Tests(fuzz)).limit(90),
         lane("parsers", 20 * 60, Work::Counting(vec!["cargo", "xtask", "fuzz"])),
         lane("packages", 30, Work::Counting(vec!["cargo", "xtask", "packages"])),
@@ -253,7 +266,7 @@ pub(crate) fn list(lanes: &[Lane]) -> bool {
 fn made_by(lane: &str) -> &'static [&'static str] {
     match lane {
         "local" | "book" => &["guest", "programs"],
-        "guests" | "pages" | "chaos" => &["guest", "programs", "kernel"],
+        "guests" | "pages" | "chaos" | "sessions" => &["guest", "programs", "kernel"],
         "built" => &["guest", "programs", "source"],
         "host" => &["guest", "kernel"],
         _ => &[],
@@ -318,6 +331,7 @@ mod tests {
             binary("neonvm-runner", "qemu", Kind::Integration),
             binary("neonvm-vxlan-controller", "root", Kind::Integration),
             binary("neonvm-guest", "services", Kind::Integration),
+            binary("neonvm-cli", "services", Kind::Integration),
             binary("neonvm-e2e", "local", Kind::Integration),
             binary("neonvm-e2e", "soak", Kind::Integration),
             binary("neonvm-e2e", "adversary", Kind::Integration),
@@ -329,7 +343,7 @@ mod tests {
             [gate(), soak()]
                 .into_iter()
                 .flatten()
-                .filter(|lane| !["pages", "storms", "built", "fuzz"].contains(&lane.name))
+                .filter(|lane| !["pages", "storms", "built", "fuzz", "sessions"].contains(&lane.name))
         };
         for binary in all {
             let of = |lane: &Lane| matches!(&lane.work, Work::Tests(plan) if (plan.programs)(&binary));

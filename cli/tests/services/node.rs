@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use futures_util::TryStreamExt as _;
@@ -56,7 +56,7 @@ pub(crate) async fn play(client: Client) {
                     let (sender, receiver) = mpsc::unbounded_channel();
                     let kubelet = Kubelet {
                         client: client.clone(),
-                        targets: targets.clone(),
+                        targets: Arc::clone(&targets),
                         run: None,
                         ready: false,
                         over: false,
@@ -171,7 +171,7 @@ impl Kubelet {
         }
         let ip = address();
         let at = SocketAddr::new(ip.into(), config.spec.runner_port);
-        let (served, targets) = (machine.clone(), self.targets.clone());
+        let (served, targets) = (machine.clone(), Arc::clone(&self.targets));
         let runner = tokio::spawn(async move { runner::serve(at, &identity, served, targets).await });
         self.run = Some(Run { machine, runner });
         self.runs(pod, json!({ "podIP": ip.to_string() })).await;

@@ -216,10 +216,10 @@ pub(crate) async fn serve(address: SocketAddr, secret: &Secret, machine: Machine
     let mut open = JoinSet::new();
     loop {
         let (stream, _) = listener.accept().await.unwrap();
-        let (acceptor, machine, targets) = (acceptor.clone(), machine.clone(), targets.clone());
+        let (acceptor, machine, targets) = (acceptor.clone(), machine.clone(), Arc::clone(&targets));
         open.spawn(async move {
             let Ok(stream) = acceptor.accept(stream).await else { return };
-            let service = service_fn(move |request| answer(request, machine.clone(), targets.clone()));
+            let service = service_fn(move |request| answer(request, machine.clone(), Arc::clone(&targets)));
             let connection =
                 hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
             let _ = connection.with_upgrades().await;

@@ -59,7 +59,7 @@ impl World {
         let mut services = JoinSet::new();
         let controller = controller(&server, &listen).await;
         services.spawn(async move {
-            neonvm_vm_controller::run(controller, std::future::pending()).await.unwrap()
+            neonvm_vm_controller::run(controller, std::future::pending()).await.unwrap();
         });
         services.spawn(node::play(server.client.clone()));
         let mut world = Self { server, services, _listen: listen };

@@ -99,7 +99,8 @@ impl Draw<'_> {
                 Step::Fix(name, size, off)
             }
             9 => {
-                let divides = self.model.shape_of(&name).is_some_and(|shape| UNIT_MEMORY % shape.step == 0);
+                let divides =
+                    self.model.shape_of(&name).is_some_and(|shape| UNIT_MEMORY.is_multiple_of(shape.step));
                 let can = divides && self.model.least_cpu(&name) >= LEAST_SCALED;
                 let on = can && self.random.once_in(2);
                 Step::Auto(name, on)

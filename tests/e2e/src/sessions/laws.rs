@@ -70,6 +70,7 @@ struct Faults<'a> {
 }
 
 impl Faults<'_> {
+    #[expect(clippy::needless_pass_by_value, reason = "most of them are made for this call")]
     fn differ<T: PartialEq + std::fmt::Debug>(&mut self, what: &str, found: T, wanted: T) {
         if wanted != found {
             self.list.push(format!("{}: {what} is {found:?}, not {wanted:?}", self.name));

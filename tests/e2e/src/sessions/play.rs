@@ -228,7 +228,7 @@ impl Player<'_> {
         let drained =
             self.client.drain(node, limit).map_err(|error| format!("{vm}: drain of {node}: {error}"));
         // While it is cordoned, nothing comes back that was just taken away.
-        let emptied = drained.and_then(|drain| match drain.is_empty == !blocked {
+        let emptied = drained.and_then(|drain| match drain.is_empty != blocked {
             true => Ok(()),
             false => Err(format!("{vm}: drain of {node}, with a paused VM on it: {blocked}: {drain:?}")),
         });

@@ -128,8 +128,8 @@ pub(super) fn memory(mebibytes: u32) -> String {
     match mebibytes % 1024 {
         0 => format!("{}Gi", mebibytes / 1024),
         512 => format!("{}.5Gi", mebibytes / 1024),
-        _ if mebibytes % 24 == 0 => format!("{}Ki", u64::from(mebibytes) * 1024),
-        _ if mebibytes % 56 == 0 => (u64::from(mebibytes) * MIB).to_string(),
+        _ if mebibytes.is_multiple_of(24) => format!("{}Ki", u64::from(mebibytes) * 1024),
+        _ if mebibytes.is_multiple_of(56) => (u64::from(mebibytes) * MIB).to_string(),
         _ => format!("{mebibytes}Mi"),
     }
 }

@@ -27,9 +27,9 @@ async fn round(seeds: &[u64]) {
     let length = variable("NEONVM_SESSION_LENGTH").unwrap_or(LENGTH);
     let world = World::start(seeds).await;
     let sessions = seeds.iter().map(|seed| world.play(Session::new(*seed, &limits(), length)));
-    let played = futures_util::future::join_all(sessions).await;
+    let ended = futures_util::future::join_all(sessions).await;
     let failures: Vec<String> =
-        played.into_iter().filter_map(|played| Some(played.err()?.to_string())).collect();
+        ended.into_iter().filter_map(|ended| Some(ended.err()?.to_string())).collect();
     assert!(
         failures.is_empty(),
         "{}\nagain: NEONVM_SESSION_SEED=SEED NEONVM_SESSION_LENGTH={length} cargo test -p neonvm-cli --test services \

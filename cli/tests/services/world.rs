@@ -181,7 +181,7 @@ impl World {
         }
     }
 
-    /// Plays a session in its namespace.
+    /// Runs a session in its namespace.
     pub(crate) async fn play(&self, session: Session) -> Result<(), Box<Failure>> {
         let player = self.player(session.seed);
         tokio::task::spawn_blocking(move || player.play(&session)).await.unwrap()

@@ -2,12 +2,13 @@
 //! model of what must be true after each of them.
 //!
 //! A session is given by its seed and its limits alone. The model is independent of the product: it knows the documented behaviour
-//! and reads VMs as their JSON. Whoever plays a session gives a command line and a client ([`Player`]); so the same sessions run
+//! and reads VMs as their JSON. A test gives a command line and a client ([`Player`]); so the same sessions run
 //! against services with fake guests and against a local cluster with real ones.
 
 mod generate;
 mod laws;
 mod model;
+mod object;
 mod play;
 mod shape;
 mod step;

@@ -5,35 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::model::{Model, Place, Power, Vm};
-use super::shape::{Range, Size, read_cpu, read_memory};
+use super::object::{find, number, observed, requested, text};
+use super::shape::{Range, read_cpu, read_memory};
 use super::step::Workload;
-
-/// The object of a VM.
-pub(super) fn find<'a>(objects: &'a [Value], name: &str) -> Option<&'a Value> {
-    objects.iter().find(|object| object.pointer("/metadata/name").is_some_and(|own| own == name))
-}
-
-/// A text; empty if it is absent.
-pub(super) fn text(object: &Value, pointer: &str) -> String {
-    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
-}
-
-fn number(object: &Value, pointer: &str) -> Option<u32> {
-    u32::try_from(object.pointer(pointer)?.as_u64()?).ok()
-}
-
-/// The size that the guest has.
-pub(super) fn observed(object: &Value) -> Option<Size> {
-    let memory = read_memory(object.pointer("/status/memorySize")?)?;
-    Some(Size { cpu: read_cpu(object.pointer("/status/cpus")?)?, memory })
-}
-
-/// The requested size.
-pub(super) fn requested(object: &Value) -> Option<Size> {
-    let step = read_memory(object.pointer("/spec/guest/memorySlotSize")?)?;
-    let memory = number(object, "/spec/guest/memorySlots/use")?.checked_mul(step)?;
-    Some(Size { cpu: read_cpu(object.pointer("/spec/guest/cpus/use")?)?, memory })
-}
 
 /// Status and message of a condition.
 fn condition(object: &Value, kind: &str) -> (String, String) {
@@ -42,8 +16,16 @@ fn condition(object: &Value, kind: &str) -> (String, String) {
     found.map(|one| (text(one, "/status"), text(one, "/message"))).unwrap_or_default()
 }
 
-/// Everything that differs from the model.
-pub(super) fn faults(model: &Model, objects: &[Value], idle: bool) -> Vec<String> {
+impl Model {
+    /// Everything that is not as it must be, if these are the VMs that there are. `idle`: a VM without load is soon at its lower
+    /// bounds.
+    #[must_use]
+    pub fn faults(&self, objects: &[Value], idle: bool) -> Vec<String> {
+        faults(self, objects, idle)
+    }
+}
+
+fn faults(model: &Model, objects: &[Value], idle: bool) -> Vec<String> {
     let mut all = Vec::new();
     for (name, vm) in &model.vms {
         let Some(object) = find(objects, name) else {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::laws;
+use super::object::{find, observed, requested, text};
 use super::shape::{Range, Shape, Size};
 use super::step::{Changes, Creation, Restart, Step, Workload};
 
@@ -297,22 +297,15 @@ impl Model {
         self.vms.keys().map(String::as_str)
     }
 
-    /// Everything that is not as it must be, if these are the VMs that there are. `idle`: a VM without load is soon at its lower
-    /// bounds.
-    #[must_use]
-    pub fn faults(&self, objects: &[Value], idle: bool) -> Vec<String> {
-        laws::faults(self, objects, idle)
-    }
-
     /// Keeps what the model does not determine: pods, nodes, and where a VM that its load scales is.
     pub fn observe(&mut self, objects: &[Value]) {
         for (name, vm) in &mut self.vms {
-            let Some(object) = laws::find(objects, name) else { continue };
-            (vm.pod, vm.node) = (laws::text(object, "/status/podName"), laws::text(object, "/status/node"));
-            if let Some(asked) = laws::requested(object).filter(|_| vm.auto) {
+            let Some(object) = find(objects, name) else { continue };
+            (vm.pod, vm.node) = (text(object, "/status/podName"), text(object, "/status/node"));
+            if let Some(asked) = requested(object).filter(|_| vm.auto) {
                 vm.asked = asked;
             }
-            if let Some(size) = laws::observed(object).filter(|_| vm.power == Power::Running) {
+            if let Some(size) = observed(object).filter(|_| vm.power == Power::Running) {
                 vm.seen = size;
             }
         }

@@ -1,4 +1,4 @@
-//! Plays a session: gives the commands, and compares what comes of each with the model.
+//! Runs a session: gives the commands, and compares what comes of each with the model.
 
 use std::fmt;
 use std::process::{Command, Output};
@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::generate::Session;
-use super::laws;
 use super::model::{Model, Verdict};
+use super::object::text;
 use super::step::Step;
 use crate::client::{KubeClient, Resource};
 
@@ -22,7 +22,7 @@ const BLOCKED: Duration = Duration::from_secs(2);
 /// What makes a command of `neonctl` from its words.
 pub type Neonctl<'a> = Box<dyn Fn(&[String]) -> Command + Send + Sync + 'a>;
 
-/// Where sessions are played. No other VMs may be in the namespace.
+/// Where sessions are run. No other VMs may be in the namespace.
 pub struct Player<'a> {
     /// The command line.
     pub neonctl: Neonctl<'a>,
@@ -69,7 +69,7 @@ impl fmt::Display for Failure {
             writeln!(f, "  {step}")?;
         }
         for object in self.objects.iter().filter(|object| self.is_about(object)) {
-            let name = laws::text(object, "/metadata/name");
+            let name = text(object, "/metadata/name");
             let mut shown = object.clone();
             if let Some(metadata) = shown.pointer_mut("/metadata").and_then(Value::as_object_mut) {
                 metadata.remove("managedFields");
@@ -82,12 +82,12 @@ impl fmt::Display for Failure {
 
 impl Failure {
     fn is_about(&self, object: &Value) -> bool {
-        self.vm.as_ref().is_none_or(|vm| laws::text(object, "/metadata/name") == *vm)
+        self.vm.as_ref().is_none_or(|vm| text(object, "/metadata/name") == *vm)
     }
 }
 
 impl Player<'_> {
-    /// Plays a session, and removes its VMs; then nothing of them may be left.
+    /// Runs a session, and removes its VMs; then nothing of them may be left.
     ///
     /// # Errors
     /// If something is not as it must be. The commands of that VM alone are tried too: if they fail by themselves, that failure is
@@ -250,7 +250,7 @@ impl Player<'_> {
             let mut left = Vec::new();
             for resource in [Resource::VM, Resource::POD, Resource::SECRET] {
                 let found = self.client.list(resource).map_err(|error| error.to_string())?;
-                left.extend(found.iter().map(|object| laws::text(object, "/metadata/name")));
+                left.extend(found.iter().map(|object| text(object, "/metadata/name")));
             }
             if left.is_empty() { Ok(()) } else { Err(format!("left of deleted VMs: {left:?}")) }
         })
@@ -259,7 +259,7 @@ impl Player<'_> {
     /// Deletes whatever VMs there are.
     fn clear(&self) -> Result<(), Box<Failure>> {
         for object in self.client.list(Resource::VM).unwrap_or_default() {
-            let _ = self.client.delete(Resource::VM, &laws::text(&object, "/metadata/name"), None);
+            let _ = self.client.delete(Resource::VM, &text(&object, "/metadata/name"), None);
         }
         let failed = |fault| {
             let session = Session { seed: 0, steps: Vec::new() };
@@ -271,8 +271,8 @@ impl Player<'_> {
 }
 
 fn shown(answer: &Output) -> String {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
-    format!("{}: {} {}", answer.status, text(&answer.stdout), text(&answer.stderr))
+    let read = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    format!("{}: {} {}", answer.status, read(&answer.stdout), read(&answer.stderr))
 }
 
 /// Whether a command has ended as it must.

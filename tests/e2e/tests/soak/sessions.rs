@@ -1,7 +1,7 @@
 //! Ordinary sessions on a local cluster with real guests: the same sessions and the same model as those of the gate, which has fake
 //! guests (`cli/tests/services`).
 //!
-//! `NEONVM_SESSION_SEED=N` plays that session alone, `NEONVM_SESSION_LENGTH` another number of commands, `NEONVM_SESSIONS` another
+//! `NEONVM_SESSION_SEED=N` runs that session alone, `NEONVM_SESSION_LENGTH` another number of commands, `NEONVM_SESSIONS` another
 //! number of sessions.
 
 use std::time::Duration;

@@ -102,7 +102,7 @@ async fn attempt(api: &Api<VirtualMachine>, change: &Change) -> Result<Option<i6
     if vm.metadata.uid.as_deref() != Some(&change.uid) {
         return Err(Error::Replaced);
     }
-    if vm.status.as_ref().is_some_and(|status| status.migration.is_some()) {
+    if vm.status.as_ref().is_some_and(|status| status.migration.is_some() && status.size_is_held()) {
         return Err(Error::Moves);
     }
     // The second attempt is bound to this version alone, so what the first one tested has to hold of it. A VM that is still being

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::{api::core::v1 as core, apimachinery::pkg::apis::meta::v1::Condition};
 use kube::CustomResource;
-use neonvm_types::{Bytes, Quantity, Timestamp};
+use neonvm_types::{Bytes, MilliCpu, Quantity, Timestamp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -123,6 +123,20 @@ impl VirtualMachineMigrationSpec {
     }
 }
 
+/// The size of the guest that a target pod is made for: what was requested from the source's runner then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TargetSize {
+    /// CPU.
+    #[schemars(schema_with = "schema::milli_cpu")]
+    pub cpu: MilliCpu,
+    /// Memory.
+    #[schemars(schema_with = "schema::quantity")]
+    pub memory: Quantity,
+    /// CPUs that were plugged.
+    pub plugged_cpus: u32,
+}
+
 /// What is observed of a migration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -150,9 +164,16 @@ pub struct VirtualMachineMigrationStatus {
     /// The node it leaves.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub source_node: String,
-    /// The node it goes to.
+    /// The node it goes to; empty until the target pod has one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub target_node: String,
+    /// The size of the guest that the target pod was made for. If the VM is scaled before the pod has a node, the pod is made again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_size: Option<TargetSize>,
+    /// The node that was cordoned while a migration of an eviction was to leave it. The migration ends if that node accepts pods again
+    /// before anything was copied.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub drained_node: String,
     /// Progress, as QEMU reports it.
     #[serde(default, skip_serializing_if = "MigrationInfo::is_empty")]
     pub info: MigrationInfo,

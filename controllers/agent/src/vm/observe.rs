@@ -1,7 +1,7 @@
 //! What an object, a text of metrics or a message of the monitor means to the core.
 
-use neonvm_api::virtual_machine::{Phase, PowerState};
-use neonvm_api::{VirtualMachine, VmInfo};
+use neonvm_api::virtual_machine::PowerState;
+use neonvm_api::{VirtualMachine, VirtualMachineStatus, VmInfo};
 use neonvm_core_vertical_scaling::agent::{Event, Verdict, Vm};
 use neonvm_types::monitor_protocol::MonitorMessage;
 use neonvm_types::{Bytes, NamespacedName, Resources};
@@ -75,9 +75,7 @@ pub(crate) fn observe(shared: &Shared, vm: &VirtualMachine) -> Option<Vm> {
     let denied = status.and_then(|status| status.conditions.iter().find(|one| one.type_ == "Scaled"));
     let denied = denied.filter(|one| one.status == "False" && one.reason.starts_with("Resize"));
     let denied = denied.map(|one| one.message.clone());
-    let migrating = status.is_some_and(|status| {
-        status.migration.is_some() || matches!(status.phase, Some(Phase::PreMigrating | Phase::Migrating))
-    });
+    let migrating = status.is_some_and(VirtualMachineStatus::size_is_held);
     let paused = is_paused(vm);
     Some(Vm { info, observed, hold, forced, denied, migrating, paused, generation: vm.metadata.generation })
 }

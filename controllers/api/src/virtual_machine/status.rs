@@ -92,6 +92,19 @@ pub struct ActiveMigration {
     pub uid: String,
     /// The pod the VM goes to.
     pub target_pod_name: String,
+    /// The node of that pod; empty until it has one. Until then the VM is scaled as before, see [`VirtualMachineStatus::size_is_held`].
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub target_node: String,
+}
+
+impl VirtualMachineStatus {
+    /// Whether the VM keeps its size because of its migration: its target was made for a guest of this size, and has a node. A migration
+    /// that has no room anywhere holds nothing, for however long it waits.
+    #[must_use]
+    pub fn size_is_held(&self) -> bool {
+        let placed = self.migration.as_ref().is_some_and(|lock| !lock.target_node.is_empty());
+        placed || matches!(self.phase, Some(Phase::PreMigrating | Phase::Migrating))
+    }
 }
 
 /// What a VM is made of: a migration target must be its equal.

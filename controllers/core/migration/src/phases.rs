@@ -5,8 +5,9 @@
 //! ```text
 //! migration                                     machine (status.migration is the lock)
 //! Pending, Queued
-//!      └── its turn ───────────────────────────▶ lock, PreMigrating
+//!      └── its turn ───────────────────────────▶ lock; it runs and is scaled as before
 //! Pending, Preparing: target pod is made
+//!      └── target pod has a node ──────────────▶ PreMigrating: the size stays          (the VM's own pass)
 //!      └── target waits, source is started ────▶ Migrating (the VM looks at the migration)
 //! Running, Mirroring … Switching
 //!      ├── runners report: it is at the target ▶ podName = target, unlocked, Running     (the VM's own pass)

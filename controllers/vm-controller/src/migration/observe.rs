@@ -59,6 +59,7 @@ pub(super) fn observe<'a>(
         target_runner,
         policies: policies.iter().map(AsRef::as_ref).collect(),
         admission,
+        cordoned: of_vm.is_some_and(|status| reconciler.state.is_cordoned(&status.node)),
         inbound: if node.is_empty() { 0 } else { inbound(&reconciler.state, migration, &node) },
         held_up,
         unknown_at_source: state.unknown_at_source,

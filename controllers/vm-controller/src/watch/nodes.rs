@@ -36,5 +36,8 @@ pub(crate) async fn cordoned(Watch { client, state, listed }: Watch) {
 
 fn change(state: &State, f: impl FnOnce(&mut BTreeSet<String>)) {
     f(&mut state.cordoned.lock().unwrap_or_else(PoisonError::into_inner));
-    crate::migration::wake(state);
+    // Also those that wait for their turn: what is to leave a node that accepts pods again ends.
+    for migration in state.migrating.open() {
+        state.queue.add(&crate::migration::machine_of(&migration));
+    }
 }

@@ -24,6 +24,8 @@ pub struct MigrationObserved<'a> {
     pub policies: Vec<&'a MigrationPolicy>,
     /// Whether it is admitted; computed while it waits.
     pub admission: Admission,
+    /// Whether the VM's node is cordoned.
+    pub cordoned: bool,
     /// Other machines that come to the target's node now.
     pub inbound: usize,
     /// Number of others that could start if this one released its slot; computed while its target has no node.

@@ -1,6 +1,7 @@
 //! One pass over a migration.
 
 mod carried;
+mod eviction;
 mod over;
 mod preparing;
 mod waiting;
@@ -106,7 +107,8 @@ impl<'a> Pass<'a> {
             if !target.ip.is_empty() {
                 self.status.target_pod_ip.clone_from(&target.ip);
             }
-            if !target.node.is_empty() {
+            // One that is being deleted because it is made again goes nowhere.
+            if !target.node.is_empty() && target.deleting.is_none() {
                 self.status.target_node.clone_from(&target.node);
             }
         }

@@ -5,7 +5,7 @@ mod work;
 mod world;
 
 use neonvm_api::migration::MigrationPhase;
-use neonvm_api::virtual_machine::Phase;
+use neonvm_api::virtual_machine::{Phase, PowerState};
 use neonvm_core_migration::phases::is_over;
 use neonvm_types::runner_protocol::{ExitReason, MigrationRole, MigrationState as S};
 use proptest::prelude::*;
@@ -31,6 +31,8 @@ enum Turn {
     Resize(u16),
     Wait(i64),
     NoRoom(usize),
+    Evict(u8),
+    Cordon(bool),
     Delete,
 }
 
@@ -53,6 +55,8 @@ fn turn() -> impl Strategy<Value = Turn> {
         1 => (1u16..=4).prop_map(Turn::Resize),
         1 => (0i64..400).prop_map(Turn::Wait),
         1 => (0usize..2).prop_map(Turn::NoRoom),
+        1 => (0u8..3).prop_map(Turn::Evict),
+        1 => any::<bool>().prop_map(Turn::Cordon),
         1 => prop::bool::weighted(0.2).prop_map(|really| if really { Turn::Delete } else { Turn::Boot }),
     ]
 }
@@ -112,6 +116,8 @@ impl World {
                 }
             }
             Turn::Create(which) => self.create(&name(*which)),
+            Turn::Evict(which) => self.evict(&name(*which)),
+            Turn::Cordon(cordoned) => self.cordoned = *cordoned,
             Turn::Cancel(which) => self.with_move(&name(*which), |migration| migration.spec.cancel = true),
             Turn::DeleteMove { which, by_force } => self.delete_move(&name(*which), *by_force),
             Turn::Resize(slots) => self.change(|next| next.vm.spec.guest.memory_slots.r#use = *slots),
@@ -362,6 +368,102 @@ fn a_target_without_a_node_gives_way_to_those_that_can_go() {
     world.turn(&Turn::Boot);
     world.calm();
     assert_eq!(world.newest().moves["move-0"].status.as_ref().unwrap().reason, "Completed");
+}
+
+/// Until its target has a node, the VM is scaled, and what is made at last is made for the size of then.
+#[test]
+fn a_vm_is_scaled_while_its_target_has_no_node() {
+    let mut world = World::new();
+    world.create("move-0");
+    let work = |world: &mut World| {
+        world.turn(&Turn::PodsGo);
+        world.turn(&Turn::Work { age: 0, writes: 99 });
+        world.newest().vm.status.clone().unwrap()
+    };
+    work(&mut world);
+    world.no_room();
+    for gib in [3, 2] {
+        world.turn(&Turn::Resize(gib));
+        work(&mut world);
+        let status = work(&mut world);
+        assert_eq!((status.phase, status.size_is_held()), (Some(Phase::Running), false), "{status:?}");
+        assert!(status.migration.is_some());
+        assert_eq!(world.runners["db-first"].gib, u32::from(gib));
+        let target = &status.migration.unwrap().target_pod_name;
+        work(&mut world);
+        assert_eq!(world.made[target], u32::from(gib), "the target is made again");
+    }
+    world.turn(&Turn::Boot);
+    let status = work(&mut world);
+    assert!(status.size_is_held() && status.phase == Some(Phase::Migrating), "{status:?}");
+    world.turn(&Turn::Resize(4));
+    work(&mut world);
+    assert_eq!(world.runners["db-first"].gib, 2, "it comes after the migration");
+    world.calm();
+    audit(&mut world);
+    let pod = world.newest().vm.status.clone().unwrap().pod_name;
+    assert_eq!((pod.as_str() == "db-first", world.runners[&pod].gib), (false, 4));
+}
+
+/// A drain that is given up: its migrations end, others do not.
+#[test]
+fn what_an_eviction_requested_ends_when_the_node_accepts_pods_again() {
+    let ends = |evicted: bool, cordoned: bool, queued: bool| {
+        let mut world = World::new();
+        if queued {
+            // It waits behind another one of the same VM.
+            world.create("move-0");
+            world.turn(&Turn::Work { age: 0, writes: 99 });
+        }
+        if evicted {
+            world.evict("move-1")
+        } else {
+            world.create("move-1")
+        }
+        world.cordoned = cordoned;
+        world.turn(&Turn::Work { age: 0, writes: 99 });
+        world.no_room();
+        world.cordoned = false;
+        for _ in 0..3 {
+            world.turn(&Turn::Work { age: 0, writes: 99 });
+            world.turn(&Turn::PodsGo);
+        }
+        let status = world.newest().moves["move-1"].status.clone().unwrap();
+        let ended = status.phase == Some(MigrationPhase::Failed);
+        assert!(!ended || (status.reason == "Cancelled" && status.message.contains("accepts pods again")));
+        world.calm();
+        audit(&mut world);
+        ended
+    };
+    for queued in [false, true] {
+        assert!(ends(true, true, queued));
+        // The node was not cordoned: the eviction was about something else.
+        assert!(!ends(true, false, queued));
+        assert!(!ends(false, true, queued));
+    }
+}
+
+/// A stop, a restart or a pause does not wait for a node that may never come.
+#[test]
+fn orders_come_before_a_migration_without_a_target() {
+    let order = |set: &dyn Fn(&mut neonvm_api::VirtualMachineSpec), placed: bool| {
+        let mut world = World::new();
+        world.create("move-0");
+        world.turn(&Turn::Work { age: 0, writes: 99 });
+        if placed {
+            world.turn(&Turn::Boot);
+        }
+        world.change(|next| set(&mut next.vm.spec));
+        world.turn(&Turn::Work { age: 0, writes: 99 });
+        world.newest().moves["move-0"].status.clone().unwrap().reason
+    };
+    let stop = |spec: &mut neonvm_api::VirtualMachineSpec| spec.power_state = Some(PowerState::Stopped);
+    let pause = |spec: &mut neonvm_api::VirtualMachineSpec| spec.power_state = Some(PowerState::Paused);
+    let restart = |spec: &mut neonvm_api::VirtualMachineSpec| spec.restart_request = Some("2".into());
+    for set in [&stop as &dyn Fn(&mut _), &pause, &restart] {
+        assert_eq!(order(set, false), "Cancelled");
+        assert_ne!(order(set, true), "Cancelled");
+    }
 }
 
 /// Without faults it goes through each phase once, with the matching status.

@@ -41,8 +41,12 @@ fn a_machine_that_was_decided_to_stay_is_not_given_to_the_target() {
         let mut vm = vm();
         let status = vm.status.get_or_insert_default();
         (status.phase, status.pod_name) = (Some(Phase::Migrating), "db-1".into());
-        status.migration =
-            Some(ActiveMigration { name: "move".into(), uid: "m".into(), target_pod_name: "db-2".into() });
+        status.migration = Some(ActiveMigration {
+            name: "move".into(),
+            uid: "m".into(),
+            target_pod_name: "db-2".into(),
+            target_node: String::new(),
+        });
         let reported = MigrationStatus {
             id: "m".into(),
             role: MigrationRole::Target,

@@ -284,6 +284,7 @@ impl MigrationSeen {
             vm: migration.spec.vm_name.clone(),
             ours: meta.labels.as_ref().is_some_and(|all| all.contains_key(label::CREATED_BY_SCHEDULER)),
             pending: matches!(phase, None | Some(MigrationPhase::Pending)),
+            placed: migration.status.as_ref().is_some_and(|status| !status.target_node.is_empty()),
             ended: matches!(phase, Some(MigrationPhase::Succeeded | MigrationPhase::Failed)),
             deleting: meta.deletion_timestamp.is_some(),
         }

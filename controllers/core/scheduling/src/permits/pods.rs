@@ -5,7 +5,7 @@ use std::time::Duration;
 use neonvm_types::NamespacedName;
 
 use super::account::PodEntry;
-use super::{MigrationRole, Noted, Pair, PodSeen, State};
+use super::{MigrationRole, MigrationSeen, Noted, Pair, PodSeen, State};
 
 impl State {
     pub(crate) fn pod_seen(&mut self, seen: PodSeen) -> bool {
@@ -111,11 +111,11 @@ impl State {
         true
     }
 
+    /// Whether a migration has the VM, and its size is kept: until its target has a node, it is scaled as before.
     pub(crate) fn is_migrating(&self, seen: &PodSeen) -> bool {
-        let Some((MigrationRole::Source, uid)) = seen.vm.as_ref().and_then(|vm| vm.migration.as_ref()) else {
-            return false;
-        };
-        self.migrations.get(uid).map_or(!self.migrations_listed, |migration| !migration.ended)
+        let keeps_size = |one: &MigrationSeen| !one.ended && !one.waits_for_node();
+        let Some(uid) = seen.leaves_by() else { return false };
+        self.migrations.get(uid).map_or(!self.migrations_listed, keeps_size)
     }
 }
 

@@ -1,5 +1,6 @@
-//! Migrations created by this scheduler that are still queued. They may wait for long: until one is over, its VM counts
-//! as leaving; a migration is withdrawn if its VM has left in another way.
+//! Migrations created by this scheduler that are still queued, and those of others whose target has no node. They may wait for long:
+//! until one is over, its VM counts as leaving, and is scaled as before; a migration of this scheduler is withdrawn if its VM has left in
+//! another way.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +10,14 @@ use super::pods::REST;
 use super::{Action, MigrationSeen, PodSeen, State, WantedMigration};
 
 impl State {
-    /// Whether a migration of ours for the VM in this pod exists and is not over.
+    /// Whether a migration of ours for the VM in this pod exists and is not over, or another one looks for a node for it.
     pub(crate) fn is_queued(&self, seen: &PodSeen) -> bool {
-        self.migrations.values().any(|migration| is_for(migration, seen))
+        self.looks_for_node(seen) || self.migrations.values().any(|migration| is_for(migration, seen))
+    }
+
+    fn looks_for_node(&self, seen: &PodSeen) -> bool {
+        let migration = seen.leaves_by().and_then(|uid| self.migrations.get(uid));
+        migration.is_some_and(|one| !one.ended && one.waits_for_node())
     }
 
     /// Updates which pods have a queued migration. Returns whether any changed.
@@ -24,7 +30,7 @@ impl State {
         }
         let of = |seen: &PodSeen| {
             let own = waiting.get(&seen.pod).into_iter().flatten();
-            own.into_iter().any(|migration| is_for(migration, seen))
+            self.looks_for_node(seen) || own.into_iter().any(|migration| is_for(migration, seen))
         };
         let changed: Vec<(usize, bool)> = self
             .pods

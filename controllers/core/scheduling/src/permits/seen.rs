@@ -114,13 +114,30 @@ pub struct MigrationSeen {
     pub ours: bool,
     /// Whether nothing is copied yet: it waits, or its target is prepared.
     pub pending: bool,
+    /// Its target has a node: the VM keeps its size.
+    pub placed: bool,
     /// Whether it has ended, either way.
     pub ended: bool,
     /// Whether it is being deleted already.
     pub deleting: bool,
 }
 
+impl MigrationSeen {
+    /// Nothing is copied, and the target has no node yet.
+    pub(crate) fn waits_for_node(&self) -> bool {
+        self.pending && !self.placed
+    }
+}
+
 impl PodSeen {
+    /// UID of the migration by which the VM leaves this pod, if one has it.
+    pub(crate) fn leaves_by(&self) -> Option<&str> {
+        match self.vm.as_ref()?.migration.as_ref()? {
+            (MigrationRole::Source, uid) => Some(uid),
+            (MigrationRole::Target, _) => None,
+        }
+    }
+
     /// Without what its annotations claim beyond what can be true: if the cluster resizes pods, a VM has at most the size that its pod
     /// requests.
     #[must_use]

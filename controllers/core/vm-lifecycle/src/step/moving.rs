@@ -78,10 +78,24 @@ fn at_source(pass: &mut Pass<'_>, lock: &ActiveMigration) {
             pass.status.phase = Some(Phase::Running);
         }
     } else {
-        let ordered = mover.is_some_and(|mover| mover.ordered);
-        pass.status.phase = Some(if ordered { Phase::Migrating } else { Phase::PreMigrating });
+        hold(pass, lock, mover.is_some_and(|mover| mover.ordered));
     }
     alive::step(pass);
+}
+
+/// From when the target has a node, the VM keeps its size. A target that is made again gives the VM its freedom back only when it is seen
+/// to have no node.
+fn hold(pass: &mut Pass<'_>, lock: &ActiveMigration, ordered: bool) {
+    let target = pass.observed.moving.target.as_ref().filter(|target| target.deleting.is_none());
+    let node = target.map_or_else(|| lock.target_node.clone(), |target| target.node.clone());
+    let placed = !node.is_empty();
+    pass.status.migration = Some(ActiveMigration { target_node: node, ..lock.clone() });
+    pass.status.phase = Some(match pass.before.phase {
+        _ if ordered => Phase::Migrating,
+        _ if placed => Phase::PreMigrating,
+        Some(Phase::Scaling) => Phase::Scaling,
+        _ => Phase::Running,
+    });
 }
 
 /// Makes the target's pod the VM's pod, in one write. The old pod is then an orphan.

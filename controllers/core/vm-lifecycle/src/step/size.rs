@@ -29,8 +29,8 @@ pub(super) fn step(pass: &mut Pass<'_>) {
         standing(pass, wanted, SizeRequest { cpu: runner.cpu.asked, memory: runner.memory.asked });
         return;
     }
-    // A VM in a migration keeps its size; sizes requested meanwhile are applied when the migration has ended.
-    let moving = pass.before.migration.is_some() || pass.status.migration.is_some();
+    // A VM whose migration has a target keeps its size; sizes requested meanwhile are applied when the migration has ended.
+    let moving = pass.before.size_is_held() || pass.status.size_is_held();
     let sizes = Sizes::from_runner(runner, wanted, moving);
     let Sizes { asked, reached, .. } = sizes;
     let known = reached.cpu != MilliCpu::ZERO && reached.memory != Bytes::ZERO;

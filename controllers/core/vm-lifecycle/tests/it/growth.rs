@@ -54,7 +54,12 @@ fn only_what_another_node_could_give_is_a_denial() {
     pinned.metadata.labels = None;
     assert_eq!(Denial::from_vm(&pinned), None, "it may not be migrated");
     let mut moving = deferred();
-    let lock = ActiveMigration { name: "m".into(), uid: "m".into(), target_pod_name: "db-2".into() };
+    let lock = ActiveMigration {
+        name: "m".into(),
+        uid: "m".into(),
+        target_pod_name: "db-2".into(),
+        target_node: String::new(),
+    };
     moving.status.as_mut().unwrap().migration = Some(lock);
     assert_eq!(Denial::from_vm(&moving), None, "it is migrated already");
 }

@@ -122,7 +122,12 @@ fn a_size_waits_until_the_vm_is_resumed() {
 #[test]
 fn a_migration_ends_before_the_pause() {
     let mut vm = with(Some(PowerState::Paused));
-    let lock = ActiveMigration { name: "m".into(), uid: "m-1".into(), target_pod_name: "db-new".into() };
+    let lock = ActiveMigration {
+        name: "m".into(),
+        uid: "m-1".into(),
+        target_pod_name: "db-new".into(),
+        target_node: String::new(),
+    };
     let status = vm.status.as_mut().unwrap();
     (status.phase, status.migration) = (Some(Phase::PreMigrating), Some(lock));
     let mut around = observed(Some(running(pod(&vm, "db-old"))), seen(reports(false, false)));

@@ -181,6 +181,7 @@ impl World {
             target_runner,
             policies: Vec::new(),
             admission,
+            cordoned: false,
             inbound,
             held_up: 0,
             unknown_at_source: state.unknown_at_source,

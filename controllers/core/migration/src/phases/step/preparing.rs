@@ -1,10 +1,11 @@
 //! The VM is taken, its target is made. Nothing was sent yet: whatever fails, the VM just stays.
 
-use neonvm_api::migration::{MigrationPhase, MigrationReason};
+use neonvm_api::VirtualMachineStatus;
+use neonvm_api::migration::{MigrationPhase, MigrationReason, TargetSize};
 use neonvm_api::runner_pod::Receive;
-use neonvm_types::runner_protocol::{ExitReason, MigrationState, SizeRequest};
+use neonvm_types::runner_protocol::{ExitReason, MigrationState, RunnerStatus, SizeRequest};
 
-use super::Pass;
+use super::{Pass, eviction, over};
 use crate::phases::MigrationAction;
 use neonvm_core_vm_lifecycle::FailureReason::NoSuitableHost;
 use neonvm_core_vm_lifecycle::PodView;
@@ -18,8 +19,16 @@ pub(super) fn step(pass: &mut Pass<'_>) {
         pass.decide(MigrationReason::Refused, failure.message.clone());
         return;
     }
+    if let Some(why) = eviction::is_undone(pass).or_else(|| gives_precedence(pass)) {
+        pass.decide(MigrationReason::Cancelled, why);
+        return;
+    }
     if let Some(why) = failed(pass) {
         pass.decide(MigrationReason::TargetFailed, why);
+        return;
+    }
+    if is_outdated(pass) {
+        discard(pass);
         return;
     }
     if pass.target_state() == Some(MigrationState::Waiting) && pass.target().is_reachable() {
@@ -63,8 +72,65 @@ fn gives_way(pass: &mut Pass<'_>) -> bool {
     true
 }
 
-/// The target waits for the VM. It goes if not too many go there.
+/// A stop, a restart or a pause does not wait for a migration that has no room anywhere.
+fn gives_precedence(pass: &Pass<'_>) -> Option<String> {
+    let vm = pass.observed.vm.filter(|_| !is_placed(pass))?;
+    let restarted = vm.status.as_ref().and_then(|status| status.restart_request.as_ref());
+    let restarts = vm.spec.restart_request.as_ref().filter(|wanted| Some(*wanted) != restarted);
+    let what = match () {
+        () if vm.spec.is_stopped() => "stopped",
+        () if restarts.is_some() => "restarted",
+        () if vm.spec.is_paused() => "paused",
+        () => return None,
+    };
+    Some(format!("the VM is to be {what}, and the target has no node yet"))
+}
+
+/// Whether the target has a node: from then on the VM keeps its size.
+fn is_placed(pass: &Pass<'_>) -> bool {
+    pass.observed.target.as_ref().is_some_and(|target| !target.node.is_empty())
+}
+
+/// The size of the guest for which a target is made now.
+fn size(runner: &RunnerStatus) -> TargetSize {
+    TargetSize {
+        cpu: runner.cpu.asked,
+        memory: runner.memory.asked.to_quantity(),
+        plugged_cpus: runner.cpu.online,
+    }
+}
+
+/// Whether the VM was scaled since the target was made.
+fn is_outdated(pass: &Pass<'_>) -> bool {
+    let now = pass.observed.source_runner.current().map(size);
+    let target = pass.observed.target.as_ref().filter(|target| target.deleting.is_none());
+    target.is_some() && pass.before.target_size.zip(now).is_some_and(|(made, now)| made != now)
+}
+
+/// Deletes the target; it is made again for the guest's size of then.
+fn discard(pass: &mut Pass<'_>) {
+    pass.status.target_size = None;
+    pass.status.target_node.clear();
+    pass.status.target_pod_ip.clear();
+    pass.set_reason(MigrationReason::Preparing, "the VM was scaled: the target pod is made again");
+    over::sweep(pass);
+}
+
+/// Whether the target is being deleted because it was outdated.
+fn is_discarded(pass: &Pass<'_>) -> bool {
+    pass.before.target_size.is_none() && pass.before.target_node.is_empty()
+}
+
+/// The target waits for the VM. It goes when the VM keeps its size, and if not too many go there.
 fn ready(pass: &mut Pass<'_>) {
+    if !pass.observed.vm.and_then(|vm| vm.status.as_ref()).is_some_and(VirtualMachineStatus::size_is_held) {
+        pass.set_reason(MigrationReason::Preparing, "the target is ready; the VM is about to keep its size");
+        return;
+    }
+    if pass.observed.source_runner.current().is_none() {
+        pass.set_reason(MigrationReason::Preparing, "the target is ready; waits for the source runner");
+        return;
+    }
     let (now, most) = (pass.observed.inbound, pass.settings.migration.inbound);
     if now >= most {
         let node = pass.status.target_node.clone();
@@ -94,7 +160,7 @@ fn failed(pass: &mut Pass<'_>) -> Option<String> {
         let colon = if reason.is_empty() { "" } else { ": " };
         return Some(format!("{reason}{colon}{}", exit.message));
     }
-    if target.deleting.is_some() {
+    if target.deleting.is_some() && !is_discarded(pass) {
         return Some(format!("target pod {name} is being deleted"));
     }
     let reported = pass.observed.target_runner.current().and_then(|runner| runner.migration.as_ref());
@@ -109,6 +175,9 @@ fn waits_for(pass: &Pass<'_>) -> String {
     let Some(target) = &pass.observed.target else {
         return failure.unwrap_or_else(|| "the target pod is being made".to_owned());
     };
+    if target.deleting.is_some() {
+        return "the VM was scaled: the target pod is made again".to_owned();
+    }
     if target.node.is_empty() {
         let why = if target.waiting.is_empty() { "waits for a node" } else { &target.waiting };
         return format!("target pod: {why}");
@@ -131,6 +200,7 @@ fn create(pass: &mut Pass<'_>) {
         return;
     };
     let Some(machine) = runner.machine.clone() else { return };
+    pass.status.target_size = Some(size(runner));
     let port = pass.observed.vm.map_or(neonvm_types::runner_protocol::RUNNER_PORT, |vm| vm.spec.runner_port);
     let receive = Box::new(Receive {
         migration: pass.uid().to_owned(),

@@ -4,7 +4,7 @@ use neonvm_api::VirtualMachine;
 use neonvm_api::migration::{MigrationPhase, MigrationReason};
 use neonvm_api::virtual_machine::{ActiveMigration, Phase};
 
-use super::{Pass, over};
+use super::{Pass, eviction, over};
 use crate::phases::parameters::resolve;
 use crate::phases::queue::Admission;
 use crate::phases::{MigrationAction, ready};
@@ -13,6 +13,10 @@ use neonvm_core_vm_lifecycle::NoteReason;
 pub(super) fn step(pass: &mut Pass<'_>, vm: &VirtualMachine) {
     if pass.is_cancelled() {
         over::fail(pass, MigrationReason::Cancelled, "cancelled before its turn");
+        return;
+    }
+    if let Some(why) = eviction::is_undone(pass) {
+        over::fail(pass, MigrationReason::Cancelled, why);
         return;
     }
     if let Some((reason, why)) = impossible(pass, vm) {
@@ -37,11 +41,11 @@ pub(super) fn step(pass: &mut Pass<'_>, vm: &VirtualMachine) {
         return;
     }
     let mut status = vm.status.clone().unwrap_or_default();
-    status.phase = Some(Phase::PreMigrating);
     status.migration = Some(ActiveMigration {
         name: pass.migration.metadata.name.clone().unwrap_or_default(),
         uid: pass.uid().to_owned(),
         target_pod_name: format!("{}-{}", pass.migration.spec.vm_name, pass.observed.suffix),
+        target_node: String::new(),
     });
     pass.actions.push(MigrationAction::Lock(Box::new(status)));
 }

@@ -1,5 +1,6 @@
 //! The controller at work on migrations.
 
+use neonvm_api::migration::MigrationPhase;
 use neonvm_api::names::FINALIZER;
 use neonvm_api::{VirtualMachine, VirtualMachineMigration};
 use neonvm_core_migration::phases::queue::{Admission, Waiting, admit, ordered};
@@ -37,6 +38,11 @@ impl World {
                     continue;
                 }
                 *writes -= 1;
+                let begins = migration.status.as_ref().and_then(|status| status.phase)
+                    != outcome.status.phase
+                    && outcome.status.phase == Some(MigrationPhase::Running);
+                let undone = !outcome.status.drained_node.is_empty() && !self.cordoned;
+                assert!(!(begins && undone), "L3: {name} leaves a node that accepts pods again");
                 self.with_move(name, |migration| migration.status = Some(outcome.status.clone()));
                 changed = true;
             }
@@ -90,6 +96,7 @@ impl World {
             target_runner,
             policies: Vec::new(),
             admission,
+            cordoned: self.cordoned,
             inbound: 0,
             held_up: self.held_up,
             unknown_at_source: self.unknown.contains(&uid),
@@ -145,6 +152,7 @@ impl World {
                 made.controller = receive.migration.clone();
                 made.migrations = [receive.migration.clone()].into();
                 self.targets.insert(target.clone(), receive.migration.clone());
+                self.made.insert(target.clone(), u32::try_from(receive.size.memory.get() >> 30).unwrap());
                 self.change(|next| next.pods.push(made));
             }
             MigrationAction::Start(request) => self.begin(name, &request.id.clone()),
@@ -176,6 +184,10 @@ impl World {
                 || (migration.role == MigrationRole::Target && migration.state != S::Completed)
         });
         if !busy {
+            assert_eq!(
+                self.made[&status_of.target_pod_name], run.gib,
+                "L4: the target was made for another size"
+            );
             run.migration = Some(status(id, MigrationRole::Source, S::Negotiating));
             run.partner = status_of.target_pod_name;
         }

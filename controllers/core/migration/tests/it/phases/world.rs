@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use neonvm_api::migration::MigrationPhase;
+use neonvm_api::names::label;
 use neonvm_api::virtual_machine::Phase;
 use neonvm_api::{VirtualMachine, VirtualMachineMigration, VirtualMachineMigrationSpec};
 use neonvm_core_migration::phases::{self as migration, is_over};
@@ -31,6 +32,10 @@ pub(crate) struct World {
     pub(super) targets: BTreeMap<String, String>,
     pub(super) names: u32,
     pub(super) unknown: Vec<String>,
+    /// Memory that target pods were made for, GiB.
+    pub(super) made: BTreeMap<String, u32>,
+    /// The VM's node takes no pods.
+    pub(crate) cordoned: bool,
     /// Others that would go if a migration gave its place away.
     pub(crate) held_up: usize,
     refused: Vec<String>,
@@ -55,6 +60,8 @@ impl World {
             history: vec![Version { vm, moves: BTreeMap::new(), pods, gone: false }],
             runners,
             targets: BTreeMap::new(),
+            made: BTreeMap::new(),
+            cordoned: false,
             names: 0,
             unknown: Vec::new(),
             held_up: 0,
@@ -130,6 +137,15 @@ impl World {
             // Existing manifests have either value, which makes no difference.
             made.spec.incremental = incremental;
             next.moves.insert(name.into(), made);
+        });
+    }
+
+    /// One that the webhook makes for an eviction.
+    pub(crate) fn evict(&mut self, name: &str) {
+        self.create(name);
+        let label = (label::CREATED_BY_EVICTION.to_owned(), "true".to_owned());
+        self.with_move(name, |migration| {
+            migration.metadata.labels.get_or_insert_default().extend([label]);
         });
     }
 
@@ -303,6 +319,11 @@ impl World {
                     run.set(S::PostCopy);
                 }
             }
+            Action::ResizePod { name, uid, size } => self.change(|next| {
+                for pod in next.pods.iter_mut().filter(|pod| pod.name == *name && pod.uid == *uid) {
+                    (pod.size, pod.applied, pod.current) = (Some(*size), Some(*size), true);
+                }
+            }),
             Action::SetSize(size) => {
                 let pod = owned_pod(&self.newest().vm).unwrap_or_default().to_owned();
                 if let Some(run) = self.runners.get_mut(&pod).filter(|run| run.alive && !run.is_leaving()) {
@@ -429,8 +450,7 @@ impl World {
         let run = match self.targets.get(&name) {
             Some(id) => {
                 let source = owned_pod(&self.newest().vm).unwrap_or_default();
-                let gib = self.runners.get(source).map_or(1, |run| run.gib);
-                Runner::receiver(id, source, gib)
+                Runner::receiver(id, source, self.made[&name])
             }
             None => Runner::booted(self.newest().vm.spec.guest.memory_slots.r#use.into()),
         };

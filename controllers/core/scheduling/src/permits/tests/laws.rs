@@ -88,9 +88,9 @@ fn some_event() -> BoxedStrategy<Event> {
         }),
         1 => some_name().prop_map(Event::NodeGone),
         1 => (some_name(), some_name()).prop_map(|(pod, uid)| Event::PodGone { pod: name(&pod), uid }),
-        1 => (some_name(), some_name(), any::<(bool, bool, bool)>()).prop_map(|(pod, uid, (ours, pending, ended))| {
+        1 => (some_name(), some_name(), any::<(bool, bool, bool, bool)>()).prop_map(|(pod, uid, (ours, pending, placed, ended))| {
             let (migration, vm) = (name(&format!("schedplugin-{pod}")), "v".to_owned());
-            Event::Migration(MigrationSeen { migration, uid, vm, ours, pending, ended, deleting: false })
+            Event::Migration(MigrationSeen { migration, uid, vm, ours, pending, placed, ended, deleting: false })
         }),
         1 => some_name().prop_map(|uid| Event::MigrationGone { uid }),
         1 => prop_oneof![

@@ -149,6 +149,7 @@ fn one_at_a_time_leaves_and_gets_notified_and_does_not_grow() {
         vm: "vm-p".into(),
         ours: true,
         pending: false,
+        placed: true,
         ended,
         deleting: false,
     };
@@ -164,6 +165,29 @@ fn one_at_a_time_leaves_and_gets_notified_and_does_not_grow() {
     state.step(at(12), Event::Tick);
     let view = state.inspect_node("n").unwrap();
     assert!(!view.leaving.contains(&name("p")) && view.next.iter().all(|planned| planned.pod != name("p")));
+}
+
+/// A migration of a user whose target has no node: the VM counts as leaving, and grows as before.
+#[test]
+fn a_vm_grows_until_the_target_of_its_migration_has_a_node() {
+    let mut state = two_nodes(moving());
+    state.step(at(0), Event::MigrationsListed);
+    let mut pod = movable("p", "n", 3, 0);
+    let its = pod.vm.as_mut().unwrap();
+    (its.max, its.migration) = (Some(res(6)), Some((MigrationRole::Source, "u".into())));
+    let request =
+        |units| Request { load: Some(1.0), ..Request::new(res(1), res(units), Some(res(units - 1))) };
+    let migration = |placed| MigrationSeen { ours: false, migration: name("by-hand"), placed, ..queued("u") };
+    state.step(at(1), Event::Migration(migration(false)));
+    state.step(at(1), seen(pod));
+    let reply = state.request(at(2), &name("p"), &request(4)).unwrap();
+    assert_eq!((reply.permit, reply.migrate), (res(4), false));
+    assert_eq!(state.inspect_node("n").unwrap().leaving, [name("p")]);
+    state.step(at(3), Event::Migration(migration(true)));
+    state.request(at(4), &name("p"), &request(5)).unwrap_err();
+    // It is made again for a larger guest, and there is no room for that.
+    state.step(at(5), Event::Migration(migration(false)));
+    assert_eq!(state.request(at(6), &name("p"), &request(5)).unwrap().permit, res(5));
 }
 
 #[test]
@@ -196,6 +220,7 @@ fn queued(uid: &str) -> MigrationSeen {
         vm: "vm-p".into(),
         ours: true,
         pending: true,
+        placed: false,
         ended: false,
         deleting: false,
     }

@@ -23,6 +23,21 @@ pub(crate) fn messages(lines: &[String]) -> Vec<String> {
     found
 }
 
+/// The first errors of a compiler, with the lines below each: later ones mostly follow from them.
+pub(crate) fn errors(lines: &[String]) -> Vec<String> {
+    const MOST: usize = 3;
+    const BELOW: usize = 6;
+    let begins = |line: &String| line.starts_with("error");
+    let mut found = Vec::new();
+    for (index, _) in lines.iter().enumerate().filter(|(_, line)| begins(line)).take(MOST) {
+        let below = lines.iter().skip(index + 1).take_while(|line| !begins(line) && !line.is_empty());
+        found.extend(
+            lines.iter().skip(index).take(1).chain(below.take(BELOW)).map(|line| format!("  {line}")),
+        );
+    }
+    found
+}
+
 /// The last lines, of a program that ended without a message.
 pub(crate) fn tail(lines: &[String]) -> Vec<String> {
     let rest = lines.get(lines.len().saturating_sub(LONGEST)..).unwrap_or_default();
@@ -39,6 +54,19 @@ fn ends(line: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_errors_of_a_compiler_are_found() {
+        let text = "   Compiling a v1\nerror: failed to write `a.rmeta`: No space left on device (os error 28)\n\n\
+            error: could not compile `a` (lib) due to 1 previous error\nwarning: build failed\n\nDone";
+        let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        let expected = [
+            "  error: failed to write `a.rmeta`: No space left on device (os error 28)",
+            "  error: could not compile `a` (lib) due to 1 previous error",
+            "  warning: build failed",
+        ];
+        assert_eq!(errors(&lines), expected);
+    }
 
     #[test]
     fn messages_are_found_in_the_output_of_runners() {

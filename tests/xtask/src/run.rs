@@ -3,6 +3,7 @@
 mod summary;
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Instant;
 
 use self::summary::{Done, Summary};
@@ -11,7 +12,7 @@ use crate::lanes::{Lane, Work};
 use crate::leftovers;
 use crate::package::target;
 use crate::process;
-use crate::suite::{self, Binary, LaneOutputs, Results, Skipped};
+use crate::suite::{self, Built, LaneOutputs, Results, Skipped};
 use crate::tally::Tally;
 
 /// More flaky tests than this fail a run.
@@ -25,7 +26,7 @@ const ENVIRONMENT: [(&str, &str); 3] =
 struct Run {
     root: PathBuf,
     target: PathBuf,
-    binaries: Option<Vec<Binary>>,
+    binaries: Option<Built>,
 }
 
 /// Runs lanes; true if nothing failed and at most two tests were flaky.
@@ -40,11 +41,19 @@ pub(crate) fn run(root: &Path, lanes: Vec<Lane>) -> anyhow::Result<bool> {
         println!("DONE {}", done.line());
         summary.add(done);
     }
-    print!("{}", summary.text());
+    print!("{}", summary.text(&run.space()));
     Ok(summary.tally().failed == 0 && summary.flaky() <= FLAKY)
 }
 
 impl Run {
+    /// What is left on the disk of the target directory: a build that fails for want of it shows that in many ways.
+    fn space(&self) -> String {
+        let found = Command::new("df").args(["--output=avail", "-h"]).arg(&self.target).output();
+        let text = found.map(|found| String::from_utf8_lossy(&found.stdout).into_owned()).unwrap_or_default();
+        let free = text.lines().nth(1).unwrap_or("an unknown amount").trim();
+        format!("  {free} free on the disk of {}", self.target.display())
+    }
+
     fn lane(&mut self, lane: &Lane) -> Results {
         if let Some(reason) = &lane.skip {
             return skipped(lane.name, reason);
@@ -52,7 +61,14 @@ impl Run {
         let outcome = match &lane.work {
             Work::Command(command) => self.command(lane, command, false),
             Work::Counting(command) => self.command(lane, command, true),
-            Work::Build => self.build().map(|good| if good { passed() } else { failed(lane.name, "failed") }),
+            Work::Build => self.build().map(|built| match built {
+                Ok(_) => passed(),
+                Err(errors) => {
+                    let mut results = failed(lane.name, "failed");
+                    results.failures.extend(errors.iter().cloned());
+                    results
+                }
+            }),
             Work::Tests(plan) => self.tests(lane, plan),
         };
         // Such as a program that an earlier lane could not build: the other lanes go on.
@@ -74,6 +90,7 @@ impl Run {
         let why = if ended.late { "did not end within its limit" } else { "failed" };
         results.failures.push(format!("FAIL {}: {why}", lane.name));
         results.failures.extend(failures::messages(&ended.lines));
+        results.failures.extend(failures::errors(&ended.lines));
         if ended.late {
             // What it started would be a burden to the lanes after it.
             leftovers::clean_up(&self.root)?;
@@ -81,20 +98,21 @@ impl Run {
         Ok(results)
     }
 
-    /// Builds everything, once in a run; false if that failed.
-    fn build(&mut self) -> anyhow::Result<bool> {
-        if self.binaries.is_none() {
-            self.binaries = suite::build(&self.root, &ENVIRONMENT)?;
-        }
-        Ok(self.binaries.is_some())
+    /// Builds everything, once in a run, also if that fails.
+    fn build(&mut self) -> anyhow::Result<&Built> {
+        let built = match self.binaries.take() {
+            Some(built) => built,
+            None => suite::build(&self.root, &ENVIRONMENT)?,
+        };
+        Ok(self.binaries.insert(built))
     }
 
     fn tests(&mut self, lane: &Lane, plan: &suite::Plan) -> anyhow::Result<Results> {
-        if !self.build()? {
-            return Ok(failed(lane.name, "the tests do not build"));
-        }
         let place = LaneOutputs::new(&self.root, &self.target, lane.name)?;
-        suite::run(&place, self.binaries.as_deref().unwrap_or_default(), plan)
+        match self.build()? {
+            Ok(binaries) => suite::run(&place, binaries, plan),
+            Err(_) => Ok(failed(lane.name, "the tests do not build")),
+        }
     }
 }
 

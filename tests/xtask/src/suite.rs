@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 
-pub(crate) use self::binaries::{Binary, Case, Kind, build};
+pub(crate) use self::binaries::{Binary, Built, Case, Kind, build};
 pub(crate) use self::outcome::{Results, Skipped};
 
 /// Which tests run, and how.

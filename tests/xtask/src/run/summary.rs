@@ -58,7 +58,7 @@ impl Summary {
     }
 
     /// The tables of skipped tests and of lanes, what was flaky, what failed, and the closing line.
-    pub(super) fn text(&self) -> String {
+    pub(super) fn text(&self, space: &str) -> String {
         let mut text = String::new();
         self.skips(&mut text);
         text += "\nLanes: time of its budget\n";
@@ -71,6 +71,7 @@ impl Summary {
             clock(all(|done| done.took)),
             clock(all(|done| done.budget))
         ));
+        line(space);
         self.lines(|results| &results.flaky).for_each(|flaky| line(flaky));
         self.lines(|results| &results.failures).for_each(|failure| line(failure));
         match self.flaky() {
@@ -113,10 +114,10 @@ mod tests {
         let tally = Tally { passed: 3, failed: 0, skipped: 2 };
         let results = Results { tally, skipped: vec![skip("a b"), skip("a c")], ..Results::default() };
         assert_eq!(
-            done(results).text(),
+            done(results).text("1 GiB is free"),
             "\nSkipped\n  no kernel\n    a b\n    a c\n\nLanes: time of its budget\n  \
              guests         1:15 of   1:00   3 passed, 0 failed, 2 skipped  over its budget\n  \
-             all            1:15 of   1:00\n3 passed, 0 failed, 2 skipped\n"
+             all            1:15 of   1:00\n1 GiB is free\n3 passed, 0 failed, 2 skipped\n"
         );
     }
 
@@ -126,7 +127,7 @@ mod tests {
         let tally = Tally { passed: 1, ..Tally::default() };
         let summary = done(Results { tally, flaky, ..Results::default() });
         assert_eq!(summary.flaky(), 1);
-        assert!(summary.text().ends_with(
+        assert!(summary.text("").ends_with(
             "FLAKY a b: failed, then passed alone\n  its message\nflaky=1: 1 passed, 0 failed, 0 skipped\n"
         ));
     }

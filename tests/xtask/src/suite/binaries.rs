@@ -1,12 +1,14 @@
 //! The test programs that cargo built, and the tests in them.
 
 use std::fmt;
+use std::io::{BufRead as _, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail};
 use serde_json::Value;
 
+use crate::failures;
 use crate::package::cargo;
 
 /// What a test program is made of.
@@ -31,28 +33,41 @@ pub(crate) struct Binary {
     pub(crate) directory: PathBuf,
 }
 
-/// Builds every program and test of the workspace; the test programs in the order of their names, or `None` if the build failed.
+/// The test programs in the order of their names, or the errors of the build.
+pub(crate) type Built = Result<Vec<Binary>, Vec<String>>;
+
+/// Builds every program and test of the workspace.
 ///
 /// Which features a shared crate is built with depends on what is built with it. So everything is selected, and each crate is
 /// compiled once.
-pub(crate) fn build(root: &Path, environment: &[(&str, &str)]) -> anyhow::Result<Option<Vec<Binary>>> {
+pub(crate) fn build(root: &Path, environment: &[(&str, &str)]) -> anyhow::Result<Built> {
     let command =
         ["build", "--locked", "--workspace", "--all-targets", "--message-format=json-render-diagnostics"];
-    let output = cargo()
+    let mut child = cargo()
         .args(command)
         .envs(environment.iter().copied())
         .current_dir(root)
         .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .output()
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
         .context("cannot run cargo build")?;
+    let messages = child.stderr.take().map(|stream| std::thread::spawn(|| shown(stream)));
+    let output = child.wait_with_output().context("cannot run cargo build")?;
+    let lines = messages.and_then(|thread| thread.join().ok()).unwrap_or_default();
     if !output.status.success() {
-        return Ok(None);
+        return Ok(Err(failures::errors(&lines)));
     }
     let text = String::from_utf8_lossy(&output.stdout);
     let mut binaries: Vec<Binary> = text.lines().filter_map(parse).collect();
     binaries.sort_by_key(Binary::id);
-    Ok(Some(binaries))
+    Ok(Ok(binaries))
+}
+
+/// Shows the lines of a stream as they come, and keeps them.
+fn shown(stream: impl Read) -> Vec<String> {
+    let lines = BufReader::new(stream).lines().map_while(Result::ok);
+    lines.inspect(|line| eprintln!("{line}")).collect()
 }
 
 /// The test program of a line of cargo's messages, if it is about one.

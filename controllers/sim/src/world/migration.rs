@@ -270,7 +270,7 @@ impl World {
         }
         let vm = self.vm_name(id);
         let (pending, ended, deleting) = (true, false, false);
-        let seen = MigrationSeen { migration: key, uid, vm, ours, pending, ended, deleting };
+        let seen = MigrationSeen { migration: key, uid, vm, ours, pending, placed: false, ended, deleting };
         let source = self.vms.get(id).and_then(|vm| vm.pod);
         let node = source.and_then(|pod| self.pods.get(pod)?.node);
         let migration = self.migrations.len();
@@ -346,13 +346,16 @@ impl World {
         let deleting = object.is_none_or(|object| object.metadata.deletion_timestamp.is_some());
         let phase = object.and_then(|object| object.status.as_ref()?.phase);
         let pending = matches!(phase, None | Some(MigrationPhase::Pending));
+        let placed = object
+            .and_then(|object| object.status.as_ref())
+            .is_some_and(|status| !status.target_node.is_empty());
         let Some(migration) = self.migrations.get_mut(at) else { return };
         let seen = &mut migration.seen;
-        let before = (seen.ended, seen.deleting, migration.gone, seen.pending);
-        (seen.ended, seen.deleting, migration.gone, seen.pending) =
-            (ended, deleting, object.is_none(), pending);
+        let before = (seen.ended, seen.deleting, migration.gone, (seen.pending, seen.placed));
+        (seen.ended, seen.deleting, migration.gone, (seen.pending, seen.placed)) =
+            (ended, deleting, object.is_none(), (pending, placed));
         let (ours, gone) = (migration.seen.ours, migration.gone);
-        if before == (ended, deleting, gone, pending) {
+        if before == (ended, deleting, gone, (pending, placed)) {
             return;
         }
         if ended && !before.0 {

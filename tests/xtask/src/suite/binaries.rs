@@ -67,7 +67,7 @@ pub(crate) fn build(root: &Path, environment: &[(&str, &str)]) -> anyhow::Result
 /// Shows the lines of a stream as they come, and keeps them.
 fn shown(stream: impl Read) -> Vec<String> {
     let lines = BufReader::new(stream).lines().map_while(Result::ok);
-    lines.inspect(|line| eprintln!("{line}")).collect()
+    lines.inspect(|line| println!("{line}")).collect()
 }
 
 /// The test program of a line of cargo's messages, if it is about one.

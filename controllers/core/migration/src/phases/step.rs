@@ -227,3 +227,8 @@ impl<'a> Pass<'a> {
         }
     }
 }
+
+/// `ADDRESS:PORT`, with brackets if the address needs them.
+fn address(ip: &str, port: u16) -> String {
+    if ip.contains(':') { format!("[{ip}]:{port}") } else { format!("{ip}:{port}") }
+}

@@ -416,9 +416,9 @@ fn what_an_eviction_requested_ends_when_the_node_accepts_pods_again() {
             world.turn(&Turn::Work { age: 0, writes: 99 });
         }
         if evicted {
-            world.evict("move-1")
+            world.evict("move-1");
         } else {
-            world.create("move-1")
+            world.create("move-1");
         }
         world.cordoned = cordoned;
         world.turn(&Turn::Work { age: 0, writes: 99 });

@@ -48,7 +48,12 @@ const EVENTS: [&str; 20] = [
 ];
 
 fn lock() -> ActiveMigration {
-    ActiveMigration { name: "move".into(), uid: "m-1".into(), target_pod_name: "db-new".into() }
+    ActiveMigration {
+        name: "move".into(),
+        uid: "m-1".into(),
+        target_pod_name: "db-new".into(),
+        target_node: "n2".into(),
+    }
 }
 
 fn in_phase(phase: Option<Phase>) -> VirtualMachine {

@@ -90,11 +90,11 @@ impl World {
         let Some(status) = care.now.vm.status.as_ref() else { return };
         let at = care.pod_named(&status.pod_name);
         let to = status.migration.as_ref().and_then(|lock| care.pod_named(&lock.target_pod_name));
-        let (stage, locked) = (status.phase, status.migration.is_some());
+        let (stage, locked, held) = (status.phase, status.migration.is_some(), status.size_is_held());
         let Some(vm) = self.vms.get(id).filter(|vm| vm.phase != Phase::Gone) else { return };
         let (phase, pod) = (vm.phase, vm.pod);
         let alive = stage.is_some_and(Stage::is_alive);
-        match (alive, locked) {
+        match (alive, locked && held) {
             (true, true) => {
                 if let Some(vm) = self.vms.get_mut(id) {
                     vm.target = to;
@@ -110,6 +110,14 @@ impl World {
             (false, _) => {
                 self.waits(id, at);
             }
+        }
+        // It is scaled as before, and has a target.
+        if alive
+            && locked
+            && !held
+            && let Some(vm) = self.vms.get_mut(id)
+        {
+            vm.target = to;
         }
     }
 

@@ -7,8 +7,7 @@ use neonvm_types::runner_protocol::{
     MIGRATION_NOT_IN_TIME, MIGRATION_PORT, MigrationCall, MigrationRequest, MigrationState, MigrationStatus,
 };
 
-use super::Pass;
-use super::preparing::address;
+use super::{Pass, address};
 use crate::phases::parameters::resolve;
 use crate::phases::{MigrationAction, report};
 use neonvm_core_vm_lifecycle::condition::AVAILABLE;

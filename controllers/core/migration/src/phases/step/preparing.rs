@@ -5,7 +5,7 @@ use neonvm_api::migration::{MigrationPhase, MigrationReason, TargetSize};
 use neonvm_api::runner_pod::Receive;
 use neonvm_types::runner_protocol::{ExitReason, MigrationState, RunnerStatus, SizeRequest};
 
-use super::{Pass, eviction, over};
+use super::{Pass, address, eviction, over};
 use crate::phases::MigrationAction;
 use neonvm_core_vm_lifecycle::FailureReason::NoSuitableHost;
 use neonvm_core_vm_lifecycle::PodView;
@@ -211,9 +211,4 @@ fn create(pass: &mut Pass<'_>) {
         disk_queues: None,
     });
     pass.actions.push(MigrationAction::CreateTarget { name: pass.before.target_pod_name.clone(), receive });
-}
-
-/// `ADDRESS:PORT`, with brackets if the address needs them.
-pub(super) fn address(ip: &str, port: u16) -> String {
-    if ip.contains(':') { format!("[{ip}]:{port}") } else { format!("{ip}:{port}") }
 }

@@ -99,7 +99,9 @@ impl Binary {
     /// How it is called in reports, such as `neonvm-runner::qemu`.
     pub(crate) fn id(&self) -> String {
         match self.kind {
-            Kind::Unit => self.package.clone(),
+            Kind::Unit if self.name.replace('_', "-") == self.package => self.package.clone(),
+            // A package may have several programs, with a module in common.
+            Kind::Unit => format!("{}::{}", self.package, self.name),
             Kind::Integration => format!("{}::{}", self.package, self.name),
         }
     }
@@ -145,22 +147,24 @@ mod tests {
 
     #[test]
     fn test_programs_are_found_among_the_messages_of_cargo() {
-        let message = |test: bool, kind: &str| {
+        let message = |test: bool, kind: &str, name: &str| {
             serde_json::json!({
                 "reason": "compiler-artifact", "package_id": "path+file:///a/b/controllers/kit#neonvm-kit@0.1.0",
                 "manifest_path": "/a/b/controllers/kit/Cargo.toml", "executable": "/t/debug/deps/it-1",
-                "target": {"name": "it", "kind": [kind]}, "profile": {"test": test},
+                "target": {"name": name, "kind": [kind]}, "profile": {"test": test},
             })
             .to_string()
         };
-        let found = parse(&message(true, "test")).unwrap();
+        let found = parse(&message(true, "test", "it")).unwrap();
         assert_eq!(
             (found.id().as_str(), found.directory.as_path()),
             ("neonvm-kit::it", Path::new("/a/b/controllers/kit"))
         );
         assert!(found.is_integration("it") && !found.is_integration("qemu"));
-        assert_eq!(parse(&message(true, "lib")).unwrap().id(), "neonvm-kit");
-        assert_eq!(parse(&message(false, "test")), None);
+        assert_eq!(parse(&message(true, "lib", "neonvm_kit")).unwrap().id(), "neonvm-kit");
+        // Tests of a module that two programs have in common do not share the file of their output.
+        assert_eq!(parse(&message(true, "bin", "tool")).unwrap().id(), "neonvm-kit::tool");
+        assert_eq!(parse(&message(false, "test", "it")), None);
         assert_eq!(parse("no JSON"), None);
         assert_eq!(package("path+file:///a/cli#0.1.0").as_deref(), Some("cli"));
     }

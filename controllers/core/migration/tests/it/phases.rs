@@ -405,6 +405,22 @@ fn a_vm_is_scaled_while_its_target_has_no_node() {
     assert_eq!((pod.as_str() == "db-first", world.runners[&pod].gib), (false, 4));
 }
 
+/// A target that was given a node while the VM was scaled takes no VM.
+#[test]
+fn a_target_of_another_size_takes_no_vm() {
+    let mut world = World::new();
+    world.create("move-0");
+    let work = |writes: usize| Turn::Work { age: 0, writes };
+    for turn in [work(99), Turn::Resize(2), work(1), work(4), Turn::Boot, work(99)] {
+        world.turn(&turn);
+    }
+    let status = world.newest().moves["move-0"].status.clone().unwrap();
+    assert_eq!(status.reason, "TargetFailed");
+    assert!(status.message.starts_with("the VM was scaled while its target was given a node"));
+    world.calm();
+    audit(&mut world);
+}
+
 /// A drain that is given up: its migrations end, others do not.
 #[test]
 fn what_an_eviction_requested_ends_when_the_node_accepts_pods_again() {

@@ -15,10 +15,17 @@ pub(super) fn is_undone(pass: &mut Pass<'_>) -> Option<String> {
         return None;
     }
     let node = pass.observed.vm.and_then(|vm| vm.status.as_ref()).map(|status| status.node.clone())?;
-    if pass.observed.cordoned {
+    let is_first = pass.before.drained_node.is_empty() || pass.before.drained_node == node;
+    if pass.observed.cordoned && is_first {
         pass.status.drained_node = node;
         return None;
     }
-    (!node.is_empty() && pass.before.drained_node == node)
-        .then(|| format!("node {node} accepts pods again, and nothing of the VM was copied"))
+    let drained = &pass.before.drained_node;
+    match () {
+        () if drained.is_empty() || node.is_empty() => None,
+        () if *drained == node => {
+            Some(format!("node {node} accepts pods again, and nothing of the VM was copied"))
+        }
+        () => Some(format!("the VM has left node {drained}, and runs on node {node}")),
+    }
 }

@@ -31,7 +31,8 @@ pub(super) fn step(pass: &mut Pass<'_>) {
         discard(pass);
         return;
     }
-    if pass.target_state() == Some(MigrationState::Waiting) && pass.target().is_reachable() {
+    let goes = pass.observed.target.as_ref().is_some_and(|target| target.deleting.is_some());
+    if !goes && pass.target_state() == Some(MigrationState::Waiting) && pass.target().is_reachable() {
         ready(pass);
         return;
     }
@@ -101,10 +102,15 @@ fn size(runner: &RunnerStatus) -> TargetSize {
 }
 
 /// Whether the VM was scaled since the target was made.
-fn is_outdated(pass: &Pass<'_>) -> bool {
+fn is_scaled(pass: &Pass<'_>) -> bool {
     let now = pass.observed.source_runner.current().map(size);
-    let target = pass.observed.target.as_ref().filter(|target| target.deleting.is_none());
-    target.is_some() && pass.before.target_size.zip(now).is_some_and(|(made, now)| made != now)
+    pass.before.target_size.zip(now).is_some_and(|(made, now)| made != now)
+}
+
+/// Whether the target is to be made again. Only one without a node: nothing of it has run.
+fn is_outdated(pass: &Pass<'_>) -> bool {
+    let waits = |target: &PodView| target.deleting.is_none() && target.node.is_empty();
+    pass.observed.target.as_ref().is_some_and(waits) && is_scaled(pass)
 }
 
 /// Deletes the target; it is made again for the guest's size of then.
@@ -129,6 +135,11 @@ fn ready(pass: &mut Pass<'_>) {
     }
     if pass.observed.source_runner.current().is_none() {
         pass.set_reason(MigrationReason::Preparing, "the target is ready; waits for the source runner");
+        return;
+    }
+    if is_scaled(pass) {
+        let why = "the VM was scaled while its target was given a node; migrate it again";
+        pass.decide(MigrationReason::TargetFailed, why);
         return;
     }
     let (now, most) = (pass.observed.inbound, pass.settings.migration.inbound);

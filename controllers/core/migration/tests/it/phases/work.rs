@@ -43,6 +43,11 @@ impl World {
                     && outcome.status.phase == Some(MigrationPhase::Running);
                 let undone = !outcome.status.drained_node.is_empty() && !self.cordoned;
                 assert!(!(begins && undone), "L3: {name} leaves a node that accepts pods again");
+                if begins {
+                    let (source, target) = (&outcome.status.source_pod_name, &outcome.status.target_pod_name);
+                    let gib = self.runners[source].gib;
+                    assert_eq!(self.made[target], gib, "L4: the target was made for another size");
+                }
                 self.with_move(name, |migration| migration.status = Some(outcome.status.clone()));
                 changed = true;
             }
@@ -184,10 +189,6 @@ impl World {
                 || (migration.role == MigrationRole::Target && migration.state != S::Completed)
         });
         if !busy {
-            assert_eq!(
-                self.made[&status_of.target_pod_name], run.gib,
-                "L4: the target was made for another size"
-            );
             run.migration = Some(status(id, MigrationRole::Source, S::Negotiating));
             run.partner = status_of.target_pod_name;
         }

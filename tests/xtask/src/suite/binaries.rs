@@ -101,8 +101,7 @@ impl Binary {
         match self.kind {
             Kind::Unit if self.name.replace('_', "-") == self.package => self.package.clone(),
             // A package may have several programs, with a module in common.
-            Kind::Unit => format!("{}::{}", self.package, self.name),
-            Kind::Integration => format!("{}::{}", self.package, self.name),
+            Kind::Unit | Kind::Integration => format!("{}::{}", self.package, self.name),
         }
     }
 

@@ -5,8 +5,8 @@ use neonvm_api::names::label;
 
 use super::Pass;
 
-/// Whether the node that the VM was to leave accepts pods again; why the migration ends then, for people. Only for a migration that has
-/// copied nothing.
+/// Whether the node that the VM was to leave accepts pods again, or the VM has left it in another way; why the migration ends then, for
+/// people. Only for a migration that has copied nothing.
 ///
 /// An eviction from a node that was not cordoned when it was seen first is not about its node, and is not undone by it.
 pub(super) fn is_undone(pass: &mut Pass<'_>) -> Option<String> {

@@ -116,8 +116,6 @@ fn is_outdated(pass: &Pass<'_>) -> bool {
 /// Deletes the target; it is made again for the guest's size of then.
 fn discard(pass: &mut Pass<'_>) {
     pass.status.target_size = None;
-    pass.status.target_node.clear();
-    pass.status.target_pod_ip.clear();
     pass.set_reason(MigrationReason::Preparing, "the VM was scaled: the target pod is made again");
     over::sweep(pass);
 }

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Pod;
 use neonvm_types::{
     Bytes, MilliCpu, NamespacedName, Quantity, QuantityError, Resources, RevisionWithTime, objects,
-    resources::ResourcesError,
 };
 use serde::{Deserialize, Serialize};
 
@@ -102,14 +101,6 @@ pub enum VmInfoError {
         key: &'static str,
         /// What is wrong with it.
         reason: String,
-    },
-    /// A bound's CPU is outside the sensible range.
-    #[error("{end}: {source}")]
-    Unreasonable {
-        /// `min` or `max`.
-        end: &'static str,
-        /// What is wrong with it.
-        source: ResourcesError,
     },
     /// A bound is above the other.
     #[error("{field}: min {min} is above max {max}")]
@@ -239,9 +230,6 @@ impl VmInfo {
     }
 
     fn check(&self) -> Result<(), VmInfoError> {
-        for (end, resources) in [("min", self.min()), ("max", self.max())] {
-            resources.check_reasonable().map_err(|source| VmInfoError::Unreasonable { end, source })?;
-        }
         let crossed = |field, min: String, max: String| VmInfoError::Crossed { field, min, max };
         if self.cpu.min > self.cpu.max {
             return Err(crossed("cpu", self.cpu.min.to_string(), self.cpu.max.to_string()));

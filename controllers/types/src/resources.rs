@@ -7,11 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Bytes, MilliCpu, Quantity, decode::field};
 
-/// Smallest CPU that can be meant: less is almost surely a mistake of units.
-pub const MIN_REASONABLE_CPU: MilliCpu = MilliCpu::new(50);
-/// Largest CPU that can be meant: more is almost surely a mistake of units.
-pub const MAX_REASONABLE_CPU: MilliCpu = MilliCpu::from_cpus(512);
-
 /// Why an amount is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResourcesError {
@@ -21,12 +16,6 @@ pub enum ResourcesError {
     /// The memory field is zero.
     #[error("mem must not be 0")]
     ZeroMemory,
-    /// CPU so small that the unit must be wrong.
-    #[error("vCPUs is {0}, below the smallest sensible value of {MIN_REASONABLE_CPU}; is the unit right?")]
-    CpuTooSmall(MilliCpu),
-    /// CPU so large that the unit must be wrong.
-    #[error("vCPUs is {0}, above the largest sensible value of {MAX_REASONABLE_CPU}; is the unit right?")]
-    CpuTooLarge(MilliCpu),
     /// Slots times slot size need more than 64 bits.
     #[error("mem of {slots} slots of {slot_size} is out of range")]
     MemoryOverflow {
@@ -64,20 +53,6 @@ impl Resources {
             Err(ResourcesError::ZeroCpu)
         } else if self.mem == Bytes::ZERO {
             Err(ResourcesError::ZeroMemory)
-        } else {
-            Ok(())
-        }
-    }
-
-    /// Checks that CPU lies within [`MIN_REASONABLE_CPU`] and [`MAX_REASONABLE_CPU`]. Memory is not checked.
-    ///
-    /// # Errors
-    /// Names the bound that was passed.
-    pub fn check_reasonable(self) -> Result<(), ResourcesError> {
-        if self.vcpus < MIN_REASONABLE_CPU {
-            Err(ResourcesError::CpuTooSmall(self.vcpus))
-        } else if self.vcpus > MAX_REASONABLE_CPU {
-            Err(ResourcesError::CpuTooLarge(self.vcpus))
         } else {
             Ok(())
         }

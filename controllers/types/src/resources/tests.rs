@@ -52,18 +52,6 @@ fn zero_fields_are_refused_by_name() {
 }
 
 #[test]
-fn only_cpu_has_a_reasonable_range() {
-    assert_eq!(res(49, 1).check_reasonable(), Err(ResourcesError::CpuTooSmall(MilliCpu::new(49))));
-    assert_eq!(res(50, 0).check_reasonable(), Ok(()));
-    assert_eq!(res(512_000, u64::MAX).check_reasonable(), Ok(()));
-    let error = res(512_001, 1).check_reasonable().unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "vCPUs is 512001m, above the largest sensible value of 512; is the unit right?"
-    );
-}
-
-#[test]
 fn greater_and_less_can_hold_at_once() {
     let (wide, tall) = (res(1000, 1), res(250, 2));
     assert!(wide.any_greater(tall) && wide.any_less(tall));

@@ -1,7 +1,7 @@
 //! Sessions from seeds.
 
 use super::model::Model;
-use super::shape::{MOST_SLOTS, Range, Shape, Size, UNIT_MEMORY, step_for};
+use super::shape::{MOST_SLOTS, Range, Shape, Size, step_for};
 use super::step::{Changes, Creation, Restart, Step, Workload};
 use crate::fuzz::Random;
 
@@ -20,8 +20,6 @@ pub struct Limits {
     pub removes_images: bool,
 }
 
-/// Least CPU of a VM that its load scales, in thousandths: agents take smaller bounds for a mistake of the unit.
-const LEAST_SCALED: u32 = 50;
 /// Names of VMs; the longest that there may be is among them.
 const NAMES: [&str; 5] =
     ["a", "b2", "pg-1", "0", "long-long-long-long-long-long-long-long-long-long-long-long-nam"];
@@ -98,13 +96,7 @@ impl Draw<'_> {
                 let (size, off) = (self.size(&name), self.random.once_in(2));
                 Step::Fix(name, size, off)
             }
-            9 => {
-                let divides =
-                    self.model.shape_of(&name).is_some_and(|shape| UNIT_MEMORY.is_multiple_of(shape.step));
-                let can = divides && self.model.least_cpu(&name) >= LEAST_SCALED;
-                let on = can && self.random.once_in(2);
-                Step::Auto(name, on)
-            }
+            9 => Step::Auto(name, self.random.once_in(2)),
             10 => {
                 let (one, other) = (self.size(&name), self.size(&name));
                 let (cpu, memory) = (Range::of(one.cpu, other.cpu), Range::of(one.memory, other.memory));
@@ -137,7 +129,7 @@ impl Draw<'_> {
         let free: Vec<&str> = NAMES.into_iter().filter(|name| names.iter().all(|own| own != name)).collect();
         let vm = self.random.pick(&free).to_owned();
         let auto = !self.random.once_in(4);
-        let (shape, names_step) = self.shape(auto);
+        let (shape, names_step) = self.shape();
         let start = self.random.once_in(3).then(|| self.within(&shape));
         let start = start.filter(|start| {
             names_step || step_for(&[shape.memory.min, shape.memory.max, start.memory]) == Some(shape.step)
@@ -163,15 +155,14 @@ impl Draw<'_> {
     }
 
     /// CPU: whole, in compute units, or any.
-    fn cpu(&mut self, auto: bool) -> u32 {
+    fn cpu(&mut self) -> u32 {
         let grid = match self.random.below(3) {
             0 => 1000,
             1 => 250,
             _ => 1,
         };
         let any = self.number(self.limits.cpu);
-        let least = if auto { LEAST_SCALED } else { 1 };
-        self.limits.cpu.fit((any / grid * grid).max(least))
+        self.limits.cpu.fit((any / grid * grid).max(1))
     }
 
     /// Bounds of memory in steps of this.
@@ -182,12 +173,10 @@ impl Draw<'_> {
     }
 
     /// Bounds, and whether their step is to be named.
-    fn shape(&mut self, auto: bool) -> (Shape, bool) {
-        let cpu = Range::of(self.cpu(auto), self.cpu(auto));
+    fn shape(&mut self) -> (Shape, bool) {
+        let cpu = Range::of(self.cpu(), self.cpu());
         let step = match self.random.below(3) {
-            // The scheduler permits whole slots, so they must divide a compute unit.
-            _ if auto => self.random.pick(&[8, 8, 8, 16, 32, 64, 128, 256, 512, UNIT_MEMORY]),
-            0 => self.random.pick(&[UNIT_MEMORY, 512, 256, 128]),
+            0 => self.random.pick(&[1024, 512, 256, 128]),
             1 => 8 * self.number(Range { min: 1, max: 160 }),
             _ => self.random.pick(&[8, 16, 24, 40, 64, 200]),
         };
@@ -224,8 +213,7 @@ impl Draw<'_> {
         let Some(step) = self.model.shape_of(&name).map(|shape| shape.step) else { return Step::Stop(name) };
         let mut changes = Changes { now: self.random.once_in(3), ..Changes::default() };
         if self.random.once_in(2) {
-            let auto = self.model.is_auto(&name);
-            changes.cpu = Some(Range::of(self.cpu(auto), self.cpu(auto)));
+            changes.cpu = Some(Range::of(self.cpu(), self.cpu()));
         }
         if self.random.once_in(3) {
             changes.memory = Some(self.memory(step));

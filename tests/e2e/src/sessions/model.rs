@@ -163,7 +163,8 @@ impl Vm {
             if min <= self.now.shape.cpu.max {
                 self.now.shape.cpu.min = min;
             }
-            self.asked = self.now.shape.fit(self.asked);
+            // The size follows the bounds to come, as far as those of now let it.
+            self.asked = self.now.shape.fit(self.next.shape.fit(self.asked));
         } else {
             self.now = self.next.clone();
             self.asked = self.now.shape.fit(self.asked);
@@ -272,19 +273,9 @@ impl Model {
         self.vms.get(name).map(|vm| vm.now.shape)
     }
 
-    /// The lowest of a VM's lower bounds of CPU, that of now and that of its next start.
-    pub(super) fn least_cpu(&self, name: &str) -> u32 {
-        self.vms.get(name).map_or(0, |vm| vm.now.shape.cpu.min.min(vm.next.shape.cpu.min))
-    }
-
     /// Image of a VM.
     pub(super) fn image_of(&self, name: &str) -> Option<String> {
         self.vms.get(name).map(|vm| vm.now.image.clone())
-    }
-
-    /// Whether its load scales a VM.
-    pub(super) fn is_auto(&self, name: &str) -> bool {
-        self.vms.get(name).is_some_and(|vm| vm.auto)
     }
 
     /// Whether a VM with this policy would be started without end.

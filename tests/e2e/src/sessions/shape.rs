@@ -7,7 +7,7 @@ pub(super) const MOST_SLOTS: u32 = 512;
 /// CPU of a compute unit, in thousandths.
 const UNIT_CPU: u32 = 250;
 /// Memory of a compute unit, in MiB.
-pub(super) const UNIT_MEMORY: u32 = 1024;
+const UNIT_MEMORY: u32 = 1024;
 /// Bytes of a MiB.
 const MIB: u64 = 1 << 20;
 

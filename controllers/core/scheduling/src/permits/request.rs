@@ -220,12 +220,12 @@ impl State {
             return Err(Refusal::Starting);
         }
         let (index, pod, slot) = self.eligible(key)?;
-        check(request, slot)?;
+        check(request)?;
         // A VM gets no more than its upper bound, whatever client requests it; what it has beyond a bound that was lowered stays.
         let has = base(pod, None);
         let most = pod.seen.vm.as_ref().and_then(|vm| vm.max).map(|max| Pair::from(max).max(has));
         let bounded = |size: Resources| most.map_or(Pair::from(size), |most| most.min(size.into()));
-        let (wanted, unit) = (bounded(request.resources), Pair::from(request.unit));
+        let (wanted, unit) = (bounded(request.resources), Pair::from(whole_slots(request.unit, slot)));
         if !pod.seen.vm.as_ref().is_some_and(|vm| vm.scaled) {
             return permit_unlabelled(pod, wanted);
         }
@@ -295,13 +295,16 @@ pub(crate) fn base(pod: &PodEntry, last_permit: Option<Pair<u64>>) -> Pair<u64> 
     held.max(pod.seen.usage).max(last_permit.unwrap_or_default())
 }
 
-fn check(request: &Request, slot: Bytes) -> Result<(), Refusal> {
+fn check(request: &Request) -> Result<(), Refusal> {
     let field = |field, reason: String| Refusal::Field { field, reason };
     request.unit.validate_non_zero().map_err(|error| field("computeUnit", error.to_string()))?;
-    request.resources.validate_non_zero().map_err(|error| field("resources", error.to_string()))?;
-    if !request.unit.mem.is_multiple_of(slot) {
-        let reason = format!("mem {} must be a multiple of the VM's slot size {slot}", request.unit.mem);
-        return Err(field("computeUnit", reason));
-    }
-    Ok(())
+    request.resources.validate_non_zero().map_err(|error| field("resources", error.to_string()))
+}
+
+/// The unit that parts of a request are granted in: its memory in whole slots, at least one, because a VM takes nothing else.
+/// Upstream refuses a unit that is no multiple of the slot, so that VMs with such slots are never scaled.
+pub(crate) fn whole_slots(unit: Resources, slot: Bytes) -> Resources {
+    let slots = unit.mem.get().checked_div(slot.get()).unwrap_or(1).max(1);
+    let mem = slot.get().checked_mul(slots).map_or(unit.mem, Bytes::new);
+    Resources { mem, ..unit }
 }

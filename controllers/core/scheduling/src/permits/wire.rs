@@ -7,6 +7,7 @@ use neonvm_types::version::PluginProtoVersion;
 use neonvm_types::{Bytes, MilliCpu, Resources, SlotResources};
 use serde::Serialize;
 
+use super::request::whole_slots;
 use super::{Refusal, Request, State};
 
 /// The answer in the form that the agent's version has.
@@ -41,7 +42,7 @@ impl State {
             SchedulerRequest::Slots(message) => {
                 let slot = self.slot_size(&message.pod).inspect_err(|_| self.counters.refusals += 1)?;
                 let version = message.proto_version;
-                let unit = unit(self.settings.compute_unit, version);
+                let unit = whole_slots(unit(self.settings.compute_unit, version), slot);
                 let refuse = |field, reason: String| Refusal::Field { field, reason };
                 let bytes = message.to_bytes(slot, unit);
                 let message = bytes.map_err(|error| refuse("resources", error.to_string()))?;

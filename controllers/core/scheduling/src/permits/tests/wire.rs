@@ -63,19 +63,21 @@ fn d20_all_versions_are_answered_in_their_own_words() {
     }
 }
 
+/// A unit of 1536Mi on slots of 1Gi: parts are granted in units of one slot, and old agents learn that unit.
 #[test]
-fn a_unit_that_does_not_fit_the_slots_is_refused() {
-    let settings = Settings {
-        compute_unit: Resources::new(MilliCpu::new(250), Bytes::mib(1536)),
-        ..Settings::default()
-    };
+fn a_unit_that_does_not_fit_the_slots_is_whole_slots() {
+    let unit = Resources::new(MilliCpu::new(250), Bytes::mib(1536));
+    let settings = Settings { compute_unit: unit, ..Settings::default() };
     let mut state = State::new(settings);
-    state.step(at(0), node("n", cu(10)));
+    state.step(at(0), node("n", Pair::new(3100, 13 * GI + GI / 2)));
     state.step(at(0), Event::Listed);
     state.step(at(0), seen(small("p")));
-    let body = json!({ "protoVersion": 5, "pod": { "namespace": "d", "name": "p" },
-        "resources": { "vCPUs": 4, "mem": 16 }, "lastPermit": null, "metrics": null });
-    let (status, text) = answer(&mut state, &body).unwrap_err();
-    assert_eq!(status, 400);
-    assert!(text.contains("slot size 1Gi"), "{text}");
+    let pod = json!({ "namespace": "d", "name": "p" });
+    let body = json!({ "protoVersion": 4, "pod": pod, "resources": { "vCPUs": 4, "mem": 16 },
+        "lastPermit": { "vCPUs": 1, "mem": 4 }, "metrics": { "loadAvg1M": 0.5, "loadAvg5M": 0.5 } });
+    let expected = r#"{"permit":{"vCPUs":3,"mem":12},"resourceUnit":{"vCPUs":"250m","mem":1}}"#;
+    assert_eq!(answer(&mut state, &body).unwrap(), expected);
+    let body = json!({ "protoVersion": 7, "pod": pod, "resources": { "vCPUs": 4, "mem": "16Gi" },
+        "lastPermit": null, "computeUnit": unit, "metrics": { "loadAvg1M": 0.5 } });
+    assert_eq!(answer(&mut state, &body).unwrap(), r#"{"permit":{"vCPUs":3,"mem":"12Gi"}}"#);
 }

@@ -47,8 +47,8 @@ impl Command {
     after_help = "Examples:\n  neonctl podautoscaler list\n  neonctl podautoscaler list -A -o wide --sort-by status\n  \
                   neonctl podautoscaler list -l team=search -w\n\n\
                   STATUS is one of Ready, Scaling (the number of replicas is changing), Limited (a rule limits the \
-                  recommendation), Blind (a metric is missing), Conflict (another autoscaler scales the target), Invalid, \
-                  Failed, Paused, Recommend (recommendations only), New, Deleting."
+                  recommendation), Blind (a metric is missing), Disabled (the target was set to 0 replicas), Conflict (another \
+                  autoscaler scales the target), Invalid, Failed, Paused, Recommend (recommendations only), New, Deleting."
 )]
 pub struct List {
     /// Objects, order and output.

@@ -20,6 +20,7 @@ const COLORS: &[(&str, &str)] = &[
     ("Ready", "32"),
     ("Limited", "33"),
     ("Paused", "33"),
+    ("Disabled", "33"),
     ("Blind", "31"),
     ("Conflict", "31"),
     ("Failed", "31"),

@@ -33,6 +33,7 @@ pub(super) enum Word {
     Conflict,
     Paused,
     Failed,
+    Disabled,
     Blind,
     Recommend,
     Scaling,
@@ -55,6 +56,8 @@ impl Word {
             Self::Paused
         } else if is("AbleToScale", "False") && find(object, "AbleToScale", "False").is_some_and(unable) {
             Self::Failed
+        } else if find(object, "ScalingActive", "False").is_some_and(|one| one.reason == "ScalingDisabled") {
+            Self::Disabled
         } else if is("MetricsAvailable", "False") {
             Self::Blind
         } else if object.spec.mode == Some(ScalingMode::Recommend) {
@@ -76,6 +79,7 @@ impl Word {
             Self::Conflict => "Conflict",
             Self::Paused => "Paused",
             Self::Failed => "Failed",
+            Self::Disabled => "Disabled",
             Self::Blind => "Blind",
             Self::Recommend => "Recommend",
             Self::Scaling => "Scaling",
@@ -115,7 +119,7 @@ pub(super) fn message(object: &PodAutoscaler) -> String {
         Word::Conflict => message_of(condition(object, "MultiPodAutoscalerConflict")),
         Word::Failed => message_of(condition(object, "AbleToScale")),
         Word::Blind => message_of(condition(object, "MetricsAvailable")),
-        Word::Scaling => message_of(condition(object, "ScalingActive")),
+        Word::Scaling | Word::Disabled => message_of(condition(object, "ScalingActive")),
         Word::Limited => message_of(condition(object, "ScalingLimited")),
         Word::Paused | Word::Recommend => recommended("the target is not scaled", &status),
         Word::Ready => String::new(),

@@ -41,9 +41,13 @@ impl Change {
         Self { machine, plan, metadata: Map::new() }
     }
 
-    /// Whether nothing is to be written.
-    pub(super) fn is_empty(&self) -> bool {
-        self.plan.now.is_empty() && self.metadata.is_empty() && self.pending() == self.plan.later
+    /// Whether there is nothing to do: nothing is to be written, and nothing waits for the restart that is requested.
+    pub(super) fn is_empty(&self, restart: bool) -> bool {
+        let is_written = self.pending() == self.plan.later;
+        is_written
+            && self.plan.now.is_empty()
+            && self.metadata.is_empty()
+            && !(restart && self.needs_restart())
     }
 
     /// Whether a restart is needed.

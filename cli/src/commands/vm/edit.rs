@@ -66,7 +66,7 @@ async fn attempt(
     let target = edited.get("spec").cloned().unwrap_or_default();
     let mut change = Change::to(machine.clone(), &target);
     change.metadata = metadata(before, edited)?;
-    if change.is_empty() {
+    if change.is_empty(args.applying.restart_now) {
         return Ok(Report::text(format!("virtualmachine/{} unchanged\n", args.name)));
     }
     let restart = args.applying.restart_now

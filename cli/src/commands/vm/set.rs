@@ -21,7 +21,7 @@ pub(super) fn run(settings: &Settings, args: &Set, quiet: bool) -> Result<Report
         let machine: VirtualMachine = client.find(&args.name).await?;
         let target = target(&machine, args)?;
         let change = Change::to(machine, &target);
-        if change.is_empty() {
+        if change.is_empty(args.applying.restart_now) {
             return Ok(Report::text(format!("virtualmachine/{} unchanged\n", args.name)));
         }
         change.apply(&client, &args.applying, args.applying.restart_now, quiet).await
@@ -203,6 +203,28 @@ mod tests {
         assert_eq!(now, json!({ "guest": { "cpus": { "min": "750m", "use": "750m" } } }));
         let (now, later) = changed(&["--restart", "Never", "--cu", "1..4"]);
         assert_eq!((now, later), (json!({ "restartPolicy": "Never" }), json!({})));
+    }
+
+    /// What an earlier command left for the next start: the same command with `--restart-now` brings the start about.
+    #[test]
+    fn a_change_that_waits_already_is_enough_for_a_restart() {
+        let line = ["vm", "set", "pg", "--image", "j"];
+        let Command::Set(args) = Line::try_parse_from(line).unwrap().command else { panic!("no set") };
+        let vm = |annotation: &str| -> VirtualMachine {
+            serde_json::from_value(json!({ "apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine",
+                "metadata": { "name": "pg", "annotations": { "vm.neon.tech/at-next-start": annotation } },
+                "spec": { "guest": { "cpus": { "min": "250m", "max": "1", "use": "500m" },
+                    "rootDisk": { "image": "i" }, "memorySlots": { "min": 1, "max": 4, "use": 2 } } },
+                "status": { "podName": "pg-1" } }))
+            .unwrap()
+        };
+        for (annotation, [waits, nothing]) in
+            [(r#"{"guest":{"rootDisk":{"image":"j"}}}"#, [true, false]), ("{}", [false, false])]
+        {
+            let vm = vm(annotation);
+            let change = Change::to(vm.clone(), &target(&vm, &args).unwrap());
+            assert_eq!([change.is_empty(false), change.is_empty(true)], [waits, nothing], "{annotation}");
+        }
     }
 
     #[test]

@@ -98,7 +98,7 @@ impl Account<'_> {
             Word::Invalid => "ValidSpec",
             Word::Conflict => "MultiPodAutoscalerConflict",
             Word::Limited => "ScalingLimited",
-            Word::Scaling => "ScalingActive",
+            Word::Scaling | Word::Disabled => "ScalingActive",
             Word::Deleting | Word::New | Word::Recommend | Word::Ready => "",
         };
         let lasting = show::lasting(show::condition(self.object, kind));

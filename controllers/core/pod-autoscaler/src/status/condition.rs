@@ -9,8 +9,8 @@ use k8s_openapi::{
 use super::copied::undecided;
 use super::{Applied, Pass, failure, invalid_reason};
 use crate::{
-    decide::{Decision, Limit},
-    explain::limit_text,
+    decide::{Decision, Limit, Reason},
+    explain::{limit_text, reason_text},
     sample::MissingReason,
 };
 
@@ -102,10 +102,12 @@ pub(super) fn after(old: &[Condition], pass: &Pass<'_>, scale: (i32, i32), stamp
     let stays = open.is_some() || matches!(pass, Pass::Invalid(_) | Pass::Conflict(_));
     let active = desired != actual && !stays;
     let counts = format!("{desired} replicas wanted, {actual} there");
-    match open {
-        Some(message) => next.set(Kind::ScalingActive, "False", "NotDecided", message),
-        None if active => next.set(Kind::ScalingActive, "True", "ReconcilingScaleDiff", counts),
-        None => next.set(Kind::ScalingActive, "False", "Stable", counts),
+    let disabled = disabled(pass);
+    match (&disabled, open) {
+        (Some(message), _) => next.set(Kind::ScalingActive, "False", DISABLED, message),
+        (None, Some(message)) => next.set(Kind::ScalingActive, "False", "NotDecided", message),
+        (None, None) if active => next.set(Kind::ScalingActive, "True", "ReconcilingScaleDiff", counts),
+        (None, None) => next.set(Kind::ScalingActive, "False", "Stable", counts),
     }
     let able = able(pass);
     let status = if able.0 { "True" } else { "False" };
@@ -118,7 +120,11 @@ pub(super) fn after(old: &[Condition], pass: &Pass<'_>, scale: (i32, i32), stamp
     match pass {
         Pass::Decided { decision, .. } => {
             limited(&mut next, decision);
-            metrics(&mut next, decision);
+            match disabled {
+                // Without pods there is nothing to read.
+                Some(message) => next.set(Kind::MetricsAvailable, "Unknown", DISABLED, message),
+                None => metrics(&mut next, decision),
+            }
         }
         Pass::Wrapped { hpa, .. } => copied(&mut next, theirs(*hpa)),
         Pass::Invalid(_) | Pass::Conflict(_) | Pass::Failed { .. } => {
@@ -127,6 +133,24 @@ pub(super) fn after(old: &[Condition], pass: &Pass<'_>, scale: (i32, i32), stamp
         }
     }
     next.new
+}
+
+/// Reason of a target that was set to zero by hand, the word of Kubernetes' own controller.
+const DISABLED: &str = "ScalingDisabled";
+
+/// Why nothing is scaled, if the target was set to zero by hand.
+fn disabled(pass: &Pass<'_>) -> Option<String> {
+    match pass {
+        Pass::Decided { decision, .. } => (decision.reason == Reason::DisabledAtZero)
+            .then(|| format!("the target has 0 replicas: {}", reason_text(decision.reason))),
+        Pass::Wrapped { hpa, .. } => {
+            let mut all = theirs(*hpa)?.iter();
+            let found =
+                all.find(|one| one.type_ == "ScalingActive" && one.reason.as_deref() == Some(DISABLED))?;
+            Some(found.message.clone().unwrap_or_default())
+        }
+        Pass::Invalid(_) | Pass::Conflict(_) | Pass::Failed { .. } => None,
+    }
 }
 
 /// Whether the target can be scaled, the reason, and the message.
@@ -211,7 +235,8 @@ fn copied(next: &mut Next<'_>, theirs: Option<&Vec<HorizontalPodAutoscalerCondit
     {
         if let Some(found) = theirs.and_then(|all| all.iter().find(|one| one.type_ == word)) {
             let reason = found.reason.as_deref().filter(|reason| !reason.is_empty()).unwrap_or("Unknown");
-            next.set(kind, &found.status, reason, found.message.clone().unwrap_or_default());
+            let status = if reason == DISABLED { "Unknown" } else { &found.status };
+            next.set(kind, status, reason, found.message.clone().unwrap_or_default());
         }
     }
 }

@@ -69,6 +69,32 @@ fn a_change_and_then_rest() {
     );
 }
 
+/// As an HPA: no metric is missing where there is no pod to give one.
+#[test]
+fn a_target_that_was_set_to_zero_is_disabled() {
+    let mut world = World::warm(&object(&json!({})));
+    let reading = vec![Observed::Missing(Missing::new(MissingReason::NoReadyPods, "no pods"))];
+    let decision = world.see(0, 0, reading);
+    let pass = Pass::Decided { decision: &decision, settings: &world.settings, applied: &Applied::NotNeeded };
+    let status = after(&PodAutoscalerStatus::default(), &pass, Some(3), world.now);
+    let found = conditions(&status);
+    assert_eq!(found[1], "ScalingActive=False ScalingDisabled");
+    assert_eq!(found.last().unwrap(), "MetricsAvailable=Unknown ScalingDisabled");
+    assert!(status.conditions[1].message.contains("set replicas above 0"), "{:?}", status.conditions);
+
+    let (_, settings, mut hpa) = wrapped(&json!({}));
+    hpa.status = serde_json::from_value(json!({ "currentReplicas": 0, "desiredReplicas": 0, "conditions": [
+        { "type": "AbleToScale", "status": "True", "reason": "SucceededGetScale" },
+        { "type": "ScalingActive", "status": "False", "reason": "ScalingDisabled",
+            "message": "scaling is disabled since the replica count of the target is zero" }] }))
+    .unwrap();
+    let bounds = neonvm_core_pod_autoscaler::schedule::Bounds { min: 1, max: 9, ..Default::default() };
+    let pass = Pass::Wrapped { hpa: Some(&hpa), settings: &settings, bounds: &bounds, passive: false };
+    let found = conditions(&after(&PodAutoscalerStatus::default(), &pass, Some(3), world.now));
+    assert_eq!(found[1], "ScalingActive=False ScalingDisabled");
+    assert_eq!(found.last().unwrap(), "MetricsAvailable=Unknown ScalingDisabled");
+}
+
 #[test]
 fn other_readings_are_not_worth_a_write() {
     let mut world = World::warm(&object(&json!({})));

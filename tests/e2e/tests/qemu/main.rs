@@ -19,6 +19,7 @@ mod down;
 mod drain;
 mod draining;
 mod ends;
+mod engine;
 mod firewall;
 mod grown;
 mod kubectl;

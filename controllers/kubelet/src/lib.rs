@@ -2,7 +2,7 @@
 //!
 //! `core` decides what happens to a pod next; `pod` carries it out, one task for each pod; `volumes`, `images`,
 //! `network`, `cgroup` and `process` are what a pod is made of; `server` answers what the API server passes on (logs,
-//! exec, attach, port-forward); `node_object` keeps the Node and its lease.
+//! exec, attach, port-forward); `node_object` keeps the Node and its lease; `lifecycle` removes nodes that the cluster no longer has.
 
 mod cgroup;
 mod clock;
@@ -13,6 +13,7 @@ mod env;
 mod events;
 mod files;
 mod images;
+pub mod lifecycle;
 pub mod naming;
 mod network;
 pub mod network_number;

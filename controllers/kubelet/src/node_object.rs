@@ -8,11 +8,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node as NodeObject;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client};
 use neonvm_api::names::annotation;
 use neonvm_types::runner_protocol::HostFacts;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::naming::Subnet;
 use crate::{Capacity, Config, Error, Network};
@@ -23,7 +23,7 @@ const LEASE_SECONDS: i32 = 40;
 /// Longest time in which the host's facts are found out.
 const FACTS_WITHIN: Duration = Duration::from_secs(15);
 /// Where leases of nodes are.
-const LEASES: &str = "kube-node-lease";
+pub(crate) const LEASES: &str = "kube-node-lease";
 /// First and longest pause after a refusal.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 /// The taint of nodes that have just been made.
@@ -180,17 +180,45 @@ impl Registration {
         })
     }
 
+    /// The range of its pods, as a node's spec has it; nothing without one.
+    fn range(&self) -> Map<String, Value> {
+        let Some(pods) = self.pods.map(|pods| pods.to_string()) else { return Map::new() };
+        [("podCIDR".to_owned(), json!(pods)), ("podCIDRs".to_owned(), json!([pods]))].into_iter().collect()
+    }
+
+    /// Whether the object has the range of another network: the cluster was restored, or its network has another number now.
+    fn is_elsewhere(&self, node: &NodeObject) -> bool {
+        let theirs = node.spec.as_ref().and_then(|spec| spec.pod_cidr.clone());
+        theirs.is_some_and(|theirs| Some(theirs) != self.pods.map(|pods| pods.to_string()))
+    }
+
+    /// Makes the object again, with what people wrote: a range is never changed.
+    async fn replace(&self, api: &Api<NodeObject>, old: NodeObject) -> Result<NodeObject, kube::Error> {
+        tracing::info!(node = self.name, "the node has another network now; it is registered again");
+        let only = Preconditions { uid: old.metadata.uid, resource_version: None };
+        api.delete(&self.name, &DeleteParams::default().preconditions(only)).await?;
+        let mut labels = old.metadata.labels.unwrap_or_default();
+        labels.extend(self.labels());
+        let mut annotations = old.metadata.annotations.unwrap_or_default();
+        annotations.remove(annotation::HOST_FACTS);
+        let mut spec = self.range();
+        let theirs = old.spec.unwrap_or_default();
+        spec.insert("unschedulable".to_owned(), json!(theirs.unschedulable.unwrap_or_default()));
+        spec.insert("taints".to_owned(), json!(theirs.taints.unwrap_or_default()));
+        let metadata = json!({ "name": self.name, "labels": labels, "annotations": annotations });
+        let object = serde_json::from_value(json!({ "metadata": metadata, "spec": spec }));
+        api.create(&PostParams::default(), &object.map_err(kube::Error::SerdeError)?).await
+    }
+
     /// Writes the object as it should be.
     async fn register(&self) -> Result<(), kube::Error> {
         let api: Api<NodeObject> = Api::all(self.client.clone());
-        let old = api.get_opt(&self.name).await?;
-        let spec =
-            self.pods.map(|pods| json!({ "podCIDR": pods.to_string(), "podCIDRs": [pods.to_string()] }));
-        let old = match old {
+        let old = match api.get_opt(&self.name).await? {
+            Some(old) if self.is_elsewhere(&old) => self.replace(&api, old).await?,
             Some(old) => old,
             None => {
                 let object = json!({ "metadata": { "name": self.name, "labels": self.labels() },
-                    "spec": spec.unwrap_or_else(|| json!({})) });
+                    "spec": self.range() });
                 let object = serde_json::from_value(object).map_err(kube::Error::SerdeError)?;
                 api.create(&PostParams::default(), &object).await?
             }
@@ -204,11 +232,21 @@ impl Registration {
         // No other component removes the taint that new nodes carry until they are ready.
         let taints = old.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
         let left: Vec<_> = taints.iter().filter(|taint| taint.key != NOT_READY).collect();
-        let mut patch = json!({ "metadata": { "labels": self.labels() } });
-        if let (true, Some(patch)) = (left.len() != taints.len(), patch.as_object_mut()) {
-            patch.insert("spec".into(), json!({ "taints": left }));
+        let mut spec = self.range();
+        if left.len() != taints.len() {
+            spec.insert("taints".to_owned(), json!(left));
         }
+        let patch = json!({ "metadata": { "labels": self.labels() }, "spec": spec });
         api.patch(&self.name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
+    }
+
+    /// Registers the node again if a client has removed it, or has reason to take it for lost.
+    async fn check(&self) -> Result<(), kube::Error> {
+        let api: Api<NodeObject> = Api::all(self.client.clone());
+        match api.get_opt(&self.name).await? {
+            Some(node) if is_ready(&node) && !self.is_elsewhere(&node) => Ok(()),
+            _ => self.register().await,
+        }
     }
 
     /// Publishes what the host offers to VMs. Nothing depends on it but the reason of a refusal, which is then known before
@@ -262,13 +300,23 @@ impl Registration {
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            match tokio::time::timeout(HEARTBEAT, self.beat()).await {
+            let beat = async {
+                self.beat().await?;
+                self.check().await
+            };
+            match tokio::time::timeout(HEARTBEAT, beat).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::warn!(error = %chain(&error), "no heartbeat"),
                 Err(_) => tracing::warn!("no heartbeat: the API server does not answer"),
             }
         }
     }
+}
+
+/// Whether the object reports that the node takes pods.
+pub(crate) fn is_ready(node: &NodeObject) -> bool {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 fn chain(error: &dyn std::error::Error) -> String {

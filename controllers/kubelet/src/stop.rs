@@ -24,13 +24,21 @@ pub struct RunningPod {
 /// The pods of a cluster with running processes, on every node, by name. `data` is the cluster's directory.
 #[must_use]
 pub fn running(data: &Path) -> Vec<RunningPod> {
-    let mut all: Vec<RunningPod> = state_file::pods(&data.join("nodes"))
-        .filter_map(|directory| {
-            let saved = Saved::read(&directory).ok().filter(Saved::is_of_this_boot)?;
-            let pod = pod_of(&directory, &saved);
-            (!pod.processes.is_empty()).then_some(pod)
-        })
-        .collect();
+    running_in(state_file::pods(&data.join("nodes")))
+}
+
+/// The same of one node; `node` is its directory.
+pub(crate) fn running_on(node: &Path) -> Vec<RunningPod> {
+    running_in(state_file::pods_of(node))
+}
+
+fn running_in(pods: impl Iterator<Item = PodDirectory>) -> Vec<RunningPod> {
+    let pods = pods.filter_map(|directory| {
+        let saved = Saved::read(&directory).ok().filter(Saved::is_of_this_boot)?;
+        let pod = pod_of(&directory, &saved);
+        (!pod.processes.is_empty()).then_some(pod)
+    });
+    let mut all: Vec<RunningPod> = pods.collect();
     all.sort_by(|one, other| one.name.cmp(&other.name));
     all
 }
@@ -91,7 +99,11 @@ fn ended(processes: &[&OwnedFd], longest: Duration) -> bool {
 /// on. Blocks.
 #[must_use]
 pub fn stop_all(data: &Path, longest: Duration) -> Vec<RunningPod> {
-    let mut pods = running(data);
+    stop(running(data), longest)
+}
+
+/// The same for these pods.
+pub(crate) fn stop(mut pods: Vec<RunningPod>, longest: Duration) -> Vec<RunningPod> {
     let begun = Instant::now();
     let mut waited: Vec<(OwnedFd, Duration)> = Vec::new();
     for pod in &pods {

@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use neonvm_kit::port::Reserved;
 use neonvm_kit::private;
 use neonvm_kit::reserve::Reserve;
+use neonvm_kubelet::lifecycle::Patience;
 use tokio::task::JoinSet;
 
 use self::metrics::{Metrics, OF_VMS, OWN};
@@ -110,6 +111,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     } else {
         None
     };
+    // After a crash what ran on them runs on.
+    neonvm_kubelet::lifecycle::discard_surplus(&args.api.data_dir, args.nodes, DISCARDED)
+        .context("cannot remove nodes that the cluster no longer has")?;
     // Their ports are reserved until the end.
     let mut metrics = Metrics::new(args.metrics);
     let services = services(args, listen, (network, rooted), &mut metrics)?;
@@ -120,6 +124,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             Some(_) => Some(keep_firewall(&args.api.data_dir).await),
             None => None,
         };
+        let _nodes = keep_nodes(&args.api.data_dir, args.nodes);
         let config = supervisor::Config::new(args.api.data_dir.clone(), services);
         Ok(supervisor::run(config, stop).await?)
     })
@@ -131,6 +136,25 @@ async fn keep_firewall(directory: &Path) -> JoinSet<()> {
     let watch = neonvm_kubelet::firewall::Watch::begin(&crate::kubelet::identity(directory), file).await;
     let mut task = JoinSet::new();
     task.spawn(watch.keep());
+    task
+}
+
+/// Looks after the nodes until the task is dropped.
+fn keep_nodes(directory: &Path, count: u8) -> JoinSet<()> {
+    let kubeconfig = directory.join("kubeconfig");
+    let mut task = JoinSet::new();
+    if count > 0 {
+        task.spawn(async move {
+            let connected = async {
+                crate::service::wait_for(Some(&kubeconfig)).await?;
+                anyhow::Ok(neonvm_kit::client::connect(Some(&kubeconfig)).await?)
+            };
+            match connected.await {
+                Ok(client) => neonvm_kubelet::lifecycle::keep(client, count, Patience::default()).await,
+                Err(error) => tracing::error!(%error, "the nodes are not looked after"),
+            }
+        });
+    }
     task
 }
 
@@ -155,6 +179,9 @@ fn print_line(line: &str) {
 
 /// File with what could not be done about the host's firewall; `local up` prints it.
 const FIREWALL: &str = "firewall.json";
+
+/// How long runners on nodes that the cluster no longer has may take to end.
+const DISCARDED: Duration = Duration::from_secs(10);
 
 /// Flags of a child, from those that are set.
 struct Flags(Vec<String>);

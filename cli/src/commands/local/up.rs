@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use neonvm_kit::{administrator, private};
 use serde_json::{Value, json};
 
@@ -9,6 +10,7 @@ use super::kept::Nodes;
 use super::network::Network;
 use super::start::{Requests, Started, start, wait};
 use crate::args::local::Up;
+use crate::commands::object;
 use crate::connect::{Connection, block_on};
 use crate::env::Env;
 use crate::error::{Code, Error, Result};
@@ -87,19 +89,20 @@ fn bring_up(
     limit: Duration,
     how: (&Network, Option<&Requests>),
 ) -> Result<Started> {
-    let begun = Instant::now();
+    let (begun, since) = (Instant::now(), Timestamp::now());
     let started = start(env, settings, instance, args, limit, how)?;
     let nodes = Nodes::of(instance, settings, args)?;
-    complete(settings, instance, args, &nodes, limit.saturating_sub(begun.elapsed()))?;
+    let left = limit.saturating_sub(begun.elapsed());
+    complete(settings, instance, args, (&nodes, Some(since)), left)?;
     Ok(started)
 }
 
-/// What comes after the start of the server, each step harmless if it was done before.
+/// What comes after the start of the server, each step harmless if it was done before. `since`: when it was started, unless before.
 fn complete(
     settings: &Settings,
     instance: &Instance,
     args: &Up,
-    nodes: &Nodes,
+    (nodes, since): (&Nodes, Option<Timestamp>),
     limit: Duration,
 ) -> Result<()> {
     let begun = Instant::now();
@@ -117,7 +120,7 @@ fn complete(
     }
     match nodes.nodes.unwrap_or(1) {
         0 => Ok(()),
-        count => block_on(ready(settings, instance, usize::from(count), left())),
+        count => block_on(ready(settings, instance, (count, since), left())),
     }
 }
 
@@ -143,30 +146,41 @@ fn remarks(
     Ok(notes)
 }
 
-/// Waits until so many nodes are ready.
-async fn ready(settings: &Settings, instance: &Instance, nodes: usize, limit: Duration) -> Result<()> {
+/// Waits until so many nodes are ready, and have reported that since the start: their objects are those of the last run before.
+async fn ready(
+    settings: &Settings,
+    instance: &Instance,
+    (nodes, since): (u8, Option<Timestamp>),
+    limit: Duration,
+) -> Result<()> {
     let connection = Connection::local(settings, &instance.kubeconfig(), limit).await?;
     let until = Instant::now() + limit;
     loop {
         let list = connection.json("/api/v1/nodes").await?;
-        let ready = list
-            .get("items")
-            .and_then(Value::as_array)
-            .into_iter()
-            .flatten()
-            .filter(|n| crate::commands::object::is_true(n, "Ready"))
-            .count();
-        if ready >= nodes {
-            return Ok(());
-        }
+        let all = list.get("items").and_then(Value::as_array).into_iter().flatten();
+        let ready: Vec<&str> = all
+            .filter(|node| is_ready(node, since))
+            .map(|node| object::text(node, "/metadata/name"))
+            .collect();
+        let missing = (1..=nodes).map(|number| format!("n{number}")).find(|name| !ready.contains(&&**name));
+        let Some(missing) = missing else { return Ok(()) };
         if Instant::now() > until {
-            let text = format!("{ready} of {nodes} nodes are ready after {limit:?}; startup continues");
+            let text =
+                format!("{} of {nodes} nodes are ready after {limit:?}; startup continues", ready.len());
             let hint =
-                format!("see why: neonctl local logs --name {} --service node-n{}", instance.name, ready + 1);
+                format!("see why: neonctl local logs --name {} --service node-{missing}", instance.name);
             return Err(Error::new(Code::Timeout, text).hint(hint));
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// Whether a node is ready, by a report of this start.
+fn is_ready(node: &Value, since: Option<Timestamp>) -> bool {
+    let Some(ready) = object::condition(node, "Ready") else { return false };
+    let reported = object::text(ready, "/lastHeartbeatTime").parse::<Timestamp>();
+    object::text(ready, "/status") == "True"
+        && since.is_none_or(|since| reported.is_ok_and(|at| at.as_second() >= since.as_second()))
 }
 
 /// A cluster whose server runs. What an interrupted start has not done is done now; it is not healthy before.
@@ -201,7 +215,7 @@ fn running(
     block_on(wait(settings, instance, None, limit, false))?;
     // The size of its nodes is that of its start, whatever this command has.
     let nodes = Nodes::read(instance);
-    complete(settings, instance, args, &nodes, limit.saturating_sub(begun.elapsed()))?;
+    complete(settings, instance, args, (&nodes, None), limit.saturating_sub(begun.elapsed()))?;
     let mut report = report(instance)
         .note(format!("local cluster {name:?} is already running, as process {}", process.pid));
     if renewed {
@@ -251,6 +265,21 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_node_of_the_last_start_is_not_ready() {
+        let node = |status: &str| {
+            json!({ "metadata": { "name": "n1" }, "status": { "conditions": [
+                { "type": "Ready", "status": status, "lastHeartbeatTime": "2026-11-28T10:00:00Z" }] } })
+        };
+        let at = |text: &str| Some(text.parse::<Timestamp>().unwrap());
+        assert!(is_ready(&node("True"), None));
+        // The report has whole seconds.
+        assert!(is_ready(&node("True"), at("2026-11-28T10:00:00.9Z")));
+        assert!(!is_ready(&node("True"), at("2026-11-28T10:00:01Z")));
+        assert!(!is_ready(&node("Unknown"), None));
+        assert!(!is_ready(&json!({}), None));
+    }
 
     #[test]
     fn words_for_a_shell() {

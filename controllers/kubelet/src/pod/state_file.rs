@@ -62,7 +62,8 @@ pub(crate) fn load_all(node: &Path) -> io::Result<Vec<(String, Saved)>> {
     Ok(all)
 }
 
-fn kill_pod(directory: &Path) {
+/// Kills the processes of a pod.
+pub(crate) fn kill_pod(directory: &Path) {
     let containers = std::fs::read_dir(directory.join("containers")).into_iter().flatten().flatten();
     let files =
         containers.flat_map(|container| std::fs::read_dir(container.path()).into_iter().flatten().flatten());
@@ -79,12 +80,16 @@ fn kill_pod(directory: &Path) {
 
 /// The directories of all pods of all nodes below a directory.
 pub(crate) fn pods(nodes: &Path) -> impl Iterator<Item = PodDirectory> {
-    let entries = |path: &Path| std::fs::read_dir(path).into_iter().flatten().flatten();
-    entries(nodes).flat_map(move |node| {
-        let node = node.path();
-        let uids = entries(&node.join("pods")).filter_map(|pod| pod.file_name().into_string().ok());
-        uids.map(move |uid| PodDirectory::new(&node, &uid)).collect::<Vec<_>>()
-    })
+    let nodes = std::fs::read_dir(nodes).into_iter().flatten().flatten();
+    nodes.flat_map(|node| pods_of(&node.path()))
+}
+
+/// The directories of all pods of a node.
+pub(crate) fn pods_of(node: &Path) -> impl Iterator<Item = PodDirectory> + use<> {
+    let entries = std::fs::read_dir(node.join("pods")).into_iter().flatten().flatten();
+    let node = node.to_path_buf();
+    let uids = entries.filter_map(|pod| pod.file_name().into_string().ok());
+    uids.map(move |uid| PodDirectory::new(&node, &uid))
 }
 
 /// Kills the processes of all pods of all nodes below a directory.

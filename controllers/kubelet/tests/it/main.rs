@@ -11,6 +11,7 @@
 mod adoption;
 mod kubectl;
 mod life;
+mod lifecycle;
 mod network;
 mod resize;
 mod server;

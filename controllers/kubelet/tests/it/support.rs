@@ -79,7 +79,8 @@ impl Cluster {
         NamespaceNetwork::numbered(network_number::claim(&self.place_of_claim()).unwrap(), index)
     }
 
-    pub(crate) async fn add_node(&mut self, config: Config) {
+    /// Starts a node.
+    pub(crate) fn start_node(&mut self, config: Config) {
         let name = config.name.clone();
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
@@ -88,7 +89,13 @@ impl Cluster {
                 eprintln!("the node ended: {error:?}");
             }
         });
-        self.nodes.push(Node { name: name.clone(), runtime: Some(runtime) });
+        self.nodes.push(Node { name, runtime: Some(runtime) });
+    }
+
+    /// Starts a node, and waits until it is ready.
+    pub(crate) async fn add_node(&mut self, config: Config) {
+        let name = config.name.clone();
+        self.start_node(config);
         let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(self.client.clone());
         eventually("the node", || async {
             let node = nodes.get_opt(&name).await.unwrap()?;

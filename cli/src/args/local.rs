@@ -76,7 +76,8 @@ pub struct Up {
     /// Port on 127.0.0.1 [default: the port of the last start, or a free port]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     pub port: Option<u16>,
-    /// Number of nodes; 0 starts only an API server, more than 1 requires root [default: that of the last start, or 1]
+    /// Number of nodes; 0 starts only an API server, more than 1 requires root. Nodes beyond this number are removed, and their VMs
+    /// start elsewhere [default: that of the last start, or 1]
     #[arg(long, value_name = "N")]
     pub nodes: Option<u8>,
     /// CPUs of each node; a VM takes slightly more than its own size [default: those of the last start, or of this host]
@@ -250,8 +251,10 @@ pub struct Backup {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl local restore dev.backup\n  \
                   neonctl local down --name dev && neonctl local restore --name dev --force dev.backup\n\n\
-                  Objects keep their resource versions. Later writes get resource versions that no client has seen before, and \
-                  watches restart.")]
+                  VMs that ran start again from their images. Objects keep their resource versions, except pods, nodes, VMs and others \
+                  that are started again; later writes get resource versions that no client has seen before, and watches restart.\n\n\
+                  Under another name or in another --data-dir the cluster is a new one, with its own keys, nodes and addresses; it can \
+                  run beside its source.")]
 pub struct Restore {
     /// Backup file, written by `local backup`
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]

@@ -19,7 +19,7 @@ enum Command {
     Check(ClusterDirectory),
     /// Write a backup to standard output
     Backup(ClusterDirectory),
-    /// Replace the state with the backup on standard input; prints the header of the backup
+    /// Replace the state with the backup on standard input; prints the header of the backup, and whether the cluster is a new one
     Restore {
         #[command(flatten)]
         place: ClusterDirectory,
@@ -48,8 +48,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             snapshot.write(&name, BufWriter::new(out.lock())).context("cannot write the backup")?;
         }
         Command::Restore { place, force } => {
-            let header = restore(&place.data_dir, BufReader::new(std::io::stdin().lock()), *force)?;
-            serde_json::to_writer(out.lock(), &header)?;
+            let restored = restore(&place.data_dir, BufReader::new(std::io::stdin().lock()), *force)?;
+            serde_json::to_writer(out.lock(), &restored)?;
         }
     }
     Ok(())

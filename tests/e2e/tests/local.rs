@@ -39,6 +39,7 @@ impl Machine {
     fn command(&self, arguments: &str) -> Command {
         let mut command = Command::new(programs().join("neonctl"));
         command.args(arguments.split_whitespace()).env_clear().env("HOME", self.home.path());
+        command.current_dir(self.home.path());
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).stdin(Stdio::null());
         // Clusters of several tests start at once, on a slow machine too.
         command.env("NEONCTL_TIMEOUT", "120s").env("NEONCTL_REQUEST_TIMEOUT", "60s");
@@ -335,4 +336,46 @@ fn names_of_clusters_are_completed() {
     machine.good("local up --name dev");
     let output = machine.command("-- neonctl local down --name d").env("COMPLETE", "fish").output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "dev");
+}
+
+/// A restored cluster is its source only in the source's own place; anywhere else it is another one, whose keys nobody has.
+#[test]
+fn a_cluster_restored_in_another_place_has_its_own_keys() {
+    let machine = Machine::new();
+    let place = |name: &str| machine.home.path().join(".local/state/neonctl/local").join(name);
+    let keys = |name: &str| {
+        ["ca.crt", "ca.key", "sa.key"].map(|file| std::fs::read_to_string(place(name).join(file)).unwrap())
+    };
+    machine.good("local up --name a --nodes 0");
+    machine.good("local backup --name a -O new.backup");
+    let source = keys("a");
+    // As versions wrote it that did not know where the source was.
+    let text = std::fs::read(machine.home.path().join("new.backup")).unwrap();
+    let end = text.iter().position(|byte| *byte == b'\n').unwrap();
+    let mut header: Value = serde_json::from_slice(&text[..end]).unwrap();
+    assert!(header.as_object_mut().unwrap().remove("place").is_some());
+    let old = [header.to_string().as_bytes(), &text[end..]].concat();
+    std::fs::write(machine.home.path().join("old.backup"), old).unwrap();
+    for (backup, copy) in [("new.backup", "b"), ("old.backup", "c")] {
+        let output = machine.run(&format!("local restore --name {copy} {backup}"));
+        let notes = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() && notes.contains("is a new cluster"), "{notes}");
+        let own = keys(copy);
+        assert!(own.iter().zip(&source).all(|(own, source)| own != source), "{backup}");
+        machine.good(&format!("local check --name {copy}"));
+        machine.good(&format!("local up --name {copy} --nodes 0"));
+        assert_eq!(keys(copy), own);
+    }
+    machine.good("local down --name a");
+    for backup in ["new.backup", "old.backup"] {
+        let output = machine.run(&format!("local restore --name a --force {backup}"));
+        let notes = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() && !notes.contains("is a new cluster"), "{notes}");
+        assert_eq!(keys("a"), source, "{backup}");
+    }
+    // Its place is known when all else of it is lost.
+    machine.good("local down --name a --delete");
+    machine.good("local restore --name a new.backup");
+    assert_eq!(keys("a"), source);
+    machine.good("local up --name a --nodes 0");
 }

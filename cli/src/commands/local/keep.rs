@@ -42,6 +42,9 @@ struct Header {
     objects: u64,
     bytes: u64,
     sha256: String,
+    /// In the response of a restore: the cluster is not that of the backup.
+    #[serde(default, rename = "isNew")]
+    is_new: bool,
 }
 
 /// Verifies the state of a cluster.
@@ -357,8 +360,14 @@ pub(crate) fn restore(env: &Env, settings: &Settings, args: &Restore, quiet: boo
     drop(lock);
     let header: Header = serde_json::from_slice(&restored?)
         .map_err(|error| Error::new(Code::Failed, "invalid response from neond").cause(error.to_string()))?;
-    let hint = format!("start it: neonctl local up --name {name}");
-    Ok(outcome(name, "restore", &path, &header).note(hint))
+    let mut report = outcome(name, "restore", &path, &header);
+    if header.is_new {
+        report = report.note(format!(
+            "local cluster {name:?} is a new cluster: it has its own keys, nodes and addresses, and nothing of local cluster {:?} that runs",
+            header.cluster
+        ));
+    }
+    Ok(report.note(format!("start it: neonctl local up --name {name}")))
 }
 
 /// Gives a file to a program and returns what it responds.

@@ -6,6 +6,7 @@
 mod contained;
 mod file;
 mod record;
+mod renewed;
 mod room;
 mod whole;
 
@@ -25,7 +26,7 @@ pub use file::NAME;
 use file::StateFile;
 pub use room::Full;
 use room::Room;
-pub use whole::{BackupError, Checked, Header, Snapshot, check, restore};
+pub use whole::{BackupError, Checked, Header, Restored, Snapshot, check, restore};
 pub(crate) use whole::{keys, with_causes};
 
 /// Time between two looks whether a full disk has room again.

@@ -4,6 +4,7 @@
 //! `{"table":…,"key":…,"revision":…}` with its JSON on the line after.
 
 use std::io::{self, BufRead, Read as _, Write};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Error;
 use super::file::{self, Content, NAME, REVISION, StateFile};
+use super::renewed::{Entry, renew};
 
 /// `kind` of the header of a backup.
 const KIND: &str = "neonvm-local-backup";
@@ -43,6 +45,9 @@ pub struct Header {
     pub version: String,
     /// Name of the cluster.
     pub cluster: String,
+    /// SHA-256 of the path of its directory, hexadecimal; none in backups of versions that did not write it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
     /// When it was made, RFC 3339.
     pub created: String,
     /// Newest revision of its state.
@@ -92,8 +97,20 @@ enum Line {
 #[derive(Debug, Default)]
 pub struct Snapshot {
     revision: u64,
-    objects: Vec<(Arc<str>, Arc<str>, Stored)>,
+    objects: Vec<Entry>,
     files: Vec<(String, String)>,
+    place: Option<String>,
+}
+
+/// What was put in the place of a state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Restored {
+    /// Of the backup.
+    #[serde(flatten)]
+    pub header: Header,
+    /// The cluster is another one than that of the backup: it has its own keys, nodes and addresses.
+    pub is_new: bool,
 }
 
 impl Snapshot {
@@ -107,7 +124,7 @@ impl Snapshot {
                 .collect::<Vec<_>>()
         };
         let objects = store.tables().flat_map(of_table).collect();
-        Self { revision: store.revision(), objects, files: Vec::new() }
+        Self { revision: store.revision(), objects, ..Self::default() }
     }
 
     /// The state of a cluster that is stopped.
@@ -128,11 +145,12 @@ impl Snapshot {
         self.revision
     }
 
-    /// With the keys of the cluster's directory.
+    /// With the cluster's directory and the keys in it.
     ///
     /// # Errors
     /// If one cannot be read. A missing one is made by the next start.
     pub fn with_files(mut self, directory: &Path) -> Result<Self, BackupError> {
+        self.place = Some(place(directory));
         for name in FILES {
             let path = directory.join(name);
             match std::fs::read_to_string(&path) {
@@ -155,6 +173,7 @@ impl Snapshot {
             format: FORMAT,
             version: env!("CARGO_PKG_VERSION").into(),
             cluster: cluster.to_owned(),
+            place: self.place.clone(),
             created: jiff::Timestamp::now().to_string(),
             revision: self.revision,
             objects: self.objects.len() as u64,
@@ -235,12 +254,34 @@ impl Snapshot {
     }
 }
 
-/// Puts a backup in the place of the state of a stopped cluster. Objects keep their resource versions; what is written next gets
-/// one that no client has, and watches start again.
+/// A directory as a backup names it.
+fn place(directory: &Path) -> String {
+    let path = std::fs::canonicalize(directory).unwrap_or_else(|_| directory.to_path_buf());
+    let mut context = Context::new(&SHA256);
+    context.update(path.as_os_str().as_bytes());
+    hex(context)
+}
+
+impl Snapshot {
+    /// Whether a cluster in this directory is another one than that of the backup: the source may run beside it.
+    fn is_new_in(&self, header: &Header, directory: &Path) -> bool {
+        match &header.place {
+            Some(source) => *source != place(directory),
+            // Its keys show where the source is.
+            None => !self.files.iter().any(|(name, text)| {
+                std::fs::read_to_string(directory.join(name)).is_ok_and(|own| own == *text)
+            }),
+        }
+    }
+}
+
+/// Puts a backup in the place of the state of a stopped cluster. Objects keep their resource versions, unless the restored cluster
+/// cannot have them as they were; what is written next gets one that no client has, and watches start again. In another directory than
+/// that of its source the cluster is a new one, with its own keys.
 ///
 /// # Errors
 /// If the backup is not whole, the cluster runs, or there is a state and `force` is not set. The state stays as it is then.
-pub fn restore(directory: &Path, from: impl BufRead, force: bool) -> Result<Header, BackupError> {
+pub fn restore(directory: &Path, from: impl BufRead, force: bool) -> Result<Restored, BackupError> {
     let path = directory.join(NAME);
     if path.exists() {
         if !force {
@@ -252,19 +293,41 @@ pub fn restore(directory: &Path, from: impl BufRead, force: bool) -> Result<Head
     }
     let (header, snapshot) = Snapshot::read(from)?;
     private::directory(directory).map_err(file_error("make", directory))?;
+    let is_new = snapshot.is_new_in(&header, directory);
+    let newest = header.revision.saturating_add(BUMP);
+    let (objects, newest) = renew(snapshot.objects, newest, is_new);
     let objects =
-        snapshot.objects.into_iter().map(|(table, key, stored)| (table.to_string(), key.to_string(), stored));
+        objects.into_iter().map(|(table, key, stored)| (table.to_string(), key.to_string(), stored));
     let content = Content { objects: objects.collect(), ..Content::default() };
     for (name, text) in &snapshot.files {
         let path = directory.join(name);
-        private::replace(&path, text.as_bytes()).map_err(file_error("write", &path))?;
+        let done = if is_new { remove(&path) } else { private::replace(&path, text.as_bytes()) };
+        done.map_err(file_error("write", &path))?;
     }
     let revision = directory.join(REVISION);
-    match std::fs::remove_file(&revision) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(file_error("remove", &revision)(error)),
-        _ => Ok(file::make(&path, &content.sealed(header.revision.saturating_add(BUMP)))?),
-    }?;
-    Ok(header)
+    remove(&revision).map_err(file_error("remove", &revision))?;
+    file::make(&path, &content.sealed(newest))?;
+    if is_new {
+        make_keys(directory)?;
+    }
+    Ok(Restored { header, is_new })
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Keys that no other cluster has.
+fn make_keys(directory: &Path) -> Result<(), BackupError> {
+    let failed = |error: &dyn std::error::Error| {
+        file_error("make keys in", directory)(io::Error::other(with_causes(error)))
+    };
+    Authority::open(directory).map_err(|error| failed(&error))?;
+    crate::token::Tokens::open(directory).map_err(|error| failed(&error))?;
+    Ok(())
 }
 
 /// Summary of a state that was checked.

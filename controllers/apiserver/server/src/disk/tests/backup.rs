@@ -31,23 +31,50 @@ fn backup(directory: &Path) -> Vec<u8> {
 #[test]
 fn what_is_backed_up_comes_back_with_its_versions_and_keys() {
     let home = tempfile::tempdir().unwrap();
-    let (old, new) = (home.path().join("old"), home.path().join("new"));
-    fs::create_dir(&old).unwrap();
-    let revision = cluster(&old);
-    let bytes = backup(&old);
-    let header = restore(&new, Cursor::new(&bytes), false).unwrap();
-    assert_eq!(header.revision, revision);
+    let place = home.path().join("dev");
+    fs::create_dir(&place).unwrap();
+    let revision = cluster(&place);
+    let bytes = backup(&place);
+    let elsewhere = home.path().join("elsewhere");
+    fs::rename(&place, &elsewhere).unwrap();
+    let restored = restore(&place, Cursor::new(&bytes), false).unwrap();
+    assert_eq!((restored.header.revision, restored.is_new), (revision, false));
     for key in ["ca.crt", "ca.key", "sa.key"] {
-        assert_eq!(fs::read(old.join(key)).unwrap(), fs::read(new.join(key)).unwrap());
+        assert_eq!(fs::read(elsewhere.join(key)).unwrap(), fs::read(place.join(key)).unwrap());
     }
-    let (_, before) = Disk::open(&old.join(NAME)).unwrap();
-    let (_, after) = Disk::open(&new.join(NAME)).unwrap();
+    let (_, before) = Disk::open(&elsewhere.join(NAME)).unwrap();
+    let (_, after) = Disk::open(&place.join(NAME)).unwrap();
     for key in ["one", "two"] {
         assert_eq!(before.read("things", key), after.read("things", key));
     }
     // No client has a resource version from here on, and no watch can start from before it.
     assert!(after.revision() > revision + 1000 && after.floor("things") == after.revision());
-    assert!(neonvm_kit::private::audit(&new, &[]).unwrap().is_empty());
+    assert!(neonvm_kit::private::audit(&place, &[]).unwrap().is_empty());
+}
+
+#[test]
+fn a_cluster_restored_elsewhere_has_keys_of_its_own() {
+    let home = tempfile::tempdir().unwrap();
+    let (old, new) = (home.path().join("old"), home.path().join("new"));
+    fs::create_dir(&old).unwrap();
+    cluster(&old);
+    let bytes = backup(&old);
+    let restored = |force| {
+        assert!(restore(&new, Cursor::new(&bytes), force).unwrap().is_new);
+        assert_eq!(check(&new).problems, Vec::<String>::new());
+        ["ca.crt", "ca.key", "sa.key"].map(|key| fs::read(new.join(key)).unwrap())
+    };
+    let first = restored(false);
+    for (key, own) in ["ca.crt", "ca.key", "sa.key"].iter().zip(&first) {
+        assert_ne!(fs::read(old.join(key)).unwrap(), *own, "{key}");
+    }
+    // What stood there before is another cluster, too, such as the source's twin that an earlier version made.
+    for key in ["ca.crt", "ca.key", "sa.key"] {
+        fs::copy(old.join(key), new.join(key)).unwrap();
+    }
+    for (own, source) in restored(true).iter().zip(["ca.crt", "ca.key", "sa.key"]) {
+        assert_ne!(*own, fs::read(old.join(source)).unwrap(), "{source}");
+    }
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub(super) fn step(pass: &mut Pass<'_>) {
     };
     let wanted = SizeRequest { cpu: guest.cpus.r#use, memory };
     if pause::is_held(pass) {
-        standing(pass, wanted, SizeRequest { cpu: runner.cpu.asked, memory: runner.memory.asked });
+        standing(pass, Sizes::from_runner(runner, wanted, false));
         return;
     }
     // A VM whose migration has a target keeps its size; sizes requested meanwhile are applied when the migration has ended.
@@ -81,9 +81,16 @@ pub(super) fn step(pass: &mut Pass<'_>) {
     }
 }
 
-/// A guest that stands still keeps its size, and its pod the size that fits it.
-fn standing(pass: &mut Pass<'_>, wanted: SizeRequest, asked: SizeRequest) {
+/// A guest that stands still keeps its size, and its pod the size that fits it. One that was paused as soon as it was up shows the size
+/// with which it was started.
+fn standing(pass: &mut Pass<'_>, Sizes { wanted, asked, reached, .. }: Sizes) {
     settle(pass);
+    if pass.status.cpus.is_none() && reached.cpu != MilliCpu::ZERO {
+        pass.status.cpus = Some(reached.cpu);
+    }
+    if pass.status.memory_size.is_none() {
+        observe_memory(pass, reached.memory);
+    }
     if asked == wanted {
         keep(pass);
     } else {

@@ -87,6 +87,27 @@ fn a_vm_that_boots_is_paused_when_its_guest_is_up() {
     assert_eq!(pass(&mut vm, seen(preparing)).actions, [], "it has no guest yet");
 }
 
+/// As after a start of its cluster: the guest was never seen running.
+#[test]
+fn a_vm_that_was_paused_as_soon_as_it_was_up_has_its_size() {
+    for (asked, applied) in [(true, false), (true, true)] {
+        let mut vm = with(Some(PowerState::Paused));
+        let status = vm.status.as_mut().unwrap();
+        (status.cpus, status.memory_size) = (None, None);
+        let status = pass(&mut vm, seen(reports(asked, applied))).status;
+        assert_eq!(status.cpus, Some(MilliCpu::new(500)));
+        assert_eq!(status.memory_size, Some(Bytes::gib(1).to_quantity()));
+        // What the runner does not know yet is not made up.
+        let mut vm = with(Some(PowerState::Paused));
+        let status = vm.status.as_mut().unwrap();
+        (status.cpus, status.memory_size) = (None, None);
+        let mut unknown = reports(asked, applied);
+        (unknown.cpu.applied, unknown.memory.actual) = (MilliCpu::ZERO, Bytes::ZERO);
+        let status = pass(&mut vm, seen(unknown)).status;
+        assert_eq!((status.cpus, status.memory_size), (None, None));
+    }
+}
+
 /// The controller was started again, or the connection is lost: the record holds, and nothing is done.
 #[test]
 fn a_runner_that_is_not_connected_changes_nothing() {

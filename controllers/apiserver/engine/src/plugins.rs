@@ -19,7 +19,7 @@ use crate::store::key_of;
 const IMMORTAL: &[&str] = &["default", "kube-system", "kube-public"];
 
 impl Engine {
-    /// Sets the plug-in that sees every custom object before webhooks and validation do. It must give the same
+    /// Sets the plug-in that sees every custom object, and every Service, before webhooks and validation do. It must give the same
     /// answer to the same object of the same user every time.
     pub fn set_plugin(&mut self, plugin: Plugin) {
         self.plugin = Some(plugin);
@@ -34,7 +34,8 @@ impl Write<'_> {
         live: Option<&Value>,
         object: &mut Value,
     ) -> Result<(), Halt> {
-        if self.kind.custom.is_some()
+        let is_service = self.kind.group.is_empty() && self.kind.kind == "Service";
+        if (self.kind.custom.is_some() || is_service)
             && self.target.subresource != "status"
             && let Some(plugin) = engine.plugin
         {

@@ -17,9 +17,12 @@ fn installation() -> Policy {
     Policy { attachments: [attachment].into(), ..Policy::default() }
 }
 
-/// The plug-in of a server without a controller for `HorizontalPodAutoscaler` objects: as [`admit`], and refuses strategy HPA, which
-/// would never scale. Stored objects stay as they are.
-pub(crate) fn admit_without_hpa(written: Written<'_>, new: &mut Value) -> PluginVerdict {
+/// The plug-in of a server without Kubernetes' own controllers: as [`admit`], but it refuses strategy HPA, which would never scale, and
+/// warns about a Service that would have endpoints elsewhere. Stored objects stay as they are.
+pub(crate) fn admit_without_controllers(written: Written<'_>, new: &mut Value) -> PluginVerdict {
+    if written.group.is_empty() {
+        return service(written.old, new);
+    }
     const FIELD: &str = "/spec/scalingStrategy";
     let is_own = written.group == "autoscaling.aibrix.ai" && written.kind == "PodAutoscaler";
     let before = written.old.and_then(|old| old.pointer(FIELD)).cloned();
@@ -34,6 +37,21 @@ pub(crate) fn admit_without_hpa(written: Written<'_>, new: &mut Value) -> Plugin
         });
     }
     verdict
+}
+
+/// Warns about a Service whose selector has no effect, when it is made or its selector changes.
+fn service(old: Option<&Value>, new: &Value) -> PluginVerdict {
+    const SELECTOR: &str = "/spec/selector";
+    let selector = new.pointer(SELECTOR).and_then(Value::as_object).filter(|selector| !selector.is_empty());
+    let is_name = new.pointer("/spec/type").is_some_and(|kind| kind == "ExternalName");
+    let is_known = old.is_some_and(|old| old.pointer(SELECTOR) == new.pointer(SELECTOR));
+    let warning = "spec.selector: this cluster has no controller for Services: the Service gets no endpoints and no DNS name; \
+        reach VMs by their addresses, or with `neonctl vm port-forward`";
+    let warns = selector.is_some() && !is_name && !is_known;
+    PluginVerdict {
+        warnings: warns.then(|| warning.to_owned()).into_iter().collect(),
+        ..PluginVerdict::default()
+    }
 }
 
 /// The plug-in.
@@ -88,12 +106,47 @@ mod tests {
                 };
                 plugin(written, &mut object(strategy, 5)).errors
             };
-        let refused = errors(admit_without_hpa, None, "HPA");
+        let refused = errors(admit_without_controllers, None, "HPA");
         assert_eq!(refused.len(), 1, "{refused:?}");
         assert_eq!(refused[0].field, "spec.scalingStrategy");
-        assert!(errors(admit_without_hpa, None, "KPA").is_empty() && errors(admit, None, "HPA").is_empty());
+        assert!(
+            errors(admit_without_controllers, None, "KPA").is_empty()
+                && errors(admit, None, "HPA").is_empty()
+        );
         // A stored object can still be changed, but not become one of strategy HPA.
-        assert!(errors(admit_without_hpa, Some(&object("HPA", 4)), "HPA").is_empty());
-        assert_eq!(errors(admit_without_hpa, Some(&object("KPA", 4)), "HPA").len(), 1);
+        assert!(errors(admit_without_controllers, Some(&object("HPA", 4)), "HPA").is_empty());
+        assert_eq!(errors(admit_without_controllers, Some(&object("KPA", 4)), "HPA").len(), 1);
+    }
+    #[test]
+    fn a_service_that_would_have_endpoints_elsewhere_gets_a_warning() {
+        let user = User::default();
+        let service = |spec: Value| json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}, "spec": spec});
+        let warnings =
+            |plugin: neonvm_apiserver_engine::plugins::Plugin, old: Option<&Value>, new: &Value| {
+                let written =
+                    Written { group: "", kind: "Service", namespace_labels: &Value::Null, old, user: &user };
+                let mut same = new.clone();
+                let verdict = plugin(written, &mut same);
+                assert!(same == *new && verdict.errors.is_empty() && verdict.forbidden.is_none());
+                verdict.warnings
+            };
+        let selecting = service(json!({"selector": {"app": "a"}, "ports": [{"port": 80}]}));
+        let headless = service(json!({"selector": {"app": "a"}, "clusterIP": "None"}));
+        for new in [&selecting, &headless] {
+            let found = warnings(admit_without_controllers, None, new);
+            assert!(found.len() == 1 && found[0].contains("no endpoints and no DNS name"), "{found:?}");
+            assert!(warnings(admit_without_controllers, Some(new), new).is_empty());
+            assert!(warnings(admit, None, new).is_empty());
+        }
+        let other = service(json!({"selector": {"app": "b"}}));
+        assert_eq!(warnings(admit_without_controllers, Some(&selecting), &other).len(), 1);
+        for spec in [
+            json!({"ports": [{"port": 80}]}),
+            json!({"selector": {}}),
+            json!({"selector": null}),
+            json!({"type": "ExternalName", "externalName": "x.example", "selector": {"app": "a"}}),
+        ] {
+            assert!(warnings(admit_without_controllers, None, &service(spec)).is_empty());
+        }
     }
 }

@@ -167,7 +167,7 @@ impl Server {
         let mut engine = Engine::new(store);
         engine.set_plugin(match config.has_hpa_controller {
             true => crate::own_kinds::admit,
-            false => crate::own_kinds::admit_without_hpa,
+            false => crate::own_kinds::admit_without_controllers,
         });
         let context = neonvm_apiserver_engine::context::Context { now: jiff::Timestamp::now(), seed: 1 };
         let state = {

@@ -94,7 +94,9 @@ fn simulate(kubeconfig: &Path) -> anyhow::Result<()> {
 /// Two would fight for the same pods.
 fn alone(kubeconfig: &Path) -> anyhow::Result<File> {
     let path = kubeconfig.with_extension("simulated-pods.lock");
-    let file = File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
+    // It is in the directory of a local cluster, whose files no other user opens.
+    let file = neonvm_kit::private::options().write(true).create(true).truncate(false).open(&path);
+    let file = file.with_context(|| format!("cannot make {}", path.display()))?;
     file.try_lock().context("another process simulates the workloads of this cluster")?;
     Ok(file)
 }
@@ -188,5 +190,21 @@ impl Fleets {
         if let Some(fleet) = self.all.remove(key) {
             fleet.end().await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_one_runs_and_no_other_user_opens_what_it_leaves_beside_the_kubeconfig() {
+        let directory = tempfile::tempdir().unwrap();
+        let kubeconfig = directory.path().join("kubeconfig");
+        let lock = alone(&kubeconfig).unwrap();
+        assert!(alone(&kubeconfig).is_err());
+        drop(lock);
+        assert!(alone(&kubeconfig).is_ok());
+        assert_eq!(neonvm_kit::private::audit(directory.path(), &[]).unwrap(), []);
     }
 }

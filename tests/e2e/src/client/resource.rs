@@ -42,6 +42,8 @@ impl Resource {
     pub const POD: Self = namespaced("v1", "Pod", "pods");
     /// `Secret`.
     pub const SECRET: Self = namespaced("v1", "Secret", "secrets");
+    /// `Event`.
+    pub const EVENT: Self = namespaced("v1", "Event", "events");
     /// `ConfigMap`.
     pub const CONFIG_MAP: Self = namespaced("v1", "ConfigMap", "configmaps");
     /// `Node`.

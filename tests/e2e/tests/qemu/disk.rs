@@ -4,5 +4,5 @@ mod agent;
 mod guest;
 mod pg16;
 mod refusals;
-mod registry;
+pub(crate) mod registry;
 mod workloads;

@@ -31,6 +31,7 @@ mod observe;
 mod overlay;
 mod pause;
 mod power;
+mod pull;
 mod restore;
 mod scaling;
 mod scenarios;

@@ -4,6 +4,7 @@ use std::io::Write as _;
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
 
 use neonvm_test_support::eventually_blocking;
 use serde_json::json;
@@ -14,24 +15,53 @@ use super::guest::own_port;
 pub(crate) struct Registry {
     child: Child,
     listen: neonvm_kit::port::Reserved,
-    _files: tempfile::TempDir,
+    files: Rc<tempfile::TempDir>,
 }
+
+/// The password of [`Registry::secured`] for the user `reader`, and its bcrypt hash, as `htpasswd` makes it.
+pub(crate) const PASSWORD: &str = "right-password";
+const HASH: &str = "$2b$04$KCvOb5lSxiIiYMSU.uLifemX62HG68DKoC2HFSybhbgtK7JqxMWoy";
 
 impl Registry {
     pub(crate) fn start() -> Self {
         let files = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        Self::serve(Rc::new(files), &json!({}), &json!({}))
+    }
+
+    /// Another one with the same content, for `reader` alone, over TLS with a certificate of an authority of its own; that is
+    /// returned, PEM.
+    pub(crate) fn secured(&self) -> (Self, String) {
+        let (authority, _) = neonvm_kit::ca::Authority::generate_named("registry-ca").unwrap();
+        let identity = authority.server("registry", &["127.0.0.1".to_owned()]).unwrap();
+        let put = |name: &str, text: &str| {
+            let path = self.files.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let tls = json!({ "certificate": put("tls.crt", &identity.certificate), "key": put("tls.key", &identity.key) });
+        let users = put("users", &format!("reader:{HASH}\n"));
+        let auth = json!({ "htpasswd": { "realm": "test", "path": users } });
+        let secured = Self::serve(Rc::clone(&self.files), &json!({ "tls": tls }), &json!({ "auth": auth }));
+        (secured, authority.certificate().to_owned())
+    }
+
+    /// Starts one on a free port, with more settings of the part `http` and of the whole.
+    fn serve(files: Rc<tempfile::TempDir>, http: &serde_json::Value, more: &serde_json::Value) -> Self {
         let listen = own_port();
-        let config = files.path().join("config.yml");
-        let text = format!(
-            "version: 0.1\nlog:\n  accesslog:\n    disabled: true\n  level: error\nstorage:\n  filesystem:\n    rootdirectory: {}\nhttp:\n  addr: {}\n",
-            files.path().join("data").display(),
-            listen.address()
-        );
-        std::fs::write(&config, text).unwrap();
+        let mut text = json!({ "version": 0.1, "log": { "accesslog": { "disabled": true }, "level": "error" },
+            "storage": { "filesystem": { "rootdirectory": files.path().join("data") } },
+            "http": { "addr": listen.address().to_string() } });
+        let put = |into: &mut serde_json::Value, more: &serde_json::Value| {
+            into.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        };
+        put(&mut text["http"], http);
+        put(&mut text, more);
+        let config = files.path().join(format!("{}.yml", listen.address().port()));
+        std::fs::write(&config, text.to_string()).unwrap();
         let mut command = Command::new("docker-registry");
         let child =
             command.arg("serve").arg(&config).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let registry = Self { child, listen, _files: files };
+        let registry = Self { child, listen, files };
         let connect = || TcpStream::connect(registry.listen.address()).ok();
         drop(eventually_blocking(|| "the registry listens".into(), connect));
         registry

@@ -338,7 +338,7 @@ fn names_of_clusters_are_completed() {
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "dev");
 }
 
-/// A restored cluster is its source only in the source's own place; anywhere else it is another one, whose keys nobody has.
+/// A restored cluster is its source only in the source's own place; anywhere else it is another one with new keys.
 #[test]
 fn a_cluster_restored_in_another_place_has_its_own_keys() {
     let machine = Machine::new();

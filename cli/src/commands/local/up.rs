@@ -18,6 +18,9 @@ use crate::instance::{self, Instance, Process, State};
 use crate::report::{API_VERSION, Document, Report, left};
 use crate::settings::Settings;
 
+/// Time between two looks at the nodes.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
 /// Starts a cluster; harmless if it runs.
 pub(crate) fn run(env: &Env, settings: &Settings, args: &Up) -> Result<Report> {
     let begun = Instant::now();
@@ -146,7 +149,8 @@ fn remarks(
     Ok(notes)
 }
 
-/// Waits until so many nodes are ready, and have reported that since the start: their objects are those of the last run before.
+/// Waits until so many nodes are ready, and have reported that since the start: their objects are those of the last run before. Nodes
+/// that the cluster no longer has are gone then.
 async fn ready(
     settings: &Settings,
     instance: &Instance,
@@ -157,22 +161,35 @@ async fn ready(
     let until = Instant::now() + limit;
     loop {
         let list = connection.json("/api/v1/nodes").await?;
-        let all = list.get("items").and_then(Value::as_array).into_iter().flatten();
-        let ready: Vec<&str> = all
-            .filter(|node| is_ready(node, since))
-            .map(|node| object::text(node, "/metadata/name"))
-            .collect();
+        let all = list.get("items").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let ready: Vec<&str> = all.iter().filter(|node| is_ready(node, since)).map(name).collect();
         let missing = (1..=nodes).map(|number| format!("n{number}")).find(|name| !ready.contains(&&**name));
-        let Some(missing) = missing else { return Ok(()) };
-        if Instant::now() > until {
+        let is_over = Instant::now() > until;
+        let Some(missing) = missing else {
+            if is_over || !all.iter().any(|node| is_surplus(name(node), nodes)) {
+                return Ok(());
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+            continue;
+        };
+        if is_over {
             let text =
                 format!("{} of {nodes} nodes are ready after {limit:?}; startup continues", ready.len());
             let hint =
                 format!("see why: neonctl local logs --name {} --service node-{missing}", instance.name);
             return Err(Error::new(Code::Timeout, text).hint(hint));
         }
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        tokio::time::sleep(LOOK_AGAIN).await;
     }
+}
+
+fn name(node: &Value) -> &str {
+    object::text(node, "/metadata/name")
+}
+
+/// Whether a cluster of so many nodes no longer has a node of this name.
+fn is_surplus(name: &str, nodes: u8) -> bool {
+    name.strip_prefix('n').and_then(|digits| digits.parse::<u8>().ok()).is_some_and(|number| number > nodes)
 }
 
 /// Whether a node is ready, by a report of this start.

@@ -34,7 +34,7 @@ const REGISTRATIONS: &str = "neonvm-";
 
 /// What becomes of an object.
 #[derive(Debug, PartialEq)]
-enum Fate {
+enum Verdict {
     Kept,
     Changed,
     Dropped,
@@ -52,9 +52,9 @@ pub(super) fn renew(objects: Vec<Entry>, newest: u64, is_new: bool) -> (Vec<Entr
             continue;
         };
         match judge(&table, &mut object, is_new) {
-            Fate::Kept => renewed.push((table, key, stored)),
-            Fate::Dropped => {}
-            Fate::Changed => {
+            Verdict::Kept => renewed.push((table, key, stored)),
+            Verdict::Dropped => {}
+            Verdict::Changed => {
                 revision = revision.saturating_add(1);
                 let metadata = object.entry("metadata").or_insert_with(|| json!({}));
                 if let Some(metadata) = metadata.as_object_mut() {
@@ -69,11 +69,11 @@ pub(super) fn renew(objects: Vec<Entry>, newest: u64, is_new: bool) -> (Vec<Entr
 }
 
 /// Decides about one object, and changes it.
-fn judge(table: &str, object: &mut Map<String, Value>, is_new: bool) -> Fate {
+fn judge(table: &str, object: &mut Map<String, Value>, is_new: bool) -> Verdict {
     let (group, plural) = table.split_once('/').unwrap_or(("", table));
     match (group, plural) {
-        ("coordination.k8s.io", "leases") => Fate::Dropped,
-        ("admissionregistration.k8s.io", _) if name(object).starts_with(REGISTRATIONS) => Fate::Dropped,
+        ("coordination.k8s.io", "leases") => Verdict::Dropped,
+        ("admissionregistration.k8s.io", _) if name(object).starts_with(REGISTRATIONS) => Verdict::Dropped,
         ("", "pods") => pod(object),
         ("", "nodes") => node(object),
         ("", "secrets") => kept_unless(is_of_runner(object) || is_new && is_key(object)),
@@ -84,12 +84,12 @@ fn judge(table: &str, object: &mut Map<String, Value>, is_new: bool) -> Fate {
             kept_unless(!matches!(text(object, "/status/phase"), "Succeeded" | "Failed"))
         }
         (VM_GROUP, "ippools") => kept_unless(is_new),
-        _ => Fate::Kept,
+        _ => Verdict::Kept,
     }
 }
 
-fn kept_unless(is_dropped: bool) -> Fate {
-    if is_dropped { Fate::Dropped } else { Fate::Kept }
+fn kept_unless(is_dropped: bool) -> Verdict {
+    if is_dropped { Verdict::Dropped } else { Verdict::Kept }
 }
 
 /// The text at a path; empty if there is none.
@@ -122,18 +122,18 @@ fn retain(object: &mut Map<String, Value>, kept: &[&str]) -> bool {
     object.len() != before
 }
 
-fn changed_if(is_changed: bool) -> Fate {
-    if is_changed { Fate::Changed } else { Fate::Kept }
+fn changed_if(is_changed: bool) -> Verdict {
+    if is_changed { Verdict::Changed } else { Verdict::Kept }
 }
 
 /// Pods of VMs are made again by their controller; others that had not ended wait for a node again.
-fn pod(pod: &mut Map<String, Value>) -> Fate {
+fn pod(pod: &mut Map<String, Value>) -> Verdict {
     let is_deleted = pod.get("metadata").and_then(|meta| meta.get("deletionTimestamp")).is_some();
     if is_of_vm(pod) || is_deleted {
-        return Fate::Dropped;
+        return Verdict::Dropped;
     }
     if matches!(text(pod, "/status/phase"), "Succeeded" | "Failed") {
-        return Fate::Kept;
+        return Verdict::Kept;
     }
     let spec = pod.get_mut("spec").and_then(Value::as_object_mut);
     let was_bound = spec.is_some_and(|spec| spec.remove("nodeName").is_some());
@@ -147,7 +147,7 @@ fn pod(pod: &mut Map<String, Value>) -> Fate {
 }
 
 /// A node keeps what people write: labels, annotations, taints, whether it takes pods.
-fn node(node: &mut Map<String, Value>) -> Fate {
+fn node(node: &mut Map<String, Value>) -> Verdict {
     let had_status = node.insert("status".to_owned(), json!({})).is_some_and(|status| status != json!({}));
     let annotations = node.get_mut("metadata").and_then(|meta| meta.get_mut("annotations"));
     let annotations = annotations.and_then(Value::as_object_mut);
@@ -181,7 +181,7 @@ fn is_authority(object: &Map<String, Value>) -> bool {
 }
 
 /// A VM that ran, or was about to, starts; one that had ended stays as it is.
-fn virtual_machine(vm: &mut Map<String, Value>, is_new: bool) -> Fate {
+fn virtual_machine(vm: &mut Map<String, Value>, is_new: bool) -> Verdict {
     let has_ended = matches!(text(vm, "/status/phase"), "Succeeded" | "Failed");
     let mut kept: Vec<&str> = VM_STATUS.to_vec();
     if has_ended {

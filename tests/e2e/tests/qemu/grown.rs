@@ -17,6 +17,8 @@ fn a_grown_vm_has_the_limits_of_its_size() {
     cluster.good(&["vm", "scale", "tiny", "--memory", "8Gi", "--wait", "--timeout", "170s"]);
     assert_eq!(number(&cluster, "cat /proc/sys/kernel/threads-max"), 65_536);
     assert!(number(&cluster, "cat /sys/fs/cgroup/workload/pids.max") > small * 20);
+    // Pages that TCP takes before it slows down: 1/16 of the memory, where 667 were the value.
+    assert_eq!(number(&cluster, "cut -f2 /proc/sys/net/ipv4/tcp_mem"), 131_072);
     // 4,000 processes, where 343 were the limit.
     let text = "for i in $(seq 4000); do sleep 1000 & done; ls -d /proc/[0-9]* | wc -l; killall sleep";
     assert!(number(&cluster, text) > 4_000);

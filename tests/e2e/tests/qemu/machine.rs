@@ -97,7 +97,7 @@ impl Machine {
 
 /// Makes something once for all runs: in a directory beside its place, moved there when it is whole. A test in another process
 /// that needs the same waits for it.
-fn once(name: &str, make: impl FnOnce(&Path)) -> PathBuf {
+pub(crate) fn once(name: &str, make: impl FnOnce(&Path)) -> PathBuf {
     let place = kept().join(name);
     if place.exists() {
         return place;

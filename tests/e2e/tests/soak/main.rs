@@ -13,6 +13,7 @@
 mod chaos;
 #[path = "../qemu/cluster.rs"]
 mod cluster;
+mod databases;
 mod drain;
 #[path = "../qemu/draining.rs"]
 mod draining;

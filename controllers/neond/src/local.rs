@@ -111,9 +111,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     } else {
         None
     };
-    // After a crash what ran on them runs on.
-    neonvm_kubelet::lifecycle::discard_surplus(&args.api.data_dir, args.nodes, DISCARDED)
-        .context("cannot remove nodes that the cluster no longer has")?;
+    if args.nodes > 0 {
+        // After a crash what ran on them runs on.
+        neonvm_kubelet::lifecycle::discard_surplus(&args.api.data_dir, args.nodes, DISCARDED)
+            .context("cannot remove nodes that the cluster no longer has")?;
+    }
     // Their ports are reserved until the end.
     let mut metrics = Metrics::new(args.metrics);
     let services = services(args, listen, (network, rooted), &mut metrics)?;

@@ -200,11 +200,13 @@ mod tests {
     #[test]
     fn only_one_runs_and_no_other_user_opens_what_it_leaves_beside_the_kubeconfig() {
         let directory = tempfile::tempdir().unwrap();
-        let kubeconfig = directory.path().join("kubeconfig");
+        let cluster = directory.path().join("cluster");
+        neonvm_kit::private::directory(&cluster).unwrap();
+        let kubeconfig = cluster.join("kubeconfig");
         let lock = alone(&kubeconfig).unwrap();
         assert!(alone(&kubeconfig).is_err());
         drop(lock);
         assert!(alone(&kubeconfig).is_ok());
-        assert_eq!(neonvm_kit::private::audit(directory.path(), &[]).unwrap(), []);
+        assert_eq!(neonvm_kit::private::audit(&cluster, &[]).unwrap(), []);
     }
 }

@@ -375,7 +375,8 @@ fn a_cluster_restored_in_another_place_has_its_own_keys() {
     }
     // Its place is known when all else of it is lost.
     machine.good("local down --name a --delete");
-    machine.good("local restore --name a new.backup");
+    let restored = machine.json("local restore --name a new.backup");
+    assert_eq!((&restored["kind"], &restored["isNew"]), (&"LocalRestore".into(), &false.into()));
     assert_eq!(keys("a"), source);
     machine.good("local up --name a --nodes 0");
 }

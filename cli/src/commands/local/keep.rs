@@ -26,7 +26,7 @@ use crate::env::Env;
 use crate::error::{Code, Error, Result, reason};
 use crate::instance::{self, Instance, State};
 use crate::render::Reporter;
-use crate::report::{API_VERSION, Document, Report, left, right};
+use crate::report::{API_VERSION, Body, Document, Report, left, right};
 use crate::settings::Settings;
 
 /// Bytes that are copied at once.
@@ -361,6 +361,11 @@ pub(crate) fn restore(env: &Env, settings: &Settings, args: &Restore, quiet: boo
     let header: Header = serde_json::from_slice(&restored?)
         .map_err(|error| Error::new(Code::Failed, "invalid response from neond").cause(error.to_string()))?;
     let mut report = outcome(name, "restore", &path, &header);
+    if let Body::Document(document) = &mut report.body
+        && let Some(value) = document.value.as_object_mut()
+    {
+        value.insert("isNew".to_owned(), json!(header.is_new));
+    }
     if header.is_new {
         report = report.note(format!(
             "local cluster {name:?} is a new cluster: it has its own keys, nodes and addresses, and nothing of local cluster {:?} that runs",

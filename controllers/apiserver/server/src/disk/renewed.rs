@@ -76,6 +76,10 @@ fn judge(table: &str, object: &mut Map<String, Value>, is_new: bool) -> Verdict 
         ("admissionregistration.k8s.io", _) if name(object).starts_with(REGISTRATIONS) => Verdict::Dropped,
         ("", "pods") => pod(object),
         ("", "nodes") => node(object),
+        // It has the port of the server; the next start makes it.
+        ("", "services") => {
+            kept_unless(name(object) == "kubernetes" && text(object, "/metadata/namespace") == "default")
+        }
         ("", "secrets") => kept_unless(is_of_runner(object) || is_new && is_key(object)),
         ("", "configmaps") => kept_unless(is_new && is_authority(object)),
         ("certificates.k8s.io", "certificatesigningrequests") => kept_unless(is_new),

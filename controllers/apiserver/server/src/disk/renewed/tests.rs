@@ -146,6 +146,9 @@ fn a_new_cluster_has_its_own_keys_and_addresses() {
         assert_eq!(renewed(table, &named(name), false), in_own.then(|| named(name)), "{table}");
         assert_eq!(renewed(table, &named(name), true), None, "{table}");
     }
+    let service = |namespace: &str| json!({ "metadata": { "name": "kubernetes", "namespace": namespace } });
+    assert_eq!(renewed("/services", &service("default"), false), None, "it has the port of the source");
+    assert_eq!(renewed("/services", &service("mine"), true), Some(service("mine")));
     for (table, name) in [
         ("/configmaps", "mine"),
         ("/services", "neonvm-internal-ca"),

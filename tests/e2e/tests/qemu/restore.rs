@@ -3,8 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use base64::Engine as _;
 use neonvm_e2e::client::{KubeClient, Resource};
-use neonvm_test_support::need;
+use neonvm_kit::ca::Authority;
+use neonvm_test_support::{need, needs};
 use serde_json::Value;
 
 use crate::cluster::{Cluster, possible};
@@ -71,11 +73,29 @@ fn identity(kubeconfig: &Path, vm: &str) -> Vec<(&'static str, String)> {
     .into()
 }
 
+/// What a runner responds to a controller whose certificate is signed by the authority of a cluster; 000: it does not.
+fn answer(cluster: &Cluster, authority_of: &Path, runner: &str) -> String {
+    let system = KubeClient::new(authority_of.to_owned()).in_namespace("neonvm-system");
+    let secret = system.get(Resource::SECRET, "neonvm-internal-ca").unwrap();
+    let pem = |key: &str| {
+        let text = secret["data"][key].as_str().unwrap();
+        String::from_utf8(base64::engine::general_purpose::STANDARD.decode(text).unwrap()).unwrap()
+    };
+    let authority = Authority::from_pem(&pem("tls.crt"), &pem("tls.key")).unwrap();
+    let client = authority.client("neonvm-vm-controller", &["neonvm:controllers"]).unwrap();
+    let place = cluster.write("client.pem", client.certificate + &client.key);
+    let url = format!("https://{runner}:25183/v1/status");
+    let arguments = ["-s", "-k", "-m", "30", "-o", "/dev/null", "-w", "%{http_code}", "--cert", &place, &url];
+    let output = Command::new("curl").args(arguments).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
 const BOOT: &str = "cat /proc/sys/kernel/random/boot_id";
 
 #[test]
 fn a_cluster_restored_beside_its_source_is_a_new_one() {
     need!(possible());
+    need!(needs::program("curl"));
     let cluster = Cluster::start();
     cluster.idle();
     cluster.apply(
@@ -113,6 +133,10 @@ fn a_cluster_restored_beside_its_source_is_a_new_one() {
     let crossed = cluster.write("crossed", kubeconfig.replace(&port(&kubeconfig), &port(&own)));
     let refused = cluster.neonctl(&["vm", "list", "--kubeconfig", &crossed]).output().unwrap();
     assert!(!refused.status.success(), "the source takes the keys of the copy");
+    // So do its runners.
+    let runner = before.0["status"]["podIP"].as_str().unwrap();
+    assert_eq!(answer(&cluster, &cluster.kubeconfig(), runner), "200");
+    assert_ne!(answer(&cluster, &copy.kubeconfig(), runner), "200");
     // What is done in the copy is not done in the source.
     copy.good(&["vm", "scale", "web", "--cpu", "2", "--timeout", "120s"]);
     copy.good(&["vm", "delete", "web"]);

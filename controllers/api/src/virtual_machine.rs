@@ -320,6 +320,12 @@ impl VirtualMachineSpec {
         self.power_state == Some(PowerState::Paused)
     }
 
+    /// Whether a restart is requested beyond the one that the status has carried out.
+    #[must_use]
+    pub fn is_to_restart(&self, status: &VirtualMachineStatus) -> bool {
+        self.restart_request.is_some() && self.restart_request != status.restart_request
+    }
+
     /// The spec with every default, for a guest.
     #[must_use]
     pub fn new(guest: Guest) -> Self {

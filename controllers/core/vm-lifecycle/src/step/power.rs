@@ -19,8 +19,7 @@ pub(super) fn is_requested(pass: &Pass<'_>) -> bool {
 
 /// Whether the last start was not by the request of now.
 pub(super) fn is_restart_requested(pass: &Pass<'_>) -> bool {
-    let wanted = &pass.vm.spec.restart_request;
-    wanted.is_some() && *wanted != pass.before.restart_request
+    pass.vm.spec.is_to_restart(&pass.before)
 }
 
 /// The VM has ended and stays off; its pod goes.

@@ -95,38 +95,31 @@ impl World {
         let (phase, pod) = (vm.phase, vm.pod);
         let alive = stage.is_some_and(Stage::is_alive);
         match (alive, locked && held) {
-            (true, true) => {
-                if let Some(vm) = self.vms.get_mut(id) {
-                    vm.target = to;
-                }
-                if phase == Phase::Running {
-                    self.moves_off(id);
-                }
+            (true, true) if phase == Phase::Running => {
+                self.moves_off(id, to);
             }
             (true, false) if phase != Phase::Running || (at.is_some() && at != pod) => {
                 self.goes_on(id, at);
             }
-            (true, false) => {}
+            (true, _) => {}
             (false, _) => {
                 self.waits(id, at);
             }
         }
-        // It is scaled as before, and has a target.
         if alive
             && locked
-            && !held
             && let Some(vm) = self.vms.get_mut(id)
         {
             vm.target = to;
         }
     }
 
-    /// A migration has it from now on.
-    fn moves_off(&mut self, id: Id) {
+    /// A migration to that pod has it from now on.
+    fn moves_off(&mut self, id: Id, to: Option<Id>) {
         self.account(id);
         self.stats.migrations_started += 1;
         if let Some(vm) = self.vms.get_mut(id) {
-            vm.phase = Phase::Migrating;
+            (vm.phase, vm.target) = (Phase::Migrating, to);
         }
         self.note(Line::Vm(id, "a migration has it"));
         self.show(id);

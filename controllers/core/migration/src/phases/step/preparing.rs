@@ -76,11 +76,10 @@ fn gives_way(pass: &mut Pass<'_>) -> bool {
 /// A stop, a restart or a pause does not wait for a migration that has no room anywhere.
 fn gives_precedence(pass: &Pass<'_>) -> Option<String> {
     let vm = pass.observed.vm.filter(|_| !is_placed(pass))?;
-    let restarted = vm.status.as_ref().and_then(|status| status.restart_request.as_ref());
-    let restarts = vm.spec.restart_request.as_ref().filter(|wanted| Some(*wanted) != restarted);
+    let restarts = vm.status.as_ref().is_some_and(|status| vm.spec.is_to_restart(status));
     let what = match () {
         () if vm.spec.is_stopped() => "stopped",
-        () if restarts.is_some() => "restarted",
+        () if restarts => "restarted",
         () if vm.spec.is_paused() => "paused",
         () => return None,
     };

@@ -5,6 +5,7 @@
 //! Everything there is slow, so no time is measured, and [`FACTOR`] makes the product's deadlines longer. The emulation has defects of its
 //! own: a host whose kernel panicked is booted again, and its check repeated; that is counted apart.
 
+pub(crate) mod changed;
 mod checks;
 mod emulator;
 mod system;
@@ -99,7 +100,11 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> anyhow::Result<bool> {
             (name, verdict)
         }));
     }
-    Ok(summary(&all))
+    let good = summary(&all);
+    if good && choice.only.is_none() {
+        changed::passed(root)?;
+    }
+    Ok(good)
 }
 
 /// Runs the checks on one host, in their order.

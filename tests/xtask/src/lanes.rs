@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 
+use crate::host::changed::Sources;
 use crate::process::installed;
 use crate::suite::{Binary, Kind, Plan};
 
@@ -248,10 +249,23 @@ fn host() -> Lane {
     lane("host", 20 * 60, Work::Counting(vec!["cargo", "xtask", "host"])).limit(90)
 }
 
-/// What `test` can run: the gate, and by name the lane `host` as well.
-pub(crate) fn testable(names: &[String]) -> Vec<Lane> {
-    let named = names.iter().any(|name| name == "host").then(host);
-    gate().into_iter().chain(named).collect()
+/// The lane of the gate for changes of the sources that run VMs on a host: the short form; none without a change.
+fn short_host(sources: Sources) -> Option<Lane> {
+    let short = lane("host", 8 * 60, Work::Counting(vec!["cargo", "xtask", "host", "--short"])).limit(90);
+    match sources {
+        Sources::Unchanged => None,
+        Sources::Changed => Some(short),
+        Sources::NeverPassed => {
+            let reason = "cargo xtask host has not passed on this computer, so no change is known";
+            Some(Lane { skip: Some(reason.to_owned()), ..short })
+        }
+    }
+}
+
+/// What `test` can run: the gate, the emulated host if its sources have changed, and all checks on both hosts by name.
+pub(crate) fn testable(names: &[String], sources: Sources) -> Vec<Lane> {
+    let named = names.iter().any(|name| name == "host");
+    gate().into_iter().chain(if named { Some(host()) } else { short_host(sources) }).collect()
 }
 
 /// Prints the names of lanes with their budgets.
@@ -299,8 +313,12 @@ mod tests {
         let pages = names(chosen(soak(), &["pages".into()]).unwrap());
         assert_eq!(pages, ["guest", "programs", "kernel", "pages"]);
         let host = ["host".to_owned()];
-        assert_eq!(names(chosen(testable(&host), &host).unwrap()), ["guest", "kernel", "host"]);
-        assert_eq!(names(chosen(testable(&[]), &[]).unwrap()), names(gate()), "by name only");
+        let by_name = testable(&host, Sources::Unchanged);
+        assert_eq!(names(chosen(by_name, &host).unwrap()), ["guest", "kernel", "host"]);
+        assert_eq!(names(testable(&[], Sources::Unchanged)), names(gate()));
+        let changed = testable(&[], Sources::Changed).pop().unwrap();
+        assert!(changed.name == "host" && changed.skip.is_none(), "{changed:?}");
+        assert!(testable(&[], Sources::NeverPassed).pop().unwrap().skip.is_some());
         let error = chosen(gate(), &["vms".into()]).err().unwrap().to_string();
         assert!(error.starts_with("no lane vms; there are: format, check"), "{error}");
     }

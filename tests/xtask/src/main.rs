@@ -88,7 +88,10 @@ fn main() -> anyhow::Result<ExitCode> {
         }
         ("test", Some("--list")) => lanes::list(&lanes::gate()),
         ("soak", Some("--list")) => lanes::list(&lanes::soak()),
-        ("test", _) => run::run(&root, lanes::chosen(lanes::testable(&args), &args)?)?,
+        ("test", _) => {
+            let lanes = lanes::testable(&args, host::changed::compare(&root)?);
+            run::run(&root, lanes::chosen(lanes, &args)?)?
+        }
         ("soak", _) => run::run(&root, lanes::chosen(lanes::soak(), &args)?)?,
         ("bare", _) => bare::run(&root, &args)?,
         ("host", _) => host::run(&root, &args)?,

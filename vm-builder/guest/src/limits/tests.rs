@@ -32,7 +32,7 @@ fn the_table_is_that_of_linux() {
 }
 
 #[test]
-fn a_vm_of_8_gib_has_what_the_issue_needs() {
+fn a_vm_of_8_gib_has_room_for_thousands_of_processes() {
     let memory = 8 * GIB;
     assert_eq!(of(memory, "kernel/threads-max"), [65_536]);
     assert_eq!(of(memory, "net/ipv4/tcp_mem"), [98_304, 131_072, 196_608]);

@@ -12,13 +12,20 @@ use crate::{NETWORKS, overlay};
 /// Where claims are.
 const CLAIMS: &str = "/run/neonvm/networks";
 
-/// The number of a cluster, below [`NETWORKS`]: the one it has, or a free one. `identity` is the cluster's directory.
+/// The number of a cluster, below [`NETWORKS`]: the one it has, or a free one. `identity` is the cluster's directory, `last` the number
+/// that it had: claims do not outlast the host, and VMs keep their addresses.
 ///
 /// # Errors
 /// If all numbers are taken, or a claim cannot be read or written.
-pub fn claim(identity: &str) -> io::Result<u8> {
+pub fn claim(identity: &str, last: Option<u8>) -> io::Result<u8> {
     let routes = std::fs::read_to_string("/proc/net/route").unwrap_or_default();
-    claim_below(Path::new(CLAIMS), identity, |number| is_used(number, &routes))
+    claim_below(Path::new(CLAIMS), (identity, last), |number| is_used(number, &routes))
+}
+
+/// The number of a cluster with this overlay, as [`overlay`] gives it.
+#[must_use]
+pub fn of_overlay(range: &str) -> Option<u8> {
+    (0..NETWORKS).find(|number| overlay(*number).to_string() == range)
 }
 
 /// Gives a cluster's number back, if it has one.
@@ -54,7 +61,11 @@ fn number_of(directory: &Path, identity: &str) -> Option<u8> {
     (0..NETWORKS).find(|number| owner(directory, *number) == identity)
 }
 
-fn claim_below(directory: &Path, identity: &str, is_used: impl Fn(u8) -> bool) -> io::Result<u8> {
+fn claim_below(
+    directory: &Path,
+    (identity, last): (&str, Option<u8>),
+    is_used: impl Fn(u8) -> bool,
+) -> io::Result<u8> {
     std::fs::create_dir_all(directory).map_err(cannot("make", directory))?;
     let _lock = lock(directory)?;
     if let Some(own) = number_of(directory, identity) {
@@ -64,7 +75,9 @@ fn claim_below(directory: &Path, identity: &str, is_used: impl Fn(u8) -> bool) -
     let start = identity.bytes().fold(0_u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte)) % NETWORKS;
     forget_the_gone(directory);
     let free = |number: &u8| owner(directory, *number).is_empty() && !is_used(*number);
-    let Some(number) = (0..NETWORKS).map(|step| (start + step) % NETWORKS).find(free) else {
+    let others = (0..NETWORKS).map(|step| (start + step) % NETWORKS);
+    let last = last.filter(|last| *last < NETWORKS);
+    let Some(number) = last.into_iter().chain(others).find(free) else {
         let why = format!("all {NETWORKS} networks for local clusters are in use on this machine");
         return Err(io::Error::other(why));
     };
@@ -133,19 +146,42 @@ mod tests {
             std::fs::create_dir(&path).unwrap();
             path.display().to_string()
         });
-        let numbers = clusters.each_ref().map(|cluster| claim_below(&claims, cluster, free).unwrap());
+        let numbers = clusters.each_ref().map(|cluster| claim_below(&claims, (cluster, None), free).unwrap());
         assert_ne!(numbers[0], numbers[1]);
-        assert_eq!(claim_below(&claims, &clusters[0], |_| true).unwrap(), numbers[0], "its own stays");
-        assert!(claim_below(&claims, "/", |_| true).is_err());
+        assert_eq!(
+            claim_below(&claims, (&clusters[0], None), |_| true).unwrap(),
+            numbers[0],
+            "its own stays"
+        );
+        assert!(claim_below(&claims, ("/", None), |_| true).is_err());
         // One is gone without a word, the other gives its number back.
         std::fs::remove_dir(&clusters[0]).unwrap();
-        assert_eq!(claim_below(&claims, "/", |number| number != numbers[0]).unwrap(), numbers[0]);
-        assert!(claim_below(&claims, "/tmp", |number| number != numbers[1]).is_err());
+        assert_eq!(claim_below(&claims, ("/", None), |number| number != numbers[0]).unwrap(), numbers[0]);
+        assert!(claim_below(&claims, ("/tmp", None), |number| number != numbers[1]).is_err());
         release_below(&claims, &clusters[1]).unwrap();
-        assert_eq!(claim_below(&claims, "/tmp", |number| number != numbers[1]).unwrap(), numbers[1]);
+        assert_eq!(claim_below(&claims, ("/tmp", None), |number| number != numbers[1]).unwrap(), numbers[1]);
         release_below(&claims, "/").unwrap();
         release_below(&claims, "/tmp").unwrap();
         assert_eq!(std::fs::read_dir(&claims).unwrap().count(), 0);
+    }
+
+    /// After a start of the host there are no claims, and other routes.
+    #[test]
+    fn a_cluster_gets_the_number_that_it_had_if_that_is_free() {
+        let directory = tempfile::tempdir().unwrap();
+        let claims = directory.path().join("networks");
+        let first = claim_below(&claims, ("/", None), |_| false).unwrap();
+        release_below(&claims, "/").unwrap();
+        let other = (first + 40) % NETWORKS;
+        assert_eq!(claim_below(&claims, ("/", Some(other)), |_| false).unwrap(), other);
+        release_below(&claims, "/").unwrap();
+        assert_eq!(claim_below(&claims, ("/", Some(other)), |number| number == other).unwrap(), first);
+        release_below(&claims, "/").unwrap();
+        assert_eq!(claim_below(&claims, ("/", Some(200)), |_| false).unwrap(), first);
+        for number in [0, 74, 111] {
+            assert_eq!(of_overlay(&overlay(number).to_string()), Some(number));
+        }
+        assert_eq!(of_overlay("10.0.0.0/8"), None);
     }
 
     #[test]

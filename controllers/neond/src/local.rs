@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use neonvm_apiserver::disk::{OVERLAY, release_addresses};
 use neonvm_kit::port::Reserved;
 use neonvm_kit::private;
 use neonvm_kit::reserve::Reserve;
@@ -106,11 +107,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Err(_) if args.api.listen.port() != 0 => args.api.listen,
         Err(error) => anyhow::bail!("cannot listen on {}: {error}", args.api.listen),
     };
-    let network = if rooted && args.nodes > 0 {
-        Some(neonvm_kubelet::network_number::claim(&crate::kubelet::identity(&args.api.data_dir))?)
-    } else {
-        None
-    };
+    let network = if rooted && args.nodes > 0 { Some(number(&args.api.data_dir)?) } else { None };
     if args.nodes > 0 {
         // After a crash what ran on them runs on.
         neonvm_kubelet::lifecycle::discard_surplus(&args.api.data_dir, args.nodes, DISCARDED)
@@ -130,6 +127,21 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         let config = supervisor::Config::new(args.api.data_dir.clone(), services);
         Ok(supervisor::run(config, stop).await?)
     })
+}
+
+/// The number of the cluster's network: that of the last start if it is free. With another one VMs get other addresses on the overlay:
+/// those of the last start may be another cluster's now.
+fn number(directory: &Path) -> anyhow::Result<u8> {
+    let text = std::fs::read_to_string(directory.join(OVERLAY)).unwrap_or_default();
+    let config: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+    let range = config.pointer("/ipRanges/0/range").and_then(serde_json::Value::as_str);
+    let last = range.and_then(neonvm_kubelet::network_number::of_overlay);
+    let number = neonvm_kubelet::network_number::claim(&crate::kubelet::identity(directory), last)?;
+    if last.is_some_and(|last| last != number) {
+        tracing::warn!(?last, number, "the network of the last start is in use; VMs get other addresses");
+        release_addresses(directory)?;
+    }
+    Ok(number)
 }
 
 /// Accepts the packets of this cluster in chains of other programs, from before the first node is ready until the task is dropped.
@@ -345,7 +357,7 @@ fn addresses(directory: &Path, number: u8) -> anyhow::Result<PathBuf> {
     let config = serde_json::json!({
         "network_name": neonvm_api::overlay::NETWORK,
         "ipRanges": [{ "range": range.to_string(), "range_start": start }] });
-    let path = directory.join("overlay.json");
+    let path = directory.join(OVERLAY);
     Reserve::from_directory(directory)
         .lend(|| private::replace(&path, config.to_string().as_bytes()))
         .with_context(|| format!("cannot make {}", path.display()))?;

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::OnceLock;
 
+use neonvm_e2e::client::{KubeClient, Resource};
 use neonvm_e2e::is_alive;
 use neonvm_test_support::{eventually_blocking, need, needs};
 use serde_json::Value;
@@ -379,4 +380,37 @@ fn a_cluster_restored_in_another_place_has_its_own_keys() {
     assert_eq!((&restored["kind"], &restored["isNew"]), (&"LocalRestore".into(), &false.into()));
     assert_eq!(keys("a"), source);
     machine.good("local up --name a --nodes 0");
+}
+
+/// As after a start of the host at which another cluster, or a route, has taken the addresses.
+#[test]
+fn a_cluster_whose_network_is_taken_gets_another() {
+    need!(needs::network_namespaces());
+    let machine = Machine::new();
+    let place = machine.home.path().join(".local/state/neonctl/local/a");
+    let claims = Path::new("/run/neonvm/networks");
+    let claim = || {
+        let own = std::fs::canonicalize(&place).unwrap().display().to_string();
+        let all = std::fs::read_dir(claims).unwrap().map(|entry| entry.unwrap().path());
+        all.into_iter().find(|path| std::fs::read_to_string(path).unwrap_or_default() == own).unwrap()
+    };
+    let range = || {
+        let node = KubeClient::new(place.join("kubeconfig")).get(Resource::NODE, "n1").unwrap();
+        node["spec"]["podCIDR"].as_str().unwrap().to_owned()
+    };
+    machine.good("local up --name a --nodes 1");
+    let (first, before) = (claim(), range());
+    // The number outlasts its claim.
+    machine.good("local down --name a");
+    std::fs::remove_file(&first).unwrap();
+    machine.good("local up --name a");
+    assert_eq!((claim(), range()), (first.clone(), before.clone()));
+    machine.good("local down --name a");
+    let taken = format!("{}", machine.home.path().display());
+    std::fs::write(&first, taken).unwrap();
+    machine.good("local up --name a");
+    assert_ne!(claim(), first);
+    until("the range of the node", || range() != before);
+    machine.good("local check --name a");
+    std::fs::remove_file(&first).unwrap();
 }

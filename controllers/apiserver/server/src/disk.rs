@@ -26,7 +26,9 @@ pub use file::NAME;
 use file::StateFile;
 pub use room::Full;
 use room::Room;
-pub use whole::{BackupError, Checked, Header, Restored, Snapshot, check, restore};
+pub use whole::{
+    BackupError, Checked, Header, OVERLAY, Restored, Snapshot, check, release_addresses, restore,
+};
 pub(crate) use whole::{keys, with_causes};
 
 /// Time between two looks whether a full disk has room again.

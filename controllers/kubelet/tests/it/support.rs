@@ -76,7 +76,7 @@ impl Cluster {
 
     /// Addresses of a node with namespaces that no other cluster on this machine has.
     pub(crate) fn addresses(&self, index: u8) -> NamespaceNetwork {
-        NamespaceNetwork::numbered(network_number::claim(&self.place_of_claim()).unwrap(), index)
+        NamespaceNetwork::numbered(network_number::claim(&self.place_of_claim(), None).unwrap(), index)
     }
 
     /// Starts a node.

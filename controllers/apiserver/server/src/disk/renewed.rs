@@ -43,6 +43,28 @@ enum Verdict {
 /// The objects of a restored cluster. Changed ones get revisions above `newest`, the newest of the backup; the result has the newest of
 /// all. `is_new`: the cluster is not the one of the backup.
 pub(super) fn renew(objects: Vec<Entry>, newest: u64, is_new: bool) -> (Vec<Entry>, u64) {
+    change(objects, newest, |table, object| judge(table, object, is_new))
+}
+
+/// The objects of a cluster whose overlay has another range than before, as [`renew`] returns them.
+pub(super) fn without_addresses(objects: Vec<Entry>, newest: u64) -> (Vec<Entry>, u64) {
+    change(objects, newest, |table, object| match table.split_once('/') {
+        Some((VM_GROUP, "ippools")) => Verdict::Dropped,
+        Some((VM_GROUP, "virtualmachines")) => {
+            let status = object.get_mut("status").and_then(Value::as_object_mut);
+            changed_if(status.is_some_and(|status| {
+                OVERLAY_STATUS.iter().filter(|field| status.remove(**field).is_some()).count() > 0
+            }))
+        }
+        _ => Verdict::Kept,
+    })
+}
+
+fn change(
+    objects: Vec<Entry>,
+    newest: u64,
+    judge: impl Fn(&str, &mut Map<String, Value>) -> Verdict,
+) -> (Vec<Entry>, u64) {
     let mut revision = newest;
     let mut renewed = Vec::with_capacity(objects.len());
     for (table, key, stored) in objects {
@@ -51,7 +73,7 @@ pub(super) fn renew(objects: Vec<Entry>, newest: u64, is_new: bool) -> (Vec<Entr
             renewed.push((table, key, stored));
             continue;
         };
-        match judge(&table, &mut object, is_new) {
+        match judge(&table, &mut object) {
             Verdict::Kept => renewed.push((table, key, stored)),
             Verdict::Dropped => {}
             Verdict::Changed => {

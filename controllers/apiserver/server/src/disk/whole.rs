@@ -17,12 +17,14 @@ use serde::{Deserialize, Serialize};
 
 use super::Error;
 use super::file::{self, Content, NAME, REVISION, StateFile};
-use super::renewed::{Entry, renew};
+use super::renewed::{Entry, renew, without_addresses};
 
 /// `kind` of the header of a backup.
 const KIND: &str = "neonvm-local-backup";
 /// The format that is written, and the newest that is read.
 const FORMAT: u32 = 1;
+/// Name of the file in the directory of a cluster that has the range of its overlay.
+pub const OVERLAY: &str = "overlay.json";
 /// Longest header, in bytes.
 const LONGEST_HEADER: u64 = 4096;
 /// Longest line of a body, in bytes: an object of the largest size with room for its encoding.
@@ -295,10 +297,11 @@ pub fn restore(directory: &Path, from: impl BufRead, force: bool) -> Result<Rest
     private::directory(directory).map_err(file_error("make", directory))?;
     let is_new = snapshot.is_new_in(&header, directory);
     let newest = header.revision.saturating_add(BUMP);
-    let (objects, newest) = renew(snapshot.objects, newest, is_new);
-    let objects =
-        objects.into_iter().map(|(table, key, stored)| (table.to_string(), key.to_string(), stored));
-    let content = Content { objects: objects.collect(), ..Content::default() };
+    let (mut objects, mut newest) = renew(snapshot.objects, newest, is_new);
+    if !directory.join(OVERLAY).exists() {
+        // Which range it will have is not known.
+        (objects, newest) = without_addresses(objects, newest);
+    }
     for (name, text) in &snapshot.files {
         let path = directory.join(name);
         let done = if is_new { remove(&path) } else { private::replace(&path, text.as_bytes()) };
@@ -306,11 +309,33 @@ pub fn restore(directory: &Path, from: impl BufRead, force: bool) -> Result<Rest
     }
     let revision = directory.join(REVISION);
     remove(&revision).map_err(file_error("remove", &revision))?;
-    file::make(&path, &content.sealed(newest))?;
+    make(&path, objects, newest)?;
     if is_new {
         make_keys(directory)?;
     }
     Ok(Restored { header, is_new })
+}
+
+fn make(path: &Path, objects: Vec<Entry>, newest: u64) -> Result<(), Error> {
+    let objects =
+        objects.into_iter().map(|(table, key, stored)| (table.to_string(), key.to_string(), stored));
+    file::make(path, &Content { objects: objects.collect(), ..Content::default() }.sealed(newest))
+}
+
+/// Releases all addresses on the overlay in the state of a stopped cluster: its overlay has another range now. VMs start as after a
+/// restore, because their pods were made with addresses.
+///
+/// # Errors
+/// If the state cannot be read or written, or is in use.
+pub fn release_addresses(directory: &Path) -> Result<(), BackupError> {
+    let path = directory.join(NAME);
+    if !path.exists() {
+        return Ok(());
+    }
+    let snapshot = Snapshot::of_stopped(directory)?;
+    let (objects, newest) = renew(snapshot.objects, snapshot.revision, false);
+    let (objects, newest) = without_addresses(objects, newest);
+    Ok(make(&path, objects, newest)?)
 }
 
 fn remove(path: &Path) -> io::Result<()> {

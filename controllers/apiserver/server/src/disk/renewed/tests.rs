@@ -159,6 +159,24 @@ fn a_new_cluster_has_its_own_keys_and_addresses() {
     }
 }
 
+#[test]
+fn addresses_of_another_range_are_released() {
+    let vm = |status: &Value| json!({ "metadata": { "name": "x" }, "status": status });
+    let with = json!({ "phase": "Failed", "extraNetIP": "10.16.128.1", "extraNetMask": "255.255.0.0" });
+    let without = vm(&json!({ "phase": "Failed" }));
+    let objects = vec![
+        entry("vm.neon.tech/virtualmachines", "default/x", &vm(&with)),
+        entry("vm.neon.tech/virtualmachines", "default/y", &without),
+        entry("vm.neon.tech/ippools", "default/p", &json!({})),
+        entry("/pods", "default/p", &json!({ "status": { "phase": "Running" } })),
+    ];
+    let (left, newest) = without_addresses(objects.clone(), NEWEST);
+    assert_eq!((newest, left.len()), (NEWEST + 1, 3));
+    let changed: Value = serde_json::from_slice(&left[0].2.json).unwrap();
+    assert_eq!(changed["status"], json!({ "phase": "Failed" }));
+    assert_eq!(left[1..], [objects[1].clone(), objects[3].clone()]);
+}
+
 proptest! {
     /// Whatever bytes stand in a backup, and a second restore changes nothing more.
     #[test]

@@ -146,3 +146,25 @@ fn a_check_lists_what_is_wrong() {
     let problems = check(&directory).problems;
     assert!(problems[1].ends_with("ca.key is missing"), "{problems:?}");
 }
+
+#[test]
+fn addresses_are_released_in_a_stopped_state_alone() {
+    let home = tempfile::tempdir().unwrap();
+    release_addresses(home.path()).unwrap();
+    let (disk, mut store) = Disk::open(&home.path().join(NAME)).unwrap();
+    let vm = br#"{"metadata":{"name":"x"},"status":{"extraNetIP":"10.16.128.1"}}"#;
+    store.put("vm.neon.tech/virtualmachines", "default/x", Bytes::from_static(vm));
+    store.put("things", "one", Bytes::from_static(b"{}"));
+    disk.push(store.take_fresh());
+    assert!(release_addresses(home.path()).unwrap_err().to_string().contains("is in use"));
+    disk.close().unwrap();
+    drop(disk);
+    release_addresses(home.path()).unwrap();
+    let (_, after) = Disk::open(&home.path().join(NAME)).unwrap();
+    let vm = after.read("vm.neon.tech/virtualmachines", "default/x").unwrap();
+    assert!(!String::from_utf8_lossy(&vm.json).contains("10.16"));
+    assert_eq!(
+        (after.read("things", "one"), after.revision()),
+        (store.read("things", "one"), store.revision() + 1)
+    );
+}

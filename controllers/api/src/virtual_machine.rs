@@ -19,7 +19,7 @@ pub use guest::{
     CpuBounds, EnvVar, Guest, GuestSettings, ImagePullPolicy, MemorySlots, Port, PortProtocol, RootDisk,
     SwapInfo,
 };
-pub use status::{ActiveMigration, LastExit, Machine, Phase, VirtualMachineStatus, Workload};
+pub use status::{ActiveMigration, LastExit, Machine, Phase, ScalingFrom, VirtualMachineStatus, Workload};
 
 /// Default TCP port of QEMU's control socket in old runners.
 pub const DEFAULT_QMP_PORT: u16 = 20183;

@@ -11,6 +11,18 @@ use serde::{Deserialize, Serialize};
 use super::PowerState;
 use crate::schema;
 
+/// The size of a VM when a change of it began. CPU and memory are reached one after the other, and are observed meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ScalingFrom {
+    /// CPU.
+    #[schemars(schema_with = "schema::milli_cpu")]
+    pub cpus: MilliCpu,
+    /// Memory.
+    #[schemars(schema_with = "schema::quantity")]
+    pub memory_size: Quantity,
+}
+
 /// What is observed of a virtual machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -55,6 +67,9 @@ pub struct VirtualMachineStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::quantity")]
     pub memory_size: Option<Quantity>,
+    /// The size that the VM had before the change of its size that is under way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scaling_from: Option<ScalingFrom>,
     /// The secret with the SSH keys.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub ssh_secret_name: String,

@@ -1,7 +1,7 @@
 //! Size: the requested size goes to the runner, the size that the runner reports goes to the status. Only observation
 //! changes the status.
 
-use neonvm_api::virtual_machine::Phase;
+use neonvm_api::virtual_machine::{Phase, ScalingFrom};
 use neonvm_types::runner_protocol::{Problem, ProblemReason, RunnerState, RunnerStatus, SizeRequest};
 use neonvm_types::{Bytes, MilliCpu, Quantity, RevisionWithTime};
 
@@ -73,6 +73,7 @@ pub(super) fn step(pass: &mut Pass<'_>) {
             observe_memory(pass, reached.memory);
         }
         pass.status.phase = Some(Phase::Scaling);
+        pass.status.scaling_from = before(pass);
         let waits = match room.short {
             Some(Short::Waits(waits)) => format!("; {waits}"),
             _ => String::new(),
@@ -163,8 +164,8 @@ pub(super) fn word(reason: ProblemReason) -> &'static str {
 /// `size` is reached; `has` is what the guest has, which is less than one step (`slot`) more.
 fn done(pass: &mut Pass<'_>, size: SizeRequest, has: SizeRequest, slot: Bytes) {
     settle(pass);
-    let memory = pass.before.memory_size.and_then(|before| Bytes::try_from(before).ok());
-    if let (Some(cpu), Some(memory)) = (pass.before.cpus, memory) {
+    let before = before(pass).and_then(|size| Some((size.cpus, Bytes::try_from(size.memory_size).ok()?)));
+    if let Some((cpu, memory)) = before {
         // What the guest keeps of a step, and gives back later, is no change of the size.
         let same = memory > size.memory && memory.saturating_sub(size.memory) < slot;
         let grew = size.cpu > cpu || size.memory > memory;
@@ -204,7 +205,17 @@ fn denied(pass: &mut Pass<'_>, reason: &'static str, why: &str, wanted: SizeRequ
     pass.set(SCALED, &Finding::no(reason, message));
 }
 
+/// The size when the change began, or that of now if none is under way.
+fn before(pass: &Pass<'_>) -> Option<ScalingFrom> {
+    let now = || {
+        let (cpus, memory_size) = pass.before.cpus.zip(pass.before.memory_size)?;
+        Some(ScalingFrom { cpus, memory_size })
+    };
+    pass.before.scaling_from.or_else(now)
+}
+
 fn settle(pass: &mut Pass<'_>) {
+    pass.status.scaling_from = None;
     if pass.status.phase == Some(Phase::Scaling) {
         pass.status.phase = Some(Phase::Running);
     }
@@ -226,5 +237,6 @@ pub(super) fn revision(pass: &mut Pass<'_>) {
 pub(super) fn forget(pass: &mut Pass<'_>) {
     pass.status.cpus = None;
     pass.status.memory_size = None::<Quantity>;
+    pass.status.scaling_from = None;
     condition::remove(&mut pass.status, SCALED);
 }

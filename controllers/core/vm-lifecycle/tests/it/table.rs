@@ -316,6 +316,27 @@ fn memory_that_is_not_released_is_reported_once_and_cleared_by_success() {
 }
 
 /// What the guest keeps of the last step: the size is reached, and the VM is healthy.
+/// The CPU is there before the memory: the event names the size before both.
+#[test]
+fn a_change_in_two_steps_is_one_change() {
+    let mut vm = in_phase(Some(Phase::Running));
+    vm.spec.guest.cpus.r#use = MilliCpu::new(1000);
+    vm.spec.guest.memory_slots.r#use = 3;
+    let mut events = Vec::new();
+    for (cpu, memory) in [(500, 1), (1000, 1), (1000, 2), (1000, 3), (1000, 3)] {
+        let mut status = runner(1000, 3);
+        status.cpu.applied = MilliCpu::new(cpu);
+        status.memory.actual = Bytes::gib(memory);
+        let seen = observed(Some(running(pod(&in_phase(Some(Phase::Running)), "db-old"))), seen(status));
+        let outcome = step(at(NOW), &vm, &seen, &settings());
+        let scaled = outcome.events.iter().filter(|note| note.reason.as_str().starts_with("Scale"));
+        events.extend(scaled.map(|note| note.message.clone()));
+        vm.status = Some(outcome.status);
+    }
+    assert_eq!(events, ["from 500m CPU and 1Gi of memory to 1 CPU and 3Gi of memory"]);
+    assert_eq!(vm.status.unwrap().scaling_from, None);
+}
+
 #[test]
 fn a_remainder_below_one_step_is_no_problem() {
     let mut vm = in_phase(Some(Phase::Scaling));

@@ -5,7 +5,7 @@ use neonvm_disk::tree::{Bytes, InodeId, Sources, Tree};
 
 use crate::accounts::Accounts;
 use crate::layer::TEXT_LIST;
-use crate::source::printable;
+use crate::source::{HOST, printable};
 
 #[cfg(test)]
 mod tests;
@@ -89,13 +89,25 @@ fn warning(dropped: &Dropped) -> String {
     };
     let mut names: Vec<(&String, &u64)> = dropped.names.iter().collect();
     names.sort_by_key(|(name, count)| (std::cmp::Reverse(**count), *name));
-    let shown: Vec<String> =
-        names.iter().take(NAMED).map(|(name, count)| format!("{} ({count})", name.escape_debug())).collect();
+    let plain = |name: &str| name.strip_prefix(HOST).map(|name| name.escape_debug().to_string());
+    let shown: Vec<String> = names
+        .iter()
+        .take(NAMED)
+        .map(|(name, count)| {
+            format!("{} ({count})", plain(name).unwrap_or_else(|| name.escape_debug().to_string()))
+        })
+        .collect();
+    let of_host = names.iter().filter(|(name, _)| name.starts_with(HOST)).count();
+    let why = match (of_host, names.len() - of_host) {
+        (0, _) => "which ext4 cannot store",
+        (_, 0) => "which describe this host",
+        _ => "which ext4 cannot store or which describe this host",
+    };
     let more = names.len().saturating_sub(NAMED);
     let more =
         if more > 0 { format!(" and {} more", plural(more as u64, "name", "names")) } else { String::new() };
     format!(
-        "{} of {} left out, which ext4 cannot store: {}{more}; the first is at {}",
+        "{} of {} left out, {why}: {}{more}; the first is at {}",
         plural(dropped.attributes, "extended attribute", "extended attributes"),
         plural(dropped.files, "file", "files"),
         shown.join(", "),

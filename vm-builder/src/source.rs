@@ -36,7 +36,7 @@ pub(crate) use formats::Packing;
 pub use load::load;
 pub use platform::Platform;
 pub use progress::{Progress, Quiet};
-pub(crate) use root::walk_where;
+pub(crate) use root::{HOST, walk_where};
 
 use crate::reference::{Digest, Reference};
 

@@ -14,6 +14,9 @@ use rustix::fs::SeekFrom;
 use super::{Error, Options, Owner};
 use crate::layer::{HostFile, LayerSources};
 
+/// What stands before the name of an attribute that describes the host: no file system stores such a name, so it is left out, and
+/// counted, with what ext4 cannot store.
+pub(crate) const HOST: &str = "host:";
 /// Attributes that describe the host and not the tree.
 const OF_THE_HOST: [&[u8]; 3] = [b"security.selinux", b"security.ima", b"security.evm"];
 /// Largest attribute and list of attributes that Linux has, in bytes.
@@ -199,7 +202,11 @@ fn attributes(path: &Path, buffer: &mut [u8]) -> io::Result<BTreeMap<Vec<u8>, Ve
     let names = buffer.get(..length).unwrap_or_default().to_vec();
     let mut found = BTreeMap::new();
     for name in names.split(|byte| *byte == 0) {
-        if name.is_empty() || OF_THE_HOST.contains(&name) {
+        if name.is_empty() {
+            continue;
+        }
+        if OF_THE_HOST.contains(&name) {
+            found.insert([HOST.as_bytes(), name].concat(), Vec::new());
             continue;
         }
         match rustix::fs::lgetxattr(path, OsStr::from_bytes(name), &mut *buffer) {

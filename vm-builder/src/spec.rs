@@ -145,7 +145,10 @@ impl Spec {
     /// As [`read`](Self::read).
     pub fn parse(text: &str, path: &Path) -> Result<Self, Error> {
         // An empty document has no settings.
-        let spec: Option<Self> = serde_saphyr::from_str(text).map_err(|error| {
+        let spec: Option<Self> = serde_saphyr::with_deserializer_from_str(text, |yaml| {
+            Option::deserialize(neonvm_types::objects::Objects(yaml))
+        })
+        .map_err(|error| {
             // The first line has the fault and its position; the rest shows the source text.
             let problem = error.to_string().lines().next().unwrap_or_default().to_owned();
             Error::Form { path: path.to_owned(), problem }
@@ -245,6 +248,20 @@ mod tests {
 
     fn parse(text: &str) -> Result<Spec, String> {
         Spec::parse(text, Path::new("image.yaml")).map_err(|error| error.to_string())
+    }
+
+    /// `[0.7]` is no object, at any depth.
+    #[test]
+    fn a_list_stands_for_no_object() {
+        let document = serde_json::json!({
+            "commands": [{ "name": "a", "user": "root", "sysvInitAction": "respawn", "shell": "b" }],
+            "monitor": { "enabled": false, "cgroup": "g", "informant": false, "limits": "off" },
+            "files": [{ "filename": "f", "content": "c" }],
+        });
+        parse(&document.to_string()).unwrap();
+        for (path, changed) in neonvm_test_support::lists::for_objects(&document) {
+            assert!(parse(&changed.to_string()).is_err(), "{path}: {changed}");
+        }
     }
 
     #[test]

@@ -56,33 +56,42 @@ const POD_AUTOSCALER: [(&str, Scalar); 3] = [
     ("spec.metricsSources.*.port", Scalar::Text),
 ];
 
-/// Values that are dropped when they are empty: null, false, or without content.
-const OMITTED: [(&str, &str); 25] = [
-    ("VirtualMachine", "spec.nodeSelector"),
-    ("VirtualMachine", "spec.tolerations"),
-    ("VirtualMachine", "spec.schedulerName"),
-    ("VirtualMachine", "spec.serviceAccountName"),
-    ("VirtualMachine", "spec.imagePullSecrets"),
-    ("VirtualMachine", "spec.extraInitContainers"),
-    ("VirtualMachine", "spec.initScript"),
-    ("VirtualMachine", "spec.disks"),
-    ("VirtualMachine", "spec.disks.*.emptyDisk.discard"),
-    ("VirtualMachine", "spec.disks.*.emptyDisk.enableQuotas"),
-    ("VirtualMachine", "spec.guest.command"),
-    ("VirtualMachine", "spec.guest.args"),
-    ("VirtualMachine", "spec.guest.env"),
-    ("VirtualMachine", "spec.guest.ports"),
-    ("VirtualMachine", "spec.guest.ports.*.name"),
-    ("VirtualMachine", "spec.guest.rootDisk.execute"),
-    ("VirtualMachine", "spec.guest.settings.sysctl"),
-    ("VirtualMachine", "spec.extraNetwork.multusNetwork"),
-    ("VirtualMachine", "spec.tls.certificateIssuer"),
-    ("VirtualMachine", "spec.tls.serverName"),
-    ("VirtualMachineMigration", "spec.nodeSelector"),
-    ("VirtualMachineMigration", "spec.cancel"),
-    ("VirtualMachineMigration", "spec.policy"),
-    ("PodAutoscaler", "spec.subTargetSelector.roleName"),
-    ("PodAutoscaler", "spec.schedules.*.timezone"),
+/// What a value is like when it is empty, beside null. An empty value of another kind is an error, which stays.
+#[derive(Clone, Copy)]
+enum Empty {
+    No,
+    Text,
+    List,
+    Object,
+}
+
+/// Values that are dropped when they are empty.
+const OMITTED: [(&str, &str, Empty); 25] = [
+    ("VirtualMachine", "spec.nodeSelector", Empty::Object),
+    ("VirtualMachine", "spec.tolerations", Empty::List),
+    ("VirtualMachine", "spec.schedulerName", Empty::Text),
+    ("VirtualMachine", "spec.serviceAccountName", Empty::Text),
+    ("VirtualMachine", "spec.imagePullSecrets", Empty::List),
+    ("VirtualMachine", "spec.extraInitContainers", Empty::List),
+    ("VirtualMachine", "spec.initScript", Empty::Text),
+    ("VirtualMachine", "spec.disks", Empty::List),
+    ("VirtualMachine", "spec.disks.*.emptyDisk.discard", Empty::No),
+    ("VirtualMachine", "spec.disks.*.emptyDisk.enableQuotas", Empty::No),
+    ("VirtualMachine", "spec.guest.command", Empty::List),
+    ("VirtualMachine", "spec.guest.args", Empty::List),
+    ("VirtualMachine", "spec.guest.env", Empty::List),
+    ("VirtualMachine", "spec.guest.ports", Empty::List),
+    ("VirtualMachine", "spec.guest.ports.*.name", Empty::Text),
+    ("VirtualMachine", "spec.guest.rootDisk.execute", Empty::List),
+    ("VirtualMachine", "spec.guest.settings.sysctl", Empty::List),
+    ("VirtualMachine", "spec.extraNetwork.multusNetwork", Empty::Text),
+    ("VirtualMachine", "spec.tls.certificateIssuer", Empty::Text),
+    ("VirtualMachine", "spec.tls.serverName", Empty::Text),
+    ("VirtualMachineMigration", "spec.nodeSelector", Empty::Object),
+    ("VirtualMachineMigration", "spec.cancel", Empty::No),
+    ("VirtualMachineMigration", "spec.policy", Empty::Text),
+    ("PodAutoscaler", "spec.subTargetSelector.roleName", Empty::Text),
+    ("PodAutoscaler", "spec.schedules.*.timezone", Empty::Text),
 ];
 
 /// Rewrites the values of an object of `kind` to their canonical forms, in place. What cannot be read is left as it is
@@ -100,33 +109,35 @@ pub fn normalise(kind: &str, object: &mut Value) -> Vec<FieldError> {
         let steps: Vec<&str> = path.split('.').collect();
         walk(object, &steps, String::new(), *scalar, &mut errors);
     }
-    for (_, path) in OMITTED.iter().filter(|(of, _)| *of == kind) {
+    for (_, path, empty) in OMITTED.iter().filter(|(of, ..)| *of == kind) {
         let steps: Vec<&str> = path.split('.').collect();
-        omit(object, &steps);
+        omit(object, &steps, *empty);
     }
     errors
 }
 
 /// Recursion follows the table's paths, so it is at most as deep as they are long.
-fn omit(value: &mut Value, steps: &[&str]) {
+fn omit(value: &mut Value, steps: &[&str], empty: Empty) {
     match (value, steps) {
-        (Value::Object(fields), [last]) => fields.retain(|name, field| name != last || !is_empty(field)),
+        (Value::Object(fields), [last]) => {
+            fields.retain(|name, field| name != last || !is_empty(field, empty))
+        }
         (Value::Object(fields), [step, rest @ ..]) => {
             if let Some(field) = fields.get_mut(*step) {
-                omit(field, rest);
+                omit(field, rest, empty);
             }
         }
-        (Value::Array(items), ["*", rest @ ..]) => items.iter_mut().for_each(|item| omit(item, rest)),
+        (Value::Array(items), ["*", rest @ ..]) => items.iter_mut().for_each(|item| omit(item, rest, empty)),
         _ => {}
     }
 }
 
-fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Null | Value::Bool(false) => true,
-        Value::String(text) => text.is_empty(),
-        Value::Array(items) => items.is_empty(),
-        Value::Object(fields) => fields.is_empty(),
+fn is_empty(value: &Value, empty: Empty) -> bool {
+    match (value, empty) {
+        (Value::Null, _) | (Value::Bool(false), Empty::No) => true,
+        (Value::String(text), Empty::Text) => text.is_empty(),
+        (Value::Array(items), Empty::List) => items.is_empty(),
+        (Value::Object(fields), Empty::Object) => fields.is_empty(),
         _ => false,
     }
 }

@@ -227,7 +227,10 @@ impl Scenario {
     /// # Errors
     /// Names the field that is wrong, and what to write.
     pub fn parse(text: &str) -> Result<Self, Error> {
-        let scenario: Self = serde_saphyr::from_str(text).map_err(|error| Error::syntax(&error))?;
+        let scenario = serde_saphyr::with_deserializer_from_str(text, |yaml| {
+            Self::deserialize(neonvm_types::objects::Objects(yaml))
+        });
+        let scenario = scenario.map_err(|error| Error::syntax(&error))?;
         scenario.check()?;
         Ok(scenario)
     }
@@ -242,5 +245,25 @@ impl Scenario {
     #[must_use]
     pub fn node_count(&self) -> u64 {
         self.nodes.iter().map(|group| u64::from(group.count)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `[0.7]` is no object, at any depth.
+    #[test]
+    fn a_list_stands_for_no_object() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/scenarios");
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let text = std::fs::read_to_string(&path).unwrap();
+            Scenario::parse(&text).unwrap();
+            let document: serde_json::Value = serde_saphyr::from_str(&text).unwrap();
+            for (at, changed) in neonvm_test_support::lists::for_objects(&document) {
+                assert!(Scenario::parse(&changed.to_string()).is_err(), "{}: {at}", path.display());
+            }
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use http::header::AUTHORIZATION;
 use http::{HeaderValue, Method};
+use neonvm_types::objects;
 use reqwest::Url;
 use serde::Deserialize;
 
@@ -119,7 +120,7 @@ impl Client<'_> {
         if !status.is_success() {
             return Err(self.answered(status, "the request for a token", &body, None));
         }
-        let token: Token = serde_json::from_slice(&body)
+        let token: Token = objects::from_slice(&body)
             .map_err(|_| self.protocol("its token service does not answer with a token"))?;
         let token = if token.token.is_empty() { token.access_token } else { token.token };
         if token.is_empty() {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use neonvm_types::guest::Process;
+use neonvm_types::objects;
 use serde::Deserialize;
 
 use crate::reference::Digest;
@@ -44,7 +45,7 @@ struct RootFs {
 
 impl ImageConfig {
     pub(crate) fn parse(bytes: &[u8], what: &str) -> Result<Self, Error> {
-        serde_json::from_slice(bytes).map_err(|error| Error::no_document(what, bytes, &error))
+        objects::from_slice(bytes).map_err(|error| Error::no_document(what, bytes, &error))
     }
 
     /// Digests of the uncompressed layers, lowest first; as many as the manifest has layers.

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
+use neonvm_types::objects;
 use serde::Deserialize;
 
 use crate::cache::read_limited;
@@ -81,7 +82,7 @@ pub(super) async fn find(reference: &Reference, network: &Network) -> Result<Fou
     }
     let mut without = Vec::new();
     for logins in &network.logins {
-        let problem = match logins.content.as_deref().map(serde_json::from_slice::<File>) {
+        let problem = match logins.content.as_deref().map(objects::from_slice::<File>) {
             Ok(Ok(file)) => match file.login(reference) {
                 Some(credentials) => {
                     return Ok(Found { credentials, origin: format!("the login in {}", logins.name) });
@@ -121,7 +122,7 @@ async fn in_file(path: &Path, reference: &Reference) -> Result<Option<Credential
         Err(error) => return Err(Error::io("read", path, error)),
     };
     // Nothing of the content may get into the message: it holds secrets.
-    let file: File = serde_json::from_slice(&bytes).map_err(|error| Error::Malformed {
+    let file: File = objects::from_slice(&bytes).map_err(|error| Error::Malformed {
         what: format!("login file {}", path.display()),
         problem: format!("line {} is not as expected", error.line()),
     })?;

@@ -1,5 +1,6 @@
 //! Manifests and indexes of OCI and of Docker schema 2.
 
+use neonvm_types::objects;
 use serde::Deserialize;
 
 use crate::reference::Digest;
@@ -86,12 +87,11 @@ impl Document {
             struct Index {
                 manifests: Vec<IndexEntry>,
             }
-            let index: Index = serde_json::from_value(value).map_err(|error| malformed(error.to_string()))?;
+            let index: Index = objects::from_value(value).map_err(|error| malformed(error.to_string()))?;
             check_count(index.manifests.len(), what)?;
             return Ok(Self::Index(index.manifests));
         }
-        let manifest: Manifest =
-            serde_json::from_value(value).map_err(|error| malformed(error.to_string()))?;
+        let manifest: Manifest = objects::from_value(value).map_err(|error| malformed(error.to_string()))?;
         check_count(manifest.layers.len(), what)?;
         manifest.check(what)?;
         Ok(Self::Manifest(manifest))

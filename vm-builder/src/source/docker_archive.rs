@@ -1,5 +1,6 @@
 //! What `docker save` writes: a tar with `manifest.json`, configurations, and uncompressed layers.
 
+use neonvm_types::objects;
 use serde::Deserialize;
 
 use super::Error;
@@ -23,7 +24,7 @@ pub(super) fn load(place: &TarFile, name: Option<&str>, loading: &Loading<'_>) -
     let path = place.path().display().to_string();
     let malformed = |what: String, problem: String| Error::Malformed { what, problem };
     let bytes = place.document("manifest.json")?;
-    let images: Vec<Saved> = serde_json::from_slice(&bytes)
+    let images: Vec<Saved> = objects::from_slice(&bytes)
         .map_err(|error| Error::no_document(format!("manifest.json in {path}"), &bytes, &error))?;
     let saved = chosen(place, &images, name)?;
     let bytes = place.document(&saved.config)?;

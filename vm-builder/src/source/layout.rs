@@ -6,6 +6,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use neonvm_types::objects;
 use serde::Deserialize;
 
 use super::ingest::{self, Ingested, Opened, StoredLayer};
@@ -258,7 +259,7 @@ pub(super) fn load(
 ) -> Result<Ingested, Error> {
     let what = place.path().display().to_string();
     let bytes = place.document("index.json")?;
-    let index: Index = serde_json::from_slice(&bytes)
+    let index: Index = objects::from_slice(&bytes)
         .map_err(|error| Error::no_document(format!("index.json in {what}"), &bytes, &error))?;
     let entries = named(place.path(), index, name)?;
     let platform = &loading.options.platform;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
+use neonvm_types::objects;
 use serde::{Deserialize, Serialize};
 
 use super::{Descriptor, MANIFEST};
@@ -46,7 +47,7 @@ pub(super) fn check_marker(bytes: &[u8], path: &Path) -> Result<(), Error> {
         image_layout_version: String,
     }
     let wrong = |problem: String| Error::Malformed { what: path.display().to_string(), problem };
-    let marker: Marker = serde_json::from_slice(bytes).map_err(|error| wrong(error.to_string()))?;
+    let marker: Marker = objects::from_slice(bytes).map_err(|error| wrong(error.to_string()))?;
     if marker.image_layout_version.starts_with("1.") {
         return Ok(());
     }
@@ -57,7 +58,7 @@ impl Index {
     pub(super) fn read(root: &Path) -> Result<Self, Error> {
         let path = root.join("index.json");
         match read_limited(&path, DOCUMENT_LIMIT) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| Error::Malformed {
+            Ok(bytes) => objects::from_slice(&bytes).map_err(|error| Error::Malformed {
                 what: path.display().to_string(),
                 problem: error.to_string(),
             }),

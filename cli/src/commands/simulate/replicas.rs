@@ -103,7 +103,7 @@ fn object(file: &str) -> Result<PodAutoscaler> {
     if !faults.is_empty() {
         return Err(invalid(&source, &faults));
     }
-    serde_json::from_value(object).map_err(|error| {
+    neonvm_types::objects::from_value(object).map_err(|error| {
         Error::new(Code::Usage, format!("{source} is not a PodAutoscaler")).cause(error.to_string())
     })
 }

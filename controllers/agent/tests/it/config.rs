@@ -200,3 +200,11 @@ fn what_is_no_document_is_refused() {
     let error = AgentConfig::read(std::path::Path::new("/nonexistent/agent.json")).unwrap_err().to_string();
     assert!(error.contains("/nonexistent/agent.json"), "{error}");
 }
+
+/// `[0.7]` is no object, at any depth.
+#[test]
+fn a_list_stands_for_no_object() {
+    for (path, changed) in neonvm_test_support::lists::for_objects(&shipped()) {
+        assert!(error(&changed).is_some(), "{path}");
+    }
+}

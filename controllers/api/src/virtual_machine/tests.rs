@@ -213,3 +213,19 @@ fn names_match_the_constants() {
     assert_eq!(VirtualMachine::api_version(&()), crate::names::VM_API_VERSION);
     assert_eq!(PodAutoscaler::api_version(&()), crate::names::POD_AUTOSCALER_API_VERSION);
 }
+
+/// `[0.7]` is no object, at any depth of any object that people write.
+#[test]
+fn a_list_stands_for_no_object() {
+    for folder in ["vm", "migration", "podautoscaler"] {
+        for (file, object) in examples(folder) {
+            let kind = object["kind"].as_str().unwrap().to_owned();
+            let refused = |mut object: Value| !crate::admit(&kind, &mut object, None).errors.is_empty();
+            assert!(!refused(object.clone()), "{}", file.display());
+            for (path, changed) in neonvm_test_support::lists::for_objects(&object) {
+                let text = changed.pointer(&path).unwrap().to_string();
+                assert!(refused(changed), "{}: {path}: {text}", file.display());
+            }
+        }
+    }
+}

@@ -3,7 +3,9 @@
 use std::net::IpAddr;
 
 use neonvm_api::overlay::{FIRST_VM_ADDRESS, NETWORK, RANGE};
+use neonvm_types::objects;
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use crate::net::{Family, Net, number};
 
@@ -111,13 +113,6 @@ pub struct Settings {
 }
 
 #[derive(Deserialize)]
-struct File {
-    ipam: Option<Ipam>,
-    #[serde(flatten)]
-    bare: Ipam,
-}
-
-#[derive(Deserialize)]
 struct Ipam {
     #[serde(default)]
     network_name: String,
@@ -157,9 +152,10 @@ impl Settings {
     /// # Errors
     /// If it is no such JSON, has no range, or ranges share addresses.
     pub fn parse(json: &str) -> Result<Self, SettingsError> {
-        let file: File =
-            serde_json::from_str(json).map_err(|error| SettingsError::Json(error.to_string()))?;
-        let ipam = file.ipam.unwrap_or(file.bare);
+        let bad = |error: serde_json::Error| SettingsError::Json(error.to_string());
+        let mut file: Map<String, Value> = serde_json::from_str(json).map_err(bad)?;
+        let ipam = file.remove("ipam").filter(|ipam| !ipam.is_null());
+        let ipam: Ipam = objects::from_value(ipam.unwrap_or(Value::Object(file))).map_err(bad)?;
         let old = Some(ipam.old).filter(|old| !old.range.is_empty());
         let words: Vec<Words> = old.into_iter().chain(ipam.ranges).collect();
         let ranges: Vec<Range> =
@@ -279,6 +275,19 @@ mod tests {
         assert_eq!(first.next(number("10.1.0.255".parse().unwrap())), None);
         assert_eq!(settings.ranges[1].slice("10.2.0.3".parse().unwrap()).to_string(), "10.2.0.0/28");
         assert_eq!(settings.ranges[2].slice("fd00::1:3".parse().unwrap()).to_string(), "fd00::1:0/120");
+    }
+
+    /// `[0.7]` is no object, at any depth.
+    #[test]
+    fn a_list_stands_for_no_object() {
+        let ipam = serde_json::json!({ "range": "10.1.0.0/24", "network_name": "n",
+            "ipRanges": [{ "range": "10.2.0.0/28", "range_start": "10.2.0.1", "exclude": ["10.2.0.4/30"] }] });
+        for document in [serde_json::json!({ "type": "bridge", "ipam": ipam }), ipam] {
+            Settings::parse(&document.to_string()).unwrap();
+            for (path, changed) in neonvm_test_support::lists::for_objects(&document) {
+                assert!(Settings::parse(&changed.to_string()).is_err(), "{path}: {changed}");
+            }
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use neonvm_types::objects;
 use serde::Deserialize;
 use tokio::io::AsyncWriteExt as _;
 
@@ -66,7 +67,7 @@ pub(in crate::registry) async fn ask_program(
         }
         return Err(failed(format!("it ended with {}", output.status)));
     }
-    let answer: HelperOutput = serde_json::from_slice(&output.stdout)
+    let answer: HelperOutput = objects::from_slice(&output.stdout)
         .map_err(|_| failed("its answer is not the JSON document expected".into()))?;
     if answer.secret.is_empty() {
         return Ok(None);

@@ -75,6 +75,7 @@ pub(crate) struct Prepared {
     pub(crate) resources: Resources,
     pub(crate) reach: Reach,
     pub(crate) accelerator_note: String,
+    pub(crate) root_size_note: String,
     pub(crate) cpu: CpuModel,
     pub(crate) network: &'static str,
     /// Packets pass through the kernel.
@@ -131,13 +132,14 @@ pub(crate) async fn prepare(options: &Options, pod: &Arc<PodFiles>) -> Result<Pr
     let identity = identity(options);
     let meeting = Some(pod.run_directory()?.join(MEETING));
     let resources = Resources { identity, taps: net.taps, meeting, ..Resources::new(installation) };
-    let notes = net.notes.into_iter().chain(cpu.note).chain(smaller_root(pod)).collect();
+    let notes = net.notes.into_iter().chain(cpu.note).collect();
     Ok(Prepared {
         plan,
         cpu: cpu.facts,
         resources,
         reach: net.reach,
         accelerator_note: chosen.note,
+        root_size_note: smaller_root(pod).unwrap_or_default(),
         network: net.mode,
         vhost: net.vhost,
         devices: pod.config.receive.as_ref().map_or(DEVICES, |receive| receive.machine.devices),
@@ -344,7 +346,7 @@ async fn all_disks(
     Ok(all)
 }
 
-/// What the log has of a root disk that is larger than the VM's configuration: a disk cannot be smaller than its image.
+/// What log and events have of a root disk that is larger than the VM's configuration: a disk cannot be smaller than its image.
 fn smaller_root(pod: &PodFiles) -> Option<String> {
     let size =
         Bytes::try_from(pod.config.spec.guest.root_disk.size).ok().filter(|size| *size > Bytes::ZERO)?;

@@ -101,8 +101,10 @@ async fn start(options: &Options, log: &Log) -> Result<Exit, Error> {
     for note in &prepared.notes {
         tracing::warn!("{note}");
     }
-    if !prepared.accelerator_note.is_empty() {
-        tracing::warn!("{}", prepared.accelerator_note);
+    for note in [&prepared.accelerator_note, &prepared.root_size_note] {
+        if !note.is_empty() {
+            tracing::warn!("{note}");
+        }
     }
     let machine = Loop::begin(options, &pod, prepared, core, log, begun, status, running).await?;
     Ok(machine.turn(received, signals).await)
@@ -217,6 +219,7 @@ impl Loop {
         let info = MachineInfo {
             accelerator: plan.accelerator.as_str().to_owned(),
             accelerator_note: prepared.accelerator_note,
+            root_size_note: prepared.root_size_note,
             machine_type: plan.machine_type.clone(),
             cpu_model: plan.cpu_model.clone().unwrap_or_else(|| plan.accelerator.cpu_model().to_owned()),
             cpu_vendor: prepared.cpu.vendor,

@@ -154,6 +154,8 @@ pub enum NoteReason {
     WorkloadOutOfMemory,
     /// The VM does not run on the requested accelerator.
     AcceleratorFallback,
+    /// Its root disk is larger than requested.
+    RootSizeIgnored,
     /// Its pod vanished.
     PodMissing,
     /// A secret could not be made.
@@ -202,6 +204,7 @@ impl NoteReason {
             Self::WorkloadRestarted => "WorkloadRestarted",
             Self::WorkloadOutOfMemory => "WorkloadOutOfMemory",
             Self::AcceleratorFallback => "AcceleratorFallback",
+            Self::RootSizeIgnored => "RootSizeIgnored",
             Self::PodMissing => "PodMissing",
             Self::SecretFailed => "SecretFailed",
             Self::CertificateFailed => "CertificateFailed",
@@ -228,6 +231,7 @@ impl NoteReason {
                 | Self::WorkloadRestarted
                 | Self::WorkloadOutOfMemory
                 | Self::AcceleratorFallback
+                | Self::RootSizeIgnored
                 | Self::PodMissing
                 | Self::SecretFailed
                 | Self::CertificateFailed

@@ -18,6 +18,9 @@ pub struct MachineInfo {
     /// Why it is not the requested one; empty if it is.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub accelerator_note: String,
+    /// Why the root disk does not have the requested size; empty if it has.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub root_size_note: String,
     /// Versioned machine type, such as `pc-q35-7.2`.
     pub machine_type: String,
     /// CPU model, such as `host`, `max` or `EPYC-v1`.

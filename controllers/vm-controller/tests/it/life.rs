@@ -71,7 +71,8 @@ async fn a_machine_has_one_pod_and_gets_another_when_it_is_deleted() {
     assert_eq!(cluster.pods_of("db").await.len(), 1);
     assert_eq!(cluster.node.most("db"), 1);
     cluster.server.until_quiet().await;
-    let reasons = ["Created", "Started", "Ready", "AcceleratorFallback", "Restarted", "Succeeded"];
+    let reasons =
+        ["Created", "Started", "Ready", "AcceleratorFallback", "RootSizeIgnored", "Restarted", "Succeeded"];
     cluster.server.until_events("db", &reasons).await;
     assert_eq!(
         cluster.secrets().get_opt(&old).await.unwrap().map(|_| ()),

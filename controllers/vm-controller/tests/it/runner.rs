@@ -43,6 +43,7 @@ impl Machine {
             machine: Some(MachineInfo {
                 accelerator: "tcg".into(),
                 accelerator_note: "there is no /dev/kvm".into(),
+                root_size_note: "spec.guest.rootDisk.size: 1Gi is less than the image's 2Gi".into(),
                 machine_type: "pc-q35-7.2".into(),
                 ..MachineInfo::default()
             }),

@@ -72,12 +72,16 @@ fn machine(pass: &mut Pass<'_>) {
     let Some(info) = pass.observed.runner.current().and_then(|runner| runner.machine.as_ref()) else {
         return;
     };
-    let machine = Machine::from_info(info);
+    let info = info.clone();
+    let machine = Machine::from_info(&info);
     if pass.before.machine.is_none() {
         let made = format!("{} on {}", machine.machine_type, machine.accelerator);
         pass.note(NoteReason::Started, made);
         if !machine.accelerator_note.is_empty() {
             pass.note(NoteReason::AcceleratorFallback, machine.accelerator_note.clone());
+        }
+        if !info.root_size_note.is_empty() {
+            pass.note(NoteReason::RootSizeIgnored, info.root_size_note.clone());
         }
     }
     pass.status.machine = Some(machine);

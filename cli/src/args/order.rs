@@ -17,15 +17,15 @@ const BEFORE: [(&str, bool); 8] = [
     ("-A", false),
 ];
 
-/// The arguments in the order of the definitions: flags of the cluster that stand before the command come after it, in front of `--`;
+/// The arguments in the order of the definitions: flags of the cluster that stand before the command come right after it, in front of
+/// names, because all that follows the name of a VM may be a command for its guest;
 /// `help` becomes `--help`.
 #[must_use]
 pub fn sorted(arguments: &[OsString]) -> Vec<OsString> {
     let Some((program, rest)) = arguments.split_first() else { return Vec::new() };
     let (moved, rest) = before_command(rest);
     let rest = without_help(rest);
-    let end = rest.iter().position(|word| word == "--").unwrap_or(rest.len());
-    let (front, back) = rest.split_at_checked(end).unwrap_or((&rest, &[]));
+    let (front, back) = rest.split_at_checked(after_command(&rest)).unwrap_or((&rest, &[]));
     std::iter::once(program).chain(front).chain(&moved).chain(back).cloned().collect()
 }
 
@@ -61,6 +61,30 @@ fn before_command(arguments: &[OsString]) -> (Vec<OsString>, Vec<OsString>) {
         }
     }
     (moved, kept)
+}
+
+/// Whether `vm run` is called as container engines are for a terminal, such as `-it`.
+#[must_use]
+pub fn wants_terminal(arguments: &[OsString]) -> bool {
+    let words: Vec<&str> =
+        arguments.iter().map_while(|word| word.to_str()).take_while(|word| *word != "--").collect();
+    let is_run = words.windows(2).any(|pair| matches!(pair, ["vm", "run"]));
+    is_run && words.iter().any(|word| matches!(*word, "-it" | "-ti" | "--tty"))
+}
+
+/// The index after the words of the command.
+fn after_command(arguments: &[OsString]) -> usize {
+    let root = super::Args::command();
+    let (mut command, mut after) = (&root, None);
+    for (index, word) in arguments.iter().enumerate() {
+        match word.to_str().and_then(|word| command.find_subcommand(word)) {
+            Some(found) => (command, after) = (found, Some(index + 1)),
+            None if after.is_some() => break,
+            // Flags of every command, or their values.
+            None => {}
+        }
+    }
+    after.unwrap_or(arguments.len())
 }
 
 /// Whether this is a flag that every command has, or several of one letter.
@@ -101,11 +125,12 @@ mod tests {
             ("neonctl -n x vm list", "neonctl vm list -n x"),
             (
                 "neonctl --context=a -q --as bob vm delete pg -y",
-                "neonctl -q vm delete pg -y --context=a --as bob",
+                "neonctl -q vm delete --context=a --as bob pg -y",
             ),
-            ("neonctl -v -n x -qvv --verbose vm list -v", "neonctl -v -qvv --verbose vm list -v -n x"),
-            ("neonctl -nx vm create a -- sh -n y", "neonctl vm create a -nx -- sh -n y"),
+            ("neonctl -v -n x -qvv --verbose vm list -v", "neonctl -v -qvv --verbose vm list -n x -v"),
+            ("neonctl -nx vm create a -- sh -n y", "neonctl vm create -nx a -- sh -n y"),
             ("neonctl vm list -n x", "neonctl vm list -n x"),
+            ("neonctl -n x vm ssh pg ls -n", "neonctl vm ssh -n x pg ls -n"),
             ("neonctl --color never -A top vms", "neonctl --color never top vms -A"),
             ("neonctl -n", "neonctl -n"),
             ("neonctl help", "neonctl --help"),

@@ -37,7 +37,8 @@ pub struct Console {
 /// `vm ssh`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl vm ssh pg\n  neonctl vm ssh pg -- df -h\n  \
-                  neonctl vm ssh pg -l postgres -L 5432:localhost:5432\n\n\
+                  neonctl vm ssh pg -l postgres -L 5432:localhost:5432\n  \
+                  rsync -e 'neonctl vm ssh' -a data/ pg:/data/\n\n\
                   The exit code is that of the command, 255 if there was no connection.")]
 pub struct Ssh {
     /// Name of the virtual machine
@@ -58,8 +59,8 @@ pub struct Ssh {
     /// Namespace and cluster.
     #[command(flatten)]
     pub place: NamespaceArgs,
-    /// Command to run in the guest
-    #[arg(last = true, value_name = "COMMAND")]
+    /// Command to run in the guest, with everything that follows it
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     pub command: Vec<String>,
 }
 
@@ -143,4 +144,38 @@ pub struct SshConfig {
     /// Namespace and cluster.
     #[command(flatten)]
     pub place: NamespaceArgs,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::Ssh;
+    use crate::args::vm::Command as Vm;
+    use crate::args::{Args, Command, order};
+
+    fn ssh(line: &str) -> Ssh {
+        let words: Vec<_> = line.split(' ').map(std::ffi::OsString::from).collect();
+        match Args::try_parse_from(order::sorted(&words)).unwrap().command {
+            Command::Vm(Vm::Ssh(args)) => args,
+            _ => panic!("not ssh"),
+        }
+    }
+
+    /// As rsync, scp and people call ssh: options of ours before the command, and all that follows it for the guest.
+    #[test]
+    fn everything_after_the_command_is_the_guest_s() {
+        let args = ssh("neonctl vm ssh -l bob pg rsync --server -vlogDtpre.iLsfxCIvu --delete . /a -n");
+        assert_eq!((args.login.as_str(), args.name.as_str()), ("bob", "pg"));
+        assert_eq!(args.command.join(" "), "rsync --server -vlogDtpre.iLsfxCIvu --delete . /a -n");
+        let args = ssh("neonctl -n x vm ssh pg -l bob -L 1:a:2 -p 23 df -h -- /");
+        assert_eq!((args.login.as_str(), args.port, args.local_forward.len()), ("bob", 23, 1));
+        assert_eq!(
+            (args.place.namespace.as_deref(), args.command.join(" ").as_str()),
+            (Some("x"), "df -h -- /")
+        );
+        assert_eq!(ssh("neonctl vm ssh pg -l bob -- ls -l").command, ["ls", "-l"]);
+        assert_eq!(ssh("neonctl vm ssh pg -- -x --y").command, ["-x", "--y"]);
+        assert!(ssh("neonctl vm ssh pg").command.is_empty());
+    }
 }

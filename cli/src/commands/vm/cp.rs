@@ -10,13 +10,7 @@ use crate::settings::Settings;
 /// Copies files with scp.
 pub(super) fn run(env: &Env, settings: &Settings, args: &Cp) -> Result<Report> {
     let name = machine(&args.paths)?;
-    let sources = args.paths.split_last().map(|(_, sources)| sources).unwrap_or_default();
-    if let Some(folder) =
-        sources.iter().find(|path| !args.recursive && side(path).is_none() && is_folder(path))
-    {
-        return Err(Error::new(Code::Usage, format!("{folder} is a directory"))
-            .hint(format!("copy it with what is in it: neonctl vm cp -r {}", args.paths.join(" "))));
-    }
+    folders(&args.paths, args.recursive)?;
     let door = Door { name: &name, port: 22, identity: args.identity.as_deref(), place: &args.place };
     let mut client = Client::open(env, settings, "scp", &door)?;
     if args.recursive {
@@ -30,6 +24,16 @@ pub(super) fn run(env: &Env, settings: &Settings, args: &Cp) -> Result<Report> {
     });
     let words = std::iter::once("--".to_owned()).chain(words).collect();
     Ok(client.report(words))
+}
+
+/// Refuses directories among the sources here, unless they are copied with what is in them.
+fn folders(paths: &[String], recursive: bool) -> Result<()> {
+    let sources = paths.split_last().map(|(_, sources)| sources).unwrap_or_default();
+    let mut folders = sources.iter().filter(|path| !recursive && side(path).is_none() && is_folder(path));
+    folders.next().map_or(Ok(()), |folder| {
+        Err(Error::new(Code::Usage, format!("{folder} is a directory"))
+            .hint(format!("copy it with what is in it: neonctl vm cp -r {}", paths.join(" "))))
+    })
 }
 
 fn is_folder(path: &str) -> bool {
@@ -63,6 +67,26 @@ fn machine(paths: &[String]) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_directory_is_copied_with_its_flag_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let (folder, file) = (folder.path().display().to_string(), folder.path().join("f"));
+        std::fs::write(&file, "").unwrap();
+        let file = file.display().to_string();
+        let refused = |paths: &[&str], recursive| {
+            let paths: Vec<String> = paths.iter().map(|path| (*path).to_owned()).collect();
+            folders(&paths, recursive).err()
+        };
+        let error = refused(&[&file, &folder, "pg:/tmp"], false).unwrap();
+        assert_eq!((error.code, error.message), (Code::Usage, format!("{folder} is a directory")));
+        let hint = format!("neonctl vm cp -r {file} {folder} pg:/tmp");
+        assert!(error.hint.unwrap().ends_with(&hint));
+        assert_eq!(refused(&[&folder, "pg:/tmp"], true), None);
+        // The target may be one, and what is in the VM is not known here.
+        assert_eq!(refused(&["pg:/var/log", &folder], false), None);
+        assert_eq!(refused(&[&file, "pg:/tmp"], false), None);
+    }
 
     #[test]
     fn one_side_is_a_vm() {

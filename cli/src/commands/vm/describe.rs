@@ -141,12 +141,7 @@ fn phase(machine: &VirtualMachine) -> String {
         "New" => "New: not reconciled yet".to_owned(),
         phase => phase.to_owned(),
     };
-    // What fails has a condition of its own, which began later.
-    let of = if table::failing(machine).is_some() { "Degraded" } else { "Available" };
-    let available = status.conditions.iter().find(|condition| condition.type_ == of);
-    if let Some(condition) = available
-        && let Ok(since) = Timestamp::from_second(condition.last_transition_time.0.as_second())
-    {
+    if let Some(since) = phase_since(machine) {
         let _ = write!(text, " for {}", age(since));
     }
     if !status.node.is_empty() {
@@ -156,6 +151,25 @@ fn phase(machine: &VirtualMachine) -> String {
         let _ = write!(text, ", pod {}", status.pod_name);
     }
     text
+}
+
+/// Since when it is in this phase: by the condition that is of this phase, as another one may be older.
+fn phase_since(machine: &VirtualMachine) -> Option<Timestamp> {
+    let of = match table::phase(machine) {
+        "Terminating" => {
+            let deleted = machine.metadata.deletion_timestamp.as_ref()?;
+            return Timestamp::from_second(deleted.0.as_second()).ok();
+        }
+        // The migration has its times, see neonctl migration describe.
+        "PreMigrating" | "Migrating" => return None,
+        "Pausing" | "Paused" | "Resuming" => "Paused",
+        "Scaling" => "Scaled",
+        _ if table::failing(machine).is_some() => "Degraded",
+        _ => "Available",
+    };
+    let mut conditions = machine.status.as_ref()?.conditions.iter();
+    let condition = conditions.find(|condition| condition.type_ == of)?;
+    Timestamp::from_second(condition.last_transition_time.0.as_second()).ok()
 }
 
 /// What QEMU emulates, and how; empty before it is known.
@@ -228,6 +242,39 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    fn of_second(condition: &str, status: &str, reason: &str, second: u8) -> serde_json::Value {
+        json!({ "type": condition, "status": status, "reason": reason, "message": "m",
+            "lastTransitionTime": format!("2026-01-01T00:00:0{second}Z") })
+    }
+
+    #[test]
+    fn a_phase_has_the_age_of_its_own_condition() {
+        let since = |phase: &str, power: &str, degraded: &str, meta: serde_json::Value| {
+            let conditions = [
+                of_second("Available", "True", "Ready", 1),
+                of_second("Scaled", "False", "Scaling", 2),
+                of_second("Paused", "True", "Paused", 3),
+                of_second("Degraded", if degraded.is_empty() { "False" } else { "True" }, degraded, 4),
+            ];
+            let machine: VirtualMachine =
+                serde_json::from_value(json!({ "apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine",
+                "metadata": meta, "status": { "phase": phase, "podName": "p", "conditions": conditions },
+                "spec": { "powerState": power, "guest": { "cpus": { "min": 1, "max": 1, "use": 1 },
+                    "rootDisk": { "image": "i" }, "memorySlots": { "min": 1, "max": 1, "use": 1 } } } }))
+                .unwrap();
+            phase_since(&machine).map(|since| since.as_second() % 60)
+        };
+        let plain = || json!({ "name": "pg" });
+        assert_eq!(since("Running", "Running", "", plain()), Some(1));
+        assert_eq!(since("Running", "Running", "WorkloadFailing", plain()), Some(4));
+        assert_eq!(since("Running", "Running", "MemoryNotTaken", plain()), Some(1));
+        assert_eq!(since("Scaling", "Running", "", plain()), Some(2));
+        assert_eq!(since("Running", "Paused", "", plain()), Some(3));
+        assert_eq!(since("PreMigrating", "Running", "", plain()), None);
+        let going = json!({ "name": "pg", "deletionTimestamp": "2026-01-01T00:00:05Z" });
+        assert_eq!(since("Running", "Running", "", going), Some(5));
+    }
 
     #[test]
     fn the_address_that_stays_is_the_first() {

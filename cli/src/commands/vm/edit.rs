@@ -192,6 +192,24 @@ mod tests {
     }
 
     #[test]
+    fn an_editor_that_fails_leaves_the_object_and_is_named_with_its_status() {
+        let edit = |script: &str| {
+            let words = ["sh", "-c", script].map(str::to_owned);
+            edit(&words, "pg", "a: 1\n")
+        };
+        let error = edit("exit 3").unwrap_err();
+        assert_eq!(
+            (error.code.number(), error.message.as_str()),
+            (1, "sh ended with exit status: 3; nothing was written")
+        );
+        let error = edit("kill -9 $$").unwrap_err();
+        assert!(error.code == Code::Failed && error.message.contains("signal: 9"), "{error:?}");
+        assert_eq!(edit("echo 'a: 2' > $0").unwrap(), "a: 2\n");
+        let error = super::edit(&["/no/editor".to_owned()], "pg", "").unwrap_err();
+        assert_eq!((error.code, error.message.as_str()), (Code::Failed, "cannot run /no/editor"));
+    }
+
+    #[test]
     fn the_reason_of_a_refusal_stands_above_the_text() {
         let error = Error::new(Code::Usage, "cannot change a").cause("spec.guest: two\nlines");
         let text = format!("{}spec: {{}}\n", header("a", Some(&error)));

@@ -22,6 +22,23 @@ fn the_runner_takes_the_place_of_neond() {
     }
 }
 
+/// `neonctl` shows the last line that a program wrote as the cause of an error: it is the error, whatever the environment is.
+#[test]
+fn an_error_is_one_line_and_has_no_backtrace() {
+    let neond = Path::new(env!("CARGO_BIN_EXE_neond"));
+    let runner = Path::new(env!("CARGO_BIN_EXE_neonvm-runner"));
+    let cases = [(neond, &["scheduler", "--config", "/no/such/file"][..]), (runner, &["runner", "status"])];
+    for (program, arguments) in cases {
+        let mut command = Command::new(program);
+        command.args(arguments).env("RUST_BACKTRACE", "1").env("RUST_LIB_BACKTRACE", "1");
+        let output = command.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success(), "{text}");
+        assert!(text.lines().next_back().is_some_and(|line| line.starts_with("Error: ")), "{text}");
+        assert!(!text.to_lowercase().contains("backtrace"), "{text}");
+    }
+}
+
 #[test]
 fn a_missing_runner_is_named() {
     let neond = Path::new(env!("CARGO_BIN_EXE_neond"));

@@ -27,6 +27,16 @@ fn a_vm_is_stopped_changed_and_started() {
     cluster.good(&["vm", "stop", "web"]);
     assert!(cluster.good(&["vm", "list"]).contains("Stopped"));
     assert!(cluster.pods_of("web").is_empty());
+    // How it went off, by the console's last lines.
+    let text = cluster.good(&["vm", "logs", "web", "--previous"]);
+    for part in [
+        "Stopped in pod ",
+        "neonvm: shutting down: power button",
+        "neonvm: workload ended by signal 15",
+        "Power down",
+    ] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
     let text = cluster.good(&["vm", "set", "web", "--disk", "data=16Mi:/data"]);
     assert!(text.contains("now: ") && text.contains("disks"), "{text}");
     cluster.good(&["vm", "start", "web"]);
@@ -53,6 +63,20 @@ fn files_and_ports(cluster: &Cluster) {
     let file = cluster.write("a:b.txt", "content");
     cluster.good(&["vm", "cp", &file, "web:/tmp/there"]);
     assert_eq!(cluster.inside("web", "cat /tmp/there"), "content");
+    // As rsync calls it.
+    let text = cluster.good(&[
+        "vm",
+        "ssh",
+        "-l",
+        "root",
+        "web",
+        "echo",
+        "--server",
+        "-vlogDtpre.iLsfxCIvu",
+        ".",
+        "/a",
+    ]);
+    assert_eq!(text, "--server -vlogDtpre.iLsfxCIvu . /a\n");
     let back = cluster.path("back");
     cluster.good(&["vm", "cp", "web:/tmp/there", &back.display().to_string()]);
     assert_eq!(std::fs::read_to_string(back).unwrap(), "content");

@@ -80,16 +80,25 @@ fn fail(env: &Env, style: &render::Style, error: &Error) -> u8 {
     error.code.number()
 }
 
+/// What there is instead of a terminal of a container engine.
+const NO_TERMINAL: &str = "-t is --tag: vm run has no terminal for the workload; the serial console is one (neonctl vm run --console), \
+                           and a shell beside the workload has one (neonctl vm run --detach, then neonctl vm ssh)";
+
 /// Help, version, or what is wrong with the arguments.
 fn usage(env: &Env, arguments: &[OsString], error: &clap::Error) -> u8 {
     if !error.use_stderr() {
         return render::report(env, &render::Style::default(), Report::text(error.render().to_string()));
     }
     let style = render::Style::for_errors(render::wants_json(arguments));
-    let text = error.render().to_string();
+    let mut text = error.render().to_string();
+    let hint = args::order::wants_terminal(arguments).then_some(NO_TERMINAL);
     if style.json_errors {
         let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
-        return fail(env, &style, &Error::new(Code::Usage, first));
+        let error = Error::new(Code::Usage, first);
+        return fail(env, &style, &hint.map_or(error.clone(), |hint| error.hint(hint)));
+    }
+    if let Some(hint) = hint {
+        text += &format!("\n  hint: {hint}\n");
     }
     render::errors(&render::Shown::text(&text));
     Code::Usage.number()

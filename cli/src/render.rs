@@ -5,6 +5,7 @@ mod custom_columns;
 mod jsonpath;
 mod out;
 mod progress;
+mod streams;
 mod table;
 
 #[cfg(test)]
@@ -12,6 +13,7 @@ pub(crate) use clean::tests::hostile;
 pub use out::Shown;
 pub(crate) use out::{errors, full_screen, interactive, size, terminals};
 pub(crate) use progress::Reporter;
+pub(crate) use streams::Streams;
 
 use std::ffi::OsString;
 use std::io;

@@ -51,8 +51,9 @@ fn a_flag_means_the_same_everywhere() {
             let Some(short) = argument.get_short() else { continue };
             let id = argument.get_id().as_str().to_owned();
             // As with kubectl: a file where something is made, to follow where something is read.
-            // -l chooses by label as with kubectl, and a user as with ssh.
-            if matches!((short, id.as_str()), ('f', "file") | ('l', "login")) {
+            // -l chooses by label as with kubectl, and a user as with ssh. -i is a key as with ssh, and standard input as with
+            // container engines.
+            if matches!((short, id.as_str()), ('f', "file") | ('l', "login") | ('i', "interactive")) {
                 continue;
             }
             let known = shorts.entry(short).or_insert_with(|| id.clone());

@@ -1,5 +1,6 @@
 //! `vm`
 
+mod attach;
 mod build;
 mod change;
 mod connect;

@@ -128,6 +128,11 @@ pub(crate) fn interactive() -> tokio::io::Stdout {
     tokio::io::stdout()
 }
 
+/// Standard error for the bytes of a guest, as they are.
+pub(super) fn interactive_errors() -> tokio::io::Stderr {
+    tokio::io::stderr()
+}
+
 /// Standard output for the full-screen view, whose cells are cleaned where they are written.
 pub(crate) fn full_screen() -> io::BufWriter<io::Stdout> {
     io::BufWriter::with_capacity(32 << 10, io::stdout())

@@ -16,8 +16,8 @@ mod status;
 
 pub use disk::{Disk, EmptyDisk, TmpfsDisk};
 pub use guest::{
-    CpuBounds, EnvVar, Guest, GuestSettings, ImagePullPolicy, MemorySlots, Port, PortProtocol, RootDisk,
-    SwapInfo,
+    Attach, CpuBounds, EnvVar, Guest, GuestSettings, ImagePullPolicy, MemorySlots, Port, PortProtocol,
+    RootDisk, SwapInfo,
 };
 pub use status::{ActiveMigration, LastExit, Machine, Phase, ScalingFrom, VirtualMachineStatus, Workload};
 

@@ -5,12 +5,12 @@ mod shell;
 use std::net::IpAddr;
 
 use neonvm_api::runner_pod::RunnerConfig;
-use neonvm_api::virtual_machine::{Disk, GuestSettings, PortProtocol, RestartPolicy};
+use neonvm_api::virtual_machine::{Attach, Disk, GuestSettings, PortProtocol, RestartPolicy};
 use neonvm_hypervisor::disks::VolumeFile;
 use neonvm_types::Bytes;
 use neonvm_types::guest::{
-    GUEST_PROGRAM_FILE, Mount, MountKind, Network, RUNTIME_CONFIG_FILE, RestartPolicy as GuestRestartPolicy,
-    RuntimeConfig, Swap,
+    Attach as GuestAttach, GUEST_PROGRAM_FILE, Mount, MountKind, Network, RUNTIME_CONFIG_FILE,
+    RestartPolicy as GuestRestartPolicy, RuntimeConfig, Swap,
 };
 use neonvm_types::monitor_protocol::MONITOR_PORT;
 
@@ -65,6 +65,10 @@ pub(crate) fn config(
         synchronised_paths: synchronised,
         maximum_memory: Some(memory(runner, runner.spec.guest.memory_slots.max)),
         network: Some(network),
+        attach: guest.attach.map(|attach| match attach {
+            Attach::Output => GuestAttach::Output,
+            Attach::InputAndOutput => GuestAttach::InputAndOutput,
+        }),
         peers: vec![own],
         // Agents of upstream's releases come from their own addresses, through a port that the VM declares.
         monitor_peers: if is_declared(runner, MONITOR_PORT) { Vec::new() } else { vec![own] },

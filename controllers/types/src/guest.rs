@@ -4,11 +4,15 @@
 //! runners on the runtime volume, and the guest reports [`Report`]s as lines of JSON on a port. All three are our own
 //! formats: unknown keys are accepted, so that either side may be newer.
 
+mod attach;
 mod image_config;
 mod report;
 mod runtime_config;
 pub mod toolbox;
 
+pub use attach::{
+    ATTACH_PATH, ATTACH_PROTOCOL, Attach, FRAME_HEADER, Frame, LONGEST_FRAME, frame_header, read_frame_header,
+};
 pub use image_config::{
     Command, Console, ImageConfig, MemoryLimits, Monitor, Process, Service, Start, UnknownLimits,
 };
@@ -27,7 +31,7 @@ pub const GUEST_PROGRAM_PATH: &str = "/neonvm/bin/neonvm-guest";
 pub const LOG_PORT: &str = "tech.neon.log.0";
 /// Name of the virtio-serial port that carries [`Report`]s to the host, one JSON object a line.
 pub const REPORT_PORT: &str = "tech.neon.report.0";
-/// TCP port of the daemon in the guest: CPU and files.
+/// TCP port of the daemon in the guest: CPU, files and the streams of the workload.
 pub const DAEMON_PORT: u16 = 25183;
 /// TCP port of the metrics of the guest.
 pub const METRICS_PORT: u16 = 9100;

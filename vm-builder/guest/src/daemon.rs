@@ -1,14 +1,16 @@
-//! The daemon: HTTP for CPUs, files and status, metrics, the clock and the door of the SSH server.
+//! The daemon: HTTP for CPUs, files, status and the workload's streams, metrics, the clock and the door of the SSH server.
 //!
 //! One thread waits for all of it. What may block runs on threads that come when needed and leave soon after;
 //! nothing is computed before a request needs it.
 
 mod api;
+pub(crate) mod attach;
 mod door;
 pub(crate) mod memory;
 mod options;
 mod status;
 
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,7 +18,8 @@ use std::time::Duration;
 use hyper::body::Incoming;
 use hyper::{Method, Request, StatusCode};
 use tokio::net::TcpListener;
-use tokio::task::LocalSet;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::{JoinHandle, LocalSet};
 
 use crate::http::{self, Response};
 use crate::log;
@@ -28,6 +31,8 @@ pub use status::STATUS_FILE;
 const CONNECTIONS: usize = 64;
 /// Most connections for metrics.
 const METRICS_CONNECTIONS: usize = 16;
+/// How long the client of a workload may take for its last output when the VM is stopped.
+const LAST_OUTPUT: Duration = Duration::from_secs(5);
 /// Media type of the Prometheus text format.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -80,10 +85,41 @@ async fn serve(options: &Options) -> Result<(), Error> {
     if options.clock {
         tokio::task::spawn_local(crate::clock::keep());
     }
-    let api = api::Api::new(&options.root);
-    http::serve(listener, CONNECTIONS, options.peers.clone(), move |request| api.clone().handle(request))
-        .await;
+    let (door, streams) = attached(options).unwrap_or_default();
+    let api = api::Api::new(&options.root, door);
+    let serve =
+        http::serve(listener, CONNECTIONS, options.peers.clone(), move |request| api.clone().handle(request));
+    tokio::select! {
+        () = serve => {}
+        () = stopped(streams) => {}
+    }
     Ok(())
+}
+
+/// Copies the workload's streams, if init gave them; the task ends with them.
+fn attached(options: &Options) -> Option<(attach::Door, Option<JoinHandle<()>>)> {
+    let numbers = options.streams.as_ref()?;
+    match attach::Streams::adopt(numbers) {
+        Ok((streams, door)) => {
+            let copied = async {
+                streams.copy().await;
+                let _ = writeln!(std::io::stdout(), "{}", attach::ENDED);
+            };
+            Some((door, Some(tokio::task::spawn_local(copied))))
+        }
+        Err(error) => {
+            log::of_daemon(&format!("streams of the workload: {error}"));
+            None
+        }
+    }
+}
+
+/// Waits for SIGTERM, and then for the last of the workload's output. Without streams a signal ends the process, as usual.
+async fn stopped(streams: Option<JoinHandle<()>>) {
+    let Some(streams) = streams else { return std::future::pending().await };
+    let Ok(mut terminated) = signal(SignalKind::terminate()) else { return std::future::pending().await };
+    terminated.recv().await;
+    let _ = tokio::time::timeout(LAST_OUTPUT, streams).await;
 }
 
 fn listen(name: &str, address: SocketAddr) -> Result<TcpListener, Error> {

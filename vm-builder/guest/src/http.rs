@@ -101,7 +101,7 @@ where
     let mut builder = hyper::server::conn::http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(DEADLINE).max_buf_size(16 * 1024).max_headers(64);
     // A connection that ends badly is the client's affair; no other component needs the error.
-    let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+    let _ = builder.serve_connection(TokioIo::new(stream), service).with_upgrades().await;
 }
 
 /// The whole body of a request.

@@ -3,6 +3,7 @@
 //! One thread and one loop over descriptors and deadlines. Nothing here waits for a child, a disk check or the network;
 //! decisions are in [`shutdown`] and [`crate::process::restart`].
 
+mod attached;
 mod events;
 mod finish;
 mod marker;
@@ -50,6 +51,8 @@ struct Init {
     reports: Option<(OwnedFd, OwnedFd)>,
     report_bytes: Vec<u8>,
     pipes: Pipes,
+    /// Streams of the workload that a client has, if it has any.
+    attached: Option<attached::Attached>,
     accounts: Accounts,
     limits: Limits,
     network: Option<Network>,
@@ -134,6 +137,7 @@ impl Init {
             reports,
             report_bytes: Vec::new(),
             pipes: Pipes::default(),
+            attached: None,
             accounts: Accounts::default(),
             limits: Limits::default(),
             network: None,

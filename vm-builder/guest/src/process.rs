@@ -6,5 +6,5 @@ pub mod launch;
 pub mod restart;
 
 pub use cgroup::Cgroup;
-pub use launch::{Launch, LaunchError, Output, spawn};
+pub use launch::{Ends, Launch, LaunchError, Output, spawn};
 pub use restart::{Backoff, Exit, Next};

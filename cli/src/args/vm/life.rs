@@ -86,6 +86,9 @@ pub struct Create {
     /// Grace period of the shutdown, such as 30s
     #[arg(long, value_name = "DURATION", default_value = "30s")]
     pub grace: String,
+    /// Streams of the workload that a client takes; set by `vm run`.
+    #[arg(skip)]
+    pub attach: Option<neonvm_api::virtual_machine::Attach>,
     /// Create no SSH keys and disable SSH logins
     #[arg(long)]
     pub no_ssh: bool,

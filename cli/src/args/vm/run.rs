@@ -4,11 +4,13 @@ use crate::args::names::Names;
 use crate::args::resource::NamespaceArgs;
 
 /// `vm run`
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl vm run --rm --from docker.io/library/alpine:3 -- uname -a\n  \
                   neonctl vm run web --from ./rootfs --owner root --cu 1..4 --port 80 --detach -- /bin/server\n  \
-                  neonctl vm run --rm --image pg16:1 --console\n\n\
-                  Builds a disk if --from is given, creates the VM and prints what its workload writes. The VM is not restarted when \
+                  neonctl vm run --rm --image pg16:1 --console\n  \
+                  gzip -dc dump.sql.gz | neonctl vm run -i --rm --image pg16:1 -- psql -h db > result.txt\n\n\
+                  Builds a disk if --from is given, creates the VM and prints what its workload writes: into a file or a pipe its bytes as they are, \
+                  standard error apart from standard output; on a terminal without what steers it. Standard input is empty without -i. The VM is not restarted when \
                   the workload ends, and the exit code is that of the workload, or 128 and the number of the signal that ended it. Ctrl-C detaches; with --rm it deletes the VM.")]
 #[command(group = clap::ArgGroup::new("disk-source").required(true))]
 pub struct Run {
@@ -53,6 +55,9 @@ pub struct Run {
     /// Return when the VM runs; it is restarted when it ends
     #[arg(short, long, conflicts_with_all = ["rm", "console"])]
     pub detach: bool,
+    /// Pass standard input to the workload, to its end; for a terminal in the guest use --console, or vm ssh
+    #[arg(short, long, conflicts_with_all = ["detach", "console"])]
+    pub interactive: bool,
     /// Attach to the serial console instead of printing the workload's output
     #[arg(long)]
     pub console: bool,

@@ -1,13 +1,14 @@
-//! `vm run`: what `vm build`, `vm create` and `vm logs` or `vm console` do, one after the other.
+//! `vm run`: what `vm build` and `vm create` do, one after the other; then the streams of the workload, or `vm console`.
 
 use clap::Parser as _;
 use kube::api::DeleteParams;
 use neonvm_api::VirtualMachine;
-use neonvm_api::virtual_machine::Phase;
+use neonvm_api::virtual_machine::{Attach, Phase};
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::attach::End;
 use super::waiting::until;
-use super::{build, console, create, logs};
+use super::{attach, build, console, create, logs};
 use crate::args::resource::NamespaceArgs;
 use crate::args::vm::{Command, Run};
 use crate::args::{self, Args};
@@ -33,9 +34,19 @@ pub(super) fn run(env: &Env, settings: &Settings, args: &Run, quiet: bool) -> Re
     {
         build::run(env, settings, &build, quiet)?;
     }
-    let Command::Create(create) = command(&create_words(args, &name))? else {
+    let Command::Create(mut create) = command(&create_words(args, &name))? else {
         return Err(unparsed("vm create"));
     };
+    create.attach = attach_of(args);
+    let mut no_way = String::new();
+    if create.attach.is_some()
+        && let Some(lack) = block_on(attach::lacks(settings, &args.place)).unwrap_or_default()
+    {
+        if args.interactive {
+            return Err(Error::new(Code::Denied, "vm run -i cannot reach the workload").cause(lack));
+        }
+        (create.attach, no_way) = (None, lack);
+    }
     let created = create::run(settings, &create, quiet)?;
     if args.detach {
         return Ok(created);
@@ -47,19 +58,72 @@ pub(super) fn run(env: &Env, settings: &Settings, args: &Run, quiet: bool) -> Re
     ));
     watch_interrupt(settings.clone(), args.place.clone(), name.clone(), args.rm);
     block_on(started(settings, &args.place, &name))?;
-    let attached = attach(settings, args, &name, quiet)?;
-    let (settings, place, rm) = (settings.clone(), args.place.clone(), args.rm);
-    let then = move || {
-        let ended = block_on(ended(&settings, &place, &name));
-        if rm && let Err(error) = block_on(delete(&settings, &place, &name)) {
-            Reporter::lines(false).show(&format!("{name} is not deleted: {}", error.message));
+    let streams = match create.attach {
+        Some(_) => block_on(attach::run(settings, &args.place, &name, args.interactive)),
+        None => Ok(End::NoWay(no_way)),
+    };
+    let shown = match streams {
+        Ok(End::Ended | End::NotReached) => Report::text(String::new()),
+        // The reader of the output has seen enough.
+        Ok(End::Closed) => {
+            remove(settings, args, &name);
+            return Ok(Report::text(String::new()));
         }
+        Ok(End::NoWay(why)) if !args.interactive => {
+            let report = shown(settings, args, &name, quiet)?;
+            let note = format!("these are lines of the log, not the workload's bytes: {why}");
+            if why.is_empty() { report } else { report.note(note) }
+        }
+        failed => {
+            remove(settings, args, &name);
+            return Err(no_streams(failed, args, &name));
+        }
+    };
+    let (settings, args) = (settings.clone(), args.clone());
+    let then = move || {
+        let ended = block_on(ended(&settings, &args.place, &name));
+        remove(&settings, &args, &name);
         ended.unwrap_or(NO_CODE)
     };
-    Ok(Report { then: Some(Box::new(then)), ..attached })
+    Ok(Report { then: Some(Box::new(then)), ..shown })
 }
 
-fn attach(settings: &Settings, args: &Run, name: &str, quiet: bool) -> Result<Report> {
+/// Deletes the VM if that was requested.
+fn remove(settings: &Settings, args: &Run, name: &str) {
+    if args.rm
+        && let Err(error) = block_on(delete(settings, &args.place, name))
+    {
+        Reporter::lines(false).show(&format!("{name} is not deleted: {}", error.message));
+    }
+}
+
+/// Streams that the workload has from here; none for a console, which has everything that the guest prints.
+fn attach_of(args: &Run) -> Option<Attach> {
+    match args.interactive {
+        _ if args.detach || args.console => None,
+        true => Some(Attach::InputAndOutput),
+        false => Some(Attach::Output),
+    }
+}
+
+/// Why the workload's streams are not here any more, and where its output is.
+fn no_streams(failed: Result<End>, args: &Run, name: &str) -> Error {
+    let error = match failed {
+        Err(error) => error,
+        Ok(end) => {
+            let why = if let End::NoWay(why) = end { why } else { String::new() };
+            Error::new(Code::Failed, format!("the standard input of {name} cannot be reached")).cause(why)
+        }
+    };
+    if args.rm {
+        error
+    } else {
+        error.hint(format!("see what it wrote: neonctl vm logs {name} --source guest"))
+    }
+}
+
+/// The console, or the log.
+fn shown(settings: &Settings, args: &Run, name: &str, quiet: bool) -> Result<Report> {
     let mut words = vec!["vm", if args.console { "console" } else { "logs" }, name];
     if !args.console {
         words.extend(["--source", "guest", "--follow"]);

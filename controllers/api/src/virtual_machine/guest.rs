@@ -43,6 +43,10 @@ pub struct Guest {
     #[schemars(length(max = 1024))]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub env: Vec<EnvVar>,
+    /// Streams of the workload's first start that a client has, as `neonctl vm run` sets it: its output waits for that client, at most
+    /// a minute. Without it standard input is `/dev/null`, and the output goes to the log only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attach: Option<Attach>,
     /// Ports reachable from outside. A port may be there twice, under two names, as in a container.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 128))]
@@ -71,6 +75,7 @@ impl Guest {
             command: Vec::new(),
             args: Vec::new(),
             env: Vec::new(),
+            attach: None,
             ports: Vec::new(),
             settings: None,
         }
@@ -173,6 +178,15 @@ pub enum ImagePullPolicy {
     /// When the node does not have it.
     #[default]
     IfNotPresent,
+}
+
+/// Which of its streams a workload has from a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Attach {
+    /// Standard output and standard error.
+    Output,
+    /// Standard input as well.
+    InputAndOutput,
 }
 
 /// A variable of the command's environment.

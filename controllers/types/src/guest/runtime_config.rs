@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use serde::{Deserialize, Serialize};
 
+use super::Attach;
 use crate::Bytes;
 
 /// Content of `neonvm.json` on the runtime volume. With it present the shell files beside it are not read.
@@ -43,6 +44,9 @@ pub struct RuntimeConfig {
     /// Settings of the first interface, which the guest takes before anything is started. Absent, as from older runners: by DHCP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
+    /// Streams of the workload's first start that a client has. Absent, as from older runners: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attach: Option<Attach>,
     /// Keys that may log in by SSH, one `authorized_keys` line each. Beside those of the volume `ssh-authorized-keys`.
     pub ssh_authorized_keys: Vec<String>,
 }

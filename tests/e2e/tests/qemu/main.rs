@@ -37,4 +37,5 @@ mod scaling;
 mod scenarios;
 mod shapes;
 mod sizes;
+mod streams;
 mod survival;

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::{Method, Request, StatusCode};
+use neonvm_types::guest::ATTACH_PATH;
 use tokio::sync::Mutex;
 
-use super::status;
+use super::{attach, status};
 use crate::cpu::Processors;
 use crate::files::payload::Payload;
 use crate::files::{self, Directory};
@@ -20,11 +21,12 @@ pub(super) struct Api {
     root: PathBuf,
     processors: Arc<Mutex<()>>,
     files: Arc<Mutex<()>>,
+    door: attach::Door,
 }
 
 impl Api {
-    pub(super) fn new(root: &Path) -> Self {
-        Self { root: root.to_owned(), processors: Arc::default(), files: Arc::default() }
+    pub(super) fn new(root: &Path, door: attach::Door) -> Self {
+        Self { root: root.to_owned(), processors: Arc::default(), files: Arc::default(), door }
     }
 
     pub(super) async fn handle(self, request: Request<Incoming>) -> Response {
@@ -39,6 +41,7 @@ impl Api {
                 Ok(body) => self.set_online(&body).await,
                 Err(answer) => answer,
             },
+            (ATTACH_PATH, false) => self.door.open(request),
             ("/healthz", false) => http::text(StatusCode::OK, "ok"),
             ("/status", false) => {
                 http::typed(StatusCode::OK, "application/json", status::document(&self.root))

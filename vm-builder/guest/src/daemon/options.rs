@@ -1,6 +1,7 @@
 //! Flags of `neonvm-guest daemon`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::RawFd;
 use std::path::PathBuf;
 
 use neonvm_types::guest::{DAEMON_PORT, METRICS_PORT, SSH_PORT};
@@ -24,6 +25,18 @@ pub struct Options {
     pub root: PathBuf,
     /// Whether the clock is kept. `--clock=on|off`.
     pub clock: bool,
+    /// The workload's streams, if a client has them. `--streams=OUTPUT,ERRORS,LOG,LOG`: descriptors to read, and where their bytes are
+    /// logged. `--client=INPUT|output`: a client is awaited, with this descriptor of standard input or without.
+    pub streams: Option<Streams>,
+}
+
+/// Descriptors of a workload whose streams a client has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Streams {
+    /// Standard output, standard error, and the log of each.
+    pub outputs: [RawFd; 4],
+    /// None: no client is awaited. Some: standard input, if the client has it.
+    pub client: Option<Option<RawFd>>,
 }
 
 impl Default for Options {
@@ -37,6 +50,7 @@ impl Default for Options {
             ssh_options: Vec::new(),
             root: PathBuf::from("/"),
             clock: true,
+            streams: None,
         }
     }
 }
@@ -48,6 +62,7 @@ impl Options {
     /// [`Error::Usage`] for an unknown flag or an unreadable value.
     pub fn parse<I: IntoIterator<Item = String>>(arguments: I) -> Result<Self, Error> {
         let mut options = Self::default();
+        let mut client = None;
         for argument in arguments {
             let flag = argument.trim_start_matches('-');
             let Some((name, value)) = flag.split_once('=').filter(|_| argument.starts_with('-')) else {
@@ -61,8 +76,14 @@ impl Options {
                 "ssh-option" => options.ssh_options.push(value.to_owned()),
                 "root" => options.root = PathBuf::from(value),
                 "clock" => options.clock = switch(name, value)?,
+                "streams" => options.streams = Some(Streams { outputs: outputs(name, value)?, client: None }),
+                "client" if value == "output" => client = Some(None),
+                "client" => client = Some(Some(descriptor(name, value)?)),
                 _ => return Err(Error::Usage(format!("unknown flag --{name}"))),
             }
+        }
+        if let Some(streams) = &mut options.streams {
+            streams.client = client;
         }
         Ok(options)
     }
@@ -75,6 +96,16 @@ fn address(name: &str, value: &str) -> Result<SocketAddr, Error> {
 /// An address without a port.
 fn peer(name: &str, value: &str) -> Result<IpAddr, Error> {
     value.parse().map_err(|_| Error::Usage(format!("--{name}: {value:?} is not an address")))
+}
+
+fn descriptor(name: &str, value: &str) -> Result<RawFd, Error> {
+    let number = value.parse().ok().filter(|number| *number > 2);
+    number.ok_or_else(|| Error::Usage(format!("--{name}: {value:?} is not a descriptor")))
+}
+
+fn outputs(name: &str, value: &str) -> Result<[RawFd; 4], Error> {
+    let all = value.split(',').map(|number| descriptor(name, number)).collect::<Result<Vec<_>, _>>()?;
+    all.try_into().map_err(|_| Error::Usage(format!("--{name}: expected four descriptors, not {value:?}")))
 }
 
 fn optional(name: &str, value: &str) -> Result<Option<SocketAddr>, Error> {
@@ -107,6 +138,22 @@ mod tests {
     }
 
     #[test]
+    fn streams_are_descriptors() {
+        let of = |flags: &[&str]| parse(flags).unwrap().streams;
+        let outputs = [5, 6, 7, 8];
+        assert_eq!(of(&["--streams=5,6,7,8"]), Some(Streams { outputs, client: None }));
+        assert_eq!(
+            of(&["--client=output", "--streams=5,6,7,8"]),
+            Some(Streams { outputs, client: Some(None) })
+        );
+        assert_eq!(
+            of(&["--streams=5,6,7,8", "--client=9"]),
+            Some(Streams { outputs, client: Some(Some(9)) })
+        );
+        assert_eq!(of(&["--client=9"]), None);
+    }
+
+    #[test]
     fn what_is_not_understood_is_refused() {
         for flags in [
             ["addr=0.0.0.0:1"],
@@ -114,6 +161,9 @@ mod tests {
             ["--adr=0.0.0.0:1"],
             ["--addr=localhost:1"],
             ["--clock=maybe"],
+            ["--streams=5,6,7"],
+            ["--streams=5,6,7,1"],
+            ["--client=x"],
             ["--"],
         ] {
             assert!(parse(&flags).is_err(), "{flags:?}");

@@ -8,6 +8,7 @@ use rustix::event::epoll;
 
 use super::shutdown::Target;
 use super::{Init, unit};
+use crate::daemon::attach;
 use crate::device::{BlockDevice, Uevent, cpu_hotplug, links, port};
 use crate::network;
 use crate::process::freezer;
@@ -160,6 +161,10 @@ impl Init {
             }
         }
         for line in lines {
+            if line.strip_suffix(b"\n") == Some(attach::ENDED.as_bytes()) {
+                self.attached_ended();
+                continue;
+            }
             if let Some(group) = std::str::from_utf8(&line).ok().and_then(freezer::announced) {
                 self.freezer.note(group, report::uptime());
                 continue;

@@ -5,9 +5,10 @@ use std::time::Duration;
 use neonvm_types::guest::{ReportKind, Start};
 use rustix::process::{WaitOptions, WaitStatus, wait};
 
+use super::attached::Attached;
 use super::shutdown::{Action, Event, Phase, Target};
 use super::status::LastExit;
-use super::unit::{Role, State};
+use super::unit::{DAEMON, Role, State};
 use super::{Init, finish};
 use crate::limits::rlimits;
 use crate::process::freezer;
@@ -144,10 +145,20 @@ impl Init {
     /// Its process number, or why it could not be started, with the status that it then has.
     fn launch(&mut self, index: usize) -> Result<i32, (String, i32)> {
         let Some(unit) = self.units.get(index) else { return Err(("gone".into(), NOT_STARTED)) };
-        let account = unit.account.as_ref().map_err(|error| (error.clone(), NOT_STARTED))?;
         let cgroup = Cgroup::make(&unit.cgroup).ok();
-        let keep = if unit.role == Role::Forwarder { self.pipes.reader_numbers() } else { Vec::new() };
+        // Even if it is not started: what is left of its streams is then at its end.
+        let ends = match (unit.role, &mut self.attached) {
+            (Role::Workload, Some(attached)) => attached.take_ends(),
+            _ => None,
+        };
+        let account = unit.account.as_ref().map_err(|error| (error.clone(), NOT_STARTED))?;
+        let (keep, flags) = match (unit.role, &self.attached) {
+            (Role::Forwarder, _) => (self.pipes.reader_numbers(), Vec::new()),
+            (Role::Daemon, Some(attached)) if unit.name == DAEMON => (attached.keep(), attached.flags()),
+            _ => (Vec::new(), Vec::new()),
+        };
         let output = match (unit.role, &self.reports) {
+            _ if ends.is_some() => ends.as_ref().map_or(Output::Console, Output::Attached),
             (Role::Workload | Role::Service(_) | Role::Hook, _) => {
                 self.pipes.writer(&unit.name).map_or(Output::Console, Output::Pipe)
             }
@@ -155,7 +166,7 @@ impl Init {
             (_, None) => Output::Console,
         };
         let launch = Launch {
-            command: &unit.command,
+            command: &[unit.command.as_slice(), &flags].concat(),
             environment: &unit.environment,
             account,
             directory: &unit.directory,
@@ -178,6 +189,9 @@ impl Init {
         unit.state = State::Running { process, since: now };
         let restarts = unit.starts;
         unit.starts = unit.starts.saturating_add(1);
+        if let (DAEMON, Some(attached)) = (unit.name.as_str(), &mut self.attached) {
+            attached.daemon_started();
+        }
         if unit.role == Role::Workload {
             let pid = process.unsigned_abs();
             self.reporter.report(ReportKind::WorkloadStarted { pid, restarts });
@@ -230,6 +244,9 @@ impl Init {
             let pause = unit.backoff.after(lived);
             unit.state = State::Waiting(now.saturating_add(pause));
         }
+        if name == DAEMON {
+            self.attached_ended();
+        }
         match role {
             Role::Workload => self.workload_ended(index, exit, lived, now),
             Role::Hook => self.pending.push_back(Event::HookEnded),
@@ -263,7 +280,15 @@ impl Init {
         let Some(unit) = self.units.get_mut(index) else { return };
         match decide(policy, exit, lived, &mut unit.backoff) {
             Next::Restart(pause) => unit.state = State::Waiting(now.saturating_add(pause)),
+            Next::PowerOff if self.attached.as_mut().is_some_and(Attached::holds_power_off) => {}
             Next::PowerOff => self.ask_shutdown(Target::PowerOff, "workload ended"),
+        }
+    }
+
+    /// All output of the workload was passed on to its client.
+    pub(super) fn attached_ended(&mut self) {
+        if self.attached.as_mut().is_some_and(Attached::end) {
+            self.ask_shutdown(Target::PowerOff, "workload ended");
         }
     }
 

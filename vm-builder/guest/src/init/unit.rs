@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use neonvm_types::guest::{Command, Monitor, ReportKind, Start};
 
+use super::attached::Attached;
 use super::{CHILD_MARKER, Init, setup};
 use crate::boot::modules;
 use crate::config::merge::{DEFAULT_PATH, merge_environment};
@@ -13,6 +14,9 @@ use crate::config::{Account, Settings, merge};
 use crate::network::{self, dhcp, resolver};
 use crate::process::{Backoff, Cgroup};
 use crate::report;
+
+/// Name of the unit that serves the host.
+pub(super) const DAEMON: &str = "daemon";
 
 /// What it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,13 +158,19 @@ impl Init {
         self.make_services(settings);
         // After those of the services: what they print before the workload starts is then read first.
         self.prepare_pipe("workload");
+        if let Some(attach) = settings.runtime.attach {
+            match Attached::open(attach, &mut self.pipes) {
+                Ok(attached) => self.attached = Some(attached),
+                Err(error) => self.reporter.failure(format!("make the pipes of the workload: {error}")),
+            }
+        }
         if Path::new(modules::LATER).exists() {
             self.units.push(Unit::helper("modules", Role::Modules, &["modules", modules::LATER], "system"));
         }
         let peers = settings.runtime.peers.iter().map(|peer| format!("--peer={peer}"));
-        let arguments: Vec<String> = std::iter::once("daemon".to_owned()).chain(peers).collect();
+        let arguments: Vec<String> = std::iter::once(DAEMON.to_owned()).chain(peers).collect();
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        self.units.push(Unit::helper("daemon", Role::Daemon, &arguments, "system"));
+        self.units.push(Unit::helper(DAEMON, Role::Daemon, &arguments, "system"));
         if let Some(name) = settings.image.monitor.as_ref().and_then(|monitor| monitor.cgroup.as_ref()) {
             match Cgroup::make_open(name) {
                 Ok(_) => self.limits.bound(name),

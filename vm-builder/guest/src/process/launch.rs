@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -22,8 +22,21 @@ pub enum Output<'a> {
     Console,
     /// Standard output and error into this pipe.
     Pipe(&'a OwnedFd),
+    /// Each stream to a pipe of its own, from which a client reads.
+    Attached(&'a Ends),
     /// Standard output into this pipe, standard error to the console: our own helpers.
     Reports(&'a OwnedFd),
+}
+
+/// Standard streams of a program that a client is attached to.
+#[derive(Debug)]
+pub struct Ends {
+    /// Standard input; none: `/dev/null`.
+    pub input: Option<OwnedFd>,
+    /// Standard output.
+    pub output: OwnedFd,
+    /// Standard error.
+    pub errors: OwnedFd,
 }
 
 /// What to start.
@@ -105,7 +118,7 @@ pub fn spawn(launch: &Launch<'_>) -> Result<Pid, LaunchError> {
         source,
     };
     let mut command = Command::new(program);
-    command.args(arguments).env_clear().current_dir(path).stdin(Stdio::null());
+    command.args(arguments).env_clear().current_dir(path);
     for entry in launch.environment {
         if let Some((name, value)) = entry.split_once('=') {
             command.env(name, value);
@@ -115,7 +128,7 @@ pub fn spawn(launch: &Launch<'_>) -> Result<Pid, LaunchError> {
         command.env("HOME", &launch.account.home);
     }
     let (output, errors) = outputs(&launch.output).map_err(start)?;
-    command.stdout(output).stderr(errors);
+    command.stdin(input(&launch.output).map_err(start)?).stdout(output).stderr(errors);
     // A missing group costs the grouping, not the program.
     let door = launch.cgroup.and_then(|group| OpenOptions::new().write(true).open(group.door()).ok());
     prepare(&mut command, launch, door);
@@ -134,7 +147,12 @@ fn prepare(command: &mut Command, launch: &Launch<'_>, door: Option<File>) {
     let keep = launch.keep.to_vec();
     let limits = launch.limits.to_vec();
     // As engines do: a program that opens /dev/stdout opens the pipe again, for which it must be its owner.
-    let owns = matches!(launch.output, Output::Pipe(_));
+    let owns: &[fn() -> BorrowedFd<'static>] = match launch.output {
+        Output::Pipe(_) => &[rustix::stdio::stdout],
+        Output::Attached(Ends { input: None, .. }) => &[rustix::stdio::stdout, rustix::stdio::stderr],
+        Output::Attached(_) => &[rustix::stdio::stdin, rustix::stdio::stdout, rustix::stdio::stderr],
+        Output::Console | Output::Reports(_) => &[],
+    };
     let spared = launch.spared;
     crate::system::before_exec(command, launch.signals, move || {
         setsid()?;
@@ -145,8 +163,8 @@ fn prepare(command: &mut Command, launch: &Launch<'_>, door: Option<File>) {
         if spared {
             limits::spare();
         }
-        if owns {
-            let _ = rustix::fs::fchown(rustix::stdio::stdout(), Some(uid), Some(gid));
+        for stream in owns {
+            let _ = rustix::fs::fchown(stream(), Some(uid), Some(gid));
         }
         for number in &keep {
             keep_open(*number)?;
@@ -163,10 +181,20 @@ fn keep_open(number: RawFd) -> io::Result<()> {
     Ok(fcntl_setfd(descriptor, FdFlags::empty())?)
 }
 
+fn input(output: &Output<'_>) -> io::Result<Stdio> {
+    Ok(match output {
+        Output::Attached(Ends { input: Some(pipe), .. }) => Stdio::from(pipe.try_clone()?),
+        _ => Stdio::null(),
+    })
+}
+
 fn outputs(output: &Output<'_>) -> io::Result<(Stdio, Stdio)> {
     Ok(match output {
         Output::Console => (console(), console()),
         Output::Pipe(pipe) => (Stdio::from(pipe.try_clone()?), Stdio::from(pipe.try_clone()?)),
+        Output::Attached(ends) => {
+            (Stdio::from(ends.output.try_clone()?), Stdio::from(ends.errors.try_clone()?))
+        }
         Output::Reports(pipe) => (Stdio::from(pipe.try_clone()?), console()),
     })
 }

@@ -105,6 +105,9 @@ pub(super) fn of_flags(args: &Create) -> Result<Value> {
             set("guest.args", json!(arguments));
         }
     }
+    if let Some(attach) = args.attach {
+        set("guest.attach", json!(attach));
+    }
     if !args.port.is_empty() {
         set("guest.ports", args.port.iter().map(|text| port(text)).collect::<Result<_>>()?);
     }

@@ -120,7 +120,7 @@ pub fn normalise(kind: &str, object: &mut Value) -> Vec<FieldError> {
 fn omit(value: &mut Value, steps: &[&str], empty: Empty) {
     match (value, steps) {
         (Value::Object(fields), [last]) => {
-            fields.retain(|name, field| name != last || !is_empty(field, empty))
+            fields.retain(|name, field| name != last || !is_empty(field, empty));
         }
         (Value::Object(fields), [step, rest @ ..]) => {
             if let Some(field) = fields.get_mut(*step) {

@@ -187,7 +187,7 @@ fn fields_of_the_machine_are_kept() {
         (
             "spec.guest",
             "kernelImage memhpAutoMovableRatio appendKernelCmdline cpus memoryProvider memorySlotSize memorySlots rootDisk command
-             args env ports settings",
+             args attach env ports settings",
         ),
         ("spec.guest.cpus", "min max use"),
         ("spec.guest.memorySlots", "min max use"),

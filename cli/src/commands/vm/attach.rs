@@ -136,11 +136,8 @@ async fn join(mut command: Command, first: Vec<u8>, input: bool) -> Result<End> 
         let Some(to) = to.as_mut().filter(|_| input) else { return std::future::pending().await };
         let (mut from, mut buffer) = (tokio::io::stdin(), vec![0; LONGEST_FRAME]);
         loop {
-            let count = match from.read(&mut buffer).await {
-                Ok(count) => count,
-                // Closed, or a directory: there is no input.
-                Err(_) => 0,
-            };
+            // One that is closed, or a directory, has no input.
+            let count = from.read(&mut buffer).await.unwrap_or_default();
             let frame = if count == 0 { Frame::End } else { Frame::Input };
             let bytes = buffer.get(..count).unwrap_or_default();
             let sent = async {

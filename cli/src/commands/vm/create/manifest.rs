@@ -37,11 +37,15 @@ fn sizes(args: &Create) -> Result<Value> {
     start_within(args, "memory", (start_memory, memory), &|memory| size::with_unit(*memory))?;
     let step = args.memory_step.as_deref().map(|text| size::memory("memory-step", text)).transpose()?;
     let slots = size::slots(memory.0, memory.1, start_memory, step)?;
-    Ok(json!({
+    let mut guest = json!({
         "cpus": { "min": cpus.0, "max": cpus.1, "use": start_cpu },
         "memorySlotSize": slots.size, "memorySlots": { "min": slots.min, "max": slots.max, "use": slots.start },
         "rootDisk": { "image": args.image.clone().unwrap_or_default() },
-    }))
+    });
+    if let (Some(attach), Some(guest)) = (args.attach, guest.as_object_mut()) {
+        guest.insert("attach".to_owned(), json!(attach));
+    }
+    Ok(guest)
 }
 
 /// An error that names the flags if the size at the start is not within the bounds.
@@ -104,9 +108,6 @@ pub(super) fn of_flags(args: &Create) -> Result<Value> {
         if !arguments.is_empty() {
             set("guest.args", json!(arguments));
         }
-    }
-    if let Some(attach) = args.attach {
-        set("guest.attach", json!(attach));
     }
     if !args.port.is_empty() {
         set("guest.ports", args.port.iter().map(|text| port(text)).collect::<Result<_>>()?);

@@ -24,7 +24,7 @@ impl Streams {
     /// Writes what comes next of one of them, and has it out.
     ///
     /// # Errors
-    /// If it cannot be written; `BrokenPipe` if nobody reads it.
+    /// If it cannot be written; `BrokenPipe` if its reader is gone.
     pub(crate) async fn write(&mut self, is_error: bool, bytes: &[u8]) -> io::Result<()> {
         if is_error {
             let (to, cleaner) = &mut self.errors;

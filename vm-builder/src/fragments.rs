@@ -1,47 +1,22 @@
 //! Dockerfile fragments of a specification, carried out by buildah: the one part that needs an engine. The engine gets
 //! a separate storage in a temporary directory, which is deleted with it.
 
-use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicI32, Ordering};
-
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use std::path::Path;
+use std::process::Command;
 
 use crate::source::{Network, Platform, Source};
 use crate::spec::Spec;
-
-/// Lines of the engine that an error keeps.
-const LAST_LINES: usize = 12;
+use crate::tool::{self, Error as ToolError};
 
 /// Why the fragments could not be carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No engine on this machine.
-    #[error("`build` and `merge` of the specification need buildah, which is not installed")]
-    NoEngine,
     /// Both would change the image.
     #[error("`build` and `merge` of the specification cannot be combined with a Dockerfile")]
     OfDockerfile,
-    /// A file of the specification cannot be read.
-    #[error("cannot {verb} {}", path.display())]
-    File {
-        /// What was tried.
-        verb: &'static str,
-        /// With which file.
-        path: PathBuf,
-        /// Why it failed.
-        source: std::io::Error,
-    },
-    /// The engine failed.
-    #[error("buildah {step} failed")]
-    Failed {
-        /// Name of the command.
-        step: &'static str,
-        /// Its last lines.
-        last_lines: Vec<String>,
-    },
+    /// Buildah is missing or failed.
+    #[error(transparent)]
+    Tool(#[from] ToolError),
 }
 
 /// What is built.
@@ -49,7 +24,6 @@ pub enum Error {
 pub struct Request<'a> {
     /// The image that `merge` starts from.
     pub source: &'a Source,
-    /// With fragments.
     pub spec: &'a Spec,
     /// Directory that `hostPath` is relative to.
     pub beside: &'a Path,
@@ -61,17 +35,6 @@ pub struct Request<'a> {
     pub network: &'a Network,
     /// Receives the engine's lines.
     pub line: &'a (dyn Fn(&str) + Sync),
-}
-
-/// The engine's process group while a step runs, otherwise 0.
-static RUNNING: AtomicI32 = AtomicI32::new(0);
-
-/// Ends the engine if it runs; its step then fails.
-pub fn interrupt() {
-    if let Some(group) = rustix::process::Pid::from_raw(RUNNING.load(Ordering::SeqCst)) {
-        // It may have ended by itself meanwhile.
-        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-    }
 }
 
 impl std::fmt::Debug for Request<'_> {
@@ -88,7 +51,7 @@ impl std::fmt::Debug for Request<'_> {
 /// # Errors
 /// If there is no engine, a file is missing, or a step of the fragments fails.
 pub fn carry_out(request: &Request<'_>, work: &Path) -> Result<Source, Error> {
-    let engine = Engine { request, storage: work.join("storage") };
+    let engine = Engine { request, storage: &work.join("storage") };
     let context = work.join("context");
     write_context(request, &context)?;
     let base = engine.base(work)?;
@@ -111,7 +74,7 @@ pub fn carry_out(request: &Request<'_>, work: &Path) -> Result<Source, Error> {
     let mut push = engine.command("push");
     push.arg(image.trim()).arg(format!("oci:{}:built", layout.display()));
     engine.run("push", &mut push)?;
-    let _ = std::fs::remove_dir_all(&engine.storage);
+    let _ = std::fs::remove_dir_all(engine.storage);
     Ok(Source::OciLayout { path: layout, name: None })
 }
 
@@ -146,49 +109,24 @@ fn write_context(request: &Request<'_>, context: &Path) -> Result<(), Error> {
 
 struct Engine<'a> {
     request: &'a Request<'a>,
-    storage: PathBuf,
+    storage: &'a Path,
 }
 
 impl Engine<'_> {
     fn command(&self, step: &str) -> Command {
-        let mut command = Command::new("buildah");
-        command.arg("--root").arg(self.storage.join("root")).arg("--runroot").arg(self.storage.join("run"));
-        // Works on every file system and without privileges on the mount table.
-        command.args(["--storage-driver", "vfs", step]);
-        command
+        tool::buildah(self.storage, step)
     }
 
-    /// Logins and trust of the registry client, for the engine.
     fn trust(&self, command: &mut Command) {
-        let network = self.request.network;
-        let loopback = match self.request.source {
-            Source::Registry(reference) => reference.is_loopback(),
-            _ => false,
+        let base = match self.request.source {
+            Source::Registry(reference) => Some(reference),
+            _ => None,
         };
-        if network.insecure || loopback {
-            command.arg("--tls-verify=false");
-        }
-        if let Some(path) = self.auth_file() {
-            command.arg("--authfile").arg(path);
-        }
+        tool::trust(command, self.storage, self.request.network, base);
     }
 
-    /// A login given by hand goes into a file that only we can read: arguments can be seen by everyone.
-    fn auth_file(&self) -> Option<PathBuf> {
-        use std::io::Write as _;
-        use std::os::unix::fs::OpenOptionsExt as _;
-        let network = self.request.network;
-        let (Some(login), Source::Registry(reference)) = (&network.login, self.request.source) else {
-            return network.auth_files.iter().find(|path| path.is_file()).cloned();
-        };
-        let path = self.storage.join("auth.json");
-        std::fs::create_dir_all(&self.storage).ok()?;
-        let secret = STANDARD.encode(format!("{}:{}", login.username, login.password));
-        let text = serde_json::json!({ "auths": { reference.registry(): { "auth": secret } } }).to_string();
-        let mut file =
-            std::fs::File::options().create(true).truncate(true).write(true).mode(0o600).open(&path).ok()?;
-        file.write_all(text.as_bytes()).ok()?;
-        Some(path)
+    fn run(&self, step: &'static str, command: &mut Command) -> Result<Vec<String>, Error> {
+        Ok(tool::run("buildah", step, command, self.request.line)?)
     }
 
     /// What `FROM` names: a reference, or the image that a local source was made into.
@@ -227,36 +165,6 @@ impl Engine<'_> {
         let image = std::fs::read_to_string(&id).map_err(|source| file("read", &id, source))?;
         Ok(image.trim().trim_start_matches("sha256:").to_owned())
     }
-
-    /// Runs a step; its lines go to the listener. Returns what it printed on standard output.
-    fn run(&self, step: &'static str, command: &mut Command) -> Result<Vec<String>, Error> {
-        use std::io::{BufRead as _, BufReader};
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // A separate process group, so that all of it can be ended.
-        let mut child = command.process_group(0).spawn().map_err(|source| match source.kind() {
-            std::io::ErrorKind::NotFound => Error::NoEngine,
-            _ => file("run", Path::new("buildah"), source),
-        })?;
-        RUNNING.store(i32::try_from(child.id()).unwrap_or(0), Ordering::SeqCst);
-        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        let read_lines = |stream: Option<Box<dyn std::io::Read + Send>>| -> Vec<String> {
-            let lines =
-                stream.into_iter().flat_map(|stream| BufReader::new(stream).lines().map_while(Result::ok));
-            lines.inspect(|line| (self.request.line)(line)).collect()
-        };
-        let (output, errors) = std::thread::scope(|scope| {
-            let errors = scope.spawn(|| read_lines(stderr.map(|stream| Box::new(stream) as _)));
-            (read_lines(stdout.map(|stream| Box::new(stream) as _)), errors.join().unwrap_or_default())
-        });
-        let status = child.wait().map_err(|source| file("run", Path::new("buildah"), source))?;
-        RUNNING.store(0, Ordering::SeqCst);
-        if status.success() {
-            return Ok(output);
-        }
-        let mut all: Vec<String> = output.into_iter().chain(errors).collect();
-        let cut = all.len().saturating_sub(LAST_LINES);
-        Err(Error::Failed { step, last_lines: all.split_off(cut) })
-    }
 }
 
 fn last_line(lines: &[String]) -> String {
@@ -268,5 +176,5 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
 }
 
 fn file(verb: &'static str, path: &Path, source: std::io::Error) -> Error {
-    Error::File { verb, path: path.to_owned(), source }
+    ToolError::file(verb, path, source).into()
 }

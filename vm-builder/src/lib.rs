@@ -29,3 +29,4 @@ pub mod size;
 pub mod source;
 pub mod spec;
 pub mod store;
+pub mod tool;

@@ -87,6 +87,10 @@ impl Progress for Lines {
     fn note(&self, text: &str) {
         self.print(&format!("note: {text}"));
     }
+
+    fn line(&self, text: &str) {
+        self.print(text);
+    }
 }
 
 impl Reporter for Lines {
@@ -96,9 +100,5 @@ impl Reporter for Lines {
 
     fn end(&self, step: Step, detail: &str) {
         self.print(&format!("{}: {detail}", step.name()));
-    }
-
-    fn line(&self, line: &str) {
-        self.print(line);
     }
 }

@@ -36,32 +36,28 @@ pub(crate) use formats::Packing;
 pub use load::load;
 pub use platform::Platform;
 pub use progress::{Progress, Quiet};
-pub(crate) use root::{HOST, walk_where};
+pub(crate) use root::HOST;
 
 use crate::reference::{Digest, Reference};
 
 /// An image, as named by a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// An image in a registry.
     Registry(Reference),
     /// A directory of the OCI image layout.
     OciLayout {
-        /// Path of the directory.
         path: PathBuf,
         /// `org.opencontainers.image.ref.name` or a digest. None: the only image.
         name: Option<String>,
     },
     /// A tar of such a directory.
     OciArchive {
-        /// Path of the file.
         path: PathBuf,
         /// As for a directory.
         name: Option<String>,
     },
     /// What `docker save` writes.
     DockerArchive {
-        /// Path of the file.
         path: PathBuf,
         /// One of `RepoTags`. None: the only image.
         name: Option<String>,
@@ -72,17 +68,14 @@ pub enum Source {
     RootTar(PathBuf),
     /// A Dockerfile; its context is its directory.
     Dockerfile {
-        /// Path of the file.
         path: PathBuf,
         /// `NAME=VALUE` for its `ARG`s.
         arguments: Vec<String>,
     },
 }
 
-/// A login for a registry.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Login {
-    /// User.
     pub username: String,
     /// Password or access token.
     pub password: String,

@@ -29,7 +29,7 @@ pub(super) fn run<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + '
             _ = terminate.recv() => {}
         }
         neonvm_kernel::build::interrupt();
-        neonvm_builder::fragments::interrupt();
+        neonvm_builder::tool::interrupt();
         tokio::select! {
             _ = work => {}
             _ = interrupt.recv() => {}

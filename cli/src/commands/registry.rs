@@ -105,7 +105,7 @@ fn with_hint(error: Error, hint: Option<String>) -> Error {
 fn code(error: &source::Error) -> Code {
     use source::Error as E;
     match error {
-        E::Invalid(_) | E::Setting { .. } | E::Dockerfile { .. } => Code::Usage,
+        E::Invalid(_) | E::Setting { .. } => Code::Usage,
         E::SourceMissing(_)
         | E::RepositoryNotFound { .. }
         | E::ManifestUnknown { .. }

@@ -176,6 +176,10 @@ impl neonvm_builder::source::Progress for Reporter {
     fn note(&self, text: &str) {
         self.show_note(text);
     }
+
+    fn line(&self, text: &str) {
+        self.show_tool_line(text);
+    }
 }
 
 impl neonvm_builder::engine::Reporter for Reporter {
@@ -185,10 +189,6 @@ impl neonvm_builder::engine::Reporter for Reporter {
 
     fn end(&self, _: neonvm_builder::engine::Step, detail: &str) {
         self.end_step(detail);
-    }
-
-    fn line(&self, line: &str) {
-        self.show_tool_line(line);
     }
 }
 

@@ -14,7 +14,7 @@ enum Starts {
 use Starts::{Host, Other};
 
 /// Product files on the host that start programs.
-const FILES: [(&str, Starts); 34] = [
+const FILES: [(&str, Starts); 35] = [
     ("cli/src/commands/doctor/child.rs", Other("programs that doctor found")),
     (
         "cli/src/commands/images/load.rs",
@@ -50,8 +50,9 @@ const FILES: [(&str, Starts); 34] = [
     ("kernel/src/build.rs", Other("compilers, checked before a build")),
     ("kernel/src/fetch.rs", Other("apt-cache, where it is there")),
     ("kernel/src/source.rs", Other("apt, dpkg-deb and tar, for a build")),
-    ("vm-builder/src/fragments.rs", Host(&["buildah"])),
+    ("vm-builder/src/dockerfile.rs", Other("podman or docker, the first that is installed")),
     ("vm-builder/src/registry/credentials/helper.rs", Other("a helper that the user's configuration names")),
+    ("vm-builder/src/tool.rs", Host(&["buildah"])),
 ];
 
 /// Where doctor's tables are.

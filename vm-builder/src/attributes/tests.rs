@@ -122,15 +122,8 @@ const ARCHIVES: [(&str, Make); 3] = [
     ("tar of libarchive", |place, name, value| Ok(tar(place, &archive(name, value, true)))),
 ];
 
-const DIRECTORIES: [(&str, Make); 2] = [
-    ("dir", |place, name, value| directory(place, name, value).map(Source::RootTree)),
-    ("COPY", |place, name, value| {
-        let root = directory(place, name, value)?;
-        let path = root.join("Dockerfile");
-        std::fs::write(&path, "FROM scratch\nCOPY . /\n").unwrap();
-        Ok(Source::Dockerfile { path, arguments: Vec::new() })
-    }),
-];
+const DIRECTORIES: [(&str, Make); 1] =
+    [("dir", |place, name, value| directory(place, name, value).map(Source::RootTree))];
 
 fn attributes_of(tree: &Tree) -> BTreeMap<Bytes, Bytes> {
     let id = tree.child(tree.root(), b"d").unwrap();

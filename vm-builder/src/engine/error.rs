@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::fragments;
 use crate::source::{self, Platform};
 use crate::spec;
+use crate::tool;
 
 /// Failure of a build.
 #[derive(Debug, thiserror::Error)]
@@ -22,17 +23,13 @@ pub enum Error {
     /// The guest program cannot be used.
     #[error("the guest program {} cannot be used: {reason}", path.display())]
     Guest {
-        /// Path of the file.
         path: PathBuf,
         /// Why it cannot be used.
         reason: String,
     },
     /// An image without a disk in it.
     #[error("image {image} holds no /disk.qcow2")]
-    NoDisk {
-        /// Name of the image.
-        image: String,
-    },
+    NoDisk { image: String },
     /// The person at the terminal stopped it.
     #[error("interrupted")]
     Interrupted,
@@ -85,11 +82,11 @@ impl Error {
             Self::Guest { .. } => "build it with cargo xtask guest, or give its path with --guest",
             Self::NoDisk { .. } => "make a disk of it: neonctl vm build --from IMAGE -O disk.qcow2",
             Self::Source(error) => return error.hint(),
-            Self::Fragments(fragments::Error::NoEngine) => {
+            Self::Fragments(fragments::Error::Tool(tool::Error::Missing { .. })) => {
                 "install it: apt-get install buildah crun; images without `build` and `merge` need none"
             }
             Self::Fragments(fragments::Error::OfDockerfile) => {
-                "move them into the Dockerfile; RUN needs an image of your container tool, given with --from IMAGE"
+                "move them into the Dockerfile, or build from another source"
             }
             Self::Attributes(_) => {
                 "remove the attribute from the file before it is packed (setfattr -x NAME FILE, setfacl -b FILE): a disk without it could give other access"
@@ -109,14 +106,21 @@ impl Error {
     #[must_use]
     pub fn causes(&self) -> Vec<String> {
         match self {
-            Self::Fragments(fragments::Error::Failed { last_lines, .. }) => last_lines.clone(),
+            Self::Fragments(fragments::Error::Tool(error))
+            | Self::Source(source::Error::Dockerfile { error, .. }) => of_tool(error),
             Self::File { source, .. } => vec![reason(source)],
-            Self::Spec(spec::Error::Read { source, .. })
-            | Self::Fragments(fragments::Error::File { source, .. }) => {
-                vec![reason(source)]
-            }
+            Self::Spec(spec::Error::Read { source, .. }) => vec![reason(source)],
             _ => Vec::new(),
         }
+    }
+}
+
+/// The causes of a container tool's failure.
+fn of_tool(error: &tool::Error) -> Vec<String> {
+    match error {
+        tool::Error::Failed { last_lines, .. } => last_lines.clone(),
+        tool::Error::File { source, .. } => vec![reason(source)],
+        tool::Error::Missing { .. } => Vec::new(),
     }
 }
 

@@ -43,7 +43,6 @@ impl Applier {
         Self { tree: Tree::new(), limits, entries: 0, bytes: 0, metadata: 0 }
     }
 
-    /// The tree as it is.
     #[must_use]
     pub fn into_tree(self) -> Tree {
         self.tree

@@ -18,9 +18,7 @@ const OPEN_LIMIT: usize = 32;
 pub struct HostFile {
     /// Where it is.
     pub path: PathBuf,
-    /// Device.
     pub device: u64,
-    /// Inode number.
     pub inode: u64,
     /// Bytes.
     pub size: u64,
@@ -29,7 +27,6 @@ pub struct HostFile {
 }
 
 impl HostFile {
-    /// A file as it is now.
     #[must_use]
     pub fn new(path: PathBuf, metadata: &std::fs::Metadata) -> Self {
         Self {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::Platform;
 use super::formats::{Format, foreign};
 use crate::reference::{Digest, Invalid, Reference};
+use crate::tool;
 
 /// Failure of loading, storing or pushing an image.
 #[derive(Debug, thiserror::Error)]
@@ -18,25 +19,18 @@ pub enum Error {
     /// A setting that cannot be.
     #[error("invalid {setting} {value:?}: {problem}")]
     Setting {
-        /// Name of the setting.
         setting: &'static str,
         /// What was given.
         value: String,
         /// Why it is invalid.
         problem: String,
     },
-    /// A Dockerfile that cannot be carried out.
-    #[error("{}:{line}: {problem}", path.display())]
-    Dockerfile {
-        /// Path of the file.
-        path: PathBuf,
-        /// Line, from 1.
-        line: usize,
-        /// What is wrong with it.
-        problem: String,
-        /// What to do about it.
-        remedy: Option<&'static str>,
-    },
+    /// No program of this host builds Dockerfiles.
+    #[error("a Dockerfile is built by buildah, podman or docker, and none of them is installed")]
+    NoContainerTool,
+    /// The container tool did not build a Dockerfile.
+    #[error("{}: {error}", path.display())]
+    Dockerfile { path: PathBuf, error: tool::Error },
     /// No such source.
     #[error("no image source at {}", .0.display())]
     SourceMissing(PathBuf),
@@ -45,7 +39,6 @@ pub enum Error {
     Io {
         /// What was tried, such as `read`.
         action: &'static str,
-        /// With what.
         path: PathBuf,
         /// Error of the file system.
         error: io::Error,
@@ -58,7 +51,6 @@ pub enum Error {
     RepositoryNotFound {
         /// Host.
         registry: String,
-        /// Repository.
         repository: String,
     },
     /// The repository has no such tag or digest.
@@ -66,7 +58,6 @@ pub enum Error {
     ManifestUnknown {
         /// Host.
         registry: String,
-        /// Repository.
         repository: String,
         /// `tag …` or `manifest sha256:…`.
         target: String,
@@ -76,7 +67,6 @@ pub enum Error {
     BlobMissing {
         /// Registry and repository, or a path.
         place: String,
-        /// Digest of the blob.
         digest: Digest,
     },
     /// Credentials are missing or wrong.
@@ -84,25 +74,18 @@ pub enum Error {
     Unauthorized {
         /// Host.
         registry: String,
-        /// Repository.
         repository: String,
         /// What was tried, with the files that were read.
         reason: String,
     },
     /// A credential helper failed.
     #[error("credential helper {program} failed: {reason}")]
-    Helper {
-        /// Name of the program.
-        program: String,
-        /// Reason of the failure.
-        reason: String,
-    },
+    Helper { program: String, reason: String },
     /// Content does not match its digest.
     #[error("{what} has digest {actual} instead of {expected}")]
     DigestMismatch {
         /// Which content, from where.
         what: String,
-        /// The requested digest.
         expected: Digest,
         /// As computed.
         actual: Digest,
@@ -134,7 +117,6 @@ pub enum Error {
     Unreachable {
         /// Host.
         registry: String,
-        /// Reason of the failure.
         reason: String,
     },
     /// TLS failed.
@@ -142,7 +124,6 @@ pub enum Error {
     Tls {
         /// Host.
         registry: String,
-        /// Reason of the failure.
         reason: String,
     },
     /// The registry requests a wait beyond our limit, or keeps failing.
@@ -150,7 +131,6 @@ pub enum Error {
     Answer {
         /// Host.
         registry: String,
-        /// HTTP status.
         status: u16,
         /// To which question.
         what: String,
@@ -170,21 +150,14 @@ pub enum Error {
     /// The image exists for other platforms only.
     #[error("{image} is not for {wanted}, only for {}", list(.available))]
     WrongPlatform {
-        /// Image.
         image: String,
-        /// The requested platform.
         wanted: Platform,
         /// What there is.
         available: Vec<String>,
     },
     /// A media type we cannot use.
     #[error("{what} has unsupported media type {media_type:?}")]
-    MediaType {
-        /// What has it.
-        what: String,
-        /// The unsupported media type.
-        media_type: String,
-    },
+    MediaType { what: String, media_type: String },
     /// A document (manifest, configuration, index) that cannot be used.
     #[error("{what} is malformed: {problem}")]
     Malformed {
@@ -216,9 +189,7 @@ pub enum Error {
     /// An archive entry that cannot be applied.
     #[error("{layer}: entry {}: {problem}", printable(.entry))]
     Entry {
-        /// Layer or archive.
         layer: String,
-        /// Name of the entry.
         entry: Vec<u8>,
         /// Why it is invalid.
         problem: String,
@@ -226,7 +197,6 @@ pub enum Error {
     /// An archive that ends early or is none.
     #[error("{layer}: {problem} at byte {offset}")]
     Archive {
-        /// Layer or archive.
         layer: String,
         /// Where in the uncompressed archive.
         offset: u64,
@@ -380,8 +350,10 @@ impl Error {
             Self::Io { error, .. } if error.kind() == io::ErrorKind::PermissionDenied => {
                 "run as a user who may read it"
             }
-            Self::Dockerfile { remedy, .. } => return remedy.map(str::to_owned),
-            Self::Setting { .. } | Self::Io { .. } => return None,
+            Self::NoContainerTool => {
+                "install one, such as buildah, or build the image elsewhere and give it with --from IMAGE"
+            }
+            Self::Setting { .. } | Self::Io { .. } | Self::Dockerfile { .. } => return None,
         };
         Some(text.to_owned())
     }

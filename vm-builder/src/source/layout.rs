@@ -67,7 +67,6 @@ pub(super) fn blob_name(digest: Digest) -> String {
     format!("blobs/sha256/{}", digest.hex())
 }
 
-/// A layout in a directory.
 pub(super) struct Directory(PathBuf);
 
 impl Directory {

@@ -53,7 +53,13 @@ pub async fn load(source: &Source, options: &Options, progress: &dyn Progress) -
             })
         }
         Source::RootTar(path) => loading.root_tar(path, &source.text()),
-        Source::Dockerfile { path, arguments } => dockerfile::load(path, arguments, options, progress).await,
+        Source::Dockerfile { path, arguments } => {
+            let work = cache.work()?;
+            let build = dockerfile::Build { file: path, arguments, options, progress };
+            let built = dockerfile::build(&build, work.path())?;
+            let loaded = Box::pin(load(&built, options, progress)).await?;
+            Ok(Loaded { reference: source.text(), ..loaded })
+        }
     }
 }
 

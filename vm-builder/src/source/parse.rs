@@ -16,8 +16,8 @@ const LOOK_LIMIT: usize = 100_000;
 
 impl Source {
     /// Reads `docker://reference`, a plain reference, `oci:path[:name]`, `oci-archive:path[:name]`,
-    /// `docker-archive:path[:name]`, `dir:path`, `tar:path`, `dockerfile:path`, or the path of something that exists, which is recognised by
-    /// its content: a directory with a file `oci-layout` is a layout, one with a `Dockerfile` its context, any other the root of
+    /// `docker-archive:path[:name]`, `dir:path`, `tar:path`, `dockerfile:path`, or the path of something that exists, which is
+    /// recognised by its content: a directory with a file `oci-layout` is a layout, one with a `Dockerfile` its context, any other the root of
     /// a file system; a file of that name is a Dockerfile, a tar with
     /// `oci-layout` or `manifest.json` is an archive, any other the root of a file system.
     ///

@@ -10,6 +10,8 @@ pub trait Progress: Send + Sync {
     fn finished(&self, task: &str);
     /// Something worth a line: a retry, a wait for another process.
     fn note(&self, text: &str);
+    /// One line of a container tool.
+    fn line(&self, text: &str);
 }
 
 /// Shows nothing.
@@ -21,4 +23,5 @@ impl Progress for Quiet {
     fn advanced(&self, _: &str, _: u64) {}
     fn finished(&self, _: &str) {}
     fn note(&self, _: &str) {}
+    fn line(&self, _: &str) {}
 }

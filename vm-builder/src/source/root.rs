@@ -40,19 +40,6 @@ struct Walk<'a> {
 /// # Errors
 /// If something in it cannot be read, named by its path.
 pub(super) fn walk(root: &Path, options: &Options) -> Result<(Tree, LayerSources), Error> {
-    walk_where(root, options, &|_, _| true)
-}
-
-/// As [`walk`], for the part that `keep` accepts: it gets each path, relative to the directory, and whether it is a directory. What
-/// it refuses is not read, nor what is below.
-///
-/// # Errors
-/// If something that is kept cannot be read, named by its path.
-pub(crate) fn walk_where(
-    root: &Path,
-    options: &Options,
-    keep: &dyn Fn(&Path, bool) -> bool,
-) -> Result<(Tree, LayerSources), Error> {
     let metadata = std::fs::metadata(root).map_err(|error| Error::io("read", root, error))?;
     if !metadata.is_dir() {
         return Err(Error::io("read", root, io::ErrorKind::NotADirectory.into()));
@@ -82,9 +69,6 @@ pub(crate) fn walk_where(
         for entry in entries {
             let path = entry.path();
             let metadata = entry.metadata().map_err(|error| Error::io("read", &path, error))?;
-            if !keep(path.strip_prefix(root).unwrap_or(&path), metadata.is_dir()) {
-                continue;
-            }
             let child = walk.inode(&path, &metadata)?;
             walk.tree.link(id, entry.file_name().as_bytes(), child);
             if metadata.is_dir() {

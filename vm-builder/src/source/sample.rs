@@ -71,7 +71,6 @@ pub(crate) fn layers() -> Vec<Vec<u8>> {
     ]
 }
 
-/// An image of layers.
 pub(crate) fn image(layers: &[Vec<u8>], form: Form, architecture: &str) -> Image {
     let diff_ids: Vec<_> = layers.iter().map(|layer| Digest::from_bytes(layer)).collect();
     let config = serde_json::json!({
@@ -123,6 +122,8 @@ impl Progress for RecordedProgress {
     fn note(&self, text: &str) {
         self.0.lock().unwrap().push(format!("note {text}"));
     }
+
+    fn line(&self, _: &str) {}
 }
 
 /// Files of a loaded image as lines.

@@ -13,8 +13,8 @@ use crate::args::{Output, Registry, Showing};
                   neonctl vm build --from ./Dockerfile --build-arg VERSION=2 -t web:2\n\n\
                   Sources: a registry reference, oci:DIR[:NAME], oci-archive:FILE[:NAME], docker-archive:FILE[:NAME], dir:DIR, \
                   tar:FILE (plain, gzip, bzip2, xz or zstd), dockerfile:FILE, or a path whose type is detected from its content; a directory with a Dockerfile is built by \
-                  it, dir:DIR takes the directory as it is. A Dockerfile may have everything but RUN, ADD and several stages; COPY takes \
-                  files below its directory and respects .dockerignore."
+                  it, dir:DIR takes the directory as it is. A Dockerfile is built by buildah, podman or docker, the first of \
+                  them that is installed; its directory is the context."
 )]
 pub struct Build {
     /// Source: an image reference, an archive, a directory or a Dockerfile

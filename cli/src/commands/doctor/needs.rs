@@ -64,10 +64,10 @@ pub(super) const PROGRAMS: [Program; 6] = [
     },
     Program {
         name: "buildah",
-        purpose: "is required by neonctl vm build for a Dockerfile with RUN",
+        purpose: "is required by neonctl vm build for a Dockerfile (podman and docker serve as well)",
         necessity: Necessity::Optional,
         package: Package::everywhere("buildah"),
-        used_by: "vm-builder/src/fragments.rs",
+        used_by: "vm-builder/src/tool.rs",
     },
 ];
 

@@ -1,5 +1,5 @@
 //! The commands of the book in `docs`, as its README describes.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 mod checked;
 mod executed;

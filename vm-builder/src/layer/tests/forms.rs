@@ -140,6 +140,40 @@ fn all_forms_of_sparse_files_are_one() {
     }
 }
 
+/// Why layers are not read by the `tar` crate: what its version 0.4.46 makes of archives that programs write. When one of these
+/// assertions fails, the crate has learned to read such archives.
+#[test]
+fn the_tar_crate_loses_extended_attributes_and_sparse_files() {
+    use std::io::Read as _;
+    let value = b"\x01\n\x00\x02";
+    let with_attribute =
+        Writer::default().pax(&[("SCHILY.xattr.security.capability", value)]).file("ping", b"").end();
+    assert_eq!(one(&with_attribute).xattrs[b"security.capability".as_slice()], value);
+    let mut archive = tar::Archive::new(Cursor::new(&with_attribute));
+    let mut entry = archive.entries().unwrap().next().unwrap().unwrap();
+    let mut records = entry.pax_extensions().unwrap().unwrap();
+    assert!(records.any(|record| record.is_err()), "it ends a record at the newline in the value");
+
+    let mut map = b"1\n1024\n1\n".to_vec();
+    map.resize(512, 0);
+    map.push(b'a');
+    let sparse = Writer::default()
+        .pax(&[
+            ("GNU.sparse.major", b"1"),
+            ("GNU.sparse.minor", b"0"),
+            ("GNU.sparse.name", b"s"),
+            ("GNU.sparse.realsize", b"1025"),
+        ])
+        .file("GNUSparseFile.1/s", &map)
+        .end();
+    assert!(matches!(one(&sparse).kind, EntryKind::File { length: 1025, .. }));
+    let mut archive = tar::Archive::new(Cursor::new(&sparse));
+    let mut entry = archive.entries().unwrap().next().unwrap().unwrap();
+    let mut content = Vec::new();
+    entry.read_to_end(&mut content).unwrap();
+    assert_eq!((entry.path_bytes().to_vec(), content), (b"GNUSparseFile.1/s".to_vec(), map));
+}
+
 #[test]
 fn an_end_may_be_short_but_not_a_file() {
     let bytes = Writer::default().file("a", b"abc").end();

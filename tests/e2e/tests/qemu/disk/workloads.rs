@@ -123,6 +123,35 @@ fn fragments_are_carried_out_by_buildah() {
     assert_eq!(machine.files(), ["a.raw", "here"]);
 }
 
+#[test]
+fn a_dockerfile_is_built_by_buildah() {
+    need!(needs::root());
+    need!(needs::programs(&["buildah", "crun", "debugfs"]));
+    need!(needs::programs(&FIXTURE_TOOLS));
+    let machine = Machine::new();
+    let root = busybox().display().to_string();
+    let copied = Command::new("cp").args(["-a", &root]).arg(machine.path("root")).status().unwrap();
+    assert!(copied.success());
+    machine.write(
+        "Dockerfile",
+        "FROM scratch AS base\nCOPY root/ /\nFROM base\nARG WHO=me\nUSER 12:34\nWORKDIR /tmp\n\
+         RUN echo \"made for $WHO\" > /tmp/who\nENV B=2\nEXPOSE 80\nCMD [\"/bin/sleep\", \"9\"]\n",
+    );
+    let arguments = ["--from", "Dockerfile", "--build-arg", "WHO=you", "-O", "a.raw", "--format", "raw"];
+    let first = built(&machine, &arguments);
+    assert_eq!(first["digest"], built(&machine, &arguments)["digest"]);
+    let inspected: Value =
+        serde_json::from_str(&machine.good(&["image", "inspect", "a.raw", "-o", "json"])).unwrap();
+    let process = &inspected["config"]["process"];
+    assert_eq!((&process["cmd"], &process["user"]), (&json!(["/bin/sleep", "9"]), &json!("12:34")));
+    let output = Command::new("debugfs").args(["-R", "cat /tmp/who"]).arg(machine.path("a.raw")).output();
+    assert_eq!(String::from_utf8(output.unwrap().stdout).unwrap(), "made for you\n");
+    machine.write("bad/Dockerfile", "FROM scratch\nCOPY missing /\n");
+    let (code, text) = machine.bad(&["vm", "build", "--from", "bad", "-O", "b.raw"]);
+    assert!(code == 1 && text.contains("Dockerfile: buildah build failed"), "{text}");
+    assert_eq!(machine.files(), ["Dockerfile", "a.raw", "bad", "root"]);
+}
+
 /// PostgreSQL in a registry, as an image like any other.
 struct Database {
     registry: Registry,

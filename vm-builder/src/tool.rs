@@ -1,0 +1,136 @@
+//! Container tools of the host (buildah, podman, docker), which carry out Dockerfiles: a step runs in a process group of its own,
+//! its lines go to a listener, and [`interrupt`] ends it.
+
+use std::io::{BufRead as _, BufReader, Read};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::reference::Reference;
+use crate::source::Network;
+
+/// Lines of the tool that an error keeps.
+const LAST_LINES: usize = 12;
+
+/// Why a container tool could not do its work.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The tool is not on this host.
+    #[error("{tool} is not installed")]
+    Missing {
+        /// Name of the program.
+        tool: &'static str,
+    },
+    /// A file for the tool, or of it, cannot be used.
+    #[error("cannot {verb} {}", path.display())]
+    File {
+        /// What was tried.
+        verb: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+    /// A step of the tool failed.
+    #[error("{tool} {step} failed")]
+    Failed {
+        /// Name of the program.
+        tool: &'static str,
+        /// Name of its command.
+        step: &'static str,
+        /// Its last lines.
+        last_lines: Vec<String>,
+    },
+}
+
+impl Error {
+    pub(crate) fn file(verb: &'static str, path: &Path, source: std::io::Error) -> Self {
+        Self::File { verb, path: path.to_owned(), source }
+    }
+}
+
+/// Process group of the running step, otherwise 0.
+static RUNNING: AtomicI32 = AtomicI32::new(0);
+
+/// Ends the running step, if there is one; it then fails.
+pub fn interrupt() {
+    if let Some(group) = rustix::process::Pid::from_raw(RUNNING.load(Ordering::SeqCst)) {
+        // It may have ended by itself meanwhile.
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+    }
+}
+
+/// Buildah with a storage of its own, which works on every file system and without privileges on the mount table.
+pub(crate) fn buildah(storage: &Path, step: &str) -> Command {
+    let mut command = Command::new("buildah");
+    command.arg("--root").arg(storage.join("root")).arg("--runroot").arg(storage.join("run"));
+    command.args(["--storage-driver", "vfs", step]);
+    command
+}
+
+/// Gives buildah the logins and the trust of the registry client. `base`: the image that is changed, if it comes from a registry.
+pub(crate) fn trust(command: &mut Command, storage: &Path, network: &Network, base: Option<&Reference>) {
+    if network.insecure || base.is_some_and(Reference::is_loopback) {
+        command.arg("--tls-verify=false");
+    }
+    if let Some(path) = auth_file(storage, network, base) {
+        command.arg("--authfile").arg(path);
+    }
+}
+
+/// A login given by hand goes into a file that only this user can read: arguments are visible to all users.
+fn auth_file(storage: &Path, network: &Network, base: Option<&Reference>) -> Option<PathBuf> {
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let (Some(login), Some(reference)) = (&network.login, base) else {
+        return network.auth_files.iter().find(|path| path.is_file()).cloned();
+    };
+    let path = storage.join("auth.json");
+    std::fs::create_dir_all(storage).ok()?;
+    let secret = STANDARD.encode(format!("{}:{}", login.username, login.password));
+    let text = serde_json::json!({ "auths": { reference.registry(): { "auth": secret } } }).to_string();
+    let mut file =
+        std::fs::File::options().create(true).truncate(true).write(true).mode(0o600).open(&path).ok()?;
+    file.write_all(text.as_bytes()).ok()?;
+    Some(path)
+}
+
+/// Runs a step of a tool; returns its lines on standard output. `line` receives those of both streams.
+///
+/// # Errors
+/// If the tool is missing or the step fails, with its last lines.
+pub(crate) fn run(
+    tool: &'static str,
+    step: &'static str,
+    command: &mut Command,
+    line: &(dyn Fn(&str) + Sync),
+) -> Result<Vec<String>, Error> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.process_group(0).spawn().map_err(|source| match source.kind() {
+        std::io::ErrorKind::NotFound => Error::Missing { tool },
+        _ => Error::file("run", Path::new(tool), source),
+    })?;
+    RUNNING.store(i32::try_from(child.id()).unwrap_or(0), Ordering::SeqCst);
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let read_lines = |stream: Option<Box<dyn Read + Send>>| -> Vec<String> {
+        let lines =
+            stream.into_iter().flat_map(|stream| BufReader::new(stream).lines().map_while(Result::ok));
+        lines.inspect(|text| line(text)).collect()
+    };
+    let (output, errors) = std::thread::scope(|scope| {
+        let errors = scope.spawn(|| read_lines(stderr.map(|stream| Box::new(stream) as _)));
+        (read_lines(stdout.map(|stream| Box::new(stream) as _)), errors.join().unwrap_or_default())
+    });
+    let status = child.wait().map_err(|source| Error::file("run", Path::new(tool), source))?;
+    RUNNING.store(0, Ordering::SeqCst);
+    if status.success() {
+        return Ok(output);
+    }
+    let mut all: Vec<String> = output.into_iter().chain(errors).collect();
+    let cut = all.len().saturating_sub(LAST_LINES);
+    Err(Error::Failed { tool, step, last_lines: all.split_off(cut) })
+}

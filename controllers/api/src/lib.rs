@@ -19,6 +19,8 @@
 //! assert!(verdict.errors[0].to_string().starts_with("spec.guest.cpus.use"), "more than the maximum");
 //! ```
 
+#![warn(missing_docs)]
+
 pub mod admission;
 pub mod crd;
 mod defaults;
@@ -44,6 +46,7 @@ pub mod service_config;
 pub mod validate;
 pub mod virtual_machine;
 pub mod vm_info;
+mod while_off;
 
 pub use admission::{Verdict, admit};
 pub use crd::crds;

@@ -7,28 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::merge_patch::{difference, merge};
 use crate::names::annotation::AT_NEXT_START;
-use crate::{FieldError, VirtualMachine, VirtualMachineSpec};
-
-/// Paths below `spec` that may change only while the VM has no pod.
-pub const WHILE_OFF: [&str; 17] = [
-    "guest.cpus.max",
-    "guest.memorySlots.min",
-    "guest.memorySlots.max",
-    "guest.memorySlotSize",
-    "guest.rootDisk",
-    "guest.command",
-    "guest.args",
-    "guest.env",
-    "guest.ports",
-    "guest.settings",
-    "disks",
-    "podResources",
-    "enableAcceleration",
-    "enableSSH",
-    "initScript",
-    "enableNetworkMonitoring",
-    "cpuModel",
-];
+use crate::{FieldError, VirtualMachine, VirtualMachineSpec, while_off};
 
 /// Fields about what runs when; they take effect at once.
 const AT_ONCE: [&str; 2] = ["powerState", "restartRequest"];
@@ -132,14 +111,14 @@ fn replace(patch: &mut Map<String, Value>, path: &[&str], value: Option<Value>) 
     }
 }
 
-/// Parts a patch by [`WHILE_OFF`].
+/// Parts a patch by the table of [`while_off`].
 fn split(change: &Map<String, Value>) -> Plan {
     fn walk(prefix: &str, change: &Map<String, Value>) -> Plan {
         let mut plan = Plan::default();
         for (name, value) in change {
             let path = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
             match value {
-                _ if WHILE_OFF.contains(&path.as_str()) => {
+                _ if while_off::has(&path) => {
                     plan.later.insert(name.clone(), value.clone());
                 }
                 Value::Object(below) => {

@@ -17,6 +17,8 @@
 //! assert_eq!(serde_json::to_string(&size)?, r#"{"vCPUs":"250m","mem":"1Gi"}"#);
 //! # Ok::<(), serde_json::Error>(())
 //! ```
+
+#![warn(missing_docs)]
 #![cfg_attr(test, allow(clippy::float_cmp))]
 
 mod accelerator;

@@ -6,6 +6,7 @@
 use serde_json::{Value, json};
 
 use crate::names::{RESERVED_DISK_NAMES, RESERVED_DOMAINS};
+use crate::while_off::{FIELDS, Same};
 
 fn rule(rule: impl Into<String>, message: &str) -> Value {
     json!({ "rule": rule.into(), "message": message })
@@ -18,41 +19,6 @@ fn quantity(field: &str) -> String {
 
 fn not_above(small: &str, large: &str, message: &str) -> Value {
     rule(format!("{}.compareTo({}) <= 0", quantity(small), quantity(large)), message)
-}
-
-/// What may change only while the VM has no pod, by its path and how old and new value are compared. The rule stands at the root of
-/// the object, because only there are both spec and status seen.
-const WHILE_OFF: [(&str, Same); 17] = [
-    ("spec.guest.cpus.max", Same::Quantity),
-    ("spec.guest.memorySlots.min", Same::Plain),
-    ("spec.guest.memorySlots.max", Same::Plain),
-    ("spec.guest.memorySlotSize", Same::Quantity),
-    ("spec.guest.rootDisk", Same::Plain),
-    ("spec.guest.command", Same::OrEmpty),
-    ("spec.guest.args", Same::OrEmpty),
-    ("spec.guest.env", Same::OrEmpty),
-    ("spec.guest.ports", Same::OrEmpty),
-    ("spec.guest.settings", Same::OrAbsent),
-    ("spec.disks", Same::OrEmpty),
-    ("spec.podResources", Same::Plain),
-    ("spec.enableAcceleration", Same::Plain),
-    ("spec.enableSSH", Same::Plain),
-    ("spec.initScript", Same::OrEmpty),
-    ("spec.enableNetworkMonitoring", Same::Plain),
-    ("spec.cpuModel", Same::OrEmpty),
-];
-
-/// How an old and a new value are compared.
-#[derive(Clone, Copy)]
-enum Same {
-    /// A field that is always there, by default if need be.
-    Plain,
-    /// A quantity that is always there.
-    Quantity,
-    /// A list or text that may be absent. Clients leave out what is empty, so the two are the same.
-    OrEmpty,
-    /// An object that may be absent.
-    OrAbsent,
 }
 
 impl Same {
@@ -70,12 +36,13 @@ impl Same {
     }
 }
 
-/// What must hold between the spec and the status.
+/// What must hold between the spec and the status. The rules stand at the root of the object, because only there are both seen.
 pub(crate) fn virtual_machine() -> Value {
     let off = "!has(oldSelf.status) || !has(oldSelf.status.podName) || oldSelf.status.podName == ''";
-    let rules = WHILE_OFF.iter().map(|(path, same)| {
+    let rules = FIELDS.iter().map(|field| {
+        let path = format!("spec.{}", field.path);
         json!({
-            "rule": format!("{off} || {}", same.rule(path)),
+            "rule": format!("{off} || {}", field.same.rule(&path)),
             "message": "cannot change while the VM has a pod; stop the VM first, or change it at its next start",
             "fieldPath": format!(".{path}"),
         })
@@ -331,13 +298,4 @@ pub(crate) fn metric_source() -> Value {
 
 pub(crate) fn target_value() -> Value {
     json!([rule("double(self) > 0.0", "targetValue must be a number above 0, such as \"50\"")])
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn both_lists_of_what_needs_no_pod_are_the_same() {
-        let paths = super::WHILE_OFF.map(|(path, _)| path.trim_start_matches("spec."));
-        assert_eq!(paths, crate::next_start::WHILE_OFF);
-    }
 }

@@ -12,6 +12,7 @@ use crate::{
     validate::is_dns_label,
     virtual_machine::{Disk, GuestSettings, PortProtocol, Tls, is_cpu_model},
     vm_info::VmInfoError,
+    while_off::FIELDS,
 };
 
 /// Slot sizes are multiples of this, for the sake of memory plugging in the guest.
@@ -404,27 +405,8 @@ fn has_pod(vm: &VirtualMachine) -> bool {
 
 /// What a pod is made of stays as long as it does.
 fn while_off(old: &VirtualMachineSpec, new: &VirtualMachineSpec, faults: &mut Faults) {
-    let (before, after) = (&old.guest, &new.guest);
-    for (field, same) in [
-        ("spec.guest.cpus.max", before.cpus.max == after.cpus.max),
-        ("spec.guest.memorySlots.min", before.memory_slots.min == after.memory_slots.min),
-        ("spec.guest.memorySlots.max", before.memory_slots.max == after.memory_slots.max),
-        ("spec.guest.memorySlotSize", before.memory_slot_size == after.memory_slot_size),
-        ("spec.guest.ports", before.ports == after.ports),
-        ("spec.guest.rootDisk", before.root_disk == after.root_disk),
-        ("spec.guest.command", before.command == after.command),
-        ("spec.guest.args", before.args == after.args),
-        ("spec.guest.env", before.env == after.env),
-        ("spec.guest.settings", before.settings == after.settings),
-        ("spec.disks", old.disks == new.disks),
-        ("spec.podResources", old.pod_resources == new.pod_resources),
-        ("spec.enableAcceleration", old.enable_acceleration == new.enable_acceleration),
-        ("spec.enableSSH", old.enable_ssh == new.enable_ssh),
-        ("spec.initScript", old.init_script == new.init_script),
-        ("spec.cpuModel", old.cpu_model == new.cpu_model),
-        ("spec.enableNetworkMonitoring", old.enable_network_monitoring == new.enable_network_monitoring),
-    ] {
-        faults.require(same, field, WHILE_OFF);
+    for field in &FIELDS {
+        faults.require((field.is_same)(old, new), format!("spec.{}", field.path), WHILE_OFF);
     }
 }
 

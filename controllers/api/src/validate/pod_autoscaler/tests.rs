@@ -1,5 +1,6 @@
 #![allow(clippy::needless_pass_by_value, reason = "cases read better without borrows")]
 
+use crate::merge_patch::merge;
 use serde_json::{Value, json};
 
 use super::*;
@@ -18,20 +19,6 @@ fn errors(patch: Value) -> Vec<String> {
     merge(&mut object, &patch);
     let object: PodAutoscaler = serde_json::from_value(object).unwrap();
     pod_autoscaler(&object).iter().map(ToString::to_string).collect()
-}
-
-fn merge(target: &mut Value, patch: &Value) {
-    let (Value::Object(fields), Value::Object(changes)) = (&mut *target, patch) else {
-        *target = patch.clone();
-        return;
-    };
-    for (name, change) in changes {
-        if change.is_null() {
-            fields.remove(name);
-        } else {
-            merge(fields.entry(name).or_insert(json!({})), change);
-        }
-    }
 }
 
 fn check(patch: Value, expected: &[&str]) {

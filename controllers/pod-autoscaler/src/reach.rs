@@ -8,15 +8,12 @@
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
+use ipnet::IpNet;
 use neonvm_core_overlay::closed::{self, KUBELET_PORTS};
 
 /// A range of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Network {
-    address: IpAddr,
-    /// Leading bits that count: 0 to 32 or 128.
-    prefix: u8,
-}
+pub struct Network(IpNet);
 
 /// A text that is not a network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -28,32 +25,15 @@ impl FromStr for Network {
 
     /// Reads `ADDRESS/PREFIX`, or an address, which is a network of one.
     fn from_str(text: &str) -> Result<Self, NotANetwork> {
-        let bad = || NotANetwork(text.to_owned());
-        let (address, prefix) =
-            text.split_once('/').map_or((text, None), |(left, right)| (left, Some(right)));
-        let address: IpAddr = address.parse().map_err(|_| bad())?;
-        let most = if address.is_ipv4() { 32 } else { 128 };
-        let prefix = match prefix {
-            None => most,
-            Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
-                digits.parse().ok().filter(|prefix| *prefix <= most).ok_or_else(bad)?
-            }
-            Some(_) => return Err(bad()),
-        };
-        Ok(Self { address, prefix })
+        let of_one = || text.parse().ok().map(|address: IpAddr| IpNet::from(address));
+        text.parse().ok().or_else(of_one).map(Self).ok_or_else(|| NotANetwork(text.to_owned()))
     }
 }
 
 impl Network {
-    /// Whether the address is in it.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
-        let differs = match (self.address, address) {
-            (IpAddr::V4(own), IpAddr::V4(other)) => u128::from(own.to_bits() ^ other.to_bits()) << 96,
-            (IpAddr::V6(own), IpAddr::V6(other)) => own.to_bits() ^ other.to_bits(),
-            _ => return false,
-        };
-        differs.leading_zeros() >= u32::from(self.prefix)
+        self.0.contains(&address)
     }
 }
 

@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
+use ipnet::IpNet;
+
 /// IPv4 or IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Family {
@@ -14,7 +16,6 @@ pub enum Family {
 }
 
 impl Family {
-    /// Of an address.
     #[must_use]
     pub const fn from_address(address: IpAddr) -> Self {
         if address.is_ipv4() { Self::V4 } else { Self::V6 }
@@ -37,15 +38,8 @@ impl Family {
             Self::V6 => IpAddr::V6(Ipv6Addr::from_bits(number)),
         }
     }
-
-    fn mask(self, length: u8) -> u128 {
-        let all = u128::MAX >> (128 - u32::from(self.bits()));
-        let host = all.checked_shr(u32::from(length)).unwrap_or(0);
-        all & !host
-    }
 }
 
-/// An address as a number.
 #[must_use]
 pub(crate) fn number(address: IpAddr) -> u128 {
     match address {
@@ -54,75 +48,70 @@ pub(crate) fn number(address: IpAddr) -> u128 {
     }
 }
 
-/// A network: `10.100.0.0/16`.
+/// A network: `10.100.0.0/16`. Its address has no bits beyond its prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Net {
-    family: Family,
-    base: u128,
-    length: u8,
-}
+pub struct Net(IpNet);
 
 impl Net {
     /// The network of an address; bits beyond `length` are dropped, a length beyond the family's is taken as that.
     #[must_use]
     pub fn new(address: IpAddr, length: u8) -> Self {
-        let family = Family::from_address(address);
-        let length = length.min(family.bits());
-        Self { family, base: number(address) & family.mask(length), length }
+        let length = length.min(Family::from_address(address).bits());
+        Self(IpNet::new_assert(address, length).trunc())
     }
 
-    /// Address family of the network.
     #[must_use]
     pub const fn family(self) -> Family {
-        self.family
+        match self.0 {
+            IpNet::V4(_) => Family::V4,
+            IpNet::V6(_) => Family::V6,
+        }
     }
 
     /// Bits of the prefix.
     #[must_use]
-    pub const fn length(self) -> u8 {
-        self.length
+    pub fn length(self) -> u8 {
+        self.0.prefix_len()
     }
 
     /// The mask of its prefix, as an address.
     #[must_use]
     pub fn mask(self) -> IpAddr {
-        self.family.address(self.family.mask(self.length))
+        self.0.netmask()
     }
 
     /// Number of the first address.
-    pub(crate) const fn first(self) -> u128 {
-        self.base
+    pub(crate) fn first(self) -> u128 {
+        number(self.0.network())
     }
 
     /// Number of the last address.
     pub(crate) fn last(self) -> u128 {
-        self.base | (self.family.mask(self.family.bits()) & !self.family.mask(self.length))
+        number(self.0.broadcast())
     }
 
     /// The address `offset` after the first; none beyond the end.
     #[must_use]
     pub fn at(self, offset: u128) -> Option<IpAddr> {
-        let number = self.base.checked_add(offset).filter(|number| *number <= self.last())?;
-        Some(self.family.address(number))
+        let number = self.first().checked_add(offset).filter(|number| *number <= self.last())?;
+        Some(self.family().address(number))
     }
 
     /// How far an address is from the first; none if it lies elsewhere.
     #[must_use]
     pub fn offset(self, address: IpAddr) -> Option<u128> {
-        self.contains(address).then(|| number(address) - self.base)
+        self.contains(address).then(|| number(address) - self.first())
     }
 
-    /// Whether an address lies within.
     #[must_use]
     pub fn contains(self, address: IpAddr) -> bool {
-        Family::from_address(address) == self.family
-            && number(address) & self.family.mask(self.length) == self.base
+        self.0.contains(&address)
     }
 }
 
 impl fmt::Display for Net {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.family.address(self.base), self.length)
+        self.0.fmt(f)
     }
 }
 
@@ -135,14 +124,7 @@ impl FromStr for Net {
     type Err = NotANet;
 
     fn from_str(text: &str) -> Result<Self, NotANet> {
-        let (address, length) = text.split_once('/').ok_or(NotANet)?;
-        let address: IpAddr = address.parse().map_err(|_| NotANet)?;
-        let length: u8 = length.parse().map_err(|_| NotANet)?;
-        if length > Family::from_address(address).bits() {
-            Err(NotANet)
-        } else {
-            Ok(Self::new(address, length))
-        }
+        text.parse().map(|net: IpNet| Self(net.trunc())).map_err(|_| NotANet)
     }
 }
 

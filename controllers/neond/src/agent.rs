@@ -8,9 +8,8 @@ use neonvm_agent::{AgentConfig, Config};
 /// Flags. The variables of the environment are those of upstream's agent.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Kubeconfig file [default: the pod's service account]
-    #[arg(long)]
-    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    service: crate::service::ServiceArgs,
     /// Node whose VMs are scaled
     #[arg(long, env = "K8S_NODE_NAME")]
     node: String,
@@ -21,21 +20,12 @@ pub(crate) struct Args {
     /// no migrations away from a full node
     #[arg(long, value_name = "BOOL", require_equals = true, default_value_t = true, action = clap::ArgAction::Set)]
     scheduler: bool,
-    /// Namespace of the services
-    #[arg(long, default_value = "neonvm-system")]
-    namespace: String,
-    /// Name of this replica in the lease of the node [default: the host's name and the process]
-    #[arg(long)]
-    identity: Option<String>,
     /// Address of the server for `neonctl agent inspect`; port 0: a free port
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: SocketAddr,
     /// Address of this pod that is published to clients
     #[arg(long, env = "K8S_POD_IP")]
     pod_ip: Option<IpAddr>,
-    /// Address of the server for the agent's metrics
-    #[arg(long)]
-    metrics_bind_address: Option<SocketAddr>,
     /// Address of the server for the metrics of each VM
     #[arg(long)]
     vm_metrics_bind_address: Option<SocketAddr>,
@@ -43,9 +33,6 @@ pub(crate) struct Args {
     /// [default: port dumpState.port of the configuration file on 127.0.0.1, or nowhere]
     #[arg(long)]
     dump_state_bind_address: Option<SocketAddr>,
-    /// Address of the server for liveness and readiness probes only, for example 0.0.0.0:8081 [default: nowhere]
-    #[arg(long)]
-    health_probe_bind_address: Option<SocketAddr>,
     /// Directory in which the history of each VM is kept for `neonctl vm history`: at most 1 MiB for each VM and 256 MiB in all,
     /// for 7 days [default: none is kept]
     #[arg(long, value_name = "DIR")]
@@ -62,17 +49,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         for key in idle {
             tracing::warn!(key, "a key of the configuration file has no effect");
         }
-        crate::service::wait_for(args.kubeconfig.as_deref()).await?;
+        args.service.wait().await?;
         let config = Config {
-            kubeconfig: args.kubeconfig.clone(),
+            kubeconfig: args.service.kubeconfig.clone(),
             node: args.node.clone(),
-            namespace: args.namespace.clone(),
-            identity: args.identity.clone().unwrap_or_else(crate::service::identity),
+            namespace: args.service.namespace.clone(),
+            identity: args.service.identity(),
             listen: args.listen,
             pod_ip: args.pod_ip,
-            metrics: args.metrics_bind_address,
+            metrics: args.service.metrics_bind_address,
             dump_state: args.dump_state_bind_address,
-            probes: args.health_probe_bind_address,
+            probes: args.service.health_probe_bind_address,
             vm_metrics: args.vm_metrics_bind_address,
             history: args.history_dir.clone(),
             agent,

@@ -15,12 +15,8 @@ Pods and nodes are read.\n\n\
 Example:\n  neond pod-autoscaler --leader-elect --service-network 10.96.0.0/12 --scrape-allow 10.96.7.20"
 )]
 pub(crate) struct Args {
-    /// Kubeconfig file [default: the pod's service account]
-    #[arg(long)]
-    kubeconfig: Option<PathBuf>,
-    /// Namespace of the lease
-    #[arg(long, default_value = "neonvm-system")]
-    namespace: String,
+    #[command(flatten)]
+    service: crate::service::ServiceArgs,
     /// PodAutoscalers reconciled concurrently
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
     concurrency_limit: u16,
@@ -56,15 +52,6 @@ pub(crate) struct Args {
     leader_elect: bool,
     #[command(flatten)]
     lease: crate::lease::LeaseArgs,
-    /// Name of this replica in the lease [default: the host's name and the process]
-    #[arg(long)]
-    identity: Option<String>,
-    /// Address of the server for metrics and health
-    #[arg(long)]
-    metrics_bind_address: Option<SocketAddr>,
-    /// Address of the server for liveness and readiness probes only, for example 0.0.0.0:8081 [default: nowhere]
-    #[arg(long)]
-    health_probe_bind_address: Option<SocketAddr>,
     /// Address of the webhook server for PodAutoscalers, with a certificate of the vm-controller's authority. The vm-controller
     /// registers the webhooks with --pod-autoscaler-webhooks [default: nowhere]
     #[arg(long)]
@@ -82,7 +69,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     crate::service::take_open_files();
     crate::service::run(async {
-        crate::service::wait_for(args.kubeconfig.as_deref()).await?;
+        args.service.wait().await?;
         Ok(neonvm_pod_autoscaler::run(config(args)?, neonvm_kit::termination::requested()?).await?)
     })
 }
@@ -93,8 +80,8 @@ fn config(args: &Args) -> anyhow::Result<Config> {
         names: args.webhook_client_name.clone(),
     });
     let mut config = Config {
-        kubeconfig: args.kubeconfig.clone(),
-        namespace: args.namespace.clone(),
+        kubeconfig: args.service.kubeconfig.clone(),
+        namespace: args.service.namespace.clone(),
         concurrency: args.concurrency_limit.into(),
         scrapes: args.scrape_limit.into(),
         scrapes_of_one: args.scrape_limit_per_object.into(),
@@ -105,12 +92,12 @@ fn config(args: &Args) -> anyhow::Result<Config> {
         scrape_timeout: Duration::from_millis(args.scrape_timeout_ms.into()),
         scrape_authority: args.scrape_ca_file.clone(),
         leader_election: None,
-        metrics: args.metrics_bind_address,
-        probes: args.health_probe_bind_address,
+        metrics: args.service.metrics_bind_address,
+        probes: args.service.health_probe_bind_address,
         webhooks: args.webhook_bind_address.map(|listen| WebhookConfig { listen, client }),
     };
     if args.leader_elect {
-        let identity = args.identity.clone().unwrap_or_else(crate::service::identity);
+        let identity = args.service.identity();
         let mut lease = config.lease(identity);
         lease.times = args.lease.times()?;
         config.leader_election = Some(lease);

@@ -10,16 +10,8 @@ use neonvm_scheduler::{Config, Mode};
 /// Flags.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Kubeconfig file [default: the pod's service account]
-    #[arg(long)]
-    kubeconfig: Option<PathBuf>,
-    /// Namespace of the lease and of the internal authority
-    #[arg(long, default_value = "neonvm-system")]
-    namespace: String,
-    /// Name of this replica in the lease, unique among replicas; a restarted replica with the same name leads at once [default:
-    /// the host's name and the process]
-    #[arg(long)]
-    identity: Option<String>,
+    #[command(flatten)]
+    service: crate::service::ServiceArgs,
     #[command(flatten)]
     lease: crate::lease::LeaseArgs,
     /// Lease of the kube-scheduler in the same pod, in the same namespace: this replica leads only while that one does, because
@@ -38,16 +30,10 @@ pub(crate) struct Args {
     /// also serves the extender
     #[arg(long)]
     plain_listen: Option<SocketAddr>,
-    /// Address of the server for metrics and health [default: nowhere]
-    #[arg(long)]
-    metrics_bind_address: Option<SocketAddr>,
     /// Address of the server for the dump of the state, with plain HTTP and without authentication: GET / with the body {}
     /// [default: port dumpState.port of the configuration file on 127.0.0.1, or nowhere]
     #[arg(long)]
     dump_state_bind_address: Option<SocketAddr>,
-    /// Address of the server for liveness and readiness probes only, for example 0.0.0.0:8081 [default: nowhere]
-    #[arg(long)]
-    health_probe_bind_address: Option<SocketAddr>,
     /// Address of this pod that is published to clients
     #[arg(long, env = "POD_IP")]
     pod_ip: Option<IpAddr>,
@@ -79,21 +65,21 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     crate::service::take_open_files();
     crate::service::run(async {
         let config = config(args)?;
-        crate::service::wait_for(args.kubeconfig.as_deref()).await?;
+        args.service.wait().await?;
         Ok(neonvm_scheduler::run(config, neonvm_kit::termination::requested()?).await?)
     })
 }
 
 fn config(args: &Args) -> anyhow::Result<Config> {
     let mut config = Config {
-        kubeconfig: args.kubeconfig.clone(),
-        namespace: args.namespace.clone(),
-        identity: args.identity.clone().unwrap_or_else(crate::service::identity),
+        kubeconfig: args.service.kubeconfig.clone(),
+        namespace: args.service.namespace.clone(),
+        identity: args.service.identity(),
         mode: if args.mode == "extender" { Mode::Extender } else { Mode::Bind },
         listen: args.listen,
         plain: args.plain_listen,
-        metrics: args.metrics_bind_address,
-        probes: args.health_probe_bind_address,
+        metrics: args.service.metrics_bind_address,
+        probes: args.service.health_probe_bind_address,
         pod_ip: args.pod_ip,
         lease: args.lease.times()?,
         ..Config::default()

@@ -1,6 +1,7 @@
 //! What every service does around its work: a runtime, signals, waiting for the API server's kubeconfig.
 
-use std::path::Path;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -13,7 +14,43 @@ const API_SERVER: Duration = Duration::from_secs(60);
 /// processors of its node: hostile clients made the API server 293 MiB large with 4 threads and 518 MiB with 64.
 const THREADS: usize = 4;
 
-/// Runs a service on a separate runtime.
+/// Flags that every service has which uses the API and is replicated or restarted.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct ServiceArgs {
+    /// Kubeconfig file [default: the pod's service account]
+    #[arg(long)]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Namespace of the services: leases, internal authority, configuration
+    #[arg(long, default_value = "neonvm-system")]
+    pub(crate) namespace: String,
+    /// Name of this replica in its lease, unique among replicas; a restarted replica with the same name leads at once [default:
+    /// the host's name and the process]
+    #[arg(long)]
+    pub(crate) identity: Option<String>,
+    /// Address of the server for metrics and health [default: nowhere]
+    #[arg(long)]
+    pub(crate) metrics_bind_address: Option<SocketAddr>,
+    /// Address of the server for liveness and readiness probes only, for example 0.0.0.0:8081 [default: nowhere]
+    #[arg(long)]
+    pub(crate) health_probe_bind_address: Option<SocketAddr>,
+}
+
+impl ServiceArgs {
+    /// The name of this replica; without the flag one that no other process has.
+    pub(crate) fn identity(&self) -> String {
+        let own = || {
+            let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+            format!("{host}-{}", std::process::id())
+        };
+        self.identity.clone().unwrap_or_else(own)
+    }
+
+    /// Waits until the kubeconfig is there: services are started together with the API server that writes it.
+    pub(crate) async fn wait(&self) -> anyhow::Result<()> {
+        wait_for(self.kubeconfig.as_deref()).await
+    }
+}
+
 pub(crate) fn run(service: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS);
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
@@ -42,7 +79,7 @@ pub(crate) fn take_open_files() {
     }
 }
 
-/// Waits until a file is there: services are started together with the API server that writes the kubeconfig.
+/// Waits until a file is there.
 pub(crate) async fn wait_for(path: Option<&Path>) -> anyhow::Result<()> {
     let Some(path) = path else { return Ok(()) };
     let until = Instant::now() + API_SERVER;
@@ -51,12 +88,6 @@ pub(crate) async fn wait_for(path: Option<&Path>) -> anyhow::Result<()> {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     Ok(())
-}
-
-/// A name that no other process has.
-pub(crate) fn identity() -> String {
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    format!("{host}-{}", std::process::id())
 }
 
 #[cfg(test)]

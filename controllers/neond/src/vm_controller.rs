@@ -13,12 +13,8 @@ use neonvm_vm_controller::{
 /// Flags.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
-    /// Kubeconfig file [default: the pod's service account]
-    #[arg(long)]
-    kubeconfig: Option<PathBuf>,
-    /// Namespace of the controller: internal authority, lease
-    #[arg(long, default_value = "neonvm-system")]
-    namespace: String,
+    #[command(flatten)]
+    service: crate::service::ServiceArgs,
     /// Image of runners
     #[arg(long, env = "VM_RUNNER_IMAGE", default_value = concat!("neonvm-runner:", env!("CARGO_PKG_VERSION")))]
     runner_image: String,
@@ -87,26 +83,14 @@ pub(crate) struct Args {
     leader_elect: bool,
     #[command(flatten)]
     lease: crate::lease::LeaseArgs,
-    /// Name of this replica in the lease [default: the host's name and the process]
-    #[arg(long)]
-    identity: Option<String>,
-    /// Address of the server for metrics and health
-    #[arg(long)]
-    metrics_bind_address: Option<SocketAddr>,
-    /// Address of the server for liveness and readiness probes only, for example 0.0.0.0:8081 [default: nowhere]
-    #[arg(long)]
-    health_probe_bind_address: Option<SocketAddr>,
     /// Address of the webhook server
     #[arg(long)]
     webhook_bind_address: Option<SocketAddr>,
-    /// Register the webhooks under this URL, https://HOST:PORT
-    #[arg(long, requires = "webhook_bind_address", conflicts_with = "webhook_service")]
-    webhook_url: Option<String>,
     /// Register the webhooks under this service of the controller's namespace
     #[arg(long, requires = "webhook_bind_address")]
     webhook_service: Option<String>,
     /// Register the webhooks under the address of the webhook server
-    #[arg(long, requires = "webhook_bind_address", conflicts_with_all = ["webhook_url", "webhook_service"])]
+    #[arg(long, requires = "webhook_bind_address", conflicts_with = "webhook_service")]
     webhook_listener: bool,
     /// Webhooks to register; only evictions if the API server itself admits VMs and migrations
     #[arg(long, default_value = "all", value_parser = ["all", "evictions"])]
@@ -148,7 +132,6 @@ pub(crate) struct Args {
     address_quarantine: u32,
 }
 
-/// Runs until SIGTERM or SIGINT.
 /// A name that QEMU can have for a CPU model, or none.
 fn cpu_model(text: &str) -> Result<String, String> {
     if text.is_empty() || neonvm_api::virtual_machine::is_cpu_model(text) {
@@ -171,21 +154,22 @@ fn metadata_key(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+/// Runs until SIGTERM or SIGINT.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     crate::service::take_open_files();
     crate::service::run(async {
-        crate::service::wait_for(args.kubeconfig.as_deref()).await?;
+        args.service.wait().await?;
         Ok(neonvm_vm_controller::run(config(args)?, neonvm_kit::termination::requested()?).await?)
     })
 }
 
 fn config(args: &Args) -> anyhow::Result<Config> {
     let mut config = Config {
-        kubeconfig: args.kubeconfig.clone(),
-        namespace: args.namespace.clone(),
+        kubeconfig: args.service.kubeconfig.clone(),
+        namespace: args.service.namespace.clone(),
         concurrency: args.concurrency_limit,
-        metrics: args.metrics_bind_address,
-        probes: args.health_probe_bind_address,
+        metrics: args.service.metrics_bind_address,
+        probes: args.service.health_probe_bind_address,
         skip_update_validation: Config::parse_names(&args.skip_update_validation_for),
         ..Config::default()
     };
@@ -216,18 +200,17 @@ fn config(args: &Args) -> anyhow::Result<Config> {
     config.settings.runner.memhp_auto_movable_ratio.clone_from(&args.memhp_auto_movable_ratio);
     overlay(args, &mut config);
     if args.leader_elect {
-        let mut lease = config.lease(args.identity.clone().unwrap_or_else(crate::service::identity));
+        let mut lease = config.lease(args.service.identity());
         lease.times = args.lease.times()?;
         config.leader_election = Some(lease);
     }
     if let Some(listen) = args.webhook_bind_address {
         let service = args.webhook_service.as_ref().map(|name| Registration::Service {
-            namespace: args.namespace.clone(),
+            namespace: args.service.namespace.clone(),
             name: name.clone(),
             port: 443,
         });
-        let url = args.webhook_url.clone().map(Registration::Url);
-        let register = service.or(url).or(args.webhook_listener.then_some(Registration::Listener));
+        let register = service.or(args.webhook_listener.then_some(Registration::Listener));
         let scope =
             if args.webhook_scope == "evictions" { WebhookScope::Evictions } else { WebhookScope::All };
         let client = args.webhook_client_ca_file.as_ref().map(|authority| WebhookClient {
@@ -243,7 +226,7 @@ fn config(args: &Args) -> anyhow::Result<Config> {
 
 /// Addresses, and the network attachment of runner pods.
 fn overlay(args: &Args, config: &mut Config) {
-    let namespace = args.nad_runner_namespace.as_ref().unwrap_or(&args.namespace);
+    let namespace = args.nad_runner_namespace.as_ref().unwrap_or(&args.service.namespace);
     let attachment = format!("{namespace}/{}", args.nad_runner_name);
     config.settings.policy.attachments.insert(attachment.clone());
     config.settings.network_attachment = Some(attachment);

@@ -116,7 +116,6 @@ fn root_disk() -> String {
     format!("{{{{ if ne {chosen} `auto` }}}}{{{{ {chosen} }}}}{{{{ else }}}}{by_version}{{{{ end }}}}")
 }
 
-/// Places of the chart in the position of values.
 fn places() -> Result<Filled, Error> {
     let with = |path: &str| json!(format!("{{{{ toJson .Values.{path} }}}}"));
     let mut filled = Filled::from_values(&Choice::default().values()?, &Facts::default());
@@ -267,6 +266,6 @@ pub fn given(choice: &Choice) -> Result<Value, Error> {
     let values = choice.values()?;
     let mut whole: Value =
         serde_saphyr::from_str(&defaults()?).map_err(|error| Error::Yaml(error.to_string()))?;
-    merge(&mut whole, serde_json::to_value(&values).unwrap_or_default());
+    merge(&mut whole, &serde_json::to_value(&values).unwrap_or_default());
     Ok(whole)
 }

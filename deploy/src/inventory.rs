@@ -17,12 +17,10 @@ pub struct Named {
     pub kind: String,
     /// Empty for objects of the whole cluster.
     pub namespace: String,
-    /// Name.
     pub name: String,
 }
 
 impl Named {
-    /// Of an object.
     #[must_use]
     pub fn from_object(object: &Value) -> Self {
         let text = |path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -82,7 +80,6 @@ fn dash(text: &str) -> &str {
 /// The config map that a cluster has, read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// Version of the images.
     pub version: String,
     /// What was chosen, YAML.
     pub values: String,

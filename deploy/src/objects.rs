@@ -69,7 +69,6 @@ pub fn objects(choice: &Choice, facts: &Facts) -> Result<Vec<Value>, Error> {
     Ok(all)
 }
 
-/// Image of runners.
 #[must_use]
 pub fn runner_image(values: &Values) -> String {
     Filled::from_values(values, &Facts::default()).runner_image
@@ -228,7 +227,7 @@ fn attachment(object: &mut Value, filled: &Filled) {
 /// Lays a map over that of the manifest, as Helm lays values over each other: what is not named stays.
 fn lay(object: &mut Value, path: &str, key: &str, value: Value) {
     let Some(map) = object.pointer_mut(path).and_then(Value::as_object_mut) else { return };
-    merge(map.entry(key).or_insert(Value::Null), value);
+    merge(map.entry(key).or_insert(Value::Null), &value);
 }
 
 fn put(object: &mut Value, path: &str, key: &str, value: Value) {

@@ -18,15 +18,12 @@ const UPSTREAM_AGENTS: &str = "upstream-agents";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum When {
     Always,
-    /// This component is.
     Component(Component),
-    /// The overlay is.
     Overlay,
     /// Agents of upstream's are to find the scheduler.
     UpstreamAgents,
 }
 
-/// A file.
 #[derive(Clone, Debug)]
 pub(crate) struct File {
     pub(crate) name: &'static str,

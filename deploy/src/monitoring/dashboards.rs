@@ -8,7 +8,6 @@ use super::{Dashboard, Kind, Panel};
 
 /// Version of the schema of Grafana 10.0; later versions migrate it.
 const SCHEMA: u32 = 38;
-/// Columns of a dashboard.
 const COLUMNS: u32 = 24;
 /// Names of queries in a panel.
 const REFERENCES: [&str; 8] = ["A", "B", "C", "D", "E", "F", "G", "H"];

@@ -86,7 +86,6 @@ fn job(target: &Target) -> Value {
     job
 }
 
-/// Adds keys to an object.
 fn merge(object: &mut Value, keys: Value) {
     if let (Value::Object(object), Value::Object(mut keys)) = (object, keys) {
         object.append(&mut keys);

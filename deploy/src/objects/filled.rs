@@ -43,7 +43,6 @@ pub(crate) fn smaller(encryption: Encryption) -> u64 {
     }
 }
 
-/// What is filled in.
 #[derive(Clone, Debug)]
 pub(crate) struct Filled {
     pub(crate) namespace: String,
@@ -57,9 +56,7 @@ pub(crate) struct Filled {
     pub(crate) cpu_scaling_mode: Value,
     /// CPU model of VMs that do not set it.
     pub(crate) cpu_model: Value,
-    /// How disks are opened.
     pub(crate) disk_cache: Value,
-    /// How logs are written.
     pub(crate) log_format: Value,
     /// How root disks get out of their images.
     pub(crate) root_disk: Value,
@@ -75,7 +72,6 @@ pub(crate) struct Filled {
 }
 
 impl Filled {
-    /// By values.
     pub(crate) fn from_values(values: &Values, facts: &Facts) -> Self {
         let image = &values.image;
         let ours = |name: &str| match image.registry.as_str() {

@@ -31,7 +31,6 @@ fn find<'a>(all: &'a [Value], kind: &str, name: &str) -> &'a Value {
     all.iter().find(is).unwrap_or_else(|| panic!("there is no {kind} {name}"))
 }
 
-/// A container of a workload.
 fn container<'a>(workload: &'a Value, name: &str) -> &'a Value {
     let all = workload["spec"]["template"]["spec"]["containers"].as_array().unwrap();
     all.iter().find(|one| one["name"] == name).unwrap()

@@ -1,5 +1,6 @@
 //! Objects as they are written in files.
 
+pub use neonvm_api::merge_patch::merge;
 use std::path::Path;
 
 use kube::Client;
@@ -54,17 +55,5 @@ pub async fn define(client: &Client, definitions: Vec<Value>) {
             conditions.iter().any(|c| is(c, "type", "Established") && is(c, "status", "True")).then_some(())
         })
         .await;
-    }
-}
-
-/// Lays `change` over `target`: objects key by key, all else replaced.
-pub fn merge(target: &mut Value, change: &Value) {
-    match (target, change) {
-        (Value::Object(target), Value::Object(change)) => {
-            for (key, value) in change {
-                merge(target.entry(key.clone()).or_insert(Value::Null), value);
-            }
-        }
-        (target, change) => target.clone_from(change),
     }
 }

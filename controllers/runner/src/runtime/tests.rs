@@ -1,3 +1,4 @@
+use neonvm_api::merge_patch::merge;
 use neonvm_api::virtual_machine::{CpuScalingMode, VirtualMachineSpec};
 use serde_json::json;
 
@@ -36,17 +37,6 @@ fn network() -> Network {
 
 fn config(runner: &RunnerConfig, keys: &str, own: IpAddr) -> RuntimeConfig {
     super::config(runner, keys, own, network())
-}
-
-fn merge(into: &mut serde_json::Value, from: &serde_json::Value) {
-    match (into, from) {
-        (serde_json::Value::Object(into), serde_json::Value::Object(from)) => {
-            for (key, value) in from {
-                merge(into.entry(key).or_insert(serde_json::Value::Null), value);
-            }
-        }
-        (into, from) => *into = from.clone(),
-    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! A runner as a separate process: this test program, called again.
 
+use neonvm_api::merge_patch::merge;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -105,17 +106,6 @@ impl Drop for Runner {
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
-    }
-}
-
-fn merge(into: &mut Value, from: &Value) {
-    match (into, from) {
-        (Value::Object(into), Value::Object(from)) => {
-            for (key, value) in from {
-                merge(into.entry(key).or_insert(Value::Null), value);
-            }
-        }
-        (into, from) => *into = from.clone(),
     }
 }
 
@@ -248,7 +238,6 @@ impl Runner {
         serde_json::from_str(&text).ok()
     }
 
-    /// State of the migration.
     pub(crate) async fn state(&self) -> Option<MigrationState> {
         self.status().await?.migration.map(|migration| migration.state)
     }
@@ -301,7 +290,6 @@ impl Runner {
     }
 }
 
-/// Counters of the guest.
 #[derive(Clone, Copy, Debug, serde::Deserialize)]
 pub(crate) struct Guest {
     pub(crate) laps: u64,

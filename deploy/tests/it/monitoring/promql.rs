@@ -24,7 +24,6 @@ pub(super) struct Names {
     pub(super) kept: Vec<String>,
 }
 
-/// Reads an expression.
 pub(super) fn names(expression: &str) -> Names {
     let mut names = Names::default();
     let mut rest = expression;
@@ -92,7 +91,6 @@ fn text(quoted: &str) -> (&str, &str) {
     (&quoted[1..end], &quoted[end + 1..])
 }
 
-/// Labels of matchers.
 fn matched(mut inner: &str) -> Vec<String> {
     let mut labels = Vec::new();
     while !inner.trim().is_empty() {

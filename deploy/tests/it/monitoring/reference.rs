@@ -75,7 +75,6 @@ fn help(name: &str, sources: &[String]) -> Option<String> {
         .or_else(|| by_field(name, (EXPORTERS.0, &EXPORTERS.1)))
 }
 
-/// The rows of a service.
 fn rows(families: &BTreeMap<String, Family>, sources: &[String], without: &mut Vec<String>) -> String {
     let mut rows = String::new();
     for (name, Family { kind, labels }) in families.iter().filter(|(name, _)| !name.starts_with("x_")) {

@@ -13,7 +13,6 @@ use regex::Regex;
 pub(super) const SERVICES: [&str; 6] =
     ["agent", "scheduler", "vm-controller", "pod-autoscaler", "vxlan-controller", "runner"];
 
-/// A family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Family {
     /// `counter`, `gauge` or `histogram`.
@@ -27,7 +26,6 @@ pub(super) fn families() -> BTreeMap<String, Family> {
     of(&sources)
 }
 
-/// Texts of the sources of a service.
 pub(super) fn sources(service: &str) -> Vec<String> {
     let controllers = Path::new(env!("CARGO_MANIFEST_DIR")).join("../controllers");
     let mut sources = Vec::new();

@@ -1,5 +1,6 @@
 //! As much of an API server as pools need: guarded writes.
 
+use neonvm_api::merge_patch::merge;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -96,19 +97,5 @@ impl Server {
             }
         }
         all
-    }
-}
-
-fn merge(target: &mut Value, patch: &Value) {
-    let (Some(into), Some(from)) = (target.as_object_mut(), patch.as_object()) else {
-        *target = patch.clone();
-        return;
-    };
-    for (key, value) in from {
-        if value.is_null() {
-            into.remove(key);
-        } else {
-            merge(into.entry(key.clone()).or_insert_with(|| json!({})), value);
-        }
     }
 }

@@ -2,25 +2,11 @@
 
 use jiff::{Timestamp, ToSpan};
 use neonvm_api::PodAutoscaler;
+pub(crate) use neonvm_api::merge_patch::merge;
 use neonvm_core_pod_autoscaler::{
     Decision, Memory, MetricMemory, Observation, Observed, Settings, decide, window::Window,
 };
 use serde_json::{Value, json};
-
-/// Applies a patch (RFC 7386).
-pub(crate) fn merge(target: &mut Value, patch: &Value) {
-    let (Value::Object(fields), Value::Object(changes)) = (&mut *target, patch) else {
-        *target = patch.clone();
-        return;
-    };
-    for (name, change) in changes {
-        if change.is_null() {
-            fields.remove(name);
-        } else {
-            merge(fields.entry(name).or_insert(json!({})), change);
-        }
-    }
-}
 
 /// A sound autoscaler with a patch of its spec applied. Its windows are as short as its period, so that every value
 /// counts by itself when time advances by more than that.
@@ -106,7 +92,6 @@ impl World {
         self
     }
 
-    /// One decision.
     pub(crate) fn see(&mut self, current: i32, ready: i32, metrics: Vec<Observed>) -> Decision {
         let observation = Observation { current, ready: Some(ready), metrics };
         decide(&self.settings, &mut self.memory, &observation, self.now)

@@ -1,5 +1,6 @@
 //! Where pods go.
 
+use neonvm_api::merge_patch::merge;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -12,17 +13,6 @@ fn k8s_node(name: &str, cpu: &str, memory: &str, more: &Value) -> Node {
         "spec": {}, "status": { "allocatable": { "cpu": cpu, "memory": memory, "pods": "3" } } });
     merge(&mut value, more);
     serde_json::from_value(value).unwrap()
-}
-
-fn merge(into: &mut Value, more: &Value) {
-    match (into, more) {
-        (Value::Object(into), Value::Object(more)) => {
-            for (key, value) in more {
-                merge(into.entry(key.clone()).or_insert(Value::Null), value);
-            }
-        }
-        (into, more) => *into = more.clone(),
-    }
 }
 
 fn pod(name: &str, cpu: &str, memory: &str, more: &Value) -> Pod {

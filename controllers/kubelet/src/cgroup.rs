@@ -164,27 +164,9 @@ impl Hierarchy {
         }
     }
 
-    /// Names of the cgroups in one.
     pub(crate) fn children(&self, path: &str) -> Vec<String> {
         let all = subdirectories(&self.root.join(path));
         all.iter().filter_map(|path| path.file_name()?.to_str().map(str::to_owned)).collect()
-    }
-
-    /// Nanoseconds of CPU that a cgroup has used, if it can be read.
-    pub(crate) fn cpu_nanos(&self, path: &str) -> Option<u64> {
-        let group = self.root.join(path);
-        if let Ok(text) = fs::read_to_string(group.join("cpuacct.usage")) {
-            return text.trim().parse().ok();
-        }
-        let text = fs::read_to_string(group.join("cpu.stat")).ok()?;
-        let micros = text.lines().find_map(|line| line.strip_prefix("usage_usec "))?;
-        micros.parse::<u64>().ok()?.checked_mul(1000)
-    }
-
-    /// Processes in a cgroup and below.
-    pub(crate) fn processes(&self, path: &str) -> Vec<i32> {
-        let all = tree(&self.root.join(path));
-        all.iter().flat_map(|group| members(group)).map(|pid| pid.as_raw_nonzero().get()).collect()
     }
 }
 

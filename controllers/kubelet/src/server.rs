@@ -9,7 +9,6 @@ pub(crate) mod logs;
 mod port;
 mod port_forward;
 mod spdy;
-mod stats;
 mod terminal;
 mod websocket;
 
@@ -106,8 +105,6 @@ async fn answer(node: &Arc<Node>, allowed: bool, request: hyper::Request<Incomin
     }
     let missing = || text(StatusCode::NOT_FOUND, "there is no such pod on this node");
     match (request.method(), parts.as_slice()) {
-        (&Method::GET, ["stats", "summary"]) => stats::summary(node),
-        (&Method::GET, ["metrics", "resource"]) => stats::metrics(node),
         (&Method::GET, ["containerLogs", namespace, name, container]) => match find(node, namespace, name) {
             Some(handle) => logs::serve(&handle, container, &query).await,
             None => missing(),

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use crate::{
-    arrows, circles, cited, early, foreign, generated, links, orphans, outputs, package, packages, process,
-    sizes, starts, strings, terms, wording,
+    arrows, budget, circles, cited, early, foreign, generated, links, orphans, outputs, package, packages,
+    process, sizes, starts, strings, terms, wording,
 };
 
 /// Prints every fault; true if there is none. `still`: without the format, and without the generated files, for which
@@ -17,6 +17,7 @@ pub(crate) fn run(root: &Path, still: bool) -> anyhow::Result<bool> {
         ("circles", circles::faults(root, &tracked)),
         ("orphans", orphans::faults(root, &packages, &tracked)),
         ("sizes", sizes::faults(root, &tracked)),
+        ("budget", budget::faults(root, &tracked)),
         ("links", links::faults(root, &tracked)),
         ("cited", cited::faults(root, &packages, &tracked)),
         ("wording", wording::faults(root, &tracked)),

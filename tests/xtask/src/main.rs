@@ -7,6 +7,7 @@
 mod arrows;
 mod bare;
 mod bench;
+mod budget;
 mod check;
 mod circles;
 mod cited;

@@ -24,14 +24,12 @@ const TOOLS: [(&str, &str); 8] = [
     ("/usr/include/openssl/opensslv.h", "libssl-dev"),
 ];
 
-/// What to build.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Tarball or unpacked tree; the distribution's source package if none.
     pub source: Option<PathBuf>,
     /// Version that the source must have, whole or its beginning.
     pub version: Option<String>,
-    /// Further fragments.
     pub fragments: Vec<PathBuf>,
     /// Compilers at the same time; 0: one for each processor.
     pub jobs: usize,
@@ -44,9 +42,7 @@ pub struct Options {
 /// Outcome of the check of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checked {
-    /// Version of the source.
     pub version: String,
-    /// Options asked for.
     pub options: usize,
     /// The complete configuration.
     pub config: String,

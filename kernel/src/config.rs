@@ -15,7 +15,6 @@ pub enum Value {
     No,
     /// Built in.
     Yes,
-    /// Built as a module.
     Module,
     /// A number or a quoted text, as written.
     Other(String),
@@ -35,7 +34,6 @@ impl std::fmt::Display for Value {
 /// A requested option: its value, and the fragment that requests it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requested {
-    /// Value.
     pub value: Value,
     /// Name of the fragment.
     pub from: String,
@@ -87,9 +85,7 @@ pub fn own_options() -> Result<RequestedOptions, Error> {
 /// An option that did not come out as asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dropped {
-    /// Its name.
     pub option: String,
-    /// The requested value, and the fragment that requests it.
     pub requested: Requested,
     /// What came out. `No` also if the source knows no such option.
     pub got: Value,
@@ -116,7 +112,6 @@ pub fn dropped(options: &RequestedOptions, config: &str, modules: bool) -> Vec<D
         .collect()
 }
 
-/// The lines that request the options.
 #[must_use]
 pub fn render(options: &RequestedOptions) -> String {
     options

@@ -29,7 +29,6 @@ pub enum Error {
     Program {
         /// Its name and arguments.
         program: String,
-        /// Exit status.
         status: String,
         /// The last lines it printed.
         output: Vec<String>,
@@ -47,7 +46,6 @@ pub enum Error {
     /// Two fragments want different things.
     #[error("{option} is asked for twice with different values: {first} and {second}")]
     Contradiction {
-        /// The option.
         option: String,
         /// First value, with its file.
         first: String,
@@ -79,7 +77,6 @@ pub enum Error {
     Malformed {
         /// File or part.
         what: String,
-        /// Why.
         why: String,
     },
     /// A kernel lacks a module.
@@ -95,7 +92,6 @@ pub enum Error {
         what: String,
         /// Its SHA-256 in hexadecimal.
         found: String,
-        /// The expected one.
         expected: String,
     },
     /// Something could not be downloaded.
@@ -103,7 +99,6 @@ pub enum Error {
     Download {
         /// Its address.
         url: String,
-        /// Why.
         why: String,
     },
     /// No kernel of that version is known with its SHA-256.
@@ -111,15 +106,11 @@ pub enum Error {
     NotPinned {
         /// Version asked for.
         wanted: String,
-        /// Those that are known.
         known: Vec<&'static str>,
     },
     /// No such kernel in the store.
     #[error("kernel {name:?} not found")]
-    NotFound {
-        /// Its name.
-        name: String,
-    },
+    NotFound { name: String },
     /// The person at the terminal stopped it.
     #[error("interrupted")]
     Interrupted,

@@ -48,14 +48,12 @@ pub enum Source {
     },
     /// A Debian package on disk.
     File {
-        /// Its path.
         path: PathBuf,
         /// The SHA-256 that it must have, in hexadecimal.
         sha256: Option<String>,
     },
 }
 
-/// What to fetch.
 #[derive(Clone, Debug)]
 pub struct Options<'a> {
     /// The guest program, statically linked; it is the initramfs' `/init`.
@@ -114,7 +112,6 @@ pub fn fetch(options: &Options<'_>, store: &Store, progress: &dyn Progress) -> R
     store.put(workshop, manifest, options.default)
 }
 
-/// The package of a source, on disk.
 fn package(source: &Source, work: &Path, progress: &dyn Progress) -> Result<PathBuf, Error> {
     let (url, version) = match source {
         Source::File { path, sha256 } => {

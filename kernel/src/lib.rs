@@ -26,7 +26,6 @@ pub use error::Error;
 
 /// Receives the progress of long work; the command line shows it.
 pub trait Progress {
-    /// A step has begun.
     fn begin(&self, step: &str, detail: &str);
     /// One line of a tool's output, for verbose display.
     fn line(&self, line: &str);

@@ -21,7 +21,6 @@ const REPORT: Duration = Duration::from_millis(250);
 /// A kernel that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pinned {
-    /// Version of the package.
     pub version: &'static str,
     /// Its path below a mirror.
     pub path: &'static str,
@@ -65,7 +64,6 @@ impl Pinned {
         })
     }
 
-    /// The name of its file.
     #[must_use]
     pub fn file(&self) -> &'static str {
         self.path.rsplit('/').next().unwrap_or_default()

@@ -47,7 +47,6 @@ pub const WANTED: [&str; 24] = [
     "vsock",
 ];
 
-/// The modules of one kernel.
 #[derive(Clone, Debug, Default)]
 pub struct Modules {
     files: BTreeMap<String, PathBuf>,

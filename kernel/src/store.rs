@@ -26,7 +26,6 @@ const DEFAULT: &str = "default";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Manifest {
-    /// Its name in the store.
     pub name: String,
     /// Version, as `uname -r` prints it.
     pub version: String,
@@ -38,10 +37,8 @@ pub struct Manifest {
     pub files: BTreeMap<String, String>,
 }
 
-/// A kernel in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kernel {
-    /// Its directory.
     pub directory: PathBuf,
     /// What is known of it.
     pub manifest: Manifest,

@@ -30,7 +30,6 @@ impl Accounts {
         Some((number(&fields, 2)?, number(&fields, 3)?))
     }
 
-    /// Number of a group.
     pub(crate) fn group(&self, name: &str) -> Option<u32> {
         number(&entry(&self.group, name)?, 2)
     }

@@ -25,9 +25,7 @@ pub enum Error {
     /// A list of an archive that cannot be read.
     #[error("{path}: the access control list {list}: {problem}")]
     List {
-        /// Path of the file.
         path: String,
-        /// The list as text.
         list: String,
         /// What is wrong with it.
         problem: String,
@@ -67,7 +65,6 @@ pub(crate) fn settle(tree: &mut Tree, sources: &dyn Sources) -> Result<Option<St
     Ok(ext4::drop_unstorable(tree)?.map(|dropped| warning(&dropped)))
 }
 
-/// Inodes with lists as text, with their paths.
 fn text_lists(tree: &Tree) -> Vec<(String, InodeId)> {
     let mut found = Vec::new();
     let mut ahead = vec![(String::new(), tree.root())];

@@ -37,7 +37,6 @@ use crate::source::{Error, Platform};
 /// Largest manifest or configuration, in bytes.
 pub(crate) const DOCUMENT_LIMIT: u64 = 8 << 20;
 
-/// A cache directory.
 #[derive(Clone, Debug)]
 pub struct Cache {
     root: PathBuf,

@@ -11,7 +11,6 @@ use crate::engine::Error;
 use crate::out::whole;
 use crate::source::Loaded;
 
-/// Path of the disk in an image.
 pub const DISK_PATH: &str = "/disk.qcow2";
 /// Bytes copied at a time.
 const CHUNK: u64 = 1 << 20;

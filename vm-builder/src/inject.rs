@@ -24,7 +24,6 @@ const DIRECTORIES: [(&str, u16); 10] = [
 #[derive(Debug, thiserror::Error)]
 #[error("the image has {path:?}, which is not a directory, where the guest's files must be")]
 pub struct Taken {
-    /// Path in the image.
     pub path: String,
 }
 
@@ -62,7 +61,6 @@ pub fn put(tree: &mut Tree, path: &str, mode: u16, time: Time, bytes: &Arc<[u8]>
     Ok(())
 }
 
-/// A file in memory.
 #[must_use]
 pub fn file(bytes: &Arc<[u8]>) -> Kind {
     let length = bytes.len() as u64;

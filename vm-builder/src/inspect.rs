@@ -18,7 +18,6 @@ pub enum Error {
     /// The file cannot be read.
     #[error("cannot read {}", path.display())]
     Read {
-        /// Path of the disk.
         path: PathBuf,
         /// Error of the file system.
         source: std::io::Error,
@@ -26,7 +25,6 @@ pub enum Error {
     /// It is not a disk, or damaged.
     #[error("{} is not a usable disk: {reason}", path.display())]
     Damaged {
-        /// Path of the disk.
         path: PathBuf,
         /// What is wrong.
         reason: String,
@@ -120,7 +118,6 @@ fn look(
 /// How a disk is booted in plain QEMU.
 #[derive(Clone, Debug)]
 pub struct Boot<'a> {
-    /// Path of the disk.
     pub disk: &'a Path,
     /// `qcow2` or `raw`.
     pub format: &'a str,
@@ -182,7 +179,6 @@ impl Boot<'_> {
     }
 }
 
-/// A command as a line for a shell.
 #[must_use]
 pub fn shell_line(command: &[String]) -> String {
     let plain = |word: &str| {

@@ -11,7 +11,6 @@ use crate::registry::Puller;
 use crate::source::{self, Error, Options, Progress, Source};
 use crate::store::Store;
 
-/// Path of the kernel in an image that has one.
 const KERNEL_PATH: &[u8] = b"/vmlinuz";
 
 /// Stores an image under the name that it has in its registry, byte for byte, so that its digest stays. Returns the digest of its manifest.

@@ -9,13 +9,11 @@ pub const PATH: &str = "/neonvm/build.json";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Record {
-    /// The source, in words.
     pub source: String,
     /// Digest of the source's content.
     pub source_digest: String,
     /// `amd64` or `arm64`.
     pub architecture: String,
-    /// Version of the builder.
     pub builder: String,
     /// SHA-256 of the guest program.
     pub guest_digest: String,

@@ -36,7 +36,6 @@ pub struct Spec {
 pub struct SpecCommand {
     /// For people and logs.
     pub name: String,
-    /// User it runs as.
     pub user: String,
     /// When it starts: an action of a System V inittab.
     pub sysv_init_action: String,
@@ -111,7 +110,6 @@ pub enum Error {
     /// It is not YAML of this form.
     #[error("{}: {problem}", path.display())]
     Form {
-        /// Path of the specification.
         path: PathBuf,
         /// What is wrong, with its place.
         problem: String,
@@ -119,7 +117,6 @@ pub enum Error {
     /// A field has a value that cannot be.
     #[error("{}: {field}: {problem}", path.display())]
     Field {
-        /// Path of the specification.
         path: PathBuf,
         /// Such as `commands[2].user`.
         field: String,

@@ -35,18 +35,15 @@ const LOCK_DEADLINE: Duration = Duration::from_secs(60);
 /// Fewest digits of a digest that name an image.
 const DIGITS: usize = 12;
 
-/// An image store.
 #[derive(Clone, Debug)]
 pub struct Store {
     root: PathBuf,
 }
 
-/// An image in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Its name; none if the name went to a newer image.
     pub reference: Option<Reference>,
-    /// Digest of the manifest.
     pub digest: Digest,
     /// Bytes of manifest, configuration and layers.
     pub size: u64,
@@ -375,7 +372,6 @@ impl Store {
         temporary.rename(path).map(drop)
     }
 
-    /// Waits for the lock.
     fn lock(&self, exclusive: bool) -> Result<File, Error> {
         let path = self.root.join(".lock");
         let file = File::options().write(true).create(true).truncate(false).open(&path);

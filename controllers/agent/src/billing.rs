@@ -24,7 +24,6 @@ pub(crate) struct Account {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Usage {
     pub(crate) account: Account,
-    /// Thousandths of a CPU.
     pub(crate) cpu_milli: u32,
 }
 

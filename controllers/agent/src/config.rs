@@ -37,11 +37,9 @@ pub struct AgentConfig {
     /// Guests with an informant instead of a monitor; absent: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub informant: Option<Informant>,
-    /// Metrics of the guests.
     pub metrics: Metrics,
     /// Connection to the scheduler.
     pub scheduler: Scheduler,
-    /// Patches of VMs.
     pub neonvm: NeonVm,
     /// A port that dumps the state; absent: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -58,7 +56,6 @@ pub struct Scaling {
     pub default_config: ScalingConfig,
 }
 
-/// Billing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Billing {
@@ -75,7 +72,6 @@ pub struct Billing {
     pub clients: Clients,
 }
 
-/// Events about scaling.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ScalingEvents {
@@ -83,7 +79,6 @@ pub struct ScalingEvents {
     pub cu_multiplier: f64,
     /// How much a part of the goal must change to be reported again, in compute units.
     pub rereport_threshold: f64,
-    /// Region named in events.
     pub region_name: String,
     /// Where events go.
     #[serde(default)]
@@ -118,7 +113,6 @@ pub struct Monitor {
     pub max_failed_request_rate: FailedRate,
 }
 
-/// Metrics of the guests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Metrics {
@@ -154,7 +148,6 @@ pub struct Scheduler {
     pub none: bool,
 }
 
-/// Patches of VMs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NeonVm {
@@ -163,7 +156,6 @@ pub struct NeonVm {
     pub max_failed_request_rate: FailedRate,
 }
 
-/// A port that dumps the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DumpState {
@@ -177,7 +169,6 @@ pub enum ConfigError {
     /// The file cannot be read.
     #[error("cannot read {path}")]
     File {
-        /// Path of the file.
         path: String,
         /// Error of the file system.
         #[source]
@@ -186,7 +177,6 @@ pub enum ConfigError {
     /// The text is not valid JSON of a configuration.
     #[error("{path}: {reason}")]
     Json {
-        /// Path of the file.
         path: String,
         /// What is wrong, and where.
         reason: String,
@@ -194,7 +184,6 @@ pub enum ConfigError {
     /// Its values; all of them.
     #[error("{path}: {}", .faults.join("; "))]
     Values {
-        /// Path of the file.
         path: String,
         /// Each names its key.
         faults: Vec<String>,

@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use crate::fleet::Cared;
 use crate::vm::Panic;
 
-/// The whole document.
 pub(crate) fn document(stopped: bool, vms: &[Cared], now: Option<Timestamp>) -> Value {
     json!({
         "stopped": stopped,

@@ -26,7 +26,6 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 /// How guests of a VM's pod are reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
-    /// Through its runner.
     Runner {
         address: SocketAddr,
         /// UID of the VM: the name in the runner's certificate is made of it.

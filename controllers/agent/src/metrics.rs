@@ -44,13 +44,11 @@ impl Direction {
     }
 }
 
-/// Names of the metrics of a kind of exporter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ExporterNames {
     pub(crate) queue: &'static str,
     pub(crate) took: &'static str,
     pub(crate) errors: &'static str,
-    /// Events that were dropped.
     pub(crate) dropped: &'static str,
 }
 
@@ -391,7 +389,6 @@ impl Metrics {
         self.billed.sample(vms.into_iter().map(labels));
     }
 
-    /// A scaling event was made.
     pub(crate) fn scaling_event(&self, kind: &str) {
         self.scaling_events.with([kind]).inc();
     }
@@ -439,19 +436,16 @@ impl Metrics {
         }
     }
 
-    /// A patch of a VM.
     pub(crate) fn patched(&self, direction: Direction, from: Resources, to: Resources, done: bool) {
         let result = if done { "ok" } else { "error" };
         self.neonvm_requests.with([result]).inc();
         self.neonvm_requested.add(direction, from, to);
     }
 
-    /// A request to a monitor.
     pub(crate) fn monitor_asked(&self, kind: &str, code: &str) {
         self.monitor_outbound.with([kind, code]).inc();
     }
 
-    /// A change that is requested from a monitor.
     pub(crate) fn monitor_change(&self, from: Resources, to: Resources) {
         self.monitor_requested.add(Direction::between(from, to), from, to);
     }
@@ -461,17 +455,14 @@ impl Metrics {
         self.monitor_approved.add(Direction::between(from, to), from, to);
     }
 
-    /// A request of a monitor.
     pub(crate) fn monitor_asks(&self, kind: &str) {
         self.monitor_inbound.with([kind, "ok"]).inc();
     }
 
-    /// A request to an informant.
     pub(crate) fn informant_asked(&self, code: &str) {
         self.informants.outbound.with([code]).inc();
     }
 
-    /// A request of an informant.
     pub(crate) fn informant_asks(&self, path: &str, status: u16) {
         self.informants.inbound.with([path, &status.to_string()]).inc();
     }

@@ -31,10 +31,12 @@ const MOST_FRAMES: u32 = 200;
 /// What answers in the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
-    /// A monitor.
     Monitor(MonitorProtoVersion),
     /// An informant, with the port of the guest's metrics.
-    Informant { version: InformantProtoVersion, metrics_port: u16 },
+    Informant {
+        version: InformantProtoVersion,
+        metrics_port: u16,
+    },
 }
 
 impl Peer {
@@ -124,7 +126,6 @@ impl Handle {
 /// Receives the events of a connection. A busy listener delays the connection, so that nothing is lost and no further messages
 /// of the monitor are read.
 pub(crate) trait Listener: Send + Sync + 'static {
-    /// Takes an event.
     fn notify(&self, event: MonitorEvent) -> impl Future<Output = ()> + Send;
 }
 

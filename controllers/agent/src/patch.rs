@@ -9,7 +9,6 @@ use neonvm_api::virtual_machine::Phase;
 use neonvm_types::{NamespacedName, Resources, RevisionWithTime};
 use serde_json::{Value, json};
 
-/// What is to be changed.
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
     pub(crate) vm: NamespacedName,
@@ -24,7 +23,6 @@ pub(crate) struct Change {
     pub(crate) revision: Option<RevisionWithTime>,
 }
 
-/// A size as the spec has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Size {
     pub(crate) cpu: neonvm_types::MilliCpu,

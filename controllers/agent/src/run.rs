@@ -30,14 +30,12 @@ use crate::monitor::informant::callbacks::{self, Callbacks};
 use crate::scaling_events::ScalingEvents;
 use crate::shared::Shared;
 
-/// How the agent runs.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// File for access to the cluster; `None`: the pod's service account.
     pub kubeconfig: Option<PathBuf>,
     /// Name of the node whose VMs are scaled.
     pub node: String,
-    /// Namespace of the services.
     pub namespace: String,
     /// Unique among all agents.
     pub identity: String,
@@ -91,7 +89,6 @@ pub enum Error {
     /// The address cannot be bound.
     #[error("cannot listen on {address}")]
     Listen {
-        /// Address to listen on.
         address: SocketAddr,
         /// Error of the socket.
         #[source]
@@ -108,7 +105,6 @@ pub enum Error {
     /// The directory of the history.
     #[error("cannot keep a history in {}", directory.display())]
     History {
-        /// The directory.
         directory: PathBuf,
         /// Error of the file system.
         #[source]

@@ -88,7 +88,6 @@ impl Shared {
     }
 }
 
-/// The wall clock.
 pub(crate) fn wall_clock() -> Option<Timestamp> {
     Timestamp::from_unix(jiff::Timestamp::now().as_second())
 }

@@ -25,16 +25,13 @@ use crate::shared::Shared;
 /// What may wait to be taken in. Each source has at most a few things under way.
 const INBOX: usize = 32;
 
-/// What happens to a VM.
 #[derive(Debug)]
 pub(crate) enum Input {
-    /// The object changed.
     Object(Box<VirtualMachine>),
     /// Something for the core.
     Event(Box<Event>),
     /// Something about the connection with this number to the monitor.
     Monitor(u64, MonitorEvent),
-    /// A request for the view of the VM.
     View(oneshot::Sender<VmInspect>),
 }
 

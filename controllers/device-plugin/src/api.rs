@@ -3,7 +3,6 @@
 //!
 //! Written by hand: a generator would bring a compiler of protocol buffers into the build for a frozen interface.
 
-/// Version of the interface.
 pub(crate) const VERSION: &str = "v1beta1";
 pub(crate) const REGISTER: &str = "/v1beta1.Registration/Register";
 pub(crate) const OPTIONS: &str = "/v1beta1.DevicePlugin/GetDevicePluginOptions";

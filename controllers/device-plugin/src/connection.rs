@@ -53,7 +53,6 @@ impl Client {
         Ok(grpc)
     }
 
-    /// One request, one response.
     pub(crate) async fn unary<Q, A>(&self, method: &'static str, request: Q) -> Result<A, tonic::Status>
     where
         Q: prost::Message + 'static,

@@ -13,11 +13,9 @@ use crate::api::{self, Empty, RegisterRequest};
 use crate::connection::{self, Client};
 use crate::plugin::{self, Plugin};
 
-/// The kubelet's socket.
 const KUBELET: &str = "kubelet.sock";
 /// How often the sockets are checked.
 const LOOK: Duration = Duration::from_secs(1);
-/// Time for a registration.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// First and longest pause after a registration that failed.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));

@@ -37,7 +37,6 @@ pub enum Error {
     /// The kubelet's directory cannot be read.
     #[error("{path}: {source}; give the kubelet's directory with --kubelet-directory")]
     Directory {
-        /// Path of the directory.
         path: String,
         /// Error of the file system.
         #[source]
@@ -46,7 +45,6 @@ pub enum Error {
     /// The address of the probes is not free.
     #[error("cannot listen on {address}: {source}; give another address with --health-probe-bind-address")]
     Listen {
-        /// Address to listen on.
         address: SocketAddr,
         /// Error of the socket.
         #[source]
@@ -97,7 +95,6 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     ended.map_or(Ok(()), |why| Err(Error::Task(why)))
 }
 
-/// Renews the offer.
 async fn observe(device: Device, devices: PathBuf, kvm: Kvm, offer: watch::Sender<Offer>) {
     loop {
         sleep(LOOK).await;

@@ -1,6 +1,5 @@
 //! The processor architecture of a guest.
 
-/// Architecture of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Architecture {
     /// x86-64.

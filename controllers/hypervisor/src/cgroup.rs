@@ -9,7 +9,6 @@ pub use error::CgroupError;
 pub use group::{CpuGroup, PERIOD, Throttling};
 pub use hierarchy::{DEFAULT_ROOT, Hierarchy};
 
-/// Version of the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     /// A hierarchy for each controller.

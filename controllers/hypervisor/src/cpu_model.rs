@@ -20,7 +20,6 @@ const DEADLINE: Duration = Duration::from_secs(5);
 /// Properties of an expanded model that are no features.
 const NO_FEATURES: [&str; 1] = ["lmce"];
 
-/// The CPU of a guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuModel {
     /// Manufacturer that it names, such as `GenuineIntel`.
@@ -36,14 +35,7 @@ pub struct CpuModel {
 pub enum CpuModelError {
     /// QEMU has no such model.
     #[error("QEMU {version} has no CPU model {name:?}; it has {}", known.join(", "))]
-    Unknown {
-        /// Version of QEMU.
-        version: String,
-        /// Name of the model.
-        name: String,
-        /// Names that it knows.
-        known: Vec<String>,
-    },
+    Unknown { version: String, name: String, known: Vec<String> },
     /// QEMU did not answer.
     #[error("QEMU does not list the features of its CPU models: {0}")]
     Unanswered(String),
@@ -121,7 +113,6 @@ async fn ask(
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// An answer of the monitor.
 #[derive(Deserialize)]
 struct Answer {
     id: String,

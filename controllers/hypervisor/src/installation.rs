@@ -46,12 +46,9 @@ impl Version {
     }
 }
 
-/// An installed QEMU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Installation {
-    /// Path of the program.
     pub program: PathBuf,
-    /// Version that it reports.
     pub version: Version,
     /// What it emulates.
     pub architecture: Architecture,
@@ -63,21 +60,16 @@ pub enum InstallationError {
     /// It does not start.
     #[error("cannot run {}: {source}", program.display())]
     Start {
-        /// Path of the program.
         program: PathBuf,
         /// Why it could not be started.
         source: std::io::Error,
     },
     /// It does not end.
     #[error("{} --version does not end within {} s", program.display(), scaled(DEADLINE).as_secs())]
-    Hangs {
-        /// Path of the program.
-        program: PathBuf,
-    },
+    Hangs { program: PathBuf },
     /// The output of `--version` cannot be parsed.
     #[error("{} --version printed {output:?}, which names no version", program.display())]
     Version {
-        /// Path of the program.
         program: PathBuf,
         /// The first line.
         output: String,

@@ -168,7 +168,6 @@ impl Machine {
         self.session.execute("quit", Value::Null).await.map(drop)
     }
 
-    /// Kills QEMU.
     pub fn kill(&self) {
         self.process.kill();
     }

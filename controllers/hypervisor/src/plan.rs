@@ -40,7 +40,6 @@ pub struct MachinePlan {
     pub name: String,
     /// UUID the guest sees in its firmware tables.
     pub uuid: String,
-    /// Architecture of the guest.
     pub architecture: Architecture,
     /// What runs the guest's code.
     pub accelerator: Accelerator,
@@ -62,9 +61,7 @@ pub struct MachinePlan {
     pub initramfs: Option<PathBuf>,
     /// Its arguments; see [`KernelArguments`].
     pub command_line: String,
-    /// CPUs.
     pub cpu: CpuPlan,
-    /// Memory.
     pub memory: MemoryPlan,
     /// Disks in the order of their names in the guest: the first is `vda`.
     pub disks: Vec<DiskPlan>,
@@ -98,7 +95,6 @@ pub enum CpuMode {
     Qmp,
 }
 
-/// CPUs of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuPlan {
     /// How they come and go.
@@ -188,14 +184,11 @@ pub enum DiskImage {
     Overlay {
         /// Path of the qcow2 file that holds the difference to the base.
         file: PathBuf,
-        /// Path of the base image.
         base: PathBuf,
-        /// Format of the base image.
         base_format: BaseFormat,
     },
 }
 
-/// Format of a base image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BaseFormat {
     /// Bytes as they are.
@@ -215,7 +208,6 @@ impl BaseFormat {
     }
 }
 
-/// A network interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfacePlan {
     /// Hardware address.
@@ -243,27 +235,21 @@ pub enum Backend {
 pub struct Forward {
     /// TCP or UDP.
     pub protocol: Protocol,
-    /// Address it listens on.
     pub address: Ipv4Addr,
-    /// Port it listens on.
     pub port: u16,
-    /// Port of the guest.
     pub guest_port: u16,
 }
 
 /// Protocol of a [`Forward`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// TCP.
     Tcp,
-    /// UDP.
     Udp,
 }
 
 /// Numbers of the descriptors that QEMU inherits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Descriptors {
-    /// Socket of the monitor.
     pub monitor: i32,
     /// Socket of the serial console.
     pub console: i32,
@@ -283,7 +269,6 @@ pub struct Descriptors {
     pub interfaces: Vec<TapDescriptors>,
 }
 
-/// Descriptors of one disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskDescriptors {
     /// Descriptor of the disk's file.

@@ -10,7 +10,6 @@ use std::process::Command;
 use rustix::process::{Pid, Resource, Rlimit, Signal};
 use rustix::thread::{CapabilitySet, Gid, Uid};
 
-/// What a child becomes.
 #[derive(Debug)]
 pub(crate) struct ChildSetup {
     /// Descriptors it inherits, besides the standard ones.

@@ -20,10 +20,8 @@ use crate::ca::{self, Authority};
 pub use current::Current;
 pub use handover::{SPREAD, advance};
 
-/// An authority that is kept in a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuthoritySecret {
-    /// Name of the secret.
     pub secret: &'static str,
     /// Common name in the certificate of one that is made.
     common: &'static str,

@@ -17,7 +17,6 @@ pub use request::{Purpose, Request, Subject};
 
 /// Common name of an authority without a configured name.
 const NAME: &str = "neonvm-ca";
-/// Validity of the authority.
 const AUTHORITY_YEARS: i64 = 10;
 /// Validity of what it signs, in days; services renew at start.
 const LEAF_DAYS: i64 = 365;
@@ -33,7 +32,6 @@ pub enum Error {
     /// A file could not be read or written.
     #[error("cannot access {path}")]
     File {
-        /// Path of the file.
         path: String,
         /// Error of the file system.
         #[source]
@@ -54,7 +52,6 @@ pub enum Error {
     /// A PEM file holds something else.
     #[error("{path} does not hold {wanted} in PEM form")]
     Pem {
-        /// Path of the file.
         path: String,
         /// What it should hold.
         wanted: &'static str,
@@ -64,9 +61,7 @@ pub enum Error {
 /// A certificate with its private key, both PEM.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// Certificate.
     pub certificate: String,
-    /// Private key.
     pub key: String,
 }
 

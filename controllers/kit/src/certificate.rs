@@ -88,19 +88,16 @@ pub struct CertificateFor {
 }
 
 impl CertificateFor {
-    /// Of the agent of a node.
     #[must_use]
     pub fn agent(node: &str, purpose: Purpose) -> Self {
         Self { common_name: authority::agent_common_name(node), purpose, seconds: SERVICE_LIFE }
     }
 
-    /// Of the scheduler.
     #[must_use]
     pub fn scheduler() -> Self {
         Self { common_name: SCHEDULER.to_owned(), purpose: Purpose::Server, seconds: SERVICE_LIFE }
     }
 
-    /// Of the webhooks of a pod-autoscaler.
     #[must_use]
     pub fn pod_autoscaler() -> Self {
         Self { common_name: POD_AUTOSCALER.to_owned(), purpose: Purpose::Server, seconds: SERVICE_LIFE }

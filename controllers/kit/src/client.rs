@@ -15,7 +15,6 @@ pub enum Error {
     /// The kubeconfig file.
     #[error("cannot use the kubeconfig {path}")]
     Kubeconfig {
-        /// Path of the file.
         path: String,
         /// Why it could not be read.
         #[source]

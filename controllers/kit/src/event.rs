@@ -31,7 +31,6 @@ pub struct Events {
     last: Arc<AtomicI64>,
 }
 
-/// What sends them.
 pub struct Sender {
     client: Client,
     waiting: mpsc::Receiver<Event>,

@@ -13,7 +13,6 @@ use crate::metrics::{Family, Gauge, Registry, double};
 /// What a certificate is used for, in the label `purpose`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// A server of the service shows it.
     Server,
     /// A client of the service shows it.
     Client,
@@ -48,7 +47,6 @@ impl From<Purpose> for Use {
 pub struct Expiry(Family<Gauge, 2>);
 
 impl Expiry {
-    /// Registers the family.
     #[must_use]
     pub fn new(registry: &Registry) -> Self {
         Self(registry.gauges(

@@ -123,7 +123,6 @@ impl Gate {
     }
 }
 
-/// An answer of text.
 #[must_use]
 pub fn text(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> FullResponse {
     let mut answer = Response::new(Full::new(body.into()));

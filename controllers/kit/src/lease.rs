@@ -29,9 +29,7 @@ const SETTLED: Duration = Duration::from_secs(60);
 /// Which lease, and how fast.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Namespace of the lease.
     pub namespace: String,
-    /// Name of the lease.
     pub name: String,
     /// Identity of this replica; unique among the replicas.
     pub identity: String,

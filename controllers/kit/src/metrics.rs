@@ -21,7 +21,6 @@ const OTHER: &str = "[other]";
 /// Series that a family has at most, by default. Label values may come from outside.
 const MOST_SERIES: usize = 10_000;
 
-/// The answer to a scrape.
 #[must_use]
 pub fn answer(page: Page) -> FullResponse {
     text(http::StatusCode::OK, CONTENT_TYPE, page.finish())
@@ -87,7 +86,6 @@ impl Series for Counter {
 pub struct Gauge(Arc<AtomicU64>);
 
 impl Gauge {
-    /// Sets the value.
     pub fn set(&self, value: f64) {
         self.0.store(value.to_bits(), Ordering::Relaxed);
     }
@@ -241,7 +239,6 @@ impl Registry {
         self.counters(name, help, []).with([])
     }
 
-    /// Counters with labels.
     pub fn counters<const N: usize>(
         &self,
         name: &'static str,
@@ -262,7 +259,6 @@ impl Registry {
         self.register(name, help, labels, &[], most)
     }
 
-    /// Gauges with labels.
     pub fn gauges<const N: usize>(
         &self,
         name: &'static str,

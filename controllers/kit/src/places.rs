@@ -14,15 +14,12 @@ use tokio::sync::Notify;
 pub struct Places {
     /// In their TLS handshake. Not used by listeners without TLS.
     pub arriving: usize,
-    /// Of strangers.
     pub strangers: usize,
     /// Of strangers, from one address. At most `strangers`.
     pub per_address: usize,
-    /// Places of known peers.
     pub known: usize,
 }
 
-/// Class of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// Nothing yet: it is in the TLS handshake.

@@ -41,7 +41,6 @@ impl Reserved {
         Self::new((Ipv4Addr::LOCALHOST, 0).into())
     }
 
-    /// The address, with its port.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address

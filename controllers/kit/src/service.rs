@@ -13,7 +13,6 @@ use neonvm_api::names::annotation;
 /// Where a service is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Address.
     pub address: SocketAddr,
     /// Plain HTTP instead of TLS.
     pub plain: bool,

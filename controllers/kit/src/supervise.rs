@@ -22,17 +22,13 @@ pub enum TaskEnded {
     /// It panicked.
     #[error("the background task \"{task}\" panicked: {message}")]
     Panicked {
-        /// Name of the task.
         task: &'static str,
         /// Message of the panic.
         message: String,
     },
     /// It returned.
     #[error("the background task \"{task}\" ended unexpectedly")]
-    Returned {
-        /// Name of the task.
-        task: &'static str,
-    },
+    Returned { task: &'static str },
 }
 
 /// Whether all background tasks of a service run. Clones share their state.

@@ -51,7 +51,6 @@ pub struct WatchMetrics {
 }
 
 impl WatchMetrics {
-    /// Registers the families.
     #[must_use]
     pub fn new(registry: &Registry, names: &WatchNames) -> Self {
         const WATCH: &str = "watcher_instance";
@@ -66,7 +65,6 @@ impl WatchMetrics {
         }
     }
 
-    /// Counts what a watch has shown.
     pub fn observe<K>(&self, watch: &str, shown: &Result<Event<K>, Error>) {
         let (alive, failing) = (self.alive.with([watch]), self.failing.with([watch]));
         let again = alive.get() > 0.0;
@@ -92,7 +90,6 @@ impl WatchMetrics {
         }
     }
 
-    /// A watch has ended.
     pub fn ended(&self, watch: &str) {
         self.alive.with([watch]).set(0.0);
         self.failing.with([watch]).set(0.0);

@@ -64,7 +64,6 @@ impl Proof {
     }
 }
 
-/// The request of a review.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Review {
     uid: String,
@@ -74,7 +73,6 @@ pub struct Review {
 /// An object that is created or updated.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Written<'a> {
-    /// As it is to be.
     pub object: &'a Value,
     /// As it was; none if it is created.
     pub old: Option<&'a Value>,

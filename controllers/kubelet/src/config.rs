@@ -31,7 +31,6 @@ pub struct Config {
     pub machine: MachineFiles,
     /// Program that is run for `neond`; none: this program.
     pub executable: Option<PathBuf>,
-    /// Images of volumes.
     pub images: ImageConfig,
     /// First pause before a container is started again; doubles up to 30 times that. Kubernetes: 10 s.
     pub restart_pause: Duration,
@@ -110,11 +109,9 @@ pub struct MachineFiles {
     pub initramfs: Option<PathBuf>,
     /// Program that is put into VMs with an image that is too old to have it.
     pub guest: Option<PathBuf>,
-    /// Accelerator.
     pub accelerator: Accelerator,
 }
 
-/// Images of volumes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageConfig {
     /// The local image store, as `neonctl vm build -t` fills it; searched before any registry.

@@ -43,7 +43,6 @@ const ETC: [&str; 10] = [
 ];
 /// Devices that do nothing to the host.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
-/// Standard streams by name.
 const STREAMS: [(&str, &str); 4] = [
     ("fd", "/proc/self/fd"),
     ("stdin", "/proc/self/fd/0"),
@@ -63,7 +62,6 @@ const INSIDE: &str = "root";
 /// How long files in the root may be held open by others.
 const BUSY: Duration = Duration::from_secs(5);
 
-/// What a root is made of.
 #[derive(Debug)]
 pub(crate) struct Root {
     /// An empty directory, which it is mounted at.
@@ -148,7 +146,6 @@ impl Root {
         }
     }
 
-    /// A directory that is made.
     fn directory(&self, path: &str) -> io::Result<PathBuf> {
         let path = self.base.join(path);
         make_directory(&path)?;

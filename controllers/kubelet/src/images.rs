@@ -43,7 +43,6 @@ pub(crate) struct Request {
     pub(crate) user: String,
 }
 
-/// The images of a host.
 #[derive(Debug)]
 pub(crate) struct Images {
     config: ImageConfig,
@@ -222,7 +221,6 @@ impl Images {
         self.config.directory.join("users")
     }
 
-    /// Notes a user of a directory.
     fn used(&self, directory: &Path, user: &str) -> Result<PathBuf, Problem> {
         let name = directory.file_name().unwrap_or_default();
         let note = || -> io::Result<bool> {

@@ -61,7 +61,6 @@ pub enum Error {
     File {
         /// What was tried: `create`, `read`, …
         what: &'static str,
-        /// Path of the file.
         path: String,
         /// Error of the file system.
         #[source]
@@ -73,7 +72,6 @@ pub enum Error {
     /// The address of the node's server.
     #[error("cannot listen on {address}")]
     Listen {
-        /// Address to listen on.
         address: std::net::SocketAddr,
         /// Error of the socket.
         #[source]

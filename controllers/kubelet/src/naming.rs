@@ -41,7 +41,6 @@ pub fn rule_comment(cluster: &str) -> String {
     format!("neonvm-{}", cluster_hash(cluster))
 }
 
-/// The network namespace of a node.
 #[must_use]
 pub fn node_namespace(cluster: &str, node: &str) -> String {
     format!("nv-{}-n-{node}", cluster_hash(cluster))

@@ -36,13 +36,11 @@ use crate::{Config, Error, NamespaceNetwork, Network};
 /// Another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Peer {
-    /// Addresses of the pods.
     pub(crate) pods: Subnet,
     /// Its address on the underlay.
     pub(crate) via: Ipv4Addr,
 }
 
-/// The network of a node.
 #[derive(Debug)]
 pub(crate) struct NodeNetwork {
     cluster: String,
@@ -95,7 +93,6 @@ impl NodeNetwork {
         if self.namespaces().is_some() { "tap" } else { "user" }
     }
 
-    /// Address of the node in its object.
     pub(crate) fn node_address(&self, listen: Option<SocketAddr>) -> String {
         match (self.namespaces(), listen) {
             (Some(net), _) => net.address.to_string(),

@@ -35,7 +35,6 @@ pub(crate) struct Node {
     /// None: no cgroups.
     pub(crate) hierarchy: Option<Hierarchy>,
     pub(crate) executable: PathBuf,
-    /// Address of the node in its object.
     pub(crate) address: String,
     /// Thousandths of a CPU and bytes of memory for pods.
     pub(crate) allocatable: (u64, u64),
@@ -60,7 +59,6 @@ impl Node {
         format!("{}.{uid}", self.config.name)
     }
 
-    /// What the volumes of a pod are made of.
     pub(crate) fn volumes(&self, handle: &Handle, pod: &Pod) -> VolumeSources {
         VolumeSources {
             client: self.client.clone(),

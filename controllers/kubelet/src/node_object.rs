@@ -29,7 +29,6 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from
 /// The taint of nodes that have just been made.
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
-/// What a node has and offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Offer {
     pub(crate) cpu_milli: u64,

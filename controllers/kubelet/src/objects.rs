@@ -14,7 +14,6 @@ use tokio::sync::watch;
 /// How long the first answer may take.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Entries of an object.
 pub(crate) type Data = BTreeMap<String, Vec<u8>>;
 /// None: there is no such object.
 type CachedData = Option<Arc<Data>>;
@@ -29,7 +28,6 @@ pub(crate) enum Kind {
 /// Kind, namespace, name.
 type Key = (Kind, String, String);
 
-/// An object that is watched.
 #[derive(Debug)]
 pub(crate) struct Subscription {
     /// Outer `None`: not read yet.

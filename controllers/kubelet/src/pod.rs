@@ -45,7 +45,6 @@ pub(crate) struct View {
     pub(crate) containers: BTreeMap<String, ContainerView>,
 }
 
-/// A pod of this node.
 #[derive(Debug)]
 pub(crate) struct Handle {
     pub(crate) uid: String,
@@ -65,7 +64,6 @@ impl Handle {
         self.object.send_replace(Object::Present(pod));
     }
 
-    /// The object is gone.
     pub(crate) fn see_gone(&self) {
         self.object.send_if_modified(|object| {
             let was_there = matches!(object, Object::Present(_));

@@ -18,7 +18,6 @@ use neonvm_core_kubelet::{Event, ProbeKind};
 const QUICK: Duration = Duration::from_millis(200);
 const QUICK_FOR: Duration = Duration::from_secs(60);
 
-/// What is probed.
 pub(crate) struct Target {
     pub(crate) container: Container,
     pub(crate) handle: Arc<Handle>,

@@ -18,7 +18,6 @@ impl Problem {
         Self { is_final: true, ..Self::new(reason, message) }
     }
 
-    /// A mount that failed.
     pub(crate) fn mount(volume: &str, why: impl std::fmt::Display) -> Self {
         Self::new("FailedMount", format!("volume {volume:?}: {why}"))
     }

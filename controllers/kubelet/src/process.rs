@@ -98,7 +98,6 @@ impl Process {
         Ok(Some(Self { identity, pid, fd: crate::sys::watched(fd)? }))
     }
 
-    /// Waits for its end.
     pub(crate) async fn wait(&self) -> Outcome {
         loop {
             // An error here means that the runtime is shutting down: no caller gets the answer.
@@ -130,7 +129,6 @@ impl Process {
         }
     }
 
-    /// Kills the process and its group.
     pub(crate) fn kill(&self) {
         // It leads its group: as long as it is not reaped, the group's number is its own.
         if Identity::from_pid(self.identity.pid) == Some(self.identity) {

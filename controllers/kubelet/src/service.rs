@@ -151,7 +151,6 @@ async fn take_up(node: &Arc<Node>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Follows the pods that are bound to the node.
 async fn follow_pods(node: &Arc<Node>) {
     let api: Api<Pod> = Api::all(node.client.clone());
     let selector = format!("spec.nodeName={}", node.config.name);

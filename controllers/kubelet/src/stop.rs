@@ -11,7 +11,6 @@ use crate::pod::PodDirectory;
 use crate::pod::state_file::{self, Saved};
 use crate::process::Identity;
 
-/// A pod with running processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunningPod {
     /// `namespace/name` of the pod.
@@ -102,7 +101,6 @@ pub fn stop_all(data: &Path, longest: Duration) -> Vec<RunningPod> {
     stop(running(data), longest)
 }
 
-/// The same for these pods.
 pub(crate) fn stop(mut pods: Vec<RunningPod>, longest: Duration) -> Vec<RunningPod> {
     let begun = Instant::now();
     let mut waited: Vec<(OwnedFd, Duration)> = Vec::new();

@@ -34,7 +34,6 @@ pub(crate) enum Mounts {
 pub(crate) struct ProcessPlacement {
     /// `cgroup.procs` of the cgroups it joins, opened for writing.
     pub(crate) cgroups: Vec<OwnedFd>,
-    /// Network namespace.
     pub(crate) network: Option<OwnedFd>,
     pub(crate) mounts: Mounts,
     /// Changed to once the files are those of the place.

@@ -22,18 +22,15 @@ use crate::problem::Problem;
 use neonvm_core_kubelet::status::Surroundings;
 use payload::{Gathering, is_secret};
 
-/// What volumes are made of.
 pub(crate) struct VolumeSources {
     pub(crate) client: Client,
     pub(crate) objects: Arc<Objects>,
     pub(crate) images: Arc<Images>,
-    /// Namespace of the pod.
     pub(crate) namespace: String,
     /// Certificate of the cluster's authority, PEM.
     pub(crate) authority: String,
     /// The node's, for limits that are not set.
     pub(crate) allocatable: (u64, u64),
-    /// Directory of the pod.
     pub(crate) directory: PathBuf,
     /// Owner of these images: node and UID.
     pub(crate) user: String,

@@ -16,7 +16,6 @@ const LEASE: &str = "neonvm-pod-autoscaler";
 pub struct Config {
     /// Kubeconfig file; absent: the pod's service account.
     pub kubeconfig: Option<PathBuf>,
-    /// Namespace of the lease.
     pub namespace: String,
     /// Objects worked on at the same time; at least 1.
     pub concurrency: usize,
@@ -48,7 +47,6 @@ pub struct Config {
     pub webhooks: Option<WebhookConfig>,
 }
 
-/// How webhooks are served.
 #[derive(Clone, Debug)]
 pub struct WebhookConfig {
     /// Where to listen.

@@ -14,7 +14,6 @@ pub enum Error {
     /// An address cannot be listened on.
     #[error("cannot listen on {address}")]
     Listen {
-        /// Address to listen on.
         address: std::net::SocketAddr,
         /// Error of the socket.
         #[source]

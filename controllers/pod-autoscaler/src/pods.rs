@@ -15,7 +15,6 @@ use neonvm_types::Quantity;
 
 use namespace::Namespace;
 
-/// What matters of a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PodView {
     pub(crate) name: String,

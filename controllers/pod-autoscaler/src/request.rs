@@ -18,7 +18,6 @@ pub(crate) struct Failed {
     pub(crate) is_missing: bool,
     /// Another writer was faster.
     pub(crate) is_conflict: bool,
-    /// The request is invalid there.
     pub(crate) is_invalid: bool,
 }
 

@@ -26,10 +26,8 @@ const ATTEMPTS: u32 = 5;
 /// Label of the first pod of a group of Ray, the only one that serves.
 const RAY_HEAD: (&str, &str) = ("ray.io/node-type", "head");
 
-/// A workload as it is.
 #[derive(Debug)]
 pub(crate) struct Workload {
-    /// Replicas that are ordered.
     pub(crate) replicas: i32,
     /// Its pods are those that any of these takes.
     pub(crate) selectors: Vec<Selector>,
@@ -39,12 +37,19 @@ pub(crate) struct Workload {
 /// How the number is written.
 #[derive(Debug)]
 enum Way {
-    /// Its scale, at this version.
-    Scale { version: String },
+    Scale {
+        version: String,
+    },
     /// The object's own field, at this version.
-    Field { version: String },
+    Field {
+        version: String,
+    },
     /// A role of a `StormService`: its place in the list.
-    Role { index: usize, name: String, is_set: bool },
+    Role {
+        index: usize,
+        name: String,
+        is_set: bool,
+    },
 }
 
 /// Reads and writes workloads.

@@ -100,7 +100,6 @@ pub(crate) struct Shared {
     pub(crate) bodies: Arc<Budget>,
 }
 
-/// Answers a request.
 pub(crate) async fn handle(shared: Arc<Shared>, peer: Peer, request: Request<Incoming>) -> Response<Body> {
     let path = request.uri().path().to_owned();
     if !peer.may(&path) {

@@ -25,7 +25,6 @@ pub enum Error {
         "cannot reach the runner at {path}: {source}; is this the runner's container, and does the VM run?"
     )]
     Connect {
-        /// Path of the socket.
         path: String,
         /// Error of the socket.
         source: std::io::Error,
@@ -101,7 +100,6 @@ pub async fn ask(root: &Path, question: Question) -> Result<String, Error> {
 /// The requests of this client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// The status document.
     Status,
     /// Counters of the runner's QEMU.
     Statistics,
@@ -112,7 +110,6 @@ pub enum Question {
 /// What standard input and output can be joined with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// The serial console.
     Console,
     /// A TCP port of the guest.
     Port(u16),

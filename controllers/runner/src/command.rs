@@ -3,7 +3,6 @@
 use neonvm_types::runner_protocol::{MigrationCall, MigrationRequest, MigrationVerdict, SizeRequest};
 use tokio::sync::oneshot;
 
-/// Why a command is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// It is invalid.
@@ -17,18 +16,14 @@ pub(crate) enum Refusal {
 /// Gets whether the command is accepted.
 pub(crate) type Answer = oneshot::Sender<Result<(), Refusal>>;
 
-/// A command of a client.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// Another size.
     Resize(SizeRequest, Answer),
     /// The guest's CPUs are to stand still, or to run.
     Pause(bool, Answer),
-    /// Power off.
     PowerOff,
     /// Begin a migration to another runner.
     Move(MigrationRequest, Answer),
-    /// Cancel a migration.
     CancelMove(MigrationCall, Answer),
     /// Continue a paused post-copy.
     RecoverMove(MigrationCall, Answer),

@@ -11,7 +11,6 @@ use rustix::fs::{Advice, OFlags, fadvise};
 /// Bytes that are read, compared and left out at a time.
 const CHUNK: usize = 64 << 10;
 
-/// What a copy consists of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copied {
     /// Length of the file, in bytes.

@@ -21,11 +21,9 @@ const QUEUE: usize = 256;
 /// Where a line comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// The serial console.
     Serial,
     /// The workload, through the log port.
     Guest,
-    /// QEMU.
     Qemu,
     /// This program.
     Runner,

@@ -29,13 +29,11 @@ pub(crate) use tap::Tap;
 pub(crate) use traffic::Traffic;
 pub(crate) use traffic::{Meter, Reading};
 
-/// Address of the guest, as ever.
 pub(crate) const GUEST: Ipv4Addr = Ipv4Addr::new(169, 254, 254, 254);
 /// Address of the pod's side: gateway and DHCP server of the guest.
 pub(crate) const GATEWAY: Ipv4Addr = Ipv4Addr::new(169, 254, 254, 253);
 /// Length of the prefix of both.
 pub(crate) const PREFIX: u8 = 30;
-/// The tap device.
 pub(crate) const TAP_NAME: &str = "tap-def";
 /// Hardware address of the tap device: the same in every pod, so that the guest's neighbour table stays right after a
 /// migration.
@@ -44,7 +42,6 @@ pub(crate) const TAP_HARDWARE: &str = "02:6e:65:6f:6e:01";
 /// How ports of the guest are reached from the runner.
 #[derive(Clone, Debug)]
 pub(crate) enum Reach {
-    /// At its address.
     Address(IpAddr),
     /// Through forwards of QEMU.
     Forwards(Arc<BTreeMap<u16, SocketAddr>>),

@@ -23,7 +23,6 @@ pub struct Options {
     pub guest_program: Option<PathBuf>,
     /// How the guest is connected.
     pub network: NetworkMode,
-    /// The requested accelerator.
     pub accelerator: Accelerator,
     /// Command that prints the line of [`neonvm_hypervisor::accelerator::probe::run_in_this_process`].
     pub probe: Vec<OsString>,

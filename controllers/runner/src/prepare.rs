@@ -80,7 +80,6 @@ pub(crate) struct Prepared {
     pub(crate) network: &'static str,
     /// Packets pass through the kernel.
     pub(crate) vhost: bool,
-    /// Revision of the devices.
     pub(crate) devices: u32,
     /// Tasks that serve the guest's network.
     pub(crate) services: Vec<tokio::task::JoinHandle<()>>,

@@ -14,11 +14,9 @@ use neonvm_types::guest::{
 };
 use neonvm_types::monitor_protocol::MONITOR_PORT;
 
-/// Label of the runtime volume.
 pub(crate) const RUNTIME_LABEL: &str = "vmruntime";
 /// Label of the volume with the keys that may log in.
 pub(crate) const SSH_LABEL: &str = "ssh-authorized-keys";
-/// Label of the swap area.
 pub(crate) const SWAP_LABEL: &str = "swapdisk";
 /// Kernel settings that every guest gets, as ever.
 const SYSCTL: [&str; 2] = ["kernel.core_pattern=core", "kernel.core_uses_pid=1"];

@@ -51,9 +51,7 @@ pub struct Config {
     pub settings: Settings,
     /// Longest time for one request to the API server.
     pub request_timeout: Duration,
-    /// Label of metrics → label of nodes.
     pub node_metric_labels: BTreeMap<String, String>,
-    /// Times of the lease.
     pub lease: Times,
     /// The kube-scheduler in the same pod; none: there is none, or it has no lease.
     pub beside: Option<Beside>,

@@ -30,9 +30,7 @@ pub(crate) enum Door {
         /// Whether only this machine reaches it.
         loopback: bool,
     },
-    /// Metrics and health.
     Metrics,
-    /// The dump of the state.
     Dump,
 }
 

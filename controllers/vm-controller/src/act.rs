@@ -154,7 +154,6 @@ impl Reconciler {
     }
 }
 
-/// Name of the VM's pod.
 fn pod_of(vm: &VirtualMachine) -> &str {
     owned_pod(vm).unwrap_or_default()
 }

@@ -74,9 +74,7 @@ impl Default for AddressConfig {
 /// Addresses on the overlay network.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AddressUsage {
-    /// Addresses that VMs have.
     pub(crate) held: usize,
-    /// Addresses in quarantine.
     pub(crate) resting: usize,
     /// The same and the total, by range.
     pub(crate) ranges: Vec<RangeUsage>,

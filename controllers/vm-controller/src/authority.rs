@@ -90,7 +90,6 @@ impl Authority {
         self.bundle.borrow().clone()
     }
 
-    /// Changes of the trusted authorities.
     pub(crate) fn bundles(&self) -> channel::Receiver<String> {
         self.bundle.subscribe()
     }

@@ -22,7 +22,6 @@ const TOMBSTONES: usize = 1024;
 /// Namespace and name of a VM.
 pub(crate) type Key = Arc<NamespacedName>;
 
-/// A pod as it is kept.
 #[derive(Clone, Debug)]
 pub(crate) struct KeptPod {
     pub(crate) owner: String,
@@ -54,7 +53,6 @@ pub(crate) fn version(meta: &ObjectMeta) -> u64 {
     meta.resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-/// The key of an object.
 pub(crate) fn key_of(meta: &ObjectMeta) -> Key {
     let part = |part: &Option<String>| part.clone().unwrap_or_default();
     Arc::new(NamespacedName::new(part(&meta.namespace), part(&meta.name)))
@@ -228,7 +226,6 @@ impl Cache {
         Some(key)
     }
 
-    /// The pod is gone.
     pub(crate) fn drop_pod(&self, key: &Key, name: &str, uid: Option<&str>) {
         self.lock().drop_pod(key, name, uid);
     }

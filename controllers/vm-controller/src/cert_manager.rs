@@ -64,7 +64,6 @@ pub(crate) fn resource() -> ApiResource {
     }
 }
 
-/// Requests of a namespace.
 pub(crate) fn requests(client: &Client, namespace: &str) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), namespace, &resource())
 }

@@ -29,7 +29,6 @@ pub struct Config {
     pub metrics: Option<SocketAddr>,
     /// Where probes are answered, and nothing else.
     pub probes: Option<SocketAddr>,
-    /// Admission webhooks.
     pub webhook: Option<WebhookConfig>,
     /// Machines for which a failing update validation only warns.
     pub skip_update_validation: Vec<NamespacedName>,
@@ -60,7 +59,6 @@ impl Default for Config {
     }
 }
 
-/// Name of the lease.
 const LEASE: &str = "a3b22509.neon.tech";
 
 impl Config {
@@ -82,7 +80,6 @@ impl Config {
     }
 }
 
-/// How webhooks are served.
 #[derive(Clone, Debug)]
 pub struct WebhookConfig {
     /// Where to listen.
@@ -123,13 +120,10 @@ pub enum WebhookScope {
 /// Where the API server finds the webhooks.
 #[derive(Clone, Debug)]
 pub enum Registration {
-    /// Through a service.
     Service {
-        /// Namespace of the service.
         namespace: String,
         /// Name of the service.
         name: String,
-        /// Port of the service.
         port: u16,
     },
     /// At an address, `https://host:port`.

@@ -27,7 +27,6 @@ pub(crate) struct Lag {
     kept: Mutex<FailingVms>,
 }
 
-/// How a reconcile ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     Well,

@@ -35,9 +35,7 @@ const CONNECTING: usize = 64;
 /// Where a runner is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
-    /// UID of the VM.
     pub(crate) vm: String,
-    /// UID of the pod.
     pub(crate) pod: String,
     /// Name of the pod.
     pub(crate) name: String,
@@ -148,7 +146,6 @@ impl Links {
         Some((link.target.clone(), Arc::clone(&link.seen)))
     }
 
-    /// Requests a size from the runner in the pod with this name.
     pub(crate) async fn set_size(&self, key: &Key, pod: &str, size: SizeRequest) -> Result<(), String> {
         let body = serde_json::to_vec(&size).map_err(|error| error.to_string())?;
         let answered = self.ask(key, |target| target.name == pod, (Method::PUT, SIZE_PATH), body).await;

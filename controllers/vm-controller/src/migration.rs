@@ -37,7 +37,6 @@ struct CachedMigrations {
     key_states: HashMap<String, KeyState>,
 }
 
-/// The cache of migrations.
 #[derive(Debug, Default)]
 pub(crate) struct Migrations {
     kept: Mutex<CachedMigrations>,
@@ -100,7 +99,6 @@ impl Migrations {
         gone.iter().filter_map(|key| self.remove(key, None)).collect()
     }
 
-    /// The migrations of a VM, by name.
     pub(crate) fn of_vm(&self, vm: &Key) -> Vec<Arc<VirtualMachineMigration>> {
         let kept = self.lock();
         let keys = kept.by_vm.get(vm).into_iter().flatten();

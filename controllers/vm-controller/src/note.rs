@@ -9,7 +9,6 @@ fn kind(note: &Note) -> &'static str {
     if note.reason.is_warning() { "Warning" } else { "Normal" }
 }
 
-/// Publishes a note about a VM as an event.
 pub(crate) fn publish(events: &Events, vm: &VirtualMachine, note: &Note) {
     events.publish(vm.object_ref(&()), kind(note), note.reason.as_str(), &note.message);
 }

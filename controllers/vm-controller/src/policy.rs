@@ -18,7 +18,6 @@ impl Policies {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The settings for VMs of a namespace.
     pub(crate) fn settings<'a>(&self, settings: &'a Settings, namespace: &str) -> Cow<'a, Settings> {
         match self.lock().get(namespace) {
             None => Cow::Borrowed(settings),
@@ -46,7 +45,6 @@ impl Policies {
         self.lock().retain(|name, _| namespaces.contains(name));
     }
 
-    /// Removes a namespace.
     pub(crate) fn remove(&self, namespace: &str) {
         self.lock().remove(namespace);
     }

@@ -30,7 +30,6 @@ use crate::{growth, migration, note};
 /// Steps of a reconcile; more would mean that the core does not converge.
 const STEPS: usize = 12;
 
-/// Reconciles a VM.
 pub(crate) async fn reconcile(reconciler: &Reconciler, key: &Key) -> queue::Outcome {
     let started = Instant::now();
     let (mut own, ended) = work(reconciler, key).await;

@@ -41,7 +41,6 @@ pub enum Error {
     /// The address cannot be bound.
     #[error("cannot listen on {address}")]
     Listen {
-        /// Address to listen on.
         address: std::net::SocketAddr,
         /// Error of the socket.
         #[source]
@@ -209,7 +208,6 @@ struct Health {
     lag: Arc<Lag>,
     /// What is left to be registered of the webhooks.
     pending: Option<Arc<webhook::Pending>>,
-    /// Of the leader.
     leader: Mutex<Option<Leader>>,
 }
 

@@ -6,7 +6,6 @@ use ssh_key::private::{Ed25519Keypair, Ed25519PrivateKey};
 use ssh_key::public::Ed25519PublicKey;
 use ssh_key::{LineEnding, PrivateKey};
 
-/// A pair of keys.
 #[derive(Debug)]
 pub(crate) struct Keys {
     /// A line for `authorized_keys`.

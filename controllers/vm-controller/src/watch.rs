@@ -25,7 +25,6 @@ pub(crate) use migrations::{migrations, policies};
 pub(crate) use namespaces::namespaces;
 pub(crate) use nodes::cordoned;
 
-/// What a watch needs.
 #[derive(Clone)]
 pub(crate) struct Watch {
     pub(crate) client: Client,

@@ -38,7 +38,6 @@ pub enum Error {
     /// The authority of the API server's client certificate.
     #[error("cannot read the authority of the API server's client certificate, {path}")]
     Client {
-        /// Path of the file.
         path: String,
         /// Error of the file system.
         #[source]

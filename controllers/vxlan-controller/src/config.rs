@@ -23,7 +23,6 @@ pub enum Encryption {
 pub struct Config {
     /// Kubeconfig file; absent: the pod's service account.
     pub kubeconfig: Option<PathBuf>,
-    /// Name of the node.
     pub node: String,
     /// Address of the node that tunnels start from; absent: the internal address in its object.
     pub address: Option<IpAddr>,
@@ -38,7 +37,6 @@ pub struct Config {
     pub tunnel: String,
     /// Number of the virtual network, 24 bits.
     pub vni: u32,
-    /// UDP port.
     pub port: u16,
     /// Addresses of the overlay: packets between them are never translated.
     pub range: Net,
@@ -47,7 +45,6 @@ pub struct Config {
     pub gateway: Option<IpAddr>,
     /// What the packets between nodes are protected by.
     pub encryption: Encryption,
-    /// UDP port of the encryption.
     pub encryption_port: u16,
     /// Namespace of the services, where keys are published.
     pub system_namespace: String,

@@ -18,7 +18,6 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use crate::Config;
 use crate::netlink::Netlink;
 
-/// What of a link matters.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
     pub(crate) index: u32,

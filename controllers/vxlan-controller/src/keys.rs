@@ -21,9 +21,7 @@ use crate::watch::{Cache, Host, news};
 
 /// What the names of leases begin with; the rest is the name of the node.
 const PREFIX: &str = "neonvm-overlay-key-";
-/// Label that finds them.
 const LABEL: (&str, &str) = ("vm.neon.tech/overlay-key", "wireguard");
-/// Annotation with the key.
 const KEY: &str = "vm.neon.tech/wireguard-public-key";
 /// Time for one answer of the API server.
 const ANSWER: Duration = Duration::from_secs(10);

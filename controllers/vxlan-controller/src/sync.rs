@@ -159,7 +159,6 @@ impl Sync {
         Ok(kernel::Path { local: underlay, over: 0, mtu })
     }
 
-    /// The encrypted path.
     fn encrypt(&mut self, underlay: IpAddr) -> io::Result<Device> {
         let (config, netlink) = (&self.config, &mut self.netlink);
         let device = self.namespace.run(|| wireguard::ensure(netlink, config, underlay))?;

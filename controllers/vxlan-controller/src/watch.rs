@@ -32,7 +32,6 @@ impl<T> Default for ObjectCache<T> {
     }
 }
 
-/// What a watch brought.
 pub(crate) enum News<T> {
     Begin,
     /// An object of a list, or a new or changed one; none: it does not matter any more.
@@ -79,7 +78,6 @@ impl<T: PartialEq> ObjectCache<T> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Host {
     pub(crate) address: IpAddr,
-    /// UID of the object.
     pub(crate) uid: String,
 }
 
@@ -93,7 +91,6 @@ struct All {
 /// What a comparison is made with.
 #[derive(Clone, Debug)]
 pub(crate) struct Observed {
-    /// Addresses of nodes on the underlay.
     pub(crate) nodes: BTreeMap<String, IpAddr>,
     /// The key of each node that has published one.
     pub(crate) keys: BTreeMap<String, Key>,
@@ -115,7 +112,6 @@ impl Cache {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The address of a node.
     pub(crate) fn address(&self, node: &str) -> Option<IpAddr> {
         Some(self.lock().nodes.all.get(node)?.address)
     }

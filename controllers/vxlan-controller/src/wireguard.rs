@@ -41,11 +41,9 @@ const SMALLEST: u32 = 1280;
 /// The interface, ready for peers.
 #[derive(Debug)]
 pub(crate) struct Device {
-    /// Public key of the node.
     pub(crate) key: Key,
     /// What the tunnel goes over.
     pub(crate) path: Path,
-    /// The peers the kernel has.
     pub(crate) peers: BTreeMap<Key, Peer>,
     generic: Netlink,
     family: u16,
@@ -232,7 +230,6 @@ impl Device {
         }
     }
 
-    /// Changes a peer.
     pub(crate) fn apply(&mut self, change: &Change) -> io::Result<()> {
         let (attributes, key) = match change {
             Change::Remove(key) => (vec![WireguardPeerAttribute::Flags(WireguardPeerFlags::RemoveMe)], key),

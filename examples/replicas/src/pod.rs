@@ -28,7 +28,6 @@ const STARTING: Duration = Duration::from_secs(120);
 const ENDING: Duration = Duration::from_secs(8);
 /// First and longest pause after a process that ended by itself; one that lived longer begins with the first again.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
-/// Addresses that are tried for one pod.
 const TRIES: u32 = 64;
 
 /// What all pods share.
@@ -183,7 +182,6 @@ async fn stop(child: &mut Child) {
     }
 }
 
-/// The object of a pod.
 struct Object {
     pods: Api<Pod>,
     name: String,
@@ -192,7 +190,6 @@ struct Object {
     spec: Spec,
 }
 
-/// A request with a deadline.
 async fn within<T>(request: impl Future<Output = Result<T, kube::Error>>) -> anyhow::Result<T> {
     Ok(tokio::time::timeout(REQUEST, request).await.context("the API server did not answer")??)
 }
@@ -215,7 +212,6 @@ impl Object {
         Ok(())
     }
 
-    /// Writes its status.
     async fn write_status(&self, ready: bool) -> anyhow::Result<()> {
         let (now, begun) = (Timestamp::now().to_string(), self.begun.to_string());
         let word = if ready { "True" } else { "False" };

@@ -32,7 +32,6 @@ fn response(size: usize, content: &[u8]) -> Vec<u8> {
     [head.as_bytes(), content].concat()
 }
 
-/// A pinned kernel with this content.
 fn pinned(content: &[u8]) -> Pinned {
     let hash: String = Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect();
     Pinned {

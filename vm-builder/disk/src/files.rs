@@ -10,15 +10,11 @@ use crate::tree::Time;
 /// What an entry of a directory is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Type {
-    /// A directory.
     Directory,
-    /// A regular file.
     File,
     /// A symbolic link.
     Symlink,
-    /// A character device.
     CharacterDevice,
-    /// A block device.
     BlockDevice,
     /// A named pipe.
     Fifo,
@@ -29,7 +25,6 @@ pub enum Type {
 /// The metadata of a file, available without reading it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// What it is.
     pub kind: Type,
     /// Permission bits with set-user-ID, set-group-ID and sticky: 0–0o7777.
     pub mode: u16,
@@ -48,7 +43,6 @@ pub struct Status {
 pub struct Entry {
     /// The name, any bytes.
     pub name: Vec<u8>,
-    /// What has it.
     pub status: Status,
 }
 
@@ -58,7 +52,6 @@ pub enum Error {
     /// From the reader: no such file, not a file system, corrupt.
     #[error("{path}: {source}")]
     Read {
-        /// Path in the file system.
         path: String,
         /// The reader's error.
         source: Box<Ext4Error>,
@@ -69,7 +62,6 @@ pub enum Error {
     /// The file is longer than the caller's limit.
     #[error("{path}: {length} bytes are more than the limit of {limit}")]
     TooLong {
-        /// Path in the file system.
         path: String,
         /// Size of the file in bytes.
         length: u64,
@@ -164,7 +156,6 @@ fn checked(path: &[u8]) -> Result<ext4_view::Path<'_>, Error> {
     ext4_view::Path::try_from(path).map_err(|_| Error::Path(shown(path)))
 }
 
-/// A path for people.
 fn shown(path: &[u8]) -> String {
     String::from_utf8_lossy(path).into_owned()
 }

@@ -12,7 +12,6 @@ use crate::tree::{Sources, Time, Tree};
 pub struct Options {
     /// Volume label, at most 32 bytes; written as it is.
     pub label: String,
-    /// Time of creation.
     pub created: Time,
 }
 
@@ -33,7 +32,6 @@ pub enum Error {
     /// Something that the format cannot hold.
     #[error("{path}: {problem}")]
     Entry {
-        /// Path of it.
         path: String,
         /// What is wrong.
         problem: String,
@@ -41,7 +39,6 @@ pub enum Error {
     /// Content cannot be read.
     #[error("{path}: {source}")]
     Read {
-        /// Path of the file.
         path: String,
         /// Error of the content's source.
         source: std::io::Error,

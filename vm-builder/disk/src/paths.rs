@@ -45,7 +45,6 @@ impl Tree {
     }
 }
 
-/// The names of a path.
 fn parts(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".")
 }

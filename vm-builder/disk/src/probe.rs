@@ -17,7 +17,6 @@ pub enum Type {
     Ext4,
     /// An ISO 9660 volume.
     Iso9660,
-    /// A swap area.
     Swap,
 }
 

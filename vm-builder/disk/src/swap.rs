@@ -4,7 +4,6 @@
 use crate::bytes::{low32, put, put32};
 use crate::image::Memory;
 
-/// Size of a page.
 const PAGE: u64 = 4096;
 
 /// Why a swap area cannot be made.

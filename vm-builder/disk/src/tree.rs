@@ -42,11 +42,9 @@ pub struct Metadata {
 /// Where bytes of a file are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// In memory.
     Memory(Arc<[u8]>),
     /// In a source, from this offset on.
     Source {
-        /// The source that failed.
         source: SourceId,
         /// First byte there.
         offset: u64,
@@ -78,22 +76,15 @@ pub struct Content {
 pub enum Kind {
     /// Names, sorted by bytes.
     Directory(BTreeMap<Bytes, InodeId>),
-    /// A regular file.
     File(Content),
     /// A symbolic link with its target.
     Symlink(Bytes),
-    /// A character device.
     CharacterDevice {
-        /// Major number.
         major: u32,
-        /// Minor number.
         minor: u32,
     },
-    /// A block device.
     BlockDevice {
-        /// Major number.
         major: u32,
-        /// Minor number.
         minor: u32,
     },
     /// A named pipe.
@@ -107,7 +98,6 @@ pub enum Kind {
 pub struct Inode {
     /// Owner, permissions, times, attributes.
     pub metadata: Metadata,
-    /// What it is.
     pub kind: Kind,
 }
 
@@ -150,7 +140,6 @@ impl Tree {
         Self { inodes: vec![Inode { metadata, kind: Kind::Directory(BTreeMap::new()) }] }
     }
 
-    /// The root directory.
     #[must_use]
     pub fn root(&self) -> InodeId {
         InodeId(0)
@@ -195,7 +184,6 @@ impl Tree {
         }
     }
 
-    /// The names of a directory.
     #[must_use]
     pub fn names(&self, directory: InodeId) -> Option<&BTreeMap<Bytes, InodeId>> {
         match &self.get(directory)?.kind {
@@ -204,7 +192,6 @@ impl Tree {
         }
     }
 
-    /// What has a name in a directory.
     #[must_use]
     pub fn child(&self, directory: InodeId, name: &[u8]) -> Option<InodeId> {
         self.names(directory)?.get(name).copied()

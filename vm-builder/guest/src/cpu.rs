@@ -16,7 +16,6 @@ pub enum Error {
     /// A file below `/sys` could not be read or written.
     #[error("{}: {source}", path.display())]
     Io {
-        /// Path of the file.
         path: PathBuf,
         /// The kernel's error.
         source: io::Error,
@@ -24,7 +23,6 @@ pub enum Error {
     /// A file below `/sys` holds something else than a list of processors.
     #[error("{}: {source}", path.display())]
     List {
-        /// Path of the file.
         path: PathBuf,
         /// What is wrong with it.
         source: list::Error,

@@ -26,7 +26,6 @@ pub enum Error {
     /// The directory to keep does not exist or is none.
     #[error("{}: {source}", path.display())]
     Target {
-        /// Path of the directory.
         path: PathBuf,
         /// The kernel's error.
         source: io::Error,

@@ -146,7 +146,6 @@ pub fn text(status: StatusCode, body: impl Into<Bytes>) -> Response {
     typed(status, "text/plain; charset=utf-8", body)
 }
 
-/// An answer of a media type.
 pub fn typed(status: StatusCode, media_type: &'static str, body: impl Into<Bytes>) -> Response {
     let mut response = Response::new(Full::new(body.into()));
     *response.status_mut() = status;

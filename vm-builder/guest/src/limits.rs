@@ -131,7 +131,6 @@ pub fn tmpfs_options(memory: u64) -> String {
     format!("size={},nr_inodes={}", memory / 2, (memory / PAGE / 2).max(1_024))
 }
 
-/// The limits of this VM.
 #[derive(Clone, Debug, Default)]
 pub struct Limits {
     /// The most memory that it can have, in bytes.

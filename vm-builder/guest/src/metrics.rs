@@ -46,7 +46,6 @@ pub struct Sources {
     pub pressure: [String; 3],
     /// File systems with their use.
     pub filesystems: Vec<(Mounted, Usage)>,
-    /// Control groups.
     pub groups: Vec<Group>,
 }
 

@@ -48,7 +48,6 @@ pub fn command(name: &str, arguments: &[String]) -> Option<u8> {
     Some(done.unwrap_or_else(|error| complain(&format!("{name}: {error}"), 1)))
 }
 
-/// State of a shell.
 #[derive(Debug, Default)]
 struct Shell {
     status: u8,

@@ -75,7 +75,6 @@ impl Budget {
     }
 }
 
-/// A reader that counts.
 pub(super) struct Counting<'a, R> {
     pub(super) reader: R,
     pub(super) count: &'a std::cell::Cell<u64>,

@@ -11,7 +11,6 @@ use crate::source::Error;
 /// What a cache holds, or what was removed from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Uncompressed layers.
     pub layers: u64,
     /// Files of all kinds.
     pub files: u64,

@@ -354,7 +354,6 @@ pub(super) fn is_near(url: &Url) -> bool {
     url.host_str().is_some_and(is_loopback)
 }
 
-/// The media type of an answer.
 pub(crate) fn content_type(answer: &RegistryResponse) -> &str {
     answer.header(CONTENT_TYPE).unwrap_or_default()
 }

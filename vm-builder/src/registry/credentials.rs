@@ -150,7 +150,6 @@ impl File {
         }
     }
 
-    /// The login in it.
     fn login(&self, reference: &Reference) -> Option<Credentials> {
         names(reference).iter().find_map(|name| {
             let found = self.auths.iter().filter(|(key, _)| plain(key) == name);

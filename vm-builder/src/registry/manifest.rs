@@ -29,7 +29,6 @@ pub(crate) struct Manifest {
     pub(crate) layers: Vec<Descriptor>,
 }
 
-/// A platform in an index.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(crate) struct IndexPlatform {
     #[serde(default)]
@@ -40,7 +39,6 @@ pub(crate) struct IndexPlatform {
     variant: Option<String>,
 }
 
-/// An entry of an index.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct IndexEntry {
     #[serde(flatten)]

@@ -114,7 +114,6 @@ impl<'a> Puller<'a> {
         self.client.get_or_try_init(|| Client::connect(self.reference, network, self.progress)).await
     }
 
-    /// The manifest for the platform, and its digest.
     async fn manifest(&self) -> Result<(Digest, Manifest), Error> {
         let place = self.place();
         let known = match (self.reference.digest(), self.options.pull) {
@@ -197,7 +196,6 @@ impl<'a> Puller<'a> {
         Error::ManifestUnknown { registry, repository, target }
     }
 
-    /// A small blob.
     async fn blob(&self, descriptor: &Descriptor, what: &str) -> Result<Vec<u8>, Error> {
         if let Some(bytes) = self.cache.blob(descriptor.digest)? {
             return Ok(bytes);

@@ -13,7 +13,6 @@ use crate::reference::Reference;
 use crate::source::sample::{self, Form, RecordedProgress};
 use crate::source::{Error, Loaded, Options, Source, load};
 
-/// A runtime for one test.
 fn run<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -27,7 +26,6 @@ fn pull(reference: &Reference, options: &Options) -> Result<Loaded, Error> {
     run(load(&Source::Registry(reference.clone()), options, &crate::source::Quiet))
 }
 
-/// Files that lie in a cache, by the end of their names.
 fn files(cache: &Path, end: &str) -> usize {
     let mut count = 0;
     let mut ahead = vec![cache.to_path_buf()];

@@ -360,7 +360,6 @@ enum State {
     Open,
     /// All has come.
     Ended,
-    /// It was broken off.
     Broken,
 }
 

@@ -9,20 +9,17 @@ use crate::content::{find, read};
 /// No package database is larger.
 const LARGEST: usize = 64 << 20;
 
-/// An installed package.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Package {
     /// `apk` or `deb`.
     pub manager: &'static str,
     /// Distribution, such as `debian`.
     pub distribution: String,
-    /// Name.
     pub name: String,
     /// Version, as the package manager writes it.
     pub version: String,
     /// Architecture, as the package manager writes it.
     pub architecture: String,
-    /// Maintainer of the package.
     pub maintainer: Option<String>,
 }
 

@@ -19,10 +19,8 @@ pub const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Descriptor {
-    /// Media type.
     #[serde(default)]
     pub media_type: String,
-    /// Digest.
     pub digest: Digest,
     /// Bytes.
     pub size: u64,
@@ -36,14 +34,11 @@ pub struct Descriptor {
 pub enum BlobContent {
     /// In memory.
     Bytes(Vec<u8>),
-    /// A whole file.
     File(PathBuf),
 }
 
-/// A blob with its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blob {
-    /// Name.
     pub descriptor: Descriptor,
     /// Bytes.
     pub content: BlobContent,
@@ -77,14 +72,11 @@ impl Blob {
     }
 }
 
-/// An image of one platform.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Image {
     /// Bytes of the manifest, as its digest covers them.
     pub manifest: Vec<u8>,
-    /// Media type of the manifest.
     pub media_type: String,
-    /// Blob of the image's configuration.
     pub config: Blob,
     /// Lowest first.
     pub layers: Vec<Blob>,
@@ -128,7 +120,6 @@ impl Image {
         Ok(Self { manifest, media_type: MANIFEST.into(), config, layers })
     }
 
-    /// Digest of the manifest.
     #[must_use]
     pub fn digest(&self) -> Digest {
         Digest::from_bytes(&self.manifest)

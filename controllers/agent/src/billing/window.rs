@@ -34,7 +34,6 @@ pub(crate) async fn bill(config: &AgentConfig, fleet: &Fleet, exporters: &[Expor
     }
 }
 
-/// The window that is open.
 struct Window<'a, F: Fn() -> Vec<Usage>> {
     ledger: Ledger,
     started: tokio::time::Instant,

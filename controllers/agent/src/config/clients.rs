@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Clients {
-    /// An HTTP server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<HttpClient>,
     /// A store that speaks S3.
@@ -25,7 +24,6 @@ pub struct Clients {
 pub struct Push {
     /// A batch is closed after this without being full.
     pub push_every_seconds: u64,
-    /// Time for one sending.
     pub push_request_timeout_seconds: u64,
     /// Most events of a batch.
     pub max_batch_size: u64,
@@ -42,7 +40,6 @@ macro_rules! client {
             $($(#[$field_about])* pub $field: $kind,)*
             /// A batch is closed after this without being full.
             pub push_every_seconds: u64,
-            /// Time for one sending.
             pub push_request_timeout_seconds: u64,
             /// Most events of a batch.
             pub max_batch_size: u64,
@@ -65,7 +62,6 @@ macro_rules! client {
 client! {
     /// Events to an HTTP server: `POST {url}/usage_events`.
     HttpClient {
-        /// Base of the URL.
         url: String,
     }
 }
@@ -74,9 +70,7 @@ client! {
     /// Events as compressed lines of JSON in a store that speaks S3. Keys come from `AWS_ACCESS_KEY_ID` and
     /// `AWS_SECRET_ACCESS_KEY`.
     S3Client {
-        /// Bucket.
         bucket: String,
-        /// Region.
         region: String,
         /// URL of the store; absent: Amazon's of the region.
         #[serde(default)]

@@ -57,7 +57,6 @@ impl Default for Informant {
 }
 
 impl Informant {
-    /// Its ports, by key.
     pub(super) const fn ports(&self) -> [(&'static str, u16); 2] {
         [("serverPort", self.server_port), ("callbackPort", self.callback_port)]
     }

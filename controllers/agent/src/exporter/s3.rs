@@ -62,7 +62,6 @@ impl Store {
     }
 }
 
-/// Puts an object.
 pub(super) async fn put(
     client: &reqwest::Client,
     store: &Store,

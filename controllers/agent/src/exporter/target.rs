@@ -23,11 +23,21 @@ pub(crate) enum Layout {
 #[derive(Debug)]
 pub(crate) enum Target {
     /// `POST {url}/usage_events`.
-    Http { url: String, client: reqwest::Client },
+    Http {
+        url: String,
+        client: reqwest::Client,
+    },
     /// Objects of a store that speaks S3.
-    S3 { store: Box<Store>, prefix: String, layout: Layout, client: reqwest::Client },
-    /// Files.
-    Files { directory: PathBuf, layout: Layout },
+    S3 {
+        store: Box<Store>,
+        prefix: String,
+        layout: Layout,
+        client: reqwest::Client,
+    },
+    Files {
+        directory: PathBuf,
+        layout: Layout,
+    },
 }
 
 /// Why a target cannot be made.
@@ -64,7 +74,6 @@ impl Target {
         }
     }
 
-    /// Sends a batch.
     pub(crate) async fn send(&self, batch: &[String]) -> Result<(), Failure> {
         match self {
             Self::Http { url, client } => {

@@ -6,7 +6,6 @@ use neonvm_kit::metrics::{Kind, Page, double};
 use neonvm_types::Bytes;
 use neonvm_types::agent_inspect::VmInspect;
 
-/// Metrics of one VM.
 struct Row<'a> {
     /// Namespace, name, endpoint and project.
     labels: [(&'static str, &'a str); 4],

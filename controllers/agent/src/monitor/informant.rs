@@ -34,7 +34,6 @@ pub(crate) struct Settings {
     pub(crate) callbacks: Arc<Callbacks>,
 }
 
-/// The way to the guest.
 #[derive(Clone, Debug)]
 pub(crate) struct Way {
     pub(crate) route: Route,
@@ -42,7 +41,6 @@ pub(crate) struct Way {
     pub(crate) metrics: Arc<Metrics>,
 }
 
-/// How a registration ended.
 #[derive(Debug)]
 pub(crate) enum Ended {
     /// The VM is no longer ours.
@@ -51,7 +49,6 @@ pub(crate) enum Ended {
     Failed { why: String, confirmed: bool, pause: Duration },
 }
 
-/// A random UUID.
 fn random_id() -> Option<AgentId> {
     let mut bytes = [0; 16];
     SystemRandom::new().fill(&mut bytes).ok()?;

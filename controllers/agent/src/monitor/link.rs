@@ -80,7 +80,6 @@ impl Link {
         }
     }
 
-    /// The text of the handshake.
     pub(super) async fn receive_text(&mut self) -> Result<String, String> {
         for _ in 0..MOST_BEFORE_VERSION {
             if let Some(text) = self.next().await? {

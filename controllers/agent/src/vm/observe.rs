@@ -86,7 +86,6 @@ pub(crate) fn is_paused(vm: &VirtualMachine) -> bool {
         || vm.status.as_ref().is_some_and(|status| status.power_state == Some(PowerState::Paused))
 }
 
-/// News of the monitor.
 pub(crate) fn of_monitor(event: MonitorEvent) -> Event {
     match event {
         MonitorEvent::Connected(peer) => Event::MonitorConnected { version: peer.monitor_version() },

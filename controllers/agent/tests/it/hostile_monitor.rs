@@ -161,7 +161,6 @@ async fn an_answer_without_a_status_is_one() {
     assert!(guest.monitor.messages("InvalidMessage").is_empty());
 }
 
-/// Invalid requests.
 async fn requests_end_at_the_bounds_and_invalid_ones_are_answered() {
     let world = World::start(1).await;
     let monitor = &world.guests[0].monitor;

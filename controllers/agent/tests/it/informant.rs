@@ -26,9 +26,7 @@ pub(crate) enum Mode {
     NoId,
     /// `/register` is answered, and the agent is never resumed.
     NoResume,
-    /// The agent is resumed twice.
     ResumeTwice,
-    /// This version is chosen.
     Version(u32),
     /// No port of metrics is named.
     NoMetrics,
@@ -107,7 +105,6 @@ impl Informant {
         requests.iter().filter(|(own, _)| own == path).map(|(_, body)| body.clone()).collect()
     }
 
-    /// The current agent.
     pub(crate) fn agent(&self) -> Option<AgentDesc> {
         self.shared.agents.lock().unwrap().last().cloned()
     }

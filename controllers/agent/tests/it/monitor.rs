@@ -26,7 +26,6 @@ pub(crate) enum Mode {
     Http(&'static str),
     /// A head without end instead of an upgrade.
     EndlessHead,
-    /// This instead of a version.
     Version(&'static str),
     /// No version.
     NoVersion,

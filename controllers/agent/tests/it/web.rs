@@ -34,7 +34,6 @@ pub(crate) enum Reply {
     HangUp,
 }
 
-/// A request that came.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Request {
     pub(crate) method: String,
@@ -113,7 +112,6 @@ impl Web {
         self.requests.lock().unwrap().len()
     }
 
-    /// Connections that are open.
     pub(crate) fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }

@@ -64,7 +64,6 @@ impl Agent {
     }
 }
 
-/// Sets a value in a document, by the names of its keys.
 pub(crate) fn set(document: &mut Value, path: &str, value: impl Into<Value>) {
     *path.split('.').fold(document, |at, key| &mut at[key]) = value.into();
 }

@@ -104,7 +104,6 @@ pub enum State {
         until: Millis,
         /// The reason, as the status of the pod has it.
         reason: String,
-        /// The message for people.
         message: String,
     },
     /// The process is being made.
@@ -114,11 +113,9 @@ pub enum State {
         /// Since when, in milliseconds since 1970.
         since: Millis,
     },
-    /// Its process ended.
     Ended(Ended),
 }
 
-/// How a container ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
     /// Exit status; 128 and the signal if one ended it.
@@ -127,7 +124,6 @@ pub struct Ended {
     pub signal: Option<i32>,
     /// The reason, as the status of the pod has it.
     pub reason: String,
-    /// The message for people.
     pub message: String,
     /// When it was started, in milliseconds since 1970.
     pub started: Millis,
@@ -135,7 +131,6 @@ pub struct Ended {
     pub finished: Millis,
 }
 
-/// The probes of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ProbeKind {
     /// Until it succeeds, the others wait.
@@ -155,46 +150,32 @@ pub enum Event {
     HeldUp {
         /// The reason, as the status of the pod has it.
         reason: String,
-        /// The message for people.
         message: String,
     },
     /// They cannot be, ever.
     Refused {
         /// The reason, as the status of the pod has it.
         reason: String,
-        /// The message for people.
         message: String,
     },
     /// A container's process runs.
-    Started {
-        /// Name of the container.
-        container: String,
-    },
+    Started { container: String },
     /// It could not be started.
     NotStarted {
-        /// Name of the container.
         container: String,
         /// The reason, as the status of the pod has it.
         reason: String,
-        /// The message for people.
         message: String,
     },
     /// It ended.
-    Exited {
-        /// Name of the container.
-        container: String,
-        /// How it ended.
-        ended: Ended,
-    },
+    Exited { container: String, ended: Ended },
     /// A probe reached its threshold, either way.
     Probed {
-        /// Name of the container.
         container: String,
         /// Which of its probes.
         probe: ProbeKind,
         /// Whether it succeeded.
         good: bool,
-        /// The message for people.
         message: String,
     },
     /// The object is to be deleted, with so much time.
@@ -208,16 +189,13 @@ pub enum Event {
     Cleaned,
     /// The specification is new, or there is other room than before.
     Specified {
-        /// The requests.
         wanted: PodRequests,
-        /// Generation of the object.
         generation: i64,
         /// What the node has, and what its other pods use.
         room: Room,
     },
     /// The cgroup was set to these resources, or why not.
     Sized {
-        /// The resources.
         resources: Resources,
         /// Why they could not be set, if so.
         fault: Option<String>,
@@ -233,24 +211,20 @@ pub enum Action {
     Prepare,
     /// Start a container; answer with `Started` or `NotStarted`, later `Exited`.
     Start {
-        /// Name of the container.
         container: String,
     },
     /// Hold the pod to what is allocated; answer with `Sized`.
     Resize,
     /// Request it to end.
     Terminate {
-        /// Name of the container.
         container: String,
     },
     /// Kill it with all its processes.
     Kill {
-        /// Name of the container.
         container: String,
     },
     /// Remove everything but status and logs; answer with `Cleaned`.
     CleanUp,
-    /// Remove the object.
     Remove,
     /// Remove status and logs; the pod is no more.
     Forget,
@@ -258,9 +232,7 @@ pub enum Action {
     Note {
         /// Whether it is a warning.
         warning: bool,
-        /// The reason, as the status of the pod has it.
         reason: &'static str,
-        /// The message for people.
         message: String,
     },
 }

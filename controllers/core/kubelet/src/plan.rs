@@ -79,7 +79,6 @@ impl Plan {
         }
     }
 
-    /// The plan of a container.
     pub fn container(&self, name: &str) -> Option<&ContainerPlan> {
         self.init.iter().chain(&self.main).find(|container| container.name == name)
     }

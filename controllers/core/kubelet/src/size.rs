@@ -58,7 +58,6 @@ impl Reason {
 pub struct Pending {
     /// The reason, as the status of the pod has it.
     pub reason: Reason,
-    /// The message for people.
     pub message: String,
     since: Millis,
     generation: i64,

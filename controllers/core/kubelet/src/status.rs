@@ -15,7 +15,6 @@ pub struct Surroundings {
     pub host_ip: String,
     /// Empty before the network is there.
     pub pod_ip: String,
-    /// UID of the pod.
     pub uid: String,
 }
 

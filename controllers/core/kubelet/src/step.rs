@@ -11,7 +11,6 @@ const HEALTHY: Millis = 600_000;
 const LONGEST_PAUSE: u64 = 30;
 
 impl Machine {
-    /// Takes an event in.
     pub fn step(&mut self, now: Millis, event: Event) -> Vec<Action> {
         let mut actions = Vec::new();
         match event {

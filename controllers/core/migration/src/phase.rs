@@ -10,7 +10,6 @@ pub enum Phase {
     Active,
     /// The guest is paused, and QEMU waits for [`crate::source::Action::SwitchOver`].
     PreSwitchover,
-    /// Devices are sent.
     Device,
     /// The guest runs on the other side, memory follows.
     PostCopyActive,

@@ -64,7 +64,6 @@ pub enum Event {
     Cleaned(String),
     /// QEMU has ended.
     Gone(String),
-    /// Numbers.
     Numbers(MigrationProgress),
     /// The time of [`Source::wake_at`] has come.
     Timer,

@@ -33,7 +33,6 @@ pub enum Event {
     Phase(Phase),
     /// The source orders to run the guest; its own never runs again.
     Run(Box<(MigrationProgress, MigrationGuest)>),
-    /// The guest runs.
     Runs,
     /// It could not be let run.
     RunsNot,

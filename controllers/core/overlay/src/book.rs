@@ -33,11 +33,9 @@ pub use write::{PoolVersion, PoolWrite};
 /// An address of a VM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// The allocated address.
     pub address: IpAddr,
     /// The network that determines its mask.
     pub net: Net,
-    /// The pool it is written in.
     pub pool: Arc<str>,
 }
 
@@ -57,7 +55,6 @@ pub enum Refusal {
     /// The one it had is another's.
     #[error("{address} is the address of {by}")]
     Held {
-        /// The address that it had.
         address: IpAddr,
         /// `<namespace>/<name>`.
         by: String,
@@ -65,7 +62,6 @@ pub enum Refusal {
     /// The one it had is not ours to give.
     #[error("{address} lies outside of {ranges}")]
     Outside {
-        /// The address that it had.
         address: IpAddr,
         /// Ranges of the pool, as text.
         ranges: String,
@@ -122,7 +118,6 @@ impl Book {
         }
     }
 
-    /// The settings in use.
     #[must_use]
     pub const fn settings(&self) -> &Settings {
         &self.settings

@@ -45,7 +45,6 @@ struct Spelling {
     length: u32,
     /// Bits behind the IPv4 address.
     behind: u32,
-    /// Its bits are inverted.
     inverted: bool,
 }
 
@@ -97,7 +96,6 @@ pub struct Pattern {
     pub mask: Ipv6Addr,
 }
 
-/// The networks.
 pub fn networks() -> impl Iterator<Item = Net> {
     // A test parses them all.
     NETWORKS.iter().filter_map(|text| text.parse().ok())

@@ -85,18 +85,15 @@ pub struct Peer {
 /// The node whose peers are computed.
 #[derive(Clone, Copy, Debug)]
 pub struct Own<'a> {
-    /// Name of the node.
     pub node: &'a str,
     /// Its address on the underlay.
     pub address: IpAddr,
-    /// Public key of the node.
     pub key: Key,
 }
 
 /// The encrypted network as one node should see it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mesh {
-    /// Others, by their keys.
     pub peers: BTreeMap<Key, Peer>,
     /// Addresses of nodes on the encrypted network, its own among them: the nodes that tunnels may lead to.
     pub nodes: BTreeMap<String, IpAddr>,

@@ -33,7 +33,6 @@ pub struct Remote {
     pub is_moving: bool,
 }
 
-/// The desired forwarding.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DesiredForwarding {
     /// The other nodes: each gets a copy of what is for all, and packets of tunnels come from them only.
@@ -49,7 +48,6 @@ pub struct DesiredForwarding {
 pub struct Member {
     /// MAC address of the guest on the overlay.
     pub hardware: Hardware,
-    /// The node it runs on.
     pub node: String,
     /// Whether a migration of it is under way.
     pub is_moving: bool,

@@ -21,7 +21,6 @@ pub enum SettingsError {
     /// A value cannot be used.
     #[error("IPAM settings: {field}: {message}")]
     Value {
-        /// Path of the field.
         field: String,
         /// Why the field is invalid.
         message: String,
@@ -182,7 +181,6 @@ impl Settings {
         Ok(Self { network, ranges })
     }
 
-    /// Name of the pool of a network.
     #[must_use]
     pub fn pool_name(&self, net: Net) -> String {
         let net = net.to_string().replace(['/', ':'], "-");

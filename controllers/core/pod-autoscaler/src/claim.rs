@@ -12,7 +12,6 @@ use neonvm_api::{
 /// An object that is scaled. The version of its API is ignored in comparisons.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Target {
-    /// Namespace of the target.
     pub namespace: String,
     /// Its API group; empty for the core group.
     pub group: String,
@@ -105,7 +104,6 @@ pub struct Foreign {
 /// Whether an autoscaler has its target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It has.
     Owner,
     /// An older one has it.
     Taken {

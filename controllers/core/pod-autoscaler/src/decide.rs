@@ -92,7 +92,6 @@ pub enum Limit {
     NotIdle,
 }
 
-/// How one metric contributed to a decision.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MetricTrace {
@@ -149,7 +148,6 @@ pub enum Stage {
     Zero,
     /// Recommendations of the last while.
     Stabilization,
-    /// The bounds in force.
     Bounds,
     /// Paused, recommendation only, or applied.
     Mode,
@@ -159,7 +157,6 @@ pub enum Stage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Step {
-    /// Stage of the decision.
     pub stage: Stage,
     /// Replicas after it.
     pub replicas: i32,
@@ -176,7 +173,6 @@ pub struct Decision {
     pub at: Timestamp,
     /// The workload as it was.
     pub fleet: Fleet,
-    /// The bounds in force.
     pub bounds: Bounds,
     /// Most and fewest replicas after one step by the rates.
     pub ceiling: i32,
@@ -190,7 +186,6 @@ pub struct Decision {
     pub recommendation: i32,
     /// Replicas to write: the recommendation, or what is there if nothing is to be written.
     pub desired: i32,
-    /// Reason for the number.
     pub reason: Reason,
     /// Why it differs from what the metrics require; the last limit that applied.
     pub limit: Option<Limit>,

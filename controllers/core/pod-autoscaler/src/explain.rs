@@ -25,7 +25,6 @@ pub const fn reason_text(reason: Reason) -> &'static str {
     }
 }
 
-/// A limit in one sentence.
 #[must_use]
 pub const fn limit_text(limit: Limit) -> &'static str {
     match limit {

@@ -5,13 +5,11 @@
 
 /// Engine of a pod without an engine label.
 pub const DEFAULT_ENGINE: &str = "vllm";
-/// Label of a pod that names its engine.
 pub const ENGINE_LABEL: &str = "model.aibrix.ai/engine";
 
 /// What a shared name stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Alias {
-    /// The series of the engine.
     pub series: String,
     /// Whether it only grows: its rate is what counts.
     pub counter: bool,

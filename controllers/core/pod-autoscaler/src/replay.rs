@@ -61,7 +61,6 @@ pub enum Error {
     Loads {
         /// Of each point.
         trace: usize,
-        /// Of the object.
         object: usize,
     },
     /// More pods than are replayed.
@@ -84,13 +83,11 @@ pub struct Row {
     pub loads: Vec<Option<Finite>>,
     /// Replicas that were ordered.
     pub replicas: i32,
-    /// Those of them that were ready.
     pub ready: i32,
     /// Replicas that should be there, before they are written or not.
     pub wanted: i32,
     /// Replicas that are ordered from now on.
     pub desired: i32,
-    /// Reason for the number of replicas.
     pub reason: Reason,
     /// Why it differs from what the metrics require.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -107,7 +104,6 @@ pub struct Row {
 pub struct Summary {
     /// Length of the run.
     pub seconds: u32,
-    /// Decisions.
     pub decisions: u64,
     /// Pods that were ordered, times seconds: what it costs.
     pub pod_seconds: u64,
@@ -115,17 +111,14 @@ pub struct Summary {
     pub above_target_seconds: u64,
     /// Decisions with a metric that could not be read.
     pub blind_decisions: u64,
-    /// Changes of replicas.
     pub changes: u64,
     /// Changes that took back the one before within [`FLAP`] seconds.
     pub flaps: u64,
     /// Most replicas.
     pub most: i32,
-    /// Fewest replicas.
     pub fewest: i32,
 }
 
-/// Result of a replay.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Outcome {

@@ -49,7 +49,6 @@ pub enum MissingReason {
 /// No value, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Missing {
-    /// The kind of reason.
     pub reason: MissingReason,
     /// The reason for people.
     pub message: String,
@@ -151,7 +150,6 @@ impl Observed {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Statistic {
-    /// Mean of the observations.
     Mean,
     /// One of its quantiles, from 0 to 1.
     Quantile(f64),
@@ -175,7 +173,6 @@ pub struct Reading {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Sampled {
-    /// Ready pods.
     pub ready: i32,
     /// Those of them that gave a value.
     pub sampled: i32,

@@ -12,7 +12,6 @@ use jiff::{
 use neonvm_api::{FieldError, pod_autoscaler::Schedule};
 use serde::{Deserialize, Serialize};
 
-/// Bounds in force.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Bounds {

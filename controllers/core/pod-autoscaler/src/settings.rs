@@ -40,12 +40,10 @@ pub struct MetricSettings {
     pub key: String,
 }
 
-/// The settings of an object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// How replicas are computed.
     pub strategy: ScalingStrategy,
-    /// Settings from annotations.
     pub tuning: Tuning,
     /// The stable window in seconds.
     pub stable_window: i64,
@@ -156,7 +154,6 @@ impl Settings {
         Ok((settings, pod_autoscaler::warnings(object)))
     }
 
-    /// The bounds in force.
     #[must_use]
     pub fn bounds(&self, now: jiff::Timestamp) -> Bounds {
         self.schedules.bounds(now, self.min, self.max)

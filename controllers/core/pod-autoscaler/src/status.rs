@@ -68,7 +68,6 @@ pub enum Applied {
     Failed(String),
 }
 
-/// What happened in one pass.
 #[derive(Clone, Debug)]
 pub enum Pass<'a> {
     /// The object is not valid.
@@ -79,12 +78,9 @@ pub enum Pass<'a> {
     Failed {
         /// One of [`failure`].
         reason: &'a str,
-        /// Message of the condition.
         message: &'a str,
     },
-    /// There is a decision.
     Decided {
-        /// It.
         decision: &'a Decision,
         /// What it was made by.
         settings: &'a Settings,
@@ -97,7 +93,6 @@ pub enum Pass<'a> {
         hpa: Option<&'a HorizontalPodAutoscaler>,
         /// What it was made by.
         settings: &'a Settings,
-        /// The bounds in force.
         bounds: &'a Bounds,
         /// Whether the object is paused or requests recommendations only.
         passive: bool,
@@ -223,7 +218,6 @@ fn wrapped(
     }
 }
 
-/// The name of a metric's source.
 #[must_use]
 pub const fn source_word(kind: MetricSourceType) -> &'static str {
     match kind {

@@ -15,7 +15,6 @@ use crate::number::{Finite, ceil_replicas, floor_replicas};
 pub struct Fleet {
     /// Replicas that are ordered.
     pub current: i32,
-    /// Those of them that are ready.
     pub ready: i32,
 }
 

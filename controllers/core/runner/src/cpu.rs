@@ -17,7 +17,6 @@ const QUOTA_RETRY: Duration = Duration::from_secs(1);
 /// Unanswered for so long, it is reported as a problem.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// State of the CPUs.
 #[derive(Clone, Debug)]
 pub(crate) struct Cpu {
     asked: MilliCpu,

@@ -3,7 +3,6 @@
 use neonvm_types::Bytes;
 use neonvm_types::runner_protocol::{Exit, ExitReason, ProcessExit};
 
-/// The end of QEMU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QemuEnd {
     /// Reason of the last SHUTDOWN event, as QMP's `ShutdownCause` spells it.

@@ -48,7 +48,6 @@ pub enum Event {
     Started(MachineInfo),
     /// QEMU runs a VM that was migrated here; the source's data of its guest.
     TakenOver(MachineInfo, Option<MigrationGuest>),
-    /// A migration has reached this state.
     Moved(Box<MigrationStatus>),
     /// Another size is wanted.
     Resize(SizeRequest),
@@ -78,7 +77,6 @@ pub enum Event {
     QuotaSet(MilliCpu),
     /// It could not be set.
     QuotaFailed(String),
-    /// The guest reports.
     Report(ReportKind),
     /// All synchronised files are in the guest.
     FilesSent,
@@ -86,7 +84,6 @@ pub enum Event {
     FilesFailed(String),
     /// QEMU stopped the VM because a disk of the node failed; `None`: it continues.
     DiskFault(Option<String>),
-    /// QEMU is gone.
     Ended(QemuEnd),
     /// The time of [`Core::wake_at`] has come.
     Timer,
@@ -107,7 +104,6 @@ pub enum Action {
     Pause,
     /// Let them run; answered likewise.
     Continue,
-    /// Press the power button.
     PressPowerButton,
     /// End QEMU now.
     Kill,
@@ -116,7 +112,6 @@ pub enum Action {
 /// How a VM is to be run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Size it boots at.
     pub size: SizeRequest,
     /// Least CPU, most CPU.
     pub cpu: (MilliCpu, MilliCpu),

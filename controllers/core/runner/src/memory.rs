@@ -13,7 +13,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const RETRY_FIRST: Duration = Duration::from_secs(5);
 const RETRY_LONGEST: Duration = Duration::from_secs(300);
 
-/// State of the memory.
 #[derive(Clone, Debug)]
 pub(crate) struct Memory {
     asked: Bytes,

@@ -9,7 +9,6 @@ use super::Action;
 /// Before an order that QEMU did not carry out is repeated.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// State of the pause.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pause {
     wanted: bool,

@@ -13,7 +13,6 @@ const IGNORED: u32 = 5;
 /// Time left for the runner to end by itself when the guest does not.
 const RESERVE: Duration = Duration::from_secs(1);
 
-/// State of stopping.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Stop {
     deadline: Option<Duration>,

@@ -20,13 +20,11 @@ impl Amounts {
         Self(list.into_iter().flatten().map(|(name, text)| (name.clone(), parsed(text))).collect())
     }
 
-    /// One amount, in billionths.
     #[must_use]
     pub fn get(&self, name: &str) -> i128 {
         self.0.get(name).copied().unwrap_or(0)
     }
 
-    /// Sets one amount, in billionths.
     pub fn set(&mut self, name: &str, nanos: i128) {
         self.0.insert(name.to_owned(), nanos);
     }
@@ -109,7 +107,6 @@ pub(crate) fn noted(pod: &Pod, key: &str) -> Option<Amounts> {
     Some(amounts)
 }
 
-/// The phase in its status.
 pub(crate) fn phase(pod: &Pod) -> Option<&str> {
     pod.status.as_ref().and_then(|status| status.phase.as_deref())
 }
@@ -162,7 +159,6 @@ impl Demand {
         Self(amounts)
     }
 
-    /// The amounts of the pod.
     #[must_use]
     pub fn amounts(&self) -> &Amounts {
         &self.0
@@ -174,7 +170,6 @@ impl Demand {
 pub struct Usage(Amounts);
 
 impl Usage {
-    /// Adds a pod.
     pub fn add(&mut self, demand: &Demand) {
         self.0.add(&demand.0);
     }

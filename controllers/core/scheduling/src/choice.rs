@@ -7,7 +7,6 @@ use crate::Reason;
 /// Nodes that a text names at most. It is written to each pod that waits, and to its VM.
 const SHOWN: usize = 10;
 
-/// What became of a choice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// The pod goes there.

@@ -18,7 +18,6 @@ use crate::{Amounts, Demand, HOSTNAME_LABEL, Usage, affinity, taints, tolerated}
 pub enum Reason {
     /// Too little of a resource is free. Amounts are in billionths of the resource's unit.
     Insufficient {
-        /// Name of the resource.
         resource: String,
         /// What the pod takes.
         needs: i128,
@@ -27,7 +26,6 @@ pub enum Reason {
     },
     /// The node does not carry a label that `nodeSelector` requires.
     Selector {
-        /// Key of the label.
         key: String,
         /// Value it should have.
         value: String,
@@ -36,7 +34,6 @@ pub enum Reason {
     NodeAffinity,
     /// A taint is not tolerated.
     Taint {
-        /// Key of the taint.
         key: String,
         /// Its value; may be empty.
         value: String,

@@ -37,7 +37,6 @@ use std::time::Duration;
 pub const SYSTEM_BUFFER: u64 = 100 << 20;
 /// What must stay free below the threshold after a downscale, in bytes.
 pub const DOWNSCALE_BUFFER: u64 = 100 << 20;
-/// Samples that are averaged.
 pub const AVERAGED: usize = 5;
 /// Time between samples while an agent is connected and the load changes.
 pub const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);

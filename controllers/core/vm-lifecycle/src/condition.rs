@@ -78,7 +78,6 @@ pub fn since(status: &VirtualMachineStatus, kind: &str) -> Option<Timestamp> {
     find(status, kind).and_then(|condition| time(&condition.last_transition_time))
 }
 
-/// Removes the condition.
 pub fn remove(status: &mut VirtualMachineStatus, kind: &str) {
     status.conditions.retain(|condition| condition.type_ != kind);
 }

@@ -128,7 +128,6 @@ pub enum Decision {
     Look,
     /// No other node has room: why.
     Nowhere(String),
-    /// The VM is migrated.
     Migrate {
         /// The number in the migration's name.
         number: u32,
@@ -249,7 +248,6 @@ pub fn size_of(migration: &VirtualMachineMigration) -> Option<SizeRequest> {
     Some(SizeRequest { cpu, memory: Bytes::try_from(usage.memory).ok()? })
 }
 
-/// The migration of a VM that is denied a growth.
 #[must_use]
 pub fn migration(vm: &str, denial: &Denial, number: u32, avoid: &[String]) -> VirtualMachineMigration {
     let mut spec = VirtualMachineMigrationSpec::new(vm);

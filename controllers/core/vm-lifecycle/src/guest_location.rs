@@ -25,7 +25,6 @@ pub enum GuestLocation {
 pub struct Side<'a> {
     /// Its pod, if there is one.
     pub pod: Option<&'a PodView>,
-    /// What its runner reported.
     pub runner: &'a RunnerView,
 }
 

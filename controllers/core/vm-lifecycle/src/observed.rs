@@ -24,7 +24,6 @@ pub struct Observed {
     pub pod: Option<PodView>,
     /// Other pods that the VM owns.
     pub orphans: Vec<PodView>,
-    /// The runner in the pod.
     pub runner: RunnerView,
     /// The guest's certificate; read only if the spec requests one.
     pub tls: TlsObserved,
@@ -49,7 +48,6 @@ pub struct Moving {
     pub mover: Option<Mover>,
     /// The pod that the VM goes to.
     pub target: Option<PodView>,
-    /// The runner in it.
     pub target_runner: RunnerView,
     /// When the order to recover a paused post-copy was sent.
     pub recovered: Option<Timestamp>,
@@ -69,9 +67,7 @@ pub struct Mover {
 /// A resize of a pod that the API server refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResizeRefused {
-    /// UID of the pod.
     pub pod: String,
-    /// The requested size.
     pub size: PodSize,
     /// Why; the same as long as the cause is the same.
     pub message: String,
@@ -113,12 +109,10 @@ pub enum AddressView {
     Held {
         /// Address of the guest on the overlay.
         ip: IpAddr,
-        /// The mask of its network.
         mask: IpAddr,
     },
 }
 
-/// An action that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// For programs.

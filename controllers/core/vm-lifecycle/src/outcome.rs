@@ -36,7 +36,6 @@ pub enum Action {
     },
     /// Write this merge patch into the spec, and remove the annotation that has it.
     Amend {
-        /// The patch of the spec.
         spec: serde_json::Map<String, serde_json::Value>,
     },
     /// Create the secrets of the VM and of the pod with this name, then the pod itself, as planned by [`crate::pod::plan`].
@@ -62,9 +61,7 @@ pub enum Action {
     ResizePod {
         /// The pod's name.
         name: String,
-        /// UID of the pod.
         uid: String,
-        /// Size to set.
         size: PodSize,
     },
     /// Make the VM the controller of its pod, with this migration as the only other owner.
@@ -82,7 +79,6 @@ pub enum Action {
     RecoverMove(MigrationCall),
     /// Send the runner in the pod with this UID the verdict that it owns the guest.
     Settle {
-        /// UID of the pod.
         pod: String,
         /// The verdict for the runner.
         verdict: MigrationVerdict,
@@ -94,13 +90,11 @@ pub enum Action {
     },
     /// Give the address back; nothing of the VM runs any more.
     ReleaseAddress,
-    /// Request a size from the runner.
     SetSize(SizeRequest),
     /// Request from the runner that the guest's CPUs stand still, or run.
     SetPaused(bool),
     /// Do something about the guest's certificate.
     Tls(TlsAction),
-    /// Remove our finalizer.
     RemoveFinalizer,
 }
 
@@ -113,7 +107,6 @@ pub struct Note {
     pub message: String,
 }
 
-/// Reasons of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NoteReason {
     /// The VM has a pod.
@@ -156,7 +149,6 @@ pub enum NoteReason {
     AcceleratorFallback,
     /// Its root disk is larger than requested.
     RootSizeIgnored,
-    /// Its pod vanished.
     PodMissing,
     /// A secret could not be made.
     SecretFailed,

@@ -42,7 +42,6 @@ pub enum PlanError {
     /// The value of a field cannot be used.
     #[error("{path}: {message}")]
     Field {
-        /// Path of the field.
         path: String,
         /// Why the field is invalid.
         message: String,
@@ -50,7 +49,6 @@ pub enum PlanError {
     /// The policy does not permit the author to request it.
     #[error("{path}: {message}")]
     Refused {
-        /// Path of the field.
         path: String,
         /// The policy, and how it can be changed.
         message: String,

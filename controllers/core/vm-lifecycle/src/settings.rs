@@ -26,7 +26,6 @@ pub struct Settings {
     pub policy: Policy,
     /// Labels and annotations of VMs that are copied to their pods besides our own: keys, or prefixes that end with `/`.
     pub pod_metadata: Vec<String>,
-    /// Passed on to runners.
     pub runner: RunnerSettings,
     /// Whether runners write their own lines as JSON.
     pub json_logs: bool,
@@ -48,7 +47,6 @@ pub struct Settings {
     pub stuck_after: i64,
     /// First pause before a refused certificate is requested again, in seconds; doubles up to 64 times as much.
     pub certificate_pause: i64,
-    /// Limits of migrations.
     pub migration: MigrationSettings,
     /// When a VM is migrated because its node denied a growth.
     pub growth: GrowthSettings,
@@ -85,7 +83,6 @@ impl Default for GrowthSettings {
     }
 }
 
-/// Limits of migrations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MigrationSettings {
     /// Most migrations at once.

@@ -146,7 +146,6 @@ fn delete_orphans(pass: &mut Pass<'_>) {
     }
 }
 
-/// What a pass works on.
 pub(crate) struct Pass<'a> {
     pub(crate) now: Timestamp,
     pub(crate) vm: &'a VirtualMachine,

@@ -49,7 +49,6 @@ pub struct Request {
     pub state: RequestState,
 }
 
-/// How far a request is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestState {
     /// Neither approved nor denied.

@@ -18,7 +18,6 @@ pub const PROBE_DEADLINE: Duration = Duration::from_secs(2);
 
 pub use neonvm_types::Accelerator as Request;
 
-/// What was chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chosen {
     /// Accelerator that was chosen.
@@ -89,7 +88,6 @@ async fn usable(
     Err(format!("{} opens but does not run guest code: {}", device.display(), result.reason))
 }
 
-/// Runs the command that probes.
 async fn run(probe: &[OsString], deadline: Duration) -> Result<ProbeResult, String> {
     let Some((program, arguments)) = probe.split_first() else {
         return Err("there is no command to probe it".to_owned());

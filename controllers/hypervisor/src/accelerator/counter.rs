@@ -30,7 +30,6 @@ mod measured {
         frequency(last.checked_sub(first)?, to - from)
     }
 
-    /// The counter and the time it was read.
     fn reading() -> Option<(u64, Instant)> {
         let readings = (0..READINGS).map(|_| {
             let before = Instant::now();

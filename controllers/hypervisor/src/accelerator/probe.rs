@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a probe found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ProbeResult {

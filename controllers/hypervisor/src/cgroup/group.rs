@@ -45,7 +45,6 @@ impl CpuGroup {
         Self { directory, version }
     }
 
-    /// Directory of the group.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.directory

@@ -40,7 +40,6 @@ impl Hierarchy {
         Err(CgroupError::NoController(root.to_owned()))
     }
 
-    /// Version of the hierarchy.
     #[must_use]
     pub fn version(&self) -> Version {
         self.version

@@ -12,14 +12,10 @@ use neonvm_types::Bytes;
 use super::error::DiskError;
 use crate::plan::BaseFormat;
 
-/// A base image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Base {
-    /// Path of the file.
     pub path: PathBuf,
-    /// Format of the file.
     pub format: BaseFormat,
-    /// Size of the disk.
     pub size: Bytes,
 }
 

@@ -22,7 +22,6 @@ const MKFS_DEADLINE: Duration = Duration::from_secs(60);
 /// An empty file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EmptyDisk<'a> {
-    /// Size of the disk.
     pub size: Bytes,
     /// Label, at most 16 bytes; the guest finds it by this.
     pub label: &'a str,

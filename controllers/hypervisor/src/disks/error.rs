@@ -12,7 +12,6 @@ pub enum DiskError {
     /// The image cannot be used.
     #[error("the image {} cannot be used: {reason}", path.display())]
     Image {
-        /// Path of the file.
         path: PathBuf,
         /// Why it is unusable.
         reason: String,
@@ -30,7 +29,6 @@ pub enum DiskError {
     /// Such a disk cannot be.
     #[error("cannot make {}: {reason}", path.display())]
     Content {
-        /// Path of the file.
         path: PathBuf,
         /// Why it is unusable.
         reason: String,

@@ -27,7 +27,6 @@ const COUNTS: u64 = 2 * CLUSTER;
 const FIRST_TABLE: u64 = 3 * CLUSTER;
 /// Size of the head, and where its extensions begin.
 const HEAD: u32 = 112;
-/// Extension with the format of the base.
 const BASE_FORMAT: u32 = 0xE279_2ACA;
 /// Most bytes of the name of a base.
 const MOST_NAME: usize = 1023;

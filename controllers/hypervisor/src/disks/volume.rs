@@ -10,14 +10,12 @@ use neonvm_disk::tree::{Content, Inode, Kind, Metadata, NoSources, Origin, Piece
 use super::error::DiskError;
 use super::whole;
 
-/// A file of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeFile {
     /// Path in the volume; directories on the way are made.
     pub path: String,
     /// Permission bits.
     pub mode: u16,
-    /// Content.
     pub content: Vec<u8>,
 }
 

@@ -14,12 +14,9 @@ use crate::qmp::QmpError;
 /// How long a guest may take to give CPUs back.
 const UNPLUG: Duration = Duration::from_secs(10);
 
-/// A thread that runs a vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VcpuThread {
-    /// Number of the vCPU.
     pub cpu: u32,
-    /// Number of the thread.
     pub thread: i32,
 }
 
@@ -58,7 +55,6 @@ pub enum CpuError {
     Qmp(#[from] QmpError),
 }
 
-/// A place for a CPU.
 #[derive(Clone, Debug, PartialEq)]
 struct Slot {
     core: u64,

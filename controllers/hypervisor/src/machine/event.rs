@@ -7,7 +7,6 @@ use super::migration::{self, JobEnd, MigrationPhase};
 use crate::plan;
 use crate::qmp::{Event, QmpError, Session};
 
-/// What a machine does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunState {
     /// It runs.
@@ -45,7 +44,6 @@ impl RunState {
     }
 }
 
-/// What happens to a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MachineEvent {
     /// Its CPUs run.
@@ -63,7 +61,6 @@ pub enum MachineEvent {
     },
     /// The guest's kernel panicked.
     GuestPanicked,
-    /// The power button was pressed.
     PowerButton,
     /// The guest has plugged so much memory beyond the minimum.
     MemoryChanged(Bytes),
@@ -94,7 +91,6 @@ pub enum MachineEvent {
     Other(String),
 }
 
-/// Queries the state.
 pub(super) async fn run_state(session: &Session) -> Result<RunState, QmpError> {
     let answer = session.execute("query-status", Value::Null).await?;
     let name = answer.get("status").and_then(Value::as_str);

@@ -1,6 +1,5 @@
 //! How QEMU ended.
 
-/// How QEMU ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QemuExit {
     /// Its exit code, if it ended by itself.

@@ -39,7 +39,6 @@ impl Machine {
         Some(PathBuf::from(format!("/proc/self/fd/{}/{name}", meeting.ours.as_raw_fd())))
     }
 
-    /// The same socket, for QEMU.
     pub(super) fn socket_of_qemu(&self, name: &str) -> Option<String> {
         self.meeting.as_ref().map(|meeting| format!("/proc/self/fd/{}/{name}", meeting.theirs))
     }

@@ -7,7 +7,6 @@ use super::Machine;
 use crate::plan::{MEMORY_BLOCK, MEMORY_DEVICE};
 use crate::qmp::QmpError;
 
-/// Memory of a machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryState {
     /// What is always there.

@@ -53,7 +53,6 @@ pub enum MigrationError {
     Qmp(#[from] QmpError),
 }
 
-/// How memory is migrated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Capabilities to be on; those of this crate that are not named are switched off.
@@ -65,7 +64,6 @@ pub struct Settings {
     pub downtime_limit_ms: u32,
     /// Connections of `multifd`.
     pub channels: u8,
-    /// Compression in them.
     pub compression: Compression,
 }
 

@@ -9,9 +9,7 @@ use crate::installation::Installation;
 /// User and group that QEMU runs as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// User.
     pub user: u32,
-    /// Group.
     pub group: u32,
 }
 

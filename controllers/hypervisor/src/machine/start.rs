@@ -34,7 +34,6 @@ pub enum StartError {
     /// A file cannot be opened.
     #[error("cannot open {}: {source}", path.display())]
     File {
-        /// Path of the file.
         path: PathBuf,
         /// Error of the file system.
         source: io::Error,
@@ -42,7 +41,6 @@ pub enum StartError {
     /// QEMU cannot be started.
     #[error("cannot start {}: {source}", program.display())]
     Process {
-        /// Path of the program.
         program: PathBuf,
         /// Why it could not be started.
         source: io::Error,

@@ -9,7 +9,6 @@ use tokio::io::AsyncReadExt as _;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-/// Lines kept.
 const KEPT: usize = 32;
 /// Bytes of a line; the rest of a longer one is its own line.
 const LINE: usize = 4096;

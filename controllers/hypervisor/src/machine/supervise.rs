@@ -18,7 +18,6 @@ use crate::qmp::{EVENT_BUFFER, Event, Session};
 /// How long the last events of a process that has ended may take to arrive.
 pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What is watched.
 pub(super) struct Watched {
     pub(super) plan: Arc<MachinePlan>,
     pub(super) session: Arc<Session>,

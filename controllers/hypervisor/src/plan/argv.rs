@@ -39,7 +39,6 @@ fn push<const N: usize>(out: &mut Vec<String>, words: [&str; N]) {
     out.extend(words.map(str::to_owned));
 }
 
-/// How the process behaves.
 fn process(plan: &MachinePlan, out: &mut Vec<String>) {
     push(out, ["-name", &format!("guest={},debug-threads=on", device::value(&plan.name))]);
     push(out, ["-uuid", &plan.uuid]);

@@ -61,7 +61,6 @@ fn push_file(out: &mut Vec<String>, file: &File, discard: &str) {
     push(out, options);
 }
 
-/// Arguments of one disk.
 pub(super) fn arguments(
     index: usize,
     disk: &DiskPlan,

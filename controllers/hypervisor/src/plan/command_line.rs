@@ -21,9 +21,7 @@ pub enum OnlinePolicy {
 /// Address of the second interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OverlayAddress {
-    /// Address.
     pub address: Ipv4Addr,
-    /// Mask of its network.
     pub mask: Ipv4Addr,
     /// Name of the pod, which the kernel takes as host name of that interface.
     pub pod: String,
@@ -32,13 +30,10 @@ pub struct OverlayAddress {
 /// What the arguments of a guest's kernel are made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelArguments {
-    /// Architecture of the guest.
     pub architecture: Architecture,
     /// What runs its code.
     pub accelerator: Accelerator,
-    /// Name of the host.
     pub hostname: String,
-    /// CPUs of the machine.
     pub cpu: CpuPlan,
     /// Zone of memory that is added.
     pub online_policy: OnlinePolicy,

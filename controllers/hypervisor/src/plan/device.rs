@@ -20,7 +20,6 @@ pub(super) fn slot(slot: usize) -> String {
     format!("addr={slot:#x}")
 }
 
-/// Address of an interface.
 pub(super) fn interface(index: usize) -> String {
     slot(FIRST_INTERFACE_SLOT + index)
 }

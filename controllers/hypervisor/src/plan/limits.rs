@@ -23,9 +23,7 @@ pub enum PlanError {
     /// A number is out of its range.
     #[error("{what}: {value} is not within {least} to {most}")]
     Range {
-        /// Name of the number.
         what: &'static str,
-        /// What it is.
         value: u64,
         /// Least it may be.
         least: u64,
@@ -48,7 +46,6 @@ pub enum PlanError {
     Name {
         /// What is named.
         what: &'static str,
-        /// The name.
         name: String,
     },
     /// Descriptors do not fit the plan.

@@ -8,7 +8,6 @@ pub enum QmpError {
     /// There was no answer in time; whether the command has run is unknown.
     #[error("QEMU did not answer `{command}` within {} ms", deadline.as_millis())]
     Timeout {
-        /// Name of the command.
         command: String,
         /// How long was waited.
         deadline: Duration,
@@ -19,7 +18,6 @@ pub enum QmpError {
     /// QEMU refuses.
     #[error("QEMU refuses `{command}`: {description} ({class})")]
     Command {
-        /// Name of the command.
         command: String,
         /// Class of the error, such as `GenericError`.
         class: String,

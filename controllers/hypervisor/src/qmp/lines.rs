@@ -5,7 +5,6 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 /// Most bytes of a line; QEMU's own limit for what it reads is 64 MiB, its longest answers so far are some 100 KiB.
 pub const MOST_LINE_BYTES: usize = 4 << 20;
 
-/// What comes next.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// A line without its end.
@@ -16,7 +15,6 @@ pub(super) enum Next {
     TooLong,
 }
 
-/// Reads lines.
 #[derive(Debug)]
 pub(super) struct Lines<R> {
     stream: R,

@@ -16,7 +16,6 @@ pub struct Event {
 }
 
 impl Event {
-    /// A text of the data.
     #[must_use]
     pub fn text(&self, key: &str) -> Option<&str> {
         self.data.get(key).and_then(Value::as_str)
@@ -28,7 +27,6 @@ impl Event {
         self.data.get(key).and_then(Value::as_u64)
     }
 
-    /// A truth of the data.
     #[must_use]
     pub fn truth(&self, key: &str) -> Option<bool> {
         self.data.get(key).and_then(Value::as_bool)
@@ -38,7 +36,6 @@ impl Event {
 /// First words of a monitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Greeting {
-    /// Version of QEMU.
     pub version: Version,
 }
 
@@ -76,7 +73,6 @@ fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Value>, D
     Value::deserialize(from).map(Some)
 }
 
-/// Reads a line.
 pub(super) fn parse(line: &[u8]) -> Result<Message, QmpError> {
     let garbage = || QmpError::Garbage(excerpt(line));
     let read: Line = serde_json::from_slice(line).map_err(|_| garbage())?;
@@ -102,7 +98,6 @@ fn version(greeting: &Value) -> Version {
     Version { major: number("major"), minor: number("minor"), micro: number("micro") }
 }
 
-/// A command as a line.
 pub(super) fn render(id: u64, command: &str, arguments: &Value) -> Vec<u8> {
     let mut message = json!({"execute": command, "id": id});
     if !arguments.is_null()

@@ -96,7 +96,6 @@ pub(crate) async fn resources_of(program: Option<&Path>) -> Resources {
     resources
 }
 
-/// A machine that runs, and its console.
 pub(crate) async fn start(plan: MachinePlan) -> (Machine, Console) {
     start_with(plan, resources().await).await
 }
@@ -134,7 +133,6 @@ impl Console {
         String::from_utf8_lossy(&self.bytes.borrow()).into_owned()
     }
 
-    /// Types a line.
     pub(crate) async fn write(&mut self, line: &str) {
         self.input.write_all(format!("{line}\n").as_bytes()).await.unwrap();
     }
@@ -151,7 +149,6 @@ impl Console {
     }
 }
 
-/// Waits for an event.
 pub(crate) async fn event(
     events: &mut Receiver<MachineEvent>,
     what: &str,

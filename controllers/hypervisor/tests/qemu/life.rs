@@ -108,7 +108,6 @@ async fn the_reason_is_reported_when_qemu_refuses_a_machine() {
     assert!(error.to_string().starts_with("cannot start /no/qemu: "), "{error}");
 }
 
-/// A script in place of QEMU.
 fn script(directory: &tempfile::TempDir, text: &str) -> Resources {
     let program = directory.path().join("qemu");
     // Another process writes it: programs that this process starts meanwhile would inherit the open file, and a file that is

@@ -159,7 +159,6 @@ fn plan_of_walker(directory: &tempfile::TempDir, walk: Walk) -> Need<MachinePlan
     Ok(MachinePlan { kernel, initramfs: None, firmware, memory, command_line: String::new(), ..lab.plan("") })
 }
 
-/// A walker that walks.
 async fn walker(walk: Walk) -> Need<Side> {
     let directory = tempfile::tempdir().unwrap();
     let side = Side::start(plan_of_walker(&directory, walk)?).await;

@@ -15,7 +15,6 @@ use std::path::{Path, PathBuf};
 const PROGRAM: u64 = 0x10_0000;
 const MEMORY: u32 = 0x100_0000;
 
-/// How it walks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Walk {
     /// Pages of 4 KiB of a lap.
@@ -62,7 +61,6 @@ fn code(walk: Walk) -> Vec<u8> {
     code
 }
 
-/// Writes the file.
 pub(crate) fn write(directory: &Path, walk: Walk) -> PathBuf {
     let code = code(walk);
     let mut file = Vec::new();

@@ -9,7 +9,6 @@ use crate::ca::Authority;
 pub struct Current(Arc<RwLock<Arc<Authority>>>);
 
 impl Current {
-    /// This one.
     #[must_use]
     pub fn new(authority: Authority) -> Self {
         Self(Arc::new(RwLock::new(Arc::new(authority))))

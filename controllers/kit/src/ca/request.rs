@@ -10,14 +10,11 @@ use super::{Authority, Error, name};
 /// What a certificate is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// To be shown by a client.
     Client,
-    /// To be shown by a server.
     Server,
 }
 
 impl Purpose {
-    /// As Kubernetes calls it.
     #[must_use]
     pub const fn usage(self) -> &'static str {
         match self {
@@ -30,25 +27,21 @@ impl Purpose {
 /// The subject of a certificate, and its usages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
-    /// Common name.
     pub common_name: String,
     /// Organisation, from which servers derive what a client may do.
     pub organisation: Option<String>,
     /// Names by which clients verify a server.
     pub dns_names: Vec<String>,
-    /// What it is for.
     pub purpose: Purpose,
 }
 
 impl Subject {
-    /// A client of one organisation.
     #[must_use]
     pub fn client(common_name: String, organisation: &str) -> Self {
         let organisation = Some(organisation.to_owned());
         Self { common_name, organisation, dns_names: Vec::new(), purpose: Purpose::Client }
     }
 
-    /// A server with these names.
     #[must_use]
     pub const fn server(common_name: String, dns_names: Vec<String>) -> Self {
         Self { common_name, organisation: None, dns_names, purpose: Purpose::Server }

@@ -29,7 +29,6 @@ impl<F: Fn() -> Result<Identity, Error>> Own<F> {
         Ok(Self { make, shown: Arc::new(Shown::new(&identity)?), validity })
     }
 
-    /// What TLS shows.
     #[must_use]
     pub fn shown(&self) -> Arc<Shown> {
         Arc::clone(&self.shown)

@@ -28,7 +28,6 @@ pub struct Rules {
     pub known: usize,
     /// Bytes of larger bodies of strangers in memory at once.
     pub strangers: usize,
-    /// Time for a body as a whole.
     pub whole: Duration,
     /// Time for the rest of a body that has taken from the budget.
     pub rest: Duration,

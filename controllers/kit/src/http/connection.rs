@@ -126,7 +126,6 @@ async fn connection<H, F, B>(
     }
 }
 
-/// Answers the requests of a connection.
 async fn requests<S, H, F, B>(stream: S, peer: Peer, (seat, mut ending): (&Arc<Seat>, Ended), handler: H)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,

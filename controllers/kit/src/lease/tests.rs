@@ -20,9 +20,7 @@ const BESIDE: &str = "beside";
 struct Fake {
     lease: Option<Value>,
     version: u64,
-    /// Successful writes.
     writes: usize,
-    /// Reads of the lease.
     reads: usize,
     /// How many of the next writes find that another client has changed the annotations since the read.
     annotated_before_write: usize,

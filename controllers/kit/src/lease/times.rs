@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-/// Times of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
     /// How long others wait after the last sign of life of the leader: whole seconds, because a `Lease` has no others.

@@ -39,9 +39,7 @@ const LONGEST_NODE: usize = 200;
 /// A request, as the API server shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
-    /// User that made it.
     pub username: String,
-    /// Groups of that user.
     pub groups: Vec<String>,
     /// Further attributes of that user.
     pub extra: BTreeMap<String, Vec<String>>,
@@ -53,7 +51,6 @@ pub struct Asked {
     pub seconds: Option<i64>,
 }
 
-/// What is signed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// The subject and its usages.
@@ -80,11 +77,9 @@ impl fmt::Display for Denial {
 /// The decision about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is signed.
     Grant(Grant),
     /// It is signed if the requester has the right of operators, which an access review decides.
     IfOperator(Grant),
-    /// It is denied.
     Deny(Denial),
 }
 

@@ -70,7 +70,6 @@ pub(super) async fn nft(script: &str) -> io::Result<()> {
     run("nft", &["-f", "-"], script).await.map(drop)
 }
 
-/// A network interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Link {
     pub(super) name: String,

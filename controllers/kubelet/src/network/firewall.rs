@@ -33,11 +33,9 @@ const RULES: usize = 2;
 /// A chain through which forwarded packets pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ForwardChain {
-    /// Of nftables.
     Nft {
         /// `ip`, `ip6`, `inet` or `bridge`.
         family: String,
-        /// Name of its table.
         table: String,
         /// Its own name.
         chain: String,
@@ -46,7 +44,6 @@ pub enum ForwardChain {
     Xtables {
         /// Program that changes it, for instance `iptables-nft`.
         program: String,
-        /// Name of its table.
         table: String,
     },
 }

@@ -148,7 +148,6 @@ pub(super) async fn sweep(prefix: &str, keep: &[String]) -> io::Result<()> {
     Ok(())
 }
 
-/// Names of the namespaces with a prefix.
 pub(super) fn names(prefix: &str) -> io::Result<Vec<String>> {
     let entries = match std::fs::read_dir(namespace_path("")) {
         Ok(entries) => entries,

@@ -22,7 +22,6 @@ use neonvm_core_kubelet::{Ended, Event, Millis, State};
 /// First and longest pause while something of the environment is missing.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(20));
 
-/// The specification of a container.
 pub(crate) fn spec<'a>(pod: &'a Pod, name: &str) -> Option<&'a Container> {
     let spec = pod.spec.as_ref()?;
     spec.containers

@@ -20,7 +20,6 @@ pub(crate) fn aside(log: &Path) -> PathBuf {
     aside.into()
 }
 
-/// Files of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PodDirectory(PathBuf);
 

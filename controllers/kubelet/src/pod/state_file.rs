@@ -11,7 +11,6 @@ use crate::files;
 use crate::process::{Identity, boot_id};
 use neonvm_core_kubelet::Machine;
 
-/// The saved state of a pod.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Saved {
     /// The start of the host in which it was written.
@@ -62,7 +61,6 @@ pub(crate) fn load_all(node: &Path) -> io::Result<Vec<(String, Saved)>> {
     Ok(all)
 }
 
-/// Kills the processes of a pod.
 pub(crate) fn kill_pod(directory: &Path) {
     let containers = std::fs::read_dir(directory.join("containers")).into_iter().flatten().flatten();
     let files =

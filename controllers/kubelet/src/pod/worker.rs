@@ -31,7 +31,6 @@ impl Drop for Task {
     }
 }
 
-/// The task of a pod.
 pub(super) struct Worker {
     pub(super) node: Arc<Node>,
     pub(super) handle: Arc<Handle>,
@@ -54,7 +53,6 @@ pub(super) struct Worker {
     pub(super) is_resizing: bool,
 }
 
-/// Takes on a new pod.
 pub(crate) fn spawn_new(node: &Arc<Node>, pod: &Arc<Pod>) -> Arc<Handle> {
     let pause = u64::try_from(node.config.restart_pause.as_millis()).unwrap_or(10_000);
     let mut machine = Machine::new(Plan::from_pod(pod, pause), clock::now());
@@ -165,7 +163,6 @@ impl Worker {
         self.node.surroundings(&self.handle.uid, &self.ip.borrow())
     }
 
-    /// The object has changed.
     fn look(&mut self, object: &Object) {
         if let (Object::Present(pod), false) = (object, self.is_seen) {
             self.is_seen = true;

@@ -19,7 +19,6 @@ fn connector() -> Result<TlsConnector, String> {
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-/// A connection for one probe.
 #[derive(Debug, Default)]
 pub(super) struct Connection(Option<SendRequest<Empty<Bytes>>>);
 

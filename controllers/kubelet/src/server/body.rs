@@ -7,12 +7,10 @@ use http_body_util::{BodyExt as _, Full};
 
 pub(super) type Response = hyper::Response<UnsyncBoxBody<Bytes, std::io::Error>>;
 
-/// An answer of one line.
 pub(super) fn text(status: StatusCode, line: impl Into<String>) -> Response {
     with_type(status, "text/plain", line.into() + "\n")
 }
 
-/// An answer of a type.
 pub(super) fn with_type(status: StatusCode, kind: &'static str, content: String) -> Response {
     let body = Full::new(Bytes::from(content)).map_err(|never| match never {}).boxed_unsync();
     let mut response = hyper::Response::new(body);

@@ -25,7 +25,6 @@ pub(crate) use rotate::keep_short;
 const WAITING: usize = 8;
 const CHUNK: usize = 64 << 10;
 
-/// What of a log is wanted.
 #[derive(Clone, Debug, Default)]
 struct LogRequest {
     follow: bool,

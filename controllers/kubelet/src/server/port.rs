@@ -20,7 +20,6 @@ use crate::sys;
 /// Time to reach a port.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// A connection to a port.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}

@@ -24,7 +24,6 @@ const LINGER: Duration = Duration::from_secs(60);
 /// A WebSocket that is about to open.
 pub(super) struct Opening {
     upgrade: OnUpgrade,
-    /// The protocol agreed on.
     pub(super) protocol: &'static str,
 }
 

@@ -13,7 +13,6 @@ use neonvm_test_cluster::{ApiServer, PATIENCE};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-/// A cluster in this process.
 pub(crate) struct Cluster {
     pub(crate) client: Client,
     pub(crate) server: ApiServer,
@@ -79,7 +78,6 @@ impl Cluster {
         NamespaceNetwork::numbered(network_number::claim(&self.place_of_claim(), None).unwrap(), index)
     }
 
-    /// Starts a node.
     pub(crate) fn start_node(&mut self, config: Config) {
         let name = config.name.clone();
         let runtime =
@@ -115,13 +113,11 @@ impl Cluster {
         Api::namespaced(self.client.clone(), "default")
     }
 
-    /// The directory of a pod.
     pub(crate) fn place(&self, node: &str, pod: &Pod) -> PathBuf {
         let uid = pod.metadata.uid.as_deref().unwrap();
         self.server.directory().join("nodes").join(node).join("pods").join(uid)
     }
 
-    /// Creates a pod on a node.
     pub(crate) async fn create(&self, node: &str, name: &str, script: &str, more: &Value) -> Pod {
         let mut value = json!({ "metadata": { "name": name }, "spec": { "nodeName": node, "restartPolicy": "Never",
             "terminationGracePeriodSeconds": 5, "automountServiceAccountToken": false,

@@ -205,7 +205,6 @@ fn fill_store(store: &std::path::Path, scratch: &std::path::Path) {
     store.put(&image(scratch), &"example.org/disk:1".parse().unwrap()).unwrap();
 }
 
-/// An image with a disk.
 fn image(scratch: &std::path::Path) -> neonvm_builder::store::Image {
     let content = scratch.join("content");
     std::fs::create_dir(&content).unwrap();

@@ -23,7 +23,6 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from
 /// A child that ran this long is taken for healthy: the next pause is the first one again.
 const HEALTHY: Duration = Duration::from_secs(30);
 
-/// A service to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Service {
     /// Name, once in the cluster: `apiserver`, `node-n1`.
@@ -36,7 +35,6 @@ pub(crate) struct Service {
     pub(crate) ends_last: bool,
 }
 
-/// Settings of a supervisor.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     /// Directory in which `services.json` is written.
@@ -61,7 +59,6 @@ pub(crate) enum Error {
     /// A file operation failed.
     #[error("cannot write {path}")]
     File {
-        /// Path of the file.
         path: String,
         /// Error of the file system.
         #[source]
@@ -127,7 +124,6 @@ impl Group {
     }
 }
 
-/// Keeps one service running.
 async fn keep(service: Service, record: &Record, mut ending: watch::Receiver<bool>, grace: Duration) {
     let (mut pause, mut restarts) = (PAUSES.0, 0_u64);
     loop {

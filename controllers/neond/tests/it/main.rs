@@ -1,6 +1,5 @@
 //! The manifests of a real cluster, held against the programs they start.
 #![allow(
-    missing_docs,
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,

@@ -62,7 +62,6 @@ fn arguments_of(container: &Value, pod: &str) -> Vec<String> {
     .collect()
 }
 
-/// Flags with an address to listen on as their value, with it.
 pub(crate) fn listening(arguments: &[String]) -> Vec<(String, std::net::SocketAddr)> {
     let parse = |word: &String| {
         let (flag, value) = word.split_once('=')?;

@@ -120,7 +120,6 @@ async fn ask(
     }
 }
 
-/// The kube-scheduler in this pod leads.
 async fn kube_scheduler_leads(cluster: &Cluster, pod: &str) {
     let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
         "metadata": {"name": "neonvm-kube-scheduler", "namespace": NAMESPACE},

@@ -32,7 +32,6 @@ pub(super) enum Fault {
     TooLarge,
 }
 
-/// An HTTP response.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct HttpResponse {
     pub(super) status: u16,

@@ -171,7 +171,6 @@ impl Reader {
         })
     }
 
-    /// The addresses of an endpoint that are permitted.
     async fn addresses(&self, endpoint: &Endpoint, share: &Share) -> Result<Vec<SocketAddr>, Missing> {
         let all = match endpoint.host.parse() {
             Ok(address) => vec![SocketAddr::new(address, endpoint.port)],
@@ -282,7 +281,6 @@ where
     }
 }
 
-/// A status with its words.
 fn status_text(status: u16) -> String {
     StatusCode::from_u16(status).map_or_else(|_| status.to_string(), |status| status.to_string())
 }

@@ -29,7 +29,6 @@ pub(crate) struct Rooms {
     medium: Arc<Semaphore>,
     large: Arc<Semaphore>,
     lookups: Arc<Semaphore>,
-    /// Medium rooms for one object.
     medium_of_one: usize,
     places_of_one: usize,
     turn: Duration,

@@ -40,7 +40,6 @@ impl Ord for Named {
     }
 }
 
-/// The pods of one namespace.
 #[derive(Debug, Default)]
 pub(super) struct Namespace {
     pods: BTreeSet<Named>,

@@ -33,7 +33,6 @@ fn text<'a>(role: &'a Value, key: &str) -> &'a str {
     role.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Pods of one role that serve.
 fn of_role(service: &str, role: &Value) -> Selector {
     let mut selector = equal([(SERVICE, service), (ROLE, text(role, "name"))]);
     if role.get("podGroupSize").and_then(Value::as_i64).is_some_and(|size| size > 1) {
@@ -42,7 +41,6 @@ fn of_role(service: &str, role: &Value) -> Selector {
     selector
 }
 
-/// The service, or the role of it that an object selects.
 pub(super) fn read(object: &PodAutoscaler, service: &DynamicObject) -> Result<Workload, Failed> {
     let name = service.name_any();
     let number = |value: Option<&Value>| value.and_then(Value::as_i64).and_then(|n| i32::try_from(n).ok());

@@ -43,7 +43,6 @@ impl Cluster {
         Running(tokio::spawn(async move { run(config, std::future::pending()).await.unwrap() }))
     }
 
-    /// One that serves webhooks.
     pub(crate) fn autoscaler_with(&self, webhooks: WebhookConfig) -> Running {
         let config = Config { kubeconfig: Some(self.account.clone()), webhooks: Some(webhooks), ..config() };
         Running(tokio::spawn(async move { run(config, std::future::pending()).await.unwrap() }))

@@ -32,7 +32,6 @@ pub(crate) enum Manner {
     OnlyFirst,
 }
 
-/// What pods share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     /// The whole load, spread evenly.
@@ -47,7 +46,6 @@ impl Shared {
         self.pods.load(Ordering::Relaxed)
     }
 
-    /// The whole load.
     pub(crate) fn load(&self) -> f64 {
         #[expect(clippy::cast_precision_loss, reason = "small numbers")]
         let load = self.load.load(Ordering::Relaxed) as f64;

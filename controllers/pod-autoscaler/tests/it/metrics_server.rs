@@ -50,7 +50,6 @@ struct Shared {
     wrong: Mutex<Vec<String>>,
 }
 
-/// In front of an API server.
 pub(crate) struct Front {
     shared: Arc<Shared>,
     address: std::net::SocketAddr,
@@ -82,7 +81,6 @@ impl Front {
         config
     }
 
-    /// Serves metrics of this workload.
     pub(crate) fn add(&self, name: &str, fleet: &Fleet) {
         self.shared.workloads.lock().unwrap().insert(name.to_owned(), Arc::clone(&fleet.shared));
     }

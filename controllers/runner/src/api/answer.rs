@@ -19,18 +19,15 @@ fn answer(status: StatusCode, kind: &'static str, body: Body) -> Response<Body> 
     response
 }
 
-/// A line for people.
 pub(crate) fn text(status: StatusCode, line: &str) -> Response<Body> {
     let body = if line.is_empty() { Bytes::new() } else { Bytes::from(format!("{line}\n")) };
     answer(status, "text/plain; charset=utf-8", Full::new(body).boxed())
 }
 
-/// A page of metrics.
 pub(crate) fn page(page: Page) -> Response<Body> {
     answer(StatusCode::OK, exposition::CONTENT_TYPE, Full::new(Bytes::from(page.finish())).boxed())
 }
 
-/// A JSON response.
 pub(crate) fn json(status: StatusCode, document: &impl serde::Serialize) -> Response<Body> {
     let body = serde_json::to_vec(document).unwrap_or_default();
     answer(status, "application/json", Full::new(Bytes::from(body)).boxed())

@@ -15,11 +15,9 @@ use tokio::net::TcpStream;
 
 use crate::network::Reach;
 
-/// Time for a question.
 const QUESTION: Duration = Duration::from_secs(1);
 /// Time for a change of CPUs: each one on or off line takes up to a tenth of a second when emulated.
 const CHANGE: Duration = Duration::from_secs(10);
-/// Time for files.
 const FILES: Duration = Duration::from_secs(10);
 /// More is not read.
 const LARGEST: usize = 1 << 20;

@@ -2,7 +2,6 @@
 
 use neonvm_types::Bytes;
 
-/// What the guest uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
     /// Memory without caches.

@@ -25,7 +25,6 @@ impl Drop for Threads {
 }
 
 impl Carrier {
-    /// Starts them.
     pub(crate) fn start() -> std::io::Result<Self> {
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS);
         let mut builder = Builder::new_multi_thread();

@@ -120,7 +120,6 @@ pub(super) fn hold_little_for_qemu(stream: &UnixStream) {
     let _ = sockopt::set_socket_send_buffer_size(stream, QEMU_BUFFER);
 }
 
-/// Writes a line.
 pub(super) async fn write<S: AsyncWrite + Unpin>(
     stream: &mut S,
     document: &impl Serialize,

@@ -2,7 +2,6 @@
 
 use tokio::sync::watch;
 
-/// Connections for orders that are open.
 #[derive(Debug, Default)]
 pub(super) struct OpenConnections(watch::Sender<usize>);
 

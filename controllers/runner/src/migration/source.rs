@@ -82,7 +82,6 @@ pub(crate) struct SourceParts {
 }
 
 impl Shell {
-    /// Begins a migration.
     pub(crate) fn begin(
         now: Duration,
         parts: SourceParts,

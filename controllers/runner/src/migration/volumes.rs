@@ -35,7 +35,6 @@ pub(crate) struct Volume {
     pub(crate) path: PathBuf,
 }
 
-/// The disks of a plan.
 pub(crate) fn of_disks(disks: &[DiskPlan]) -> Vec<Volume> {
     let volume = |disk: &DiskPlan| {
         let (path, overlay) = match &disk.image {

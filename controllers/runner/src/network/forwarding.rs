@@ -30,7 +30,6 @@ pub(super) enum Kind {
     ForwardAndLoopback,
 }
 
-/// Sets it for an interface of this network namespace.
 pub(super) fn set(interface: &str, kind: Kind) -> io::Result<()> {
     // No protocol is NETLINK_ROUTE.
     let socket =

@@ -13,7 +13,6 @@ use neonvm_types::monitor_protocol::MONITOR_PORT;
 use super::interface::{Interfaces, run};
 use super::{Error, Tap};
 
-/// The tap device.
 pub(super) const TAP: &str = "tap-overlay";
 const BRIDGE: &str = "br-overlay";
 
@@ -31,10 +30,8 @@ pub(crate) struct Overlay {
     pub(crate) mtu: u16,
 }
 
-/// Addresses of the guest on the overlay.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Addresses {
-    /// Its hardware address.
     pub(crate) hardware: [u8; 6],
     /// The address that the controller gave it.
     pub(crate) ip: Ipv4Addr,

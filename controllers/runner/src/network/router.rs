@@ -44,7 +44,6 @@ pub(super) fn serve_dhcp(lease: Lease) -> Result<JoinHandle<()>, Error> {
     }))
 }
 
-/// The router advertisement for the guest.
 #[derive(Clone, Debug)]
 pub(super) struct Advertisement {
     /// An address with the prefix of 64 bits.

@@ -146,7 +146,6 @@ impl Frame {
         self.bytes.get(self.header..).unwrap_or_default()
     }
 
-    /// Sets the sender's address.
     pub(crate) fn set_sender(&mut self, hardware: [u8; 6]) {
         let sender = self.bytes.get_mut(self.header + 6..self.header + 12);
         if let Some(sender) = sender {

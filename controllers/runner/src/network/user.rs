@@ -20,7 +20,6 @@ pub(crate) fn guest() -> Network {
     }
 }
 
-/// A forward of QEMU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HostForward {
     pub(crate) udp: bool,

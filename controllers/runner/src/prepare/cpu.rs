@@ -9,7 +9,6 @@ use neonvm_types::runner_protocol::facts;
 
 use super::Error;
 
-/// The CPU of the guest.
 #[derive(Debug)]
 pub(super) struct Cpu {
     /// Name of its model; `None`: all that the accelerator can.

@@ -11,7 +11,6 @@ use neonvm_types::guest::{MountKind, RuntimeConfig};
 
 use super::{SSH_LABEL, SWAP_LABEL};
 
-/// Programs of the guest.
 const PROGRAMS: &str = "/neonvm/bin/";
 /// Where the runtime volume is mounted.
 const RUNTIME: &str = "/neonvm/runtime/";

@@ -23,7 +23,6 @@ const END: usize = 64;
 /// What does not pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hold {
-    /// Nothing is held.
     Nothing,
     /// Disks and memory: the migration does not get beyond its beginning.
     Bulk,
@@ -33,7 +32,6 @@ pub(crate) enum Hold {
     Rest,
     /// The order to let the guest run, and all after it.
     Run,
-    /// The answer to that.
     Answer,
     /// What the source sends once the guest runs at the target, and all after it.
     Farewell,

@@ -2,7 +2,6 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A process by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Process(pub(crate) u32);
 

@@ -27,7 +27,6 @@ use crate::request::{is_conflict, is_missing, patching, posting, within};
 /// Label of the secrets that are watched.
 pub(crate) const TLS_LABEL: &str = "vm.neon.tech/tls";
 
-/// Owner of a secret.
 #[derive(Debug, PartialEq, Eq)]
 enum Owner {
     Missing,

@@ -25,7 +25,6 @@ use crate::reconciler::Reconciler;
 use crate::request::{is_conflict, is_missing, patching, posting};
 use crate::ssh;
 
-/// Label of the secrets with the certificate of a runner.
 pub(crate) const CONFIG_LABEL: &str = "vm.neon.tech/runner-config";
 
 /// Key of such a secret: the authorities that the runner trusts, as far as its pod's seal admits them.

@@ -129,7 +129,6 @@ async fn sweep(
     Ok(alive)
 }
 
-/// How pools name a VM.
 fn id_of(vm: &VirtualMachine) -> String {
     let meta = &vm.metadata;
     let part = |part: &Option<String>| part.clone().unwrap_or_default();

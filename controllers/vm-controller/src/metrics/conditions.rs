@@ -40,7 +40,6 @@ struct Bad {
 pub(crate) struct Conditions(Vec<Bad>);
 
 impl Conditions {
-    /// Of these VMs.
     pub(crate) fn new<'a>(vms: impl IntoIterator<Item = &'a VirtualMachine>) -> Self {
         let mut all: Vec<Bad> = vms.into_iter().flat_map(bad).collect();
         all.sort();

@@ -6,7 +6,6 @@ use neonvm_kit::metrics::{Counter, Family, Histogram, Registry};
 
 use super::{LONG, SHORT};
 
-/// How migrations end.
 #[derive(Debug)]
 pub(crate) struct Migrations {
     downtime: Histogram,

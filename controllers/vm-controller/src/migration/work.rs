@@ -21,7 +21,6 @@ use crate::request::{is_missing, within};
 use crate::state::State;
 use crate::{note, reconcile};
 
-/// Steps of a reconcile.
 const STEPS: usize = 12;
 /// If no more than so many wait, the position in the queue that each shows is updated whenever the queue changes.
 const SHOWN: usize = 64;

@@ -20,7 +20,6 @@ use crate::cache::machine_of;
 use crate::clock::now;
 use crate::request::{is_conflict, is_missing, only, posting, within};
 
-/// Path of the reviews of evictions.
 pub(super) const PATH: &str = "/validate-v1-pod-eviction";
 /// After a migration that failed another one is begun for the same eviction no sooner, in seconds.
 const PAUSE: i64 = 30;

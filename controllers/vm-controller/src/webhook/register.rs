@@ -32,7 +32,6 @@ const OWNER: &str = "neonvm-vm-controller";
 /// How many configurations there are.
 pub(super) const SIDES: usize = 2;
 
-/// What is registered.
 #[derive(Clone, Debug)]
 pub(super) struct Registered {
     /// Where; never [`Registration::Listener`].

@@ -33,7 +33,6 @@ type Entry = (Request, oneshot::Sender<Word>);
 #[derive(Debug)]
 pub(super) struct Requests(mpsc::Sender<Entry>);
 
-/// Works them off.
 pub(super) struct Worker {
     client: Client,
     entries: Mutex<mpsc::Receiver<Entry>>,

@@ -84,7 +84,6 @@ impl Cluster {
         }
     }
 
-    /// The refusal of an eviction.
     async fn refused(&self, pod: &str) -> (u16, String) {
         self.evict_with(pod, &EvictParams::default()).await.unwrap_err()
     }

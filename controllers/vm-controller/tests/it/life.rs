@@ -252,7 +252,6 @@ async fn ssh_keys_are_made_once() {
     assert_eq!(cluster.secrets().get(&name).await.unwrap().data, secret.data);
 }
 
-/// Number of reconciles that succeeded.
 const LOOKED: &str = "reconcile_duration_seconds_count{outcome=\"success\"} ";
 
 #[tokio::test(flavor = "multi_thread")]

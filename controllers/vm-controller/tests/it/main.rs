@@ -1,6 +1,5 @@
 //! The controller against a real API server, with a fake node and fake runners.
 #![allow(
-    missing_docs,
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,

@@ -104,7 +104,6 @@ fn is_over(migration: &VirtualMachineMigration) -> bool {
     matches!(phase(migration), Some(MigrationPhase::Succeeded | MigrationPhase::Failed))
 }
 
-/// The migration of a runner fails.
 fn fails(runner: &Machine, why: &str) {
     runner.change(|status| {
         let migration = status.migration.as_mut().unwrap();

@@ -87,7 +87,6 @@ impl Node {
         })
     }
 
-    /// The VM in the pod.
     pub(crate) fn machine(&self, pod: &str) -> Machine {
         self.running.lock().unwrap()[pod].machine.clone()
     }

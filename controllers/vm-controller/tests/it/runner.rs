@@ -82,12 +82,10 @@ impl Machine {
         });
     }
 
-    /// State of its migration.
     pub(crate) fn state(&self) -> Option<MigrationState> {
         self.0.borrow().migration.as_ref().map(|migration| migration.state)
     }
 
-    /// Its migration continues.
     pub(crate) fn moves(&self, state: MigrationState) {
         self.change(|status| {
             let runs = matches!(state, MigrationState::Completed);
@@ -161,7 +159,6 @@ impl Machine {
 pub(crate) struct Temper {
     /// Memory that the guest does not give back.
     pub(crate) keeps: Option<Memory>,
-    /// Sizes are refused.
     pub(crate) refuses: bool,
 }
 

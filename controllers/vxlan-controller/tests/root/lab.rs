@@ -20,7 +20,6 @@ use neonvm_vxlan_controller::{Config, run};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-/// What the lab is made of.
 pub(crate) fn network() -> Need {
     needs::network_namespaces()?;
     needs::program("bridge").map(drop)
@@ -187,7 +186,6 @@ impl Lab {
         Controller(tokio::spawn(async move { run(config, std::future::pending()).await.unwrap() }))
     }
 
-    /// A pod on a node, with an address on the overlay.
     pub(crate) async fn add_pod(&self, pod: &str, node: u8, address: &str, hardware: Option<&str>) {
         self.until_there(node).await;
         self.add_port(pod, node, address, hardware);

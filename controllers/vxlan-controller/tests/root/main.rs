@@ -1,7 +1,6 @@
 //! Controllers in network namespaces of the test's own, against the embedded API server: what is made, what is repaired,
 //! what goes, and that packets arrive.
 #![allow(
-    missing_docs,
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,

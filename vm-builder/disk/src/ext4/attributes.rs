@@ -16,7 +16,6 @@ const ENTRY: usize = 16;
 const HEAD: usize = 32;
 const BLOCK: usize = 4096;
 
-/// An attribute as it is stored.
 #[derive(Debug)]
 struct Stored<'a> {
     index: u8,

@@ -24,7 +24,6 @@ enum Found {
 }
 
 impl FileSystem<'_> {
-    /// What a block holds.
     fn find(&self, block: u64) -> Found {
         let regions = &self.layout.regions;
         let after = regions.partition_point(|region| region.start <= block);
@@ -50,7 +49,6 @@ impl FileSystem<'_> {
         Found::Hole(self.fixed.get(next).map_or(u64::MAX, |fixed| fixed.start).min(region))
     }
 
-    /// A block of metadata.
     fn fixed_block(&self, fixed: &Fixed, block: u64) -> Vec<u8> {
         let layout = &self.layout;
         let number = block - fixed.start;
@@ -117,7 +115,6 @@ impl FileSystem<'_> {
         bytes
     }
 
-    /// A block of a directory.
     fn directory_block(&self, number: u32, logical: u64) -> Vec<u8> {
         let mut block = Block::new();
         let seed = inode_seed(self.seed, number);
@@ -153,7 +150,6 @@ impl FileSystem<'_> {
         block.finish(seed)
     }
 
-    /// Content of a file.
     fn file(&self, content: &Content, offset: u64, into: &mut [u8]) -> io::Result<()> {
         let end = offset + wide(into.len());
         let first = content.pieces.partition_point(|piece| piece.at + piece.length <= offset);

@@ -54,7 +54,6 @@ pub enum Error {
     /// A file beyond what 32-bit block numbers can count.
     #[error("{path}: {length} bytes are more than the 16 TiB a file can have")]
     FileTooLong {
-        /// Path of the file.
         path: String,
         /// Size in bytes.
         length: u64,
@@ -64,7 +63,6 @@ pub enum Error {
         "{path}: the piece at byte {at} is empty, overlaps another, is out of order, or goes beyond the end"
     )]
     Pieces {
-        /// Path of the file.
         path: String,
         /// First byte of the piece.
         at: u64,
@@ -75,25 +73,16 @@ pub enum Error {
     /// A symbolic link with a target that is empty, has a NUL, or is over 4095 bytes.
     #[error("{path}: the target of a symbolic link has 1 to 4095 bytes and no NUL; this one has {length}")]
     Target {
-        /// Path of the link.
         path: String,
         /// Length of the target in bytes.
         length: usize,
     },
     /// Numbers of a device that the format cannot hold.
     #[error("{path}: device {major}:{minor} is out of range (major below 4096, minor below 1048576)")]
-    Device {
-        /// Path of the device.
-        path: String,
-        /// Its major number.
-        major: u32,
-        /// Its minor number.
-        minor: u32,
-    },
+    Device { path: String, major: u32, minor: u32 },
     /// An attribute with a prefix ext4 has no number for, or a bad name.
     #[error("{path}: extended attribute `{name}` has a name that ext4 cannot store")]
     AttributeName {
-        /// Path of the file.
         path: String,
         /// Full name of the attribute.
         name: String,
@@ -101,7 +90,6 @@ pub enum Error {
     /// A POSIX access control list that is none.
     #[error("{path}: extended attribute `{name}` is not a valid access control list")]
     AccessControlList {
-        /// Path of the file.
         path: String,
         /// Full name of the attribute.
         name: String,
@@ -111,7 +99,6 @@ pub enum Error {
         "{path}: extended attribute `{name}` of {length} bytes does not fit: the attributes of a file share about 4 KiB"
     )]
     AttributesDoNotFit {
-        /// Path of the file.
         path: String,
         /// Full name of the first attribute that does not fit.
         name: String,

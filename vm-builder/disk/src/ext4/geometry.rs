@@ -13,7 +13,6 @@ pub(super) const BLOCK: u64 = 4096;
 pub(super) const GROUP: u64 = 32768;
 /// Bytes of an inode.
 pub(super) const INODE: u64 = 256;
-/// Inodes of a block.
 pub(super) const PER_BLOCK: u64 = BLOCK / INODE;
 /// Bytes of a group descriptor.
 pub(super) const DESCRIPTOR: u64 = 64;
@@ -27,9 +26,7 @@ const MOST: u64 = u32::MAX as u64;
 /// Where the metadata of a group lies.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GroupMetadata {
-    /// Block of its block bitmap.
     pub(super) block_bitmap: u64,
-    /// Block of its inode bitmap.
     pub(super) inode_bitmap: u64,
     /// First block of its inode table.
     pub(super) table: u64,
@@ -38,17 +35,13 @@ pub(super) struct GroupMetadata {
 /// Sizes and places that do not depend on content.
 #[derive(Clone, Debug)]
 pub(super) struct Geometry {
-    /// Number of blocks.
     pub(super) blocks: u64,
-    /// Number of groups.
     pub(super) groups: u64,
     /// Inodes of each group.
     pub(super) inodes_per_group: u64,
-    /// Blocks of the group descriptors.
     pub(super) descriptor_blocks: u64,
     /// Blocks kept free behind each copy of the descriptors, for growth.
     pub(super) spare: u64,
-    /// By group.
     pub(super) places: Vec<GroupMetadata>,
     /// Blocks that hold metadata of groups: sorted, without overlap.
     pub(super) reserved: Vec<Range<u64>>,
@@ -161,12 +154,10 @@ impl Geometry {
         if has_copy(group) { 1 + self.descriptor_blocks + self.spare } else { 0 }
     }
 
-    /// Blocks of an inode table.
     pub(super) fn table_blocks(&self) -> u64 {
         self.inodes_per_group / PER_BLOCK
     }
 
-    /// Number of inodes.
     pub(super) fn inodes(&self) -> u64 {
         self.inodes_per_group * self.groups
     }
@@ -187,7 +178,6 @@ impl Geometry {
         (1..self.groups).filter(|group| has_copy(*group))
     }
 
-    /// Reserved ranges that touch a range of blocks.
     pub(super) fn reserved_within(&self, blocks: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
         let first = self.reserved.partition_point(|range| range.end <= blocks.start);
         let (start, end) = (blocks.start, blocks.end);

@@ -27,7 +27,6 @@ fn time(time: Time) -> (u32, u32) {
     (low, (low32(epoch) & 3) | (nanoseconds << 2))
 }
 
-/// What the fields of an inode are made of.
 struct Fields {
     mode: u16,
     uid: u32,
@@ -89,7 +88,6 @@ fn head(into: &mut [u8], entries: usize, most: u64, depth: usize) {
     put16(into, 6, low16(wide(depth)));
 }
 
-/// An entry of a leaf.
 fn leaf(into: &mut [u8], at: usize, extent: &Region) {
     put32(into, at, extent.logical);
     put16(into, at + 4, extent.count);
@@ -148,7 +146,6 @@ impl Layout<'_> {
         bytes
     }
 
-    /// Blocks of a node with those of metadata.
     fn all_blocks(&self, node: &Node<'_>) -> u64 {
         let trees: u64 = self.trees(node).iter().map(|region| u64::from(region.count)).sum();
         node.blocks + trees + u64::from(node.attributes)

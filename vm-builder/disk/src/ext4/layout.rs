@@ -7,7 +7,6 @@ use super::survey::{Node, Survey, ino, runs, tree_blocks};
 use crate::bytes::{index, low32, wide};
 use crate::tree::{Kind, Tree};
 
-/// Inode of the journal.
 pub(super) const JOURNAL: u32 = 8;
 /// Inode of the room for growth.
 pub(super) const RESIZE: u32 = 7;
@@ -16,11 +15,8 @@ const MIB: u64 = 1 << 20;
 /// What the blocks of a region hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holds {
-    /// Content of an inode.
     Content,
-    /// Blocks of its extent tree.
     Tree,
-    /// A block of extended attributes.
     Attributes,
     /// The block that lists the room for growth.
     Growth,
@@ -33,11 +29,9 @@ pub(super) struct Region {
     pub(super) start: u64,
     /// First block in the inode, or number in the extent tree.
     pub(super) logical: u32,
-    /// Number of the inode.
     pub(super) ino: u32,
     /// Number of blocks, at most 32768.
     pub(super) count: u16,
-    /// What they hold.
     pub(super) holds: Holds,
 }
 
@@ -58,7 +52,6 @@ pub(super) struct Layout<'a> {
     pub(super) length: u64,
 }
 
-/// Blocks of the journal for a size in blocks.
 fn journal_blocks(blocks: u64, options: &Options) -> u64 {
     u64::from(match options.journal {
         Journal::Default => default_journal(blocks),
@@ -228,14 +221,12 @@ impl Layout<'_> {
         self.survey.nodes.get(index(u64::from(super::survey::node(ino)?)))
     }
 
-    /// The extents of a node.
     pub(super) fn extents(&self, node: &Node<'_>) -> &[Region] {
         let first = index(u64::from(node.first));
         let count = index(u64::from(node.extents));
         self.regions.get(first..).and_then(|rest| rest.get(..count)).unwrap_or_default()
     }
 
-    /// The regions of the extent tree of a node.
     pub(super) fn trees(&self, node: &Node<'_>) -> &[Region] {
         let first = index(u64::from(node.first) + u64::from(node.extents));
         let count = index(u64::from(node.trees));

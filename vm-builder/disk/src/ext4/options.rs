@@ -2,7 +2,6 @@
 
 use crate::tree::Time;
 
-/// Size of the journal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Journal {
     /// As mke2fs chooses by the size of the file system: none below 8 MiB, 4 MiB–1 GiB above.
@@ -26,11 +25,9 @@ pub struct Options {
     pub label: String,
     /// UUID; checksums are seeded with it.
     pub uuid: [u8; 16],
-    /// Seed of the hashes in directories.
     pub hash_seed: [u8; 16],
     /// Time of creation of the file system and of every inode.
     pub created: Time,
-    /// Size of the journal.
     pub journal: Journal,
     /// Bytes per inode: 1024 and more. More inodes are made if the tree needs them.
     pub inode_ratio: u64,

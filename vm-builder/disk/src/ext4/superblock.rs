@@ -11,7 +11,6 @@ use crate::tree::Tree;
 /// Bytes of the descriptors and of the primary superblock.
 pub(super) type Tables = (Vec<u8>, Vec<u8>);
 
-/// The inodes in use of a group.
 pub(super) fn used_inodes(layout: &Layout<'_>, group: u64) -> u64 {
     let per_group = layout.geometry.inodes_per_group;
     layout.used_inodes().saturating_sub(group * per_group).min(per_group)
@@ -185,7 +184,6 @@ fn features(b: &mut [u8], layout: &Layout<'_>) {
     put32(b, 0x64, 0x1 | 0x2 | 0x8 | 0x20 | 0x40 | 0x400);
 }
 
-/// The superblock as it is in a group, with its sum.
 pub(super) fn superblock_of(primary: &[u8], group: u64) -> Vec<u8> {
     let mut bytes = primary.to_vec();
     put16(&mut bytes, 0x5A, low16(group));

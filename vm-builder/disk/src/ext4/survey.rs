@@ -35,7 +35,6 @@ pub(super) struct Node<'a> {
     pub(super) links: u32,
     /// Whether it has a block of attributes.
     pub(super) attributes: bool,
-    /// Blocks of content.
     pub(super) blocks: u64,
     /// Its first region.
     pub(super) first: u32,
@@ -43,7 +42,6 @@ pub(super) struct Node<'a> {
     pub(super) extents: u32,
     /// Regions of blocks of the extent tree, behind those of content.
     pub(super) trees: u32,
-    /// Block of attributes.
     pub(super) attribute_block: u64,
 }
 
@@ -78,7 +76,6 @@ pub(super) struct Survey<'a> {
     pub(super) payload: u64,
 }
 
-/// The path of a node.
 pub(super) fn path(nodes: &[Node<'_>], node: u32) -> String {
     let mut names = Vec::new();
     let mut at = node;
@@ -95,18 +92,15 @@ pub(super) fn path(nodes: &[Node<'_>], node: u32) -> String {
     if path.is_empty() { "/".to_owned() } else { path }
 }
 
-/// The inode number of a node.
 pub(super) fn ino(node: u32) -> u32 {
     if node == 0 { 2 } else { node + (FIRST - 1) }
 }
 
-/// The node of an inode number.
 pub(super) fn node(ino: u32) -> Option<u32> {
     if ino == 2 { Some(0) } else { ino.checked_sub(FIRST - 1).filter(|node| *node > 0) }
 }
 
 impl<'a> Survey<'a> {
-    /// Walks a tree.
     pub(super) fn new(tree: &'a Tree) -> Result<Self, Error> {
         let mut survey =
             Self { nodes: Vec::new(), numbers: vec![0; tree.count()], starts: BTreeMap::new(), payload: 0 };
@@ -145,7 +139,6 @@ impl<'a> Survey<'a> {
         self.links(0, 1);
     }
 
-    /// Adds links to a node.
     fn links(&mut self, node: u32, more: u32) -> u32 {
         self.nodes.get_mut(index(u64::from(node))).map_or(0, |node| {
             node.links = node.links.saturating_add(more);

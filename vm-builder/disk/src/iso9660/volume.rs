@@ -52,7 +52,6 @@ fn size(entry: &Entry) -> usize {
     (fixed(&entry.primary) + entry.areas.first().map_or(0, Vec::len) + more).next_multiple_of(2)
 }
 
-/// The volume of a tree.
 pub(super) fn make(tree: &Tree, sources: &dyn Sources, options: &Options) -> Result<Vec<u8>, Error> {
     let mut directories = collect(tree)?;
     let table: usize = directories.iter().map(table_size).sum();
@@ -193,7 +192,6 @@ fn more_blocks(directories: &[Directory], first: u64) -> u64 {
     wide(at).div_ceil(BLOCK) - first
 }
 
-/// Sizes in the descriptor.
 struct Sizes {
     blocks: u64,
     table: u64,
@@ -262,7 +260,6 @@ impl Maker<'_> {
         at + record.len()
     }
 
-    /// Writes a directory.
     fn directory(&mut self, all: &[Directory], number: usize) {
         let Some(directory) = all.get(number) else { return };
         let start = directory.block * BLOCK;
@@ -360,7 +357,6 @@ impl Maker<'_> {
         Ok(())
     }
 
-    /// Writes the descriptors.
     fn descriptors(&mut self, all: &[Directory], options: &Options, sizes: &Sizes) {
         let Some(root) = all.first() else { return };
         let mut bytes = vec![0; BLOCK_LENGTH];

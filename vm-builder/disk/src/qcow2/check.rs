@@ -52,7 +52,6 @@ impl Uses {
     }
 }
 
-/// Checks everything.
 fn check<S: Image>(reader: &Reader<S>) -> Result<Check, Error> {
     let head = &reader.head;
     if head.snapshots > 0 {

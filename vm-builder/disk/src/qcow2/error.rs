@@ -22,7 +22,6 @@ pub enum Error {
     /// Something in the file is not possible.
     #[error("corrupt qcow2 file: {structure}: {problem}")]
     Corrupt {
-        /// Name of the structure.
         structure: &'static str,
         /// What is wrong with it.
         problem: String,

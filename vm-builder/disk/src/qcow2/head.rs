@@ -36,7 +36,6 @@ impl Head {
         self.cluster() / 8
     }
 
-    /// Reads and checks the head.
     pub(super) fn read(source: &dyn Image) -> Result<Self, Error> {
         let length = source.length();
         let mut bytes = vec![0; index(length.min(112))];
@@ -138,7 +137,6 @@ fn features(bytes: &[u8]) -> Result<(u32, bool), Error> {
     }
 }
 
-/// Name of the backing file.
 fn backing(source: &dyn Image, at: u64, length: u32) -> Result<Option<Vec<u8>>, Error> {
     if at == 0 {
         return Ok(None);

@@ -126,7 +126,6 @@ fn deflate(zlib: &mut flate2::Compress, cluster: &[u8], into: &mut [u8]) -> Opti
     Some(index(zlib.total_out()))
 }
 
-/// What threads share.
 #[derive(Default)]
 struct Shared {
     /// The next batch that no thread has taken.

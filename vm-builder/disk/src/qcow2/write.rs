@@ -20,7 +20,6 @@ impl Default for Options<'_> {
     }
 }
 
-/// What was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Size of the file in bytes.
@@ -253,7 +252,6 @@ impl<'o, W: Write + Seek> Writer<'o, W> {
         Ok(self.summary)
     }
 
-    /// The head of the file.
     fn head(&self, options: &Options<'_>, table_at: u64, table: u64) -> Vec<u8> {
         let zstd = matches!(self.plan.compression, Compression::Zstd { .. });
         let mut head = Vec::with_capacity(512);

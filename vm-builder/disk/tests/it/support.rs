@@ -26,7 +26,6 @@ pub fn have(program: &str) -> bool {
     needs::program(program).is_ok()
 }
 
-/// Runs a program.
 pub fn run(program: &str, arguments: &[&str]) -> Output {
     let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
     Command::new(program)
@@ -47,7 +46,6 @@ pub fn succeed(program: &str, arguments: &[&str]) -> String {
     text
 }
 
-/// Stores an image in a file of a directory.
 pub fn store(image: &dyn Image, directory: &Path, name: &str) -> String {
     let path = directory.join(name);
     let file = File::create(&path).unwrap();
@@ -55,7 +53,6 @@ pub fn store(image: &dyn Image, directory: &Path, name: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// Metadata with a mode.
 pub fn mode(mode: u16) -> Metadata {
     Metadata {
         mode,
@@ -64,7 +61,6 @@ pub fn mode(mode: u16) -> Metadata {
     }
 }
 
-/// A file in memory.
 pub fn file(bytes: &[u8]) -> Inode {
     let length = bytes.len() as u64;
     let origin = Origin::Memory(bytes.into());
@@ -82,7 +78,6 @@ pub fn special(kind: Kind) -> Inode {
     Inode { metadata: mode(0o600), kind }
 }
 
-/// The whole of an image.
 pub fn bytes(image: &dyn Image) -> Vec<u8> {
     let mut bytes = vec![0; usize::try_from(image.length()).unwrap()];
     image.read_at(0, &mut bytes).unwrap();

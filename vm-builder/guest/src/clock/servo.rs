@@ -19,7 +19,6 @@ const PROPORTIONAL: f64 = 0.5;
 /// Share of an offset that is taken for an error of the frequency.
 const INTEGRAL: f64 = 0.15;
 
-/// What to do with the clock.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Action {
     /// Add so many nanoseconds at once.

@@ -33,7 +33,6 @@ pub struct CommandLine {
 /// One `ip=client::gateway:netmask:hostname:device:autoconf`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Address of the interface.
     pub address: Ipv4Addr,
     /// Length of the network prefix, 0–32.
     pub prefix: u8,

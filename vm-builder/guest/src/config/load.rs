@@ -15,7 +15,6 @@ const LARGEST: u64 = 4 << 20;
 /// Where the runtime volume is mounted; the second is for a read-only root that lacks the first.
 const RUNTIME: [&str; 2] = ["/neonvm/runtime", "/run/neonvm/runtime"];
 
-/// The directory of the runtime volume.
 #[must_use]
 pub fn runtime_directory() -> PathBuf {
     let [usual, aside] = RUNTIME.map(Path::new);
@@ -25,7 +24,6 @@ pub fn runtime_directory() -> PathBuf {
 /// All inputs of a boot but the command line.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
-    /// Of the image.
     pub image: ImageConfig,
     /// The VM's configuration; of older runners, the content of their files.
     pub runtime: RuntimeConfig,

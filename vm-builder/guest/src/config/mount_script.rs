@@ -5,7 +5,6 @@ use std::path::{Component, Path};
 /// One thing to do before the workload starts, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Make a directory with its parents.
     MakeDirectory(String),
     /// Mount a file system.
     Mount(MountStep),

@@ -3,11 +3,9 @@
 /// The user and groups that a process runs as.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// User number.
     pub uid: u32,
     /// Group number.
     pub gid: u32,
-    /// Supplementary groups.
     pub groups: Vec<u32>,
     /// Home directory; `/` when unknown.
     pub home: String,

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 /// Highest processor number read; above what Linux can be built for on any VM (8,192).
 const HIGHEST: u32 = 65_535;
 
-/// What is wrong with a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Something else than a number where one belongs.

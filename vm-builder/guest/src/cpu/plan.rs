@@ -5,10 +5,8 @@ use std::collections::BTreeSet;
 /// The processor that is never switched: interrupts and suspend depend on it.
 const BOOT: u32 = 0;
 
-/// One write to one switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Switch {
-    /// Number of the processor.
     pub processor: u32,
     /// Whether it shall be online.
     pub on: bool,
@@ -20,7 +18,6 @@ pub struct Switch {
 pub struct Error {
     /// The requested number.
     pub wanted: u32,
-    /// How many are online.
     pub online: usize,
     /// How many could be switched in the requested direction.
     pub candidates: usize,

@@ -38,7 +38,6 @@ pub(crate) const ENDED: &str = "attached streams ended";
 pub(super) struct Door(Arc<Mutex<Option<oneshot::Sender<OnUpgrade>>>>);
 
 impl Door {
-    /// The response to a client.
     pub(super) fn open(&self, mut request: Request<Incoming>) -> Response {
         let wanted = request.headers().get(UPGRADE);
         if wanted.is_none_or(|protocol| protocol.as_bytes() != ATTACH_PROTOCOL.as_bytes()) {

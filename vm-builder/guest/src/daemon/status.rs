@@ -11,7 +11,6 @@ pub const STATUS_FILE: &str = "run/neonvm/status.json";
 /// More of it is not read.
 const LARGEST: u64 = 64 * 1024;
 
-/// The document, as JSON.
 pub(super) fn document(root: &Path) -> String {
     let uptime = crate::metrics::read(&root.join("proc/uptime"));
     render(uptime_ms(&uptime), &init_status(&root.join(STATUS_FILE)).unwrap_or_default())

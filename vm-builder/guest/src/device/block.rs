@@ -21,7 +21,6 @@ pub struct BlockDevice {
 }
 
 impl BlockDevice {
-    /// Path of its device node.
     #[must_use]
     pub fn node(&self) -> PathBuf {
         Path::new("/dev").join(&self.name)

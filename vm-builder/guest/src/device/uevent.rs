@@ -62,7 +62,6 @@ impl Listener {
         Ok(Self(socket))
     }
 
-    /// The descriptor to wait on.
     #[must_use]
     pub fn descriptor(&self) -> &OwnedFd {
         &self.0

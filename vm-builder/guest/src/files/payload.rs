@@ -22,12 +22,7 @@ pub enum Error {
     Directory(String),
     /// Permission bits that no file has.
     #[error("file {name:?}: mode {mode} is none of 0 to 511")]
-    Mode {
-        /// Path of the file.
-        name: String,
-        /// The number.
-        mode: u32,
-    },
+    Mode { name: String, mode: u32 },
     /// A name that is not allowed.
     #[error("file {name:?}: {source}")]
     Name {
@@ -39,7 +34,6 @@ pub enum Error {
     /// Content that is not base64.
     #[error("file {name:?}: {source}")]
     Content {
-        /// Name of the file.
         name: String,
         /// Where it stops being base64.
         source: base64::DecodeError,
@@ -117,7 +111,6 @@ impl Payload {
         name.to_str().and_then(|name| self.0.get(name)).map_or(MODE, |content| content.mode)
     }
 
-    /// The checksum a directory with these files has.
     #[must_use]
     pub fn checksum(&self) -> String {
         let mut sum = Checksum::default();

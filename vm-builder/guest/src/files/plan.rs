@@ -16,16 +16,13 @@ pub const TEMPORARY: &str = "..data_tmp";
 pub struct Entry {
     /// Name of the entry.
     pub name: OsString,
-    /// What it is.
     pub kind: Kind,
 }
 
 /// What an entry is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A symbolic link to this.
     Link(OsString),
-    /// A directory.
     Directory,
     /// Anything else.
     Other,
@@ -38,9 +35,7 @@ pub enum Step {
     MakeDirectory(OsString),
     /// Write a file of the payload into a directory, at its path there, and wait until it is on the disk.
     WriteFile {
-        /// The new directory.
         directory: OsString,
-        /// Path of the file.
         name: OsString,
     },
     /// Wait until this directory, or the directory itself, is on the disk.
@@ -54,7 +49,6 @@ pub enum Step {
     },
     /// Remove a link.
     Unlink(OsString),
-    /// Remove a directory and what is in it.
     RemoveDirectory(OsString),
 }
 

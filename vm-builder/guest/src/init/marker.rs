@@ -49,7 +49,6 @@ impl Marker {
         self.allowed().exists()
     }
 
-    /// Forbids it.
     pub(super) fn forbid(&self) -> std::io::Result<()> {
         match fs::remove_file(self.allowed()) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),

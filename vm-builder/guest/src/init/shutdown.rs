@@ -23,7 +23,6 @@ pub const GRACE: Duration = Duration::from_secs(10);
 /// What the VM does in the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Off.
     PowerOff,
     /// Reset.
     Reboot,
@@ -44,16 +43,13 @@ pub enum Phase {
     Draining,
     /// Everything else was requested to stop.
     Terminating,
-    /// Everything is killed.
     Killing,
     /// Over.
     Done,
 }
 
-/// Events that the shutdown reacts to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A shutdown was requested.
     Asked(Target),
     /// The workload runs and holds the lock.
     WorkloadStarted,
@@ -76,13 +72,11 @@ pub enum Action {
     StopRespawning,
     /// Start the `shutdown` services.
     StartServices,
-    /// Start the hook.
     StartHook,
     /// Send the workload its stop signal.
     SignalWorkload,
     /// Request everything to end.
     TerminateAll,
-    /// Kill everything.
     KillAll,
     /// Unmount, write back and end.
     Finish(Target),

@@ -18,7 +18,6 @@ use crate::report;
 /// Name of the unit that serves the host.
 pub(super) const DAEMON: &str = "daemon";
 
-/// What it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Workload,
@@ -59,7 +58,6 @@ pub(super) struct Unit {
     pub(super) cgroup: String,
     pub(super) state: State,
     pub(super) backoff: Backoff,
-    /// How often it was started.
     pub(super) starts: u32,
 }
 

@@ -24,12 +24,10 @@ const PASSING: [&str; 6] = [
 /// Most file systems that get series.
 const MOST: usize = 48;
 
-/// A mounted file system.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mounted {
     /// What is mounted, such as `/dev/vda`.
     pub device: String,
-    /// Directory of the mount.
     pub mountpoint: String,
     /// Its kind, such as `ext4`.
     pub filesystem: String,
@@ -40,7 +38,6 @@ pub struct Mounted {
 pub struct Usage {
     /// Size.
     pub total: u64,
-    /// Free.
     pub free: u64,
     /// Free for programs other than root's.
     pub available: u64,

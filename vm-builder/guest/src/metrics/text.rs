@@ -25,7 +25,6 @@ impl Text {
         self.collector = collector;
     }
 
-    /// Starts a family.
     pub(super) const fn family(&mut self, name: &'static str, kind: Kind, help: &'static str) {
         self.pending = Some((name, kind, help));
     }

@@ -65,7 +65,6 @@ impl Informant {
         self.agents.request(now, self.tokens, request)
     }
 
-    /// Answers the request with this token.
     pub(super) fn answer(&mut self, token: u64, status: u16, body: String) {
         if let Some(answer) = self.waiting.remove(&token) {
             let _ = answer.send((status, body));
@@ -116,7 +115,6 @@ fn method(path: &str) -> Option<Method> {
     }
 }
 
-/// Answers a request of an agent.
 pub(super) async fn answer(request: hyper::Request<Incoming>, inputs: &mpsc::Sender<Input>) -> Response {
     let path = request.uri().path().to_owned();
     if let Some(method) = method(&path).filter(|method| method != request.method()) {

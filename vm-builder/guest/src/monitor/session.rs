@@ -15,7 +15,6 @@ use tokio_tungstenite::tungstenite::{Error, Message, Utf8Bytes};
 
 use super::traffic::{Input, Outgoing};
 
-/// A websocket to an agent.
 pub(super) type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
 /// How long a frame may take to be sent, and how long the peer may take to close.

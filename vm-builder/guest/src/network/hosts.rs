@@ -9,7 +9,6 @@ use super::resolver;
 
 /// Addresses of names.
 pub const HOSTS: &str = "/etc/hosts";
-/// The name of this host.
 const HOSTNAME: &str = "/etc/hostname";
 /// Where Debian has the own name of a host without a network.
 const ALONE: Ipv4Addr = Ipv4Addr::new(127, 0, 1, 1);

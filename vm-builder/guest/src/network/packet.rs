@@ -40,7 +40,6 @@ const LARGEST: u16 = 1500;
 pub struct Query {
     /// [`Kind::Discover`] or [`Kind::Request`].
     pub kind: Kind,
-    /// Number of the exchange.
     pub exchange: u32,
     /// Seconds since it began.
     pub seconds: u16,
@@ -48,41 +47,32 @@ pub struct Query {
     pub hardware: [u8; 6],
     /// The address we have, when renewing.
     pub current: Option<Ipv4Addr>,
-    /// The requested address.
     pub requested: Option<Ipv4Addr>,
     /// The server we mean.
     pub server: Option<Ipv4Addr>,
 }
 
-/// A reply of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
     /// Offer, acknowledgement or refusal.
     pub kind: Kind,
-    /// Number of the exchange.
     pub exchange: u32,
     /// Hardware address it is meant for.
     pub hardware: [u8; 6],
-    /// The server that sent it.
     pub server: Option<Ipv4Addr>,
-    /// What is offered.
     pub offer: Offer,
 }
 
 /// Settings for an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
-    /// Address.
     pub address: Ipv4Addr,
     /// Length of the prefix, 0–32.
     pub prefix: u8,
     /// Destination, prefix and router; a router of 0.0.0.0 means the link itself.
     pub routes: Vec<(Ipv4Addr, u8, Ipv4Addr)>,
-    /// Name servers.
     pub name_servers: Vec<Ipv4Addr>,
-    /// Search list.
     pub search: Vec<String>,
-    /// Name for this host.
     pub hostname: Option<String>,
     /// MTU, at least 576.
     pub mtu: Option<u32>,

@@ -6,7 +6,6 @@ use std::path::Path;
 
 use super::packet::Offer;
 
-/// Path of the resolver's configuration.
 pub const PATH: &str = "/etc/resolv.conf";
 /// Where files are that are used when `/etc` cannot be written to.
 const ASIDE: &str = "/run/neonvm/etc";

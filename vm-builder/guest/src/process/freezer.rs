@@ -38,7 +38,6 @@ pub struct Freezer {
 struct Frozen {
     name: String,
     since: Duration,
-    /// Checks that are done.
     done: usize,
 }
 

@@ -18,7 +18,6 @@ use crate::system::Signals;
 /// Where what a program prints goes.
 #[derive(Debug)]
 pub enum Output<'a> {
-    /// To the console.
     Console,
     /// Standard output and error into this pipe.
     Pipe(&'a OwnedFd),
@@ -33,7 +32,6 @@ pub enum Output<'a> {
 pub struct Ends {
     /// Standard input; none: `/dev/null`.
     pub input: Option<OwnedFd>,
-    /// Standard output.
     pub output: OwnedFd,
     /// Standard error.
     pub errors: OwnedFd,
@@ -73,7 +71,6 @@ pub enum LaunchError {
     /// The working directory cannot be made.
     #[error("make working directory {path}: {source}")]
     Directory {
-        /// Path.
         path: String,
         /// The kernel's error.
         source: io::Error,
@@ -81,7 +78,6 @@ pub enum LaunchError {
     /// The kernel refused.
     #[error("start {program}: {source}{hint}")]
     Start {
-        /// Program.
         program: String,
         /// The kernel's error.
         source: io::Error,

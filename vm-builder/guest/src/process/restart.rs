@@ -11,12 +11,10 @@ const LONGEST: Duration = Duration::from_secs(10);
 /// After a life this long the pauses start from the shortest again.
 const SETTLED: Duration = Duration::from_secs(10);
 
-/// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     /// By itself, with this status, 0–255.
     Code(i32),
-    /// By a signal.
     Signal(i32),
 }
 
@@ -36,7 +34,6 @@ impl Exit {
 pub enum Next {
     /// It is started again after this pause.
     Restart(Duration),
-    /// The VM powers off.
     PowerOff,
 }
 

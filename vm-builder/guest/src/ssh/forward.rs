@@ -72,7 +72,6 @@ impl Forwards {
         locked(&self.channels).remove(&u32::from(id)).is_some()
     }
 
-    /// The connection has ended.
     pub(super) fn end(&self) {
         locked(&self.channels).clear();
         for (_, listener) in std::mem::take(&mut *locked(&self.listeners)) {

@@ -38,7 +38,6 @@ pub(super) trait Incoming: AsyncRead + Unpin + Send {}
 
 impl<T: AsyncRead + Unpin + Send> Incoming for T {}
 
-/// The writing half.
 pub(super) trait Outgoing: AsyncWrite + Unpin + Send {}
 
 impl<T: AsyncWrite + Unpin + Send> Outgoing for T {}

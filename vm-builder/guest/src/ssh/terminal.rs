@@ -14,7 +14,6 @@ use tokio::net::unix::pipe;
 /// The group `tty` of every distribution.
 const TTY_GROUP: u32 = 5;
 
-/// Size of a terminal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Size {
     pub(super) columns: u32,
@@ -68,7 +67,6 @@ pub(super) struct Reader(pipe::Receiver);
 #[derive(Debug)]
 pub(super) struct Writer(pipe::Sender);
 
-/// Opens a terminal for a user.
 pub(super) fn open(request: &TerminalRequest, uid: u32) -> io::Result<Opened> {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     grantpt(&master)?;

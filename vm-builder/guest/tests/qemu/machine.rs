@@ -237,7 +237,6 @@ impl Machine {
         }
     }
 
-    /// Presses the power button.
     pub(crate) fn press_power(&self) {
         self.qmp(r#"{"execute":"system_powerdown"}"#);
     }

@@ -12,7 +12,6 @@ use crate::machine::{Disk, Machine, Plan};
 const SSH: u16 = 22;
 const DAEMON: u16 = 25183;
 
-/// A key pair.
 pub(crate) fn key(directory: &Path) -> Need<(PathBuf, String)> {
     needs::programs(&["ssh", "ssh-keygen"])?;
     let path = directory.join("key");

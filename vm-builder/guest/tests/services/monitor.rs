@@ -61,7 +61,6 @@ impl Drop for Monitor {
     }
 }
 
-/// An agent's websocket.
 pub(crate) struct Agent(WebSocket<TcpStream>);
 
 impl Agent {
@@ -101,7 +100,6 @@ impl Agent {
         eventually_blocking(|| part.to_owned(), || Some(self.receive()).filter(|text| text.contains(part)))
     }
 
-    /// How the monitor ends it.
     fn end(&mut self) -> Option<CloseFrame> {
         loop {
             match self.0.read() {
@@ -153,7 +151,6 @@ impl Guest {
         self.write("proc/meminfo", &text);
     }
 
-    /// Tasks besides the monitor.
     fn runnable(&self, tasks: u32) {
         self.write("proc/loadavg", &format!("0.00 0.00 0.00 {:4}/100 1000\n", tasks + 1));
     }

@@ -58,7 +58,6 @@ impl Server {
         self.run("pg_ctl", &["-s", "-w", "-D", &data, "-l", &log, "-m", "immediate", action]);
     }
 
-    /// The limit as it is in the server.
     fn limit(&self) -> String {
         let host = self.directory.path().display().to_string();
         let query = "show neon.file_cache_size_limit";

@@ -55,7 +55,6 @@ impl Daemon {
         Self { child, api: addresses["api"], metrics: addresses["metrics"], ssh: addresses["ssh"] }
     }
 
-    /// Status and body of a request.
     pub(crate) fn request(&self, method: &str, path: &str, body: &[u8]) -> (u16, String) {
         request(self.api, method, path, body)
     }

@@ -5,7 +5,6 @@ use proptest::prelude::*;
 use super::*;
 use crate::inject;
 
-/// A program of ELF with a loader.
 fn elf(machine: u16, loader: &str) -> Vec<u8> {
     let mut bytes = vec![0; 64 + 56];
     bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");

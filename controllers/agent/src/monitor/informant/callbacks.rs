@@ -54,7 +54,6 @@ pub(crate) struct Callbacks {
     /// Where others reach the server.
     address: SocketAddr,
     places: Mutex<BTreeMap<AgentId, Place>>,
-    /// A registration was left.
     left: Notify,
     metrics: Arc<Metrics>,
 }
@@ -91,7 +90,6 @@ impl Callbacks {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A new path, for the guest with this address.
     pub(super) fn register(self: &Arc<Self>, path: AgentId, guest: IpAddr) -> Registered {
         let (sender, calls) = mpsc::channel(WAITING);
         self.places().insert(path, Place { guest: guest.to_canonical(), calls: sender });

@@ -21,7 +21,6 @@ const LONGEST: usize = 64 << 10;
 /// Most characters of an answer with an error that are kept.
 const SHOWN: usize = 200;
 
-/// The way to an informant.
 #[derive(Clone, Debug)]
 pub(super) struct Client {
     pub(super) route: Route,

@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 /// CPU in thousandths, memory in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Need {
-    /// CPU in thousandths.
     pub cpu_milli: u64,
     /// Memory in bytes.
     pub memory: u64,
@@ -35,13 +34,11 @@ impl Need {
 pub struct Limits {
     /// What it gets when CPUs are short, in thousandths of one.
     pub cpu_request_milli: u64,
-    /// CPU in thousandths.
     pub cpu_milli: Option<u64>,
     /// Memory in bytes.
     pub memory: Option<u64>,
 }
 
-/// The resources of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Resources {
     /// By container.
@@ -55,7 +52,6 @@ pub struct Resources {
 /// The requests of a specification.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodRequests {
-    /// The resources.
     pub resources: Resources,
     /// Container and resource, where a resize needs a restart.
     restarts: Vec<(String, String)>,
@@ -101,7 +97,6 @@ impl PodRequests {
 }
 
 impl Resources {
-    /// Those of a container.
     pub fn container(&self, name: &str) -> Option<&ResourceRequirements> {
         self.main.get(name).or_else(|| self.init.get(name))
     }

@@ -122,7 +122,6 @@ fn a_restart_is_refused() {
     assert_eq!(size.conditions(), []);
 }
 
-/// The conditions as words.
 fn words(machine: &Machine) -> String {
     let all = machine.size.conditions();
     let word = |condition: &PodCondition| {

@@ -14,11 +14,9 @@ pub struct MigrationObserved<'a> {
     pub vm: Option<&'a VirtualMachine>,
     /// The pod the VM leaves: the one named by the migration, before that by the VM.
     pub source: Option<PodView>,
-    /// The runner in it.
     pub source_runner: RunnerView,
     /// The pod the VM goes to: the one named by the migration, before that by the VM.
     pub target: Option<PodView>,
-    /// The runner in it.
     pub target_runner: RunnerView,
     /// All policies.
     pub policies: Vec<&'a MigrationPolicy>,

@@ -49,6 +49,5 @@ pub enum MigrationAction {
         /// Delete only this very pod.
         uid: Option<String>,
     },
-    /// Remove our finalizer.
     RemoveFinalizer,
 }

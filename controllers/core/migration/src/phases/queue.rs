@@ -7,16 +7,12 @@ use neonvm_types::Timestamp;
 
 use neonvm_core_vm_lifecycle::MigrationSettings;
 
-/// A migration that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
     /// `namespace/name`.
     pub name: String,
-    /// UID.
     pub uid: String,
-    /// UID of its VM.
     pub vm: String,
-    /// Namespace of the VM.
     pub namespace: String,
     /// Whether the VM's node is cordoned: it is being drained.
     pub drain: bool,
@@ -33,9 +29,7 @@ pub struct Waiting {
 /// A migration that runs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Active {
-    /// Source node.
     pub node: String,
-    /// Namespace of the VM.
     pub namespace: String,
     /// Whether the node is cordoned.
     pub drain: bool,

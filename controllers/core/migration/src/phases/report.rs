@@ -3,7 +3,6 @@
 use neonvm_api::migration::{MigrationInfo, MigrationReason, RamProgress};
 use neonvm_types::runner_protocol::{MigrationProgress, MigrationState, MigrationStatus};
 
-/// The reason in the status for a state of the source.
 pub(super) fn reason(state: MigrationState) -> Option<MigrationReason> {
     use MigrationReason as R;
     use MigrationState as S;
@@ -19,7 +18,6 @@ pub(super) fn reason(state: MigrationState) -> Option<MigrationReason> {
     }
 }
 
-/// The message in the status for a report of the source.
 pub(super) fn message(reported: &MigrationStatus) -> String {
     use MigrationState as S;
     let text = match reported.state {

@@ -35,7 +35,6 @@ pub fn step(
     pass.finish()
 }
 
-/// What a pass works on.
 struct Pass<'a> {
     now: Timestamp,
     migration: &'a VirtualMachineMigration,

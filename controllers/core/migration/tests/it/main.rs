@@ -1,13 +1,6 @@
 //! The two runners of a migration in every order of events, and the phases of its object against a world that forgets, lags
 //! and dies.
-#![allow(
-    missing_docs,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "tests"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 #[path = "../../../vm-lifecycle/tests/it/machine.rs"]
 mod machine;

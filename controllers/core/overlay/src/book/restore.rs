@@ -11,7 +11,6 @@ use super::Book;
 /// An address that several VMs report as theirs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shared {
-    /// The address.
     pub address: IpAddr,
     /// The VMs; the first one keeps it.
     pub vms: Vec<String>,

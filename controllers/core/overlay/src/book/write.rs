@@ -12,9 +12,7 @@ use super::Book;
 /// Which version of which object was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolVersion {
-    /// UID of the pool.
     pub uid: String,
-    /// Its resource version.
     pub resource_version: String,
 }
 

@@ -1,5 +1,5 @@
 //! Addresses in a world where controllers die between any two writes; forwarding against a model of the kernel.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod book;
 mod crashes;

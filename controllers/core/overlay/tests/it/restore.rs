@@ -50,7 +50,6 @@ struct World {
     server: Server,
     book: Book,
     now: i64,
-    /// VMs with the address in their status.
     vms: BTreeMap<String, Option<IpAddr>>,
 }
 

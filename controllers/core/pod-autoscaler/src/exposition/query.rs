@@ -14,7 +14,6 @@ use crate::registry;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Test {
-    /// One of these.
     In(Vec<String>),
     /// None of these.
     NotIn(Vec<String>),
@@ -24,7 +23,6 @@ pub enum Test {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Matcher {
-    /// Name of the label.
     pub label: String,
     /// What it must be.
     pub test: Test,
@@ -42,7 +40,6 @@ pub struct Query {
     pub aggregation: Option<SeriesAggregation>,
     /// How a series becomes a value, if the object specifies it.
     pub function: Option<Function>,
-    /// The requested quantile.
     pub quantile: Option<f64>,
     /// Whether the metric is a counter if the text declares no type.
     pub counter: bool,

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 
 use crate::number::count;
 
-/// Pods.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pods {
     ready: i32,

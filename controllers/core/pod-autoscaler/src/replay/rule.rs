@@ -21,11 +21,9 @@ pub enum Rule {
     Rates,
 }
 
-/// A rule that was broken.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Broken {
-    /// The rule that was broken.
     pub rule: Rule,
     /// When, since the start.
     pub second: u32,

@@ -14,10 +14,8 @@ use crate::{
     sample::MissingReason,
 };
 
-/// Types of conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The object is valid.
     ValidSpec,
     /// *False* while another autoscaler has the target; absent otherwise.
     MultiPodAutoscalerConflict,
@@ -34,7 +32,6 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The word for it.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {

@@ -95,7 +95,6 @@ fn amount(quantity: &Quantity) -> Option<f64> {
     Some(nanos as f64 / 1e9)
 }
 
-/// Name and target of a metric.
 fn asked(spec: &MetricSpec) -> Option<(&str, &MetricTarget)> {
     let of_resource = spec.resource.as_ref().map(|source| (source.name.as_str(), &source.target));
     let of_pods = spec.pods.as_ref().map(|source| (source.metric.name.as_str(), &source.target));
@@ -103,7 +102,6 @@ fn asked(spec: &MetricSpec) -> Option<(&str, &MetricTarget)> {
     of_resource.or(of_pods).or(of_external)
 }
 
-/// Name and value of a metric.
 fn measured(status: &MetricStatus) -> Option<(&str, &MetricValueStatus)> {
     let of_resource = status.resource.as_ref().map(|source| (source.name.as_str(), &source.current));
     let of_pods = status.pods.as_ref().map(|source| (source.metric.name.as_str(), &source.current));

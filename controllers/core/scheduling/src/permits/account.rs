@@ -17,7 +17,6 @@ pub(crate) struct Share {
     pub(crate) committed: Pair<u128>,
     pub(crate) ordinary: Pair<u128>,
     pub(crate) ignored: Pair<u128>,
-    /// How many are leaving.
     pub(crate) leaving: u64,
 }
 
@@ -69,7 +68,6 @@ impl PodSeen {
     }
 }
 
-/// A pod, and what is permitted to it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct PodEntry {
     pub(crate) seen: PodSeen,

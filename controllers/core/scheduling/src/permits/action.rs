@@ -11,11 +11,9 @@ use super::{MigrationSeen, State};
 pub enum Action {
     /// Note request and permit at the VM.
     Annotate(Annotation),
-    /// Make a migration.
     CreateMigration(WantedMigration),
     /// Delete a migration that has ended, this very one.
     DeleteMigration {
-        /// Namespace and name.
         migration: NamespacedName,
         /// Its uid: another of that name stays.
         uid: String,
@@ -27,9 +25,7 @@ pub enum Action {
 pub struct Annotation {
     /// The pod whose agent sent the request.
     pub pod: NamespacedName,
-    /// UID of the pod.
     pub pod_uid: String,
-    /// Name of the VM.
     pub vm: NamespacedName,
     /// UID of the VM, if observed: another VM of that name is left alone.
     pub vm_uid: Option<String>,
@@ -44,18 +40,14 @@ pub struct Noted {
     pub unit: Resources,
     /// Size that the agent requested.
     pub requested: Resources,
-    /// Size that was permitted.
     pub approved: Resources,
 }
 
 /// A migration to make, named `schedplugin-<pod>` in the pod's namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WantedMigration {
-    /// The pod that leaves.
     pub pod: NamespacedName,
-    /// UID of the pod.
     pub pod_uid: String,
-    /// The VM in it.
     pub vm: String,
     /// Where it was seen to fit. The migration itself is placed when its pod is.
     pub target: String,

@@ -127,7 +127,6 @@ impl PodSeen {
     }
 }
 
-/// The sizes of a pod.
 struct Sizes {
     usage: Pair<u64>,
     requests: Pair<u64>,

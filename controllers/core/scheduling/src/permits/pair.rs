@@ -18,7 +18,6 @@ impl<T: Copy> Pair<T> {
         Self { cpu, mem }
     }
 
-    /// The same for both.
     #[must_use]
     pub const fn both(value: T) -> Self {
         Self { cpu: value, mem: value }

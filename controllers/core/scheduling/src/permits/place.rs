@@ -183,7 +183,6 @@ impl State {
         Some(&self.pods.get(*self.pod_index.get(pod)?)?.seen)
     }
 
-    /// The node that a pod counts on.
     #[must_use]
     pub fn node_of(&self, pod: &NamespacedName) -> Option<&str> {
         let pod = self.pods.get(*self.pod_index.get(pod)?)?;

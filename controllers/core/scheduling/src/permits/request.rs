@@ -34,7 +34,6 @@ impl Request {
     }
 }
 
-/// Reply to a request of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reply {
     /// What the VM may use; never more than requested.
@@ -57,12 +56,7 @@ pub enum Refusal {
     NotRunning(NamespacedName),
     /// Its node has not been observed.
     #[error("node {node} of pod {pod} is not known")]
-    UnknownNode {
-        /// Name of the pod.
-        pod: NamespacedName,
-        /// Name of the node.
-        node: String,
-    },
+    UnknownNode { pod: NamespacedName, node: String },
     /// There is no VM in it.
     #[error("pod {0} is not a VM's")]
     NotVm(NamespacedName),
@@ -72,7 +66,6 @@ pub enum Refusal {
     /// The pod's annotations are wrong.
     #[error("pod {pod}: {problem}")]
     Unreadable {
-        /// Name of the pod.
         pod: NamespacedName,
         /// What is wrong.
         problem: String,
@@ -80,7 +73,6 @@ pub enum Refusal {
     /// A value of the request is wrong.
     #[error("{field}: {reason}")]
     Field {
-        /// Path of the field.
         field: &'static str,
         /// What is wrong with it.
         reason: String,
@@ -88,7 +80,6 @@ pub enum Refusal {
     /// The VM is being migrated, and must keep its size.
     #[error("the VM in pod {pod} is being migrated and must keep {held:?}")]
     Migrating {
-        /// Name of the pod.
         pod: NamespacedName,
         /// What it holds.
         held: Resources,

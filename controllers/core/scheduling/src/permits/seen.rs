@@ -21,7 +21,6 @@ pub struct NodeSeen {
     pub other: Option<Amounts>,
     /// Why no pod may be placed there now: cordoned, not ready.
     pub closed: Option<String>,
-    /// Labels of the node.
     pub labels: BTreeMap<String, String>,
     /// Name, labels, taints and conditions, for rules about placement. Without it there are none.
     pub object: Option<Arc<Node>>,
@@ -30,13 +29,11 @@ pub struct NodeSeen {
 /// Observed state of a pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodSeen {
-    /// Namespace and name.
     pub pod: NamespacedName,
     /// Its uid. A pod of the same name with another uid is another pod.
     pub uid: String,
     /// When it was made, in seconds since any fixed time.
     pub created: i64,
-    /// The node it is bound to.
     pub node: Option<String>,
     /// Whether it has ended: it takes nothing any more.
     pub ended: bool,
@@ -86,7 +83,6 @@ pub struct VmSeen {
     pub migration: Option<(MigrationRole, String)>,
     /// The compute unit that is noted.
     pub unit: Option<Resources>,
-    /// The request that is noted.
     pub requested: Option<Resources>,
     /// The permit that is noted. It may be of any age.
     pub approved: Option<Resources>,
@@ -104,11 +100,8 @@ pub enum MigrationRole {
 /// Observed state of a migration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MigrationSeen {
-    /// Namespace and name.
     pub migration: NamespacedName,
-    /// UID of the migration.
     pub uid: String,
-    /// The VM's name.
     pub vm: String,
     /// Whether it was made by a scheduler.
     pub ours: bool,

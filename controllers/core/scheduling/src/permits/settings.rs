@@ -47,7 +47,6 @@ impl Default for Settings {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key}: {reason}")]
 pub struct SettingsError {
-    /// Name of the setting.
     pub key: &'static str,
     /// What is wrong with it.
     pub reason: String,

@@ -27,22 +27,17 @@ pub(crate) const PLAN: Duration = Duration::from_secs(1);
 pub enum Event {
     /// A node is new or changed.
     Node(Box<NodeSeen>),
-    /// A node is gone.
     NodeGone(String),
     /// A pod is new or changed.
     Pod(Box<PodSeen>),
-    /// A pod is gone.
     PodGone {
-        /// Namespace and name.
         pod: NamespacedName,
         /// Its uid; another pod of that name stays. Empty: whichever it is.
         uid: String,
     },
     /// A migration is new or changed.
     Migration(MigrationSeen),
-    /// A migration is gone.
     MigrationGone {
-        /// UID of the migration.
         uid: String,
     },
     /// All nodes and pods have been listed; before, nothing is permitted.
@@ -111,7 +106,6 @@ impl State {
         }
     }
 
-    /// The settings in use.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings

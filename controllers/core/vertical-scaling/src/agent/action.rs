@@ -25,7 +25,6 @@ pub enum Action {
     AskScheduler {
         /// Number for the reply.
         id: u64,
-        /// Contents of the request.
         request: SchedulerRequest,
     },
     /// Patch `spec.guest.*.use` and `spec.targetRevision`, if the spec still has `from`. With `from` equal to
@@ -78,7 +77,6 @@ pub struct Latency {
     pub took: Duration,
 }
 
-/// What a latency is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum LatencyOf {
     /// From the decision to the VM that shows it.
@@ -132,14 +130,12 @@ pub struct Outcome {
     pub warnings: Vec<Warning>,
     /// What was finished.
     pub latencies: Vec<Latency>,
-    /// Scaling events to report.
     pub scaling: Vec<ScalingEvent>,
 }
 
 /// A request to the scheduler that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct PluginRequest {
-    /// The permit held.
     pub last_permit: Option<Resources>,
     /// The size to request.
     pub target: Resources,
@@ -154,7 +150,6 @@ pub struct PluginRequest {
 pub struct Change {
     /// From this size.
     pub current: Resources,
-    /// To this one.
     pub target: Resources,
     /// The revision it belongs to.
     pub revision: Revision,
@@ -171,7 +166,6 @@ pub struct ActionSet {
     pub neonvm: Option<Change>,
     /// The question to the monitor.
     pub monitor_downscale: Option<Change>,
-    /// The news for the monitor.
     pub monitor_upscale: Option<Change>,
     /// What is out of the ordinary.
     pub warnings: Vec<Warning>,

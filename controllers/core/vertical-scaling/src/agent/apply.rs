@@ -20,7 +20,6 @@ use crate::agent::{
 };
 
 impl State {
-    /// Takes in one event.
     pub(super) fn apply(&mut self, now: Duration, event: Event, note: &mut Note, outcome: &mut Outcome) {
         match event {
             Event::Vm(vm) => self.vm_seen(now, vm, None, note, outcome),

@@ -74,7 +74,6 @@ pub enum Why {
     Requested,
     /// The monitor requested this much.
     Wanted,
-    /// Memory pressure in the guest.
     MemoryPressure,
     /// Pressure in the guest, or a monitor's request granted a moment ago: no shrinking.
     Settling,
@@ -157,7 +156,6 @@ pub struct Inputs {
 /// The size to aim at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Desired {
-    /// The desired size.
     pub size: Resources,
     /// The rule that decided.
     pub why: Why,

@@ -7,7 +7,6 @@ use crate::agent::{
     vm::Vm,
 };
 
-/// The source of a set of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricsSource {
     /// Load and memory.
@@ -84,10 +83,7 @@ pub enum Event {
         reason: String,
     },
     /// The handshake with the monitor succeeded; replaces the connection before, if any.
-    MonitorConnected {
-        /// The version agreed on.
-        version: MonitorProtoVersion,
-    },
+    MonitorConnected { version: MonitorProtoVersion },
     /// The connection ended, or could not be made.
     MonitorLost {
         /// Why, in words.

@@ -99,7 +99,6 @@ pub fn requested_cpu(amount: MilliCpu, asked: Resources, range: &Range) -> Milli
     if amount <= asked.vcpus { fit.min(asked.vcpus) } else { fit }
 }
 
-/// The same for memory.
 #[must_use]
 pub fn requested_mem(amount: Bytes, asked: Resources, range: &Range) -> Bytes {
     let fit = units::fit(Resources::new(MilliCpu::ZERO, amount), range.unit, range.min).mem;

@@ -21,7 +21,6 @@ pub enum Mode {
     Unconfirmed,
     /// Registered, but another agent is the current one, or none yet.
     Suspended,
-    /// The current agent.
     Running,
 }
 
@@ -50,7 +49,6 @@ pub struct Refusal {
 /// What a request of the informant changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// The informant is alive, and this agent is the current one.
     Alive,
     /// This agent is the current one from now on.
     Resumed,
@@ -97,7 +95,6 @@ pub enum Failure {
 /// What `/register` agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Confirmed {
-    /// The version that the informant chose.
     pub version: InformantProtoVersion,
     /// TCP port of the guest's metrics.
     pub metrics_port: u16,
@@ -117,7 +114,6 @@ pub enum Change {
     Signed(AgentResourceMessage),
 }
 
-/// One registration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registration {
     id: AgentId,

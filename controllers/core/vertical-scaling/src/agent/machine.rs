@@ -91,7 +91,6 @@ pub struct Machine {
     pub tried: Option<Resources>,
     /// When the last patch failed; `None` once one succeeded, or after a conflict once the object was observed again.
     pub failed_at: Option<Duration>,
-    /// Failures in a row.
     pub failures: u32,
     /// Whether the object was not seen since a patch was refused because it had changed.
     pub conflict: bool,

@@ -70,7 +70,6 @@ pub struct LfcMetrics {
     pub hits: f64,
     /// Pages not found.
     pub misses: f64,
-    /// Pages written.
     pub writes: f64,
     /// Distinct 8 KiB pages touched over the last 1, 2, 3, … minutes.
     pub windows: Vec<f64>,

@@ -24,7 +24,6 @@ pub const MOST_SETTLING: u32 = 16;
 /// A connection after its handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Connection {
-    /// The version agreed on.
     pub version: u32,
     /// When the last message came.
     #[serde(rename = "heard")]
@@ -79,9 +78,7 @@ pub struct Monitor {
     pub asking: Option<Asking>,
     /// A request to grow from a v1.0 monitor.
     pub requested: Option<Requested>,
-    /// Requested CPU.
     pub wants_cpu: Option<RequestedAmount>,
-    /// Requested memory.
     pub wants_mem: Option<RequestedAmount>,
     /// Until when the VM does not shrink, because it grew by a request.
     pub settled_at: Option<Duration>,
@@ -95,7 +92,6 @@ pub struct Monitor {
     pub upscale_failed_at: Option<Duration>,
     /// When the last question failed.
     pub downscale_failed_at: Option<Duration>,
-    /// Failures in a row.
     pub failures: u32,
     /// The last revision that passed the monitor.
     pub revision: Revision,
@@ -130,7 +126,6 @@ impl Monitor {
         self.connection.is_some_and(|connection| connection.version >= MonitorProtoVersion::V2_0.0)
     }
 
-    /// The approved size.
     #[must_use]
     pub fn approved(&self) -> Option<Resources> {
         self.connection.map(|connection| connection.approved)
@@ -209,7 +204,6 @@ impl Monitor {
         }
     }
 
-    /// The denial in force.
     #[must_use]
     pub fn denied(&self, now: Duration) -> Option<Denied> {
         self.denied.filter(|denied| now < denied.until)
@@ -358,7 +352,6 @@ impl Monitor {
         self.upscale_failed_at.max(self.downscale_failed_at)
     }
 
-    /// The request failed.
     pub fn failed(&mut self, now: Duration, error: String) {
         match self.asking.take().map(|asking| asking.kind) {
             Some(Kind::Upscale) => self.upscale_failed_at = Some(now),

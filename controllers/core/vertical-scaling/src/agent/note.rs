@@ -19,7 +19,6 @@ pub enum Cause {
         /// The requested size now.
         to: Size,
     },
-    /// The bounds changed.
     Bounds {
         /// Lower.
         min: Size,
@@ -53,7 +52,6 @@ pub enum Cause {
     Accepts(Size),
     /// The monitor did not agree.
     Denies {
-        /// To this size.
         size: Size,
         /// For this reason.
         status: String,
@@ -76,25 +74,18 @@ pub enum Cause {
         cpu: Option<MilliCpu>,
         /// Memory of the whole VM.
         mem: Option<Bytes>,
-        /// Reason, in words.
         reason: String,
     },
     /// The first failed scrape after a good one.
     MetricsFailed(String),
     /// The node does not provide the requested size.
     NodeDenies {
-        /// The requested size.
         size: Size,
         /// Reason that the node reported.
         reason: String,
     },
     /// The VM does not reach its requested size.
-    Slow {
-        /// The requested size.
-        asked: Size,
-        /// The observed size.
-        now: Size,
-    },
+    Slow { asked: Size, now: Size },
 }
 
 /// Something that was done.
@@ -104,7 +95,6 @@ pub enum Decision {
     Report(Size),
     /// Requested more from the scheduler.
     AskScheduler {
-        /// The permitted size.
         from: Size,
         /// The size that was requested.
         to: Size,
@@ -112,12 +102,10 @@ pub enum Decision {
     /// Notified the scheduler that less is enough.
     #[serde(rename = "TellScheduler")]
     NotifyScheduler {
-        /// The permitted size.
         from: Size,
         /// What is enough.
         to: Size,
     },
-    /// Patched the VM.
     SetVm {
         /// The requested size before.
         from: Size,
@@ -172,7 +160,6 @@ pub struct GoalNote {
 pub struct Note {
     /// When; the last time, if it was repeated.
     pub at: Duration,
-    /// How often it was repeated.
     pub repeats: u32,
     /// What came in.
     pub causes: Vec<Cause>,

@@ -40,7 +40,6 @@ pub struct Plugin {
     pub permit: Option<Resources>,
     /// When the last request failed; `None` once one succeeded.
     pub failed_at: Option<Duration>,
-    /// Failures in a row.
     pub failures: u32,
     /// Permits below the request, in a row.
     pub denials: u32,
@@ -152,7 +151,6 @@ impl Plugin {
         self.asking = Some(Asking { id, since: now, target: request.target, held, current, stamped });
     }
 
-    /// The request failed.
     pub fn failed(&mut self, now: Duration, error: String) {
         self.asking = None;
         self.failed_at = Some(now);

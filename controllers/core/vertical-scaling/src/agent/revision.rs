@@ -29,7 +29,6 @@ impl RevisionSource {
         Self { last: start.max(0), pending: VecDeque::new() }
     }
 
-    /// The next revision.
     #[must_use = "the value is used up"]
     pub fn advance(&mut self, now: Duration, flags: RevisionFlags) -> Revision {
         self.last = self.last.saturating_add(1);

@@ -42,7 +42,6 @@ pub enum CpuNeed {
     Pending,
     /// All CPU is used: more may be needed.
     Saturated,
-    /// This much is enough.
     Enough(MilliCpu),
 }
 

@@ -16,7 +16,6 @@ use crate::agent::{note::Note, state::State};
 pub struct View {
     /// Name of the VM.
     pub name: String,
-    /// Namespace of the VM.
     pub namespace: String,
     /// The observed size.
     pub now: Resources,
@@ -40,7 +39,6 @@ pub struct View {
     pub memory_used: Option<u64>,
     /// Working set of the file cache, in bytes.
     pub cache_working_set: Option<u64>,
-    /// Age of the system metrics.
     pub metrics_age: Option<Duration>,
     /// The current activity, in words.
     pub state: String,

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use neonvm_types::Resources;
 
-/// A change of size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Resize {
     /// The agent wants to take.

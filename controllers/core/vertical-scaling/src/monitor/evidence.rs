@@ -42,7 +42,6 @@ struct Run {
     first: Sample,
     last: Duration,
     newest: Sample,
-    /// The CPU that it fills.
     cpu: MilliCpu,
     /// Runnable tasks, summed over so many samples.
     tasks: u64,

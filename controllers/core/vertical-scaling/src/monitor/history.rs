@@ -6,7 +6,6 @@ use neonvm_types::MilliCpu;
 
 use super::{AVERAGED, Ring, SAMPLE_INTERVAL, STALE_AFTER, SYSTEM_BUFFER};
 
-/// Samples that are kept.
 const KEPT: usize = 10;
 /// Samples of the averaged ones that must show saturation: a burst of 200 ms is in three at most.
 const SATURATED_SAMPLES: usize = 4;
@@ -89,7 +88,6 @@ impl History {
         self.0.is_empty()
     }
 
-    /// The newest sample.
     #[must_use]
     pub fn last(&self) -> Option<Sample> {
         self.0.last().map(|(_, sample)| sample)

@@ -59,7 +59,6 @@ pub enum Action {
     Answer {
         /// Of the request.
         token: u64,
-        /// HTTP status.
         status: u16,
         /// A JSON document with status 200, else a reason in words.
         body: String,
@@ -68,7 +67,6 @@ pub enum Action {
     Call {
         /// Number of the request.
         call: u64,
-        /// Identity of the agent.
         agent: AgentId,
         /// Where it serves: `host:port` or `host:port/path`.
         address: String,
@@ -83,7 +81,6 @@ pub enum Action {
         token: u64,
         /// Whether it asks for consent to less.
         down: bool,
-        /// The size.
         size: Resources,
     },
 }
@@ -117,7 +114,6 @@ impl Agents {
         Self { agents: Vec::new(), current: None, wants: Wants::Nothing, calls: 0, metrics_port }
     }
 
-    /// The current agent.
     #[must_use]
     pub const fn current(&self) -> Option<AgentId> {
         self.current

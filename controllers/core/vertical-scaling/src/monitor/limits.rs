@@ -41,7 +41,6 @@ pub struct LimitValues {
 /// What follows for the control group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LimitChange {
-    /// Limits to set.
     pub set: Option<LimitValues>,
     /// Whether the group is to have no limits any more.
     pub lift: bool,
@@ -187,7 +186,6 @@ impl Limits {
         Ok(())
     }
 
-    /// The limits now.
     fn values(&self, current: u64) -> Option<LimitValues> {
         let available = self.available.filter(|_| self.mode != MemoryLimits::Off)?;
         let high = high(available).saturating_add(self.raised);

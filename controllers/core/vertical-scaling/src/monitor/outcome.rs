@@ -13,7 +13,6 @@ pub enum Action {
     Send {
         /// Number of the message, for the reply.
         id: u64,
-        /// The message to send.
         message: MonitorMessage,
     },
     /// Give the file cache this size and report the end by [`super::Event::FileCacheSet`]. Only the newest token counts.
@@ -27,7 +26,6 @@ pub enum Action {
     SetLimits(Option<LimitValues>),
     /// Freeze the workload's control group; [`Outcome::thaw_at`] has the end.
     Freeze,
-    /// Thaw it.
     Thaw,
 }
 

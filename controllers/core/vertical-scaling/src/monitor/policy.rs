@@ -34,14 +34,12 @@ pub struct Settings {
     pub limits: MemoryLimits,
 }
 
-/// Inputs of the policy.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// It was time for a sample; `None` if none could be taken.
     Sample(Option<Sample>),
     /// An agent is there, in place of the one before.
     Connected {
-        /// The version agreed on.
         version: MonitorProtoVersion,
         /// Memory the kernel has, in bytes.
         total: u64,
@@ -58,7 +56,6 @@ pub enum Event {
     Message {
         /// Number of the message, for the reply.
         id: u64,
-        /// The message received.
         message: AgentMessage,
     },
     /// The agent sent an invalid message.
@@ -81,7 +78,6 @@ pub enum Event {
     Elapsed,
 }
 
-/// The monitor of one guest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
     pub(super) settings: Settings,

@@ -418,7 +418,6 @@ fn a_node_that_denies_is_asked_again_later() {
     assert_eq!(p.state.view(p.now).asked, cu(4), "there is room now");
 }
 
-/// The node's reason is reported.
 #[test]
 fn the_reason_of_a_node_that_denies_is_reported() {
     let mut p = Play::cus(1, 4, 2, settings());

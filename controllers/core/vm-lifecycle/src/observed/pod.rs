@@ -33,13 +33,9 @@ pub enum Resize {
 /// What matters of a runner pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodView {
-    /// Name of the pod.
     pub name: String,
-    /// UID of the pod.
     pub uid: String,
-    /// Labels of the pod.
     pub labels: BTreeMap<String, String>,
-    /// Annotations of the pod.
     pub annotations: BTreeMap<String, String>,
     /// Labels that we wrote.
     pub own_labels: BTreeSet<String>,

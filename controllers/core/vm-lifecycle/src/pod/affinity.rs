@@ -6,7 +6,6 @@ use k8s_openapi::api::core::v1::{
 };
 use neonvm_api::virtual_machine::Architecture;
 
-/// The affinity of the pod.
 pub(super) fn plan(own: Option<&Affinity>, architecture: Option<Architecture>) -> Affinity {
     let mut affinity = own.cloned().unwrap_or_default();
     let node = affinity.node_affinity.get_or_insert_with(NodeAffinity::default);

@@ -17,9 +17,7 @@ use crate::settings::Settings;
 /// What to write: a value, or `None` to remove the key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata {
-    /// Labels.
     pub labels: BTreeMap<String, Option<String>>,
-    /// Annotations.
     pub annotations: BTreeMap<String, Option<String>>,
 }
 
@@ -31,7 +29,6 @@ pub(super) struct DesiredMetadata {
 
 /// Prefix of the labels that Kubernetes recommends for objects of users.
 const RECOMMENDED: &str = "app.kubernetes.io/";
-/// Labels of a VM that its pod has.
 const LABELS: [&str; 5] = [
     label::SCALING_ENABLED,
     label::AUTO_MIGRATION_ENABLED,
@@ -39,7 +36,6 @@ const LABELS: [&str; 5] = [
     label::ENDPOINT_ID,
     label::PROJECT_ID,
 ];
-/// Annotations of a VM that its pod has.
 const ANNOTATIONS: [&str; 7] = [
     annotation::BOUNDS,
     annotation::CONFIG,

@@ -19,7 +19,6 @@ use crate::settings::RootDiskFrom;
 const OVERHEAD_SHARE: u64 = 128;
 const OVERHEAD_LEAST: u64 = 16 << 20;
 
-/// Volumes and mounts.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) volumes: Vec<Volume>,
@@ -27,7 +26,6 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// The files of an image.
     fn add_image(&mut self, name: &str, reference: &str, path: &str, (pull, from): (&str, RootDiskFrom)) {
         let volume = match from {
             RootDiskFrom::ImageVolume => image(name, reference, pull),

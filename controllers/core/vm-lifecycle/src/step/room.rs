@@ -19,7 +19,6 @@ pub(super) struct Room {
     pub(super) short: Option<Short>,
 }
 
-/// One amount of a size.
 type Amount = fn(&SizeRequest) -> u64;
 
 /// Why a guest cannot have what is wanted yet.
@@ -31,14 +30,12 @@ pub(super) enum Short {
     Denied(&'static str, String),
 }
 
-/// The sizes of a guest.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
     /// By the spec.
     pub(super) wanted: SizeRequest,
     /// The previous request to the runner.
     pub(super) asked: SizeRequest,
-    /// What it has.
     pub(super) reached: SizeRequest,
     /// Whether a migration has the VM: its size stays.
     pub(super) moving: bool,

@@ -142,7 +142,6 @@ pub(super) fn is_of_size(reason: ProblemReason) -> bool {
     matches!(reason, P::MemoryNotReleased | P::MemoryNotTaken | P::CpuNotScaled | P::CpuNotLimited)
 }
 
-/// The word in conditions.
 pub(super) fn word(reason: ProblemReason) -> &'static str {
     match reason {
         ProblemReason::MemoryNotReleased => "MemoryNotReleased",

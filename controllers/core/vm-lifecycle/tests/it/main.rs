@@ -1,5 +1,5 @@
 //! The phase machine against tables and against a world that forgets, lags and dies.
-#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod address;
 mod causes;

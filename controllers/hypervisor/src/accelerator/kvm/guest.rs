@@ -10,7 +10,6 @@ use crate::patience::scaled;
 
 /// Iterations of the loop: some 20 ms of a processor, minutes of an interpreter.
 const TURNS: u32 = 20_000_000;
-/// Time the guest has.
 const BUDGET: Duration = Duration::from_millis(300);
 /// How often a running guest is interrupted to read the clock.
 const TICK: Duration = Duration::from_millis(20);
@@ -175,7 +174,6 @@ fn own(descriptor: i32) -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(descriptor) }
 }
 
-/// The guest's program.
 fn program() -> Vec<u8> {
     let mut code = vec![0xB9];
     code.extend(TURNS.to_le_bytes()); // mov ecx, TURNS

@@ -16,7 +16,6 @@ pub enum MigrationPhase {
     Active,
     /// The guest is paused, and QEMU waits for [`super::Machine::switch_over`].
     PreSwitchover,
-    /// Devices are sent.
     Device,
     /// The guest runs on the other side, memory follows.
     PostCopyActive,
@@ -28,7 +27,6 @@ pub enum MigrationPhase {
     Completed,
     /// It failed. At the source the guest continues.
     Failed,
-    /// It is being cancelled.
     Cancelling,
     /// It was cancelled; the guest continues.
     Cancelled,

@@ -24,7 +24,6 @@ const FILTER_PAUSE: Duration = Duration::from_millis(100);
 pub enum JobEnd {
     /// Both disks are equal.
     Whole,
-    /// It was cancelled.
     Cancelled,
     /// It failed, in QEMU's words.
     Failed(String),
@@ -34,7 +33,6 @@ fn job(index: usize) -> String {
     format!("mirror{index}")
 }
 
-/// Number of the disk that a job copies.
 pub(in crate::machine) fn disk_of_job(job: &str) -> Option<usize> {
     job.strip_prefix("mirror")?.parse().ok()
 }
@@ -48,13 +46,11 @@ fn gone<T: Default>(result: Result<T, QmpError>) -> Result<T, QmpError> {
 }
 
 impl Machine {
-    /// Names of the disks that are written.
     #[must_use]
     pub fn written_disks(&self) -> Vec<String> {
         self.plan.disks.iter().filter(|disk| !disk.read_only).map(|disk| disk.name.clone()).collect()
     }
 
-    /// Numbers of the same disks.
     #[must_use]
     pub fn written_disk_numbers(&self) -> Vec<usize> {
         let disks = self.plan.disks.iter().enumerate();

@@ -9,18 +9,15 @@ use super::ZSTD;
 /// What a QEMU can.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Abilities {
-    /// Capabilities it supports.
     pub capabilities: BTreeSet<String>,
     /// Those of them that it cannot have on its host, and why.
     pub refused: BTreeMap<String, String>,
 }
 
-/// The requested features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestedFeatures {
     /// Connections for memory.
     pub channels: u8,
-    /// Compression in them.
     pub compression: Compression,
     /// Slow the guest down if it must be.
     pub auto_converge: bool,
@@ -47,7 +44,6 @@ pub struct Agreement {
     pub capabilities: BTreeSet<String>,
     /// Connections for memory; 1 without `multifd`.
     pub channels: u8,
-    /// Compression in them.
     pub compression: Compression,
     /// Requested features that are not used, each with its reason.
     pub dropped: Vec<String>,

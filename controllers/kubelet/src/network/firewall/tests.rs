@@ -90,7 +90,6 @@ impl Host {
         super::super::open_namespace(&self.name).unwrap()
     }
 
-    /// Runs a script on the host.
     fn run(&self, script: &str) -> String {
         let inside = format!("ip netns exec {} sh -ec '{script}'", self.name);
         sh(&inside)

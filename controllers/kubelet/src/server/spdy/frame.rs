@@ -117,7 +117,6 @@ pub(super) fn reply(stream: u32, is_first: bool) -> Vec<u8> {
     control(SYN_REPLY, &content)
 }
 
-/// Refuses a stream.
 pub(super) fn reset(stream: u32) -> Vec<u8> {
     let mut content = stream.to_be_bytes().to_vec();
     // REFUSED_STREAM

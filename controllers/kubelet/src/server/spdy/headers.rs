@@ -44,7 +44,6 @@ impl Default for Headers {
 }
 
 impl Headers {
-    /// Reads a block.
     pub(super) fn read(&mut self, block: &[u8]) -> Result<BTreeMap<String, String>, String> {
         parse(&self.inflate(block)?).ok_or_else(|| "a block of headers that is none".to_owned())
     }

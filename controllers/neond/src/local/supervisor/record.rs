@@ -13,11 +13,9 @@ use super::Error;
 /// Name of the file in the directory of the cluster.
 const FILE: &str = "services.json";
 
-/// State of a service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ServiceState {
-    /// Name.
     pub(crate) name: String,
     /// Process; none while it waits to be started again.
     #[serde(default, skip_serializing_if = "Option::is_none")]

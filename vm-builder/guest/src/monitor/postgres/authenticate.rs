@@ -78,7 +78,6 @@ mod tests {
     const ROUNDS: u32 = 4096;
     const SALT: &[u8] = b"salt of the user";
 
-    /// An authentication message of a server.
     fn authentication(kind: u32, rest: &[u8]) -> Message {
         message(b'R', &[&kind.to_be_bytes()[..], rest].concat())
     }

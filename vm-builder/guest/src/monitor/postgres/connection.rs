@@ -171,7 +171,6 @@ pub(super) mod tests {
         [&[kind], &length.to_be_bytes()[..], body].concat()
     }
 
-    /// A message of a server.
     pub(in super::super) fn message(kind: u8, body: &[u8]) -> Message {
         Message::parse(&mut BytesMut::from(&framed(kind, body)[..])).unwrap().unwrap()
     }

@@ -10,7 +10,6 @@ use std::time::Duration;
 pub enum Host {
     /// The directory of its unix socket.
     Socket(PathBuf),
-    /// An IP address.
     Address(IpAddr),
     /// This machine, by whatever family it listens on.
     Local,
@@ -54,7 +53,6 @@ pub enum TargetError {
     /// A value that cannot be.
     #[error("{keyword}: {value:?} {problem}")]
     Value {
-        /// Keyword of the connection string.
         keyword: String,
         /// Value of the keyword.
         value: String,

@@ -395,7 +395,6 @@ impl World {
         }
     }
 
-    /// The runner ends, and the pod with it.
     pub(crate) fn end_pod(&mut self, name: &str, reason: ExitReason) {
         let exit = Exit::new(reason, "it ended");
         if let Some(run) = self.runners.get_mut(name).filter(|run| run.alive) {

@@ -44,7 +44,6 @@ fn before(row: &Row) -> State {
 /// Why an answer is another one (COMPATIBILITY.md).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rule {
-    /// The same.
     Same,
     /// Of a request of whole units, which fits in part, the same number of units of both.
     EqualUnits,

@@ -13,7 +13,6 @@ use serde::Serialize;
 use super::agent::Agent;
 use super::{Action, Agents, MOST_AGENTS, Wants};
 
-/// A request of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// `POST /register`.
@@ -24,7 +23,6 @@ pub enum Request {
     Change {
         /// Whether it asks for consent to less.
         down: bool,
-        /// The body as it was sent.
         body: Vec<u8>,
     },
     /// `DELETE /unregister`.

@@ -12,21 +12,10 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
-
 use crate::agent::{
     note::{Cause, Note},
-    state::State,
+    state::{Announced, State},
 };
-
-/// A notice in force.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Announced {
-    /// When the first answer with the notice came.
-    pub since: Duration,
-    /// Whether the VM's status has shown a migration since.
-    pub begun: bool,
-}
 
 impl State {
     /// Takes in whether an answer of the scheduler has the notice.

@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 use neonvm_types::{Bytes, MilliCpu};
 use serde::Serialize;
 
-use crate::agent::{action::Outcome, desired::Why, state::State, units::Size};
+use crate::agent::{desired::Why, units::Size};
 
 /// Something that came in and made a difference.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -173,8 +173,6 @@ pub struct Note {
 
 /// Longest text from outside that is kept, in characters.
 const MOST_TEXT: usize = 120;
-/// A note that is like one of so many last ones is counted, not added.
-const LOOK_BACK: usize = 6;
 
 /// A text from outside, in one line and not too long.
 #[must_use]
@@ -196,29 +194,8 @@ impl Note {
         self.why.words().filter(|_| !self.decisions.is_empty())
     }
 
-    fn is_same(&self, other: &Self) -> bool {
+    pub(super) fn is_same(&self, other: &Self) -> bool {
         self.causes == other.causes && self.decisions == other.decisions
-    }
-}
-
-impl State {
-    /// Keeps a note unless it is empty. One equal to a recent note is counted there and not emitted again.
-    pub(super) fn record(&mut self, mut note: Note, outcome: &mut Outcome) {
-        if note.causes.is_empty() && note.decisions.is_empty() {
-            return;
-        }
-        let recent = self.trace.len().saturating_sub(LOOK_BACK);
-        let like = self.trace.iter().skip(recent).position(|old| old.is_same(&note));
-        if let Some(old) = like.and_then(|index| self.trace.remove(recent.saturating_add(index))) {
-            outcome.repeated.push(note.clone());
-            note.repeats = old.repeats.saturating_add(1);
-        } else {
-            outcome.notes.push(note.clone());
-        }
-        if self.trace.len() >= Self::MOST_NOTES {
-            self.trace.pop_front();
-        }
-        self.trace.push_back(note);
     }
 }
 

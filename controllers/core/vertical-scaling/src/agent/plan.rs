@@ -3,29 +3,21 @@
 use std::time::Duration;
 
 use neonvm_types::{Bytes, MilliCpu, Resources, Revision, RevisionFlags};
-use serde::Serialize;
 
 use crate::agent::{
     action::{ActionSet, Change, Outcome, PluginRequest, ScalingEvent, Warning},
     desired::{self, CPU_PRESSURE_HOLD, Desired, MEMORY_PRESSURE_HOLD, RequestedAmount},
     evidence::{Coupling, Range},
-    goal::{self, Goal, GoalParts},
+    goal::{self, Goal},
     machine::Limits,
     metrics::SystemMetrics,
     monitor_peer::{Kind, Sizes},
     note::GoalNote,
     plugin::Need,
-    state::State,
+    state::{Reported, State},
     units,
     usage::CpuNeed,
 };
-
-/// The last hypothetical scaling that was reported.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(super) struct Reported {
-    target: u32,
-    parts: GoalParts,
-}
 
 impl State {
     /// Metrics that are young enough to act on, in any direction.

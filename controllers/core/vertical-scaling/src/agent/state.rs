@@ -7,15 +7,14 @@ use serde::Serialize;
 
 use crate::agent::{
     action::{Action, ActionSet, Change, Outcome, PluginRequest, SchedulerRequest},
-    announced::Announced,
     caution::Caution,
     counter::RecentCounter,
     event::Event,
+    goal::GoalParts,
     machine::Machine,
     metrics::{LfcMetrics, SystemMetrics},
     monitor_peer::{Kind, Monitor},
     note::{Decision, Note},
-    plan::Reported,
     plugin::Plugin,
     revision::RevisionSource,
     settings::{Config, FailureRate, Settings},
@@ -23,6 +22,9 @@ use crate::agent::{
     usage::{CpuNeed, Usage},
     vm::Vm,
 };
+
+/// A note that is like one of so many last ones is counted, not added.
+const LOOK_BACK: usize = 6;
 
 /// Metrics and when they came.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -41,6 +43,22 @@ pub struct Known {
     pub steal: Option<f64>,
     /// Why the last scrape failed; empty if it did not.
     pub error: String,
+}
+
+/// A notice of the scheduler that the VM is to be migrated, in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Announced {
+    /// When the first answer with the notice came.
+    pub since: Duration,
+    /// Whether the VM's status has shown a migration since.
+    pub begun: bool,
+}
+
+/// The last hypothetical scaling that was reported.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(super) struct Reported {
+    pub(super) target: u32,
+    pub(super) parts: GoalParts,
 }
 
 /// One VM's state.
@@ -161,6 +179,25 @@ impl State {
     pub(super) fn advance(&mut self, now: Duration) -> Duration {
         self.clock = self.clock.max(now);
         self.clock
+    }
+
+    /// Keeps a note unless it is empty. One equal to a recent note is counted there and not emitted again.
+    pub(super) fn record(&mut self, mut note: Note, outcome: &mut Outcome) {
+        if note.causes.is_empty() && note.decisions.is_empty() {
+            return;
+        }
+        let recent = self.trace.len().saturating_sub(LOOK_BACK);
+        let like = self.trace.iter().skip(recent).position(|old| old.is_same(&note));
+        if let Some(old) = like.and_then(|index| self.trace.remove(recent.saturating_add(index))) {
+            outcome.repeated.push(note.clone());
+            note.repeats = old.repeats.saturating_add(1);
+        } else {
+            outcome.notes.push(note.clone());
+        }
+        if self.trace.len() >= Self::MOST_NOTES {
+            self.trace.pop_front();
+        }
+        self.trace.push_back(note);
     }
 
     pub(super) fn size(&self, amount: Resources) -> Size {

@@ -7,6 +7,7 @@ pub(crate) mod directory;
 mod prepare;
 mod report;
 mod resize;
+mod state;
 pub(crate) mod state_file;
 mod worker;
 

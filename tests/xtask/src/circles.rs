@@ -14,7 +14,6 @@ const KNOWN: &[(&str, usize)] = &[
     ("cli/src/env.rs", 5),
     ("controllers/apiserver/engine/src/schema/rules.rs", 2),
     ("controllers/apiserver/engine/src/schema/validate/checks.rs", 2),
-    ("controllers/kubelet/src/pod/worker.rs", 9),
     ("controllers/sim/src/world/migration/kubelet.rs", 3),
     ("controllers/sim/src/world/model.rs", 3),
 ];

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::container;
-use super::worker::Worker;
+use super::state::Worker;
 use crate::clock;
 use crate::process::{Identity, Outcome, Process};
 use neonvm_core_kubelet::{Event, State};

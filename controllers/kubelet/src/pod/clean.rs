@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::worker::{Task, Worker};
+use super::state::{Task, Worker};
 use crate::files;
 use crate::naming;
 use crate::node::Node;

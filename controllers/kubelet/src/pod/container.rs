@@ -10,7 +10,7 @@ use neonvm_kit::private;
 use neonvm_types::runner_protocol::{DEADLINE_FACTOR, Exit, ExitReason, TERMINATION_MESSAGE_BYTES};
 use tokio::sync::watch;
 
-use super::worker::{Task, Worker};
+use super::state::{Task, Worker};
 use super::{Handle, PodDirectory};
 use crate::clock;
 use crate::node::Node;

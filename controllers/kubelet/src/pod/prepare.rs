@@ -7,7 +7,7 @@ use std::time::Duration;
 use neonvm_api::runner_pod::SSH_PRIVATE_DIRECTORY;
 use tokio::sync::{mpsc, watch};
 
-use super::worker::{Task, Worker};
+use super::state::{Task, Worker};
 use super::{Handle, PodDirectory};
 use crate::network::attachments;
 use crate::node::Node;

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use super::worker::{Task, Worker};
+use super::state::{Task, Worker};
 use crate::naming;
 use crate::node::Node;
 use neonvm_core_kubelet::Event;

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
 
 use super::report::{self, Report};
+use super::state::{Task, Worker};
 use super::state_file::Saved;
 use super::{ContainerView, Handle, Object, PodDirectory, View, adopt, clean, container, prepare, resize};
 use crate::clock;
@@ -20,38 +20,6 @@ use neonvm_core_kubelet::{Action, Event, Machine, Plan, ProbeKind, State};
 
 /// Events that wait for the worker; a sender of more waits.
 const WAITING: usize = 64;
-
-/// A task that ends with its owner.
-#[derive(Debug)]
-pub(super) struct Task(pub(super) JoinHandle<()>);
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-pub(super) struct Worker {
-    pub(super) node: Arc<Node>,
-    pub(super) handle: Arc<Handle>,
-    pub(super) machine: Machine,
-    pub(super) ip: watch::Sender<String>,
-    pub(super) events: mpsc::Sender<Event>,
-    /// True once nothing is to be started any more.
-    pub(super) ending: watch::Sender<bool>,
-    preparation: Option<Task>,
-    /// Waiting for processes, starting, cleaning.
-    pub(super) tasks: Vec<Task>,
-    probes: BTreeMap<(String, ProbeKind), Task>,
-    reports: watch::Sender<Report>,
-    /// The status that was reported last.
-    shown: PodStatus,
-    /// The object was observed in this run of the node: before, its content is unknown.
-    is_seen: bool,
-    is_forgotten: bool,
-    /// The cgroup is being set.
-    pub(super) is_resizing: bool,
-}
 
 pub(crate) fn spawn_new(node: &Arc<Node>, pod: &Arc<Pod>) -> Arc<Handle> {
     let pause = u64::try_from(node.config.restart_pause.as_millis()).unwrap_or(10_000);

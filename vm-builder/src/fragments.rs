@@ -60,7 +60,17 @@ pub fn carry_out(request: &Request<'_>, work: &Path) -> Result<Source, Error> {
     let id = work.join("image");
     let mut build = engine.command("build");
     // A fixed time: the same fragments on the same files give the same layers.
-    build.args(["--isolation", "chroot", "--format", "oci", "--layers=false", "--timestamp", "0"]);
+    build.args([
+        "--network",
+        "host",
+        "--isolation",
+        "chroot",
+        "--format",
+        "oci",
+        "--layers=false",
+        "--timestamp",
+        "0",
+    ]);
     build.arg("--platform").arg(request.platform.to_string());
     build.arg("--iidfile").arg(&id).arg("--file").arg(&containerfile);
     for argument in request.build_args {
@@ -158,7 +168,7 @@ impl Engine<'_> {
         )?;
         let id = work.join("base");
         let mut build = self.command("build");
-        build.args(["--format", "oci", "--timestamp", "0"]).arg("--iidfile").arg(&id);
+        build.args(["--network", "host", "--format", "oci", "--timestamp", "0"]).arg("--iidfile").arg(&id);
         build.arg("--platform").arg(self.request.platform.to_string());
         build.arg("--file").arg(&containerfile).arg(context);
         self.run("build", &mut build)?;

@@ -93,12 +93,26 @@ pub(crate) fn strip(from: &Path, to: &Path, how: Strip) -> anyhow::Result<PathBu
 fn objcopy(flags: &[&str], from: &Path, to: &Path) -> anyhow::Result<()> {
     let own = libraries(TRIPLE)?.with_file_name("bin").join("rust-objcopy");
     let program = if own.is_file() { own } else { "objcopy".into() };
-    let status = Command::new(&program).args(flags).arg(from).arg(to).status();
+    let mut command = Command::new(&program);
+    if let Some(shared) = sysroot_libraries(&program) {
+        // Its LLVM is a shared library, which is found by itself only when rustup starts cargo.
+        command.env("LD_LIBRARY_PATH", shared);
+    }
+    let status = command.args(flags).arg(from).arg(to).status();
     let status = status.with_context(|| format!("cannot run {}", program.display()))?;
     if !status.success() {
         bail!("{} failed for {}", program.display(), from.display());
     }
     Ok(())
+}
+
+/// Directory of the shared libraries of the toolchain that has a program: `lib` of `SYSROOT/lib/rustlib/TARGET/bin/PROGRAM`.
+fn sysroot_libraries(program: &Path) -> Option<PathBuf> {
+    program
+        .ancestors()
+        .nth(4)
+        .filter(|path| path.file_name().is_some_and(|name| name == "lib"))
+        .map(Path::to_owned)
 }
 
 /// Directory of the standard library for a target.

@@ -3,11 +3,13 @@
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixStream as Socket;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
+use rustix::fs::OFlags;
 use tokio::net::UnixStream;
 use tokio::time::{Instant, timeout_at};
 
@@ -89,8 +91,11 @@ impl Inherited {
         number
     }
 
-    fn file(&mut self, path: &Path, write: bool) -> Result<i32, StartError> {
-        let opened = OpenOptions::new().read(true).write(write).open(path);
+    /// Opens a file as QEMU uses it: from version 9.1 on, QEMU takes a descriptor for direct I/O only if it was opened for that.
+    fn file(&mut self, path: &Path, write: bool, direct: bool) -> Result<i32, StartError> {
+        let flags = if direct { OFlags::DIRECT } else { OFlags::empty() };
+        let flags = i32::try_from(flags.bits()).unwrap_or_default();
+        let opened = OpenOptions::new().read(true).write(write).custom_flags(flags).open(path);
         let failed = |source| StartError::File { path: path.to_owned(), source };
         opened.map(|file| self.add(file.into())).map_err(failed)
     }
@@ -222,8 +227,8 @@ fn files(
             DiskImage::Raw(file) | DiskImage::Qcow2(file) => (file, None),
             DiskImage::Overlay { file, base, .. } => (file, Some(base)),
         };
-        let file = inherited.file(file, !disk.read_only)?;
-        let base = base.map(|base| inherited.file(base, false)).transpose()?;
+        let file = inherited.file(file, !disk.read_only, plan.direct_io && !disk.read_only)?;
+        let base = base.map(|base| inherited.file(base, false, false)).transpose()?;
         descriptors.disks.push(DiskDescriptors { file, base });
     }
     Ok(())

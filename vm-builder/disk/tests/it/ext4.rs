@@ -139,8 +139,9 @@ fn nasty_tree() {
         assert!(ask("ea_list attributes").contains("security.capability (20)"));
         assert!(ask("ea_list attributes").contains("system.posix_acl_access"));
         assert!(ask("cat etc/hello").contains("hello, world\n"));
-        assert!(ask("stat t1901").contains("mtime: 0x80000000:00000004 -- Fri Dec 13 20:45:52 1901"));
-        assert!(ask("stat t1969").contains("mtime: 0xffffffff:ee6b27fc -- Wed Dec 31 23:59:59 1969"));
+        // Times before 1970 by their bits alone: debugfs 1.47.2 shows them as dates after 2038, the kernel does not.
+        assert!(ask("stat t1901").contains("mtime: 0x80000000:00000004 -- "));
+        assert!(ask("stat t1969").contains("mtime: 0xffffffff:ee6b27fc -- "));
         assert!(ask("stat t2038").contains("mtime: 0x80000000:00000009 -- Tue Jan 19 03:14:08 2038"));
         let dump = directory.path().join("dump");
         ask(&format!("dump extents1361 {}", dump.display()));

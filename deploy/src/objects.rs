@@ -140,7 +140,7 @@ fn workload(object: &mut Value, filled: &Filled) {
         put(object, "/spec/template/spec", "tolerations", tolerations);
     }
     if let Some(selector) = service.and_then(|service| service.node_selector.clone()) {
-        lay(object, "/spec/template/spec", "nodeSelector", selector);
+        lay(object, "/spec/template/spec", "nodeSelector", &selector);
     }
     for kind in ["initContainers", "containers"] {
         let containers =
@@ -162,7 +162,7 @@ fn container(container: &mut Value, filled: &Filled) {
     }
     if let Some(resources) = filled.services.get(name.as_str()).and_then(|service| service.resources.clone())
     {
-        lay(container, "", "resources", resources);
+        lay(container, "", "resources", &resources);
     }
     match name.as_str() {
         "vm-controller" => {
@@ -225,9 +225,9 @@ fn attachment(object: &mut Value, filled: &Filled) {
 }
 
 /// Lays a map over that of the manifest, as Helm lays values over each other: what is not named stays.
-fn lay(object: &mut Value, path: &str, key: &str, value: Value) {
+fn lay(object: &mut Value, path: &str, key: &str, value: &Value) {
     let Some(map) = object.pointer_mut(path).and_then(Value::as_object_mut) else { return };
-    merge(map.entry(key).or_insert(Value::Null), &value);
+    merge(map.entry(key).or_insert(Value::Null), value);
 }
 
 fn put(object: &mut Value, path: &str, key: &str, value: Value) {

@@ -9,6 +9,11 @@ use super::formats::{Format, foreign};
 use crate::reference::{Digest, Invalid, Reference};
 use crate::tool;
 
+/// What to do without a source, and without a container tool.
+const FORMS: &str = "give a reference (docker://…), oci:, oci-archive:, docker-archive:, dir:, tar: or dockerfile: and a path";
+const TOOLS: &str =
+    "install one, such as buildah, or build the image elsewhere and give it with --from IMAGE";
+
 /// Failure of loading, storing or pushing an image.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -288,9 +293,7 @@ impl Error {
             Self::Invalid(_) => {
                 "write [registry/]repository[:tag][@sha256:digest], e.g. docker.io/library/postgres:16"
             }
-            Self::SourceMissing(_) => {
-                "give a reference (docker://…), oci:, oci-archive:, docker-archive:, dir:, tar: or dockerfile: and a path"
-            }
+            Self::SourceMissing(_) => FORMS,
             Self::DiskFull(_) => {
                 "free some space, remove old cache content (image prune), or choose another cache directory"
             }
@@ -350,9 +353,7 @@ impl Error {
             Self::Io { error, .. } if error.kind() == io::ErrorKind::PermissionDenied => {
                 "run as a user who may read it"
             }
-            Self::NoContainerTool => {
-                "install one, such as buildah, or build the image elsewhere and give it with --from IMAGE"
-            }
+            Self::NoContainerTool => TOOLS,
             Self::Setting { .. } | Self::Io { .. } | Self::Dockerfile { .. } => return None,
         };
         Some(text.to_owned())

@@ -1,4 +1,4 @@
-//! One VM from start to end: the loop that feeds [`neonvm_core_runner::Core`] and carries out its actions.
+//! One VM from start to end: the loop that feeds [`neonvm_core_vm_lifecycle::runner::Core`] and carries out its actions.
 
 mod act;
 mod migration;
@@ -24,7 +24,7 @@ use crate::logs::Log;
 use crate::migration::{Message, Moving, QUEUE as MESSAGES, volumes};
 use crate::options::Options;
 use crate::prepare::{Error, Prepared, prepare};
-use neonvm_core_runner::{Core, Event, Limits, QemuEnd};
+use neonvm_core_vm_lifecycle::runner::{Core, Event, Limits, QemuEnd};
 
 /// Events that wait for the loop.
 const QUEUE: usize = 64;

@@ -10,7 +10,6 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("neonvm-core-vm-lifecycle", &["neonvm-types", "neonvm-api"]),
     ("neonvm-core-migration", &["neonvm-types", "neonvm-api", "neonvm-core-vm-lifecycle"]),
     ("neonvm-core-kubelet", &["neonvm-types", "neonvm-api"]),
-    ("neonvm-core-runner", &["neonvm-types"]),
     ("neonvm-core-overlay", &["neonvm-types", "neonvm-api"]),
     ("neonvm-core-scheduling", &["neonvm-types", "neonvm-api"]),
     ("neonvm-core-pod-autoscaler", &["neonvm-types", "neonvm-api"]),
@@ -23,10 +22,10 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "neonvm-types",
             "neonvm-api",
+            "neonvm-core-vm-lifecycle",
             "neonvm-core-migration",
             // What a guest does not reach.
             "neonvm-core-overlay",
-            "neonvm-core-runner",
             "neonvm-kit",
             "neonvm-disk",
             "neonvm-hypervisor",

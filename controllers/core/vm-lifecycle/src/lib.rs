@@ -1,7 +1,8 @@
 //! The life of a virtual machine as pure functions.
 //!
-//! For: the vm-controller, and simulations of it.
-//! Owns: the phase machine ([`step()`]), the plan of the runner pod ([`pod::plan`]), the life of a guest's TLS certificate ([`tls::step`]).
+//! For: the vm-controller, and simulations of it; the runner.
+//! Owns: the phase machine ([`step()`]), the plan of the runner pod ([`pod::plan`]), the life of a guest's TLS certificate ([`tls::step`]), what
+//! the runner of one VM decides ([`runner::Core`]).
 //! May not: read a clock, draw random numbers, talk to anything. Time and a random suffix for names are arguments.
 //!
 //! ```text
@@ -23,6 +24,7 @@ mod observed;
 mod outcome;
 pub mod pod;
 mod pod_size;
+pub mod runner;
 mod settings;
 mod step;
 pub mod tls;

@@ -13,7 +13,7 @@ use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 
 use super::daemon::Daemon;
-use neonvm_core_runner::Event;
+use neonvm_core_vm_lifecycle::runner::Event;
 
 const RETRY_FIRST: Duration = Duration::from_millis(100);
 const RETRY_LONGEST: Duration = Duration::from_secs(10);

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::logs::Lines;
-use neonvm_core_runner::Event;
+use neonvm_core_vm_lifecycle::runner::Event;
 
 /// Lines that a guest may cause in the runner's log within [`WINDOW`]. A healthy guest reports a few times in its life.
 const LOGGED: u32 = 60;

@@ -12,7 +12,7 @@ use super::vcpus::{self, Vcpus};
 use super::{Bytes, CpuGroup, Daemon, Event, GROUP, Hierarchy, Loop, Machine, Options, PodFiles};
 use crate::api::Statistics;
 use crate::guest::usage;
-use neonvm_core_runner::Action;
+use neonvm_core_vm_lifecycle::runner::Action;
 
 /// Pause before a VM that was stopped for lack of disk space continues.
 const ROOM: Duration = Duration::from_secs(5);

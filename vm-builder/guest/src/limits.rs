@@ -19,6 +19,8 @@ const GIB: u64 = 1 << 30;
 const PAGE: u64 = 4 * KIB;
 /// Memory for which Linux allows one task: its stacks take an eighth of memory.
 const TASK: u64 = 128 * KIB;
+/// Memory for which the workload may have one task.
+const TASK_OF_WORKLOAD: u64 = 192 * KIB;
 /// Most open files of a process: what container engines give, and Linux' `fs.nr_open`.
 const OPEN_FILES: u64 = 1 << 20;
 /// Groups whose tasks are limited, so that the others have room.
@@ -107,11 +109,11 @@ pub fn tasks(memory: u64) -> u64 {
     (memory / TASK).clamp(64, 4_194_304)
 }
 
-/// Tasks that the workload may have with this much memory: a tenth of all, at most 2,048, is left to SSH, daemon and monitor.
+/// Tasks that the workload may have with this much memory. A process that does nothing takes some 120 KiB of the kernel, so that a
+/// workload which forks without end meets its limit while a third of memory is left, instead of making the kernel kill processes.
 #[must_use]
 pub fn tasks_of_workload(memory: u64) -> u64 {
-    let all = tasks(memory);
-    all.saturating_sub((all / 10).clamp(48, 2_048))
+    (memory / TASK_OF_WORKLOAD).clamp(48, 4_000_000)
 }
 
 /// Limits of each process that init starts: resource, soft and hard limit; `None`: none.

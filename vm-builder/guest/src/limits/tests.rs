@@ -38,7 +38,7 @@ fn a_vm_of_8_gib_has_room_for_thousands_of_processes() {
     assert_eq!(of(memory, "net/ipv4/tcp_mem"), [98_304, 131_072, 196_608]);
     assert_eq!(of(memory, "net/ipv4/tcp_rmem"), [0, 0, 6 << 20]);
     assert_eq!(tmpfs_options(memory), "size=4294967296,nr_inodes=1048576");
-    assert_eq!((tasks_of_workload(memory), tasks_of_workload(128 << 20)), (63_488, 922));
+    assert_eq!((tasks_of_workload(memory), tasks_of_workload(128 << 20)), (43_690, 682));
 }
 
 #[test]

@@ -3,13 +3,12 @@
 mod agent;
 mod completion;
 mod config;
-mod dashboard;
+mod counters;
 mod debug;
 mod doctor;
 mod flags;
 mod health;
 mod image;
-mod images;
 mod input;
 mod install;
 mod job;
@@ -21,6 +20,7 @@ mod migration;
 mod object;
 pub(crate) mod place;
 mod podautoscaler;
+mod poll;
 mod preflight;
 mod registry;
 mod resource;
@@ -39,7 +39,6 @@ mod watching;
 
 use crate::args::config::Command as Config;
 use crate::args::image::Command as Image;
-use crate::args::images::Command as Images;
 use crate::args::kernel::Command as Kernel;
 use crate::args::local::Command as Local;
 use crate::args::migration::Command as Migration;
@@ -75,7 +74,7 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Args) -> Result<Report>
         Command::Image(Image::Remove(args)) => image::remove::run(env, settings, args),
         Command::Image(Image::Prune(args)) => image::prune::run(env, settings, args),
         Command::Image(Image::Pull(args)) => image::pull::run(env, args, quiet),
-        Command::Images(command) => images(env, command, quiet),
+        Command::Image(Image::Release(command)) => image::release::run(env, command, quiet),
         Command::Kernel(Kernel::Fetch(args)) => kernel::fetch::run(env, settings, args, quiet),
         Command::Kernel(Kernel::Build(args)) => kernel::build::run(env, args, quiet),
         Command::Kernel(Kernel::Image(args)) => kernel::image::run(env, args),
@@ -94,7 +93,6 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Args) -> Result<Report>
         Command::Doctor(args) => doctor::run(env, settings, args),
         Command::Test(Test::Cluster(args)) => test::cluster::run(env, settings, args, quiet),
         Command::Top(top) => top::run(env, settings, args, top),
-        Command::Dashboard(args) => dashboard::run(settings, args),
         Command::Agent(Agent::Inspect(args)) => agent::inspect(settings, args),
         Command::Scheduler(Scheduler::Inspect(args)) => scheduler::inspect(settings, args),
         Command::Debug(Debug::NodePressure(args)) => debug::node_pressure::run(settings, args),
@@ -121,14 +119,5 @@ fn podautoscaler(settings: &Settings, command: &Podautoscaler) -> Result<Report>
         Podautoscaler::Wait(args) => podautoscaler::wait::run(settings, args),
         Podautoscaler::Pause(args) => podautoscaler::pause::run(settings, args, true),
         Podautoscaler::Resume(args) => podautoscaler::pause::run(settings, args, false),
-    }
-}
-
-fn images(env: &Env, command: &Images, quiet: bool) -> Result<Report> {
-    match command {
-        Images::List(args) => images::list::run(env, args),
-        Images::Push(args) => images::push::run(env, args, quiet),
-        Images::Save(args) => images::save::run(env, args, quiet),
-        Images::Load(args) => images::load::run(env, args, quiet),
     }
 }

@@ -1,11 +1,10 @@
-//! The live view of nodes, VMs and migrations: one model, shown by `top` on a terminal and by `dashboard` in a browser.
+//! The live view of nodes, VMs and migrations: one model, shown by `top`.
 //!
 //! Pure: no clock, no I/O. [`model::Fleet`] takes in what was observed, [`ui::Ui`] the keys, and [`view`] draws both into a
 //! buffer of cells. The watches and requests that feed it are in `commands/live`. Texts from outside are cleaned before they
 //! reach the model.
 
 pub(crate) mod input;
-pub(crate) mod json;
 pub(crate) mod key;
 pub(crate) mod keys;
 pub(crate) mod model;

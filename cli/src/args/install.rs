@@ -2,8 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::cluster::Access;
-use super::{Output, Showing};
+use super::Showing;
 
 /// Options of an installation.
 #[derive(Debug, Default, clap::Args)]
@@ -69,15 +68,9 @@ pub struct Carrying {
     /// Time to wait for the services to become ready, such as 90s or 5m
     #[arg(long, value_name = "DURATION", default_value = "5m")]
     pub timeout: String,
-    /// Access to the cluster.
-    #[command(flatten)]
-    pub access: Access,
     /// Progress output.
     #[command(flatten)]
     pub showing: Showing,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }
 
 /// `install`

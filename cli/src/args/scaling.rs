@@ -2,20 +2,6 @@
 
 use crate::args::names::{self, Names};
 
-use super::Output;
-use super::cluster::Access;
-
-/// Where the services are.
-#[derive(Clone, Debug, clap::Args)]
-pub struct Services {
-    /// Namespace of the services
-    #[arg(long, value_name = "NAME", default_value = "neonvm-system")]
-    pub system_namespace: String,
-    /// Access to the cluster.
-    #[command(flatten)]
-    pub access: Access,
-}
-
 /// `agent`
 #[derive(Debug, clap::Subcommand)]
 pub enum Agent {
@@ -39,21 +25,15 @@ pub struct AgentInspect {
     /// Show only this VM, and its decisions
     #[arg(long, value_name = "NAME", add = Names::Vms, value_parser = names::vm)]
     pub vm: Option<String>,
-    /// Namespace of the VM
-    #[arg(short, long, value_name = "NAME")]
-    pub namespace: Option<String>,
     /// Number of decisions to show for a VM
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub history: usize,
     /// Show sizes as CPU and memory instead of compute units
     #[arg(long)]
     pub raw: bool,
-    /// Namespace of the services, and cluster.
-    #[command(flatten)]
-    pub services: Services,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
+    /// Namespace of the services
+    #[arg(long, value_name = "NAME", default_value = "neonvm-system")]
+    pub system_namespace: String,
 }
 
 /// `scheduler`
@@ -79,12 +59,9 @@ pub struct SchedulerInspect {
     /// Show the reservation of each pod, and the reasons for each node
     #[arg(long)]
     pub explain: bool,
-    /// Namespace of the services, and cluster.
-    #[command(flatten)]
-    pub services: Services,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
+    /// Namespace of the services
+    #[arg(long, value_name = "NAME", default_value = "neonvm-system")]
+    pub system_namespace: String,
 }
 
 /// `debug`
@@ -122,13 +99,7 @@ pub struct NodePressure {
     /// Print again after every change
     #[arg(long, conflicts_with = "check")]
     pub watch: bool,
-    /// Namespace of the VM
-    #[arg(short, long, value_name = "NAME")]
-    pub namespace: Option<String>,
-    /// Namespace of the services, and cluster.
-    #[command(flatten)]
-    pub services: Services,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
+    /// Namespace of the services
+    #[arg(long, value_name = "NAME", default_value = "neonvm-system")]
+    pub system_namespace: String,
 }

@@ -1,21 +1,12 @@
 //! `test`
 
-use super::cluster::Access;
-use super::{Output, Showing};
+use super::Showing;
 
 /// Tests of a cluster.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     /// Run a VM through its whole lifecycle on a cluster: create, scale, migrate, drain, delete
     Cluster(Box<Cluster>),
-}
-
-impl Command {
-    pub(super) fn output(&self) -> &Output {
-        match self {
-            Self::Cluster(args) => &args.output,
-        }
-    }
 }
 
 /// `test cluster`
@@ -57,13 +48,7 @@ pub struct Cluster {
     /// Keep the VM and the namespace for inspection
     #[arg(long)]
     pub keep: bool,
-    /// Access to the cluster.
-    #[command(flatten)]
-    pub access: Access,
     /// Progress output.
     #[command(flatten)]
     pub showing: Showing,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }

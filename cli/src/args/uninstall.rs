@@ -1,7 +1,6 @@
 //! `uninstall`
 
-use super::cluster::Access;
-use super::{Output, Showing};
+use super::Showing;
 
 /// `uninstall`
 #[derive(Debug, clap::Args)]
@@ -18,13 +17,7 @@ pub struct Uninstall {
     /// Time to wait for the services to end, such as 90s or 5m
     #[arg(long, value_name = "DURATION", default_value = "2m")]
     pub timeout: String,
-    /// Access to the cluster.
-    #[command(flatten)]
-    pub access: Access,
     /// Progress output.
     #[command(flatten)]
     pub showing: Showing,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }

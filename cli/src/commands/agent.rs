@@ -15,9 +15,10 @@ use crate::settings::Settings;
 /// What agents know.
 pub(super) fn inspect(settings: &Settings, args: &Args) -> Result<Report> {
     block_on(async {
-        let connection = Connection::open(settings, &args.services.access).await?;
-        let services = Services::open(&connection, &args.services.system_namespace).await?;
-        let namespace = args.namespace.clone().unwrap_or_else(|| connection.namespace().to_owned());
+        let connection = Connection::open(settings).await?;
+        let services = Services::open(&connection, &args.system_namespace).await?;
+        let namespace =
+            settings.place().namespace.clone().unwrap_or_else(|| connection.namespace().to_owned());
         let vm = args.vm.as_ref().map(|name| format!("{namespace}/{name}"));
         let (mut agents, silent) = services.agents(args.node.as_deref(), vm.as_deref()).await?;
         if let Some(name) = &args.vm {

@@ -10,13 +10,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
+use super::install::apply;
 use super::object::{is_true, items, text};
 use crate::connect::Connection;
 use crate::error::{Code, Result};
 use crate::report::{API_VERSION, Document, Report, left};
-pub(super) use component::{AUTOSCALER_LEASE, CONTROLLER_LEASE, Component};
+pub(super) use component::Component;
 pub(super) use installed::{checked, installed};
-pub(super) use look::{Clock, clock, view};
+pub(super) use look::{Clock, clock, services, view};
 pub(super) use parts::{Part, hooks};
 pub(super) use view::View;
 
@@ -196,14 +197,7 @@ fn phases(machines: &[Value]) -> BTreeMap<String, usize> {
 /// Installs our definitions and waits until they are in force.
 pub(super) async fn install(connection: &Connection) -> Result<()> {
     for crd in neonvm_api::crds() {
-        let name = crd.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-        let answer = connection.apply(&format!("{DEFINITIONS}/{name}"), &crd).await?;
-        if is_true(&answer, "Established") {
-            continue;
-        }
-        while !is_true(&connection.json(&format!("{DEFINITIONS}/{name}")).await?, "Established") {
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-        }
+        apply::apply(connection, &crd).await?;
     }
     Ok(())
 }

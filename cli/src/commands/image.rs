@@ -6,6 +6,7 @@ pub(super) mod list;
 pub(super) mod prune;
 pub(super) mod pull;
 pub(super) mod push;
+pub(super) mod release;
 pub(super) mod remove;
 mod usage;
 

@@ -32,7 +32,7 @@ pub(super) fn run(env: &Env, settings: &Settings, args: &Install, quiet: bool) -
     let own = chosen::of_flags(&args.choices, &Choice::default())?;
     own.values().map_err(|error| chosen::unusable(&error))?;
     if args.dry_run.as_deref() == Some("client") {
-        return dry::client(settings, args, &own);
+        return dry::client(settings, &own);
     }
     let limit = duration("timeout", &args.carrying.timeout)?;
     let reporter = Reporter::new(env, &args.carrying.showing.progress, quiet);
@@ -86,7 +86,7 @@ impl<'a> Job<'a> {
         reporter: &'a Reporter,
         limit: Duration,
     ) -> Result<Self> {
-        let connection = Connection::open(settings, &carrying.access).await?;
+        let connection = Connection::open(settings).await?;
         let version = connection.json("/version").await?;
         let facts = Facts {
             kubernetes: Some(text(&version, "/gitVersion").to_owned()),

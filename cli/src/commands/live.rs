@@ -49,7 +49,7 @@ impl Feed {
     /// If the cluster cannot be reached or its VMs may not be listed.
     pub(super) async fn open(settings: &Settings, args: &Live) -> Result<(Self, Fleet)> {
         let interval = duration("interval", &args.interval)?.max(SHORTEST);
-        let client = NamespaceClient::open(settings, &args.place).await?;
+        let client = NamespaceClient::open(settings).await?;
         let vms: Api<VirtualMachine> = client.api_of(args.all_namespaces);
         // What fails at once is an error as elsewhere.
         let one = ListParams::default().limit(1);

@@ -64,5 +64,5 @@ fn verdict(migration: &VirtualMachineMigration) -> Result<()> {
     }
     let (name, vm) = (name_of(migration), &migration.spec.vm_name);
     Err(Error::new(Code::Failed, format!("{vm} was not migrated: {}", show::reason(migration)))
-        .hint(format!("see the details: neonctl migration describe {name}, neonctl vm events {vm}")))
+        .hint(format!("see the details: neonctl migration describe {name}, neonctl vm history {vm}")))
 }

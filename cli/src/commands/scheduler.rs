@@ -15,8 +15,8 @@ use crate::settings::Settings;
 /// What the scheduler knows.
 pub(super) fn inspect(settings: &Settings, args: &Args) -> Result<Report> {
     block_on(async {
-        let connection = Connection::open(settings, &args.services.access).await?;
-        let services = Services::open(&connection, &args.services.system_namespace).await?;
+        let connection = Connection::open(settings).await?;
+        let services = Services::open(&connection, &args.system_namespace).await?;
         let mut inspect = services.scheduler_inspect().await?;
         choose(&mut inspect, args)?;
         Ok(Report::document(document(&inspect, args)))

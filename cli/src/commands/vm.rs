@@ -10,11 +10,9 @@ mod create;
 pub(super) mod decisions;
 mod delete;
 mod describe;
-mod edit;
 pub(in crate::commands) mod events;
 pub(in crate::commands) mod exec;
 mod history;
-mod label;
 mod list;
 mod logs;
 mod port_forward;
@@ -46,8 +44,6 @@ pub(super) fn run(env: &Env, settings: &Settings, command: &Command, quiet: bool
         Command::Describe(args) => describe::run(settings, args),
         Command::Scale(args) => scale::run(settings, args, quiet),
         Command::Set(args) => set::run(settings, args, quiet),
-        Command::Edit(args) => edit::run(env, settings, args, quiet),
-        Command::Label(args) => label::run(settings, args),
         Command::Stop(args) => power::run(settings, &args.power, power::Order::Stop, quiet),
         Command::Start(args) => power::run(settings, &args.power, power::Order::Start, quiet),
         Command::Restart(args) => power::run(settings, &args.power, power::Order::Restart, quiet),
@@ -62,7 +58,6 @@ pub(super) fn run(env: &Env, settings: &Settings, command: &Command, quiet: bool
         Command::SshConfig(args) => ssh_config::run(env, settings, args),
         Command::Connect(args) => connect::run(settings, args),
         Command::Logs(args) => logs::run(settings, args),
-        Command::Events(args) => events::run(settings, args),
         Command::History(args) => history::run(settings, args),
         Command::Wait(args) => wait::run(settings, args),
     }

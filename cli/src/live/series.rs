@@ -46,11 +46,6 @@ impl Series {
         self.0.push_back(point);
     }
 
-    /// All points, oldest first.
-    pub(crate) fn points(&self) -> impl DoubleEndedIterator<Item = &Point> + ExactSizeIterator {
-        self.0.iter()
-    }
-
     /// The largest value within each of `columns` equal parts of the time that is kept; the newest is last, and parts of which
     /// nothing is known are absent.
     pub(crate) fn buckets(&self, columns: usize, value: impl Fn(&Point) -> Option<f32>) -> Vec<Option<f32>> {
@@ -91,7 +86,7 @@ mod tests {
         assert_eq!(some.buckets(KEPT, |point| point.cpu.load)[KEPT - 3..], [Some(1.0), Some(3.0), Some(2.0)]);
         assert!(some.buckets(0, |point| point.cpu.load).is_empty());
         let full = series(&[7.0; KEPT + 20]);
-        assert_eq!((full.points().len(), full.buckets(4, |p| p.cpu.load)), (KEPT, vec![Some(7.0); 4]));
+        assert_eq!((full.0.len(), full.buckets(4, |p| p.cpu.load)), (KEPT, vec![Some(7.0); 4]));
         assert_eq!(full.buckets(4, |point| point.cpu.goal), [None; 4]);
     }
 }

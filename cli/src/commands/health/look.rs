@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use kube::client::Body;
 
+use super::component::Component;
 use super::installed::installed;
 use super::parts::parts;
 use super::view::View;
@@ -56,6 +57,18 @@ pub(in crate::commands) async fn view(connection: &Connection, namespace: Option
     )?;
     let now = clock.server.unwrap_or(clock.own);
     Ok(View { now, nodes, machines, autoscalers, unbound, heartbeats, parts })
+}
+
+/// The services of an installation, by their own objects alone.
+pub(in crate::commands) async fn services(
+    connection: &Connection,
+    namespace: &str,
+) -> Result<Vec<Component>> {
+    let clock = clock(connection).await?;
+    let (nodes, parts) =
+        tokio::try_join!(if_there(items(connection, "/api/v1/nodes")), parts(connection, namespace))?;
+    let view = View { now: clock.server.unwrap_or(clock.own), nodes, parts, ..View::default() };
+    Ok(view.services())
 }
 
 /// Nothing if it does not exist or may not be read.

@@ -22,7 +22,7 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &List) -> Result<Report>
         Vec::new()
     };
     // Without images there is nothing to request from the cluster.
-    let usage = if all.is_empty() { Ok(Usage::default()) } else { usage::look(env, settings, &args.access) };
+    let usage = if all.is_empty() { Ok(Usage::default()) } else { usage::look(env, settings) };
     let note = usage.as_ref().err().map(|why| format!("USED BY is unknown: {why}"));
     let mut document = document(&all, Some(usage.ok().as_ref()));
     if let Some(field) = &args.sort_by {

@@ -25,7 +25,7 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Prune) -> Result<Report
     let (images, cache) = (place::images(env), place::cache(env, None));
     let mut note = None;
     let from_images = if images.exists() {
-        let usage = usage::look(env, settings, &args.access);
+        let usage = usage::look(env, settings);
         note = usage
             .as_ref()
             .err()

@@ -23,7 +23,7 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Remove) -> Result<Repor
     for name in &args.images {
         chosen.extend(store.removal(name).map_err(|_| missing(name))?);
     }
-    let note = if args.force { None } else { unused(&usage::look(env, settings, &args.access), &chosen)? };
+    let note = if args.force { None } else { unused(&usage::look(env, settings), &chosen)? };
     let mut removed = Vec::new();
     for name in &args.images {
         removed.extend(store.remove(name).map_err(failed)?);

@@ -37,7 +37,7 @@ pub(in crate::commands) fn run(
     let limit = duration("timeout", &args.waiting.timeout)?;
     let reporter = Reporter::new(env, &args.showing.progress, quiet);
     block_on(async {
-        let client = NamespaceClient::open(settings, &args.place).await?;
+        let client = NamespaceClient::open(settings).await?;
         let machine: VirtualMachine = client.find(&args.name).await?;
         check(&machine, args)?;
         if args.dry_run {

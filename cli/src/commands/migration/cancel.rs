@@ -18,7 +18,7 @@ use crate::settings::Settings;
 /// Calls moves off.
 pub(in crate::commands) fn run(settings: &Settings, args: &Cancel) -> Result<Report> {
     block_on(async {
-        let client = NamespaceClient::open(settings, &args.place).await?;
+        let client = NamespaceClient::open(settings).await?;
         let mut found = Vec::new();
         for name in &args.names {
             let migration = client.find(name).await?;

@@ -21,7 +21,7 @@ use crate::settings::Settings;
 /// One move in words.
 pub(in crate::commands) fn run(settings: &Settings, args: &Describe) -> Result<Report> {
     block_on(async {
-        let client = NamespaceClient::open(settings, &args.place).await?;
+        let client = NamespaceClient::open(settings).await?;
         let migration = client.find(&args.name).await?;
         let policy = policy(&client, &migration).await;
         let text = describe(&migration, policy.as_deref(), Timestamp::now());

@@ -28,5 +28,5 @@ fn newest(found: Vec<VirtualMachineMigration>) -> Vec<VirtualMachineMigration> {
 
 /// Shows migrations by name.
 pub(in crate::commands) fn get(settings: &Settings, args: &Get) -> Result<Report> {
-    list::get::<VirtualMachineMigration>(settings, &args.names, &args.get)
+    list::get::<VirtualMachineMigration>(settings, &args.names, args.watch)
 }

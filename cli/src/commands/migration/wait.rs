@@ -16,7 +16,7 @@ use crate::settings::Settings;
 pub(in crate::commands) fn run(settings: &Settings, args: &Wait) -> Result<Report> {
     let limit = duration("timeout", &args.timeout)?;
     block_on(async {
-        let client = NamespaceClient::open(settings, &args.place).await?;
+        let client = NamespaceClient::open(settings).await?;
         let (mut ended, mut lines) = (Vec::new(), Vec::new());
         for name in &args.names {
             client.find::<VirtualMachineMigration>(name).await?;

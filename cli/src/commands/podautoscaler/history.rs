@@ -14,7 +14,7 @@ use crate::settings::Settings;
 /// What has happened, newest first.
 pub(in crate::commands) fn run(settings: &Settings, args: &History) -> Result<Report> {
     block_on(async {
-        let client = NamespaceClient::open(settings, &args.place).await?;
+        let client = NamespaceClient::open(settings).await?;
         let object = client.find(&args.name).await?;
         let events = of_object(&client, &object).await?;
         let entries = story(&object, &events);

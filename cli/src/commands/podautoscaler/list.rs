@@ -15,5 +15,5 @@ pub(in crate::commands) fn list(settings: &Settings, args: &List) -> Result<Repo
 
 /// Shows pod autoscalers by name.
 pub(in crate::commands) fn get(settings: &Settings, args: &Get) -> Result<Report> {
-    list::get::<PodAutoscaler>(settings, &args.names, &args.get)
+    list::get::<PodAutoscaler>(settings, &args.names, args.watch)
 }

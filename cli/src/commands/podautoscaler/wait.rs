@@ -21,25 +21,21 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Wait) -> Result<Repor
     let predicate = Predicate::parse(&args.predicate)?;
     let limit = duration("timeout", &args.timeout)?;
     block_on(async {
-        let client = NamespaceClient::open(settings, &args.place).await?;
+        let client = NamespaceClient::open(settings).await?;
         let (name, what) = (&args.name, &args.predicate);
-        let known = match predicate {
-            Predicate::Deleted => None,
-            _ => Some(client.find(name).await?),
-        };
+        let known = Some(client.find(name).await?);
         let messages = Messages {
             what,
             continues: "scaling",
             again: &format!("neonctl podautoscaler wait {name} --for '{what}'"),
             why: &format!("neonctl podautoscaler explain {name} -n {}", client.namespace),
         };
-        let deleted = predicate == Predicate::Deleted;
         let look = |object: Option<&PodAutoscaler>| match object {
             Some(object) if predicate == Predicate::Ready && is_hopeless(object) => WaitProgress::Never(
                 Error::new(Code::Failed, format!("{name} will not be ready: {}", show::message(object)))
                     .hint("correct the object: kubectl edit podautoscaler"),
             ),
-            object => wait::seen(name, object, deleted, |object| predicate.holds(object)),
+            object => wait::seen(name, object, |object| predicate.holds(object)),
         };
         let waited = wait::until(&client, (name, known), limit, &messages, state, look).await?;
         Ok(wait::report(name, what, waited))

@@ -43,15 +43,13 @@ pub(in crate::commands) async fn until<K: Resource>(
     watching::until(client.api(), (name, known), limit, detached, late, look).await
 }
 
-/// `Done` when `holds`; for an object that does not exist when `deleted` is waited for, which fails otherwise.
+/// `Done` when `holds`; an error for an object that was deleted.
 pub(in crate::commands) fn seen<K>(
     name: &str,
     object: Option<&K>,
-    deleted: bool,
     holds: impl FnOnce(&K) -> bool,
 ) -> WaitProgress {
     match object {
-        None if deleted => WaitProgress::Done,
         None => WaitProgress::Never(Error::new(Code::NotFound, format!("{name} was deleted"))),
         Some(object) if holds(object) => WaitProgress::Done,
         Some(_) => WaitProgress::NotYet,

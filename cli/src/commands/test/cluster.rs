@@ -43,14 +43,14 @@ pub(in crate::commands) fn run(
     let reporter = Reporter::new(env, &args.showing.progress, quiet);
     block_on(async {
         let mut stop = Stop::listen()?;
-        let connection = Connection::open(settings, &args.access).await?;
+        let connection = Connection::open(settings).await?;
         connection.json("/version").await?;
         let image = tokio::select! {
             image = image::choose(env, settings, &connection, args, &reporter) => image?,
             () = stop.requested() => return Err(Error::new(Code::Interrupted, "interrupted, nothing was created")),
         };
         let server = connection.server.clone();
-        let mut trial = Trial::new(env, connection, args, &reporter, image, limit);
+        let mut trial = Trial::new(env, settings, connection, args, &reporter, image, limit);
         let mut rows = Vec::new();
         let is_over = tokio::select! {
             () = trial.steps(&mut rows) => true,

@@ -6,18 +6,19 @@ use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use neonvm_api::VirtualMachine;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::Receiver;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::args::Args;
-use crate::args::resource::{ListArgs, ShowArgs};
+use crate::args::resource::ListArgs;
 use crate::args::top::Live;
 use crate::commands::flags::duration;
 use crate::commands::live::{Feed, now};
 use crate::commands::resource::list;
 use crate::connect::block_on;
 use crate::env::Env;
-use crate::error::Result;
+use crate::error::{Code, Error, Result, reason};
 use crate::live::input::Input;
 use crate::live::keys::{self, Next, Press};
 use crate::live::model::Fleet;
@@ -54,8 +55,7 @@ pub(super) fn run(env: &Env, settings: &Settings, args: &Args, live: &Live) -> R
 
 /// What `vm list -w` prints.
 fn lines(settings: &Settings, live: &Live) -> Result<Report> {
-    let show = ShowArgs { watch: true, place: live.place.clone(), output: crate::args::Output::default() };
-    let args = ListArgs { all_namespaces: live.all_namespaces, selector: None, sort_by: None, show };
+    let args = ListArgs { all_namespaces: live.all_namespaces, selector: None, sort_by: None, watch: true };
     list::list::<VirtualMachine>(settings, &args, |_| true, |found| found)
 }
 
@@ -63,6 +63,19 @@ fn lines(settings: &Settings, live: &Live) -> Result<Report> {
 fn unicode(env: &Env) -> bool {
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(|name| env.var(name));
     locale.is_some_and(|locale| locale.to_ascii_lowercase().replace('-', "").contains("utf8"))
+}
+
+/// Returns when the process is interrupted or terminated.
+async fn stop() -> Result<()> {
+    let on = |kind| -> Result<Signal> {
+        signal(kind).map_err(|error| Error::new(Code::Failed, "cannot wait").cause(reason(&error)))
+    };
+    let (mut interrupt, mut terminate) = (on(SignalKind::interrupt())?, on(SignalKind::terminate())?);
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    Ok(())
 }
 
 struct View {
@@ -85,7 +98,7 @@ enum Event {
 
 impl View {
     async fn repeat(&mut self, mut pressed: Receiver<Pressed>) -> Result<()> {
-        let stop = super::stop();
+        let stop = stop();
         tokio::pin!(stop);
         let mut clock = tokio::time::interval(CLOCK);
         clock.set_missed_tick_behavior(MissedTickBehavior::Delay);

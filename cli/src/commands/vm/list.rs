@@ -21,5 +21,5 @@ pub(in crate::commands) fn list(settings: &Settings, args: &List) -> Result<Repo
 
 /// Shows VMs by name.
 pub(in crate::commands) fn get(settings: &Settings, args: &Get) -> Result<Report> {
-    list::get::<VirtualMachine>(settings, &args.names, &args.get)
+    list::get::<VirtualMachine>(settings, &args.names, args.watch)
 }

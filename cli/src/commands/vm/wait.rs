@@ -20,13 +20,10 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Wait) -> Result<Repor
     let predicate = Predicate::parse(&args.predicate)?;
     let limit = duration("timeout", &args.timeout)?;
     block_on(async {
-        let client = NamespaceClient::open(settings, &args.place).await?;
-        if predicate != Predicate::Deleted {
-            client.find::<VirtualMachine>(&args.name).await?;
-        }
+        let client = NamespaceClient::open(settings).await?;
+        client.find::<VirtualMachine>(&args.name).await?;
         let name = &args.name;
-        let deleted = predicate == Predicate::Deleted;
-        let look = |vm: Option<&VirtualMachine>| wait::seen(name, vm, deleted, |vm| predicate.holds(vm));
+        let look = |vm: Option<&VirtualMachine>| wait::seen(name, vm, |vm| predicate.holds(vm));
         let waited = until(&client, name, limit, &args.predicate, look).await?;
         Ok(wait::report(name, &args.predicate, waited))
     })

@@ -53,7 +53,7 @@ fn decision(decision: &Decision) -> String {
 }
 
 /// What is known, each with a label.
-pub(crate) fn facts(fleet: &Fleet, key: &Key, vm: &Vm) -> Vec<(&'static str, String)> {
+fn facts(fleet: &Fleet, key: &Key, vm: &Vm) -> Vec<(&'static str, String)> {
     let facts = &vm.facts;
     let place = if facts.node.is_empty() { "no node yet".to_owned() } else { format!("on {}", facts.node) };
     let pod = if facts.pod.is_empty() { String::new() } else { format!(", pod {}", facts.pod) };

@@ -3,56 +3,38 @@
 use neonvm_api::PodAutoscaler;
 
 use crate::commands::podautoscaler::show;
-use crate::commands::resource::predicate::{self, Comparison, Selection};
+use crate::commands::resource::predicate::{self, Comparison};
 use crate::error::{Code, Error, Result};
 
 /// A condition on a pod autoscaler.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Predicate {
     Ready,
-    Deleted,
     Replicas(Comparison, i32),
-    Condition(String, String),
-    Path(Selection),
 }
 
 impl Predicate {
     pub(super) fn parse(text: &str) -> Result<Self> {
         let bad = || {
-            Error::new(Code::Usage, format!("--for: {text:?} is not a valid condition")).hint(
-                "use ready, replicas=N, replicas>=N, condition=TYPE[=STATUS], jsonpath=EXPR[=VALUE] or deleted",
-            )
+            Error::new(Code::Usage, format!("--for: {text:?} is not a valid condition"))
+                .hint("use ready, replicas=N or replicas>=N (also <=); for other conditions use kubectl wait")
         };
-        match text {
-            "ready" => return Ok(Self::Ready),
-            "deleted" | "delete" => return Ok(Self::Deleted),
-            _ => {}
+        if text == "ready" {
+            return Ok(Self::Ready);
         }
         let (key, comparison, value) = predicate::split(text).ok_or_else(bad)?;
-        Ok(match key {
-            "replicas" => {
-                Self::Replicas(comparison, value.parse().ok().filter(|count| *count >= 0).ok_or_else(bad)?)
-            }
-            _ if comparison != Comparison::Equal => return Err(bad()),
-            "condition" => {
-                let (name, status) = predicate::condition(value);
-                Self::Condition(name, status)
-            }
-            "jsonpath" => Self::Path(Selection::parse(value)?),
-            _ => return Err(bad()),
-        })
+        let count = value.parse().ok().filter(|count| key == "replicas" && *count >= 0);
+        Ok(Self::Replicas(comparison, count.ok_or_else(bad)?))
     }
 
     /// Whether it is true. The status of an older spec does not count.
     pub(super) fn holds(&self, object: &PodAutoscaler) -> bool {
-        let is = |kind: &str, wanted: &str| {
-            object.status.iter().flat_map(|status| &status.conditions).any(|found| {
-                found.type_.eq_ignore_ascii_case(kind) && found.status.eq_ignore_ascii_case(wanted)
-            })
-        };
+        let mut conditions = object.status.iter().flat_map(|status| &status.conditions);
         match self {
-            Self::Ready => is("Ready", "True") && !show::is_stale(object),
-            Self::Deleted => false,
+            Self::Ready => {
+                conditions.any(|found| found.type_ == "Ready" && found.status == "True")
+                    && !show::is_stale(object)
+            }
             Self::Replicas(comparison, wanted) => {
                 let observed = object
                     .status
@@ -60,8 +42,6 @@ impl Predicate {
                     .filter(|status| status.recommendation.is_some() || !status.conditions.is_empty());
                 observed.is_some_and(|status| comparison.holds(&status.actual_scale, wanted))
             }
-            Self::Condition(kind, wanted) => is(kind, wanted),
-            Self::Path(selection) => selection.holds(object),
         }
     }
 }
@@ -83,13 +63,6 @@ mod tests {
             ("replicas=4", false),
             ("replicas>=3", true),
             ("replicas<=2", false),
-            ("condition=ready", true),
-            ("condition=MetricsAvailable", false),
-            ("condition=MetricsAvailable=False", true),
-            ("condition=Nothing", false),
-            ("deleted", false),
-            ("jsonpath={.status.actualScale}=3", true),
-            ("jsonpath={.status.lastScaleTime}", false),
         ] {
             assert_eq!(Predicate::parse(text).unwrap().holds(&seen), expected, "{text}");
         }
@@ -103,7 +76,7 @@ mod tests {
     #[test]
     fn what_cannot_be_waited_for_is_refused() {
         for text in
-            ["", "up", "replicas", "replicas=", "replicas=many", "replicas=-1", "condition>=Ready", "ü=", "<"]
+            ["", "up", "replicas", "replicas=", "replicas=many", "replicas=-1", "condition=Ready", "ü=", "<"]
         {
             assert_eq!(Predicate::parse(text).unwrap_err().code, Code::Usage, "{text}");
         }

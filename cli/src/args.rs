@@ -11,12 +11,8 @@ pub mod names;
 pub mod place;
 pub mod podautoscaler;
 pub mod resource;
-pub mod scaling;
 pub mod simulate;
-pub mod test;
 pub mod top;
-pub mod uninstall;
-pub mod upgrade;
 pub mod vm;
 
 use clap::{Parser, Subcommand, ValueEnum};
@@ -139,9 +135,9 @@ pub enum Command {
     /// Install the services on a cluster, or change or complete an installation
     Install(Box<install::Install>),
     /// Upgrade an installation to another version, controllers first
-    Upgrade(Box<upgrade::Upgrade>),
+    Upgrade(Box<install::Upgrade>),
     /// Remove the services from a cluster
-    Uninstall(uninstall::Uninstall),
+    Uninstall(install::Uninstall),
     /// Virtual machines (VMs) and their disks
     #[command(subcommand)]
     Vm(vm::Command),
@@ -163,18 +159,18 @@ pub enum Command {
     Doctor(cluster::Doctor),
     /// Test a cluster
     #[command(subcommand)]
-    Test(test::Command),
+    Test(cluster::Test),
     /// Show nodes, VMs, migrations and decisions live; or tables of CPU and memory usage
     Top(Box<top::Top>),
     /// Agents, which scale the VMs of each node
     #[command(subcommand)]
-    Agent(scaling::Agent),
+    Agent(cluster::Agent),
     /// Scheduler, which places VMs and permits their sizes
     #[command(subcommand)]
-    Scheduler(scaling::Scheduler),
+    Scheduler(cluster::Scheduler),
     /// Debugging commands
     #[command(subcommand)]
-    Debug(scaling::Debug),
+    Debug(cluster::Debug),
     /// Simulate the scaling of a fleet under fault injection, without a cluster
     Simulate(simulate::Simulate),
     /// Print the versions of this program, of the cluster and of its services

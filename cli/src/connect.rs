@@ -25,7 +25,6 @@ pub(crate) struct Connection {
     limit: Duration,
     /// How to look at this very cluster again.
     again: String,
-    /// Namespace of the context.
     namespace: String,
     /// Name of the cluster in the kubeconfig; none within a pod.
     cluster: Option<String>,
@@ -84,7 +83,6 @@ impl Connection {
         Ok(Self { cluster, ..Self::with(config, limit, again, settings.verbosity())? })
     }
 
-    /// A local cluster.
     pub(crate) async fn local(settings: &Settings, kubeconfig: &Path, limit: Duration) -> Result<Self> {
         let bad = |error: &dyn std::error::Error| {
             chain(Error::new(Code::Failed, format!("cannot use {}", kubeconfig.display())), error)
@@ -117,7 +115,6 @@ impl Connection {
         Ok(trace::traced(client, self.verbosity))
     }
 
-    /// Namespace of the context.
     pub(crate) fn namespace(&self) -> &str {
         &self.namespace
     }
@@ -212,7 +209,6 @@ impl Connection {
     }
 }
 
-/// The cluster that a context, or the current one, names.
 fn cluster_name(file: Option<&str>, context: Option<&str>) -> Option<String> {
     let config = kubeconfig::read(file).ok()?;
     let name = context.map(str::to_owned).or(config.current_context)?;
@@ -229,7 +225,6 @@ fn unusable(error: &kube::Error) -> Error {
     chain(Error::new(Code::Usage, "cannot use the kubeconfig"), error)
 }
 
-/// The code for the status of a response.
 pub(crate) fn code_of(status: u16) -> Code {
     match status {
         401 | 403 => Code::Denied,

@@ -5,7 +5,6 @@
 //! reach the model.
 
 pub(crate) mod input;
-pub(crate) mod key;
 pub(crate) mod keys;
 pub(crate) mod model;
 pub(crate) mod order;

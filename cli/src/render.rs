@@ -364,6 +364,22 @@ fn plain_error(error: &Error, color: bool) -> Shown {
     shown
 }
 
+/// Bytes for people, with one place unless it is zero: `900Mi`, `8.6Gi`, `16Gi`.
+pub(crate) fn bytes(amount: u64) -> String {
+    let units = ["Ti", "Gi", "Mi", "Ki"];
+    for (index, unit) in units.iter().enumerate() {
+        let one = 1u64 << (10 * (units.len() - index));
+        if amount >= one {
+            let tenths = u128::from(amount) * 10 / u128::from(one);
+            return match (tenths / 10, tenths % 10) {
+                (whole, 0) => format!("{whole}{unit}"),
+                (whole, tenth) => format!("{whole}.{tenth}{unit}"),
+            };
+        }
+    }
+    amount.to_string()
+}
+
 /// How long ago, as `3d4h`.
 pub(crate) fn age(since: Timestamp) -> String {
     let seconds = Timestamp::now().as_second() - since.as_second();

@@ -6,13 +6,12 @@ use serde_json::json;
 
 use super::services::Services;
 use super::vm::size::cores;
-use crate::args::scaling::AgentInspect as Args;
+use crate::args::cluster::AgentInspect as Args;
 use crate::connect::{Connection, block_on};
 use crate::error::{Code, Error, Result};
 use crate::report::{API_VERSION, Document, Report, left, right};
 use crate::settings::Settings;
 
-/// What agents know.
 pub(super) fn inspect(settings: &Settings, args: &Args) -> Result<Report> {
     block_on(async {
         let connection = Connection::open(settings).await?;
@@ -71,7 +70,7 @@ pub(super) fn size(resources: Option<Resources>, unit: Resources, raw: bool) -> 
 }
 
 fn bytes(value: Option<u64>) -> String {
-    value.map_or_else(|| "-".to_owned(), super::place::bytes)
+    value.map_or_else(|| "-".to_owned(), crate::render::bytes)
 }
 
 fn row(agent: &AgentInspect, vm: &VmInspect, raw: bool) -> Vec<String> {

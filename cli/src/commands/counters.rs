@@ -21,7 +21,6 @@ pub(super) async fn read(
 /// What happened between two looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Rates {
-    /// CPUs in use.
     pub(super) cpu: Option<f64>,
     /// Share of the time of its CPUs that others on the host took, 0 to 1.
     pub(super) steal: Option<f64>,

@@ -70,7 +70,6 @@ pub(super) struct Job<'a> {
     pub(super) record: Option<Record>,
 }
 
-/// What was done.
 pub(super) struct Done {
     changes: Vec<Change>,
     notes: Vec<String>,
@@ -211,7 +210,6 @@ impl<'a> Job<'a> {
         Ok(states)
     }
 
-    /// The final report.
     pub(super) fn report(&self, done: &Done, more: &[String]) -> Report {
         let (version, namespace) = (&self.values.image.version, &self.values.namespace);
         let changed = done.changes.iter().filter(|change| change.outcome != Outcome::Unchanged).count();

@@ -66,7 +66,6 @@ impl Feed {
         Ok((Self { inputs, targets, _tasks: tasks }, Fleet::new(cluster, namespace)))
     }
 
-    /// The next input.
     pub(super) async fn next(&mut self) -> Option<Input> {
         self.inputs.recv().await
     }
@@ -107,5 +106,4 @@ fn watches(tasks: &mut JoinSet<()>, client: &NamespaceClient, all: bool, sender:
         .spawn(watch::each(events, about, Origin::Events, to(), |event| Input::Event(convert::event(event))));
 }
 
-/// A change of objects as an input.
 type Wrap<K, T> = fn(Change<K, T>) -> Option<Input>;

@@ -1,13 +1,10 @@
 //! `migration`, and `vm migrate`
 
 pub(super) mod begin;
-pub(super) mod cancel;
 pub(super) mod describe;
-mod dry_run;
-pub(super) mod list;
+pub(super) mod end;
 pub(super) mod show;
-mod table;
-pub(super) mod wait;
+pub(super) mod table;
 
 use std::time::Duration;
 

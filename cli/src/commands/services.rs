@@ -33,13 +33,11 @@ use crate::error::{Code, Error, Result};
 
 /// Default namespace of the services.
 pub(super) const NAMESPACE: &str = "neonvm-system";
-/// Time for one answer.
 const ANSWER: Duration = Duration::from_secs(10);
 
 /// Agents that are asked at the same time.
 const AT_ONCE: usize = 16;
 
-/// The services of a cluster.
 pub(super) struct Services<'a> {
     connection: &'a Connection,
     namespace: String,

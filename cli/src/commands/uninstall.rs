@@ -15,7 +15,7 @@ use super::flags::duration;
 use super::install::apply::{self, Change, Outcome, get};
 use super::install::interruptible;
 use super::poll;
-use crate::args::uninstall::Uninstall;
+use crate::args::install::Uninstall;
 use crate::commands::object::text;
 use crate::connect::{Connection, block_on};
 use crate::env::Env;

@@ -17,10 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Label of all workloads of the services.
 const OURS: &str = "labelSelector=app.kubernetes.io%2Fpart-of%3Dneonvm";
 
-/// What runs in the cluster.
 #[derive(Debug, Default)]
 struct Cluster {
-    /// Version of Kubernetes.
     server: String,
     /// Version of each service, by its name; empty for local clusters, whose services belong to the program.
     services: BTreeMap<String, String>,
@@ -90,7 +88,6 @@ async fn read(connection: &Connection) -> Result<Cluster> {
     Ok(cluster)
 }
 
-/// Name and version of a service, from its workload.
 fn service(workload: &Value) -> Option<(String, String)> {
     let name = text(workload, "/metadata/name");
     let short = name.strip_prefix("neonvm-").unwrap_or(name);

@@ -13,7 +13,6 @@ mod describe;
 pub(in crate::commands) mod events;
 pub(in crate::commands) mod exec;
 mod history;
-mod list;
 mod logs;
 mod port_forward;
 mod power;
@@ -39,8 +38,8 @@ pub(super) fn run(env: &Env, settings: &Settings, command: &Command, quiet: bool
         Command::Build(args) => build::run(env, settings, args, quiet),
         Command::Run(args) => run::run(env, settings, args, quiet),
         Command::Create(args) => create::run(settings, args, quiet),
-        Command::List(args) => list::list(settings, args),
-        Command::Get(args) => list::get(settings, args),
+        Command::List(args) => table::list(settings, args),
+        Command::Get(args) => table::get(settings, args),
         Command::Describe(args) => describe::run(settings, args),
         Command::Scale(args) => scale::run(settings, args, quiet),
         Command::Set(args) => set::run(settings, args, quiet),

@@ -27,7 +27,6 @@ impl<K> Watched for K where
 {
 }
 
-/// What waiting has seen.
 pub(super) enum WaitProgress {
     /// Not yet.
     NotYet,
@@ -94,7 +93,6 @@ pub(super) async fn until<K: Watched>(
 /// The cells of an object, one for each column.
 type Row<K> = dyn Fn(&K) -> Vec<String> + Send;
 
-/// How a kind is shown line by line.
 pub(super) struct Lines<K> {
     /// The columns; wide ones are left out.
     pub(super) columns: Vec<Column>,

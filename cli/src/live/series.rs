@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::key::Millis;
+use super::input::Millis;
 
 /// Time between two points, in milliseconds.
 pub(crate) const STEP: Millis = 2_000;
@@ -18,7 +18,6 @@ pub(crate) struct Level {
     pub(crate) goal: Option<f32>,
     /// What the scheduler permits.
     pub(crate) permit: Option<f32>,
-    /// The observed size.
     pub(crate) size: Option<f32>,
 }
 
@@ -27,7 +26,6 @@ pub(crate) struct Level {
 pub(crate) struct Point {
     /// When.
     pub(crate) at: Millis,
-    /// CPUs.
     pub(crate) cpu: Level,
     /// GiB.
     pub(crate) memory: Level,
@@ -44,6 +42,12 @@ impl Series {
             self.0.pop_front();
         }
         self.0.push_back(point);
+    }
+
+    /// All points, oldest first.
+    #[cfg(test)]
+    pub(crate) fn points(&self) -> impl DoubleEndedIterator<Item = &Point> + ExactSizeIterator {
+        self.0.iter()
     }
 
     /// The largest value within each of `columns` equal parts of the time that is kept; the newest is last, and parts of which
@@ -86,7 +90,7 @@ mod tests {
         assert_eq!(some.buckets(KEPT, |point| point.cpu.load)[KEPT - 3..], [Some(1.0), Some(3.0), Some(2.0)]);
         assert!(some.buckets(0, |point| point.cpu.load).is_empty());
         let full = series(&[7.0; KEPT + 20]);
-        assert_eq!((full.0.len(), full.buckets(4, |p| p.cpu.load)), (KEPT, vec![Some(7.0); 4]));
+        assert_eq!((full.points().len(), full.buckets(4, |p| p.cpu.load)), (KEPT, vec![Some(7.0); 4]));
         assert_eq!(full.buckets(4, |point| point.cpu.goal), [None; 4]);
     }
 }

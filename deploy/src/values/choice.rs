@@ -141,27 +141,11 @@ fn unknown(trail: &[&str], key: &str, schema: &Value) -> Error {
     };
     let names = describe::fields(schema).into_iter().flat_map(Map::keys);
     let nearest = names
-        .map(|name| (distance(&name.to_lowercase(), &key.to_lowercase()), name))
+        .map(|name| (strsim::levenshtein(&name.to_lowercase(), &key.to_lowercase()), name))
         .min()
         .filter(|(distance, name)| *distance <= name.len().max(key.len()) / 2)
         .map(|(_, name)| full(name));
     Error::Unknown { path: full(key), nearest }
-}
-
-/// How many letters differ (Levenshtein).
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().take(64).collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, own) in a.chars().take(64).enumerate() {
-        let mut next = vec![i + 1];
-        for ((j, other), pair) in b.iter().enumerate().zip(row.windows(2)) {
-            let &[diagonal, above] = pair else { continue };
-            let left = next.get(j).copied().unwrap_or(usize::MAX - 1);
-            next.push((diagonal + usize::from(own != *other)).min(above + 1).min(left + 1));
-        }
-        row = next;
-    }
-    row.last().copied().unwrap_or_default()
 }
 
 /// Lays `change` over `target`; null takes back.
@@ -177,15 +161,5 @@ pub(crate) fn merge(target: &mut Value, change: Value) {
             }
         }
         (target, change) => *target = change,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn letters_that_differ_are_counted() {
-        assert_eq!((distance("registry", "registy"), distance("", "ab"), distance("abc", "abc")), (1, 2, 0));
     }
 }

@@ -9,7 +9,7 @@ use neonvm_types::scheduler_inspect::{Inspect, NodeView, WhatIf, WhatIfAnswer};
 use serde_json::json;
 use tokio::sync::mpsc::channel;
 
-use crate::args::scaling::NodePressure as Args;
+use crate::args::cluster::NodePressure as Args;
 use crate::commands::services::Services;
 use crate::commands::vm::size::{self, UNIT_CPU, UNIT_MEMORY};
 use crate::connect::{Connection, block_on};

@@ -8,7 +8,6 @@ use super::parts::{Part, SERVICE, ServiceObjects};
 use crate::commands::install::{ready, why};
 use crate::commands::object::text;
 
-/// How a service does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::commands) enum Service {
     /// It works, and this is how that is known.
@@ -21,7 +20,6 @@ pub(in crate::commands) enum Service {
 
 /// Lease of the vm-controller that leads.
 const CONTROLLER_LEASE: &str = "a3b22509.neon.tech";
-/// Lease of the pod-autoscaler that leads.
 const AUTOSCALER_LEASE: &str = "neonvm-pod-autoscaler";
 /// Gives devices to runner pods. Nodes of a local cluster need none: no word about it where it is not installed.
 const DEVICES: &str = "device-plugin";

@@ -31,7 +31,6 @@ pub(in crate::commands) struct View {
     pub(in crate::commands) autoscalers: Vec<Value>,
     /// Pods that have no node.
     pub(in crate::commands) unbound: Vec<Value>,
-    /// The services' own objects.
     pub(in crate::commands) parts: ServiceObjects,
 }
 

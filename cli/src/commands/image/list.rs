@@ -12,7 +12,6 @@ use crate::render;
 use crate::report::{API_VERSION, Document, Report, left, right, wide};
 use crate::settings::Settings;
 
-/// The images of the store.
 pub(crate) fn run(env: &Env, settings: &Settings, args: &List) -> Result<Report> {
     let failed = |error| registry::load_error("cannot list images", &error);
     let directory = place::images(env);
@@ -67,7 +66,7 @@ pub(super) fn document(all: &[Entry], usage: Option<Option<&Usage>>) -> Document
                 let mut row = vec![
                     name(entry),
                     short(entry),
-                    place::bytes(entry.size),
+                    crate::render::bytes(entry.size),
                     created,
                     entry.platform.clone(),
                 ];

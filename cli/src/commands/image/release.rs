@@ -31,7 +31,6 @@ pub(in crate::commands) fn run(env: &Env, command: &Command, quiet: bool) -> Res
     }
 }
 
-/// The images of a release.
 fn list(env: &Env, args: &List) -> Result<Report> {
     let (_, images) = open(env, &args.which)?;
     let problems = release::problems(&images, VERSION);
@@ -51,7 +50,7 @@ fn document(images: &[Packed], problems: &[String]) -> Document {
         vec![
             image.name.clone(),
             labels.version.clone(),
-            place::bytes(image.size()),
+            crate::render::bytes(image.size()),
             image.platform.clone(),
             short,
             labels.revision.chars().take(12).collect(),
@@ -126,7 +125,7 @@ fn save(env: &Env, args: &Save, quiet: bool) -> Result<Report> {
         names: vec![format!("archive/{file}")],
         text: None,
         columns: vec![left("FILE"), right("SIZE"), left("IMAGES")],
-        rows: vec![vec![file, place::bytes(size), names.join(",")]],
+        rows: vec![vec![file, crate::render::bytes(size), names.join(",")]],
     }))
 }
 

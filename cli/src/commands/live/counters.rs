@@ -74,7 +74,6 @@ pub(super) async fn poll(
     }
 }
 
-/// One run of a VM.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Run {
     namespace: String,

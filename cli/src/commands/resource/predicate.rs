@@ -1,6 +1,5 @@
 //! The parts of `--for` that every resource has. Pure.
 
-/// How numbers are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::commands) enum Comparison {
     AtLeast,

@@ -8,13 +8,11 @@ use crate::commands::watching::{self, WaitProgress, Waited};
 use crate::error::{Code, Error, Result};
 use crate::report::{API_VERSION, Document, Report};
 
-/// The messages of an operation that is waited for.
 pub(in crate::commands) struct Messages<'a> {
     /// What is waited for, as in "timed out after 5s waiting for pg to be WHAT".
     pub(in crate::commands) what: &'a str,
     /// What continues without the waiting process.
     pub(in crate::commands) continues: &'a str,
-    /// The command that waits again.
     pub(in crate::commands) again: &'a str,
     /// The command that shows the cause of a delay.
     pub(in crate::commands) why: &'a str,

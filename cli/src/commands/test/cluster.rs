@@ -18,7 +18,7 @@ mod trial;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::args::test::Cluster;
+use crate::args::cluster::Cluster;
 use crate::commands::flags::duration;
 use crate::commands::health::checked;
 use crate::connect::{Connection, block_on};
@@ -29,7 +29,6 @@ use crate::report::Report;
 use crate::settings::Settings;
 use trial::Trial;
 
-/// Tests a cluster.
 pub(in crate::commands) fn run(
     env: &Env,
     settings: &Settings,

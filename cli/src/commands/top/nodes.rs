@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 use super::order::{self, Key};
 use super::vms::{NONE, hundredfold, percent};
 use crate::args::top::Nodes;
-use crate::commands::place;
 use crate::commands::vm::table::observed;
 use crate::connect::{Connection, block_on};
 use crate::error::Result;
@@ -158,8 +157,8 @@ impl Share {
             cpu(self.given.cpu),
             known(cpu(self.total.cpu), self.total.cpu),
             percent(self.of_cpu(), 0),
-            place::bytes(self.given.memory),
-            known(place::bytes(self.total.memory), self.total.memory),
+            crate::render::bytes(self.given.memory),
+            known(crate::render::bytes(self.total.memory), self.total.memory),
             percent(self.of_memory(), 0),
         ]
     }
@@ -257,8 +256,8 @@ mod tests {
         ];
         let shares = shares(&[node("n2"), node("n1")], &vms, &pods);
         // 2.75 and the pod's init container with its overhead; the memory of a container and a sidecar.
-        assert_eq!(shares[0].row(), ["n1", "1", "3.10", "4.00", "78%", "13.0Gi", "16.0Gi", "81%"]);
-        assert_eq!(shares[1].row(), ["n2", "1", "2.00", "4.00", "50%", "4.0Gi", "16.0Gi", "25%"]);
+        assert_eq!(shares[0].row(), ["n1", "1", "3.10", "4.00", "78%", "13Gi", "16Gi", "81%"]);
+        assert_eq!(shares[1].row(), ["n2", "1", "2.00", "4.00", "50%", "4Gi", "16Gi", "25%"]);
         assert_eq!(shares[0].keys().len(), columns().len());
         assert_eq!(shares[0].value()["cpu"]["allocated"], 3.1);
     }

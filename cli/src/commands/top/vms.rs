@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 use super::order::{self, Key};
 use crate::args::top::Vms;
 use crate::commands::counters::{self, Rates, rates};
-use crate::commands::place;
 use crate::commands::resource::client::NamespaceClient;
 use crate::commands::resource::name_of;
 use crate::commands::vm::size::{cores, in_units};
@@ -193,7 +192,7 @@ impl Usage {
             self.rates.cpu.map_or_else(|| NONE.to_owned(), |used| format!("{used:.2}")),
             known(cores(self.cpu), sized),
             percent(self.cpu_share(), 0),
-            self.memory_used.map_or_else(|| NONE.to_owned(), |used| place::bytes(used.get())),
+            self.memory_used.map_or_else(|| NONE.to_owned(), |used| crate::render::bytes(used.get())),
             known(self.memory.to_string(), sized),
             percent(self.memory_share(), 0),
             percent(self.rates.steal, 1),
@@ -246,7 +245,6 @@ pub(super) fn percent(share: Option<f64>, places: usize) -> String {
     share.map_or_else(|| NONE.to_owned(), |share| format!("{:.places$}%", share * 100.0))
 }
 
-/// The columns.
 fn columns(namespaces: bool) -> Vec<Column> {
     let mut columns = vec![
         left("VM"),

@@ -26,7 +26,6 @@ const REFUSALS: u32 = 20;
 /// Longest head of a response.
 const LONGEST_HEAD: usize = 4 << 10;
 
-/// How it ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// The workload has ended, and all of its output is written.
@@ -180,7 +179,6 @@ fn invalid() -> Error {
     Error::new(Code::Failed, "the guest sent an invalid frame")
 }
 
-/// Frames from the guest.
 struct Frames {
     output: Output,
     kept: Vec<u8>,

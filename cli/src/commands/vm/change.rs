@@ -15,9 +15,7 @@ use crate::error::{Code, Error, Result};
 use crate::render::Reporter;
 use crate::report::{Document, Report};
 
-/// A change of a VM.
 pub(super) struct Change {
-    /// The VM as it is.
     pub(super) machine: VirtualMachine,
     /// What changes when.
     pub(super) plan: Plan,
@@ -33,7 +31,6 @@ pub(super) fn base(machine: &VirtualMachine) -> Result<Value> {
 }
 
 impl Change {
-    /// The change from the VM as it is to the spec.
     pub(super) fn to(machine: VirtualMachine, target: &Value) -> Self {
         let plan = next_start::plan(&machine, target);
         Self { machine, plan }

@@ -140,7 +140,6 @@ fn event(event: Event) -> Option<Entry> {
     })
 }
 
-/// Migrations of the VM.
 async fn migrations(client: &NamespaceClient, name: &str) -> Result<Vec<Entry>> {
     let api: Api<VirtualMachineMigration> = client.api();
     let list = client.connection.within("cannot list migrations", api.list(&ListParams::default())).await?;

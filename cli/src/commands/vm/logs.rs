@@ -29,7 +29,6 @@ enum Found {
     Lines(String, String, Option<String>),
 }
 
-/// What the VM has written.
 pub(in crate::commands) fn run(settings: &Settings, args: &Logs) -> Result<Report> {
     let style = Style::new(&args.source, args.timestamps);
     let since = args.since.as_deref().map(|text| duration("since", text)).transpose()?;

@@ -18,7 +18,6 @@ use crate::render::Reporter;
 use crate::report::{Document, Report};
 use crate::settings::Settings;
 
-/// What VMs are to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     Stop,

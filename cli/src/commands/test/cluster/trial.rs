@@ -7,8 +7,8 @@ use neonvm_kernel::Progress as _;
 
 use super::guest::Guest;
 use super::step::Outcome;
+use crate::args::cluster::Cluster;
 use crate::args::place::Place;
-use crate::args::test::Cluster;
 use crate::commands::poll;
 use crate::commands::resource::client::NamespaceClient;
 use crate::commands::vm::waiting::state;
@@ -19,7 +19,6 @@ use crate::error::{Code, Error, Result};
 use crate::render::Reporter;
 use crate::settings::Settings;
 
-/// Name of the VM.
 pub(super) const VM: &str = "trial";
 
 /// What reading has shown.
@@ -29,7 +28,6 @@ pub(super) enum Polled<T> {
     NotYet(String),
 }
 
-/// A test of a cluster.
 pub(super) struct Trial<'a> {
     env: &'a Env,
     place: Place,
@@ -169,7 +167,6 @@ fn generated() -> String {
     format!("neonvm-test-{:x}-{:x}", now & 0xff_ffff, std::process::id())
 }
 
-/// Node of a VM.
 pub(super) fn node_of(vm: &VirtualMachine) -> String {
     vm.status.as_ref().map(|status| status.node.clone()).unwrap_or_default()
 }

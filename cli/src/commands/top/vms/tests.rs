@@ -40,7 +40,7 @@ fn a_machine_in_columns() {
 fn the_host_reports_what_the_guest_does_not() {
     let now = RunnerStatistics { resident: Bytes::gib(1), ..counters(10, 10) };
     let usage = Usage::from_machine(&machine()).with(None, &now);
-    assert_eq!(usage.row(false)[3..9], ["-", "2.75", "-", "1.0Gi", "11Gi", "9%"]);
+    assert_eq!(usage.row(false)[3..9], ["-", "2.75", "-", "1Gi", "11Gi", "9%"]);
 }
 
 #[test]

@@ -34,7 +34,6 @@ const NO_CONNECTION: u8 = 255;
 
 /// Where to log in.
 pub(in crate::commands::vm) struct Door<'a> {
-    /// Name of the VM.
     pub(in crate::commands::vm) name: &'a str,
     /// Port of the SSH server in the guest.
     pub(in crate::commands::vm) port: u16,
@@ -155,7 +154,6 @@ async fn lend(agent: Option<&Agent>) -> Infallible {
     }
 }
 
-/// Waits for a signal.
 async fn came(kind: SignalKind) -> SignalKind {
     let came = match signal(kind) {
         Ok(mut signals) => signals.recv().await,

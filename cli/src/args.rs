@@ -2,6 +2,7 @@
 
 pub mod cluster;
 pub mod config;
+pub mod dashboard;
 pub mod image;
 pub mod install;
 pub mod kernel;
@@ -162,6 +163,8 @@ pub enum Command {
     Test(cluster::Test),
     /// Show nodes, VMs, migrations and decisions live; or tables of CPU and memory usage
     Top(Box<top::Top>),
+    /// Serve the view of top as a web page on this host
+    Dashboard(Box<dashboard::Dashboard>),
     /// Agents, which scale the VMs of each node
     #[command(subcommand)]
     Agent(cluster::Agent),

@@ -4,6 +4,7 @@ mod agent;
 mod completion;
 mod config;
 mod counters;
+mod dashboard;
 mod debug;
 mod doctor;
 mod flags;
@@ -91,6 +92,7 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Args) -> Result<Report>
         Command::Doctor(args) => doctor::run(env, settings, args),
         Command::Test(Test::Cluster(args)) => test::cluster::run(env, settings, args, quiet),
         Command::Top(top) => top::run(env, settings, args, top),
+        Command::Dashboard(args) => dashboard::run(settings, args),
         Command::Agent(Agent::Inspect(args)) => agent::inspect(settings, args),
         Command::Scheduler(Scheduler::Inspect(args)) => scheduler::inspect(settings, args),
         Command::Debug(Debug::NodePressure(args)) => debug::node_pressure::run(settings, args),

@@ -130,13 +130,14 @@ fn reference(path: &str, command: &Command, text: &mut String) {
     let about = command.get_about().map(ToString::to_string).unwrap_or_default();
     let usage = command.clone().render_usage().to_string();
     let usage = usage.trim_start_matches("Usage: ");
-    text.push_str(&format!(
-        "\n## {path}\n\n{}.\n\n    {usage}\n\n| Argument | Meaning |\n|---|---|\n",
-        line(about)
-    ));
-    let own =
-        command.get_arguments().filter(|argument| argument.get_id() != "help" && !argument.is_global_set());
-    text.extend(own.map(row));
+    text.push_str(&format!("\n## {path}\n\n{}.\n\n    {usage}\n", line(about)));
+    let own = command.get_arguments().filter(|argument| {
+        argument.get_id() != "help" && !argument.is_global_set() && !argument.is_hide_set()
+    });
+    let rows: String = own.map(row).collect();
+    if !rows.is_empty() {
+        text.push_str(&format!("\n| Argument | Meaning |\n|---|---|\n{rows}"));
+    }
     let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     let block: String =
         after.lines().map(|line| format!("    {line}").trim_end().to_owned() + "\n").collect();

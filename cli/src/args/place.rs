@@ -10,6 +10,9 @@ pub struct Place {
     /// Namespace [default: that of the context, else default]
     #[arg(short, long, global = true, value_name = "NAME", add = Names::Namespaces)]
     pub namespace: Option<String>,
+    /// All namespaces, where objects are listed
+    #[arg(short = 'A', long, global = true)]
+    pub all_namespaces: bool,
     /// Kubeconfig file [default: $KUBECONFIG, else ~/.kube/config, else the pod's service account]
     #[arg(long, global = true, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,

@@ -17,9 +17,6 @@ pub struct Waiting {
 /// Arguments of every `list`.
 #[derive(Debug, clap::Args)]
 pub struct ListArgs {
-    /// List across all namespaces
-    #[arg(short = 'A', long)]
-    pub all_namespaces: bool,
     /// Label selector, such as team=db,tier!=test
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     pub selector: Option<String>,

@@ -20,9 +20,6 @@ pub struct Top {
 /// The live view of `top`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Live {
-    /// Show the VMs of all namespaces
-    #[arg(short = 'A', long)]
-    pub all_namespaces: bool,
     /// Time between two readings of loads, goals and permits, such as 1s; at least 500ms
     #[arg(long, value_name = "DURATION", default_value = "2s")]
     pub interval: String,
@@ -48,12 +45,12 @@ pub enum Command {
                   STEAL and THROTTLED are shares of the VM's CPU time: STEAL was used by others on the host, THROTTLED was \
                   withheld by the VM's own limit.")]
 pub struct Vms {
-    /// Show all namespaces
-    #[arg(short = 'A', long)]
-    pub all_namespaces: bool,
     /// Sort by a column, largest number first [default: CPU usage]
     #[arg(long, value_name = "FIELD")]
     pub sort_by: Option<String>,
+    /// The table is printed once, also without this flag, which older versions needed
+    #[arg(long, hide = true)]
+    pub once: bool,
 }
 
 /// `top nodes`
@@ -64,4 +61,7 @@ pub struct Nodes {
     /// Sort by a column, largest number first [default: CPU usage]
     #[arg(long, value_name = "FIELD")]
     pub sort_by: Option<String>,
+    /// The table is printed once, also without this flag, which older versions needed
+    #[arg(long, hide = true)]
+    pub once: bool,
 }

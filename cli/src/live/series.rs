@@ -45,7 +45,6 @@ impl Series {
     }
 
     /// All points, oldest first.
-    #[cfg(test)]
     pub(crate) fn points(&self) -> impl DoubleEndedIterator<Item = &Point> + ExactSizeIterator {
         self.0.iter()
     }

@@ -17,6 +17,15 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    /// One word.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Decision => "decision",
+            Self::Event => "event",
+            Self::Warning => "warning",
+        }
+    }
+
     /// One character, so that it is not shown by its colour alone.
     pub(crate) const fn mark(self) -> char {
         match self {

@@ -13,6 +13,7 @@ mod text;
 mod theme;
 mod vms;
 
+pub(crate) use detail::facts;
 pub(crate) use theme::Theme;
 
 use ratatui::buffer::Buffer;

@@ -102,6 +102,8 @@ const COMMANDS: &[&str] = &[
     "test cluster --image HOSTILE --namespace HOSTILE --timeout 0s",
     "test cluster --image HOSTILE --timeout 0s",
     "test cluster --registry HOSTILE --timeout 0s",
+    "dashboard --port 99999999",
+    "dashboard --namespace HOSTILE --interval HOSTILE",
     "+! top vms",
     "+! top nodes",
     "agent inspect --node HOSTILE",

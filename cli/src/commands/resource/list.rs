@@ -19,22 +19,23 @@ pub(in crate::commands) fn list<K: Resource>(
     filter: impl Fn(&K) -> bool + Send + 'static,
     choose: impl FnOnce(Vec<K>) -> Vec<K>,
 ) -> Result<Report> {
+    let all = settings.place().all_namespaces;
     if args.watch {
         let mut config = watcher::Config::default();
         config.label_selector.clone_from(&args.selector);
-        return follow(settings, config, args.all_namespaces, filter);
+        return follow(settings, config, all, filter);
     }
     block_on(async {
         let client = NamespaceClient::open(settings).await?;
         let mut parameters = ListParams::default();
         parameters.label_selector.clone_from(&args.selector);
         let attempt = format!("cannot list {}", K::MANY);
-        let api = client.api_of::<K>(args.all_namespaces);
+        let api = client.api_of::<K>(all);
         let list = client.connection.within(&attempt, api.list(&parameters)).await;
         let found = list.map_err(|error| undefined::<K>(error, &attempt))?.items;
         let found = choose(found.into_iter().filter(|object| filter(object)).collect());
         let is_empty = found.is_empty();
-        let mut table = table(&found, args.all_namespaces);
+        let mut table = table(&found, all);
         let report = match &args.sort_by {
             Some(field) => {
                 table.value = list_of(&found);
@@ -46,11 +47,7 @@ pub(in crate::commands) fn list<K: Resource>(
         if !is_empty {
             return Ok(report);
         }
-        let place = if args.all_namespaces {
-            "any namespace".to_owned()
-        } else {
-            format!("namespace {}", client.namespace)
-        };
+        let place = if all { "any namespace".to_owned() } else { format!("namespace {}", client.namespace) };
         Ok(report.note(format!("no {} in {place}; {}", K::MANY, K::CREATE)))
     })
 }

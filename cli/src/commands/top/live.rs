@@ -6,7 +6,6 @@ use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use neonvm_api::VirtualMachine;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::Receiver;
 use tokio::time::{Instant, MissedTickBehavior};
 
@@ -14,11 +13,11 @@ use crate::args::Args;
 use crate::args::resource::ListArgs;
 use crate::args::top::Live;
 use crate::commands::flags::duration;
-use crate::commands::live::{Feed, now};
+use crate::commands::live::{Feed, now, stop};
 use crate::commands::resource::list;
 use crate::connect::block_on;
 use crate::env::Env;
-use crate::error::{Code, Error, Result, reason};
+use crate::error::Result;
 use crate::live::input::Input;
 use crate::live::keys::{self, Next, Press};
 use crate::live::model::Fleet;
@@ -39,7 +38,7 @@ pub(super) fn run(env: &Env, settings: &Settings, args: &Args, live: &Live) -> R
     duration("interval", &live.interval)?;
     let dumb = env.var("TERM").is_none_or(|term| term == "dumb");
     if !env.stdout_terminal || dumb || !std::io::stdin().is_terminal() {
-        return lines(settings, live);
+        return lines(settings);
     }
     // Lines on standard error would stand in the view.
     let settings = &settings.clone().with_verbosity(crate::Verbosity::Off);
@@ -54,8 +53,8 @@ pub(super) fn run(env: &Env, settings: &Settings, args: &Args, live: &Live) -> R
 }
 
 /// What `vm list -w` prints.
-fn lines(settings: &Settings, live: &Live) -> Result<Report> {
-    let args = ListArgs { all_namespaces: live.all_namespaces, selector: None, sort_by: None, watch: true };
+fn lines(settings: &Settings) -> Result<Report> {
+    let args = ListArgs { selector: None, sort_by: None, watch: true };
     list::list::<VirtualMachine>(settings, &args, |_| true, |found| found)
 }
 
@@ -63,19 +62,6 @@ fn lines(settings: &Settings, live: &Live) -> Result<Report> {
 fn unicode(env: &Env) -> bool {
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(|name| env.var(name));
     locale.is_some_and(|locale| locale.to_ascii_lowercase().replace('-', "").contains("utf8"))
-}
-
-/// Returns when the process is interrupted or terminated.
-async fn stop() -> Result<()> {
-    let on = |kind| -> Result<Signal> {
-        signal(kind).map_err(|error| Error::new(Code::Failed, "cannot wait").cause(reason(&error)))
-    };
-    let (mut interrupt, mut terminate) = (on(SignalKind::interrupt())?, on(SignalKind::terminate())?);
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
-    Ok(())
 }
 
 struct View {
@@ -98,8 +84,8 @@ enum Event {
 
 impl View {
     async fn repeat(&mut self, mut pressed: Receiver<Pressed>) -> Result<()> {
-        let stop = stop();
-        tokio::pin!(stop);
+        let stopped = stop();
+        tokio::pin!(stopped);
         let mut clock = tokio::time::interval(CLOCK);
         clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut drawn, mut changed) = (Instant::now(), false);
@@ -107,7 +93,7 @@ impl View {
         loop {
             let event = tokio::select! {
                 biased;
-                _ = &mut stop => Event::Stop,
+                _ = &mut stopped => Event::Stop,
                 key = pressed.recv() => Event::Key(key),
                 () = tokio::time::sleep_until(drawn + PACE), if changed => Event::Due,
                 input = self.feed.next() => Event::Input(input),

@@ -38,7 +38,7 @@ type Counters = BTreeMap<(String, String), std::result::Result<RunnerStatistics,
 
 /// The table of VMs and what they use.
 pub(super) fn run(settings: &Settings, args: &Vms) -> Result<Report> {
-    let all = args.all_namespaces;
+    let all = settings.place().all_namespaces;
     let column = order::column(&columns(all), args.sort_by.as_deref().unwrap_or("cpu-use"))?;
     block_on(async {
         let client = NamespaceClient::open(settings).await?;

@@ -54,7 +54,7 @@ fn decision(decision: &Decision) -> String {
 }
 
 /// What is known, each with a label.
-fn facts(fleet: &Fleet, key: &Key, vm: &Vm) -> Vec<(&'static str, String)> {
+pub(crate) fn facts(fleet: &Fleet, key: &Key, vm: &Vm) -> Vec<(&'static str, String)> {
     let facts = &vm.facts;
     let place = if facts.node.is_empty() { "no node yet".to_owned() } else { format!("on {}", facts.node) };
     let pod = if facts.pod.is_empty() { String::new() } else { format!(", pod {}", facts.pod) };

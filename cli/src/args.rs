@@ -4,21 +4,16 @@ pub mod cluster;
 pub mod config;
 pub mod dashboard;
 pub mod image;
-pub mod images;
 pub mod install;
 pub mod kernel;
 pub mod local;
 pub mod migration;
 pub mod names;
-pub mod order;
+pub mod place;
 pub mod podautoscaler;
 pub mod resource;
-pub mod scaling;
 pub mod simulate;
-pub mod test;
 pub mod top;
-pub mod uninstall;
-pub mod upgrade;
 pub mod vm;
 
 use clap::{Parser, Subcommand, ValueEnum};
@@ -29,7 +24,6 @@ use clap::{Parser, Subcommand, ValueEnum};
     name = "neonctl",
     version,
     about = "Vertical autoscaling of virtual machines on Kubernetes",
-    disable_help_subcommand = true,
     max_term_width = 110,
     after_help = "Exit codes: 0 done, 1 failed, 2 usage, 3 not found, 4 not permitted, 5 conflict, 6 timeout, 7 unhealthy, 8 \
                   unreachable, 130 interrupted"
@@ -44,8 +38,18 @@ pub struct Args {
 }
 
 /// Flags of every command.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub struct Global {
+    /// Cluster and namespace.
+    #[command(flatten)]
+    pub place: place::Place,
+    /// Output format: table, wide, json, yaml, name, jsonpath=EXPR or custom-columns=SPEC. Control characters are escaped, such
+    /// as \x1b; jsonpath escapes them only on a terminal and writes exact values to a pipe or a file
+    #[arg(short, long, global = true, value_name = "FORMAT")]
+    pub output: Option<String>,
+    /// Omit table headers
+    #[arg(long, global = true)]
+    pub no_headers: bool,
     /// When to use colours; NO_COLOR and CLICOLOR_FORCE are respected
     #[arg(long, global = true, value_name = "WHEN", value_parser = ["auto", "always", "never"])]
     pub color: Option<String>,
@@ -58,11 +62,10 @@ pub struct Global {
     pub verbose: u8,
 }
 
-/// Output format of a command.
+/// Output format of `simulate`, whose own flags stand for those of every command.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Output {
-    /// Output format: table, wide, json, yaml, name, jsonpath=EXPR or custom-columns=SPEC. Control characters are escaped, such
-    /// as \x1b; jsonpath escapes them only on a terminal and writes exact values to a pipe or a file
+    /// Output format
     #[arg(short, long, value_name = "FORMAT")]
     pub output: Option<String>,
     /// Omit table headers
@@ -133,9 +136,9 @@ pub enum Command {
     /// Install the services on a cluster, or change or complete an installation
     Install(Box<install::Install>),
     /// Upgrade an installation to another version, controllers first
-    Upgrade(Box<upgrade::Upgrade>),
+    Upgrade(Box<install::Upgrade>),
     /// Remove the services from a cluster
-    Uninstall(uninstall::Uninstall),
+    Uninstall(install::Uninstall),
     /// Virtual machines (VMs) and their disks
     #[command(subcommand)]
     Vm(vm::Command),
@@ -145,12 +148,9 @@ pub enum Command {
     /// Pod autoscalers: status, decisions and history
     #[command(subcommand, visible_alias = "pa", aliases = ["podscaler", "podautoscalers", "podscalers"])]
     Podautoscaler(podautoscaler::Command),
-    /// Disk images on this host and in registries
+    /// Disk images on this host and in registries; container images of this release
     #[command(subcommand)]
     Image(image::Command),
-    /// Container images of this release: services and runner
-    #[command(subcommand)]
-    Images(images::Command),
     /// Kernels for virtual machines
     #[command(subcommand)]
     Kernel(kernel::Command),
@@ -160,20 +160,20 @@ pub enum Command {
     Doctor(cluster::Doctor),
     /// Test a cluster
     #[command(subcommand)]
-    Test(test::Command),
+    Test(cluster::Test),
     /// Show nodes, VMs, migrations and decisions live; or tables of CPU and memory usage
     Top(Box<top::Top>),
     /// Serve the view of top as a web page on this host
     Dashboard(Box<dashboard::Dashboard>),
     /// Agents, which scale the VMs of each node
     #[command(subcommand)]
-    Agent(scaling::Agent),
+    Agent(cluster::Agent),
     /// Scheduler, which places VMs and permits their sizes
     #[command(subcommand)]
-    Scheduler(scaling::Scheduler),
+    Scheduler(cluster::Scheduler),
     /// Debugging commands
     #[command(subcommand)]
-    Debug(scaling::Debug),
+    Debug(cluster::Debug),
     /// Simulate the scaling of a fleet under fault injection, without a cluster
     Simulate(simulate::Simulate),
     /// Print the versions of this program, of the cluster and of its services
@@ -195,12 +195,6 @@ pub struct Version {
     /// Print the version of this program only
     #[arg(long)]
     pub client: bool,
-    /// Access to the cluster.
-    #[command(flatten)]
-    pub access: cluster::Access,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }
 
 /// `completion`
@@ -241,32 +235,33 @@ pub enum Shell {
 }
 
 impl Command {
-    /// The output flags, for commands that have them.
+    /// Whether it reports something that has output formats: others write a script, a stream or a setting.
     #[must_use]
-    pub fn output(&self) -> Option<&Output> {
-        match self {
-            Self::Install(args) => Some(&args.carrying.output),
-            Self::Upgrade(args) => Some(&args.carrying.output),
-            Self::Uninstall(args) => Some(&args.output),
-            Self::Local(command) => command.output(),
-            Self::Vm(command) => command.output(),
-            Self::Migration(command) => command.output(),
-            Self::Podautoscaler(command) => command.output(),
-            Self::Image(command) => command.output(),
-            Self::Images(command) => command.output(),
-            Self::Kernel(command) => command.output(),
-            Self::Status(args) => Some(&args.output),
-            Self::Doctor(args) => Some(&args.output),
-            Self::Test(command) => Some(command.output()),
-            Self::Top(args) => args.output(),
-            Self::Dashboard(args) => Some(&args.output),
-            Self::Agent(scaling::Agent::Inspect(args)) => Some(&args.output),
-            Self::Scheduler(scaling::Scheduler::Inspect(args)) => Some(&args.output),
-            Self::Debug(scaling::Debug::NodePressure(args)) => Some(&args.output),
-            Self::Simulate(args) => Some(args.output()),
-            Self::Version(args) => Some(&args.output),
-            Self::Completion(_) | Self::Man(_) => None,
-            Self::Config(command) => command.output(),
-        }
+    pub fn has_formats(&self) -> bool {
+        use config::Command as Config;
+        use vm::Command as Vm;
+        !matches!(
+            self,
+            Self::Completion(_)
+                | Self::Man(_)
+                | Self::Local(local::Command::Logs(_))
+                | Self::Config(Config::Set(_) | Config::Unset(_))
+                | Self::Vm(
+                    Vm::Console(_)
+                        | Vm::Ssh(_)
+                        | Vm::Cp(_)
+                        | Vm::PortForward(_)
+                        | Vm::SshConfig(_)
+                        | Vm::Connect(_)
+                        | Vm::Logs(_)
+                        | Vm::Run(_)
+                )
+        )
+    }
+
+    /// Whether this output format is a drawing that the command makes itself.
+    #[must_use]
+    pub fn draws(&self, format: &str) -> bool {
+        matches!(self, Self::Vm(vm::Command::History(_))) && matches!(format, "svg" | "html")
     }
 }

@@ -3,13 +3,13 @@
 mod agent;
 mod completion;
 mod config;
+mod counters;
 mod dashboard;
 mod debug;
 mod doctor;
 mod flags;
 mod health;
 mod image;
-mod images;
 mod input;
 mod install;
 mod job;
@@ -21,6 +21,7 @@ mod migration;
 mod object;
 pub(crate) mod place;
 mod podautoscaler;
+mod poll;
 mod preflight;
 mod registry;
 mod resource;
@@ -28,7 +29,6 @@ mod rights;
 mod scheduler;
 mod services;
 pub(crate) mod simulate;
-mod status;
 mod test;
 mod top;
 mod uninstall;
@@ -37,22 +37,20 @@ mod version;
 mod vm;
 mod watching;
 
+use crate::args::cluster::Test;
+use crate::args::cluster::{Agent, Debug, Scheduler};
 use crate::args::config::Command as Config;
 use crate::args::image::Command as Image;
-use crate::args::images::Command as Images;
 use crate::args::kernel::Command as Kernel;
 use crate::args::local::Command as Local;
 use crate::args::migration::Command as Migration;
 use crate::args::podautoscaler::Command as Podautoscaler;
-use crate::args::scaling::{Agent, Debug, Scheduler};
-use crate::args::test::Command as Test;
 use crate::args::{Args, Command};
 use crate::env::Env;
 use crate::error::Result;
 use crate::report::Report;
 use crate::settings::Settings;
 
-/// Runs a command.
 pub(crate) fn run(env: &Env, settings: &Settings, args: &Args) -> Result<Report> {
     let quiet = args.global.quiet || settings.find("quiet")?.0 == "true";
     match &args.command {
@@ -61,36 +59,36 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Args) -> Result<Report>
         Command::Uninstall(args) => uninstall::run(env, settings, args, quiet),
         Command::Vm(command) => vm::run(env, settings, command, quiet),
         Command::Migration(command) => match &**command {
-            Migration::List(args) => migration::list::list(settings, args),
-            Migration::Get(args) => migration::list::get(settings, args),
+            Migration::List(args) => migration::table::list(settings, args),
+            Migration::Get(args) => migration::table::get(settings, args),
             Migration::Describe(args) => migration::describe::run(settings, args),
-            Migration::Cancel(args) => migration::cancel::run(settings, args),
-            Migration::Wait(args) => migration::wait::run(settings, args),
+            Migration::Cancel(args) => migration::end::cancel(settings, args),
+            Migration::Wait(args) => migration::end::wait(settings, args),
         },
         Command::Podautoscaler(command) => podautoscaler(settings, command),
         Command::Image(Image::List(args)) => image::list::run(env, settings, args),
         Command::Image(Image::Inspect(args)) => image::inspect::run(env, settings, args),
-        Command::Image(Image::Export(args)) => image::export::run(env, args, quiet),
-        Command::Image(Image::Push(args)) => image::push::run(env, args, quiet),
-        Command::Image(Image::Remove(args)) => image::remove::run(env, settings, args),
-        Command::Image(Image::Prune(args)) => image::prune::run(env, settings, args),
-        Command::Image(Image::Pull(args)) => image::pull::run(env, args, quiet),
-        Command::Images(command) => images(env, command, quiet),
-        Command::Kernel(Kernel::Fetch(args)) => kernel::fetch::run(env, settings, args, quiet),
-        Command::Kernel(Kernel::Build(args)) => kernel::build::run(env, args, quiet),
-        Command::Kernel(Kernel::Image(args)) => kernel::image::run(env, args),
-        Command::Kernel(Kernel::List(args)) => kernel::list::run(env, args),
-        Command::Kernel(Kernel::Remove(args)) => kernel::remove::run(env, args),
+        Command::Image(Image::Export(args)) => image::transfer::export(env, args, quiet),
+        Command::Image(Image::Push(args)) => image::transfer::push(env, args, quiet),
+        Command::Image(Image::Remove(args)) => image::remove::remove(env, settings, args),
+        Command::Image(Image::Prune(args)) => image::remove::prune(env, settings, args),
+        Command::Image(Image::Pull(args)) => image::transfer::pull(env, args, quiet),
+        Command::Image(Image::Release(command)) => image::release::run(env, command, quiet),
+        Command::Kernel(Kernel::Fetch(args)) => kernel::fetch(env, settings, args, quiet),
+        Command::Kernel(Kernel::Build(args)) => kernel::build(env, args, quiet),
+        Command::Kernel(Kernel::Image(args)) => kernel::image(env, args),
+        Command::Kernel(Kernel::List(args)) => kernel::list(env, args),
+        Command::Kernel(Kernel::Remove(args)) => kernel::remove(env, args),
         Command::Local(Local::Up(args)) => local::up::run(env, settings, args),
         Command::Local(Local::Down(args)) => local::down::run(env, settings, args, quiet),
-        Command::Local(Local::List(args)) => local::list::run(env, settings, args),
+        Command::Local(Local::List(args)) => local::show::list(env, settings, args),
         Command::Local(Local::Logs(args)) => local::logs::run(env, settings, args),
-        Command::Local(Local::Status(args)) => local::status::run(env, settings, args),
+        Command::Local(Local::Status(args)) => local::show::status(env, settings, args),
         Command::Local(Local::Check(args)) => local::keep::check(env, settings, args),
         Command::Local(Local::Backup(args)) => local::keep::backup(env, settings, args, quiet),
         Command::Local(Local::Restore(args)) => local::keep::restore(env, settings, args, quiet),
-        Command::Local(Local::Kubeconfig(args)) => local::kubeconfig::run(env, settings, args),
-        Command::Status(args) => status::run(settings, args),
+        Command::Local(Local::Kubeconfig(args)) => local::show::kubeconfig(env, settings, args),
+        Command::Status(args) => health::status(settings, args),
         Command::Doctor(args) => doctor::run(env, settings, args),
         Command::Test(Test::Cluster(args)) => test::cluster::run(env, settings, args, quiet),
         Command::Top(top) => top::run(env, settings, args, top),
@@ -102,10 +100,10 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Args) -> Result<Report>
         Command::Version(args) => version::run(settings, args),
         Command::Completion(args) => completion::run(args.shell),
         Command::Man(args) => man::run(args),
-        Command::Config(Config::View(args)) => config::view::run(settings, args),
-        Command::Config(Config::Set(args)) => config::set::run(settings, args),
-        Command::Config(Config::Unset(args)) => config::unset::run(settings, args),
-        Command::Config(Config::Path(_)) => Ok(config::path::run(settings)),
+        Command::Config(Config::View(args)) => config::view(settings, args),
+        Command::Config(Config::Set(args)) => config::set(settings, args),
+        Command::Config(Config::Unset(args)) => config::unset(settings, args),
+        Command::Config(Config::Path(_)) => Ok(config::path(settings)),
         Command::Config(Config::Convert(args)) => config::service::convert(args),
         Command::Config(Config::Explain(args)) => config::service::explain(args),
     }
@@ -113,22 +111,13 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Args) -> Result<Report>
 
 fn podautoscaler(settings: &Settings, command: &Podautoscaler) -> Result<Report> {
     match command {
-        Podautoscaler::List(args) => podautoscaler::list::list(settings, args),
-        Podautoscaler::Get(args) => podautoscaler::list::get(settings, args),
+        Podautoscaler::List(args) => podautoscaler::table::list(settings, args),
+        Podautoscaler::Get(args) => podautoscaler::table::get(settings, args),
         Podautoscaler::Describe(args) => podautoscaler::describe::run(settings, args),
         Podautoscaler::Explain(args) => podautoscaler::explain::run(settings, args),
-        Podautoscaler::History(args) => podautoscaler::history::run(settings, args),
+        Podautoscaler::History(args) => podautoscaler::events::history(settings, args),
         Podautoscaler::Wait(args) => podautoscaler::wait::run(settings, args),
         Podautoscaler::Pause(args) => podautoscaler::pause::run(settings, args, true),
         Podautoscaler::Resume(args) => podautoscaler::pause::run(settings, args, false),
-    }
-}
-
-fn images(env: &Env, command: &Images, quiet: bool) -> Result<Report> {
-    match command {
-        Images::List(args) => images::list::run(env, args),
-        Images::Push(args) => images::push::run(env, args, quiet),
-        Images::Save(args) => images::save::run(env, args, quiet),
-        Images::Load(args) => images::load::run(env, args, quiet),
     }
 }

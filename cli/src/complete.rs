@@ -19,10 +19,9 @@ use neonvm_api::{PodAutoscaler, VirtualMachine, VirtualMachineMigration};
 use neonvm_builder::store::Store;
 use serde::de::DeserializeOwned;
 
+use crate::args::Args;
 use crate::args::local::Root;
 use crate::args::names::Names;
-use crate::args::resource::NamespaceArgs;
-use crate::args::{Args, order};
 use crate::connect::{Connection, block_on};
 use crate::env::Env;
 use crate::instance;
@@ -38,21 +37,9 @@ const FRESH: Duration = Duration::from_secs(10);
 /// # Errors
 /// If the shell is unknown or asks for something else.
 pub(crate) fn answered(typed: &[OsString]) -> clap::error::Result<bool> {
-    // The words of the line stand behind `--`.
-    let (own, line) = typed.split_at_checked(2).unwrap_or((typed, &[]));
-    // Only some shells name the word; for the others it is the last.
-    let index = std::env::var("_CLAP_COMPLETE_INDEX").ok().and_then(|index| index.parse().ok());
-    let index = index.unwrap_or_else(|| line.len().saturating_sub(1));
-    let words = own.iter().cloned().chain(in_order(line.to_vec(), index));
     let directory = std::env::current_dir().ok();
-    clap_complete::CompleteEnv::with_factory(command).try_complete(words, directory.as_deref())
-}
-
-/// A line whose words before that at `index`, which is to be completed, are in the order of the definitions.
-fn in_order(line: Vec<OsString>, index: usize) -> Vec<OsString> {
-    let Some((before, rest)) = line.split_at_checked(index) else { return line };
-    let sorted = order::sorted(before);
-    if sorted.len() == before.len() { sorted.iter().chain(rest).cloned().collect() } else { line }
+    clap_complete::CompleteEnv::with_factory(command)
+        .try_complete(typed.iter().cloned(), directory.as_deref())
 }
 
 /// The command line, each argument with what completes it.
@@ -194,7 +181,7 @@ where
 {
     let settings = Settings::load(env).ok()?;
     let names = block_on(async {
-        let connection = Connection::open(&settings, &NamespaceArgs::default().access).await?;
+        let connection = Connection::open(&settings).await?;
         let api = api(connection.client(), connection.namespace());
         let asked = tokio::time::timeout(BUDGET, api.list_metadata(&ListParams::default())).await;
         Ok(asked.ok().and_then(std::result::Result::ok))

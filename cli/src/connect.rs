@@ -11,7 +11,6 @@ use kube::Client;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use serde_json::Value;
 
-use crate::args::cluster::Access;
 use crate::error::{Code, Error, Result};
 use crate::settings::{Settings, Verbosity};
 use crate::trace;
@@ -26,7 +25,6 @@ pub(crate) struct Connection {
     limit: Duration,
     /// How to look at this very cluster again.
     again: String,
-    /// Namespace of the context.
     namespace: String,
     /// Name of the cluster in the kubeconfig; none within a pod.
     cluster: Option<String>,
@@ -47,11 +45,12 @@ pub(crate) fn block_on<T>(future: impl Future<Output = Result<T>>) -> Result<T> 
 
 impl Connection {
     /// The cluster that flags, settings and environment name.
-    pub(crate) async fn open(settings: &Settings, access: &Access) -> Result<Self> {
-        let limit = settings.duration("request-timeout", access.request_timeout.as_deref())?;
-        let context = settings.value("context", access.context.as_deref())?;
+    pub(crate) async fn open(settings: &Settings) -> Result<Self> {
+        let place = settings.place();
+        let limit = settings.duration("request-timeout", place.request_timeout.as_deref())?;
+        let context = settings.value("context", place.context.as_deref())?;
         let options = KubeConfigOptions { context: context.clone(), ..KubeConfigOptions::default() };
-        let look = kubeconfig::Look::new(settings, access)?;
+        let look = kubeconfig::Look::new(settings)?;
         let refused = |error: &KubeconfigError| look.refused(error);
         let config = match &look.file {
             Some(path) => {
@@ -70,16 +69,20 @@ impl Connection {
             },
         };
         let mut config = config;
-        config.auth_info.impersonate.clone_from(&access.as_user);
-        if !access.as_group.is_empty() {
-            config.auth_info.impersonate_groups = Some(access.as_group.clone());
+        config.auth_info.impersonate.clone_from(&place.as_user);
+        match (place.as_group.is_empty(), &place.as_user) {
+            (true, _) => {}
+            (false, Some(_)) => config.auth_info.impersonate_groups = Some(place.as_group.clone()),
+            (false, None) => {
+                return Err(Error::new(Code::Usage, "--as-group needs the name of a user")
+                    .hint("name the user with --as"));
+            }
         }
         let cluster = cluster_name(look.file.as_deref(), context.as_deref());
         let again = context.map(|context| format!(" --context {context}")).unwrap_or_default();
         Ok(Self { cluster, ..Self::with(config, limit, again, settings.verbosity())? })
     }
 
-    /// A local cluster.
     pub(crate) async fn local(settings: &Settings, kubeconfig: &Path, limit: Duration) -> Result<Self> {
         let bad = |error: &dyn std::error::Error| {
             chain(Error::new(Code::Failed, format!("cannot use {}", kubeconfig.display())), error)
@@ -112,7 +115,6 @@ impl Connection {
         Ok(trace::traced(client, self.verbosity))
     }
 
-    /// Namespace of the context.
     pub(crate) fn namespace(&self) -> &str {
         &self.namespace
     }
@@ -169,14 +171,6 @@ impl Connection {
         parse(path, &self.send(path, request.body(text.into_bytes())).await?)
     }
 
-    /// Server-side apply.
-    pub(crate) async fn apply(&self, path: &str, object: &Value) -> Result<Value> {
-        let request = http::Request::patch(format!("{path}?fieldManager=neonctl&force=true"))
-            .header("content-type", "application/apply-patch+yaml")
-            .body(object.to_string().into_bytes());
-        parse(path, &self.send(path, request).await?)
-    }
-
     async fn send(&self, path: &str, request: http::Result<http::Request<Vec<u8>>>) -> Result<String> {
         let request =
             request.map_err(|error| Error::new(Code::Failed, "bad request").cause(error.to_string()))?;
@@ -215,7 +209,6 @@ impl Connection {
     }
 }
 
-/// The cluster that a context, or the current one, names.
 fn cluster_name(file: Option<&str>, context: Option<&str>) -> Option<String> {
     let config = kubeconfig::read(file).ok()?;
     let name = context.map(str::to_owned).or(config.current_context)?;
@@ -232,7 +225,6 @@ fn unusable(error: &kube::Error) -> Error {
     chain(Error::new(Code::Usage, "cannot use the kubeconfig"), error)
 }
 
-/// The code for the status of a response.
 pub(crate) fn code_of(status: u16) -> Code {
     match status {
         401 | 403 => Code::Denied,
@@ -258,7 +250,7 @@ fn parse(path: &str, text: &str) -> Result<Value> {
 }
 
 /// Adds the innermost causes of a library's error, each once, without the numbers of libraries.
-fn chain(mut error: Error, source: &dyn std::error::Error) -> Error {
+pub(crate) fn chain(mut error: Error, source: &dyn std::error::Error) -> Error {
     let mut next = Some(source);
     let mut texts: Vec<String> = Vec::new();
     while let Some(current) = next {

@@ -25,9 +25,7 @@ pub(crate) const GAP: i64 = 11 * 60 * 1000;
 pub(crate) enum Kind {
     /// An agent began to scale the VM.
     Agent,
-    /// A decision of an agent.
     Decision,
-    /// An event of the cluster.
     Event,
     /// An event of the cluster that warns.
     Warning,

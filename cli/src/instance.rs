@@ -116,7 +116,6 @@ impl Instance {
         self.log_of("local")
     }
 
-    /// The log of a service.
     pub(crate) fn log_of(&self, service: &str) -> PathBuf {
         self.directory.join("log").join(format!("{service}.log"))
     }

@@ -41,7 +41,7 @@ pub fn main() -> ExitCode {
         return ExitCode::from(render::report(&env, &render::Style::default(), Report::text(answer)));
     }
     match complete::answered(&typed) {
-        Ok(false) => ExitCode::from(run(&env, &args::order::sorted(&typed))),
+        Ok(false) => ExitCode::from(run(&env, &typed)),
         Ok(true) => ExitCode::SUCCESS,
         Err(error) => ExitCode::from(usage(&env, &typed, &error)),
     }
@@ -56,7 +56,7 @@ pub fn run(env: &Env, arguments: &[OsString]) -> u8 {
     };
     let early = render::Style::for_errors(render::wants_json(arguments));
     let settings = match settings::Settings::load(env) {
-        Ok(settings) => settings.with_verbosity(Verbosity::of(args.global.verbose)),
+        Ok(settings) => settings.with_flags(&args.global),
         Err(error) => return fail(env, &early, &invoked.error(error)),
     };
     let style = match render::Style::resolve(env, &settings, &args) {
@@ -84,6 +84,14 @@ fn fail(env: &Env, style: &render::Style, error: &Error) -> u8 {
 const NO_TERMINAL: &str = "-t is --tag: vm run has no terminal for the workload; the serial console is one (neonctl vm run --console), \
                            and a shell beside the workload has one (neonctl vm run --detach, then neonctl vm ssh)";
 
+/// Whether `vm run` is called as container engines are for a terminal, such as `-it`.
+fn wants_terminal(arguments: &[OsString]) -> bool {
+    let words: Vec<&str> =
+        arguments.iter().map_while(|word| word.to_str()).take_while(|word| *word != "--").collect();
+    let is_run = words.windows(2).any(|pair| matches!(pair, ["vm", "run"]));
+    is_run && words.iter().any(|word| matches!(*word, "-it" | "-ti" | "--tty"))
+}
+
 /// Help, version, or what is wrong with the arguments.
 fn usage(env: &Env, arguments: &[OsString], error: &clap::Error) -> u8 {
     if !error.use_stderr() {
@@ -91,7 +99,7 @@ fn usage(env: &Env, arguments: &[OsString], error: &clap::Error) -> u8 {
     }
     let style = render::Style::for_errors(render::wants_json(arguments));
     let mut text = error.render().to_string();
-    let hint = args::order::wants_terminal(arguments).then_some(NO_TERMINAL);
+    let hint = wants_terminal(arguments).then_some(NO_TERMINAL);
     if style.json_errors {
         let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
         let error = Error::new(Code::Usage, first);

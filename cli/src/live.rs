@@ -6,7 +6,6 @@
 
 pub(crate) mod input;
 pub(crate) mod json;
-pub(crate) mod key;
 pub(crate) mod keys;
 pub(crate) mod model;
 pub(crate) mod order;

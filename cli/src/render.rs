@@ -11,7 +11,7 @@ mod table;
 #[cfg(test)]
 pub(crate) use clean::tests::hostile;
 pub use out::Shown;
-pub(crate) use out::{errors, full_screen, interactive, size, terminals};
+pub(crate) use out::{errors, full_screen, interactive, terminals};
 pub(crate) use progress::Reporter;
 pub(crate) use streams::Streams;
 
@@ -23,7 +23,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::args::{Args, Output};
+use crate::args::Args;
 use crate::env::Env;
 use crate::error::{Code, Error, Result};
 use crate::report::{API_VERSION, Body, Document, Report};
@@ -103,14 +103,18 @@ impl Style {
     /// # Errors
     /// If one of them is not valid.
     pub fn resolve(env: &Env, settings: &Settings, args: &Args) -> Result<Self> {
-        let plain = Output::default();
-        let output = args.command.output();
-        let flags = output.unwrap_or(&plain);
-        let format = match (&flags.output, output) {
-            (Some(text), _) => Format::parse(text)?,
+        let format = match (&args.global.output, args.command.has_formats()) {
+            // A history has two forms of its own.
+            (Some(text), _) if args.command.draws(text) => Format::Table,
+            (Some(text), true) => Format::parse(text)?,
+            (Some(_), false) => {
+                return Err(
+                    Error::new(Code::Usage, "this command has no output formats").hint("omit --output")
+                );
+            }
             // A configured form does not concern commands that have none.
-            (None, Some(_)) => Format::parse(&settings.find("output")?.0)?,
-            (None, None) => Format::Table,
+            (None, true) => Format::parse(&settings.find("output")?.0)?,
+            (None, false) => Format::Table,
         };
         let color = settings.value("color", args.global.color.as_deref())?.unwrap_or_default();
         let flag = args.global.color.is_some();
@@ -118,7 +122,7 @@ impl Style {
         Ok(Self {
             json_errors: format == Format::Json,
             format,
-            no_headers: flags.no_headers,
+            no_headers: args.global.no_headers,
             quiet,
             color_stdout: colored(env, &color, flag, env.stdout_terminal),
             color_stderr: colored(env, &color, flag, env.stderr_terminal),
@@ -211,7 +215,6 @@ fn body(style: &Style, body: Body, out: &mut Stdout) -> std::result::Result<(), 
             lines.try_for_each(|line| each(Shown::text(line.trim_end_matches('\r')), out))?;
         }
         Body::Raw(mut lines) => lines.try_for_each(|line| each(Shown::exact(line), out))?,
-        Body::Frames(mut frames) => frames.try_for_each(|frame| each(frame, out))?,
         Body::Document(found) => out.write(&document(style, &found)?)?,
         Body::Table(mut found, json) => {
             if style.format.needs_json() {
@@ -361,9 +364,20 @@ fn plain_error(error: &Error, color: bool) -> Shown {
     shown
 }
 
-/// The text that a jsonpath expression selects.
-pub(crate) fn select(expression: &str, value: &Value) -> Result<String> {
-    Ok(jsonpath::Expression::parse(expression)?.text(value))
+/// Bytes for people, with one place unless it is zero: `900Mi`, `8.6Gi`, `16Gi`.
+pub(crate) fn bytes(amount: u64) -> String {
+    let units = ["Ti", "Gi", "Mi", "Ki"];
+    for (index, unit) in units.iter().enumerate() {
+        let one = 1u64 << (10 * (units.len() - index));
+        if amount >= one {
+            let tenths = u128::from(amount) * 10 / u128::from(one);
+            return match (tenths / 10, tenths % 10) {
+                (whole, 0) => format!("{whole}{unit}"),
+                (whole, tenth) => format!("{whole}.{tenth}{unit}"),
+            };
+        }
+    }
+    amount.to_string()
 }
 
 /// How long ago, as `3d4h`.

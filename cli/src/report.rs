@@ -3,8 +3,6 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::render::Shown;
-
 /// `apiVersion` of our own objects in JSON.
 pub const API_VERSION: &str = "cli.neonvm/v1";
 
@@ -44,8 +42,6 @@ pub enum Body {
     Lines(Box<dyn Iterator<Item = String>>),
     /// Lines as they were written, with all that steers a terminal: for those who ask for that.
     Raw(Box<dyn Iterator<Item = String>>),
-    /// Screens that are drawn in place, perhaps without end.
-    Frames(Box<dyn Iterator<Item = Shown>>),
 }
 
 impl std::fmt::Debug for Body {
@@ -56,7 +52,6 @@ impl std::fmt::Debug for Body {
             Self::Table(document, _) => f.debug_tuple("Table").field(document).finish(),
             Self::Lines(_) => f.write_str("Lines"),
             Self::Raw(_) => f.write_str("Raw"),
-            Self::Frames(_) => f.write_str("Frames"),
         }
     }
 }

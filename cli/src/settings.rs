@@ -6,6 +6,8 @@ use std::time::Duration;
 use neonvm_builder::out;
 use toml_edit::DocumentMut;
 
+use crate::args::Global;
+use crate::args::place::Place;
 use crate::env::Env;
 use crate::error::{Code, Error, Result};
 
@@ -118,6 +120,7 @@ pub struct Settings {
     path: PathBuf,
     file: DocumentMut,
     env: Env,
+    flags: Global,
     verbosity: Verbosity,
 }
 
@@ -143,7 +146,31 @@ impl Settings {
                 plain(item).ok_or_else(|| bad(format!("{name} is not a string, number or boolean")))?;
             check(key, &value).map_err(|error| bad(error.message))?;
         }
-        Ok(Self { path, file, env: env.clone(), verbosity: Verbosity::default() })
+        Ok(Self { path, file, env: env.clone(), flags: Global::default(), verbosity: Verbosity::default() })
+    }
+
+    /// With the flags that every command has.
+    #[must_use]
+    pub fn with_flags(self, flags: &Global) -> Self {
+        Self { verbosity: Verbosity::of(flags.verbose), flags: flags.clone(), ..self }
+    }
+
+    /// The flags about cluster and namespace.
+    #[must_use]
+    pub fn place(&self) -> &Place {
+        &self.flags.place
+    }
+
+    /// The output format that a flag names.
+    #[must_use]
+    pub fn output(&self) -> Option<&str> {
+        self.flags.output.as_deref()
+    }
+
+    /// Whether tables have no headers.
+    #[must_use]
+    pub fn omits_headers(&self) -> bool {
+        self.flags.no_headers
     }
 
     /// With what is shown of each request to the API.

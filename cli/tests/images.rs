@@ -1,4 +1,4 @@
-//! `neonctl images` with a small release: into a registry, an archive, and what stands for containerd.
+//! `neonctl image release` with a small release: into a registry, an archive, and what stands for containerd.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests")]
 
@@ -53,9 +53,9 @@ fn refused(home: &Path, arguments: &[&str], code: i32) -> String {
     error
 }
 
-/// Digests of the images by name, as `images list` shows them.
+/// Digests of the images by name, as `image release list` shows them.
 fn digests(home: &Path) -> Vec<String> {
-    let list = good(home, &["images", "list", "--from", "release"]);
+    let list = good(home, &["image", "release", "list", "--from", "release"]);
     assert_eq!(list["problems"], json!([]));
     let items = list["items"].as_array().unwrap();
     assert_eq!(items.iter().map(|item| item["name"].as_str().unwrap()).collect::<Vec<_>>(), release::NAMES);
@@ -77,11 +77,11 @@ fn loaded(home: &Path, from: &str) -> (String, String) {
 fn images_of_another_version_are_refused() {
     let home = tempfile::tempdir().unwrap();
     layout(&home.path().join("release"), "9.9.9");
-    let error = refused(home.path(), &["images", "save", "--from", "release", "-O", "x.tar"], 5);
+    let error = refused(home.path(), &["image", "release", "save", "--from", "release", "-O", "x.tar"], 5);
     assert!(error.contains("neond is of version 9.9.9, not") && error.contains("--any-version"), "{error}");
     assert!(!home.path().join("x.tar").exists());
-    good(home.path(), &["images", "save", "--from", "release", "-O", "x.tar", "--any-version"]);
-    let output = neonctl(home.path(), &["images", "list", "--from", "release"]);
+    good(home.path(), &["image", "release", "save", "--from", "release", "-O", "x.tar", "--any-version"]);
+    let output = neonctl(home.path(), &["image", "release", "list", "--from", "release"]);
     assert!(
         output.status.success() && String::from_utf8_lossy(&output.stderr).contains("warning: neond is of")
     );
@@ -93,8 +93,8 @@ fn an_archive_is_what_docker_and_containerd_take() {
     let home = home.path();
     layout(&home.join("release"), VERSION);
     let digests = digests(home);
-    let saved = good(home, &["images", "save", "--from", "release", "-O", "a.tar"]);
-    let again = good(home, &["images", "save", "--from", "release", "-O", "b.tar"]);
+    let saved = good(home, &["image", "release", "save", "--from", "release", "-O", "a.tar"]);
+    let again = good(home, &["image", "release", "save", "--from", "release", "-O", "b.tar"]);
     assert_eq!(saved["size"], again["size"]);
     let read = |name: &str| std::fs::read(home.join(name)).unwrap();
     assert_eq!(read("a.tar"), read("b.tar"));
@@ -105,8 +105,10 @@ fn an_archive_is_what_docker_and_containerd_take() {
         assert_eq!((oci.0.as_str(), &oci.1), (*name, digest));
         assert_eq!(loaded(home, &format!("docker-archive:{}:{name}:{VERSION}", path.display())).0, *name);
     }
-    let named =
-        good(home, &["images", "save", "--from", "release", "-O", "c.tar", "--registry", "r.example/p/"]);
+    let named = good(
+        home,
+        &["image", "release", "save", "--from", "release", "-O", "c.tar", "--registry", "r.example/p/"],
+    );
     assert_eq!(named["images"], json!(release::NAMES.map(|name| format!("r.example/p/{name}:{VERSION}"))));
 }
 
@@ -115,11 +117,11 @@ fn containerd_gets_the_archive_in_the_namespace_of_kubernetes() {
     let home = tempfile::tempdir().unwrap();
     let home = home.path();
     layout(&home.join("release"), VERSION);
-    let load = ["images", "load", "--from", "release", "--address", "/run/c.sock"];
+    let load = ["image", "release", "load", "--from", "release", "--address", "/run/c.sock"];
     if needs::find_program("ctr").is_none() {
         let error = refused(home, &load, 5);
         assert!(
-            error.contains("ctr, which is part of containerd") && error.contains("images save -O"),
+            error.contains("ctr, which is part of containerd") && error.contains("image release save -O"),
             "{error}"
         );
     }
@@ -133,7 +135,7 @@ fn containerd_gets_the_archive_in_the_namespace_of_kubernetes() {
     assert_eq!(done["images"][0], format!("docker.io/library/neond:{VERSION}"));
     let arguments = std::fs::read_to_string(home.join("arguments")).unwrap();
     assert_eq!(arguments.trim(), "--address /run/c.sock --namespace k8s.io images import -");
-    good(home, &["images", "save", "--from", "release", "-O", "a.tar"]);
+    good(home, &["image", "release", "save", "--from", "release", "-O", "a.tar"]);
     assert_eq!(std::fs::read(home.join("got.tar")).unwrap(), std::fs::read(home.join("a.tar")).unwrap());
     script("echo 'connection refused' >&2; exit 1");
     let error = refused(home, &load, 1);
@@ -187,7 +189,7 @@ fn a_registry_gives_back_what_was_pushed() {
     let host = format!("{}/neonvm", registry.listen.address());
     // The second time, it has everything.
     for _ in 0..2 {
-        let pushed = good(home, &["images", "push", "--from", "release", "--registry", &host]);
+        let pushed = good(home, &["image", "release", "push", "--from", "release", "--registry", &host]);
         let items = pushed["items"].as_array().unwrap();
         assert_eq!(items.iter().map(|item| item["digest"].as_str().unwrap()).collect::<Vec<_>>(), digests);
     }
@@ -195,6 +197,7 @@ fn a_registry_gives_back_what_was_pushed() {
         let pulled = loaded(home, &format!("docker://{host}/{name}:{VERSION}"));
         assert_eq!((pulled.0.as_str(), &pulled.1), (*name, digest));
     }
-    let error = refused(home, &["images", "push", "--from", "release", "--registry", "BAD NAME"], 2);
+    let error =
+        refused(home, &["image", "release", "push", "--from", "release", "--registry", "BAD NAME"], 2);
     assert!(error.contains("HOST[:PORT][/PREFIX]"), "{error}");
 }

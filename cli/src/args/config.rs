@@ -1,6 +1,5 @@
 //! `config`
 
-use super::Output;
 use super::names::Names;
 
 /// Settings of this program.
@@ -20,18 +19,6 @@ pub enum Command {
     Explain(Explain),
 }
 
-impl Command {
-    pub(super) fn output(&self) -> Option<&Output> {
-        match self {
-            Self::View(args) => Some(&args.output),
-            Self::Path(args) => Some(&args.output),
-            Self::Convert(args) => Some(&args.output),
-            Self::Explain(args) => Some(&args.output),
-            Self::Set(_) | Self::Unset(_) => None,
-        }
-    }
-}
-
 /// `config view`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  neonctl config view --show-origin")]
@@ -39,9 +26,6 @@ pub struct View {
     /// Show where each value comes from
     #[arg(long)]
     pub show_origin: bool,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }
 
 /// `config set`
@@ -68,11 +52,7 @@ pub struct Unset {
 /// `config path`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  cat \"$(neonctl config path)\"")]
-pub struct Path {
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
-}
+pub struct Path {}
 
 /// A configuration file of a service.
 #[derive(Debug, clap::Args)]
@@ -103,9 +83,6 @@ pub struct Convert {
     /// The file.
     #[command(flatten)]
     pub input: ServiceFile,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }
 
 /// `config explain`
@@ -117,7 +94,4 @@ pub struct Explain {
     /// The file.
     #[command(flatten)]
     pub input: ServiceFile,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }

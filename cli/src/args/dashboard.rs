@@ -1,6 +1,5 @@
 //! `dashboard`
 
-use super::Output;
 use super::top::Live;
 
 /// `dashboard`
@@ -16,7 +15,4 @@ pub struct Dashboard {
     /// What is shown, and how often it is read.
     #[command(flatten)]
     pub live: Live,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }

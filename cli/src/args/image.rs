@@ -1,10 +1,11 @@
 //! `image`
 
+pub mod release;
+
 use std::path::PathBuf;
 
-use super::cluster::Access;
 use super::names;
-use super::{Output, Registry, RegistryAccess, Showing};
+use super::{Registry, RegistryAccess, Showing};
 
 /// Disk images on this host and in registries.
 #[derive(Debug, clap::Subcommand)]
@@ -25,20 +26,9 @@ pub enum Command {
     Remove(Remove),
     /// Free space: remove unnamed images and cached layers
     Prune(Prune),
-}
-
-impl Command {
-    pub(super) fn output(&self) -> Option<&Output> {
-        match self {
-            Self::List(args) => Some(&args.output),
-            Self::Inspect(args) => Some(&args.output),
-            Self::Export(args) => Some(&args.output),
-            Self::Pull(args) => Some(&args.output),
-            Self::Push(args) => Some(&args.output),
-            Self::Remove(args) => Some(&args.output),
-            Self::Prune(args) => Some(&args.output),
-        }
-    }
+    /// Container images of this release: services and runner
+    #[command(subcommand)]
+    Release(release::Command),
 }
 
 /// `image list`
@@ -48,15 +38,9 @@ impl Command {
                   CREATED is the time in the image's own record, or that of storing for an image without one. USED BY has the \
                   VMs of the cluster whose root disk is the image; of the local cluster, if no kubeconfig is found.")]
 pub struct List {
-    /// Access to the cluster whose VMs are shown as users.
-    #[command(flatten)]
-    pub access: Access,
     /// Sort by a column or a path such as .size
     #[arg(long, value_name = "FIELD")]
     pub sort_by: Option<String>,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }
 
 /// `image inspect`
@@ -83,9 +67,6 @@ pub struct Inspect {
     /// Forwarded ports for the boot command, HOST:GUEST; can be repeated [default: 2222:22 and 19100:9100]
     #[arg(long, value_name = "HOST:GUEST", requires = "boot_command")]
     pub forward: Vec<String>,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }
 
 /// `image export`
@@ -104,9 +85,6 @@ pub struct Export {
     /// Progress output.
     #[command(flatten)]
     pub showing: Showing,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }
 
 /// `image pull`
@@ -128,9 +106,6 @@ pub struct Pull {
     /// Progress output.
     #[command(flatten)]
     pub showing: Showing,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }
 
 /// `image push`
@@ -150,9 +125,6 @@ pub struct Push {
     /// Progress output.
     #[command(flatten)]
     pub showing: Showing,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }
 
 /// `image remove`
@@ -164,28 +136,16 @@ pub struct Remove {
     /// Remove images that VMs use, too; these VMs do not start again without them
     #[arg(long)]
     pub force: bool,
-    /// Access to the cluster whose VMs may use the images.
-    #[command(flatten)]
-    pub access: Access,
     /// Names or digests of the images
     #[arg(value_name = "IMAGE", required = true, value_parser = names::image)]
     pub images: Vec<String>,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }
 
 /// `image prune`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl image prune\n  neonctl image prune --unused-for 24h")]
 pub struct Prune {
-    /// Access to the cluster whose VMs may use images by their digests.
-    #[command(flatten)]
-    pub access: Access,
     /// Keep cached layers that were used within this time, such as 24h
     #[arg(long, value_name = "DURATION")]
     pub unused_for: Option<String>,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }

@@ -1,9 +1,8 @@
-//! `install`
+//! `install`, `upgrade` and `uninstall`
 
 use std::path::PathBuf;
 
-use super::cluster::Access;
-use super::{Output, Showing};
+use super::Showing;
 
 /// Options of an installation.
 #[derive(Debug, Default, clap::Args)]
@@ -69,15 +68,9 @@ pub struct Carrying {
     /// Time to wait for the services to become ready, such as 90s or 5m
     #[arg(long, value_name = "DURATION", default_value = "5m")]
     pub timeout: String,
-    /// Access to the cluster.
-    #[command(flatten)]
-    pub access: Access,
     /// Progress output.
     #[command(flatten)]
     pub showing: Showing,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }
 
 /// `install`
@@ -99,4 +92,45 @@ pub struct Install {
     /// Other arguments.
     #[command(flatten)]
     pub carrying: Carrying,
+}
+
+/// `upgrade`
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  neonctl upgrade\n  neonctl upgrade --runners migrate\n  neonctl upgrade --version 0.2.1\n\n\
+                  VMs keep running: their runners keep the old version, which is supported, until the VMs restart or migrate."
+)]
+pub struct Upgrade {
+    /// New options; options without a flag keep their previous values.
+    #[command(flatten)]
+    pub choices: Choices,
+    /// Allow a version older than the installed one
+    #[arg(long)]
+    pub allow_downgrade: bool,
+    /// Runners of the old version: keep does not replace them, migrate replaces them by live migration, one at a time
+    #[arg(long, value_name = "HOW", default_value = "keep", value_parser = ["keep", "migrate"])]
+    pub runners: String,
+    /// Other arguments.
+    #[command(flatten)]
+    pub carrying: Carrying,
+}
+
+/// `uninstall`
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  neonctl uninstall\n  neonctl uninstall --purge production\n\n\
+                  Custom resource definitions and certificate authorities are kept, so that a later installation can use them. \
+                  --purge removes them, and thereby every migration, address pool and autoscaler.")]
+pub struct Uninstall {
+    /// Namespace of the services [default: neonvm-system]
+    #[arg(short, long, value_name = "NAME")]
+    pub namespace: Option<String>,
+    /// Also remove definitions, authorities and the namespace; the name of the cluster in the kubeconfig confirms it
+    #[arg(long, value_name = "CLUSTER-NAME")]
+    pub purge: Option<String>,
+    /// Time to wait for the services to end, such as 90s or 5m
+    #[arg(long, value_name = "DURATION", default_value = "2m")]
+    pub timeout: String,
+    /// Progress output.
+    #[command(flatten)]
+    pub showing: Showing,
 }

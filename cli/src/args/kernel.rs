@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{Output, Showing};
+use super::Showing;
 
 /// Kernels for virtual machines.
 #[derive(Debug, clap::Subcommand)]
@@ -19,18 +19,6 @@ pub enum Command {
     /// Remove kernels
     #[command(visible_alias = "rm", alias = "delete")]
     Remove(Remove),
-}
-
-impl Command {
-    pub(super) fn output(&self) -> Option<&Output> {
-        match self {
-            Self::Fetch(args) => Some(&args.output),
-            Self::Build(args) => Some(&args.output),
-            Self::Image(args) => Some(&args.output),
-            Self::List(args) => Some(&args.output),
-            Self::Remove(args) => Some(&args.output),
-        }
-    }
 }
 
 /// `kernel fetch`
@@ -69,9 +57,6 @@ pub struct Fetch {
     /// Progress output.
     #[command(flatten)]
     pub showing: Showing,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }
 
 /// `kernel build`
@@ -109,9 +94,6 @@ pub struct Build {
     /// Progress output.
     #[command(flatten)]
     pub showing: Showing,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }
 
 /// `kernel image`
@@ -130,9 +112,6 @@ pub struct Image {
     /// Name of the image in the local store
     #[arg(short, long, value_name = "REF")]
     pub tag: String,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }
 
 /// `kernel list`
@@ -142,9 +121,6 @@ pub struct List {
     /// Sort by a column or a path such as .version
     #[arg(long, value_name = "FIELD")]
     pub sort_by: Option<String>,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }
 
 /// `kernel remove`
@@ -154,7 +130,4 @@ pub struct Remove {
     /// Names of the kernels
     #[arg(value_name = "NAME", required = true)]
     pub names: Vec<String>,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::args::names::Names;
 
-use super::{Output, Showing};
+use super::Showing;
 
 /// Local clusters on this host.
 #[derive(Debug, clap::Subcommand)]
@@ -28,22 +28,6 @@ pub enum Command {
     Backup(Backup),
     /// Replace the state of a stopped cluster with a backup
     Restore(Restore),
-}
-
-impl Command {
-    pub(super) fn output(&self) -> Option<&Output> {
-        match self {
-            Self::Up(args) => Some(&args.output),
-            Self::Down(args) => Some(&args.output),
-            Self::List(args) => Some(&args.output),
-            Self::Status(args) => Some(&args.output),
-            Self::Kubeconfig(args) => Some(&args.output),
-            Self::Check(args) => Some(&args.output),
-            Self::Backup(args) => Some(&args.output),
-            Self::Restore(args) => Some(&args.output),
-            Self::Logs(_) => None,
-        }
-    }
 }
 
 /// Where clusters are stored.
@@ -118,9 +102,6 @@ pub struct Up {
     /// Time to wait for the cluster to become ready, such as 30s or 5m
     #[arg(long, value_name = "DURATION")]
     pub timeout: Option<String>,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }
 
 /// `local down`
@@ -141,9 +122,6 @@ pub struct Down {
     /// Time for the services, and then for the VMs, to stop before they are killed, such as 30s
     #[arg(long, value_name = "DURATION")]
     pub timeout: Option<String>,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }
 
 /// `local list`
@@ -156,9 +134,6 @@ pub struct List {
     /// Sort by a column or a path such as .pid
     #[arg(long, value_name = "FIELD")]
     pub sort_by: Option<String>,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }
 
 /// `local logs`
@@ -198,9 +173,6 @@ pub struct One {
     /// Timeout of one request, such as 500ms or 30s
     #[arg(long, value_name = "DURATION")]
     pub request_timeout: Option<String>,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }
 
 /// `local check`
@@ -215,9 +187,6 @@ pub struct Check {
     /// Timeout for the response of a running cluster, such as 30s
     #[arg(long, value_name = "DURATION")]
     pub request_timeout: Option<String>,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }
 
 /// `local backup`
@@ -242,9 +211,6 @@ pub struct Backup {
     /// Progress output.
     #[command(flatten)]
     pub showing: Showing,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }
 
 /// `local restore`
@@ -268,9 +234,6 @@ pub struct Restore {
     /// Progress output.
     #[command(flatten)]
     pub showing: Showing,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }
 
 /// `local kubeconfig`
@@ -280,7 +243,4 @@ pub struct Kubeconfig {
     /// The cluster.
     #[command(flatten)]
     pub which: Which,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }

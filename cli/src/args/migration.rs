@@ -2,8 +2,8 @@
 
 use crate::args::names::{self, Names};
 
-use super::resource::{ListArgs, NamespaceArgs, ShowArgs, Waiting};
-use super::{Output, Showing};
+use super::Showing;
+use super::resource::{ListArgs, Waiting};
 
 /// `migration`
 #[derive(Debug, clap::Subcommand)]
@@ -19,18 +19,6 @@ pub enum Command {
     Cancel(Cancel),
     /// Wait until migrations have finished
     Wait(Wait),
-}
-
-impl Command {
-    pub(super) fn output(&self) -> Option<&Output> {
-        match self {
-            Self::List(args) => Some(&args.list.show.output),
-            Self::Get(args) => Some(&args.get.output),
-            Self::Describe(args) => Some(&args.output),
-            Self::Cancel(args) => Some(&args.output),
-            Self::Wait(args) => Some(&args.output),
-        }
-    }
 }
 
 /// `vm migrate`
@@ -94,12 +82,6 @@ pub struct Migrate {
     /// Whether and how long to wait.
     #[command(flatten)]
     pub waiting: Waiting,
-    /// Namespace and cluster.
-    #[command(flatten)]
-    pub place: NamespaceArgs,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }
 
 /// `migration list`
@@ -128,9 +110,9 @@ pub struct Get {
     /// Names of the migrations
     #[arg(required = true, add = Names::Migrations, value_parser = names::migration)]
     pub names: Vec<String>,
-    /// Namespace and output.
-    #[command(flatten)]
-    pub get: ShowArgs,
+    /// Keep running and show changes
+    #[arg(short, long)]
+    pub watch: bool,
 }
 
 /// `migration describe`
@@ -140,12 +122,6 @@ pub struct Describe {
     /// Name of the migration
     #[arg(add = Names::Migrations, value_parser = names::migration)]
     pub name: String,
-    /// Namespace and cluster.
-    #[command(flatten)]
-    pub place: NamespaceArgs,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }
 
 /// `migration cancel`
@@ -162,12 +138,6 @@ pub struct Cancel {
     /// Whether and how long to wait.
     #[command(flatten)]
     pub waiting: Waiting,
-    /// Namespace and cluster.
-    #[command(flatten)]
-    pub place: NamespaceArgs,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }
 
 /// `migration wait`
@@ -181,10 +151,4 @@ pub struct Wait {
     /// How long to wait, such as 30s or 5m; exit code 6 when it expires
     #[arg(long, value_name = "DURATION", default_value = "5m")]
     pub timeout: String,
-    /// Namespace and cluster.
-    #[command(flatten)]
-    pub place: NamespaceArgs,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }

@@ -2,8 +2,7 @@
 
 use crate::args::names::{self, Names};
 
-use super::Output;
-use super::resource::{ListArgs, NamespaceArgs, ShowArgs};
+use super::resource::ListArgs;
 
 /// `podautoscaler`
 #[derive(Debug, clap::Subcommand)]
@@ -25,20 +24,6 @@ pub enum Command {
     Pause(Switch),
     /// Resume scaling
     Resume(Switch),
-}
-
-impl Command {
-    pub(super) fn output(&self) -> Option<&Output> {
-        match self {
-            Self::List(args) => Some(&args.list.show.output),
-            Self::Get(args) => Some(&args.get.output),
-            Self::Describe(args) => Some(&args.output),
-            Self::Explain(args) => Some(&args.show.output),
-            Self::History(args) => Some(&args.output),
-            Self::Wait(args) => Some(&args.output),
-            Self::Pause(args) | Self::Resume(args) => Some(&args.output),
-        }
-    }
 }
 
 /// `podautoscaler list`
@@ -66,9 +51,9 @@ pub struct Get {
     /// Names of the pod autoscalers
     #[arg(required = true, add = Names::PodAutoscalers, value_parser = names::podautoscaler)]
     pub names: Vec<String>,
-    /// Namespace and output.
-    #[command(flatten)]
-    pub get: ShowArgs,
+    /// Keep running and show changes
+    #[arg(short, long)]
+    pub watch: bool,
 }
 
 /// `podautoscaler describe`
@@ -83,12 +68,6 @@ pub struct Describe {
     /// Number of recent events to show
     #[arg(long, default_value_t = 5, value_name = "N")]
     pub events: usize,
-    /// Namespace and cluster.
-    #[command(flatten)]
-    pub place: NamespaceArgs,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }
 
 /// `podautoscaler explain`
@@ -104,9 +83,9 @@ pub struct Explain {
     /// Name of the pod autoscaler
     #[arg(add = Names::PodAutoscalers, value_parser = names::podautoscaler)]
     pub name: String,
-    /// Whether changes are shown, where and how.
-    #[command(flatten)]
-    pub show: ShowArgs,
+    /// Keep running and show changes
+    #[arg(short, long)]
+    pub watch: bool,
 }
 
 /// `podautoscaler history`
@@ -120,36 +99,23 @@ pub struct History {
     /// Name of the pod autoscaler
     #[arg(add = Names::PodAutoscalers, value_parser = names::podautoscaler)]
     pub name: String,
-    /// Namespace and cluster.
-    #[command(flatten)]
-    pub place: NamespaceArgs,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }
 
 /// `podautoscaler wait`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl podautoscaler wait web --for ready\n  \
-                  neonctl podautoscaler wait web --for 'replicas>=3' --timeout 2m\n  \
-                  neonctl podautoscaler wait web --for condition=MetricsAvailable=False\n  \
-                  neonctl podautoscaler wait web --for deleted")]
+                  neonctl podautoscaler wait web --for 'replicas>=3' --timeout 2m\n\n\
+                  For other conditions: kubectl wait")]
 pub struct Wait {
     /// Name of the pod autoscaler
     #[arg(add = Names::PodAutoscalers, value_parser = names::podautoscaler)]
     pub name: String,
-    /// Condition: ready, replicas=N, replicas>=N, replicas<=N, condition=TYPE[=STATUS], jsonpath=EXPR[=VALUE] or deleted
+    /// Condition: ready, replicas=N, replicas>=N or replicas<=N
     #[arg(long = "for", value_name = "WHAT")]
     pub predicate: String,
     /// How long to wait, such as 30s or 5m; exit code 6 when it expires
     #[arg(long, value_name = "DURATION", default_value = "5m")]
     pub timeout: String,
-    /// Namespace and cluster.
-    #[command(flatten)]
-    pub place: NamespaceArgs,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }
 
 /// `podautoscaler pause`, `podautoscaler resume`
@@ -167,10 +133,4 @@ pub struct Switch {
     /// Change nothing: client shows the change, server also has the API server validate it
     #[arg(long, value_name = "WHERE", value_parser = ["client", "server"], num_args = 0..=1, default_missing_value = "client")]
     pub dry_run: Option<String>,
-    /// Namespace and cluster.
-    #[command(flatten)]
-    pub place: NamespaceArgs,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }

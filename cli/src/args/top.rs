@@ -1,14 +1,10 @@
 //! `top`
 
-use super::Output;
-use super::cluster::Access;
-use super::resource::NamespaceArgs;
-
 /// `top`: the live view, or one of its tables.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "Examples:\n  neonctl top\n  neonctl top -A --interval 1s\n  neonctl top vms --once\n\n\
+    after_help = "Examples:\n  neonctl top\n  neonctl top -A --interval 1s\n  neonctl top vms\n\n\
                   Without a subcommand: a full-screen view of nodes, VMs, migrations and decisions. Press ? in it for its keys. \
                   If standard output is not a terminal, a line is printed for each VM and each change, as by vm list -w."
 )]
@@ -21,30 +17,18 @@ pub struct Top {
     pub live: Live,
 }
 
-impl Top {
-    pub(super) fn output(&self) -> Option<&Output> {
-        self.command.as_ref().map(Command::output)
-    }
-}
-
-/// The live view of `top` and `dashboard`.
+/// The live view of `top`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Live {
-    /// Show the VMs of all namespaces
-    #[arg(short = 'A', long)]
-    pub all_namespaces: bool,
     /// Time between two readings of loads, goals and permits, such as 1s; at least 500ms
     #[arg(long, value_name = "DURATION", default_value = "2s")]
     pub interval: String,
     /// Namespace of the services
     #[arg(long, value_name = "NAME", default_value = "neonvm-system")]
     pub system_namespace: String,
-    /// Namespace and cluster.
-    #[command(flatten)]
-    pub place: NamespaceArgs,
 }
 
-/// Tables of live usage.
+/// Tables of usage.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Command {
     /// Show the CPU and memory usage of VMs
@@ -55,59 +39,29 @@ pub enum Command {
     Nodes(Nodes),
 }
 
-impl Command {
-    pub(super) fn output(&self) -> &Output {
-        match self {
-            Self::Vms(args) => &args.repeat.output,
-            Self::Nodes(args) => &args.repeat.output,
-        }
-    }
-}
-
-/// Interval, order and output format.
-#[derive(Clone, Debug, Default, clap::Args)]
-pub struct Repeat {
-    /// Time between updates, such as 500ms or 2s
-    #[arg(long, value_name = "DURATION", default_value = "2s")]
-    pub interval: String,
-    /// Print once and exit
-    #[arg(long)]
-    pub once: bool,
-    /// Sort by a column, largest number first [default: CPU usage]
-    #[arg(long, value_name = "FIELD")]
-    pub sort_by: Option<String>,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
-}
-
 /// `top vms`
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "Examples:\n  neonctl top vms\n  neonctl top vms --once -A --sort-by mem-use\n  \
-                  neonctl top vms --interval 1s -o json\n\n\
+#[command(after_help = "Examples:\n  neonctl top vms\n  neonctl top vms -A --sort-by mem-use\n\n\
                   STEAL and THROTTLED are shares of the VM's CPU time: STEAL was used by others on the host, THROTTLED was \
                   withheld by the VM's own limit.")]
 pub struct Vms {
-    /// Show all namespaces
-    #[arg(short = 'A', long)]
-    pub all_namespaces: bool,
-    /// Interval, order and output format.
-    #[command(flatten)]
-    pub repeat: Repeat,
-    /// Namespace and cluster.
-    #[command(flatten)]
-    pub place: NamespaceArgs,
+    /// Sort by a column, largest number first [default: CPU usage]
+    #[arg(long, value_name = "FIELD")]
+    pub sort_by: Option<String>,
+    /// The table is printed once, also without this flag, which older versions needed
+    #[arg(long, hide = true)]
+    pub once: bool,
 }
 
 /// `top nodes`
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "Examples:\n  neonctl top nodes\n  neonctl top nodes --once --sort-by mem%\n\n\
+#[command(after_help = "Examples:\n  neonctl top nodes\n  neonctl top nodes --sort-by mem%\n\n\
                   Allocated is the sum of the current sizes of VMs and of the requests of other pods.")]
 pub struct Nodes {
-    /// Interval, order and output format.
-    #[command(flatten)]
-    pub repeat: Repeat,
-    /// Access to the cluster.
-    #[command(flatten)]
-    pub access: Access,
+    /// Sort by a column, largest number first [default: CPU usage]
+    #[arg(long, value_name = "FIELD")]
+    pub sort_by: Option<String>,
+    /// The table is printed once, also without this flag, which older versions needed
+    #[arg(long, hide = true)]
+    pub once: bool,
 }

@@ -10,14 +10,12 @@ mod run;
 
 pub use super::migration::Migrate;
 pub use build::Build;
-pub use change::{Applying, Edit, Label, Set};
+pub use change::{Applying, Set};
 pub use life::{Create, Delete, Scale, Wait};
-pub use look::{Describe, Events, Get, History, HistoryForm, List, Logs};
+pub use look::{Describe, Get, History, List, Logs};
 pub use power::{Pause, Power, Restart, Resume, Start, Stop};
 pub use reach::{Connect, Console, Cp, PortForward, Ssh, SshConfig};
 pub use run::Run;
-
-use super::Output;
 
 /// Virtual machines (VMs) and their disks.
 #[derive(Debug, clap::Subcommand)]
@@ -39,10 +37,6 @@ pub enum Command {
     Scale(Scale),
     /// Change the bounds, image, disks or environment of a VM
     Set(Box<Set>),
-    /// Edit the object of a VM in an editor
-    Edit(Box<Edit>),
-    /// Set or remove labels of a VM
-    Label(Label),
     /// Shut down VMs; their objects stay
     Stop(Stop),
     /// Start VMs that are stopped or have ended
@@ -72,44 +66,8 @@ pub enum Command {
     Connect(Connect),
     /// Print the logs of guest, QEMU and runner
     Logs(Logs),
-    /// List the events of VMs
-    Events(Events),
     /// Show what happened to a VM, and why, over a time window
     History(History),
-    /// Wait until a VM meets a condition
+    /// Wait until a VM has a size
     Wait(Wait),
-}
-
-impl Command {
-    pub(super) fn output(&self) -> Option<&Output> {
-        match self {
-            Self::Build(args) => Some(&args.output),
-            Self::Create(args) => Some(&args.output),
-            Self::List(args) => Some(&args.list.show.output),
-            Self::Get(args) => Some(&args.get.output),
-            Self::Describe(args) => Some(&args.output),
-            Self::Scale(args) => Some(&args.output),
-            Self::Set(args) => Some(&args.applying.output),
-            Self::Edit(args) => Some(&args.applying.output),
-            Self::Label(args) => Some(&args.output),
-            Self::Stop(args) => Some(&args.power.output),
-            Self::Start(args) => Some(&args.power.output),
-            Self::Restart(args) => Some(&args.power.output),
-            Self::Pause(args) => Some(&args.power.output),
-            Self::Resume(args) => Some(&args.power.output),
-            Self::Migrate(args) => Some(&args.output),
-            Self::Delete(args) => Some(&args.output),
-            Self::Events(args) => Some(&args.output),
-            Self::History(args) => args.document(),
-            Self::Wait(args) => Some(&args.output),
-            Self::Console(_)
-            | Self::Ssh(_)
-            | Self::Cp(_)
-            | Self::PortForward(_)
-            | Self::SshConfig(_)
-            | Self::Connect(_)
-            | Self::Logs(_)
-            | Self::Run(_) => None,
-        }
-    }
 }

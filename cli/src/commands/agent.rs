@@ -6,18 +6,18 @@ use serde_json::json;
 
 use super::services::Services;
 use super::vm::size::cores;
-use crate::args::scaling::AgentInspect as Args;
+use crate::args::cluster::AgentInspect as Args;
 use crate::connect::{Connection, block_on};
 use crate::error::{Code, Error, Result};
 use crate::report::{API_VERSION, Document, Report, left, right};
 use crate::settings::Settings;
 
-/// What agents know.
 pub(super) fn inspect(settings: &Settings, args: &Args) -> Result<Report> {
     block_on(async {
-        let connection = Connection::open(settings, &args.services.access).await?;
-        let services = Services::open(&connection, &args.services.system_namespace).await?;
-        let namespace = args.namespace.clone().unwrap_or_else(|| connection.namespace().to_owned());
+        let connection = Connection::open(settings).await?;
+        let services = Services::open(&connection, &args.system_namespace).await?;
+        let namespace =
+            settings.place().namespace.clone().unwrap_or_else(|| connection.namespace().to_owned());
         let vm = args.vm.as_ref().map(|name| format!("{namespace}/{name}"));
         let (mut agents, silent) = services.agents(args.node.as_deref(), vm.as_deref()).await?;
         if let Some(name) = &args.vm {
@@ -70,7 +70,7 @@ pub(super) fn size(resources: Option<Resources>, unit: Resources, raw: bool) -> 
 }
 
 fn bytes(value: Option<u64>) -> String {
-    value.map_or_else(|| "-".to_owned(), super::place::bytes)
+    value.map_or_else(|| "-".to_owned(), crate::render::bytes)
 }
 
 fn row(agent: &AgentInspect, vm: &VmInspect, raw: bool) -> Vec<String> {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::live::{Feed, now};
+use super::live::{Feed, now, stop};
 use crate::args::dashboard::Dashboard as Args;
 use crate::connect::block_on;
 use crate::error::{Code, Error, Result};
@@ -111,7 +111,7 @@ async fn serve(listener: TcpListener, guard: Guard, mut feed: Feed, shared: Arc<
     let listener = tokio::net::TcpListener::from_std(listener)
         .map_err(|error| Error::new(Code::Failed, "cannot serve").cause(crate::error::reason(&error)))?;
     tokio::select! {
-        stopped = super::top::stop() => stopped,
+        stopped = stop() => stopped,
         () = take_in(&mut feed, &shared) => Ok(()),
         () = server::serve(listener, Arc::new(guard), Arc::clone(&shared)) => Ok(()),
     }

@@ -29,7 +29,7 @@ pub(super) fn runs_kvm(neond: Option<&std::path::Path>) -> bool {
 pub(super) fn run(env: &Env, settings: &Settings, args: &Doctor) -> Result<Report> {
     let mut checks = if args.local { machine::checks(env, settings)? } else { Vec::new() };
     let able = check::report(&checks).code == 0;
-    if args.of_cluster() {
+    if of_cluster(settings, args) {
         checks.extend(block_on(cluster::checks(env, settings, args))?);
     }
     let mut report = check::report(&checks).note(check::sum(&checks));
@@ -38,4 +38,10 @@ pub(super) fn run(env: &Env, settings: &Settings, args: &Doctor) -> Result<Repor
         report = report.note(format!("this host {verdict}"));
     }
     Ok(report)
+}
+
+/// Whether the cluster is checked: with `--cluster`, with a flag that names a part of it, or without `--local`.
+fn of_cluster(settings: &Settings, args: &Doctor) -> bool {
+    let named = args.node.is_some() || args.namespace.is_some() || settings.place().names_cluster();
+    args.cluster || named || !args.local
 }

@@ -1,7 +1,6 @@
 //! Looking at a cluster: its API, our definitions, services, nodes, machines.
 
 mod component;
-mod installed;
 mod look;
 mod parts;
 mod view;
@@ -10,32 +9,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
+use super::install::apply;
 use super::object::{is_true, items, text};
-use crate::connect::Connection;
+use crate::args::cluster::Status;
+use crate::connect::{Connection, block_on};
 use crate::error::{Code, Result};
 use crate::report::{API_VERSION, Document, Report, left};
-pub(super) use component::{AUTOSCALER_LEASE, CONTROLLER_LEASE, Component};
-pub(super) use installed::{checked, installed};
-pub(super) use look::{Clock, clock, view};
+use crate::settings::Settings;
+
+pub(super) use component::Component;
+pub(super) use look::{Clock, checked, clock, installed, services, view};
 pub(super) use parts::{Part, hooks};
 pub(super) use view::View;
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-
-/// One thing that was looked at.
-struct Row {
-    component: &'static str,
-    ready: String,
-    note: String,
-    good: bool,
-}
-
-impl Row {
-    fn cells(self) -> Vec<String> {
-        let none = || "-".to_owned();
-        vec![self.component.to_owned(), self.ready, none(), none(), none(), self.note]
-    }
-}
 
 /// The report on a cluster; the exit code is the verdict.
 pub(super) async fn report(connection: &Connection, name: &str, namespace: Option<&str>) -> Result<Report> {
@@ -44,23 +31,25 @@ pub(super) async fn report(connection: &Connection, name: &str, namespace: Optio
     let ready = connection.text("/readyz").await.is_ok();
     let (present, missing) = definitions(connection).await?;
     let view = view(connection, namespace).await?;
-    let server = Row {
-        component: "api-server",
-        ready: yes(ready),
+    let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+    let server = Component {
+        name: "api-server",
+        is_well: Some(ready),
         note: format!("{version} at {}", connection.server),
-        good: ready,
+        ..Component::default()
     };
-    let defined = Row {
-        component: "definitions",
-        ready: format!("{}/{}", present.len(), present.len() + missing.len()),
-        note: if missing.is_empty() { "-".into() } else { format!("missing {}", missing.join(", ")) },
-        good: missing.is_empty(),
+    let defined = Component {
+        name: "definitions",
+        ready: Some((count(present.len()), count(present.len() + missing.len()))),
+        is_well: Some(missing.is_empty()),
+        note: if missing.is_empty() { String::new() } else { format!("missing {}", missing.join(", ")) },
+        ..Component::default()
     };
-    let (components, objects) = (view.components(), objects(&view));
+    let (components, nodes) = (view.components(), nodes(&view));
     let absent = view.is_absent();
-    let healthy = !absent
-        && [&server, &defined].into_iter().chain(&objects).all(|row| row.good)
-        && components.iter().all(|component| component.is_well != Some(false));
+    let all = [&server, &defined].into_iter().chain(&components).chain([&nodes]);
+    let healthy = !absent && all.clone().all(|component| component.is_well != Some(false));
+    let rows = all.map(Component::cells).chain([vms(&view)]).collect();
     let value = json!({ "apiVersion": API_VERSION, "kind": "Status", "healthy": healthy, "namespace": view.parts.namespace,
         "apiServer": { "server": connection.server, "version": version, "ready": ready },
         "definitions": { "installed": present, "missing": missing },
@@ -72,9 +61,6 @@ pub(super) async fn report(connection: &Connection, name: &str, namespace: Optio
         "nodes": { "ready": view.nodes.len() - view.unready().len(), "total": view.nodes.len(),
             "notReady": view.unready().into_iter().map(|(name, why)| json!({ "name": name, "reason": why })).collect::<Vec<_>>() },
         "machines": { "total": view.machines.len(), "phases": phases(&view.machines), "troubled": view.troubled().len() } });
-    let mut rows = vec![server.cells(), defined.cells()];
-    rows.extend(components.iter().map(Component::cells));
-    rows.extend(objects.map(Row::cells));
     let document = Document {
         value,
         names: vec![format!("status/{name}")],
@@ -106,43 +92,37 @@ fn working(components: &[Component], name: &str, more: &Value) -> Value {
     value
 }
 
-/// Nodes and VMs.
-fn objects(view: &View) -> [Row; 2] {
-    let (unready, troubled) = (view.unready(), view.troubled());
+fn nodes(view: &View) -> Component {
+    let unready = view.unready();
     let why: Vec<String> = unready.iter().map(|(name, why)| format!("{name}: {why}")).collect();
-    let mut shown: Vec<String> =
-        phases(&view.machines).iter().map(|(phase, count)| format!("{count} {phase}")).collect();
-    if !troubled.is_empty() {
-        shown.push(format!("{} with problems: see neonctl doctor", troubled.len()));
+    let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+    match view.nodes.len() {
+        0 => Component {
+            name: "nodes",
+            note: "there are none, or you lack permission to list nodes".to_owned(),
+            ..Component::default()
+        },
+        all => Component {
+            name: "nodes",
+            ready: Some((count(all - unready.len()), count(all))),
+            is_well: Some(unready.is_empty()),
+            note: why.join("; "),
+            ..Component::default()
+        },
     }
-    let none = view.nodes.is_empty();
-    let ready = match view.nodes.len() {
-        0 => "-".to_owned(),
-        all => format!("{}/{all}", all - unready.len()),
-    };
-    let dash = |text: String| if text.is_empty() { "-".to_owned() } else { text };
-    [
-        Row {
-            component: "nodes",
-            ready,
-            note: if none {
-                "there are none, or you lack permission to list nodes".into()
-            } else {
-                dash(why.join("; "))
-            },
-            good: unready.is_empty(),
-        },
-        Row {
-            component: "vms",
-            ready: view.machines.len().to_string(),
-            note: dash(shown.join(", ")),
-            good: true,
-        },
-    ]
 }
 
-fn yes(value: bool) -> String {
-    if value { "yes" } else { "no" }.to_owned()
+/// The row of the VMs: how many there are of each phase, and how many have problems.
+fn vms(view: &View) -> Vec<String> {
+    let mut shown: Vec<String> =
+        phases(&view.machines).iter().map(|(phase, count)| format!("{count} {phase}")).collect();
+    let troubled = view.troubled().len();
+    if troubled > 0 {
+        shown.push(format!("{troubled} with problems: see neonctl doctor"));
+    }
+    let note = if shown.is_empty() { "-".to_owned() } else { shown.join(", ") };
+    let none = || "-".to_owned();
+    vec!["vms".to_owned(), view.machines.len().to_string(), none(), none(), none(), note]
 }
 
 /// Our definitions that are there and established, and those that are not.
@@ -196,14 +176,15 @@ fn phases(machines: &[Value]) -> BTreeMap<String, usize> {
 /// Installs our definitions and waits until they are in force.
 pub(super) async fn install(connection: &Connection) -> Result<()> {
     for crd in neonvm_api::crds() {
-        let name = crd.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-        let answer = connection.apply(&format!("{DEFINITIONS}/{name}"), &crd).await?;
-        if is_true(&answer, "Established") {
-            continue;
-        }
-        while !is_true(&connection.json(&format!("{DEFINITIONS}/{name}")).await?, "Established") {
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-        }
+        apply::apply(connection, &crd).await?;
     }
     Ok(())
+}
+
+/// Health of the cluster that the kubeconfig names.
+pub(super) fn status(settings: &Settings, args: &Status) -> Result<Report> {
+    block_on(async {
+        let connection = Connection::open(settings).await?;
+        report(&connection, "cluster", args.namespace.as_deref()).await
+    })
 }

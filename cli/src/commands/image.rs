@@ -1,12 +1,10 @@
 //! `image`
 
-pub(super) mod export;
 pub(super) mod inspect;
 pub(super) mod list;
-pub(super) mod prune;
-pub(super) mod pull;
-pub(super) mod push;
+pub(super) mod release;
 pub(super) mod remove;
+pub(super) mod transfer;
 mod usage;
 
 use neonvm_builder::store::{Image, Store};

@@ -32,7 +32,7 @@ pub(super) fn run(env: &Env, settings: &Settings, args: &Install, quiet: bool) -
     let own = chosen::of_flags(&args.choices, &Choice::default())?;
     own.values().map_err(|error| chosen::unusable(&error))?;
     if args.dry_run.as_deref() == Some("client") {
-        return dry::client(settings, args, &own);
+        return dry::client(settings, &own);
     }
     let limit = duration("timeout", &args.carrying.timeout)?;
     let reporter = Reporter::new(env, &args.carrying.showing.progress, quiet);
@@ -70,7 +70,6 @@ pub(super) struct Job<'a> {
     pub(super) record: Option<Record>,
 }
 
-/// What was done.
 pub(super) struct Done {
     changes: Vec<Change>,
     notes: Vec<String>,
@@ -86,7 +85,7 @@ impl<'a> Job<'a> {
         reporter: &'a Reporter,
         limit: Duration,
     ) -> Result<Self> {
-        let connection = Connection::open(settings, &carrying.access).await?;
+        let connection = Connection::open(settings).await?;
         let version = connection.json("/version").await?;
         let facts = Facts {
             kubernetes: Some(text(&version, "/gitVersion").to_owned()),
@@ -211,7 +210,6 @@ impl<'a> Job<'a> {
         Ok(states)
     }
 
-    /// The final report.
     pub(super) fn report(&self, done: &Done, more: &[String]) -> Report {
         let (version, namespace) = (&self.values.image.version, &self.values.namespace);
         let changed = done.changes.iter().filter(|change| change.outcome != Outcome::Unchanged).count();

@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::{Event, Node};
 use kube::api::{Api, ListParams};
 use kube::runtime::watcher::Config;
 use neonvm_api::{VirtualMachine, VirtualMachineMigration};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinSet;
 
@@ -19,7 +20,7 @@ use super::flags::duration;
 use super::resource::client::NamespaceClient;
 use crate::args::top::Live;
 use crate::connect::Connection;
-use crate::error::Result;
+use crate::error::{Code, Error, Result, reason};
 use crate::live::input::{Change, Input, Millis, Origin};
 use crate::live::model::Fleet;
 use crate::settings::Settings;
@@ -49,24 +50,24 @@ impl Feed {
     /// If the cluster cannot be reached or its VMs may not be listed.
     pub(super) async fn open(settings: &Settings, args: &Live) -> Result<(Self, Fleet)> {
         let interval = duration("interval", &args.interval)?.max(SHORTEST);
-        let client = NamespaceClient::open(settings, &args.place).await?;
-        let vms: Api<VirtualMachine> = client.api_of(args.all_namespaces);
+        let all = settings.place().all_namespaces;
+        let client = NamespaceClient::open(settings).await?;
+        let vms: Api<VirtualMachine> = client.api_of(all);
         // What fails at once is an error as elsewhere.
         let one = ListParams::default().limit(1);
         client.connection.within("cannot list VMs", vms.list(&one)).await?;
         let (sender, inputs) = channel(WAITING);
         let (targets, chosen) = tokio::sync::watch::channel(Vec::new());
         let mut tasks = JoinSet::new();
-        watches(&mut tasks, &client, args.all_namespaces, &sender);
+        watches(&mut tasks, &client, all, &sender);
         let connection = client.connection.clone();
         tasks.spawn(services::poll(connection, args.system_namespace.clone(), interval, sender.clone()));
         tasks.spawn(counters::poll(client.connection.clone(), interval, chosen, sender));
         let cluster = cluster_of(&client.connection);
-        let namespace = (!args.all_namespaces).then(|| crate::render::one_line(&client.namespace));
+        let namespace = (!all).then(|| crate::render::one_line(&client.namespace));
         Ok((Self { inputs, targets, _tasks: tasks }, Fleet::new(cluster, namespace)))
     }
 
-    /// The next input.
     pub(super) async fn next(&mut self) -> Option<Input> {
         self.inputs.recv().await
     }
@@ -84,6 +85,19 @@ impl Feed {
             self.targets.send_replace(counters::targets(fleet));
         }
     }
+}
+
+/// Returns when the process is interrupted or terminated.
+pub(super) async fn stop() -> Result<()> {
+    let on = |kind| -> Result<Signal> {
+        signal(kind).map_err(|error| Error::new(Code::Failed, "cannot wait").cause(reason(&error)))
+    };
+    let (mut interrupt, mut terminate) = (on(SignalKind::interrupt())?, on(SignalKind::terminate())?);
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    Ok(())
 }
 
 fn cluster_of(connection: &Connection) -> String {
@@ -107,5 +121,4 @@ fn watches(tasks: &mut JoinSet<()>, client: &NamespaceClient, all: bool, sender:
         .spawn(watch::each(events, about, Origin::Events, to(), |event| Input::Event(convert::event(event))));
 }
 
-/// A change of objects as an input.
 type Wrap<K, T> = fn(Change<K, T>) -> Option<Input>;

@@ -3,12 +3,10 @@
 pub(super) mod down;
 pub(super) mod keep;
 mod kept;
-pub(super) mod kubeconfig;
-pub(super) mod list;
 pub(super) mod logs;
 mod network;
+pub(super) mod show;
 mod start;
-pub(super) mod status;
 pub(super) mod up;
 
 use serde_json::{Value, json};

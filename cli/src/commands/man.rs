@@ -42,7 +42,8 @@ fn write(command: &Command, name: &str, directory: &Path, count: &mut usize) -> 
     let text = page(command, name)?;
     out::text(&path, &text).map_err(|error| Error::file("write", &path, &error))?;
     *count += 1;
-    for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
+    for below in command.get_subcommands().filter(|below| !below.is_hide_set() && below.get_name() != "help")
+    {
         write(below, &format!("{name}-{}", below.get_name()), directory, count)?;
     }
     Ok(())

@@ -1,13 +1,10 @@
 //! `migration`, and `vm migrate`
 
 pub(super) mod begin;
-pub(super) mod cancel;
 pub(super) mod describe;
-mod dry_run;
-pub(super) mod list;
+pub(super) mod end;
 pub(super) mod show;
-mod table;
-pub(super) mod wait;
+pub(super) mod table;
 
 use std::time::Duration;
 
@@ -64,5 +61,5 @@ fn verdict(migration: &VirtualMachineMigration) -> Result<()> {
     }
     let (name, vm) = (name_of(migration), &migration.spec.vm_name);
     Err(Error::new(Code::Failed, format!("{vm} was not migrated: {}", show::reason(migration)))
-        .hint(format!("see the details: neonctl migration describe {name}, neonctl vm events {vm}")))
+        .hint(format!("see the details: neonctl migration describe {name}, neonctl vm history {vm}")))
 }

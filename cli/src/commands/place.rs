@@ -11,7 +11,6 @@ pub(crate) fn images(env: &Env) -> PathBuf {
     env.directory("XDG_DATA_HOME", ".local/share").join("neonvm/images")
 }
 
-/// The kernels.
 pub(super) fn kernels(env: &Env) -> PathBuf {
     env.directory("XDG_DATA_HOME", ".local/share").join("neonvm/kernels")
 }
@@ -59,31 +58,4 @@ pub(super) fn size(flag: &str, text: &str) -> Result<u64> {
     };
     let parsed = neonvm_builder::size::parse(text).ok_or_else(wrong)?;
     Ok(parsed)
-}
-
-/// Bytes for people.
-pub(crate) fn bytes(bytes: u64) -> String {
-    let units = ["Ti", "Gi", "Mi", "Ki"];
-    for (index, unit) in units.iter().enumerate() {
-        let one = 1u64 << (10 * (units.len() - index));
-        if bytes >= one {
-            let tenths = u128::from(bytes) * 10 / u128::from(one);
-            return format!("{}.{}{unit}", tenths / 10, tenths % 10);
-        }
-    }
-    format!("{bytes}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_for_people() {
-        for (number, text) in
-            [(0, "0"), (1023, "1023"), (1024, "1.0Ki"), (171_000_000, "163.0Mi"), (2 << 30, "2.0Gi")]
-        {
-            assert_eq!(bytes(number), text);
-        }
-    }
 }

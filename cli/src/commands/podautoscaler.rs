@@ -1,14 +1,12 @@
 //! `podautoscaler`
 
 pub(super) mod describe;
-mod events;
+pub(super) mod events;
 pub(super) mod explain;
-pub(super) mod history;
 mod level;
-pub(super) mod list;
 pub(super) mod pause;
 mod show;
-mod table;
+pub(super) mod table;
 pub(super) mod wait;
 
 use neonvm_api::PodAutoscaler;

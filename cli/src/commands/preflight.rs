@@ -3,7 +3,6 @@
 
 mod cluster;
 mod leftovers;
-mod network;
 mod nodes;
 mod read;
 
@@ -22,7 +21,6 @@ use crate::error::Result;
 pub(super) struct Facts {
     /// Version of the API server, such as `v1.36.2`.
     pub(super) version: String,
-    /// Namespace of the services.
     pub(super) namespace: String,
     /// That namespace, if it exists and may be read.
     pub(super) space: Option<Value>,
@@ -36,7 +34,6 @@ pub(super) struct Facts {
     pub(super) hooks: Part,
     /// Whether the service that the webhooks are registered at exists; none: there are no webhooks, or it may not be read.
     pub(super) has_hook_service: Option<bool>,
-    /// Our definitions.
     pub(super) definitions: Part,
     /// Config maps in which networks write down their MTU.
     pub(super) networks: Vec<Value>,
@@ -64,10 +61,10 @@ pub(super) fn checks(facts: &Facts) -> Vec<Check> {
     if !facts.is_local() {
         all.extend(cluster::image_volumes(facts.has_image_volumes, facts.copies_root_disks));
         all.extend(nodes::all(&facts.nodes, facts.copies_root_disks));
-        all.push(network::mtu(&facts.networks));
+        all.push(cluster::mtu(&facts.networks));
     }
-    all.extend(network::multus(facts.wants_multus, facts.has_multus));
-    all.extend(network::upstream_agents(facts.wants_upstream_agents));
+    all.extend(cluster::multus(facts.wants_multus, facts.has_multus));
+    all.extend(cluster::upstream_agents(facts.wants_upstream_agents));
     all.extend(cluster::pod_security(&facts.namespace, facts.space.as_ref()));
     all.extend(leftovers::all(facts));
     all.into_iter().map(|check| check.in_group("preflight")).collect()

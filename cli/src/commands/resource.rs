@@ -44,7 +44,6 @@ pub(super) fn or_none(text: &str) -> String {
     if text.is_empty() { NONE.to_owned() } else { text.to_owned() }
 }
 
-/// The cell of the column AGE.
 pub(super) fn age_cell<K: kube::Resource>(object: &K) -> String {
     crate::render::age_of(object.meta()).unwrap_or_else(|| NONE.to_owned())
 }

@@ -26,7 +26,6 @@ impl Right {
         Self { verb, group, resource, namespace }
     }
 
-    /// The review of it.
     fn review(&self) -> Value {
         let (resource, subresource) = self.resource.split_once('/').unwrap_or((&self.resource, ""));
         json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": {

@@ -4,19 +4,18 @@ use neonvm_types::scheduler_inspect::{Inspect, NodeView, PodView, ResourceView};
 use serde_json::json;
 
 use super::agent::size;
-use super::place::bytes;
 use super::services::Services;
-use crate::args::scaling::SchedulerInspect as Args;
+use crate::args::cluster::SchedulerInspect as Args;
 use crate::connect::{Connection, block_on};
 use crate::error::{Code, Error, Result};
+use crate::render::bytes;
 use crate::report::{API_VERSION, Document, Report, left, right};
 use crate::settings::Settings;
 
-/// What the scheduler knows.
 pub(super) fn inspect(settings: &Settings, args: &Args) -> Result<Report> {
     block_on(async {
-        let connection = Connection::open(settings, &args.services.access).await?;
-        let services = Services::open(&connection, &args.services.system_namespace).await?;
+        let connection = Connection::open(settings).await?;
+        let services = Services::open(&connection, &args.system_namespace).await?;
         let mut inspect = services.scheduler_inspect().await?;
         choose(&mut inspect, args)?;
         Ok(Report::document(document(&inspect, args)))

@@ -28,18 +28,16 @@ use serde::de::DeserializeOwned;
 pub(super) use self::kept::Kept;
 use self::pods::Way;
 use super::health::installed;
-use crate::connect::{Connection, code_of};
+use crate::connect::{Connection, chain, code_of};
 use crate::error::{Code, Error, Result};
 
 /// Default namespace of the services.
 pub(super) const NAMESPACE: &str = "neonvm-system";
-/// Time for one answer.
 const ANSWER: Duration = Duration::from_secs(10);
 
 /// Agents that are asked at the same time.
 const AT_ONCE: usize = 16;
 
-/// The services of a cluster.
 pub(super) struct Services<'a> {
     connection: &'a Connection,
     namespace: String,
@@ -47,18 +45,19 @@ pub(super) struct Services<'a> {
 }
 
 fn failed(error: &(dyn std::error::Error + 'static), what: &str) -> Error {
-    let mut shown = Error::new(Code::Failed, what.to_owned());
-    let mut next = Some(error);
-    while let Some(cause) = next {
+    let mut all = std::iter::successors(Some(error), |error| error.source());
+    // What the library prints of a status is its debug form.
+    let status = all.find_map(|cause| {
         let boxed = cause.downcast_ref::<Box<kube::Error>>().map(AsRef::as_ref);
-        // What the library prints of it is its debug form.
-        if let Some(kube::Error::Api(status)) = boxed.or_else(|| cause.downcast_ref()) {
-            return Error { code: code_of(status.code), ..shown.cause(status.message.clone()) };
+        match boxed.or_else(|| cause.downcast_ref()) {
+            Some(kube::Error::Api(status)) => Some(status),
+            _ => None,
         }
-        shown = shown.cause(cause.to_string());
-        next = cause.source();
+    });
+    match status {
+        Some(status) => Error::new(code_of(status.code), what).cause(status.message.clone()),
+        None => chain(Error::new(Code::Failed, what), error),
     }
-    shown
 }
 
 /// The good ones of several responses, and the others in words; an error if there is no good one.

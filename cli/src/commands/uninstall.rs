@@ -10,12 +10,12 @@ use std::time::Duration;
 use neonvm_deploy::{INVENTORY, Named, Record, is_workload, rank};
 use neonvm_kernel::Progress as _;
 use serde_json::{Value, json};
-use tokio::time::Instant;
 
 use super::flags::duration;
 use super::install::apply::{self, Change, Outcome, get};
 use super::install::interruptible;
-use crate::args::uninstall::Uninstall;
+use super::poll;
+use crate::args::install::Uninstall;
 use crate::commands::object::text;
 use crate::connect::{Connection, block_on};
 use crate::env::Env;
@@ -28,15 +28,13 @@ use crate::settings::Settings;
 const AUTHORITIES: [&str; 2] = ["neonvm-internal-ca", "neonvm-vm-ca"];
 /// VMs that are named.
 const SHOWN: usize = 10;
-/// Pause between two checks.
-const PAUSE: Duration = Duration::from_millis(300);
 
 /// Removes an installation.
 pub(super) fn run(env: &Env, settings: &Settings, args: &Uninstall, quiet: bool) -> Result<Report> {
     let limit = duration("timeout", &args.timeout)?;
     let reporter = Reporter::new(env, &args.showing.progress, quiet);
     block_on(interruptible("neonctl uninstall", async {
-        let connection = Connection::open(settings, &args.access).await?;
+        let connection = Connection::open(settings).await?;
         let namespace =
             args.namespace.clone().unwrap_or_else(|| neonvm_api::names::SYSTEM_NAMESPACE.to_owned());
         purge_is_meant(&connection, args.purge.as_deref())?;
@@ -159,24 +157,24 @@ async fn remove(connection: &Connection, all: &[Named], removed: &mut Vec<Named>
 
 /// Waits until no pod of a service is left.
 async fn gone(connection: &Connection, reporter: &Reporter, namespace: &str, limit: Duration) -> Result<()> {
-    let deadline = Instant::now() + limit;
     let path =
         format!("/api/v1/namespaces/{namespace}/pods?labelSelector=app.kubernetes.io%2Fpart-of%3Dneonvm");
-    loop {
+    let mut left = String::new();
+    let ended = poll::until(limit, async || {
         let list = get(connection, &path).await?.unwrap_or_default();
         let pods = list.get("items").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let names: Vec<&str> = pods.iter().map(|pod| text(pod, "/metadata/name")).collect();
         if names.is_empty() {
-            return Ok(());
+            return Ok(Some(()));
         }
         reporter.line(&format!("waiting for {} pods to end", names.len()));
-        if Instant::now() >= deadline {
-            let message = format!("pods have not ended after {limit:?}: {}", names.join(", "));
-            return Err(Error::new(Code::Timeout, message)
-                .hint("see why: kubectl describe pod; then run neonctl uninstall again"));
-        }
-        tokio::time::sleep(PAUSE).await;
-    }
+        left = names.join(", ");
+        Ok(None)
+    });
+    ended.await?.ok_or_else(|| {
+        Error::new(Code::Timeout, format!("pods have not ended after {limit:?}: {left}"))
+            .hint("see why: kubectl describe pod; then run neonctl uninstall again")
+    })
 }
 
 /// Leases of our services; others may have theirs in the namespace.

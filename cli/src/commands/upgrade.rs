@@ -7,7 +7,7 @@ use neonvm_deploy::Choice;
 
 use super::flags::duration;
 use super::install::{Job, chosen, interruptible};
-use crate::args::upgrade::Upgrade;
+use crate::args::install::Upgrade;
 use crate::connect::block_on;
 use crate::env::Env;
 use crate::error::{Code, Error, Result};

@@ -17,10 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Label of all workloads of the services.
 const OURS: &str = "labelSelector=app.kubernetes.io%2Fpart-of%3Dneonvm";
 
-/// What runs in the cluster.
 #[derive(Debug, Default)]
 struct Cluster {
-    /// Version of Kubernetes.
     server: String,
     /// Version of each service, by its name; empty for local clusters, whose services belong to the program.
     services: BTreeMap<String, String>,
@@ -29,7 +27,7 @@ struct Cluster {
 /// The versions of this program, of the cluster and of its services.
 pub(super) fn run(settings: &Settings, args: &Version) -> Result<Report> {
     let version = env!("CARGO_PKG_VERSION");
-    let (cluster, note) = if args.client { (None, None) } else { look(settings, args)? };
+    let (cluster, note) = if args.client { (None, None) } else { look(settings)? };
     let mut value = json!({ "apiVersion": API_VERSION, "kind": "Version", "client": version });
     let mut rows = vec![vec!["neonctl".to_owned(), version.to_owned()]];
     let mut lines = vec![format!("neonctl {version}")];
@@ -57,15 +55,15 @@ pub(super) fn run(settings: &Settings, args: &Version) -> Result<Report> {
 }
 
 /// The cluster's versions, or why there are none. Without a cluster to ask there is nothing to report.
-fn look(settings: &Settings, args: &Version) -> Result<(Option<Cluster>, Option<String>)> {
+fn look(settings: &Settings) -> Result<(Option<Cluster>, Option<String>)> {
     let looked = block_on(async {
-        let connection = Connection::open(settings, &args.access).await?;
+        let connection = Connection::open(settings).await?;
         match tokio::time::timeout(PATIENCE, read(&connection)).await {
             Ok(read) => read.map(Ok),
             Err(_) => Ok(Err(format!("{} has not answered within {PATIENCE:?}", connection.server))),
         }
     });
-    let named = args.access.context.is_some() || args.access.kubeconfig.is_some();
+    let named = settings.place().names_cluster();
     match looked {
         Ok(Ok(cluster)) => Ok((Some(cluster), None)),
         Ok(Err(note)) => Ok((None, Some(note))),
@@ -90,7 +88,6 @@ async fn read(connection: &Connection) -> Result<Cluster> {
     Ok(cluster)
 }
 
-/// Name and version of a service, from its workload.
 fn service(workload: &Value) -> Option<(String, String)> {
     let name = text(workload, "/metadata/name");
     let short = name.strip_prefix("neonvm-").unwrap_or(name);

@@ -10,12 +10,9 @@ mod create;
 pub(super) mod decisions;
 mod delete;
 mod describe;
-mod edit;
 pub(in crate::commands) mod events;
 pub(in crate::commands) mod exec;
 mod history;
-mod label;
-mod list;
 mod logs;
 mod port_forward;
 mod power;
@@ -41,13 +38,11 @@ pub(super) fn run(env: &Env, settings: &Settings, command: &Command, quiet: bool
         Command::Build(args) => build::run(env, settings, args, quiet),
         Command::Run(args) => run::run(env, settings, args, quiet),
         Command::Create(args) => create::run(settings, args, quiet),
-        Command::List(args) => list::list(settings, args),
-        Command::Get(args) => list::get(settings, args),
+        Command::List(args) => table::list(settings, args),
+        Command::Get(args) => table::get(settings, args),
         Command::Describe(args) => describe::run(settings, args),
         Command::Scale(args) => scale::run(settings, args, quiet),
         Command::Set(args) => set::run(settings, args, quiet),
-        Command::Edit(args) => edit::run(env, settings, args, quiet),
-        Command::Label(args) => label::run(settings, args),
         Command::Stop(args) => power::run(settings, &args.power, power::Order::Stop, quiet),
         Command::Start(args) => power::run(settings, &args.power, power::Order::Start, quiet),
         Command::Restart(args) => power::run(settings, &args.power, power::Order::Restart, quiet),
@@ -62,7 +57,6 @@ pub(super) fn run(env: &Env, settings: &Settings, command: &Command, quiet: bool
         Command::SshConfig(args) => ssh_config::run(env, settings, args),
         Command::Connect(args) => connect::run(settings, args),
         Command::Logs(args) => logs::run(settings, args),
-        Command::Events(args) => events::run(settings, args),
         Command::History(args) => history::run(settings, args),
         Command::Wait(args) => wait::run(settings, args),
     }

@@ -10,11 +10,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::args::Output;
 use crate::connect::block_on;
 use crate::error::{Code, Error, Result};
 use crate::render::{json_line, one_line};
 use crate::report::{Body, Column, Report};
+use crate::settings::Settings;
 
 /// An object of the API that can be watched.
 pub(super) trait Watched:
@@ -27,7 +27,6 @@ impl<K> Watched for K where
 {
 }
 
-/// What waiting has seen.
 pub(super) enum WaitProgress {
     /// Not yet.
     NotYet,
@@ -94,7 +93,6 @@ pub(super) async fn until<K: Watched>(
 /// The cells of an object, one for each column.
 type Row<K> = dyn Fn(&K) -> Vec<String> + Send;
 
-/// How a kind is shown line by line.
 pub(super) struct Lines<K> {
     /// The columns; wide ones are left out.
     pub(super) columns: Vec<Column>,
@@ -106,22 +104,36 @@ pub(super) struct Lines<K> {
     pub(super) wanted: Box<dyn Fn(&K) -> bool + Send>,
 }
 
+/// The output format of what is followed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Follow {
+    pub(super) json: bool,
+    headers: bool,
+}
+
+impl Follow {
+    /// # Errors
+    /// If the format has an end.
+    pub(super) fn from_settings(settings: &Settings) -> Result<Self> {
+        let json = match settings.output() {
+            None | Some("table") => false,
+            Some("json") => true,
+            Some(other) => {
+                return Err(Error::new(Code::Usage, format!("-w cannot be combined with -o {other}"))
+                    .hint("use -o table or -o json"));
+            }
+        };
+        Ok(Self { json, headers: !json && !settings.omits_headers() })
+    }
+}
+
 /// A line for each object now, and for each change, until the user stops it.
 pub(super) fn follow<K: Watched>(
     open: impl AsyncFnOnce() -> Result<Api<K>> + Send + 'static,
     config: watcher::Config,
-    output: &Output,
+    Follow { json, headers }: Follow,
     shape: Lines<K>,
 ) -> Result<Report> {
-    let json = match output.output.as_deref() {
-        None | Some("table") => false,
-        Some("json") => true,
-        Some(other) => {
-            return Err(Error::new(Code::Usage, format!("-w cannot be combined with -o {other}"))
-                .hint("use -o table or -o json"));
-        }
-    };
-    let headers = !json && !output.no_headers;
     let names = shape.columns.iter().map(|column| column.name.to_owned()).collect();
     let head = headers.then(|| shape.fixed(names));
     pages(open, config, head, move |object| {

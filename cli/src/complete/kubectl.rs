@@ -7,7 +7,6 @@ use std::path::Path;
 
 use clap_complete::engine::{CompletionCandidate, complete};
 
-use super::in_order;
 use crate::invoked::{Invoked, PLUGIN};
 
 /// The shell adds no space behind the candidate.
@@ -23,7 +22,6 @@ pub(crate) fn answer(words: &[OsString], directory: Option<&Path>) -> String {
         line.push(OsString::new());
     }
     let index = line.len().saturating_sub(1);
-    let line = in_order(line, index);
     let wants_flags = line.last().is_some_and(|word| word.to_string_lossy().starts_with('-'));
     let mut command = super::completed(Invoked::Completer.command());
     let found = complete(&mut command, line, index, directory).unwrap_or_default();

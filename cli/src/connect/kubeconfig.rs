@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use kube::config::{Kubeconfig, KubeconfigError};
 
 use super::chain;
-use crate::args::cluster::Access;
 use crate::error::{Code, Error, Result};
 use crate::settings::{Origin, Settings};
 
@@ -21,9 +20,10 @@ pub(super) struct Look {
 }
 
 impl Look {
-    pub(super) fn new(settings: &Settings, access: &Access) -> Result<Self> {
-        let flag = access.kubeconfig.as_ref().map(|path| path.display().to_string());
-        let context = settings.value("context", access.context.as_deref())?;
+    pub(super) fn new(settings: &Settings) -> Result<Self> {
+        let place = settings.place();
+        let flag = place.kubeconfig.as_ref().map(|path| path.display().to_string());
+        let context = settings.value("context", place.context.as_deref())?;
         let file = settings.value("kubeconfig", flag.as_deref())?;
         let origin = match (&flag, settings.find("kubeconfig")?.1) {
             (Some(_), _) => "--kubeconfig".to_owned(),

@@ -8,7 +8,6 @@ use super::{Past, words};
 use crate::live::size::gib;
 use crate::plot::{self, Failed, Line, Look, Mark, Panel, Sheet};
 
-/// Of one panel, in pixels.
 const PANEL: (u32, u32) = (960, 260);
 /// Most marks: more would hide the lines.
 const MARKS: usize = 12;

@@ -3,10 +3,8 @@
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
-/// A process of this machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Process {
-    /// Its number.
     pub(crate) pid: i32,
     /// Its start, in clock ticks since boot.
     ticks: u64,

@@ -4,7 +4,6 @@ use neonvm_types::Resources;
 use neonvm_types::agent_inspect::VmInspect;
 use neonvm_types::scheduler_inspect::ResourceView;
 
-pub(crate) use super::key::{Key, Millis};
 use super::stream::Entry;
 
 /// What a watch reports about one kind of objects.
@@ -18,7 +17,6 @@ pub(crate) enum Change<K, T> {
     Gone(K),
 }
 
-/// A node, from its object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct NodeFacts {
     /// What it offers to pods.
@@ -27,14 +25,12 @@ pub(crate) struct NodeFacts {
     pub(crate) closed: Option<String>,
 }
 
-/// A VM, from its object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct VmFacts {
     /// The node it runs on; empty before it has one.
     pub(crate) node: String,
     /// Its runner pod; empty before it has one.
     pub(crate) pod: String,
-    /// Its phase.
     pub(crate) phase: String,
     /// Whether the guest runs.
     pub(crate) running: bool,
@@ -53,13 +49,10 @@ pub(crate) struct VmFacts {
 /// A migration, from its object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct MoveFacts {
-    /// The VM.
     pub(crate) vm: String,
-    /// Node of the source.
     pub(crate) source: String,
     /// Node of the target; empty before one is chosen.
     pub(crate) target: String,
-    /// Phase in one word.
     pub(crate) phase: String,
     /// Share of the memory that need not be sent any more, 0 to 100.
     pub(crate) percent: Option<u64>,
@@ -78,7 +71,6 @@ pub(crate) struct MoveFacts {
 /// The scheduler's accounting of one node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Account {
-    /// CPU, in thousandths.
     pub(crate) cpu: ResourceView,
     /// Memory, in bytes.
     pub(crate) memory: ResourceView,
@@ -89,7 +81,6 @@ pub(crate) struct Account {
 /// What a VM used between two readings of its counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Load {
-    /// CPUs in use.
     pub(crate) cpu: Option<f64>,
     /// Memory in use, in bytes.
     pub(crate) memory: Option<u64>,
@@ -102,17 +93,12 @@ pub(crate) struct Load {
 /// Where an input comes from, for problems with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Origin {
-    /// Watch of nodes.
     Nodes,
-    /// Watch of VMs.
     Vms,
     /// Watch of migrations.
     Moves,
-    /// Watch of events.
     Events,
-    /// Requests to the scheduler.
     Scheduler,
-    /// Requests to agents.
     Agents,
 }
 
@@ -133,13 +119,10 @@ impl Origin {
 /// One thing that was observed.
 #[derive(Clone, Debug)]
 pub(crate) enum Input {
-    /// Nodes, by name.
     Nodes(Change<String, NodeFacts>),
-    /// VMs.
     Vms(Change<Key, VmFacts>),
     /// Migrations.
     Moves(Change<Key, MoveFacts>),
-    /// An event.
     Event(Entry),
     /// The scheduler's accounts of all nodes, by name.
     Accounts(Vec<(String, Account)>),
@@ -149,4 +132,21 @@ pub(crate) enum Input {
     Loads(Vec<(Key, Result<Load, String>)>),
     /// What keeps an origin from being read, with the remedy; none when it is read again.
     Trouble(Origin, Option<String>),
+}
+
+/// Milliseconds since 1970.
+pub(crate) type Millis = i64;
+
+/// Namespace and name of an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+impl Key {
+    /// From both parts.
+    pub(crate) fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
 }

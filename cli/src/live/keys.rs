@@ -5,19 +5,13 @@ use super::ui::{Page, Ui};
 
 /// Longest filter, in characters.
 const LONGEST: usize = 60;
-/// Lines of a page.
 const PAGE: isize = 10;
 
-/// A key that was pressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Press {
-    /// A character.
     Char(char),
-    /// Enter.
     Enter,
-    /// Escape.
     Escape,
-    /// Backspace.
     Backspace,
     /// One line up or down.
     Line(bool),
@@ -38,7 +32,6 @@ pub(crate) enum Next {
     Quit,
 }
 
-/// Takes in a key.
 pub(crate) fn press(ui: &mut Ui, fleet: &Fleet, key: Press) -> Next {
     if key == Press::Interrupt {
         return Next::Quit;

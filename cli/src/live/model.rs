@@ -14,7 +14,6 @@ use super::stream::{Entry, Kind, Stream};
 /// How long a migration is shown after its end, in milliseconds.
 const ENDED: Millis = 120_000;
 
-/// A node.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Node {
     /// From its object.
@@ -23,7 +22,6 @@ pub(crate) struct Node {
     pub(crate) account: Option<Account>,
 }
 
-/// A VM.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Vm {
     /// From its object.
@@ -56,13 +54,10 @@ pub(crate) struct Share {
 /// Everything that is shown.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fleet {
-    /// Name of the cluster.
     pub(crate) cluster: String,
     /// The namespace whose VMs are shown; none: all.
     pub(crate) namespace: Option<String>,
-    /// Nodes, by name.
     pub(crate) nodes: BTreeMap<String, Node>,
-    /// VMs.
     pub(crate) vms: BTreeMap<Key, Vm>,
     /// Migrations.
     pub(crate) moves: BTreeMap<Key, MoveFacts>,

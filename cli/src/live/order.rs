@@ -15,14 +15,12 @@ pub(crate) enum Sort {
     Memory,
     /// Size, largest first.
     Size,
-    /// Namespace and name.
     Name,
     /// Node, then name.
     Node,
 }
 
 impl Sort {
-    /// The word in the footer.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",
@@ -33,7 +31,6 @@ impl Sort {
         }
     }
 
-    /// The next one.
     pub(crate) const fn next(self) -> Self {
         match self {
             Self::Cpu => Self::Memory,

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::key::Millis;
+use super::input::Millis;
 
 /// Time between two points, in milliseconds.
 pub(crate) const STEP: Millis = 2_000;
@@ -18,7 +18,6 @@ pub(crate) struct Level {
     pub(crate) goal: Option<f32>,
     /// What the scheduler permits.
     pub(crate) permit: Option<f32>,
-    /// The observed size.
     pub(crate) size: Option<f32>,
 }
 
@@ -27,7 +26,6 @@ pub(crate) struct Level {
 pub(crate) struct Point {
     /// When.
     pub(crate) at: Millis,
-    /// CPUs.
     pub(crate) cpu: Level,
     /// GiB.
     pub(crate) memory: Level,

@@ -43,19 +43,6 @@ pub(crate) fn short(number: f64) -> String {
     }
 }
 
-/// Bytes in few characters: `0.9Gi`, `512Mi`, `16Gi`.
-pub(crate) fn bytes(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["", "Ki", "Mi", "Gi", "Ti"];
-    let (mut value, mut unit) = (float(bytes), 0);
-    while value >= 921.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    let name = UNITS.get(unit).copied().unwrap_or_default();
-    let text = if value >= 9.95 || unit == 0 { format!("{value:.0}") } else { format!("{value:.1}") };
-    format!("{}{name}", text.trim_end_matches(".0"))
-}
-
 /// For what is drawn: a few digits count.
 #[expect(clippy::cast_precision_loss, reason = "shown with few digits")]
 pub(crate) fn float(number: u64) -> f64 {
@@ -82,9 +69,6 @@ mod tests {
         assert_eq!(units(Resources::default(), UNIT), "-");
         assert_eq!(range(size(250, Bytes::gib(1)), size(3000, Bytes::gib(12)), UNIT), "1..12");
         assert_eq!(range(size(100, Bytes::gib(1)), size(1500, Bytes::gib(1)), UNIT), "0.1..1.5cpu");
-        let all = [0, 900, 1 << 20, 943_718_400, 1 << 30, 17_179_869_184];
-        assert_eq!(all.map(bytes), ["0", "900", "1Mi", "900Mi", "1Gi", "16Gi"]);
-        assert_eq!(bytes(u64::MAX), "16777216Ti");
         assert_eq!([0.0, 0.25, 1.5, 9.99, 12.0].map(short), ["0", "0.25", "1.5", "10", "12"]);
     }
 }

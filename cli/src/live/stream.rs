@@ -2,17 +2,14 @@
 
 use std::collections::VecDeque;
 
-use super::key::{Key, Millis};
+use super::input::{Key, Millis};
 
-/// Entries that are kept.
 const KEPT: usize = 300;
 
 /// What an entry is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Decision of an agent.
     Decision,
-    /// Event of the API.
     #[default]
     Event,
     /// Event of the API with type `Warning`.
@@ -46,9 +43,7 @@ pub(crate) struct Entry {
     pub(crate) at: Millis,
     /// What makes it unique: an entry with the same one is replaced.
     pub(crate) id: String,
-    /// What it is.
     pub(crate) kind: Kind,
-    /// The VM it is about.
     pub(crate) vm: Key,
     /// In words.
     pub(crate) text: String,

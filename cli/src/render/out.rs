@@ -28,16 +28,6 @@ impl Shown {
         Self(text)
     }
 
-    /// A sequence of our own.
-    pub(crate) fn control(sequence: &'static str) -> Self {
-        Self(sequence.to_owned())
-    }
-
-    /// Moves the cursor up, to the start of a line.
-    pub(crate) fn up(lines: usize) -> Self {
-        Self(format!("\u{1b}[{lines}A\r"))
-    }
-
     pub(crate) fn push(&mut self, more: &Self) {
         self.0.push_str(&more.0);
     }
@@ -47,41 +37,9 @@ impl Shown {
         Self(all.iter().map(|one| one.0.as_str()).collect::<Vec<_>>().join(&between.0))
     }
 
-    /// Each line by itself.
-    pub(crate) fn lines(&self) -> impl Iterator<Item = Self> {
-        self.0.lines().map(|line| Self(line.to_owned()))
-    }
-
-    /// Without spaces and line ends at both ends.
-    pub(crate) fn trim(&self) -> Self {
-        Self(self.0.trim().to_owned())
-    }
-
-    /// Without them at its end.
+    /// Without spaces and line ends at its end.
     pub(crate) fn trim_end(&self) -> Self {
         Self(self.0.trim_end().to_owned())
-    }
-
-    /// At most so many characters of one line; sequences for colours do not count, and stay.
-    pub(crate) fn cut(&self, columns: usize) -> Self {
-        let (mut shown, mut is_sequence) = (0, false);
-        let mut out = String::with_capacity(self.0.len());
-        for character in self.0.chars() {
-            if character == '\u{1b}' {
-                is_sequence = true;
-            } else if is_sequence {
-                is_sequence = !character.is_ascii_alphabetic();
-            } else if character.is_control() {
-                continue;
-            } else {
-                shown += 1;
-                if shown > columns {
-                    continue;
-                }
-            }
-            out.push(character);
-        }
-        Self(out)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -141,21 +99,4 @@ pub(crate) fn full_screen() -> io::BufWriter<io::Stdout> {
 /// Whether standard output and standard error are terminals.
 pub(crate) fn terminals() -> (bool, bool) {
     (io::stdout().is_terminal(), io::stderr().is_terminal())
-}
-
-/// Columns and rows of the terminal, if standard output is one.
-pub(crate) fn size() -> Option<(u16, u16)> {
-    rustix::termios::tcgetwinsize(io::stdout()).ok().map(|size| (size.ws_col, size.ws_row))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn colours_do_not_count() {
-        let text = Shown("\u{1b}[32mrunning\u{1b}[0m x".to_owned());
-        assert_eq!(text.cut(7).0, "\u{1b}[32mrunning\u{1b}[0m");
-        assert_eq!(Shown::text("a\tb\u{7}c").cut(9).0, "ab\\x07c");
-    }
 }

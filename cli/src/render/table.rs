@@ -1,9 +1,6 @@
 //! Tables: upper-case headers, two spaces between columns, numbers right-aligned, never wrapped.
-//!
-//! `comfy-table` aligns the cells, with a separator between them that no cell has: they are painted afterwards, since its own
-//! colours need a library for terminals and are other sequences.
 
-use comfy_table::{CellAlignment, ContentLineStyle, Table, TableStyle};
+use unicode_width::UnicodeWidthStr as _;
 
 use super::clean;
 use super::out::{Shown, painted};
@@ -27,10 +24,8 @@ const COLORS: &[(&str, &str)] = &[
     ("Invalid", "31"),
 ];
 
-/// Separates aligned cells; a clean cell has no control characters.
-const BETWEEN: &str = "\u{1f}";
-/// Longest cell that is aligned, in bytes: a column wider than 65,535 would be wrapped, and a row must be one line.
-const WIDEST: usize = u16::MAX as usize;
+/// Widest cell to which others of its column are aligned.
+const WIDEST: usize = 1000;
 
 /// A document as a table, without the last line end.
 pub(super) fn render(document: &Document, wide: bool, headers: bool, color: bool) -> Shown {
@@ -52,32 +47,29 @@ pub(super) fn render(document: &Document, wide: bool, headers: bool, color: bool
 pub(super) fn align(rows: &[Vec<String>], rights: &[bool], color: bool) -> Shown {
     let clean = |row: &Vec<String>| row.iter().map(|cell| clean::line(cell).into_owned()).collect::<Vec<_>>();
     let rows: Vec<Vec<String>> = rows.iter().map(clean).collect();
-    let lines: Vec<String> = if rows.iter().flatten().any(|cell| cell.len() > WIDEST) {
-        rows.iter().map(|row| row.join(BETWEEN)).collect()
-    } else {
-        let mut table = Table::new();
-        let between = ContentLineStyle { junction: BETWEEN.chars().next(), ..ContentLineStyle::none() };
-        table.load_style(TableStyle::new().content_lines(between)).add_rows(&rows);
-        for (index, column) in table.column_iter_mut().enumerate() {
-            let is_right = rights.get(index).copied().unwrap_or(false);
-            column.set_padding((0, 0));
-            column.set_cell_alignment(if is_right { CellAlignment::Right } else { CellAlignment::Left });
+    let mut widths: Vec<usize> = Vec::new();
+    for row in &rows {
+        widths.resize(widths.len().max(row.len()), 0);
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(Some(cell.width()).filter(|own| *own <= WIDEST).unwrap_or(0));
         }
-        table.lines().collect()
+    }
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).enumerate().map(|(index, (cell, width))| {
+            let spaces = Shown::line(&" ".repeat(width.saturating_sub(cell.width())));
+            let cell = paint(cell, color);
+            let is_right = rights.get(index).copied().unwrap_or(false);
+            Shown::join(&if is_right { [spaces, cell] } else { [cell, spaces] }, &Shown::default())
+        });
+        Shown::join(&cells.collect::<Vec<_>>(), &Shown::text("  ")).trim_end()
     };
-    let line = |line: &String| {
-        let cells: Vec<Shown> = line.split(BETWEEN).map(|cell| paint(cell, color)).collect();
-        Shown::join(&cells, &Shown::text("  ")).trim_end()
-    };
-    Shown::join(&lines.iter().map(line).collect::<Vec<_>>(), &Shown::text("\n"))
+    Shown::join(&rows.iter().map(line).collect::<Vec<_>>(), &Shown::text("\n"))
 }
 
-/// A cell with the spaces that align it, which have no colour.
+/// A cell, painted if it is a word that has a colour.
 fn paint(cell: &str, color: bool) -> Shown {
-    let word = cell.trim_matches(' ');
-    let Some((_, code)) = COLORS.iter().find(|(known, _)| color && *known == word) else {
-        return Shown::line(cell);
-    };
-    let (before, after) = cell.split_once(word).unwrap_or_default();
-    Shown::join(&[Shown::line(before), Shown::line(after)], &painted(&Shown::line(word), code))
+    match COLORS.iter().find(|(known, _)| color && *known == cell) {
+        Some((_, code)) => painted(&Shown::line(cell), code),
+        None => Shown::line(cell),
+    }
 }

@@ -197,3 +197,19 @@ proptest! {
         prop_assert_eq!(painted, shown.as_str());
     }
 }
+
+#[test]
+fn sizes_for_people() {
+    for (number, text) in [
+        (0, "0"),
+        (1023, "1023"),
+        (1024, "1Ki"),
+        (171_000_000, "163Mi"),
+        (9_663_676_416, "9Gi"),
+        (9_250_000_000, "8.6Gi"),
+        (17_179_869_184, "16Gi"),
+        (u64::MAX, "16777215.9Ti"),
+    ] {
+        assert_eq!(bytes(number), text);
+    }
+}

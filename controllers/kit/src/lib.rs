@@ -10,6 +10,7 @@ pub mod call;
 pub mod certificate;
 pub mod client;
 pub mod descriptors;
+pub mod error;
 pub mod event;
 pub mod expiry;
 pub mod http;

@@ -11,6 +11,8 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
+use crate::error::causes;
+
 /// First pause after an error of a watch, without its random part; the same as that of client-go.
 const FIRST_PAUSE: Duration = Duration::from_millis(800);
 /// Longest pause, without its random part.
@@ -69,20 +71,6 @@ pub async fn each<K>(
     }
 }
 
-/// An error with what caused it, as `a: b: c`. That of a watch names the request alone.
-#[must_use]
-pub fn causes(error: &dyn std::error::Error) -> String {
-    let all = std::iter::successors(Some(error), |error| error.source());
-    let mut shown: Vec<String> = Vec::new();
-    for text in all.map(ToString::to_string) {
-        // Some errors repeat their cause.
-        if shown.last().is_none_or(|last| !last.ends_with(&text)) {
-            shown.push(text);
-        }
-    }
-    shown.join(": ")
-}
-
 /// Whether the cluster does not have the kind.
 fn is_unknown(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
@@ -91,10 +79,6 @@ fn is_unknown(error: &watcher::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[derive(Debug, thiserror::Error)]
-    #[error("{0}")]
-    struct Layer(&'static str, #[source] Option<Box<Layer>>);
 
     #[test]
     fn pauses_of_a_watch_stay_below_five_seconds_and_begin_again_after_a_success() {
@@ -106,13 +90,5 @@ mod tests {
         assert!(all.iter().skip(2).all(|pause| *pause >= LONGEST_PAUSE), "{all:?}");
         pauses.reset();
         assert!(pauses.next().is_some_and(|pause| pause <= 2 * FIRST_PAUSE));
-    }
-
-    #[test]
-    fn an_error_is_shown_with_its_causes_once() {
-        let refused = Layer("connection refused", None);
-        let connect = Layer("client error (Connect): connection refused", Some(Box::new(refused)));
-        let list = Layer("initial list failed", Some(Box::new(connect)));
-        assert_eq!(causes(&list), "initial list failed: client error (Connect): connection refused");
     }
 }

@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::Node as NodeObject;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client};
 use neonvm_api::names::annotation;
+use neonvm_kit::error::causes;
 use neonvm_types::runner_protocol::HostFacts;
 use serde_json::{Map, Value, json};
 
@@ -259,7 +260,7 @@ impl Registration {
         let patch = json!({ "metadata": { "annotations": { (annotation::HOST_FACTS): facts } } });
         let patched = api.patch(&self.name, &PatchParams::default(), &Patch::Merge(patch)).await;
         if let Err(error) = patched {
-            tracing::warn!(error = %chain(&error), "what the host offers to VMs cannot be published");
+            tracing::warn!(error = %causes(&error), "what the host offers to VMs cannot be published");
         }
     }
 
@@ -283,7 +284,7 @@ impl Registration {
         loop {
             match tokio::time::timeout(HEARTBEAT, self.register()).await {
                 Ok(Ok(())) => break,
-                Ok(Err(error)) => tracing::warn!(error = %chain(&error), "the node cannot be registered"),
+                Ok(Err(error)) => tracing::warn!(error = %causes(&error), "the node cannot be registered"),
                 Err(_) => tracing::warn!("the API server does not answer"),
             }
             tokio::time::sleep(pause).await;
@@ -305,7 +306,7 @@ impl Registration {
             };
             match tokio::time::timeout(HEARTBEAT, beat).await {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::warn!(error = %chain(&error), "no heartbeat"),
+                Ok(Err(error)) => tracing::warn!(error = %causes(&error), "no heartbeat"),
                 Err(_) => tracing::warn!("no heartbeat: the API server does not answer"),
             }
         }
@@ -316,16 +317,6 @@ impl Registration {
 pub(crate) fn is_ready(node: &NodeObject) -> bool {
     let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
     conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        text = format!("{text}: {inner}");
-        source = inner.source();
-    }
-    text
 }
 
 /// Refuses settings that contradict each other.

@@ -13,7 +13,7 @@ use kube::api::{Patch, PatchParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client};
 use neonvm_core_overlay::encryption::Key;
-use neonvm_kit::watch::causes;
+use neonvm_kit::error::causes;
 use serde_json::json;
 use tokio::sync::watch;
 

@@ -14,7 +14,7 @@ use neonvm_api::overlay::hardware_address;
 use neonvm_api::virtual_machine::Phase;
 use neonvm_core_overlay::encryption::Key;
 use neonvm_core_overlay::forwarding::Member;
-use neonvm_kit::watch::causes;
+use neonvm_kit::error::causes;
 use tokio::sync::Notify;
 
 /// One kind of objects: what matters of them, by name.

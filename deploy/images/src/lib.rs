@@ -16,7 +16,7 @@
 //!                  image       manifest, labels and list of contents, in an OCI image layout
 //! ```
 //!
-//! [`release`] is the other end: what `neonctl images` knows of such a layout.
+//! [`release`] is the other end: what `neonctl image release` knows of such a layout.
 
 pub mod apt;
 pub mod build;

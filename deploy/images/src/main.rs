@@ -116,7 +116,7 @@ fn table(all: &[Built], out: &Path) {
         println!("{name:<22} {compressed:>11} {unpacked:>10} {packages:>9}  {digest}");
     }
     println!(
-        "\n{}: push them with neonctl images push --registry HOST ({})",
+        "\n{}: push them with neonctl image release push --registry HOST ({})",
         out.display(),
         release::NAMES.join(", ")
     );

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::args::{Output, Registry, Showing};
+use crate::args::{Registry, Showing};
 
 /// `vm build`
 #[derive(Debug, clap::Args)]
@@ -80,9 +80,6 @@ pub struct Build {
     /// Progress output.
     #[command(flatten)]
     pub showing: Showing,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
     /// Arguments of the workload; replace those of the image; for a directory: program and arguments
     #[arg(last = true, value_name = "ARGUMENT")]
     pub command: Vec<String>,

@@ -1,8 +1,7 @@
 //! Changing VMs that exist.
 
-use crate::args::Output;
 use crate::args::names::{self, Names};
-use crate::args::resource::{NamespaceArgs, Waiting};
+use crate::args::resource::Waiting;
 
 /// `vm set`
 #[derive(Debug, clap::Args)]
@@ -48,21 +47,6 @@ pub struct Set {
     pub applying: Applying,
 }
 
-/// `vm edit`
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  neonctl vm edit pg\n  EDITOR=nano neonctl vm edit pg --restart-now\n\n\
-                  Opens the spec, labels and annotations in $NEONCTL_EDITOR, $VISUAL or $EDITOR [default: vi]. What cannot change \
-                  while the VM runs changes at its next start; on a terminal the command offers to restart it. A text that is \
-                  refused is opened again with the reason.")]
-pub struct Edit {
-    /// Name of the virtual machine
-    #[arg(add = Names::Vms, value_parser = names::vm)]
-    pub name: String,
-    /// How the change is applied.
-    #[command(flatten)]
-    pub applying: Applying,
-}
-
 /// How a change is applied.
 #[derive(Debug, Default, clap::Args)]
 pub struct Applying {
@@ -75,31 +59,4 @@ pub struct Applying {
     /// Whether and how long to wait.
     #[command(flatten)]
     pub waiting: Waiting,
-    /// Namespace and cluster.
-    #[command(flatten)]
-    pub place: NamespaceArgs,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
-}
-
-/// `vm label`
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  neonctl vm label pg team=db tier=prod\n  neonctl vm label pg tier-")]
-pub struct Label {
-    /// Name of the virtual machine
-    #[arg(add = Names::Vms, value_parser = names::vm)]
-    pub name: String,
-    /// KEY=VALUE sets a label, KEY- removes it
-    #[arg(required = true, value_name = "KEY=VALUE")]
-    pub labels: Vec<String>,
-    /// Allow a label that exists to get another value
-    #[arg(long)]
-    pub overwrite: bool,
-    /// Namespace and cluster.
-    #[command(flatten)]
-    pub place: NamespaceArgs,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }

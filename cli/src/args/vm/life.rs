@@ -2,8 +2,7 @@
 
 use crate::args::names::{self, Names};
 
-use crate::args::Output;
-use crate::args::resource::{NamespaceArgs, Waiting};
+use crate::args::resource::Waiting;
 
 /// `vm create`
 #[derive(Debug, clap::Args)]
@@ -107,12 +106,6 @@ pub struct Create {
     /// Whether and how long to wait.
     #[command(flatten)]
     pub waiting: Waiting,
-    /// Namespace and cluster.
-    #[command(flatten)]
-    pub place: NamespaceArgs,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
     /// Program and arguments of the workload; replace those of the image
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<String>,
@@ -164,12 +157,6 @@ pub struct Scale {
     /// Whether and how long to wait.
     #[command(flatten)]
     pub waiting: Waiting,
-    /// Namespace and cluster.
-    #[command(flatten)]
-    pub place: NamespaceArgs,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }
 
 /// `vm delete`
@@ -192,35 +179,22 @@ pub struct Delete {
     /// Whether and how long to wait.
     #[command(flatten)]
     pub waiting: Waiting,
-    /// Namespace and cluster.
-    #[command(flatten)]
-    pub place: NamespaceArgs,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }
 
 /// `vm wait`
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  neonctl vm wait pg --for phase=Running\n  neonctl vm wait pg --for 'cpu>=2' --timeout 30s\n  \
-                  neonctl vm wait pg --for deleted\n\n\
-                  Predicates: phase=P, condition=C, ip, deleted, cpu>=N, memory>=SIZE, cu>=N, jsonpath=EXPR (also =, <=)"
+    after_help = "Examples:\n  neonctl vm wait pg --for cu=2\n  neonctl vm wait pg --for 'cpu>=2' --timeout 30s\n\n\
+                  Predicates: cpu>=N, memory>=SIZE, cu>=N (also =, <=). For other conditions: kubectl wait"
 )]
 pub struct Wait {
     /// Name of the virtual machine
     #[arg(add = Names::Vms, value_parser = names::vm)]
     pub name: String,
-    /// Condition to wait for
+    /// Size to wait for
     #[arg(long = "for", value_name = "PREDICATE")]
     pub predicate: String,
     /// How long to wait, such as 30s or 5m; exit code 6 when it expires
     #[arg(long, value_name = "DURATION", default_value = "5m")]
     pub timeout: String,
-    /// Namespace and cluster.
-    #[command(flatten)]
-    pub place: NamespaceArgs,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }

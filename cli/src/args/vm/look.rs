@@ -2,8 +2,7 @@
 
 use crate::args::names::{self, Names};
 
-use crate::args::Output;
-use crate::args::resource::{ListArgs, NamespaceArgs, ShowArgs};
+use crate::args::resource::ListArgs;
 
 /// `vm list`
 #[derive(Debug, clap::Args)]
@@ -32,9 +31,9 @@ pub struct Get {
     /// Names of the virtual machines
     #[arg(required = true, add = Names::Vms, value_parser = names::vm)]
     pub names: Vec<String>,
-    /// Namespace and output.
-    #[command(flatten)]
-    pub get: ShowArgs,
+    /// Keep running and show changes
+    #[arg(short, long)]
+    pub watch: bool,
 }
 
 /// `vm describe`
@@ -47,33 +46,6 @@ pub struct Describe {
     /// Number of recent events to show
     #[arg(long, default_value_t = 5, value_name = "N")]
     pub events: usize,
-    /// Namespace and cluster.
-    #[command(flatten)]
-    pub place: NamespaceArgs,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
-}
-
-/// `vm events`
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  neonctl vm events pg\n  neonctl vm events --since 10m --types Warning")]
-pub struct Events {
-    /// Name of the virtual machine [default: all VMs of the namespace]
-    #[arg(add = Names::Vms, value_parser = names::vm)]
-    pub name: Option<String>,
-    /// Show only entries newer than this duration, such as 10m
-    #[arg(long, value_name = "DURATION")]
-    pub since: Option<String>,
-    /// Types of events to show: Normal, Warning, Decision (scaling decisions of the agent)
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = ["Normal", "Warning", "Decision"])]
-    pub types: Vec<String>,
-    /// Namespace and cluster.
-    #[command(flatten)]
-    pub place: NamespaceArgs,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }
 
 /// `vm history`
@@ -98,40 +70,6 @@ pub struct History {
     /// Namespace of the services
     #[arg(long, value_name = "NAME", default_value = "neonvm-system", add = Names::Namespaces)]
     pub system_namespace: String,
-    /// Namespace and cluster.
-    #[command(flatten)]
-    pub place: NamespaceArgs,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
-}
-
-/// A form of a history.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HistoryForm {
-    /// One that every command has.
-    Document,
-    /// A plot.
-    Svg,
-    /// A page.
-    Html,
-}
-
-impl History {
-    /// The form that was chosen.
-    #[must_use]
-    pub fn form(&self) -> HistoryForm {
-        match self.output.output.as_deref() {
-            Some("svg") => HistoryForm::Svg,
-            Some("html") => HistoryForm::Html,
-            _ => HistoryForm::Document,
-        }
-    }
-
-    /// The format, if it is one that every command has.
-    pub(super) fn document(&self) -> Option<&Output> {
-        (self.form() == HistoryForm::Document).then_some(&self.output)
-    }
 }
 
 /// `vm logs`
@@ -166,7 +104,4 @@ pub struct Logs {
     /// Print lines unchanged; otherwise control characters, which could control this terminal, are escaped, such as \x1b
     #[arg(long)]
     pub raw: bool,
-    /// Namespace and cluster.
-    #[command(flatten)]
-    pub place: NamespaceArgs,
 }

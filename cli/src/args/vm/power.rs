@@ -1,8 +1,7 @@
 //! Stopping, starting, restarting, pausing and resuming VMs.
 
-use crate::args::Output;
 use crate::args::names::{self, Names};
-use crate::args::resource::{NamespaceArgs, Waiting};
+use crate::args::resource::Waiting;
 
 /// `vm stop`
 #[derive(Debug, clap::Args)]
@@ -30,7 +29,7 @@ pub struct Start {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl vm restart pg\n\n\
                   The guest is shut down and started in a new pod, whatever the restart policy is. Changes made for the next \
-                  start take effect (neonctl vm set, neonctl vm edit).")]
+                  start take effect (neonctl vm set).")]
 pub struct Restart {
     /// VMs, and whether to wait.
     #[command(flatten)]
@@ -70,10 +69,4 @@ pub struct Power {
     /// Whether and how long to wait; these commands wait by default.
     #[command(flatten)]
     pub waiting: Waiting,
-    /// Namespace and cluster.
-    #[command(flatten)]
-    pub place: NamespaceArgs,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }

@@ -4,8 +4,6 @@ use std::path::PathBuf;
 
 use crate::args::names::{self, Names};
 
-use crate::args::resource::NamespaceArgs;
-
 /// `vm console`
 #[derive(Debug, clap::Args)]
 #[command(
@@ -29,9 +27,6 @@ pub struct Console {
     /// Also write the output to this file
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
-    /// Namespace and cluster.
-    #[command(flatten)]
-    pub place: NamespaceArgs,
 }
 
 /// `vm ssh`
@@ -56,9 +51,6 @@ pub struct Ssh {
     /// Forward a local port: [ADDRESS:]PORT:HOST:PORT, as ssh -L; can be repeated
     #[arg(short = 'L', long, value_name = "SPEC")]
     pub local_forward: Vec<String>,
-    /// Namespace and cluster.
-    #[command(flatten)]
-    pub place: NamespaceArgs,
     /// Command to run in the guest, with everything that follows it
     #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     pub command: Vec<String>,
@@ -76,9 +68,6 @@ pub struct Connect {
     /// TCP port of the guest
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     pub port: u16,
-    /// Namespace and cluster.
-    #[command(flatten)]
-    pub place: NamespaceArgs,
 }
 
 /// `vm cp`
@@ -101,9 +90,6 @@ pub struct Cp {
     /// Private key [default: the key that the cluster stores for the VM]
     #[arg(short, long, value_name = "FILE")]
     pub identity: Option<PathBuf>,
-    /// Namespace and cluster.
-    #[command(flatten)]
-    pub place: NamespaceArgs,
 }
 
 /// `vm port-forward`
@@ -123,9 +109,6 @@ pub struct PortForward {
     /// Local address to listen on
     #[arg(long, default_value = "127.0.0.1")]
     pub address: std::net::IpAddr,
-    /// Namespace and cluster.
-    #[command(flatten)]
-    pub place: NamespaceArgs,
 }
 
 /// `vm ssh-config`
@@ -141,9 +124,6 @@ pub struct SshConfig {
     /// User to log in as
     #[arg(short = 'l', long, default_value = "root")]
     pub login: String,
-    /// Namespace and cluster.
-    #[command(flatten)]
-    pub place: NamespaceArgs,
 }
 
 #[cfg(test)]
@@ -152,14 +132,17 @@ mod tests {
 
     use super::Ssh;
     use crate::args::vm::Command as Vm;
-    use crate::args::{Args, Command, order};
+    use crate::args::{Args, Command};
 
     fn ssh(line: &str) -> Ssh {
-        let words: Vec<_> = line.split(' ').map(std::ffi::OsString::from).collect();
-        match Args::try_parse_from(order::sorted(&words)).unwrap().command {
+        match parsed(line).command {
             Command::Vm(Vm::Ssh(args)) => args,
             _ => panic!("not ssh"),
         }
+    }
+
+    fn parsed(line: &str) -> Args {
+        Args::try_parse_from(line.split(' ')).unwrap()
     }
 
     /// As rsync, scp and people call ssh: options of ours before the command, and all that follows it for the guest.
@@ -170,10 +153,12 @@ mod tests {
         assert_eq!(args.command.join(" "), "rsync --server -vlogDtpre.iLsfxCIvu --delete . /a -n");
         let args = ssh("neonctl -n x vm ssh pg -l bob -L 1:a:2 -p 23 df -h -- /");
         assert_eq!((args.login.as_str(), args.port, args.local_forward.len()), ("bob", 23, 1));
-        assert_eq!(
-            (args.place.namespace.as_deref(), args.command.join(" ").as_str()),
-            (Some("x"), "df -h -- /")
-        );
+        assert_eq!(args.command.join(" "), "df -h -- /");
+        for line in
+            ["neonctl -n x vm ssh pg ls -n", "neonctl vm ssh -n x pg ls -n", "neonctl vm -nx ssh pg -- -n y"]
+        {
+            assert_eq!(parsed(line).global.place.namespace.as_deref(), Some("x"), "{line}");
+        }
         assert_eq!(ssh("neonctl vm ssh pg -l bob -- ls -l").command, ["ls", "-l"]);
         assert_eq!(ssh("neonctl vm ssh pg -- -x --y").command, ["-x", "--y"]);
         assert!(ssh("neonctl vm ssh pg").command.is_empty());

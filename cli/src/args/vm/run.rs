@@ -1,7 +1,6 @@
 //! Building, creating and attaching in one command.
 
 use crate::args::names::Names;
-use crate::args::resource::NamespaceArgs;
 
 /// `vm run`
 #[derive(Clone, Debug, clap::Args)]
@@ -61,9 +60,6 @@ pub struct Run {
     /// Attach to the serial console instead of printing the workload's output
     #[arg(long)]
     pub console: bool,
-    /// Namespace and cluster.
-    #[command(flatten)]
-    pub place: NamespaceArgs,
     /// Program and arguments of the workload; replace those of the image
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<String>,

@@ -9,7 +9,7 @@ use neonvm_types::scheduler_inspect::{Inspect, NodeView, WhatIf, WhatIfAnswer};
 use serde_json::json;
 use tokio::sync::mpsc::channel;
 
-use crate::args::scaling::NodePressure as Args;
+use crate::args::cluster::NodePressure as Args;
 use crate::commands::services::Services;
 use crate::commands::vm::size::{self, UNIT_CPU, UNIT_MEMORY};
 use crate::connect::{Connection, block_on};
@@ -69,12 +69,13 @@ fn parse(text: &str) -> Result<Question> {
 }
 
 async fn look(settings: &Settings, args: &Args, question: Option<Question>) -> Result<PressureReport> {
-    let connection = Connection::open(settings, &args.services.access).await?;
-    let services = Services::open(&connection, &args.services.system_namespace).await?;
+    let connection = Connection::open(settings).await?;
+    let services = Services::open(&connection, &args.system_namespace).await?;
     let mut inspect = services.scheduler_inspect().await?;
     let mut answer = None;
     if let Some(mut asked) = question {
-        let namespace = args.namespace.clone().unwrap_or_else(|| connection.namespace().to_owned());
+        let namespace =
+            settings.place().namespace.clone().unwrap_or_else(|| connection.namespace().to_owned());
         asked.question.namespace = namespace;
         asked.question.watermark = args.watermark;
         asked.question.size =
@@ -157,13 +158,11 @@ fn watch(settings: &Settings, args: &Args) -> Result<Report> {
     // What fails at once is an error as elsewhere.
     let first = once(settings, args)?;
     let (frames, mut shown) = channel::<String>(1);
-    let (settings, output) = (settings.clone(), args.output.clone());
+    let settings = settings.clone();
     let args = Args {
         nodes: args.nodes.clone(),
         what_if: args.what_if.clone(),
-        namespace: args.namespace.clone(),
-        services: args.services.clone(),
-        output,
+        system_namespace: args.system_namespace.clone(),
         ..*args
     };
     let mut last = first.clone();

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use crate::error::Code;
 use crate::report::{API_VERSION, Document, Report, left};
 
-/// What came of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::commands) enum Verdict {
     Ok,
@@ -109,7 +108,6 @@ impl Check {
     }
 }
 
-/// How many checks have this verdict.
 fn count(checks: &[Check], verdict: Verdict) -> usize {
     checks.iter().filter(|check| check.verdict == verdict).count()
 }

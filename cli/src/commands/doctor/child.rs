@@ -10,7 +10,6 @@ use crate::error::{Code, Error, Result, reason};
 /// Most of an answer that is read, in bytes.
 const LONGEST: u64 = 64 << 10;
 
-/// How a program answered.
 pub(super) struct ProgramOutput {
     pub(super) success: bool,
     /// Standard output.

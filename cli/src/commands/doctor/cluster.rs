@@ -31,7 +31,7 @@ const RESTARTS: u64 = 3;
 
 /// Every check of the cluster; what cannot be reached ends them.
 pub(super) async fn checks(env: &Env, settings: &Settings, args: &Doctor) -> Result<Vec<Check>> {
-    let connection = match Connection::open(settings, &args.access).await {
+    let connection = match Connection::open(settings).await {
         Ok(connection) => connection,
         Err(error) => return Ok(vec![failed_check("kubeconfig", &error).at("client").in_group("cluster")]),
     };
@@ -246,7 +246,7 @@ fn of_view(mut view: View, node: Option<&str>) -> Result<Vec<Check>> {
         objects::only(&mut view, node);
         if view.nodes.is_empty() {
             return Err(Error::new(Code::NotFound, format!("node {node:?} not found"))
-                .hint("list the nodes: neonctl top nodes --once"));
+                .hint("list the nodes: neonctl top nodes"));
         }
     }
     checks.extend(objects::versions(&view, env!("CARGO_PKG_VERSION")));

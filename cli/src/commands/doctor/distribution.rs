@@ -5,13 +5,11 @@ use std::path::Path;
 /// Distributions with packages of the same names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Family {
-    /// Debian, Ubuntu.
     Debian,
     /// Fedora, RHEL and its rebuilds.
     Fedora,
     /// openSUSE, SLES.
     Suse,
-    /// Arch Linux.
     Arch,
     /// Any other.
     Other,
@@ -30,7 +28,6 @@ const IDENTIFIERS: [(&str, Family); 9] = [
     ("archlinux", Family::Arch),
 ];
 
-/// The names of a package.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Package {
     pub(super) debian: &'static str,
@@ -47,7 +44,6 @@ impl Package {
 }
 
 impl Family {
-    /// That of this host.
     pub(super) fn of_host() -> Self {
         let files = ["/etc/os-release", "/usr/lib/os-release"].map(Path::new);
         let text = files.iter().find_map(|file| std::fs::read_to_string(file).ok());
@@ -69,7 +65,6 @@ impl Family {
         std::iter::once(id.as_str()).chain(like.split_whitespace()).find_map(known).unwrap_or(Self::Other)
     }
 
-    /// The command that installs a package.
     pub(super) fn install(self, package: &Package) -> String {
         match self {
             Self::Debian => format!("apt-get install {}", package.debian),

@@ -85,7 +85,6 @@ pub(super) struct Feature {
     pub(super) cost: &'static str,
     /// How to get it.
     pub(super) remedy: &'static str,
-    /// The source that needs it.
     #[cfg_attr(not(test), expect(dead_code, reason = "a test looks there"))]
     pub(super) used_by: &'static str,
 }

@@ -22,7 +22,6 @@ pub(super) fn architecture() -> &'static str {
     }
 }
 
-/// Name and package of the QEMU of this host.
 fn own_qemu() -> (&'static str, Package) {
     match architecture() {
         "arm64" => (

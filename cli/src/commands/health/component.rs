@@ -8,7 +8,6 @@ use super::parts::{Part, SERVICE, ServiceObjects};
 use crate::commands::install::{ready, why};
 use crate::commands::object::text;
 
-/// How a service does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::commands) enum Service {
     /// It works, and this is how that is known.
@@ -20,9 +19,8 @@ pub(in crate::commands) enum Service {
 }
 
 /// Lease of the vm-controller that leads.
-pub(in crate::commands) const CONTROLLER_LEASE: &str = "a3b22509.neon.tech";
-/// Lease of the pod-autoscaler that leads.
-pub(in crate::commands) const AUTOSCALER_LEASE: &str = "neonvm-pod-autoscaler";
+const CONTROLLER_LEASE: &str = "a3b22509.neon.tech";
+const AUTOSCALER_LEASE: &str = "neonvm-pod-autoscaler";
 /// Gives devices to runner pods. Nodes of a local cluster need none: no word about it where it is not installed.
 const DEVICES: &str = "device-plugin";
 /// Note of a service of which there is nothing.
@@ -260,6 +258,7 @@ fn per_node(component: &mut Component, parts: &ServiceObjects, nodes: &[&str], n
             None => late.push(format!("{node} without a holder")),
         }
     }
+    late.extend(without_lease(parts).map(|node| format!("{node} has none")));
     if fresh > 0 {
         component.works();
         component.leader = if fresh == 1 { "1 node".to_owned() } else { format!("{fresh} nodes") };
@@ -273,6 +272,18 @@ fn per_node(component: &mut Component, parts: &ServiceObjects, nodes: &[&str], n
     } else if let Some(missing) = parts.leases.missing() {
         component.add(missing);
     }
+}
+
+/// Nodes whose agent is ready and has no lease.
+fn without_lease(parts: &ServiceObjects) -> impl Iterator<Item = &str> {
+    let is_agent = |pod: &&Value| text(pod, "/metadata/labels/app.kubernetes.io~1name") == "neonvm-agent";
+    let ready = parts.pods.objects().iter().filter(|pod| super::is_true(pod, "Ready"));
+    let nodes = ready.filter(is_agent).map(|pod| text(pod, "/spec/nodeName"));
+    let has_lease = |node: &str| {
+        let mut leases = parts.leases.objects().iter();
+        leases.any(|lease| text(lease, "/metadata/name") == agent_lease(node))
+    };
+    nodes.filter(move |node| parts.leases.missing().is_none() && !has_lease(node))
 }
 
 /// Both registered, and their service has endpoints.

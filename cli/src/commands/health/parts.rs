@@ -42,7 +42,6 @@ impl Part {
 /// The objects by which services are judged.
 #[derive(Clone, Debug, Default)]
 pub(in crate::commands) struct ServiceObjects {
-    /// Namespace of the services.
     pub(in crate::commands) namespace: String,
     /// Deployments and daemon sets, each with its kind.
     pub(in crate::commands) workloads: Part,
@@ -77,7 +76,6 @@ pub(in crate::commands) async fn parts(connection: &Connection, namespace: &str)
     Ok(ServiceObjects { namespace: namespace.to_owned(), workloads, pods, leases, hooks, endpoints })
 }
 
-/// Service of the webhooks.
 pub(super) const SERVICE: &str = "neonvm-webhook";
 
 async fn list(connection: &Connection, path: &str, plural: &str, namespace: &str) -> Result<Part> {

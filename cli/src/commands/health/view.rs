@@ -31,7 +31,6 @@ pub(in crate::commands) struct View {
     pub(in crate::commands) autoscalers: Vec<Value>,
     /// Pods that have no node.
     pub(in crate::commands) unbound: Vec<Value>,
-    /// The services' own objects.
     pub(in crate::commands) parts: ServiceObjects,
 }
 
@@ -98,9 +97,14 @@ impl View {
         objects.iter().filter(|object| !seen(object) && self.is_old(object)).map(full_name).collect()
     }
 
+    /// Every service, by its pods and its lease.
+    pub(in crate::commands) fn services(&self) -> Vec<Component> {
+        let nodes: Vec<&str> = self.nodes.iter().map(name).collect();
+        component::all(&self.parts, &nodes, self.now)
+    }
+
     /// Every service: by its pods, its lease and by what it does.
     pub(in crate::commands) fn components(&self) -> Vec<Component> {
-        let nodes: Vec<&str> = self.nodes.iter().map(name).collect();
         let with = |component: Component| match component.name {
             "vm-controller" => component.with(&self.reconciled("VM", &self.machines)),
             "scheduler" => component.with(&self.scheduler()),
@@ -112,7 +116,7 @@ impl View {
             }
             _ => component,
         };
-        component::all(&self.parts, &nodes, self.now).into_iter().map(with).collect()
+        self.services().into_iter().map(with).collect()
     }
 
     /// Whether there is nothing of an installation. Not if that may not be read.

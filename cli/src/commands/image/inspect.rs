@@ -82,7 +82,6 @@ fn boot_command(
     Ok(Report::text(inspect::shell_line(&boot.command()) + "\n"))
 }
 
-/// A kernel of the store by name, or a file.
 fn kernel_files(env: &Env, name: Option<&str>) -> Result<(PathBuf, Option<PathBuf>)> {
     if let Some(path) = name.map(Path::new).filter(|path| path.is_file()) {
         return Ok((path.to_owned(), None));
@@ -124,8 +123,8 @@ fn document(path: &Path, found: &Inspection) -> Document {
         "kind",
         format!(
             "VM disk, {kind}, {} virtual, {} stored",
-            place::bytes(found.size),
-            place::bytes(found.stored)
+            crate::render::bytes(found.size),
+            crate::render::bytes(found.stored)
         ),
     )];
     if found.record.is_some() {
@@ -145,7 +144,7 @@ fn document(path: &Path, found: &Inspection) -> Document {
         names: vec![format!("disk/{name}")],
         text: Some(text),
         columns: vec![left("NAME"), left("FORMAT"), left("SIZE"), left("SOURCE")],
-        rows: vec![vec![name, found.format.to_owned(), place::bytes(found.size), record.source]],
+        rows: vec![vec![name, found.format.to_owned(), crate::render::bytes(found.size), record.source]],
     }
 }
 
@@ -163,7 +162,7 @@ fn of_image(name: &str, image: &Image) -> Document {
     let size: u64 = image.layers.iter().map(|layer| layer.descriptor.size).sum();
     let text = format!(
         "kind       image with a VM disk, {} stored\ndigest     {}\nfrom       {source}",
-        place::bytes(size),
+        crate::render::bytes(size),
         image.digest()
     );
     Document {
@@ -172,6 +171,6 @@ fn of_image(name: &str, image: &Image) -> Document {
         names: vec![format!("image/{name}")],
         text: Some(text),
         columns: vec![left("NAME"), left("DIGEST"), left("SIZE"), left("SOURCE")],
-        rows: vec![vec![name.to_owned(), image.digest().to_string(), place::bytes(size), source]],
+        rows: vec![vec![name.to_owned(), image.digest().to_string(), crate::render::bytes(size), source]],
     }
 }

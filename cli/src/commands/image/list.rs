@@ -12,7 +12,6 @@ use crate::render;
 use crate::report::{API_VERSION, Document, Report, left, right, wide};
 use crate::settings::Settings;
 
-/// The images of the store.
 pub(crate) fn run(env: &Env, settings: &Settings, args: &List) -> Result<Report> {
     let failed = |error| registry::load_error("cannot list images", &error);
     let directory = place::images(env);
@@ -22,7 +21,7 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &List) -> Result<Report>
         Vec::new()
     };
     // Without images there is nothing to request from the cluster.
-    let usage = if all.is_empty() { Ok(Usage::default()) } else { usage::look(env, settings, &args.access) };
+    let usage = if all.is_empty() { Ok(Usage::default()) } else { usage::look(env, settings) };
     let note = usage.as_ref().err().map(|why| format!("USED BY is unknown: {why}"));
     let mut document = document(&all, Some(usage.ok().as_ref()));
     if let Some(field) = &args.sort_by {
@@ -67,7 +66,7 @@ pub(super) fn document(all: &[Entry], usage: Option<Option<&Usage>>) -> Document
                 let mut row = vec![
                     name(entry),
                     short(entry),
-                    place::bytes(entry.size),
+                    crate::render::bytes(entry.size),
                     created,
                     entry.platform.clone(),
                 ];

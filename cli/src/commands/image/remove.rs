@@ -1,18 +1,19 @@
-//! `image remove`
+//! `image remove` and `image prune`
 
+use neonvm_builder::cache::Cache;
 use neonvm_builder::store::{Entry, Store};
+use serde_json::json;
 
-use super::usage;
-use super::{list, missing};
-use crate::args::image::Remove;
+use super::{list, missing, usage};
+use crate::args::image::{Prune, Remove};
 use crate::commands::{place, registry};
 use crate::env::Env;
 use crate::error::{Code, Error, Result};
-use crate::report::Report;
-use crate::settings::Settings;
+use crate::report::{API_VERSION, Document, Report, left, right};
+use crate::settings::{self, Settings};
 
 /// Removes images; all names are looked up before the first one goes.
-pub(crate) fn run(env: &Env, settings: &Settings, args: &Remove) -> Result<Report> {
+pub(crate) fn remove(env: &Env, settings: &Settings, args: &Remove) -> Result<Report> {
     let directory = place::images(env);
     if !directory.exists() {
         return Err(missing(args.images.first().map_or("", String::as_str)));
@@ -23,7 +24,7 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Remove) -> Result<Repor
     for name in &args.images {
         chosen.extend(store.removal(name).map_err(|_| missing(name))?);
     }
-    let note = if args.force { None } else { unused(&usage::look(env, settings, &args.access), &chosen)? };
+    let note = if args.force { None } else { unused(&usage::look(env, settings), &chosen)? };
     let mut removed = Vec::new();
     for name in &args.images {
         removed.extend(store.remove(name).map_err(failed)?);
@@ -48,6 +49,46 @@ fn unused(usage: &std::result::Result<usage::Usage, String>, chosen: &[Entry]) -
         }
     }
     Ok(None)
+}
+
+/// Frees what nothing needs.
+pub(crate) fn prune(env: &Env, settings: &Settings, args: &Prune) -> Result<Report> {
+    let failed = |error| registry::load_error("cannot prune", &error);
+    let unused_for = match &args.unused_for {
+        None => None,
+        Some(text) => Some(settings::duration(text).ok_or_else(|| {
+            Error::new(Code::Usage, format!("{text:?} is not valid for --unused-for"))
+                .hint("write it as 30m or 24h")
+        })?),
+    };
+    let (images, cache) = (place::images(env), place::cache(env, None));
+    let mut note = None;
+    let from_images = if images.exists() {
+        let usage = usage::look(env, settings);
+        note = usage
+            .as_ref()
+            .err()
+            .map(|why| format!("which images VMs use by their digests is unknown: {why}"));
+        // An image whose name was given to another one may be used by its digest.
+        let keep = |digest| usage.as_ref().is_ok_and(|usage| usage.has(digest));
+        Store::open(&images).and_then(|store| store.prune_except(&keep)).map_err(failed)?
+    } else {
+        0
+    };
+    let from_cache = if cache.exists() {
+        Cache::open(&cache).and_then(|cache| cache.prune(unused_for)).map_err(failed)?.bytes
+    } else {
+        0
+    };
+    let row = |what: &str, freed: u64| vec![what.to_owned(), crate::render::bytes(freed)];
+    let report = Report::document(Document {
+        value: json!({ "apiVersion": API_VERSION, "kind": "Prune", "images": from_images, "cache": from_cache }),
+        names: vec!["store/images".to_owned(), "store/cache".to_owned()],
+        text: None,
+        columns: vec![left("STORE"), right("FREED")],
+        rows: vec![row("images", from_images), row("cache", from_cache)],
+    });
+    Ok(note.into_iter().fold(report, Report::note))
 }
 
 #[cfg(test)]

@@ -7,7 +7,6 @@ use neonvm_api::VirtualMachine;
 use neonvm_builder::reference::{Digest, Reference};
 use neonvm_builder::store::Entry;
 
-use crate::args::cluster::Access;
 use crate::args::local::Which;
 use crate::connect::{Connection, block_on};
 use crate::env::Env;
@@ -70,9 +69,9 @@ pub(super) fn cell(users: Option<&[String]>) -> String {
 }
 
 /// The VMs of the cluster that flags and settings name; else of the local cluster, if it runs. The error is the reason in words.
-pub(super) fn look(env: &Env, settings: &Settings, access: &Access) -> std::result::Result<Usage, String> {
+pub(super) fn look(env: &Env, settings: &Settings) -> std::result::Result<Usage, String> {
     block_on(async {
-        let connection = connect(env, settings, access).await?;
+        let connection = connect(env, settings).await?;
         let listed = tokio::time::timeout(PATIENCE, machines(&connection)).await;
         listed.unwrap_or_else(|_| {
             let text = format!("{} has not responded within {PATIENCE:?}", connection.server);
@@ -83,8 +82,8 @@ pub(super) fn look(env: &Env, settings: &Settings, access: &Access) -> std::resu
     .map_err(|error| [vec![error.message], error.causes].concat().join(": "))
 }
 
-async fn connect(env: &Env, settings: &Settings, access: &Access) -> Result<Connection> {
-    match Connection::open(settings, access).await {
+async fn connect(env: &Env, settings: &Settings) -> Result<Connection> {
+    match Connection::open(settings).await {
         // There is no kubeconfig.
         Err(error) if error.code == Code::Unreachable => {
             let local = instance::named(env, settings, &Which::default())?;

@@ -1,18 +1,21 @@
 //! Writing and removing objects, and what came of it.
 
+use std::time::Duration;
+
 use http::Method;
 use kube::core::{ApiResource, GroupVersionKind};
 use neonvm_deploy::{INVENTORY, Named, Record};
 use serde_json::{Value, json};
 
-use crate::commands::object::{is_true, text};
+use crate::commands::object::{condition, is_true, text};
+use crate::commands::poll;
 use crate::connect::Connection;
 use crate::error::{Code, Error, Result};
 
 /// Our field manager; `local up` writes definitions with the same.
 const MANAGER: &str = "neonctl";
-/// Reads of a definition until it is served, 100 ms apart.
-const READS: u32 = 600;
+/// Time for a definition to be served.
+const SERVED: Duration = Duration::from_secs(60);
 
 /// What came of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,23 +147,26 @@ async fn send(connection: &Connection, named: &Named, object: &Value, more: &str
     })
 }
 
-async fn served(connection: &Connection, named: &Named, mut object: Value) -> Result<()> {
-    for _ in 0..READS {
-        if is_true(&object, "Established") {
-            return Ok(());
-        }
-        if let Some(condition) = crate::commands::object::condition(&object, "NamesAccepted")
+async fn served(connection: &Connection, named: &Named, object: Value) -> Result<()> {
+    let mut known = Some(object);
+    let established = poll::until(SERVED, async || {
+        let object = match known.take() {
+            Some(object) => object,
+            None => connection.json(&path(named)).await?,
+        };
+        if let Some(condition) = condition(&object, "NamesAccepted")
             && text(condition, "/status") == "False"
         {
             return Err(Error::new(Code::Conflict, format!("{named} is not accepted"))
                 .cause(text(condition, "/message").to_owned())
                 .hint("another definition uses these names; remove it first"));
         }
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-        object = connection.json(&path(named)).await?;
-    }
-    Err(Error::new(Code::Timeout, format!("{named} is not served after a minute"))
-        .hint("see the conditions of the definition: kubectl describe"))
+        Ok(is_true(&object, "Established").then_some(()))
+    });
+    established.await?.ok_or_else(|| {
+        Error::new(Code::Timeout, format!("{named} is not served after {SERVED:?}"))
+            .hint("see the conditions of the definition: kubectl describe")
+    })
 }
 
 /// Removes an object; whether there was one.

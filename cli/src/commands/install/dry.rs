@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 
 use super::apply::{self, Change};
 use super::{Job, chosen};
-use crate::args::install::Install;
 use crate::commands::object::text;
 use crate::connect::{Connection, block_on};
 use crate::error::{Code, Error, Result};
@@ -18,10 +17,10 @@ use crate::settings::Settings;
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The objects, as `kubectl apply --server-side -f -` takes them. The cluster, if there is one, is asked for its version alone.
-pub(super) fn client(settings: &Settings, args: &Install, choice: &Choice) -> Result<Report> {
+pub(super) fn client(settings: &Settings, choice: &Choice) -> Result<Report> {
     let kubernetes = block_on(async {
         let version = async {
-            let connection = Connection::open(settings, &args.carrying.access).await?;
+            let connection = Connection::open(settings).await?;
             connection.json("/version").await
         };
         match tokio::time::timeout(PATIENCE, version).await {
@@ -32,7 +31,7 @@ pub(super) fn client(settings: &Settings, args: &Install, choice: &Choice) -> Re
     let is_known = kubernetes.is_some();
     let facts = Facts { kubernetes, ..Facts::default() };
     let objects = neonvm_deploy::objects(choice, &facts).map_err(|error| chosen::unusable(&error))?;
-    let mut report = match args.carrying.output.output.as_deref() {
+    let mut report = match settings.output() {
         Some("yaml") => yaml(&objects)?,
         _ => Report::document(list(&objects)),
     };

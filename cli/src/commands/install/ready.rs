@@ -1,22 +1,20 @@
 //! Waiting until services run.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
 use neonvm_deploy::{Named, is_workload};
 use neonvm_kernel::Progress as _;
 use serde_json::{Value, json};
-use tokio::time::Instant;
 
 use super::apply::{get, path};
 use super::why;
 use crate::commands::object::text;
+use crate::commands::poll;
 use crate::connect::Connection;
 use crate::error::{Code, Error, Result};
 use crate::render::Reporter;
-
-/// Pause between two checks.
-const PAUSE: Duration = Duration::from_millis(500);
 
 /// How far a service is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,46 +66,49 @@ pub(super) async fn wait(
 ) -> Result<Vec<State>> {
     let workloads: Vec<Named> =
         objects.iter().filter(|object| is_workload(object)).map(Named::from_object).collect();
-    let deadline = Instant::now() + limit;
-    let mut printed: Vec<String> = Vec::new();
-    loop {
-        let (mut live, mut states) = (Vec::new(), Vec::new());
-        for named in &workloads {
-            let mut object = connection.json(&path(named)).await?;
-            // A single object should have a kind; some servers leave it out.
-            if let Some(map) = object.as_object_mut() {
-                map.insert("kind".to_owned(), json!(named.kind));
-            }
-            states.push(State::from_object(&object));
-            live.push(object);
-        }
-        let late: Vec<&Value> =
-            live.iter().zip(&states).filter(|(_, state)| !state.is_done).map(|(object, _)| object).collect();
-        if late.is_empty() {
-            return Ok(states);
-        }
-        for state in states.iter().filter(|state| state.is_done && state.wanted > 0) {
-            if !printed.contains(&state.name) {
-                printed.push(state.name.clone());
+    let mut printed: BTreeSet<String> = BTreeSet::new();
+    let (mut late, mut waiting) = (Vec::new(), String::new());
+    let ready = poll::until(limit, async || {
+        let found = read(connection, &workloads).await?;
+        for (_, state) in found.iter().filter(|(_, state)| state.is_done && state.wanted > 0) {
+            if printed.insert(state.name.clone()) {
                 reporter.show(&format!("{:<10} {state}", ""));
             }
         }
-        let waiting: Vec<String> =
-            states.iter().filter(|state| !state.is_done).map(ToString::to_string).collect();
-        reporter.line(&waiting.join(", "));
-        if Instant::now() >= deadline {
-            let mut error =
-                Error::new(Code::Timeout, format!("not ready after {limit:?}: {}", waiting.join(", ")));
-            let mut reasons = Vec::new();
-            for object in late {
-                reasons.extend(why::reasons(connection, object).await);
-            }
-            let hint = why::hint(&reasons);
-            error.causes.extend(why::grouped(reasons));
-            return Err(error.hint(hint));
+        if found.iter().all(|(_, state)| state.is_done) {
+            return Ok(Some(found.into_iter().map(|(_, state)| state).collect()));
         }
-        tokio::time::sleep(PAUSE).await;
+        let (objects, states): (Vec<Value>, Vec<String>) =
+            found.into_iter().filter(|(_, state)| !state.is_done).map(|(o, s)| (o, s.to_string())).unzip();
+        (late, waiting) = (objects, states.join(", "));
+        reporter.line(&waiting);
+        Ok(None)
+    });
+    if let Some(states) = ready.await? {
+        return Ok(states);
     }
+    let mut error = Error::new(Code::Timeout, format!("not ready after {limit:?}: {waiting}"));
+    let mut reasons = Vec::new();
+    for object in &late {
+        reasons.extend(why::reasons(connection, object).await);
+    }
+    let hint = why::hint(&reasons);
+    error.causes.extend(why::grouped(reasons));
+    Err(error.hint(hint))
+}
+
+async fn read(connection: &Connection, workloads: &[Named]) -> Result<Vec<(Value, State)>> {
+    let mut found = Vec::new();
+    for named in workloads {
+        let mut object = connection.json(&path(named)).await?;
+        // A single object should have a kind; some servers leave it out.
+        if let Some(map) = object.as_object_mut() {
+            map.insert("kind".to_owned(), json!(named.kind));
+        }
+        let state = State::from_object(&object);
+        found.push((object, state));
+    }
+    Ok(found)
 }
 
 /// Waits until a namespace that is being removed is gone: nothing can be made in it before.
@@ -117,29 +118,26 @@ pub(super) async fn after_removal(
     namespace: &str,
     limit: Duration,
 ) -> Result<()> {
-    let deadline = Instant::now() + limit;
     let mut waits = false;
-    loop {
+    let gone = poll::until(limit, async || {
         let found = get(connection, &format!("/api/v1/namespaces/{namespace}")).await?;
         let is_going = found.is_some_and(|found| !text(&found, "/metadata/deletionTimestamp").is_empty());
-        if !is_going {
-            if waits {
-                reporter.end("removed");
-            }
-            return Ok(());
-        }
-        if !waits {
+        if is_going && !waits {
             reporter.begin("wait", &format!("namespace {namespace} is being removed"));
             waits = true;
         }
-        if Instant::now() >= deadline {
-            let message = format!("namespace {namespace} is still being removed after {limit:?}");
-            return Err(Error::new(Code::Timeout, message).hint(format!(
-                "see the remaining objects in its conditions: kubectl get namespace {namespace} -o yaml"
-            )));
-        }
-        tokio::time::sleep(PAUSE).await;
+        Ok((!is_going).then_some(()))
+    });
+    if gone.await?.is_none() {
+        let message = format!("namespace {namespace} is still being removed after {limit:?}");
+        return Err(Error::new(Code::Timeout, message).hint(format!(
+            "see the remaining objects in its conditions: kubectl get namespace {namespace} -o yaml"
+        )));
     }
+    if waits {
+        reporter.end("removed");
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -33,7 +33,6 @@ fn key<K: kube::Resource>(object: &K) -> Key {
     Key::new(part(&object.meta().namespace), part(&object.meta().name))
 }
 
-/// A node.
 pub(super) fn node(node: &Node) -> (String, NodeFacts) {
     let status = node.status.as_ref();
     let total = resources(status.and_then(|status| status.allocatable.as_ref()));
@@ -56,7 +55,6 @@ fn resources(amounts: Option<&BTreeMap<String, Written>>) -> Resources {
     Resources::new(MilliCpu::new(cpu), memory)
 }
 
-/// A VM.
 pub(super) fn vm(vm: &VirtualMachine) -> (Key, VmFacts) {
     let status = vm.status.clone().unwrap_or_default();
     let guest = &vm.spec.guest;
@@ -83,7 +81,6 @@ pub(super) fn vm(vm: &VirtualMachine) -> (Key, VmFacts) {
     (key(vm), facts)
 }
 
-/// A migration.
 pub(super) fn migration(migration: &VirtualMachineMigration) -> (Key, MoveFacts) {
     let status = show::status(migration);
     let created = migration.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_millisecond());
@@ -128,7 +125,6 @@ fn progress(migration: &VirtualMachineMigration) -> String {
     words
 }
 
-/// An event.
 pub(super) fn event(event: CoreEvent) -> Entry {
     let about = &event.involved_object;
     let part = |part: &Option<String>| text(part.as_deref().unwrap_or_default());

@@ -10,8 +10,8 @@ use tokio::sync::mpsc::Sender;
 use tokio::sync::watch::Receiver;
 use tokio::time::MissedTickBehavior;
 
+use crate::commands::counters::{self, rates};
 use crate::commands::resource::client::NamespaceClient;
-use crate::commands::top::{counters_of, rates};
 use crate::connect::Connection;
 use crate::live::input::{Input, Key, Load};
 use crate::live::model::Fleet;
@@ -74,7 +74,6 @@ pub(super) async fn poll(
     }
 }
 
-/// One run of a VM.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Run {
     namespace: String,
@@ -96,7 +95,7 @@ async fn read(
         let client =
             NamespaceClient { connection: connection.clone(), namespace: target.key.namespace.clone() };
         async move {
-            let answer = tokio::time::timeout(DEADLINE, counters_of(&client, &target.pod)).await;
+            let answer = tokio::time::timeout(DEADLINE, counters::read(&client, &target.pod)).await;
             (target, answer.unwrap_or_else(|_| Err(format!("no response within {DEADLINE:?}"))))
         }
     });

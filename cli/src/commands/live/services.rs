@@ -16,7 +16,6 @@ const PAUSE: Duration = Duration::from_secs(15);
 /// Rounds in a row in which nothing responds, after which a new certificate is obtained.
 const ROUNDS: u32 = 5;
 
-/// The receiver is closed.
 struct Closed;
 
 /// Sends what they report until the receiver is closed.

@@ -28,7 +28,6 @@ const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// Lines of the log that are shown when it ends at once.
 const LAST_LINES: usize = 5;
 
-/// How it was started.
 pub(super) enum Started {
     Background,
     Foreground(Foreground),

@@ -1,6 +1,8 @@
 //! `vm migrate`
 
-use crate::commands::resource::{document, name_of, nearest};
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1 as core;
@@ -9,18 +11,22 @@ use neonvm_api::migration::VirtualMachineMigrationSpec;
 use neonvm_api::virtual_machine::Phase;
 use neonvm_api::{VirtualMachine, VirtualMachineMigration};
 use neonvm_kernel::Progress as _;
+use neonvm_types::scheduler_inspect::{WhatIf, WhatIfAnswer};
 use serde::de::DeserializeOwned;
+use serde_json::json;
 
-use super::{dry_run, is_over, show, until_over, verdict};
+use super::{is_over, show, until_over, verdict};
 use crate::args::vm::Migrate;
 use crate::commands::flags::duration;
 use crate::commands::resource::client::NamespaceClient;
+use crate::commands::resource::{document, name_of, nearest};
+use crate::commands::services::Services;
 use crate::commands::vm::size;
 use crate::connect::block_on;
 use crate::env::Env;
 use crate::error::{Code, Error, Result};
 use crate::render::Reporter;
-use crate::report::{Document, Report};
+use crate::report::{API_VERSION, Document, Report, left};
 use crate::settings::Settings;
 
 /// Names that are tried before giving up: another client makes migrations of the same VM at the same time.
@@ -37,11 +43,11 @@ pub(in crate::commands) fn run(
     let limit = duration("timeout", &args.waiting.timeout)?;
     let reporter = Reporter::new(env, &args.showing.progress, quiet);
     block_on(async {
-        let client = NamespaceClient::open(settings, &args.place).await?;
+        let client = NamespaceClient::open(settings).await?;
         let machine: VirtualMachine = client.find(&args.name).await?;
         check(&machine, args)?;
         if args.dry_run {
-            return dry_run::explain(&client, args).await;
+            return explain(&client, args).await;
         }
         if let Some(nodes) = nodes(&client).await {
             reachable(&machine, args, &nodes)?;
@@ -284,5 +290,45 @@ impl Steps {
     }
 }
 
-#[cfg(test)]
-mod tests;
+/// Each node with its verdict; exit code 5 if there is none to go to.
+async fn explain(client: &NamespaceClient, args: &Migrate) -> Result<Report> {
+    let services = Services::open(&client.connection, &args.system_namespace).await?;
+    let question = WhatIf {
+        namespace: client.namespace.clone(),
+        vm: args.name.clone(),
+        leave: true,
+        to: args.to.clone(),
+        avoid: args.avoid.clone(),
+        ..WhatIf::default()
+    };
+    Ok(plan(&args.name, &services.what_if(&question).await?))
+}
+
+fn plan(name: &str, answer: &WhatIfAnswer) -> Report {
+    let verdict = |chosen: bool, fits: bool| match (chosen, fits) {
+        (true, _) => "target",
+        (false, true) => "fits",
+        (false, false) => "no",
+    };
+    let rows: Vec<Vec<String>> = answer
+        .targets
+        .iter()
+        .map(|target| {
+            vec![target.node.clone(), verdict(target.chosen, target.fits).to_owned(), target.why.clone()]
+        })
+        .collect();
+    let chosen = answer.targets.iter().find(|target| target.chosen);
+    let mut report = Report::document(Document {
+        value: json!({ "apiVersion": API_VERSION, "kind": "MigrationPlan", "vm": name, "why": answer.why,
+            "target": chosen.map(|target| &target.node), "nodes": answer.targets }),
+        names: chosen.iter().map(|target| format!("node/{}", target.node)).collect(),
+        text: None,
+        columns: vec![left("NODE"), left("VERDICT"), left("WHY")],
+        rows,
+    })
+    .note(format!("{}; nothing was changed", answer.why));
+    if chosen.is_none() {
+        report.code = Code::Conflict.number();
+    }
+    report
+}

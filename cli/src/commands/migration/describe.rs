@@ -21,7 +21,7 @@ use crate::settings::Settings;
 /// One move in words.
 pub(in crate::commands) fn run(settings: &Settings, args: &Describe) -> Result<Report> {
     block_on(async {
-        let client = NamespaceClient::open(settings, &args.place).await?;
+        let client = NamespaceClient::open(settings).await?;
         let migration = client.find(&args.name).await?;
         let policy = policy(&client, &migration).await;
         let text = describe(&migration, policy.as_deref(), Timestamp::now());
@@ -164,7 +164,7 @@ mod tests {
             "To n3, pod pg-b",
             "Policy databases",
             "Not used postcopy: not allowed",
-            "Memory 100% of 1.0Gi, 3 iterations, 512Mi sent, 0/s, dirty rate 0/s",
+            "Memory 100% of 1Gi, 3 iterations, 512Mi sent, 0/s, dirty rate 0/s",
             "Limits 60 s, 1Gi/s, priority 3",
             "Policy limits 300 s, 512Mi/s, downtime 80 ms",
             "Result succeeded: pg runs on n3 (downtime 71 ms)",

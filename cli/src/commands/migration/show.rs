@@ -17,17 +17,9 @@ pub(super) fn bytes(amount: i64) -> Bytes {
     Bytes::new(u64::try_from(amount).unwrap_or(0))
 }
 
-/// Bytes with one place, as `11.9Gi`.
+/// The same for people, as `11.9Gi`.
 pub(in crate::commands) fn size(amount: i64) -> String {
-    const UNITS: [&str; 5] = ["", "Ki", "Mi", "Gi", "Ti"];
-    let mut value = bytes(amount).get() as f64;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    let name = UNITS.get(unit).copied().unwrap_or_default();
-    if unit == 0 || value >= 100.0 { format!("{value:.0}{name}") } else { format!("{value:.1}{name}") }
+    crate::render::bytes(bytes(amount).get())
 }
 
 /// The phase as people see it: one that was called off has not failed.
@@ -153,7 +145,6 @@ fn bar(percent: u64) -> String {
     format!("[{}{}]", "#".repeat(filled), ".".repeat(20 - filled))
 }
 
-/// The result of a finished step.
 pub(super) fn step_result(migration: &VirtualMachineMigration, step: &str) -> String {
     let status = status(migration);
     let info = &status.info;
@@ -175,7 +166,6 @@ pub(super) fn step_result(migration: &VirtualMachineMigration, step: &str) -> St
     }
 }
 
-/// The downtime of the guest.
 pub(in crate::commands) fn downtime(info: &MigrationInfo) -> String {
     match info.downtime_ms {
         ..=0 => "unknown: the source was lost before it was reported".to_owned(),

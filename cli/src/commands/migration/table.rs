@@ -1,12 +1,16 @@
-//! The table of moves.
+//! The table of migrations: `migration list` and `migration get`.
 
-use crate::commands::resource::{NONE, Resource, age_cell, name_of, or_none};
 use k8s_openapi::jiff::Timestamp;
 use neonvm_api::VirtualMachineMigration;
 use neonvm_api::migration::MigrationPhase;
 
+use super::is_over;
 use super::show::{asked_by, percent, phase_word, size, status, took};
-use crate::report::{Column, left, right, wide};
+use crate::args::migration::{Get, List};
+use crate::commands::resource::{NONE, Resource, age_cell, list, name_of, or_none};
+use crate::error::Result;
+use crate::report::{Column, Report, left, right, wide};
+use crate::settings::Settings;
 
 impl Resource for VirtualMachineMigration {
     const NOUN: &'static str = "migration";
@@ -62,4 +66,25 @@ impl Resource for VirtualMachineMigration {
             or_none(&status.mode),
         ]
     }
+}
+
+/// Lists the migrations of one namespace, or of all.
+pub(in crate::commands) fn list(settings: &Settings, args: &List) -> Result<Report> {
+    let (active, vm, last) = (args.active, args.vm.clone(), args.last);
+    let filter = move |migration: &VirtualMachineMigration| {
+        (!active || !is_over(migration)) && vm.as_ref().is_none_or(|vm| *vm == migration.spec.vm_name)
+    };
+    list::list(settings, &args.list, filter, |found| if last { newest(found) } else { found })
+}
+
+fn newest(found: Vec<VirtualMachineMigration>) -> Vec<VirtualMachineMigration> {
+    let newest = found.into_iter().max_by_key(|migration| {
+        let made = migration.metadata.creation_timestamp.as_ref();
+        (made.map(|time| time.0.as_second()), name_of(migration).to_owned())
+    });
+    newest.into_iter().collect()
+}
+
+pub(in crate::commands) fn get(settings: &Settings, args: &Get) -> Result<Report> {
+    list::get::<VirtualMachineMigration>(settings, &args.names, args.watch)
 }

@@ -23,7 +23,7 @@ use crate::settings;
 /// One pod autoscaler in words.
 pub(in crate::commands) fn run(settings: &settings::Settings, args: &Describe) -> Result<Report> {
     block_on(async {
-        let client = NamespaceClient::open(settings, &args.place).await?;
+        let client = NamespaceClient::open(settings).await?;
         let object = client.find(&args.name).await?;
         let events = of_object(&client, &object).await?;
         let text = describe(&object, &events, args.events, Timestamp::now());

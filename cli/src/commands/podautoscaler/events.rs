@@ -1,15 +1,20 @@
-//! What has happened to a pod autoscaler: the changes that the object keeps, and events. Newest first.
+//! `podautoscaler history`: the changes that the object keeps, and events. Newest first.
 
-use crate::commands::resource::name_of;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, ListParams};
 use neonvm_api::PodAutoscaler;
 use serde_json::{Value, json};
 
+use super::show;
+use crate::args::podautoscaler::History;
 use crate::commands::resource::client::NamespaceClient;
+use crate::commands::resource::name_of;
 use crate::commands::vm::events::Event;
+use crate::connect::block_on;
 use crate::error::Result;
+use crate::report::{API_VERSION, Document, Report, left};
+use crate::settings::Settings;
 
 /// Seconds within which an event belongs to a change.
 const SAME: i64 = 5;
@@ -127,6 +132,30 @@ pub(super) fn story(object: &PodAutoscaler, events: &[Event]) -> Vec<Entry> {
     }
     all.sort_by_key(|entry| std::cmp::Reverse(entry.at));
     all
+}
+
+/// What has happened, newest first.
+pub(in crate::commands) fn history(settings: &Settings, args: &History) -> Result<Report> {
+    block_on(async {
+        let client = NamespaceClient::open(settings).await?;
+        let object = client.find(&args.name).await?;
+        let events = of_object(&client, &object).await?;
+        let entries = story(&object, &events);
+        let report = Report::document(Document {
+            value: json!({ "apiVersion": API_VERSION, "kind": "ScalingHistory", "name": args.name,
+                "namespace": client.namespace, "items": entries.iter().map(Entry::json).collect::<Vec<_>>() }),
+            names: vec![format!("podautoscaler/{}", args.name)],
+            text: None,
+            columns: ["AGE", "REPLICAS", "RESULT", "REASON", "MESSAGE"].map(left).into(),
+            rows: entries.iter().map(Entry::cells).collect(),
+        });
+        if !entries.is_empty() {
+            return Ok(report);
+        }
+        let why = show::message(&object);
+        let why = if why.is_empty() { String::new() } else { format!("; {why}") };
+        Ok(report.note(format!("nothing has been scaled yet{why}")))
+    })
 }
 
 #[cfg(test)]

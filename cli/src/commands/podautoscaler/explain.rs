@@ -15,20 +15,19 @@ use serde_json::{Value, json};
 
 use super::level::{self, Edge, Unit};
 use super::show::{self, Word};
-use crate::args::Output;
 use crate::args::podautoscaler::Explain;
 use crate::commands::resource::client::NamespaceClient;
 use crate::commands::watching;
 use crate::connect::block_on;
-use crate::error::{Code, Error, Result};
+use crate::error::Result;
 use crate::report::{API_VERSION, Document, Report, left};
 use crate::settings;
 
 /// Explains the last decision.
 pub(in crate::commands) fn run(settings: &settings::Settings, args: &Explain) -> Result<Report> {
-    let json = if args.show.watch { Some(is_json(&args.show.output)?) } else { None };
+    let json = if args.watch { Some(watching::Follow::from_settings(settings)?.json) } else { None };
     let object = block_on(async {
-        let client = NamespaceClient::open(settings, &args.show.place).await?;
+        let client = NamespaceClient::open(settings).await?;
         client.find(&args.name).await
     })?;
     if let Some(json) = json {
@@ -49,21 +48,11 @@ pub(in crate::commands) fn run(settings: &settings::Settings, args: &Explain) ->
     }))
 }
 
-/// Of the two forms that can go on.
-fn is_json(output: &Output) -> Result<bool> {
-    match output.output.as_deref() {
-        None | Some("table") => Ok(false),
-        Some("json") => Ok(true),
-        Some(other) => Err(Error::new(Code::Usage, format!("-w cannot be combined with -o {other}"))
-            .hint("use -o table or -o json")),
-    }
-}
-
 /// An account now, and one for each change.
 fn follow(settings: &settings::Settings, args: &Explain, json: bool) -> Result<Report> {
-    let (settings, place, name) = (settings.clone(), args.show.place.clone(), args.name.clone());
+    let (settings, name) = (settings.clone(), args.name.clone());
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let open = async move || Ok(NamespaceClient::open(&settings, &place).await?.api());
+    let open = async move || Ok(NamespaceClient::open(&settings).await?.api());
     watching::pages(open, config, None, move |object: &PodAutoscaler| {
         let now = Timestamp::now();
         let account = Account::from_object(object, now);

@@ -16,7 +16,7 @@ use crate::settings::Settings;
 /// Stops scaling, or scales again. All are looked up before the first is changed.
 pub(in crate::commands) fn run(settings: &Settings, args: &Switch, paused: bool) -> Result<Report> {
     block_on(async {
-        let client = NamespaceClient::open(settings, &args.place).await?;
+        let client = NamespaceClient::open(settings).await?;
         let found: Vec<PodAutoscaler> = client.find_all(&args.names).await?;
         let (mut shown, mut lines) = (Vec::new(), Vec::new());
         for before in found {

@@ -145,7 +145,6 @@ pub(super) fn is_stale(object: &PodAutoscaler) -> bool {
     matches!((observed, object.metadata.generation), (Some(observed), Some(now)) if observed < now)
 }
 
-/// A number of replicas.
 pub(super) fn replica(count: i32) -> String {
     format!("{count} replica{}", if count == 1 { "" } else { "s" })
 }

@@ -1,11 +1,14 @@
-//! The table of pod autoscalers.
+//! The table of pod autoscalers: `podautoscaler list` and `podautoscaler get`.
 
-use crate::commands::resource::{NONE, Resource, age_cell, name_of, or_none};
 use neonvm_api::PodAutoscaler;
 use neonvm_api::pod_autoscaler::ScalingMode;
 
 use super::show;
-use crate::report::{Column, left, wide};
+use crate::args::podautoscaler::{Get, List};
+use crate::commands::resource::{NONE, Resource, age_cell, list, name_of, or_none};
+use crate::error::Result;
+use crate::report::{Column, Report, left, wide};
+use crate::settings::Settings;
 
 impl Resource for PodAutoscaler {
     const NOUN: &'static str = "podautoscaler";
@@ -53,4 +56,14 @@ impl Resource for PodAutoscaler {
             or_none(&show::message(self)),
         ]
     }
+}
+
+/// Lists the pod autoscalers of one namespace, or of all.
+pub(in crate::commands) fn list(settings: &Settings, args: &List) -> Result<Report> {
+    list::list::<PodAutoscaler>(settings, &args.list, |_| true, |found| found)
+}
+
+/// Shows pod autoscalers by name.
+pub(in crate::commands) fn get(settings: &Settings, args: &Get) -> Result<Report> {
+    list::get::<PodAutoscaler>(settings, &args.names, args.watch)
 }

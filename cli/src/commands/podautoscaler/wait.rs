@@ -1,45 +1,39 @@
 //! `podautoscaler wait`
 
-mod predicate;
-
-use crate::commands::resource::wait::{self, Messages};
 use neonvm_api::PodAutoscaler;
 
 use super::show::{self, Word};
 use crate::args::podautoscaler::Wait;
 use crate::commands::flags::duration;
 use crate::commands::resource::client::NamespaceClient;
+use crate::commands::resource::predicate::{self, Comparison};
+use crate::commands::resource::wait::{self, Messages};
 use crate::commands::watching::WaitProgress;
 use crate::connect::block_on;
 use crate::error::{Code, Error, Result};
 use crate::report::Report;
 use crate::settings::Settings;
-use predicate::Predicate;
 
 /// Waits until a predicate is true.
 pub(in crate::commands) fn run(settings: &Settings, args: &Wait) -> Result<Report> {
     let predicate = Predicate::parse(&args.predicate)?;
     let limit = duration("timeout", &args.timeout)?;
     block_on(async {
-        let client = NamespaceClient::open(settings, &args.place).await?;
+        let client = NamespaceClient::open(settings).await?;
         let (name, what) = (&args.name, &args.predicate);
-        let known = match predicate {
-            Predicate::Deleted => None,
-            _ => Some(client.find(name).await?),
-        };
+        let known = Some(client.find(name).await?);
         let messages = Messages {
             what,
             continues: "scaling",
             again: &format!("neonctl podautoscaler wait {name} --for '{what}'"),
             why: &format!("neonctl podautoscaler explain {name} -n {}", client.namespace),
         };
-        let deleted = predicate == Predicate::Deleted;
         let look = |object: Option<&PodAutoscaler>| match object {
             Some(object) if predicate == Predicate::Ready && is_hopeless(object) => WaitProgress::Never(
                 Error::new(Code::Failed, format!("{name} will not be ready: {}", show::message(object)))
                     .hint("correct the object: kubectl edit podautoscaler"),
             ),
-            object => wait::seen(name, object, deleted, |object| predicate.holds(object)),
+            object => wait::seen(name, object, |object| predicate.holds(object)),
         };
         let waited = wait::until(&client, (name, known), limit, &messages, state, look).await?;
         Ok(wait::report(name, what, waited))
@@ -59,5 +53,82 @@ fn state(object: &PodAutoscaler) -> String {
         message if message.is_empty() => format!("it is {}{replicas} replicas", word.text()),
         message if word == Word::New => message,
         message => format!("it is {}{replicas} replicas: {message}", word.text()),
+    }
+}
+
+/// A condition on a pod autoscaler.
+#[derive(Clone, Debug, PartialEq)]
+enum Predicate {
+    Ready,
+    Replicas(Comparison, i32),
+}
+
+impl Predicate {
+    fn parse(text: &str) -> Result<Self> {
+        let bad = || {
+            Error::new(Code::Usage, format!("--for: {text:?} is not a valid condition"))
+                .hint("use ready, replicas=N or replicas>=N (also <=); for other conditions use kubectl wait")
+        };
+        if text == "ready" {
+            return Ok(Self::Ready);
+        }
+        let (key, comparison, value) = predicate::split(text).ok_or_else(bad)?;
+        let count = value.parse().ok().filter(|count| key == "replicas" && *count >= 0);
+        Ok(Self::Replicas(comparison, count.ok_or_else(bad)?))
+    }
+
+    /// Whether it is true. The status of an older spec does not count.
+    fn holds(&self, object: &PodAutoscaler) -> bool {
+        let mut conditions = object.status.iter().flat_map(|status| &status.conditions);
+        match self {
+            Self::Ready => {
+                conditions.any(|found| found.type_ == "Ready" && found.status == "True")
+                    && !show::is_stale(object)
+            }
+            Self::Replicas(comparison, wanted) => {
+                let observed = object
+                    .status
+                    .as_ref()
+                    .filter(|status| status.recommendation.is_some() || !status.conditions.is_empty());
+                observed.is_some_and(|status| comparison.holds(&status.actual_scale, wanted))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::commands::podautoscaler::show::tests::{condition, object};
+
+    #[test]
+    fn what_is_and_what_is_not() {
+        let seen = object(&json!({ "actualScale": 3, "desiredScale": 3, "observedGeneration": 1,
+            "conditions": [condition("Ready", "True", ""), condition("MetricsAvailable", "False", "")] }));
+        for (text, expected) in [
+            ("ready", true),
+            ("replicas=3", true),
+            ("replicas=4", false),
+            ("replicas>=3", true),
+            ("replicas<=2", false),
+        ] {
+            assert_eq!(Predicate::parse(text).unwrap().holds(&seen), expected, "{text}");
+        }
+        let mut changed = seen;
+        changed.metadata.generation = Some(2);
+        assert!(!Predicate::Ready.holds(&changed), "the status speaks of an older spec");
+        let new = object(&json!({}));
+        assert!(!Predicate::Replicas(Comparison::Equal, 0).holds(&new), "no controller has counted");
+    }
+
+    #[test]
+    fn what_cannot_be_waited_for_is_refused() {
+        for text in
+            ["", "up", "replicas", "replicas=", "replicas=many", "replicas=-1", "condition=Ready", "ü=", "<"]
+        {
+            assert_eq!(Predicate::parse(text).unwrap_err().code, Code::Usage, "{text}");
+        }
     }
 }

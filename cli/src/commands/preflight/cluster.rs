@@ -1,4 +1,4 @@
-//! Version, rights, image volumes, Pod Security. Pure.
+//! Version, rights, image volumes, Pod Security and network of a cluster. Pure.
 
 use neonvm_deploy::release;
 use serde_json::Value;
@@ -11,7 +11,6 @@ use crate::commands::rights::Right;
 const OLDEST: (u64, u64) = (1, 31);
 /// From here pods are resized in place and image volumes are on by default.
 const WHOLE: (u64, u64) = (1, 35);
-/// Rights that are named.
 const NAMED: usize = 5;
 /// Label of a namespace with the level of Pod Security that is enforced.
 const LEVEL: &str = "/metadata/labels/pod-security.kubernetes.io~1enforce";
@@ -82,4 +81,56 @@ pub(super) fn pod_security(name: &str, namespace: Option<&Value>) -> Option<Chec
         ),
     };
     Some(check.at(name))
+}
+
+/// Smallest MTU that an overlay of ours fits into: 1280, as IPv6 has it, and the tunnel's own 50.
+const SMALLEST: u64 = 1330;
+
+/// The MTU of the network, where it is written down.
+pub(super) fn mtu(networks: &[Value]) -> Check {
+    let found = networks.iter().find_map(|map| Some((text(map, "/metadata/name"), of_map(map)?)));
+    let check = match found {
+        None => ok("mtu", "not recorded by the network plugin: compare it with ip link on a node"),
+        Some((name, mtu)) if mtu < SMALLEST => warn(
+            "mtu",
+            format!("{mtu} in {name}: too small for the overlay's packets"),
+            format!("raise it to {SMALLEST} or more, or omit --overlay"),
+        ),
+        Some((name, mtu)) => ok("mtu", format!("{mtu} in {name}")),
+    };
+    check.at("cluster")
+}
+
+/// The MTU in a config map: of Cilium, Calico, or within flannel's JSON. 0 means: it is detected.
+fn of_map(map: &Value) -> Option<u64> {
+    let direct =
+        ["mtu", "veth_mtu"].iter().find_map(|key| text(map, &format!("/data/{key}")).parse::<u64>().ok());
+    let flannel = || {
+        let config: Value = serde_json::from_str(text(map, "/data/net-conf.json")).ok()?;
+        config.pointer("/Backend/MTU").and_then(Value::as_u64)
+    };
+    direct.or_else(flannel).filter(|mtu| *mtu > 0)
+}
+
+pub(super) fn multus(is_wanted: bool, is_there: bool) -> Option<Check> {
+    (is_wanted && !is_there).then(|| {
+        fail(
+            "multus",
+            "--overlay multus: the cluster has no Multus",
+            "install Multus, or choose --overlay none: VMs then have the network of their pods",
+        )
+        .at("cluster")
+    })
+}
+
+/// A port without authentication is reported each time that it is chosen.
+pub(super) fn upstream_agents(is_wanted: bool) -> Option<Check> {
+    is_wanted.then(|| {
+        warn(
+            "upstream-agents",
+            "every client that reaches port 10299 of the pods neonvm-upstream-agents in kube-system may request sizes for VMs",
+            "when all nodes have the agents of this release: neonctl install --upstream-agents=false",
+        )
+        .at("cluster")
+    })
 }

@@ -5,7 +5,6 @@ use kube::core::NamespaceResourceScope;
 
 use super::Resource;
 use super::nearest::nearest;
-use crate::args::resource::NamespaceArgs;
 use crate::connect::Connection;
 use crate::error::{Code, Error, Result};
 use crate::settings::Settings;
@@ -17,9 +16,10 @@ pub(in crate::commands) struct NamespaceClient {
 }
 
 impl NamespaceClient {
-    pub(in crate::commands) async fn open(settings: &Settings, place: &NamespaceArgs) -> Result<Self> {
-        let connection = Connection::open(settings, &place.access).await?;
-        let namespace = place.namespace.clone().unwrap_or_else(|| connection.namespace().to_owned());
+    pub(in crate::commands) async fn open(settings: &Settings) -> Result<Self> {
+        let connection = Connection::open(settings).await?;
+        let namespace =
+            settings.place().namespace.clone().unwrap_or_else(|| connection.namespace().to_owned());
         Ok(Self { connection, namespace })
     }
 

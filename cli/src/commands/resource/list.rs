@@ -5,9 +5,8 @@ use kube::runtime::watcher;
 
 use super::client::{NamespaceClient, undefined};
 use super::{Resource, columns, document, name_of, row, table};
-use crate::args::Output;
-use crate::args::resource::{ListArgs, NamespaceArgs, ShowArgs};
-use crate::commands::watching::{self, Lines};
+use crate::args::resource::ListArgs;
+use crate::commands::watching::{self, Follow, Lines};
 use crate::connect::block_on;
 use crate::error::Result;
 use crate::report::{Report, list_of};
@@ -20,22 +19,23 @@ pub(in crate::commands) fn list<K: Resource>(
     filter: impl Fn(&K) -> bool + Send + 'static,
     choose: impl FnOnce(Vec<K>) -> Vec<K>,
 ) -> Result<Report> {
-    if args.show.watch {
+    let all = settings.place().all_namespaces;
+    if args.watch {
         let mut config = watcher::Config::default();
         config.label_selector.clone_from(&args.selector);
-        return follow(settings, &args.show.place, config, &args.show.output, args.all_namespaces, filter);
+        return follow(settings, config, all, filter);
     }
     block_on(async {
-        let client = NamespaceClient::open(settings, &args.show.place).await?;
+        let client = NamespaceClient::open(settings).await?;
         let mut parameters = ListParams::default();
         parameters.label_selector.clone_from(&args.selector);
         let attempt = format!("cannot list {}", K::MANY);
-        let api = client.api_of::<K>(args.all_namespaces);
+        let api = client.api_of::<K>(all);
         let list = client.connection.within(&attempt, api.list(&parameters)).await;
         let found = list.map_err(|error| undefined::<K>(error, &attempt))?.items;
         let found = choose(found.into_iter().filter(|object| filter(object)).collect());
         let is_empty = found.is_empty();
-        let mut table = table(&found, args.all_namespaces);
+        let mut table = table(&found, all);
         let report = match &args.sort_by {
             Some(field) => {
                 table.value = list_of(&found);
@@ -47,11 +47,7 @@ pub(in crate::commands) fn list<K: Resource>(
         if !is_empty {
             return Ok(report);
         }
-        let place = if args.all_namespaces {
-            "any namespace".to_owned()
-        } else {
-            format!("namespace {}", client.namespace)
-        };
+        let place = if all { "any namespace".to_owned() } else { format!("namespace {}", client.namespace) };
         Ok(report.note(format!("no {} in {place}; {}", K::MANY, K::CREATE)))
     })
 }
@@ -60,29 +56,27 @@ pub(in crate::commands) fn list<K: Resource>(
 pub(in crate::commands) fn get<K: Resource>(
     settings: &Settings,
     names: &[String],
-    args: &ShowArgs,
+    watch: bool,
 ) -> Result<Report> {
-    let found: Vec<K> =
-        block_on(async { NamespaceClient::open(settings, &args.place).await?.find_all(names).await })?;
-    if !args.watch {
+    let found: Vec<K> = block_on(async { NamespaceClient::open(settings).await?.find_all(names).await })?;
+    if !watch {
         return Ok(Report::document(document(&found)));
     }
     let names = names.to_vec();
     let filter = move |object: &K| names.iter().any(|name| name == name_of(object));
-    follow(settings, &args.place, watcher::Config::default(), &args.output, false, filter)
+    follow(settings, watcher::Config::default(), false, filter)
 }
 
 /// A line for each object now, and for each change, until the user stops it.
 fn follow<K: Resource>(
     settings: &Settings,
-    place: &NamespaceArgs,
     config: watcher::Config,
-    output: &Output,
     namespaces: bool,
     filter: impl Fn(&K) -> bool + Send + 'static,
 ) -> Result<Report> {
-    let (settings, place) = (settings.clone(), place.clone());
-    let open = async move || Ok(NamespaceClient::open(&settings, &place).await?.api_of::<K>(namespaces));
+    let format = Follow::from_settings(settings)?;
+    let settings = settings.clone();
+    let open = async move || Ok(NamespaceClient::open(&settings).await?.api_of::<K>(namespaces));
     let first = namespaces.then_some(12);
     let shape = Lines {
         columns: columns::<K>(namespaces),
@@ -90,5 +84,5 @@ fn follow<K: Resource>(
         row: Box::new(move |object| row(object, namespaces)),
         wanted: Box::new(filter),
     };
-    watching::follow(open, config, output, shape)
+    watching::follow(open, config, format, shape)
 }

@@ -8,13 +8,11 @@ use crate::commands::watching::{self, WaitProgress, Waited};
 use crate::error::{Code, Error, Result};
 use crate::report::{API_VERSION, Document, Report};
 
-/// The messages of an operation that is waited for.
 pub(in crate::commands) struct Messages<'a> {
     /// What is waited for, as in "timed out after 5s waiting for pg to be WHAT".
     pub(in crate::commands) what: &'a str,
     /// What continues without the waiting process.
     pub(in crate::commands) continues: &'a str,
-    /// The command that waits again.
     pub(in crate::commands) again: &'a str,
     /// The command that shows the cause of a delay.
     pub(in crate::commands) why: &'a str,
@@ -43,15 +41,13 @@ pub(in crate::commands) async fn until<K: Resource>(
     watching::until(client.api(), (name, known), limit, detached, late, look).await
 }
 
-/// `Done` when `holds`; for an object that does not exist when `deleted` is waited for, which fails otherwise.
+/// `Done` when `holds`; an error for an object that was deleted.
 pub(in crate::commands) fn seen<K>(
     name: &str,
     object: Option<&K>,
-    deleted: bool,
     holds: impl FnOnce(&K) -> bool,
 ) -> WaitProgress {
     match object {
-        None if deleted => WaitProgress::Done,
         None => WaitProgress::Never(Error::new(Code::NotFound, format!("{name} was deleted"))),
         Some(object) if holds(object) => WaitProgress::Done,
         Some(_) => WaitProgress::NotYet,

@@ -18,7 +18,7 @@ mod trial;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::args::test::Cluster;
+use crate::args::cluster::Cluster;
 use crate::commands::flags::duration;
 use crate::commands::health::checked;
 use crate::connect::{Connection, block_on};
@@ -29,7 +29,6 @@ use crate::report::Report;
 use crate::settings::Settings;
 use trial::Trial;
 
-/// Tests a cluster.
 pub(in crate::commands) fn run(
     env: &Env,
     settings: &Settings,
@@ -43,14 +42,14 @@ pub(in crate::commands) fn run(
     let reporter = Reporter::new(env, &args.showing.progress, quiet);
     block_on(async {
         let mut stop = Stop::listen()?;
-        let connection = Connection::open(settings, &args.access).await?;
+        let connection = Connection::open(settings).await?;
         connection.json("/version").await?;
         let image = tokio::select! {
             image = image::choose(env, settings, &connection, args, &reporter) => image?,
             () = stop.requested() => return Err(Error::new(Code::Interrupted, "interrupted, nothing was created")),
         };
         let server = connection.server.clone();
-        let mut trial = Trial::new(env, connection, args, &reporter, image, limit);
+        let mut trial = Trial::new(env, settings, connection, args, &reporter, image, limit);
         let mut rows = Vec::new();
         let is_over = tokio::select! {
             () = trial.steps(&mut rows) => true,

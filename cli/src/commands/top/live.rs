@@ -10,10 +10,10 @@ use tokio::sync::mpsc::Receiver;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::args::Args;
-use crate::args::resource::{ListArgs, ShowArgs};
+use crate::args::resource::ListArgs;
 use crate::args::top::Live;
 use crate::commands::flags::duration;
-use crate::commands::live::{Feed, now};
+use crate::commands::live::{Feed, now, stop};
 use crate::commands::resource::list;
 use crate::connect::block_on;
 use crate::env::Env;
@@ -38,7 +38,7 @@ pub(super) fn run(env: &Env, settings: &Settings, args: &Args, live: &Live) -> R
     duration("interval", &live.interval)?;
     let dumb = env.var("TERM").is_none_or(|term| term == "dumb");
     if !env.stdout_terminal || dumb || !std::io::stdin().is_terminal() {
-        return lines(settings, live);
+        return lines(settings);
     }
     // Lines on standard error would stand in the view.
     let settings = &settings.clone().with_verbosity(crate::Verbosity::Off);
@@ -53,9 +53,8 @@ pub(super) fn run(env: &Env, settings: &Settings, args: &Args, live: &Live) -> R
 }
 
 /// What `vm list -w` prints.
-fn lines(settings: &Settings, live: &Live) -> Result<Report> {
-    let show = ShowArgs { watch: true, place: live.place.clone(), output: crate::args::Output::default() };
-    let args = ListArgs { all_namespaces: live.all_namespaces, selector: None, sort_by: None, show };
+fn lines(settings: &Settings) -> Result<Report> {
+    let args = ListArgs { selector: None, sort_by: None, watch: true };
     list::list::<VirtualMachine>(settings, &args, |_| true, |found| found)
 }
 
@@ -85,8 +84,8 @@ enum Event {
 
 impl View {
     async fn repeat(&mut self, mut pressed: Receiver<Pressed>) -> Result<()> {
-        let stop = super::stop();
-        tokio::pin!(stop);
+        let stopped = stop();
+        tokio::pin!(stopped);
         let mut clock = tokio::time::interval(CLOCK);
         clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut drawn, mut changed) = (Instant::now(), false);
@@ -94,7 +93,7 @@ impl View {
         loop {
             let event = tokio::select! {
                 biased;
-                _ = &mut stop => Event::Stop,
+                _ = &mut stopped => Event::Stop,
                 key = pressed.recv() => Event::Key(key),
                 () = tokio::time::sleep_until(drawn + PACE), if changed => Event::Due,
                 input = self.feed.next() => Event::Input(input),

@@ -1,4 +1,4 @@
-//! What of each node is given away: machines as they are now, other pods as they request. Pure but for three lists.
+//! `top nodes`: how much of each node is allocated, to VMs by their observed size and to other pods by their requests.
 
 use std::collections::BTreeMap;
 
@@ -10,15 +10,14 @@ use neonvm_api::names::label;
 use neonvm_types::{Bytes, Quantity};
 use serde_json::{Value, json};
 
-use super::Frame;
 use super::order::{self, Key};
-use super::vms::{NONE, float, hundredfold, percent};
+use super::vms::{NONE, hundredfold, percent};
 use crate::args::top::Nodes;
-use crate::commands::place;
 use crate::commands::vm::table::observed;
-use crate::connect::Connection;
+use crate::connect::{Connection, block_on};
 use crate::error::Result;
-use crate::report::{API_VERSION, Column, Document, left, right};
+use crate::live::size::float;
+use crate::report::{API_VERSION, Column, Document, Report, left, right};
 use crate::settings::Settings;
 
 /// CPU in thousandths and memory in bytes.
@@ -158,8 +157,8 @@ impl Share {
             cpu(self.given.cpu),
             known(cpu(self.total.cpu), self.total.cpu),
             percent(self.of_cpu(), 0),
-            place::bytes(self.given.memory),
-            known(place::bytes(self.total.memory), self.total.memory),
+            crate::render::bytes(self.given.memory),
+            known(crate::render::bytes(self.total.memory), self.total.memory),
             percent(self.of_memory(), 0),
         ]
     }
@@ -186,39 +185,29 @@ fn columns() -> Vec<Column> {
     ]
 }
 
-/// Nodes of a cluster.
-pub(super) struct Source {
-    connection: Connection,
-    column: usize,
-}
-
-impl Source {
-    pub(super) async fn open(settings: &Settings, args: &Nodes) -> Result<Self> {
-        let column = order::column(&columns(), args.repeat.sort_by.as_deref().unwrap_or("cpu%"))?;
-        Ok(Self { connection: Connection::open(settings, &args.access).await?, column })
-    }
-
-    pub(super) async fn frame(&self) -> Result<Frame> {
-        let (client, all) = (|| self.connection.client(), ListParams::default());
+/// The table of nodes and what is allocated of each.
+pub(super) fn run(settings: &Settings, args: &Nodes) -> Result<Report> {
+    let column = order::column(&columns(), args.sort_by.as_deref().unwrap_or("cpu%"))?;
+    block_on(async {
+        let connection = Connection::open(settings).await?;
+        let (client, all) = (|| connection.client(), ListParams::default());
         let (nodes, vms, pods) = (Api::all(client()), Api::all(client()), Api::all(client()));
         let (nodes, vms, pods) = tokio::try_join!(
-            self.connection.within("cannot list nodes", nodes.list(&all)),
-            self.connection.within("cannot list VMs", vms.list(&all)),
-            self.connection.within("cannot list pods", pods.list(&all)),
+            connection.within("cannot list nodes", nodes.list(&all)),
+            connection.within("cannot list VMs", vms.list(&all)),
+            connection.within("cannot list pods", pods.list(&all)),
         )?;
-        let shares = shares(&nodes.items, &vms.items, &pods.items);
-        let shares = order::sorted(shares, self.column, Share::keys);
+        let shares = order::sorted(shares(&nodes.items, &vms.items, &pods.items), column, Share::keys);
         let items: Vec<Value> = shares.iter().map(Share::value).collect();
-        let document = Document {
+        let report = Report::document(Document {
             value: json!({ "apiVersion": API_VERSION, "kind": "NodeUsageList", "items": items }),
             names: shares.iter().map(|share| format!("node/{}", share.name)).collect(),
             text: None,
             columns: columns(),
             rows: shares.iter().map(Share::row).collect(),
-        };
-        let notes = if shares.is_empty() { vec!["no nodes".to_owned()] } else { Vec::new() };
-        Ok(Frame { document, notes })
-    }
+        });
+        Ok(if shares.is_empty() { report.note("no nodes") } else { report })
+    })
 }
 
 #[cfg(test)]
@@ -267,8 +256,8 @@ mod tests {
         ];
         let shares = shares(&[node("n2"), node("n1")], &vms, &pods);
         // 2.75 and the pod's init container with its overhead; the memory of a container and a sidecar.
-        assert_eq!(shares[0].row(), ["n1", "1", "3.10", "4.00", "78%", "13.0Gi", "16.0Gi", "81%"]);
-        assert_eq!(shares[1].row(), ["n2", "1", "2.00", "4.00", "50%", "4.0Gi", "16.0Gi", "25%"]);
+        assert_eq!(shares[0].row(), ["n1", "1", "3.10", "4.00", "78%", "13Gi", "16Gi", "81%"]);
+        assert_eq!(shares[1].row(), ["n2", "1", "2.00", "4.00", "50%", "4Gi", "16Gi", "25%"]);
         assert_eq!(shares[0].keys().len(), columns().len());
         assert_eq!(shares[0].value()["cpu"]["allocated"], 3.1);
     }

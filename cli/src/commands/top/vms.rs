@@ -1,74 +1,123 @@
-//! What machines use, from two looks at their counters. Pure.
+//! `top vms`: what VMs use, from two readings of their counters.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use kube::api::ListParams;
 use neonvm_api::VirtualMachine;
 use neonvm_types::runner_protocol::RunnerStatistics;
 use neonvm_types::{Bytes, MilliCpu};
 use serde_json::{Value, json};
 
-use super::order::Key;
-use crate::commands::place;
+use super::order::{self, Key};
+use crate::args::top::Vms;
+use crate::commands::counters::{self, Rates, rates};
+use crate::commands::resource::client::NamespaceClient;
 use crate::commands::resource::name_of;
 use crate::commands::vm::size::{cores, in_units};
 use crate::commands::vm::table::observed;
-use crate::report::{Column, left, right, wide};
+use crate::connect::block_on;
+use crate::error::Result;
+use crate::live::size::float;
+use crate::report::{API_VERSION, Column, Document, Report, left, right, wide};
+use crate::settings::Settings;
 
 /// Shown for what there is not.
 pub(super) const NONE: &str = "-";
 
-/// What happened between two looks.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(in crate::commands) struct Rates {
-    /// CPUs in use.
-    pub(in crate::commands) cpu: Option<f64>,
-    /// Share of the time of its CPUs that others on the host took, 0 to 1.
-    pub(in crate::commands) steal: Option<f64>,
-    /// Share of the time of its CPUs in which its limit held it back, 0 to 1.
-    pub(in crate::commands) throttled: Option<f64>,
+/// Runners that are read at the same time.
+const AT_ONCE: usize = 16;
+/// Time for the response of a runner.
+const DEADLINE: Duration = Duration::from_secs(5);
+/// Time between the two readings.
+const BETWEEN: Duration = Duration::from_millis(500);
+
+/// Counters of a pod, which is one run of a VM, or why there are none.
+type Counters = BTreeMap<(String, String), std::result::Result<RunnerStatistics, String>>;
+
+/// The table of VMs and what they use.
+pub(super) fn run(settings: &Settings, args: &Vms) -> Result<Report> {
+    let all = settings.place().all_namespaces;
+    let column = order::column(&columns(all), args.sort_by.as_deref().unwrap_or("cpu-use"))?;
+    block_on(async {
+        let client = NamespaceClient::open(settings).await?;
+        let api = client.api_of::<VirtualMachine>(all);
+        let list = client.connection.within("cannot list VMs", api.list(&ListParams::default())).await?;
+        let usages: Vec<Usage> = list.items.iter().map(Usage::from_machine).collect();
+        let (before, ()) = tokio::join!(read(&client, &usages), tokio::time::sleep(BETWEEN));
+        // A runner that did not respond is not asked again.
+        let responds = |usage: &&Usage| matches!(before.get(&usage.run()), Some(Ok(_)));
+        let again: Vec<Usage> = usages.iter().filter(responds).cloned().collect();
+        let now = read(&client, &again).await;
+        let usages = usages.into_iter().map(|usage| {
+            let run = usage.run();
+            match (before.get(&run), now.get(&run)) {
+                (Some(Ok(before)), Some(Ok(now))) => usage.with(Some(before), now),
+                (Some(Err(trouble)), _) | (_, Some(Err(trouble))) => {
+                    Usage { trouble: Some(trouble.clone()), ..usage }
+                }
+                _ => usage,
+            }
+        });
+        let usages = order::sorted(usages.collect(), column, |usage| usage.keys(all));
+        Ok(report(&client, &usages, all))
+    })
 }
 
-/// Rates between two looks at the same QEMU: counters over its own clock. `cpus` are those of the VM. None of them
-/// if the later look is of an earlier time, as after a restart.
-pub(in crate::commands) fn rates(before: &RunnerStatistics, now: &RunnerStatistics, cpus: u32) -> Rates {
-    let Some(elapsed) = now.uptime_ms.checked_sub(before.uptime_ms).filter(|elapsed| *elapsed > 0) else {
-        return Rates::default();
-    };
-    let elapsed = float(elapsed) * 1000.0;
-    let all = elapsed * f64::from(cpus.max(1));
-    let grown = |before: u64, now: u64| now.checked_sub(before).map(float);
-    Rates {
-        cpu: grown(before.cpu_us, now.cpu_us).map(|used| used / elapsed),
-        steal: before
-            .steal_us
-            .zip(now.steal_us)
-            .and_then(|(before, now)| grown(before, now))
-            .map(|taken| (taken / all).min(1.0)),
-        throttled: grown(before.throttled_us, now.throttled_us).map(|held| (held / all).min(1.0)),
+/// The counters of each running VM.
+async fn read(client: &NamespaceClient, usages: &[Usage]) -> Counters {
+    let running = usages.iter().filter(|usage| !usage.pod.is_empty());
+    let requests = running.map(|usage| {
+        let client =
+            NamespaceClient { connection: client.connection.clone(), namespace: usage.namespace.clone() };
+        async move {
+            let response = tokio::time::timeout(DEADLINE, counters::read(&client, &usage.pod)).await;
+            (usage.run(), response.unwrap_or_else(|_| Err(format!("no response within {DEADLINE:?}"))))
+        }
+    });
+    futures_util::stream::iter(requests).buffer_unordered(AT_ONCE).collect().await
+}
+
+fn report(client: &NamespaceClient, usages: &[Usage], all: bool) -> Report {
+    let items: Vec<_> = usages.iter().map(Usage::value).collect();
+    let mut report = Report::document(Document {
+        value: json!({ "apiVersion": API_VERSION, "kind": "VirtualMachineUsageList", "items": items }),
+        names: usages.iter().map(|usage| format!("virtualmachine/{}", usage.name)).collect(),
+        text: None,
+        columns: columns(all),
+        rows: usages.iter().map(|usage| usage.row(all)).collect(),
+    });
+    for usage in usages {
+        if let Some(trouble) = &usage.trouble {
+            report = report.note(format!("{}: no statistics: {trouble}", usage.name));
+        }
     }
-}
-
-/// For people, with two places.
-pub(super) fn float(number: u64) -> f64 {
-    number as f64
+    match (usages.is_empty(), all) {
+        (false, _) => report,
+        (true, true) => report.note("no VMs in any namespace"),
+        (true, false) => report.note(format!("no VMs in namespace {}", client.namespace)),
+    }
 }
 
 /// A VM and what it uses.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Usage {
-    pub(super) namespace: String,
-    pub(super) name: String,
-    pub(super) node: String,
-    pub(super) pod: String,
-    pub(super) cpu: MilliCpu,
-    pub(super) memory: Bytes,
-    pub(super) rates: Rates,
-    pub(super) memory_used: Option<Bytes>,
+struct Usage {
+    namespace: String,
+    name: String,
+    node: String,
+    pod: String,
+    cpu: MilliCpu,
+    memory: Bytes,
+    rates: Rates,
+    memory_used: Option<Bytes>,
     /// Why there are no numbers.
-    pub(super) trouble: Option<String>,
+    trouble: Option<String>,
 }
 
 impl Usage {
     /// From the object; no usage is known yet.
-    pub(super) fn from_machine(machine: &VirtualMachine) -> Self {
+    fn from_machine(machine: &VirtualMachine) -> Self {
         let status = machine.status.as_ref();
         let alive = status.and_then(|status| status.phase).is_some_and(|phase| phase.is_alive());
         let (cpu, memory) = observed(machine);
@@ -84,8 +133,13 @@ impl Usage {
         }
     }
 
+    /// What identifies this run of the VM.
+    fn run(&self) -> (String, String) {
+        (self.namespace.clone(), self.pod.clone())
+    }
+
     /// Adds the usage by counters.
-    pub(super) fn with(mut self, before: Option<&RunnerStatistics>, now: &RunnerStatistics) -> Self {
+    fn with(mut self, before: Option<&RunnerStatistics>, now: &RunnerStatistics) -> Self {
         self.memory_used = Some(now.guest_used.unwrap_or(now.resident)).filter(|used| *used > Bytes::ZERO);
         if let Some(before) = before {
             self.rates = rates(before, now, self.cpu.cpus_rounded_up());
@@ -103,7 +157,7 @@ impl Usage {
     }
 
     /// What its cells are sorted by.
-    pub(super) fn keys(&self, namespaces: bool) -> Vec<Key> {
+    fn keys(&self, namespaces: bool) -> Vec<Key> {
         let units = in_units(self.cpu, self.memory).map(f64::from);
         let text = |text: &str| Key::Text(text.to_owned());
         let mut keys = vec![
@@ -127,7 +181,7 @@ impl Usage {
     }
 
     /// Its cells.
-    pub(super) fn row(&self, namespaces: bool) -> Vec<String> {
+    fn row(&self, namespaces: bool) -> Vec<String> {
         let sized = self.cpu > MilliCpu::ZERO;
         let known = |text: String, known: bool| if known { text } else { NONE.to_owned() };
         let units = in_units(self.cpu, self.memory);
@@ -138,7 +192,7 @@ impl Usage {
             self.rates.cpu.map_or_else(|| NONE.to_owned(), |used| format!("{used:.2}")),
             known(cores(self.cpu), sized),
             percent(self.cpu_share(), 0),
-            self.memory_used.map_or_else(|| NONE.to_owned(), |used| place::bytes(used.get())),
+            self.memory_used.map_or_else(|| NONE.to_owned(), |used| crate::render::bytes(used.get())),
             known(self.memory.to_string(), sized),
             percent(self.memory_share(), 0),
             percent(self.rates.steal, 1),
@@ -152,7 +206,7 @@ impl Usage {
     }
 
     /// Its JSON form; what is not known is left out.
-    pub(super) fn value(&self) -> Value {
+    fn value(&self) -> Value {
         let all = json!({ "namespace": self.namespace, "name": self.name, "node": self.node, "pod": self.pod,
             "computeUnits": in_units(self.cpu, self.memory),
             "cpu": { "used": self.rates.cpu.map(rounded), "allocated": self.cpu.as_f64(),
@@ -191,8 +245,7 @@ pub(super) fn percent(share: Option<f64>, places: usize) -> String {
     share.map_or_else(|| NONE.to_owned(), |share| format!("{:.places$}%", share * 100.0))
 }
 
-/// The columns.
-pub(super) fn columns(namespaces: bool) -> Vec<Column> {
+fn columns(namespaces: bool) -> Vec<Column> {
     let mut columns = vec![
         left("VM"),
         left("NODE"),

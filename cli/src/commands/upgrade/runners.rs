@@ -6,16 +6,14 @@ use http::Method;
 use neonvm_api::names::{RUNNER_CONTAINER, label};
 use neonvm_kernel::Progress as _;
 use serde_json::{Value, json};
-use tokio::time::Instant;
 
 use crate::commands::install::apply::get;
 use crate::commands::object::text;
+use crate::commands::poll;
 use crate::connect::Connection;
 use crate::error::{Code, Error, Result};
 use crate::render::Reporter;
 
-/// Pause between two looks at a migration.
-const PAUSE: Duration = Duration::from_millis(500);
 /// Names that are tried for one.
 const NAMES: u32 = 100;
 
@@ -87,14 +85,14 @@ async fn one(connection: &Connection, reporter: &Reporter, old: &Old, limit: Dur
     let Old { namespace, vm, .. } = old;
     let place = format!("/apis/vm.neon.tech/v1/namespaces/{namespace}/virtualmachinemigrations");
     let path = format!("{place}/{}", create(connection, &place, vm).await?);
-    let deadline = Instant::now() + limit;
-    loop {
+    let mut last = String::new();
+    let migrated = poll::until(limit, async || {
         let migration = get(connection, &path).await?.ok_or_else(|| {
             Error::new(Code::Failed, format!("the migration of {namespace}/{vm} was deleted"))
         })?;
         let message = text(&migration, "/status/message");
         match text(&migration, "/status/phase") {
-            "Succeeded" => return Ok(()),
+            "Succeeded" => return Ok(Some(())),
             "Failed" => {
                 return Err(
                     Error::new(Code::Failed, format!("{namespace}/{vm} was not migrated")).cause(message)
@@ -102,12 +100,12 @@ async fn one(connection: &Connection, reporter: &Reporter, old: &Old, limit: Dur
             }
             phase => reporter.line(&format!("{namespace}/{vm} {phase} {message}")),
         }
-        if Instant::now() >= deadline {
-            let late = format!("{namespace}/{vm} is not migrated after {limit:?}");
-            return Err(Error::new(Code::Timeout, late).cause(message));
-        }
-        tokio::time::sleep(PAUSE).await;
-    }
+        message.clone_into(&mut last);
+        Ok(None)
+    });
+    migrated.await?.ok_or_else(|| {
+        Error::new(Code::Timeout, format!("{namespace}/{vm} is not migrated after {limit:?}")).cause(last)
+    })
 }
 
 /// Makes the object, with the first free name.

@@ -11,7 +11,6 @@ use neonvm_types::guest::{
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::exec::{self, Command, Output};
-use crate::args::resource::NamespaceArgs;
 use crate::commands::resource::client::NamespaceClient;
 use crate::commands::rights::{self, Right};
 use crate::error::{Code, Error, Result};
@@ -27,7 +26,6 @@ const REFUSALS: u32 = 20;
 /// Longest head of a response.
 const LONGEST_HEAD: usize = 4 << 10;
 
-/// How it ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum End {
     /// The workload has ended, and all of its output is written.
@@ -41,8 +39,8 @@ pub(super) enum End {
 }
 
 /// What of the right to reach the streams the caller lacks; none if it has one of the verbs that API servers judge it by.
-pub(super) async fn lacks(settings: &Settings, place: &NamespaceArgs) -> Result<Option<String>> {
-    let client = NamespaceClient::open(settings, place).await?;
+pub(super) async fn lacks(settings: &Settings) -> Result<Option<String>> {
+    let client = NamespaceClient::open(settings).await?;
     let rights = ["create", "get"].map(|verb| Right::from_verb(verb, "", "pods/exec", &client.namespace));
     let missing = rights::missing(&client.connection, &rights).await?;
     let all = missing.len() == rights.len();
@@ -50,8 +48,8 @@ pub(super) async fn lacks(settings: &Settings, place: &NamespaceArgs) -> Result<
 }
 
 /// Joins standard output and error, and with `input` standard input, with those of the workload.
-pub(super) async fn run(settings: &Settings, place: &NamespaceArgs, name: &str, input: bool) -> Result<End> {
-    let client = NamespaceClient::open(settings, place).await?;
+pub(super) async fn run(settings: &Settings, name: &str, input: bool) -> Result<End> {
+    let client = NamespaceClient::open(settings).await?;
     let mut refusals = 0;
     loop {
         let machine: VirtualMachine = client.find(name).await?;
@@ -181,7 +179,6 @@ fn invalid() -> Error {
     Error::new(Code::Failed, "the guest sent an invalid frame")
 }
 
-/// Frames from the guest.
 struct Frames {
     output: Output,
     kept: Vec<u8>,

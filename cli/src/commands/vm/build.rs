@@ -95,7 +95,7 @@ fn document(built: &Built) -> Document {
         "file": file, "reference": built.reference, "digest": built.digest, "imageDigest": built.image_digest,
         "size": built.size, "stored": built.stored, "source": built.source,
     });
-    let (stored, size) = (place::bytes(built.stored), place::bytes(built.size));
+    let (stored, size) = (crate::render::bytes(built.stored), crate::render::bytes(built.size));
     let mut text =
         format!("{name}  {stored} stored, {size} as the VM sees it\n{:<10} {}", "disk", built.digest);
     if let (Some(reference), Some(digest)) = (&built.reference, &built.image_digest) {
@@ -106,6 +106,11 @@ fn document(built: &Built) -> Document {
         names: vec![format!("disk/{name}")],
         text: Some(text),
         columns: vec![left("NAME"), left("DIGEST"), right("STORED"), right("SIZE")],
-        rows: vec![vec![name, built.digest.clone(), place::bytes(built.stored), place::bytes(built.size)]],
+        rows: vec![vec![
+            name,
+            built.digest.clone(),
+            crate::render::bytes(built.stored),
+            crate::render::bytes(built.size),
+        ]],
     }
 }

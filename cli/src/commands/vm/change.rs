@@ -15,14 +15,10 @@ use crate::error::{Code, Error, Result};
 use crate::render::Reporter;
 use crate::report::{Document, Report};
 
-/// A change of a VM.
 pub(super) struct Change {
-    /// The VM as it is.
     pub(super) machine: VirtualMachine,
     /// What changes when.
     pub(super) plan: Plan,
-    /// Merge patch of labels and annotations.
-    pub(super) metadata: Map<String, Value>,
 }
 
 /// The spec that the VM has after its next start: the one that people change.
@@ -35,19 +31,15 @@ pub(super) fn base(machine: &VirtualMachine) -> Result<Value> {
 }
 
 impl Change {
-    /// The change from the VM as it is to the spec.
     pub(super) fn to(machine: VirtualMachine, target: &Value) -> Self {
         let plan = next_start::plan(&machine, target);
-        Self { machine, plan, metadata: Map::new() }
+        Self { machine, plan }
     }
 
     /// Whether there is nothing to do: nothing is to be written, and nothing waits for the restart that is requested.
     pub(super) fn is_empty(&self, restart: bool) -> bool {
         let is_written = self.pending() == self.plan.later;
-        is_written
-            && self.plan.now.is_empty()
-            && self.metadata.is_empty()
-            && !(restart && self.needs_restart())
+        is_written && self.plan.now.is_empty() && !(restart && self.needs_restart())
     }
 
     /// Whether a restart is needed.
@@ -60,25 +52,17 @@ impl Change {
     }
 
     fn patch(&self) -> Value {
-        let mut metadata = self.metadata.clone();
-        let pending = match self.needs_restart() {
-            true => json!(Value::Object(self.plan.later.clone()).to_string()),
-            false => Value::Null,
-        };
-        if self.pending() != self.plan.later {
-            let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
-            if let Some(annotations) = annotations.as_object_mut() {
-                annotations.insert(AT_NEXT_START.to_owned(), pending);
-            }
+        if self.pending() == self.plan.later {
+            return json!({ "spec": self.plan.now });
         }
-        json!({ "metadata": metadata, "spec": self.plan.now })
+        let pending = self.needs_restart().then(|| Value::Object(self.plan.later.clone()).to_string());
+        json!({ "metadata": { "annotations": { AT_NEXT_START: pending } }, "spec": self.plan.now })
     }
 
     /// What changes when, in words.
     fn summary(&self) -> String {
         let mut parts = Vec::new();
-        let mut now = next_start::paths(&self.plan.now);
-        now.extend(self.metadata.keys().cloned());
+        let now = next_start::paths(&self.plan.now);
         if !now.is_empty() {
             parts.push(format!("now: {}", now.join(", ")));
         }

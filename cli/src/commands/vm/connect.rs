@@ -14,7 +14,7 @@ use crate::settings::Settings;
 /// Joins standard input and output with a port of the guest.
 pub(in crate::commands) fn run(settings: &Settings, args: &Connect) -> Result<Report> {
     block_on(async {
-        let client = NamespaceClient::open(settings, &args.place).await?;
+        let client = NamespaceClient::open(settings).await?;
         let machine = client.find(&args.name).await?;
         let pod = exec::pod_of(&client, &machine)?;
         let port = args.port.to_string();

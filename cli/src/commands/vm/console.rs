@@ -57,7 +57,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Console, quiet: bool)
         None => None,
     };
     block_on(async {
-        let client = NamespaceClient::open(settings, &args.place).await?;
+        let client = NamespaceClient::open(settings).await?;
         client.find::<VirtualMachine>(&args.name).await?;
         let command = reach(&client, args, boot).await?;
         let leave = written(escape);

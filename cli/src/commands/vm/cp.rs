@@ -11,7 +11,7 @@ use crate::settings::Settings;
 pub(super) fn run(env: &Env, settings: &Settings, args: &Cp) -> Result<Report> {
     let name = machine(&args.paths)?;
     folders(&args.paths, args.recursive)?;
-    let door = Door { name: &name, port: 22, identity: args.identity.as_deref(), place: &args.place };
+    let door = Door { name: &name, port: 22, identity: args.identity.as_deref() };
     let mut client = Client::open(env, settings, "scp", &door)?;
     if args.recursive {
         client.command.arg("-r");

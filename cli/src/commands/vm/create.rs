@@ -87,12 +87,12 @@ fn as_sent(mut objects: Vec<Value>) -> Value {
 }
 
 async fn send_all(settings: &Settings, args: &Create, objects: Vec<Value>, quiet: bool) -> Result<Report> {
-    let mut client = NamespaceClient::open(settings, &args.place).await?;
+    let mut client = NamespaceClient::open(settings).await?;
     let default = client.namespace.clone();
     let (mut values, mut machines, mut texts, mut hints) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for object in objects {
         client.namespace = match object.pointer("/metadata/namespace").and_then(Value::as_str) {
-            Some(namespace) if args.place.namespace.is_none() => namespace.to_owned(),
+            Some(namespace) if settings.place().namespace.is_none() => namespace.to_owned(),
             _ => default.clone(),
         };
         let meant = image::of_local_cluster(settings, &client.connection, &object);

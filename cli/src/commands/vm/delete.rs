@@ -23,7 +23,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Delete, quiet: bool) 
     confirm(args)?;
     let reporter = Reporter::lines(quiet);
     block_on(async {
-        let client = NamespaceClient::open(settings, &args.place).await?;
+        let client = NamespaceClient::open(settings).await?;
         let mut found = Vec::new();
         for name in &args.names {
             found.push(client.find(name).await?);

@@ -24,9 +24,9 @@ use crate::settings::Settings;
 /// One machine in words.
 pub(in crate::commands) fn run(settings: &Settings, args: &Describe) -> Result<Report> {
     block_on(async {
-        let client = NamespaceClient::open(settings, &args.place).await?;
+        let client = NamespaceClient::open(settings).await?;
         let machine = client.find(&args.name).await?;
-        let (events, denied) = allowed(of_vm(&client, Some(name_of(&machine))).await)?;
+        let (events, denied) = allowed(of_vm(&client, name_of(&machine)).await)?;
         let agent = decisions::of_vm(&client, &machine).await;
         let text = describe(&machine, agent.as_ref().map(|(_, vm)| vm), &events, args.events);
         let document = document(&[machine]);

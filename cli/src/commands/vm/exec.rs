@@ -22,7 +22,6 @@ type End = Shared<BoxFuture<'static, Option<Status>>>;
 pub(super) struct Command {
     /// Its standard input, until taken.
     pub(super) stdin: Option<WriteHalf<SimplexStream>>,
-    /// Its standard output.
     pub(super) stdout: Output,
     /// Its standard error.
     pub(super) stderr: Output,

@@ -6,7 +6,7 @@ use neonvm_api::{VirtualMachine, VirtualMachineMigration};
 use neonvm_types::agent_history::AgentHistory;
 
 use super::events::{self, Event};
-use crate::args::vm::{History, HistoryForm};
+use crate::args::vm::History;
 use crate::commands::migration::show;
 use crate::commands::resource::client::NamespaceClient;
 use crate::commands::resource::name_of;
@@ -25,7 +25,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &History) -> Result<Re
     let now = Timestamp::now().as_millisecond();
     let window = window(args, now)?;
     block_on(async {
-        let client = NamespaceClient::open(settings, &args.place).await?;
+        let client = NamespaceClient::open(settings).await?;
         let (agents, mut notes) = agents(&client, args, window.0).await;
         let api: Api<VirtualMachine> = client.api();
         let is_there =
@@ -33,7 +33,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &History) -> Result<Re
         if !is_there && agents.iter().all(|agent| agent.records.is_empty()) {
             return Err(client.not_found::<VirtualMachine>(&args.name).await);
         }
-        let (events, denied) = events::allowed(events::of_vm(&client, Some(&args.name)).await)?;
+        let (events, denied) = events::allowed(events::of_vm(&client, &args.name).await)?;
         notes.extend(denied);
         let mut others: Vec<Entry> = events.into_iter().filter_map(event).collect();
         let (moves, denied) = events::allowed(migrations(&client, &args.name).await)?;
@@ -49,19 +49,19 @@ pub(in crate::commands) fn run(settings: &Settings, args: &History) -> Result<Re
                 "no agent recorded a size; agents record VMs with scaling on: neonctl vm scale {name} --auto on"
             ));
         }
-        let report = report(&past, args.form())?;
+        let report = report(&past, settings.output())?;
         Ok(notes.into_iter().fold(report, Report::note))
     })
 }
 
-fn report(past: &Past, form: HistoryForm) -> Result<Report> {
+fn report(past: &Past, format: Option<&str>) -> Result<Report> {
     let failed = |error: crate::plot::Failed| {
         Error::new(Code::Failed, "cannot draw the history").cause(error.to_string())
     };
-    Ok(match form {
-        HistoryForm::Svg => Report::text(chart::svg(past).map_err(failed)?),
-        HistoryForm::Html => Report::text(page::html(past).map_err(failed)?),
-        HistoryForm::Document => Report::document(Document {
+    Ok(match format {
+        Some("svg") => Report::text(chart::svg(past).map_err(failed)?),
+        Some("html") => Report::text(page::html(past).map_err(failed)?),
+        _ => Report::document(Document {
             value: past.value(),
             names: vec![format!("virtualmachine/{}", past.vm.rsplit('/').next().unwrap_or_default())],
             text: Some(words::text(past)),
@@ -140,7 +140,6 @@ fn event(event: Event) -> Option<Entry> {
     })
 }
 
-/// Migrations of the VM.
 async fn migrations(client: &NamespaceClient, name: &str) -> Result<Vec<Entry>> {
     let api: Api<VirtualMachineMigration> = client.api();
     let list = client.connection.within("cannot list migrations", api.list(&ListParams::default())).await?;

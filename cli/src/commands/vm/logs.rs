@@ -29,7 +29,6 @@ enum Found {
     Lines(String, String, Option<String>),
 }
 
-/// What the VM has written.
 pub(in crate::commands) fn run(settings: &Settings, args: &Logs) -> Result<Report> {
     let style = Style::new(&args.source, args.timestamps);
     let since = args.since.as_deref().map(|text| duration("since", text)).transpose()?;
@@ -42,7 +41,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Logs) -> Result<Repor
         ..LogParams::default()
     };
     let found = block_on(async {
-        let client = NamespaceClient::open(settings, &args.place).await?;
+        let client = NamespaceClient::open(settings).await?;
         let machine = client.find(&args.name).await?;
         if args.previous {
             let (lines, note) = last_words(&machine)?;
@@ -73,10 +72,10 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Logs) -> Result<Repor
         return Ok(empty.into_iter().chain(earlier).fold(report, Report::note));
     }
     let (queue, more) = std::sync::mpsc::sync_channel::<String>(QUEUE);
-    let (settings, place, name) = (settings.clone(), args.place.clone(), args.name.clone());
+    let (settings, name) = (settings.clone(), args.name.clone());
     std::thread::spawn(move || {
         block_on(async {
-            let client = NamespaceClient::open(&settings, &place).await?;
+            let client = NamespaceClient::open(&settings).await?;
             let api: Api<Pod> = Api::namespaced(client.connection.client(), &client.namespace);
             let (mut pod, mut last) = (pod, last);
             while follow(&api, &pod, last.take(), &style, &queue).await? {

@@ -24,7 +24,7 @@ const CONNECTIONS: usize = 256;
 pub(super) fn run(settings: &Settings, args: &PortForward, quiet: bool) -> Result<Report> {
     let ports = args.ports.iter().map(|text| parse(text)).collect::<Result<Vec<_>>>()?;
     block_on(async {
-        let client = Arc::new(NamespaceClient::open(settings, &args.place).await?);
+        let client = Arc::new(NamespaceClient::open(settings).await?);
         let machine: VirtualMachine = client.find(&args.name).await?;
         exec::pod_of(&client, &machine)?;
         let reporter = Arc::new(Reporter::lines(quiet));

@@ -18,7 +18,6 @@ use crate::render::Reporter;
 use crate::report::{Document, Report};
 use crate::settings::Settings;
 
-/// What VMs are to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     Stop,
@@ -68,7 +67,7 @@ impl Order {
 pub(super) fn run(settings: &Settings, args: &Power, order: Order, quiet: bool) -> Result<Report> {
     let reporter = Reporter::lines(quiet);
     block_on(async {
-        let client = NamespaceClient::open(settings, &args.place).await?;
+        let client = NamespaceClient::open(settings).await?;
         let found = client.find_all::<VirtualMachine>(&args.names).await?;
         for machine in &found {
             refuse(machine, order)?;

@@ -9,7 +9,6 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::attach::End;
 use super::waiting::until;
 use super::{attach, build, console, create, logs};
-use crate::args::resource::NamespaceArgs;
 use crate::args::vm::{Command, Run};
 use crate::args::{self, Args};
 use crate::commands::resource::client::NamespaceClient;
@@ -40,7 +39,7 @@ pub(super) fn run(env: &Env, settings: &Settings, args: &Run, quiet: bool) -> Re
     create.attach = attach_of(args);
     let mut no_way = String::new();
     if create.attach.is_some()
-        && let Some(lack) = block_on(attach::lacks(settings, &args.place)).unwrap_or_default()
+        && let Some(lack) = block_on(attach::lacks(settings)).unwrap_or_default()
     {
         if args.interactive {
             return Err(Error::new(Code::Denied, "vm run -i cannot reach the workload").cause(lack));
@@ -56,10 +55,10 @@ pub(super) fn run(env: &Env, settings: &Settings, args: &Run, quiet: bool) -> Re
         "virtualmachine/{name} created; Ctrl-C {}",
         if args.rm { "deletes it" } else { "detaches" }
     ));
-    watch_interrupt(settings.clone(), args.place.clone(), name.clone(), args.rm);
-    block_on(started(settings, &args.place, &name))?;
+    watch_interrupt(settings.clone(), name.clone(), args.rm);
+    block_on(started(settings, &name))?;
     let streams = match create.attach {
-        Some(_) => block_on(attach::run(settings, &args.place, &name, args.interactive)),
+        Some(_) => block_on(attach::run(settings, &name, args.interactive)),
         None => Ok(End::NoWay(no_way)),
     };
     let shown = match streams {
@@ -81,7 +80,7 @@ pub(super) fn run(env: &Env, settings: &Settings, args: &Run, quiet: bool) -> Re
     };
     let (settings, args) = (settings.clone(), args.clone());
     let then = move || {
-        let ended = block_on(ended(&settings, &args.place, &name));
+        let ended = block_on(ended(&settings, &name));
         remove(&settings, &args, &name);
         ended.unwrap_or(NO_CODE)
     };
@@ -91,7 +90,7 @@ pub(super) fn run(env: &Env, settings: &Settings, args: &Run, quiet: bool) -> Re
 /// Deletes the VM if that was requested.
 fn remove(settings: &Settings, args: &Run, name: &str) {
     if args.rm
-        && let Err(error) = block_on(delete(settings, &args.place, name))
+        && let Err(error) = block_on(delete(settings, name))
     {
         Reporter::lines(false).show(&format!("{name} is not deleted: {}", error.message));
     }
@@ -128,7 +127,7 @@ fn shown(settings: &Settings, args: &Run, name: &str, quiet: bool) -> Result<Rep
     if !args.console {
         words.extend(["--source", "guest", "--follow"]);
     }
-    let words: Vec<String> = words.into_iter().map(str::to_owned).chain(place_words(&args.place)).collect();
+    let words: Vec<String> = words.into_iter().map(str::to_owned).collect();
     match command(&words)? {
         Command::Console(args) => console::run(settings, &args, quiet),
         Command::Logs(args) => logs::run(settings, &args),
@@ -189,28 +188,12 @@ fn create_words(args: &Run, name: &str) -> Vec<String> {
     if args.detach {
         words.push("--wait".to_owned());
     }
-    words.extend(place_words(&args.place));
     // A built disk has the command already, with the rules of images.
     if args.from.is_none() && !args.command.is_empty() {
         words.push("--".to_owned());
         words.extend(args.command.iter().cloned());
     }
     words
-}
-
-fn place_words(place: &NamespaceArgs) -> Vec<String> {
-    let access = &place.access;
-    let kubeconfig = access.kubeconfig.as_ref().map(|path| path.display().to_string());
-    let flags = [
-        ("--namespace", place.namespace.clone()),
-        ("--kubeconfig", kubeconfig),
-        ("--context", access.context.clone()),
-        ("--as", access.as_user.clone()),
-        ("--request-timeout", access.request_timeout.clone()),
-    ];
-    let groups = access.as_group.iter().map(|group| ("--as-group", Some(group.clone())));
-    let all = flags.into_iter().chain(groups).filter_map(|(flag, value)| Some((flag, value?)));
-    all.flat_map(|(flag, value)| [flag.to_owned(), value]).collect()
 }
 
 fn random_name() -> String {
@@ -226,8 +209,8 @@ fn uuid_words() -> String {
 }
 
 /// Waits until the VM has a container, or has ended.
-async fn started(settings: &Settings, place: &NamespaceArgs, name: &str) -> Result<()> {
-    let client = NamespaceClient::open(settings, place).await?;
+async fn started(settings: &Settings, name: &str) -> Result<()> {
+    let client = NamespaceClient::open(settings).await?;
     let name = name.to_owned();
     let look = |machine: Option<&VirtualMachine>| {
         let Some(machine) = machine else {
@@ -244,8 +227,8 @@ async fn started(settings: &Settings, place: &NamespaceArgs, name: &str) -> Resu
 }
 
 /// The exit code of the workload, once the VM has ended.
-async fn ended(settings: &Settings, place: &NamespaceArgs, name: &str) -> Result<u8> {
-    let client = NamespaceClient::open(settings, place).await?;
+async fn ended(settings: &Settings, name: &str) -> Result<u8> {
+    let client = NamespaceClient::open(settings).await?;
     let look = |machine: Option<&VirtualMachine>| match machine.and_then(|machine| machine.status.as_ref()) {
         Some(status) if matches!(status.phase, Some(Phase::Succeeded | Phase::Failed)) => WaitProgress::Done,
         Some(_) => WaitProgress::NotYet,
@@ -263,8 +246,8 @@ async fn ended(settings: &Settings, place: &NamespaceArgs, name: &str) -> Result
     Ok(code.unwrap_or(if good { 0 } else { NO_CODE }))
 }
 
-async fn delete(settings: &Settings, place: &NamespaceArgs, name: &str) -> Result<()> {
-    let client = NamespaceClient::open(settings, place).await?;
+async fn delete(settings: &Settings, name: &str) -> Result<()> {
+    let client = NamespaceClient::open(settings).await?;
     let api = client.api::<VirtualMachine>();
     let attempt = format!("cannot delete {name}");
     client.connection.within(&attempt, api.delete(name, &DeleteParams::default())).await.map(drop)
@@ -272,7 +255,7 @@ async fn delete(settings: &Settings, place: &NamespaceArgs, name: &str) -> Resul
 
 /// Ctrl-C ends this process; the VM goes with it if that was requested.
 #[expect(clippy::exit, reason = "the main thread waits for the next line of the log, which may never come")]
-fn watch_interrupt(settings: Settings, place: NamespaceArgs, name: String, rm: bool) {
+fn watch_interrupt(settings: Settings, name: String, rm: bool) {
     std::thread::spawn(move || {
         let interrupted = block_on(async {
             let failed =
@@ -283,7 +266,7 @@ fn watch_interrupt(settings: Settings, place: NamespaceArgs, name: String, rm: b
                 _ = interrupt.recv() => {}
                 _ = terminate.recv() => {}
             }
-            if rm { delete(&settings, &place, &name).await } else { Ok(()) }
+            if rm { delete(&settings, &name).await } else { Ok(()) }
         });
         let text = match (rm, interrupted) {
             (true, Ok(())) => format!("virtualmachine/{name} is being deleted"),
@@ -313,7 +296,7 @@ mod tests {
 
     #[test]
     fn the_steps_are_what_a_person_would_type() {
-        let (build, create) = words("a --from ./root --owner root --cu 1..2 --port 80 -n x -- /bin/sh -c id");
+        let (build, create) = words("a --from ./root --owner root --cu 1..2 --port 80 -- /bin/sh -c id");
         assert_eq!(build, "vm build --from ./root --owner root -t a:run -- /bin/sh -c id");
         assert_eq!(create, "vm create a --image a:run --restart Never --cu 1..2 --port 80 --namespace x");
         let (build, create) = words("a --image i:1 -d --env A=1 -- /bin/x -y");

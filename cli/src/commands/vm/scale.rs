@@ -43,7 +43,7 @@ struct RequestedSize {
 /// Changes the size within the bounds, the bounds, or who decides.
 pub(in crate::commands) fn run(settings: &Settings, args: &Scale, quiet: bool) -> Result<Report> {
     block_on(async {
-        let client = NamespaceClient::open(settings, &args.place).await?;
+        let client = NamespaceClient::open(settings).await?;
         let machine = client.find(&args.name).await?;
         let sized = args.cpu.is_some() || args.memory.is_some() || args.cu.is_some();
         let wanted = if sized { Some(wanted(&machine, args)?) } else { None };

@@ -17,7 +17,7 @@ use crate::settings::Settings;
 /// Changes bounds, image, disks or environment.
 pub(super) fn run(settings: &Settings, args: &Set, quiet: bool) -> Result<Report> {
     block_on(async {
-        let client = NamespaceClient::open(settings, &args.applying.place).await?;
+        let client = NamespaceClient::open(settings).await?;
         let machine: VirtualMachine = client.find(&args.name).await?;
         let target = target(&machine, args)?;
         let change = Change::to(machine, &target);
@@ -83,7 +83,7 @@ fn memory(spec: &mut Value, machine: &VirtualMachine, min: Bytes, max: Bytes) ->
             .and_then(|slots| u16::try_from(slots).ok());
         slots.ok_or_else(|| {
             Error::new(Code::Usage, format!("--memory: {bound} is not a multiple of the VM's step of {slot}"))
-                .hint("the step is spec.guest.memorySlotSize; change it with neonctl vm edit")
+                .hint("the step is spec.guest.memorySlotSize; stop the VM and change it with kubectl edit")
         })
     };
     let (min, max) = (slots(min)?, slots(max)?);

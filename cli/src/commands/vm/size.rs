@@ -61,7 +61,6 @@ pub(in crate::commands) fn units(flag: &str, text: &str) -> Result<u16> {
         .ok_or_else(|| bad(flag, text, "write compute units as whole numbers, such as 1..12"))
 }
 
-/// Slots of a VM's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Slots {
     pub(super) size: Bytes,
@@ -142,7 +141,7 @@ pub(super) fn with_unit(size: Bytes) -> String {
     let found = decimal.iter().find(|(_, unit)| size.get().is_multiple_of(*unit));
     let shown =
         found.map_or_else(|| format!("{shown} bytes"), |(name, unit)| format!("{}{name}", size.get() / unit));
-    format!("{shown} ({})", crate::commands::place::bytes(size.get()))
+    format!("{shown} ({})", crate::render::bytes(size.get()))
 }
 
 /// Whole compute units that a size is, if it is.
@@ -198,7 +197,7 @@ mod tests {
         assert_eq!(hint, "use 16Mi");
         let (message, hint) = both(error(1 << 30, 1 << 40));
         assert!(message.contains("1Ti") && hint.contains("--memory-step"), "{message}");
-        assert_eq!(with_unit(Bytes::new(1025)), "1025 bytes (1.0Ki)");
+        assert_eq!(with_unit(Bytes::new(1025)), "1025 bytes (1Ki)");
     }
 
     #[test]

@@ -11,10 +11,8 @@ use crate::report::Report;
 use crate::settings::Settings;
 use session::{Client, Door};
 
-/// Logs in, or runs a command.
 pub(in crate::commands) fn run(env: &Env, settings: &Settings, args: &Ssh) -> Result<Report> {
-    let door =
-        Door { name: &args.name, port: args.port, identity: args.identity.as_deref(), place: &args.place };
+    let door = Door { name: &args.name, port: args.port, identity: args.identity.as_deref() };
     let mut client = Client::open(env, settings, "ssh", &door)?;
     for forward in &args.local_forward {
         client.command.args(["-L", forward]);

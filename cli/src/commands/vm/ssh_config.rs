@@ -16,7 +16,7 @@ use crate::settings::Settings;
 /// Prints a block for a configuration file of ssh, and stores the key that it names.
 pub(super) fn run(env: &Env, settings: &Settings, args: &SshConfig) -> Result<Report> {
     let (name, key) = block_on(async {
-        let client = NamespaceClient::open(settings, &args.place).await?;
+        let client = NamespaceClient::open(settings).await?;
         let machine: VirtualMachine = client.find(&args.name).await?;
         let key = stored_key(&client, &machine).await?;
         Ok((key_name(&client.namespace, &machine.metadata), key))
@@ -26,7 +26,7 @@ pub(super) fn run(env: &Env, settings: &Settings, args: &SshConfig) -> Result<Re
     private::directory(&directory)
         .and_then(|()| private::replace(&path, key.as_bytes()))
         .map_err(|error| Error::file("write", &path, &error))?;
-    let proxy = proxy(&args.name, "%p", &args.place)?.replace("%%p", "%p");
+    let proxy = proxy(&args.name, "%p", settings.place())?.replace("%%p", "%p");
     let mut text = format!("Host {}\n  User {}\n  ProxyCommand {proxy}\n", args.name, args.login);
     text.push_str(&format!("  IdentityFile \"{}\"\n  IdentitiesOnly yes\n", path.display()));
     for option in OPTIONS {

@@ -1,14 +1,16 @@
-//! The table of virtual machines, one for `list`, `get` and what they show when something changes.
+//! The table of virtual machines, one for `list`, `get` and what they show when something changes: `vm list` and `vm get`.
 
-use crate::commands::resource::{NONE, Resource, age_cell, or_none};
 use neonvm_api::names::{TRUE, label};
 use neonvm_api::virtual_machine::PowerState;
 use neonvm_api::{VirtualMachine, VirtualMachineStatus};
 use neonvm_types::{Bytes, MilliCpu};
 
 use super::size::{cores, in_units};
-use crate::commands::resource::name_of;
-use crate::report::{Column, left, right, wide};
+use crate::args::vm::{Get, List};
+use crate::commands::resource::{NONE, Resource, age_cell, list, name_of, or_none};
+use crate::error::Result;
+use crate::report::{Column, Report, left, right, wide};
+use crate::settings::Settings;
 
 impl Resource for VirtualMachine {
     const NOUN: &'static str = "vm";
@@ -145,6 +147,21 @@ pub(super) fn range(machine: &VirtualMachine) -> String {
 fn decimal(cpu: MilliCpu) -> String {
     let text = cores(cpu);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// Lists the VMs of one namespace, or of all.
+pub(in crate::commands) fn list(settings: &Settings, args: &List) -> Result<Report> {
+    let (pending, migrating, node) = (args.pending, args.migrating, args.node.clone());
+    let filter = move |vm: &VirtualMachine| {
+        let on = vm.status.as_ref().map(|status| status.node.as_str()).unwrap_or_default();
+        let moves = vm.status.as_ref().is_some_and(|status| status.migration.is_some());
+        (!pending || on.is_empty()) && (!migrating || moves) && node.as_ref().is_none_or(|node| node == on)
+    };
+    list::list(settings, &args.list, filter, |found| found)
+}
+
+pub(in crate::commands) fn get(settings: &Settings, args: &Get) -> Result<Report> {
+    list::get::<VirtualMachine>(settings, &args.names, args.watch)
 }
 
 #[cfg(test)]

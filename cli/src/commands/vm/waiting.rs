@@ -25,10 +25,22 @@ pub(super) async fn until(
     let messages = Messages {
         what,
         continues: "the operation",
-        again: &format!("neonctl vm wait {name} --for {what}"),
+        again: &again(name, what),
         why: &format!("neonctl vm describe {name}"),
     };
     wait::until(client, (name, None), limit, &messages, state, look).await
+}
+
+/// The command that waits for a phase, a condition, a size or the end of the VM.
+fn again(name: &str, what: &str) -> String {
+    match what.split_once('=') {
+        Some(("phase", phase)) => {
+            format!("kubectl wait neonvm/{name} --for=jsonpath='{{.status.phase}}'={phase}")
+        }
+        Some(("condition", _)) => format!("kubectl wait neonvm/{name} --for={what}"),
+        Some(_) => format!("neonctl vm wait {name} --for '{what}'"),
+        None => format!("kubectl wait neonvm/{name} --for=delete"),
+    }
 }
 
 /// The state in a few words: the phase, and what stands in the way.

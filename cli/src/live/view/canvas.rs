@@ -17,7 +17,6 @@ impl<'a> Canvas<'a> {
         Self { buffer, area }
     }
 
-    /// Some rows of it.
     pub(super) fn rows(&mut self, from: u16, count: u16) -> Canvas<'_> {
         let from = from.min(self.area.height);
         let height = count.min(self.area.height - from);
@@ -56,7 +55,6 @@ impl<'a> Canvas<'a> {
         self.text(self.area.width.saturating_sub(width), y, text, style);
     }
 
-    /// Fills a row.
     pub(super) fn row(&mut self, y: u16, style: Style) {
         if y < self.area.height {
             let row = Rect::new(self.area.x, self.area.y + y, self.area.width, 1);

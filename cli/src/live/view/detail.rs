@@ -9,7 +9,8 @@ use super::text::{Line, wrapped};
 use crate::live::input::Key;
 use crate::live::model::{Fleet, Vm};
 use crate::live::series::Point;
-use crate::live::size::{self, bytes, cores, short};
+use crate::live::size::{self, cores, short};
+use crate::render::bytes;
 
 /// Columns of the words before each value.
 const LABEL: usize = 11;
@@ -106,7 +107,6 @@ fn load(vm: &Vm) -> String {
     text
 }
 
-/// What the agent reports.
 fn agent(vm: &Vm, why: &VmInspect) -> Vec<(&'static str, String)> {
     let show =
         |size: Option<Resources>| size.map_or_else(|| "-".to_owned(), |size| size::units(size, vm.unit()));

@@ -6,7 +6,6 @@ use super::canvas::Canvas;
 use crate::live::input::{Key, MoveFacts};
 use crate::live::model::Fleet;
 
-/// Columns of the bar.
 const BAR: u16 = 12;
 
 /// Draws a heading and a row for each migration.

@@ -4,7 +4,6 @@ use ratatui::style::Style;
 
 use super::canvas::Canvas;
 
-/// A line.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
     text: String,

@@ -26,12 +26,10 @@ impl Theme {
         Style::new().add_modifier(Modifier::REVERSED)
     }
 
-    /// Headings.
     pub(super) fn heading(self) -> Style {
         self.painted(Color::Cyan).add_modifier(Modifier::BOLD)
     }
 
-    /// The selected row.
     pub(super) const fn selected(self) -> Style {
         Style::new().add_modifier(Modifier::REVERSED)
     }
@@ -46,7 +44,6 @@ impl Theme {
         self.painted(Color::Green)
     }
 
-    /// Permitted.
     pub(super) fn permitted(self) -> Style {
         self.painted(Color::Blue)
     }

@@ -183,8 +183,8 @@ impl Row<'_> {
         if !size::known(size) {
             return "-".to_owned();
         }
-        let used = self.vm.load.memory.map_or_else(|| "?".to_owned(), size::bytes);
-        let whole = size::bytes(size.mem.get());
+        let used = self.vm.load.memory.map_or_else(|| "?".to_owned(), crate::render::bytes);
+        let whole = crate::render::bytes(size.mem.get());
         // One unit is enough if both have the same.
         let same = ["Gi", "Mi"].iter().find(|unit| whole.ends_with(**unit));
         let used = same.and_then(|unit| used.strip_suffix(unit)).map_or(used.clone(), str::to_owned);

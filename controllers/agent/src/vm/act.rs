@@ -7,6 +7,7 @@ use neonvm_core_vertical_scaling::agent::metrics::{parse_lfc, parse_system};
 use neonvm_core_vertical_scaling::agent::{
     Action, Event, MetricsSource, Outcome, PatchError, PluginAnswer, SchedulerRequest,
 };
+use neonvm_kit::error::causes;
 use neonvm_kit::supervise::catch;
 use neonvm_types::monitor_protocol::AgentMessage;
 use neonvm_types::scheduler_protocol::AgentRequest;
@@ -70,7 +71,7 @@ impl Actor {
                 shared.metrics.scheduler(&code, message.last_permit, message.resources, asked.as_ref().ok());
                 asked
                     .map(|answer| PluginAnswer { permit: answer.permit, migrate: answer.migrate.is_some() })
-                    .map_err(|error| full(&error))
+                    .map_err(|error| causes(&error))
             });
             let result = asked.await.unwrap_or_else(|panic| Err(panicked(&vm, &panic)));
             if let Err(error) = &result {
@@ -166,7 +167,7 @@ fn panicked(vm: &NamespacedName, panic: &str) -> String {
 
 fn refused(vm: &NamespacedName, error: &patch::Error) -> PatchError {
     tracing::warn!(%vm, %error, "the VM was not changed");
-    if error.is_conflict() { PatchError::Conflict } else { PatchError::Failed(full(error)) }
+    if error.is_conflict() { PatchError::Conflict } else { PatchError::Failed(causes(error)) }
 }
 
 fn understand(source: MetricsSource, text: Result<bytes::Bytes, String>, metric: Option<&str>) -> Event {
@@ -177,19 +178,4 @@ fn understand(source: MetricsSource, text: Result<bytes::Bytes, String>, metric:
         MetricsSource::Lfc => parse_lfc(&text).map(Event::LfcMetrics).map_err(|error| error.to_string()),
     });
     read.unwrap_or_else(|reason| Event::MetricsFailed { source, reason })
-}
-
-/// An error with its causes.
-fn full(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let inner_text = inner.to_string();
-        if !text.contains(&inner_text) {
-            text.push_str(": ");
-            text.push_str(&inner_text);
-        }
-        cause = inner.source();
-    }
-    text
 }

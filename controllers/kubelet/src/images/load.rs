@@ -9,6 +9,7 @@ use neonvm_builder::reference::{Digest, Reference};
 use neonvm_builder::source::{Error, Logins, Options, Pull, Quiet, Source, load};
 use neonvm_builder::store::Store;
 use neonvm_builder::{content, export};
+use neonvm_kit::error::causes;
 
 use super::{DISK, KERNEL, PULL, Request, io_problem};
 use crate::problem::Problem;
@@ -81,7 +82,7 @@ pub(super) async fn fetch(
         let loaded = runtime.block_on(load(&found.source, &options, &Quiet)).map_err(|error| {
             let hint = hint(&error).map(|hint| format!(" ({hint})")).unwrap_or_default();
             let never = found.pull == Pull::Never && found.is_remote;
-            Problem::new(if never { "ErrImageNeverPull" } else { PULL }, format!("{}{hint}", chain(&error)))
+            Problem::new(if never { "ErrImageNeverPull" } else { PULL }, format!("{}{hint}", causes(&error)))
         })?;
         take_out(&config, &loaded)
     };
@@ -103,19 +104,6 @@ fn hint(error: &Error) -> Option<String> {
         // The flags of the others are those of neonctl.
         other => other.hint().filter(|hint| !hint.contains("--")),
     }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(inner) = source {
-        let inner_text = inner.to_string();
-        if !text.contains(&inner_text) {
-            text = format!("{text}: {inner_text}");
-        }
-        source = inner.source();
-    }
-    text
 }
 
 fn take_out(
@@ -148,7 +136,7 @@ fn fill(next: &std::path::Path, loaded: &neonvm_builder::source::Loaded) -> Resu
     let mut bytes = 0;
     if content::find(&loaded.tree, export::DISK_PATH.as_bytes()).is_some() {
         bytes =
-            export::export(loaded, &next.join(DISK)).map_err(|error| Problem::new(PULL, chain(&error)))?;
+            export::export(loaded, &next.join(DISK)).map_err(|error| Problem::new(PULL, causes(&error)))?;
     }
     let kernel =
         content::read(&loaded.tree, loaded.sources.as_ref(), format!("/{KERNEL}").as_bytes(), KERNEL_LIMIT);

@@ -23,11 +23,6 @@ pub struct Limits {
 /// Names of VMs; the longest that there may be is among them.
 const NAMES: [&str; 5] =
     ["a", "b2", "pg-1", "0", "long-long-long-long-long-long-long-long-long-long-long-long-nam"];
-/// Keys of labels.
-const KEYS: [&str; 4] = ["team", "example.com/tier", "A_b.c-d", "x"];
-/// Values of labels: none, and the longest that there may be.
-const VALUES: [&str; 4] =
-    ["", "db", "1.0_x-Y", "vvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvvv"];
 /// Names of variables.
 const VARIABLES: [&str; 3] = ["A", "PATH_2", "_x"];
 /// Values of variables.
@@ -88,7 +83,7 @@ impl Draw<'_> {
     }
 
     fn about(&mut self, name: String) -> Step {
-        match self.random.below(24) {
+        match self.random.below(23) {
             0..=3 => self.set(name),
             4..=6 => Step::Hold(name.clone(), self.size(&name)),
             7 => Step::Release(name),
@@ -116,11 +111,6 @@ impl Draw<'_> {
                 Step::RemoveImage(name, image)
             }
             20 | 21 => Step::Drain(name),
-            22 => {
-                let value = self.random.pick(&VALUES);
-                let value = (!self.random.once_in(3)).then(|| value.to_owned());
-                Step::Label(name, self.random.pick(&KEYS).to_owned(), value)
-            }
             _ => Step::Delete(name),
         }
     }
@@ -284,12 +274,10 @@ mod tests {
                 model.apply(&step);
             }
         }
-        assert_eq!(seen.len(), 18, "{seen:?}");
+        assert_eq!(seen.len(), 17, "{seen:?}");
         for (kind, [accepted, refused]) in &seen {
             let never = match kind.as_str() {
-                "Create" | "Set" | "Auto" | "Release" | "Stop" | "Start" | "Restart" | "Label" | "Delete" => {
-                    *refused
-                }
+                "Create" | "Set" | "Auto" | "Release" | "Stop" | "Start" | "Restart" | "Delete" => *refused,
                 "RemoveImage" => *accepted,
                 _ => 0,
             };

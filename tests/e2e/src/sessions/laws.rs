@@ -81,11 +81,6 @@ fn spec(vm: &Vm, object: &Value, faults: &mut Faults<'_>) {
         env.iter().map(|one| (text(one, "/name"), text(one, "/value"))).collect();
     faults.differ("environment", env, vm.now.env.clone());
     faults.differ("restart policy", text(object, "/spec/restartPolicy"), vm.restart.word().to_owned());
-    let labels = object.pointer("/metadata/labels").and_then(Value::as_object).cloned().unwrap_or_default();
-    let own = labels.into_iter().filter(|(key, _)| !key.contains("neon.tech/"));
-    let own: BTreeMap<String, String> =
-        own.map(|(key, value)| (key, value.as_str().unwrap_or_default().to_owned())).collect();
-    faults.differ("labels", own, vm.labels.clone());
     match requested(object) {
         Some(asked) if !shape.has(asked) => faults.differ("requested size", asked, shape.fit(asked)),
         asked if !vm.auto => faults.differ("requested size", asked, Some(vm.asked)),

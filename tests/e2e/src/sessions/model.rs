@@ -70,7 +70,6 @@ pub(super) struct Vm {
     pub(super) power: Power,
     pub(super) workload: Workload,
     pub(super) restart: Restart,
-    pub(super) labels: BTreeMap<String, String>,
     pub(super) place: Place,
     /// Pod and node, as they were last observed.
     pub(super) pod: String,
@@ -92,7 +91,6 @@ impl Vm {
             power: Power::Running,
             workload: creation.workload,
             restart: creation.restart,
-            labels: BTreeMap::new(),
             place: Place::NewPod,
             pod: String::new(),
             node: String::new(),
@@ -214,12 +212,7 @@ impl Model {
             Step::Pause(_) => accepted_if(matches!(vm.power, Power::Running | Power::Paused)),
             Step::Resume(_) => accepted_if(vm.power != Power::Stopped),
             Step::Migrate(_) | Step::Cancel(_) | Step::Drain(_) => accepted_if(runs),
-            Step::Set(..)
-            | Step::Auto(..)
-            | Step::Release(_)
-            | Step::Stop(_)
-            | Step::Label(..)
-            | Step::Delete(_) => DONE,
+            Step::Set(..) | Step::Auto(..) | Step::Release(_) | Step::Stop(_) | Step::Delete(_) => DONE,
         }
     }
 
@@ -336,8 +329,6 @@ fn order(vm: &mut Vm, step: &Step) {
         Step::Pause(_) => vm.power = Power::Paused,
         Step::Migrate(_) => vm.place = Place::NewNode,
         Step::Cancel(_) => vm.place = Place::Either,
-        Step::Label(_, key, Some(value)) => drop(vm.labels.insert(key.clone(), value.clone())),
-        Step::Label(_, key, None) => drop(vm.labels.remove(key)),
         Step::Create(_) | Step::Drain(_) | Step::RemoveImage(..) | Step::Delete(_) => {}
     }
 }

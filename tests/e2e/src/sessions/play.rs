@@ -189,8 +189,7 @@ impl Player<'_> {
 
     /// The limit of commands that wait.
     fn with_timeout(&self, mut words: Vec<String>) -> Vec<String> {
-        let waits = words.first().is_some_and(|noun| noun == "vm" || noun == "migration")
-            && words.get(1).is_some_and(|verb| verb != "label");
+        let waits = words.first().is_some_and(|noun| noun == "vm" || noun == "migration");
         if waits {
             let limit = ["--timeout".to_owned(), format!("{}s", self.patience.as_secs())];
             words.splice(2..2, limit);

@@ -151,8 +151,6 @@ pub enum Step {
     Cancel(String),
     /// The node of the VM is drained, and opened again.
     Drain(String),
-    /// `vm label`: sets a label, or removes it.
-    Label(String, String, Option<String>),
     /// `image remove` of the image of a VM.
     RemoveImage(String, String),
     /// `vm delete`
@@ -179,7 +177,6 @@ impl Step {
             | Self::Migrate(vm)
             | Self::Cancel(vm)
             | Self::Drain(vm)
-            | Self::Label(vm, ..)
             | Self::RemoveImage(vm, _)
             | Self::Delete(vm) => vm,
         }
@@ -225,10 +222,6 @@ impl Step {
             Self::Cancel(vm) => line.add(["vm", "migrate", vm, "--no-wait"]),
             // Not a command of neonctl: this is what a person types.
             Self::Drain(vm) => line.add(["drain", vm]),
-            Self::Label(vm, key, Some(value)) => {
-                line.add(["vm", "label", vm, &format!("{key}={value}"), "--overwrite"]);
-            }
-            Self::Label(vm, key, None) => line.add(["vm", "label", vm, &format!("{key}-")]),
             Self::RemoveImage(_, image) => line.add(["image", "remove", image]),
             Self::Delete(vm) => line.add(["vm", "delete", vm, "--yes"]),
         }

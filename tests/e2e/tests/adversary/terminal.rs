@@ -21,7 +21,7 @@ fn fields_of_a_vm_do_not_steer_the_terminal_of_an_administrator() {
         "vm get evil -o yaml",
         "vm get evil -o json",
         "vm describe evil",
-        "vm events",
+        "vm history evil",
     ] {
         let output = cluster.neonctl(command);
         for bytes in [output.stdout, output.stderr] {

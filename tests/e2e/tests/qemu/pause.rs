@@ -114,7 +114,7 @@ fn a_paused_guest_stands_still_and_continues_where_it_was() {
     let vm = cluster.vm("web");
     assert_eq!((cluster.pod("web"), &vm["status"]["restartCount"]), (pod, &0.into()));
     assert_eq!(Cluster::qemus(&uid), qemu, "the same QEMU");
-    let events = || cluster.good(&["vm", "events", "web"]);
+    let events = || cluster.good(&["vm", "history", "web"]);
     until(|| events().contains("Paused") && events().contains("Resumed"), events);
     drop(counter);
 

@@ -112,7 +112,7 @@ fn a_workload_that_does_not_run_is_reported() {
         vm["status"]["workload"]["restarts"].as_u64() > Some(0)
     });
     assert_eq!(vm["status"]["workload"]["outOfMemory"], true, "{}", vm["status"]);
-    let events = || cluster.good(&["vm", "events", "hungry"]);
+    let events = || cluster.good(&["vm", "history", "hungry"]);
     until(|| events().contains("WorkloadOutOfMemory"), events);
     cluster.good(&["vm", "delete", "absent", "hungry", "-y"]);
     cluster.down();

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use base64::Engine as _;
 use neonvm_e2e::client::{KubeClient, Resource};
@@ -9,7 +10,7 @@ use neonvm_kit::ca::Authority;
 use neonvm_test_support::{need, needs};
 use serde_json::Value;
 
-use crate::cluster::{Cluster, possible};
+use crate::cluster::{Cluster, possible, until_within};
 
 /// The cluster `copy` of the same user; stopped and removed with its owner.
 struct Copy<'a> {
@@ -114,8 +115,7 @@ fn a_cluster_restored_beside_its_source_is_a_new_one() {
     assert!(restored.contains("is a new cluster"), "{restored}");
     copy.good(&["local", "up", "--name", "copy", "--accel", "tcg", "--cpus", "2", "--timeout", "120s"]);
     // Not what the source was: nothing of it is waited for.
-    copy.good(&["vm", "wait", "web", "--for", "condition=Available", "--timeout", "170s"]);
-    assert!(is_up(&copy.vm("web")));
+    until_within(Duration::from_secs(170), || is_up(&copy.vm("web")), || copy.vm("web").to_string());
     let theirs = identity(&copy.kubeconfig(), "web");
     for ((what, own), (_, other)) in before.1.iter().zip(&theirs) {
         assert!(!own.is_empty() && !other.is_empty() && own != other, "{what}: {own:?}, {other:?}");

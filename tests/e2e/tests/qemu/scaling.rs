@@ -97,7 +97,7 @@ fn a_database_grows_under_load_and_shrinks_when_it_is_idle() {
     let output = cluster.good(&["agent", "inspect", "--vm", "pg", "--history", "50"]);
     assert!(output.contains("LAST DECISIONS") && output.contains("ask scheduler"), "{output}");
     // Events are delivered separately.
-    let events = || cluster.good(&["vm", "events", "pg"]);
+    let events = || cluster.good(&["vm", "history", "pg"]);
     until(|| events().contains("ScaledUp"), events);
     drop(load);
     let vm = cluster.becomes_within("pg", 330, "shrinks to the least", |vm| {

@@ -103,7 +103,7 @@ fn the_guest_is_reached_from_the_container_and_from_outside() {
     assert_eq!(output(), "up\n");
     assert!(cluster.good(&["vm", "logs", "s", "--source", "serial"]).contains("Linux version"));
     assert!(cluster.client().logs(&pod).unwrap().contains("guest| up"));
-    let events = || cluster.good(&["vm", "events", "s"]);
+    let events = || cluster.good(&["vm", "history", "s"]);
     for reason in ["Created", "Started", "Ready", "Scheduled"] {
         until(|| events().contains(reason), events);
     }

@@ -242,7 +242,7 @@ fn a_guest_that_keeps_its_memory_is_reported_with_the_size_it_reached() {
     let (reason, message) = scaled(&vm);
     assert!(reason == "MemoryNotReleased" && message.contains("not to 256Mi"), "{reason}: {message}");
     // Events are delivered separately.
-    let events = || cluster.good(&["vm", "events", "keeper", "--types", "Warning"]);
+    let events = || cluster.good(&["vm", "history", "keeper"]);
     until(|| events().contains("ScaleLimited"), events);
     // The VM lives; what was freed is taken later.
     cluster.inside("keeper", "rm /mnt/held");

@@ -47,7 +47,6 @@ pub(super) fn run(stage: &Stage) -> anyhow::Result<()> {
     memory(stage)?;
     stage.title("What the cluster knows about it");
     stage.neonctl(&["vm", "describe", "pg"])?;
-    stage.neonctl(&["vm", "events", "pg"])?;
     stage.neonctl(&["status"])?;
     history(stage)
 }
@@ -98,7 +97,7 @@ fn under_load(stage: &Stage, address: &str) -> anyhow::Result<String> {
     );
     let printer = print_progress(&mut bench.0).context("pgbench has no output")?;
     stage.neonctl(&["vm", "wait", "pg", "--for", "cpu>=1", "--timeout", "60s"])?;
-    stage.neonctl(&["top", "vms", "--once"])?;
+    stage.neonctl(&["top", "vms"])?;
     stage.neonctl(&["agent", "inspect", "--vm", "pg"])?;
     full_node(stage)?;
     moves(stage, address)?;
@@ -195,7 +194,7 @@ fn until_refused(stage: &Stage, node: &str) -> anyhow::Result<()> {
 fn idle_again(stage: &Stage) -> anyhow::Result<()> {
     stage.title("Idle: it gives back what it does not need, and stays small");
     stage.neonctl(&["vm", "wait", "pg", "--for", "cpu<=0.25", "--timeout", "420s"])?;
-    stage.neonctl(&["top", "vms", "--once"])?;
+    stage.neonctl(&["top", "vms"])?;
     // The first half minute is for what the load has left behind, such as a vacuum of its tables.
     stage.step("sleep", &["90"])?;
     stage.neonctl(&["vm", "history", "pg", "--since", "1m"])

@@ -2,10 +2,9 @@
 
 use neonvm_types::scheduler_inspect::{Inspect, NodeView, ResourceView, WhatIfAnswer};
 
-use crate::commands::place::bytes;
 use crate::commands::scheduler::cores;
+use crate::render::bytes;
 
-/// Characters of a bar.
 const BAR: u64 = 20;
 
 /// One line of a node: a name, and CPU and memory beside each other.
@@ -190,10 +189,10 @@ mod tests {
             text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
         for line in [
             "node n1 CPU MEMORY",
-            "capacity 4.00 16.0Gi",
-            "ordinary pods 1.10 [#####...............] 27% 3.0Gi [###.................] 18%",
-            "pg-main 11 CU 2.75 [#############.......] 68% 11.0Gi [#############.......] 68%",
-            "reserved 3.85 [###################.] 96% 14.0Gi [#################...] 87%",
+            "capacity 4.00 16Gi",
+            "ordinary pods 1.10 [#####...............] 27% 3Gi [###.................] 18%",
+            "pg-main 11 CU 2.75 [#############.......] 68% 11Gi [#############.......] 68%",
+            "reserved 3.85 [###################.] 96% 14Gi [#################...] 87%",
             "logical pressure 0.25 0",
             "next: nothing",
             "what if pg-main=12cu: refused: no room; its node can currently give at most 11 CU",

@@ -147,7 +147,7 @@ pub(super) fn machines(view: &View) -> Vec<Check> {
 
 /// Pods that fit nowhere.
 pub(super) fn pods(view: &View) -> Vec<Check> {
-    let remedy = "see the free capacity of nodes: neonctl top nodes --once; then free some or request less";
+    let remedy = "see the free capacity of nodes: neonctl top nodes; then free some or request less";
     let pods = view.unschedulable().into_iter().take(LISTED);
     pods.map(|trouble| fail("pod", trouble.why, remedy).at(format!("{}/{}", trouble.namespace, trouble.name)))
         .collect()

@@ -51,10 +51,7 @@ fn migrations() {
         "info": { "passes": 3, "throughput": 1 << 30, "ram": { "total": 100, "remaining": 25 } } }),
     );
     assert_eq!((active.percent, active.ended, active.failed), (Some(75), None, false));
-    assert_eq!(
-        (active.text.as_str(), active.created),
-        ("iteration 3, 1.0Gi/s, dirty 0/s", 1_767_225_601_000)
-    );
+    assert_eq!((active.text.as_str(), active.created), ("iteration 3, 1Gi/s, dirty 0/s", 1_767_225_601_000));
     let done = migration_of(
         &json!({ "phase": "Succeeded", "completionTime": "2026-01-01T00:00:03Z", "targetNode": "n2",
         "info": { "downtimeMs": 31 } }),

@@ -2,7 +2,6 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// A pod autoscaler with this status.
 pub(in crate::commands::podautoscaler) fn object(status: &Value) -> PodAutoscaler {
     serde_json::from_value(json!({
         "apiVersion": "autoscaling.aibrix.ai/v1alpha1", "kind": "PodAutoscaler",

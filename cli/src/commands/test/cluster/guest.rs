@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt as _;
 use tokio::process::{Child, Command};
 
-use crate::args::cluster::Access;
+use crate::args::place::Place;
 use crate::env::Env;
 use crate::error::{Code, Error, Result, reason};
 
@@ -24,21 +24,14 @@ pub(super) struct Guest {
 
 impl Guest {
     /// None where `ssh` is not installed.
-    pub(super) fn from_env(env: &Env, access: &Access, namespace: &str, vm: &str) -> Result<Option<Self>> {
+    pub(super) fn from_env(env: &Env, place: &Place, vm: &str) -> Result<Option<Self>> {
         if env.program("ssh").is_none() {
             return Ok(None);
         }
         let program = std::env::current_exe()
             .map_err(|error| Error::new(Code::Failed, "cannot find this program").cause(reason(&error)))?;
-        let mut arguments: Vec<String> =
-            ["vm", "ssh", vm, "--namespace", namespace].map(str::to_owned).to_vec();
-        let mut flag = |name: &str, value: Option<String>| {
-            if let Some(value) = value {
-                arguments.extend([format!("--{name}"), value]);
-            }
-        };
-        flag("kubeconfig", access.kubeconfig.as_ref().map(|path| path.display().to_string()));
-        flag("context", access.context.clone());
+        let words = ["vm", "ssh", vm].map(str::to_owned).into_iter();
+        let arguments = words.chain(place.words()).collect();
         Ok(Some(Self { program, arguments }))
     }
 

@@ -8,7 +8,7 @@ use neonvm_deploy::Choice;
 use neonvm_kernel::Progress as _;
 use tokio::process::Command;
 
-use crate::args::test::Cluster;
+use crate::args::cluster::Cluster;
 use crate::commands::health::installed;
 use crate::commands::install::apply::record;
 use crate::connect::Connection;
@@ -25,7 +25,6 @@ const SCRIPT: &str = include_str!("../../../../../examples/busybox/make-root.sh"
 /// What runs in the guest: nothing that takes CPU.
 const WORKLOAD: [&str; 3] = ["/bin/sh", "-c", "exec sleep 1000000000"];
 
-/// The image.
 pub(super) async fn choose(
     env: &Env,
     settings: &Settings,

@@ -9,7 +9,6 @@ use super::trial::{Polled, Trial, VM, node_of, restarts_of};
 use crate::commands::migration::show;
 use crate::error::{Code, Error, Result};
 
-/// Name of the migration.
 const NAME: &str = "trial-1";
 
 pub(super) async fn run(trial: &mut Trial<'_>) -> Result<Outcome> {

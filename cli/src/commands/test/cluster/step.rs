@@ -61,7 +61,6 @@ impl Step {
     }
 }
 
-/// What came of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// With what was observed.
@@ -91,7 +90,6 @@ impl Outcome {
     }
 }
 
-/// A step that is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) step: Step,

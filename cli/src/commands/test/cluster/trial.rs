@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use neonvm_api::VirtualMachine;
 use neonvm_kernel::Progress as _;
-use tokio::time::Instant;
 
 use super::guest::Guest;
 use super::step::Outcome;
-use crate::args::cluster::Access;
-use crate::args::test::Cluster;
+use crate::args::cluster::Cluster;
+use crate::args::place::Place;
+use crate::commands::poll;
 use crate::commands::resource::client::NamespaceClient;
 use crate::commands::vm::waiting::state;
 use crate::commands::watching::WaitProgress;
@@ -17,11 +17,9 @@ use crate::connect::Connection;
 use crate::env::Env;
 use crate::error::{Code, Error, Result};
 use crate::render::Reporter;
+use crate::settings::Settings;
 
-/// Name of the VM.
 pub(super) const VM: &str = "trial";
-/// Pause between two reads of an object.
-const PAUSE: Duration = Duration::from_millis(200);
 
 /// What reading has shown.
 pub(super) enum Polled<T> {
@@ -30,10 +28,9 @@ pub(super) enum Polled<T> {
     NotYet(String),
 }
 
-/// A test of a cluster.
 pub(super) struct Trial<'a> {
     env: &'a Env,
-    access: Access,
+    place: Place,
     pub(super) reporter: &'a Reporter,
     pub(super) client: NamespaceClient,
     pub(super) image: String,
@@ -61,6 +58,7 @@ pub(super) struct Trial<'a> {
 impl<'a> Trial<'a> {
     pub(super) fn new(
         env: &'a Env,
+        settings: &Settings,
         connection: Connection,
         args: &Cluster,
         reporter: &'a Reporter,
@@ -68,9 +66,10 @@ impl<'a> Trial<'a> {
         limit: Duration,
     ) -> Self {
         let namespace = args.namespace.clone().unwrap_or_else(generated);
+        let place = Place { namespace: Some(namespace.clone()), ..settings.place().clone() };
         Self {
             env,
-            access: args.access.clone(),
+            place,
             reporter,
             client: NamespaceClient { connection, namespace },
             image,
@@ -98,7 +97,7 @@ impl<'a> Trial<'a> {
 
     /// The way into the guest; none where `ssh` is not installed.
     pub(super) fn guest(&self) -> Result<Option<Guest>> {
-        Guest::from_env(self.env, &self.access, self.namespace(), VM)
+        Guest::from_env(self.env, &self.place, VM)
     }
 
     /// What is left, and how it is removed.
@@ -118,23 +117,22 @@ impl<'a> Trial<'a> {
         what: &str,
         mut look: impl AsyncFnMut() -> Result<Polled<T>>,
     ) -> Result<T> {
-        let deadline = Instant::now() + self.limit;
-        loop {
-            let state = match look().await {
-                Ok(Polled::Done(value)) => return Ok(value),
+        let mut last = String::new();
+        let found = poll::until(self.limit, async || {
+            last = match look().await {
+                Ok(Polled::Done(value)) => return Ok(Some(value)),
                 Ok(Polled::NotYet(state)) => state,
                 Err(error) if error.code == Code::Unreachable => error.message,
                 Err(error) => return Err(error),
             };
-            self.reporter.line(&state);
-            if Instant::now() >= deadline {
-                let late = Error::new(Code::Timeout, format!("{what}: not within {:?}", self.limit));
-                return Err(late
-                    .cause(state)
-                    .hint("for details, run it again with --keep, then neonctl vm describe"));
-            }
-            tokio::time::sleep(PAUSE).await;
-        }
+            self.reporter.line(&last);
+            Ok(None)
+        });
+        found.await?.ok_or_else(|| {
+            Error::new(Code::Timeout, format!("{what}: not within {:?}", self.limit))
+                .cause(last)
+                .hint("for details, run it again with --keep, then neonctl vm describe")
+        })
     }
 
     /// Reads the VM until `look` has seen enough.
@@ -169,7 +167,6 @@ fn generated() -> String {
     format!("neonvm-test-{:x}-{:x}", now & 0xff_ffff, std::process::id())
 }
 
-/// Node of a VM.
 pub(super) fn node_of(vm: &VirtualMachine) -> String {
     vm.status.as_ref().map(|status| status.node.clone()).unwrap_or_default()
 }

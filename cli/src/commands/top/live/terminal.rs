@@ -23,7 +23,6 @@ static PANICKED: AtomicBool = AtomicBool::new(false);
 /// What the person did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pressed {
-    /// A key.
     Key(Press),
     /// The terminal has another size.
     Resized,

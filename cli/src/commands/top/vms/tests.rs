@@ -14,30 +14,6 @@ fn machine() -> VirtualMachine {
 }
 
 #[test]
-fn rates_are_counters_over_the_time_of_the_machine() {
-    let before = RunnerStatistics { steal_us: Some(100), throttled_us: 0, ..counters(1000, 5_000_000) };
-    let now =
-        RunnerStatistics { steal_us: Some(60_100), throttled_us: 300_000, ..counters(3000, 10_220_000) };
-    let rates = rates(&before, &now, 3);
-    assert!((rates.cpu.unwrap() - 2.61).abs() < 1e-9);
-    assert!((rates.steal.unwrap() - 0.01).abs() < 1e-9, "60 ms of 3 CPUs in 2 s");
-    assert!((rates.throttled.unwrap() - 0.05).abs() < 1e-9);
-}
-
-#[test]
-fn there_are_no_rates_over_a_restart_or_without_time() {
-    assert_eq!(rates(&counters(9000, 7), &counters(10, 9), 1), Rates::default());
-    assert_eq!(rates(&counters(9000, 7), &counters(9000, 9), 1), Rates::default());
-    assert_eq!(rates(&counters(1, 9), &counters(2, 7), 1).cpu, None, "a counter that went back");
-    let some = RunnerStatistics { steal_us: Some(1), ..counters(2, 8) };
-    assert_eq!(rates(&counters(1, 7), &some, 1).steal, None);
-    assert_eq!(
-        rates(&some, &RunnerStatistics { uptime_ms: u64::MAX, cpu_us: u64::MAX, ..some }, 0).steal,
-        Some(0.0)
-    );
-}
-
-#[test]
 fn a_machine_in_columns() {
     let now = RunnerStatistics {
         guest_used: Some(Bytes::new(8_900 << 20)),
@@ -64,7 +40,7 @@ fn a_machine_in_columns() {
 fn the_host_reports_what_the_guest_does_not() {
     let now = RunnerStatistics { resident: Bytes::gib(1), ..counters(10, 10) };
     let usage = Usage::from_machine(&machine()).with(None, &now);
-    assert_eq!(usage.row(false)[3..9], ["-", "2.75", "-", "1.0Gi", "11Gi", "9%"]);
+    assert_eq!(usage.row(false)[3..9], ["-", "2.75", "-", "1Gi", "11Gi", "9%"]);
 }
 
 #[test]

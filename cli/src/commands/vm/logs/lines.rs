@@ -1,6 +1,5 @@
 //! Lines of a container's log: `TIME SOURCE| TEXT`. Pure.
 
-/// How lines are shown.
 #[derive(Clone, Debug)]
 pub(super) struct Style {
     sources: Vec<String>,
@@ -45,7 +44,6 @@ impl Style {
     }
 }
 
-/// The time at the start of a line.
 pub(super) fn time(line: &str) -> Option<&str> {
     let (time, _) = line.split_once(' ')?;
     let bytes = time.as_bytes();

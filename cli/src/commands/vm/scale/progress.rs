@@ -15,7 +15,6 @@ use crate::error::{Code, Error};
 /// A size that was requested.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::commands) struct Goal {
-    /// CPU.
     pub(in crate::commands) cpu: MilliCpu,
     /// Memory, whole steps.
     pub(in crate::commands) memory: Bytes,

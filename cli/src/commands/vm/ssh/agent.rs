@@ -24,7 +24,6 @@ const IDENTITIES_ANSWER: u8 = 12;
 const SIGN_REQUEST: u8 = 13;
 const SIGN_RESPONSE: u8 = 14;
 
-/// A private key.
 #[derive(Debug)]
 pub(super) struct Key {
     pair: Ed25519KeyPair,
@@ -56,7 +55,6 @@ impl Key {
         Some(Self { pair, blob })
     }
 
-    /// The response to a request.
     fn respond(&self, request: &[u8]) -> Vec<u8> {
         let Some((kind, rest)) = request.split_first() else { return vec![FAILURE] };
         match *kind {
@@ -84,7 +82,6 @@ impl Key {
     }
 }
 
-/// The fields of a message.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {

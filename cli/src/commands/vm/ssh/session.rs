@@ -17,7 +17,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::agent::{Agent, Key};
 use super::words::Words;
-use crate::args::resource::NamespaceArgs;
+use crate::args::place::Place;
 use crate::commands::resource::client::NamespaceClient;
 use crate::commands::resource::name_of;
 use crate::commands::vm::exec;
@@ -34,14 +34,11 @@ const NO_CONNECTION: u8 = 255;
 
 /// Where to log in.
 pub(in crate::commands::vm) struct Door<'a> {
-    /// Name of the VM.
     pub(in crate::commands::vm) name: &'a str,
     /// Port of the SSH server in the guest.
     pub(in crate::commands::vm) port: u16,
     /// Private key; none: the one that the cluster stores.
     pub(in crate::commands::vm) identity: Option<&'a Path>,
-    /// Namespace and cluster.
-    pub(in crate::commands::vm) place: &'a NamespaceArgs,
 }
 
 /// A program of OpenSSH with the options that lead to the guest.
@@ -80,7 +77,7 @@ impl Client {
         command.args(["-o", if apart { "LogLevel=INFO" } else { "LogLevel=ERROR" }]);
         command
             .arg("-o")
-            .arg(format!("ProxyCommand={}", proxy(door.name, &door.port.to_string(), door.place)?));
+            .arg(format!("ProxyCommand={}", proxy(door.name, &door.port.to_string(), settings.place())?));
         Ok(Self { command, key, apart })
     }
 
@@ -157,7 +154,6 @@ async fn lend(agent: Option<&Agent>) -> Infallible {
     }
 }
 
-/// Waits for a signal.
 async fn came(kind: SignalKind) -> SignalKind {
     let came = match signal(kind) {
         Ok(mut signals) => signals.recv().await,
@@ -200,7 +196,7 @@ async fn talk(
 
 /// The VM's private key, unless another one is named.
 async fn key(settings: &Settings, door: &Door<'_>) -> Result<Option<Key>> {
-    let client = NamespaceClient::open(settings, door.place).await?;
+    let client = NamespaceClient::open(settings).await?;
     let machine = client.find(door.name).await?;
     exec::pod_of(&client, &machine)?;
     if door.identity.is_some() {
@@ -242,22 +238,11 @@ pub(in crate::commands::vm) async fn stored_key(
 }
 
 /// This program, as the way to the guest.
-pub(in crate::commands::vm) fn proxy(name: &str, port: &str, place: &NamespaceArgs) -> Result<String> {
+pub(in crate::commands::vm) fn proxy(name: &str, port: &str, place: &Place) -> Result<String> {
     let own = std::env::current_exe()
         .map_err(|error| Error::new(Code::Failed, "cannot find this program").cause(reason(&error)))?;
-    let NamespaceArgs { namespace, access } = place;
-    let mut words =
-        vec![own.display().to_string(), "vm".into(), "connect".into(), name.to_owned(), port.to_owned()];
-    let mut flag = |name: &str, value: Option<String>| {
-        if let Some(value) = value {
-            words.extend([format!("--{name}"), value]);
-        }
-    };
-    flag("namespace", namespace.clone());
-    flag("kubeconfig", access.kubeconfig.as_ref().map(|path| path.display().to_string()));
-    flag("context", access.context.clone());
-    flag("as", access.as_user.clone());
-    access.as_group.iter().for_each(|group| flag("as-group", Some(group.clone())));
+    let words = [own.display().to_string(), "vm".into(), "connect".into(), name.into(), port.into()];
+    let words: Vec<String> = words.into_iter().chain(place.words()).collect();
     Ok(words.iter().map(|word| quote(word)).collect::<Vec<_>>().join(" "))
 }
 

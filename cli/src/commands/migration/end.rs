@@ -1,24 +1,23 @@
-//! `migration cancel`
+//! `migration cancel` and `migration wait`
 
-use crate::commands::resource::{document, name_of};
 use kube::api::{Patch, PatchParams};
 use neonvm_api::VirtualMachineMigration;
 use neonvm_api::migration::MigrationPhase;
 use serde_json::json;
 
-use super::{is_over, phase, show, until_over};
-use crate::args::migration::Cancel;
+use super::{is_over, phase, show, until_over, verdict};
+use crate::args::migration::{Cancel, Wait};
 use crate::commands::flags::duration;
 use crate::commands::resource::client::NamespaceClient;
+use crate::commands::resource::{document, name_of};
 use crate::connect::block_on;
 use crate::error::{Code, Error, Result};
 use crate::report::{Document, Report};
 use crate::settings::Settings;
 
-/// Calls moves off.
-pub(in crate::commands) fn run(settings: &Settings, args: &Cancel) -> Result<Report> {
+pub(in crate::commands) fn cancel(settings: &Settings, args: &Cancel) -> Result<Report> {
     block_on(async {
-        let client = NamespaceClient::open(settings, &args.place).await?;
+        let client = NamespaceClient::open(settings).await?;
         let mut found = Vec::new();
         for name in &args.names {
             let migration = client.find(name).await?;
@@ -67,4 +66,23 @@ fn refuse_if_moved(migration: &VirtualMachineMigration) -> Result<()> {
     let source = migration.status.as_ref().map(|status| status.source_node.as_str()).unwrap_or_default();
     Err(Error::new(Code::Conflict, format!("{} has already succeeded", name_of(migration)))
         .hint(format!("to migrate the VM back: neonctl vm migrate {} --to {source}", migration.spec.vm_name)))
+}
+
+/// Waits until migrations are over.
+pub(in crate::commands) fn wait(settings: &Settings, args: &Wait) -> Result<Report> {
+    let limit = duration("timeout", &args.timeout)?;
+    block_on(async {
+        let client = NamespaceClient::open(settings).await?;
+        let (mut ended, mut lines) = (Vec::new(), Vec::new());
+        for name in &args.names {
+            client.find::<VirtualMachineMigration>(name).await?;
+            let waited = until_over(&client, name, limit, |_| {}).await?;
+            let Some(migration) = waited.object else { continue };
+            verdict(&migration)?;
+            lines.push(format!("migration/{name} {}", super::show::ending(&migration)));
+            ended.push(migration);
+        }
+        let document = document(&ended);
+        Ok(Report::document(Document { text: Some(lines.join("\n")), ..document }))
+    })
 }

@@ -1,4 +1,4 @@
-//! `images load`
+//! `image release load`
 
 use std::io::Read as _;
 use std::path::Path;
@@ -10,7 +10,7 @@ use neonvm_images::release::Packed;
 use serde_json::json;
 
 use super::{fitting, named};
-use crate::args::images::Load;
+use crate::args::image::release::Load;
 use crate::commands::job;
 use crate::env::Env;
 use crate::error::{Code, Error, Result, reason};
@@ -23,14 +23,14 @@ const NAMESPACE: &str = "k8s.io";
 const KEPT: u64 = 64 << 10;
 
 /// Hands both images to containerd.
-pub(crate) fn run(env: &Env, args: &Load, quiet: bool) -> Result<Report> {
+pub(super) fn run(env: &Env, args: &Load, quiet: bool) -> Result<Report> {
     let images = fitting(env, &args.copied.which, args.copied.any_version)?;
     let names: Vec<String> =
         named(&images, args.copied.registry.as_deref())?.iter().map(|(name, _)| name.to_string()).collect();
     let ctr = env.program("ctr").ok_or_else(|| {
         Error::new(Code::Conflict, "cannot load the images: ctr, which is part of containerd, is not installed on this host")
             .hint(
-                "write an archive with neonctl images save -O neonvm.tar, and load it on the host of containerd; or push the \
+                "write an archive with neonctl image release save -O neonvm.tar, and load it on the host of containerd; or push the \
                  images to a registry",
             )
     })?;

@@ -1,8 +1,8 @@
-//! `images`
+//! `image release`
 
 use std::path::PathBuf;
 
-use super::{Output, RegistryAccess, Showing};
+use crate::args::{RegistryAccess, Showing};
 
 /// Container images of this release: services and runner.
 #[derive(Debug, clap::Subcommand)]
@@ -16,17 +16,6 @@ pub enum Command {
     Save(Save),
     /// Load the images into containerd on this host, for Kubernetes
     Load(Load),
-}
-
-impl Command {
-    pub(super) fn output(&self) -> Option<&Output> {
-        match self {
-            Self::List(args) => Some(&args.output),
-            Self::Push(args) => Some(&args.output),
-            Self::Save(args) => Some(&args.copied.output),
-            Self::Load(args) => Some(&args.copied.output),
-        }
-    }
 }
 
 /// Which images.
@@ -56,27 +45,21 @@ pub struct Copied {
     /// Progress output.
     #[command(flatten)]
     pub showing: Showing,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }
 
-/// `images list`
+/// `image release list`
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  neonctl images list -o wide")]
+#[command(after_help = "Example:\n  neonctl image release list -o wide")]
 pub struct List {
     /// The images.
     #[command(flatten)]
     pub which: Which,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }
 
-/// `images push`
+/// `image release push`
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  neonctl images push --registry registry.example/neonvm\n  \
-                  neonctl images push --registry localhost:5000")]
+#[command(after_help = "Examples:\n  neonctl image release push --registry registry.example/neonvm\n  \
+                  neonctl image release push --registry localhost:5000")]
 pub struct Push {
     /// Registry and prefix of the names: HOST[:PORT][/PREFIX]
     #[arg(long, value_name = "REGISTRY")]
@@ -93,15 +76,12 @@ pub struct Push {
     /// Progress output.
     #[command(flatten)]
     pub showing: Showing,
-    /// Output format.
-    #[command(flatten)]
-    pub output: Output,
 }
 
-/// `images save`
+/// `image release save`
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  neonctl images save -O neonvm.tar\n  \
-                  neonctl images save -O neonvm.tar --registry registry.example/neonvm\n\n\
+#[command(after_help = "Examples:\n  neonctl image release save -O neonvm.tar\n  \
+                  neonctl image release save -O neonvm.tar --registry registry.example/neonvm\n\n\
                   Load it with one of:\n  ctr --namespace k8s.io images import neonvm.tar\n  docker load -i neonvm.tar")]
 pub struct Save {
     /// Archive to write
@@ -112,10 +92,10 @@ pub struct Save {
     pub copied: Copied,
 }
 
-/// `images load`
+/// `image release load`
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  sudo neonctl images load\n  \
-                  sudo neonctl images load --address /run/k3s/containerd/containerd.sock")]
+#[command(after_help = "Examples:\n  sudo neonctl image release load\n  \
+                  sudo neonctl image release load --address /run/k3s/containerd/containerd.sock")]
 pub struct Load {
     /// Socket of containerd [default: that of ctr]
     #[arg(long, value_name = "PATH")]

@@ -14,7 +14,6 @@ pub mod order;
 pub mod podautoscaler;
 pub mod resource;
 pub mod scaling;
-pub mod simulate;
 pub mod test;
 pub mod top;
 pub mod uninstall;
@@ -174,8 +173,6 @@ pub enum Command {
     /// Debugging commands
     #[command(subcommand)]
     Debug(scaling::Debug),
-    /// Simulate the scaling of a fleet under fault injection, without a cluster
-    Simulate(simulate::Simulate),
     /// Print the versions of this program, of the cluster and of its services
     Version(Version),
     /// Generate a shell completion script, which also completes names of clusters
@@ -263,7 +260,6 @@ impl Command {
             Self::Agent(scaling::Agent::Inspect(args)) => Some(&args.output),
             Self::Scheduler(scaling::Scheduler::Inspect(args)) => Some(&args.output),
             Self::Debug(scaling::Debug::NodePressure(args)) => Some(&args.output),
-            Self::Simulate(args) => Some(args.output()),
             Self::Version(args) => Some(&args.output),
             Self::Completion(_) | Self::Man(_) => None,
             Self::Config(command) => command.output(),

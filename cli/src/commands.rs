@@ -27,7 +27,6 @@ mod resource;
 mod rights;
 mod scheduler;
 mod services;
-pub(crate) mod simulate;
 mod status;
 mod test;
 mod top;
@@ -98,7 +97,6 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Args) -> Result<Report>
         Command::Agent(Agent::Inspect(args)) => agent::inspect(settings, args),
         Command::Scheduler(Scheduler::Inspect(args)) => scheduler::inspect(settings, args),
         Command::Debug(Debug::NodePressure(args)) => debug::node_pressure::run(settings, args),
-        Command::Simulate(args) => simulate::run(env, args, quiet),
         Command::Version(args) => version::run(settings, args),
         Command::Completion(args) => completion::run(args.shell),
         Command::Man(args) => man::run(args),

@@ -85,6 +85,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "neonvm-core-overlay",
             "neonvm-core-scheduling",
             "neonvm-core-vertical-scaling",
+            "neonvm-core-pod-autoscaler",
         ],
     ),
     // Pulls images and knows the kernels of this machine; starts runners as processes, does not link them.
@@ -140,7 +141,6 @@ const ARROWS: &[(&str, &[&str])] = &[
             "neonvm-disk",
             "neonvm-images",
             "neonvm-kernel",
-            "neonvm-sim",
         ],
     ),
     // Pods of Deployments as processes, for the example; no service uses it.

@@ -16,8 +16,8 @@ const KNOWN: &[(&str, usize)] = &[
     ("controllers/apiserver/engine/src/schema/validate/checks.rs", 2),
     ("controllers/core/vertical-scaling/src/agent/machine.rs", 8),
     ("controllers/kubelet/src/pod/worker.rs", 9),
-    ("controllers/sim/src/world/migration/kubelet.rs", 3),
-    ("controllers/sim/src/world/model.rs", 3),
+    ("tests/sim/src/world/migration/kubelet.rs", 3),
+    ("tests/sim/src/world/model.rs", 3),
 ];
 
 /// The files that a file imports from.

@@ -20,7 +20,7 @@ pub(crate) fn scenario(name: &str) -> Scenario {
 pub(crate) fn report(scenario: &str, outcome: &Outcome) -> Option<String> {
     let broken = outcome.broken.as_ref()?;
     Some(format!(
-        "{scenario}, seed {}: {} {:?} broken at {:?}\n  {}\n  {}\n  replay: neonctl simulate {scenario} --seed {} --faults {} --minimise",
+        "{scenario}, seed {}: {} {:?} broken at {:?}\n  {}\n  {}\n  replay: cargo run -p neonvm-sim -- {scenario} --seed {} --faults {} --minimise",
         outcome.seed,
         broken.invariant.id(),
         broken.invariant.name(),

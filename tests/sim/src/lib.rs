@@ -1,6 +1,6 @@
 //! A discrete-event world around the real cores of scaling and placement.
 //!
-//! For: `neonctl simulate` and the tests. A [`Scenario`] defines nodes, VMs and their load; a seed determines the faults and
+//! For: `neonsim` and the tests. A [`Scenario`] defines nodes, VMs and their load; a seed determines the faults and
 //! their times. The agent's and the scheduler's decisions are made by the same code as in a cluster; its surroundings are
 //! simulated: the API server, watches, QEMU, the guest, messages, users.
 //! [`run`] has a phase with faults and a calm one without. After every event it checks the [`Invariant`]s of the objects that
@@ -17,6 +17,7 @@ mod minimise;
 mod options;
 mod outcome;
 mod queue;
+pub mod replay;
 mod rng;
 mod run;
 pub mod scenario;

@@ -1,6 +1,6 @@
 //! Rules of scaling, compared on the work of one VM.
 //!
-//! For: `neonctl simulate compare`, and the tests that bound how often a VM changes its size. The [`scenario`](crate::scenario)
+//! For: `neonsim compare`, and the tests that bound how often a VM changes its size. The [`scenario`](crate::scenario)
 //! worlds have loads as levels; here the guest's processor is simulated millisecond by millisecond, because what a monitor
 //! samples within tenths of a second decides: tasks share the virtual CPUs, and the quota of a small VM stops all of them for
 //! most of each period. Monitor and agent are the real cores. Every request is permitted, and a change takes as long as on a

@@ -1,4 +1,4 @@
-//! An autoscaler replayed over a recorded load: the same [`decide()`] as in a cluster, with pods that take a while to be
+//! An autoscaler replayed over a recorded load: the same [`decide`] as in a cluster, with pods that take a while to be
 //! ready and metrics that are sometimes not there.
 //!
 //! The load of a trace is the whole of it; the ready pods share it evenly. A metric of the pods shows each its share, a
@@ -13,16 +13,13 @@ mod trace;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use jiff::{Timestamp, ToSpan};
+use jiff::{Timestamp, ToSpan as _};
 use neonvm_api::pod_autoscaler::{MetricSourceType, ScalingStrategy, TargetType};
 use serde::Serialize;
 
-use crate::{
-    decide::{Decision, Limit, Observation, Reason, decide},
-    memory::Memory,
-    number::Finite,
-    sample::{Measure, Missing, MissingReason, Observed, PodSample},
-    settings::{MetricSettings, Settings},
+use neonvm_core_pod_autoscaler::{
+    Decision, Finite, Limit, Measure, Memory, MetricSettings, Missing, MissingReason, Observation, Observed,
+    PodSample, Reason, Settings, decide,
 };
 
 use pods::Pods;

@@ -2,8 +2,6 @@
 
 use std::collections::VecDeque;
 
-use crate::number::count;
-
 /// Pods.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pods {
@@ -23,7 +21,7 @@ impl Pods {
     }
 
     pub(super) fn ordered(&self) -> i32 {
-        self.ready.saturating_add(count(self.starting.len()))
+        self.ready.saturating_add(i32::try_from(self.starting.len()).unwrap_or(i32::MAX))
     }
 
     /// Those whose time has come are ready.

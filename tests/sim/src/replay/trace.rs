@@ -1,6 +1,6 @@
 //! A recorded load.
 
-use crate::number::Finite;
+use neonvm_core_pod_autoscaler::Finite;
 
 /// Longest trace in seconds: a month of 31 days.
 pub const MOST_SECONDS: u32 = 31 * 24 * 3600;

@@ -1,11 +1,29 @@
 //! Recorded loads, replayed.
 
-use neonvm_core_pod_autoscaler::Finite;
-use neonvm_core_pod_autoscaler::replay::{Error, Outcome, Plan, Point, Rule, Trace, TraceError, replay};
+use neonvm_core_pod_autoscaler::{Finite, Settings};
+use neonvm_sim::replay::{Error, Outcome, Plan, Point, Rule, Trace, TraceError, replay};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::world::{annotated, external, settings, start};
+/// The settings of an autoscaler with these fields in its spec and these annotations.
+fn settings(spec: &Value, annotations: &[(&str, &str)]) -> Settings {
+    let mut object = json!({
+        "apiVersion": "autoscaling.aibrix.ai/v1alpha1", "kind": "PodAutoscaler",
+        "metadata": {"name": "pa", "namespace": "ns", "annotations": {}},
+        "spec": {
+            "minReplicas": 1, "maxReplicas": 1000, "panicWindowSeconds": 10,
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"},
+            "metricsSources": [{"metricSourceType": "custom", "targetMetric": "m", "targetValue": "10"}],
+        },
+    });
+    for (key, value) in spec.as_object().unwrap() {
+        object["spec"][key] = value.clone();
+    }
+    for (key, value) in annotations {
+        object["metadata"]["annotations"][format!("autoscaling.aibrix.ai/{key}")] = json!(value);
+    }
+    Settings::from_object(&serde_json::from_value(object).unwrap()).unwrap().0
+}
 
 fn trace(points: &[(u32, f64)]) -> Trace {
     let point = |(second, load): &(u32, f64)| Point { second: *second, loads: vec![Finite::new(*load)] };
@@ -13,12 +31,13 @@ fn trace(points: &[(u32, f64)]) -> Trace {
 }
 
 fn plan(replicas: i32) -> Plan {
-    Plan { start: start(), replicas, startup: 30, outages: Vec::new() }
+    let start = "2026-08-03T12:00:00Z".parse().unwrap();
+    Plan { start, replicas, startup: 30, outages: Vec::new() }
 }
 
 fn run(spec: &Value, trace: &Trace, plan: &Plan) -> Outcome {
     let quick = [("scale-down-cooldown-window", "60s")];
-    replay(&settings(&annotated(spec, &quick)), trace, plan).unwrap()
+    replay(&settings(spec, &quick), trace, plan).unwrap()
 }
 
 fn windows(strategy: &str) -> Value {
@@ -70,9 +89,10 @@ fn an_outage_changes_nothing() {
 
 #[test]
 fn a_whole_load_wakes_from_zero() {
-    let mut spec = external("10");
-    spec["minReplicas"] = json!(0);
-    spec["observeWindowSeconds"] = json!(60);
+    let spec = json!({
+        "scalingStrategy": "APA", "minReplicas": 0, "observeWindowSeconds": 60,
+        "metricsSources": [{"metricSourceType": "external", "targetMetric": "m", "targetValue": "10"}],
+    });
     let outcome = run(
         &spec,
         &trace(&[(0, 0.0), (300, 35.0), (900, 0.0), (2400, 0.0)]),
@@ -89,7 +109,7 @@ fn what_does_not_fit_is_refused() {
         Point { second: 10, loads: vec![None, None] },
     ])
     .unwrap();
-    let settings = settings(&annotated(&windows("APA"), &[]));
+    let settings = settings(&windows("APA"), &[]);
     assert_eq!(replay(&settings, &two, &plan(1)), Err(Error::Loads { trace: 2, object: 1 }));
     let one = trace(&[(0, 1.0), (10, 1.0)]);
     assert_eq!(replay(&settings, &one, &plan(-1)), Err(Error::Pods(-1)));
@@ -126,7 +146,7 @@ proptest! {
         spec["maxReplicas"] = json!(min + more);
         let outages = std::iter::once(outage.0..outage.0 + outage.1).collect();
         let plan = Plan { outages, startup, ..plan(replicas) };
-        let settings = settings(&annotated(&spec, &[("scale-down-cooldown-window", "30s")]));
+        let settings = settings(&spec, &[("scale-down-cooldown-window", "30s")]);
         let outcome = replay(&settings, &trace, &plan).unwrap();
         prop_assert_eq!(&outcome.broken, &[]);
         prop_assert_eq!(replay(&settings, &trace, &plan).unwrap(), outcome);

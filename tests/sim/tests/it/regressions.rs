@@ -9,7 +9,7 @@ use crate::common::{report, scenario};
 /// Each line: scenario, seed, faults, `#`, why.
 #[test]
 fn what_was_mended_stays_mended() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/sim/regressions.txt");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("regressions.txt");
     let text = std::fs::read_to_string(file).unwrap();
     let mut runs = 0;
     for line in text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')) {

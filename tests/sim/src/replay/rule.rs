@@ -1,11 +1,7 @@
 //! Invariants of decisions, checked after each one from its inputs, not from its own explanation.
 
+use neonvm_core_pod_autoscaler::{Decision, Reason, Settings};
 use serde::Serialize;
-
-use crate::{
-    decide::{Decision, Reason},
-    settings::Settings,
-};
 
 /// What no decision may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

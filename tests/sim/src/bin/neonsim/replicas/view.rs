@@ -2,45 +2,46 @@
 
 use neonvm_core_pod_autoscaler::explain::{limit_text, reason_text};
 use neonvm_core_pod_autoscaler::number::render;
-use neonvm_core_pod_autoscaler::replay::{Outcome, Row, Rule};
+use neonvm_sim::replay::{Outcome, Row, Rule};
 use serde_json::{Value, json};
 
-use crate::report::{API_VERSION, Document, Report, left, right};
+use crate::report::{API_VERSION, Column, Report};
 
 /// How many broken rules are described one by one.
 const SHOWN: usize = 5;
 
 /// What came of it. Unless `all` are asked for, the table has the decisions with which something changes.
 pub(super) fn report(name: &str, outcome: &Outcome, all: bool) -> Report {
-    let columns = vec![
-        right("TIME"),
-        right("LOAD"),
-        right("REPLICAS"),
-        right("READY"),
-        right("WANTED"),
-        right("ORDERED"),
-        left("REASON"),
-        left("HELD"),
-    ];
-    let mut document = Document { columns, value: value(name, outcome), ..Document::default() };
+    let mut report = Report {
+        columns: vec![
+            Column::Right("TIME"),
+            Column::Right("LOAD"),
+            Column::Right("REPLICAS"),
+            Column::Right("READY"),
+            Column::Right("WANTED"),
+            Column::Right("ORDERED"),
+            Column::Left("REASON"),
+            Column::Left("HELD"),
+        ],
+        value: value(name, outcome),
+        notes: vec![describe(outcome)],
+        ..Report::default()
+    };
     let mut before: Option<&Row> = None;
     for (index, row) in outcome.rows.iter().enumerate() {
         let is_last = index + 1 == outcome.rows.len();
         if all || is_last || before.is_none_or(|before| differs(before, row)) {
-            document.names.push(format!("decision/{}", row.second));
-            document.rows.push(cells(row));
+            report.rows.push(cells(row));
         }
         before = Some(row);
     }
-    let mut report = Report::document(document).note(describe(outcome));
-    for broken in outcome.broken.iter().take(SHOWN) {
-        let text =
-            format!("\"{}\" is broken at {}: {}", broken.rule.name(), clock(broken.second), broken.message);
-        report = report.note(text);
-    }
+    let broken = outcome.broken.iter().take(SHOWN);
+    report.notes.extend(broken.map(|broken| {
+        format!("\"{}\" is broken at {}: {}", broken.rule.name(), clock(broken.second), broken.message)
+    }));
     if outcome.broken.is_empty() {
         let checks: u64 = outcome.checked.values().sum();
-        report = report.note(format!("{} rules checked {checks} times, none broken", Rule::ALL.len()));
+        report.notes.push(format!("{} rules checked {checks} times, none broken", Rule::ALL.len()));
     }
     report
 }

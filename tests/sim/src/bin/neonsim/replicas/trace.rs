@@ -2,11 +2,10 @@
 
 use std::path::Path;
 
+use anyhow::{Context as _, ensure};
 use neonvm_core_pod_autoscaler::Finite;
-use neonvm_core_pod_autoscaler::replay::{MOST_POINTS, Point, Trace};
+use neonvm_sim::replay::{MOST_POINTS, Point, Trace};
 use serde::Deserialize;
-
-use crate::error::{Code, Error, Result};
 
 /// Longest trace that is read, in bytes.
 const LONGEST: u64 = 64 << 20;
@@ -27,16 +26,16 @@ enum Loads {
 }
 
 /// The trace of a file.
-pub(super) fn open(path: &Path) -> Result<Trace> {
-    let text = super::text(path, LONGEST)?;
-    parse(&text).map_err(|cause| {
-        Error::new(Code::Usage, format!("{} is not a trace", path.display()))
-            .cause(cause)
-            .hint("see the format of traces: neonctl simulate replicas --help")
-    })
+pub(super) fn open(path: &Path) -> anyhow::Result<Trace> {
+    let shown = path.display();
+    let about = path.metadata().with_context(|| format!("cannot read {shown}"))?;
+    ensure!(about.len() <= LONGEST, "{shown} is longer than {} MiB", LONGEST >> 20);
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {shown}"))?;
+    let trace = parse(&text).map_err(anyhow::Error::msg);
+    trace.with_context(|| format!("{shown} is not a trace; neonsim replicas --help shows the format"))
 }
 
-fn parse(text: &str) -> std::result::Result<Trace, String> {
+fn parse(text: &str) -> Result<Trace, String> {
     let mut points = Vec::new();
     let lines = text.lines().map(str::trim).enumerate();
     let mut is_first = true;
@@ -56,7 +55,7 @@ fn parse(text: &str) -> std::result::Result<Trace, String> {
     Trace::new(points).map_err(|error| error.to_string())
 }
 
-fn json(line: &str) -> std::result::Result<Point, String> {
+fn json(line: &str) -> Result<Point, String> {
     let line: Line = serde_json::from_str(line).map_err(|error| error.to_string())?;
     let loads = match line.load {
         Loads::One(load) => vec![load],
@@ -69,7 +68,7 @@ fn json(line: &str) -> std::result::Result<Point, String> {
     })
 }
 
-fn csv(line: &str) -> std::result::Result<Point, String> {
+fn csv(line: &str) -> Result<Point, String> {
     let (second, loads) = line.split_once(',').ok_or_else(|| format!("{line:?} has no load"))?;
     let second = second.trim();
     let second = second.parse().map_err(|_| format!("{second:?} is not a whole number of seconds"))?;
@@ -80,7 +79,7 @@ fn csv(line: &str) -> std::result::Result<Point, String> {
             load.map(Some).ok_or_else(|| format!("{text:?} is not a number"))
         }
     };
-    Ok(Point { second, loads: loads.split(',').map(load).collect::<std::result::Result<_, _>>()? })
+    Ok(Point { second, loads: loads.split(',').map(load).collect::<Result<_, _>>()? })
 }
 
 #[cfg(test)]

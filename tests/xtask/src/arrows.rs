@@ -126,8 +126,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("neonvm-kernel", &[]),
     // The objects of an installation; pure.
     ("neonvm-deploy", &["neonvm-api"]),
-    // Makes the images of services and runner with the builder's layers and store; links none of the programs that it packs.
-    ("neonvm-images", &["neonvm-types", "neonvm-builder", "neonvm-kernel"]),
+    // Reads the images of a release from the builder's store.
+    ("neonvm-images", &["neonvm-types", "neonvm-builder"]),
     // Starts `neond local` as a process; does not link it. `podautoscaler explain` reckons with the core that decides.
     (
         "neonvm-cli",

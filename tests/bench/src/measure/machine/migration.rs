@@ -20,9 +20,9 @@ use self::pair::{Pair, Wire};
 use super::super::Setup;
 use super::cluster::{self, Cluster, machines};
 use super::watch::Watch;
-use super::{LIMIT, NAME_MOVES as NAME, both, log, milliseconds, missing, start};
-use crate::measure::machine as processors;
-use crate::report::Row;
+use super::{LIMIT, NAME_MIGRATION as NAME, both, log, milliseconds, missing, start};
+use crate::measure::processors;
+use crate::report::{Row, Rows};
 
 /// Moves of each kind; an even number, so that a machine ends where it began.
 const ROUNDS: usize = 20;
@@ -53,9 +53,9 @@ struct Move {
 }
 
 /// All of it, in a cluster of its own.
-pub(in super::super) async fn run(setup: &Setup) -> anyhow::Result<Vec<Row>> {
+pub(in super::super) async fn run(setup: &Setup, rows: &mut Rows) -> anyhow::Result<()> {
     if let Some(missing) = missing()? {
-        return Ok(vec![Row::plain(NAME, "skipped", 0.0, "").note(missing)]);
+        return rows.push(Row::plain(NAME, "skipped", 0.0, "").note(missing));
     }
     let cluster = Cluster::start(setup, &["--nodes", "2", "--cpus", "4"])?;
     cluster.image()?;
@@ -71,20 +71,19 @@ pub(in super::super) async fn run(setup: &Setup) -> anyhow::Result<Vec<Row>> {
     let mut watch = Watch::open(&client).await?;
     let idle = cluster::machine("moves")?;
     let idle = in_turn(&cluster, &mut watch, (&idle, 0), ROUNDS).await?;
-    let mut rows = beside(&idle.ours, &idle.bare);
-    rows.push(encryption("processor time of bare QEMUs with their own TLS, beside without", &idle));
+    rows.extend(beside(&idle.ours, &idle.bare))?;
+    rows.push(encryption("processor time of bare QEMUs with their own TLS, beside without", &idle))?;
     let mut full = cluster::machine("full")?;
     let guest = full.data.pointer_mut("/spec/guest").context("a machine without a guest")?;
     *guest = json!({"cpus": {"min": 1, "max": 2, "use": 1}, "memorySlotSize": "256Mi",
         "memorySlots": {"min": 4, "max": 4, "use": 4}, "rootDisk": {"image": FULL}});
     let full = in_turn(&cluster, &mut watch, (&full, FILLED), FULL_ROUNDS).await?;
-    rows.push(full_beside(&full.ours, &full.bare));
+    rows.push(full_beside(&full.ours, &full.bare))?;
     let what =
         format!("processor time of bare QEMUs with their own TLS, {FILLED} MiB in use, beside without");
-    rows.push(encryption(&what, &full));
-    rows.extend(connections(&client, &mut watch).await?);
-    cluster.down()?;
-    Ok(rows)
+    rows.push(encryption(&what, &full))?;
+    rows.extend(connections(&client, &mut watch).await?)?;
+    cluster.down()
 }
 
 /// Moves of a machine, of bare QEMUs, and of bare QEMUs that encrypt.

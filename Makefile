@@ -17,8 +17,8 @@ SOURCE := flex:flex bison:bison bc:bc /usr/include/libelf.h:libelf-dev /usr/incl
 DEMO := qemu-system-x86_64:qemu-system-x86 mkfs.ext4:e2fsprogs ip:iproute2 nft:nftables ssh:openssh-client debootstrap:debootstrap
 FILES := $(BASE)
 demo: FILES := $(BASE) $(DEMO)
-test: FILES := $(BASE) $(LANES)
-soak bench: FILES := $(BASE) $(LANES) $(SOURCE)
+test bench: FILES := $(BASE) $(LANES)
+soak: FILES := $(BASE) $(LANES) $(SOURCE)
 
 help:
 	@echo 'make demo    a VM with a database, from nothing, that follows its load and is migrated under it; KEEP=1 leaves it running'

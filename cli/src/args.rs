@@ -12,7 +12,6 @@ pub mod names;
 pub mod place;
 pub mod podautoscaler;
 pub mod resource;
-pub mod simulate;
 pub mod top;
 pub mod vm;
 
@@ -174,8 +173,6 @@ pub enum Command {
     /// Debugging commands
     #[command(subcommand)]
     Debug(cluster::Debug),
-    /// Simulate the scaling of a fleet under fault injection, without a cluster
-    Simulate(simulate::Simulate),
     /// Print the versions of this program, of the cluster and of its services
     Version(Version),
     /// Generate a shell completion script, which also completes names of clusters

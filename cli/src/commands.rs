@@ -28,7 +28,6 @@ mod resource;
 mod rights;
 mod scheduler;
 mod services;
-pub(crate) mod simulate;
 mod test;
 mod top;
 mod uninstall;
@@ -96,7 +95,6 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Args) -> Result<Report>
         Command::Agent(Agent::Inspect(args)) => agent::inspect(settings, args),
         Command::Scheduler(Scheduler::Inspect(args)) => scheduler::inspect(settings, args),
         Command::Debug(Debug::NodePressure(args)) => debug::node_pressure::run(settings, args),
-        Command::Simulate(args) => simulate::run(env, args, quiet),
         Command::Version(args) => version::run(settings, args),
         Command::Completion(args) => completion::run(args.shell),
         Command::Man(args) => man::run(args),

@@ -54,7 +54,6 @@ fn completed(command: Command) -> Command {
             Names::Migrations => ArgValueCandidates::new(migrations),
             Names::PodAutoscalers => ArgValueCandidates::new(podautoscalers),
             Names::Clusters => ArgValueCandidates::new(clusters),
-            Names::Scenarios => ArgValueCandidates::new(scenarios),
             Names::Nodes => ArgValueCandidates::new(nodes),
             Names::Namespaces => ArgValueCandidates::new(namespaces),
             Names::Contexts => ArgValueCandidates::new(contexts),
@@ -146,11 +145,6 @@ where
 /// A shell prints names unescaped: others are left out.
 fn candidates(names: impl Iterator<Item = String>) -> Vec<CompletionCandidate> {
     names.filter(|name| crate::render::one_line(name) == *name).map(CompletionCandidate::new).collect()
-}
-
-/// Names of the built-in scenarios.
-fn scenarios() -> Vec<CompletionCandidate> {
-    crate::commands::simulate::NAMED.iter().map(|(name, _)| CompletionCandidate::new(*name)).collect()
 }
 
 /// Names of the settings, with what they are.

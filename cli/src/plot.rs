@@ -216,13 +216,6 @@ fn draw_line<'a>(chart: &mut Chart<'a>, line: &Line<'_>) -> Drawn {
     Ok(())
 }
 
-/// A value holds until the next one; the last one to the end.
-pub(crate) fn steps(times: &[f64], values: &[f64], end: f64) -> Vec<(f64, f64)> {
-    let ends = times.iter().copied().skip(1).chain(std::iter::once(end));
-    let points = times.iter().copied().zip(ends).zip(values.iter().copied());
-    points.flat_map(|((from, to), value)| [(from, value), (to, value)]).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use neonvm_builder::source::{self, Options, Source};
 use neonvm_builder::store::{Blob, Image, Store};
-use neonvm_images::{layer, release, tree};
+use neonvm_images::release;
 use neonvm_test_support::{Need, eventually_blocking, need, needs};
 use serde_json::{Value, json};
 
@@ -19,16 +19,18 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 fn layout(directory: &Path, version: &str) {
     let store = Store::open(directory).unwrap();
     for name in release::NAMES {
-        let mut files = tree::Tree::default();
-        files.add("/name", tree::Node::Bytes(name.as_bytes().to_vec())).unwrap();
-        let mut bytes = Vec::new();
-        let written = layer::write(&files, &mut bytes).unwrap();
+        let mut layer = tar::Builder::new(Vec::new());
+        let mut header = tar::Header::new_gnu();
+        header.set_mode(0o644);
+        header.set_size(name.len() as u64);
+        layer.append_data(&mut header, "name", name.as_bytes()).unwrap();
+        let layer = Blob::bytes("application/vnd.oci.image.layer.v1.tar", layer.into_inner().unwrap());
+        let diff_id = layer.descriptor.digest.to_string();
         let labels = json!({ "org.opencontainers.image.version": version,
             "org.opencontainers.image.revision": "c0ffee", release::PROTOCOLS: release::protocols() });
         let config = json!({ "architecture": "amd64", "os": "linux", "config": { "Labels": labels },
-            "rootfs": { "type": "layers", "diff_ids": [written.diff_id.to_string()] } });
-        let image =
-            Image::new(&config, vec![Blob::bytes(layer::MEDIA_TYPE, bytes)], &Default::default()).unwrap();
+            "rootfs": { "type": "layers", "diff_ids": [diff_id] } });
+        let image = Image::new(&config, vec![layer], &Default::default()).unwrap();
         store.put(&image, &release::reference(None, name, version).unwrap()).unwrap();
     }
 }

@@ -8,13 +8,12 @@ use std::process::{Command, Output};
 use neonvm_test_support::{need, needs};
 
 /// Lines up to the cursor, and some of what completes their last word.
-const LINES: [(&str, &[&str]); 7] = [
+const LINES: [(&str, &[&str]); 6] = [
     ("neonctl vm ", &["create", "list", "ssh-config"]),
     ("neonctl completion ", &["bash", "zsh", "fish"]),
     ("neonctl vm list --outp", &["--output"]),
-    // Names that are known without a cluster: of a local cluster, of a scenario, of a setting.
+    // Names that are known without a cluster: of a local cluster, of a setting.
     ("neonctl local down --name ", &["dev"]),
-    ("neonctl simulate rush", &["rush-hour"]),
     ("neonctl config set data", &["data-dir"]),
     // Flags of the cluster may stand before the command.
     ("neonctl -n x --context=y vm li", &["list"]),

@@ -15,8 +15,6 @@ pub enum Names {
     PodAutoscalers,
     /// Local clusters of this host.
     Clusters,
-    /// Built-in scenarios of the simulator.
-    Scenarios,
     /// Nodes of the cluster.
     Nodes,
     /// Namespaces of the cluster.

@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn flags_come_when_they_are_asked_for() {
         assert!(asked(&["vm", "list", "--out"]).starts_with("--output\t"));
-        assert!(asked(&["simulate", ""]).lines().count() > 3);
+        assert!(asked(&["config", "set", ""]).lines().count() > 3);
     }
 
     #[test]

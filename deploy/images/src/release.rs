@@ -21,8 +21,6 @@ pub const PROTOCOLS: &str = "tech.neon.vm.protocols";
 const VERSION: &str = "org.opencontainers.image.version";
 const REVISION: &str = "org.opencontainers.image.revision";
 const SOURCE: &str = "org.opencontainers.image.source";
-const TITLE: &str = "org.opencontainers.image.title";
-const CREATED: &str = "org.opencontainers.image.created";
 /// Largest configuration of an image that is read, in bytes.
 const MOST: u64 = 1 << 20;
 
@@ -52,19 +50,6 @@ pub fn protocols() -> String {
 }
 
 impl Labels {
-    pub(crate) fn render(&self, title: &str, created: &str) -> BTreeMap<String, String> {
-        let pairs = [
-            (VERSION, self.version.as_str()),
-            (REVISION, &self.revision),
-            (SOURCE, &self.source),
-            (PROTOCOLS, &self.protocols),
-            (TITLE, title),
-            (CREATED, created),
-        ];
-        let given = pairs.into_iter().filter(|(_, value)| !value.is_empty());
-        given.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
-    }
-
     fn from_labels(labels: &BTreeMap<String, String>) -> Self {
         let get = |name: &str| labels.get(name).cloned().unwrap_or_default();
         Self {
@@ -208,23 +193,18 @@ pub fn problems(images: &[Packed], version: &str) -> Vec<String> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use serde_json::json;
 
     use super::*;
 
     /// A layout with both images, empty.
-    pub(crate) fn layout(directory: &Path, version: &str, protocols: &str, revisions: [&str; 2]) {
+    fn layout(directory: &Path, version: &str, protocols: &str, revisions: [&str; 2]) {
         let store = Store::open(directory).unwrap();
         for (name, revision) in NAMES.into_iter().zip(revisions) {
-            let labels = Labels {
-                version: version.into(),
-                revision: revision.into(),
-                source: String::new(),
-                protocols: protocols.into(),
-            };
-            let labels = labels.render(name, "1970-01-01T00:00:00Z");
-            let layer = Blob::bytes(crate::layer::MEDIA_TYPE, name.as_bytes().to_vec());
+            let labels = [(VERSION, version), (REVISION, revision), (PROTOCOLS, protocols)];
+            let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+            let layer = Blob::bytes("application/vnd.oci.image.layer.v1.tar+gzip", name.as_bytes().to_vec());
             let config = json!({ "architecture": "amd64", "os": "linux", "config": { "Labels": labels },
                 "rootfs": { "type": "layers", "diff_ids": [layer.descriptor.digest.to_string()] } });
             let image = Image::new(&config, vec![layer], &labels).unwrap();

@@ -30,13 +30,13 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-use crate::report::Row;
+use crate::report::{Row, Rows};
 use crate::service::Service;
 
-pub(crate) use runners::Runners;
+use runners::Runners;
 
 /// Where services live.
-pub(crate) const NAMESPACE: &str = "neonvm-system";
+const NAMESPACE: &str = "neonvm-system";
 /// Name for `--only`.
 const NAME: &str = "fleet";
 /// Port of runners; not the usual one, so that a local cluster may run beside this.
@@ -53,7 +53,7 @@ const LOOK: Duration = Duration::from_millis(20);
 ///
 /// # Errors
 /// If the program has no controller, or something does not come about.
-pub async fn run(program: &Path, directory: &Path, machines: usize) -> anyhow::Result<Vec<Row>> {
+pub async fn run(program: &Path, directory: &Path, vms: usize, rows: &mut Rows) -> anyhow::Result<()> {
     let config = neonvm_apiserver::server::Config {
         directory: directory.to_owned(),
         listen: "127.0.0.1:0".parse()?,
@@ -80,46 +80,40 @@ pub async fn run(program: &Path, directory: &Path, machines: usize) -> anyhow::R
     let revision = || state.with(|engine| engine.store().revision());
 
     let start = Instant::now();
-    create(&client, machines).await?;
+    create(&client, vms).await?;
     let created = start.elapsed();
-    until("all machines run", || state.with(settled) >= machines).await?;
-    let running = start.elapsed();
+    until("all VMs run", || state.with(settled) >= vms).await?;
+    let note = format!("{vms} VMs; all objects created after {:.1} s", created.as_secs_f64());
+    let running = start.elapsed().as_secs_f64();
+    rows.push(Row::at_most(NAME, "created → all Running", running, "s", 60.0).note(note))?;
+
     quiet(revision).await?;
     let (peak, resident) = (controller.peak_memory()?, controller.memory()?);
     let (before, cpu) = (revision(), controller.cpu()?);
     tokio::time::sleep(REST).await;
     let writes = revision() - before;
     let cpu = controller.cpu()?.saturating_sub(cpu);
+    rows.push(Row::at_most(NAME, "writes in 20 s of rest", writes as f64, "", 0.0))?;
+    let share = 100.0 * cpu.as_secs_f64() / REST.as_secs_f64();
+    rows.push(Row::at_most(NAME, "controller's CPU at rest", share, "%", 2.0).note("of one core"))?;
 
     drop(controller);
     until("the streams are closed", || runners.streams() == 0).await?;
     let (before, start) = (revision(), Instant::now());
     let controller = start_controller()?;
-    until("all runners are connected again", || runners.streams() >= machines).await?;
-    let restart = start.elapsed();
+    until("all runners are connected again", || runners.streams() >= vms).await?;
+    let restart = start.elapsed().as_secs_f64();
+    let what = "controller restarted → steady";
+    rows.push(Row::at_most(NAME, what, restart, "s", 10.0).note("every runner is connected"))?;
     quiet(revision).await?;
     let rewrites = revision() - before;
+    rows.push(Row::at_most(NAME, "writes of a restart", rewrites as f64, "", 0.0))?;
     let again = controller.peak_memory()?;
-
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-    let note = format!("{machines} machines; all objects created after {:.1} s", created.as_secs_f64());
-    Ok(vec![
-        Row::at_most(NAME, "created → all Running", running.as_secs_f64(), "s", 60.0).note(note),
-        Row::at_most(NAME, "writes in 20 s of rest", writes as f64, "", 0.0),
-        Row::at_most(
-            NAME,
-            "controller's CPU at rest",
-            100.0 * cpu.as_secs_f64() / REST.as_secs_f64(),
-            "%",
-            2.0,
-        )
-        .note("of one core"),
-        Row::at_most(NAME, "controller restarted → steady", restart.as_secs_f64(), "s", 10.0)
-            .note("every runner is connected"),
-        Row::at_most(NAME, "writes of a restart", rewrites as f64, "", 0.0),
+    rows.push(
         Row::at_most(NAME, "controller's memory, at most", mib(peak.max(again)), "MiB", 300.0)
             .note(format!("{:.0} MiB at rest", mib(resident))),
-    ])
+    )
 }
 
 /// Serves. A server that fails leaves its clients without answers, and what they measure ends with an error.
@@ -134,7 +128,7 @@ pub(crate) async fn client(kubeconfig: &Path) -> anyhow::Result<Client> {
     Ok(Client::try_from(config)?)
 }
 
-pub(crate) async fn until(what: &str, mut is: impl FnMut() -> bool) -> anyhow::Result<()> {
+async fn until(what: &str, mut is: impl FnMut() -> bool) -> anyhow::Result<()> {
     let deadline = Instant::now() + PATIENCE;
     while !is() {
         anyhow::ensure!(Instant::now() < deadline, "it did not come about that {what}");
@@ -144,7 +138,7 @@ pub(crate) async fn until(what: &str, mut is: impl FnMut() -> bool) -> anyhow::R
 }
 
 /// Waits until nothing was written for two seconds.
-pub(crate) async fn quiet(revision: impl Fn() -> u64) -> anyhow::Result<()> {
+async fn quiet(revision: impl Fn() -> u64) -> anyhow::Result<()> {
     let mut last = (revision(), Instant::now());
     until("there is rest", || {
         if revision() != last.0 {
@@ -242,12 +236,12 @@ async fn node(client: Client) {
 }
 
 /// Address of the pod with this number.
-pub(crate) fn pod_address(number: u32) -> Ipv4Addr {
+fn pod_address(number: u32) -> Ipv4Addr {
     Ipv4Addr::from(0x7f10_0000 + number)
 }
 
 /// What a kubelet writes when the container runs.
-pub(crate) async fn mark_running(api: &Api<Pod>, name: &str, address: Ipv4Addr) -> Result<(), kube::Error> {
+async fn mark_running(api: &Api<Pod>, name: &str, address: Ipv4Addr) -> Result<(), kube::Error> {
     let container = json!({"name": "neonvm-runner", "image": "", "imageID": "", "ready": true,
         "restartCount": 0, "state": {"running": {}}});
     let status = json!({"status": {"phase": "Running", "podIP": address.to_string(),
@@ -265,7 +259,7 @@ pub(crate) async fn signing(client: &Client) -> anyhow::Result<impl Future<Outpu
 }
 
 /// TLS with a certificate for every runner, from the authority that the controller made.
-pub(crate) async fn acceptor(client: &Client) -> anyhow::Result<TlsAcceptor> {
+async fn acceptor(client: &Client) -> anyhow::Result<TlsAcceptor> {
     let api: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
     let deadline = Instant::now() + PATIENCE;
     let secret = loop {

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use kube::Client;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// How long a server may take until it answers.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -175,7 +174,7 @@ impl Process {
     /// # Errors
     /// If the process is gone.
     pub fn cpu(&self) -> anyhow::Result<Duration> {
-        cpu_of(&self.id().to_string())
+        cpu_of(self.id())
     }
 }
 
@@ -196,50 +195,12 @@ pub(crate) fn memory_of(process: u32, field: &str) -> anyhow::Result<u64> {
     Ok(kib.with_context(|| format!("no {field} in the status of the process"))? * 1024)
 }
 
-/// Raises the limit of open files to `wanted` for this process and its children, as far as it has the right to; the limit then.
-pub(crate) fn open_files(wanted: u64) -> u64 {
-    let limit = getrlimit(Resource::Nofile);
-    if limit.current.is_some_and(|files| files < wanted) {
-        let allowed = limit.maximum.unwrap_or(wanted);
-        let raised = Rlimit { current: Some(wanted), maximum: Some(allowed.max(wanted)) };
-        if setrlimit(Resource::Nofile, raised).is_err() {
-            // What the administrator allows, then.
-            let most = Rlimit { current: Some(allowed.min(wanted)), maximum: limit.maximum };
-            setrlimit(Resource::Nofile, most).ok();
-        }
-    }
-    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
-}
-
-/// Processor time of this process, all present threads.
-///
-/// # Errors
-/// If `/proc` is not there.
-pub fn own_cpu() -> anyhow::Result<Duration> {
-    cpu_of("self")
-}
-
-pub(crate) fn cpu_of(process: &str) -> anyhow::Result<Duration> {
-    cpu_of_tasks(process, |_| true)
-}
-
-/// Processor time of the present threads of this process with this name, which has at most 15 bytes.
-pub(crate) fn cpu_of_threads(name: &str) -> anyhow::Result<Duration> {
-    cpu_of_tasks("self", |task| {
-        std::fs::read_to_string(task.join("comm")).is_ok_and(|found| found.trim_end() == name)
-    })
-}
-
-/// `schedstat` counts nanoseconds where `stat` counts hundredths of a second.
-fn cpu_of_tasks(process: &str, counts: impl Fn(&Path) -> bool) -> anyhow::Result<Duration> {
+/// Processor time of the present threads of a process: `schedstat` counts nanoseconds where `stat` counts hundredths of a second.
+pub(crate) fn cpu_of(process: u32) -> anyhow::Result<Duration> {
     let mut sum = 0;
     for task in std::fs::read_dir(format!("/proc/{process}/task"))? {
-        let task = task?.path();
-        if !counts(&task) {
-            continue;
-        }
         // A thread may end between the two looks.
-        let Ok(text) = std::fs::read_to_string(task.join("schedstat")) else { continue };
+        let Ok(text) = std::fs::read_to_string(task?.path().join("schedstat")) else { continue };
         sum += text.split_whitespace().next().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
     }
     Ok(Duration::from_nanos(sum))

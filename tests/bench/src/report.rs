@@ -1,5 +1,7 @@
 //! Numbers beside their goals.
 
+use std::io::Write as _;
+
 use serde::Serialize;
 
 /// Verdict on a row that misses its goal.
@@ -88,6 +90,23 @@ impl Row {
         if ok { "ok" } else { MISS }
     }
 
+    fn text(&self) -> String {
+        let measured = format!("{} {}", number(self.value), self.unit);
+        let (verdict, goal) = (self.verdict(), self.goal_text());
+        let (measurement, what, note) = (self.measurement, &self.what, &self.note);
+        format!("{measurement:<9}  {verdict:<4}  {measured:>14}  {goal:<9}  {what}: {note}")
+            .trim_end_matches([':', ' '])
+            .to_owned()
+    }
+
+    fn json(&self) -> anyhow::Result<String> {
+        let mut value = serde_json::to_value(self)?;
+        if let Some(fields) = value.as_object_mut() {
+            fields.insert("verdict".into(), self.verdict().into());
+        }
+        Ok(value.to_string())
+    }
+
     fn goal_text(&self) -> String {
         match self.bound {
             Bound::AtLeast => format!("≥ {}", number(self.goal)),
@@ -109,51 +128,55 @@ fn number(value: f64) -> String {
     }
 }
 
-/// A table for people: columns padded to their widest cell.
-pub fn table(rows: &[Row]) -> String {
-    let head = ["MEASUREMENT", "WHAT", "MEASURED", "GOAL", "", "NOTE"].map(str::to_owned);
-    let lines: Vec<[String; 6]> = std::iter::once(head)
-        .chain(rows.iter().map(|row| {
-            let measured = format!("{} {}", number(row.value), row.unit);
-            let verdict = row.verdict().to_owned();
-            [
-                row.measurement.to_owned(),
-                row.what.clone(),
-                measured,
-                row.goal_text(),
-                verdict,
-                row.note.clone(),
-            ]
-        }))
-        .collect();
-    let mut widths = [0; 6];
-    for line in &lines {
-        for (width, cell) in widths.iter_mut().zip(line) {
-            *width = cell.chars().count().max(*width);
-        }
-    }
-    let padded = |line: &[String; 6]| {
-        let cells: Vec<String> =
-            line.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        cells.join("  ").trim_end().to_owned()
-    };
-    lines.iter().map(padded).collect::<Vec<_>>().join("\n")
+/// Forms of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A line for people.
+    Text,
+    /// One JSON object in a line, with its verdict.
+    Json,
 }
 
-/// An array of objects, each with its verdict.
-///
-/// # Errors
-/// None in practice: all keys are texts, all numbers finite.
-pub fn json(rows: &[Row]) -> anyhow::Result<String> {
-    let mut all = Vec::new();
-    for row in rows {
-        let mut value = serde_json::to_value(row)?;
-        if let Some(fields) = value.as_object_mut() {
-            fields.insert("verdict".into(), row.verdict().into());
-        }
-        all.push(value);
+/// The rows of a run. Each is printed as soon as it is measured, so that an interrupted run has printed what it measured.
+#[derive(Debug)]
+pub struct Rows {
+    form: Form,
+    rows: Vec<Row>,
+}
+
+impl Rows {
+    /// No rows yet.
+    pub fn new(form: Form) -> Self {
+        Self { form, rows: Vec::new() }
     }
-    Ok(serde_json::to_string_pretty(&all)?)
+
+    /// Adds and prints a row.
+    ///
+    /// # Errors
+    /// If standard output is closed.
+    pub fn push(&mut self, row: Row) -> anyhow::Result<()> {
+        let line = match self.form {
+            Form::Text => row.text(),
+            Form::Json => row.json()?,
+        };
+        let mut out = std::io::stdout();
+        writeln!(out, "{line}")?;
+        self.rows.push(row);
+        Ok(out.flush()?)
+    }
+
+    /// Adds and prints several rows.
+    ///
+    /// # Errors
+    /// See [`Rows::push`].
+    pub fn extend(&mut self, rows: Vec<Row>) -> anyhow::Result<()> {
+        rows.into_iter().try_for_each(|row| self.push(row))
+    }
+
+    /// Whether a row has missed its goal.
+    pub fn has_missed(&self) -> bool {
+        self.rows.iter().any(Row::is_missed)
+    }
 }
 
 /// The value below which the share `q` (0 to 1) of the samples lies; 0 without samples. Sorts them.
@@ -186,8 +209,8 @@ mod tests {
 
     #[test]
     fn both_forms_carry_the_verdict() {
-        let rows = [Row::at_most("start", "empty", 0.25, "s", 1.0).note("median")];
-        assert!(table(&rows).contains("0.25 s") && table(&rows).contains("≤ 1 "));
-        assert!(json(&rows).unwrap().contains("\"verdict\": \"ok\""));
+        let row = Row::at_most("start", "empty", 0.25, "s", 1.0).note("median");
+        assert_eq!(row.text(), "start      ok            0.25 s  ≤ 1        empty: median");
+        assert!(row.json().unwrap().contains("\"verdict\":\"ok\""));
     }
 }

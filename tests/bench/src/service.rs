@@ -4,23 +4,16 @@ use std::ffi::OsStr;
 use std::fs::OpenOptions;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
-use rustix::process::{Pid, Signal, kill_process};
+use anyhow::Context as _;
 
 use crate::process::{cpu_of, memory_of};
-
-/// Longest wait for a service that was asked to end.
-const END: Duration = Duration::from_secs(30);
-/// Pause between two looks at a process.
-const LOOK: Duration = Duration::from_millis(2);
 
 /// Killed when dropped.
 #[derive(Debug)]
 pub(crate) struct Service {
     child: Child,
-    name: &'static str,
 }
 
 impl Service {
@@ -37,7 +30,7 @@ impl Service {
         command.arg(name).args(arguments).env("RUST_LOG", "warn");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
-        Ok(Self { child, name })
+        Ok(Self { child })
     }
 
     /// Resident memory now, in bytes.
@@ -52,22 +45,7 @@ impl Service {
 
     /// Processor time of all its present threads.
     pub(crate) fn cpu(&self) -> anyhow::Result<Duration> {
-        cpu_of(&self.child.id().to_string())
-    }
-
-    pub(crate) fn signal(&self, signal: Signal) -> anyhow::Result<()> {
-        Ok(kill_process(Pid::from_child(&self.child), signal)?)
-    }
-
-    /// SIGTERM, and waits until it is gone; how long that took.
-    pub(crate) async fn end(mut self) -> anyhow::Result<Duration> {
-        let begun = Instant::now();
-        self.signal(Signal::TERM)?;
-        while self.child.try_wait()?.is_none() {
-            ensure!(begun.elapsed() < END, "{} did not end within {END:?}", self.name);
-            tokio::time::sleep(LOOK).await;
-        }
-        Ok(begun.elapsed())
+        cpu_of(self.child.id())
     }
 }
 

@@ -84,6 +84,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "neonvm-core-overlay",
             "neonvm-core-scheduling",
             "neonvm-core-vertical-scaling",
+            "neonvm-core-pod-autoscaler",
         ],
     ),
     // Pulls images and knows the kernels of this machine; starts runners as processes, does not link them.
@@ -124,8 +125,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("neonvm-kernel", &[]),
     // The objects of an installation; pure.
     ("neonvm-deploy", &["neonvm-api"]),
-    // Makes the images of services and runner with the builder's layers and store; links none of the programs that it packs.
-    ("neonvm-images", &["neonvm-types", "neonvm-builder", "neonvm-kernel"]),
+    // Reads the images of a release from the builder's store.
+    ("neonvm-images", &["neonvm-types", "neonvm-builder"]),
     // Starts `neond local` as a process; does not link it. `podautoscaler explain` reckons with the core that decides.
     (
         "neonvm-cli",
@@ -139,7 +140,6 @@ const ARROWS: &[(&str, &[&str])] = &[
             "neonvm-disk",
             "neonvm-images",
             "neonvm-kernel",
-            "neonvm-sim",
         ],
     ),
     // Pods of Deployments as processes, for the example; no service uses it.

@@ -14,8 +14,8 @@ const KNOWN: &[(&str, usize)] = &[
     ("cli/src/env.rs", 5),
     ("controllers/apiserver/engine/src/schema/rules.rs", 2),
     ("controllers/apiserver/engine/src/schema/validate/checks.rs", 2),
-    ("controllers/sim/src/world/migration/kubelet.rs", 3),
-    ("controllers/sim/src/world/model.rs", 3),
+    ("tests/sim/src/world/migration/kubelet.rs", 3),
+    ("tests/sim/src/world/model.rs", 3),
 ];
 
 /// The files that a file imports from.

@@ -1,5 +1,5 @@
-//! `xtask images`: the images of services and runner. Builds our programs, static, and has `neonvm-images` pack them by the recipes
-//! of `deploy/images`.
+//! `xtask images`: the container images of services and runner, from the Containerfiles of `deploy/images`. Builds our programs, static,
+//! and has buildah or podman build the images into an OCI image layout, or docker into its own store.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,24 +7,33 @@ use std::process::Command;
 use anyhow::{Context as _, bail, ensure};
 
 use crate::package::target;
-use crate::process::run_cargo;
+use crate::process::installed;
 use crate::shipped::{self, DIST, Strip, strip};
-use crate::{guest, sbom};
+use crate::{commit, guest, kernel, sbom};
 
-/// What was asked for.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// Names of the images, which are those of their Containerfiles.
+const IMAGES: [&str; 2] = ["neond", "neonvm-runner"];
+/// Programs that build from Containerfiles, the first that is installed. Docker has no command that writes a layout.
+const ENGINES: [&str; 3] = ["buildah", "podman", "docker"];
+
+/// What was requested.
 #[derive(Debug, PartialEq, Eq)]
 struct ImageBuild {
     architecture: String,
     profile: String,
     /// Directory with programs that were built elsewhere.
     programs: Option<PathBuf>,
-    /// Handed on.
+    /// Directory with `vmlinuz` and `initramfs` of the guest kernel.
+    kernel: Option<PathBuf>,
+    /// Build arguments and other arguments of the engine's build.
     more: Vec<String>,
 }
 
 impl Default for ImageBuild {
     fn default() -> Self {
-        Self { architecture: "amd64".into(), profile: DIST.into(), programs: None, more: Vec::new() }
+        let (architecture, profile) = ("amd64".into(), DIST.into());
+        Self { architecture, profile, programs: None, kernel: None, more: Vec::new() }
     }
 }
 
@@ -42,10 +51,11 @@ fn parse(arguments: &[String]) -> anyhow::Result<ImageBuild> {
             "--arch" => wanted.architecture = value(&["amd64", "arm64"])?,
             "--profile" => wanted.profile = value(&[DIST, "quick"])?,
             "--programs" => wanted.programs = Some(value(&[])?.into()),
-            "--kernel" => wanted.more.extend([flag.clone(), value(&[])?]),
-            "--offline" => wanted.more.push(flag.clone()),
+            "--kernel" => wanted.kernel = Some(value(&[])?.into()),
+            // The engine gets the rest as it is, such as --build-arg BASE=REF.
+            "--" => wanted.more.extend(words.by_ref().cloned()),
             other => bail!(
-                "unknown flag {other:?}; there are --arch, --profile, --programs, --kernel and --offline"
+                "unknown flag {other:?}; there are --arch, --profile, --programs, --kernel, and -- before arguments of the engine"
             ),
         }
     }
@@ -55,76 +65,127 @@ fn parse(arguments: &[String]) -> anyhow::Result<ImageBuild> {
 /// Makes both images in `<target>/images/<architecture>`.
 pub(crate) fn run(root: &Path, arguments: &[String]) -> anyhow::Result<bool> {
     let wanted = parse(arguments)?;
+    let engine = ENGINES.iter().find(|engine| installed(engine));
+    let engine = *engine.with_context(|| format!("install one of {}", ENGINES.join(", ")))?;
     let target = target(root)?;
-    let work = target.join("tmp/images");
-    let programs = match &wanted.programs {
-        Some(given) => given.clone(),
-        None => {
-            let programs = work.join("programs").join(&wanted.architecture);
-            if !programs_for(root, &target, &wanted, &programs)? {
-                return Ok(false);
-            }
-            programs
+    let context = target.join("tmp/images").join(&wanted.architecture);
+    let time = commit::time(root)?;
+    if !prepare(root, &target, &wanted, &context, &time)? {
+        return Ok(false);
+    }
+    let layout = target.join("images").join(&wanted.architecture);
+    if engine != "docker" {
+        let _ = std::fs::remove_dir_all(&layout);
+        std::fs::create_dir_all(&layout)?;
+    }
+    for name in IMAGES {
+        let reference = format!("{name}:{VERSION}");
+        build(root, engine, &wanted, &context, name, &time)?;
+        if engine == "docker" {
+            println!("{reference} is in docker's store; docker tag and docker push bring it to a registry");
+        } else {
+            let to = format!("oci:{}:{reference}", layout.display());
+            call(Command::new(engine).args(["push", &format!("localhost/{reference}"), &to]))?;
+            println!("{reference} is in {}", layout.display());
         }
-    };
-    // The whole workspace: a part of it would be built with other features, and much of it again.
-    if !run_cargo(root, &["build", "--locked", "--workspace", "--bins", "--quiet"])? {
-        return Ok(false);
-    }
-    let (commit, time) = sbom::commit(root)?;
-    let dirty = if has_changes(root)? { "-dirty" } else { "" };
-    let status = Command::new(target.join("debug/neonvm-images"))
-        .args(["--arch", &wanted.architecture, "--created", &time])
-        .args(["--revision", &format!("{commit}{dirty}"), "--source", &source(root)])
-        .arg("--programs")
-        .arg(programs)
-        .arg("--out")
-        .arg(target.join("images").join(&wanted.architecture))
-        .arg("--work")
-        .arg(work)
-        .args(&wanted.more)
-        .current_dir(root)
-        .status();
-    Ok(status.context("cannot run neonvm-images")?.success())
-}
-
-/// Builds our programs and lists what they are made of.
-fn programs_for(root: &Path, target: &Path, wanted: &ImageBuild, to: &Path) -> anyhow::Result<bool> {
-    let triple = match wanted.architecture.as_str() {
-        "arm64" => "aarch64-unknown-linux-gnu",
-        _ => "x86_64-unknown-linux-gnu",
-    };
-    if !guest::build(root, target, triple)? || !shipped::build(root, target, triple, &wanted.profile)? {
-        return Ok(false);
-    }
-    std::fs::create_dir_all(to)?;
-    for (profile, program, package) in [
-        (wanted.profile.as_str(), "neond", "neonvm-neond"),
-        (&wanted.profile, "neonvm-runner", "neonvm-neond"),
-        ("guest", "neonvm-guest", "neonvm-guest"),
-    ] {
-        let from = target.join(triple).join(profile).join(program);
-        strip(&from, to, Strip::Debug)?;
-        let list = sbom::of_packages(root, &[package])?;
-        std::fs::write(to.join(format!("{program}.spdx.json")), serde_json::to_vec(&list)?)?;
     }
     Ok(true)
 }
 
-fn git(root: &Path, arguments: &[&str]) -> anyhow::Result<String> {
-    let output = Command::new("git").args(arguments).current_dir(root).output().context("cannot run git")?;
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+/// Fills the context: programs, what they are made of, the kernel, and the script of the Containerfiles.
+fn prepare(
+    root: &Path,
+    target: &Path,
+    wanted: &ImageBuild,
+    context: &Path,
+    time: &str,
+) -> anyhow::Result<bool> {
+    let _ = std::fs::remove_dir_all(context);
+    std::fs::create_dir_all(context.join("kernel"))?;
+    match &wanted.programs {
+        Some(programs) => {
+            for name in ["neond", "neonvm-runner", "neonvm-guest"] {
+                let from = programs.join(name);
+                std::fs::copy(&from, context.join(name))
+                    .with_context(|| format!("cannot copy {}", from.display()))?;
+            }
+        }
+        None => {
+            let triple = match wanted.architecture.as_str() {
+                "arm64" => "aarch64-unknown-linux-gnu",
+                _ => "x86_64-unknown-linux-gnu",
+            };
+            if !guest::build(root, target, triple)? || !shipped::build(root, target, triple, &wanted.profile)?
+            {
+                return Ok(false);
+            }
+            for (profile, program) in
+                [(&*wanted.profile, "neond"), (&wanted.profile, "neonvm-runner"), ("guest", "neonvm-guest")]
+            {
+                strip(&target.join(triple).join(profile).join(program), context, Strip::Debug)?;
+            }
+        }
+    }
+    if !sbom::run(root, context, time)? {
+        return Ok(false);
+    }
+    let kernel = match &wanted.kernel {
+        Some(kernel) => kernel.clone(),
+        None if wanted.architecture == "amd64" => {
+            kernel::for_images(root, target, &context.join("neonvm-guest"))?
+        }
+        None => bail!(
+            "kernels are fetched for amd64 only; give a directory with vmlinuz and initramfs by --kernel"
+        ),
+    };
+    // The ELF kernel starts faster than the bzImage; a kernel from source needs no initramfs.
+    let first = |names: [&str; 2]| names.map(|name| kernel.join(name)).into_iter().find(|path| path.exists());
+    let image = first(["vmlinux", "vmlinuz"]);
+    let image = image.with_context(|| format!("{} has no vmlinux and no vmlinuz", kernel.display()))?;
+    std::fs::copy(image, context.join("kernel/vmlinuz"))?;
+    if let Some(initramfs) = first(["initramfs", "initramfs.cpio"]) {
+        std::fs::copy(initramfs, context.join("kernel/initramfs"))?;
+    }
+    std::fs::copy(root.join("deploy/images/packages.sh"), context.join("packages.sh"))?;
+    Ok(true)
 }
 
-/// Whether tracked files differ from the commit.
-pub(crate) fn has_changes(root: &Path) -> anyhow::Result<bool> {
-    Ok(!git(root, &["status", "--porcelain", "--untracked-files=no"])?.is_empty())
+fn build(
+    root: &Path,
+    engine: &str,
+    wanted: &ImageBuild,
+    context: &Path,
+    name: &str,
+    time: &str,
+) -> anyhow::Result<()> {
+    let dirty = if commit::has_changes(root)? { "-dirty" } else { "" };
+    let revision = format!("{}{dirty}", commit::git(root, &["rev-parse", "HEAD"])?);
+    let qemu = if wanted.architecture == "arm64" { "qemu-system-arm" } else { "qemu-system-x86" };
+    let mut command = Command::new(engine);
+    command.args(["build", "--tag", &format!("{name}:{VERSION}")]);
+    command.args(["--platform", &format!("linux/{}", wanted.architecture)]);
+    command.args(["--build-arg", &format!("SOURCE_DATE_EPOCH={time}")]);
+    if name == "neonvm-runner" {
+        command.args(["--build-arg", &format!("QEMU={qemu}")]);
+    }
+    // All files of the layers get this time; docker's builder takes it from the build argument.
+    if engine != "docker" {
+        command.args(["--timestamp", time]);
+    }
+    for (label, value) in [("version", VERSION), ("revision", &revision), ("source", &commit::source(root))] {
+        if !value.is_empty() {
+            command.args(["--label", &format!("org.opencontainers.image.{label}={value}")]);
+        }
+    }
+    command.args(&wanted.more).arg("--file");
+    call(command.arg(root.join("deploy/images").join(format!("{name}.Containerfile"))).arg(context))
 }
 
-/// Where the source comes from; empty if that is a directory of this computer.
-fn source(root: &Path) -> String {
-    let url = git(root, &["config", "--get", "remote.origin.url"]).unwrap_or_default();
-    if url.starts_with("https://") && !url.contains('@') { url } else { String::new() }
+fn call(command: &mut Command) -> anyhow::Result<()> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let status = command.status().with_context(|| format!("cannot run {program}"))?;
+    ensure!(status.success(), "{program} failed");
+    Ok(())
 }
 
 #[cfg(test)]
@@ -138,12 +199,10 @@ mod tests {
             parse(&words).map_err(|error| error.to_string())
         };
         assert_eq!(read(""), Ok(ImageBuild::default()));
-        let wanted = read("--arch arm64 --profile quick --programs p --kernel k --offline").unwrap();
+        let wanted = read("--arch arm64 --profile quick --programs p --kernel k -- --pull=never").unwrap();
         assert_eq!((wanted.architecture.as_str(), wanted.profile.as_str()), ("arm64", "quick"));
-        assert_eq!(
-            (wanted.programs, wanted.more.join(" ")),
-            (Some("p".into()), "--kernel k --offline".into())
-        );
+        assert_eq!((wanted.programs, wanted.kernel), (Some("p".into()), Some("k".into())));
+        assert_eq!(wanted.more, ["--pull=never"]);
         assert_eq!(
             read("--arch sparc").unwrap_err(),
             "\"sparc\" is not valid for --arch; use amd64 or arm64"

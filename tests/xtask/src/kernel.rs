@@ -31,6 +31,14 @@ pub(crate) fn fetch(root: &Path) -> anyhow::Result<bool> {
     Ok(true)
 }
 
+/// Prepares the kernel of the runner's image, the newest of Debian 13 that `neonctl` knows, and returns its directory.
+pub(crate) fn for_images(root: &Path, target: &Path, guest: &Path) -> anyhow::Result<PathBuf> {
+    let guest = guest.display().to_string();
+    let fetch = ["kernel", "fetch", "--kernel-name", "image", "--no-default", "--version", "6.12"];
+    ensure!(neonctl(root, target, &[&fetch[..], &["--guest", &guest]].concat())?, "cannot fetch the kernel");
+    Ok(target.join("kernels/image"))
+}
+
 /// Builds the kernel from source, unless the one that is there was built from these fragments.
 pub(crate) fn build(root: &Path) -> anyhow::Result<bool> {
     let target = target(root)?;

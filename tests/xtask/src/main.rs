@@ -11,6 +11,7 @@ mod budget;
 mod check;
 mod circles;
 mod cited;
+mod commit;
 mod demo;
 mod dist;
 mod early;
@@ -61,7 +62,7 @@ const USAGE: &str = "usage: cargo xtask <command>
           --only CHECK, --keep leaves the host running
   guest   the program inside every VM, static and small, beside the other programs
   images  the container images of services and runner: --arch amd64|arm64, --profile dist|quick, --programs DIR of programs
-          built elsewhere, --kernel DIR, --offline
+          built elsewhere, --kernel DIR, and after -- arguments of buildah, podman or docker build
   kernel  the guest kernel from source, for the tests; --fetch: the distribution's kernel instead
   demo    a cluster, a VM with a database, and its size changed under load; --record FILE writes an animated SVG of it
   packages  licences, sources, bans and known weaknesses of the packages in use
@@ -69,7 +70,7 @@ const USAGE: &str = "usage: cargo xtask <command>
   release  the programs that are shipped, static and without symbols, in target/dist, with debug information beside them
   dist    the release as packages in target/dist: Debian packages, archives, the SBOM, SHA256SUMS; the same commit gives the same
           bytes, whose time is SOURCE_DATE_EPOCH or the commit's; --programs DIR: packs programs that were built elsewhere
-  sbom    what the shipped programs are made of, as SPDX in the directory of releases
+  sbom    what the shipped programs are made of, as CycloneDX in the directory of releases
   bench   measure the service level objectives of SPEC.md
 ";
 
@@ -110,7 +111,9 @@ fn main() -> anyhow::Result<ExitCode> {
         ("fuzz", _) => fuzz::run(&root, &args)?,
         ("dist", _) => dist::run(&root, &args)?,
         ("release", None) => shipped::release(&root)?,
-        ("sbom", None) => sbom::run(&root)?,
+        ("sbom", None) => {
+            sbom::run(&root, &package::target(&root)?.join(shipped::DIST), &commit::time(&root)?)?
+        }
         ("bench", _) => bench::bench(&root, &args)?,
         _ => {
             print!("{USAGE}");

@@ -45,18 +45,8 @@ pub(crate) fn target(root: &Path) -> anyhow::Result<PathBuf> {
 }
 
 fn metadata(root: &Path) -> anyhow::Result<Value> {
-    ask(root, &["--no-deps"])
-}
-
-/// The workspace with all that it depends on, on one platform.
-pub(crate) fn resolved(root: &Path, platform: &str) -> anyhow::Result<Value> {
-    ask(root, &["--filter-platform", platform])
-}
-
-fn ask(root: &Path, more: &[&str]) -> anyhow::Result<Value> {
     let output = cargo()
-        .args(["metadata", "--format-version", "1", "--locked"])
-        .args(more)
+        .args(["metadata", "--format-version", "1", "--locked", "--no-deps"])
         .current_dir(root)
         .output()
         .context("cannot run cargo metadata")?;

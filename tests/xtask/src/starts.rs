@@ -45,8 +45,6 @@ const FILES: [(&str, Starts); 35] = [
     ("controllers/runner/src/network/interface.rs", Host(&["ip", "nft"])),
     ("controllers/runner/src/prepare/script.rs", Other("a shell with the user's script")),
     ("controllers/vxlan-controller/src/nft.rs", Host(&["nft"])),
-    ("deploy/images/src/apt.rs", Other("apt, for container images; the error names its package")),
-    ("deploy/images/src/packages.rs", Other("dpkg-deb, for container images; the error names its package")),
     ("kernel/src/build.rs", Other("compilers, checked before a build")),
     ("kernel/src/fetch.rs", Other("apt-cache, where it is there")),
     ("kernel/src/source.rs", Other("apt, dpkg-deb and tar, for a build")),

@@ -18,11 +18,13 @@ impl Tool {
     /// The program if it is installed in the wanted version.
     pub(crate) fn found(self, root: &Path) -> anyhow::Result<Option<PathBuf>> {
         let program = target(root)?.join("tools/bin").join(self.name);
-        let known = Command::new(&program).arg("--version").output();
-        let is_wanted = |output: std::process::Output| {
-            String::from_utf8_lossy(&output.stdout).trim().ends_with(self.version)
+        let is_wanted = |arguments: &[&str]| {
+            let known = Command::new(&program).args(arguments).output();
+            known.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).trim().ends_with(self.version))
         };
-        Ok(known.is_ok_and(is_wanted).then_some(program))
+        // Some answer only as a subcommand of cargo.
+        let subcommand = self.name.trim_start_matches("cargo-");
+        Ok((is_wanted(&["--version"]) || is_wanted(&[subcommand, "--version"])).then_some(program))
     }
 
     /// The program, installed if need be; none if no registry has it.

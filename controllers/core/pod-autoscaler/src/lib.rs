@@ -1,8 +1,7 @@
 //! How many replicas a workload should have, and why.
 //!
 //! For: the replica autoscaler, `neonctl podautoscaler`, the simulator. Owns: reading metrics, windows, strategies,
-//! bounds, stabilisation, the decision with its explanation, which object owns a target, the status that follows,
-//! replays of a recorded load. May not: read a clock, fetch anything, talk to a cluster.
+//! bounds, stabilisation, the decision with its explanation, which object owns a target, the status that follows. May not: read a clock, fetch anything, talk to a cluster.
 //!
 //! ```text
 //! text of /metrics ─▶ exposition ─▶ sample ─▶ load ─▶ window ─┬─▶ apa ─┐
@@ -25,7 +24,6 @@ pub mod kpa;
 mod memory;
 pub mod number;
 pub mod registry;
-pub mod replay;
 pub mod sample;
 pub mod schedule;
 mod settings;

@@ -1,13 +1,11 @@
 //! Simulated runners: one listener answers for all of them, each at an address of its own in 127.0.0.0/8.
 
-use std::collections::HashSet;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
 use super::LOOK;
@@ -19,21 +17,12 @@ const HEAD: usize = 8192;
 #[derive(Debug, Default)]
 pub(crate) struct Runners {
     streams: AtomicUsize,
-    /// Addresses whose node has died.
-    dead: watch::Sender<HashSet<IpAddr>>,
 }
 
 impl Runners {
     /// Streams that are open.
     pub(crate) fn streams(&self) -> usize {
         self.streams.load(Ordering::Relaxed)
-    }
-
-    /// Closes the stream at this address, and answers there no more.
-    pub(crate) fn kill(&self, address: IpAddr) {
-        self.dead.send_modify(|dead| {
-            dead.insert(address);
-        });
     }
 
     /// Answers, until it is dropped.
@@ -48,16 +37,8 @@ impl Runners {
                 continue;
             };
             let (acceptor, runners) = (acceptor.clone(), Arc::clone(&self));
-            connections.spawn(async move {
-                let Ok(address) = stream.local_addr() else { return };
-                let mut dead = runners.dead.subscribe();
-                let died = async { dead.wait_for(|dead| dead.contains(&address.ip())).await.is_ok() };
-                tokio::select! {
-                    // A controller that was killed needs no answer.
-                    answered = runners.runner(acceptor, stream) => drop(answered),
-                    _ = died => {}
-                }
-            });
+            // A controller that was killed needs no answer.
+            connections.spawn(async move { drop(runners.runner(acceptor, stream).await) });
         }
     }
 

@@ -6,14 +6,12 @@ mod cluster;
 pub(super) mod growth;
 mod list;
 mod log;
-pub(super) mod moves;
-pub(super) mod network;
+pub(super) mod migration;
 mod qmp;
 mod quota;
 mod resident;
 mod size;
 mod start;
-pub(super) mod steadiness;
 mod watch;
 
 use std::path::{Path, PathBuf};
@@ -24,42 +22,33 @@ use anyhow::Context as _;
 
 use self::cluster::Cluster;
 use super::Setup;
-use crate::report::{Row, quantile};
+use crate::report::{Row, Rows, quantile};
 
 /// Name for `--only`.
 const NAME: &str = "machine";
 /// The same of [`growth`].
 const NAME_GROWTH: &str = "growth";
-/// The same of [`steadiness::idle`].
-const NAME_IDLE: &str = "idle-database";
-/// The same of [`steadiness::loads`].
-const NAME_STEADINESS: &str = "steadiness";
-/// The same of [`moves`].
-const NAME_MOVES: &str = "moves";
-/// The same of [`network`].
-const NAME_NETWORK: &str = "network";
+/// The same of [`migration`].
+const NAME_MIGRATION: &str = "migration";
 /// Longest wait for anything; emulated on a busy machine it may be slow.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// All of it.
-pub(super) async fn run(setup: &Setup) -> anyhow::Result<Vec<Row>> {
+pub(super) async fn run(setup: &Setup, rows: &mut Rows) -> anyhow::Result<()> {
     if let Some(missing) = missing()? {
-        return Ok(vec![Row::plain(NAME, "skipped", 0.0, "").note(missing)]);
+        return rows.push(Row::plain(NAME, "skipped", 0.0, "").note(missing));
     }
-    let mut rows = Vec::new();
-    let load = load();
+    rows.push(Row::plain(NAME, "load of this host, before", load(), "").note("average of one minute"))?;
     let cluster = Cluster::start(setup, &["--nodes", "1", "--cpus", "4"]).context("the local cluster")?;
     cluster.image()?;
     let reference = start::warm_up(&cluster).await?;
-    rows.extend(start::run(&cluster, &reference).await.context("starts")?);
-    rows.extend(size::run(&cluster, &reference).await.context("sizes")?);
-    rows.extend(resident::run(&cluster).await.context("memory")?);
+    rows.extend(start::run(&cluster, &reference).await.context("starts")?)?;
+    rows.extend(size::run(&cluster, &reference).await.context("sizes")?)?;
+    rows.extend(resident::run(&cluster).await.context("memory")?)?;
     drop(reference);
     cluster.down()?;
-    rows.extend(list::up(setup).context("local up")?);
-    rows.extend(list::run(setup).await.context("lists")?);
-    rows.push(Row::plain(NAME, "load of this machine, before", load, "").note("average of one minute"));
-    Ok(rows)
+    rows.push(list::up(setup).context("local up")?)?;
+    rows.push(list::run(setup).await.context("lists")?)
 }
 
 /// What is not there, if something is not.

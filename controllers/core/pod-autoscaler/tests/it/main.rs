@@ -18,7 +18,6 @@ mod examples;
 mod faults;
 mod kpa;
 mod laws;
-mod replays;
 mod statuses;
 mod windows;
 mod world;

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpStream, UnixListener, UnixStream};
 
-use super::super::disk::run;
+use super::super::run_command as run;
 use super::LIMIT;
 use super::qmp::Monitor;
 use super::quota::Quota;

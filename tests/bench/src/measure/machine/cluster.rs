@@ -13,7 +13,7 @@ use neonvm_api::VirtualMachine;
 use serde_json::json;
 
 use super::super::Setup;
-use super::super::disk::{beside, run};
+use super::super::{beside, run_command as run};
 use super::repository;
 
 /// The image that all machines start from: its workload only waits.
@@ -77,11 +77,6 @@ impl Cluster {
             run(Command::new(repository.join("examples/busybox/make-root.sh")).arg(&root))?;
         }
         Ok(root)
-    }
-
-    /// The program of those images, to be run here as well.
-    pub(super) fn busybox(&self) -> anyhow::Result<PathBuf> {
-        Ok(self.root()?.join("bin/busybox"))
     }
 
     pub(super) fn directory(&self) -> PathBuf {

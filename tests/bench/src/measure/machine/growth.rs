@@ -21,7 +21,7 @@ use super::cluster::{Cluster, machines};
 use super::size::{Change, asked};
 use super::watch::Watch;
 use super::{LIMIT, NAME_GROWTH as NAME, milliseconds, missing, start};
-use crate::report::{Row, quantile};
+use crate::report::{Row, Rows, quantile};
 
 const ROUNDS: usize = 20;
 /// Beyond the bare hot-plug, in milliseconds.
@@ -74,9 +74,9 @@ fn machine() -> anyhow::Result<kube::api::DynamicObject> {
 }
 
 /// All of it, in a cluster of its own.
-pub(in super::super) async fn run(setup: &Setup) -> anyhow::Result<Vec<Row>> {
+pub(in super::super) async fn run(setup: &Setup, rows: &mut Rows) -> anyhow::Result<()> {
     if let Some(missing) = missing()? {
-        return Ok(vec![Row::plain(NAME, "skipped", 0.0, "").note(missing)]);
+        return rows.push(Row::plain(NAME, "skipped", 0.0, "").note(missing));
     }
     let config = setup.directory()?;
     let file = config.path().join("agent.json");
@@ -98,15 +98,20 @@ pub(in super::super) async fn run(setup: &Setup) -> anyhow::Result<Vec<Row>> {
         .await?;
     let address: SocketAddr = format!("{}:{PORT}", address.context("no address")?).parse()?;
     let (mut bare, _) = reference.start(false).await?;
-    let rows = rounds(&client, &mut bare, address).await;
+    let measured = rounds(&client, &mut bare, address, rows).await;
     bare.end()?;
     let mut watch = Watch::open(&client).await?;
     watch.delete(&client, "grows").await?;
     cluster.down()?;
-    rows
+    measured
 }
 
-async fn rounds(client: &Client, bare: &mut Bare, address: SocketAddr) -> anyhow::Result<Vec<Row>> {
+async fn rounds(
+    client: &Client,
+    bare: &mut Bare,
+    address: SocketAddr,
+    rows: &mut Rows,
+) -> anyhow::Result<()> {
     let device = bare.monitor.memory_device().await?;
     let kinds = [
         ("busy loop → next vCPU shown, beyond a bare hot-plug", BUSY, Change::Cpus(2), Change::Cpus(1)),
@@ -117,7 +122,6 @@ async fn rounds(client: &Client, bare: &mut Bare, address: SocketAddr) -> anyhow
             Change::Slots(2),
         ),
     ];
-    let mut rows = Vec::new();
     for (what, script, up, down) in kinds {
         let (mut ours, mut plain) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
@@ -129,12 +133,12 @@ async fn rounds(client: &Client, bare: &mut Bare, address: SocketAddr) -> anyhow
             plain.push(asked(bare, &device, up).await?);
             asked(bare, &device, down).await?;
         }
-        rows.push(row(what, ours, plain));
+        rows.push(row(what, ours, plain))?;
     }
     let now = machines(client).get("grows").await?;
     let restarts = super::cluster::typed(&now)?.status.map(|status| status.restart_count);
     ensure!(restarts.unwrap_or(0) == 0, "the machine was restarted");
-    Ok(rows)
+    Ok(())
 }
 
 fn row(what: &str, mut ours: Vec<f64>, mut plain: Vec<f64>) -> Row {

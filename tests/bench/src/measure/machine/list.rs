@@ -23,7 +23,7 @@ const MACHINES: usize = 1000;
 const AT_ONCE: usize = 32;
 
 /// New clusters with one node.
-pub(super) fn up(setup: &Setup) -> anyhow::Result<Vec<Row>> {
+pub(super) fn up(setup: &Setup) -> anyhow::Result<Row> {
     let mut samples = Vec::new();
     for _ in 0..CLUSTERS {
         let cluster = Cluster::start(setup, &["--nodes", "1"])?;
@@ -31,14 +31,12 @@ pub(super) fn up(setup: &Setup) -> anyhow::Result<Vec<Row>> {
         cluster.down()?;
     }
     let (median, p90) = both(&samples);
-    Ok(vec![
-        Row::at_most(NAME, "local up → one node ready, whole cluster", median, "s", UP_GOAL)
-            .note(format!("median of {CLUSTERS}, p90 {p90:.2} s")),
-    ])
+    Ok(Row::at_most(NAME, "local up → one node ready, whole cluster", median, "s", UP_GOAL)
+        .note(format!("median of {CLUSTERS}, p90 {p90:.2} s")))
 }
 
 /// Objects that look like running machines; no controller, so that nothing else happens.
-pub(super) async fn run(setup: &Setup) -> anyhow::Result<Vec<Row>> {
+pub(super) async fn run(setup: &Setup) -> anyhow::Result<Row> {
     let cluster = Cluster::start(setup, &["--nodes", "0"])?;
     fill(&cluster).await?;
     let programs: [(&Path, &[&str]); 2] =
@@ -66,11 +64,9 @@ pub(super) async fn run(setup: &Setup) -> anyhow::Result<Vec<Row>> {
     cluster.down()?;
     let ((own, own_p90), (other, other_p90)) = (both(&own), both(&other));
     let what = format!("neonctl vm list ÷ kubectl get, {MACHINES} machines");
-    Ok(vec![
-        Row::at_most(NAME, &what, quantile(&mut ratios, 0.5), "×", LIST_GOAL).note(format!(
-            "median of {ROUNDS}, in turn; {own:.0} beside {other:.0} ms, p90 {own_p90:.0} beside {other_p90:.0} ms"
-        )),
-    ])
+    Ok(Row::at_most(NAME, &what, quantile(&mut ratios, 0.5), "×", LIST_GOAL).note(format!(
+        "median of {ROUNDS}, in turn; {own:.0} beside {other:.0} ms, p90 {own_p90:.0} beside {other_p90:.0} ms"
+    )))
 }
 
 async fn fill(cluster: &Cluster) -> anyhow::Result<()> {

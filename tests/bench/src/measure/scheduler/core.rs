@@ -9,7 +9,7 @@ use neonvm_core_scheduling::permits::{Event, NodeSeen, Pair, PodSeen, Request, S
 use neonvm_types::{Bytes, MilliCpu, NamespacedName, Resources};
 
 use super::{NAME, NODES, VMS, node, pod, wanted};
-use crate::report::{Row, quantile};
+use crate::report::{Row, Rows, quantile};
 
 const REQUESTS: usize = 4_000_000;
 const EVENTS: usize = 20_000;
@@ -44,7 +44,7 @@ fn vm(number: usize) -> Event {
     }))
 }
 
-pub(super) fn run() -> anyhow::Result<Vec<Row>> {
+pub(super) fn run(rows: &mut Rows) -> anyhow::Result<()> {
     let mut state = State::new(Settings::default());
     for number in 0..NODES {
         state.step(Duration::ZERO, seen(node(number), 100));
@@ -53,22 +53,20 @@ pub(super) fn run() -> anyhow::Result<Vec<Row>> {
         state.step(Duration::ZERO, vm(number));
     }
     state.step(Duration::ZERO, Event::Listed);
-    let mut rows = Vec::new();
     for (what, stride) in [("core, agents in order", 1), ("core, agents in any order", 7919)] {
         let rate = requests(&mut state, stride)?;
         let lookups = lookups(stride)?;
         rows.push(Row::at_least(NAME, what, rate, "requests/s", 1e6).note(format!(
             "one thread, {NODES} nodes, {VMS} VMs, {REQUESTS} requests; reference: {lookups:.0} lookups/s of a name in a map \
              of {VMS}, in the same order"
-        )));
+        )))?;
     }
     let mut times = events(&mut state);
     let (p99, most) = (quantile(&mut times, 0.99), quantile(&mut times, 1.0));
     rows.push(
         Row::at_most(NAME, "core, node event → state updated, p99", p99, "µs", 1e3)
             .note(format!("{EVENTS} events, each with another size of a node; longest {most:.0} µs")),
-    );
-    Ok(rows)
+    )
 }
 
 /// Names of all pods.

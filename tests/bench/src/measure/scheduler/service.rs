@@ -19,13 +19,13 @@ use super::super::Setup;
 use super::super::objects::create;
 use super::{NAME, NODES, VMS, node, pod, wanted};
 use crate::fleet::{client, define};
-use crate::report::{Row, quantile};
+use crate::report::{Row, Rows, quantile};
 
 const REQUESTS: usize = 500_000;
 const EVENTS: usize = 200;
 const PATIENCE: Duration = Duration::from_secs(120);
 
-pub(super) async fn run(setup: &Setup) -> anyhow::Result<Vec<Row>> {
+pub(super) async fn run(setup: &Setup, rows: &mut Rows) -> anyhow::Result<()> {
     let directory = setup.directory()?;
     let config = neonvm_apiserver::server::Config {
         directory: directory.path().to_owned(),
@@ -52,13 +52,12 @@ pub(super) async fn run(setup: &Setup) -> anyhow::Result<Vec<Row>> {
     });
     ready(&local).await?;
     let ready = begun.elapsed().as_secs_f64();
-    let mut rows = requests(&local).await?;
     rows.push(
         Row::plain(NAME, "service, start → ready to permit", ready, "s")
             .note(format!("{NODES} nodes, {VMS} VMs are listed")),
-    );
-    rows.push(events(&client, &local).await?);
-    Ok(rows)
+    )?;
+    requests(&local, rows).await?;
+    rows.push(events(&client, &local).await?)
 }
 
 async fn cluster(client: &Client) -> anyhow::Result<()> {
@@ -115,7 +114,7 @@ fn request(at: usize, units: u64, held: Option<u64>) -> anyhow::Result<FullReque
     Ok(Request::builder().method(Method::POST).uri("/").body(Bytes::from(serde_json::to_vec(&body)?))?)
 }
 
-async fn requests(local: &Local) -> anyhow::Result<Vec<Row>> {
+async fn requests(local: &Local, rows: &mut Rows) -> anyhow::Result<()> {
     let prepared = (0..REQUESTS).map(|round| {
         let at = (round * 7919) % VMS;
         request(at, wanted(round, at), Some(1))
@@ -132,11 +131,11 @@ async fn requests(local: &Local) -> anyhow::Result<Vec<Row>> {
     let rate = REQUESTS as f64 / begun.elapsed().as_secs_f64();
     let (median, p99) = (quantile(&mut times, 0.5), quantile(&mut times, 0.99));
     let note = "in process: bytes in, bytes out; meanwhile permits are written to the embedded API server";
-    Ok(vec![
-        Row::at_least(NAME, "service", rate, "requests/s", 1e5).note(note),
+    rows.push(Row::at_least(NAME, "service", rate, "requests/s", 1e5).note(note))?;
+    rows.push(
         Row::at_most(NAME, "service, one request, p99", p99, "µs", 50.0)
             .note(format!("median {median:.1} µs")),
-    ])
+    )
 }
 
 /// A node shrinks to what its VMs hold and grows again; milliseconds from the API server's answer until a refused VM is permitted.

@@ -14,10 +14,10 @@ enum Starts {
 use Starts::{Host, Other};
 
 /// Product files on the host that start programs.
-const FILES: [(&str, Starts); 35] = [
+const FILES: [(&str, Starts); 32] = [
     ("cli/src/commands/doctor/child.rs", Other("programs that doctor found")),
     (
-        "cli/src/commands/images/load.rs",
+        "cli/src/commands/image/release/load.rs",
         Other("ctr, which hosts of containerd have; the error names the alternative"),
     ),
     ("cli/src/commands/local/down.rs", Other("our own program")),
@@ -26,7 +26,6 @@ const FILES: [(&str, Starts); 35] = [
     ("cli/src/commands/local/start.rs", Other("our own program")),
     ("cli/src/commands/test/cluster/guest.rs", Other("our own program")),
     ("cli/src/commands/test/cluster/image.rs", Other("our own program, and a shell")),
-    ("cli/src/commands/vm/edit.rs", Other("the user's editor")),
     ("cli/src/commands/vm/ssh/session.rs", Host(&["ssh", "scp"])),
     ("controllers/hypervisor/src/accelerator/choose.rs", Other("our own program")),
     ("controllers/hypervisor/src/cpu_model.rs", Host(&["qemu-system-x86_64", "qemu-system-aarch64"])),

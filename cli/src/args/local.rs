@@ -178,7 +178,7 @@ pub struct One {
 /// `local check`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl local check\n  neonctl local check --name dev -o json\n\n\
-                  Verifies the checksum of every record, the keys, and that other users cannot open any file. Exit code 7: a \
+                  Verifies the pages of the database, every record, the keys, and that other users cannot open any file. Exit code 7: a \
                   problem was found.")]
 pub struct Check {
     /// The cluster.

@@ -42,11 +42,10 @@ pub(crate) const TARGETS: &[Target] = &[
         from: "client",
         examples: &[
             br#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","labels":{"b":"c"},"managedFields":[{"manager":"m","operation":"Apply","fieldsType":"FieldsV1","fieldsV1":{"f:data":{}}}]},"data":{"x":"y"}}"#,
-            b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {x: 'y'}\n",
             b"k8s\x00\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12\x05\x0a\x03\x0a\x01a\x1a\x00\x22\x00",
         ],
         run: |bytes| {
-            for media in ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"] {
+            for media in ["application/json", "application/vnd.kubernetes.protobuf"] {
                 call(Method::Post, CONFIG_MAPS, media, bytes);
             }
             let applied = format!("{CONFIG_MAPS}/b?fieldManager=m");

@@ -4,14 +4,14 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
-use neonvm_apiserver_endurance::{chaos, hostile, kill, serve};
+use neonvm_apiserver_endurance::{hostile, kill, serve};
 use neonvm_bench::process::Program;
 
 /// Threads of the server under test, as `neond` has them at most.
 const SERVING: usize = 4;
 
 #[derive(Debug, Parser)]
-#[command(name = "neonvm-apiserver-endurance", about = "Kill, abuse and confuse the embedded API server")]
+#[command(name = "neonvm-apiserver-endurance", about = "Kill and abuse the embedded API server")]
 struct Args {
     #[command(subcommand)]
     lane: Lane,
@@ -33,8 +33,6 @@ enum Lane {
     },
     /// Malformed, oversized, slow, half-open and flooding clients
     Hostile,
-    /// A watcher under every fault switch
-    Chaos,
     /// The server under test
     #[command(hide = true)]
     Serve(serve::Args),
@@ -59,7 +57,6 @@ async fn run(args: &Args) -> anyhow::Result<()> {
         Lane::Serve(args) => return serve::run(args).await,
         Lane::KillLoop { rounds, seed } => kill::run(&program, *rounds, *seed).await?.to_string(),
         Lane::Hostile => hostile::run(&program).await?.join("\n"),
-        Lane::Chaos => chaos::run(&program).await?.join("\n"),
     };
     writeln!(std::io::stdout(), "{summary}")?;
     Ok(())

@@ -1,6 +1,6 @@
 //! The lanes at their everyday length, against the server that is built into the binary of this crate.
 
-use neonvm_apiserver_endurance::{chaos, hostile, kill};
+use neonvm_apiserver_endurance::{hostile, kill};
 use neonvm_bench::process::Program;
 
 /// Kills in an ordinary test run; `ENDURANCE_ROUNDS` changes it.
@@ -22,9 +22,4 @@ async fn a_killed_server_keeps_what_it_acknowledged() {
 #[tokio::test(flavor = "multi_thread")]
 async fn hostile_clients_do_not_harm_others() {
     hostile::run(&program()).await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_watcher_stays_right_under_faults() {
-    chaos::run(&program()).await.unwrap();
 }

@@ -103,16 +103,11 @@ impl Engine {
         let form =
             crate::form::Form { kind, accepted, include: query.text("includeObject"), now: context.now };
         let body = render::one_value(&form, value)?;
-        Ok(answer(code, accepted.encoding.media_type(), body))
+        Ok(answer(code, "application/json", body))
     }
 
     /// Answer with a body that is no object of a served kind (`Status`, `Scale`, reviews).
-    pub(crate) fn plain(request: &Request<'_>, code: u16, value: &Value) -> Result<EngineResponse, ApiError> {
-        let accepted = crate::media::negotiate(request.accept).unwrap_or(crate::media::PLAIN);
-        let body = match accepted.encoding {
-            crate::media::Encoding::Json => render::to_bytes(value),
-            crate::media::Encoding::Yaml => crate::yaml::from_json(value)?.into(),
-        };
-        Ok(answer(code, accepted.encoding.media_type(), body))
+    pub(crate) fn plain(code: u16, value: &Value) -> EngineResponse {
+        answer(code, "application/json", render::to_bytes(value))
     }
 }

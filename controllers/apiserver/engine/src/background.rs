@@ -47,7 +47,6 @@ impl Engine {
             Task::Owners(table, key) => self.check_owners(table, key, context),
             Task::Definition(name) => self.tend_definition(name, context),
             Task::Definitions(group) => self.rejudge_definitions(group, context),
-            Task::ApiServices => self.list_api_services(context),
         }
     }
 
@@ -57,7 +56,6 @@ impl Engine {
         for namespace in self.values("/namespaces") {
             self.tasks.push_back(Task::Namespace(object::name(&namespace).to_owned()));
         }
-        self.tasks.push_back(Task::ApiServices);
         for definition in self.values("apiextensions.k8s.io/customresourcedefinitions") {
             self.tasks.push_back(Task::Definition(object::name(&definition).to_owned()));
         }
@@ -199,39 +197,6 @@ impl Engine {
             self.remove(&kind, &key_of("", name), definition);
         } else {
             self.put_as_system(&kind, definition);
-        }
-    }
-
-    /// Makes an `APIService` for every group version, and takes away those of versions that are gone.
-    fn list_api_services(&mut self, context: &Context) {
-        let Some(kind) = self.kinds.resource("apiregistration.k8s.io", "v1", "apiservices").cloned() else {
-            return;
-        };
-        let mut wanted = std::collections::BTreeSet::new();
-        let groups: Vec<(String, Vec<String>)> = self.kinds.groups().to_vec();
-        for (group, versions) in groups {
-            let custom = self.kinds.all().any(|kind| kind.group == group && kind.custom.is_some());
-            for (at, version) in versions.iter().enumerate() {
-                let name = format!("{version}.{group}");
-                let managed = if custom { "true" } else { "onstart" };
-                let (minimum, priority) = if custom { (1000, 100) } else { (17_800, 15) };
-                let at = i64::try_from(at).unwrap_or(0);
-                let service = json!({ "apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
-                    "metadata": { "name": name, "labels": { "kube-aggregator.kubernetes.io/automanaged": managed } },
-                    "spec": { "group": group, "version": version, "groupPriorityMinimum": minimum,
-                        "versionPriority": priority - at },
-                    "status": { "conditions": [{ "type": "Available", "status": "True", "reason": "Local",
-                        "message": "Local APIServices are always available",
-                        "lastTransitionTime": context.time() }] } });
-                self.create_as_system("apiregistration.k8s.io", "v1", "apiservices", service, context);
-                wanted.insert(name);
-            }
-        }
-        for service in self.values(&kind.table) {
-            let local = object::at(&service, "spec.service").is_none_or(Value::is_null);
-            if local && !wanted.contains(object::name(&service)) {
-                self.remove(&kind, &key_of("", object::name(&service)), service);
-            }
         }
     }
 

@@ -1,42 +1,25 @@
-//! Built-in kinds: what the server fills in, and what it refuses, in the words of a real API server.
+//! Built-in kinds: what the server fills in, and what it refuses. Most fields are checked by the published schema only
+//! (`crate::schema::builtin`); what is here has a user in this project.
 //!
 //! Objects are expected as [`crate::schema::decode`] leaves them: right types, no nulls, no unknown fields.
 
-mod address;
-mod autoscaling;
 pub(crate) mod certificate;
 mod config;
-mod container;
-mod csi;
 mod defaults;
-mod diff;
-mod endpoints;
-mod env;
 mod event;
-mod ingress;
-mod internal;
-pub(crate) mod job;
 pub mod meta;
 mod name;
-mod network;
 mod node;
-mod part;
-pub(crate) mod placement;
 mod pod;
-mod policy;
-mod probe;
-mod quota;
 mod rbac;
 pub(crate) mod resize;
 pub(crate) mod resources;
-mod security;
-pub(crate) mod service;
+mod selector;
+mod service;
 mod storage;
 mod unchanged;
 mod update;
-mod volume;
 pub(crate) mod webhook;
-mod windows;
 mod workload;
 
 use serde_json::{Map, Value};
@@ -56,9 +39,6 @@ pub fn default(group: &str, version: &str, kind: &str, object: &mut Value) {
     if let Some(schema) = named(&format!("io.k8s.api.{package}.{version}.{kind}")) {
         defaults::fill(object, &schema);
     }
-    if group == "apiregistration.k8s.io" {
-        service::default_api_service(object);
-    }
 }
 
 /// Adds to an object without content what an encoder of its type shows of it.
@@ -71,7 +51,7 @@ pub fn validate_create(group: &str, kind: &str, object: &Value) -> Vec<FieldErro
     let mut errors = Vec::new();
     let found = &mut errors;
     match (group, kind) {
-        ("", "Pod") => pod::validate_create(object, found),
+        ("", "Pod") => pod::validate(object, found),
         ("", "Namespace") => meta::validate_namespace_finalizers(object, found),
         ("", "ConfigMap") => config::validate_config_map(object, found),
         ("", "Secret") => config::validate_secret(object, found),
@@ -79,33 +59,14 @@ pub fn validate_create(group: &str, kind: &str, object: &Value) -> Vec<FieldErro
         ("", "Node") => node::validate(object, found),
         ("", "Event") => event::validate_core(object, found),
         ("events.k8s.io", "Event") => event::validate_new(object, found),
-        ("", "PersistentVolumeClaim") => volume::validate_claim(object, found),
+        ("", "PersistentVolumeClaim") => storage::validate_claim(object, found),
         ("", "PersistentVolume") => storage::validate_volume(object, found),
-        ("", "ResourceQuota") => quota::validate(object, found),
-        ("", "LimitRange") => quota::validate_limits(object, found),
-        ("", "Endpoints") => endpoints::validate_subsets(object, found),
-        ("", "PodTemplate") => workload::older::validate_pod_template(object, found),
-        ("", "ReplicationController") => workload::older::validate_controller(object, found),
-        ("apps", "ControllerRevision") => workload::older::validate_new_revision(object, found),
         ("storage.k8s.io", "StorageClass") => storage::validate_class(object, found),
-        ("storage.k8s.io", "CSIDriver") => csi::validate_driver(object, found),
-        ("storage.k8s.io", "CSINode") => csi::validate_node(object, found),
-        ("networking.k8s.io", "Ingress") => {
-            ingress::validate(object, found);
-            ingress::validate_class_note(object, found);
-        }
-        ("networking.k8s.io", "IngressClass") => ingress::validate_class(object, found),
-        ("node.k8s.io", "RuntimeClass") => node::validate_runtime_class(object, found),
-        ("networking.k8s.io", "NetworkPolicy") => policy::validate(object, found),
-        ("discovery.k8s.io", "EndpointSlice") => endpoints::validate(object, found),
         ("policy", "PodDisruptionBudget") => service::validate_budget(object, found),
         ("coordination.k8s.io", "Lease") => event::validate_lease(object, found),
-        ("autoscaling", "HorizontalPodAutoscaler") => autoscaling::validate(object, found),
         ("apps", "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet") => {
-            workload::validate(kind, object, false, found);
+            workload::validate(kind, object, found);
         }
-        ("batch", "Job") => job::validate_job(object, found),
-        ("batch", "CronJob") => job::cron::validate(object, None, found),
         (
             "admissionregistration.k8s.io",
             "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration",
@@ -115,7 +76,6 @@ pub fn validate_create(group: &str, kind: &str, object: &Value) -> Vec<FieldErro
         (crate::access::GROUP, _) => rbac::validate(kind, object, found),
         (crate::builtin::certificate::GROUP, _) => certificate::validate(object, found),
         ("scheduling.k8s.io", "PriorityClass") => config::validate_priority_class(object, found),
-        ("apiregistration.k8s.io", "APIService") => service::validate_api_service(object, found),
         _ => {}
     }
     errors

@@ -16,8 +16,6 @@ pub(crate) fn is_outdated(kind: &Kind, stored: &Stored) -> bool {
 /// Brings a custom object into today's schema.
 pub(crate) fn fit(value: &mut Value, kind: &Kind) {
     schema::prune::prune(value, kind.schema());
-    // What does not fit was stored under another schema, and stays as it is.
-    drop(schema::embedded::coerce(value, kind.schema()));
     schema::default::apply_defaults(value, kind.schema());
 }
 

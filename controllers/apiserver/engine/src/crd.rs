@@ -8,10 +8,7 @@ use crate::field::FieldError;
 use crate::schema::{Schema, SchemaRef, parse};
 
 mod columns;
-pub(crate) mod embedded;
-mod go;
 mod names;
-mod openapi;
 pub mod prepare;
 pub mod scale;
 mod schemas;

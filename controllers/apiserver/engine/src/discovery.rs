@@ -62,10 +62,7 @@ pub(crate) fn answer(engine: &Engine, request: &Request<'_>) -> Option<Result<En
         ["apis", group, version] => {
             document(JSON, path, &|| legacy::resources(&engine.kinds, group, version).map(|v| to_bytes(&v)))
         }
-        ["openapi", "v2"] if gnostic::is_wanted(request.accept) => {
-            document(gnostic::MEDIA_TYPE, "gnostic", &|| Some(gnostic::encode(&openapi::v2(&engine.kinds))))
-        }
-        ["openapi", "v2"] => document(JSON, path, &|| Some(to_bytes(&openapi::v2(&engine.kinds)))),
+        ["openapi", "v2"] => Some(Ok(made(200, gnostic::MEDIA_TYPE, gnostic::document()))),
         ["openapi", "v3"] => document(TEXT, path, &|| Some(to_bytes(&openapi::index(engine)))),
         ["openapi", "v3", ..] => {
             let name = path.trim_start_matches("/openapi/v3/");
@@ -95,10 +92,7 @@ fn roots(engine: &Engine) -> serde_json::Value {
         paths.push(format!("/apis/{group}"));
         paths.extend(versions.iter().map(|version| format!("/apis/{group}/{version}")));
     }
-    paths.extend(
-        ["/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
-            .map(String::from),
-    );
+    paths.extend(["/healthz", "/livez", "/metrics", "/openapi/v3", "/readyz", "/version"].map(String::from));
     paths.sort();
     json!({ "paths": paths })
 }

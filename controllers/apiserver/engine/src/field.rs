@@ -2,8 +2,6 @@
 
 use serde_json::Value;
 
-use crate::schema::go;
-
 /// Why a field was refused; the wire form is the `reason` of a `StatusCause`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FieldReason {
@@ -73,10 +71,9 @@ pub struct FieldError {
 }
 
 impl FieldError {
-    /// `<label>: <value>: <detail>` – the value is printed as the real server prints it: strings quoted, numbers and
-    /// booleans bare, composites as compact JSON.
+    /// `<label>: <value>: <detail>`, with the value as compact JSON.
     pub fn with_value(reason: FieldReason, field: impl Into<String>, value: &Value, detail: &str) -> Self {
-        let mut message = format!("{}: {}", reason.label(), shown(value));
+        let mut message = format!("{}: {}", reason.label(), value);
         if !detail.is_empty() {
             message.push_str(": ");
             message.push_str(detail);
@@ -97,15 +94,6 @@ impl FieldError {
     /// `Invalid value: <value>: <detail>`.
     pub fn invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
         Self::with_value(FieldReason::Invalid, field, value, detail)
-    }
-
-    /// `Invalid value: <value>: <detail>` for a value that is printed already.
-    pub fn invalid_shown(field: impl Into<String>, value: &str, detail: &str) -> Self {
-        Self {
-            reason: FieldReason::Invalid,
-            field: field.into(),
-            message: format!("Invalid value: {value}: {detail}"),
-        }
     }
 
     /// `Required value[: <detail>]`.
@@ -136,7 +124,7 @@ impl FieldError {
 
     /// `Unsupported value: <value>: supported values: "A", "B"`.
     pub fn not_supported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
-        let list: Vec<String> = supported.iter().map(|item| go::quoted(item)).collect();
+        let list: Vec<String> = supported.iter().map(|item| format!("{item:?}")).collect();
         let detail =
             if list.is_empty() { String::new() } else { format!("supported values: {}", list.join(", ")) };
         Self::with_value(FieldReason::NotSupported, field, value, &detail)
@@ -146,13 +134,5 @@ impl FieldError {
 impl std::fmt::Display for FieldError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {}", self.field, self.message)
-    }
-}
-
-fn shown(value: &Value) -> String {
-    match value {
-        Value::String(text) => go::quoted(text),
-        Value::Number(_) => go::plain(value),
-        other => other.to_string(),
     }
 }

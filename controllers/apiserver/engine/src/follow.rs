@@ -108,7 +108,6 @@ impl Engine {
                     self.note_ending(definition);
                     self.serve(definition);
                     self.tasks.push_back(Task::Definition(object::name(definition).to_owned()));
-                    self.tasks.push_back(Task::ApiServices);
                 }
                 None => {
                     if let Some(old) = before.map(|stored| render::parse(&stored.json)) {
@@ -118,7 +117,6 @@ impl Engine {
                         self.kinds.withdraw(&group, &plural);
                         self.store.close_table(&format!("{group}/{plural}"));
                         self.tasks.push_back(Task::Definitions(group));
-                        self.tasks.push_back(Task::ApiServices);
                     }
                 }
             },

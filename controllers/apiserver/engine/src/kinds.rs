@@ -17,8 +17,6 @@ pub enum Verbs {
     All,
     /// `create` only: reviews and other questions.
     Create,
-    /// `get` and `list`.
-    Read,
 }
 
 impl Verbs {
@@ -27,7 +25,6 @@ impl Verbs {
         match self {
             Self::All => &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"],
             Self::Create => &["create"],
-            Self::Read => &["get", "list"],
         }
     }
 }

@@ -53,6 +53,5 @@ mod table;
 mod task;
 pub mod watch;
 mod write;
-mod yaml;
 
 pub use discovery::VERSION;

@@ -16,38 +16,17 @@ pub enum Shape {
     Table(&'static str),
 }
 
-/// The encoding of an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Encoding {
-    /// `application/json`
-    Json,
-    /// `application/yaml`
-    Yaml,
-}
-
-impl Encoding {
-    /// The media type.
-    pub fn media_type(self) -> &'static str {
-        match self {
-            Self::Json => "application/json",
-            Self::Yaml => "application/yaml",
-        }
-    }
-}
-
 /// Negotiated answer form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted {
     /// Shape.
     pub shape: Shape,
-    /// Encoding.
-    pub encoding: Encoding,
     /// Aggregated discovery v2 was requested.
     pub aggregated: bool,
 }
 
 /// Plain JSON.
-pub const PLAIN: Accepted = Accepted { shape: Shape::Whole, encoding: Encoding::Json, aggregated: false };
+pub const PLAIN: Accepted = Accepted { shape: Shape::Whole, aggregated: false };
 
 /// Reads an `Accept` header.
 ///
@@ -77,7 +56,7 @@ pub fn not_acceptable() -> ApiError {
     ApiError::plain(
         406,
         "NotAcceptable",
-        "only the following media types are accepted: application/json, application/yaml, application/json;as=Table;v=v1;g=meta.k8s.io, application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
+        "only the following media types are accepted: application/json, application/json;as=Table;v=v1;g=meta.k8s.io, application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io",
     )
 }
 
@@ -106,15 +85,13 @@ impl<'a> Clause<'a> {
     }
 
     fn accepted(&self) -> Option<Accepted> {
-        let encoding = match self.media {
-            "application/json" | "*/*" | "application/*" => Encoding::Json,
-            "application/yaml" => Encoding::Yaml,
-            _ => return None,
-        };
+        if !matches!(self.media, "application/json" | "*/*" | "application/*") {
+            return None;
+        }
         let shape = match (self.form, self.group, self.version) {
             ("", ..) => Shape::Whole,
             ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2") => {
-                return Some(Accepted { shape: Shape::Whole, encoding, aggregated: true });
+                return Some(Accepted { shape: Shape::Whole, aggregated: true });
             }
             ("Table", "meta.k8s.io", "v1") => Shape::Table("v1"),
             ("Table", "meta.k8s.io", "v1beta1") => Shape::Table("v1beta1"),
@@ -122,7 +99,7 @@ impl<'a> Clause<'a> {
             ("PartialObjectMetadataList", "meta.k8s.io", "v1") => Shape::MetadataList,
             _ => return None,
         };
-        Some(Accepted { shape, encoding, aggregated: false })
+        Some(Accepted { shape, aggregated: false })
     }
 }
 
@@ -131,8 +108,6 @@ impl<'a> Clause<'a> {
 pub enum BodyFormat {
     /// JSON.
     Json,
-    /// YAML.
-    Yaml,
     /// The protobuf encoding of built-in kinds.
     Protobuf,
 }
@@ -144,10 +119,9 @@ pub enum BodyFormat {
 pub fn body_format(content_type: &str, builtin: bool) -> Result<BodyFormat, ApiError> {
     match content_type.split(';').next().unwrap_or("").trim() {
         "" | "application/json" => Ok(BodyFormat::Json),
-        "application/yaml" => Ok(BodyFormat::Yaml),
         MEDIA_TYPE if builtin => Ok(BodyFormat::Protobuf),
-        other if builtin => Err(unsupported(&["application/json", "application/yaml", MEDIA_TYPE], other)),
-        other => Err(unsupported(&["application/json", "application/yaml"], other)),
+        other if builtin => Err(unsupported(&["application/json", MEDIA_TYPE], other)),
+        other => Err(unsupported(&["application/json"], other)),
     }
 }
 

@@ -105,15 +105,12 @@ impl Write<'_> {
 
 /// The folder of a kind in the store of a real server. Some are older than the names of today.
 fn stored_under(kind: &Kind) -> String {
-    const WITH_GROUP: [&str; 2] = ["apiextensions.k8s.io", "apiregistration.k8s.io"];
-    if !kind.is_builtin() || WITH_GROUP.contains(&kind.group.as_str()) {
+    if !kind.is_builtin() || kind.group == "apiextensions.k8s.io" {
         return format!("{}/{}", kind.group, kind.plural);
     }
     let folder = match kind.plural.as_str() {
         "endpoints" => "services/endpoints",
-        "ingresses" => "ingress",
         "nodes" => "minions",
-        "replicationcontrollers" => "controllers",
         "services" => "services/specs",
         plural => plural,
     };

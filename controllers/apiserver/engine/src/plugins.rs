@@ -1,6 +1,5 @@
 //! Admission that is built in: what a real server's default plug-ins and kind-specific hooks do.
 
-mod limit_range;
 mod resize;
 
 use serde_json::{Value, json};
@@ -121,12 +120,6 @@ impl Write<'_> {
         if mounts {
             mount_token(spec, &self.context.entropy().suffix());
         }
-        let overhead = spec.get("overhead").and_then(Value::as_object).is_some_and(|map| !map.is_empty());
-        if overhead && !spec.contains_key("runtimeClassName") {
-            let why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead";
-            return Err(ApiError::forbidden(self.subject(&name), why).into());
-        }
-        self.fill_from_limit_ranges(engine, pod);
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::convert;
 use crate::form::{Form, metadata_only};
 use crate::kinds::Kind;
-use crate::media::{Encoding, Shape, not_acceptable};
+use crate::media::{Shape, not_acceptable};
 use crate::object;
 use crate::status::ApiError;
 use crate::store::Stored;
@@ -117,7 +117,7 @@ impl ListMeta {
 /// 406 for a list form.
 pub(crate) fn one(form: &Form<'_>, stored: &Stored) -> Result<Bytes, ApiError> {
     match form.accepted.shape {
-        Shape::Whole => encode_bytes(form, bytes_in(form.kind, stored)),
+        Shape::Whole => Ok(bytes_in(form.kind, stored)),
         _ => one_value(form, &value_in(form.kind, stored)),
     }
 }
@@ -128,12 +128,12 @@ pub(crate) fn one(form: &Form<'_>, stored: &Stored) -> Result<Bytes, ApiError> {
 /// 406 for a list form.
 pub(crate) fn one_value(form: &Form<'_>, value: &Value) -> Result<Bytes, ApiError> {
     match form.accepted.shape {
-        Shape::Whole => encode_bytes(form, to_bytes(value)),
-        Shape::Metadata => encode_bytes(form, to_bytes(&metadata_only(value, "v1"))),
+        Shape::Whole => Ok(to_bytes(value)),
+        Shape::Metadata => Ok(to_bytes(&metadata_only(value, "v1"))),
         Shape::MetadataList => Err(not_acceptable()),
         Shape::Table(version) => {
             let meta = json!({ "resourceVersion": object::resource_version(value) });
-            encode_bytes(form, to_bytes(&table::table(form, version, &meta, &[value])))
+            Ok(to_bytes(&table::table(form, version, &meta, &[value])))
         }
     }
 }
@@ -144,7 +144,7 @@ pub(crate) fn one_value(form: &Form<'_>, value: &Value) -> Result<Bytes, ApiErro
 /// 406 for a single-object form.
 pub(crate) fn list(form: &Form<'_>, items: &[Stored], meta: &ListMeta) -> Result<Bytes, ApiError> {
     let value = match form.accepted.shape {
-        Shape::Whole => return encode_bytes(form, whole_list(form.kind, items, meta)),
+        Shape::Whole => return Ok(whole_list(form.kind, items, meta)),
         Shape::Metadata => return Err(not_acceptable()),
         Shape::MetadataList => {
             let items: Vec<Value> = items.iter().map(|s| metadata_only(&parse(&s.json), "v1")).collect();
@@ -157,7 +157,7 @@ pub(crate) fn list(form: &Form<'_>, items: &[Stored], meta: &ListMeta) -> Result
             table::table(form, version, &meta.to_value(), &refs)
         }
     };
-    encode_bytes(form, to_bytes(&value))
+    Ok(to_bytes(&value))
 }
 
 fn whole_list(kind: &Kind, items: &[Stored], meta: &ListMeta) -> Bytes {
@@ -184,14 +184,6 @@ fn whole_list(kind: &Kind, items: &[Stored], meta: &ListMeta) -> Bytes {
     }
     text.put_slice(b"]}");
     text.freeze()
-}
-
-/// Encodes finished JSON.
-pub(crate) fn encode_bytes(form: &Form<'_>, json: Bytes) -> Result<Bytes, ApiError> {
-    match form.accepted.encoding {
-        Encoding::Json => Ok(json),
-        Encoding::Yaml => crate::yaml::from_json(&parse(&json)).map(Bytes::from),
-    }
 }
 
 /// One watch event, with its newline.

@@ -123,7 +123,7 @@ pub(crate) fn read(engine: &Engine, request: &Request<'_>, context: &Context) ->
     }
     let page = query_list::list(&engine.store, &kind, &namespace, &options)?;
     let body = render::list(&form, &page.items, &page.meta)?;
-    let mut done = answer(200, accepted.encoding.media_type(), body);
+    let mut done = answer(200, "application/json", body);
     done.revision = engine.store.revision();
     done.warnings = deprecation(&kind);
     Ok(Reply::Answer(done))
@@ -160,7 +160,7 @@ fn read_one(
         }
     }
     let stored = query_list::read(&engine.store, form.kind, &target.namespace_of(form.kind), &target.name)?;
-    let mut done = answer(200, form.accepted.encoding.media_type(), render::one(form, stored)?);
+    let mut done = answer(200, "application/json", render::one(form, stored)?);
     done.revision = stored.revision;
     done.warnings = deprecation(form.kind);
     Ok(done)
@@ -187,7 +187,7 @@ fn read_subresource(
             let accept = media::without_tables(request.accept)?;
             Engine::answer(&Request { accept: &accept, ..*request }, context, kind, 200, &value)?
         }
-        "scale" => Engine::plain(request, 200, &scale::from_object(kind, &value))?,
+        "scale" => Engine::plain(200, &scale::from_object(kind, &value)),
         _ => Engine::answer(request, context, kind, 200, &value)?,
     };
     done.revision = stored.revision;
@@ -291,7 +291,7 @@ fn check_method(kind: &Kind, target: &Target, method: Method) -> Result<(), ApiE
         return Err(unknown_path());
     }
     let allowed = match method {
-        Method::Post => target.name.is_empty() && kind.verbs != Verbs::Read && !everywhere,
+        Method::Post => target.name.is_empty() && !everywhere,
         Method::Put | Method::Patch => !target.name.is_empty() && kind.verbs == Verbs::All,
         Method::Delete if target.name.is_empty() => {
             kind.verbs == Verbs::All && !everywhere && kind.deletes_collection
@@ -306,8 +306,8 @@ fn shown(write: &Write<'_>, code: u16, value: &Value) -> Result<Reply, Halt> {
     Ok(Reply::Answer(Engine::answer(write.request, write.context, &write.kind, code, value)?))
 }
 
-fn status(write: &Write<'_>, code: u16, value: &Value) -> Result<Reply, Halt> {
-    Ok(Reply::Answer(Engine::plain(write.request, code, value)?))
+fn status(code: u16, value: &Value) -> Result<Reply, Halt> {
+    Ok(Reply::Answer(Engine::plain(code, value)))
 }
 
 fn post(engine: &mut Engine, write: &mut Write<'_>) -> Result<Reply, Halt> {
@@ -315,12 +315,12 @@ fn post(engine: &mut Engine, write: &mut Write<'_>) -> Result<Reply, Halt> {
         "" if write.kind.verbs == Verbs::Create && write.kind.kind == "Binding" => {
             write.kind = engine.kinds.resource("", "v1", "pods").cloned().ok_or_else(unknown_resource)?;
             let done = write.bind(engine)?;
-            status(write, 201, &done)
+            status(201, &done)
         }
         "" if write.kind.kind == "TokenReview" => Ok(Reply::TokenReview(Box::new(write.decode(engine)?))),
         "" if write.kind.verbs == Verbs::Create => {
             let done = write.review(engine)?;
-            status(write, 201, &done)
+            status(201, &done)
         }
         "" => {
             let object = write.decode(engine)?;
@@ -329,11 +329,11 @@ fn post(engine: &mut Engine, write: &mut Write<'_>) -> Result<Reply, Halt> {
         }
         "binding" => {
             let done = write.bind(engine)?;
-            status(write, 201, &done)
+            status(201, &done)
         }
         "eviction" => {
             let done = write.evict(engine)?;
-            status(write, 201, &done)
+            status(201, &done)
         }
         "token" => write.token(engine),
         name if NODE_WORK.contains(&name) => {
@@ -348,7 +348,7 @@ fn put(engine: &mut Engine, write: &mut Write<'_>) -> Result<Reply, Halt> {
     match write.target.subresource.as_str() {
         "scale" => {
             let done = write.scale(engine, false)?;
-            status(write, 200, &done)
+            status(200, &done)
         }
         "finalize" => {
             let done = write.finalize(engine)?;
@@ -369,7 +369,7 @@ fn put(engine: &mut Engine, write: &mut Write<'_>) -> Result<Reply, Halt> {
 fn patch(engine: &mut Engine, write: &mut Write<'_>) -> Result<Reply, Halt> {
     if write.target.subresource == "scale" {
         let done = write.scale(engine, true)?;
-        return status(write, 200, &done);
+        return status(200, &done);
     }
     let (code, done) = write.patch(engine)?;
     shown(write, code, &done)
@@ -391,7 +391,7 @@ fn delete(engine: &mut Engine, write: &mut Write<'_>, query: &Query<'_>) -> Resu
         let done = write.delete(engine, &options)?;
         let answer = write.deleted_answer(done);
         return if answer.get("kind") == Some(&json!("Status")) {
-            status(write, 200, &answer)
+            status(200, &answer)
         } else {
             shown(write, 200, &answer)
         };
@@ -447,7 +447,7 @@ fn delete_collection(
         Form { kind: &write.kind, accepted, include: query.text("includeObject"), now: write.context.now };
     let meta = render::ListMeta { revision: engine.store.revision(), ..render::ListMeta::default() };
     let body = render::list(&form, &items, &meta)?;
-    Ok(Reply::Answer(answer(200, accepted.encoding.media_type(), body)))
+    Ok(Reply::Answer(answer(200, "application/json", body)))
 }
 
 impl Engine {

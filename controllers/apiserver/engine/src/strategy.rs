@@ -24,8 +24,7 @@ pub(crate) fn prepare_create(kind: &Kind, object: &mut Value, context: &Context,
     set_meta(object, "resourceVersion", Value::Null);
     set_meta(object, "uid", json!(entropy.uuid()));
     set_meta(object, "creationTimestamp", json!(context.time()));
-    // Drivers of storage are counted from their first change on.
-    if kind.has_generation && !(kind.kind == "CSIDriver" && kind.is_builtin()) {
+    if kind.has_generation {
         set_meta(object, "generation", json!(1));
     }
     // Nodes register with their status; everything else begins without one.
@@ -38,7 +37,6 @@ pub(crate) fn prepare_create(kind: &Kind, object: &mut Value, context: &Context,
     }
     if kind.kind == "Pod" && kind.is_builtin() {
         object::set(object, "status", pending(object, context));
-        crate::builtin::placement::take_own_labels(object);
     }
 }
 
@@ -61,7 +59,7 @@ fn pending(pod: &Value, context: &Context) -> Value {
 /// Prepares a changed object: puts back what this write may not touch, and counts the generation.
 pub(crate) fn prepare_update(kind: &Kind, subresource: &str, new: &mut Value, old: &Value) {
     match subresource {
-        "" | "finalize" | "resize" | "ephemeralcontainers" if kind.has_status() => {
+        "" | "finalize" | "resize" if kind.has_status() => {
             copy_key(new, old, "status");
         }
         "status" => {
@@ -90,9 +88,6 @@ pub(crate) fn prepare_update(kind: &Kind, subresource: &str, new: &mut Value, ol
     }
     if crate::builtin::certificate::is_request(kind) {
         crate::builtin::certificate::keep(subresource, new, old);
-    }
-    if kind.kind == "Service" && kind.is_builtin() && subresource.is_empty() {
-        crate::builtin::service::kept::drop_unused(new, old);
     }
     // What is left out stays as it was; what was changed is for validation to refuse.
     for key in SERVER_OWNED {

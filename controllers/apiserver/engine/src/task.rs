@@ -21,6 +21,4 @@ pub(crate) enum Task {
     Definition(String),
     /// Names in this group have become free.
     Definitions(String),
-    /// Served group versions may have changed.
-    ApiServices,
 }

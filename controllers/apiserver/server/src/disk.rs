@@ -1,6 +1,6 @@
 //! State on disk, in one redb file. Writes are grouped: one commit, one flush, for all that came in meanwhile.
 //!
-//! `file` opens, verifies and writes it, `record` has the proofs that records are what was written, `contained` turns a panic of the
+//! `file` opens and writes it, `record` has the form of a record, `contained` turns a panic of the
 //! database into an error, `room` keeps room back for a full disk, `whole` takes the state as a whole: backup, check, restore.
 
 mod contained;
@@ -186,7 +186,7 @@ impl Disk {
         Ok((Self { queue, progress, tables, broken, file, room, thread: Mutex::new(Some(thread)) }, store))
     }
 
-    /// Verifies every record on disk, as of the last commit; returns their number and revision. Writes continue
+    /// Reads every record on disk, as of the last commit; returns their number and revision. Writes continue
     /// meanwhile.
     ///
     /// # Errors

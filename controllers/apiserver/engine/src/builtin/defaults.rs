@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use serde_json::{Map, Value, json};
 
-use super::{autoscaling, config, job, pod, service, set, workload};
+use super::{config, pod, service, set, workload};
 use crate::schema::{JsonType, MAX_DEPTH, Schema};
 
 type Object = Map<String, Value>;
@@ -141,14 +141,12 @@ fn fill_type(name: &str, map: &mut Object) {
         "core.v1.Volume" if map.keys().all(|key| key == "name") => set(map, "emptyDir", json!({})),
         "networking.v1.NetworkPolicySpec" => policy_types(map),
         "core.v1.PodSpec" => pod_spec(map),
-        "core.v1.LimitRangeItem" => limit_range_item(map),
         "core.v1.NodeSpec" => node_ranges(map),
         "core.v1.NodeStatus" => {
             if let Some(amounts) = map.get("capacity").cloned() {
                 set(map, "allocatable", amounts);
             }
         }
-        "core.v1.ReplicationController" => workload::default_replication_controller(map),
         "core.v1.Secret" => config::default_secret(map),
         "core.v1.ServiceSpec" => service::default_spec(map),
         "core.v1.ServicePort" => service::default_target(map),
@@ -170,16 +168,19 @@ fn fill_type(name: &str, map: &mut Object) {
         }
         "apps.v1.StatefulSetSpec" => workload::default_claim_templates(map),
         "apps.v1.DaemonSet" => workload::default_template_generation(map),
-        "batch.v1.Job" => job::default_job(map),
-        "autoscaling.v2.HorizontalPodAutoscalerSpec" => autoscaling::default_spec(map),
+        "batch.v1.JobSpec" => {
+            if !map.contains_key("parallelism") {
+                set(map, "completions", json!(1));
+            }
+            set(map, "parallelism", json!(1));
+        }
+        "autoscaling.v2.HorizontalPodAutoscalerSpec" => autoscaler(map),
         "rbac.v1.Subject" => {
             if matches!(map.get("kind").and_then(Value::as_str), Some("User" | "Group")) {
                 set_text(map, "apiGroup", crate::access::GROUP);
             }
         }
         "rbac.v1.RoleRef" => set_text(map, "apiGroup", crate::access::GROUP),
-        "core.v1.LimitRangeSpec" => show_none(map, "limits"),
-        "storage.v1.CSINodeSpec" => show_none(map, "drivers"),
         _ => {}
     }
 }
@@ -206,13 +207,6 @@ fn set_text(map: &mut Object, key: &str, text: &str) {
     }
 }
 
-/// A list that is always shown, without items as null.
-fn show_none(map: &mut Object, key: &str) {
-    if map.get(key).and_then(Value::as_array).is_none_or(Vec::is_empty) {
-        map.insert(key.to_owned(), Value::Null);
-    }
-}
-
 fn drop_gated(map: &mut Object) {
     map.retain(|key, _| !GATED.contains(&key.as_str()));
 }
@@ -232,18 +226,24 @@ fn policy_types(spec: &mut Object) {
     set(spec, "policyTypes", if out { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) });
 }
 
-/// Containers get at most the maximum, and request what they are limited to, or else the minimum.
-fn limit_range_item(map: &mut Object) {
-    if map.get("type").and_then(Value::as_str) != Some("Container") {
-        return;
+/// An autoscaler without metrics goes by the load of the CPU.
+fn autoscaler(spec: &mut Object) {
+    if spec.get("metrics").and_then(Value::as_array).is_none_or(Vec::is_empty) {
+        let target = json!({"type": "Utilization", "averageUtilization": 80});
+        let metric = json!({"type": "Resource", "resource": {"name": "cpu", "target": target}});
+        spec.insert("metrics".to_owned(), json!([metric]));
     }
-    for (from, to) in [("max", "default"), ("default", "defaultRequest"), ("min", "defaultRequest")] {
-        let Some(amounts) = map.get(from).and_then(Value::as_object).cloned() else { continue };
-        if let Some(defaults) = map.entry(to).or_insert_with(|| json!({})).as_object_mut() {
-            for (name, amount) in amounts {
-                set(defaults, &name, amount);
-            }
-        }
+    let Some(behavior) = spec.get_mut("behavior").and_then(Value::as_object_mut) else { return };
+    let percent = json!({"type": "Percent", "value": 100, "periodSeconds": 15});
+    let pods = json!({"type": "Pods", "value": 4, "periodSeconds": 15});
+    if let Some(up) = behavior.entry("scaleUp").or_insert_with(|| json!({})).as_object_mut() {
+        set(up, "stabilizationWindowSeconds", json!(0));
+        set(up, "selectPolicy", json!("Max"));
+        set(up, "policies", json!([pods, percent]));
+    }
+    if let Some(down) = behavior.entry("scaleDown").or_insert_with(|| json!({})).as_object_mut() {
+        set(down, "selectPolicy", json!("Max"));
+        set(down, "policies", json!([percent]));
     }
 }
 

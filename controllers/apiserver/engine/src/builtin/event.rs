@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{NOT_NEGATIVE, POSITIVE, name, number, required};
-use crate::field::{FieldError, FieldReason};
+use crate::field::FieldError;
 use crate::object::{at, namespace, text_at};
 
 /// The names of fields in the newer group, whose objects are checked as core ones.
@@ -123,38 +123,10 @@ pub(super) fn validate_update(object: &Value, live: &Value, new: bool, errors: &
         validate_series(object, errors);
     }
     for (shown, field) in FIXED {
-        let value = inside(shown, at(object, field));
-        if value != inside(shown, at(live, field)) {
-            let message = format!("Invalid value: {value}: {}", super::IMMUTABLE);
-            errors.push(FieldError { reason: FieldReason::Invalid, field: shown.to_owned(), message });
+        if at(object, field) != at(live, field) {
+            let value = at(object, field).unwrap_or(&Value::Null);
+            errors.push(FieldError::invalid(shown, value, super::IMMUTABLE));
         }
-    }
-}
-
-/// A value as the server holds it and shows it in messages: references with all their fields, by their Go names.
-fn inside(field: &str, value: Option<&Value>) -> String {
-    const REFERENCE: [(&str, &str); 7] = [
-        ("Kind", "kind"),
-        ("Namespace", "namespace"),
-        ("Name", "name"),
-        ("UID", "uid"),
-        ("APIVersion", "apiVersion"),
-        ("ResourceVersion", "resourceVersion"),
-        ("FieldPath", "fieldPath"),
-    ];
-    let named = |fields: &[(&str, &str)]| {
-        let text = |name: &str| value.map_or("", |value| text_at(value, name));
-        let all: Vec<String> =
-            fields.iter().map(|(go, name)| format!("{go:?}:{}", json!(text(name)))).collect();
-        format!("{{{}}}", all.join(","))
-    };
-    match field {
-        "related" if value.is_none() => "null".to_owned(),
-        "involvedObject" | "related" => named(&REFERENCE),
-        "source" => named(&[("Component", "component"), ("Host", "host")]),
-        "count" => value.and_then(Value::as_i64).unwrap_or(0).to_string(),
-        "firstTimestamp" | "lastTimestamp" | "eventTime" => value.unwrap_or(&Value::Null).to_string(),
-        _ => crate::schema::go::quoted(value.and_then(Value::as_str).unwrap_or_default()),
     }
 }
 

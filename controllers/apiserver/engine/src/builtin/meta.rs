@@ -19,56 +19,20 @@ const FINALIZERS: &str = "metadata.finalizers";
 pub fn validate(kind: &Kind, object: &Value, live: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let found = &mut errors;
-    let Some(live) = live else {
-        validate_name(name_rule(kind), object, found);
-        // A CronJob's Jobs have its name plus eleven characters, and Jobs have the names of labels.
-        let text = meta_text(object, "name");
-        if kind.kind == "CronJob" && kind.is_builtin() && text.len() > 52 {
-            let detail = "must be no more than 52 characters";
-            found.push(FieldError::invalid("metadata.name", &json!(text), detail));
+    match live {
+        None => validate_name(name_rule(kind), object, found),
+        Some(live) => {
+            validate_prefix(name_rule(kind), object, found);
+            validate_kept(object, live, found);
         }
-        validate_new(object, kind.is_builtin() && qualifies_finalizers(&kind.group, &kind.kind), found);
-        return errors;
-    };
-    // Whatever the kind is, changed metadata are looked at as those of a new object, then as a change.
-    validate_prefix(name::path_segment, object, found);
-    validate_new(object, false, found);
-    // Those of custom objects are looked at as a change twice.
-    for _ in 0..=usize::from(kind.custom.is_some()) {
-        validate_kept(object, live, found);
-        validate_parts(meta(object), found);
+    }
+    validate_parts(meta(object), found);
+    let all = finalizers(object);
+    check_finalizers(&all, FINALIZERS, found);
+    if kind.is_builtin() && qualifies_finalizers(&kind.group, &kind.kind) {
+        check_qualified(&all, found);
     }
     errors
-}
-
-/// Metadata of a built-in kind as those of a new object; its name is known to be fine.
-pub(super) fn validate_whole(group: &str, kind: &str, object: &Value, errors: &mut Vec<FieldError>) {
-    validate_prefix(builtin_rule(group, kind), object, errors);
-    validate_new(object, qualifies_finalizers(group, kind), errors);
-}
-
-/// Metadata of a built-in kind that replace those of `live`.
-pub(super) fn validate_change(
-    (group, kind): (&str, &str),
-    object: &Value,
-    live: &Value,
-    errors: &mut Vec<FieldError>,
-) {
-    validate_kept(object, live, errors);
-    validate_parts(meta(object), errors);
-    if qualifies_finalizers(group, kind) {
-        check_qualified(&finalizers(object), errors);
-    }
-}
-
-/// Metadata of a new object but its name; whether finalizers have to be known or qualified.
-fn validate_new(object: &Value, qualified: bool, errors: &mut Vec<FieldError>) {
-    validate_parts(meta(object), errors);
-    let all = finalizers(object);
-    check_finalizers(&all, FINALIZERS, errors);
-    if qualified {
-        check_qualified(&all, errors);
-    }
 }
 
 /// What is looked at in new and in changed metadata.
@@ -80,14 +44,8 @@ fn validate_parts(map: &Map<String, Value>, errors: &mut Vec<FieldError>) {
 
 /// Whether finalizers of a built-in kind have to be known or qualified.
 fn qualifies_finalizers(group: &str, kind: &str) -> bool {
-    const OTHERS: [&str; 6] = [
-        "apiextensions.k8s.io",
-        "admissionregistration.k8s.io",
-        "apiregistration.k8s.io",
-        "coordination.k8s.io",
-        "node.k8s.io",
-        "policy",
-    ];
+    const OTHERS: [&str; 4] =
+        ["apiextensions.k8s.io", "admissionregistration.k8s.io", "coordination.k8s.io", "policy"];
     !OTHERS.contains(&group) && (group, kind) != ("", "Event")
 }
 
@@ -108,7 +66,7 @@ fn name_rule(kind: &Kind) -> Rule {
 fn builtin_rule(group: &str, kind: &str) -> Rule {
     match (group, kind) {
         ("", "Namespace" | "Service") | ("apps", "StatefulSet") => name::label,
-        (crate::access::GROUP | "apiregistration.k8s.io", _) => name::path_segment,
+        (crate::access::GROUP, _) => name::path_segment,
         // Only the newer group looks at the names of events.
         ("", "Event") | ("policy", "PodDisruptionBudget") => name::path_segment,
         _ => name::subdomain,
@@ -140,13 +98,6 @@ fn validate_prefix(rule: Rule, object: &Value, errors: &mut Vec<FieldError>) {
     for fault in rule(&masked) {
         errors.push(FieldError::invalid("metadata.generateName", &json!(prefix), &fault));
     }
-}
-
-/// Labels and annotations of the pods of the template at `path`, where messages leave out its metadata.
-pub(super) fn validate_template(template: Option<&Value>, path: &str, errors: &mut Vec<FieldError>) {
-    let Some(map) = template.and_then(|template| template.get("metadata")?.as_object()) else { return };
-    validate_labels(map.get("labels"), &format!("{path}.labels"), errors);
-    validate_annotations(map, path, errors);
 }
 
 /// A map of labels at `path`.
@@ -186,30 +137,6 @@ fn check_finalizers(all: &[&str], path: &str, errors: &mut Vec<FieldError>) {
         let detail = "finalizer orphan and foregroundDeletion cannot be both set";
         errors.push(FieldError::invalid(path, &json!(all), detail));
     }
-}
-
-/// The metadata at `path` of an object inside of another one, which may be without a name.
-pub(crate) fn validate_embedded(metadata: &Map<String, Value>, path: &str, errors: &mut Vec<FieldError>) {
-    let text = |key: &str| metadata.get(key).and_then(Value::as_str).unwrap_or_default();
-    let mut refuse = |key: &str, faults: Vec<String>| {
-        for fault in faults {
-            errors.push(FieldError::invalid(format!("{path}.{key}"), &json!(text(key)), &fault));
-        }
-    };
-    let prefix = text("generateName").trim_end_matches('.');
-    refuse("generateName", name::path_segment(prefix));
-    refuse("name", name::path_segment(text("name")));
-    let namespace = text("namespace");
-    refuse("namespace", if namespace.is_empty() { Vec::new() } else { name::label(namespace) });
-    if let Some(number) = metadata.get("generation").filter(|number| number.as_i64().is_some_and(|n| n < 0)) {
-        errors.push(FieldError::invalid(format!("{path}.generation"), number, super::NOT_NEGATIVE));
-    }
-    validate_labels(metadata.get("labels"), &format!("{path}.labels"), errors);
-    validate_annotations(metadata, path, errors);
-    validate_owners(metadata, path, errors);
-    let all = metadata.get("finalizers").and_then(Value::as_array).into_iter().flatten();
-    let all: Vec<&str> = all.filter_map(Value::as_str).collect();
-    check_finalizers(&all, &format!("{path}.finalizers"), errors);
 }
 
 /// `spec.finalizers` of a namespace.
@@ -266,42 +193,22 @@ fn validate_owners(map: &Map<String, Value>, place: &str, errors: &mut Vec<Field
         let (version, kind) = (get(owner, "apiVersion"), get(owner, "kind"));
         if kind == "Event" && version == "v1" {
             let detail = "/v1, Kind=Event is disallowed from being an owner";
-            errors.push(with_text(path, &reference(owner), detail));
+            errors.push(FieldError::invalid(path, owner, detail));
         }
         if owner.get("controller") == Some(&Value::Bool(true)) {
             let own = format!("{kind}/{}", get(owner, "name"));
             match &controller {
                 None => controller = Some(own),
                 Some(first) => {
-                    let list: Vec<String> = owners.iter().map(reference).collect();
                     let detail = format!(
                         "Only one reference can have Controller set to true. Found \"true\" in references for {first} \
                          and {own}"
                     );
-                    errors.push(with_text(path, &format!("[{}]", list.join(",")), &detail));
+                    errors.push(FieldError::invalid(path, &json!(owners), &detail));
                 }
             }
         }
     }
-}
-
-/// An `Invalid value` whose value is already printed.
-fn with_text(path: &str, value: &str, detail: &str) -> FieldError {
-    FieldError {
-        reason: FieldReason::Invalid,
-        field: path.to_owned(),
-        message: format!("Invalid value: {value}: {detail}"),
-    }
-}
-
-/// An owner reference with its fields in the order of the type, as messages show it.
-fn reference(owner: &Value) -> String {
-    let fields = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
-    let shown: Vec<String> = fields
-        .iter()
-        .filter_map(|key| owner.get(*key).map(|value| format!("{}:{value}", json!(key))))
-        .collect();
-    format!("{{{}}}", shown.join(","))
 }
 
 /// What stays in the life of an object.
@@ -315,7 +222,7 @@ fn validate_kept(object: &Value, live: &Value, errors: &mut Vec<FieldError>) {
             .collect();
         if !new.is_empty() {
             let detail = format!(
-                "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                "no new finalizers can be added if the object is being deleted, found new finalizers {}",
                 new.join(", ")
             );
             errors.push(FieldError::forbidden(FINALIZERS, &detail));

@@ -63,36 +63,6 @@ pub(super) fn label_1035(text: &str) -> Vec<String> {
     faults
 }
 
-/// All hosts below a domain: `*.` before a subdomain.
-pub(super) fn wildcard(text: &str) -> Vec<String> {
-    let mut faults = too_long(text, 253, "characters");
-    if !text.strip_prefix("*.").is_some_and(|domain| domain.split('.').all(is_label)) {
-        faults.push(
-            "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist \
-             of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character (e.g. \
-             '*.example.com', regex used for validation is \
-             '\\*\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
-                .to_owned(),
-        );
-    }
-    faults
-}
-
-/// A domain to look names up in: a subdomain whose labels may have underscores.
-pub(super) fn search(text: &str) -> Vec<String> {
-    let mut faults = too_long(text, 253, "characters");
-    let plain = |label: &str| is_label(&label.strip_prefix('_').unwrap_or(label).replace('_', "-"));
-    if !text.split('.').all(plain) {
-        faults.push(
-            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', and \
-             must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
-             '_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*')"
-                .to_owned(),
-        );
-    }
-    faults
-}
-
 /// A name that may hold anything which fits into a URL path.
 pub(super) fn path_segment(text: &str) -> Vec<String> {
     if text == "." || text == ".." {

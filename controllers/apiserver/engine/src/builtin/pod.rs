@@ -1,16 +1,16 @@
 //! Pods and the pod templates of workloads.
 
-mod update;
-
 use serde_json::{Map, Value, json};
 
-use super::container::{self, Surroundings};
 use super::resources::{self, LISTS};
-use super::{env, items, meta, name, network, number, one_of, placement, security, set, volume, windows};
+use super::unchanged::changed_paths;
+use super::{items, name, number, one_of, required, resize, set};
 use crate::field::{FieldError, FieldReason};
-use crate::object::{at, text_at};
+use crate::object::{at, copy_key, text_at};
 
-pub(super) use update::{validate_status, validate_update};
+const FIXED: &str = "pod updates may not change fields other than `spec.containers[*].image`,\
+    `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing \
+    tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
 /// Defaults of a pod that templates do not get.
 pub(super) fn default(pod: &mut Map<String, Value>) {
@@ -44,150 +44,177 @@ fn default_host_ports(container: &mut Value) {
     }
 }
 
-/// A new pod.
-pub(super) fn validate_create(pod: &Value, errors: &mut Vec<FieldError>) {
-    validate(pod, errors);
-    if !items(pod, "spec.ephemeralContainers").is_empty() {
-        errors.push(FieldError::forbidden("spec.ephemeralContainers", "cannot be set on create"));
-    }
-    if !text_at(pod, "spec.nodeName").is_empty() && !items(pod, "spec.schedulingGates").is_empty() {
-        let why = "cannot be set until all schedulingGates have been cleared";
-        errors.push(FieldError::forbidden("spec.nodeName", why));
-    }
-}
-
 /// A pod at any time.
-fn validate(pod: &Value, errors: &mut Vec<FieldError>) {
-    let spec = at(pod, "spec").unwrap_or(&Value::Null);
-    validate_spec(spec, "spec.", errors);
-    if text_at(spec, "serviceAccountName").is_empty() {
-        refuse_tokens(spec, errors);
-    }
-    container::validate_of_pod(spec, errors);
+pub(super) fn validate(pod: &Value, errors: &mut Vec<FieldError>) {
+    validate_spec(at(pod, "spec").unwrap_or(&Value::Null), "spec.", errors);
 }
 
-/// Without a service account there are no tokens.
-fn refuse_tokens(spec: &Value, errors: &mut Vec<FieldError>) {
-    for (index, volume) in items(spec, "volumes").iter().enumerate() {
-        for (at, source) in items(volume, "projected.sources").iter().enumerate() {
-            if source.get("serviceAccountToken").is_some() {
-                let field = format!("spec.volumes[{index}].projected.sources[{at}].serviceAccountToken");
-                let why = "must not be specified when serviceAccountName is not set";
-                errors.push(FieldError::forbidden(field, why));
-            }
-        }
+/// The spec of a pod or of a template, whose fields stand at `prefix`.
+pub(super) fn validate_spec(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
+    validate_volumes(spec, prefix, errors);
+    if items(spec, "containers").is_empty() {
+        errors.push(FieldError::required(format!("{prefix}containers"), ""));
     }
-}
-
-/// The pod spec of a template whose fields stand at `prefix`.
-pub(super) fn validate_template(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
-    validate_spec(spec, prefix, errors);
-    if !items(spec, "ephemeralContainers").is_empty() {
-        let why = "ephemeral containers not allowed in pod template";
-        errors.push(FieldError::forbidden(format!("{prefix}ephemeralContainers"), why));
-    }
-}
-
-/// A pod spec whose fields stand at `prefix`. The order of the faults is that of a real server.
-fn validate_spec(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
-    const POLICIES: [&str; 4] = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
-    let volumes = volume::validate_volumes(spec, prefix, errors);
-    let claims: Vec<&str> =
-        items(spec, "resourceClaims").iter().map(|claim| text_at(claim, "name")).collect();
-    let around = Surroundings {
-        volumes: &volumes,
-        claims: &claims,
-        restarts: text_at(spec, "restartPolicy"),
-        grace: number(spec, "terminationGracePeriodSeconds"),
-        host_users: network::has_host_users(spec),
-    };
-    validate_claims(spec, prefix, errors);
-    container::validate_all(spec, prefix, &around, errors);
-    resources::validate_pod(spec, prefix, &claims, errors);
-    network::validate_host(spec, prefix, errors);
-    one_of(spec, prefix, "restartPolicy", &["Always", "OnFailure", "Never"], errors);
-    one_of(spec, prefix, "dnsPolicy", &POLICIES, errors);
-    meta::validate_labels(spec.get("nodeSelector"), &format!("{prefix}nodeSelector"), errors);
-    security::validate_pod(spec, prefix, errors);
-    placement::validate_affinity(spec, prefix, errors);
-    network::validate_dns(spec, prefix, errors);
-    placement::validate_gates(spec, prefix, errors);
-    placement::validate_spread(spec, prefix, errors);
-    windows::validate_host_processes(spec, prefix, errors);
-    network::validate_users(spec, prefix, errors);
-    network::validate_hostname(spec, prefix, errors);
-    check_name(spec, prefix, "serviceAccountName", name::subdomain, errors);
-    check_name(spec, prefix, "nodeName", name::subdomain, errors);
-    if let Some(seconds) = number(spec, "activeDeadlineSeconds")
-        && !(1..=i64::from(i32::MAX)).contains(&seconds)
-    {
-        let detail = "must be between 1 and 2147483647, inclusive";
-        errors.push(FieldError::invalid(format!("{prefix}activeDeadlineSeconds"), &json!(seconds), detail));
-    }
-    check_name(spec, prefix, "hostname", name::label, errors);
-    check_name(spec, prefix, "subdomain", name::label, errors);
-    placement::validate_tolerations(spec, prefix, errors);
-    network::validate_aliases(spec, prefix, errors);
-    check_name(spec, prefix, "priorityClassName", name::subdomain, errors);
-    check_name(spec, prefix, "runtimeClassName", name::subdomain, errors);
-    one_of(spec, prefix, "preemptionPolicy", &["PreemptLowerPriority", "Never"], errors);
-    if let Some(overhead) = spec.get("overhead") {
-        resources::validate(&json!({ "limits": overhead }), &format!("{prefix}overhead"), &[], errors);
-    }
-    windows::validate_system(spec, prefix, errors);
-    env::validate_files(spec, prefix, errors);
-}
-
-/// The name of another object, or a part of the pod's own.
-fn check_name(
-    spec: &Value,
-    prefix: &str,
-    field: &str,
-    rule: fn(&str) -> Vec<String>,
-    errors: &mut Vec<FieldError>,
-) {
-    let text = text_at(spec, field);
-    for fault in if text.is_empty() { Vec::new() } else { rule(text) } {
-        errors.push(FieldError::invalid(format!("{prefix}{field}"), &json!(text), &fault));
-    }
-}
-
-fn validate_claims(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
     let mut names = Vec::new();
-    for (index, claim) in items(spec, "resourceClaims").iter().enumerate() {
-        let path = format!("{prefix}resourceClaims[{index}]");
-        let name = text_at(claim, "name");
-        if name.is_empty() {
-            errors.push(FieldError::required(format!("{path}.name"), ""));
-        } else if names.contains(&name) {
-            errors.push(FieldError::duplicate(format!("{path}.name"), &json!(name)));
+    for list in LISTS {
+        for (index, container) in items(spec, list).iter().enumerate() {
+            let path = format!("{prefix}{list}[{index}]");
+            check_name(container, &path, &mut names, errors);
+            required(container, &format!("{path}."), "image", errors);
+            validate_mounts(spec, container, &path, errors);
+            let own = at(container, "resources").unwrap_or(&Value::Null);
+            resources::validate(own, &format!("{path}.resources"), errors);
+            let restarts = text_at(spec, "restartPolicy");
+            resources::validate_policy(container, &path, restarts, list == "initContainers", errors);
         }
-        check_name(claim, &format!("{path}."), "name", name::label, errors);
-        names.push(name);
-        let of = |key: &str| claim.get(key).unwrap_or(&Value::Null);
-        let (own, template) = (of("resourceClaimName"), of("resourceClaimTemplateName"));
-        let detail = match (own.is_null(), template.is_null()) {
-            (false, false) => {
-                "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
-            }
-            (true, true) => "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`",
-            _ => "",
-        };
-        if !detail.is_empty() {
-            let shown = format!(
-                "{{\"Name\":{},\"ResourceClaimName\":{own},\"ResourceClaimTemplateName\":{template}}}",
-                json!(name)
-            );
-            let message = format!("Invalid value: {shown}: {detail}");
-            errors.push(FieldError { reason: FieldReason::Invalid, field: path.clone(), message });
+    }
+    resources::validate_pod(spec, prefix, errors);
+    one_of(spec, prefix, "restartPolicy", &["Always", "OnFailure", "Never"], errors);
+}
+
+/// The name of a container or volume at `path`, which no other one of `names` has.
+fn check_name<'a>(item: &'a Value, path: &str, names: &mut Vec<&'a str>, errors: &mut Vec<FieldError>) {
+    let (field, name) = (format!("{path}.name"), text_at(item, "name"));
+    if name.is_empty() {
+        errors.push(FieldError::required(field, ""));
+        return;
+    }
+    name::check(name, &field, name::label, errors);
+    if names.contains(&name) {
+        errors.push(FieldError::duplicate(field, &json!(name)));
+    }
+    names.push(name);
+}
+
+/// Each volume has a name of its own and one source.
+fn validate_volumes(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
+    let mut names = Vec::new();
+    for (index, volume) in items(spec, "volumes").iter().enumerate() {
+        let path = format!("{prefix}volumes[{index}]");
+        check_name(volume, &path, &mut names, errors);
+        let sources = volume.as_object().into_iter().flat_map(Map::keys).filter(|key| *key != "name");
+        for source in sources.skip(1) {
+            let why = "may not specify more than 1 volume type";
+            errors.push(FieldError::forbidden(format!("{path}.{source}"), why));
         }
-        for field in ["resourceClaimName", "resourceClaimTemplateName"] {
-            for fault in claim.get(field).and_then(Value::as_str).map(name::subdomain).unwrap_or_default() {
-                errors.push(FieldError::invalid(format!("{path}.{field}"), of(field), &fault));
+        // Root disks of VMs are such volumes. A template may leave the image to another client.
+        if let Some(image) = volume.get("image") {
+            let path = format!("{path}.image.");
+            if prefix == "spec." {
+                required(image, &path, "reference", errors);
             }
+            one_of(image, &path, "pullPolicy", &["Always", "IfNotPresent", "Never"], errors);
         }
     }
 }
 
-#[cfg(test)]
-mod tests;
+/// A container mounts volumes of its pod, each at a path of its own.
+fn validate_mounts(spec: &Value, container: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let mut places = Vec::new();
+    for (index, mount) in items(container, "volumeMounts").iter().enumerate() {
+        let path = format!("{path}.volumeMounts[{index}]");
+        let (name, place) = (text_at(mount, "name"), text_at(mount, "mountPath"));
+        if !items(spec, "volumes").iter().any(|volume| text_at(volume, "name") == name) {
+            let field = format!("{path}.name");
+            errors.push(FieldError::with_value(FieldReason::NotFound, field, &json!(name), ""));
+        }
+        required(mount, &format!("{path}."), "mountPath", errors);
+        if places.contains(&place) {
+            let detail = "must be unique";
+            errors.push(FieldError::invalid(format!("{path}.mountPath"), &json!(place), detail));
+        }
+        places.push(place);
+    }
+}
+
+/// A pod that replaces `live`, through `subresource`.
+pub(super) fn validate_update(subresource: &str, pod: &Value, live: &Value, errors: &mut Vec<FieldError>) {
+    validate(pod, errors);
+    if subresource == "resize" {
+        return resize::validate(pod, live, errors);
+    }
+    let (Some(new), Some(old)) = (at(pod, "spec"), at(live, "spec")) else { return };
+    for list in LISTS {
+        if items(new, list).len() != items(old, list).len() {
+            let why = "pod updates may not add or remove containers";
+            errors.push(FieldError::forbidden(format!("spec.{list}"), why));
+            return;
+        }
+    }
+    validate_deadline(new, old, errors);
+    if !tolerations_grow(items(new, "tolerations"), items(old, "tolerations")) {
+        let why = "existing toleration can not be modified except its tolerationSeconds";
+        errors.push(FieldError::forbidden("spec.tolerations", why));
+    }
+    for (index, gate) in items(new, "schedulingGates").iter().enumerate() {
+        if !items(old, "schedulingGates").contains(gate) {
+            let why = format!(
+                "only deletion is allowed, but found new scheduling gate '{}'",
+                text_at(gate, "name")
+            );
+            errors.push(FieldError::forbidden(format!("spec.schedulingGates[{index}].name"), &why));
+        }
+    }
+    let changed = changed_paths(&restored(new, old), old, "spec");
+    if !changed.is_empty() {
+        errors.push(FieldError::forbidden("spec", &format!("{FIXED}; changed: {}", changed.join(", "))));
+    }
+}
+
+/// The new spec with what may change as it was.
+fn restored(new: &Value, old: &Value) -> Value {
+    let mut spec = new.clone();
+    for list in LISTS {
+        let now = spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten();
+        for (container, before) in now.zip(items(old, list)) {
+            copy_key(container, before, "image");
+        }
+    }
+    let mut free = vec!["activeDeadlineSeconds", "tolerations", "schedulingGates"];
+    if number(old, "terminationGracePeriodSeconds").is_some_and(|seconds| seconds < 0)
+        && number(new, "terminationGracePeriodSeconds") == Some(1)
+    {
+        free.push("terminationGracePeriodSeconds");
+    }
+    // Admission gave the pod its priority; an update that leaves it out means the same.
+    free.extend(["priority", "preemptionPolicy"].into_iter().filter(|key| new.get(*key).is_none()));
+    for key in free {
+        copy_key(&mut spec, old, key);
+    }
+    spec
+}
+
+/// The deadline comes nearer or stays.
+fn validate_deadline(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    let before = number(old, "activeDeadlineSeconds");
+    let (value, detail) = match (number(new, "activeDeadlineSeconds"), before) {
+        (Some(now), _) if !(0..=i64::from(i32::MAX)).contains(&now) => {
+            (json!(now), "must be between 0 and 2147483647, inclusive")
+        }
+        (Some(now), Some(before)) if now > before => {
+            (json!(now), "must be less than or equal to previous value")
+        }
+        (None, Some(_)) => (Value::Null, "must not update from a positive integer to nil value"),
+        _ => return,
+    };
+    errors.push(FieldError::invalid("spec.activeDeadlineSeconds", &value, detail));
+}
+
+/// Whether each old toleration is still there, its seconds aside.
+fn tolerations_grow(new: &[Value], old: &[Value]) -> bool {
+    let plain = |toleration: &Value| {
+        let mut plain = toleration.clone();
+        crate::object::drop_key(&mut plain, "tolerationSeconds");
+        plain
+    };
+    let now: Vec<Value> = new.iter().map(plain).collect();
+    old.iter().all(|toleration| now.contains(&plain(toleration)))
+}
+
+/// A status that replaces that of `live`.
+pub(super) fn validate_status(pod: &Value, live: &Value, errors: &mut Vec<FieldError>) {
+    let (class, before) = (text_at(pod, "status.qosClass"), text_at(live, "status.qosClass"));
+    if !before.is_empty() && class != before {
+        errors.push(FieldError::invalid("status.qosClass", &json!(class), super::IMMUTABLE));
+    }
+}

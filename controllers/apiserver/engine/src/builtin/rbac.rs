@@ -113,9 +113,6 @@ fn validate_subject(subject: &Value, path: &str, namespaced: bool, errors: &mut 
 pub(super) fn validate_update(object: &Value, live: &Value, errors: &mut Vec<FieldError>) {
     let (new, old) = (at(object, "roleRef"), at(live, "roleRef"));
     if new != old {
-        let part = |key: &str| json!(text_at(object, &format!("roleRef.{key}")));
-        // Shown as the server's internal type, which has no names for the wire.
-        let shown = json!({"APIGroup": part("apiGroup"), "Kind": part("kind"), "Name": part("name")});
-        errors.push(FieldError::invalid("roleRef", &shown, "cannot change roleRef"));
+        errors.push(FieldError::invalid("roleRef", new.unwrap_or(&Value::Null), "cannot change roleRef"));
     }
 }

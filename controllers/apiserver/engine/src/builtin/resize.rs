@@ -10,8 +10,8 @@ use crate::object::{at, copy_key, meta_mut, text_at};
 /// What a resize may change of each list of resources.
 const MUTABLE: [&str; 2] = ["cpu", "memory"];
 
-/// Keeps of `new` only what its subresource (`resize`, `ephemeralcontainers`) writes; all else is that of `live`.
-pub(crate) fn keep(subresource: &str, new: &mut Value, live: &Value) {
+/// Keeps of `new` only what a resize writes; all else is that of `live`.
+pub(crate) fn keep(new: &mut Value, live: &Value) {
     let given = std::mem::replace(new, live.clone());
     for key in ["name", "namespace", "uid", "resourceVersion", "managedFields"] {
         match given.get("metadata").and_then(|metadata| metadata.get(key)) {
@@ -20,10 +20,6 @@ pub(crate) fn keep(subresource: &str, new: &mut Value, live: &Value) {
         }
     }
     let (Some(spec), Some(given)) = (new.get_mut("spec"), given.get("spec")) else { return };
-    if subresource == "ephemeralcontainers" {
-        copy_key(spec, given, "ephemeralContainers");
-        return;
-    }
     copy_key(spec, given, "resources");
     for list in LISTS {
         let merged = merge(items(given, list), items(spec, list));
@@ -66,16 +62,14 @@ pub(crate) fn changes(pod: &Value, live: &Value) -> bool {
     wanted(pod) != wanted(live)
 }
 
-/// What is wrong with a resize from `live` to `pod`; `errors` is what is wrong with the pod by itself.
-pub(super) fn validate(pod: &Value, live: &Value, mut errors: Vec<FieldError>) -> Vec<FieldError> {
+/// What is wrong with a resize from `live` to `pod`; `errors` has what is wrong with the pod by itself.
+pub(super) fn validate(pod: &Value, live: &Value, errors: &mut Vec<FieldError>) {
     let annotations = at(live, "metadata.annotations").and_then(Value::as_object);
     if annotations.is_some_and(|all| all.contains_key(meta::MIRROR)) {
-        return vec![FieldError::forbidden("[]", "static pods cannot be resized")];
+        *errors = vec![FieldError::forbidden("[]", "static pods cannot be resized")];
+        return;
     }
-    if text_at(live, "spec.os.name") == "windows" {
-        return vec![FieldError::forbidden("[]", "windows pods cannot be resized")];
-    }
-    let (Some(new), Some(old)) = (pod.get("spec"), live.get("spec")) else { return errors };
+    let (Some(new), Some(old)) = (pod.get("spec"), live.get("spec")) else { return };
     if resources::quality_class(new) != resources::quality_class(old) {
         let class = at(live, "status.qosClass").unwrap_or(&Value::Null);
         let detail = "Pod QOS Class may not change as a result of resizing";
@@ -86,20 +80,19 @@ pub(super) fn validate(pod: &Value, live: &Value, mut errors: Vec<FieldError>) -
     }
     let before = errors.len();
     for list in LISTS {
-        same_containers(items(new, list), items(old, list), list, &mut errors);
+        same_containers(items(new, list), items(old, list), list, errors);
     }
     if errors.len() > before {
-        return errors;
+        return;
     }
     for list in LISTS {
         for (index, (new, old)) in items(new, list).iter().zip(items(old, list)).enumerate() {
             let path = format!("spec.{list}[{index}].resources");
-            not_removed(resources_of(new), resources_of(old), &path, "resource", &mut errors);
+            not_removed(resources_of(new), resources_of(old), &path, "resource", errors);
         }
     }
-    validate_pod_level(new, old, &mut errors);
-    validate_rest(new, old, &mut errors);
-    errors
+    validate_pod_level(new, old, errors);
+    validate_rest(new, old, errors);
 }
 
 /// Whether the node of a running pod reports what its containers have; if none runs, nothing speaks against it.

@@ -6,7 +6,7 @@ use neonvm_types::Quantity;
 use serde_json::{Map, Value, json};
 
 use super::{items, name};
-use crate::field::{FieldError, FieldReason};
+use crate::field::FieldError;
 use crate::object::{at, text_at};
 
 /// The lists of containers that can have requests and limits.
@@ -77,60 +77,6 @@ fn name_faults(name: &str) -> Vec<String> {
     faults
 }
 
-/// Objects that a quota counts, in whole numbers.
-const OBJECTS: [&str; 9] = [
-    "pods",
-    "resourcequotas",
-    "services",
-    "replicationcontrollers",
-    "secrets",
-    "configmaps",
-    "persistentvolumeclaims",
-    "services.nodeports",
-    "services.loadbalancers",
-];
-
-/// Whether a quota can count a resource without a domain.
-pub(super) fn is_of_quotas(name: &str) -> bool {
-    let amount = ["requests.", "limits."].iter().find_map(|prefix| name.strip_prefix(prefix));
-    of_containers(name)
-        || OBJECTS.contains(&name)
-        || name == "requests.storage"
-        || amount.is_some_and(of_containers)
-}
-
-/// What is wrong with the name of a resource, whatever has it.
-fn any_name_faults(name: &str) -> Vec<String> {
-    let mut faults = name::qualified(name);
-    if faults.is_empty() && !name.contains('/') && !is_standard(name) && !is_of_quotas(name) {
-        faults.push("must be a standard resource type or fully qualified".to_owned());
-    }
-    faults
-}
-
-/// What is wrong with the name of a resource of a quota.
-pub(super) fn quota_name_faults(name: &str) -> Vec<String> {
-    let mut faults = any_name_faults(name);
-    if !name.contains('/') && !is_of_quotas(name) {
-        faults.push("must be a standard resource for quota".to_owned());
-    }
-    faults
-}
-
-/// What is wrong with the name of a resource that a limit range has for objects of a type.
-pub(super) fn limit_name_faults(kind: &str, name: &str) -> Vec<String> {
-    if matches!(kind, "Pod" | "Container") { name_faults(name) } else { any_name_faults(name) }
-}
-
-/// What is wrong with an amount of a quota.
-pub(super) fn quota_amount_faults(name: &str, amount: Quantity) -> Vec<&'static str> {
-    let mut faults = amount_faults(name, amount);
-    if OBJECTS.contains(&name) && amount.as_int().is_none() {
-        faults.push("must be an integer");
-    }
-    faults
-}
-
 /// What is wrong with an amount of a resource.
 pub(super) fn amount_faults(name: &str, amount: Quantity) -> Vec<&'static str> {
     let mut faults = Vec::new();
@@ -149,14 +95,14 @@ pub(crate) fn amounts(resources: &Value, list: &str) -> Amounts {
     map.filter_map(|(name, value)| Some((name.clone(), Quantity::parse_capped(value.as_str()?)?))).collect()
 }
 
-/// `requests` and `limits` of a container; `claims` are the names that the pod declares.
-pub(super) fn validate(resources: &Value, path: &str, claims: &[&str], errors: &mut Vec<FieldError>) {
+/// `requests` and `limits` of a container.
+pub(super) fn validate(resources: &Value, path: &str, errors: &mut Vec<FieldError>) {
     validate_names(resources, path, errors, |name, path, errors| {
         for fault in name_faults(name) {
             errors.push(FieldError::invalid(path, &json!(name), &fault));
         }
     });
-    validate_amounts(resources, path, claims, errors);
+    validate_amounts(resources, path, errors);
 }
 
 fn validate_names(
@@ -172,7 +118,7 @@ fn validate_names(
     }
 }
 
-fn validate_amounts(resources: &Value, path: &str, claims: &[&str], errors: &mut Vec<FieldError>) {
+fn validate_amounts(resources: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let (limits, requests) = (amounts(resources, "limits"), amounts(resources, "requests"));
     for (list, entries) in [("limits", &limits), ("requests", &requests)] {
         for (name, amount) in entries {
@@ -202,38 +148,18 @@ fn validate_amounts(resources: &Value, path: &str, claims: &[&str], errors: &mut
             ));
         }
     }
-    validate_claims(resources, path, claims, errors);
-}
-
-fn validate_claims(resources: &Value, path: &str, declared: &[&str], errors: &mut Vec<FieldError>) {
-    for (index, claim) in items(resources, "claims").iter().enumerate() {
-        let name = text_at(claim, "name");
-        if declared.contains(&name) {
-            continue;
-        }
-        let mut detail = "must be one of the names in pod.spec.resourceClaims".to_owned();
-        if declared.is_empty() {
-            detail.push_str(" which is empty");
-        }
-        let field = format!("{path}.claims[{index}]");
-        errors.push(FieldError::with_value(FieldReason::NotFound, field, &json!(name), &detail));
-    }
 }
 
 /// `spec.resources` of a pod or template whose spec stands at `prefix`.
-pub(super) fn validate_pod(spec: &Value, prefix: &str, claims: &[&str], errors: &mut Vec<FieldError>) {
+pub(super) fn validate_pod(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
     let Some(resources) = spec.get("resources") else { return };
     let path = format!("{prefix}resources");
-    if !items(resources, "claims").is_empty() {
-        let why = "claims may not be set for Resources at pod-level";
-        errors.push(FieldError::forbidden(format!("{path}.claims"), why));
-    }
     validate_names(resources, &path, errors, |name, path, errors| {
         if !of_pods(name) {
             errors.push(FieldError::not_supported(path, &json!(name), &OF_PODS));
         }
     });
-    validate_amounts(resources, &path, claims, errors);
+    validate_amounts(resources, &path, errors);
     let (limits, requests) = (amounts(resources, "limits"), amounts(resources, "requests"));
     for (name, sum) in container_sum(spec, "requests") {
         if let Some(request) = requests.get(&name).filter(|request| sum > **request) {
@@ -262,9 +188,12 @@ pub(super) fn validate_policy(
     container: &Value,
     path: &str,
     pod_restarts: &str,
+    is_init: bool,
     errors: &mut Vec<FieldError>,
 ) {
     let path = format!("{path}.resizePolicy");
+    // An init container that ends before the others start is not restarted for a resize.
+    let ends = is_init && text_at(container, "restartPolicy") != "Always";
     let mut seen = Vec::new();
     for (index, policy) in items(container, "resizePolicy").iter().enumerate() {
         let (resource, restart) = (text_at(policy, "resourceName"), text_at(policy, "restartPolicy"));
@@ -284,6 +213,11 @@ pub(super) fn validate_policy(
         if pod_restarts == "Never" && restart == "RestartContainer" {
             let detail = "must be 'NotRequired' when pod `restartPolicy` is 'Never'";
             errors.push(FieldError::invalid(path.clone(), &json!(restart), detail));
+        }
+        if ends && restart == "RestartContainer" {
+            let detail = "must not be set to 'RestartContainer' for non-sidecar initContainers";
+            let field = format!("{path}[{index}].restartPolicy");
+            errors.push(FieldError::invalid(field, &json!(restart), detail));
         }
     }
 }

@@ -1,12 +1,9 @@
 //! Services and disruption budgets.
 
-pub(crate) mod kept;
-
 use serde_json::{Map, Value, json};
 
-use super::workload::{validate_count, validate_share};
-use super::{items, number, one_of, part, set};
-use crate::field::{FieldError, FieldReason};
+use super::{items, name, not_negative, number, one_of, selector, set};
+use crate::field::FieldError;
 use crate::object::{at, text_at};
 
 /// Seconds that a client stays with a pod, where affinity is requested.
@@ -71,69 +68,31 @@ pub(super) fn default_points(service: &mut Map<String, Value>) {
 pub(super) fn validate(object: &Value, errors: &mut Vec<FieldError>) {
     let kind = text_at(object, "spec.type");
     let ports = items(object, "spec.ports");
-    let headless = text_at(object, "spec.clusterIP") == "None";
-    if ports.is_empty() && !headless && kind != "ExternalName" {
+    if ports.is_empty() && text_at(object, "spec.clusterIP") != "None" && kind != "ExternalName" {
         errors.push(FieldError::required("spec.ports", ""));
     }
-    if kind == "ExternalName" {
-        validate_external(object, errors);
+    if kind == "ExternalName" && text_at(object, "spec.externalName").is_empty() {
+        errors.push(FieldError::required("spec.externalName", ""));
     }
     validate_ports(ports, errors);
     super::meta::validate_labels(at(object, "spec.selector"), "spec.selector", errors);
     one_of(object, "", "spec.sessionAffinity", &["ClientIP", "None"], errors);
-    kept::validate_addresses(object, errors);
-    validate_addresses(object, errors);
     one_of(object, "", "spec.type", &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"], errors);
-    let mut used = Vec::new();
-    let mut nodes = Vec::new();
-    for (index, port) in ports.iter().enumerate() {
-        let place = (port.get("protocol"), number(port, "nodePort").unwrap_or(0));
-        if place.1 != 0 && nodes.contains(&place) {
-            let field = format!("spec.ports[{index}].nodePort");
-            errors.push(FieldError::duplicate(field, &json!(place.1)));
+    for (index, address) in items(object, "spec.clusterIPs").iter().enumerate() {
+        let text = address.as_str().unwrap_or_default();
+        if text != "None" && text.parse::<std::net::IpAddr>().is_err() {
+            let detail = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+            errors.push(FieldError::invalid(format!("spec.clusterIPs[{index}]"), address, detail));
         }
-        nodes.push(place);
-        if kind == "ClusterIP" && number(port, "nodePort").unwrap_or(0) != 0 {
-            let why = "may not be used when `type` is 'ClusterIP'";
-            errors.push(FieldError::forbidden(format!("spec.ports[{index}].nodePort"), why));
-        }
-    }
-    for (index, port) in ports.iter().enumerate() {
-        let place = (port.get("protocol"), port.get("port"));
-        if used.contains(&place) {
-            // Shown as the server's internal type, with what the check is about only.
-            let (protocol, number) = (place.0.unwrap_or(&Value::Null), place.1.unwrap_or(&Value::Null));
-            let value = format!(
-                "{{\"Name\":\"\",\"Protocol\":{protocol},\"AppProtocol\":null,\"Port\":{number},\"TargetPort\":0,\"NodePort\":0}}"
-            );
-            errors.push(FieldError {
-                reason: FieldReason::Duplicate,
-                field: format!("spec.ports[{index}]"),
-                message: format!("Duplicate value: {value}"),
-            });
-        }
-        used.push(place);
-    }
-    validate_traffic(object, errors);
-}
-
-fn validate_external(object: &Value, errors: &mut Vec<FieldError>) {
-    let name = text_at(object, "spec.externalName");
-    if name.is_empty() {
-        errors.push(FieldError::required("spec.externalName", ""));
-        return;
-    }
-    for fault in super::name::subdomain(name.trim_end_matches('.')) {
-        errors.push(FieldError::invalid("spec.externalName", &json!(name), &fault));
     }
 }
 
 fn validate_ports(ports: &[Value], errors: &mut Vec<FieldError>) {
-    let mut names = Vec::new();
+    let (mut names, mut used) = (Vec::new(), Vec::new());
     for (index, port) in ports.iter().enumerate() {
         let (path, name) = (format!("spec.ports[{index}]"), text_at(port, "name"));
         if !name.is_empty() {
-            super::name::check(name, &format!("{path}.name"), super::name::label, errors);
+            name::check(name, &format!("{path}.name"), name::label, errors);
             if names.contains(&name) {
                 errors.push(FieldError::duplicate(format!("{path}.name"), &json!(name)));
             }
@@ -141,75 +100,36 @@ fn validate_ports(ports: &[Value], errors: &mut Vec<FieldError>) {
         } else if ports.len() > 1 {
             errors.push(FieldError::required(format!("{path}.name"), ""));
         }
-        part::check_port(number(port, "port").unwrap_or(0), format!("{path}.port"), errors);
+        check_port(number(port, "port").unwrap_or(0), format!("{path}.port"), errors);
         one_of(port, &format!("{path}."), "protocol", &["SCTP", "TCP", "UDP"], errors);
-        validate_target(port, &path, errors);
-        part::check_app_protocol(port, &path, errors);
-    }
-}
-
-/// Addresses outside of the cluster.
-fn validate_addresses(object: &Value, errors: &mut Vec<FieldError>) {
-    for (index, address) in items(object, "spec.externalIPs").iter().enumerate() {
-        let (field, text) = (format!("spec.externalIPs[{index}]"), address.as_str().unwrap_or_default());
-        if let Some(parsed) = super::address::check(text, &field, errors) {
-            super::address::check_special(parsed, &field, errors);
+        let target = format!("{path}.targetPort");
+        match port.get("targetPort") {
+            Some(Value::String(text)) => name::check(text, &target, name::port, errors),
+            given => check_port(given.and_then(Value::as_i64).unwrap_or(0), target, errors),
         }
-    }
-}
-
-/// Where traffic goes, of those that come from outside and from inside.
-fn validate_traffic(object: &Value, errors: &mut Vec<FieldError>) {
-    let policies = ["Cluster", "Local"];
-    let is_reached = kept::is_reached(object);
-    let (path, policy) = ("spec.externalTrafficPolicy", text_at(object, "spec.externalTrafficPolicy"));
-    if !policy.is_empty() && !is_reached {
-        let detail = "may only be set for externally-accessible services";
-        errors.push(FieldError::invalid(path, &json!(policy), detail));
-    } else if !policy.is_empty() {
-        one_of(object, "", path, &policies, errors);
-    }
-    one_of(object, "", "spec.internalTrafficPolicy", &policies, errors);
-}
-
-fn validate_target(port: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    let field = format!("{path}.targetPort");
-    match port.get("targetPort") {
-        Some(Value::Number(target)) => part::check_port(target.as_i64().unwrap_or(0), field, errors),
-        Some(Value::String(target)) => {
-            super::name::check(target, &field, super::name::port, errors);
+        let place = (port.get("protocol"), port.get("port"));
+        if used.contains(&place) {
+            errors.push(FieldError::duplicate(path, port));
         }
-        _ => part::check_port(0, field, errors),
+        used.push(place);
     }
 }
 
-/// Addresses and families stay for the life of a service, unless it becomes or was an external name.
+fn check_port(value: i64, path: String, errors: &mut Vec<FieldError>) {
+    if !(1..=65535).contains(&value) {
+        errors.push(FieldError::invalid(path, &json!(value), "must be between 1 and 65535, inclusive"));
+    }
+}
+
+/// The address stays for the life of a service, unless it becomes or was an external name.
 pub(super) fn validate_update(object: &Value, live: &Value, errors: &mut Vec<FieldError>) {
     let external = |object: &Value| text_at(object, "spec.type") == "ExternalName";
-    let headless = |object: &Value| text_at(object, "spec.clusterIP") == "None";
-    if !external(object) && !external(live) {
-        if !(headless(object) && headless(live)) {
-            unchanged_list("spec.clusterIPs", object, live, errors);
-        }
-        if !headless(object) && !headless(live) {
-            unchanged_list("spec.ipFamilies", object, live, errors);
-        }
+    if external(object) || external(live) {
+        return;
     }
-    let class = "spec.loadBalancerClass";
-    let balances = |object: &Value| text_at(object, "spec.type") == "LoadBalancer";
-    let shown = at(object, class).unwrap_or(&Value::Null);
-    if balances(object) && balances(live) && at(object, class) != at(live, class) {
-        errors.push(FieldError::invalid(class, shown, "may not change once set"));
-    }
-}
-
-/// Refuses another first value of a list, or as many others as before.
-fn unchanged_list(path: &str, object: &Value, live: &Value, errors: &mut Vec<FieldError>) {
-    let (new, old) = (items(object, path), items(live, path));
-    let compared = if new.len() == old.len() { old.len() } else { 1 };
-    for (index, _) in new.iter().zip(old).take(compared).enumerate().filter(|(_, (new, old))| new != old) {
-        let index = if path == "spec.ipFamilies" { 0 } else { index };
-        errors.push(FieldError::invalid(format!("{path}[{index}]"), &json!(new), "may not change once set"));
+    let (new, old) = (items(object, "spec.clusterIPs"), items(live, "spec.clusterIPs"));
+    if let Some(first) = new.first().filter(|first| old.first().is_some_and(|old| old != *first)) {
+        errors.push(FieldError::invalid("spec.clusterIPs[0]", first, "may not change once set"));
     }
 }
 
@@ -220,40 +140,18 @@ pub(super) fn validate_budget(object: &Value, errors: &mut Vec<FieldError>) {
         errors.push(FieldError::invalid("spec", at(object, "spec").unwrap_or(&Value::Null), detail));
     }
     for (path, value) in [("spec.minAvailable", least), ("spec.maxUnavailable", most)] {
-        if let Some(value) = value {
-            validate_count(value, path, errors);
-            validate_share(value, path, errors);
+        not_negative(object, "", path, errors);
+        let share = value.and_then(Value::as_str);
+        if share.is_some_and(|share| percent(share).is_none()) {
+            let detail = "a valid percent string must be a number from 0 to 100 followed by '%'";
+            errors.push(FieldError::invalid(path, value.unwrap_or(&Value::Null), detail));
         }
     }
-    super::placement::validate_selector(at(object, "spec.selector"), "spec.selector", errors);
+    selector::validate(at(object, "spec.selector"), "spec.selector", errors);
     let policies = ["AlwaysAllow", "IfHealthyBudget"];
     one_of(object, "", "spec.unhealthyPodEvictionPolicy", &policies, errors);
 }
 
-pub(super) fn default_api_service(object: &mut Value) {
-    let service = object.get_mut("spec").and_then(|spec| spec.get_mut("service")?.as_object_mut());
-    if let Some(service) = service {
-        set(service, "port", json!(443));
-    }
-}
-
-pub(super) fn validate_api_service(object: &Value, errors: &mut Vec<FieldError>) {
-    let text = |path: &str| text_at(object, path);
-    let (name, wanted) =
-        (crate::object::name(object), format!("{}.{}", text("spec.version"), text("spec.group")));
-    if name != wanted && !text("spec.group").is_empty() {
-        let detail = format!("must be `spec.version+\".\"+spec.group`: {wanted:?}");
-        errors.push(FieldError::invalid("metadata.name", &json!(name), &detail));
-    }
-    for (path, most) in [("spec.groupPriorityMinimum", 20_000), ("spec.versionPriority", 1000)] {
-        let value = number(object, path).unwrap_or(0);
-        if !(1..=most).contains(&value) {
-            let detail = format!("must be positive and less than {most}");
-            errors.push(FieldError::invalid(path, &json!(value), &detail));
-        }
-    }
-    if !text("spec.caBundle").is_empty() && at(object, "spec.insecureSkipTLSVerify") == Some(&json!(true)) {
-        let detail = "may not be true if caBundle is present";
-        errors.push(FieldError::invalid("spec.insecureSkipTLSVerify", &json!(true), detail));
-    }
+fn percent(share: &str) -> Option<u8> {
+    share.strip_suffix('%')?.parse().ok().filter(|percent| *percent <= 100)
 }

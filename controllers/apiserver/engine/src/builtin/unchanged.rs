@@ -1,12 +1,17 @@
 //! Values that a change must leave as they are.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
-use super::{IMMUTABLE, internal, part};
+use super::IMMUTABLE;
 use crate::field::FieldError;
 use crate::object::at;
 
-/// A value, none if it is null or has no content: the server takes those to be the same.
+/// Paths of a refusal; more are left out.
+const MAX_PATHS: usize = 20;
+
+/// Returns the value, or none if it is null or has no content: the server takes those to be the same.
 fn content(value: Option<&Value>) -> Option<&Value> {
     value.filter(|value| match value {
         Value::Null => false,
@@ -23,19 +28,8 @@ fn differs(path: &str, object: &Value, live: &Value) -> bool {
 
 /// `field is immutable`, if the value at `path` differs.
 pub(super) fn unchanged(path: &str, object: &Value, live: &Value, errors: &mut Vec<FieldError>) {
-    unchanged_as(path, path, object, live, errors);
-}
-
-/// The same where the server shows the field under another path.
-pub(super) fn unchanged_as(
-    path: &str,
-    shown: &str,
-    object: &Value,
-    live: &Value,
-    errors: &mut Vec<FieldError>,
-) {
     if differs(path, object, live) {
-        errors.push(FieldError::invalid(shown, at(object, path).unwrap_or(&Value::Null), IMMUTABLE));
+        errors.push(FieldError::invalid(path, at(object, path).unwrap_or(&Value::Null), IMMUTABLE));
     }
 }
 
@@ -46,26 +40,27 @@ pub(super) fn unchanged_text(path: &str, object: &Value, live: &Value, errors: &
     }
 }
 
-/// The same for a selector, whose fields are shown in the order of its type.
-pub(super) fn unchanged_selector(path: &str, object: &Value, live: &Value, errors: &mut Vec<FieldError>) {
-    let (new, old) = (at(object, path), at(live, path));
-    if new != old {
-        let shown = new.map_or_else(|| "null".to_owned(), part::shown_selector);
-        errors.push(FieldError::invalid_shown(path, &shown, IMMUTABLE));
-    }
+/// Returns the paths below `path` whose values differ, for a refusal that names them.
+pub(super) fn changed_paths(new: &Value, old: &Value, path: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    compare(Some(new), Some(old), path, &mut found);
+    found.truncate(MAX_PATHS);
+    found
 }
 
-/// The same for a value that is shown as one of an internal type.
-pub(super) fn unchanged_type(
-    kind: &'static str,
-    path: &str,
-    object: &Value,
-    live: &Value,
-    errors: &mut Vec<FieldError>,
-) {
-    let held = |object: &Value| at(object, path).map(|value| internal::held(kind, Some(value)));
-    if held(object) != held(live) {
-        let shown = held(object).map_or_else(|| "null".to_owned(), |value| value.shown());
-        errors.push(FieldError::invalid_shown(path, &shown, IMMUTABLE));
+fn compare(new: Option<&Value>, old: Option<&Value>, path: &str, found: &mut Vec<String>) {
+    match (content(new), content(old)) {
+        (Some(Value::Object(new)), Some(Value::Object(old))) => {
+            for key in new.keys().chain(old.keys()).collect::<BTreeSet<_>>() {
+                compare(new.get(key), old.get(key), &format!("{path}.{key}"), found);
+            }
+        }
+        (Some(Value::Array(new)), Some(Value::Array(old))) => {
+            for index in 0..new.len().max(old.len()) {
+                compare(new.get(index), old.get(index), &format!("{path}[{index}]"), found);
+            }
+        }
+        (new, old) if new != old => found.push(path.to_owned()),
+        _ => {}
     }
 }

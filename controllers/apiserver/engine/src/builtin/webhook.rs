@@ -66,7 +66,7 @@ fn validate_hook(kind: &str, hook: &Value, path: &str, errors: &mut Vec<FieldErr
         errors.push(FieldError::invalid(format!("{path}.timeoutSeconds"), &json!(seconds), detail));
     }
     for key in ["namespaceSelector", "objectSelector"] {
-        super::placement::validate_selector(hook.get(key), &format!("{path}.{key}"), errors);
+        super::selector::validate(hook.get(key), &format!("{path}.{key}"), errors);
     }
     validate_client(
         hook.get("clientConfig").unwrap_or(&Value::Null),

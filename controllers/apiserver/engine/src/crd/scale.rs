@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 
 use super::ScalePaths;
 use crate::field::FieldError;
-use crate::schema::go;
 
 /// Checks replicas and selector of an object: whole numbers from 0 to 2³¹−1, and a string.
 pub fn check(paths: &ScalePaths, object: &Value) -> Vec<FieldError> {
@@ -42,11 +41,7 @@ fn count_error(path: &str, object: &Value) -> Option<FieldError> {
 }
 
 fn accessor_error(path: &str, found: &Value, want: &str) -> String {
-    format!(
-        "{path} accessor error: {} is of the type {}, expected {want}",
-        go::plain(found),
-        go::type_name(found)
-    )
+    format!("{path} accessor error: {found} is not of the type {want}")
 }
 
 #[cfg(test)]
@@ -67,7 +62,7 @@ mod tests {
         assert_eq!(
             errors(json!({"status": {"replicas": "two"}})),
             [
-                ".status.replicas: Invalid value: 0: .status.replicas accessor error: two is of the type string, expected int64"
+                ".status.replicas: Invalid value: 0: .status.replicas accessor error: \"two\" is not of the type int64"
             ]
         );
         assert_eq!(

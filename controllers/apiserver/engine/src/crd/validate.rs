@@ -11,10 +11,6 @@ use serde_json::{Value, json};
 use super::{at, columns, list, names, schemas, status, text};
 use crate::field::{FieldError, FieldReason};
 
-/// Groups that belong to the Kubernetes project.
-const PROTECTED: [&str; 2] = ["k8s.io", "kubernetes.io"];
-const APPROVAL: &str = "api-approved.kubernetes.io";
-
 /// Checks a new definition.
 pub fn validate_create(definition: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
@@ -25,7 +21,6 @@ pub fn validate_create(definition: &Value) -> Vec<FieldError> {
         let detail = "must be spec.names.plural+\".\"+spec.group";
         errors.push(FieldError::invalid("metadata.name", &json!(name), detail));
     }
-    errors.extend(approval(definition));
     validate_spec(spec, &mut errors);
     preserve(definition, &mut errors);
     stored_versions(definition, &mut errors);
@@ -58,10 +53,6 @@ pub fn validate_update(definition: &Value, old: &Value) -> Vec<FieldError> {
     if at(old, &["spec", "preserveUnknownFields"]) != true {
         preserve(definition, &mut errors);
     }
-    let approved = approval(definition);
-    if approved != approval(old) {
-        errors.extend(approved);
-    }
     stored_versions(definition, &mut errors);
     errors
 }
@@ -71,31 +62,6 @@ fn preserve(definition: &Value, errors: &mut Vec<FieldError>) {
         let detail = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
         errors.push(FieldError::invalid("spec.preserveUnknownFields", &json!(true), detail));
     }
-}
-
-/// Protected groups need the project's approval, as an annotation: an address, or why there is none.
-fn approval(definition: &Value) -> Option<FieldError> {
-    let group = text(at(definition, &["spec"]), "group");
-    let protected =
-        |root: &&str| group.strip_suffix(*root).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
-    if !PROTECTED.iter().any(protected) {
-        return None;
-    }
-    let annotation = text(at(definition, &["metadata", "annotations"]), APPROVAL);
-    let field = format!("metadata.annotations[{APPROVAL}]");
-    let why = format!("protected groups must have approval annotation \"{APPROVAL}\"");
-    let more = "see https://github.com/kubernetes/enhancements/pull/1111";
-    let address = annotation.split_once("://").is_some_and(|(scheme, host)| {
-        !scheme.is_empty() && host.split('/').next().is_some_and(|host| !host.is_empty())
-    });
-    if annotation.is_empty() {
-        return Some(FieldError::required(field, &format!("{why}, {more}")));
-    }
-    if address || annotation.starts_with("unapproved") {
-        return None;
-    }
-    let detail = format!("{why} with either a URL or a reason starting with \"unapproved\", {more}");
-    Some(FieldError::invalid(field, &json!(annotation), &detail))
 }
 
 fn validate_spec(spec: &Value, errors: &mut Vec<FieldError>) {
@@ -129,45 +95,15 @@ fn versions(spec: &Value, errors: &mut Vec<FieldError>) {
             let field = format!("spec.versions[{index}].name");
             errors.push(FieldError::invalid(field, &json!(name), &faults.join(",")));
         }
-        deprecation(version, &format!("spec.versions[{index}].deprecationWarning"), errors);
     }
     let mut refuse = |detail: &str| {
-        let message = format!("Invalid value: {}: {detail}", super::go::versions(spec));
-        errors.push(FieldError { reason: FieldReason::Invalid, field: "spec.versions".to_owned(), message });
+        errors.push(FieldError::bare(FieldReason::Invalid, "spec.versions", detail));
     };
     if !unique {
         refuse("must contain unique version names");
     }
     if storage != 1 {
         refuse("must have exactly one version marked as storage version");
-    }
-    // The first version is also that of the definition as a whole.
-    let first = versions.first().map(|version| text(version, "name")).unwrap_or_default();
-    let faults = if first.is_empty() { Vec::new() } else { names::label_faults(&first) };
-    if !faults.is_empty() {
-        errors.push(FieldError::invalid("spec.version", &json!(first), &faults.join(",")));
-    }
-}
-
-fn deprecation(version: &Value, field: &str, errors: &mut Vec<FieldError>) {
-    let warning = at(version, &["deprecationWarning"]);
-    let Some(words) = warning.as_str() else { return };
-    let mut refuse = |detail: &str| errors.push(FieldError::invalid(field, warning, detail));
-    if at(version, &["deprecated"]) != true {
-        refuse("can only be set for deprecated versions");
-        return;
-    }
-    if words.len() > 256 {
-        refuse("must be <= 256 characters long");
-    }
-    if words.is_empty() {
-        refuse("must not be an empty string");
-    }
-    let hidden = |c: char| c.is_control() || c.is_whitespace() && c != ' ';
-    if let Some((index, _)) = words.char_indices().find(|(_, c)| hidden(*c)) {
-        refuse(&format!(
-            "must only contain printable UTF-8 characters; non-printable character found at index {index}"
-        ));
     }
 }
 
@@ -183,48 +119,10 @@ fn conversion(spec: &Value, errors: &mut Vec<FieldError>) {
             errors.push(FieldError::not_supported(field, &json!(other), &["None", "Webhook"]));
         }
     }
-    let webhook = at(conversion, &["webhook"]);
-    let (client, reviews) = (at(webhook, &["clientConfig"]), list(webhook, "conversionReviewVersions"));
-    let place = format!("{path}.webhookClientConfig");
-    if strategy != "Webhook" {
-        let detail = "should not be set when strategy is not set to Webhook";
-        if client.is_object() {
-            errors.push(FieldError::forbidden(place, detail));
-        }
-        if !reviews.is_empty() {
-            errors.push(FieldError::forbidden(format!("{path}.conversionReviewVersions"), detail));
-        }
-        return;
-    }
-    let (url, service) = (at(client, &["url"]), at(client, &["service"]));
-    if !client.is_object() {
-        errors.push(FieldError::required(place, "required when strategy is set to Webhook"));
-    } else if url.is_null() == service.is_null() {
-        errors.push(FieldError::required(place, "exactly one of url or service is required"));
-    } else {
-        crate::builtin::webhook::validate_client(client, &place, errors);
-    }
-    review_versions(reviews, &format!("{path}.conversionReviewVersions"), errors);
-}
-
-/// Versions of the reviews that a webhook understands: one of those that the server sends must be among them.
-fn review_versions(reviews: &[Value], path: &str, errors: &mut Vec<FieldError>) {
-    if reviews.is_empty() {
-        errors.push(FieldError::required(path, ""));
-        return;
-    }
-    for (index, review) in reviews.iter().enumerate() {
-        let field = format!("{path}[{index}]");
-        if reviews.iter().take(index).any(|other| other == review) {
-            errors.push(FieldError::invalid(field, review, "duplicate version"));
-            continue;
-        }
-        for fault in names::label_faults(review.as_str().unwrap_or_default()) {
-            errors.push(FieldError::invalid(field.clone(), review, &fault));
-        }
-    }
-    if !reviews.iter().any(|review| review == "v1" || review == "v1beta1") {
-        errors.push(FieldError::invalid(path, &json!(reviews), "must include at least one of v1, v1beta1"));
+    let client = at(conversion, &["webhook", "clientConfig"]);
+    if strategy == "Webhook" && !client.is_object() {
+        let field = format!("{path}.webhookClientConfig");
+        errors.push(FieldError::required(field, "required when strategy is set to Webhook"));
     }
 }
 

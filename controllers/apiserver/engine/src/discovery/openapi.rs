@@ -1,4 +1,4 @@
-//! OpenAPI documents, written from the schemas: version 2 as a whole, version 3 per group version.
+//! OpenAPI documents, of version 3, written from the schemas: one per group version.
 
 use std::collections::BTreeMap;
 
@@ -62,11 +62,11 @@ pub(super) fn v3(kinds: &Kinds, name: &str) -> Option<Bytes> {
     if found.is_empty() {
         return None;
     }
-    let mut writer = Writer { root: "#/components/schemas/", schemas: BTreeMap::new(), v3: true };
+    let mut writer = Writer::default();
     let mut paths = Map::new();
     for kind in found {
         writer.kind(kind);
-        kind_paths(kind, &writer, &mut paths);
+        kind_paths(kind, &mut paths);
     }
     let text = "A change to an object, in the form that the media type of the request names.";
     writer.schemas.insert(PATCH.to_owned(), json!({ "type": "object", "description": text }));
@@ -77,26 +77,16 @@ pub(super) fn v3(kinds: &Kinds, name: &str) -> Option<Bytes> {
     serde_json::to_vec(&document).ok().map(Bytes::from)
 }
 
-/// The document of version 2, all groups in one.
-pub(super) fn v2(kinds: &Kinds) -> Value {
-    let mut writer = Writer { root: "#/definitions/", schemas: BTreeMap::new(), v3: false };
-    let mut paths = Map::new();
-    for kind in kinds.all() {
-        writer.kind(kind);
-        kind_paths(kind, &writer, &mut paths);
-    }
-    let definitions: Map<String, Value> = writer.schemas.into_iter().collect();
-    json!({ "swagger": "2.0", "info": info(), "paths": paths, "definitions": definitions })
-}
-
 fn info() -> Value {
     json!({ "title": "Kubernetes", "version": super::VERSION.2 })
 }
 
+/// Where documents keep the schemas of types.
+const ROOT: &str = "#/components/schemas/";
+
+#[derive(Default)]
 struct Writer {
-    root: &'static str,
     schemas: BTreeMap<String, Value>,
-    v3: bool,
 }
 
 fn reversed(group: &str) -> String {
@@ -127,7 +117,7 @@ impl Writer {
             let list = json!({ "type": "object", "required": ["items"],
                 "properties": { "apiVersion": { "type": "string" }, "kind": { "type": "string" },
                     "metadata": { "type": "object" },
-                    "items": { "type": "array", "items": { "$ref": format!("{}{name}", self.root) } } },
+                    "items": { "type": "array", "items": { "$ref": format!("{ROOT}{name}") } } },
                 "x-kubernetes-group-version-kind": [gvk(kind, &kind.list_kind)] });
             self.schemas.insert(format!("{name}List"), list);
         }
@@ -158,19 +148,16 @@ impl Writer {
             let body = self.body(own.as_deref().unwrap_or(schema), 0);
             self.schemas.insert(name.clone(), body);
         }
-        let reference = json!({ "$ref": format!("{}{name}", self.root) });
+        let reference = json!({ "$ref": format!("{ROOT}{name}") });
         let own = crate::schema::builtin::named(&name);
         if schema.description.is_empty() || own.is_some_and(|own| own.description == schema.description) {
             return reference;
         }
-        match self.v3 {
-            true => json!({ "description": schema.description, "allOf": [reference] }),
-            false => json!({ "description": schema.description, "$ref": format!("{}{name}", self.root) }),
-        }
+        json!({ "description": schema.description, "allOf": [reference] })
     }
 
     /// Built-in types that are written as text or as a number.
-    fn either(&self, schema: &Schema, map: &mut Map<String, Value>) {
+    fn either(schema: &Schema, map: &mut Map<String, Value>) {
         let number = match schema.type_name.as_deref() {
             Some(QUANTITY) => "number",
             Some(_) if schema.int_or_string => {
@@ -179,11 +166,7 @@ impl Writer {
             }
             _ => return,
         };
-        if self.v3 {
-            map.insert("oneOf".into(), json!([{ "type": number }, { "type": "string" }]));
-        } else {
-            map.insert("type".into(), json!("string"));
-        }
+        map.insert("oneOf".into(), json!([{ "type": number }, { "type": "string" }]));
     }
 
     fn body(&mut self, schema: &Schema, depth: usize) -> Value {
@@ -193,7 +176,7 @@ impl Writer {
         }
         match json_type(schema.json_type) {
             Some(name) => drop(map.insert("type".into(), json!(name))),
-            None => self.either(schema, &mut map),
+            None => Self::either(schema, &mut map),
         }
         if !schema.description.is_empty() {
             map.insert("description".into(), json!(schema.description));
@@ -286,22 +269,21 @@ fn extensions(schema: &Schema, map: &mut Map<String, Value>) {
     }
 }
 
-fn kind_paths(kind: &Kind, writer: &Writer, paths: &mut Map<String, Value>) {
+fn kind_paths(kind: &Kind, paths: &mut Map<String, Value>) {
     let base = document_name(&kind.group, &kind.version);
     let place = if kind.namespaced { "/namespaces/{namespace}" } else { "" };
     let collection = format!("/{base}{place}/{}", kind.plural);
-    let body = json!({ "$ref": format!("{}{}", writer.root, type_name(kind)) });
+    let body = json!({ "$ref": format!("{ROOT}{}", type_name(kind)) });
     let all: &[(&str, &str)] = match kind.verbs {
         Verbs::All => &[("get", "list"), ("post", "post"), ("delete", "deletecollection")],
         Verbs::Create => &[("post", "post")],
-        Verbs::Read => &[("get", "list")],
     };
     let of = |list: &[(&str, &str)], sub: &str| -> Value {
-        let operation = |action: &str| operation(kind, action, sub, &body, writer);
+        let operation = |action: &str| operation(kind, action, sub, &body);
         let mut item: Map<String, Value> =
             list.iter().map(|(method, action)| ((*method).to_owned(), operation(action))).collect();
         let names: Vec<&str> = if kind.namespaced { vec!["namespace"] } else { Vec::new() };
-        item.insert("parameters".into(), parameters(&names, writer.v3));
+        item.insert("parameters".into(), parameters(&names));
         Value::Object(item)
     };
     paths.insert(collection.clone(), of(all, ""));
@@ -310,7 +292,7 @@ fn kind_paths(kind: &Kind, writer: &Writer, paths: &mut Map<String, Value>) {
     }
     let one: &[(&str, &str)] = match kind.verbs {
         Verbs::All => &[("get", "get"), ("put", "put"), ("patch", "patch"), ("delete", "delete")],
-        Verbs::Create | Verbs::Read => &[("get", "get")],
+        Verbs::Create => &[],
     };
     paths.insert(format!("{collection}/{{name}}"), of(one, ""));
     let described = |name: &str| matches!(name, "resize" | "scale" | "status");
@@ -323,19 +305,14 @@ fn kind_paths(kind: &Kind, writer: &Writer, paths: &mut Map<String, Value>) {
     }
 }
 
-fn parameters(names: &[&str], v3: bool) -> Value {
-    let all: Vec<Value> = names
-        .iter()
-        .map(|name| match v3 {
-            true => json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } }),
-            false => json!({ "name": name, "in": "path", "required": true, "type": "string" }),
-        })
-        .collect();
-    json!(all)
+fn parameters(names: &[&str]) -> Value {
+    let one =
+        |name: &&str| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } });
+    names.iter().map(one).collect()
 }
 
 /// Options that clients look for before they use them.
-fn query_options(action: &str, v3: bool) -> Value {
+fn query_options(action: &str) -> Value {
     let names: &[&str] = match action {
         "post" | "put" => &["dryRun", "fieldManager", "fieldValidation"],
         "patch" => &["dryRun", "fieldManager", "fieldValidation", "force"],
@@ -343,16 +320,8 @@ fn query_options(action: &str, v3: bool) -> Value {
         "delete" => &["dryRun", "gracePeriodSeconds", "propagationPolicy"],
         _ => &[],
     };
-    let all: Vec<Value> = names
-        .iter()
-        .map(|name| match v3 {
-            true => {
-                json!({ "name": name, "in": "query", "schema": { "type": "string", "uniqueItems": true } })
-            }
-            false => json!({ "name": name, "in": "query", "type": "string", "uniqueItems": true }),
-        })
-        .collect();
-    json!(all)
+    let one = |name: &&str| json!({ "name": name, "in": "query", "schema": { "type": "string", "uniqueItems": true } });
+    names.iter().map(one).collect()
 }
 
 /// `readCoreV1NamespacedPodResize`: what is done, to which kind, through which subresource.
@@ -377,15 +346,14 @@ fn operation_id(kind: &Kind, action: &str, sub: &str) -> String {
     parts.fold(verb.to_owned(), |name, part| name + &capital(part))
 }
 
-fn operation(kind: &Kind, action: &str, sub: &str, body: &Value, writer: &Writer) -> Value {
-    let v3 = writer.v3;
+fn operation(kind: &Kind, action: &str, sub: &str, body: &Value) -> Value {
     let mut operation = json!({
         "operationId": operation_id(kind, action, sub),
         "x-kubernetes-action": action,
         "x-kubernetes-group-version-kind": gvk(kind, &kind.kind),
         "responses": { "200": { "description": "OK" } },
     });
-    let options = query_options(action, v3);
+    let options = query_options(action);
     if options.as_array().is_some_and(|options| !options.is_empty()) {
         object::set(&mut operation, "parameters", options);
     }
@@ -397,15 +365,11 @@ fn operation(kind: &Kind, action: &str, sub: &str, body: &Value, writer: &Writer
             "application/strategic-merge-patch+json",
         ];
         let types = types.iter().filter(|t| kind.is_builtin() || !t.contains("strategic"));
-        if v3 {
-            let schema = json!({ "$ref": format!("{}{PATCH}", writer.root) });
-            let content: Map<String, Value> =
-                types.map(|t| ((*t).to_owned(), json!({ "schema": schema }))).collect();
-            object::set(&mut operation, "requestBody", json!({ "content": content, "required": true }));
-        } else {
-            object::set(&mut operation, "consumes", json!(types.collect::<Vec<_>>()));
-        }
-    } else if matches!(action, "post" | "put") && v3 {
+        let schema = json!({ "$ref": format!("{ROOT}{PATCH}") });
+        let content: Map<String, Value> =
+            types.map(|t| ((*t).to_owned(), json!({ "schema": schema }))).collect();
+        object::set(&mut operation, "requestBody", json!({ "content": content, "required": true }));
+    } else if matches!(action, "post" | "put") {
         object::set(
             &mut operation,
             "requestBody",

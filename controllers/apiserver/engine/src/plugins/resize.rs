@@ -19,12 +19,11 @@ const FEATURES: [(&str, &str); 2] = [
 ];
 
 impl Write<'_> {
-    /// Holds a valid resize against the limit ranges and the node of the pod.
+    /// Holds a valid resize against the node of the pod.
     pub(crate) fn admit_resize(&self, engine: &Engine, pod: &Value, live: &Value) -> Result<(), ApiError> {
         if self.target.subresource != "resize" {
             return Ok(());
         }
-        self.check_limit_ranges(engine, pod)?;
         let node = text_at(live, "spec.nodeName");
         if node.is_empty() || !changes(pod, live) {
             return Ok(());

@@ -156,6 +156,7 @@ impl Writer {
     }
 
     /// A number or flag.
+    #[cfg(test)]
     pub(crate) fn varint(&mut self, field: u32, value: u64) {
         self.tag(field, 0);
         self.raw_varint(value);

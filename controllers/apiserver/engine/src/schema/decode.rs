@@ -1,15 +1,11 @@
-//! Decoding of built-in objects as Go's typed decoder does it: wrong types are refused, unknown fields dropped and
+//! Decoding of built-in objects into their types: wrong types are refused, unknown fields dropped and
 //! listed, nulls dropped, quantities, times and base64 put in canonical form, empty optional lists and maps left out.
-
-mod types;
-
-pub(crate) use types::OF_VOLUMES;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::jiff::Timestamp;
 use neonvm_types::Quantity;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::builtin::{MICRO_TIME, QUANTITY};
 use super::{JsonType, MAX_DEPTH, Schema};
@@ -21,16 +17,12 @@ pub(super) const MALFORMED_QUANTITY: &str =
 /// Most strict-decoding complaints that are listed.
 const MAX_UNKNOWN: usize = 100;
 
-/// Decodes an object of a built-in kind, which was read from `document`, in place. Returns the paths of unknown fields, sorted by
-/// key; for the order of the real server apply [`super::json::in_document_order`].
+/// Decodes an object of a built-in kind in place. Returns the paths of unknown fields, sorted.
 ///
 /// # Errors
-/// The text a real server puts after `cannot be handled as a <Kind>: `: of several mistakes, the first one in the document. Without
-/// JSON in that, as for YAML, the first by the names of fields.
-pub fn decode_builtin(value: &mut Value, schema: &Schema, document: &[u8]) -> Result<Vec<String>, String> {
-    let mut walk = Walk::new("", "");
-    walk.node(value, schema, 0)?;
-    walk.end(document)
+/// What does not fit: of several mistakes, the first by the names of fields.
+pub fn decode_builtin(value: &mut Value, schema: &Schema) -> Result<Vec<String>, String> {
+    Walk::run(value, schema, "")
 }
 
 /// Decodes the `metadata` of an object of any kind in place, with paths from the object's root.
@@ -39,19 +31,7 @@ pub fn decode_builtin(value: &mut Value, schema: &Schema, document: &[u8]) -> Re
 /// As [`decode_builtin`].
 pub fn decode_metadata(object: &mut Value) -> Result<Vec<String>, String> {
     let Some(metadata) = object.get_mut("metadata") else { return Ok(Vec::new()) };
-    let mut walk = Walk::new("metadata", "ObjectMeta");
-    walk.node(metadata, &super::builtin::object_meta(), 0)?;
-    walk.end(&[])
-}
-
-/// Decodes the metadata of an object that is embedded in another one, with paths from the metadata.
-///
-/// # Errors
-/// As [`decode_builtin`].
-pub fn decode_embedded(metadata: &mut Value) -> Result<Vec<String>, String> {
-    let mut walk = Walk::new("", "ObjectMeta");
-    walk.node(metadata, &super::builtin::object_meta(), 0)?;
-    walk.end(&[])
+    Walk::run(metadata, &super::builtin::object_meta(), "metadata")
 }
 
 /// `<Kind> in version "<version>" cannot be handled as a <Kind>: <why>`.
@@ -75,38 +55,15 @@ pub fn complaints(unknown: &[String], duplicates: &[String]) -> Vec<String> {
 }
 
 struct Walk {
-    /// With list indices, as strict decoding reports it.
     path: String,
-    /// Without them, as type errors report it.
-    go_path: String,
-    /// Go name of the innermost struct.
-    owner: String,
     unknown: Vec<String>,
-    /// What does not fit: where, and the text.
-    mistakes: Vec<(String, String)>,
 }
 
 impl Walk {
-    fn new(path: &str, owner: &str) -> Self {
-        let (path, owner) = (path.to_owned(), owner.to_owned());
-        Self { go_path: path.clone(), path, owner, unknown: Vec::new(), mistakes: Vec::new() }
-    }
-
-    /// The unknown fields, or the first mistake of the document.
-    fn end(self, document: &[u8]) -> Result<Vec<String>, String> {
-        let mut places: Vec<String> = self.mistakes.iter().map(|(place, _)| place.clone()).collect();
-        super::json::in_document_order(document, &mut places);
-        let first = places.first().and_then(|first| self.mistakes.iter().find(|(place, _)| place == first));
-        first.map_or(Ok(self.unknown), |(_, text)| Err(text.clone()))
-    }
-
-    /// Decodes what is at the path; a mistake does not end the walk.
-    fn inner(&mut self, value: &mut Value, schema: &Schema, depth: usize) {
-        if let Err(text) = self.node(value, schema, depth)
-            && self.mistakes.len() < MAX_UNKNOWN
-        {
-            self.mistakes.push((self.path.clone(), text));
-        }
+    fn run(value: &mut Value, schema: &Schema, path: &str) -> Result<Vec<String>, String> {
+        let mut walk = Self { path: path.to_owned(), unknown: Vec::new() };
+        walk.node(value, schema, 0)?;
+        Ok(walk.unknown)
     }
 
     fn node(&mut self, value: &mut Value, schema: &Schema, depth: usize) -> Result<(), String> {
@@ -116,10 +73,8 @@ impl Walk {
         if schema.type_name.as_deref() == Some(QUANTITY) {
             return canonical_quantity(value);
         }
-        if schema.int_or_string {
-            return self.int_or_string(value);
-        }
         let fits = match schema.json_type {
+            _ if schema.int_or_string => value.is_string() || integer_fits(value, "int32"),
             JsonType::Any => return Ok(()),
             JsonType::Object => value.is_object(),
             JsonType::Array => value.is_array(),
@@ -133,8 +88,17 @@ impl Walk {
         }
         match value {
             Value::Object(fields) => {
-                self.object(fields, schema, depth);
-                Ok(())
+                let mut outcome = Ok(());
+                fields.retain(|key, value| {
+                    if outcome.is_err() {
+                        return true;
+                    }
+                    let kept = self.field(key, value, schema, depth);
+                    let keep = !matches!(kept, Ok(false));
+                    outcome = kept.map(|_| ());
+                    keep
+                });
+                outcome
             }
             Value::Array(items) => {
                 let Some(item_schema) = &schema.items else { return Ok(()) };
@@ -144,7 +108,7 @@ impl Walk {
                     }
                     let length = self.path.len();
                     self.path.push_str(&format!("[{index}]"));
-                    self.inner(item, item_schema, depth + 1);
+                    self.node(item, item_schema, depth + 1)?;
                     self.path.truncate(length);
                 }
                 Ok(())
@@ -154,37 +118,22 @@ impl Walk {
         }
     }
 
-    fn object(&mut self, fields: &mut Map<String, Value>, schema: &Schema, depth: usize) {
-        let outer = schema.type_name.as_deref().map(|name| {
-            let short = name.rsplit('.').next().unwrap_or(name);
-            std::mem::replace(&mut self.owner, short.to_owned())
-        });
-        fields.retain(|key, value| self.field(key, value, schema, depth));
-        if let Some(outer) = outer {
-            self.owner = outer;
-        }
-    }
-
     /// Decodes one field or map entry; `false` if it does not stay.
-    fn field(&mut self, key: &str, value: &mut Value, schema: &Schema, depth: usize) -> bool {
-        let (length, go_length) = (self.path.len(), self.go_path.len());
+    fn field(&mut self, key: &str, value: &mut Value, schema: &Schema, depth: usize) -> Result<bool, String> {
+        let length = self.path.len();
         push_key(&mut self.path, key);
         let mut keep = true;
         if let Some(property) = schema.properties.get(key) {
-            if let Some(embedded) = types::embedded(&self.owner, key) {
-                push_key(&mut self.go_path, embedded);
-            }
-            push_key(&mut self.go_path, key);
             keep = !value.is_null();
             if keep {
-                self.inner(value, property, depth + 1);
+                self.node(value, property, depth + 1)?;
                 keep = !left_out(value, property) || schema.required.iter().any(|name| name == key);
             }
         } else if let Some(values) = &schema.additional {
             if value.is_null() {
                 *value = zero(values);
             }
-            self.inner(value, values, depth + 1);
+            self.node(value, values, depth + 1)?;
         } else if !schema.preserve_unknown {
             keep = false;
             if self.unknown.len() < MAX_UNKNOWN {
@@ -192,26 +141,30 @@ impl Walk {
             }
         }
         self.path.truncate(length);
-        self.go_path.truncate(go_length);
-        keep
-    }
-
-    fn int_or_string(&self, value: &Value) -> Result<(), String> {
-        if value.is_string() || integer_fits(value, "int32") {
-            return Ok(());
-        }
-        // Go reads whatever is no text as a number.
-        Err(unmarshal_error(value, &self.owner, &self.go_path, "int32"))
+        Ok(keep)
     }
 
     fn mismatch(&self, value: &Value, schema: &Schema) -> String {
-        let field = self.go_path.rsplit('.').next().unwrap_or_default();
-        let want = match (types::named(&self.owner, field), schema.json_type) {
-            (Some(name), JsonType::Array) => format!("[]{name}"),
-            (Some(name), _) => name.to_owned(),
-            (None, _) => go_type(schema, 0),
+        let got = match value {
+            Value::Null => "null",
+            Value::Bool(_) => "bool",
+            Value::Number(_) => "number",
+            Value::String(_) => "string",
+            Value::Array(_) => "array",
+            Value::Object(_) => "object",
         };
-        unmarshal_error(value, &self.owner, &self.go_path, &want)
+        let want = match schema.json_type {
+            _ if schema.int_or_string => "integer or string",
+            JsonType::Any => "any",
+            JsonType::Object => "object",
+            JsonType::Array => "array",
+            JsonType::String => "string",
+            JsonType::Integer if format_of(schema) == "int32" => "int32",
+            JsonType::Integer => "int64",
+            JsonType::Number => "number",
+            JsonType::Boolean => "bool",
+        };
+        format!("json: cannot unmarshal {got} into field {:?} of type {want}", self.path)
     }
 }
 
@@ -220,46 +173,6 @@ fn push_key(path: &mut String, key: &str) {
         path.push('.');
     }
     path.push_str(key);
-}
-
-/// `json: cannot unmarshal number into Go struct field ObjectMeta.metadata.labels of type string`.
-fn unmarshal_error(value: &Value, owner: &str, path: &str, want: &str) -> String {
-    let got = match value {
-        Value::Null => "null".to_owned(),
-        Value::Bool(_) => "bool".to_owned(),
-        Value::Number(number) if matches!(want, "int32" | "int64") => format!("number {number}"),
-        Value::Number(_) => "number".to_owned(),
-        Value::String(_) => "string".to_owned(),
-        Value::Array(_) => "array".to_owned(),
-        Value::Object(_) => "object".to_owned(),
-    };
-    if path.is_empty() {
-        return format!("json: cannot unmarshal {got} into Go value of type {want}");
-    }
-    format!("json: cannot unmarshal {got} into Go struct field {owner}.{path} of type {want}")
-}
-
-/// The Go type a node stands for: `string`, `[]v1.Container`, `map[string]string`.
-fn go_type(schema: &Schema, depth: usize) -> String {
-    if let Some(name) = schema.type_name.as_deref().filter(|_| schema.json_type == JsonType::Object) {
-        let mut parts = name.rsplit('.');
-        let (kind, package) = (parts.next().unwrap_or(name), parts.next().unwrap_or("v1"));
-        return format!("{package}.{kind}");
-    }
-    let inner = |node: Option<&super::SchemaRef>| {
-        node.filter(|_| depth < 8).map_or_else(|| "interface {}".to_owned(), |node| go_type(node, depth + 1))
-    };
-    match schema.json_type {
-        JsonType::Any => "interface {}".to_owned(),
-        JsonType::Object => format!("map[string]{}", inner(schema.additional.as_ref())),
-        JsonType::Array => format!("[]{}", inner(schema.items.as_ref())),
-        JsonType::String if format_of(schema) == "byte" => "[]uint8".to_owned(),
-        JsonType::String => "string".to_owned(),
-        JsonType::Integer if format_of(schema) == "int32" => "int32".to_owned(),
-        JsonType::Integer => "int64".to_owned(),
-        JsonType::Number => "float64".to_owned(),
-        JsonType::Boolean => "bool".to_owned(),
-    }
 }
 
 fn format_of(schema: &Schema) -> &str {

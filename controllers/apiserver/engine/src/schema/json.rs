@@ -1,7 +1,5 @@
-//! Reading JSON bodies as an API server does: duplicate keys are noticed, nesting is limited, and syntax errors have
-//! the text of Go's decoder, which clients expect.
-
-use std::collections::BTreeMap;
+//! Reading JSON bodies as an API server does: duplicate keys are noticed, and size and nesting are
+//! limited.
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
@@ -11,7 +9,7 @@ use crate::status::ApiError;
 /// A body that is not JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JsonProblem {
-    /// What is wrong, such as `unexpected end of JSON input`.
+    /// What is wrong, and where.
     pub message: String,
     /// It has more than [`MOST_VALUES`].
     pub is_too_large: bool,
@@ -81,20 +79,8 @@ pub(crate) fn parse_json_within(body: &[u8], left: &mut usize) -> Result<(Value,
     let value = Tree { duplicates: &mut duplicates, left }
         .deserialize(&mut reader)
         .and_then(|value| reader.end().map(|()| value))
-        .map_err(|error| problem(body, &error))?;
+        .map_err(|error| problem(&error))?;
     Ok((value, duplicates))
-}
-
-/// Sorts paths by where they stand in the document, as the real server lists unknown fields of built-in kinds.
-/// Paths that are not in the document keep their order and come last.
-pub fn in_document_order(body: &[u8], paths: &mut [String]) {
-    if paths.len() < 2 {
-        return;
-    }
-    let mut ranks: BTreeMap<String, usize> = paths.iter().map(|path| (path.clone(), usize::MAX)).collect();
-    let mut order = Order { path: String::new(), ranks: &mut ranks, next: 0 };
-    let _ = (&mut order).deserialize(&mut serde_json::Deserializer::from_slice(body));
-    paths.sort_by_key(|path| ranks.get(path).copied().unwrap_or(usize::MAX));
 }
 
 const MAX_DUPLICATES: usize = 100;
@@ -190,138 +176,13 @@ fn prepend(paths: &mut [String], from: usize, prefix: &str) {
     }
 }
 
-/// Walks a document and notes when a wanted path is met for the last time.
-struct Order<'a> {
-    path: String,
-    ranks: &'a mut BTreeMap<String, usize>,
-    next: usize,
-}
-
-impl Order<'_> {
-    /// Gives the place, if it is looked for, the next number.
-    fn rank(&mut self) {
-        if let Some(rank) = self.ranks.get_mut(&self.path) {
-            *rank = self.next;
-            self.next += 1;
-        }
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for &mut Order<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for &mut Order<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("a JSON value")
-    }
-
-    fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<(), A::Error> {
-        let length = self.path.len();
-        for index in 0_usize.. {
-            self.path.push_str(&format!("[{index}]"));
-            self.rank();
-            let more = access.next_element_seed(&mut *self)?.is_some();
-            self.path.truncate(length);
-            if !more {
-                return Ok(());
-            }
-        }
-        Err(A::Error::custom("list too long"))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<(), A::Error> {
-        let length = self.path.len();
-        while let Some(key) = access.next_key::<String>()? {
-            if length > 0 {
-                self.path.push('.');
-            }
-            self.path.push_str(&key);
-            self.rank();
-            access.next_value_seed(&mut *self)?;
-            self.path.truncate(length);
-        }
-        Ok(())
-    }
-}
-
-fn problem(body: &[u8], error: &serde_json::Error) -> JsonProblem {
+fn problem(error: &serde_json::Error) -> JsonProblem {
     let text = error.to_string();
-    let syntax = |message: String| JsonProblem { message, is_too_large: false };
     if text.starts_with(TOO_MANY) {
         return too_many_values();
     }
-    if error.is_eof() {
-        return syntax("unexpected end of JSON input".to_owned());
-    }
-    if text.starts_with("recursion limit") {
-        return syntax("exceeded max depth".to_owned());
-    }
-    let place = if text.starts_with("expected value") {
-        "looking for beginning of value"
-    } else if text.starts_with("key must be a string") {
-        "looking for beginning of object key string"
-    } else if text.starts_with("expected `:`") {
-        "after object key"
-    } else if text.starts_with("expected `,` or `}`") {
-        "after object key:value pair"
-    } else if text.starts_with("expected `,` or `]`") {
-        "after array element"
-    } else if text.starts_with("trailing characters") {
-        "after top-level value"
-    } else if text.starts_with("trailing comma") {
-        "looking for beginning of value"
-    } else if text.starts_with("expected ident") {
-        "in literal"
-    } else {
-        "in string literal"
-    };
-    syntax(format!("invalid character {} {place}", quoted(byte_at(body, error))))
-}
-
-fn byte_at(body: &[u8], error: &serde_json::Error) -> char {
-    let line = body.split(|byte| *byte == b'\n').nth(error.line().saturating_sub(1)).unwrap_or_default();
-    line.get(error.column().saturating_sub(1)).map_or('\n', |byte| char::from(*byte))
-}
-
-fn quoted(character: char) -> String {
-    match character {
-        '\'' => "'\\''".to_owned(),
-        '"' => "'\"'".to_owned(),
-        '\n' => "'\\n'".to_owned(),
-        other if other.is_control() => format!("'\\x{:02x}'", u32::from(other)),
-        other => format!("'{other}'"),
-    }
+    let message = if text.starts_with("recursion limit") { "exceeded max depth".to_owned() } else { text };
+    JsonProblem { message, is_too_large: false }
 }
 
 #[cfg(test)]
@@ -330,7 +191,7 @@ mod tests {
     use serde_json::json;
 
     use super::super::tests::arbitrary_json;
-    use super::{in_document_order, parse_json};
+    use super::parse_json;
 
     #[test]
     fn duplicates_are_listed_and_the_last_counts() {
@@ -342,14 +203,9 @@ mod tests {
     }
 
     #[test]
-    fn problems_read_like_those_of_a_real_server() {
+    fn problems_name_their_place() {
         let message = |body: &str| parse_json(body.as_bytes()).unwrap_err().message;
-        assert_eq!(message("{\"kind\": \"ConfigMap\", "), "unexpected end of JSON input");
-        assert_eq!(message(""), "unexpected end of JSON input");
-        assert_eq!(message("nope"), "invalid character 'o' in literal");
-        assert_eq!(message("{\"a\" 1}"), "invalid character '1' after object key");
-        assert_eq!(message("[1 2]"), "invalid character '2' after array element");
-        assert_eq!(message("{\"a\":x}"), "invalid character 'x' looking for beginning of value");
+        assert_eq!(message("{\"a\" 1}"), "expected `:` at line 1 column 6");
         assert_eq!(message(&"[".repeat(5000)), "exceeded max depth");
     }
 
@@ -363,15 +219,6 @@ mod tests {
             let problem = parse_json(body.as_bytes()).unwrap_err();
             assert!(problem.is_too_large && problem.message.contains("limit is 250000 values"), "{problem}");
         }
-    }
-
-    #[test]
-    fn paths_are_put_in_the_order_of_the_document() {
-        let body = br#"{"kind":"ConfigMap","metadata":{"colour":1},"dat":{"list":[{"b":1,"a":2}]}}"#;
-        let mut paths: Vec<String> =
-            ["dat", "dat.list[0].a", "dat.list[0].b", "metadata.colour"].map(str::to_owned).into();
-        in_document_order(body, &mut paths);
-        assert_eq!(paths, ["metadata.colour", "dat", "dat.list[0].b", "dat.list[0].a"]);
     }
 
     proptest! {

@@ -34,11 +34,9 @@ apps.v1.ReplicaSetStatus conditions map:type merge:type
 apps.v1.StatefulSetStatus conditions map:type merge:type
 autoscaling.v2.HorizontalPodAutoscalerStatus conditions map:type merge:type
 batch.v1.JobStatus conditions - merge:type
-batch.v1.PodFailurePolicyOnExitCodesRequirement values set -
 batch.v1.UncountedTerminatedPods failed set -
 batch.v1.UncountedTerminatedPods succeeded set -
 certificates.v1.CertificateSigningRequestStatus conditions map:type -
-core.v1.ComponentStatus conditions map:type merge:type
 core.v1.Container env map:name merge:name
 core.v1.Container ports map:containerPort,protocol merge:containerPort
 core.v1.Container volumeDevices map:devicePath merge:devicePath
@@ -69,8 +67,6 @@ core.v1.PodStatus conditions map:type merge:type
 core.v1.PodStatus hostIPs - merge:ip
 core.v1.PodStatus podIPs map:ip merge:ip
 core.v1.PodStatus resourceClaimStatuses map:name merge:name+retain
-core.v1.ReplicationControllerSpec selector atomic -
-core.v1.ReplicationControllerStatus conditions map:type merge:type
 core.v1.ResourceRequirements claims map:name -
 core.v1.ResourceStatus resources map:resourceID -
 core.v1.ServiceAccount secrets map:name merge:name
@@ -78,27 +74,11 @@ core.v1.ServiceSpec ports map:port,protocol merge:port
 core.v1.ServiceSpec selector atomic -
 core.v1.ServiceStatus conditions map:type merge:type
 discovery.v1.Endpoint addresses set -
-flowcontrol.v1.FlowSchemaStatus conditions map:type merge:type
-flowcontrol.v1.NonResourcePolicyRule nonResourceURLs set -
-flowcontrol.v1.NonResourcePolicyRule verbs set -
-flowcontrol.v1.PriorityLevelConfigurationStatus conditions map:type merge:type
-flowcontrol.v1.ResourcePolicyRule apiGroups set -
-flowcontrol.v1.ResourcePolicyRule namespaces set -
-flowcontrol.v1.ResourcePolicyRule resources set -
-flowcontrol.v1.ResourcePolicyRule verbs set -
-networking.v1.ServiceCIDRStatus conditions map:type merge:type
-node.v1.Scheduling nodeSelector atomic -
 policy.v1.PodDisruptionBudgetStatus conditions map:type merge:type
-resource.v1.AllocatedDeviceStatus conditions map:type -
-resource.v1.ResourceClaimStatus devices map:driver,device,pool,shareID -
-resource.v1.ResourceClaimStatus reservedFor map:uid merge:uid
-storage.v1.CSIDriverSpec volumeLifecycleModes set -
-storage.v1.CSINodeSpec drivers map:name merge:name
 io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinitionStatus conditions map:type -
 io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps x-kubernetes-validations map:rule merge:rule
 io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta finalizers set merge
 io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta ownerReferences map:uid merge:uid
-io.k8s.kube-aggregator.pkg.apis.apiregistration.v1.APIServiceStatus conditions map:type merge:type
 ";
 
 /// Object types that server-side apply replaces as a whole, wherever they are used.

@@ -8,9 +8,8 @@
 //! above [`RULE_BUDGET`], and objects whose rules together exceed [`OBJECT_BUDGET`], are refused, so that no definition
 //! can make the server spin.
 //!
-//! Crate `kube-cel` 0.8 was measured instead of these functions and checks. It is for `cel` 0.13, which lacks `type(x)`,
-//! loops with two variables and characters beyond ASCII in `size`, and panics at `-(min)`; its quantities overflow i128;
-//! its estimate of cost reads the schema alone, and counts neither copies nor the depth over which the parser recurses.
+//! Crate `kube-cel` 0.8 was measured instead of these checks. It is for `cel` 0.13, which lacks `type(x)`, loops with two
+//! variables and characters beyond ASCII in `size`, and panics at `-(min)`; its quantities overflow i128.
 
 use serde_json::Value;
 
@@ -20,16 +19,14 @@ use crate::field::{FieldError, FieldReason};
 
 mod convert;
 mod cost;
-mod functions;
 mod library;
-mod net;
 pub(crate) mod program;
 mod quantities;
 mod types;
 
 pub use cost::{OBJECT_BUDGET, RULE_BUDGET};
 pub use types::compile_error;
-pub(crate) use types::{field_path_exists, is_transition};
+pub(crate) use types::is_transition;
 
 /// Whether any node has a rule. The answer is kept at the node.
 pub fn has_rules(schema: &Schema) -> bool {

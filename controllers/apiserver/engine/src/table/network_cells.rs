@@ -1,15 +1,10 @@
-//! Cells of services, endpoints, ingresses and network policies.
+//! Cells of services, endpoints and network policies.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::cells::{joined, list, number, or_none, pairs, plain, shortened, text_or};
-use super::storage_cells::class_name;
+use super::cells::{joined, list, number, or_none, pairs, plain, shortened};
 use crate::object::{at, strings, text_at};
-
-pub(super) fn ingress_class_name(object: &Value, _: Timestamp) -> Value {
-    class_name(object, &["ingressclass.kubernetes.io/is-default-class"])
-}
 
 pub(super) fn service_ip(service: &Value, _: Timestamp) -> Value {
     or_none(text_at(service, "spec.clusterIP"))
@@ -74,42 +69,6 @@ pub(super) fn endpoints(object: &Value, _: Timestamp) -> Value {
         }
     }
     if list(object, "subsets").is_empty() { json!("<none>") } else { json!(shortened(&all, 3, all.len())) }
-}
-
-pub(super) fn ingress_class(object: &Value, _: Timestamp) -> Value {
-    text_or(object, "spec.ingressClassName", "<none>")
-}
-
-pub(super) fn ingress_hosts(object: &Value, _: Timestamp) -> Value {
-    let rules = list(object, "spec.rules");
-    let hosts = rules.iter().map(|rule| text_at(rule, "host")).filter(|host| !host.is_empty());
-    let shown: Vec<&str> = hosts.take(3).collect();
-    // Rules without a host count as well once there are three hosts before them.
-    let third = rules.iter().enumerate().filter(|(_, rule)| !text_at(rule, "host").is_empty()).nth(2);
-    let more = third.map_or(0, |(index, _)| if index + 1 < rules.len() { rules.len() - 3 } else { 0 });
-    match (shown.as_slice(), more) {
-        ([], _) => json!("*"),
-        (shown, 0) => json!(shown.join(",")),
-        (shown, more) => json!(format!("{} + {more} more...", shown.join(","))),
-    }
-}
-
-pub(super) fn ingress_address(object: &Value, _: Timestamp) -> Value {
-    json!(ingress_points(object))
-}
-
-pub(super) fn ingress_ports(object: &Value, _: Timestamp) -> Value {
-    json!(if list(object, "spec.tls").is_empty() { "80" } else { "80, 443" })
-}
-
-pub(super) fn parameters(object: &Value, _: Timestamp) -> Value {
-    let of = |key: &str| text_at(object, &format!("spec.parameters.{key}"));
-    if at(object, "spec.parameters").is_none() {
-        return json!("<none>");
-    }
-    let group =
-        at(object, "spec.parameters.apiGroup").map_or(String::new(), |group| format!(".{}", plain(group)));
-    json!(format!("{}{group}/{}", of("kind"), of("name")))
 }
 
 fn or_unset(all: &[String]) -> Value {

@@ -1,9 +1,9 @@
-//! Cells of volumes, claims, storage classes and drivers.
+//! Cells of volumes, claims, and storage classes.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::cells::{or_none, plain, text_or};
+use super::cells::{plain, text_or};
 use crate::object::{at, is_deleting, strings, text_at};
 
 /// Access modes in short, in a fixed order.
@@ -89,39 +89,4 @@ pub(super) fn claim(volume: &Value, _: Timestamp) -> Value {
 
 pub(super) fn expansion(object: &Value, _: Timestamp) -> Value {
     json!(at(object, "allowVolumeExpansion") == Some(&json!(true)))
-}
-
-fn flag_or(object: &Value, path: &str, missing: bool) -> Value {
-    json!(at(object, path).and_then(Value::as_bool).unwrap_or(missing))
-}
-
-pub(super) fn driver_attach(object: &Value, _: Timestamp) -> Value {
-    flag_or(object, "spec.attachRequired", true)
-}
-
-pub(super) fn driver_info(object: &Value, _: Timestamp) -> Value {
-    flag_or(object, "spec.podInfoOnMount", false)
-}
-
-pub(super) fn driver_capacity(object: &Value, _: Timestamp) -> Value {
-    flag_or(object, "spec.storageCapacity", false)
-}
-
-pub(super) fn driver_republish(object: &Value, _: Timestamp) -> Value {
-    flag_or(object, "spec.requiresRepublish", false)
-}
-
-pub(super) fn driver_tokens(object: &Value, _: Timestamp) -> Value {
-    match at(object, "spec.tokenRequests").and_then(Value::as_array) {
-        None => json!("<unset>"),
-        Some(all) => json!(all.iter().map(|t| text_at(t, "audience")).collect::<Vec<_>>().join(",")),
-    }
-}
-
-pub(super) fn driver_modes(object: &Value, _: Timestamp) -> Value {
-    or_none(&strings(at(object, "spec.volumeLifecycleModes")).join(","))
-}
-
-pub(super) fn attached(object: &Value, _: Timestamp) -> Value {
-    flag_or(object, "status.attached", false)
 }

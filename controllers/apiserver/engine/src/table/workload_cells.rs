@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::cells::{list, number, or_none, pairs, plain, text_or};
-use super::{age, duration};
+use super::cells::{list, number, or_none, pairs, plain};
+use super::duration;
 use crate::object::{at, is_deleting, text_at};
 
 pub(super) fn node_selector(set: &Value, _: Timestamp) -> Value {
@@ -20,10 +20,6 @@ pub(super) fn deployment_selector(object: &Value, _: Timestamp) -> Value {
     json!(crate::selector::text_of(at(object, "spec.selector")))
 }
 
-pub(super) fn cron_selector(object: &Value, _: Timestamp) -> Value {
-    or_none(&crate::selector::text_of(at(object, "spec.jobTemplate.spec.selector")))
-}
-
 fn of_containers(object: &Value, path: &str, key: &str) -> Value {
     json!(list(object, path).iter().map(|c| text_at(c, key)).collect::<Vec<_>>().join(","))
 }
@@ -36,39 +32,8 @@ pub(super) fn images(object: &Value, _: Timestamp) -> Value {
     of_containers(object, "spec.template.spec.containers", "image")
 }
 
-pub(super) fn cron_containers(object: &Value, _: Timestamp) -> Value {
-    of_containers(object, "spec.jobTemplate.spec.template.spec.containers", "name")
-}
-
-pub(super) fn cron_images(object: &Value, _: Timestamp) -> Value {
-    of_containers(object, "spec.jobTemplate.spec.template.spec.containers", "image")
-}
-
-pub(super) fn template_containers(object: &Value, _: Timestamp) -> Value {
-    of_containers(object, "template.spec.containers", "name")
-}
-
-pub(super) fn template_images(object: &Value, _: Timestamp) -> Value {
-    of_containers(object, "template.spec.containers", "image")
-}
-
-pub(super) fn template_labels(object: &Value, _: Timestamp) -> Value {
-    or_none(&pairs(at(object, "template.metadata.labels")))
-}
-
 pub(super) fn deployment_ready(object: &Value, _: Timestamp) -> Value {
     json!(format!("{}/{}", number(object, "status.readyReplicas"), number(object, "spec.replicas")))
-}
-
-pub(super) fn controller(object: &Value, _: Timestamp) -> Value {
-    let owner =
-        list(object, "metadata.ownerReferences").iter().find(|o| o.get("controller") == Some(&json!(true)));
-    or_none(&owner.map_or_else(String::new, |o| {
-        let group = text_at(o, "apiVersion").split_once('/').map_or("", |(group, _)| group);
-        let kind = text_at(o, "kind").to_lowercase();
-        let dot = if group.is_empty() { "" } else { "." };
-        format!("{kind}{dot}{group}/{}", text_at(o, "name"))
-    }))
 }
 
 pub(super) fn job_status(job: &Value, _: Timestamp) -> Value {
@@ -97,23 +62,6 @@ pub(super) fn job_duration(job: &Value, now: Timestamp) -> Value {
     let Ok(start) = text_at(job, "status.startTime").parse::<Timestamp>() else { return json!("") };
     let end = text_at(job, "status.completionTime").parse().unwrap_or(now);
     json!(duration(end.as_second().saturating_sub(start.as_second())))
-}
-
-pub(super) fn timezone(object: &Value, _: Timestamp) -> Value {
-    text_or(object, "spec.timeZone", "<none>")
-}
-
-pub(super) fn suspend(object: &Value, _: Timestamp) -> Value {
-    json!(match at(object, "spec.suspend").and_then(Value::as_bool) {
-        Some(true) => "True",
-        Some(false) => "False",
-        None => "<unset>",
-    })
-}
-
-pub(super) fn last_schedule(object: &Value, now: Timestamp) -> Value {
-    let last = text_at(object, "status.lastScheduleTime");
-    json!(if last.is_empty() { "<none>".to_owned() } else { age(last, now) })
 }
 
 pub(super) fn hpa_reference(object: &Value, _: Timestamp) -> Value {

@@ -41,12 +41,10 @@ impl Write<'_> {
         if !applied {
             ownership::track(self, None, &mut object);
         }
-        builtin::job::own::select(&self.kind, &mut object);
         self.check_create(engine, &object)?;
         if !self.kind.is_builtin() {
             self.warn(builtin::meta::finalizer_warnings(&object, None));
         }
-        self.check_limit_ranges(engine, &object)?;
         self.validate_by_webhooks(engine, "CREATE", None, &object)?;
         if let Some(existing) = engine.store.read(&self.kind.table, &key) {
             let mut error = ApiError::already_exists(self.subject(object::name(&object)));

@@ -23,12 +23,9 @@ pub(crate) fn body(
 ) -> Result<(Value, Vec<String>), ApiError> {
     match format {
         BodyFormat::Json => Ok(parse_json(bytes)?),
-        // Every JSON document is YAML; read it as JSON where it is, which is quicker and notices duplicates.
-        BodyFormat::Yaml if bytes.trim_ascii_start().starts_with(b"{") => Ok(parse_json(bytes)?),
-        BodyFormat::Yaml => Ok((crate::yaml::to_json(bytes)?, Vec::new())),
         BodyFormat::Protobuf => match type_name {
             Some(type_name) => Ok((crate::proto::decode(bytes, type_name)?, Vec::new())),
-            None => Err(crate::media::unsupported(&["application/json", "application/yaml"], "")),
+            None => Err(crate::media::unsupported(&["application/json"], "")),
         },
     }
 }
@@ -46,14 +43,10 @@ impl Write<'_> {
             }
             return Err(error.into());
         }
-        let document = if format == BodyFormat::Json { self.request.body } else { &[] };
-        let mut unknown = self.typed(&mut object, document)?;
+        let mut unknown = self.typed(&mut object)?;
         if format == BodyFormat::Protobuf {
             // Unknown fields have numbers only, and are skipped.
             unknown.clear();
-        }
-        if self.kind.is_builtin() {
-            schema::json::in_document_order(self.request.body, &mut unknown);
         }
         self.report(&unknown, &duplicates)?;
         default(&self.kind, &mut object);
@@ -108,8 +101,8 @@ impl Write<'_> {
         Ok(())
     }
 
-    /// Brings the object, which was read from `document`, into the types of its kind; the paths of fields that the kind does not have.
-    pub(crate) fn typed(&self, object: &mut Value, document: &[u8]) -> Result<Vec<String>, ApiError> {
+    /// Brings the object into the types of its kind; returns the paths of fields that the kind does not have.
+    pub(crate) fn typed(&self, object: &mut Value) -> Result<Vec<String>, ApiError> {
         schema::json::check_lists(object)?;
         if !self.kind.is_builtin() {
             // Metadata has the same types everywhere; the rest is checked against the schema, with field paths.
@@ -117,12 +110,9 @@ impl Write<'_> {
             let found =
                 schema::decode::decode_metadata(object).map_err(|why| self.cannot_be_handled(&why))?;
             unknown.extend(found);
-            let embedded = schema::embedded::coerce(object, self.kind.schema());
-            unknown.extend(embedded.map_err(|why| self.cannot_be_handled(&why.to_string()))?);
             return Ok(unknown);
         }
-        schema::decode::decode_builtin(object, self.kind.schema(), document)
-            .map_err(|why| self.cannot_be_handled(&why))
+        schema::decode::decode_builtin(object, self.kind.schema()).map_err(|why| self.cannot_be_handled(&why))
     }
 
     /// 400 for a body that does not fit the types of its kind.
@@ -154,7 +144,7 @@ pub(crate) fn check_patched(
     patch: &Value,
     duplicates: &[String],
 ) -> Result<(), ApiError> {
-    let done = write.typed(object, &[]).and_then(|unknown| write.report(&unknown, duplicates));
+    let done = write.typed(object).and_then(|unknown| write.report(&unknown, duplicates));
     done.map_err(|error| bad_patch(write, patch, &error.message))
 }
 
@@ -197,6 +187,5 @@ pub(crate) fn validate(
         earlier.extend(crd::scale::check(scale, object));
     }
     let subject = schema::validate::Subject { object, old, status_only: subresource == "status" };
-    let embedded = crd::embedded::validate(kind.schema(), object, "");
-    schema::validate::custom_with(kind.schema(), subject, earlier, embedded)
+    schema::validate::custom_with(kind.schema(), subject, earlier)
 }

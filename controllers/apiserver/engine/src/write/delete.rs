@@ -30,7 +30,7 @@ impl Write<'_> {
         if super::decode::is_definition(&self.kind) && !is_deleting(&live) {
             crate::crd::status::start_definition_end(&mut object, &self.context.time());
         }
-        set_propagation(&mut object, options, self.default_orphans());
+        set_propagation(&mut object, options, false);
         let waits = grace > 0 || !object::finalizers(&object).is_empty() || !self.holds_nothing(&object);
         if !is_deleting(&live) {
             // An object that is removed at once gets no deletion timestamp, except pods.
@@ -127,10 +127,6 @@ impl Write<'_> {
             || object::at(object, "spec.finalizers").and_then(Value::as_array).is_none_or(Vec::is_empty)
     }
 
-    fn default_orphans(&self) -> bool {
-        self.kind.kind == "ReplicationController" && self.kind.group.is_empty()
-    }
-
     /// The response to the client.
     pub(crate) fn deleted_answer(&self, done: Deleted) -> Value {
         const SHOWN: &[&str] = &[
@@ -140,13 +136,8 @@ impl Write<'_> {
             "ServiceAccount",
             "PersistentVolume",
             "PersistentVolumeClaim",
-            "PodTemplate",
             "ResourceQuota",
             "StorageClass",
-            "VolumeAttachment",
-            "CSINode",
-            "CSIDriver",
-            "PodSecurityPolicy",
         ];
         match done {
             Deleted::Marked(object) => object,

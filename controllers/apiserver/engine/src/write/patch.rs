@@ -75,18 +75,12 @@ impl Write<'_> {
             let subject = crate::status::Subject { group: "meta.k8s.io", resource: "PatchOptions", name: "" };
             return Err(ApiError::invalid(subject, &[error]).into());
         }
-        let (mut applied, duplicates) = decode::body(self.request.body, BodyFormat::Yaml, None)?;
+        let (mut applied, duplicates) = decode::body(self.request.body, BodyFormat::Json, None)?;
         // As it came: decoding would drop what is wrong with it.
         ownership::check_applied(self, &applied)?;
         self.report(&[], &duplicates)?;
         self.check_applied(&mut applied)?;
-        // The real server meets such bytes later, where it has no better word for them.
-        self.typed(&mut applied, &[]).map_err(|error| {
-            match error.message.contains("illegal base64 data") {
-                true => ApiError::plain(500, "", error.message),
-                false => error,
-            }
-        })?;
+        self.typed(&mut applied)?;
         let live = self.live(engine).ok();
         if let Some(live) = &live {
             self.preconditions(live, &applied)?;

@@ -108,7 +108,7 @@ impl Write<'_> {
     }
 
     fn patched_scale(&self, current: &Value) -> Result<Value, ApiError> {
-        let (document, _) = decode::body(self.request.body, BodyFormat::Yaml, None)?;
+        let (document, _) = decode::body(self.request.body, BodyFormat::Json, None)?;
         match self.request.content_type.split(';').next().unwrap_or("").trim() {
             "application/json-patch+json" => patch::apply_json_patch(current, &document),
             "application/merge-patch+json"

@@ -89,7 +89,7 @@ impl Write<'_> {
             if std::mem::replace(&mut ownership, Ownership::Applied) == Ownership::Update {
                 ownership::track(self, Some(live), &mut object);
             }
-            builtin::resize::keep(&self.target.subresource, &mut object, live);
+            builtin::resize::keep(&mut object, live);
         }
         self.reset_for(&mut object, live);
         self.admit(engine, Some(live), &mut object)?;
@@ -116,7 +116,7 @@ impl Write<'_> {
 
     /// Whether a subresource is written that takes no more than its part of a pod.
     fn is_part_of_pod(&self) -> bool {
-        matches!(self.target.subresource.as_str(), "resize" | "ephemeralcontainers")
+        self.target.subresource == "resize"
     }
 
     /// Stores a checked change; removes the object if that was what its last finalizer held up.

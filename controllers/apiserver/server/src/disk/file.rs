@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -16,7 +15,7 @@ use redb::{
 
 use super::Error;
 use super::contained::contained;
-use super::record::{self, Seal, Sum};
+use super::record;
 
 /// `group/plural` NUL `namespace/name` → a record, see [`record::encode`].
 const OBJECTS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("objects");
@@ -24,15 +23,11 @@ const OBJECTS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("objects
 const LAST: TableDefinition<'_, &str, u64> = TableDefinition::new("last-change");
 /// `revision` → the newest revision.
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
-/// `all` → the seal over all records, see [`Seal`]. A file of the first format has none.
-const SEAL: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("seal");
 /// Page cache of the database. Objects live in our own memory; the database is read at start only.
 const CACHE: usize = 16 << 20;
 
 /// Name of the state file in the directory of a cluster.
 pub const NAME: &str = "state.redb";
-/// Beside it: the newest revision that was written. It shows a state file that is older than it was.
-pub(super) const REVISION: &str = "state.revision";
 /// Files that show that a cluster has had a state.
 const KEYS: [&str; 2] = ["ca.key", "sa.key"];
 
@@ -45,12 +40,13 @@ pub(super) struct Content {
     /// Table, key, object.
     pub(super) objects: Vec<(String, String, Stored)>,
     pub(super) last: BTreeMap<String, u64>,
-    pub(super) seal: Seal,
+    /// The newest revision.
+    pub(super) revision: u64,
 }
 
 impl Content {
     fn store(self) -> Store {
-        let mut store = Store::new(self.seal.revision);
+        let mut store = Store::new(self.revision);
         for (table, key, stored) in self.objects {
             store.restore(&table, &key, stored);
         }
@@ -58,17 +54,6 @@ impl Content {
             store.restore_floor(&table, revision);
         }
         store
-    }
-
-    /// The seal that these objects and last changes call for.
-    pub(super) fn sealed(mut self, revision: u64) -> Self {
-        let mut seal = Seal { revision, ..Seal::default() };
-        for (table, key, stored) in &self.objects {
-            seal.add(&record::of_object(&key_of(table, key), stored.revision, &stored.json));
-        }
-        self.last.iter().for_each(|(table, revision)| seal.add(&record::of_last(table, *revision)));
-        self.seal = seal;
-        self
     }
 }
 
@@ -78,9 +63,6 @@ pub(super) struct StateFile {
     /// None only between two openings.
     database: Option<Database>,
     path: PathBuf,
-    seal: Seal,
-    last: BTreeMap<String, u64>,
-    revision: Option<File>,
 }
 
 impl StateFile {
@@ -101,9 +83,9 @@ impl StateFile {
                 let what = if length.is_none() { "is missing" } else { "is empty" };
                 return Err(Error::lost(path, what));
             }
-            make(path, &Content::default().sealed(FIRST_REVISION))?;
+            make(path, &Content { revision: FIRST_REVISION, ..Content::default() })?;
         }
-        let (database, mut content) = within(path, || {
+        let (database, content) = within(path, || {
             let mut database = open(path)?;
             // Every page against its checksum, also those of what is free. What it repairs of these is not our data.
             if !database.check_integrity().map_err(|error| of_library(path, error.into()))? {
@@ -114,27 +96,7 @@ impl StateFile {
             drop(transaction);
             Ok((database, content))
         })?;
-        let beside = path.with_file_name(REVISION);
-        if content.seal == Seal::default() {
-            if beside.exists() {
-                return Err(Error::damaged(path, "the seal over its records is missing".into()));
-            }
-            content = migrate(&database, path)?;
-        }
-        if let Some(newest) = std::fs::read(&beside).ok().as_deref().and_then(record::decode_revision)
-            && newest > content.seal.revision
-        {
-            let what = format!(
-                "it ends at revision {}, but revision {newest} was written: it is an older state than it was",
-                content.seal.revision
-            );
-            return Err(Error::damaged(path, what));
-        }
-        let (seal, last) = (content.seal, content.last.clone());
-        let mut file =
-            Self { database: Some(database), path: path.to_path_buf(), seal, last, revision: None };
-        file.note_revision();
-        Ok((file, content.store()))
+        Ok((Self { database: Some(database), path: path.to_path_buf() }, content.store()))
     }
 
     /// Opens the file again after a failed write, without reading it: the database has refused everything since.
@@ -155,41 +117,26 @@ impl StateFile {
         let database = self.database.as_ref().ok_or(redb::Error::DatabaseClosed)?;
         let mut transaction = database.begin_write()?;
         transaction.set_durability(Durability::Immediate)?;
-        let mut seal = self.seal;
         let mut touched: BTreeMap<&str, u64> = BTreeMap::new();
         {
             let mut objects = transaction.open_table(OBJECTS)?;
             let mut value = Vec::new();
             for change in changes {
                 let key = key_of(&change.table, &change.key);
-                if let Some(before) = &change.before {
-                    seal.remove(&record::of_object(&key, before.revision, &before.json));
-                }
                 if change.deleted {
                     objects.remove(key.as_slice())?;
                 } else {
-                    let sum = record::of_object(&key, change.revision, &change.after.json);
-                    record::encode(&sum, change.revision, &change.after.json, &mut value);
+                    record::encode(change.revision, &change.after.json, &mut value);
                     objects.insert(key.as_slice(), value.as_slice())?;
-                    seal.add(&sum);
                 }
                 touched.insert(&change.table, change.revision);
-                seal.revision = change.revision;
             }
         }
         put_last(&transaction, &touched)?;
-        for (table, revision) in &touched {
-            if let Some(before) = self.last.get(*table) {
-                seal.remove(&record::of_last(table, *before));
-            }
-            seal.add(&record::of_last(table, *revision));
+        if let Some(last) = changes.last() {
+            put_revision(&transaction, last.revision)?;
         }
-        put_seal(&transaction, &seal)?;
-        transaction.commit()?;
-        self.seal = seal;
-        self.last.extend(touched.into_iter().map(|(table, revision)| (table.to_owned(), revision)));
-        self.note_revision();
-        Ok(())
+        Ok(transaction.commit()?)
     }
 
     /// Closes the file; nothing can be done with it any more.
@@ -206,29 +153,6 @@ impl StateFile {
         let transaction = begin().map_err(|error| of_library(&path, error))?;
         Ok(OnDisk { transaction, path })
     }
-
-    /// Keeps the newest revision beside the file. Not forced to the disk: after a loss of power it may be behind, never ahead.
-    fn note_revision(&mut self) {
-        let open = || {
-            private::options()
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .open(self.path.with_file_name(REVISION))
-        };
-        if self.revision.is_none() {
-            self.revision = open().ok();
-        }
-        let written = self
-            .revision
-            .as_ref()
-            .map(|file| file.write_all_at(&record::encode_revision(self.seal.revision), 0));
-        if !matches!(written, Some(Ok(()))) {
-            // A full disk: without it the state is as safe as before, only a later loss is not noticed.
-            tracing::debug!("cannot keep the newest revision beside the state file");
-            self.revision = None;
-        }
-    }
 }
 
 /// A state on disk that stays as it is.
@@ -241,7 +165,7 @@ impl OnDisk {
     /// Verifies every record; returns their number and the newest revision.
     pub(super) fn verify(&self) -> Result<(u64, u64), Error> {
         let content = within(&self.path, || read(&self.transaction, &self.path))?;
-        Ok((content.objects.len() as u64, content.seal.revision))
+        Ok((content.objects.len() as u64, content.revision))
     }
 }
 
@@ -272,14 +196,13 @@ fn write_all(database: &Database, content: &Content) -> Result<(), redb::Error> 
         let mut value = Vec::new();
         for (table, key, stored) in &content.objects {
             let key = key_of(table, key);
-            let sum = record::of_object(&key, stored.revision, &stored.json);
-            record::encode(&sum, stored.revision, &stored.json, &mut value);
+            record::encode(stored.revision, &stored.json, &mut value);
             objects.insert(key.as_slice(), value.as_slice())?;
         }
     }
     let last: BTreeMap<&str, u64> = content.last.iter().map(|(table, at)| (table.as_str(), *at)).collect();
     put_last(&transaction, &last)?;
-    put_seal(&transaction, &content.seal)?;
+    put_revision(&transaction, content.revision)?;
     Ok(transaction.commit()?)
 }
 
@@ -291,9 +214,8 @@ fn put_last(transaction: &WriteTransaction, touched: &BTreeMap<&str, u64>) -> Re
     Ok(())
 }
 
-fn put_seal(transaction: &WriteTransaction, seal: &Seal) -> Result<(), redb::Error> {
-    transaction.open_table(META)?.insert("revision", seal.revision)?;
-    transaction.open_table(SEAL)?.insert("all", seal.encode().as_slice())?;
+fn put_revision(transaction: &WriteTransaction, revision: u64) -> Result<(), redb::Error> {
+    transaction.open_table(META)?.insert("revision", revision)?;
     Ok(())
 }
 
@@ -328,78 +250,33 @@ fn of_library(path: &Path, error: redb::Error) -> Error {
     }
 }
 
-/// Reads everything and verifies it. A file of the first format gives the default seal and nothing else.
+/// Reads everything.
 fn read(transaction: &ReadTransaction, path: &Path) -> Result<Content, Error> {
     let failed = |error: redb::Error| of_library(path, error);
-    let sealed = match transaction.open_table(SEAL) {
-        Ok(table) => {
-            table.get("all").map_err(|error| failed(error.into()))?.map(|bytes| bytes.value().to_vec())
-        }
-        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(Content::default()),
-        Err(error) => return Err(failed(error.into())),
-    };
-    let seal = sealed.as_deref().and_then(Seal::decode);
-    let seal = seal.ok_or_else(|| Error::damaged(path, "the seal over its records is broken".into()))?;
-    let newest = revision(transaction).map_err(failed)?;
-    let content = records(transaction, path, newest, record::decode)?;
-    if content.seal != seal {
-        let what = format!(
-            "{} records up to revision {newest} do not add up to the {} up to revision {} that were written",
-            content.seal.count, seal.count, seal.revision
-        );
-        return Err(Error::damaged(path, what));
-    }
-    Ok(content)
-}
-
-fn revision(transaction: &ReadTransaction) -> Result<u64, redb::Error> {
-    Ok(transaction.open_table(META)?.get("revision")?.map_or(FIRST_REVISION, |value| value.value()))
-}
-
-/// All records, each as `decode` takes it: revision, JSON and checksum. With the seal that they call for.
-fn records(
-    transaction: &ReadTransaction,
-    path: &Path,
-    newest: u64,
-    decode: impl for<'a> Fn(&[u8], &'a [u8]) -> Option<(u64, &'a [u8], Sum)>,
-) -> Result<Content, Error> {
-    let failed = |error: redb::Error| of_library(path, error);
-    let mut content = Content { seal: Seal { revision: newest, ..Seal::default() }, ..Content::default() };
+    let revision = revision(transaction).map_err(failed)?;
+    let mut content = Content { revision, ..Content::default() };
     let objects = transaction.open_table(OBJECTS).map_err(|error| failed(error.into()))?;
     for entry in objects.iter().map_err(|error| failed(error.into()))? {
         let (key, value) = entry.map_err(|error| failed(error.into()))?;
-        let found = decode(key.value(), value.value());
+        let found = record::decode(value.value());
         let name = str::from_utf8(key.value()).ok().and_then(|key| key.split_once('\0'));
-        let (Some((revision, json, sum)), Some((table, name))) = (found, name) else {
+        let (Some((revision, json)), Some((table, name))) = (found, name) else {
             let shown = String::from_utf8_lossy(key.value()).replace('\0', " ").escape_debug().to_string();
             return Err(Error::damaged(path, format!("the record {shown:?} is not what was written")));
         };
-        content.seal.add(&sum);
         let stored = Stored { revision, json: Bytes::copy_from_slice(json) };
         content.objects.push((table.to_owned(), name.to_owned(), stored));
     }
     let last = transaction.open_table(LAST).map_err(|error| failed(error.into()))?;
     for entry in last.iter().map_err(|error| failed(error.into()))? {
         let (table, revision) = entry.map_err(|error| failed(error.into()))?;
-        content.seal.add(&record::of_last(table.value(), revision.value()));
         content.last.insert(table.value().to_owned(), revision.value());
     }
     Ok(content)
 }
 
-/// Gives the records of a file of the first format their checksums, in one transaction: all of them, once.
-fn migrate(database: &Database, path: &Path) -> Result<Content, Error> {
-    let content = within(path, || {
-        let transaction = database.begin_read().map_err(|error| of_library(path, error.into()))?;
-        let newest = revision(&transaction).map_err(|error| of_library(path, error))?;
-        records(&transaction, path, newest, |key, value| {
-            let (revision, json) = record::decode_first(value)?;
-            Some((revision, json, record::of_object(key, revision, json)))
-        })
-    })?;
-    write_all(database, &content).map_err(|error| of_library(path, error))?;
-    tracing::info!(path = %path.display(), records = content.seal.count, "the state file has checksums now");
-    Ok(content)
+fn revision(transaction: &ReadTransaction) -> Result<u64, redb::Error> {
+    Ok(transaction.open_table(META)?.get("revision")?.map_or(FIRST_REVISION, |value| value.value()))
 }
 
 fn key_of(table: &str, key: &str) -> Vec<u8> {

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use neonvm_apiserver_engine::store::Stored;
-use redb::ReadableTable as _;
 
 use super::*;
 

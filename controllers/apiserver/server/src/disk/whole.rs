@@ -16,7 +16,7 @@ use ring::digest::{Context, SHA256};
 use serde::{Deserialize, Serialize};
 
 use super::Error;
-use super::file::{self, Content, NAME, REVISION, StateFile};
+use super::file::{self, Content, NAME, StateFile};
 use super::renewed::{Entry, renew, without_addresses};
 
 /// `kind` of the header of a backup.
@@ -307,8 +307,6 @@ pub fn restore(directory: &Path, from: impl BufRead, force: bool) -> Result<Rest
         let done = if is_new { remove(&path) } else { private::replace(&path, text.as_bytes()) };
         done.map_err(file_error("write", &path))?;
     }
-    let revision = directory.join(REVISION);
-    remove(&revision).map_err(file_error("remove", &revision))?;
     make(&path, objects, newest)?;
     if is_new {
         make_keys(directory)?;
@@ -319,7 +317,7 @@ pub fn restore(directory: &Path, from: impl BufRead, force: bool) -> Result<Rest
 fn make(path: &Path, objects: Vec<Entry>, newest: u64) -> Result<(), Error> {
     let objects =
         objects.into_iter().map(|(table, key, stored)| (table.to_string(), key.to_string(), stored));
-    file::make(path, &Content { objects: objects.collect(), ..Content::default() }.sealed(newest))
+    file::make(path, &Content { objects: objects.collect(), revision: newest, ..Content::default() })
 }
 
 /// Releases all addresses on the overlay in the state of a stopped cluster: its overlay has another range now. VMs start as after a

@@ -29,7 +29,6 @@ fn node(schema: Option<&Schema>, value: &Value, is_object: bool, depth: usize) -
             Cel::List(Arc::new(items.iter().map(|item| node(item_schema, item, false, depth + 1)).collect()))
         }
         Value::Object(fields) => {
-            let is_object = is_object || schema.is_some_and(|schema| schema.embedded_resource);
             let entries = fields.iter().filter_map(|(name, value)| {
                 let child = schema.and_then(|schema| schema.child(name)).map(SchemaRef::as_schema);
                 let declared = schema.is_some_and(|schema| schema.properties.contains_key(name));

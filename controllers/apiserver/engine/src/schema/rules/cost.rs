@@ -1,9 +1,8 @@
 //! An upper bound of the work of an expression, computed before it runs.
 //!
-//! A step is one node of the expression; what copies or compares values costs a step for each value, and calls cost more
-//! the longer the strings they may read. A loop multiplies the
-//! cost of its body by the greatest length its range can have: that of a literal list, of the largest list or map in
-//! `self` and `oldSelf`, or, for what a function returns, a product of the lengths that went in.
+//! A step is one node of the expression. What copies, compares or reads values costs a step for each value in them. A loop
+//! multiplies the cost of its body by the greatest length that its range can have: no function here makes a list that is
+//! longer than its parts.
 
 use cel::common::ast::{EntryExpr, Expr, IdedExpr};
 use serde_json::Value;
@@ -18,7 +17,7 @@ pub(super) const MAX_AST_DEPTH: usize = 200;
 /// The sizes of the values that an expression reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sizes {
-    /// Length of the longest list, map or (for functions that split) a part of it.
+    /// Length of the longest list or map.
     items: u64,
     /// Bytes of the longest string.
     text: u64,
@@ -109,61 +108,60 @@ pub(super) fn depth(expression: &IdedExpr) -> usize {
 /// Upper bound of the steps to evaluate an expression that is no deeper than [`MAX_AST_DEPTH`].
 pub(super) fn estimate(expression: &IdedExpr, sizes: Sizes) -> u64 {
     if let Expr::Comprehension(loops) = &expression.expr {
-        let body = estimate(&loops.loop_cond, sizes)
-            .saturating_add(estimate(&loops.loop_step, sizes))
-            .saturating_add(2);
-        let around = estimate(&loops.iter_range, sizes)
-            .saturating_add(estimate(&loops.accu_init, sizes))
-            .saturating_add(estimate(&loops.result, sizes));
-        return around.saturating_add(body.saturating_mul(bound(&loops.iter_range, sizes)));
+        let all = |parts: &[&IdedExpr]| {
+            parts.iter().fold(2, |sum: u64, part| sum.saturating_add(estimate(part, sizes)))
+        };
+        let body = all(&[&loops.loop_cond, &loops.loop_step]);
+        let around = all(&[&loops.iter_range, &loops.accu_init, &loops.result]);
+        return around.saturating_add(body.saturating_mul(items_of(&loops.iter_range, sizes)));
     }
     let parts = children(expression);
     let own = match &expression.expr {
-        Expr::Call(call) => match call.func_name.as_str() {
-            "_==_" | "_!=_" => parts.iter().map(|part| weight(part, sizes)).min().unwrap_or(1),
-            "_+_" if !collects(&parts) => copies(&parts, sizes).saturating_add(sizes.text / 256),
-            name if is_cheap(name) => 1,
-            // Arguments are copied, and texts read.
-            _ => copies(&parts, sizes).saturating_add(sizes.text / 64),
-        },
-        Expr::List(_) | Expr::Map(_) | Expr::Struct(_) => copies(&parts, sizes),
+        Expr::Call(call) if is_cheap(&call.func_name, &parts) => 1,
+        Expr::Call(call) if matches!(call.func_name.as_str(), "_==_" | "_!=_") => {
+            parts.iter().map(|part| weight(part, sizes)).min().unwrap_or(1)
+        }
+        Expr::Call(_) => weights(&parts, sizes).saturating_add(sizes.text / 64),
+        Expr::List(_) | Expr::Map(_) | Expr::Struct(_) => weights(&parts, sizes),
         _ => 1,
     };
     parts.into_iter().fold(own.max(1), |sum, part| sum.saturating_add(estimate(part, sizes)))
 }
 
-/// Whether a sum appends to what a loop collects, which copies nothing.
-fn collects(parts: &[&IdedExpr]) -> bool {
-    matches!(parts.first().map(|part| &part.expr), Some(Expr::Ident(name)) if name.starts_with('@'))
+/// Whether a call neither copies nor walks what it gets.
+fn is_cheap(function: &str, parts: &[&IdedExpr]) -> bool {
+    const CHEAP: [&str; 20] = [
+        "_&&_",
+        "_||_",
+        "!_",
+        "_?_:_",
+        "_<_",
+        "_<=_",
+        "_>_",
+        "_>=_",
+        "_-_",
+        "_*_",
+        "_/_",
+        "_%_",
+        "-_",
+        "_[_]",
+        "_?._",
+        "_[?_]",
+        "@not_strictly_false",
+        "size",
+        "quantity",
+        "compareTo",
+    ];
+    // A sum that appends to what a loop collects copies nothing.
+    let collects =
+        || matches!(parts.first().map(|part| &part.expr), Some(Expr::Ident(name)) if name.starts_with('@'));
+    match function {
+        "_+_" => collects(),
+        name => CHEAP.contains(&name),
+    }
 }
 
-/// Operators that neither copy nor walk their operands.
-fn is_cheap(function: &str) -> bool {
-    matches!(
-        function,
-        "_&&_"
-            | "_||_"
-            | "!_"
-            | "_?_:_"
-            | "_<_"
-            | "_<=_"
-            | "_>_"
-            | "_>=_"
-            | "_-_"
-            | "_+_"
-            | "_*_"
-            | "_/_"
-            | "_%_"
-            | "-_"
-            | "_[_]"
-            | "_?._"
-            | "_[?_]"
-            | "@not_strictly_false"
-            | "size"
-    )
-}
-
-fn copies(parts: &[&IdedExpr], sizes: Sizes) -> u64 {
+fn weights(parts: &[&IdedExpr], sizes: Sizes) -> u64 {
     parts.iter().fold(0, |sum, part| sum.saturating_add(weight(part, sizes)))
 }
 
@@ -174,47 +172,31 @@ fn weight(expression: &IdedExpr, sizes: Sizes) -> u64 {
         Expr::Literal(_) | Expr::Unspecified => 1,
         Expr::Ident(name) if matches!(name.as_str(), "self" | "oldSelf") => sizes.values.max(1),
         Expr::Ident(_) | Expr::Select(_) => sizes.part.max(1),
-        Expr::List(_) | Expr::Map(_) | Expr::Struct(_) => copies(&parts, sizes).saturating_add(1),
+        Expr::List(_) | Expr::Map(_) | Expr::Struct(_) => weights(&parts, sizes).saturating_add(1),
         Expr::Call(call) => match call.func_name.as_str() {
-            "_+_" | "_?_:_" => copies(&parts, sizes),
+            "_+_" | "_?_:_" => weights(&parts, sizes),
             "_[_]" | "_?._" | "_[?_]" => sizes.part.max(1),
-            name if is_cheap(name) || matches!(name, "_==_" | "_!=_" | "@in") => 1,
-            _ => copies(&parts, sizes).saturating_add(bound(expression, sizes)),
+            _ => 1,
         },
-        Expr::Comprehension(loops) => match &loops.loop_step.expr {
-            // Only loops that collect yield more than a yes or a no.
-            Expr::Call(call) if matches!(call.func_name.as_str(), "_&&_" | "_||_") => 1,
-            _ => bound(&loops.iter_range, sizes).saturating_mul(weight(&loops.loop_step, sizes)),
-        },
+        Expr::Comprehension(loops) => {
+            items_of(&loops.iter_range, sizes).saturating_mul(weight(&loops.loop_step, sizes))
+        }
     }
 }
 
-/// Greatest length of what an expression yields, if that is a list, a map or a string.
-fn bound(expression: &IdedExpr, sizes: Sizes) -> u64 {
+/// Upper bound of the number of items of a list or map.
+fn items_of(expression: &IdedExpr, sizes: Sizes) -> u64 {
+    let parts = children(expression);
+    let sum = |parts: &[&IdedExpr]| {
+        parts.iter().fold(0, |sum: u64, part| sum.saturating_add(items_of(part, sizes)))
+    };
     match &expression.expr {
         Expr::List(list) => length(list.elements.len()),
         Expr::Map(map) => length(map.entries.len()),
-        Expr::Comprehension(loops) => bound(&loops.iter_range, sizes),
-        Expr::Call(call) => {
-            let base = sizes.items.max(sizes.text).max(16);
-            let parts = children(expression);
-            let factors = parts.iter().map(|part| bound(part, sizes).max(1));
-            match call.func_name.as_str() {
-                "_[_]" | "_?._" | "_[?_]" => sizes.items.max(1),
-                "_?_:_" => factors.max().unwrap_or(1),
-                "_+_" => factors.fold(0, u64::saturating_add),
-                "lists.range" => MAX_RANGE,
-                // The text of one value.
-                "string" => sizes.text.max(32),
-                // A single value, whatever goes in.
-                "quantity" | "compareTo" | "isInteger" | "asInteger" | "asApproximateFloat" => 1,
-                _ => factors.fold(base, u64::saturating_mul),
-            }
+        Expr::Call(call) if matches!(call.func_name.as_str(), "_+_" | "_?_:_") => sum(&parts),
+        Expr::Comprehension(loops) => {
+            items_of(&loops.iter_range, sizes).max(items_of(&loops.accu_init, sizes))
         }
-        Expr::Literal(_) => 1,
         _ => sizes.items.max(1),
     }
 }
-
-/// The number of items that `lists.range` yields is not known before; assume the maximum that the library allows.
-const MAX_RANGE: u64 = 1_000_000;

@@ -1,12 +1,11 @@
-//! The functions rules may call: the standard library, the string, list and math extensions, and Kubernetes' own.
+//! The functions that rules may call: the standard library and quantities.
 
 use std::sync::OnceLock;
 
-use cel::common::types::{DYN_TYPE, LIST_TYPE, STRING_TYPE, Type};
-use cel::{Context, DeclarationError, Env, Program, Value as Cel, extensions};
+use cel::common::types::DYN_TYPE;
+use cel::{Context, DeclarationError, Env, Program, Value as Cel};
 
-use super::functions::{lists, sets, text};
-use super::{net, quantities};
+use super::quantities;
 
 /// Wraps a function over plain values as an overload.
 macro_rules! plain {
@@ -34,90 +33,32 @@ pub(super) fn environment() -> Env {
 }
 
 fn extend(env: &mut Env) -> Result<(), DeclarationError> {
-    env.add_extension(extensions::strings)?;
-    env.add_extension(extensions::lists)?;
-    env.add_extension(extensions::math)?;
-    for (name, function) in members() {
-        let (target, args) = signature(name);
-        env.add_member_overload(bare(name), &format!("rules.{name}"), target, args, function)?;
-    }
-    for (name, arity, function) in globals() {
+    for (name, arity, function) in members() {
         let args = (0..arity).map(|_| DYN_TYPE).collect();
-        env.add_overload(name, &format!("rules.{name}({arity})"), args, function)?;
+        env.add_member_overload(name, &format!("rules.{name}"), DYN_TYPE, args, function)?;
+    }
+    for (name, function) in globals() {
+        env.add_overload(name, &format!("rules.{name}()"), vec![DYN_TYPE], function)?;
     }
     Ok(())
 }
 
-/// Names are written `<target>.<function>/<arity>`.
-fn bare(name: &str) -> &str {
-    let name = name.split_once('.').map_or(name, |(_, rest)| rest);
-    name.split_once('/').map_or(name, |(rest, _)| rest)
-}
-
-fn signature(name: &str) -> (Type, Vec<Type>) {
-    let target = match name.split_once('.').map(|(target, _)| target) {
-        Some("list") => LIST_TYPE,
-        Some("string") => STRING_TYPE,
-        _ => DYN_TYPE,
-    };
-    let arity = name.rsplit_once('/').and_then(|(_, arity)| arity.parse().ok()).unwrap_or(0);
-    (target, (0..arity).map(|_| DYN_TYPE).collect())
-}
-
-fn members() -> Vec<(&'static str, Overload)> {
+fn members() -> Vec<(&'static str, usize, Overload)> {
     vec![
-        ("list.isSorted/0", plain!(lists::is_sorted)),
-        ("list.sum/0", plain!(lists::sum)),
-        ("list.min/0", plain!(lists::min)),
-        ("list.max/0", plain!(lists::max)),
-        ("list.indexOf/1", plain!(lists::index_of)),
-        ("list.lastIndexOf/1", plain!(lists::last_index_of)),
-        ("string.find/1", plain!(text::find)),
-        ("string.findAll/1", plain!(text::find_all)),
-        ("string.findAll/2", plain!(text::find_all)),
-        ("any.sign/0", plain!(quantities::sign)),
-        ("any.isInteger/0", plain!(quantities::is_integer)),
-        ("any.asInteger/0", plain!(quantities::as_integer)),
-        ("any.asApproximateFloat/0", plain!(quantities::as_float)),
-        ("any.add/1", plain!(quantities::add)),
-        ("any.sub/1", plain!(quantities::sub)),
-        ("any.isGreaterThan/1", plain!(quantities::is_greater)),
-        ("any.isLessThan/1", plain!(quantities::is_less)),
-        ("any.compareTo/1", plain!(quantities::compare)),
-        ("any.family/0", plain!(net::family)),
-        ("any.isUnspecified/0", plain!(net::is_unspecified)),
-        ("any.isLoopback/0", plain!(net::is_loopback)),
-        ("any.isLinkLocalMulticast/0", plain!(net::is_link_local_multicast)),
-        ("any.isLinkLocalUnicast/0", plain!(net::is_link_local_unicast)),
-        ("any.isGlobalUnicast/0", plain!(net::is_global_unicast)),
-        ("any.containsIP/1", plain!(net::contains_ip)),
-        ("any.containsCIDR/1", plain!(net::contains_cidr)),
-        ("any.ip/0", plain!(net::cidr_ip)),
-        ("any.masked/0", plain!(net::masked)),
-        ("any.prefixLength/0", plain!(net::prefix_length)),
-        ("any.getScheme/0", plain!(net::url_scheme)),
-        ("any.getHost/0", plain!(net::url_host)),
-        ("any.getHostname/0", plain!(net::url_hostname)),
-        ("any.getPort/0", plain!(net::url_port)),
-        ("any.getEscapedPath/0", plain!(net::url_path)),
+        ("sign", 0, plain!(quantities::sign)),
+        ("isInteger", 0, plain!(quantities::is_integer)),
+        ("asInteger", 0, plain!(quantities::as_integer)),
+        ("asApproximateFloat", 0, plain!(quantities::as_float)),
+        ("add", 1, plain!(quantities::add)),
+        ("sub", 1, plain!(quantities::sub)),
+        ("isGreaterThan", 1, plain!(quantities::is_greater)),
+        ("isLessThan", 1, plain!(quantities::is_less)),
+        ("compareTo", 1, plain!(quantities::compare)),
     ]
 }
 
-fn globals() -> Vec<(&'static str, usize, Overload)> {
-    vec![
-        ("sets.contains", 2, plain!(sets::contains)),
-        ("sets.equivalent", 2, plain!(sets::equivalent)),
-        ("sets.intersects", 2, plain!(sets::intersects)),
-        ("isQuantity", 1, plain!(quantities::is_quantity)),
-        ("quantity", 1, plain!(quantities::quantity)),
-        ("isIP", 1, plain!(net::is_ip)),
-        ("ip", 1, plain!(net::ip)),
-        ("ip.isCanonical", 1, plain!(net::is_canonical)),
-        ("isCIDR", 1, plain!(net::is_cidr)),
-        ("cidr", 1, plain!(net::cidr)),
-        ("isURL", 1, plain!(net::is_url)),
-        ("url", 1, plain!(net::url)),
-    ]
+fn globals() -> Vec<(&'static str, Overload)> {
+    vec![("isQuantity", plain!(quantities::is_quantity)), ("quantity", plain!(quantities::quantity))]
 }
 
 /// A CEL duration of so many nanoseconds.

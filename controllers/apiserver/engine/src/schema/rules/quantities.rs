@@ -9,9 +9,19 @@ use neonvm_types::Quantity;
 use neonvm_types::quantity::Format;
 
 use super::super::decode::MALFORMED_QUANTITY;
-use super::functions::{mismatch, string};
-
 type Outcome = Result<Cel, ExecutionError>;
+
+/// An error for a function that was given something it does not take.
+fn mismatch(function: &str) -> ExecutionError {
+    ExecutionError::function_error(function, "no such overload")
+}
+
+fn string<'a>(args: &'a [Cel], at: usize, function: &str) -> Result<&'a str, ExecutionError> {
+    match args.get(at) {
+        Some(Cel::String(text)) => Ok(text),
+        _ => Err(mismatch(function)),
+    }
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct CelQuantity(Quantity);

@@ -142,30 +142,10 @@ fn the_libraries_that_manifests_use() {
     let text = json!({"type": "string"});
     for (rule, value) in [
         ("self.matches('^[a-z]+$')", "abc"),
-        ("self.lowerAscii() == 'abc' && self.upperAscii() == 'ABC'", "aBc"),
-        ("self.split(',').join('-') == 'a-b' && self.replace(',', '') == 'ab'", "a,b"),
-        ("self.substring(1, 3) == 'bc' && self.indexOf('c') == 2 && self.trim() == self", "abc"),
-        ("self.find('[0-9]+') == '12' && self.findAll('[0-9]+') == ['12', '3']", "a12b3"),
-        ("isIP(self) && ip(self).family() == 4 && cidr('10.0.0.0/8').containsIP(self)", "10.1.2.3"),
-        ("cidr('10.1.2.3/8').masked() == cidr('10.0.0.0/8') && cidr('::1/64').prefixLength() == 64", "x"),
-        ("cidr('10.1.2.3/8').ip() == ip('10.1.2.3') && !cidr('0.0.0.0/0').containsIP('::1')", "x"),
-        ("!cidr('10.1.0.0/16').containsCIDR('10.0.0.0/8') && cidr('::/0').containsCIDR('fe80::/10')", "x"),
-        ("!isCIDR('10.0.0.0/33') && !isCIDR('10.0.0.0/') && !isCIDR('::ffff:1.2.3.4/96')", "x"),
-        ("!isCIDR('010.0.0.0/8') && !isCIDR('10.0.0.0/+8')", "x"),
-        ("isCIDR('10.0.0.0/8') && cidr('10.0.0.0/8').containsCIDR('10.1.0.0/16') && !isCIDR(self)", "x"),
-        (
-            "url(self).getHost() == 'example.com:80' && url(self).getPort() == '80'",
-            "https://example.com:80/a",
-        ),
-        ("quantity(self).add(quantity('500m')).compareTo(quantity('2')) == 0", "1500m"),
-        ("duration(self) > duration('1m')", "1h"),
-        ("timestamp(self) < timestamp('2030-01-01T00:00:00Z')", "2024-01-01T00:00:00Z"),
-        ("size(self) == 3 && string(3) == '3' && int('3') == 3 && double(1) == 1.0", "abc"),
-        ("[3, 1, 2].min() == 1 && [3, 1, 2].max() == 3 && [1, 2].sum() == 3 && [1, 2].isSorted()", "x"),
-        ("['a', 'b'].indexOf('b') == 1 && ['a', 'a'].lastIndexOf('a') == 1", "x"),
-        ("sets.contains(['a', 'b'], [self]) && sets.intersects(['a'], [self])", "a"),
+        ("self.startsWith('a') && self.endsWith('c') && self.contains('b') && size(self) == 3", "abc"),
         ("self in ['a', 'b'] && ['a'].exists_one(x, x == self)", "a"),
         ("[1, 2, 3].filter(x, x > 1).map(x, x * 2) == [4, 6]", "x"),
+        ("quantity(self).compareTo(quantity('1024Mi')) == 0", "1Gi"),
     ] {
         assert_eq!(one(&text, rule, json!(value), None), Vec::<String>::new(), "{rule}");
     }

@@ -35,7 +35,7 @@ enum Known<'a> {
 }
 
 /// Names that stand for types and function namespaces.
-const NAMES: [&str; 24] = [
+const NAMES: [&str; 15] = [
     "int",
     "uint",
     "double",
@@ -49,16 +49,7 @@ const NAMES: [&str; 24] = [
     "dyn",
     "optional",
     "optional_type",
-    "math",
-    "strings",
-    "lists",
-    "sets",
-    "base64",
-    "ip",
-    "cidr",
-    "url",
     "google",
-    "net",
     "kubernetes",
 ];
 
@@ -140,7 +131,7 @@ fn field_of<'a>(operand: Known<'a>, field: &str) -> Result<Known<'a>, String> {
         Known::Nothing => return Ok(Known::Nothing),
         Known::Metadata if matches!(field, "name" | "generateName") => return Ok(Known::Nothing),
         Known::Metadata => return Err(format!("undefined field '{field}'")),
-        Known::Node(schema, whole) => (schema, whole || schema.embedded_resource),
+        Known::Node(schema, whole) => (schema, whole),
     };
     if whole && field == "metadata" {
         return Ok(Known::Metadata);
@@ -203,17 +194,6 @@ pub(super) fn append_field_path(field: &mut String, schema: &Schema, path: &str)
         }
         node = node.and_then(|schema| schema.child(&name)).map(super::super::SchemaRef::as_schema);
     }
-}
-
-/// Whether a rule's `fieldPath` leads to a property of the node.
-pub(crate) fn field_path_exists(schema: &Schema, path: &str) -> bool {
-    let Some(names) = segments(path) else { return false };
-    let mut node = schema;
-    for name in &names {
-        let Some(child) = node.child(name) else { return false };
-        node = child;
-    }
-    true
 }
 
 /// Whether a rule only compares with what was before.

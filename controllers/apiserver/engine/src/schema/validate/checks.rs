@@ -2,7 +2,7 @@
 
 use serde_json::{Number, Value, json};
 
-use super::super::{Constraints, JsonType, Schema, formats, go, pattern};
+use super::super::{Constraints, JsonType, Schema, formats, pattern};
 use super::values::Checker;
 use crate::field::{FieldError, FieldReason};
 
@@ -21,7 +21,7 @@ pub(super) fn string(checker: &mut Checker<'_>, constraints: &Constraints, value
     if let Some(format) = &constraints.format {
         checker.matched += 1;
         if !formats::matches(format, text) {
-            let what = format!("must be of type {format}: {}", go::quoted(text));
+            let what = format!("must be of type {format}: {text:?}");
             checker.complain(FieldReason::TypeInvalid, value, &what);
         }
     }
@@ -66,14 +66,14 @@ pub(super) fn number(
     if let Some(of) = constraints.multiple_of
         && !is_multiple(number, amount, of)
     {
-        let what = format!("should be a multiple of {}", go::plain_float(of));
+        let what = format!("should be a multiple of {of}");
         checker.complain(FieldReason::Invalid, value, &what);
     }
     if let Some(max) = constraints.maximum {
         let exclusive = constraints.exclusive_maximum;
         if amount > max || (exclusive && amount >= max) {
             let relation = if exclusive { "less than" } else { "less than or equal to" };
-            let what = format!("should be {relation} {}", go::plain_float(max));
+            let what = format!("should be {relation} {max}");
             checker.complain(FieldReason::Invalid, value, &what);
         }
     }
@@ -81,7 +81,7 @@ pub(super) fn number(
         let exclusive = constraints.exclusive_minimum;
         if amount < min || (exclusive && amount <= min) {
             let relation = if exclusive { "greater than" } else { "greater than or equal to" };
-            let what = format!("should be {relation} {}", go::plain_float(min));
+            let what = format!("should be {relation} {min}");
             checker.complain(FieldReason::Invalid, value, &what);
         }
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::super::{Constraints, JsonType, MAX_DEPTH, Schema, go};
+use super::super::{Constraints, JsonType, MAX_DEPTH, Schema};
 use super::{NO_FIELD, checks, correlated};
 use crate::field::{FieldError, FieldReason};
 
@@ -36,7 +36,7 @@ pub(super) struct Checker<'a> {
 impl Checker<'_> {
     pub(super) fn node(&mut self, schema: &Schema, value: &Value, old: Option<&Value>, depth: usize) {
         if depth >= MAX_DEPTH {
-            self.text(&format!("{} is nested too deeply", go::quoted(&self.name)));
+            self.text(&format!("{:?} is nested too deeply", self.name));
             return;
         }
         if old == Some(value) || self.errors.len() >= MAX_ERRORS {
@@ -80,7 +80,7 @@ impl Checker<'_> {
             let length = self.push(key);
             let old = old.and_then(|old| old.get(key));
             match value {
-                Value::Object(fields) if key == "metadata" && (whole || schema.embedded_resource) => {
+                Value::Object(fields) if key == "metadata" && whole => {
                     self.names(child, fields, depth + 1);
                 }
                 value => self.node(child, value, old, depth + 1),
@@ -89,7 +89,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Of the metadata of an object or of an embedded one, a definition can constrain the names; the rest is checked as for every kind.
+    /// Of the metadata of an object, a definition can constrain the names; the rest is checked as for every kind.
     fn names(&mut self, schema: &Schema, fields: &Map<String, Value>, depth: usize) {
         for key in ["name", "generateName"] {
             if let (Some(child), Some(value)) = (schema.properties.get(key), fields.get(key)) {
@@ -187,7 +187,7 @@ impl Checker<'_> {
     fn combinations(&mut self, constraints: &Constraints, value: &Value, depth: usize) {
         self.any_of(constraints, value, depth);
         self.one_of(constraints, value, depth);
-        let name = go::quoted(&self.name);
+        let name = format!("{:?}", self.name);
         if !constraints.all_of.is_empty() {
             let mut passed = 0;
             for branch in &constraints.all_of {
@@ -219,7 +219,7 @@ impl Checker<'_> {
             }
         }
         if let Some((errors, _)) = nearest {
-            let name = go::quoted(&self.name);
+            let name = format!("{:?}", self.name);
             self.text(&format!("{name} must validate at least one schema (anyOf)"));
             self.errors.extend(errors);
         }
@@ -245,7 +245,7 @@ impl Checker<'_> {
             0 => "Found none valid".to_owned(),
             many => format!("Found {many} valid alternatives"),
         };
-        let name = go::quoted(&self.name);
+        let name = format!("{:?}", self.name);
         self.text(&format!("{name} must validate one and only one schema (oneOf). {found}"));
         if let Some((errors, _)) = nearest {
             self.errors.extend(errors);

@@ -42,7 +42,7 @@ impl Drop for Small {
 }
 
 async fn write(disk: &Disk, store: &mut Store, key: &str, bytes: usize) {
-    store.put("things", key, vec![b' '; bytes].into());
+    store.put("things", key, format!("{{{}}}", " ".repeat(bytes - 2)).into());
     disk.push(store.take_fresh());
     soon(disk.wait(store.revision())).await.unwrap();
 }

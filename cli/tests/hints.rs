@@ -19,6 +19,7 @@ const OTHERS: [(&str, &str); 9] = [
     ("--extract", "fsck.erofs"),
     ("--forget", "neond local"),
     ("--history-dir", "the agent"),
+    ("--overwrite", "kubectl label"),
     ("--server-side", "kubectl apply"),
 ];
 

@@ -10,7 +10,7 @@ use clap::{Command, CommandFactory as _};
 use neonvm_cli::args::Args;
 
 /// Flags of other programs that sentences name, each with a word of the sentence that names the program.
-const OTHERS: [(&str, &str); 9] = [
+const OTHERS: [(&str, &str); 10] = [
     ("--acls", "tar"),
     ("--chmod", ""),
     ("--chown", ""),
@@ -19,6 +19,7 @@ const OTHERS: [(&str, &str); 9] = [
     ("--extract", "fsck.erofs"),
     ("--forget", "neond local"),
     ("--history-dir", "the agent"),
+    ("--overwrite", "kubectl label"),
     ("--server-side", "kubectl apply"),
 ];
 

@@ -298,7 +298,7 @@ mod tests {
     fn the_steps_are_what_a_person_would_type() {
         let (build, create) = words("a --from ./root --owner root --cu 1..2 --port 80 -- /bin/sh -c id");
         assert_eq!(build, "vm build --from ./root --owner root -t a:run -- /bin/sh -c id");
-        assert_eq!(create, "vm create a --image a:run --restart Never --cu 1..2 --port 80 --namespace x");
+        assert_eq!(create, "vm create a --image a:run --restart Never --cu 1..2 --port 80");
         let (build, create) = words("a --image i:1 -d --env A=1 -- /bin/x -y");
         assert_eq!(build, "");
         assert_eq!(create, "vm create a --image i:1 --restart Always --env A=1 --wait -- /bin/x -y");

@@ -163,7 +163,7 @@ fn names() -> Vec<String> {
     neonvm_api::crds().iter().filter_map(name).collect()
 }
 
-/// NamespaceClient by phase.
+/// VMs by phase.
 fn phases(machines: &[Value]) -> BTreeMap<String, usize> {
     let mut phases = BTreeMap::new();
     for machine in machines {

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::connect::Connection;
-use crate::error::Result;
+use crate::error::{Code, Result};
 
 /// A text in an object; empty if it is not there.
 pub(super) fn text<'a>(object: &'a Value, path: &str) -> &'a str {
@@ -18,6 +18,14 @@ pub(super) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> 
 /// Whether a condition is `True`.
 pub(super) fn is_true(object: &Value, kind: &str) -> bool {
     condition(object, kind).is_some_and(|found| text(found, "/status") == "True")
+}
+
+/// The items of a list; none where the kind does not exist.
+pub(super) async fn items_if_any(connection: &Connection, path: &str) -> Result<Vec<Value>> {
+    match items(connection, path).await {
+        Err(error) if error.code == Code::NotFound => Ok(Vec::new()),
+        found => found,
+    }
 }
 
 pub(super) async fn items(connection: &Connection, path: &str) -> Result<Vec<Value>> {

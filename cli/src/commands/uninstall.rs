@@ -16,7 +16,7 @@ use super::install::apply::{self, Change, Outcome, get};
 use super::install::interruptible;
 use super::poll;
 use crate::args::install::Uninstall;
-use crate::commands::object::text;
+use crate::commands::object::{items_if_any, text};
 use crate::connect::{Connection, block_on};
 use crate::env::Env;
 use crate::error::{Code, Error, Result};
@@ -63,8 +63,7 @@ fn purge_is_meant(connection: &Connection, typed: Option<&str>) -> Result<()> {
 }
 
 async fn no_vms(connection: &Connection) -> Result<()> {
-    let list = get(connection, "/apis/vm.neon.tech/v1/virtualmachines").await?.unwrap_or_default();
-    let vms = list.get("items").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let vms = items_if_any(connection, "/apis/vm.neon.tech/v1/virtualmachines").await?;
     if vms.is_empty() {
         return Ok(());
     }
@@ -161,8 +160,7 @@ async fn gone(connection: &Connection, reporter: &Reporter, namespace: &str, lim
         format!("/api/v1/namespaces/{namespace}/pods?labelSelector=app.kubernetes.io%2Fpart-of%3Dneonvm");
     let mut left = String::new();
     let ended = poll::until(limit, async || {
-        let list = get(connection, &path).await?.unwrap_or_default();
-        let pods = list.get("items").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let pods = items_if_any(connection, &path).await?;
         let names: Vec<&str> = pods.iter().map(|pod| text(pod, "/metadata/name")).collect();
         if names.is_empty() {
             return Ok(Some(()));
@@ -180,8 +178,7 @@ async fn gone(connection: &Connection, reporter: &Reporter, namespace: &str, lim
 /// Leases of our services; others may have theirs in the namespace.
 async fn leases(connection: &Connection, namespace: &str) -> Result<Vec<Named>> {
     let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
-    let list = get(connection, &path).await?.unwrap_or_default();
-    let items = list.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
+    let items = items_if_any(connection, &path).await?;
     let names = items.iter().map(|lease| text(lease, "/metadata/name"));
     let ours = names.filter(|name| name.starts_with("neonvm-") || name.ends_with(".neon.tech"));
     Ok(ours.map(|name| named("coordination.k8s.io/v1", "Lease", namespace, name)).collect())

@@ -76,7 +76,7 @@ impl View {
         self.since(object, "/metadata/creationTimestamp").is_some_and(|age| age > PATIENCE)
     }
 
-    /// NamespaceClient that were not reconciled since they were made.
+    /// VMs that were not reconciled since they were made.
     pub(in crate::commands) fn unattended(&self) -> Vec<String> {
         self.unseen(&self.machines)
     }

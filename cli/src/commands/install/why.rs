@@ -2,8 +2,7 @@
 
 use serde_json::Value;
 
-use super::apply::get;
-use crate::commands::object::{condition, is_true, text};
+use crate::commands::object::{condition, is_true, items, text};
 use crate::connect::Connection;
 
 /// Waiting that needs no explanation.
@@ -55,8 +54,7 @@ pub(super) fn hint(reasons: &[Reason]) -> &'static str {
 pub(super) async fn reasons(connection: &Connection, workload: &Value) -> Vec<Reason> {
     let (namespace, name) = (text(workload, "/metadata/namespace"), text(workload, "/metadata/name"));
     let path = format!("/api/v1/namespaces/{namespace}/pods?labelSelector=app.kubernetes.io%2Fname%3D{name}");
-    let list = get(connection, &path).await.ok().flatten().unwrap_or_default();
-    let pods = list.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
+    let pods = items(connection, &path).await.unwrap_or_default();
     let mut all = Vec::new();
     for pod in pods.iter().filter(|pod| !is_true(pod, "Ready")).take(PODS) {
         let mut reason = of_pod(pod);
@@ -158,8 +156,7 @@ async fn without_pods(connection: &Connection, workload: &Value) -> String {
     let path = format!(
         "/api/v1/namespaces/{namespace}/events?fieldSelector=involvedObject.name%3D{name},type%3DWarning"
     );
-    let list = get(connection, &path).await.ok().flatten().unwrap_or_default();
-    let events = list.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
+    let events = items(connection, &path).await.unwrap_or_default();
     match events.last().map(|event| text(event, "/message")) {
         Some(message) if !message.is_empty() => message.to_owned(),
         _ => "it has no pods yet".to_owned(),

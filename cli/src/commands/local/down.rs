@@ -74,7 +74,7 @@ fn down(
     Ok(ran)
 }
 
-/// NamespaceClient outlive the services of their cluster; here they are stopped, and what nodes made on this machine is removed.
+/// VMs outlive the services of their cluster; here they are stopped, and what nodes made on this machine is removed.
 fn clean_up(
     env: &Env,
     settings: &Settings,

@@ -160,8 +160,7 @@ async fn ready(
     let connection = Connection::local(settings, &instance.kubeconfig(), limit).await?;
     let until = Instant::now() + limit;
     loop {
-        let list = connection.json("/api/v1/nodes").await?;
-        let all = list.get("items").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let all = object::items(&connection, "/api/v1/nodes").await?;
         let ready: Vec<&str> = all.iter().filter(|node| is_ready(node, since)).map(name).collect();
         let missing = (1..=nodes).map(|number| format!("n{number}")).find(|name| !ready.contains(&&**name));
         let is_over = Instant::now() > until;

@@ -1,22 +1,23 @@
 //! `test cluster`: a VM through its whole life, in a namespace of its own, on whatever cluster the kubeconfig names. What was made is
 //! removed whatever happens; a step that cannot run is reported as not run, never as passed.
 
-mod clean_up;
 mod create;
 mod database;
-mod delete;
 mod drain;
 mod guest;
 mod image;
 mod load;
 mod migrate;
-mod nodes;
+mod remove;
 mod scale;
-mod sequence;
 mod step;
 mod trial;
 
+use std::time::Duration;
+
+use neonvm_kernel::Progress as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::Instant;
 
 use crate::args::cluster::Cluster;
 use crate::commands::flags::duration;
@@ -27,7 +28,8 @@ use crate::error::{Code, Error, Result, reason};
 use crate::render::Reporter;
 use crate::report::Report;
 use crate::settings::Settings;
-use trial::Trial;
+use step::{Outcome, Row, Step};
+use trial::{Trial, VM};
 
 pub(in crate::commands) fn run(
     env: &Env,
@@ -63,7 +65,7 @@ pub(in crate::commands) fn run(
         reporter.show("interrupted: removing the created objects; a second Ctrl-C keeps them");
         let namespace = trial.namespace().to_owned();
         tokio::select! {
-            removed = clean_up::run(&mut trial) => match removed {
+            removed = remove::clean_up(&mut trial) => match removed {
                 Ok(_) => Err(Error::new(Code::Interrupted, "interrupted, all created objects were removed")),
                 Err(error) => Err(Error { code: Code::Interrupted, message: format!("interrupted; {}", error.message), ..error }),
             },
@@ -93,6 +95,42 @@ impl Stop {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+impl Trial<'_> {
+    /// Runs the steps one after the other; rows of those that are over stay if this is dropped.
+    async fn steps(&mut self, rows: &mut Vec<Row>) {
+        for step in Step::ALL {
+            if let Some(reason) =
+                step.left_out(&self.only, self.keep, self.has_vm || (step == Step::Delete && self.made_vm))
+            {
+                rows.push(Row { step, outcome: Outcome::NotRun(reason.to_owned()), took: Duration::ZERO });
+                continue;
+            }
+            self.reporter.begin(step.name(), &format!("{}/{VM}", self.namespace()));
+            let begun = Instant::now();
+            let outcome = self.step(step).await.unwrap_or_else(Outcome::Failed);
+            self.reporter.end(&format!("{}: {}", outcome.word(), outcome.detail()));
+            rows.push(Row { step, outcome, took: begun.elapsed() });
+        }
+    }
+
+    async fn step(&mut self, step: Step) -> Result<Outcome> {
+        match step {
+            Step::Create => create::run(self).await,
+            Step::Scale => scale::run(self).await,
+            Step::Load => load::run(self).await,
+            Step::Migrate => migrate::run(self).await,
+            Step::Drain => {
+                let drained = drain::run(self).await;
+                let uncordoned = remove::uncordon(self).await;
+                drained.and_then(|outcome| uncordoned.map(|()| outcome))
+            }
+            Step::Database => database::run(self).await,
+            Step::Delete => remove::delete(self).await,
+            Step::CleanUp => remove::clean_up(self).await,
         }
     }
 }

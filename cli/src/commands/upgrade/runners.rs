@@ -8,7 +8,7 @@ use neonvm_kernel::Progress as _;
 use serde_json::{Value, json};
 
 use crate::commands::install::apply::get;
-use crate::commands::object::text;
+use crate::commands::object::{items_if_any, text};
 use crate::commands::poll;
 use crate::connect::Connection;
 use crate::error::{Code, Error, Result};
@@ -28,13 +28,9 @@ pub(super) struct Old {
 /// VMs whose runner is not of this image. Those that name an image of their own have what they want.
 pub(super) async fn old(connection: &Connection, image: &str) -> Result<Vec<Old>> {
     let selector = format!("{}%3D{}", label::APP_NAME.replace('/', "%2F"), label::APP_NAME_VALUE);
-    let pods = get(connection, &format!("/api/v1/pods?labelSelector={selector}")).await?.unwrap_or_default();
-    let vms = get(connection, "/apis/vm.neon.tech/v1/virtualmachines").await?.unwrap_or_default();
-    Ok(found(&items(&pods), &items(&vms), image))
-}
-
-fn items(list: &Value) -> Vec<Value> {
-    list.get("items").and_then(Value::as_array).cloned().unwrap_or_default()
+    let pods = items_if_any(connection, &format!("/api/v1/pods?labelSelector={selector}")).await?;
+    let vms = items_if_any(connection, "/apis/vm.neon.tech/v1/virtualmachines").await?;
+    Ok(found(&pods, &vms, image))
 }
 
 fn found(pods: &[Value], vms: &[Value], image: &str) -> Vec<Old> {

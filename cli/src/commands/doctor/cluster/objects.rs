@@ -8,7 +8,7 @@ use super::super::check::{Check, fail, ok, warn};
 use super::{View, text};
 use crate::commands::podautoscaler;
 
-/// NamespaceClient or pods that are listed one by one.
+/// VMs or pods that are listed one by one.
 const LISTED: usize = 20;
 
 /// Leaves a node and what is on it.
@@ -122,7 +122,7 @@ pub(super) fn accelerators(view: &View) -> Vec<Check> {
     used.into_iter().map(check).collect()
 }
 
-/// NamespaceClient in trouble.
+/// VMs with problems.
 pub(super) fn machines(view: &View) -> Vec<Check> {
     let troubled = view.troubled();
     if troubled.is_empty() {

@@ -43,7 +43,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "neonvm-core-scheduling",
         ],
     ),
-    ("neonvm-vxlan-controller", &["neonvm-types", "neonvm-api", "neonvm-kit", "neonvm-core-overlay"]),
+    ("neonvm-vxlan-controller", &["neonvm-api", "neonvm-kit", "neonvm-core-overlay"]),
     ("neonvm-device-plugin", &["neonvm-kit"]),
     // The overlay's crate has the list of addresses that are closed to what tenants name.
     (
@@ -87,17 +87,10 @@ const ARROWS: &[(&str, &[&str])] = &[
             "neonvm-core-pod-autoscaler",
         ],
     ),
-    // Pulls images and knows the kernels of this machine; starts runners as processes, does not link them.
+    // Pulls images; starts runners as processes, does not link them.
     (
         "neonvm-kubelet",
-        &[
-            "neonvm-types",
-            "neonvm-api",
-            "neonvm-core-kubelet",
-            "neonvm-kit",
-            "neonvm-builder",
-            "neonvm-kernel",
-        ],
+        &["neonvm-types", "neonvm-api", "neonvm-core-kubelet", "neonvm-kit", "neonvm-builder"],
     ),
     ("neonvm-apiserver", &["neonvm-types", "neonvm-api", "neonvm-apiserver-engine", "neonvm-kit"]),
     (

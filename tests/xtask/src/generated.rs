@@ -15,7 +15,7 @@ const BANNED: &[(&str, &[&str])] = &[
     ("serde_yaml", &[]),
     ("async-std", &[]),
     ("lazy_static", &["sharded-slab", "antlr4rust", "cel", "x509-parser"]),
-    ("chrono", &["cel", "chrono-tz", "russh-util", "prometheus-parse", "oci-client", "s3s", "s3s-fs"]),
+    ("chrono", &["cel", "chrono-tz", "russh-util", "prometheus-parse"]),
 ];
 
 /// Differences between `deploy/crds` and the generator.

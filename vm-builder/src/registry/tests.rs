@@ -1,6 +1,6 @@
 mod faults;
+mod guards;
 mod kinds;
-mod library;
 mod login;
 mod real;
 mod stored;

@@ -4,8 +4,6 @@ use neonvm_types::Resources;
 use neonvm_types::agent_inspect::VmInspect;
 use neonvm_types::scheduler_inspect::ResourceView;
 
-use super::stream::Entry;
-
 /// What a watch reports about one kind of objects.
 #[derive(Clone, Debug)]
 pub(crate) enum Change<K, T> {
@@ -149,4 +147,47 @@ impl Key {
     pub(crate) fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
+}
+
+/// What an entry of the stream is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Decision,
+    #[default]
+    Event,
+    /// Event of the API with type `Warning`.
+    Warning,
+}
+
+impl Kind {
+    /// One word.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Decision => "decision",
+            Self::Event => "event",
+            Self::Warning => "warning",
+        }
+    }
+
+    /// One character, so that it is not shown by its colour alone.
+    pub(crate) const fn mark(self) -> char {
+        match self {
+            Self::Decision => '>',
+            Self::Event => ' ',
+            Self::Warning => '!',
+        }
+    }
+}
+
+/// What happened, for the stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// When.
+    pub(crate) at: Millis,
+    /// What makes it unique: an entry with the same one is replaced.
+    pub(crate) id: String,
+    pub(crate) kind: Kind,
+    pub(crate) vm: Key,
+    /// In words.
+    pub(crate) text: String,
 }

@@ -6,10 +6,12 @@ use neonvm_types::Resources;
 use neonvm_types::agent_inspect::VmInspect;
 use neonvm_types::scheduler_inspect::ResourceView;
 
-use super::input::{Account, Change, Input, Key, Load, Millis, MoveFacts, NodeFacts, Origin, VmFacts};
+use super::input::{
+    Account, Change, Entry, Input, Key, Kind, Load, Millis, MoveFacts, NodeFacts, Origin, VmFacts,
+};
 use super::series::{Level, Point, STEP, Series};
 use super::size::{UNIT, float, gib, known};
-use super::stream::{Entry, Kind, Stream};
+use super::stream::Stream;
 
 /// How long a migration is shown after its end, in milliseconds.
 const ENDED: Millis = 120_000;

@@ -2,52 +2,9 @@
 
 use std::collections::VecDeque;
 
-use super::input::{Key, Millis};
+use super::input::Entry;
 
 const KEPT: usize = 300;
-
-/// What an entry is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Decision,
-    #[default]
-    Event,
-    /// Event of the API with type `Warning`.
-    Warning,
-}
-
-impl Kind {
-    /// One word.
-    pub(crate) const fn word(self) -> &'static str {
-        match self {
-            Self::Decision => "decision",
-            Self::Event => "event",
-            Self::Warning => "warning",
-        }
-    }
-
-    /// One character, so that it is not shown by its colour alone.
-    pub(crate) const fn mark(self) -> char {
-        match self {
-            Self::Decision => '>',
-            Self::Event => ' ',
-            Self::Warning => '!',
-        }
-    }
-}
-
-/// What happened.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Entry {
-    /// When.
-    pub(crate) at: Millis,
-    /// What makes it unique: an entry with the same one is replaced.
-    pub(crate) id: String,
-    pub(crate) kind: Kind,
-    pub(crate) vm: Key,
-    /// In words.
-    pub(crate) text: String,
-}
 
 /// Entries, oldest first.
 #[derive(Clone, Debug, Default)]
@@ -82,6 +39,7 @@ impl Stream {
 
 #[cfg(test)]
 mod tests {
+    use super::super::input::Millis;
     use super::*;
 
     fn entry(at: Millis, id: &str) -> Entry {

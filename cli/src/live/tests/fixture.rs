@@ -5,9 +5,9 @@ use neonvm_types::scheduler_inspect::ResourceView;
 use neonvm_types::{Bytes, MilliCpu, Resources};
 
 use crate::live::input::{Account, Change, Input, Key, Load, Millis, MoveFacts, NodeFacts, Origin, VmFacts};
+use crate::live::input::{Entry, Kind};
 use crate::live::model::Fleet;
 use crate::live::series::STEP;
-use crate::live::stream::{Entry, Kind};
 
 /// 2026-01-01T00:00:00Z.
 pub(crate) const START: Millis = 1_767_225_600_000;

@@ -5,8 +5,8 @@ use super::canvas::Canvas;
 use super::clock;
 use super::text::{Line, wrapped};
 use crate::live::input::Key;
+use crate::live::input::{Entry, Kind};
 use crate::live::model::Fleet;
-use crate::live::stream::{Entry, Kind};
 
 /// Draws a heading and the newest entries, the newest first.
 pub(super) fn draw(canvas: &mut Canvas<'_>, fleet: &Fleet, theme: Theme) {

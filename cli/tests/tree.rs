@@ -101,7 +101,7 @@ fn the_reference_has_every_command() {
 }
 
 /// A text on one line of a table.
-fn line(text: String) -> String {
+fn line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
 }
 
@@ -116,13 +116,13 @@ fn row(argument: &clap::Arg) -> String {
         Some(long) => format!("{short}--{long}"),
         None => value,
     };
-    let mut help = line(argument.get_help().map(ToString::to_string).unwrap_or_default());
+    let mut help = line(&argument.get_help().map(ToString::to_string).unwrap_or_default());
     let defaults = argument.get_default_values().iter().map(|value| value.to_string_lossy().into_owned());
     let defaults = defaults.collect::<Vec<_>>().join(", ");
     if takes && !defaults.is_empty() {
         help.push_str(&format!(" [default: {defaults}]"));
     }
-    format!("| `{}` | {help} |\n", line(name))
+    format!("| `{}` | {help} |\n", line(&name))
 }
 
 /// The section of one command.
@@ -130,7 +130,7 @@ fn reference(path: &str, command: &Command, text: &mut String) {
     let about = command.get_about().map(ToString::to_string).unwrap_or_default();
     let usage = command.clone().render_usage().to_string();
     let usage = usage.trim_start_matches("Usage: ");
-    text.push_str(&format!("\n## {path}\n\n{}.\n\n    {usage}\n", line(about)));
+    text.push_str(&format!("\n## {path}\n\n{}.\n\n    {usage}\n", line(&about)));
     let own = command.get_arguments().filter(|argument| {
         argument.get_id() != "help" && !argument.is_global_set() && !argument.is_hide_set()
     });

@@ -41,11 +41,6 @@ pub fn default(group: &str, version: &str, kind: &str, object: &mut Value) {
     }
 }
 
-/// Adds to an object without content what an encoder of its type shows of it.
-pub(crate) fn show_empty(object: &mut Value, schema: &crate::schema::Schema) {
-    defaults::show(object, schema, 0);
-}
-
 /// What is wrong with a new object, besides its metadata.
 pub fn validate_create(group: &str, kind: &str, object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
@@ -75,7 +70,6 @@ pub fn validate_create(group: &str, kind: &str, object: &Value) -> Vec<FieldErro
         }
         (crate::access::GROUP, _) => rbac::validate(kind, object, found),
         (crate::builtin::certificate::GROUP, _) => certificate::validate(object, found),
-        ("scheduling.k8s.io", "PriorityClass") => config::validate_priority_class(object, found),
         _ => {}
     }
     errors

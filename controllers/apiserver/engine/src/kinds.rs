@@ -137,11 +137,7 @@ impl Kind {
 
     /// An object that has no content but this metadata, as a bookmark of a watch is.
     pub(crate) fn empty(&self, metadata: &Value) -> Value {
-        let mut object = json!({ "kind": self.kind, "apiVersion": self.api_version(), "metadata": metadata });
-        if self.is_builtin() {
-            crate::builtin::show_empty(&mut object, self.schema());
-        }
-        object
+        json!({ "kind": self.kind, "apiVersion": self.api_version(), "metadata": metadata })
     }
 
     /// Whether the kind is built in.

@@ -126,18 +126,3 @@ pub(super) fn validate_immutable(
         errors.push(FieldError::forbidden(*field, why));
     }
 }
-
-/// Priorities above these are the system's.
-const HIGHEST_PRIORITY: i64 = 1_000_000_000;
-
-pub(super) fn validate_priority_class(object: &Value, errors: &mut Vec<FieldError>) {
-    let own = crate::object::name(object).starts_with("system-");
-    if super::number(object, "value").is_some_and(|value| value > HIGHEST_PRIORITY) && !own {
-        let why = format!("maximum allowed value of a user defined priority is {HIGHEST_PRIORITY}");
-        errors.push(FieldError::forbidden("value", &why));
-    }
-    match object.get("preemptionPolicy").and_then(Value::as_str) {
-        Some("") => errors.push(FieldError::required("preemptionPolicy", "")),
-        _ => super::one_of(object, "", "preemptionPolicy", &["PreemptLowerPriority", "Never"], errors),
-    }
-}

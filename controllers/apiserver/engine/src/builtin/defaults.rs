@@ -6,15 +6,13 @@ use std::sync::OnceLock;
 use serde_json::{Map, Value, json};
 
 use super::{config, pod, service, set, workload};
-use crate::schema::{JsonType, MAX_DEPTH, Schema};
+use crate::schema::{MAX_DEPTH, Schema};
 
 type Object = Map<String, Value>;
 
 #[derive(Debug, Default)]
 struct Entry {
     fill: Vec<(&'static str, Value)>,
-    /// The part of `fill` that an object without content has as well.
-    show: Vec<(&'static str, Value)>,
     /// Fields whose zero value is left out.
     omit: Vec<&'static str>,
 }
@@ -30,18 +28,13 @@ fn table() -> &'static BTreeMap<&'static str, Entry> {
     static PARSED: OnceLock<BTreeMap<&'static str, Entry>> = OnceLock::new();
     PARSED.get_or_init(|| {
         let mut table: BTreeMap<&str, Entry> = BTreeMap::new();
-        let mut section = 0;
         for line in TABLE.lines().filter(|line| !line.starts_with('#')) {
-            section += usize::from(line.is_empty());
             let mut words = line.splitn(3, ' ');
             let (Some(name), Some(field), Some(value)) = (words.next(), words.next(), words.next()) else {
                 continue;
             };
             let entry = table.entry(name).or_default();
             let Ok(value) = serde_json::from_str::<Value>(value) else { continue };
-            if section == 1 {
-                entry.show.push((field, value.clone()));
-            }
             entry.fill.push((field, value));
         }
         for line in ZEROS.lines().filter(|line| !line.starts_with('#')) {
@@ -52,36 +45,6 @@ fn table() -> &'static BTreeMap<&'static str, Entry> {
         }
         table
     })
-}
-
-/// What the encoder shows of a value without content: fields that are always there, with the zero of their type.
-pub(super) fn show(value: &mut Value, schema: &Schema, depth: usize) {
-    let Some(map) = value.as_object_mut().filter(|_| depth <= MAX_DEPTH) else { return };
-    let name = schema.type_name.as_deref().and_then(|name| name.strip_prefix("io.k8s.api."));
-    for (field, value) in name.and_then(|name| table().get(name)).map_or(&[][..], |entry| &entry.show) {
-        set(map, field, value.clone());
-    }
-    for field in &schema.required {
-        let Some(child) = schema.child(field) else { continue };
-        set(map, field, zero(child));
-    }
-    for (key, item) in map.iter_mut().filter(|(key, _)| key.as_str() != "metadata") {
-        if let Some(child) = schema.child(key) {
-            show(item, child, depth + 1);
-        }
-    }
-}
-
-/// The zero of a type as JSON; lists and selectors are pointers, which are null.
-fn zero(schema: &Schema) -> Value {
-    let is_selector = schema.type_name.as_deref().is_some_and(|name| name.ends_with(".LabelSelector"));
-    match schema.json_type {
-        JsonType::Object if !is_selector && schema.additional.is_none() => json!({}),
-        JsonType::String => json!(""),
-        JsonType::Integer | JsonType::Number => json!(0),
-        JsonType::Boolean => json!(false),
-        _ => Value::Null,
-    }
 }
 
 /// Fills in a value and everything below it.

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::{
     admissionregistration::v1 as admission, apps::v1 as apps, autoscaling::v2 as autoscaling2,
-    batch::v1 as batch, core::v1 as core, rbac::v1 as rbac, scheduling::v1 as scheduling,
+    batch::v1 as batch, core::v1 as core, rbac::v1 as rbac,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ fn schemas() {
     );
     let _ = (builtin::<apps::Deployment>(), builtin::<apps::StatefulSet>(), builtin::<apps::DaemonSet>());
     let _ = (builtin::<batch::Job>(), builtin::<rbac::RoleBinding>());
-    let _ = (builtin::<autoscaling2::HorizontalPodAutoscaler>(), builtin::<scheduling::PriorityClass>());
+    let _ = builtin::<autoscaling2::HorizontalPodAutoscaler>();
     let _ = (
         builtin::<admission::ValidatingWebhookConfiguration>(),
         builtin::<core::Event>(),

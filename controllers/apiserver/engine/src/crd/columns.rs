@@ -1,11 +1,9 @@
 //! Printer columns, subresources and selectable fields.
 
-use std::collections::BTreeSet;
-
 use serde_json::{Value, json};
 
 use super::{at, list, text};
-use crate::field::{FieldError, FieldReason};
+use crate::field::FieldError;
 use crate::schema::{JsonType, Schema, parse};
 
 const NOT_SIMPLE: &str = "must be a simple json path starting with .";
@@ -20,10 +18,8 @@ pub(super) fn check(spec: &Value, errors: &mut Vec<FieldError>) {
             printer_column(column, &format!("{place}.additionalPrinterColumns[{index}]"), errors);
         }
     }
-    let shared = places(spec, "schema").first().is_some_and(|(place, _)| place == "spec");
     for (place, version) in places(spec, "selectableFields") {
-        let has_schema = at(version, &["schema"]).is_object() && shared == (place == "spec");
-        selectable_fields(version, has_schema, &format!("{place}.selectableFields"), errors);
+        selectable_fields(version, &format!("{place}.selectableFields"), errors);
     }
 }
 
@@ -95,78 +91,26 @@ fn printer_column(column: &Value, path: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Fields that a client may select by, at most eight different ones.
-fn selectable_fields(version: &Value, has_schema: bool, path: &str, errors: &mut Vec<FieldError>) {
-    const MOST: usize = 8;
-    let fields = list(version, "selectableFields");
-    if fields.is_empty() {
-        return;
-    }
-    if !has_schema {
-        let detail = if path.starts_with("spec.versions") {
-            "may only be set when `version.schema.openAPIV3Schema` is not included"
-        } else {
-            "may only be set when validations.schema is included"
-        };
-        errors.push(FieldError::invalid(path, &json!(""), detail));
-        return;
-    }
+/// Fields that a client may select by: simple paths of properties.
+fn selectable_fields(version: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let schema = parse::fragment(at(version, &["schema", "openAPIV3Schema"]));
-    let mut seen = BTreeSet::new();
-    for (index, field) in fields.iter().enumerate() {
+    for (index, field) in list(version, "selectableFields").iter().enumerate() {
         let place = format!("{path}[{index}].jsonPath");
         let json_path = text(field, "jsonPath");
         if json_path.is_empty() {
             errors.push(FieldError::required(place, ""));
-            continue;
+        } else if !is_scalar(&schema, &json_path) {
+            let detail = "must point to a field of type string, boolean or integer";
+            errors.push(FieldError::invalid(place, &json!(json_path), detail));
         }
-        let value = json!(json_path);
-        let kind = match leaf(&schema, &json_path) {
-            Ok(kind) => kind,
-            Err(why) => {
-                errors.push(FieldError::invalid(place, &value, &format!("is an invalid path: {why}")));
-                continue;
-            }
-        };
-        if json_path.starts_with(".metadata.") || json_path == ".metadata" {
-            errors.push(FieldError::invalid(place.clone(), &value, "must not point to fields in metadata"));
-        }
-        if !matches!(kind, JsonType::String | JsonType::Boolean | JsonType::Integer) {
-            let detail = "must point to a field of type string, boolean or integer. Enum string fields and strings \
-                          with formats are allowed.";
-            errors.push(FieldError::invalid(place.clone(), &value, detail));
-        }
-        if !seen.insert(json_path) {
-            errors.push(FieldError::with_value(FieldReason::Duplicate, place, &value, ""));
-        }
-    }
-    if seen.len() > MOST {
-        errors.push(FieldError::too_many(path, seen.len(), MOST as u64));
     }
 }
 
-/// The type of the field at a path of names, each after a dot.
-fn leaf(schema: &Schema, path: &str) -> Result<JsonType, String> {
-    const NOWHERE: &str = "does not refer to a valid field";
-    let mut rest = path;
-    let mut node = schema;
-    while !rest.is_empty() {
-        if rest.starts_with('[') {
-            return Err("array notation is not allowed".to_owned());
-        }
-        let Some(after) = rest.strip_prefix('.') else {
-            let end = rest.find(['.', '[', ']']).unwrap_or(rest.len()).max(1);
-            return Err(format!("expected [ or . but got: {}", rest.get(..end).unwrap_or(rest)));
-        };
-        if after.is_empty() {
-            return Err("unexpected end of JSON path".to_owned());
-        }
-        let end = after.find(['.', '[', ']']).map_or(after.len(), |end| end.max(1));
-        let (name, left) = after.split_at_checked(end).ok_or(NOWHERE)?;
-        rest = left;
-        let next =
-            if node.properties.is_empty() { node.additional.as_ref() } else { node.properties.get(name) };
-        node = next.ok_or(NOWHERE)?.as_schema();
-    }
-    Ok(node.json_type)
+/// Whether a path of names, each after a dot, leads to a text, a flag or a number.
+fn is_scalar(schema: &Schema, path: &str) -> bool {
+    let Some(names) = path.strip_prefix('.') else { return false };
+    let found = names.split('.').try_fold(schema, |node, name| Some(node.properties.get(name)?.as_schema()));
+    found.is_some_and(|node| {
+        matches!(node.json_type, JsonType::String | JsonType::Boolean | JsonType::Integer)
+    })
 }

@@ -134,39 +134,6 @@ pub(super) fn pairs(map: Option<&Value>) -> String {
     pairs.into_iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
 }
 
-/// The first few of a list, and how many more there are of `count`.
-pub(super) fn shortened(all: &[String], most: usize, count: usize) -> String {
-    let shown = all.iter().take(most).cloned().collect::<Vec<_>>().join(",");
-    if count > most { format!("{shown} + {} more...", count - most) } else { shown }
-}
-
-fn quota_of(object: &Value, limits: bool) -> Value {
-    let hard = at(object, "status.hard").and_then(Value::as_object);
-    let hard: BTreeMap<&String, &Value> = hard.into_iter().flatten().collect();
-    let terms: Vec<String> = hard
-        .into_iter()
-        .filter(|(key, _)| key.starts_with("limits.") == limits)
-        .map(|(key, hard)| {
-            let used =
-                at(object, "status.used").and_then(|u| u.get(key)).map_or_else(|| "0".to_owned(), plain);
-            format!("{key}: {used}/{}", plain(hard))
-        })
-        .collect();
-    json!(terms.join(", "))
-}
-
-pub(super) fn quota(object: &Value, _: Timestamp) -> Value {
-    quota_of(object, false)
-}
-
-pub(super) fn quota_limits(object: &Value, _: Timestamp) -> Value {
-    quota_of(object, true)
-}
-
-pub(super) fn role(object: &Value, _: Timestamp) -> Value {
-    json!(format!("{}/{}", text_at(object, "roleRef.kind"), text_at(object, "roleRef.name")))
-}
-
 pub(super) fn requested_duration(object: &Value, _: Timestamp) -> Value {
     let seconds = at(object, "spec.expirationSeconds").and_then(Value::as_i64);
     json!(seconds.map_or_else(|| "<none>".to_owned(), super::duration))
@@ -184,33 +151,6 @@ pub(super) fn request_condition(object: &Value, _: Timestamp) -> Value {
     let failed = if has("Failed") { ",Failed" } else { "" };
     let issued = if text_at(object, "status.certificate").is_empty() { "" } else { ",Issued" };
     json!(format!("{decided}{failed}{issued}"))
-}
-
-fn subjects(object: &Value, kind: &str) -> Value {
-    let of_kind = list(object, "subjects").iter().filter(|s| text_at(s, "kind") == kind);
-    let names: Vec<String> = of_kind
-        .map(|s| match (kind, text_at(s, "namespace")) {
-            ("ServiceAccount", namespace) => format!("{namespace}/{}", text_at(s, "name")),
-            _ => text_at(s, "name").to_owned(),
-        })
-        .collect();
-    json!(names.join(", "))
-}
-
-pub(super) fn users(object: &Value, _: Timestamp) -> Value {
-    subjects(object, "User")
-}
-
-pub(super) fn groups(object: &Value, _: Timestamp) -> Value {
-    subjects(object, "Group")
-}
-
-pub(super) fn accounts(object: &Value, _: Timestamp) -> Value {
-    subjects(object, "ServiceAccount")
-}
-
-pub(super) fn global_default(object: &Value, _: Timestamp) -> Value {
-    json!(at(object, "globalDefault") == Some(&json!(true)))
 }
 
 pub(super) fn signer(object: &Value, _: Timestamp) -> Value {

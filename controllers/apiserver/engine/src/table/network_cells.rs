@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::cells::{joined, list, number, or_none, pairs, plain, shortened};
+use super::cells::{joined, list, number, or_none, pairs};
 use crate::object::{at, strings, text_at};
 
 pub(super) fn service_ip(service: &Value, _: Timestamp) -> Value {
@@ -45,47 +45,4 @@ pub(super) fn service_ports(service: &Value, _: Timestamp) -> Value {
 
 pub(super) fn service_selector(service: &Value, _: Timestamp) -> Value {
     or_none(&pairs(at(service, "spec.selector")))
-}
-
-pub(super) fn pod_selector(object: &Value, _: Timestamp) -> Value {
-    or_none(&crate::selector::text_of(at(object, "spec.podSelector")))
-}
-
-pub(super) fn endpoints(object: &Value, _: Timestamp) -> Value {
-    let mut all = Vec::new();
-    for subset in list(object, "subsets") {
-        let addresses = || list(subset, "addresses").iter().map(|address| text_at(address, "ip"));
-        let ports = list(subset, "ports");
-        if ports.is_empty() {
-            all.extend(addresses().map(str::to_owned));
-        }
-        for port in ports {
-            let port = number(port, "port");
-            all.extend(
-                addresses().map(|ip| {
-                    if ip.contains(':') { format!("[{ip}]:{port}") } else { format!("{ip}:{port}") }
-                }),
-            );
-        }
-    }
-    if list(object, "subsets").is_empty() { json!("<none>") } else { json!(shortened(&all, 3, all.len())) }
-}
-
-fn or_unset(all: &[String]) -> Value {
-    let text = shortened(all, 3, all.len());
-    json!(if text.is_empty() { "<unset>".to_owned() } else { text })
-}
-
-pub(super) fn slice_ports(object: &Value, _: Timestamp) -> Value {
-    let shown = |port: &Value| match (port.get("port"), port.get("name")) {
-        (Some(number), _) => plain(number),
-        (None, Some(name)) => plain(name),
-        (None, None) => "*".to_owned(),
-    };
-    or_unset(&list(object, "ports").iter().map(shown).collect::<Vec<_>>())
-}
-
-pub(super) fn slice_endpoints(object: &Value, _: Timestamp) -> Value {
-    let all = list(object, "endpoints").iter().flat_map(|e| strings(e.get("addresses")));
-    or_unset(&all.map(str::to_owned).collect::<Vec<_>>())
 }

@@ -123,8 +123,8 @@ fn several_faults_of_a_version_are_all_named() {
         "spec.additionalPrinterColumns[0].type: Required value: must be one of boolean,date,integer,number,string".to_owned(),
         "spec.additionalPrinterColumns[0].format: Invalid value: \"odd\": must be one of byte,date,date-time,double,float,int32,int64,password".to_owned(),
         "spec.additionalPrinterColumns[0].JSONPath: Invalid value: \"a\": must be a simple json path starting with .".to_owned(),
-        "spec.selectableFields[0].jsonPath: Invalid value: \".spec.a\": is an invalid path: does not refer to a valid field".to_owned(),
-        "spec.selectableFields[1].jsonPath: Invalid value: \".a[0]\": is an invalid path: does not refer to a valid field".to_owned(),
+        "spec.selectableFields[0].jsonPath: Invalid value: \".spec.a\": must point to a field of type string, boolean or integer".to_owned(),
+        "spec.selectableFields[1].jsonPath: Invalid value: \".a[0]\": must point to a field of type string, boolean or integer".to_owned(),
         "spec.selectableFields[2].jsonPath: Required value".to_owned(),
     ];
     want.sort();

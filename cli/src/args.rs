@@ -61,17 +61,6 @@ pub struct Global {
     pub verbose: u8,
 }
 
-/// Output format of `simulate`, whose own flags stand for those of every command.
-#[derive(Clone, Debug, Default, clap::Args)]
-pub struct Output {
-    /// Output format
-    #[arg(short, long, value_name = "FORMAT")]
-    pub output: Option<String>,
-    /// Omit table headers
-    #[arg(long)]
-    pub no_headers: bool,
-}
-
 /// How images are pulled from registries.
 #[derive(Debug, Default, clap::Args)]
 pub struct Registry {

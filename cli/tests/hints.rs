@@ -134,7 +134,7 @@ fn every_flag_and_command_in_a_sentence_exists() {
     all_flags(&root, &mut known);
     let base = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut files = Vec::new();
-    for directory in ["cli/src", "vm-builder/src", "controllers/kubelet/src/images"] {
+    for directory in ["cli/src", "vm-builder/src", "controllers/local/kubelet/src/images"] {
         sources(&base.join(directory), &mut files);
     }
     let (mut wrong, mut sentences) = (Vec::new(), 0);

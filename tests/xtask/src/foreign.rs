@@ -14,7 +14,7 @@ const FILES: [(&str, &str); 11] = [
     ("controllers/hypervisor/src/sys.rs", "what a child does between fork and exec"),
     ("controllers/kit/src/descriptors.rs", "`close_range`"),
     ("controllers/neond/src/local/supervisor/process.rs", "what a child does between fork and exec"),
-    ("controllers/kubelet/src/sys.rs", "what a child does between fork and exec"),
+    ("controllers/local/kubelet/src/sys.rs", "what a child does between fork and exec"),
     ("controllers/runner/src/network/capture.rs", "a packet socket"),
     ("controllers/runner/src/network/tap.rs", "ioctls of tap devices"),
     ("vm-builder/guest/src/daemon/memory.rs", "the C library's allocator"),

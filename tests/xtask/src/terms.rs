@@ -34,7 +34,7 @@ const BANNED: &[Banned] = &[
 
 /// Files with other people's words: texts that imitate Kubernetes, settings of a kernel, and this list.
 const EXEMPT: &[&str] = &[
-    "controllers/apiserver/conformance/scenarios/",
+    "controllers/local/apiserver/conformance/scenarios/",
     "kernel/config/",
     "LICENSE",
     "Cargo.lock",

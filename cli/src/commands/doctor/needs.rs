@@ -39,14 +39,14 @@ pub(super) const PROGRAMS: [Program; 6] = [
         purpose: "configures the network of nodes and pods",
         necessity: Necessity::Root,
         package: Package { debian: "iproute2", fedora: "iproute", suse: "iproute2", arch: "iproute2" },
-        used_by: "controllers/kubelet/src/network/command.rs",
+        used_by: "controllers/local/kubelet/src/network/command.rs",
     },
     Program {
         name: "nft",
         purpose: "gives VMs access to external networks",
         necessity: Necessity::Optional,
         package: Package::everywhere("nftables"),
-        used_by: "controllers/kubelet/src/network/command.rs",
+        used_by: "controllers/local/kubelet/src/network/command.rs",
     },
     Program {
         name: "ssh",
@@ -118,7 +118,7 @@ pub(super) const MEMORY_CONTROLLER: Feature = Feature {
     word: "memory.max",
     cost: "a pod can use more memory than its limit",
     remedy: "have the memory controller enabled; on old kernels with the argument cgroup_enable=memory",
-    used_by: "controllers/kubelet/src/cgroup.rs",
+    used_by: "controllers/local/kubelet/src/cgroup.rs",
 };
 
 /// QEMU asks for huge pages by itself.

@@ -9,7 +9,8 @@ use sha2::{Digest as _, Sha256};
 use crate::package::target;
 
 /// The sources: what starts QEMU, what prepares devices, networks and cgroups for it, and the guest's kernel.
-const SOURCES: [&str; 4] = ["controllers/hypervisor", "controllers/kubelet", "controllers/runner", "kernel"];
+const SOURCES: [&str; 4] =
+    ["controllers/hypervisor", "controllers/local/kubelet", "controllers/runner", "kernel"];
 
 /// The sources, compared with those that passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

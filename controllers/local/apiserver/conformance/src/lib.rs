@@ -1,7 +1,7 @@
-//! Replays recorded Kubernetes API behaviour (`controllers/apiserver/conformance`) against a server, over TLS, as raw JSON.
+//! Replays recorded Kubernetes API behaviour (`controllers/local/apiserver/conformance`) against a server, over TLS, as raw JSON.
 //!
 //! For: `make test`, and for comparing other servers.
-//! Owns: the meaning of a scenario file; `controllers/apiserver/conformance/README.md` describes it.
+//! Owns: the meaning of a scenario file; `controllers/local/apiserver/conformance/README.md` describes it.
 //! May not: know any type of ours. It talks to the server as any client does.
 
 mod body;

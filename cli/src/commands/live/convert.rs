@@ -14,7 +14,7 @@ use crate::commands::migration::show;
 use crate::commands::vm::events::Event;
 use crate::commands::vm::table::observed;
 use crate::live::input::{Account, Key, MoveFacts, NodeFacts, VmFacts};
-use crate::live::stream::{Entry, Kind};
+use crate::live::input::{Entry, Kind};
 use crate::render::one_line;
 
 /// Longest text that is kept of a message, in characters.

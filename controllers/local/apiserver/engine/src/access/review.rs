@@ -7,28 +7,19 @@ use crate::context::User;
 use crate::field::FieldError;
 use crate::status::{ApiError, Subject};
 
-/// Answers a review of `kind` posted by `user` (to `namespace`, for the local one): the body with its `status`.
+/// Answers a review of `kind` posted by `user`: the body with its `status`.
 ///
 /// # Errors
 /// 422 for a question that is not one, 400 for a kind that is not answered here.
-pub fn answer(
-    kind: &str,
-    body: &Value,
-    namespace: &str,
-    user: &User,
-    index: &RuleIndex,
-) -> Result<Value, ApiError> {
+pub fn answer(kind: &str, body: &Value, user: &User, index: &RuleIndex) -> Result<Value, ApiError> {
     let status = match kind {
         "SelfSubjectAccessReview" => access(body, user, index, &check_question(body))?,
-        "SubjectAccessReview" | "LocalSubjectAccessReview" => {
+        "SubjectAccessReview" => {
             let other = subject(body);
             let mut errors = check_question(body);
             if other.name.is_empty() && other.groups.is_empty() {
                 let detail = "at least one of user or group must be specified";
                 errors.push(FieldError::invalid("spec.user", &json!(""), detail));
-            }
-            if kind == "LocalSubjectAccessReview" {
-                check_local(body, namespace, &mut errors);
             }
             access(body, &other, index, &errors)?
         }
@@ -133,24 +124,6 @@ fn check_selectors(resource: &Value) -> Vec<FieldError> {
         }
     }
     errors
-}
-
-fn check_local(body: &Value, namespace: &str, errors: &mut Vec<FieldError>) {
-    let given = spec(body, "resourceAttributes").and_then(|attributes| attributes.get("namespace")?.as_str());
-    if given.unwrap_or_default() != namespace {
-        errors.push(FieldError::invalid(
-            "spec.resourceAttributes.namespace",
-            &json!(given.unwrap_or_default()),
-            "must match metadata.namespace",
-        ));
-    }
-    if let Some(path) = spec(body, "nonResourceAttributes") {
-        errors.push(FieldError::invalid(
-            "spec.nonResourceAttributes",
-            path,
-            "disallowed on this kind of request",
-        ));
-    }
 }
 
 fn access(body: &Value, user: &User, index: &RuleIndex, errors: &[FieldError]) -> Result<Value, ApiError> {

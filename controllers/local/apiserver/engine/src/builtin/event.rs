@@ -139,6 +139,3 @@ pub(super) fn validate_lease(object: &Value, errors: &mut Vec<FieldError>) {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

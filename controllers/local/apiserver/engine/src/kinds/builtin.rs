@@ -54,7 +54,6 @@ fn rows() -> Vec<Row> {
     Row("events.k8s.io", "v1", "Event", "events", "ev", "", "nu", "", "reason,regarding.kind,regarding.namespace,regarding.name,regarding.uid,regarding.apiVersion,regarding.resourceVersion,regarding.fieldPath,reportingController,type", builtin::<events::Event>),
     Row("authentication.k8s.io", "v1", "SelfSubjectReview", "selfsubjectreviews", "", "", "c", "", "", builtin::<authn::SelfSubjectReview>),
     Row("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", "", "", "c", "", "", builtin::<authn::TokenReview>),
-    Row("authorization.k8s.io", "v1", "LocalSubjectAccessReview", "localsubjectaccessreviews", "", "", "nc", "", "", builtin::<authz::LocalSubjectAccessReview>),
     Row("authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", "", "", "c", "", "", builtin::<authz::SelfSubjectAccessReview>),
     Row("authorization.k8s.io", "v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews", "", "", "c", "", "", builtin::<authz::SelfSubjectRulesReview>),
     Row("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", "", "", "c", "", "", builtin::<authz::SubjectAccessReview>),

@@ -251,13 +251,7 @@ impl Write<'_> {
     /// Access and identity reviews.
     pub(crate) fn review(&mut self, engine: &Engine) -> Result<Value, Halt> {
         let body = self.decode(engine)?;
-        Ok(access::review::answer(
-            &self.kind.kind,
-            &body,
-            &self.target.namespace,
-            self.request.user,
-            &engine.rules,
-        )?)
+        Ok(access::review::answer(&self.kind.kind, &body, self.request.user, &engine.rules)?)
     }
 }
 

@@ -59,10 +59,13 @@ fn start_within<T: PartialOrd>(
         return Ok(());
     }
     let by_units = args.cu.is_some();
-    let own = if resource == "cpu" { args.start_cpu.is_some() } else { args.start_memory.is_some() };
+    let (start_flag, own) = match resource {
+        "cpu" => ("--start-cpu", args.start_cpu.is_some()),
+        _ => ("--start-memory", args.start_memory.is_some()),
+    };
     let wanted = match (own, args.start_cu) {
         (false, Some(units)) => format!("--start-cu: {units} compute units ({})", shown(&start)),
-        _ => format!("--start-{resource}: {}", shown(&start)),
+        _ => format!("{start_flag}: {}", shown(&start)),
     };
     let flag = if by_units { "cu" } else { resource };
     let given = match resource {

@@ -65,9 +65,7 @@ fn carry_out(tool: Tool, build: &Build<'_>, work: &Path) -> Result<Source, tool:
     match tool {
         // A fixed time: the same files give the same layers.
         Tool::Buildah => {
-            // The host's network needs no helper program of its own.
-            command.args(["--network", "host", "--isolation", "chroot"]);
-            command.args(["--format", "oci", "--layers=false", "--timestamp", "0"]);
+            command.args(["--isolation", "chroot", "--format", "oci", "--layers=false", "--timestamp", "0"]);
             tool::trust(&mut command, &storage, &build.options.network, None);
         }
         Tool::Podman => drop(command.args(["--format", "oci", "--timestamp", "0"])),

@@ -168,7 +168,7 @@ impl Engine<'_> {
         )?;
         let id = work.join("base");
         let mut build = self.command("build");
-        build.args(["--network", "host", "--format", "oci", "--timestamp", "0"]).arg("--iidfile").arg(&id);
+        build.args(["--format", "oci", "--timestamp", "0"]).arg("--iidfile").arg(&id);
         build.arg("--platform").arg(self.request.platform.to_string());
         build.arg("--file").arg(&containerfile).arg(context);
         self.run("build", &mut build)?;

@@ -52,52 +52,37 @@ pub(crate) fn build(build: &Build<'_>, work: &Path) -> Result<Source, Error> {
 }
 
 fn carry_out(tool: Tool, build: &Build<'_>, work: &Path) -> Result<Source, tool::Error> {
-    let (storage, id) = (work.join("storage"), work.join("image"));
-    let line = |text: &str| build.progress.line(text);
-    let mut command = match tool {
-        Tool::Buildah => tool::buildah(&storage, "build"),
-        _ => {
-            let mut command = Command::new(tool.name());
-            command.arg("build");
-            command
-        }
+    let build = tool::Build {
+        file: build.file,
+        context: context(build.file),
+        arguments: build.arguments,
+        platform: &build.options.platform,
+        network: &build.options.network,
+        base: None,
+        line: &|text| build.progress.line(text),
     };
     match tool {
-        // A fixed time: the same files give the same layers.
-        Tool::Buildah => {
-            command.args(["--isolation", "chroot", "--format", "oci", "--layers=false", "--timestamp", "0"]);
-            tool::trust(&mut command, &storage, &build.options.network, None);
-        }
-        Tool::Podman => drop(command.args(["--format", "oci", "--timestamp", "0"])),
-        Tool::Docker => drop(command.env("SOURCE_DATE_EPOCH", "0")),
+        Tool::Buildah => tool::build(&build, work),
+        Tool::Podman | Tool::Docker => into_store(tool, &build, work),
     }
-    command.arg("--platform").arg(build.options.platform.to_string());
-    command.arg("--iidfile").arg(&id).arg("--file").arg(build.file);
-    for argument in build.arguments {
-        command.arg("--build-arg").arg(argument);
-    }
-    command.arg(context(build.file));
-    tool::run(tool.name(), "build", &mut command, &line)?;
-    let image = std::fs::read_to_string(&id).map_err(|source| tool::Error::file("read", &id, source))?;
-    export(tool, image.trim(), work, &line)
 }
 
-/// Writes the built image into `work`.
-fn export(tool: Tool, image: &str, work: &Path, line: &(dyn Fn(&str) + Sync)) -> Result<Source, tool::Error> {
-    let (layout, archive) = (work.join("layout"), work.join("image.tar"));
-    if tool == Tool::Buildah {
-        let storage = work.join("storage");
-        let mut push = tool::buildah(&storage, "push");
-        push.arg(image).arg(format!("oci:{}:built", layout.display()));
-        tool::run(tool.name(), "push", &mut push, line)?;
-        return Ok(Source::OciLayout { path: layout, name: None });
-    }
+/// Builds into the tool's own store of images, and saves the image into `work`.
+fn into_store(tool: Tool, build: &tool::Build<'_>, work: &Path) -> Result<Source, tool::Error> {
+    let (id, archive) = (work.join("image"), work.join("image.tar"));
+    let mut command = Command::new(tool.name());
+    command.arg("build");
     let mut save = Command::new(tool.name());
     save.arg("save").arg("--output").arg(&archive);
     if tool == Tool::Podman {
+        command.args(["--format", "oci", "--timestamp", "0"]);
         save.args(["--format", "oci-archive"]);
+    } else {
+        command.env("SOURCE_DATE_EPOCH", "0");
     }
-    tool::run(tool.name(), "save", save.arg(image), line)?;
+    tool::common(&mut command, build, &id);
+    tool::run(tool.name(), "build", command.arg(build.context), build.line)?;
+    tool::run(tool.name(), "save", save.arg(tool::image(&id)?), build.line)?;
     Ok(match tool {
         Tool::Podman => Source::OciArchive { path: archive, name: None },
         _ => Source::DockerArchive { path: archive, name: None },

@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
+use crate::reference::Reference;
 use crate::source::{Network, Platform, Source};
 use crate::spec::Spec;
 use crate::tool::{self, Error as ToolError};
@@ -57,35 +58,18 @@ pub fn carry_out(request: &Request<'_>, work: &Path) -> Result<Source, Error> {
     let base = engine.base(work)?;
     let containerfile = work.join("Containerfile");
     write(&containerfile, text(request.spec, &base).as_bytes())?;
-    let id = work.join("image");
-    let mut build = engine.command("build");
-    // A fixed time: the same fragments on the same files give the same layers.
-    build.args([
-        "--network",
-        "host",
-        "--isolation",
-        "chroot",
-        "--format",
-        "oci",
-        "--layers=false",
-        "--timestamp",
-        "0",
-    ]);
-    build.arg("--platform").arg(request.platform.to_string());
-    build.arg("--iidfile").arg(&id).arg("--file").arg(&containerfile);
-    for argument in request.build_args {
-        build.arg("--build-arg").arg(argument);
-    }
-    engine.trust(&mut build);
-    build.arg(&context);
-    engine.run("build", &mut build)?;
-    let image = std::fs::read_to_string(&id).map_err(|source| file("read", &id, source))?;
-    let layout = work.join("layout");
-    let mut push = engine.command("push");
-    push.arg(image.trim()).arg(format!("oci:{}:built", layout.display()));
-    engine.run("push", &mut push)?;
+    let build = tool::Build {
+        file: &containerfile,
+        context: &context,
+        arguments: request.build_args,
+        platform: request.platform,
+        network: request.network,
+        base: engine.registry(),
+        line: request.line,
+    };
+    let built = tool::build(&build, work)?;
     let _ = std::fs::remove_dir_all(engine.storage);
-    Ok(Source::OciLayout { path: layout, name: None })
+    Ok(built)
 }
 
 /// The whole Dockerfile. The user of the image is restored by the builder, which reads the source's settings.
@@ -123,16 +107,11 @@ struct Engine<'a> {
 }
 
 impl Engine<'_> {
-    fn command(&self, step: &str) -> Command {
-        tool::buildah(self.storage, step)
-    }
-
-    fn trust(&self, command: &mut Command) {
-        let base = match self.request.source {
+    fn registry(&self) -> Option<&Reference> {
+        match self.request.source {
             Source::Registry(reference) => Some(reference),
             _ => None,
-        };
-        tool::trust(command, self.storage, self.request.network, base);
+        }
     }
 
     fn run(&self, step: &'static str, command: &mut Command) -> Result<Vec<String>, Error> {
@@ -148,7 +127,7 @@ impl Engine<'_> {
             // Our names for these are the engine's transports.
             archive => archive.text(),
         };
-        let mut pull = self.command("pull");
+        let mut pull = tool::buildah(self.storage, "pull");
         pull.arg("--quiet").arg(local);
         Ok(last_line(&self.run("pull", &mut pull)?))
     }
@@ -167,13 +146,12 @@ impl Engine<'_> {
             format!("FROM scratch\nADD [\"{}\", \"/\"]\n", name.escape_default()).as_bytes(),
         )?;
         let id = work.join("base");
-        let mut build = self.command("build");
+        let mut build = tool::buildah(self.storage, "build");
         build.args(["--format", "oci", "--timestamp", "0"]).arg("--iidfile").arg(&id);
         build.arg("--platform").arg(self.request.platform.to_string());
         build.arg("--file").arg(&containerfile).arg(context);
         self.run("build", &mut build)?;
-        let image = std::fs::read_to_string(&id).map_err(|source| file("read", &id, source))?;
-        Ok(image.trim().trim_start_matches("sha256:").to_owned())
+        Ok(tool::image(&id)?.trim_start_matches("sha256:").to_owned())
     }
 }
 

@@ -11,7 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::reference::Reference;
-use crate::source::Network;
+use crate::source::{Network, Platform, Source};
 
 /// Lines of the tool that an error keeps.
 const LAST_LINES: usize = 12;
@@ -97,6 +97,54 @@ fn auth_file(storage: &Path, network: &Network, base: Option<&Reference>) -> Opt
         std::fs::File::options().create(true).truncate(true).write(true).mode(0o600).open(&path).ok()?;
     file.write_all(text.as_bytes()).ok()?;
     Some(path)
+}
+
+/// A Dockerfile for buildah.
+pub(crate) struct Build<'a> {
+    pub(crate) file: &'a Path,
+    /// The directory whose files `COPY` takes.
+    pub(crate) context: &'a Path,
+    /// `NAME=value` for `ARG`s.
+    pub(crate) arguments: &'a [String],
+    pub(crate) platform: &'a Platform,
+    pub(crate) network: &'a Network,
+    /// The image that is changed, if it comes from a registry.
+    pub(crate) base: Option<&'a Reference>,
+    /// Receives the tool's lines.
+    pub(crate) line: &'a (dyn Fn(&str) + Sync),
+}
+
+/// Builds with the storage `storage` of `work`, and writes the image into an OCI layout in `work`.
+///
+/// # Errors
+/// If buildah is missing or a step fails, with its last lines.
+pub(crate) fn build(build: &Build<'_>, work: &Path) -> Result<Source, Error> {
+    let (storage, id, layout) = (work.join("storage"), work.join("image"), work.join("layout"));
+    let mut command = buildah(&storage, "build");
+    // A fixed time: the same instructions on the same files give the same layers.
+    command.args(["--isolation", "chroot", "--format", "oci", "--layers=false", "--timestamp", "0"]);
+    common(&mut command, build, &id);
+    trust(&mut command, &storage, build.network, build.base);
+    run("buildah", "build", command.arg(build.context), build.line)?;
+    let mut push = buildah(&storage, "push");
+    push.arg(image(&id)?).arg(format!("oci:{}:built", layout.display()));
+    run("buildah", "push", &mut push, build.line)?;
+    Ok(Source::OciLayout { path: layout, name: None })
+}
+
+/// Flags of a build that every tool has; `id`: the file for the identity of the image.
+pub(crate) fn common(command: &mut Command, build: &Build<'_>, id: &Path) {
+    command.arg("--platform").arg(build.platform.to_string());
+    command.arg("--iidfile").arg(id).arg("--file").arg(build.file);
+    for argument in build.arguments {
+        command.arg("--build-arg").arg(argument);
+    }
+}
+
+/// The identity that a build wrote.
+pub(crate) fn image(id: &Path) -> Result<String, Error> {
+    let text = std::fs::read_to_string(id).map_err(|source| Error::file("read", id, source))?;
+    Ok(text.trim().to_owned())
 }
 
 /// Runs a step of a tool; returns its lines on standard output. `line` receives those of both streams.

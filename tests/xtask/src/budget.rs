@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::lines::{before_tests, is_of_tests};
+
 /// Where the budget is: `<folder> <product lines> <lines of tests>`, and `packages <number>`.
 const FILE: &str = "tests/xtask/budget.txt";
 /// Lines that a folder may be below its budget before the budget has to follow.
@@ -61,12 +63,7 @@ fn measure(root: &Path, tracked: &[PathBuf]) -> Rows {
 /// Lines of product and of tests in a file.
 fn lines(file: &Path, text: &str) -> (usize, usize) {
     let all = text.lines().count();
-    let is_test = file.iter().any(|part| part == "tests" || part == "tests.rs");
-    let product = if is_test {
-        0
-    } else {
-        text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default().lines().count()
-    };
+    let product = if is_of_tests(file) { 0 } else { before_tests(text) };
     (product, all - product)
 }
 

@@ -21,3 +21,13 @@ pub(crate) fn faults(
     }
     faults
 }
+
+/// The lines of a source file before its own tests.
+pub(crate) fn before_tests(text: &str) -> usize {
+    text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default().lines().count()
+}
+
+/// Whether a whole file is tests, by its path.
+pub(crate) fn is_of_tests(file: &Path) -> bool {
+    file.iter().any(|part| part == "tests" || part == "tests.rs")
+}

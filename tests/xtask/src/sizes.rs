@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use crate::lines::{before_tests, is_of_tests};
+
 /// Product lines a file may have.
 const PRODUCT: usize = 600;
 /// Lines a file of tests may have.
@@ -45,14 +47,11 @@ pub(crate) fn faults(root: &Path, tracked: &[PathBuf]) -> Vec<String> {
 
 /// Lines that count, and how many there may be.
 fn measure(file: &Path, text: &str) -> (usize, usize) {
-    let is_test = file.components().any(|part| part.as_os_str() == "tests" || part.as_os_str() == "tests.rs")
-        && !file.starts_with("tests/xtask")
-        && !file.starts_with("tests/bench");
+    let is_test = is_of_tests(file) && !file.starts_with("tests/xtask") && !file.starts_with("tests/bench");
     if is_test {
         return (text.lines().count(), TESTS);
     }
-    let product = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-    (product.lines().count(), PRODUCT)
+    (before_tests(text), PRODUCT)
 }
 
 #[cfg(test)]

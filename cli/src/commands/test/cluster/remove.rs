@@ -64,17 +64,26 @@ pub(super) async fn remove(trial: &mut Trial<'_>) -> Result<()> {
     };
     trial.has_vm = false;
     apply::delete(trial.connection(), &named).await?;
-    let path = apply::path(&named);
-    trial
-        .poll("the VM is deleted", async || {
-            Ok(match get(trial.connection(), &path).await? {
-                None => Polled::Done(()),
-                Some(vm) => Polled::NotYet(phase(&vm)),
-            })
-        })
-        .await?;
+    gone(trial, "the VM is deleted", &named, phase).await?;
     trial.made_vm = false;
     Ok(())
+}
+
+/// Waits until an object does not exist any more; `state` describes one that still does.
+async fn gone(
+    trial: &mut Trial<'_>,
+    what: &str,
+    named: &Named,
+    state: impl Fn(&Value) -> String,
+) -> Result<()> {
+    let path = apply::path(named);
+    let look = async || {
+        Ok(match get(trial.connection(), &path).await? {
+            None => Polled::Done(()),
+            Some(found) => Polled::NotYet(state(&found)),
+        })
+    };
+    trial.poll(what, look).await
 }
 
 fn phase(vm: &Value) -> String {
@@ -116,7 +125,7 @@ pub(super) async fn uncordon(trial: &mut Trial<'_>) -> Result<()> {
 }
 
 async fn namespace(trial: &mut Trial<'_>) -> Result<()> {
-    let named = neonvm_deploy::Named {
+    let named = Named {
         api_version: "v1".to_owned(),
         kind: "Namespace".to_owned(),
         namespace: String::new(),
@@ -128,21 +137,13 @@ async fn namespace(trial: &mut Trial<'_>) -> Result<()> {
         Err(error) if error.code == Code::Conflict => {}
         Err(error) => return Err(error),
     }
-    let path = apply::path(&named);
-    trial
-        .poll("the namespace is removed", async || {
-            Ok(match get(trial.connection(), &path).await? {
-                None => Polled::Done(()),
-                Some(found) => Polled::NotYet(remains(&found)),
-            })
-        })
-        .await?;
+    gone(trial, "the namespace is removed", &named, remains).await?;
     trial.owns_namespace = false;
     Ok(())
 }
 
 /// What a namespace that is being removed still has.
-fn remains(namespace: &serde_json::Value) -> String {
+fn remains(namespace: &Value) -> String {
     let conditions = namespace.pointer("/status/conditions").and_then(serde_json::Value::as_array);
     let messages = conditions.into_iter().flatten().filter(|one| text(one, "/status") == "True");
     let messages: Vec<&str> = messages.map(|one| text(one, "/message")).collect();

@@ -8,7 +8,7 @@
 # distribution, whose files are then missing.
 BASE := cc:gcc /usr/include/stdio.h:libc6-dev git:git
 LANES := qemu-system-x86_64:qemu-system-x86 qemu-img:qemu-utils mke2fs:e2fsprogs ssh:openssh-client psql:postgresql-client \
-	/usr/lib/postgresql/*/bin/initdb:postgresql ip:iproute2 nft:nftables curl:curl docker-registry:docker-registry skopeo:skopeo umoci:umoci \
+	/usr/lib/postgresql/*/bin/initdb:postgresql ip:iproute2 nft:nftables iptables-nft:iptables curl:curl docker-registry:docker-registry skopeo:skopeo umoci:umoci \
 	debootstrap:debootstrap buildah:buildah /usr/lib/podman/netavark:netavark crun:crun prometheus:prometheus cpio:cpio xz:xz-utils modinfo:kmod make:make python3:python3-minimal pip3:python3-pip \
 	ps:procps ping:iputils-ping file:file bash:bash zsh:zsh fish:fish dpkg-deb:dpkg
 SOURCE := flex:flex bison:bison bc:bc /usr/include/libelf.h:libelf-dev /usr/include/openssl/opensslv.h:libssl-dev \

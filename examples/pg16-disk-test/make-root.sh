@@ -20,6 +20,8 @@ mkdir -p "$root/lib64" "$root/usr/bin" "$root/usr/sbin" "$root/usr/lib/postgresq
 for directory in lib usr/lib; do
     [ ! -d "tree/$directory/x86_64-linux-gnu" ] || { mkdir -p "$root/$directory"; cp -a "tree/$directory/x86_64-linux-gnu" "$root/$directory/"; }
 done
+# Debian 13 has all of it below usr, and the loader leads to lib.
+[ -e "$root/lib" ] || ln -s usr/lib "$root/lib"
 rm -rf "$root/usr/lib/x86_64-linux-gnu/gconv"
 for directory in lib64 usr/lib64; do [ ! -d "tree/$directory" ] || cp -a "tree/$directory/." "$root/lib64/"; done
 cp tree/usr/bin/cg* "$root/usr/bin/" && cp tree/usr/sbin/cgconfigparser "$root/usr/sbin/"

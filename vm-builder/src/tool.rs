@@ -9,10 +9,13 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use rustix::process::Resource;
 
 use crate::reference::Reference;
 use crate::source::{Network, Platform, Source};
 
+/// Open files and processes that buildah allows a step of a build (`RLimitDefaultValue`).
+const BUILDAH_LIMIT: u64 = 1_048_576;
 /// Lines of the tool that an error keeps.
 const LAST_LINES: usize = 12;
 
@@ -69,6 +72,9 @@ pub(crate) fn buildah(storage: &Path, step: &str) -> Command {
     let mut command = Command::new("buildah");
     command.arg("--root").arg(storage.join("root")).arg("--runroot").arg(storage.join("run"));
     command.args(["--storage-driver", "vfs", step]);
+    if step == "build" {
+        command.args(limits());
+    }
     command
 }
 
@@ -130,6 +136,16 @@ pub(crate) fn build(build: &Build<'_>, work: &Path) -> Result<Source, Error> {
     push.arg(image(&id)?).arg(format!("oci:{}:built", layout.display()));
     run("buildah", "push", &mut push, build.line)?;
     Ok(Source::OciLayout { path: layout, name: None })
+}
+
+/// The limits of this process for the steps of a build, where they are lower than what buildah (1.39) sets: it fails where it may not
+/// raise them, as in a container without `CAP_SYS_RESOURCE`.
+fn limits() -> impl Iterator<Item = String> {
+    let of = |(name, resource)| {
+        let most = rustix::process::getrlimit(resource).maximum?;
+        (most < BUILDAH_LIMIT).then(|| format!("--ulimit={name}={most}:{most}"))
+    };
+    [("nofile", Resource::Nofile), ("nproc", Resource::Nproc)].into_iter().filter_map(of)
 }
 
 /// Flags of a build that every tool has; `id`: the file for the identity of the image.

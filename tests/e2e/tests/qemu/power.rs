@@ -20,7 +20,8 @@ fn a_vm_is_stopped_changed_and_started() {
     let first = cluster.pod("web");
     let text = cluster.good(&["vm", "set", "web", "--cpu", "0.25..2", "--env", "A=1"]);
     assert!(text.contains("now: guest.cpus.min; at the next start: guest.cpus.max, guest.env"), "{text}");
-    assert!(cluster.good(&["vm", "describe", "web"]).contains("ChangePending True (AtNextStart)"));
+    let described = || cluster.good(&["vm", "describe", "web"]);
+    until(|| described().contains("ChangePending True (AtNextStart)"), described);
     let (code, text) = cluster.bad(&["vm", "set", "web", "--remove-disk", "none"]);
     assert!(code == 3 && text.contains("no disks"), "{text}");
     // Stopped, it has no pod, and everything changes at once; what waited is still to come.

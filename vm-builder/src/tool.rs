@@ -22,30 +22,20 @@ const LAST_LINES: usize = 12;
 /// Why a container tool could not do its work.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The tool is not on this host.
     #[error("{tool} is not installed")]
     Missing {
-        /// Name of the program.
         tool: &'static str,
     },
-    /// A file for the tool, or of it, cannot be used.
     #[error("cannot {verb} {}", path.display())]
     File {
-        /// What was tried.
         verb: &'static str,
-        /// With which file.
         path: PathBuf,
-        /// Why it failed.
         source: std::io::Error,
     },
-    /// A step of the tool failed.
     #[error("{tool} {step} failed")]
     Failed {
-        /// Name of the program.
         tool: &'static str,
-        /// Name of its command.
         step: &'static str,
-        /// Its last lines.
         last_lines: Vec<String>,
     },
 }

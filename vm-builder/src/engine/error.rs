@@ -11,20 +11,15 @@ use crate::tool;
 /// Failure of a build.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nothing would come out.
     #[error("nothing to write: neither an output file nor a tag is given")]
     NoOutput,
-    /// A push needs a name.
     #[error("cannot push an image without a tag")]
     PushWithoutTag,
-    /// The directory of an output does not exist.
     #[error("directory {} does not exist", .0.display())]
     NoDirectory(PathBuf),
-    /// The guest program cannot be used.
     #[error("the guest program {} cannot be used: {reason}", path.display())]
     Guest {
         path: PathBuf,
-        /// Why it cannot be used.
         reason: String,
     },
     /// An image without a disk in it.
@@ -51,14 +46,10 @@ pub enum Error {
     /// Attributes that access depends on cannot be stored.
     #[error(transparent)]
     Attributes(#[from] crate::attributes::Error),
-    /// A file cannot be written.
     #[error("cannot {verb} {}", path.display())]
     File {
-        /// What was tried.
         verb: &'static str,
-        /// With which file.
         path: PathBuf,
-        /// Why it failed.
         source: io::Error,
     },
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use neonvm_api::policy::SCHEDULER;
 use serde_json::{Map, Value, json};
 
 use crate::objects::{Filled, IMAGE_VOLUMES, Mtu, templates};
@@ -22,6 +23,7 @@ const RUNNER: &str = "__RUNNER__";
 const KUBE_SCHEDULER: &str = "__KUBE_SCHEDULER__";
 const NAMESPACE: &str = "__NAMESPACE__";
 const ROOT_DISK: &str = "__ROOT_DISK__";
+const VM_SCHEDULER: &str = "__VM_SCHEDULER__";
 
 /// Every file of the chart below its directory, but for `crds`, which leads to the definitions.
 ///
@@ -40,6 +42,7 @@ pub fn chart() -> Result<BTreeMap<String, String>, Error> {
             When::Component(component) => Some(format!("has \"{}\" .Values.components", component.name())),
             When::Overlay => Some("eq .Values.overlay.network \"multus\"".to_owned()),
             When::UpstreamAgents => Some(".Values.scheduler.upstreamAgents".to_owned()),
+            When::PriorityOfVms => Some(".Values.runner.priorityClass.value".to_owned()),
         };
         if let Some(condition) = &condition {
             let _ = writeln!(text, "{{{{- if {condition} }}}}");
@@ -133,11 +136,14 @@ fn places() -> Result<Filled, Error> {
     filled.accelerator = json!("{{ .Values.runner.accelerator }}");
     filled.cpu_scaling_mode = json!("{{ .Values.runner.cpuScalingMode }}");
     filled.cpu_model = json!("{{ .Values.runner.cpuModel }}");
+    filled.priority_class =
+        (json!("{{ .Values.runner.priorityClass.name }}"), with("runner.priorityClass.value"));
     filled.disk_cache = json!("{{ .Values.runner.diskCache }}");
     filled.log_format = json!("{{ .Values.logFormat }}");
     filled.root_disk = json!(ROOT_DISK);
     filled.device_plugin = json!("{{ has `agent` .Values.components }}");
     filled.scheduler = json!("{{ has `scheduler` .Values.components }}");
+    filled.vm_scheduler = json!(VM_SCHEDULER);
     filled.pod_autoscaler = json!("{{ has `pod-autoscaler` .Values.components }}");
     filled.encryption = json!("{{ .Values.overlay.encryption }}");
     for (name, filling) in &mut filled.services {
@@ -237,9 +243,11 @@ fn template(object: &Value) -> Result<String, Error> {
     let runner = or("runner.image", &image("neonvm-runner"));
     let stock = or("scheduler.kubeSchedulerImage", &format!("registry.k8s.io/kube-scheduler:{CLUSTER}"));
     let root_disk = root_disk();
+    let vm_scheduler =
+        format!("{{{{ if has `scheduler` .Values.components }}}}{SCHEDULER}{{{{ else }}}}{{{{ end }}}}");
     for line in text.lines() {
         let line = unquoted(line).replace(RUNNER, &runner).replace(KUBE_SCHEDULER, &stock);
-        let line = line.replace(ROOT_DISK, &root_disk);
+        let line = line.replace(ROOT_DISK, &root_disk).replace(VM_SCHEDULER, &vm_scheduler);
         out.push_str(&line.replace(NAMESPACE, "{{ .Release.Namespace }}"));
         out.push('\n');
     }

@@ -13,6 +13,8 @@ pub(crate) use filled::{Filled, Mtu};
 
 /// The namespace that the manifests name.
 const NAMESPACE: &str = neonvm_api::names::SYSTEM_NAMESPACE;
+/// Name of the class of VMs in the manifests.
+const VM_PRIORITY_CLASS: &str = "neonvm-vms";
 /// Version of the kube-scheduler where the cluster's is not known: that of the types that we are made with.
 const KUBERNETES: &str = "v1.36.0";
 /// Kinds that start pods.
@@ -80,6 +82,7 @@ fn is_chosen(when: When, values: &Values) -> bool {
         When::Component(component) => values.has(component),
         When::Overlay => values.overlay.network == Network::Multus,
         When::UpstreamAgents => values.scheduler.upstream_agents,
+        When::PriorityOfVms => values.runner.priority_class.value > 0,
     }
 }
 
@@ -111,6 +114,11 @@ fn fill(mut object: Value, filled: &Filled) -> Value {
     }
     if object.get("kind").is_some_and(|kind| kind == "NetworkAttachmentDefinition") {
         attachment(&mut object, filled);
+    }
+    if object.pointer("/metadata/name").is_some_and(|name| name == VM_PRIORITY_CLASS) {
+        let (name, value) = filled.priority_class.clone();
+        put(&mut object, "/metadata", "name", name);
+        put(&mut object, "", "value", value);
     }
     object
 }
@@ -175,6 +183,9 @@ fn container(container: &mut Value, filled: &Filled) {
                 filled.cpu_scaling_mode.as_str().unwrap_or_default(),
             );
             flag(container, "--cpu-model", filled.cpu_model.as_str().unwrap_or_default());
+            flag(container, "--vm-scheduler", filled.vm_scheduler.as_str().unwrap_or_default());
+            let (class, _) = &filled.priority_class;
+            flag(container, "--vm-priority-class", class.as_str().unwrap_or_default());
             flag(container, "--disk-cache", filled.disk_cache.as_str().unwrap_or_default());
             flag(container, "--device-plugin", filled.device_plugin.as_str().unwrap_or_default());
             let webhooks = filled.pod_autoscaler.as_str().unwrap_or_default();

@@ -13,6 +13,8 @@ const OVERLAY: (&str, &str) = ("vxlan-controller", "overlay-");
 
 /// The file of what upstream's agents find.
 const UPSTREAM_AGENTS: &str = "upstream-agents";
+/// The file with the PriorityClass of VMs.
+const PRIORITY_OF_VMS: &str = "priority-vms";
 
 /// What has to be chosen for a file to be part of an installation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +24,8 @@ pub(crate) enum When {
     Overlay,
     /// Agents of upstream's are to find the scheduler.
     UpstreamAgents,
+    /// VMs have a PriorityClass that the installation makes.
+    PriorityOfVms,
 }
 
 #[derive(Clone, Debug)]
@@ -44,6 +48,7 @@ fn file(name: &'static str, text: &str) -> Result<File, Error> {
         Some(component) => When::Component(component),
         None if name == OVERLAY.0 || name.starts_with(OVERLAY.1) || name == MULTUS.0 => When::Overlay,
         None if name == UPSTREAM_AGENTS => When::UpstreamAgents,
+        None if name == PRIORITY_OF_VMS => When::PriorityOfVms,
         None => When::Always,
     };
     Ok(File { name, when, objects })

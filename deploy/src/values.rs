@@ -267,9 +267,54 @@ pub struct Runner {
     /// run, so that VMs can be migrated between unlike processors. Empty: all that the node's processor has.
     #[schemars(length(max = 64), regex(pattern = "^[A-Za-z0-9._-]*$"))]
     pub cpu_model: String,
+    /// PriorityClass of VMs that do not set spec.priorityClassName.
+    pub priority_class: PriorityClass,
     /// How QEMU opens disks of VMs that start from now on. buffered: by the page cache of the node. direct: bypassing it, as upstream
     /// does. With both a flush of the guest reaches the disk.
     pub disk_cache: DiskCache,
+}
+
+/// A PriorityClass.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct PriorityClass {
+    /// Its name. Empty, with the value 0: VMs have the priority that the cluster gives to pods without a class.
+    #[schemars(length(max = 253), regex(pattern = "^[a-z0-9.-]*$"))]
+    pub name: String,
+    /// The value with which the class is made, preempting no pods. Kubernetes never changes the value of a class: choose another
+    /// name with another value. 0: the class is not made, because it exists.
+    #[schemars(range(min = 0, max = 1_000_000_000))]
+    pub value: i32,
+}
+
+impl PriorityClass {
+    fn check(&self) -> Result<(), Error> {
+        if !(0..=1_000_000_000).contains(&self.value) {
+            return Err(Error::invalid(
+                "runner.priorityClass.value",
+                "use 0 to 1000000000; higher ones are those of Kubernetes",
+            ));
+        }
+        if self.name.is_empty() && self.value != 0 {
+            return Err(Error::invalid(
+                "runner.priorityClass",
+                "a class needs a name; for none set its value to 0, too",
+            ));
+        }
+        let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
+        if !self.name.chars().all(good) {
+            let why =
+                format!("{:?} has other characters than lower-case letters, digits, '-' and '.'", self.name);
+            return Err(Error::invalid("runner.priorityClass.name", why));
+        }
+        Ok(())
+    }
+}
+
+impl Default for PriorityClass {
+    fn default() -> Self {
+        Self { name: "neonvm-vms".to_owned(), value: 900_000_000 }
+    }
 }
 
 /// How disks are opened.
@@ -374,6 +419,7 @@ impl Values {
             return Err(Error::invalid("namespace", why));
         }
         self.check_images()?;
+        self.runner.priority_class.check()?;
         if self.components.is_empty() {
             return Err(Error::invalid("components", "name one at least"));
         }

@@ -23,21 +23,11 @@ const LAST_LINES: usize = 12;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{tool} is not installed")]
-    Missing {
-        tool: &'static str,
-    },
+    Missing { tool: &'static str },
     #[error("cannot {verb} {}", path.display())]
-    File {
-        verb: &'static str,
-        path: PathBuf,
-        source: std::io::Error,
-    },
+    File { verb: &'static str, path: PathBuf, source: std::io::Error },
     #[error("{tool} {step} failed")]
-    Failed {
-        tool: &'static str,
-        step: &'static str,
-        last_lines: Vec<String>,
-    },
+    Failed { tool: &'static str, step: &'static str, last_lines: Vec<String> },
 }
 
 impl Error {

@@ -125,7 +125,7 @@ impl Fleet {
         let watches = &self.shared.metrics.watches;
         let _ended = Ended(watches);
         let watch = |config| {
-            let shown = watcher(api.clone(), config).default_backoff();
+            let shown = watcher(api.clone(), config).backoff(neonvm_kit::watch::retry());
             shown.inspect(|shown| watches.observe(WATCH, shown)).boxed()
         };
         let mut events = watch(own);

@@ -16,7 +16,7 @@ use neonvm_kit::call::{Callers, Error as CallError};
 use neonvm_kit::service::Endpoint;
 use neonvm_types::scheduler_protocol::{AgentRequest, PluginResponse};
 use rustls::ClientConfig;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::Instant;
 
 /// Requests at the same time, each on a separate connection.
@@ -52,6 +52,8 @@ pub(crate) struct Scheduler {
     callers: Callers,
     within: Patience,
     places: Semaphore,
+    /// The scheduler of the lease gave no answer, or another replica leads.
+    doubt: Notify,
     /// There is none, by the configuration.
     none: bool,
 }
@@ -97,7 +99,7 @@ impl Scheduler {
     pub(crate) fn new(tls: Arc<ClientConfig>, within: Patience, none: bool) -> Self {
         let (known, _) = watch::channel(Known::default());
         let callers = Callers::new(tls, SCHEDULER_NAME, AT_ONCE);
-        Self { known, callers, within, places: Semaphore::new(AT_ONCE), none }
+        Self { known, callers, within, places: Semaphore::new(AT_ONCE), doubt: Notify::new(), none }
     }
 
     fn endpoint(&self) -> Option<Endpoint> {
@@ -118,7 +120,12 @@ impl Scheduler {
         let place = tokio::time::timeout_at(until, self.places.acquire()).await;
         let Ok(Ok(_place)) = place else { return Err(Error::Busy(within)) };
         let left = until.saturating_duration_since(Instant::now());
-        let (status, answer) = self.callers.post(endpoint, Bytes::from(body), left).await?;
+        let answer = self.callers.post(endpoint, Bytes::from(body), left).await;
+        let is_elsewhere = matches!(&answer, Err(_) | Ok((StatusCode::SERVICE_UNAVAILABLE, _)));
+        if is_elsewhere && !endpoint.plain {
+            self.doubt.notify_one();
+        }
+        let (status, answer) = answer?;
         if status != StatusCode::OK {
             let text: String = String::from_utf8_lossy(&answer).trim().chars().take(300).collect();
             return Err(Error::Refused { status, text });
@@ -129,14 +136,14 @@ impl Scheduler {
     /// Follows the lease of the scheduler; never returns.
     pub(crate) async fn follow_lease(&self, client: Client, namespace: &str) {
         let learn = |found| self.learn(|known| known.lease = found);
-        neonvm_kit::service::follow(&client, namespace, SCHEDULER_LEASE, learn).await;
+        neonvm_kit::service::follow(&client, (namespace, SCHEDULER_LEASE), &self.doubt, learn).await;
     }
 
     /// Follows pods of upstream's scheduler, of which the newest that is ready counts; never returns.
     pub(crate) async fn follow_pods(&self, client: Client, name: &str, port: u16) {
         let api: Api<Pod> = Api::namespaced(client, UPSTREAM_NAMESPACE);
         let config = watcher::Config::default().labels(&format!("name={name}"));
-        let mut events = watcher(api, config).default_backoff().boxed();
+        let mut events = watcher(api, config).backoff(neonvm_kit::watch::retry()).boxed();
         let mut pods = std::collections::BTreeMap::new();
         loop {
             match events.try_next().await {

@@ -66,11 +66,12 @@ enum Empty {
 }
 
 /// Values that are dropped when they are empty.
-const OMITTED: [(&str, &str, Empty); 25] = [
+const OMITTED: [(&str, &str, Empty); 26] = [
     ("VirtualMachine", "spec.nodeSelector", Empty::Object),
     ("VirtualMachine", "spec.tolerations", Empty::List),
     ("VirtualMachine", "spec.schedulerName", Empty::Text),
     ("VirtualMachine", "spec.serviceAccountName", Empty::Text),
+    ("VirtualMachine", "spec.priorityClassName", Empty::Text),
     ("VirtualMachine", "spec.imagePullSecrets", Empty::List),
     ("VirtualMachine", "spec.extraInitContainers", Empty::List),
     ("VirtualMachine", "spec.initScript", Empty::Text),

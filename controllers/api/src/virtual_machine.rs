@@ -31,6 +31,9 @@ pub const DEFAULT_RUNNER_PORT: u16 = neonvm_types::runner_protocol::RUNNER_PORT;
 /// Characters of QEMU's names of CPU models.
 const CPU_MODEL_PATTERN: &str = "^[A-Za-z0-9._-]*$";
 
+/// A name of a PriorityClass: a DNS subdomain, as Kubernetes has it, or none.
+const PRIORITY_CLASS_PATTERN: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$";
+
 /// Whether a text can be QEMU's name of a CPU model: 1–64 letters, digits, `.`, `_` and `-`.
 #[must_use]
 pub fn is_cpu_model(text: &str) -> bool {
@@ -102,6 +105,12 @@ pub struct VirtualMachineSpec {
     /// Service account of the pod; its token is not mounted.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub service_account_name: String,
+    /// PriorityClass of the pod: the order in which pods get nodes, and which of them may preempt others. Absent: that of the
+    /// installation (`--vm-priority-class`), or else the cluster's default. A change holds from the next pod on, also that of a
+    /// migration.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 253), regex(pattern = PRIORITY_CLASS_PATTERN))]
+    pub priority_class_name: String,
     /// Resources of the runner container.
     #[serde(default)]
     #[schemars(schema_with = "schema::foreign::<core::ResourceRequirements>", extend("default" = {}))]
@@ -339,6 +348,7 @@ impl VirtualMachineSpec {
             tolerations: Vec::new(),
             scheduler_name: String::new(),
             service_account_name: String::new(),
+            priority_class_name: String::new(),
             pod_resources: core::ResourceRequirements::default(),
             restart_policy: RestartPolicy::default(),
             power_state: None,

@@ -253,17 +253,41 @@ async fn ensure_namespace(client: &Client, namespace: &str) -> Result<(), ApiErr
     }
 }
 
+/// Writes an authority back into its secret, which was deleted while a service held it: certificates that it has signed stay valid. The
+/// authority that was to sign next is only trusted from then on, and another one is prepared.
+///
+/// # Errors
+/// If the API server refuses.
+pub async fn restore(
+    client: &Client,
+    namespace: &str,
+    (kept, authority): (AuthoritySecret, &Authority),
+    manager: &str,
+) -> Result<(), Error> {
+    let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let beside = Some((PREVIOUS, authority.trusted_beside())).filter(|(_, text)| !text.is_empty());
+    let key = authority.key();
+    let texts = [(SIGNS.0, authority.certificate()), (SIGNS.1, &key)];
+    store(&api, kept, texts.into_iter().chain(beside), manager).await.map(drop)
+}
+
 async fn make(api: &Api<Secret>, kept: AuthoritySecret, manager: &str) -> Result<Secret, Error> {
     let (authority, key) = Authority::generate_named(kept.common)?;
-    let data: BTreeMap<String, ByteString> = [
-        (SIGNS.0.to_owned(), ByteString(authority.certificate().as_bytes().to_vec())),
-        (SIGNS.1.to_owned(), ByteString(key.into_bytes())),
-    ]
-    .into();
+    store(api, kept, [(SIGNS.0, authority.certificate()), (SIGNS.1, &key)], manager).await
+}
+
+/// The secret with these texts, or that of another replica that was faster.
+async fn store<'a>(
+    api: &Api<Secret>,
+    kept: AuthoritySecret,
+    texts: impl IntoIterator<Item = (&'static str, &'a str)>,
+    manager: &str,
+) -> Result<Secret, Error> {
+    let texts = texts.into_iter();
     let secret = Secret {
         metadata: ObjectMeta { name: Some(kept.secret.to_owned()), ..ObjectMeta::default() },
         type_: Some("kubernetes.io/tls".to_owned()),
-        data: Some(data),
+        data: Some(texts.map(|(key, text)| (key.to_owned(), ByteString(text.as_bytes().to_vec()))).collect()),
         ..Secret::default()
     };
     match api

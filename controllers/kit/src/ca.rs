@@ -189,6 +189,16 @@ impl Authority {
         Ok(authority_params(&name).signed_by(&key, &self.issuer)?.pem())
     }
 
+    /// Its private key, PEM.
+    pub(crate) fn key(&self) -> String {
+        self.issuer.key().serialize_pem()
+    }
+
+    /// Certificates of those that are trusted beside it, PEM; empty if there are none.
+    pub(crate) fn trusted_beside(&self) -> &str {
+        &self.beside
+    }
+
     /// The authority's own certificate, PEM.
     pub fn certificate(&self) -> &str {
         &self.certificate

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -9,6 +10,8 @@ use kube::api::Api;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, Error};
 use neonvm_api::names::annotation;
+use tokio::sync::Notify;
+use tokio::time::Instant;
 
 /// Where a service is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,15 +48,38 @@ pub async fn find(client: &Client, namespace: &str, lease: &str) -> Result<Optio
     Ok(api.get_opt(lease).await?.as_ref().and_then(Endpoint::from_lease))
 }
 
+/// Least time between two readings of a lease after errors of its service.
+const READ_AGAIN: Duration = Duration::from_secs(1);
+
 /// Watches where a service is reached, and calls `learn` each time it may have changed: `None` if its lease has no holder.
-/// Never returns.
-pub async fn follow(client: &Client, namespace: &str, lease: &str, mut learn: impl FnMut(Option<Endpoint>)) {
+/// A caller that cannot use the service there notifies `doubt`: then the lease is read, because the watch may be behind after an
+/// outage. Never returns.
+pub async fn follow(
+    client: &Client,
+    (namespace, lease): (&str, &str),
+    doubt: &Notify,
+    mut learn: impl FnMut(Option<Endpoint>),
+) {
     let api: Api<Lease> = Api::namespaced(client.clone(), namespace);
     let config = watcher::Config::default().fields(&format!("metadata.name={lease}"));
-    let mut events = watcher(api, config).default_backoff().boxed();
+    let mut events = watcher(api, config).backoff(crate::watch::retry()).boxed();
     let mut listed = None;
+    let mut read = Instant::now();
     loop {
-        match events.try_next().await {
+        let event = tokio::select! {
+            event = events.try_next() => event,
+            () = async {
+                doubt.notified().await;
+                tokio::time::sleep_until(read + READ_AGAIN).await;
+            } => {
+                read = Instant::now();
+                if let Ok(found) = find(client, namespace, lease).await {
+                    learn(found);
+                }
+                continue;
+            }
+        };
+        match event {
             Ok(Some(watcher::Event::Init)) => listed = None,
             Ok(Some(watcher::Event::InitApply(lease))) => listed = Endpoint::from_lease(&lease),
             Ok(Some(watcher::Event::InitDone)) => learn(listed),

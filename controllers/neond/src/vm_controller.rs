@@ -34,6 +34,12 @@ pub(crate) struct Args {
     /// processor has]
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true, value_parser = cpu_model)]
     cpu_model: String,
+    /// Scheduler of VMs whose objects name none [default: that of the cluster]
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    vm_scheduler: String,
+    /// `PriorityClass` of VMs whose objects name none [default: that of the cluster]
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    vm_priority_class: String,
     /// Do not limit the CPU of VMs with cgroups
     #[arg(long)]
     disable_runner_cgroup: bool,
@@ -197,6 +203,8 @@ fn config(args: &Args) -> anyhow::Result<Config> {
     config.settings.runner.direct_io = args.disk_cache == "direct";
     config.settings.json_logs = args.runner_log_format == crate::log::Format::Json;
     config.settings.runner.cpu_model.clone_from(&args.cpu_model);
+    config.settings.scheduler.clone_from(&args.vm_scheduler);
+    config.settings.priority_class.clone_from(&args.vm_priority_class);
     config.settings.runner.memhp_auto_movable_ratio.clone_from(&args.memhp_auto_movable_ratio);
     overlay(args, &mut config);
     if args.leader_elect {

@@ -17,6 +17,7 @@ use neonvm_kit::http::{self as server, BUSY, FullRequest, FullResponse, Gate, SM
 use neonvm_kit::service::{Endpoint, follow};
 use neonvm_kit::supervise::{Health, Tasks};
 use tokio::net::TcpListener;
+use tokio::sync::Notify;
 
 use crate::run::Error;
 
@@ -44,6 +45,8 @@ struct Forwarder {
     callers: Callers,
     within: Duration,
     scheduler: Mutex<Option<Endpoint>>,
+    /// The scheduler gave no answer, or another replica leads.
+    doubt: Notify,
 }
 
 /// Forwards until `stop` ends.
@@ -70,6 +73,7 @@ pub async fn forward_with(
         callers: Callers::new(Arc::new(certificate.client_config()?), SCHEDULER_NAME, MOST_IDLE),
         within: config.within,
         scheduler: Mutex::default(),
+        doubt: Notify::new(),
     });
     tracing::warn!(address = %config.listen, "every client that reaches this address may request sizes for VMs: plain HTTP has no authentication");
     let listener = listen(config.listen).await?;
@@ -78,7 +82,8 @@ pub async fn forward_with(
     tasks.spawn("renewal of the certificate", certificate.keep());
     let (following, namespace) = (Arc::clone(&forwarder), config.namespace);
     tasks.spawn("watch of the scheduler's lease", async move {
-        follow(&client, &namespace, SCHEDULER_LEASE, |found| following.learn(found)).await;
+        let lease = (namespace.as_str(), SCHEDULER_LEASE);
+        follow(&client, lease, &following.doubt, |found| following.learn(found)).await;
     });
     let answering = Arc::clone(&forwarder);
     let answer = move |request: FullRequest| {
@@ -128,7 +133,11 @@ impl Forwarder {
             return text(StatusCode::BAD_REQUEST, PLAIN, "must be POST\n");
         }
         let Some(endpoint) = self.known() else { return unavailable("no scheduler leads") };
-        match self.callers.post(endpoint, request.into_body(), self.within).await {
+        let answer = self.callers.post(endpoint, request.into_body(), self.within).await;
+        if matches!(answer, Err(_) | Ok((StatusCode::SERVICE_UNAVAILABLE, _))) {
+            self.doubt.notify_one();
+        }
+        match answer {
             Ok((status, body)) if status == StatusCode::OK => text(status, "application/json", body),
             Ok((status, body)) => text(status, PLAIN, body),
             Err(error) => {

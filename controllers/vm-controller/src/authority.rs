@@ -5,15 +5,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
+use kube::api::Api;
+use kube::core::PartialObjectMeta;
+use kube::runtime::{WatchStreamExt as _, watcher};
 use neonvm_kit::authority::{
     AuthoritySecret, Current, Error, INTERNAL, VMS, advance, open_at_start, publish, publish_at_start,
+    restore,
 };
 use neonvm_kit::ca::{self, Identity};
 use neonvm_kit::certificate::{Shown, Validity, renew};
 use neonvm_kit::expiry::{Expiry, Use};
 use neonvm_kit::signer::Signer;
 use neonvm_kit::trust::Trust;
+use neonvm_kit::watch::retry;
 use neonvm_types::runner_protocol::{CLIENT_ORGANISATION, server_name};
 use rustls::ClientConfig;
 use tokio::sync::watch as channel;
@@ -25,6 +32,8 @@ use crate::request::MANAGER;
 pub(crate) const LIFE: i64 = 86_400;
 /// Common name of the webhooks' certificate.
 const WEBHOOK: &str = "neonvm-webhook";
+/// From the deletion of a secret until it is written back.
+const WRITTEN_BACK: Duration = Duration::from_millis(500);
 /// Time limit of one read of an authority.
 const WITHIN: Duration = Duration::from_secs(20);
 
@@ -129,11 +138,34 @@ impl Authority {
             loop {
                 self.refresh().await;
                 self.look_within(VMS, &self.vms).await;
-                tokio::time::sleep(look).await;
+                tokio::select! {
+                    () = tokio::time::sleep(look) => {}
+                    () = self.deleted(INTERNAL) => {}
+                    () = self.deleted(VMS) => {}
+                }
             }
         };
         let renewing = renew(self.validity, Validity::now, || std::future::ready(self.again().map(Some)));
         tokio::join!(looking, renewing);
+    }
+
+    /// Returns when the secret of an authority is deleted.
+    async fn deleted(&self, kept: AuthoritySecret) {
+        let api: Api<PartialObjectMeta<Secret>> = Api::namespaced(self.client.clone(), &self.namespace);
+        let only = watcher::Config::default().fields(&format!("metadata.name={}", kept.secret));
+        let mut events = watcher(api, only).backoff(retry()).boxed();
+        let mut found = false;
+        loop {
+            match events.next().await {
+                Some(Ok(watcher::Event::Init)) => found = false,
+                Some(Ok(watcher::Event::InitApply(_))) => found = true,
+                Some(Ok(watcher::Event::InitDone)) if !found => break,
+                Some(Ok(watcher::Event::InitDone | watcher::Event::Apply(_)) | Err(_)) => {}
+                Some(Ok(watcher::Event::Delete(_))) | None => break,
+            }
+        }
+        // It may be that it cannot be written back.
+        tokio::time::sleep(WRITTEN_BACK).await;
     }
 
     /// Reads the internal authority now.
@@ -153,7 +185,18 @@ impl Authority {
     /// authorities are published before any certificate needs them; this process trusts them first, since it calls and
     /// is called as well.
     async fn look(&self, kept: AuthoritySecret, current: &Current) -> Result<(), Error> {
-        let next = advance(&self.client, &self.namespace, kept, (now().unix(), MANAGER)).await?;
+        let step = || advance(&self.client, &self.namespace, kept, (now().unix(), MANAGER));
+        let next = match step().await {
+            Err(Error::Missing(..)) => {
+                tracing::warn!(
+                    secret = kept.secret,
+                    "the secret of an authority was deleted; it is written back"
+                );
+                restore(&self.client, &self.namespace, (kept, &current.get()), MANAGER).await?;
+                step().await?
+            }
+            other => other?,
+        };
         if kept == INTERNAL {
             self.trust.replace(&next.bundle())?;
         }

@@ -21,6 +21,7 @@ mod metrics;
 mod migration;
 mod note;
 mod policy;
+mod preemption;
 mod reconcile;
 mod reconciler;
 mod renewal;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use neonvm_core_overlay::RangeUsage;
 use neonvm_kit::expiry::Expiry;
-use neonvm_kit::metrics::{Counter, Histogram, Kind, Page, Registry, double};
+use neonvm_kit::metrics::{Counter, Family, Histogram, Kind, Page, Registry, double};
 
 pub(crate) use conditions::Conditions;
 pub(crate) use progress::Progress;
@@ -100,6 +100,8 @@ pub(crate) struct Metrics {
     pub(crate) creation_to_running: Histogram,
     pub(crate) scaling: Histogram,
     pub(crate) restarts: Counter,
+    /// How VMs ended.
+    pub(crate) exits: Family<Counter, 1>,
     pub(crate) writes: Counter,
     pub(crate) migrations: migrations::Migrations,
     pub(crate) ipam: Arc<Ipam>,
@@ -140,6 +142,11 @@ impl Default for Metrics {
                 SHORT,
             ),
             restarts: registry.counter("vm_restarts_count", "Restarts of VMs."),
+            exits: registry.counters(
+                "neonvm_vm_controller_exits_total",
+                "VMs that ended, by the reason in their status.",
+                ["reason"],
+            ),
             writes: registry.counter("neonvm_vm_controller_writes_total", "Writes to the API server."),
             migrations: migrations::Migrations::new(&registry),
             ipam: Arc::new(Ipam::new(&registry)),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use kube::api::ListParams;
 use neonvm_api::names::label;
 use neonvm_api::virtual_machine::{ActiveMigration, Phase};
-use neonvm_api::{VirtualMachine, merge_patch};
+use neonvm_api::{VirtualMachine, VirtualMachineStatus, merge_patch};
 use neonvm_core_migration::phases;
 use neonvm_core_vm_lifecycle::tls::TlsObserved;
 use neonvm_core_vm_lifecycle::{
@@ -25,7 +25,7 @@ use crate::lag::Ended;
 use crate::link::Target;
 use crate::reconciler::Reconciler;
 use crate::request::{is_missing, within};
-use crate::{growth, migration, note};
+use crate::{growth, migration, note, preemption};
 
 /// Steps of a reconcile; more would mean that the core does not converge.
 const STEPS: usize = 12;
@@ -73,7 +73,10 @@ async fn work(reconciler: &Reconciler, key: &Key) -> (queue::Outcome, Ended) {
         if let Err(ended) = look_for_cert_manager(reconciler, key, &vm).await {
             return ended;
         }
-        let observed = observe(reconciler, key, &vm, fresh);
+        let mut observed = observe(reconciler, key, &vm, fresh);
+        if let Some(pod) = owned_pod(&vm) {
+            preemption::explain(reconciler, key, pod, &mut observed).await;
+        }
         link(reconciler, key, &vm, &observed);
         let outcome = step(now(), &vm, &observed, &reconciler.state.settings(&key.namespace));
         if outcome.actions == [Action::Refresh] {
@@ -384,6 +387,14 @@ fn count(reconciler: &Reconciler, key: &Key, vm: &VirtualMachine, outcome: &Outc
     let after = outcome.status.phase;
     if outcome.events.iter().any(|note| note.reason == NoteReason::Restarted) {
         reconciler.metrics.restarts.inc();
+    }
+    let ends = |status: &VirtualMachineStatus| {
+        status.last_exit.as_ref().map(|last| (last.pod_name.clone(), last.time))
+    };
+    if let Some(last) = &outcome.status.last_exit
+        && vm.status.as_ref().and_then(ends) != ends(&outcome.status)
+    {
+        reconciler.metrics.exits.with([last.reason.as_str()]).inc();
     }
     let since =
         |seconds: i64| Duration::from_secs(u64::try_from(now().unix().saturating_sub(seconds)).unwrap_or(0));

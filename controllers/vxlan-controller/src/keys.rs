@@ -32,7 +32,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from
 pub(crate) async fn follow(client: Client, namespace: String, cache: Arc<Cache>) {
     let api: Api<Lease> = Api::namespaced(client, &namespace);
     let which = watcher::Config::default().labels(&format!("{}={}", LABEL.0, LABEL.1));
-    let mut events = watcher(api, which).default_backoff().boxed();
+    let mut events = watcher(api, which).backoff(neonvm_kit::watch::retry()).boxed();
     loop {
         match events.try_next().await {
             Ok(Some(event)) => cache.take_key(news(event, node_of, key_of)),

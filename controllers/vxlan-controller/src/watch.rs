@@ -175,7 +175,7 @@ pub(crate) fn news<K, T>(
 /// Follows nodes; never returns.
 pub(crate) async fn nodes(client: Client, cache: Arc<Cache>) {
     let api: Api<Node> = Api::all(client);
-    let mut events = watcher(api, watcher::Config::default()).default_backoff().boxed();
+    let mut events = watcher(api, watcher::Config::default()).backoff(neonvm_kit::watch::retry()).boxed();
     loop {
         match events.try_next().await {
             Ok(Some(event)) => {
@@ -197,7 +197,7 @@ fn host_of(node: &Node) -> Option<Host> {
 /// Follows machines; never returns.
 pub(crate) async fn machines(client: Client, cache: Arc<Cache>) {
     let api: Api<DeserializeGuard<VirtualMachine>> = Api::all(client);
-    let mut events = watcher(api, watcher::Config::default()).default_backoff().boxed();
+    let mut events = watcher(api, watcher::Config::default()).backoff(neonvm_kit::watch::retry()).boxed();
     loop {
         match events.try_next().await {
             Ok(Some(event)) => {

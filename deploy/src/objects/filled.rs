@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use neonvm_api::policy::SCHEDULER;
 use serde_json::{Value, json};
 
 use super::{copies_root_disks, kube_scheduler};
@@ -56,6 +57,8 @@ pub(crate) struct Filled {
     pub(crate) cpu_scaling_mode: Value,
     /// CPU model of VMs that do not set it.
     pub(crate) cpu_model: Value,
+    /// Name and value of the class of VMs that do not set one.
+    pub(crate) priority_class: (Value, Value),
     pub(crate) disk_cache: Value,
     pub(crate) log_format: Value,
     /// How root disks get out of their images.
@@ -64,6 +67,8 @@ pub(crate) struct Filled {
     pub(crate) device_plugin: Value,
     /// Whether our scheduler permits sizes.
     pub(crate) scheduler: Value,
+    /// Name of the scheduler of VMs that name none.
+    pub(crate) vm_scheduler: Value,
     /// Whether the pod-autoscaler serves webhooks.
     pub(crate) pod_autoscaler: Value,
     pub(crate) encryption: Value,
@@ -90,11 +95,16 @@ impl Filled {
             accelerator: json!(values.runner.accelerator),
             cpu_scaling_mode: json!(values.runner.cpu_scaling_mode),
             cpu_model: json!(values.runner.cpu_model),
+            priority_class: (
+                json!(values.runner.priority_class.name),
+                json!(values.runner.priority_class.value),
+            ),
             disk_cache: json!(values.runner.disk_cache),
             log_format: json!(values.log_format),
             root_disk: json!(if copies_root_disks(values, facts) { "copy" } else { "image-volume" }),
             device_plugin: json!(values.has(Component::Agent).to_string()),
             scheduler: json!(values.has(Component::Scheduler).to_string()),
+            vm_scheduler: json!(if values.has(Component::Scheduler) { SCHEDULER } else { "" }),
             pod_autoscaler: json!(values.has(Component::PodAutoscaler).to_string()),
             encryption: json!(values.overlay.encryption),
             mtu: Mtu::Less(smaller(values.overlay.encryption)),

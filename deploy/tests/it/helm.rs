@@ -32,7 +32,10 @@ fn holds(condition: &str, values: &Value, kubernetes: &str) -> bool {
         ["semverCompare", "`<1.35-0`", ".Capabilities.KubeVersion.Version"] => {
             neonvm_deploy::release(kubernetes).unwrap() < (1, 35, 0)
         }
-        [path] => value(path, values).as_bool().unwrap(),
+        [path] => match value(path, values) {
+            Value::Number(number) => number.as_i64() != Some(0),
+            other => other.as_bool().unwrap(),
+        },
         ["eq", path, word] => value(path, values) == word.trim_matches(['"', '`']),
         other => panic!("{other:?} is not known here"),
     }

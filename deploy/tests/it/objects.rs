@@ -186,16 +186,45 @@ fn who_gets_capabilities_is_root() {
     assert_eq!(count, 2, "the history's directory and the overlay's controller");
 }
 
+/// Nothing of ours ends a VM to get a node: no class may preempt, and VMs come after services only while both wait.
+#[test]
+fn no_class_preempts() {
+    let classes = |set: &[&str]| -> Vec<Value> {
+        made(set).into_iter().filter(|object| object["kind"] == "PriorityClass").collect()
+    };
+    let of = |all: &[Value], name: &str| {
+        let class = all.iter().find(|class| class["metadata"]["name"] == name).unwrap();
+        assert_eq!(class["preemptionPolicy"], "Never", "{name}");
+        assert!(class["globalDefault"].is_null(), "{name}");
+        class["value"].as_i64().unwrap()
+    };
+    let flag = |set: &[&str]| {
+        let all = made(set);
+        let controller = container(find(&all, "Deployment", "neonvm-vm-controller"), "vm-controller").clone();
+        let arguments = controller["args"].as_array().unwrap().clone();
+        let mut values =
+            arguments.iter().filter_map(|one| one.as_str()?.strip_prefix("--vm-priority-class="));
+        values.next().unwrap().to_owned()
+    };
+    let all = classes(&[]);
+    assert_eq!(all.len(), 2);
+    assert!(of(&all, "neonvm-services") > of(&all, "neonvm-vms"));
+    assert_eq!(flag(&[]), "neonvm-vms");
+    let own = ["runner.priorityClass={name: databases, value: 7}"];
+    assert_eq!((of(&classes(&own), "databases"), flag(&own)), (7, "databases".to_owned()));
+    let theirs = ["runner.priorityClass={name: high, value: 0}"];
+    assert_eq!((classes(&theirs).len(), flag(&theirs)), (1, "high".to_owned()));
+    let none = ["runner.priorityClass={name: '', value: 0}"];
+    assert_eq!((classes(&none).len(), flag(&none)), (1, String::new()));
+}
+
 #[test]
 fn services_request_what_they_need_and_are_probed() {
     let all = made(&["overlay.network=multus"]);
     for workload in all.iter().filter(|object| is_workload(object)) {
         let name = &workload["metadata"]["name"];
         let pod = &workload["spec"]["template"]["spec"];
-        let priority = pod["priorityClassName"].as_str().unwrap_or_default();
-        let critical =
-            if workload["kind"] == "DaemonSet" { "system-node-critical" } else { "system-cluster-critical" };
-        assert_eq!(priority, critical, "{name}");
+        assert_eq!(pod["priorityClassName"], "neonvm-services", "{name}");
         for one in pod["containers"].as_array().unwrap() {
             for resource in ["cpu", "memory"] {
                 assert!(one["resources"]["requests"][resource].is_string(), "{name}: {resource}");

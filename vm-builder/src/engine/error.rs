@@ -18,10 +18,7 @@ pub enum Error {
     #[error("directory {} does not exist", .0.display())]
     NoDirectory(PathBuf),
     #[error("the guest program {} cannot be used: {reason}", path.display())]
-    Guest {
-        path: PathBuf,
-        reason: String,
-    },
+    Guest { path: PathBuf, reason: String },
     /// An image without a disk in it.
     #[error("image {image} holds no /disk.qcow2")]
     NoDisk { image: String },
@@ -47,11 +44,7 @@ pub enum Error {
     #[error(transparent)]
     Attributes(#[from] crate::attributes::Error),
     #[error("cannot {verb} {}", path.display())]
-    File {
-        verb: &'static str,
-        path: PathBuf,
-        source: io::Error,
-    },
+    File { verb: &'static str, path: PathBuf, source: io::Error },
 }
 
 impl Error {

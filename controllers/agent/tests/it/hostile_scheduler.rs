@@ -77,7 +77,21 @@ async fn a_scheduler_that_changes_is_followed() {
         the_scheduler_restarts_moves_and_goes(),
         upstreams_scheduler_is_found_by_its_pod(),
         an_impostor_gets_no_request(),
+        a_lease_that_moved_unseen_is_read(),
     );
+}
+
+/// After an outage of the API server the watch of the lease may be behind for long. The replica that led answers that another one does.
+async fn a_lease_that_moved_unseen_is_read() {
+    let world = World::start(1).await;
+    let _agent = world.agent().await;
+    world.settles("v0", 1).await;
+    let next = Scheduler::start(&world.cluster).await;
+    world.cluster.server.fault("delay-watch", 600_000).await;
+    world.cluster.scheduler_is_at(Some(next.endpoint())).await;
+    world.scheduler.set("v0-pod", Mode::Reply(Reply::Text(503, "another replica leads".into())));
+    eventually("a request to the new leader", async || (!next.asked("v0-pod").is_empty()).then_some(()))
+        .await;
 }
 
 /// The agents of all nodes may write the scheduler's lease: one that names another address is followed, but with TLS, and a server

@@ -9,7 +9,7 @@ use crate::{
     FieldError, GuestPath, VirtualMachine, VirtualMachineSpec, VmInfo,
     field_error::Faults,
     names::{RESERVED_DISK_NAMES, RESERVED_DOMAINS, annotation},
-    validate::is_dns_label,
+    validate::{is_dns_label, is_dns_subdomain},
     virtual_machine::{Disk, GuestSettings, PortProtocol, Tls, is_cpu_model},
     vm_info::VmInfoError,
     while_off::FIELDS,
@@ -45,6 +45,7 @@ pub fn virtual_machine_create(vm: &VirtualMachine) -> Vec<FieldError> {
         tls_mount(tls, &spec.disks, &mut faults);
     }
     cpu_model(spec, &mut faults);
+    priority_class(spec, &mut faults);
     amounts(spec, &mut faults);
     let name = vm.metadata.name.as_deref().unwrap_or_default();
     faults.require(
@@ -71,6 +72,7 @@ pub fn virtual_machine_update(old: &VirtualMachine, new: &VirtualMachine) -> Vec
     slot_bounds(&new.spec, &mut faults);
     port_clashes(&new.spec, &mut faults);
     cpu_model(&new.spec, &mut faults);
+    priority_class(&new.spec, &mut faults);
     if let (tls, Some(new_tls)) = (&old.spec.tls, &new.spec.tls)
         && tls.as_ref() != Some(new_tls)
     {
@@ -110,6 +112,15 @@ fn cpu_model(spec: &VirtualMachineSpec, faults: &mut Faults) {
         spec.cpu_model.is_empty() || is_cpu_model(&spec.cpu_model),
         "spec.cpuModel",
         "must have at most 64 letters, digits, '.', '_' and '-', such as EPYC-v1; list those of QEMU: qemu-system-x86_64 -cpu help",
+    );
+}
+
+/// Whether a class of this name exists is checked by Kubernetes, when the pod is made.
+fn priority_class(spec: &VirtualMachineSpec, faults: &mut Faults) {
+    faults.require(
+        spec.priority_class_name.is_empty() || is_dns_subdomain(&spec.priority_class_name),
+        "spec.priorityClassName",
+        "must be the name of a PriorityClass: lower-case letters, digits, '-' and '.', at most 253; list them: kubectl get priorityclasses",
     );
 }
 

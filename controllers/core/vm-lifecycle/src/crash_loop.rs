@@ -15,11 +15,17 @@ use crate::settings::Settings;
 /// So many accelerator failures in a row, and the VM is not started again before its spec changes.
 pub const ACCELERATOR_LIMIT: u32 = 3;
 
-/// Exits that a user requested.
-const ASKED_FOR: [ExitReason; 2] = [ExitReason::Stopped, ExitReason::StoppedByForce];
+/// Exits that a user requested, or that Kubernetes caused.
+const FROM_OUTSIDE: [ExitReason; 5] = [
+    ExitReason::Stopped,
+    ExitReason::StoppedByForce,
+    ExitReason::Preempted,
+    ExitReason::Evicted,
+    ExitReason::NodeLost,
+];
 
-/// Records an exit, unless a user requested it: from outside, or by a reboot of a guest that was up for as long as the shortest
-/// pause. One that reboots as soon as it is up has crashed, for whatever that does.
+/// Records an exit, unless it was caused from outside, or by a reboot of a guest that was up for as long as the shortest pause. One
+/// that reboots as soon as it is up has crashed, for whatever that does.
 pub fn record(
     status: &mut VirtualMachineStatus,
     reason: ExitReason,
@@ -30,7 +36,7 @@ pub fn record(
     let served = condition::since(status, AVAILABLE).filter(|_| condition::holds(status, AVAILABLE));
     let served = served.map_or(0, |since| now.unix().saturating_sub(since.unix()));
     let rebooted = reason == ExitReason::Rebooted && served >= settings.restart_pause;
-    if rebooted || ASKED_FOR.contains(&reason) {
+    if rebooted || FROM_OUTSIDE.contains(&reason) {
         return;
     }
     forget_if_stable(status, now, settings);
@@ -57,7 +63,7 @@ fn count(message: &str) -> u32 {
 pub fn next_start(status: &VirtualMachineStatus, settings: &Settings) -> Option<Timestamp> {
     let first = condition::since(status, CRASH_LOOP)?;
     let last = status.last_exit.as_ref()?;
-    if ASKED_FOR.iter().any(|reason| reason.as_str() == last.reason) {
+    if FROM_OUTSIDE.iter().any(|reason| reason.as_str() == last.reason) {
         return None;
     }
     let last = last.time;

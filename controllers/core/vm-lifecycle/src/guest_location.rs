@@ -68,6 +68,9 @@ impl<'a> Side<'a> {
             | E::Migrated
             | E::MigrationFailed
             | E::RunnerKilled
+            | E::Preempted
+            | E::Evicted
+            | E::NodeLost
             | E::Unknown => false,
         })
     }

@@ -18,6 +18,7 @@
 
 pub mod condition;
 pub mod crash_loop;
+pub mod disruption;
 pub mod growth;
 pub mod guest_location;
 mod observed;

@@ -133,6 +133,10 @@ pub enum NoteReason {
     Succeeded,
     /// It ended badly, or cannot be started.
     Failed,
+    /// Kubernetes gave the room of its pod to another one.
+    Preempted,
+    /// Its pod was evicted.
+    Evicted,
     /// The guest does not take the requested size.
     ScaleLimited,
     /// The node does not provide the requested size.
@@ -189,6 +193,8 @@ impl NoteReason {
             Self::Deleted => "Deleted",
             Self::Succeeded => "Succeeded",
             Self::Failed => "Failed",
+            Self::Preempted => "Preempted",
+            Self::Evicted => "Evicted",
             Self::ScaleLimited => "ScaleLimited",
             Self::ScaleDenied => "ScaleDenied",
             Self::GrowthMigrated => "GrowthMigrated",
@@ -217,6 +223,8 @@ impl NoteReason {
         matches!(
             self,
             Self::Failed
+                | Self::Preempted
+                | Self::Evicted
                 | Self::ScaleLimited
                 | Self::ScaleDenied
                 | Self::GrowthNowhere

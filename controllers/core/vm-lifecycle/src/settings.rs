@@ -29,6 +29,10 @@ pub struct Settings {
     pub runner: RunnerSettings,
     /// Whether runners write their own lines as JSON.
     pub json_logs: bool,
+    /// Scheduler of VMs that name none; empty: the cluster's default.
+    pub scheduler: String,
+    /// `PriorityClass` of VMs that name none; empty: the cluster's default.
+    pub priority_class: String,
     /// First pause before a VM that ended again and again is started, in seconds. The very first restart is at once.
     pub restart_pause: i64,
     /// Longest such pause, in seconds.
@@ -132,6 +136,8 @@ impl Default for Settings {
             pod_metadata: Vec::new(),
             runner: RunnerSettings::default(),
             json_logs: false,
+            scheduler: String::new(),
+            priority_class: String::new(),
             restart_pause: 10,
             restart_pause_max: 300,
             stable_after: 600,

@@ -5,6 +5,10 @@ use std::net::Ipv4Addr;
 use super::{Architecture, CpuPlan};
 use crate::accelerator::Accelerator;
 
+/// 1 MiB for devices that cannot address all memory: a VM has none. Linux takes 64 MiB for them, even of a guest with 128 MiB, when memory
+/// may be added above 4 GiB.
+const BOUNCE_BUFFERS: &str = "swiotlb=512";
+
 /// Where memory that is added goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OnlinePolicy {
@@ -51,7 +55,7 @@ impl KernelArguments {
     #[must_use]
     pub fn render(&self) -> String {
         let mut words: Vec<String> =
-            ["panic=-1", "init=/neonvm/bin/init", "loglevel=6", "root=/dev/vda", "rw"]
+            ["panic=-1", "init=/neonvm/bin/init", "loglevel=6", "root=/dev/vda", "rw", BOUNCE_BUFFERS]
                 .map(str::to_owned)
                 .into();
         match &self.online_policy {
@@ -121,7 +125,7 @@ mod tests {
     fn as_older_runners_write_them() {
         assert_eq!(
             arguments().render(),
-            "panic=-1 init=/neonvm/bin/init loglevel=6 root=/dev/vda rw memhp_default_state=online \
+            "panic=-1 init=/neonvm/bin/init loglevel=6 root=/dev/vda rw swiotlb=512 memhp_default_state=online \
              memory_hotplug.online_policy=auto-movable memory_hotplug.auto_movable_ratio=401 hostname=vm-a console=ttyS0"
         );
     }
@@ -142,7 +146,7 @@ mod tests {
         };
         assert_eq!(
             all.render(),
-            "panic=-1 init=/neonvm/bin/init loglevel=6 root=/dev/vda rw memhp_default_state=online_movable tsc=reliable \
+            "panic=-1 init=/neonvm/bin/init loglevel=6 root=/dev/vda rw swiotlb=512 memhp_default_state=online_movable tsc=reliable \
              no_timer_check tsc_early_khz=2600000 lpj=10000000 mitigations=off random.trust_cpu=on init_on_alloc=0 \
              ip=10.100.0.7:::255.255.0.0:a-x1:eth1:off hostname=vm-a maxcpus=2 console=ttyS0 debug loglevel=7"
         );

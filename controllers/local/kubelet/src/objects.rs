@@ -112,7 +112,7 @@ async fn follow<K>(api: Api<K>, name: String, sender: watch::Sender<Option<Cache
 where
     K: kube::Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug + Send + 'static,
 {
-    let stream = watcher::watch_object(api, &name).default_backoff();
+    let stream = watcher::watch_object(api, &name).backoff(neonvm_kit::watch::retry());
     let mut stream = std::pin::pin!(stream);
     while let Some(seen) = stream.next().await {
         match seen {

@@ -154,7 +154,8 @@ async fn take_up(node: &Arc<Node>) -> Result<(), Error> {
 async fn follow_pods(node: &Arc<Node>) {
     let api: Api<Pod> = Api::all(node.client.clone());
     let selector = format!("spec.nodeName={}", node.config.name);
-    let stream = watcher(api, watcher::Config::default().fields(&selector)).default_backoff();
+    let stream =
+        watcher(api, watcher::Config::default().fields(&selector)).backoff(neonvm_kit::watch::retry());
     let mut stream = std::pin::pin!(stream);
     let mut listed = BTreeSet::new();
     while let Some(change) = stream.next().await {
@@ -219,7 +220,8 @@ async fn follow_nodes(node: &Arc<Node>) {
     }
     let api: Api<NodeObject> = Api::all(node.client.clone());
     let (reader, writer) = kube::runtime::reflector::store();
-    let stream = kube::runtime::reflector(writer, watcher(api, watcher::Config::default())).default_backoff();
+    let stream = kube::runtime::reflector(writer, watcher(api, watcher::Config::default()))
+        .backoff(neonvm_kit::watch::retry());
     let mut stream = std::pin::pin!(stream);
     let mut known: Option<BTreeSet<Peer>> = None;
     while let Some(change) = stream.next().await {

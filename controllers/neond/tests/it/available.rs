@@ -35,7 +35,7 @@ fn lacks(deployment: &Value, budgets: &[Value]) -> Vec<String> {
     let budget = budgets.iter().find(|budget| budget["spec"]["selector"] == spec["selector"]);
     let one = budget.is_some_and(|budget| budget["spec"]["maxUnavailable"] == 1);
     need(one, "a PodDisruptionBudget that lets one replica go at a time");
-    need(pod["priorityClassName"] == "system-cluster-critical", "the priority class system-cluster-critical");
+    need(pod["priorityClassName"] == "neonvm-services", "the priority class neonvm-services");
     // One constraint, over the label that each node has: for all of them a kube-scheduler gives nodes that lack a label of any the
     // same score, and a cluster without zones would spread nothing.
     let spread = pod["topologySpreadConstraints"].as_array().cloned().unwrap_or_default();

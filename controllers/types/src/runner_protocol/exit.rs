@@ -72,6 +72,13 @@ pub enum ExitReason {
     MigrationFailed,
     /// The runner ended without a word: it was killed.
     RunnerKilled,
+    /// Kubernetes gave the room of the pod to a pod of higher priority. No runner reports this or the next two: they are read from
+    /// the pod.
+    Preempted,
+    /// The pod was evicted: by its kubelet for want of a resource, by a taint, or through the API.
+    Evicted,
+    /// The node of the pod is gone.
+    NodeLost,
     /// A reason of a newer runner.
     #[serde(other)]
     Unknown,
@@ -94,6 +101,9 @@ impl ExitReason {
             Self::Migrated => "Migrated",
             Self::MigrationFailed => "MigrationFailed",
             Self::RunnerKilled => "RunnerKilled",
+            Self::Preempted => "Preempted",
+            Self::Evicted => "Evicted",
+            Self::NodeLost => "NodeLost",
             Self::Unknown => "Unknown",
         }
     }
@@ -121,6 +131,9 @@ impl Exit {
             | ExitReason::StartFailure
             | ExitReason::MigrationFailed
             | ExitReason::RunnerKilled
+            | ExitReason::Preempted
+            | ExitReason::Evicted
+            | ExitReason::NodeLost
             | ExitReason::Unknown => false,
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use neonvm_api::runner_pod::identity_secret;
 use neonvm_kit::ca::{Authority, Purpose};
@@ -80,6 +80,24 @@ async fn resized(cluster: &Cluster, vm: &str, cpus: MilliCpu) {
     cluster
         .until(vm, "another size", |vm| vm.status.as_ref().is_some_and(|now| now.cpus == Some(cpus)))
         .await;
+}
+
+/// Without it the next controller would make another authority, which no runner trusts.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_that_is_deleted_is_written_back() {
+    let cluster = Cluster::start().await;
+    // No periodic look within the test's time.
+    let (config, _listener) = webhooks::config(&cluster);
+    let _controller = cluster.controller_with(config);
+    until_registered(&cluster).await;
+    let api: Api<Secret> = Api::namespaced(cluster.client.clone(), NAMESPACE);
+    for name in [SECRET, "neonvm-vm-ca", SECRET] {
+        let before = api.get(name).await.unwrap();
+        api.delete(name, &DeleteParams::default()).await.unwrap();
+        let after = eventually("the secret", async || api.get_opt(name).await.unwrap()).await;
+        assert_eq!((&after.data, &after.type_), (&before.data, &before.type_), "{name}");
+        assert_ne!(after.metadata.uid, before.metadata.uid);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -109,6 +109,7 @@ fn what_changes_only_without_a_pod() {
         ("/spec/initScript", json!("x"), 1),
         ("/spec/cpuModel", json!(""), 0),
         ("/spec/cpuModel", json!("EPYC-v1"), 1),
+        ("/spec/priorityClassName", json!("high"), 0),
     ] {
         let mut new = old.clone();
         let (parent, key) = pointer.rsplit_once('/').unwrap();

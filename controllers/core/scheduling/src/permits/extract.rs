@@ -103,6 +103,7 @@ impl PodSeen {
         let mut problems = Vec::new();
         let vm = vm(pod, &mut problems);
         let Sizes { usage, requests, overhead } = Sizes::from_pod(pod, amounts);
+        let waits = node.is_none() && !ended && !gated && meta.deletion_timestamp.is_none();
         let seen = Self {
             pod: NamespacedName::new(
                 meta.namespace.clone().unwrap_or_default(),
@@ -110,7 +111,8 @@ impl PodSeen {
             ),
             uid: meta.uid.clone().unwrap_or_default(),
             created: meta.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
-            waits: node.is_none() && !ended && !gated && meta.deletion_timestamp.is_none(),
+            expects: spec.filter(|_| waits && vm.is_none()).and_then(only_node),
+            waits,
             starting: !matches!(phase(pod), Some("Running" | "Succeeded" | "Failed")),
             node,
             ended,
@@ -124,6 +126,19 @@ impl PodSeen {
             problems,
         };
         seen.bounded(settings)
+    }
+}
+
+/// The node to which a pod is bound by its name, as the DaemonSet controller does it.
+fn only_node(spec: &PodSpec) -> Option<String> {
+    let required = spec.affinity.as_ref()?.node_affinity.as_ref()?;
+    let terms = &required.required_during_scheduling_ignored_during_execution.as_ref()?.node_selector_terms;
+    let [term] = terms.as_slice() else { return None };
+    let fields = term.match_fields.as_deref()?;
+    let one = fields.iter().find(|field| field.key == "metadata.name" && field.operator == "In")?;
+    match one.values.as_deref()? {
+        [name] => Some(name.clone()),
+        _ => None,
     }
 }
 

@@ -37,9 +37,9 @@ impl State {
             .as_ref()
             .and_then(|vm| Some(Noted { unit: vm.unit?, requested: vm.requested?, approved: vm.approved? }));
         (pod.migrating, pod.queued) = (self.is_migrating(&seen), self.is_queued(&seen));
-        let node = seen.node.clone();
+        let (node, is_bound) = (seen.place().cloned(), seen.node.is_some());
         pod.seen = seen;
-        if node.is_some() {
+        if is_bound {
             buffer(&mut pod, self.latest);
         }
         let index = self.pods.insert(pod);
@@ -65,7 +65,7 @@ impl State {
                 Some(name.clone())
             }
             (None, Some(_)) if !seen.ended => node,
-            (None, _) => None,
+            (None, _) => seen.expects.clone(),
         };
         pod.seen = seen;
         if !scaled {

@@ -35,6 +35,9 @@ pub struct PodSeen {
     /// When it was made, in seconds since any fixed time.
     pub created: i64,
     pub node: Option<String>,
+    /// The only node that it can have, while it waits: that of a pod of a DaemonSet. Its room counts there, so that VMs make room for
+    /// it by not growing and by leaving. Never that of a VM's pod.
+    pub expects: Option<String>,
     /// Whether it has ended: it takes nothing any more.
     pub ended: bool,
     /// The amounts that it certainly uses: its requests with init containers and overhead; for a VM the size in its
@@ -123,6 +126,11 @@ impl MigrationSeen {
 }
 
 impl PodSeen {
+    /// The node on which it counts.
+    pub(crate) fn place(&self) -> Option<&String> {
+        self.node.as_ref().or(self.expects.as_ref())
+    }
+
     /// UID of the migration by which the VM leaves this pod, if one has it.
     pub(crate) fn leaves_by(&self) -> Option<&str> {
         match self.vm.as_ref()?.migration.as_ref()? {

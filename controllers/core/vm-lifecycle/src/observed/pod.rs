@@ -11,6 +11,7 @@ use neonvm_types::Timestamp;
 use neonvm_types::runner_protocol::{Exit, ExitReason};
 use serde_json::Value;
 
+use crate::disruption;
 use crate::pod::{PodSize, is_copied};
 
 /// How [`PodView::waiting`] begins of a pod that the scheduler has no node for (reason of the condition `PodScheduled`).
@@ -108,7 +109,7 @@ impl PodView {
             node: text(pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref())),
             running: state.is_some_and(|state| state.running.is_some()),
             ready: container.is_some_and(|container| container.ready),
-            ended: ended(pod, container),
+            ended: ended(pod, container).map(|exit| disruption::explained(exit, pod)),
             copied: is_copied(pod),
             waiting: waiting(pod),
             failing: stuck(pod).is_some(),

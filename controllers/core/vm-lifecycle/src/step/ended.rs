@@ -34,7 +34,12 @@ pub(super) fn finish(pass: &mut Pass<'_>, exit: &Exit, pod: &str) {
         pass.note(NoteReason::Succeeded, message.clone());
         pass.set(AVAILABLE, &Finding::no("Stopped", message));
     } else {
-        pass.note(NoteReason::Failed, message.clone());
+        let event = match exit.reason {
+            ExitReason::Preempted => NoteReason::Preempted,
+            ExitReason::Evicted => NoteReason::Evicted,
+            _ => NoteReason::Failed,
+        };
+        pass.note(event, message.clone());
         pass.set(AVAILABLE, &Finding::no("Failed", message));
     }
 }

@@ -185,6 +185,9 @@ fn exit_word(reason: &str) -> Option<&'static str> {
         E::AcceleratorFailure,
         E::StartFailure,
         E::RunnerKilled,
+        E::Preempted,
+        E::Evicted,
+        E::NodeLost,
         E::Unknown,
     ];
     failures.into_iter().map(E::as_str).find(|word| *word == reason)

@@ -3,7 +3,8 @@
 use k8s_openapi::api::core::v1::Pod;
 use neonvm_api::VirtualMachine;
 use neonvm_api::virtual_machine::Phase;
-use neonvm_core_vm_lifecycle::condition::{AVAILABLE, DEGRADED, ROOT_DISK_COPIED, find};
+use neonvm_core_vm_lifecycle::condition::{AVAILABLE, CRASH_LOOP, DEGRADED, ROOT_DISK_COPIED, find};
+use neonvm_core_vm_lifecycle::disruption::{lacks_preemptor, name_preemptor};
 use neonvm_core_vm_lifecycle::{Outcome, PodView, RunnerView, step};
 use neonvm_types::runner_protocol::{Problem, ProblemReason, RunnerState, RunnerStatus};
 use serde_json::{Value, json};
@@ -132,6 +133,58 @@ fn a_runner_that_never_started_was_not_killed() {
     let exit =
         view(false, &json!({"phase": "Failed", "containerStatuses": container(&killed)})).ended.unwrap();
     assert_eq!(exit.reason.as_str(), "RunnerKilled");
+}
+
+/// The runner reports a stop on request; who requested it is in the pod. Such a VM starts again under `OnFailure`, at once.
+#[test]
+fn a_pod_that_kubernetes_took_away_was_not_stopped_on_request() {
+    let end = |reason: &str| {
+        let message = json!({"reason": reason, "message": "the guest powered off as asked"}).to_string();
+        container(
+            &json!({"terminated": {"exitCode": 0, "message": message, "startedAt": "2026-01-01T00:00:00Z"}}),
+        )
+    };
+    let status = |end: &Value, reason: &str, more: &Value| {
+        let mut status = json!({"phase": "Failed", "containerStatuses": end, "conditions": [{"type": "DisruptionTarget",
+            "status": "True", "reason": reason, "lastTransitionTime": null}]});
+        status.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        status
+    };
+    let stopped = end("Stopped");
+    let low = json!({"reason": "Evicted", "message": "The node was low on resource: memory."});
+    let critical = json!({"reason": "Preempting", "message": "Preempted in order to admit critical pod"});
+    for (reason, more, expected, part) in [
+        ("PreemptionByScheduler", json!({}), "Preempted", "by the scheduler for a pod of higher priority"),
+        ("TerminationByKubelet", critical, "Preempted", "admit critical pod"),
+        ("TerminationByKubelet", low, "Evicted", "low on resource: memory"),
+        ("EvictionByEvictionAPI", json!({}), "Evicted", "through the API"),
+        ("DeletionByTaintManager", json!({}), "Evicted", "by a taint"),
+        ("DeletionByPodGC", json!({}), "NodeLost", "its node is gone"),
+    ] {
+        let outcome = after(Phase::Running, view(true, &status(&stopped, reason, &more)));
+        let last = outcome.status.last_exit.clone().unwrap();
+        assert_eq!(last.reason, expected, "{reason}");
+        assert!(last.message.contains(part), "{}", last.message);
+        assert!(last.message.ends_with("the guest powered off as asked"), "{}", last.message);
+        assert_eq!(outcome.status.phase, Some(Phase::Failed), "{reason}");
+        assert!(find(&outcome.status, CRASH_LOOP).is_none(), "{reason}");
+        let event = if expected == "NodeLost" { "Failed" } else { expected };
+        assert!(outcome.events.iter().any(|note| note.reason.as_str() == event), "{reason}");
+    }
+    let mut exit = view(true, &status(&stopped, "PreemptionByScheduler", &json!({}))).ended.unwrap();
+    assert!(lacks_preemptor(&exit));
+    name_preemptor(&mut exit, "kube-system/dns");
+    assert!(
+        exit.message.starts_with("preempted by the scheduler for pod kube-system/dns: "),
+        "{}",
+        exit.message
+    );
+    assert!(!lacks_preemptor(&exit));
+    for (end, reason) in [(end("WorkloadEnded"), "PreemptionByScheduler"), (stopped, "SomethingNew")] {
+        let outcome = after(Phase::Running, view(true, &status(&end, reason, &json!({}))));
+        let last = outcome.status.last_exit.unwrap().reason;
+        assert!(["WorkloadEnded", "Stopped"].contains(&last.as_str()), "{last}");
+    }
 }
 
 #[test]

@@ -380,6 +380,29 @@ fn runners_emulate_where_that_is_set() {
     assert_eq!(variable(&with(Accelerator::Kvm)).as_deref(), Some("kvm"));
 }
 
+/// A VM that names no scheduler or priority class has those of the installation.
+#[test]
+fn pods_are_placed_by_the_installed_scheduler_with_its_class() {
+    let placed = |vm: &VirtualMachine, settings: &Settings| {
+        let spec = plan(vm, "p", settings).unwrap().spec.unwrap();
+        (spec.scheduler_name, spec.priority_class_name)
+    };
+    let installed = Settings {
+        scheduler: "autoscale-scheduler".into(),
+        priority_class: "neonvm-vms".into(),
+        ..settings()
+    };
+    let some = |scheduler: &str, class: &str| (Some(scheduler.to_owned()), Some(class.to_owned()));
+    let (unset, mut named) = (vm(), vm());
+    assert_eq!(placed(&unset, &settings()), (None, None));
+    assert_eq!(placed(&unset, &installed), some("autoscale-scheduler", "neonvm-vms"));
+    named.spec.priority_class_name = "databases".into();
+    assert_eq!(placed(&named, &installed), some("autoscale-scheduler", "databases"));
+    named.spec.scheduler_name = "default-scheduler".into();
+    let policy = Policy { allowed: Power::ALL.into(), ..Policy::default() };
+    assert_eq!(placed(&named, &Settings { policy, ..installed }), some("default-scheduler", "databases"));
+}
+
 #[test]
 fn runners_write_json_where_that_is_set() {
     let variable = |json_logs| {

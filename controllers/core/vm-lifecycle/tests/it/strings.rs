@@ -21,6 +21,7 @@ const PLACES: &[(&str, &str, &[&str])] = &[
     ("/spec/initScript", "i", &[]),
     ("/spec/runnerImage", "img", &["/spec/containers/*/image", "/spec/initContainers/*/image"]),
     ("/spec/cpuModel", "m", &[]),
+    ("/spec/priorityClassName", "c", &["/spec/priorityClassName"]),
     (
         "/spec/guest/rootDisk/image",
         "img",

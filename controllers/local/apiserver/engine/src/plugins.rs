@@ -97,7 +97,7 @@ impl Write<'_> {
             return Err(ApiError::forbidden(self.subject(&name), &why).into());
         };
         let class = spec.get("priorityClassName").and_then(Value::as_str).unwrap_or("").to_owned();
-        let priority = priority(&class).ok_or_else(|| {
+        let (priority, policy) = priority(engine, &class).ok_or_else(|| {
             let why = format!("no PriorityClass with name {class} was found");
             ApiError::forbidden(self.subject(&name), &why)
         })?;
@@ -110,7 +110,7 @@ impl Write<'_> {
             return Err(ApiError::forbidden(self.subject(&name), &why).into());
         }
         spec.insert("priority".into(), json!(priority));
-        spec.entry("preemptionPolicy").or_insert_with(|| json!("PreemptLowerPriority"));
+        spec.entry("preemptionPolicy").or_insert(policy);
         tolerate(spec);
         let mounts = spec
             .get("automountServiceAccountToken")
@@ -235,14 +235,14 @@ fn admit_namespace(live: Option<&Value>, object: &mut Value) {
     }
 }
 
-/// Value of a priority class; `None` if it does not exist. There are those that every cluster has.
-fn priority(class: &str) -> Option<i64> {
-    match class {
-        "" => Some(0),
-        "system-cluster-critical" => Some(2_000_000_000),
-        "system-node-critical" => Some(2_000_001_000),
-        _ => None,
-    }
+/// Value and preemption policy of a priority class; `None` if it does not exist.
+fn priority(engine: &Engine, class: &str) -> Option<(i64, Value)> {
+    let found = match class {
+        "" => return Some((0, json!("PreemptLowerPriority"))),
+        class => engine.value("scheduling.k8s.io/priorityclasses", &key_of("", class))?,
+    };
+    let policy = found.get("preemptionPolicy").cloned().unwrap_or_else(|| json!("PreemptLowerPriority"));
+    Some((found.get("value").and_then(Value::as_i64).unwrap_or(0), policy))
 }
 
 /// Pods stay five minutes on a node that is not ready or not reachable, unless their own tolerations differ.

@@ -115,7 +115,9 @@ fn count_template(new: &mut Value, old: &Value) {
 
 /// Bumps `metadata.generation` if the wanted state differs.
 fn count_generation(kind: &Kind, subresource: &str, new: &mut Value, old: &Value) {
-    if !kind.has_generation || subresource == "status" {
+    // A priority class has no desired state that a controller would work towards.
+    let counts = kind.has_generation && !(kind.kind == "PriorityClass" && kind.is_builtin());
+    if !counts || subresource == "status" {
         return;
     }
     let wanted = |object: &Value| -> Vec<(String, Value)> {

@@ -181,3 +181,31 @@ proptest! {
         audit(&state);
     }
 }
+
+#[test]
+fn a_pod_of_a_daemon_set_expects_its_node() {
+    let affinity = |fields: &Value| {
+        json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": {
+        "nodeSelectorTerms": [{ "matchFields": fields }] } } })
+    };
+    let is = |operator: &str, names: &[&str]| {
+        affinity(&json!([{ "key": "metadata.name", "operator": operator, "values": names }]))
+    };
+    let expects = |affinity: &Value, at: &str, value: &str| {
+        let mut pod = json!({ "metadata": { "name": "p", "labels": {} }, "spec": { "containers": [], "affinity": affinity } });
+        if let Some((parent, key)) = at.split_once('.') {
+            pod.pointer_mut(parent).unwrap()[key] = json!(value);
+        }
+        PodSeen::from_pod(&serde_json::from_value::<Pod>(pod).unwrap(), &Settings::default()).expects
+    };
+    assert_eq!(expects(&is("In", &["n"]), "", "").as_deref(), Some("n"));
+    assert_eq!(expects(&is("In", &["n", "m"]), "", ""), None);
+    assert_eq!(expects(&is("NotIn", &["n"]), "", ""), None);
+    assert_eq!(expects(&json!({}), "", ""), None);
+    assert_eq!(expects(&is("In", &["n"]), "/spec.nodeName", "n"), None, "it is there");
+    assert_eq!(
+        expects(&is("In", &["n"]), "/metadata/labels.vm.neon.tech/name", "v"),
+        None,
+        "the scheduler places it"
+    );
+}

@@ -65,6 +65,29 @@ fn the_idlest_goes_first_then_the_oldest_and_node_and_reason_are_shown() {
     assert_eq!(view.note.as_deref(), Some("above its watermark also when all who can go have gone"));
 }
 
+/// Services of nodes preempt nothing: a VM makes room for them.
+#[test]
+fn a_vm_leaves_for_a_pod_that_waits_for_this_node() {
+    let mut state = two_nodes(Settings::default());
+    state.step(at(0), seen(movable("p", "n", 9, 0)));
+    with_load(&mut state, "p", 9, 0.1);
+    assert!(state.inspect_node("n").unwrap().next.is_empty());
+    let service =
+        PodSeen { node: None, expects: Some("n".into()), waits: true, ..plain("agent", "n", cu(2)) };
+    state.step(at(2), seen(service.clone()));
+    let view = state.inspect_node("n").unwrap();
+    assert_eq!(view.next.first().and_then(|next| next.target.as_deref()), Some("m"));
+    // When it has its node it counts once.
+    let reserved = view.cpu.reserved;
+    state.step(
+        at(3),
+        seen(PodSeen { node: Some("n".into()), expects: None, waits: false, ..service.clone() }),
+    );
+    assert_eq!(state.inspect_node("n").unwrap().cpu.reserved, reserved);
+    state.step(at(4), Event::PodGone { pod: service.pod, uid: service.uid });
+    assert!(state.inspect_node("n").unwrap().next.is_empty());
+}
+
 #[test]
 fn closed_nodes_and_those_a_pod_may_not_go_to_are_no_targets() {
     let mut state = two_nodes(Settings::default());

@@ -65,6 +65,12 @@ fn validate_fixed(group: &str, kind: &str, object: &Value, live: &Value, errors:
         ("apps", "StatefulSet") => workload::validate_stateful_set_update(object, live, errors),
         ("storage.k8s.io", "StorageClass") => storage::validate_class_update(object, live, errors),
         ("discovery.k8s.io", "EndpointSlice") => unchanged_text("addressType", object, live, errors),
+        ("scheduling.k8s.io", "PriorityClass") => {
+            if object.get("value") != live.get("value") {
+                errors.push(FieldError::forbidden("value", "may not be changed in an update."));
+            }
+            unchanged("preemptionPolicy", object, live, errors);
+        }
         (crate::access::GROUP, _) => rbac::validate_update(object, live, errors),
         _ => {}
     }

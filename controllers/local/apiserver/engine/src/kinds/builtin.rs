@@ -7,7 +7,7 @@ use k8s_openapi::api::{
     authorization::v1 as authz, autoscaling::v1 as autoscaling1, autoscaling::v2 as autoscaling2,
     batch::v1 as batch, certificates::v1 as certificates, coordination::v1 as coordination, core::v1 as core,
     discovery::v1 as discovery, events::v1 as events, networking::v1 as networking, policy::v1 as policy,
-    rbac::v1 as rbac, storage::v1 as storage,
+    rbac::v1 as rbac, scheduling::v1 as scheduling, storage::v1 as storage,
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1 as extensions;
 
@@ -71,6 +71,7 @@ fn rows() -> Vec<Row> {
     Row("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", "", "api-extensions", "gv", "", "", builtin::<admission::MutatingWebhookConfiguration>),
     Row("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", "", "api-extensions", "gv", "", "", builtin::<admission::ValidatingWebhookConfiguration>),
     Row("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", "crd,crds", "api-extensions", "gv", "status", "", builtin::<extensions::CustomResourceDefinition>),
+    Row("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", "pc", "", "g", "", "", builtin::<scheduling::PriorityClass>),
     Row("coordination.k8s.io", "v1", "Lease", "leases", "", "", "nuv", "", "", builtin::<coordination::Lease>),
     Row("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", "", "", "ng", "", "", builtin::<discovery::EndpointSlice>),
     ]

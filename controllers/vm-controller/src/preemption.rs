@@ -1,0 +1,32 @@
+//! For which pod the scheduler preempted that of a VM: only an event of the pod names it.
+
+use k8s_openapi::api::events::v1::Event;
+use kube::Api;
+use kube::api::ListParams;
+use neonvm_core_vm_lifecycle::disruption::{lacks_preemptor, name_preemptor};
+use neonvm_core_vm_lifecycle::{Observed, RunnerView};
+
+use crate::cache::Key;
+use crate::reconciler::Reconciler;
+
+/// Completes the end of a VM that is about to be recorded. Without the event it stays as it is.
+pub(crate) async fn explain(reconciler: &Reconciler, key: &Key, pod: &str, observed: &mut Observed) {
+    let of_pod = observed.pod.as_mut().and_then(|pod| pod.ended.as_mut());
+    let exit = match (of_pod, &mut observed.runner) {
+        (None, RunnerView::Seen(status)) => status.exit.as_mut(),
+        (of_pod, _) => of_pod,
+    };
+    let Some(exit) = exit.filter(|exit| lacks_preemptor(exit)) else { return };
+    let events = Api::<Event>::namespaced(reconciler.requests.client.clone(), &key.namespace);
+    let of_pod = ListParams::default().fields(&format!("regarding.name={pod},reason=Preempted")).limit(1);
+    match events.list(&of_pod).await {
+        Ok(found) => {
+            let related = found.items.into_iter().find_map(|event| event.related);
+            let named = related.and_then(|other| Some(format!("{}/{}", other.namespace?, other.name?)));
+            if let Some(preemptor) = named {
+                name_preemptor(exit, &preemptor);
+            }
+        }
+        Err(error) => tracing::debug!(vm = %key, %error, "the event of a preemption cannot be read"),
+    }
+}

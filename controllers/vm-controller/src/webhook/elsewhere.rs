@@ -96,6 +96,11 @@ mod tests {
         let elsewhere = [node("a", &json!({})), node("b", &json!({"spec": {"unschedulable": true}}))];
         assert!(!is_to_leave(&pod, &elsewhere), "another node is drained");
         assert!(!is_to_leave(&pod, &[]));
+        let mut unmatched = pod.clone();
+        unmatched.spec.as_mut().unwrap().node_selector =
+            Some([("disk".to_owned(), "gone".to_owned())].into());
+        assert!(is_to_leave(&unmatched, &[node("a", &json!({"spec": {"unschedulable": true}}))]));
+        assert!(!is_to_leave(&unmatched, &[node("a", &json!({}))]), "its labels have changed since");
     }
 
     #[test]

@@ -87,6 +87,15 @@ fn denied(error: Error, verbs: &str, resource: &str, namespace: &str) -> Error {
     ))
 }
 
+/// There is no scheduler of ours to ask, as after an installation with `--scheduler none`.
+fn not_installed(namespace: &str) -> Error {
+    let message = format!("no scheduler of neonvm is installed in namespace {namespace}");
+    Error::new(Code::NotFound, message).hint(
+        "the cluster's own scheduler chooses nodes, and reports why one waits: neonctl migration describe NAME; what nodes \
+         have left: kubectl describe nodes",
+    )
+}
+
 impl<'a> Services<'a> {
     /// The default namespace stands for the one in which they are installed.
     pub(super) async fn open(connection: &'a Connection, namespace: &str) -> Result<Self> {
@@ -175,6 +184,9 @@ impl<'a> Services<'a> {
             pods::of_service(self.connection, &self.namespace, SCHEDULER_ACCOUNT)
         )?;
         let lease = leases.iter().find(|lease| lease.name_any() == SCHEDULER_LEASE);
+        if lease.is_none() && pods.is_empty() {
+            return Err(not_installed(&self.namespace));
+        }
         let lease = lease.filter(|lease| Endpoint::from_lease(lease).is_some()).ok_or_else(|| {
             Error::new(Code::NotFound, format!("no scheduler is leader in namespace {}", self.namespace))
                 .hint("see which services run: neonctl status")

@@ -72,6 +72,8 @@ pub mod annotation {
     pub const MACHINE: &str = "vm.neon.tech/machine";
     /// Node: what it offers to VMs, JSON of [`neonvm_types::runner_protocol::HostFacts`]; written by the node.
     pub const HOST_FACTS: &str = "vm.neon.tech/host-facts";
+    /// Pod: the nodes that its VM may be on by its spec, JSON of [`crate::pod_annotation::Placement`].
+    pub const PLACEMENT: &str = "vm.neon.tech/placement";
     /// Migration: the size that the VM is to have room for on its target, as [`USAGE`].
     pub const GROWTH: &str = "vm.neon.tech/growth";
     /// Pod: bounds and use, as the spec has them.

@@ -1,5 +1,8 @@
 //! Annotations of a runner pod that describe its VM for the scheduler and the cluster autoscaler.
 
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Affinity, PodSpec, Toleration};
 use neonvm_types::{Quantity, QuantityError};
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +46,31 @@ impl PodResources {
     pub fn from_spec(spec: &VirtualMachineSpec) -> Self {
         let guest = &spec.guest;
         Self { cpus: guest.cpus, memory_slots: guest.memory_slots, memory_slot_size: guest.memory_slot_size }
+    }
+}
+
+/// `vm.neon.tech/placement`: the nodes that a VM may be on, by its spec alone. The pod of a VM that was migrated also has the rules of
+/// that migration, which do not hold for the next one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Placement {
+    /// Labels that the node has.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub node_selector: BTreeMap<String, String>,
+    /// Rules about nodes, and about other pods.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub affinity: Option<Affinity>,
+    /// Taints that are tolerated.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tolerations: Vec<Toleration>,
+}
+
+impl Placement {
+    /// Replaces the rules in the spec of a pod.
+    pub fn put(self, spec: &mut PodSpec) {
+        spec.node_selector = (!self.node_selector.is_empty()).then_some(self.node_selector);
+        spec.affinity = self.affinity;
+        spec.tolerations = (!self.tolerations.is_empty()).then_some(self.tolerations);
     }
 }
 

@@ -66,6 +66,7 @@ faults! {
     LinkLoss "link-loss" "The connection between the two runners of a move is cut for a while.",
     LinkDelay "link-delay" "Messages between two runners or QEMUs come late.",
     BusyGuest "busy-guest" "A guest changes its memory faster than it can be sent.",
+    DevicesAway "devices-away" "A kubelet denies a resize while devices are away, and looks again only at another size.",
 }
 
 /// Short for several.
@@ -78,7 +79,7 @@ const GROUPS: &[(&str, &[Fault])] = &[
     ("api", &[Fault::Conflict, Fault::ApiError, Fault::LostReply, Fault::NoteLoss, Fault::BindFails]),
     ("watch", &[Fault::WatchLag, Fault::PodLag]),
     ("guest", &[Fault::MonitorLost, Fault::MonitorSilent, Fault::MonitorRefuses, Fault::MonitorGarbage]),
-    ("resize", &[Fault::SlowResize, Fault::StuckResize, Fault::ResizeDeferred]),
+    ("resize", &[Fault::SlowResize, Fault::StuckResize, Fault::ResizeDeferred, Fault::DevicesAway]),
     ("metrics", &[Fault::LostMetrics, Fault::LyingMetrics]),
     (
         "move",

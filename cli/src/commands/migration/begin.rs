@@ -47,7 +47,7 @@ pub(in crate::commands) fn run(
         let machine: VirtualMachine = client.find(&args.name).await?;
         check(&machine, args)?;
         if args.dry_run {
-            return explain(&client, args).await;
+            return explain(&client, &machine, args).await;
         }
         if let Some(nodes) = nodes(&client).await {
             reachable(&machine, args, &nodes)?;
@@ -291,7 +291,7 @@ impl Steps {
 }
 
 /// Each node with its verdict; exit code 5 if there is none to go to.
-async fn explain(client: &NamespaceClient, args: &Migrate) -> Result<Report> {
+async fn explain(client: &NamespaceClient, machine: &VirtualMachine, args: &Migrate) -> Result<Report> {
     let services = Services::open(&client.connection, &args.system_namespace).await?;
     let question = WhatIf {
         namespace: client.namespace.clone(),
@@ -301,7 +301,17 @@ async fn explain(client: &NamespaceClient, args: &Migrate) -> Result<Report> {
         avoid: args.avoid.clone(),
         ..WhatIf::default()
     };
-    Ok(plan(&args.name, &services.what_if(&question).await?))
+    match services.what_if(&question).await {
+        Ok(answer) => Ok(plan(&args.name, &answer)),
+        Err(error) if error.code == Code::NotFound => {
+            // Without a scheduler of ours it is still known which nodes there are.
+            if let Some(nodes) = nodes(client).await {
+                reachable(machine, args, &nodes)?;
+            }
+            Err(error)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 fn plan(name: &str, answer: &WhatIfAnswer) -> Report {

@@ -186,7 +186,11 @@ fn labels(pod: &Pod, node: &Node) -> Result<(), Reason> {
     }
 }
 
-fn unrepelled(pod: &Pod, node: &Node) -> Result<(), Reason> {
+/// Whether nothing about the node, such as a taint, repels the pod.
+///
+/// # Errors
+/// What does.
+pub fn unrepelled(pod: &Pod, node: &Node) -> Result<(), Reason> {
     let none = Vec::new();
     let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.as_ref()).unwrap_or(&none);
     let unschedulable = node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or(false);

@@ -30,7 +30,7 @@ mod taints;
 
 pub use amounts::{Amounts, Demand, Usage, has_ended};
 pub use choice::Choice;
-pub use fit::{Reason, fit};
+pub use fit::{Reason, fit, unrepelled};
 pub use taints::tolerated;
 
 /// The label that names a node's host; the only topology a pod can be kept apart by.

@@ -23,7 +23,7 @@ use neonvm_types::runner_protocol::SizeRequest;
 use neonvm_types::{Bytes, MilliCpu, Timestamp};
 
 use crate::condition::{self, SCALED};
-use crate::observed::time;
+use crate::observed::{Obstacle, time};
 use crate::pod;
 use crate::settings::GrowthSettings;
 use neonvm_api::migration::{is_over, is_waiting};
@@ -33,8 +33,6 @@ const DAY: i64 = 86_400;
 /// Denials no further apart than this, in seconds, count as one: an agent whose request is denied sets the size back,
 /// and repeats the request within 240 s.
 const TOGETHER: i64 = 300;
-/// Of the API server's message when a size is more than the node could ever give.
-const BEYOND_THE_NODE: &str = "node didn't have enough allocatable resources";
 
 /// A growth that the node of a VM denies now.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,13 +59,12 @@ impl Denial {
             return None;
         }
         let scaled = condition::find(status, SCALED).filter(|scaled| scaled.status == "False")?;
-        let lasting = match scaled.reason.as_str() {
-            "ResizeDeferred" => false,
-            "ResizeInfeasible" => true,
-            // A quota, or a limit of the namespace, is the same on every node.
-            "ResizeRefused" if scaled.message.contains(BEYOND_THE_NODE) => true,
-            _ => return None,
-        };
+        // Nothing else is better on another node: devices come back, and policies and quotas are the same there.
+        let is = |obstacle: Obstacle| scaled.reason == obstacle.reason();
+        let lasting = is(Obstacle::TooLarge);
+        if !lasting && !is(Obstacle::NoRoom) {
+            return None;
+        }
         let size = pod::size::at_start(vm).ok()?;
         Some(Self { pod: status.pod_name.clone(), node: status.node.clone(), size, lasting })
     }

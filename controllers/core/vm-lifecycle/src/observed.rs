@@ -1,6 +1,7 @@
 //! Observed state of a VM's pods, runners, certificate, address and migration.
 
 mod pod;
+mod resize;
 
 use std::net::IpAddr;
 
@@ -13,6 +14,7 @@ use crate::tls::TlsObserved;
 
 pub use pod::time;
 pub use pod::{PodView, Resize};
+pub use resize::{NodePolicy, Obstacle, ResizeDenial};
 
 /// Observed state around a VM: input of a step.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -9,14 +9,14 @@ pub mod size;
 mod volume;
 
 use k8s_openapi::api::core::v1::{
-    Affinity, Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction,
-    ObjectFieldSelector, Pod, PodSpec, Probe, ResourceRequirements, SeccompProfile, SecurityContext,
-    Toleration,
+    Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction, ObjectFieldSelector, Pod,
+    PodSpec, Probe, ResourceRequirements, SeccompProfile, SecurityContext, Toleration,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use neonvm_api::names::{RUNNER_CONTAINER, VM_API_VERSION, ssh_secret_name};
+use neonvm_api::pod_annotation::Placement;
 use neonvm_api::runner_pod::{
     AUTHORITIES_VARIABLE, COMMAND, CONFIG_DIGEST_VARIABLE, ExtraNet, LOG_FORMAT_VARIABLE, RunnerConfig,
     RunnerSettings, Seal,
@@ -86,10 +86,14 @@ pub fn owner(vm: &VirtualMachine) -> Result<OwnerReference, PlanError> {
     })
 }
 
-/// Which nodes a VM's pod may be on: the spec's own affinity, and its architecture.
+/// Which nodes a VM's pod may be on: the spec's own rules, and its architecture.
 #[must_use]
-pub fn affinity(vm: &VirtualMachine) -> Affinity {
-    affinity::plan(vm.spec.affinity.as_ref(), vm.spec.target_architecture)
+pub fn placement(vm: &VirtualMachine) -> Placement {
+    Placement {
+        node_selector: vm.spec.node_selector.clone(),
+        affinity: Some(affinity::plan(vm.spec.affinity.as_ref(), vm.spec.target_architecture)),
+        tolerations: tolerations(&vm.spec.tolerations),
+    }
 }
 
 /// The runner's configuration for its VM.
@@ -161,23 +165,21 @@ pub fn plan(vm: &VirtualMachine, name: &str, settings: &Settings) -> Result<Pod,
     let mut init_containers = copy::containers(vm, &image, settings.root_disk);
     init_containers.extend(spec.extra_init_containers.iter().map(confined));
     let text = |text: &String| (!text.is_empty()).then(|| text.clone());
-    let pod_spec = PodSpec {
-        affinity: Some(affinity(vm)),
+    let mut pod_spec = PodSpec {
         automount_service_account_token: Some(false),
         containers: vec![runner(vm, &image, &volumes, settings)?],
         enable_service_links: spec.service_links,
         image_pull_secrets: (!spec.image_pull_secrets.is_empty()).then(|| spec.image_pull_secrets.clone()),
         init_containers: (!init_containers.is_empty()).then_some(init_containers),
-        node_selector: (!spec.node_selector.is_empty()).then(|| spec.node_selector.clone()),
         priority_class_name: text(&spec.priority_class_name).or_else(|| text(&settings.priority_class)),
         restart_policy: Some("Never".to_owned()),
         scheduler_name: text(&spec.scheduler_name).or_else(|| text(&settings.scheduler)),
         service_account_name: text(&spec.service_account_name),
         termination_grace_period_seconds: spec.termination_grace_period_seconds,
-        tolerations: Some(tolerations(&spec.tolerations)),
         volumes: Some(volumes.volumes),
         ..PodSpec::default()
     };
+    placement(vm).put(&mut pod_spec);
     Ok(Pod {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),

@@ -47,6 +47,9 @@ pub struct Settings {
     pub request_lifetime: i64,
     /// Pause before a resize that the API server refused is requested again, in seconds.
     pub resize_pause: i64,
+    /// First pause before a resize that was denied because devices are away is requested again, in seconds; grows with the time that
+    /// they are away.
+    pub devices_pause: i64,
     /// How long a pod may exceed its grace period before that is reported, in seconds.
     pub stuck_after: i64,
     /// First pause before a refused certificate is requested again, in seconds; doubles up to 64 times as much.
@@ -145,6 +148,7 @@ impl Default for Settings {
             resize_timeout: 30,
             request_lifetime: 60,
             resize_pause: 60,
+            devices_pause: 10,
             stuck_after: 30,
             certificate_pause: 10,
             migration: MigrationSettings::default(),

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt as _;
-use neonvm_core_scheduling::{Reason, Usage, fit};
+use neonvm_core_scheduling::{Reason, Usage, fit, unrepelled};
 
 /// Nodes that are named in an answer.
 const NAMED: usize = 4;
@@ -17,10 +17,8 @@ fn home(pod: &Pod) -> Option<&str> {
 /// Whether a pod is to leave its node: the node is cordoned, or has a taint that the pod does not tolerate.
 pub(super) fn is_to_leave(pod: &Pod, nodes: &[Node]) -> bool {
     let own = nodes.iter().find(|node| home(pod).is_some() && node.metadata.name.as_deref() == home(pod));
-    own.is_some_and(|node| {
-        let fits = fit(pod, node, &Usage::default(), std::iter::empty());
-        matches!(fits, Err(Reason::Unschedulable | Reason::Taint { .. }))
-    })
+    // Labels count for nothing here: a pod stays on a node whose labels no longer match its rules.
+    own.is_some_and(|node| matches!(unrepelled(pod, node), Err(Reason::Unschedulable | Reason::Taint { .. })))
 }
 
 /// Why no other node can take a pod; `None`: one can.
@@ -98,6 +96,11 @@ mod tests {
         let elsewhere = [node("a", &json!({})), node("b", &json!({"spec": {"unschedulable": true}}))];
         assert!(!is_to_leave(&pod, &elsewhere), "another node is drained");
         assert!(!is_to_leave(&pod, &[]));
+        let mut unmatched = pod.clone();
+        unmatched.spec.as_mut().unwrap().node_selector =
+            Some([("disk".to_owned(), "gone".to_owned())].into());
+        assert!(is_to_leave(&unmatched, &[node("a", &json!({"spec": {"unschedulable": true}}))]));
+        assert!(!is_to_leave(&unmatched, &[node("a", &json!({}))]), "its labels have changed since");
     }
 
     #[test]

@@ -134,7 +134,7 @@ async fn move_away(
     // The pod of a VM that came by a migration may not be where the VM came from; the next one may.
     let mut next = pod.clone();
     if let Some(spec) = &mut next.spec {
-        spec.affinity = Some(neonvm_core_vm_lifecycle::pod::affinity(vm));
+        neonvm_core_vm_lifecycle::pod::placement(vm).put(spec);
     }
     if let Some(why) = elsewhere::nowhere(&next, &nodes) {
         return Ok(stays(vm, &why));

@@ -54,3 +54,37 @@ async fn a_denied_growth_leads_to_one_migration_to_a_node_with_room() {
     cluster.server.until_quiet().await;
     assert_eq!(migrations().await.len(), 1, "one move for one growth");
 }
+
+/// The device plugin of a node is away while its DaemonSet is rolled: nothing is migrated, and the growth goes on afterwards.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_growth_that_devices_delay_leads_to_no_migration() {
+    let cluster = Cluster::start().await;
+    let mut config = cluster.config.clone();
+    (config.settings.growth.deferred_after, config.settings.growth.look_pause) = (1, 1);
+    config.settings.devices_pause = 1;
+    let _controller = cluster.controller_with(config);
+    for name in ["n1", "n2"] {
+        cluster.add_node(name, false).await;
+    }
+    cluster.create("db", json!({})).await;
+    cluster.until_settled("db").await;
+    let movable = json!({"metadata": {"labels": {"autoscaling.neon.tech/auto-migration-enabled": "true"}}});
+    cluster.patch("db", movable).await;
+    let away = "Allocate failed due to no healthy devices present; cannot allocate unhealthy devices neonvm/kvm, which is \
+                unexpected";
+    *cluster.node.full.lock().unwrap() = Some(away.into());
+    let grows = json!({"spec": {"guest": {"cpus": {"use": 1}, "memorySlots": {"use": 4}}}});
+    cluster.patch("db", grows).await;
+    let denied = |vm: &_| condition(vm, "Scaled").1 == "DevicesUnavailable";
+    let vm = cluster.until("db", "denied", denied).await;
+    let (since, pod) = (vm.metadata.resource_version, vm.status.unwrap().pod_name);
+    let generation = async || cluster.pods().get(&pod).await.unwrap().metadata.generation.unwrap();
+    let first = generation().await;
+    eventually("the request is repeated", async || (generation().await >= first + 4).then_some(())).await;
+    let vm = cluster.until("db", "denied", denied).await;
+    assert_eq!(vm.metadata.resource_version, since, "that changes nothing of the status");
+    *cluster.node.full.lock().unwrap() = None;
+    let vm = cluster.until_settled("db").await.status.unwrap();
+    assert_eq!((vm.node.as_str(), vm.cpus), ("n1", Some(MilliCpu::new(1000))));
+    assert!(cluster.moves().list(&ListParams::default()).await.unwrap().items.is_empty());
+}

@@ -204,7 +204,11 @@ impl Node {
             return;
         }
         let here = pod.spec.as_ref().unwrap().node_name.as_deref() == Some("n1");
-        let full = self.full.lock().unwrap().clone().filter(|_| here);
+        let containers = status.container_statuses.as_deref().unwrap_or_default();
+        let in_force = containers.first().and_then(|one| one.resources.clone());
+        // A request that was taken back leaves nothing to deny.
+        let same = in_force.is_some_and(|in_force| json!(in_force) == resources(pod));
+        let full = self.full.lock().unwrap().clone().filter(|_| here && !same);
         if let Some(message) = full {
             let pending = json!({"type": "PodResizePending", "status": "True", "reason": "Deferred", "message": message,
                 "observedGeneration": generation(pod)});

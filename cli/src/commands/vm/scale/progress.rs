@@ -73,7 +73,9 @@ impl Goal {
             "ResizeInfeasible" if !migrates => {
                 format!("migrate it to a larger node: neonctl vm migrate {name}")
             }
-            "ResizeUnsupported" | "InvalidSpec" => format!("see the details: neonctl vm describe {name}"),
+            "ResizeUnsupported" | "ResizeForbidden" | "InvalidSpec" => {
+                format!("see the details: neonctl vm describe {name}")
+            }
             _ => return None,
         };
         Some(failed().cause(scaled.message.clone()).hint(hint))
@@ -132,6 +134,9 @@ mod tests {
             "ResizeDeferred",
             "ResizeUnanswered",
             "ResizeRefused",
+            "ResizeDenied",
+            "ResizeFailing",
+            "DevicesUnavailable",
             "AReasonOfLater",
         ] {
             assert_eq!(words(&vm("568Mi", ("False", reason), "Running"), 2), "not yet", "{reason}");
@@ -140,6 +145,8 @@ mod tests {
         assert_eq!(words(&movable, 2), "migrate it to a larger node: neonctl vm migrate pg");
         movable.metadata.labels = Some([(label::AUTO_MIGRATION_ENABLED.to_owned(), TRUE.to_owned())].into());
         assert_eq!(words(&movable, 2), "not yet", "the controller migrates it");
+        let forbidden = vm("568Mi", ("False", "ResizeForbidden"), "Running");
+        assert_eq!(words(&forbidden, 2), "see the details: neonctl vm describe pg");
         let paused = vm("568Mi", ("False", "Paused"), "Running");
         assert_eq!(words(&paused, 2), "resume it: neonctl vm resume pg");
         let ended = vm("568Mi", ("False", "InProgress"), "Succeeded");

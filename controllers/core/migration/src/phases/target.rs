@@ -78,7 +78,8 @@ pub fn plan(
             }
         }
     }
-    if spec.prevent_migration_to_same_host {
+    // A rule about other pods would stay with this one, and hold for the next target as well.
+    if spec.prevent_migration_to_same_host && elsewhere.is_none() {
         apart(affinity, vm.metadata.name.as_deref().unwrap_or_default());
     }
     Ok(pod)

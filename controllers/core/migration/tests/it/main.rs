@@ -2,6 +2,7 @@
 //! and dies.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
+mod history;
 #[path = "../../../vm-lifecycle/tests/it/machine.rs"]
 mod machine;
 mod phases;

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Container, Node, NodeSpec, NodeStatus, Pod, Pod
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use neonvm_api::migration::MigrationPhase;
 use neonvm_api::names::{TRUE, VM_API_VERSION, annotation, label};
-use neonvm_api::pod_annotation::PodResources;
+use neonvm_api::pod_annotation::{Placement, PodResources};
 use neonvm_api::virtual_machine::Overcommit;
 use neonvm_api::{VirtualMachineMigration, VmInfo};
 use neonvm_types::{Bytes, NamespacedName, Quantity, Resources};
@@ -69,6 +69,7 @@ impl NodeSeen {
             metadata: ObjectMeta {
                 name: meta.name.clone(),
                 labels: meta.labels.clone(),
+                annotations: only(meta, annotation::HOST_FACTS),
                 ..ObjectMeta::default()
             },
             spec: node.spec.as_ref().map(|spec| NodeSpec {
@@ -104,6 +105,11 @@ impl PodSeen {
         let vm = vm(pod, &mut problems);
         let Sizes { usage, requests, overhead } = Sizes::from_pod(pod, amounts);
         let waits = node.is_none() && !ended && !gated && meta.deletion_timestamp.is_none();
+        let mut object = outline(pod);
+        if vm.is_some() && node.is_some() {
+            unpin(pod, &mut object, &mut problems);
+        }
+        let object = Some(Arc::new(object));
         let seen = Self {
             pod: NamespacedName::new(
                 meta.namespace.clone().unwrap_or_default(),
@@ -122,7 +128,7 @@ impl PodSeen {
             other: rest(amounts),
             vm,
             priority: spec.and_then(|spec| spec.priority).unwrap_or(0),
-            object: Some(Arc::new(outline(pod))),
+            object,
             problems,
         };
         seen.bounded(settings)
@@ -178,6 +184,7 @@ fn outline(pod: &Pod) -> Pod {
             name: pod.metadata.name.clone(),
             namespace: pod.metadata.namespace.clone(),
             labels: pod.metadata.labels.clone(),
+            annotations: only(&pod.metadata, annotation::MACHINE),
             ..ObjectMeta::default()
         },
         spec: pod.spec.as_ref().map(|spec| PodSpec {
@@ -188,6 +195,23 @@ fn outline(pod: &Pod) -> Pod {
             ..PodSpec::default()
         }),
         status: None,
+    }
+}
+
+/// One annotation of an object, if it has it.
+fn only(meta: &ObjectMeta, key: &str) -> Option<Map> {
+    let value = meta.annotations.as_ref()?.get(key)?;
+    Some([(key.to_owned(), value.clone())].into())
+}
+
+/// Gives the pod of a VM that has a node the rules of its VM, instead of its own: those may be of the migration that brought the VM
+/// there, and restrict neither the next one nor other pods.
+fn unpin(pod: &Pod, outline: &mut Pod, problems: &mut Vec<String>) {
+    let annotations = pod.metadata.annotations.as_ref();
+    let Some(text) = annotations.and_then(|all| all.get(annotation::PLACEMENT)) else { return };
+    match serde_json::from_str::<Placement>(text) {
+        Ok(placement) => placement.put(outline.spec.get_or_insert_default()),
+        Err(error) => problems.push(format!("annotation {}: {error}", annotation::PLACEMENT)),
     }
 }
 

@@ -7,7 +7,6 @@ use neonvm_types::scheduler_inspect::PlannedMigration;
 use super::account::{NodeEntry, PodEntry, Share, is_too_much};
 use super::state::PLAN;
 use super::{Action, Pair, State, WantedMigration};
-use crate::fit;
 
 /// VMs of a node that are considered in one plan, so that a plan ends soon.
 const CANDIDATES: usize = 16;
@@ -106,17 +105,12 @@ impl State {
             if seen.closed.is_some() || sum.any_greater(node.watermark.map(u128::from)) {
                 continue;
             }
-            if let (Some(pod), Some(node)) = (&pod.seen.object, &seen.object)
-                && fit::suits(pod, node).is_err()
-            {
-                continue;
-            }
-            if self.other_room(&pod.seen, node).is_err() {
-                continue;
-            }
             let score = self.settings.scoring.score(sum, seen.total, self.largest);
             // Of equals the first by name.
-            if best.is_none_or(|(highest, _)| score > highest) {
+            let is_better = best.is_none_or(|(highest, _)| score > highest);
+            if is_better
+                && self.admits(&pod.seen, node).and_then(|()| self.other_room(&pod.seen, node)).is_ok()
+            {
                 best = Some((score, index));
             }
         }

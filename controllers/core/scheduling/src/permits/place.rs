@@ -26,24 +26,33 @@ impl State {
         self.fits_at(pod, node).map_err(Some)
     }
 
+    /// Index of a pod that is on the node already: its binding may not be observed yet.
+    fn own(&self, pod: &PodSeen, node: &NodeEntry) -> Option<usize> {
+        let index = self.pod_index.get(&pod.pod).copied()?;
+        let is_same = self.pods.get(index).is_some_and(|own| own.seen.uid == pod.uid);
+        (is_same && node.pods.contains(&index)).then_some(index)
+    }
+
+    /// Whether a pod may be on a node by its rules, by the node's host and beside the pods that are there.
+    pub(crate) fn admits(&self, pod: &PodSeen, node: &NodeEntry) -> Result<(), Reason> {
+        let Some(object) = &pod.object else { return Ok(()) };
+        if let Some(node) = node.seen.as_ref().and_then(|seen| seen.object.as_ref()) {
+            fit::suits(object, node)?;
+            fit::receives(object, node)?;
+        }
+        let own = self.own(pod, node);
+        let others = node.pods.iter().filter(|index| Some(**index) != own);
+        let others = others.filter_map(|index| self.pods.get(*index));
+        fit::beside(
+            object,
+            others.filter(|other| !other.seen.ended).filter_map(|other| other.seen.object.as_deref()),
+        )
+    }
+
     fn fits_at(&self, pod: &PodSeen, node: &NodeEntry) -> Result<(), Reason> {
         let Some(seen) = &node.seen else { return Err(Reason::NotReady) };
-        // The pod itself may be there already, if its binding is not observed yet.
-        let own =
-            self.pod_index.get(&pod.pod).and_then(|index| self.pods.get(*index).map(|pod| (*index, pod)));
-        let own = own.filter(|(index, own)| node.pods.contains(index) && own.seen.uid == pod.uid);
-        if let Some(object) = &pod.object {
-            if let Some(node) = &seen.object {
-                fit::suits(object, node)?;
-                fit::receives(object, node)?;
-            }
-            let others = node.pods.iter().filter(|index| Some(**index) != own.map(|(index, _)| index));
-            let others = others.filter_map(|index| self.pods.get(*index));
-            let others =
-                others.filter(|other| !other.seen.ended).filter_map(|other| other.seen.object.as_deref());
-            fit::beside(object, others)?;
-        }
-        if own.is_some() {
+        self.admits(pod, node)?;
+        if self.own(pod, node).is_some() {
             return Ok(());
         }
         self.other_room(pod, node)?;

@@ -11,6 +11,7 @@ use neonvm_types::Timestamp;
 use neonvm_types::runner_protocol::{Exit, ExitReason};
 use serde_json::Value;
 
+use super::resize::{Obstacle, ResizeDenial};
 use crate::disruption;
 use crate::pod::{PodSize, is_copied};
 
@@ -23,12 +24,15 @@ pub enum Resize {
     /// No action: it is complete, or was not checked yet.
     #[default]
     None,
-    /// It is being done; with the kubelet's message, if it fails so far.
-    InProgress(String),
-    /// It does not fit on the node now, for this reason. The kubelet tries again by itself.
-    Deferred(String),
-    /// It can never be on this node, for this reason.
-    Infeasible(String),
+    /// It is being done.
+    InProgress {
+        /// The kubelet's message, if it fails so far.
+        fails: String,
+        /// Since when it is being done.
+        since: Option<Timestamp>,
+    },
+    /// The kubelet does not begin with it.
+    Denied(ResizeDenial),
 }
 
 /// What matters of a runner pod.
@@ -202,13 +206,14 @@ fn resize(pod: &Pod) -> Resize {
     };
     let find = |kind: &str| conditions.iter().filter(newest).find(|one| one.type_ == kind);
     let message = |one: &PodCondition| one.message.clone().unwrap_or_default();
+    let since = |one: &PodCondition| one.last_transition_time.as_ref().and_then(time);
     if let Some(pending) = find("PodResizePending") {
-        return match pending.reason.as_deref() {
-            Some("Infeasible") => Resize::Infeasible(message(pending)),
-            _ => Resize::Deferred(message(pending)),
-        };
+        let message = message(pending);
+        let since = since(pending);
+        return Resize::Denied(ResizeDenial { obstacle: Obstacle::from_message(&message), message, since });
     }
-    find("PodResizeInProgress").map_or(Resize::None, |one| Resize::InProgress(message(one)))
+    find("PodResizeInProgress")
+        .map_or(Resize::None, |one| Resize::InProgress { fails: message(one), since: since(one) })
 }
 
 /// Whether the container's program never ran. The container runtime has no start time for it then, or that of the epoch.

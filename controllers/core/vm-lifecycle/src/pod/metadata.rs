@@ -85,6 +85,8 @@ pub(super) fn wanted(vm: &VirtualMachine, settings: &Settings) -> Result<Desired
     annotations.insert(annotation::USAGE.to_owned(), json(serde_json::to_string(&usage)));
     let resources = json(serde_json::to_string(&PodResources::from_spec(&vm.spec)));
     annotations.insert(annotation::RESOURCES.to_owned(), resources);
+    let placement = json(serde_json::to_string(&super::placement(vm)));
+    annotations.insert(annotation::PLACEMENT.to_owned(), placement);
     if settings.pod_size {
         let overhead = super::size::overhead_note(vm, settings)?;
         annotations.insert(annotation::OVERHEAD.to_owned(), json(serde_json::to_string(&overhead)));

@@ -5,7 +5,7 @@ use neonvm_types::runner_protocol::{RunnerStatus, SizeRequest};
 
 use super::Pass;
 use crate::condition::{self, Finding, POD_SIZED, SCALED};
-use crate::observed::{PodView, Resize, ResizeRefused};
+use crate::observed::{Obstacle, PodView, Resize, ResizeRefused};
 use crate::outcome::Action;
 use crate::pod::PodSize;
 use crate::pod::size::{larger, size};
@@ -18,6 +18,9 @@ pub(super) struct Room {
     /// Why that is less than what is wanted.
     pub(super) short: Option<Short>,
 }
+
+/// Longest pause before a resize that was denied because devices are away is requested again, in seconds.
+const DEVICES_PAUSE_MAX: i64 = 60;
 
 type Amount = fn(&SizeRequest) -> u64;
 
@@ -47,12 +50,6 @@ impl Sizes {
         let reached = SizeRequest { cpu: runner.cpu.applied, memory: runner.memory.actual };
         Self { wanted, asked, reached, moving }
     }
-
-    /// The most that the guest has, may take any moment, or is to get.
-    fn most(&self) -> SizeRequest {
-        let has = larger(self.asked, self.reached);
-        if self.moving { has } else { larger(has, self.wanted) }
-    }
 }
 
 /// The request that may be sent to the guest now. `settled`: no change is under way, so the pod may become smaller.
@@ -63,10 +60,18 @@ pub(super) fn step(pass: &mut Pass<'_>, sizes: Sizes, settled: bool) -> Room {
         unsized_pod(pass);
         return free;
     };
-    let target = target(pass, &pod.name, written, sizes, settled);
+    let needed = needed(pass, &pod.name, sizes);
+    let most = if sizes.moving { needed } else { larger(needed, sizes.wanted) };
+    let target = size(pass.vm, most, sizes.moving, pass.settings);
+    let target = if settled && !sizes.moving { target } else { target.max(written) };
     if pass.settings.pod_size {
         condition::remove(&mut pass.status, POD_SIZED);
-        follow(pass, pod, written, target);
+        if target == written && !sizes.moving {
+            let least = size(pass.vm, needed, false, pass.settings);
+            take_back(pass, pod, written, least);
+        } else {
+            follow(pass, pod, written, target);
+        }
     } else {
         // Made by a controller that could resize it: it does not follow any more, but its limits hold.
         unsized_pod(pass);
@@ -85,25 +90,26 @@ pub(super) fn step(pass: &mut Pass<'_>, sizes: Sizes, settled: bool) -> Room {
         cpu: if cpu_fits { wanted.cpu } else { asked.cpu },
         memory: if memory_fits { wanted.memory } else { asked.memory },
     };
-    let short = (ask != wanted && !sizes.moving).then(|| why(pass, pod, target));
+    let short = (ask != wanted && !sizes.moving).then(|| why(pass, pod, written, target));
     Room { ask, short }
 }
 
-/// The size that the pod should have now.
-fn target(pass: &mut Pass<'_>, pod: &str, written: PodSize, sizes: Sizes, settled: bool) -> PodSize {
-    let mut most = sizes.most();
-    if let Some(unanswered) = pass.observed.size_unanswered.as_ref().filter(|one| one.pod == pod)
-        && !pass.has_passed(unanswered.at, pass.settings.request_lifetime)
-    {
-        most = larger(most, unanswered.size);
+/// The most that the guest has, or may take any moment because of a request on its way to the runner.
+fn needed(pass: &mut Pass<'_>, pod: &str, sizes: Sizes) -> SizeRequest {
+    let has = larger(sizes.asked, sizes.reached);
+    match pass.observed.size_unanswered.as_ref().filter(|one| one.pod == pod) {
+        Some(one) if !pass.has_passed(one.at, pass.settings.request_lifetime) => larger(has, one.size),
+        _ => has,
     }
-    let target = size(pass.vm, most, sizes.moving, pass.settings);
-    if settled && !sizes.moving { target } else { target.max(written) }
 }
 
 /// Requests another size of the pod if it does not have the desired one, unless this was refused a moment ago.
 fn follow(pass: &mut Pass<'_>, pod: &PodView, written: PodSize, target: PodSize) {
     if target == written || pod.deleting.is_some() || !pod.running {
+        return;
+    }
+    // A request that was taken back is made again when the kubelet has seen that.
+    if devices_were_away(pass).is_some() && !pod.current {
         return;
     }
     if let Some(refused) = refused(pass, pod, target)
@@ -114,40 +120,88 @@ fn follow(pass: &mut Pass<'_>, pod: &PodView, written: PodSize, target: PodSize)
     pass.actions.push(Action::ResizePod { name: pod.name.clone(), uid: pod.uid.clone(), size: target });
 }
 
+/// Takes back a request that the kubelet denied while devices were away, so that the next step makes it again: a kubelet looks at it
+/// again when the pod's resources change, and not when devices come back.
+fn take_back(pass: &mut Pass<'_>, pod: &PodView, written: PodSize, least: PodSize) {
+    let Resize::Denied(denial) = &pod.resize else { return };
+    let is_due = denial.obstacle == Obstacle::DevicesAway && pod.current && least != written;
+    if !is_due || pod.deleting.is_some() || !pod.running {
+        return;
+    }
+    let first = condition::since(&pass.before, SCALED).unwrap_or(pass.now);
+    let away = pass.now.unix().saturating_sub(first.unix());
+    let pause = (away / 4).min(DEVICES_PAUSE_MAX).max(pass.settings.devices_pause);
+    if pass.has_passed(denial.since.unwrap_or(first), pause) {
+        pass.actions.push(Action::ResizePod { name: pod.name.clone(), uid: pod.uid.clone(), size: least });
+    }
+}
+
+/// Why the growth was last denied, if that was because devices are away.
+fn devices_were_away<'a>(pass: &'a Pass<'_>) -> Option<&'a str> {
+    let before = condition::find(&pass.before, SCALED)?;
+    let denied = before.status == "False" && before.reason == Obstacle::DevicesAway.reason();
+    denied.then(|| before.message.split_once(": ").map_or("", |(_, why)| why))
+}
+
 /// The refusal of this very size for this very pod.
 fn refused<'a>(pass: &Pass<'a>, pod: &PodView, target: PodSize) -> Option<&'a ResizeRefused> {
     pass.observed.resize_refused.as_ref().filter(|last| last.pod == pod.uid && last.size == target)
 }
 
 /// Why the pod has not the size that the guest needs.
-fn why(pass: &mut Pass<'_>, pod: &PodView, target: PodSize) -> Short {
+fn why(pass: &mut Pass<'_>, pod: &PodView, written: PodSize, target: PodSize) -> Short {
     let node = pod.node.clone();
     if !pass.settings.pod_size {
         let text = format!("pod {} was made with a size that this Kubernetes cannot change", pod.name);
         return Short::Denied("ResizeUnsupported", text);
     }
     if let Some(refused) = refused(pass, pod, target) {
-        return Short::Denied("ResizeRefused", format!("denied for node {node}: {}", refused.message));
+        let why = format!("denied for node {node}: {}", refused.message);
+        return match Obstacle::from_message(&refused.message) {
+            obstacle @ Obstacle::TooLarge => denied(obstacle, why),
+            _ => Short::Denied("ResizeRefused", why),
+        };
     }
-    let text = match &pod.resize {
-        Resize::Deferred(message) => {
-            return Short::Denied("ResizeDeferred", format!("denied by node {node}: {message}"));
+    let (fails, begun) = match &pod.resize {
+        Resize::Denied(denial) => {
+            return denied(denial.obstacle, format!("denied by node {node}: {}", denial.message));
         }
-        Resize::Infeasible(message) => {
-            return Short::Denied("ResizeInfeasible", format!("denied by node {node}: {message}"));
-        }
-        Resize::InProgress(message) if !message.is_empty() => format!("; so far: {message}"),
-        Resize::InProgress(_) | Resize::None => String::new(),
+        Resize::InProgress { fails, since } => (fails.as_str(), *since),
+        Resize::None => ("", None),
     };
-    let waits = condition::find(&pass.before, SCALED)
-        .filter(|before| matches!(before.reason.as_str(), "InProgress" | "ResizeUnanswered"))
-        .and_then(|_| condition::since(&pass.before, SCALED));
-    let since = waits.unwrap_or(pass.now);
-    if pass.has_passed(since, pass.settings.resize_timeout) {
-        let text = format!("node {node} has not resized pod {} since {since}{text}", pod.name);
-        return Short::Denied("ResizeUnanswered", text);
+    if let Some(why) = devices_were_away(pass).filter(|_| written != target || !pod.current) {
+        return Short::Denied(Obstacle::DevicesAway.reason(), why.to_owned());
     }
-    Short::Waits(format!("waits for node {node} to resize pod {}{text}", pod.name))
+    let waits = condition::find(&pass.before, SCALED)
+        .filter(|before| {
+            matches!(before.reason.as_str(), "InProgress" | "ResizeUnanswered" | "ResizeFailing")
+        })
+        .and_then(|_| condition::since(&pass.before, SCALED));
+    // The condition may be false for longer, if the growth was denied before.
+    let since = waits.unwrap_or(pass.now);
+    let since = begun.map_or(since, |begun| since.max(begun));
+    let name = &pod.name;
+    match (pass.has_passed(since, pass.settings.resize_timeout), fails) {
+        (true, "") => {
+            Short::Denied("ResizeUnanswered", format!("node {node} has not resized pod {name} since {since}"))
+        }
+        (true, fails) => {
+            let text =
+                format!("node {node} fails to resize pod {name} since {since}, and repeats it: {fails}");
+            Short::Denied("ResizeFailing", text)
+        }
+        (false, "") => Short::Waits(format!("waits for node {node} to resize pod {name}")),
+        (false, fails) => {
+            Short::Waits(format!("waits for node {node} to resize pod {name}; so far: {fails}"))
+        }
+    }
+}
+
+/// A denial, with its remedy.
+fn denied(obstacle: Obstacle, why: String) -> Short {
+    let remedy = obstacle.remedy();
+    let separator = if remedy.is_empty() { "" } else { "; " };
+    Short::Denied(obstacle.reason(), format!("{why}{separator}{remedy}"))
 }
 
 /// Sets the condition for a pod whose requests do not match the size of the VM.

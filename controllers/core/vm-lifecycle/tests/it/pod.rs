@@ -59,8 +59,13 @@ fn the_smallest_machine() {
         pod["metadata"]["labels"],
         json!({"vm.neon.tech/name": "db", "app.kubernetes.io/name": "NeonVM"})
     );
+    let mut annotations = pod["metadata"]["annotations"].clone();
+    let placement = annotations.as_object_mut().unwrap().remove("vm.neon.tech/placement").unwrap();
+    let placement: Value = serde_json::from_str(placement.as_str().unwrap()).unwrap();
+    let rules = json!({"affinity": pod["spec"]["affinity"], "tolerations": pod["spec"]["tolerations"]});
+    assert_eq!(placement, rules, "those of the pod, until a migration adds its own");
     assert_eq!(
-        pod["metadata"]["annotations"],
+        annotations,
         json!({
             "vm.neon.tech/usage": r#"{"cpu":"500m","memory":"1Gi"}"#,
             "vm.neon.tech/overhead": r#"{"cpu":"20m","memory":"325Mi"}"#,

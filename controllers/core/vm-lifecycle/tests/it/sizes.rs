@@ -2,16 +2,23 @@
 //! between any two writes.
 
 use neonvm_api::VirtualMachine;
+use neonvm_api::names::label;
 use neonvm_api::virtual_machine::Phase;
+use neonvm_core_vm_lifecycle::growth::Denial;
 use neonvm_core_vm_lifecycle::pod::{PodSize, size};
 use neonvm_core_vm_lifecycle::{
-    Action, Observed, PodView, Resize, ResizeRefused, SizeUnanswered, condition, step,
+    Action, Observed, Obstacle, PodView, Resize, ResizeDenial, ResizeRefused, SizeUnanswered, condition, step,
 };
 use neonvm_types::runner_protocol::{Problem, ProblemReason, RunnerStatus, SizeRequest};
 use neonvm_types::{Bytes, MilliCpu};
 use proptest::prelude::*;
 
 use crate::machine::{at, pod, runner, running, seen, settings, vm};
+
+const FULL: &str = "Node didn't have enough resource: cpu, requested: 1020, used: 3500, capacity: 4000";
+const SMALL: &str = "Node didn't have enough capacity: cpu, requested: 4100, capacity: 4000";
+const AWAY: &str = "Allocate failed due to no healthy devices present; cannot allocate unhealthy devices neonvm/kvm, which is \
+                    unexpected";
 
 #[derive(Clone, Copy, Debug)]
 enum Turn {
@@ -27,6 +34,7 @@ enum Turn {
     Accepts,
     Defers,
     Infeasible,
+    Away,
     /// The API server refuses, or no longer.
     Refuses(bool),
     /// The guest takes or gives a step.
@@ -51,6 +59,7 @@ fn turn() -> impl Strategy<Value = Turn> {
         5 => Just(Turn::Accepts),
         2 => Just(Turn::Defers),
         1 => Just(Turn::Infeasible),
+        2 => Just(Turn::Away),
         1 => any::<bool>().prop_map(Turn::Refuses),
         6 => Just(Turn::Guest),
         1 => any::<bool>().prop_map(Turn::Keeps),
@@ -201,8 +210,19 @@ impl World {
                 self.pod.applied = self.pod.size;
             }
             self.pod.resize = resize;
+        } else {
+            self.pod.resize = Resize::None;
         }
         self.check();
+    }
+
+    /// As a kubelet: it looks at a pod when its resources have changed, and an old denial stays what it was.
+    fn denies(&mut self, message: &str) {
+        if self.pod.current {
+            return;
+        }
+        let (obstacle, since) = (Obstacle::from_message(message), Some(at(self.now)));
+        self.kubelet(Resize::Denied(ResizeDenial { obstacle, message: message.to_owned(), since }));
     }
 
     fn guest(&mut self) {
@@ -238,8 +258,9 @@ impl World {
             Turn::PodSeen => self.pod_seen = self.pod.clone(),
             Turn::RunnerSeen => self.runner_seen = self.runner.clone(),
             Turn::Accepts => self.kubelet(Resize::None),
-            Turn::Defers => self.kubelet(Resize::Deferred("Node didn't have enough resource: cpu".into())),
-            Turn::Infeasible => self.kubelet(Resize::Infeasible("more than the node has".into())),
+            Turn::Defers => self.denies(FULL),
+            Turn::Infeasible => self.denies(SMALL),
+            Turn::Away => self.denies(AWAY),
             Turn::Refuses(refuses) => self.refuses = refuses,
             Turn::Guest => self.guest(),
             Turn::Keeps(keeps) => self.keeps = keeps,
@@ -298,8 +319,8 @@ proptest! {
 #[test]
 fn a_node_without_room_is_a_denial_with_a_reason() {
     for (kubelet, reason, words) in [
-        (Turn::Defers, "ResizeDeferred", "denied by node n1: Node didn't have enough resource: cpu"),
-        (Turn::Infeasible, "ResizeInfeasible", "denied by node n1: more than the node has"),
+        (Turn::Defers, "ResizeDeferred", "capacity: 4000; make room on the node, or migrate the VM"),
+        (Turn::Infeasible, "ResizeInfeasible", "denied by node n1: Node didn't have enough capacity: cpu"),
     ] {
         let mut world = World::new();
         world.turn(Turn::Use(4, 4));
@@ -380,4 +401,104 @@ fn a_pod_without_size_is_reported_and_delays_nothing() {
     assert_eq!((world.runner.memory.asked, world.resizes), (Bytes::gib(4), 0));
     let sized = condition::find(world.vm.status.as_ref().unwrap(), condition::POD_SIZED).unwrap();
     assert_eq!((sized.status.as_str(), sized.reason.as_str()), ("False", "MadeWithoutSize"));
+}
+
+/// While the devices of a node are away no VM there can grow; the request is repeated in a form that the kubelet looks at, and the
+/// growth comes soon after the devices are back. Until then the reason is the same one.
+#[test]
+fn a_growth_goes_on_when_devices_are_back() {
+    let mut world = World::new();
+    world.turn(Turn::Use(4, 4));
+    world.turn(Turn::Work(2));
+    let mut reasons = Vec::new();
+    for _ in 0..19 {
+        world.turn(Turn::Wait(5));
+        // The kubelet acts between any two steps of the controller, each of which has one write for the pod's metadata.
+        for turn in [Turn::PodSeen, Turn::Work(2), Turn::Away, Turn::PodSeen, Turn::Work(2), Turn::Away] {
+            world.turn(turn);
+            reasons.push(world.scaled().1);
+            assert_eq!(Denial::from_vm(&movable(&world.vm)), None, "no migration");
+        }
+    }
+    reasons.dedup();
+    assert_eq!(reasons, ["InProgress", "DevicesUnavailable"]);
+    let (_, _, message) = world.scaled();
+    assert!(
+        message.contains(AWAY) && message.ends_with("(DaemonSet neonvm-device-plugin) is back"),
+        "{message}"
+    );
+    assert!((7..=19).contains(&world.resizes), "{}", world.resizes);
+    assert_eq!(world.runner.memory.asked, Bytes::gib(1));
+    // They are back after 95 s.
+    let back = world.now;
+    while world.scaled().1 != "Reached" {
+        assert!(world.now - back < 40, "{:?}", world.scaled());
+        world.turn(Turn::Wait(5));
+        for _ in 0..4 {
+            if !world.pod.current {
+                world.turn(Turn::Accepts);
+            }
+            for turn in [Turn::PodSeen, Turn::RunnerSeen, Turn::Work(99), Turn::Guest] {
+                world.turn(turn);
+            }
+        }
+    }
+    assert_eq!(world.runner.memory.actual, Bytes::gib(4));
+}
+
+/// The same VM, if it could be migrated for a growth.
+fn movable(vm: &VirtualMachine) -> VirtualMachine {
+    let mut vm = vm.clone();
+    vm.metadata.labels = Some([(label::AUTO_MIGRATION_ENABLED.to_owned(), "true".to_owned())].into());
+    vm.status.get_or_insert_default().node = "n1".into();
+    vm
+}
+
+/// Only a lack of room leads to a migration. What a text of an unknown kind asks for is left to people.
+#[test]
+fn each_denial_has_its_reason_and_few_lead_to_a_migration() {
+    for (message, reason, migrates) in [
+        (FULL, "ResizeDeferred", true),
+        (SMALL, "ResizeInfeasible", true),
+        (AWAY, "DevicesUnavailable", false),
+        (
+            "Resize is infeasible for Guaranteed Pods alongside CPU Manager policy \"static\"",
+            "ResizeForbidden",
+            false,
+        ),
+        ("In-place resize of containers with swap is not supported.", "ResizeForbidden", false),
+        ("the moon is in the wrong house", "ResizeDenied", false),
+    ] {
+        let mut world = World::new();
+        world.turn(Turn::Use(4, 4));
+        world.turn(Turn::Work(99));
+        world.denies(message);
+        world.turn(Turn::PodSeen);
+        world.turn(Turn::Work(99));
+        let (status, word, text) = world.scaled();
+        assert_eq!((status.as_str(), word.as_str()), ("False", reason));
+        assert!(text.contains(&format!("denied by node n1: {message}")), "{text}");
+        assert_eq!(text.ends_with(message), reason == "ResizeDenied", "a remedy: {text}");
+        assert_eq!(Denial::from_vm(&movable(&world.vm)).is_some(), migrates, "{message}");
+    }
+}
+
+/// A resize that the kubelet has begun and cannot finish.
+#[test]
+fn a_resize_that_fails_is_not_unanswered() {
+    let mut world = World::new();
+    world.turn(Turn::Use(8, 4));
+    world.turn(Turn::Work(99));
+    let fails =
+        "cannot decrease memory limits: attempting to set pod memory limit (1) below current usage (2)";
+    let since = Some(at(world.now + 100));
+    world.now += 100;
+    world.kubelet(Resize::InProgress { fails: fails.to_owned(), since });
+    for (wait, reason) in [(0, "InProgress"), (20, "InProgress"), (20, "ResizeFailing")] {
+        world.turn(Turn::Wait(wait));
+        world.turn(Turn::PodSeen);
+        world.turn(Turn::Work(99));
+        assert_eq!(world.scaled().1, reason);
+        assert!(world.scaled().2.contains(fails), "{}", world.scaled().2);
+    }
 }

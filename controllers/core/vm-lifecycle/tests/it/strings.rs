@@ -10,10 +10,12 @@ use serde_json::{Value, json};
 
 use crate::machine::{settings, vm};
 
+const PLACEMENT: &str = "/metadata/annotations/vm.neon.tech~1placement";
+
 /// A text of an author, by its JSON pointer in the object; and where it may be in the pod: pointers, of which each may go on, with `*` for
 /// an index or key.
 const PLACES: &[(&str, &str, &[&str])] = &[
-    ("/spec/nodeSelector/KEY", "v", &["/spec/nodeSelector"]),
+    ("/spec/nodeSelector/KEY", "v", &["/spec/nodeSelector", PLACEMENT]),
     ("/spec/schedulerName", "s", &["/spec/schedulerName"]),
     ("/spec/serviceAccountName", "a", &["/spec/serviceAccountName"]),
     ("/spec/restartRequest", "r", &[]),
@@ -48,11 +50,11 @@ const PLACES: &[(&str, &str, &[&str])] = &[
     ("/spec/disks/1/secret/items/0/path", "pa", &["/spec/volumes/*/secret"]),
     ("/spec/extraNetwork/interface", "if", &["/metadata/annotations/k8s.v1.cni.cncf.io~1networks"]),
     ("/spec/extraNetwork/multusNetwork", "ns/n", &["/metadata/annotations/k8s.v1.cni.cncf.io~1networks"]),
-    ("/spec/tolerations/0/key", "t", &["/spec/tolerations"]),
+    ("/spec/tolerations/0/key", "t", &["/spec/tolerations", PLACEMENT]),
     (
         "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0/matchExpressions/0/values/0",
         "v",
-        &["/spec/affinity"],
+        &["/spec/affinity", PLACEMENT],
     ),
     ("/spec/extraInitContainers/0/image", "ei", &["/spec/initContainers"]),
     ("/spec/extraInitContainers/0/args/0", "ea", &["/spec/initContainers"]),

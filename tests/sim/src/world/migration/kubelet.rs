@@ -4,12 +4,12 @@
 
 use std::rc::Rc;
 
-use neonvm_core_vm_lifecycle::Resize;
 use neonvm_core_vm_lifecycle::pod::{self, PodSize};
+use neonvm_core_vm_lifecycle::{Obstacle, Resize, ResizeDenial};
 use neonvm_types::Resources;
 use neonvm_types::runner_protocol::SizeRequest;
 
-use super::objects::{Care, Kind};
+use super::objects::{Care, Kind, stamp};
 use super::{Step, World};
 use crate::queue::MILLI;
 use crate::world::model::Id;
@@ -39,12 +39,22 @@ impl World {
             return;
         }
         let defers = self.faults_on && self.faults.has(Fault::ResizeDeferred) && self.rngs.sizes.chance(0.2);
-        self.stats.faults += u64::from(defers);
+        let away = self.faults_on
+            && self.faults.has(Fault::DevicesAway)
+            && view.applied != view.size
+            && self.rngs.sizes.chance(0.2);
+        self.stats.faults += u64::from(defers || away);
+        let since = stamp(self.now);
         let Some(view) = care.now.pods.get_mut(&pod) else { return };
         let view = Rc::make_mut(view);
         view.current = true;
-        if defers {
-            view.resize = Resize::Deferred("node has no room now".to_owned());
+        let denied = |obstacle, message: &str| {
+            Resize::Denied(ResizeDenial { obstacle, message: message.to_owned(), since })
+        };
+        if away {
+            view.resize = denied(Obstacle::DevicesAway, "no healthy devices present");
+        } else if defers {
+            view.resize = denied(Obstacle::NoRoom, "node has no room now");
             let wait = self.rngs.sizes.between(1_000 * MILLI, 60_000 * MILLI);
             self.later(id, wait, Step::Kubelet { pod });
         } else {

@@ -209,3 +209,45 @@ fn a_pod_of_a_daemon_set_expects_its_node() {
         "the scheduler places it"
     );
 }
+
+fn with_facts(name: &str, facts: &str) -> NodeSeen {
+    let node = json!({"metadata": {"name": name, "annotations": {"vm.neon.tech/host-facts": facts}},
+        "status": {"allocatable": {"cpu": "8", "memory": "32Gi", "pods": "10"}}});
+    NodeSeen::from_node(&serde_json::from_value(node).unwrap())
+}
+
+/// A target that its runner would refuse is not chosen.
+#[test]
+fn a_host_that_cannot_receive_a_vm_is_no_target() {
+    let machine = ("vm.neon.tech/machine", r#"{"machineType":"pc-q35-10.0"}"#);
+    let pod = k8s(&[machine], &[], &json!([]));
+    let mut state = State::new(Settings::default());
+    for (node, facts) in [("old", r#"{"qemuVersion":"7.2.22"}"#), ("new", r#"{"qemuVersion":"10.0.13"}"#)] {
+        state.step(at(0), Event::Node(Box::new(with_facts(node, facts))));
+    }
+    let why = state.fits(&pod, "old").unwrap_err().unwrap().to_string();
+    assert_eq!(why, "has QEMU 7.2.22, and the VM's machine type pc-q35-10.0 needs 10.0");
+    assert_eq!(state.fits(&pod, "new"), Ok(()));
+}
+
+/// What a migration required of its target holds until the target has a node.
+#[test]
+fn a_pod_with_a_node_has_the_rules_of_its_vm() {
+    let seen = |node: Option<&str>, placement: Option<&str>| {
+        let mut pod = json!({"metadata": {"name": "p", "namespace": "d", "labels": {"vm.neon.tech/name": "v"}},
+            "spec": {"nodeName": node, "nodeSelector": {"pinned": "yes"}, "containers": [{"name": "c"}]}});
+        if let Some(placement) = placement {
+            pod["metadata"]["annotations"] = json!({"vm.neon.tech/placement": placement});
+        }
+        let seen = PodSeen::from_pod(&serde_json::from_value::<Pod>(pod).unwrap(), &Settings::default());
+        let rules = seen.object.as_ref().unwrap().spec.as_ref().unwrap().node_selector.clone();
+        (rules.unwrap_or_default().into_keys().collect::<Vec<_>>(), seen.problems.len())
+    };
+    let own = r#"{"nodeSelector":{"own":"1"}}"#;
+    let problems = seen(Some("n"), None).1;
+    assert_eq!(seen(None, Some(own)).0, ["pinned"]);
+    assert_eq!(seen(Some("n"), Some(own)).0, ["own"]);
+    assert_eq!(seen(Some("n"), Some("{}")).0, Vec::<String>::new());
+    assert_eq!(seen(Some("n"), None).0, ["pinned"], "of an earlier version");
+    assert_eq!(seen(Some("n"), Some("[")), (vec!["pinned".to_owned()], problems + 1));
+}

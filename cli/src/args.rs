@@ -2,7 +2,6 @@
 
 pub mod cluster;
 pub mod config;
-pub mod dashboard;
 pub mod image;
 pub mod install;
 pub mod kernel;
@@ -11,11 +10,11 @@ pub mod migration;
 pub mod names;
 pub mod place;
 pub mod podautoscaler;
-pub mod resource;
 pub mod top;
 pub mod vm;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use top::Live;
 
 /// The whole command line.
 #[derive(Debug, Parser)]
@@ -152,7 +151,7 @@ pub enum Command {
     /// Show nodes, VMs, migrations and decisions live; or tables of CPU and memory usage
     Top(Box<top::Top>),
     /// Serve the view of top as a web page on this host
-    Dashboard(Box<dashboard::Dashboard>),
+    Dashboard(Box<Dashboard>),
     /// Agents, which scale the VMs of each node
     #[command(subcommand)]
     Agent(cluster::Agent),
@@ -250,4 +249,47 @@ impl Command {
     pub fn draws(&self, format: &str) -> bool {
         matches!(self, Self::Vm(vm::Command::History(_))) && matches!(format, "svg" | "html")
     }
+}
+
+/// `dashboard`
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Examples:\n  neonctl dashboard\n  neonctl dashboard -A --port 8080\n  \
+                  ssh -L 8080:127.0.0.1:8080 host neonctl dashboard --port 8080\n\n\
+                  Prints a URL with a random token and serves the page on 127.0.0.1 until Ctrl-C, with the rights of this user. \
+                  Only requests with the token are answered with data. The page requests nothing from elsewhere.")]
+pub struct Dashboard {
+    /// TCP port on 127.0.0.1 [default: one that is free]
+    #[arg(long, value_name = "PORT", default_value_t = 0, hide_default_value = true)]
+    pub port: u16,
+    /// What is shown, and how often it is read.
+    #[command(flatten)]
+    pub live: Live,
+}
+
+/// Whether and how long to wait.
+#[derive(Debug, Default, clap::Args)]
+pub struct Waiting {
+    /// Wait until the operation completes
+    #[arg(long, overrides_with = "no_wait")]
+    pub wait: bool,
+    /// Return as soon as the request is accepted
+    #[arg(long)]
+    pub no_wait: bool,
+    /// How long to wait, such as 30s or 5m; exit code 6 when it expires, while the operation continues
+    #[arg(long, value_name = "DURATION", default_value = "5m")]
+    pub timeout: String,
+}
+
+/// Arguments of every `list`.
+#[derive(Debug, clap::Args)]
+pub struct ListArgs {
+    /// Label selector, such as team=db,tier!=test
+    #[arg(short = 'l', long, value_name = "SELECTOR")]
+    pub selector: Option<String>,
+    /// Sort by a column or a path
+    #[arg(long, value_name = "FIELD")]
+    pub sort_by: Option<String>,
+    /// Keep running and show changes
+    #[arg(short, long)]
+    pub watch: bool,
 }

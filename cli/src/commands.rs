@@ -1,14 +1,15 @@
 //! One file for each leaf: a function from typed arguments and [`Env`] to a [`Report`]. Nothing here prints.
 
 mod agent;
+mod checks;
 mod completion;
 mod config;
 mod counters;
 mod dashboard;
 mod debug;
 mod doctor;
+mod finals;
 mod flags;
-mod health;
 mod image;
 mod input;
 mod install;
@@ -22,12 +23,12 @@ mod object;
 pub(crate) mod place;
 mod podautoscaler;
 mod poll;
-mod preflight;
 mod registry;
 mod resource;
 mod rights;
 mod scheduler;
 mod services;
+mod status;
 mod test;
 mod top;
 mod uninstall;
@@ -58,20 +59,20 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Args) -> Result<Report>
         Command::Uninstall(args) => uninstall::run(env, settings, args, quiet),
         Command::Vm(command) => vm::run(env, settings, command, quiet),
         Command::Migration(command) => match &**command {
-            Migration::List(args) => migration::table::list(settings, args),
-            Migration::Get(args) => migration::table::get(settings, args),
+            Migration::List(args) => migration::list(settings, args),
+            Migration::Get(args) => migration::get(settings, args),
             Migration::Describe(args) => migration::describe::run(settings, args),
-            Migration::Cancel(args) => migration::end::cancel(settings, args),
-            Migration::Wait(args) => migration::end::wait(settings, args),
+            Migration::Cancel(args) => migration::cancel(settings, args),
+            Migration::Wait(args) => migration::wait(settings, args),
         },
         Command::Podautoscaler(command) => podautoscaler(settings, command),
-        Command::Image(Image::List(args)) => image::list::run(env, settings, args),
+        Command::Image(Image::List(args)) => image::list(env, settings, args),
         Command::Image(Image::Inspect(args)) => image::inspect::run(env, settings, args),
-        Command::Image(Image::Export(args)) => image::transfer::export(env, args, quiet),
-        Command::Image(Image::Push(args)) => image::transfer::push(env, args, quiet),
-        Command::Image(Image::Remove(args)) => image::remove::remove(env, settings, args),
-        Command::Image(Image::Prune(args)) => image::remove::prune(env, settings, args),
-        Command::Image(Image::Pull(args)) => image::transfer::pull(env, args, quiet),
+        Command::Image(Image::Export(args)) => image::export(env, args, quiet),
+        Command::Image(Image::Push(args)) => image::push(env, args, quiet),
+        Command::Image(Image::Remove(args)) => image::remove(env, settings, args),
+        Command::Image(Image::Prune(args)) => image::prune(env, settings, args),
+        Command::Image(Image::Pull(args)) => image::pull(env, args, quiet),
         Command::Image(Image::Release(command)) => image::release::run(env, command, quiet),
         Command::Kernel(Kernel::Fetch(args)) => kernel::fetch(env, settings, args, quiet),
         Command::Kernel(Kernel::Build(args)) => kernel::build(env, args, quiet),
@@ -87,7 +88,7 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Args) -> Result<Report>
         Command::Local(Local::Backup(args)) => local::keep::backup(env, settings, args, quiet),
         Command::Local(Local::Restore(args)) => local::keep::restore(env, settings, args, quiet),
         Command::Local(Local::Kubeconfig(args)) => local::show::kubeconfig(env, settings, args),
-        Command::Status(args) => health::status(settings, args),
+        Command::Status(args) => status::status(settings, args),
         Command::Doctor(args) => doctor::run(env, settings, args),
         Command::Test(Test::Cluster(args)) => test::cluster::run(env, settings, args, quiet),
         Command::Top(top) => top::run(env, settings, args, top),
@@ -102,20 +103,20 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Args) -> Result<Report>
         Command::Config(Config::Set(args)) => config::set(settings, args),
         Command::Config(Config::Unset(args)) => config::unset(settings, args),
         Command::Config(Config::Path(_)) => Ok(config::path(settings)),
-        Command::Config(Config::Convert(args)) => config::service::convert(args),
-        Command::Config(Config::Explain(args)) => config::service::explain(args),
+        Command::Config(Config::Convert(args)) => config::convert(args),
+        Command::Config(Config::Explain(args)) => config::explain(args),
     }
 }
 
 fn podautoscaler(settings: &Settings, command: &Podautoscaler) -> Result<Report> {
     match command {
-        Podautoscaler::List(args) => podautoscaler::table::list(settings, args),
-        Podautoscaler::Get(args) => podautoscaler::table::get(settings, args),
+        Podautoscaler::List(args) => podautoscaler::list(settings, args),
+        Podautoscaler::Get(args) => podautoscaler::get(settings, args),
         Podautoscaler::Describe(args) => podautoscaler::describe::run(settings, args),
         Podautoscaler::Explain(args) => podautoscaler::explain::run(settings, args),
         Podautoscaler::History(args) => podautoscaler::events::history(settings, args),
         Podautoscaler::Wait(args) => podautoscaler::wait::run(settings, args),
-        Podautoscaler::Pause(args) => podautoscaler::pause::run(settings, args, true),
-        Podautoscaler::Resume(args) => podautoscaler::pause::run(settings, args, false),
+        Podautoscaler::Pause(args) => podautoscaler::run(settings, args, true),
+        Podautoscaler::Resume(args) => podautoscaler::run(settings, args, false),
     }
 }

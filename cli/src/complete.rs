@@ -1,16 +1,14 @@
 //! Completion candidates: names read from the cluster within half a second and cached for ten seconds; none on failure.
 
-pub(crate) mod kubectl;
-
 use std::collections::hash_map::DefaultHasher;
 use std::ffi::OsString;
 use std::fmt::Debug;
 use std::hash::{Hash as _, Hasher as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use clap::{Arg, Command, CommandFactory as _, ValueHint};
-use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
+use clap_complete::engine::{ArgValueCandidates, CompletionCandidate, complete};
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::api::{Api, ListParams};
 use kube::core::NamespaceResourceScope;
@@ -25,6 +23,7 @@ use crate::args::names::Names;
 use crate::connect::{Connection, block_on};
 use crate::env::Env;
 use crate::instance;
+use crate::invoked::{Invoked, PLUGIN};
 use crate::settings::{KEYS, Key, Settings};
 
 /// Timeout of the request.
@@ -192,4 +191,98 @@ fn clusters() -> Vec<CompletionCandidate> {
         .into_iter()
         .map(|found| CompletionCandidate::new(found.name))
         .collect()
+}
+
+/// The shell adds no space behind the candidate.
+const NO_SPACE: u8 = 2;
+/// The shell does not add names of files.
+const NO_FILES: u8 = 4;
+
+/// The answer to the words behind the program's name.
+pub(crate) fn answer(words: &[OsString], directory: Option<&Path>) -> String {
+    let mut line = vec![OsString::from(PLUGIN)];
+    line.extend_from_slice(words);
+    if words.is_empty() {
+        line.push(OsString::new());
+    }
+    let index = line.len().saturating_sub(1);
+    let wants_flags = line.last().is_some_and(|word| word.to_string_lossy().starts_with('-'));
+    let mut command = completed(Invoked::Completer.command());
+    let found = complete(&mut command, line, index, directory).unwrap_or_default();
+    let mut shown: Vec<&CompletionCandidate> =
+        found.iter().filter(|candidate| wants_flags || !is_flag(candidate)).collect();
+    if shown.is_empty() {
+        shown = found.iter().collect();
+    }
+    text(&shown)
+}
+
+fn is_flag(candidate: &CompletionCandidate) -> bool {
+    candidate.get_value().to_string_lossy().starts_with('-')
+}
+
+/// A candidate that does not fit on a line is left out.
+fn text(candidates: &[&CompletionCandidate]) -> String {
+    let mut text = String::new();
+    let mut directive = NO_FILES;
+    for candidate in candidates {
+        let value = candidate.get_value().to_string_lossy();
+        if value.contains(char::is_control) {
+            continue;
+        }
+        if value.ends_with(['/', '=']) {
+            directive = NO_FILES | NO_SPACE;
+        }
+        text.push_str(&value);
+        let help = candidate.get_help().map(ToString::to_string).unwrap_or_default();
+        if let Some(help) = help.lines().next().filter(|help| !help.is_empty()) {
+            text.push_str(&format!("\t{}", help.replace('\t', " ")));
+        }
+        text.push('\n');
+    }
+    text + &format!(":{directive}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(words: &[&str]) -> String {
+        let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+        answer(&words, None)
+    }
+
+    #[test]
+    fn commands_come_with_their_description_and_without_flags() {
+        let answer = asked(&["completion", ""]);
+        assert!(answer.starts_with("bash\tGNU Bash\n"), "{answer}");
+        assert!(answer.ends_with("\n:4\n") && !answer.contains("\n-"), "{answer}");
+        assert!(asked(&[]).contains("vm\t"));
+    }
+
+    #[test]
+    fn flags_come_when_they_are_asked_for() {
+        assert!(asked(&["vm", "list", "--out"]).starts_with("--output\t"));
+        assert!(asked(&["config", "set", ""]).lines().count() > 3);
+    }
+
+    #[test]
+    fn flags_of_the_cluster_may_stand_first() {
+        let answer = asked(&["-n", "x", "--context=y", "-q", "vm", "ssh-c"]);
+        assert!(answer.starts_with("ssh-config\t"), "{answer}");
+        assert!(asked(&["help", "vm", "ssh-c"]).starts_with("ssh-config\t"));
+    }
+
+    #[test]
+    fn a_directory_gets_no_space() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir(directory.path().join("values")).unwrap();
+        let answer = answer(&["vm", "create", "-f", ""].map(OsString::from), Some(directory.path()));
+        assert_eq!(answer, "values/\n:6\n");
+    }
+
+    #[test]
+    fn nothing_to_complete_is_an_answer_too() {
+        assert_eq!(asked(&["no", "such", "--thing="]), ":4\n");
+    }
 }

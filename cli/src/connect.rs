@@ -239,6 +239,10 @@ pub(crate) fn code_of(status: u16) -> Code {
 fn of_status(error: Error, status: u16) -> Error {
     match status {
         401 => error.hint("the server does not accept the credentials of the kubeconfig: renew them, or choose another --context"),
+        // The text of the API server about a webhook that does not answer.
+        500.. if error.causes.iter().any(|cause| cause.contains("failed calling webhook")) => {
+            error.hint("until the service behind this webhook answers, such objects cannot be created or changed: neonctl status")
+        }
         _ => error,
     }
 }
@@ -281,7 +285,10 @@ mod tests {
     fn only_unknown_users_are_sent_for_credentials() {
         let hint = |status| of_status(Error::new(code_of(status), "x"), status).hint;
         assert!(hint(401).unwrap().contains("credentials"));
-        assert_eq!((hint(403), hint(404)), (None, None));
+        assert_eq!((hint(403), hint(404), hint(500)), (None, None, None));
+        let cause = "Internal error occurred: failed calling webhook \"mvirtualmachine.kb.io\": no endpoints available";
+        let error = of_status(Error::new(Code::Failed, "cannot create VM").cause(cause), 500);
+        assert!(error.hint.unwrap().contains("neonctl status"));
     }
 
     #[test]

@@ -1,12 +1,17 @@
 //! What a command knows of the world around it; tests make their own.
 
 use std::collections::BTreeMap;
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
+
+/// Whether standard output and standard error are terminals.
+pub(crate) fn terminals() -> (bool, bool) {
+    (std::io::stdout().is_terminal(), std::io::stderr().is_terminal())
+}
 
 /// Environment variables, terminal, and where the program is.
 #[derive(Clone, Debug, Default)]
 pub struct Env {
-    /// Environment variables.
     pub vars: BTreeMap<String, String>,
     /// Standard output is a terminal.
     pub stdout_terminal: bool,
@@ -17,11 +22,10 @@ pub struct Env {
 }
 
 impl Env {
-    /// That of this process.
     #[must_use]
     pub fn of_process() -> Self {
         let text = |value: std::ffi::OsString| value.into_string().ok();
-        let (stdout_terminal, stderr_terminal) = crate::render::terminals();
+        let (stdout_terminal, stderr_terminal) = terminals();
         Self {
             vars: std::env::vars_os().filter_map(|(name, value)| Some((text(name)?, text(value)?))).collect(),
             stdout_terminal,

@@ -73,7 +73,6 @@ impl Code {
 /// An error as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// Kind and exit code.
     pub code: Code,
     /// The attempt and the reason, lower case, no full stop.
     pub message: String,
@@ -96,7 +95,6 @@ impl Error {
         self
     }
 
-    /// Sets the hint.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());

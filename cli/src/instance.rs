@@ -3,9 +3,11 @@
 //! `<root>/<name>/` holds `kubeconfig`, `process.json`, `log/local.log` and the server's own state.
 
 mod pid;
-pub(crate) mod port;
+
+pub(crate) use pid::Process;
 
 use std::fs::File;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -13,25 +15,13 @@ use neonvm_kit::private;
 use neonvm_kit::reserve::Reserve;
 use serde_json::Value;
 
-pub(crate) use pid::Process;
-
 use crate::args::local::{Root, Which};
 use crate::env::Env;
 use crate::error::{Code, Error, Result};
-use crate::settings::Settings;
+use crate::settings::{Settings, is_cluster_name};
 
 /// Time between two looks at a process that is to end.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
-
-/// Whether this can name a cluster, and so a directory: lower-case letters, digits and dashes.
-pub(crate) fn is_name(name: &str) -> bool {
-    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    !name.is_empty()
-        && name.len() <= 40
-        && name.chars().all(plain)
-        && !name.starts_with('-')
-        && !name.ends_with('-')
-}
 
 /// A cluster, existing or not.
 #[derive(Clone, Debug)]
@@ -72,7 +62,7 @@ pub(crate) fn all(root: &Path) -> Vec<Instance> {
     let entries = std::fs::read_dir(root).into_iter().flatten().flatten();
     let mut found: Vec<Instance> = entries
         .filter_map(|entry| {
-            let name = entry.file_name().into_string().ok().filter(|name| is_name(name))?;
+            let name = entry.file_name().into_string().ok().filter(|name| is_cluster_name(name))?;
             Some(Instance { name, directory: entry.path() })
         })
         .filter(Instance::exists)
@@ -239,6 +229,51 @@ impl Instance {
     }
 }
 
+/// Whether the port of 127.0.0.1 can be had.
+pub(crate) fn port_is_free(port: u16) -> bool {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
+}
+
+/// The process that listens on a port, as far as we may see: `name (pid 12)`.
+pub(crate) fn port_owner(port: u16) -> Option<String> {
+    let inodes: Vec<String> = ["/proc/net/tcp", "/proc/net/tcp6"]
+        .iter()
+        .filter_map(|table| std::fs::read_to_string(table).ok())
+        .flat_map(|table| listening(&table, port))
+        .collect();
+    let processes = std::fs::read_dir("/proc").ok()?.flatten();
+    processes
+        .filter(|entry| entry.file_name().to_string_lossy().chars().all(|c| c.is_ascii_digit()))
+        .find(|entry| holds(&entry.path(), &inodes))
+        .map(|entry| {
+            let name = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+            format!("{} (pid {})", name.trim(), entry.file_name().to_string_lossy())
+        })
+}
+
+/// Inodes of the sockets that listen on a port, from a table such as `/proc/net/tcp`.
+fn listening(table: &str, port: u16) -> Vec<String> {
+    let wanted = format!(":{port:04X}");
+    table
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>())
+        .filter(|fields| fields.get(1).is_some_and(|address| address.ends_with(&wanted)))
+        .filter(|fields| fields.get(3) == Some(&"0A"))
+        .filter_map(|fields| fields.get(9).map(|&inode| inode.to_owned()))
+        .collect()
+}
+
+fn holds(process: &Path, inodes: &[String]) -> bool {
+    let files = std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+    files
+        .filter_map(|file| std::fs::read_link(file.path()).ok())
+        .filter_map(|target| {
+            let target = target.to_string_lossy().into_owned();
+            Some(target.strip_prefix("socket:[")?.trim_end_matches(']').to_owned())
+        })
+        .any(|inode| inodes.contains(&inode))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -246,10 +281,23 @@ mod tests {
     #[test]
     fn names_are_directory_names_and_nothing_else() {
         for good in ["local", "a", "dev-2"] {
-            assert!(is_name(good), "{good}");
+            assert!(is_cluster_name(good), "{good}");
         }
         for bad in ["", "..", "a/b", "-a", "a-", "A", "a b", "ä"] {
-            assert!(!is_name(bad), "{bad}");
+            assert!(!is_cluster_name(bad), "{bad}");
         }
+    }
+}
+
+#[cfg(test)]
+mod port_tests {
+    use super::*;
+
+    #[test]
+    fn the_owner_of_a_port_is_found() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        assert!(!port_is_free(port));
+        assert!(port_owner(port).unwrap().ends_with(&format!("(pid {})", std::process::id())));
     }
 }

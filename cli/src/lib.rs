@@ -37,7 +37,7 @@ pub fn main() -> ExitCode {
     let typed: Vec<OsString> = std::env::args_os().collect();
     if Invoked::of(&typed) == Invoked::Completer {
         let words = typed.get(1..).unwrap_or_default();
-        let answer = complete::kubectl::answer(words, std::env::current_dir().ok().as_deref());
+        let answer = complete::answer(words, std::env::current_dir().ok().as_deref());
         return ExitCode::from(render::report(&env, &render::Style::default(), Report::text(answer)));
     }
     match complete::answered(&typed) {
@@ -66,6 +66,51 @@ pub fn run(env: &Env, arguments: &[OsString]) -> u8 {
     match commands::run(env, &settings, &args) {
         Ok(report) => render::report(env, &style, invoked.report(report)),
         Err(error) => fail(env, &style, &invoked.error(error)),
+    }
+}
+
+impl render::Style {
+    /// From flags, settings and environment.
+    ///
+    /// # Errors
+    /// If one of them is not valid.
+    pub fn resolve(env: &Env, settings: &settings::Settings, args: &args::Args) -> error::Result<Self> {
+        let format = match (&args.global.output, args.command.has_formats()) {
+            // A history has two forms of its own.
+            (Some(text), _) if args.command.draws(text) => render::Format::Table,
+            (Some(text), true) => render::Format::parse(text)?,
+            (Some(_), false) => {
+                return Err(
+                    Error::new(Code::Usage, "this command has no output formats").hint("omit --output")
+                );
+            }
+            // A configured form does not concern commands that have none.
+            (None, true) => render::Format::parse(&settings.find("output")?.0)?,
+            (None, false) => render::Format::Table,
+        };
+        let color = settings.value("color", args.global.color.as_deref())?.unwrap_or_default();
+        let flag = args.global.color.is_some();
+        let quiet = args.global.quiet || settings.find("quiet")?.0 == "true";
+        Ok(Self {
+            json_errors: format == render::Format::Json,
+            format,
+            no_headers: args.global.no_headers,
+            quiet,
+            color_stdout: colored(env, &color, flag, env.stdout_terminal),
+            color_stderr: colored(env, &color, flag, env.stderr_terminal),
+            terminal: env.stdout_terminal,
+        })
+    }
+}
+
+/// The flag wins over everything; `NO_COLOR` and a dumb terminal over `auto`; `CLICOLOR_FORCE` over no terminal.
+fn colored(env: &Env, setting: &str, flag: bool, terminal: bool) -> bool {
+    match setting {
+        "always" if flag => true,
+        "never" => false,
+        _ if env.var("NO_COLOR").is_some() || env.var("TERM") == Some("dumb") => false,
+        "always" => true,
+        _ => terminal || env.var("CLICOLOR_FORCE").is_some_and(|force| force != "0"),
     }
 }
 

@@ -60,7 +60,6 @@ pub(crate) struct Sheet<'a> {
     pub(crate) range: (f64, f64),
     /// What it counts.
     pub(crate) axis: &'a str,
-    /// Its labels.
     pub(crate) label: &'a dyn Fn(f64) -> String,
     pub(crate) marks: &'a [Mark],
     /// For those who do not see it.

@@ -13,7 +13,7 @@ pub(crate) use amount::{age, age_of, bytes, span};
 #[cfg(test)]
 pub(crate) use clean::tests::hostile;
 pub use out::Shown;
-pub(crate) use out::{errors, full_screen, interactive, terminals};
+pub(crate) use out::{errors, full_screen, interactive};
 pub(crate) use progress::Reporter;
 pub(crate) use streams::Streams;
 
@@ -23,15 +23,12 @@ use std::io;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::args::Args;
 use crate::env::Env;
 use crate::error::{Code, Error, Result};
 use crate::report::{API_VERSION, Body, Document, Report};
-use crate::settings::Settings;
 use amount::seconds;
 use out::Output as Stdout;
 
-/// A form of output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     /// Aligned columns, or the command's own text.
@@ -39,9 +36,7 @@ pub enum Format {
     Table,
     /// With all columns.
     Wide,
-    /// Indented JSON.
     Json,
-    /// YAML.
     Yaml,
     /// `kind/name` lines.
     Name,
@@ -81,13 +76,13 @@ impl Format {
 /// How everything is shown.
 #[derive(Clone, Debug, Default)]
 pub struct Style {
-    format: Format,
-    no_headers: bool,
-    quiet: bool,
-    color_stdout: bool,
-    color_stderr: bool,
+    pub(crate) format: Format,
+    pub(crate) no_headers: bool,
+    pub(crate) quiet: bool,
+    pub(crate) color_stdout: bool,
+    pub(crate) color_stderr: bool,
     /// Standard output is a terminal.
-    terminal: bool,
+    pub(crate) terminal: bool,
     /// Errors as JSON.
     pub json_errors: bool,
 }
@@ -99,54 +94,9 @@ impl Style {
         Self { json_errors: json, ..Self::default() }
     }
 
-    /// From flags, settings and environment.
-    ///
-    /// # Errors
-    /// If one of them is not valid.
-    pub fn resolve(env: &Env, settings: &Settings, args: &Args) -> Result<Self> {
-        let format = match (&args.global.output, args.command.has_formats()) {
-            // A history has two forms of its own.
-            (Some(text), _) if args.command.draws(text) => Format::Table,
-            (Some(text), true) => Format::parse(text)?,
-            (Some(_), false) => {
-                return Err(
-                    Error::new(Code::Usage, "this command has no output formats").hint("omit --output")
-                );
-            }
-            // A configured form does not concern commands that have none.
-            (None, true) => Format::parse(&settings.find("output")?.0)?,
-            (None, false) => Format::Table,
-        };
-        let color = settings.value("color", args.global.color.as_deref())?.unwrap_or_default();
-        let flag = args.global.color.is_some();
-        let quiet = args.global.quiet || settings.find("quiet")?.0 == "true";
-        Ok(Self {
-            json_errors: format == Format::Json,
-            format,
-            no_headers: args.global.no_headers,
-            quiet,
-            color_stdout: colored(env, &color, flag, env.stdout_terminal),
-            color_stderr: colored(env, &color, flag, env.stderr_terminal),
-            terminal: env.stdout_terminal,
-        })
-    }
-}
-
-impl Style {
     /// Whether standard output is coloured.
     pub(crate) const fn colors(&self) -> bool {
         self.color_stdout
-    }
-}
-
-/// The flag wins over everything; `NO_COLOR` and a dumb terminal over `auto`; `CLICOLOR_FORCE` over no terminal.
-fn colored(env: &Env, setting: &str, flag: bool, terminal: bool) -> bool {
-    match setting {
-        "always" if flag => true,
-        "never" => false,
-        _ if env.var("NO_COLOR").is_some() || env.var("TERM") == Some("dumb") => false,
-        "always" => true,
-        _ => terminal || env.var("CLICOLOR_FORCE").is_some_and(|force| force != "0"),
     }
 }
 
@@ -311,7 +261,6 @@ fn yaml(value: &Value) -> Result<String> {
     Ok(text.strip_suffix('\n').unwrap_or(&text).to_owned())
 }
 
-/// A value as one line of JSON.
 pub(crate) fn json_line(value: &impl Serialize) -> String {
     clean::json(serde_json::to_string(value).unwrap_or_default())
 }

@@ -71,7 +71,6 @@ pub struct Document {
     pub rows: Vec<Vec<String>>,
 }
 
-/// A column of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
     /// Upper case.
@@ -82,13 +81,11 @@ pub struct Column {
     pub wide: bool,
 }
 
-/// A text column.
 #[must_use]
 pub fn left(name: &'static str) -> Column {
     Column { name, right: false, wide: false }
 }
 
-/// A number column.
 #[must_use]
 pub fn right(name: &'static str) -> Column {
     Column { name, right: true, wide: false }
@@ -156,7 +153,6 @@ impl Report {
         Self { body: Body::Text(text), notes: Vec::new(), code: 0, then: None }
     }
 
-    /// Adds a note.
     #[must_use]
     pub fn note(mut self, note: impl Into<String>) -> Self {
         self.notes.push(note.into());

@@ -19,7 +19,6 @@ pub enum Verbosity {
     Off,
     /// Method, path, status and time.
     Requests,
-    /// The bodies as well.
     Bodies,
 }
 
@@ -42,7 +41,6 @@ pub struct Key {
     pub name: &'static str,
     /// Built-in value; empty if there is none.
     pub builtin: &'static str,
-    /// What it is.
     pub about: &'static str,
     check: fn(&str) -> bool,
 }
@@ -67,6 +65,16 @@ fn output(value: &str) -> bool {
     crate::render::Format::parse(value).is_ok()
 }
 
+/// Whether this can name a cluster, and so a directory: lower-case letters, digits and dashes.
+pub(crate) fn is_cluster_name(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    !name.is_empty()
+        && name.len() <= 40
+        && name.chars().all(plain)
+        && !name.starts_with('-')
+        && !name.ends_with('-')
+}
+
 /// Every setting.
 pub const KEYS: &[Key] = &[
     Key { name: "color", builtin: "auto", about: "colours: auto, always or never", check: color },
@@ -78,7 +86,7 @@ pub const KEYS: &[Key] = &[
         name: "name",
         builtin: "local",
         about: "local cluster; a name is up to 40 lower-case letters, digits and dashes",
-        check: crate::instance::is_name,
+        check: is_cluster_name,
     },
     Key { name: "neond", builtin: "", about: "program that runs local clusters", check: any },
     Key {
@@ -106,9 +114,7 @@ pub const KEYS: &[Key] = &[
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// An environment variable.
     Environment(String),
-    /// The configuration file.
     File,
     /// The built-in default.
     Builtin,
@@ -185,7 +191,6 @@ impl Settings {
         self.verbosity
     }
 
-    /// The environment.
     pub(crate) fn env(&self) -> &Env {
         &self.env
     }

@@ -122,16 +122,17 @@ async fn each_step_has_its_result_and_nothing_is_left() {
             )
         })
         .collect();
-    assert_eq!(steps[0], ("create", "passed", "runs on n1"));
-    assert_eq!((steps[1].0, steps[1].1), ("scale", "passed"));
+    assert_eq!((steps[0].0, steps[0].1), ("checks", "not run"));
+    assert_eq!(steps[1], ("create", "passed", "runs on n1"));
+    assert_eq!((steps[2].0, steps[2].1), ("scale", "passed"));
     let no_ssh = "ssh is not installed here: apt-get install openssh-client";
-    assert_eq!(steps[2], ("load", "not run", no_ssh));
-    assert_eq!(steps[3], ("migrate", "not run", "no other node runs VMs"));
-    assert_eq!(steps[4], ("drain", "not run", "no other node runs VMs"));
-    assert_eq!(steps[5], ("database", "not run", no_ssh));
-    assert_eq!((steps[6].0, steps[6].1), ("delete", "passed"));
-    assert_eq!((steps[7].0, steps[7].1), ("clean-up", "passed"));
-    assert_eq!(value["counts"], json!({"passed": 4, "failed": 0, "notRun": 4}));
+    assert_eq!(steps[3], ("load", "not run", no_ssh));
+    assert_eq!(steps[4], ("migrate", "not run", "no other node runs VMs"));
+    assert_eq!(steps[5], ("drain", "not run", "no other node runs VMs"));
+    assert_eq!(steps[6], ("database", "not run", no_ssh));
+    assert_eq!((steps[7].0, steps[7].1), ("delete", "passed"));
+    assert_eq!((steps[8].0, steps[8].1), ("clean-up", "passed"));
+    assert_eq!(value["counts"], json!({"passed": 4, "failed": 0, "notRun": 5}));
     assert_eq!(spaces(&server).await, Vec::<String>::new());
 }
 

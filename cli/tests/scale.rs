@@ -96,6 +96,6 @@ async fn what_waiting_cannot_change_ends_it() {
     let server = ApiServer::with_our_kinds().await;
     let paused = ("False", "Paused", "256Mi of memory comes when the VM is resumed");
     let (code, text) = scaled(&server, "60s", &[("8Gi", paused)]).await;
-    assert_eq!(code, 1, "{text}");
+    assert_eq!(code, 5, "{text}");
     assert!(text.contains("did not reach") && text.contains("neonctl vm resume pg"), "{text}");
 }

@@ -149,8 +149,9 @@ pub enum Test {
 #[command(after_help = "Examples:\n  neonctl test cluster --image registry.example/vm/postgres:16\n  \
                   neonctl test cluster --registry registry.example/vm --push-image\n  \
                   neonctl test cluster --only load,migrate\n  neonctl test cluster --namespace trial --keep\n\n\
-                  Steps: create, scale (by hand), load (a busy loop in the guest), migrate, drain, database, delete. drain \
-                  cordons the VM's node, evicts only the VM's own pod, and uncordons the node. A step that cannot run is \
+                  Steps: checks (of the services, as doctor has them), create, scale (by hand), load (a busy loop in the guest), \
+                  migrate, drain, database, delete. drain cordons the VM's node, evicts only the VM's own pod, and \
+                  uncordons the node. A step that cannot run is \
                   reported as not run, with the reason. All created objects are removed at the end, also after Ctrl-C. Exit \
                   code 7: a step failed.")]
 pub struct Cluster {
@@ -175,7 +176,7 @@ pub struct Cluster {
     pub namespace: Option<String>,
     /// Steps to run, comma separated; create and delete always run
     #[arg(long, value_name = "STEP", value_delimiter = ',',
-        value_parser = ["create", "scale", "load", "migrate", "drain", "database", "delete"])]
+        value_parser = ["checks", "create", "scale", "load", "migrate", "drain", "database", "delete"])]
     pub only: Vec<String>,
     /// Timeout of each step, such as 90s or 5m
     #[arg(long, value_name = "DURATION", default_value = "5m")]

@@ -3,7 +3,7 @@
 use crate::args::names::{self, Names};
 
 use super::Showing;
-use super::resource::{ListArgs, Waiting};
+use super::{ListArgs, Waiting};
 
 /// `migration`
 #[derive(Debug, clap::Subcommand)]

@@ -2,7 +2,7 @@
 
 use crate::args::names::{self, Names};
 
-use super::resource::ListArgs;
+use super::ListArgs;
 
 /// `podautoscaler`
 #[derive(Debug, clap::Subcommand)]

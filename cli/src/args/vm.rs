@@ -1,21 +1,18 @@
 //! `vm`
 
 mod build;
-mod change;
 mod life;
 mod look;
-mod power;
 mod reach;
-mod run;
 
 pub use super::migration::Migrate;
 pub use build::Build;
-pub use change::{Applying, Set};
 pub use life::{Create, Delete, Scale, Wait};
 pub use look::{Describe, Get, History, List, Logs};
-pub use power::{Pause, Power, Restart, Resume, Start, Stop};
 pub use reach::{Connect, Console, Cp, PortForward, Ssh, SshConfig};
-pub use run::Run;
+
+use crate::args::Waiting;
+use crate::args::names::{self, Names};
 
 /// Virtual machines (VMs) and their disks.
 #[derive(Debug, clap::Subcommand)]
@@ -70,4 +67,193 @@ pub enum Command {
     History(History),
     /// Wait until a VM has a size
     Wait(Wait),
+}
+
+/// `vm stop`
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  neonctl vm stop pg\n  neonctl vm stop pg-1 pg-2 --no-wait\n\n\
+                  The guest is shut down and the pod removed, which frees the node. The object, its overlay address and its SSH \
+                  keys stay; files on the root disk and on empty disks are lost, as after any restart. Start it again with: \
+                  neonctl vm start")]
+pub struct Stop {
+    /// VMs, and whether to wait.
+    #[command(flatten)]
+    pub power: Power,
+}
+
+/// `vm start`
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  neonctl vm start pg\n\n\
+                          Also starts a VM that has ended and that its restart policy does not start again.")]
+pub struct Start {
+    /// VMs, and whether to wait.
+    #[command(flatten)]
+    pub power: Power,
+}
+
+/// `vm restart`
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  neonctl vm restart pg\n\n\
+                  The guest is shut down and started in a new pod, whatever the restart policy is. Changes made for the next \
+                  start take effect (neonctl vm set).")]
+pub struct Restart {
+    /// VMs, and whether to wait.
+    #[command(flatten)]
+    pub power: Power,
+}
+
+/// `vm pause`
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  neonctl vm pause pg\n  neonctl vm pause pg-1 pg-2 --timeout 30s\n\n\
+                  The CPUs of the guest stand still. Its memory, its pod and its open connections stay, and nothing restarts; \
+                  peers that time out meanwhile close their connections. A guest that boots is paused when it is up. While a VM is \
+                  paused its size does not change and it cannot be migrated, so a drain of its node waits. Continue it with: \
+                  neonctl vm resume")]
+pub struct Pause {
+    /// VMs, and whether to wait.
+    #[command(flatten)]
+    pub power: Power,
+}
+
+/// `vm resume`
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  neonctl vm resume pg\n  neonctl vm resume pg-1 pg-2 --no-wait\n\n\
+                  The guest continues where it was paused. With KVM its clock is set to the host's within 16 seconds; an emulated \
+                  guest stays behind by the time of the pause.")]
+pub struct Resume {
+    /// VMs, and whether to wait.
+    #[command(flatten)]
+    pub power: Power,
+}
+
+/// VMs, and whether to wait.
+#[derive(Debug, Default, clap::Args)]
+pub struct Power {
+    /// Names of the virtual machines
+    #[arg(required = true, add = Names::Vms, value_parser = names::vm)]
+    pub names: Vec<String>,
+    /// Whether and how long to wait; these commands wait by default.
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
+/// `vm set`
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  neonctl vm set pg --cu 2..16\n  neonctl vm set pg --cpu 0.5..8 --memory 2Gi..32Gi --restart-now\n  \
+                  neonctl vm set pg --image pg16:2 --restart-now\n  neonctl vm set pg --disk data=100Gi:/var/lib/data --env TZ=UTC\n  \
+                  neonctl vm set pg --remove-disk scratch --dry-run\n\n\
+                  The lower bound of CPU changes at once. Everything else changes at once if the VM is stopped, and otherwise at \
+                  its next start, which --restart-now brings about; neonctl vm describe shows what waits. To change the \
+                  size of a running VM within its bounds use: neonctl vm scale"
+)]
+#[command(group = clap::ArgGroup::new("change").required(true).multiple(true))]
+pub struct Set {
+    /// Name of the virtual machine
+    #[arg(add = Names::Vms, value_parser = names::vm)]
+    pub name: String,
+    /// CPU bounds, such as 0.25..4 or 2
+    #[arg(long, group = "change", value_name = "MIN..MAX")]
+    pub cpu: Option<String>,
+    /// Memory bounds, such as 1Gi..16Gi
+    #[arg(long, group = "change", value_name = "MIN..MAX")]
+    pub memory: Option<String>,
+    /// Both bounds in compute units, such as 1..12
+    #[arg(long, group = "change", value_name = "MIN..MAX", conflicts_with_all = ["cpu", "memory"])]
+    pub cu: Option<String>,
+    /// Image that contains the root disk
+    #[arg(long, group = "change", value_name = "REF", add = Names::Images)]
+    pub image: Option<String>,
+    /// Empty disk to add, or to change if the name exists: NAME=SIZE:PATH; can be repeated
+    #[arg(long, group = "change", value_name = "NAME=SIZE:PATH")]
+    pub disk: Vec<String>,
+    /// Disk to remove; can be repeated
+    #[arg(long, group = "change", value_name = "NAME")]
+    pub remove_disk: Vec<String>,
+    /// Environment variable of the workload, NAME=VALUE, or NAME- to remove it; can be repeated
+    #[arg(long, group = "change", value_name = "NAME=VALUE")]
+    pub env: Vec<String>,
+    /// When to restart the VM after it ends
+    #[arg(long, group = "change", value_name = "WHEN", value_parser = ["Always", "OnFailure", "Never"])]
+    pub restart: Option<String>,
+    /// How the change is applied.
+    #[command(flatten)]
+    pub applying: Applying,
+}
+
+/// How a change is applied.
+#[derive(Debug, Default, clap::Args)]
+pub struct Applying {
+    /// Restart the VM if the change needs it, and wait until it runs
+    #[arg(long)]
+    pub restart_now: bool,
+    /// Change nothing: print what would change now, and what at the next start
+    #[arg(long, conflicts_with = "restart_now")]
+    pub dry_run: bool,
+    /// Whether and how long to wait.
+    #[command(flatten)]
+    pub waiting: Waiting,
+}
+
+/// `vm run`
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "Examples:\n  neonctl vm run --rm --from docker.io/library/alpine:3 -- uname -a\n  \
+                  neonctl vm run web --from ./rootfs --owner root --cu 1..4 --port 80 --detach -- /bin/server\n  \
+                  neonctl vm run --rm --image pg16:1 --console\n  \
+                  gzip -dc dump.sql.gz | neonctl vm run -i --rm --image pg16:1 -- psql -h db > result.txt\n\n\
+                  Builds a disk if --from is given, creates the VM and prints what its workload writes: into a file or a pipe its bytes as they are, \
+                  standard error apart from standard output; on a terminal without what steers it. Standard input is empty without -i. The VM is not restarted when \
+                  the workload ends, and the exit code is that of the workload, or 128 and the number of the signal that ended it. Ctrl-C detaches; with --rm it deletes the VM.")]
+#[command(group = clap::ArgGroup::new("disk-source").required(true))]
+pub struct Run {
+    /// Name of the virtual machine [default: run- and five characters]
+    pub name: Option<String>,
+    /// Source to build a disk from: an image reference, an archive or a directory, as in vm build
+    #[arg(long, value_name = "SOURCE", group = "disk-source")]
+    pub from: Option<String>,
+    /// Image that contains a disk, as in vm create
+    #[arg(long, value_name = "REF", group = "disk-source", add = Names::Images)]
+    pub image: Option<String>,
+    /// Owners of the files of a directory: keep, or root for a tree that was created without privileges
+    #[arg(long, default_value = "keep", value_parser = ["keep", "root"])]
+    pub owner: String,
+    /// Name of the built image; with --push it is pushed to the registry in its name [default: NAME:run in the local store]
+    #[arg(short, long, value_name = "NAME", requires = "from")]
+    pub tag: Option<String>,
+    /// Push the built image, for a cluster that cannot read the local image store
+    #[arg(long, requires = "tag")]
+    pub push: bool,
+    /// CPU bounds, such as 0.25..4 or 2
+    #[arg(long, value_name = "MIN..MAX")]
+    pub cpu: Option<String>,
+    /// Memory bounds, such as 1Gi..16Gi or 512Mi
+    #[arg(long, value_name = "MIN..MAX")]
+    pub memory: Option<String>,
+    /// Both bounds in compute units, such as 1..12
+    #[arg(long, value_name = "MIN..MAX", conflicts_with_all = ["cpu", "memory"])]
+    pub cu: Option<String>,
+    /// Guest port to expose at the VM's address: PORT or PORT/udp; can be repeated
+    #[arg(long, value_name = "PORT")]
+    pub port: Vec<String>,
+    /// Empty disk: NAME=SIZE:PATH, mounted at PATH in the guest; can be repeated
+    #[arg(long, value_name = "NAME=SIZE:PATH")]
+    pub disk: Vec<String>,
+    /// Environment variable of the workload, NAME=VALUE; can be repeated
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub env: Vec<String>,
+    /// Delete the VM when its workload has ended, or at Ctrl-C
+    #[arg(long)]
+    pub rm: bool,
+    /// Return when the VM runs; it is restarted when it ends
+    #[arg(short, long, conflicts_with_all = ["rm", "console"])]
+    pub detach: bool,
+    /// Pass standard input to the workload, to its end; for a terminal in the guest use --console, or vm ssh
+    #[arg(short, long, conflicts_with_all = ["detach", "console"])]
+    pub interactive: bool,
+    /// Attach to the serial console instead of printing the workload's output
+    #[arg(long)]
+    pub console: bool,
+    /// Program and arguments of the workload; replace those of the image
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
 }

@@ -1,11 +1,11 @@
 //! `config`
 
-pub(super) mod service;
-
+use neonvm_api::service_config::{self, Converted};
 use serde_json::{Value, json};
 
-use crate::args::config::{Set, Unset, View};
-use crate::error::Result;
+use crate::args::config::{Convert, Explain, Service, ServiceFile, Set, Unset, View};
+use crate::commands::input;
+use crate::error::{Code, Error, Result};
 use crate::report::{API_VERSION, Document, Report, left};
 use crate::settings::{KEYS, Origin, Settings};
 
@@ -75,4 +75,86 @@ pub(super) fn path(settings: &Settings) -> Report {
         columns: vec![left("PATH")],
         rows: vec![vec![path]],
     })
+}
+
+/// The file in today's form.
+pub(crate) fn convert(args: &Convert) -> Result<Report> {
+    let file = read(&args.input)?;
+    let text = serde_json::to_string_pretty(&file.document).unwrap_or_default();
+    let mut report = Report::document(Document {
+        value: json!({ "apiVersion": API_VERSION, "kind": "ServiceConfig", "service": name(args.input.kind),
+            "config": file.document }),
+        names: vec![format!("serviceconfig/{}", name(args.input.kind))],
+        text: Some(text),
+        columns: vec![left("SERVICE")],
+        rows: vec![vec![name(args.input.kind).to_owned()]],
+    });
+    report.notes.extend(file.without_effect().map(|key| format!("{} has no effect: {}", key.key, key.text)));
+    Ok(report)
+}
+
+/// Each key, and what it means here.
+pub(crate) fn explain(args: &Explain) -> Result<Report> {
+    let file = read(&args.input)?;
+    let mut document = Document {
+        columns: vec![left("KEY"), left("VALUE"), left("EFFECT"), left("MEANING")],
+        ..Document::default()
+    };
+    let mut items = Vec::new();
+    for key in &file.keys {
+        let effect = key.effect.to_string();
+        let value = key.value.as_str().map_or_else(|| key.value.to_string(), str::to_owned);
+        items.push(json!({ "key": key.key, "value": key.value, "effect": effect, "meaning": key.text }));
+        document.names.push(format!("key/{}", key.key));
+        document.rows.push(vec![key.key.clone(), value, effect, key.text.clone()]);
+    }
+    document.value = json!({ "apiVersion": API_VERSION, "kind": "ServiceConfigKeyList",
+        "service": name(args.input.kind), "items": items });
+    Ok(Report::document(document))
+}
+
+const fn name(service: Service) -> &'static str {
+    match service {
+        Service::Agent => "agent",
+        Service::Scheduler => "scheduler",
+    }
+}
+
+fn read(args: &ServiceFile) -> Result<Converted> {
+    let (text, source) = input::read(&args.file)?;
+    let unusable = || {
+        Error::new(Code::Usage, format!("{source} is not a configuration file of the {}", name(args.kind)))
+    };
+    let text = in_config_map(&text, &source).map_err(|cause| unusable().cause(cause))?;
+    let read = match args.kind {
+        Service::Agent => service_config::agent(&text),
+        Service::Scheduler => service_config::scheduler(&text),
+    };
+    let file = read.map_err(|error| unusable().cause(error.to_string()))?;
+    if file.faults.is_empty() {
+        return Ok(file);
+    }
+    Err(file.faults.into_iter().fold(unusable(), Error::cause))
+}
+
+/// The JSON text itself, or the one JSON file in ConfigMaps.
+fn in_config_map(text: &str, source: &str) -> std::result::Result<String, String> {
+    let maps = match input::objects(text, source) {
+        Ok(maps) if maps.iter().any(|map| map.get("data").is_some()) => maps,
+        // A file of a service is no Kubernetes object.
+        _ if text.trim_start().starts_with('{') => return Ok(text.to_owned()),
+        read => read.map_err(|error| error.causes.first().cloned().unwrap_or(error.message))?,
+    };
+    let files: Vec<(&String, &Value)> = maps
+        .iter()
+        .filter(|map| map.get("kind").is_some_and(|kind| kind == "ConfigMap"))
+        .filter_map(|map| map.get("data")?.as_object())
+        .flatten()
+        .filter(|(name, _)| name.ends_with(".json"))
+        .collect();
+    match files.as_slice() {
+        [(_, Value::String(file))] => Ok(file.clone()),
+        [] => Err("it is neither JSON nor a ConfigMap with a JSON file".to_owned()),
+        several => Err(format!("it has {} JSON files; extract the one to read", several.len())),
+    }
 }

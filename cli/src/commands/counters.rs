@@ -2,7 +2,7 @@
 
 use neonvm_types::runner_protocol::RunnerStatistics;
 
-use super::resource::client::NamespaceClient;
+use super::resource::NamespaceClient;
 use super::vm::exec;
 use crate::live::size::float;
 

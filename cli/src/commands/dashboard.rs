@@ -4,25 +4,25 @@
 
 mod guard;
 mod server;
-mod token;
 
+use std::fmt::Write as _;
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use guard::Guard;
+use ring::rand::{SecureRandom as _, SystemRandom};
 use serde_json::json;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::live::{Feed, now, stop};
-use crate::args::dashboard::Dashboard as Args;
+use crate::args::Dashboard as Args;
 use crate::connect::block_on;
 use crate::error::{Code, Error, Result};
 use crate::live::input::Input;
 use crate::live::model::Fleet;
 use crate::report::{API_VERSION, Document, Report};
 use crate::settings::Settings;
-use guard::Guard;
-use token::Token;
 
 /// Least time between two states that are sent.
 const PACE: Duration = Duration::from_millis(500);
@@ -40,7 +40,6 @@ impl Shared {
         Arc::new(Self { fleet: Mutex::new(fleet), changed: tokio::sync::watch::Sender::new(0) })
     }
 
-    /// Looks at the fleet, or changes it.
     fn with<T>(&self, look: impl FnOnce(&mut Fleet) -> T) -> T {
         look(&mut self.fleet.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -153,5 +152,49 @@ async fn take_in(feed: &mut Feed, shared: &Shared) {
     }
 }
 
+/// Random bytes of a token.
+const BYTES: usize = 24;
+
+struct Token(String);
+
+impl Token {
+    /// A new one.
+    fn random() -> Result<Self> {
+        let mut bytes = [0; BYTES];
+        SystemRandom::new().fill(&mut bytes).map_err(|_| Error::new(Code::Failed, "no random numbers"))?;
+        let mut text = String::with_capacity(2 * BYTES);
+        for byte in bytes {
+            // Writing to a string does not fail.
+            let _ = write!(text, "{byte:02x}");
+        }
+        Ok(Self(text))
+    }
+
+    /// As it is written.
+    fn text(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether a text is this token. How long it takes does not depend on how many characters are right.
+    fn is(&self, text: &str) -> bool {
+        let pairs = self.0.bytes().zip(text.bytes());
+        let differing = pairs.fold(0, |differing, (one, other)| differing | (one ^ other));
+        self.0.len() == text.len() && differing == 0
+    }
+}
+
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod token_tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_long_and_differ() {
+        let (one, other) = (Token::random().unwrap(), Token::random().unwrap());
+        assert_eq!(one.text().len(), 2 * BYTES);
+        assert!(one.is(one.text()) && !one.is(other.text()));
+        assert!(!one.is("") && !one.is(&one.text()[1..]) && !one.is(&format!("{}0", one.text())));
+    }
+}

@@ -3,36 +3,34 @@
 
 pub(super) mod apply;
 pub(super) mod chosen;
-mod dry;
 pub(super) mod ready;
 mod verify;
 pub(super) mod why;
 
 use std::time::Duration;
 
+use apply::{Change, Outcome};
 use neonvm_deploy::{Choice, Component, Facts, Record, Values, release};
 use neonvm_kernel::Progress as _;
 use serde_json::{Value, json};
 
-use super::doctor::check::{Check, Verdict};
+use super::checks::{self, Finding, Group, Verdict, Wanted, read};
 use super::flags::duration;
-use super::preflight;
 use crate::args::install::{Carrying, Choices, Install};
 use crate::commands::object::text;
 use crate::connect::{Connection, block_on};
 use crate::env::Env;
 use crate::error::{Code, Error, Result};
 use crate::render::Reporter;
-use crate::report::{API_VERSION, Document, Report, left};
+use crate::report::{API_VERSION, Body, Document, Report, left, list_of};
 use crate::settings::Settings;
-use apply::{Change, Outcome};
 
 /// Installs, changes or completes.
 pub(super) fn run(env: &Env, settings: &Settings, args: &Install, quiet: bool) -> Result<Report> {
     let own = chosen::of_flags(&args.choices, &Choice::default())?;
     own.values().map_err(|error| chosen::unusable(&error))?;
     if args.dry_run.as_deref() == Some("client") {
-        return dry::client(settings, &own);
+        return dry_client(settings, &own);
     }
     let limit = duration("timeout", &args.carrying.timeout)?;
     let reporter = Reporter::new(env, &args.carrying.showing.progress, quiet);
@@ -40,7 +38,7 @@ pub(super) fn run(env: &Env, settings: &Settings, args: &Install, quiet: bool) -
         let job = Job::open(settings, &args.choices, &args.carrying, &reporter, limit).await?;
         job.not_older("neonctl upgrade --allow-downgrade")?;
         if args.dry_run.is_some() {
-            return dry::server(&job).await;
+            return dry_server(&job).await;
         }
         let done = job.carry(false).await?;
         Ok(job.report(&done, &[]))
@@ -67,6 +65,8 @@ pub(super) struct Job<'a> {
     choice: Choice,
     pub(super) values: Values,
     facts: Facts,
+    /// What the preflight judges.
+    seen: checks::Facts,
     pub(super) record: Option<Record>,
 }
 
@@ -86,15 +86,13 @@ impl<'a> Job<'a> {
         limit: Duration,
     ) -> Result<Self> {
         let connection = Connection::open(settings).await?;
-        let version = connection.json("/version").await?;
-        let facts = Facts {
-            kubernetes: Some(text(&version, "/gitVersion").to_owned()),
-            image_volumes: preflight::image_volumes(&connection).await?,
-        };
         let namespace = chosen::of_flags(choices, &Choice::default())?
             .values()
             .map_err(|error| chosen::unusable(&error))?
             .namespace;
+        let mut seen = read::begin(&connection, &namespace).await?;
+        read::more(&connection, &mut seen, &checks::needs(&[Group::Preflight])).await?;
+        let facts = Facts { kubernetes: Some(seen.version.clone()), image_volumes: seen.image_volumes() };
         let record = apply::record(&connection, &namespace).await?;
         let before = match &record {
             Some(record) if !choices.reset_values => chosen::of_record(record)?,
@@ -103,7 +101,7 @@ impl<'a> Job<'a> {
         let choice = chosen::of_flags(choices, &before)?;
         let values = choice.values().map_err(|error| chosen::unusable(&error))?;
         let is_waiting = !carrying.no_wait;
-        Ok(Self { connection, reporter, limit, is_waiting, choice, values, facts, record })
+        Ok(Self { connection, reporter, limit, is_waiting, choice, values, facts, seen, record })
     }
 
     /// Refuses to go back.
@@ -127,13 +125,16 @@ impl<'a> Job<'a> {
     pub(super) async fn preflight(&self, objects: &[Value]) -> Result<Vec<String>> {
         self.reporter.begin("preflight", &self.connection.server);
         let kubernetes = self.facts.kubernetes.clone().unwrap_or_default();
-        let checks = preflight::run(&self.connection, &self.facts, &self.values, objects).await?;
-        let of = |verdict: Verdict| checks.iter().filter(move |check| check.verdict == verdict);
-        let (failed, warned): (Vec<&Check>, Vec<&Check>) =
+        let missing = read::missing(&self.connection, objects).await?;
+        let mut seen = self.seen.clone();
+        seen.wanted = Wanted::new(&self.values, &self.facts, missing);
+        let found = checks::findings(&seen, Group::Preflight);
+        let of = |verdict: Verdict| found.iter().filter(move |found| found.verdict == verdict);
+        let (failed, warned): (Vec<&Finding>, Vec<&Finding>) =
             (of(Verdict::Fail).collect(), of(Verdict::Warn).collect());
         if let [first, rest @ ..] = failed.as_slice() {
             let mut error = Error::new(Code::Conflict, first.detail.clone()).hint(first.remedy.clone());
-            error.causes = rest.iter().map(|check| check.line()).collect();
+            error.causes = rest.iter().map(|found| found.line()).collect();
             return Err(error);
         }
         let warnings = match warned.len() {
@@ -142,7 +143,7 @@ impl<'a> Job<'a> {
             more => format!("{more} warnings"),
         };
         self.reporter.end(&format!("Kubernetes {kubernetes}, {warnings}"));
-        Ok(warned.iter().map(|check| check.line()).collect())
+        Ok(warned.iter().map(|found| found.line()).collect())
     }
 
     /// Applies everything; `is_staged`: the controller works before the others are changed.
@@ -247,4 +248,106 @@ impl<'a> Job<'a> {
         }
         "next: neonctl vm create demo --image IMAGE --wait; neonctl status".to_owned()
     }
+}
+
+/// How long the cluster may take to report its version.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// The objects, as `kubectl apply --server-side -f -` takes them. The cluster, if there is one, is asked for its version alone.
+fn dry_client(settings: &Settings, choice: &Choice) -> Result<Report> {
+    let kubernetes = block_on(async {
+        let version = async {
+            let connection = Connection::open(settings).await?;
+            connection.json("/version").await
+        };
+        match tokio::time::timeout(PATIENCE, version).await {
+            Ok(Ok(version)) => Ok(Some(text(&version, "/gitVersion").to_owned())),
+            _ => Ok(None),
+        }
+    })?;
+    let is_known = kubernetes.is_some();
+    let facts = Facts { kubernetes, ..Facts::default() };
+    let objects = neonvm_deploy::objects(choice, &facts).map_err(|error| chosen::unusable(&error))?;
+    let mut report = match settings.output() {
+        Some("yaml") => yaml(&objects)?,
+        _ => Report::document(list(&objects)),
+    };
+    if !is_known {
+        report = report
+            .note("the cluster version is unknown: the default version of the kube-scheduler image is used");
+    }
+    Ok(report)
+}
+
+/// Documents of one stream.
+fn yaml(objects: &[Value]) -> Result<Report> {
+    let mut text = String::new();
+    for object in objects {
+        let one = serde_saphyr::to_string(object)
+            .map_err(|error| Error::new(Code::Failed, "cannot write YAML").cause(error.to_string()))?;
+        text.push_str("---\n");
+        text.push_str(one.trim_end());
+        text.push('\n');
+    }
+    Ok(Report { body: Body::Text(text), notes: Vec::new(), code: 0, then: None })
+}
+
+fn list(objects: &[Value]) -> Document {
+    let names: Vec<String> =
+        objects.iter().map(|object| neonvm_deploy::Named::from_object(object).to_string()).collect();
+    Document {
+        value: list_of(objects),
+        rows: names.iter().map(|name| vec![name.clone()]).collect(),
+        names,
+        text: None,
+        columns: vec![left("OBJECT")],
+    }
+}
+
+/// What the server would do with each object. Where the namespace does not exist yet, what is in it is judged in `default`.
+async fn dry_server(job: &Job<'_>) -> Result<Report> {
+    let objects = job.objects()?;
+    let notes = job.preflight(&objects).await?;
+    let namespace = &job.values.namespace;
+    let exists = apply::get(&job.connection, &format!("/api/v1/namespaces/{namespace}")).await?.is_some();
+    let mut changes: Vec<Change> = Vec::new();
+    let mut skipped = 0;
+    for object in &objects {
+        let mut judged = object.clone();
+        if !exists
+            && text(object, "/metadata/namespace") == namespace
+            && let Some(place) = judged.pointer_mut("/metadata/namespace")
+        {
+            *place = json!("default");
+        }
+        let group = text(object, "/apiVersion").split_once('/').map_or("", |(group, _)| group);
+        // Their definitions are not there before they are applied.
+        if group == "k8s.cni.cncf.io" && apply::get(&job.connection, "/apis/k8s.cni.cncf.io").await?.is_none()
+        {
+            skipped += 1;
+            continue;
+        }
+        let change = apply::judge(&job.connection, &judged).await?;
+        changes.push(Change { named: neonvm_deploy::Named::from_object(object), ..change });
+    }
+    let items: Vec<Value> = changes.iter().map(Change::json).collect();
+    let mut report = Report::document(Document {
+        value: json!({"apiVersion": API_VERSION, "kind": "InstallationPlan", "namespace": namespace, "items": items}),
+        names: changes.iter().map(|change| change.named.to_string()).collect(),
+        text: None,
+        columns: vec![left("OBJECT"), left("CHANGE")],
+        rows: changes.iter().map(Change::row).collect(),
+    });
+    report.notes.extend(notes);
+    if !exists {
+        report = report.note(format!(
+            "namespace {namespace} does not exist yet: its objects were validated in namespace default"
+        ));
+    }
+    if skipped > 0 {
+        report = report.note(format!(
+            "{skipped} objects were not validated: their kinds are not installed in the cluster"
+        ));
+    }
+    Ok(report.note("nothing was applied"))
 }

@@ -17,7 +17,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinSet;
 
 use super::flags::duration;
-use super::resource::client::NamespaceClient;
+use super::resource::NamespaceClient;
 use crate::args::top::Live;
 use crate::connect::Connection;
 use crate::error::{Code, Error, Result, reason};

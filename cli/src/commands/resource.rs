@@ -1,18 +1,17 @@
 //! The resources of a namespace that the CLI lists, shows, waits for and deletes: one implementation of these verbs for
 //! `vm`, `migration` and `podautoscaler`.
 
-pub(super) mod client;
 pub(super) mod list;
-mod nearest;
-pub(super) mod predicate;
 pub(super) mod wait;
 
+use kube::api::{Api, ListParams};
 use kube::core::NamespaceResourceScope;
 
-pub(super) use nearest::nearest;
-
 use super::watching::Watched;
+use crate::connect::Connection;
+use crate::error::{Code, Error, Result};
 use crate::report::{Column, Document, left, value_of};
+use crate::settings::Settings;
 
 /// A namespaced resource with a noun of the CLI.
 pub(super) trait Resource: Watched + kube::Resource<Scope = NamespaceResourceScope> {
@@ -74,4 +73,148 @@ pub(super) fn document<K: Resource>(objects: &[K]) -> Document {
 pub(super) fn table<K: Resource>(objects: &[K], namespaces: bool) -> Document {
     let of = |object: &K| (name_of(object).to_owned(), row(object, namespaces));
     Document::table_of(K::PREFIX, objects, columns::<K>(namespaces), of)
+}
+
+/// The name that was probably meant: one that differs in at most a third of its characters, a swap of neighbours counts once.
+pub(in crate::commands) fn nearest(name: &str, known: &[String]) -> Option<String> {
+    let distances = known.iter().map(|other| (strsim::osa_distance(name, other), other));
+    let (distance, other) = distances.min()?;
+    (distance <= name.chars().count().max(3) / 3).then(|| other.clone())
+}
+
+/// A connection, and the namespace of the objects that a command is about.
+pub(in crate::commands) struct NamespaceClient {
+    pub(in crate::commands) connection: Connection,
+    pub(in crate::commands) namespace: String,
+}
+
+impl NamespaceClient {
+    pub(in crate::commands) async fn open(settings: &Settings) -> Result<Self> {
+        let connection = Connection::open(settings).await?;
+        let namespace =
+            settings.place().namespace.clone().unwrap_or_else(|| connection.namespace().to_owned());
+        Ok(Self { connection, namespace })
+    }
+
+    /// The objects of the namespace.
+    pub(in crate::commands) fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        Api::namespaced(self.connection.client(), &self.namespace)
+    }
+
+    /// The objects of the namespace, or of all namespaces.
+    pub(in crate::commands) fn api_of<K>(&self, all_namespaces: bool) -> Api<K>
+    where
+        K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        if all_namespaces { Api::all(self.connection.client()) } else { self.api() }
+    }
+
+    /// The object of this name.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::NotFound`], with the name that was probably meant, if there is none.
+    pub(in crate::commands) async fn find<K: Resource>(&self, name: &str) -> Result<K> {
+        let attempt = format!("cannot get {} {name:?}", K::ONE);
+        match self.connection.within(&attempt, self.api::<K>().get_opt(name)).await? {
+            Some(object) => Ok(object),
+            None => Err(self.not_found::<K>(name).await),
+        }
+    }
+
+    /// The objects of these names, in their order.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::find`].
+    pub(in crate::commands) async fn find_all<K: Resource>(&self, names: &[String]) -> Result<Vec<K>> {
+        let mut found = Vec::new();
+        for name in names {
+            found.push(self.find(name).await?);
+        }
+        Ok(found)
+    }
+
+    /// The error about an object that does not exist.
+    pub(in crate::commands) async fn not_found<K: Resource>(&self, name: &str) -> Error {
+        let namespace = &self.namespace;
+        let error =
+            Error::new(Code::NotFound, format!("{} {name:?} not found in namespace {namespace:?}", K::ONE));
+        let names: Vec<String> =
+            match self.connection.within("", self.api::<K>().list_metadata(&ListParams::default())).await {
+                Ok(list) => list.items.into_iter().filter_map(|item| item.metadata.name).collect(),
+                Err(error) if error.code == Code::NotFound => {
+                    return undefined::<K>(error, &format!("cannot get {} {name:?}", K::ONE));
+                }
+                Err(_) => Vec::new(),
+            };
+        match nearest(name, &names) {
+            Some(meant) => error.hint(format!("did you mean {meant:?}?")),
+            None => error.hint(format!("list the {}: neonctl {} list -n {namespace}", K::MANY, K::NOUN)),
+        }
+    }
+}
+
+/// The error of a list whose custom resource definition does not exist; other errors as they are.
+fn undefined<K: Resource>(error: Error, attempt: &str) -> Error {
+    if error.code != Code::NotFound {
+        return error;
+    }
+    let definition = format!("{}.{}", K::plural(&()), K::group(&()));
+    Error::new(Code::NotFound, attempt)
+        .cause(format!("this cluster has no definition of {definition}"))
+        .hint("see what else is missing: neonctl status")
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::commands) enum Comparison {
+    AtLeast,
+    AtMost,
+    Equal,
+}
+
+impl Comparison {
+    pub(in crate::commands) fn holds<T: PartialOrd>(self, one: &T, other: &T) -> bool {
+        match self {
+            Self::AtLeast => one >= other,
+            Self::AtMost => one <= other,
+            Self::Equal => one == other,
+        }
+    }
+
+    /// Whether no value between these bounds can hold.
+    pub(in crate::commands) fn is_out_of<T: PartialOrd>(self, wanted: &T, least: &T, most: &T) -> bool {
+        let (above, below) = (wanted > most, wanted < least);
+        match self {
+            Self::AtLeast => above,
+            Self::AtMost => below,
+            Self::Equal => above || below,
+        }
+    }
+}
+
+/// `KEY>=VALUE`, `KEY<=VALUE` or `KEY=VALUE`; `None` for every other text, and without a value.
+pub(in crate::commands) fn split(text: &str) -> Option<(&str, Comparison, &str)> {
+    let operators = [(">=", Comparison::AtLeast), ("<=", Comparison::AtMost), ("=", Comparison::Equal)];
+    let (key, rest) = text.split_at_checked(text.find(['<', '>', '='])?)?;
+    let mut found = operators.iter().filter_map(|(sign, own)| Some((*own, rest.strip_prefix(sign)?)));
+    let (comparison, value) = found.next().filter(|(_, value)| !value.is_empty())?;
+    Some((key, comparison, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_that_was_meant() {
+        let known: Vec<String> = ["pg-main", "pg-dev", "web-1"].map(str::to_owned).into();
+        assert_eq!(nearest("pg-mian", &known).as_deref(), Some("pg-main"));
+        assert_eq!(nearest("web1", &known).as_deref(), Some("web-1"));
+        assert_eq!(nearest("database", &known), None);
+        assert_eq!(nearest("x", &[]), None);
+    }
 }

@@ -27,7 +27,7 @@ use serde::de::DeserializeOwned;
 
 pub(super) use self::kept::Kept;
 use self::pods::Way;
-use super::health::installed;
+use super::checks::read::installed;
 use crate::connect::{Connection, chain, code_of};
 use crate::error::{Code, Error, Result};
 
@@ -149,7 +149,8 @@ impl<'a> Services<'a> {
         };
         match pods::way(lease, endpoint, pods) {
             Some(Way::Pod(pod)) => {
-                pods::forward(self.connection, (namespace, &pod), (who, endpoint), (tls, name)).await
+                let target = pods::Target { namespace, pod: &pod, who, endpoint, tls, name };
+                pods::forward(self.connection, target).await
             }
             Some(Way::Here) => Ok(Caller::new(endpoint, Some(tls), name)),
             None => missing(format!(

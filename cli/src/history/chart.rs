@@ -4,7 +4,7 @@ use neonvm_types::Resources;
 use neonvm_types::agent_history::Sample;
 use plotters::style::RGBColor;
 
-use super::{Past, words};
+use super::Past;
 use crate::live::size::gib;
 use crate::plot::{self, Failed, Line, Look, Mark, Panel, Sheet};
 
@@ -62,7 +62,7 @@ pub(crate) fn svg(past: &Past) -> Result<String, Failed> {
     let marked = past.entries.iter().filter(|entry| !entry.mark.is_empty()).take(MARKS);
     let marks: Vec<Mark> =
         marked.map(|entry| Mark { at: on_axis(entry.at), name: entry.mark.clone() }).collect();
-    let title = words::facts(past).iter().map(|(name, value)| format!("{name}: {value}")).collect::<Vec<_>>();
+    let title = super::facts(past).iter().map(|(name, value)| format!("{name}: {value}")).collect::<Vec<_>>();
     let sheet = Sheet {
         panel: PANEL,
         columns: 1,

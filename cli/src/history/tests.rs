@@ -4,7 +4,7 @@ use neonvm_types::agent_history::{AgentHistory, Began, Decided, Record, Sample};
 use neonvm_types::{Bytes, MilliCpu, Resources};
 use proptest::prelude::*;
 
-use super::summary::Summary;
+use super::Summary;
 use super::*;
 
 const MINUTE: i64 = 60_000;
@@ -92,7 +92,7 @@ fn the_numbers_are_those_of_the_window() {
 
 #[test]
 fn the_text_is_for_people() {
-    let text = words::text(&past());
+    let text = super::text(&past());
     let expected = "\
 VM      default/pg
 Window  2026-11-26 09:00:00 to 2026-11-26 10:00:00 UTC
@@ -105,8 +105,8 @@ Waited  1m below its goal, of these 1m without a permit; observed for 32m
         "{text}"
     );
     let empty = Past { until: 2 * 86_400_000, vm: "a/b".into(), ..Past::default() };
-    assert!(words::text(&empty).ends_with("No decision, event or migration is known in this window."));
-    assert_eq!(words::clock(&empty, MINUTE), "01-01 00:01:00");
+    assert!(super::text(&empty).ends_with("No decision, event or migration is known in this window."));
+    assert_eq!(clock(&empty, MINUTE), "01-01 00:01:00");
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn the_plot_has_all_lines_and_marks_and_the_page_needs_nothing_else() {
         assert!(svg.contains(word), "{word}");
     }
     assert!(!svg.contains("NaN") && !svg.contains('\u{1b}'));
-    let page = page::html(&past).unwrap();
+    let page = html(&past).unwrap();
     assert!(page.contains("bounded by &lt;max&gt;") && page.contains("out of memory \\x1b[2J"));
     assert!(
         !page.contains("http://")
@@ -148,7 +148,7 @@ fn a_plot_begins_with_what_is_known() {
 fn an_empty_window_is_drawn() {
     let past = Past { vm: "a/b".into(), since: NINE, until: NINE, ..Past::default() };
     assert!(chart::svg(&past).unwrap().contains("<svg"));
-    assert!(page::html(&past).unwrap().contains("No decision"));
+    assert!(html(&past).unwrap().contains("No decision"));
 }
 
 proptest! {
@@ -168,7 +168,7 @@ proptest! {
             last = from;
         }
         chart::svg(&past).unwrap();
-        words::text(&past);
+        super::text(&past);
         past.value();
     }
 }

@@ -160,7 +160,6 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// One word.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Decision => "decision",

@@ -1,7 +1,7 @@
 //! Keys: each changes what is shown, and nothing else.
 
 use super::model::Fleet;
-use super::ui::{Page, Ui};
+use super::{Page, Ui};
 
 /// Longest filter, in characters.
 const LONGEST: usize = 60;

@@ -13,8 +13,8 @@ use ratatui::buffer::Buffer;
 use ratatui::style::Color;
 
 use super::model::Fleet;
-use super::ui::{Page, Ui};
 use super::view::{self, Theme};
+use super::{Page, Ui};
 use fixture::{fleet, key};
 
 const COLOR: Theme = Theme { color: true, unicode: true };
@@ -136,7 +136,7 @@ fn every_size_is_drawn() {
 #[test]
 fn the_selected_row_is_on_the_screen() {
     let many = fixture::many();
-    let mut ui = Ui { selected: Some(key("vm-150")), sort: super::order::Sort::Name, ..Ui::default() };
+    let mut ui = Ui { selected: Some(key("vm-150")), sort: super::Sort::Name, ..Ui::default() };
     let shown = text(&screen(&many, &mut ui, PLAIN, (80, 24)));
     assert!(shown.contains("vm-150") && shown.contains(" of 200)"), "{shown}");
 }

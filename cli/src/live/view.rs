@@ -22,7 +22,7 @@ use ratatui::layout::Rect;
 
 use super::input::Millis;
 use super::model::Fleet;
-use super::ui::{Page, Ui};
+use super::{Page, Ui};
 use canvas::Canvas;
 
 /// Least columns and rows in which something can be shown.

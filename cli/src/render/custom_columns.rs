@@ -14,7 +14,6 @@ pub struct Column {
     expression: Expression,
 }
 
-/// Reads a specification.
 pub(super) fn parse(spec: &str) -> Result<Vec<Column>> {
     spec.split(',')
         .map(|part| {

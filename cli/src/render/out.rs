@@ -4,7 +4,7 @@
 #![expect(clippy::disallowed_methods, reason = "this is the one place that writes to a terminal")]
 
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, Write as _};
 
 use super::clean;
 
@@ -18,7 +18,6 @@ impl Shown {
         Self(clean::text(text).into_owned())
     }
 
-    /// A text of one line.
     pub(crate) fn line(text: &str) -> Self {
         Self(clean::line(text).into_owned())
     }
@@ -59,7 +58,6 @@ pub(super) fn painted(text: &Shown, code: &'static str) -> Shown {
     Shown(out)
 }
 
-/// Standard output, buffered.
 pub(super) struct Output(io::BufWriter<io::StdoutLock<'static>>);
 
 impl Output {
@@ -94,9 +92,4 @@ pub(super) fn interactive_errors() -> tokio::io::Stderr {
 /// Standard output for the full-screen view, whose cells are cleaned where they are written.
 pub(crate) fn full_screen() -> io::BufWriter<io::Stdout> {
     io::BufWriter::with_capacity(32 << 10, io::stdout())
-}
-
-/// Whether standard output and standard error are terminals.
-pub(crate) fn terminals() -> (bool, bool) {
-    (io::stdout().is_terminal(), io::stderr().is_terminal())
 }

@@ -14,7 +14,7 @@ pub(crate) struct Streams {
 
 impl Streams {
     pub(crate) fn open() -> Self {
-        let (output, errors) = super::terminals();
+        let (output, errors) = crate::env::terminals();
         Self {
             output: (super::interactive(), Cleaner::new(output)),
             errors: (super::out::interactive_errors(), Cleaner::new(errors)),

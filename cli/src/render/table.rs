@@ -6,7 +6,6 @@ use super::clean;
 use super::out::{Shown, painted};
 use crate::report::Document;
 
-/// Words that are coloured, and their colours.
 const COLORS: &[(&str, &str)] = &[
     ("ok", "32"),
     ("running", "32"),

@@ -83,14 +83,14 @@ fn who_decides_on_colours() {
         vars: vars.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
         ..Env::default()
     };
-    assert!(colored(&env(&[]), "auto", false, true));
-    assert!(!colored(&env(&[]), "auto", false, false));
-    assert!(!colored(&env(&[("NO_COLOR", "1")]), "auto", false, true));
-    assert!(colored(&env(&[("NO_COLOR", "")]), "auto", false, true));
-    assert!(!colored(&env(&[("TERM", "dumb")]), "auto", false, true));
-    assert!(colored(&env(&[("CLICOLOR_FORCE", "1")]), "auto", false, false));
-    assert!(colored(&env(&[("NO_COLOR", "1")]), "always", true, false));
-    assert!(!colored(&env(&[("CLICOLOR_FORCE", "1")]), "never", true, true));
+    assert!(crate::colored(&env(&[]), "auto", false, true));
+    assert!(!crate::colored(&env(&[]), "auto", false, false));
+    assert!(!crate::colored(&env(&[("NO_COLOR", "1")]), "auto", false, true));
+    assert!(crate::colored(&env(&[("NO_COLOR", "")]), "auto", false, true));
+    assert!(!crate::colored(&env(&[("TERM", "dumb")]), "auto", false, true));
+    assert!(crate::colored(&env(&[("CLICOLOR_FORCE", "1")]), "auto", false, false));
+    assert!(crate::colored(&env(&[("NO_COLOR", "1")]), "always", true, false));
+    assert!(!crate::colored(&env(&[("CLICOLOR_FORCE", "1")]), "never", true, true));
 }
 
 /// What of a text may steer a terminal.

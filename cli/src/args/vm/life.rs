@@ -2,7 +2,7 @@
 
 use crate::args::names::{self, Names};
 
-use crate::args::resource::Waiting;
+use crate::args::Waiting;
 
 /// `vm create`
 #[derive(Debug, clap::Args)]
@@ -122,7 +122,7 @@ pub struct Create {
                   its object, which neonctl vm set changes. Nothing is restarted, and connections stay open.\n\n\
                   --wait waits for --timeout, also while a node denies a growth or the guest keeps memory, which are tried \
                   again; then the exit code is 6, and the message has the size that was reached and the reason. It ends at once \
-                  with 1 if only another command helps, as for a paused VM. Memory counts as reached when the guest keeps less \
+                  with 5 if only another command helps, as for a paused VM. Memory counts as reached when the guest keeps less \
                   than one step of it (--memory-step of vm create); the result names how much."
 )]
 #[command(group = clap::ArgGroup::new("change").required(true).multiple(true))]

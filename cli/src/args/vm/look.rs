@@ -2,7 +2,7 @@
 
 use crate::args::names::{self, Names};
 
-use crate::args::resource::ListArgs;
+use crate::args::ListArgs;
 
 /// `vm list`
 #[derive(Debug, clap::Args)]

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use http::request::Parts;
 use http::{Method, StatusCode, header};
 
-use super::token::Token;
+use super::Token;
 use crate::live::input::Key;
 
 /// Files of the page, which hold no data.
@@ -18,7 +18,6 @@ pub(super) const FILES: [&str; 5] = ["style.css", "program.js", "text.js", "node
 /// What a request is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// The page.
     Page,
     /// A file of the page: its style, or a part of its program.
     File(&'static str),

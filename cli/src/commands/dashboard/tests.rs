@@ -7,8 +7,8 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
+use super::Token;
 use super::guard::Guard;
-use super::token::Token;
 use super::{Shared, listen, server};
 use crate::live::model::Fleet;
 
@@ -36,7 +36,6 @@ impl Served {
         Self { address, token: text, shared }
     }
 
-    /// A path with the token.
     pub(super) fn target(&self, path: &str) -> String {
         format!("{path}{}token={}", if path.contains('?') { '&' } else { '?' }, self.token)
     }

@@ -1,98 +1,116 @@
 //! `doctor`: the cluster that the kubeconfig names.
 
-mod objects;
-
 use std::path::Path;
 use std::time::Duration;
 
 use neonvm_deploy::Choice;
 use serde::Deserialize;
 
-use super::check::{Check, fail, ok, warn};
 use crate::args::cluster::Doctor;
-use crate::commands::health::{self, Clock, Component, View};
+use crate::commands::checks::finding::{Finding, fail, ok, warn};
+use crate::commands::checks::{self, Facts, Group, Source, Wanted, read};
 use crate::commands::install::apply::record;
-use crate::commands::object::text;
-use crate::commands::preflight;
+use crate::commands::services::Services;
 use crate::connect::Connection;
 use crate::env::Env;
 use crate::error::{Code, Error, Result};
 use crate::instance;
 use crate::settings::Settings;
 
-/// An answer that takes longer is slow.
-const SLOW: Duration = Duration::from_secs(1);
-/// Clocks that differ by more, in milliseconds, lead to wrong conclusions: the server's has whole seconds.
-const SKEW: i64 = 2000;
-/// How notes begin about what could not be read.
-const UNREAD: &str = "you lack permission";
 /// Restarts of a service that are not worth a word.
 const RESTARTS: u64 = 3;
+/// Time for the answers of all agents.
+const AGENTS: Duration = Duration::from_secs(8);
 
 /// Every check of the cluster; what cannot be reached ends them.
-pub(super) async fn checks(env: &Env, settings: &Settings, args: &Doctor) -> Result<Vec<Check>> {
+pub(super) async fn findings(env: &Env, settings: &Settings, args: &Doctor) -> Result<Vec<Finding>> {
     let connection = match Connection::open(settings).await {
         Ok(connection) => connection,
-        Err(error) => return Ok(vec![failed_check("kubeconfig", &error).at("client").in_group("cluster")]),
+        Err(error) => return Ok(vec![failed("kubeconfig", "cluster", &error).at("client")]),
     };
-    let mut checks = vec![ok("kubeconfig", connection.server.clone()).at("client")];
-    let clock = match health::clock(&connection).await {
-        Ok(clock) => clock,
-        Err(error) => {
-            checks.push(failed_check("api", &error).at("cluster"));
-            checks.extend(services(env, settings, &connection.server));
-            return Ok(grouped(checks, "cluster"));
-        }
-    };
-    checks.extend([latency(&clock), skew(&clock)]);
-    checks.extend(services(env, settings, &connection.server));
-    let mut checks = grouped(checks, "cluster");
     if let Some(named) = &args.namespace {
-        health::checked(named)?;
+        read::checked(named)?;
     }
-    let namespace = health::installed(&connection, args.namespace.as_deref()).await;
-    let view = match &namespace {
-        Ok(namespace) => health::view(&connection, Some(namespace)).await,
-        Err(error) => Err(error.clone()),
-    };
-    match view {
-        Ok(view) => {
-            match preflight(&connection, &view).await {
-                Ok(found) => checks.extend(found),
-                Err(error) => {
-                    checks.push(failed_check("preflight", &error).at("cluster").in_group("preflight"));
-                }
-            }
-            checks.extend(definitions(&connection, &view).await.map(|check| check.in_group("services")));
-            checks.extend(of_view(view, args.node.as_deref())?);
+    let mut all = vec![ok("kubeconfig", connection.server.clone()).at("client")];
+    let begun = read::begin(&connection, "").await;
+    let processes = services(env, settings, &connection.server);
+    let mut facts = match begun {
+        Ok(facts) => facts,
+        Err(error) => {
+            all.push(failed("api", "cluster", &error));
+            all.extend(processes);
+            return Ok(all.into_iter().map(|found| found.in_group("cluster")).collect());
         }
-        Err(error) => checks.push(failed_check("objects", &error).at("cluster").in_group("objects")),
+    };
+    all.extend(checks::findings(&facts, Group::Cluster));
+    all.extend(processes);
+    let mut all: Vec<Finding> = all.into_iter().map(|found| found.in_group("cluster")).collect();
+    if let Err(error) = look(&connection, &mut facts, args).await {
+        all.push(failed("objects", "objects", &error));
+        return Ok(all);
     }
-    Ok(checks)
+    match wanted(&connection, &mut facts).await {
+        // A user without the right to install may look on: that is no fault of the cluster.
+        Ok(()) => all.extend(
+            checks::findings(&facts, Group::Preflight)
+                .into_iter()
+                .map(|found| if found.name == "rights" { found.at_most_warn() } else { found }),
+        ),
+        Err(error) => all.push(failed("preflight", "preflight", &error)),
+    }
+    all.extend(checks::findings(&facts, Group::Services));
+    all.extend(objects(&mut facts, args.node.as_deref())?);
+    Ok(all)
 }
 
-fn grouped(checks: Vec<Check>, group: &'static str) -> Vec<Check> {
-    checks.into_iter().map(|check| check.in_group(group)).collect()
+/// Reads everything that the checks need, and asks the agents.
+async fn look(connection: &Connection, facts: &mut Facts, args: &Doctor) -> Result<()> {
+    facts.namespace = read::installed(connection, args.namespace.as_deref()).await?;
+    read::more(connection, facts, &checks::needs(&Group::ALL)).await?;
+    facts.silent_agents = silent(connection, facts).await;
+    Ok(())
 }
 
-/// What an installation needs, or the one that there is. Who has no right to install may look on: that is no fault of the cluster.
-async fn preflight(connection: &Connection, view: &View) -> Result<Vec<Check>> {
-    let version = connection.json("/version").await?;
-    let version = text(&version, "/gitVersion").to_owned();
-    let choice = chosen(connection, view).await?;
-    let image_volumes = preflight::image_volumes(connection).await?;
-    let facts = neonvm_deploy::Facts { kubernetes: Some(version.clone()), image_volumes };
+/// Why agents do not answer; none if they cannot be asked: a vm-controller that is away signs no certificate, and a user may lack the
+/// right to one.
+async fn silent(connection: &Connection, facts: &Facts) -> Option<Vec<String>> {
+    let is_well = |name: &str| {
+        facts.components().iter().any(|component| component.name == name && component.is_well == Some(true))
+    };
+    if !is_well("vm-controller") || facts.all(Source::Leases).is_empty() {
+        return None;
+    }
+    let asked = async {
+        let services = Services::open(connection, &facts.namespace).await.ok()?;
+        Some(services.agents(None, None).await)
+    };
+    match tokio::time::timeout(AGENTS, asked).await {
+        Ok(None) => None,
+        Ok(Some(Ok((_, silent)))) => Some(silent),
+        Ok(Some(Err(error))) if error.code == Code::NotFound => None,
+        Ok(Some(Err(Error { message, causes, .. }))) => {
+            Some(vec![[vec![message], causes].concat().join(": ")])
+        }
+        Err(_) => Some(vec![format!("not all agents have answered within {AGENTS:?}")]),
+    }
+}
+
+/// What an installation needs, or the one that there is.
+async fn wanted(connection: &Connection, facts: &mut Facts) -> Result<()> {
+    let choice = chosen(connection, &facts.namespace).await?;
+    let cluster = neonvm_deploy::Facts {
+        kubernetes: Some(facts.version.clone()),
+        image_volumes: facts.image_volumes(),
+    };
     let bad = |error: neonvm_deploy::Error| Error::new(Code::Failed, error.to_string());
     let values = choice.values().map_err(bad)?;
-    let objects = neonvm_deploy::objects(&choice, &facts).map_err(bad)?;
-    let checks = preflight::run(connection, &facts, &values, &objects).await?;
-    let eased = |check: Check| if check.name == "rights" { check.at_most_warn() } else { check };
-    Ok(checks.into_iter().map(eased).collect())
+    let objects = neonvm_deploy::objects(&choice, &cluster).map_err(bad)?;
+    facts.wanted = Wanted::new(&values, &cluster, read::missing(connection, &objects).await?);
+    Ok(())
 }
 
 /// What was chosen at the installation, as far as it may be read; in its namespace.
-async fn chosen(connection: &Connection, view: &View) -> Result<Choice> {
-    let namespace = &view.parts.namespace;
+async fn chosen(connection: &Connection, namespace: &str) -> Result<Choice> {
     let mut choice = Choice::default();
     match record(connection, namespace).await {
         Ok(Some(found)) => {
@@ -113,93 +131,23 @@ async fn chosen(connection: &Connection, view: &View) -> Result<Choice> {
     Ok(choice)
 }
 
-/// An error as a check that failed.
-fn failed_check(name: &'static str, error: &Error) -> Check {
-    let causes: String = error.causes.iter().map(|cause| format!(": {cause}")).collect();
-    fail(name, format!("{}{causes}", error.message), error.hint.clone().unwrap_or_default())
-}
-
-fn latency(clock: &Clock) -> Check {
-    let detail = format!("{} ms", clock.latency.as_millis());
-    let check = if clock.latency > SLOW {
-        warn(
-            "api",
-            format!("reachable, but slow: {detail}"),
-            "check the load of the API server and the network to it",
-        )
-    } else {
-        ok("api", detail)
-    };
-    check.at("cluster")
-}
-
-fn skew(clock: &Clock) -> Check {
-    let Some(server) = clock.server else {
-        return ok("clock", "the server does not report its time").at("cluster");
-    };
-    // The server's time has been cut to whole seconds: on average half a one is missing.
-    let difference = server.as_millisecond().saturating_add(500).saturating_sub(clock.own.as_millisecond());
-    if difference.abs() <= SKEW {
-        return ok("clock", "the clocks of server and client agree").at("cluster");
-    }
-    let way = if difference < 0 { "behind" } else { "ahead of" };
-    let (seconds, tenths) = (difference.abs() / 1000, difference.abs() % 1000 / 100);
-    warn(
-        "clock",
-        format!("the server's clock is {seconds}.{tenths} s {way} this host's clock"),
-        "synchronise the clocks, for example with chrony or systemd-timesyncd",
-    )
-    .at("cluster")
-}
-
-async fn definitions(connection: &Connection, view: &View) -> Option<Check> {
-    let check = match health::definitions(connection).await {
-        Err(error) => failed_check("definitions", &error),
-        Ok((present, missing)) if missing.is_empty() => {
-            ok("definitions", format!("{} installed", present.len()))
+/// What the objects show; of one node, if it is named.
+fn objects(facts: &mut Facts, node: Option<&str>) -> Result<Vec<Finding>> {
+    if let Some(node) = node {
+        checks::only(facts, node);
+        if facts.all(Source::Nodes).is_empty() {
+            return Err(Error::new(Code::NotFound, format!("node {node:?} not found"))
+                .hint("list the nodes: neonctl top nodes"));
         }
-        // Nothing is installed: that is reported of the services.
-        Ok((present, _)) if present.is_empty() && view.is_absent() => return None,
-        Ok((_, missing)) => fail(
-            "definitions",
-            format!("missing {}", missing.join(", ")),
-            "install them: neonctl install, or on a local cluster neonctl local up",
-        ),
-    };
-    Some(check.at("cluster"))
+    }
+    Ok(checks::findings(facts, Group::Objects))
 }
 
-/// Every service of which something is known.
-fn components(view: &View) -> Vec<Check> {
-    let namespace = &view.parts.namespace;
-    if view.is_absent() && view.machines.is_empty() {
-        let found = "no pods and no leases of services in namespace";
-        return vec![ok("services", format!("{found} {namespace}")).at("cluster")];
-    }
-    let check = |component: &Component| {
-        let [_, ready, version, leader, _, note] = component.cells().try_into().ok()?;
-        let check = match component.is_well {
-            Some(false) => fail(
-                component.name,
-                if component.ready.is_some() { format!("{ready} ready: {note}") } else { note },
-                format!(
-                    "see the details: kubectl describe pods -n {namespace}; on a local cluster: neonctl local logs"
-                ),
-            ),
-            None if component.note.starts_with(UNREAD) => {
-                warn(component.name, note, format!("request the role view in namespace {namespace}"))
-            }
-            None if component.ready.is_none() => return None,
-            _ => {
-                let ready = component.ready.map(|_| format!("{ready} ready")).unwrap_or_default();
-                let known = [&ready, &version, &leader, &note].map(String::as_str);
-                let known: Vec<&str> = known.into_iter().filter(|text| !["", "-"].contains(text)).collect();
-                ok(component.name, known.join(", "))
-            }
-        };
-        Some(check.at(namespace.clone()))
-    };
-    view.components().iter().filter_map(check).collect()
+/// An error as a check that failed.
+fn failed(name: &'static str, group: &'static str, error: &Error) -> Finding {
+    let causes: String = error.causes.iter().map(|cause| format!(": {cause}")).collect();
+    let detail = format!("{}{causes}", error.message);
+    fail(name, detail, error.hint.clone().unwrap_or_default()).at("cluster").in_group(group)
 }
 
 /// A process of a local cluster, as its supervisor writes it to `services.json`.
@@ -213,7 +161,7 @@ struct Process {
 }
 
 /// The processes of the cluster, if it is one of this machine.
-fn services(env: &Env, settings: &Settings, server: &str) -> Vec<Check> {
+fn services(env: &Env, settings: &Settings, server: &str) -> Vec<Finding> {
     let Some(found) = instance::of_server(env, settings, server) else { return Vec::new() };
     processes(&found.directory.join("services.json"))
         .into_iter()
@@ -226,7 +174,7 @@ fn processes(file: &Path) -> Vec<Process> {
     serde_json::from_str(&text).unwrap_or_default()
 }
 
-fn service(process: &Process, cluster: &str) -> Check {
+fn service(process: &Process, cluster: &str) -> Finding {
     let Process { name, pid, restarts } = process;
     let remedy = format!("see why: neonctl local logs --name {cluster}");
     let check = match pid {
@@ -239,28 +187,31 @@ fn service(process: &Process, cluster: &str) -> Check {
     check.at(name.clone())
 }
 
-/// What the objects show.
-fn of_view(mut view: View, node: Option<&str>) -> Result<Vec<Check>> {
-    let mut checks = components(&view);
-    if let Some(node) = node {
-        objects::only(&mut view, node);
-        if view.nodes.is_empty() {
-            return Err(Error::new(Code::NotFound, format!("node {node:?} not found"))
-                .hint("list the nodes: neonctl top nodes"));
-        }
-    }
-    checks.extend(objects::versions(&view, env!("CARGO_PKG_VERSION")));
-    let mut checks = grouped(checks, "services");
-    let found = [
-        objects::nodes(&view),
-        objects::accelerators(&view),
-        objects::machines(&view),
-        objects::pods(&view),
-        objects::autoscalers(&view),
-    ];
-    checks.extend(grouped(found.concat(), "objects"));
-    Ok(checks)
-}
-
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::commands::checks::Verdict;
+
+    #[test]
+    fn processes_of_a_local_cluster() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("services.json");
+        assert!(processes(&file).is_empty());
+        std::fs::write(
+            &file,
+            r#"[{"name":"apiserver","pid":7,"restarts":0,"newer":1},{"name":"node-n1","restarts":9}]"#,
+        )
+        .unwrap();
+        let checks: Vec<Finding> = processes(&file).iter().map(|process| service(process, "dev")).collect();
+        assert_eq!((checks[0].verdict, checks[0].place.as_str()), (Verdict::Ok, "apiserver"));
+        assert_eq!(
+            (checks[1].verdict, checks[1].remedy.as_str()),
+            (Verdict::Fail, "see why: neonctl local logs --name dev")
+        );
+    }
+
+    #[test]
+    fn a_node_that_does_not_exist_is_an_error() {
+        assert_eq!(objects(&mut Facts::default(), Some("n9")).unwrap_err().code, Code::NotFound);
+    }
+}

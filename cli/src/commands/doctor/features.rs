@@ -3,12 +3,12 @@
 
 use std::path::Path;
 
-use super::check::{Check, ok, warn};
 use super::needs::{Feature, HUGE_PAGES, MEMORY_CONTROLLER, NESTED, USERFAULTFD, VHOST_NET, WIREGUARD};
+use crate::commands::checks::finding::{Finding, ok, warn};
 use crate::error::reason;
 
 /// The features of the host whose file system is at `top`. Without `root` clusters have no network devices of their own.
-pub(super) fn features(top: &Path, root: bool) -> Vec<Check> {
+pub(super) fn features(top: &Path, root: bool) -> Vec<Finding> {
     let mut checks = Vec::new();
     if root {
         checks.extend([vhost_net(top), wireguard(top)]);
@@ -20,7 +20,7 @@ pub(super) fn features(top: &Path, root: bool) -> Vec<Check> {
     checks
 }
 
-fn lacking(feature: &Feature, what: impl std::fmt::Display) -> Check {
+fn lacking(feature: &Feature, what: impl std::fmt::Display) -> Finding {
     warn(feature.name, format!("{what}; {}", feature.cost), feature.remedy)
 }
 
@@ -30,7 +30,7 @@ fn read(top: &Path, path: &str) -> Option<String> {
     Some(text.trim().to_owned())
 }
 
-fn vhost_net(top: &Path) -> Check {
+fn vhost_net(top: &Path) -> Finding {
     let device = top.join(VHOST_NET.word.trim_start_matches('/'));
     // A device file of a kernel without the driver cannot be opened.
     match std::fs::File::options().read(true).write(true).open(device) {
@@ -40,7 +40,7 @@ fn vhost_net(top: &Path) -> Check {
 }
 
 /// Loaded, built in, or loaded by the kernel when it is needed.
-fn wireguard(top: &Path) -> Check {
+fn wireguard(top: &Path) -> Finding {
     let name = WIREGUARD.word;
     if top.join("sys/module").join(name).exists() {
         return ok(WIREGUARD.name, "loaded");
@@ -61,7 +61,7 @@ fn wireguard(top: &Path) -> Check {
 }
 
 /// QEMU runs as a user without privileges.
-fn userfaultfd(top: &Path) -> Check {
+fn userfaultfd(top: &Path) -> Finding {
     match read(top, "proc/sys/vm/unprivileged_userfaultfd").as_deref() {
         Some("1") => ok(USERFAULTFD.name, "allowed for unprivileged users"),
         Some(_) => lacking(&USERFAULTFD, format!("{} is 0", USERFAULTFD.word)),
@@ -70,7 +70,7 @@ fn userfaultfd(top: &Path) -> Check {
 }
 
 /// Version 2 alone: on older hierarchies controllers are mounts of their own.
-fn memory_controller(top: &Path) -> Option<Check> {
+fn memory_controller(top: &Path) -> Option<Finding> {
     let controllers = read(top, "sys/fs/cgroup/cgroup.controllers")?;
     Some(if controllers.split_whitespace().any(|name| name == "memory") {
         ok(MEMORY_CONTROLLER.name, format!("controllers: {controllers}"))
@@ -80,7 +80,7 @@ fn memory_controller(top: &Path) -> Option<Check> {
 }
 
 /// `always [madvise] never`
-fn huge_pages(top: &Path) -> Option<Check> {
+fn huge_pages(top: &Path) -> Option<Finding> {
     let modes = read(top, "sys/kernel/mm/transparent_hugepage/enabled")?;
     let mode = modes.split_once('[')?.1.split_once(']')?.0;
     Some(match mode {
@@ -90,7 +90,7 @@ fn huge_pages(top: &Path) -> Option<Check> {
 }
 
 /// Where KVM is there.
-fn nested(top: &Path) -> Option<Check> {
+fn nested(top: &Path) -> Option<Finding> {
     let module = ["kvm_intel", "kvm_amd"];
     let value = module.iter().find_map(|name| read(top, &format!("sys/module/{name}/parameters/nested")))?;
     Some(match value.as_str() {
@@ -101,8 +101,8 @@ fn nested(top: &Path) -> Option<Check> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::check::Verdict;
     use super::*;
+    use crate::commands::checks::finding::Verdict;
 
     struct Host(tempfile::TempDir);
 

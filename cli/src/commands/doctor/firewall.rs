@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::check::{Check, ok, warn};
 use super::child::ask;
+use crate::commands::checks::finding::{Finding, ok, warn};
 
 /// How long it may take: large rule sets are read.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -21,7 +21,7 @@ struct Dropping {
 }
 
 /// The firewall, as far as it concerns VMs with network namespaces.
-pub(super) fn firewall(neond: Option<&Path>, root: bool) -> Option<Check> {
+pub(super) fn firewall(neond: Option<&Path>, root: bool) -> Option<Finding> {
     let neond = neond.filter(|_| root)?;
     let answer = ask(neond, &["firewall"], DEADLINE);
     let unknown = |why: &str| {
@@ -37,7 +37,7 @@ pub(super) fn firewall(neond: Option<&Path>, root: bool) -> Option<Check> {
     })
 }
 
-fn verdict(chains: &[Dropping]) -> Check {
+fn verdict(chains: &[Dropping]) -> Finding {
     let names = |all: &[&Dropping]| all.iter().map(|one| one.chain.as_str()).collect::<Vec<_>>().join(", ");
     let blocked: Vec<&Dropping> = chains.iter().filter(|one| one.obstacle.is_some()).collect();
     if let Some(why) = blocked.first().and_then(|one| one.obstacle.as_deref()) {
@@ -59,8 +59,8 @@ fn verdict(chains: &[Dropping]) -> Check {
 
 #[cfg(test)]
 mod tests {
-    use super::super::check::Verdict;
     use super::*;
+    use crate::commands::checks::finding::Verdict;
 
     #[test]
     fn chains_are_named() {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::check::{Check, ok, warn};
 use super::child::ask;
+use crate::commands::checks::finding::{Finding, ok, warn};
 use crate::error::reason;
 
 /// How long the probe may take; it hangs in the kernel on some hosts.
@@ -29,7 +29,7 @@ struct Probed {
 }
 
 /// KVM of this host; `neond` is where the services are, if they were found.
-pub(super) fn kvm(neond: Option<&Path>) -> Check {
+pub(super) fn kvm(neond: Option<&Path>) -> Finding {
     let device = Path::new(DEVICE);
     if !device.exists() {
         return warn(
@@ -66,7 +66,7 @@ pub(super) fn kvm(neond: Option<&Path>) -> Check {
     }
 }
 
-fn verdict(probed: &Probed) -> Check {
+fn verdict(probed: &Probed) -> Finding {
     if probed.usable {
         let how = if probed.reason.is_empty() { String::new() } else { format!("; {}", probed.reason) };
         return ok(
@@ -80,7 +80,7 @@ fn verdict(probed: &Probed) -> Check {
     runs_none(&probed.reason)
 }
 
-fn runs_none(why: &str) -> Check {
+fn runs_none(why: &str) -> Finding {
     warn(
         "kvm",
         format!("can be opened but does not run guests: {why}; {SLOWER}"),
@@ -90,8 +90,8 @@ fn runs_none(why: &str) -> Check {
 
 #[cfg(test)]
 mod tests {
-    use super::super::check::Verdict;
     use super::*;
+    use crate::commands::checks::finding::Verdict;
 
     #[test]
     fn the_line_of_the_probe() {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::Digest as _;
 
-use super::check::{Check, ok, warn};
+use crate::commands::checks::finding::{Finding, ok, warn};
 use crate::instance;
 
 /// Where `ip netns` keeps namespaces.
@@ -60,7 +60,7 @@ fn orphans(names: impl Iterator<Item = String>, known: &BTreeSet<String>) -> BTr
 }
 
 /// Leftovers of clusters that are neither below `root` nor running.
-pub(super) fn leftovers(root: &Path) -> Check {
+pub(super) fn leftovers(root: &Path) -> Finding {
     let kept = instance::all(root).into_iter().map(|instance| instance.directory);
     let known: BTreeSet<String> = kept.chain(running()).map(|directory| mark(&directory)).collect();
     let entries = std::fs::read_dir(NAMESPACES).into_iter().flatten().flatten();

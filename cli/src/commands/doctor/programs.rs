@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::check::{Check, fail, ok, warn};
 use super::child::ask;
 use super::distribution::{Family, Package};
 use super::needs::{Necessity, PROGRAMS, Program};
+use crate::commands::checks::finding::{Finding, fail, ok, warn};
 use crate::env::Env;
 
 /// How long QEMU may take to answer.
@@ -46,14 +46,14 @@ fn own_qemu() -> (&'static str, Package) {
 }
 
 /// QEMU, its firmware, and the tools around it.
-pub(super) fn programs(env: &Env, root: bool) -> Vec<Check> {
+pub(super) fn programs(env: &Env, root: bool) -> Vec<Finding> {
     let family = Family::of_host();
     let mut checks = qemu(env, family);
     checks.extend(PROGRAMS.iter().map(|program| tool(env, program, family, root)));
     checks
 }
 
-fn tool(env: &Env, program: &Program, family: Family, root: bool) -> Check {
+fn tool(env: &Env, program: &Program, family: Family, root: bool) -> Finding {
     let name = program.name;
     if let Some(path) = env.program(name) {
         return ok(name, path.display().to_string());
@@ -62,7 +62,7 @@ fn tool(env: &Env, program: &Program, family: Family, root: bool) -> Check {
     if root && program.necessity == Necessity::Root { check } else { check.at_most_warn() }
 }
 
-fn qemu(env: &Env, family: Family) -> Vec<Check> {
+fn qemu(env: &Env, family: Family) -> Vec<Finding> {
     let (name, package) = own_qemu();
     let remedy = &family.install(&package);
     let Some(path) = env.program(name) else {
@@ -98,7 +98,7 @@ fn version(text: &str) -> Option<((u32, u32), String)> {
 }
 
 /// The firmware that starts kernels in some milliseconds; looked for where this QEMU looks.
-fn qboot(qemu: &Path, remedy: &str) -> Check {
+fn qboot(qemu: &Path, remedy: &str) -> Finding {
     let places = ask(qemu, &["-L", "help"], DEADLINE).map(|answer| answer.text).unwrap_or_default();
     let found =
         places.lines().map(|line| PathBuf::from(line.trim()).join("qboot.rom")).find(|file| file.is_file());

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
 
-use super::check::{Check, fail, ok, warn};
 use super::child::ask;
+use crate::commands::checks::finding::{Finding, fail, ok, warn};
 use crate::env::Env;
 use crate::error::reason;
 
@@ -20,7 +20,7 @@ const FILES: u64 = 4096;
 /// How long `ip` may take.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-pub(super) fn disk(root: &Path) -> Check {
+pub(super) fn disk(root: &Path) -> Finding {
     // The directory may not exist yet; what counts is where it will be.
     let place = root.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
     match rustix::fs::statvfs(place) {
@@ -43,14 +43,14 @@ pub(super) fn disk(root: &Path) -> Check {
     }
 }
 
-pub(super) fn ports() -> Check {
+pub(super) fn ports() -> Finding {
     match TcpListener::bind((Ipv4Addr::LOCALHOST, 0)) {
         Ok(_) => ok("ports", "127.0.0.1 has free ports"),
         Err(error) => fail("ports", reason(&error), "bring up the loopback interface: ip link set lo up"),
     }
 }
 
-pub(super) fn privileges(root: bool) -> Check {
+pub(super) fn privileges(root: bool) -> Finding {
     if root {
         return ok("privileges", "root: several nodes, each pod in a network namespace of its own");
     }
@@ -58,7 +58,7 @@ pub(super) fn privileges(root: bool) -> Check {
 }
 
 /// The device for the network of VMs.
-pub(super) fn tun(root: bool) -> Check {
+pub(super) fn tun(root: bool) -> Finding {
     let path = Path::new("/dev/net/tun");
     if !root {
         return ok("tun", "not needed without root");
@@ -79,7 +79,7 @@ fn has_tun() -> bool {
 }
 
 /// Whether a network namespace can be made: one is, and removed.
-pub(super) fn namespaces(env: &Env, root: bool) -> Option<Check> {
+pub(super) fn namespaces(env: &Env, root: bool) -> Option<Finding> {
     let ip = env.program("ip").filter(|_| root)?;
     let name = own_name();
     let remedy = "run in a privileged container or on the host itself, or start with --user-network";
@@ -106,7 +106,7 @@ fn own_name() -> String {
 }
 
 /// Whether CPU can be limited: a group is made in the hierarchy of the controller, and removed.
-pub(super) fn cgroup(base: &Path) -> Check {
+pub(super) fn cgroup(base: &Path) -> Finding {
     let less = "VMs will not be limited to their CPU";
     let Some((version, root)) = hierarchy(base) else {
         return warn(
@@ -137,7 +137,7 @@ fn hierarchy(base: &Path) -> Option<(u8, PathBuf)> {
 }
 
 /// Limits that clusters run into.
-pub(super) fn limits() -> Vec<Check> {
+pub(super) fn limits() -> Vec<Finding> {
     let limit = getrlimit(Resource::Nofile);
     let files = match limit.maximum {
         Some(most) if most < FILES => {
@@ -174,8 +174,8 @@ pub(super) fn limits() -> Vec<Check> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::check::Verdict;
     use super::*;
+    use crate::commands::checks::finding::Verdict;
 
     #[test]
     fn the_hierarchy_with_the_cpu_controller() {

@@ -115,6 +115,14 @@ pub(in crate::commands) async fn apply(connection: &Connection, object: &Value) 
     Ok(Change { named, outcome })
 }
 
+/// Installs our definitions and waits until they are in force.
+pub(in crate::commands) async fn definitions(connection: &Connection) -> Result<()> {
+    for crd in neonvm_api::crds() {
+        apply(connection, &crd).await?;
+    }
+    Ok(())
+}
+
 /// What the server would do.
 pub(super) async fn judge(connection: &Connection, object: &Value) -> Result<Change> {
     let named = Named::from_object(object);

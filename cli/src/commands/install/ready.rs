@@ -7,6 +7,7 @@ use std::time::Duration;
 use neonvm_deploy::{Named, is_workload};
 use neonvm_kernel::Progress as _;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::apply::{get, path};
 use super::why;
@@ -15,6 +16,9 @@ use crate::commands::poll;
 use crate::connect::Connection;
 use crate::error::{Code, Error, Result};
 use crate::render::Reporter;
+
+/// Time after which the pods of an older version are gone, or have failed for good.
+const SETTLED: Duration = Duration::from_secs(5);
 
 /// How far a service is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +72,7 @@ pub(super) async fn wait(
         objects.iter().filter(|object| is_workload(object)).map(Named::from_object).collect();
     let mut printed: BTreeSet<String> = BTreeSet::new();
     let (mut late, mut waiting) = (Vec::new(), String::new());
+    let begun = Instant::now();
     let ready = poll::until(limit, async || {
         let found = read(connection, &workloads).await?;
         for (_, state) in found.iter().filter(|(_, state)| state.is_done && state.wanted > 0) {
@@ -82,6 +87,14 @@ pub(super) async fn wait(
             found.into_iter().filter(|(_, state)| !state.is_done).map(|(o, s)| (o, s.to_string())).unzip();
         (late, waiting) = (objects, states.join(", "));
         reporter.line(&waiting);
+        // Pods of before the change may still be there.
+        if begun.elapsed() > SETTLED {
+            for workload in &late {
+                if let Some(error) = why::ending(connection, workload).await {
+                    return Err(error);
+                }
+            }
+        }
         Ok(None)
     });
     if let Some(states) = ready.await? {

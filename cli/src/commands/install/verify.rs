@@ -7,13 +7,14 @@ use http::Method;
 use neonvm_deploy::{Component, Values};
 use serde_json::{Value, json};
 
+use crate::commands::checks::{self, Finding, Group, Verdict, read};
 use crate::commands::object::text;
-use crate::commands::{health, poll};
+use crate::commands::poll;
 use crate::connect::Connection;
 use crate::error::{Code, Error, Result};
 
 /// What does not work yet.
-struct Finding {
+struct Unverified {
     what: String,
     hint: String,
 }
@@ -26,7 +27,7 @@ pub(super) async fn all(connection: &Connection, values: &Values, limit: Duratio
         Ok(last.is_none().then_some(()))
     });
     if verified.await?.is_none()
-        && let Some(Finding { what, hint }) = last
+        && let Some(Unverified { what, hint }) = last
     {
         return Err(Error::new(Code::Timeout, format!("not verified after {limit:?}: {what}")).hint(hint));
     }
@@ -41,18 +42,28 @@ pub(super) async fn all(connection: &Connection, values: &Values, limit: Duratio
 }
 
 /// The first check that fails.
-async fn finding(connection: &Connection, values: &Values) -> Result<Option<Finding>> {
+async fn finding(connection: &Connection, values: &Values) -> Result<Option<Unverified>> {
     let namespace = &values.namespace;
     let log = |name: &str| {
         format!("see its log: kubectl logs -n {namespace} -l app.kubernetes.io/name=neonvm-{name}")
     };
-    for service in health::services(connection, namespace).await? {
+    let mut facts = read::begin(connection, namespace).await?;
+    read::more(connection, &mut facts, &checks::needs(&[Group::Services])).await?;
+    for service in facts.services() {
         let own = if service.name == "webhooks" { Component::VmController.name() } else { service.name };
         let is_chosen = values.components.iter().any(|component| component.name() == own);
         if is_chosen && service.is_well != Some(true) {
             let what = format!("{} does not work: {}", service.name, service.note);
-            return Ok(Some(Finding { what, hint: log(own) }));
+            return Ok(Some(Unverified { what, hint: log(own) }));
         }
+    }
+    let found = checks::findings(&facts, Group::Services);
+    let is_service = |name: &str| facts.services().iter().any(|service| service.name == name);
+    // A vm-controller that has just begun to lead may be about to make its authority.
+    let is_later = |name: &str| is_service(name) || name == "authority";
+    let broken = found.iter().find(|found| found.verdict == Verdict::Fail && !is_later(found.name));
+    if let Some(Finding { detail, remedy, place, .. }) = broken {
+        return Ok(Some(Unverified { what: format!("{place}: {detail}"), hint: remedy.clone() }));
     }
     let place = |group: &str, plural: &str| {
         format!("/apis/{group}/namespaces/{namespace}/{plural}?dryRun=All&fieldValidation=Strict")
@@ -78,7 +89,7 @@ async fn finding(connection: &Connection, values: &Values) -> Result<Option<Find
                 format!("a trial {kind} is not admitted: {cause}")
             }
         };
-        return Ok(Some(Finding { what, hint: log(component.name()) }));
+        return Ok(Some(Unverified { what, hint: log(component.name()) }));
     }
     Ok(None)
 }

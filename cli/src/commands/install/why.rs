@@ -2,8 +2,10 @@
 
 use serde_json::Value;
 
+use crate::commands::finals;
 use crate::commands::object::{condition, is_true, items, text};
 use crate::connect::Connection;
+use crate::error::Error;
 
 /// Waiting that needs no explanation.
 const USUAL: [&str; 2] = ["ContainerCreating", "PodInitializing"];
@@ -17,6 +19,12 @@ pub(super) struct Reason {
     /// `pod NAME`, or the name of the workload.
     of: String,
     text: String,
+}
+
+impl Reason {
+    fn new(of: &str, text: &str) -> Self {
+        Self { of: of.to_owned(), text: text.to_owned() }
+    }
 }
 
 /// The reasons, one a line; those that are the same are one line with the number of pods.
@@ -35,16 +43,24 @@ pub(super) fn grouped(reasons: Vec<Reason>) -> Vec<String> {
     groups.into_iter().map(line).collect()
 }
 
-/// What to do about them.
-pub(super) fn hint(reasons: &[Reason]) -> &'static str {
+/// What to do where a registry denies an image.
+const PASSWORD: &str = "the registry may require a password: create a secret with kubectl create secret docker-registry SECRET -n \
+                        NAMESPACE, then run the command again with --set image.pullSecrets='[{name: SECRET}]'";
+
+/// Whether a registry denies an image.
+fn is_denied(reasons: &[Reason]) -> bool {
     let denials =
         ["authorization failed", "pull access denied", "unauthorized", "401 Unauthorized", "403 Forbidden"];
     let needs_password = |reason: &Reason| {
         reason.text.starts_with("ErrImagePull") && denials.iter().any(|denial| reason.text.contains(denial))
     };
-    if reasons.iter().any(needs_password) {
-        "the registry may require a password: create a secret with kubectl create secret docker-registry SECRET -n NAMESPACE, then \
-         run the command again with --set image.pullSecrets='[{name: SECRET}]'"
+    reasons.iter().any(needs_password)
+}
+
+/// What to do about them.
+pub(super) fn hint(reasons: &[Reason]) -> &'static str {
+    if is_denied(reasons) {
+        PASSWORD
     } else {
         "the installation continues in the cluster; correct the cause and run the same command again"
     }
@@ -52,21 +68,41 @@ pub(super) fn hint(reasons: &[Reason]) -> &'static str {
 
 /// Why a workload is not ready. What cannot be read is left out.
 pub(super) async fn reasons(connection: &Connection, workload: &Value) -> Vec<Reason> {
-    let (namespace, name) = (text(workload, "/metadata/namespace"), text(workload, "/metadata/name"));
-    let path = format!("/api/v1/namespaces/{namespace}/pods?labelSelector=app.kubernetes.io%2Fname%3D{name}");
-    let pods = items(connection, &path).await.unwrap_or_default();
+    let (count, pods) = pods(connection, workload).await;
     let mut all = Vec::new();
-    for pod in pods.iter().filter(|pod| !is_true(pod, "Ready")).take(PODS) {
+    for pod in pods.iter().take(PODS) {
         let mut reason = of_pod(pod);
         if let Some(container) = crashed(pod) {
             reason.push_str(&final_lines(connection, pod, container).await);
         }
-        all.push(Reason { of: format!("pod {}", text(pod, "/metadata/name")), text: reason });
+        all.push(Reason::new(&format!("pod {}", text(pod, "/metadata/name")), &reason));
     }
-    if pods.is_empty() {
-        all.push(Reason { of: name.to_owned(), text: without_pods(connection, workload).await });
+    if count == 0 {
+        let name = text(workload, "/metadata/name");
+        all.push(Reason::new(name, &without_pods(connection, workload).await));
     }
     all
+}
+
+/// Pods of a workload, and those of them that are not ready. What cannot be read is left out.
+async fn pods(connection: &Connection, workload: &Value) -> (usize, Vec<Value>) {
+    let (namespace, name) = (text(workload, "/metadata/namespace"), text(workload, "/metadata/name"));
+    let path = format!("/api/v1/namespaces/{namespace}/pods?labelSelector=app.kubernetes.io%2Fname%3D{name}");
+    let mut pods = items(connection, &path).await.unwrap_or_default();
+    let count = pods.len();
+    pods.retain(|pod| !is_true(pod, "Ready"));
+    (count, pods)
+}
+
+/// Why a workload will not start, whatever the time limit; nothing if it may.
+pub(super) async fn ending(connection: &Connection, workload: &Value) -> Option<Error> {
+    let name = text(workload, "/metadata/name");
+    let mut all: Vec<Reason> =
+        of_workload(workload).map(|text| Reason::new(name, text)).into_iter().collect();
+    let (_, pods) = pods(connection, workload).await;
+    all.extend(pods.iter().map(|pod| Reason::new(name, &of_pod(pod))));
+    let error = all.iter().find_map(|reason| finals::of_service(name, &reason.text))?;
+    Some(if is_denied(&all) { error.hint(PASSWORD) } else { error })
 }
 
 fn statuses(pod: &Value) -> impl Iterator<Item = &Value> {
@@ -170,7 +206,7 @@ mod tests {
 
     #[test]
     fn the_same_reason_is_one_line_and_a_password_has_a_hint() {
-        let reason = |of: &str, text: &str| Reason { of: of.to_owned(), text: text.to_owned() };
+        let reason = Reason::new;
         let denied = "ErrImagePull: pull access denied";
         let all = vec![reason("pod a", denied), reason("b", "it has no pods yet"), reason("pod c", denied)];
         assert!(hint(&all).contains("image.pullSecrets"));

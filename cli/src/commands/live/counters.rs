@@ -11,7 +11,7 @@ use tokio::sync::watch::Receiver;
 use tokio::time::MissedTickBehavior;
 
 use crate::commands::counters::{self, rates};
-use crate::commands::resource::client::NamespaceClient;
+use crate::commands::resource::NamespaceClient;
 use crate::connect::Connection;
 use crate::live::input::{Input, Key, Load};
 use crate::live::model::Fleet;

@@ -76,7 +76,7 @@ pub(crate) fn status(env: &Env, settings: &Settings, args: &One) -> Result<Repor
     }
     block_on(async {
         let connection = Connection::local(settings, &instance.kubeconfig(), limit).await?;
-        let report = crate::commands::health::report(&connection, name, None).await?;
+        let report = crate::commands::status::report(&connection, name, None).await?;
         Ok(super::firewall(&instance).into_iter().fold(report, Report::note))
     })
 }

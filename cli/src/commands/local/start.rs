@@ -20,7 +20,7 @@ use crate::commands::place;
 use crate::connect::{Connection, block_on};
 use crate::env::Env;
 use crate::error::{Code, Error, Result, reason};
-use crate::instance::{Instance, Process, port};
+use crate::instance::{self, Instance, Process};
 use crate::settings::Settings;
 
 /// Time between two looks whether it is ready.
@@ -181,12 +181,12 @@ fn has_runner(neond: &Path) -> Result<()> {
 /// The port that was asked for, or that of the last start, or any.
 fn choose_port(instance: &Instance, wanted: Option<u16>) -> Result<u16> {
     let Some(wanted) = wanted else {
-        return Ok(instance.last_port().filter(|&last| port::is_free(last)).unwrap_or(0));
+        return Ok(instance.last_port().filter(|&last| instance::port_is_free(last)).unwrap_or(0));
     };
-    if port::is_free(wanted) {
+    if instance::port_is_free(wanted) {
         return Ok(wanted);
     }
-    let by = port::owner(wanted).map(|owner| format!(" by {owner}")).unwrap_or_default();
+    let by = instance::port_owner(wanted).map(|owner| format!(" by {owner}")).unwrap_or_default();
     Err(Error::new(Code::Conflict, format!("port {wanted} is in use{by}"))
         .hint("stop that process, choose another --port, or omit --port to use a free one"))
 }

@@ -10,6 +10,7 @@ use super::kept::Nodes;
 use super::network::Network;
 use super::start::{Requests, Started, start, wait};
 use crate::args::local::Up;
+use crate::commands::install::apply;
 use crate::commands::object;
 use crate::connect::{Connection, block_on};
 use crate::env::Env;
@@ -114,7 +115,7 @@ fn complete(
         let left = left();
         block_on(async {
             let connection = Connection::local(settings, &instance.kubeconfig(), left).await?;
-            let installed = tokio::time::timeout(left, crate::commands::health::install(&connection)).await;
+            let installed = tokio::time::timeout(left, apply::definitions(&connection)).await;
             installed.unwrap_or_else(|_| {
                 Err(Error::new(Code::Timeout, "the custom resource definitions are not established yet")
                     .hint(format!("run it again to finish: neonctl local up --name {}", instance.name)))

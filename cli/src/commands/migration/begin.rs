@@ -18,7 +18,7 @@ use serde_json::json;
 use super::{is_over, show, until_over, verdict};
 use crate::args::vm::Migrate;
 use crate::commands::flags::duration;
-use crate::commands::resource::client::NamespaceClient;
+use crate::commands::resource::NamespaceClient;
 use crate::commands::resource::{document, name_of, nearest};
 use crate::commands::services::Services;
 use crate::commands::vm::size;
@@ -52,7 +52,7 @@ pub(in crate::commands) fn run(
         if let Some(nodes) = nodes(&client).await {
             reachable(&machine, args, &nodes)?;
         }
-        let made = create(&client, args, spec).await?;
+        let made = create(&client, &args.name, spec).await?;
         let name = name_of(&made).to_owned();
         if args.waiting.no_wait {
             let text =
@@ -213,19 +213,18 @@ fn reachable(machine: &VirtualMachine, args: &Migrate, nodes: &[String]) -> Resu
         .hint(format!("see what speaks against each node: neonctl vm migrate {name} --dry-run")))
 }
 
-/// Makes the object, with the first free name of `<vm>-1`, `<vm>-2`, ….
-async fn create(
+/// Makes the object, with the first free name of `STEM-1`, `STEM-2`, ….
+pub(in crate::commands) async fn create(
     client: &NamespaceClient,
-    args: &Migrate,
+    stem: &str,
     spec: VirtualMachineMigrationSpec,
 ) -> Result<VirtualMachineMigration> {
-    let attempt = format!("cannot migrate {}", args.name);
+    let attempt = format!("cannot migrate {}", spec.vm_name);
     let api = client.api();
     for _ in 0..ATTEMPTS {
         let list = client.connection.within(&attempt, api.list_metadata(&ListParams::default())).await?;
         let taken: BTreeSet<String> = list.items.into_iter().filter_map(|item| item.metadata.name).collect();
-        let free =
-            (1..).map(|number: u32| format!("{}-{number}", args.name)).find(|name| !taken.contains(name));
+        let free = (1..).map(|number: u32| format!("{stem}-{number}")).find(|name| !taken.contains(name));
         let object = VirtualMachineMigration::new(&free.unwrap_or_default(), spec.clone());
         match client.connection.within(&attempt, api.create(&PostParams::default(), &object)).await {
             Err(error) if error.code == Code::Conflict => {}

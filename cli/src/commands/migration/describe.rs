@@ -11,7 +11,7 @@ use neonvm_api::migration_policy::{MigrationPolicy, MigrationPolicySpec};
 use super::is_over;
 use super::show::{asked_by, ending, percent, phase_word, reason, size, status, took, write_limit};
 use crate::args::migration::Describe;
-use crate::commands::resource::client::NamespaceClient;
+use crate::commands::resource::NamespaceClient;
 use crate::connect::block_on;
 use crate::error::Result;
 use crate::render::one_line;

@@ -90,7 +90,10 @@ pub(in crate::commands) fn ending(migration: &VirtualMachineMigration) -> String
             format!("succeeded: {vm} runs on {} (downtime {downtime})", status.target_node)
         }
         Some(MigrationPhase::Failed) if status.reason == MigrationReason::Cancelled.as_str() => {
-            format!("cancelled; {vm} stayed on {}", status.source_node)
+            match status.source_node.as_str() {
+                "" => format!("cancelled before {vm} began to migrate"),
+                node => format!("cancelled; {vm} stayed on {node}"),
+            }
         }
         Some(MigrationPhase::Failed) => format!("failed: {}", reason(migration)),
         _ => state(migration),

@@ -12,7 +12,7 @@ use neonvm_core_pod_autoscaler::Settings;
 use super::events::{of_object, story};
 use super::show::{self, Word};
 use crate::args::podautoscaler::Describe;
-use crate::commands::resource::client::NamespaceClient;
+use crate::commands::resource::NamespaceClient;
 use crate::commands::vm::events::Event;
 use crate::connect::block_on;
 use crate::error::Result;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::show;
 use crate::args::podautoscaler::History;
-use crate::commands::resource::client::NamespaceClient;
+use crate::commands::resource::NamespaceClient;
 use crate::commands::resource::name_of;
 use crate::commands::vm::events::Event;
 use crate::connect::block_on;

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::level::{self, Edge, Unit};
 use super::show::{self, Word};
 use crate::args::podautoscaler::Explain;
-use crate::commands::resource::client::NamespaceClient;
+use crate::commands::resource::NamespaceClient;
 use crate::commands::watching;
 use crate::connect::block_on;
 use crate::error::Result;

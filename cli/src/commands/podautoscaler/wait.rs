@@ -4,10 +4,10 @@ use neonvm_api::PodAutoscaler;
 
 use super::show::{self, Word};
 use crate::args::podautoscaler::Wait;
+use crate::commands::finals;
 use crate::commands::flags::duration;
-use crate::commands::resource::client::NamespaceClient;
-use crate::commands::resource::predicate::{self, Comparison};
 use crate::commands::resource::wait::{self, Messages};
+use crate::commands::resource::{self, Comparison, NamespaceClient};
 use crate::commands::watching::WaitProgress;
 use crate::connect::block_on;
 use crate::error::{Code, Error, Result};
@@ -29,20 +29,12 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Wait) -> Result<Repor
             why: &format!("neonctl podautoscaler explain {name} -n {}", client.namespace),
         };
         let look = |object: Option<&PodAutoscaler>| match object {
-            Some(object) if predicate == Predicate::Ready && is_hopeless(object) => WaitProgress::Never(
-                Error::new(Code::Failed, format!("{name} will not be ready: {}", show::message(object)))
-                    .hint("correct the object: kubectl edit podautoscaler"),
-            ),
-            object => wait::seen(name, object, |object| predicate.holds(object)),
+            Some(object) if !predicate.holds(object) => predicate.ending(name, object),
+            object => wait::seen(name, object, |_| true),
         };
         let waited = wait::until(&client, (name, known), limit, &messages, state, look).await?;
         Ok(wait::report(name, what, waited))
     })
-}
-
-/// What only another spec can make right.
-fn is_hopeless(object: &PodAutoscaler) -> bool {
-    Word::from_object(object) == Word::Invalid && !show::is_stale(object)
 }
 
 /// Where it is, in a few words.
@@ -72,9 +64,25 @@ impl Predicate {
         if text == "ready" {
             return Ok(Self::Ready);
         }
-        let (key, comparison, value) = predicate::split(text).ok_or_else(bad)?;
+        let (key, comparison, value) = resource::split(text).ok_or_else(bad)?;
         let count = value.parse().ok().filter(|count| key == "replicas" && *count >= 0);
         Ok(Self::Replicas(comparison, count.ok_or_else(bad)?))
+    }
+
+    /// Whether it can become true: by the status of this spec, and within its bounds, unless they change by a schedule.
+    fn ending(&self, name: &str, object: &PodAutoscaler) -> WaitProgress {
+        let (least, most) = show::bounds(object);
+        match self {
+            Self::Ready if !show::is_stale(object) => finals::of_autoscaler(object),
+            Self::Replicas(comparison, wanted)
+                if object.spec.schedules.is_none() && comparison.is_out_of(wanted, &least, &most) =>
+            {
+                let error = format!("{name} will not have these replicas: its bounds are {least} to {most}");
+                let hint = format!("change them: kubectl edit podautoscaler {name}");
+                WaitProgress::Never(Error::new(Code::Conflict, error).hint(hint))
+            }
+            Self::Ready | Self::Replicas(..) => WaitProgress::NotYet,
+        }
     }
 
     /// Whether it is true. The status of an older spec does not count.

@@ -3,9 +3,8 @@
 use kube::api::ListParams;
 use kube::runtime::watcher;
 
-use super::client::{NamespaceClient, undefined};
-use super::{Resource, columns, document, name_of, row, table};
-use crate::args::resource::ListArgs;
+use super::{NamespaceClient, Resource, columns, document, name_of, row, table, undefined};
+use crate::args::ListArgs;
 use crate::commands::watching::{self, Follow, Lines};
 use crate::connect::block_on;
 use crate::error::Result;

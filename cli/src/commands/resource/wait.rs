@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use super::client::NamespaceClient;
-use super::{Resource, document};
+use super::{NamespaceClient, Resource, document};
 use crate::commands::watching::{self, WaitProgress, Waited};
 use crate::error::{Code, Error, Result};
 use crate::report::{API_VERSION, Document, Report};

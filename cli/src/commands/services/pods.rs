@@ -58,13 +58,21 @@ pub(super) async fn of_service(connection: &Connection, namespace: &str, service
     Ok(pods)
 }
 
-/// Reaches a port of a pod. `name` is what the certificate of the service has to name.
-pub(super) async fn forward(
-    connection: &Connection,
-    (namespace, pod): (&str, &str),
-    (who, endpoint): (&str, Endpoint),
-    (tls, name): (Arc<ClientConfig>, &str),
-) -> Result<Caller> {
+/// A service in a pod.
+pub(super) struct Target<'a> {
+    pub(super) namespace: &'a str,
+    pub(super) pod: &'a str,
+    /// The service, in messages.
+    pub(super) who: &'a str,
+    pub(super) endpoint: Endpoint,
+    pub(super) tls: Arc<ClientConfig>,
+    /// What the certificate of the service has to name.
+    pub(super) name: &'a str,
+}
+
+/// Reaches a port of a pod.
+pub(super) async fn forward(connection: &Connection, target: Target<'_>) -> Result<Caller> {
+    let Target { namespace, pod, who, endpoint, tls, name } = target;
     let attempt = format!("cannot reach {who} in pod {namespace}/{pod}");
     let port = endpoint.address.port();
     let api: Api<Pod> = Api::namespaced(connection.streams()?, namespace);

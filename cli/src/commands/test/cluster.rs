@@ -20,8 +20,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
 use crate::args::cluster::Cluster;
+use crate::commands::checks::{self, Group, Source, Verdict, read};
 use crate::commands::flags::duration;
-use crate::commands::health::checked;
 use crate::connect::{Connection, block_on};
 use crate::env::Env;
 use crate::error::{Code, Error, Result, reason};
@@ -39,7 +39,7 @@ pub(in crate::commands) fn run(
 ) -> Result<Report> {
     let limit = duration("timeout", &args.timeout)?;
     if let Some(named) = &args.namespace {
-        checked(named)?;
+        read::checked(named)?;
     }
     let reporter = Reporter::new(env, &args.showing.progress, quiet);
     block_on(async {
@@ -99,6 +99,27 @@ impl Stop {
     }
 }
 
+/// The checks of the services; not run where none can be seen.
+async fn checked_services(trial: &Trial<'_>) -> Result<Outcome> {
+    let connection = trial.connection();
+    let namespace = read::installed(connection, None).await?;
+    let mut facts = read::begin(connection, &namespace).await?;
+    read::more(connection, &mut facts, &checks::needs(&[Group::Services])).await?;
+    if facts.is_absent() || facts.missing(Source::Workloads).is_some() {
+        return Ok(Outcome::NotRun(format!("no service can be seen in namespace {namespace}")));
+    }
+    let found = checks::findings(&facts, Group::Services);
+    let mut failed = found.iter().filter(|found| found.verdict == Verdict::Fail);
+    match failed.next() {
+        None => Ok(Outcome::Passed(format!("{} of the services, none fails", found.len()))),
+        Some(first) => {
+            let mut error = Error::new(Code::Unhealthy, format!("{}: {}", first.name, first.detail));
+            error.causes = failed.map(|found| format!("{}: {}", found.name, found.detail)).collect();
+            Err(error.hint(first.remedy.clone()))
+        }
+    }
+}
+
 impl Trial<'_> {
     /// Runs the steps one after the other; rows of those that are over stay if this is dropped.
     async fn steps(&mut self, rows: &mut Vec<Row>) {
@@ -119,6 +140,7 @@ impl Trial<'_> {
 
     async fn step(&mut self, step: Step) -> Result<Outcome> {
         match step {
+            Step::Checks => checked_services(self).await,
             Step::Create => create::run(self).await,
             Step::Scale => scale::run(self).await,
             Step::Load => load::run(self).await,

@@ -10,7 +10,7 @@ use neonvm_api::names::label;
 use neonvm_types::{Bytes, Quantity};
 use serde_json::{Value, json};
 
-use super::order::{self, Key};
+use super::Key;
 use super::vms::{NONE, hundredfold, percent};
 use crate::args::top::Nodes;
 use crate::commands::vm::table::observed;
@@ -187,7 +187,7 @@ fn columns() -> Vec<Column> {
 
 /// The table of nodes and what is allocated of each.
 pub(super) fn run(settings: &Settings, args: &Nodes) -> Result<Report> {
-    let column = order::column(&columns(), args.sort_by.as_deref().unwrap_or("cpu%"))?;
+    let column = super::column(&columns(), args.sort_by.as_deref().unwrap_or("cpu%"))?;
     block_on(async {
         let connection = Connection::open(settings).await?;
         let (client, all) = (|| connection.client(), ListParams::default());
@@ -197,7 +197,7 @@ pub(super) fn run(settings: &Settings, args: &Nodes) -> Result<Report> {
             connection.within("cannot list VMs", vms.list(&all)),
             connection.within("cannot list pods", pods.list(&all)),
         )?;
-        let shares = order::sorted(shares(&nodes.items, &vms.items, &pods.items), column, Share::keys);
+        let shares = super::sorted(shares(&nodes.items, &vms.items, &pods.items), column, Share::keys);
         let items: Vec<Value> = shares.iter().map(Share::value).collect();
         let report = Report::document(Document {
             value: json!({ "apiVersion": API_VERSION, "kind": "NodeUsageList", "items": items }),

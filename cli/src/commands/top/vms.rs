@@ -10,10 +10,10 @@ use neonvm_types::runner_protocol::RunnerStatistics;
 use neonvm_types::{Bytes, MilliCpu};
 use serde_json::{Value, json};
 
-use super::order::{self, Key};
+use super::Key;
 use crate::args::top::Vms;
 use crate::commands::counters::{self, Rates, rates};
-use crate::commands::resource::client::NamespaceClient;
+use crate::commands::resource::NamespaceClient;
 use crate::commands::resource::name_of;
 use crate::commands::vm::size::{cores, in_units};
 use crate::commands::vm::table::observed;
@@ -39,7 +39,7 @@ type Counters = BTreeMap<(String, String), std::result::Result<RunnerStatistics,
 /// The table of VMs and what they use.
 pub(super) fn run(settings: &Settings, args: &Vms) -> Result<Report> {
     let all = settings.place().all_namespaces;
-    let column = order::column(&columns(all), args.sort_by.as_deref().unwrap_or("cpu-use"))?;
+    let column = super::column(&columns(all), args.sort_by.as_deref().unwrap_or("cpu-use"))?;
     block_on(async {
         let client = NamespaceClient::open(settings).await?;
         let api = client.api_of::<VirtualMachine>(all);
@@ -60,7 +60,7 @@ pub(super) fn run(settings: &Settings, args: &Vms) -> Result<Report> {
                 _ => usage,
             }
         });
-        let usages = order::sorted(usages.collect(), column, |usage| usage.keys(all));
+        let usages = super::sorted(usages.collect(), column, |usage| usage.keys(all));
         Ok(report(&client, &usages, all))
     })
 }

@@ -11,7 +11,7 @@ use neonvm_types::guest::{
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::exec::{self, Command, Output};
-use crate::commands::resource::client::NamespaceClient;
+use crate::commands::resource::NamespaceClient;
 use crate::commands::rights::{self, Right};
 use crate::error::{Code, Error, Result};
 use crate::render::Streams;

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::power::{Order, wait_for};
 use crate::args::vm::Applying;
 use crate::commands::flags::duration;
-use crate::commands::resource::client::NamespaceClient;
+use crate::commands::resource::NamespaceClient;
 use crate::commands::resource::{document, name_of, wait};
 use crate::error::{Code, Error, Result};
 use crate::render::Reporter;

@@ -5,7 +5,7 @@ use tokio::io::AsyncWriteExt as _;
 use super::exec;
 use super::exec::Command;
 use crate::args::vm::Connect;
-use crate::commands::resource::client::NamespaceClient;
+use crate::commands::resource::NamespaceClient;
 use crate::connect::block_on;
 use crate::error::{Code, Error, Result};
 use crate::report::Report;

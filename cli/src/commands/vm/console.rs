@@ -14,7 +14,7 @@ use super::exec::{self, Command};
 use super::waiting::until;
 use crate::args::vm::Console;
 use crate::commands::flags::duration;
-use crate::commands::resource::client::NamespaceClient;
+use crate::commands::resource::NamespaceClient;
 use crate::commands::watching::WaitProgress;
 use crate::connect::block_on;
 use crate::error::{Code, Error, Result};

@@ -7,16 +7,16 @@ pub(super) mod manifest;
 use crate::commands::resource;
 use kube::api::{Api, DynamicObject, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
-use neonvm_api::names::QUOTA_EXCEEDED;
 use neonvm_api::virtual_machine::{Phase, PowerState, RestartPolicy};
 use neonvm_api::{FieldError, VirtualMachine};
 use serde_json::Value;
 
 use super::table::failing;
-use super::waiting::{state, until};
+use super::waiting::until;
 use crate::args::vm::Create;
+use crate::commands::finals::{self, Awaited};
 use crate::commands::flags::duration;
-use crate::commands::resource::client::NamespaceClient;
+use crate::commands::resource::NamespaceClient;
 use crate::commands::resource::wait;
 use crate::commands::watching::WaitProgress;
 use crate::connect::block_on;
@@ -186,7 +186,7 @@ struct Stages {
 
 impl Stages {
     fn new(quiet: bool) -> Self {
-        let (_, terminal) = crate::render::terminals();
+        let (_, terminal) = crate::env::terminals();
         Self { reporter: terminal.then(|| Reporter::lines(quiet)), last: String::new() }
     }
 
@@ -209,52 +209,13 @@ pub(super) fn up(name: &str, machine: Option<&VirtualMachine>) -> WaitProgress {
     let Some(machine) = machine else {
         return WaitProgress::Never(Error::new(Code::Failed, format!("{name} was deleted while it started")));
     };
-    let status = machine.status.as_ref();
-    match status.and_then(|status| status.phase) {
-        Some(Phase::Running | Phase::Scaling) => match failing(machine) {
-            Some(_) => WaitProgress::Never(
-                Error::new(Code::Failed, format!("{name} runs, but its workload does not"))
-                    .cause(state(machine))
-                    .hint(format!("see what it wrote: neonctl vm logs {name}")),
-            ),
-            None => WaitProgress::Done,
-        },
+    match machine.status.as_ref().and_then(|status| status.phase) {
+        Some(Phase::Running | Phase::Scaling) if failing(machine).is_none() => WaitProgress::Done,
         // Otherwise it is started again.
         Some(Phase::Succeeded) if machine.spec.restart_policy != RestartPolicy::Always => WaitProgress::Done,
         _ if is_off(machine) => WaitProgress::Done,
-        Some(Phase::Failed) if machine.spec.restart_policy == RestartPolicy::Never => WaitProgress::Never(
-            Error::new(Code::Failed, format!("{name} failed to start"))
-                .cause(state(machine))
-                .hint(format!("see its last lines: neonctl vm logs {name} --previous")),
-        ),
-        _ if image::unpullable(machine).is_some() => {
-            let why = image::unpullable(machine).unwrap_or_default();
-            WaitProgress::Never(image::failure(name, machine, &why))
-        }
-        _ => match quota(machine) {
-            Some(why) => WaitProgress::Never(
-                Error::new(
-                    Code::Conflict,
-                    format!("{name} does not start: a quota of its namespace is exhausted"),
-                )
-                .cause(why)
-                .hint(format!(
-                    "it starts when the quota allows it: kubectl describe resourcequota -n {}; or delete it: \
-                         neonctl vm delete {name}",
-                    machine.metadata.namespace.as_deref().unwrap_or_default()
-                )),
-            ),
-            None => WaitProgress::NotYet,
-        },
+        _ => finals::of_vm(Awaited::Up, machine),
     }
-}
-
-/// The API server's message about a quota that the VM's pod would exceed.
-fn quota(machine: &VirtualMachine) -> Option<String> {
-    let mut conditions = machine.status.as_ref()?.conditions.iter();
-    let is_it = |reason: &str, status: &str| reason == QUOTA_EXCEEDED && status == "True";
-    let found = conditions.find(|one| one.type_ == "Degraded" && is_it(&one.reason, &one.status))?;
-    Some(found.message.clone())
 }
 
 fn explain(error: Error, name: &str, namespace: &str) -> Error {

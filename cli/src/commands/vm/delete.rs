@@ -9,7 +9,7 @@ use serde_json::json;
 use super::waiting::until;
 use crate::args::vm::Delete;
 use crate::commands::flags::{duration, seconds};
-use crate::commands::resource::client::NamespaceClient;
+use crate::commands::resource::NamespaceClient;
 use crate::commands::resource::wait;
 use crate::commands::watching::WaitProgress;
 use crate::connect::block_on;

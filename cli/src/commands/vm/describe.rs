@@ -13,7 +13,7 @@ use super::events::{Event, allowed, of_vm};
 use super::size::{cores, in_units};
 use super::table;
 use crate::args::vm::Describe;
-use crate::commands::resource::client::NamespaceClient;
+use crate::commands::resource::NamespaceClient;
 use crate::commands::resource::name_of;
 use crate::connect::block_on;
 use crate::error::Result;
@@ -27,15 +27,21 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Describe) -> Result<R
         let client = NamespaceClient::open(settings).await?;
         let machine = client.find(&args.name).await?;
         let (events, denied) = allowed(of_vm(&client, name_of(&machine)).await)?;
-        let agent = decisions::of_vm(&client, &machine).await;
-        let text = describe(&machine, agent.as_ref().map(|(_, vm)| vm), &events, args.events);
+        let agent = match table::is_on(&machine) {
+            true => Some(decisions::of_vm(&client, &machine).await),
+            false => None,
+        };
+        let text = describe(&machine, agent.as_ref(), &events, args.events);
         let document = document(&[machine]);
         let report = Report::document(Document { text: Some(text), ..document });
         Ok(denied.into_iter().fold(report, Report::note))
     })
 }
 
-fn describe(machine: &VirtualMachine, agent: Option<&VmInspect>, events: &[Event], most: usize) -> String {
+/// What the agent knows, or why that is not known; none if it does not scale the VM.
+type Agent<'a> = Option<&'a std::result::Result<VmInspect, String>>;
+
+fn describe(machine: &VirtualMachine, agent: Agent<'_>, events: &[Event], most: usize) -> String {
     let mut text = String::new();
     let mut line = |key: &str, value: String| {
         let _ = writeln!(text, "{key:<13} {}", one_line(&value));
@@ -127,11 +133,11 @@ fn happened(machine: &VirtualMachine, events: &[Event], most: usize) -> String {
 }
 
 /// Whether it follows its load, and why it is as large as it is.
-fn scaling(machine: &VirtualMachine, agent: Option<&VmInspect>) -> String {
-    match (table::is_on(machine), agent) {
-        (false, _) => "off: the VM keeps its size".to_owned(),
-        (true, Some(vm)) => decisions::why(vm, &decisions::node_of(machine).unwrap_or_default()),
-        (true, None) => "on; its agent does not respond".to_owned(),
+fn scaling(machine: &VirtualMachine, agent: Agent<'_>) -> String {
+    match agent {
+        None => "off: the VM keeps its size".to_owned(),
+        Some(Ok(vm)) => decisions::why(vm, &decisions::node_of(machine).unwrap_or_default()),
+        Some(Err(why)) => format!("on; {why}"),
     }
 }
 

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, ListParams};
 
-use crate::commands::resource::client::NamespaceClient;
+use crate::commands::resource::NamespaceClient;
 use crate::error::{Code, Result};
 
 /// What happened.

@@ -8,7 +8,7 @@ use kube::api::{Api, AttachParams, AttachedProcess};
 use neonvm_api::VirtualMachine;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, SimplexStream, WriteHalf};
 
-use crate::commands::resource::client::NamespaceClient;
+use crate::commands::resource::NamespaceClient;
 use crate::commands::resource::name_of;
 use crate::error::{Code, Error, Result};
 

@@ -8,12 +8,12 @@ use neonvm_types::agent_history::AgentHistory;
 use super::events::{self, Event};
 use crate::args::vm::History;
 use crate::commands::migration::show;
-use crate::commands::resource::client::NamespaceClient;
+use crate::commands::resource::NamespaceClient;
 use crate::commands::resource::name_of;
 use crate::commands::services::Services;
 use crate::connect::block_on;
 use crate::error::{Code, Error, Result};
-use crate::history::{Entry, Kind, Past, chart, page, words};
+use crate::history::{self, Entry, Kind, Past, chart};
 use crate::report::{Document, Report};
 use crate::settings::Settings;
 
@@ -60,13 +60,13 @@ fn report(past: &Past, format: Option<&str>) -> Result<Report> {
     };
     Ok(match format {
         Some("svg") => Report::text(chart::svg(past).map_err(failed)?),
-        Some("html") => Report::text(page::html(past).map_err(failed)?),
+        Some("html") => Report::text(history::html(past).map_err(failed)?),
         _ => Report::document(Document {
             value: past.value(),
             names: vec![format!("virtualmachine/{}", past.vm.rsplit('/').next().unwrap_or_default())],
-            text: Some(words::text(past)),
-            columns: words::columns(),
-            rows: past.entries.iter().map(|entry| words::row(past, entry)).collect(),
+            text: Some(history::text(past)),
+            columns: history::columns(),
+            rows: past.entries.iter().map(|entry| history::row(past, entry)).collect(),
         }),
     })
 }

@@ -1,23 +1,20 @@
 //! `vm logs`
 
-mod lines;
-
-use super::exec;
 use futures_util::{AsyncBufReadExt as _, StreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ListParams, LogParams};
 use neonvm_api::migration::MigrationPhase;
 use neonvm_api::{VirtualMachine, VirtualMachineMigration};
 
+use super::exec;
 use crate::args::vm::Logs;
 use crate::commands::flags::duration;
-use crate::commands::resource::client::NamespaceClient;
+use crate::commands::resource::NamespaceClient;
 use crate::commands::watching::{self, WaitProgress};
 use crate::connect::block_on;
 use crate::error::{Code, Error, Result};
 use crate::report::Report;
 use crate::settings::Settings;
-use lines::Style;
 
 /// Lines that wait for the reader.
 const QUEUE: usize = 256;
@@ -65,7 +62,7 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Logs) -> Result<Repor
     if let Some(tail) = tail {
         shown.drain(..shown.len().saturating_sub(tail));
     }
-    let last = history.lines().next_back().and_then(lines::time).map(str::to_owned);
+    let last = history.lines().next_back().and_then(time).map(str::to_owned);
     if !args.follow {
         let empty = shown.is_empty().then(|| nothing(&args.source, &pod, args.since.as_deref()));
         let report = Report::log(shown.into_iter(), args.raw);
@@ -172,7 +169,7 @@ async fn follow(
     let failed = |error: kube::Error| Error::new(Code::Failed, "the log ended").cause(error.to_string());
     let mut stream = stream.map_err(failed)?.lines();
     while let Some(Ok(line)) = stream.next().await {
-        if let (Some(seen), Some(time)) = (&last, lines::time(&line))
+        if let (Some(seen), Some(time)) = (&last, time(&line))
             && time <= seen.as_str()
         {
             continue;
@@ -202,6 +199,56 @@ fn last_words(machine: &VirtualMachine) -> Result<(Vec<String>, Option<String>)>
     });
     let console = exit.console.iter().map(|line| format!("serial   {line}"));
     Ok((std::iter::once(first).chain(console).collect(), note))
+}
+
+#[derive(Clone, Debug)]
+struct Style {
+    sources: Vec<String>,
+    timestamps: bool,
+}
+
+impl Style {
+    fn new(sources: &[String], timestamps: bool) -> Self {
+        Self { sources: sources.to_vec(), timestamps }
+    }
+
+    /// Whether no line is left out.
+    fn takes_all(&self) -> bool {
+        self.sources.iter().any(|source| source == "all")
+    }
+
+    /// The line as it is shown, if it is.
+    fn render(&self, line: &str) -> Option<String> {
+        let (time, rest) = match time(line) {
+            Some(time) => (time, line.get(time.len() + 1..).unwrap_or_default()),
+            None => ("", line),
+        };
+        // What has no source was written by something before the runner, or by an older one.
+        let (source, text) = rest
+            .split_once("| ")
+            .or_else(|| rest.strip_suffix('|').map(|source| (source, "")))
+            .filter(|(source, _)| matches!(*source, "guest" | "serial" | "qemu" | "runner"))
+            .unwrap_or(("runner", rest));
+        if !self.takes_all() && !self.sources.iter().any(|wanted| wanted == source) {
+            return None;
+        }
+        let mut shown = String::new();
+        if self.timestamps && !time.is_empty() {
+            shown.push_str(time);
+            shown.push(' ');
+        }
+        if self.takes_all() || self.sources.len() > 1 {
+            shown.push_str(&format!("{source:<8} "));
+        }
+        shown.push_str(text);
+        Some(shown)
+    }
+}
+
+fn time(line: &str) -> Option<&str> {
+    let (time, _) = line.split_once(' ')?;
+    let bytes = time.as_bytes();
+    (bytes.len() >= 20 && bytes.get(4) == Some(&b'-') && bytes.get(10) == Some(&b'T')).then_some(time)
 }
 
 #[cfg(test)]
@@ -245,5 +292,29 @@ mod tests {
         let all = ["all".to_owned()];
         assert_eq!(nothing(&all, "pg-a", None), "pod pg-a has written nothing yet");
         assert_eq!(nothing(&all, "pg-a", Some("10m")), "pod pg-a has written nothing in the last 10m");
+    }
+}
+
+#[cfg(test)]
+mod lines_tests {
+    use super::*;
+
+    fn shown(sources: &[&str], timestamps: bool, line: &str) -> Option<String> {
+        Style::new(&sources.iter().map(|&s| s.to_owned()).collect::<Vec<_>>(), timestamps).render(line)
+    }
+
+    #[test]
+    fn lines_are_chosen_and_shown_by_source() {
+        let line = "2026-11-21T09:00:00.123456789Z guest| a | b";
+        assert_eq!(shown(&["all"], false, line).unwrap(), "guest    a | b");
+        assert_eq!(shown(&["guest"], false, line).unwrap(), "a | b");
+        assert_eq!(
+            shown(&["guest", "qemu"], true, line).unwrap(),
+            "2026-11-21T09:00:00.123456789Z guest    a | b"
+        );
+        assert_eq!(shown(&["qemu"], false, line), None);
+        assert_eq!(shown(&["runner"], false, "no source here").unwrap(), "no source here");
+        assert_eq!(shown(&["serial"], false, "2026-11-21T09:00:00.123456789Z serial| ").unwrap(), "");
+        assert_eq!(time("short line"), None);
     }
 }

@@ -10,7 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::exec::{self, Command};
 use crate::args::vm::PortForward;
-use crate::commands::resource::client::NamespaceClient;
+use crate::commands::resource::NamespaceClient;
 use crate::connect::block_on;
 use crate::error::{Code, Error, Result, reason};
 use crate::render::Reporter;

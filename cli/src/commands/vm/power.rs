@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 use super::create::up;
 use super::waiting::until;
 use crate::args::vm::Power;
+use crate::commands::finals::{self, Awaited};
 use crate::commands::flags::duration;
-use crate::commands::resource::client::NamespaceClient;
+use crate::commands::resource::NamespaceClient;
 use crate::commands::resource::{document, wait};
 use crate::commands::watching::WaitProgress;
 use crate::connect::block_on;
@@ -188,12 +189,8 @@ fn progress(
     let paused = status.power_state == Some(PowerState::Paused);
     match order {
         Order::Pause if paused => WaitProgress::Done,
-        Order::Pause if matches!(status.phase, Some(Phase::Failed | Phase::Succeeded)) => {
-            let error = Error::new(Code::Failed, format!("{name} has ended before it was paused"));
-            WaitProgress::Never(error.hint(format!("see why: neonctl vm describe {name}")))
-        }
-        Order::Pause => WaitProgress::NotYet,
-        Order::Resume if paused => WaitProgress::NotYet,
+        Order::Pause => finals::of_vm(Awaited::Paused, machine),
+        Order::Resume if paused => finals::of_vm(Awaited::Resumed, machine),
         Order::Resume => WaitProgress::Done,
         Order::Stop if off && status.pod_name.is_empty() => WaitProgress::Done,
         Order::Stop => WaitProgress::NotYet,

@@ -11,7 +11,7 @@ use super::waiting::until;
 use super::{attach, build, console, create, logs};
 use crate::args::vm::{Command, Run};
 use crate::args::{self, Args};
-use crate::commands::resource::client::NamespaceClient;
+use crate::commands::resource::NamespaceClient;
 use crate::commands::watching::WaitProgress;
 use crate::connect::block_on;
 use crate::env::Env;

@@ -1,33 +1,32 @@
 //! `vm scale`
 
 mod automatic;
-pub(in crate::commands) mod progress;
 
 use std::convert::Infallible;
 
-use crate::commands::resource::document;
+use automatic::Changes;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Patch, PatchParams};
 use neonvm_api::VirtualMachine;
 use neonvm_types::agent_inspect::VmInspect;
 use neonvm_types::{Bytes, MilliCpu, Resources, Timestamp};
 use serde_json::{Value, json};
 
-use super::decisions;
 use super::size::{self, UNIT_CPU, UNIT_MEMORY, cores};
-use super::table;
+use super::{decisions, table};
 use crate::args::vm::Scale;
+use crate::commands::finals::{self, Awaited};
 use crate::commands::flags::duration;
-use crate::commands::resource::client::NamespaceClient;
-use crate::commands::resource::wait;
-use crate::commands::resource::wait::Messages;
-use crate::commands::watching::Waited;
+use crate::commands::resource::wait::{self, Messages};
+use crate::commands::resource::{NamespaceClient, document};
+use crate::commands::vm::table::observed;
+use crate::commands::vm::waiting;
+use crate::commands::watching::{WaitProgress, Waited};
 use crate::connect::block_on;
 use crate::error::{Code, Error, Result};
 use crate::render::Reporter;
 use crate::report::{Document, Report};
 use crate::settings::Settings;
-use automatic::Changes;
-use progress::Goal;
 
 /// Time between two requests to the agent while a person waits.
 const LOOK_AGAIN: std::time::Duration = std::time::Duration::from_secs(2);
@@ -110,7 +109,7 @@ async fn show_obstacles(
     args: &Scale,
     quiet: bool,
 ) -> Infallible {
-    if quiet || !crate::render::terminals().1 {
+    if quiet || !crate::env::terminals().1 {
         return std::future::pending().await;
     }
     let reporter = Reporter::lines(false);
@@ -142,7 +141,10 @@ async fn explained(error: Error, client: &NamespaceClient, machine: &VirtualMach
     if error.code != Code::Timeout {
         return error;
     }
-    let Some((_, vm)) = decisions::of_vm(client, machine).await else { return error };
+    if !table::is_on(machine) {
+        return error;
+    }
+    let Ok(vm) = decisions::of_vm(client, machine).await else { return error };
     let obstacle = decisions::obstacle(&vm);
     let error = if obstacle.is_empty() { error } else { error.cause(obstacle) };
     match force_hint(args, &vm) {
@@ -175,7 +177,7 @@ async fn wait(client: &NamespaceClient, args: &Scale, goal: Goal) -> Result<Wait
         why: &format!("neonctl vm describe {name}"),
     };
     let look = |seen: Option<&VirtualMachine>| goal.progress(name, seen);
-    wait::until(client, (name, None), limit, &messages, progress::state, look).await
+    wait::until(client, (name, None), limit, &messages, state, look).await
 }
 
 fn describe(machine: &VirtualMachine) -> String {
@@ -235,4 +237,108 @@ fn wanted(machine: &VirtualMachine, args: &Scale) -> Result<RequestedSize> {
         Error::new(Code::Usage, format!("--memory: {memory} is not a multiple of the VM's step of {slot}"))
     })?;
     Ok(RequestedSize { cpu, memory, slots })
+}
+
+/// A size that was requested.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::commands) struct Goal {
+    pub(in crate::commands) cpu: MilliCpu,
+    /// Memory, whole steps.
+    pub(in crate::commands) memory: Bytes,
+    /// Generation of the object with the request; a status about an older one is about another size.
+    pub(in crate::commands) generation: Option<i64>,
+}
+
+impl Goal {
+    /// What the VM has beyond the requested memory, if the size is reached: less than one step, which the guest keeps.
+    pub(in crate::commands) fn remainder(&self, machine: &VirtualMachine) -> Option<Bytes> {
+        let (cpu, memory) = observed(machine);
+        let rest = memory.saturating_sub(self.memory);
+        let arrived = cpu == self.cpu && memory >= self.memory;
+        let step = machine.spec.guest.slot_size().unwrap_or_default();
+        let settled = rest == Bytes::ZERO
+            || (rest < step && scaled(machine).is_some_and(|condition| condition.status == "True"));
+        (arrived && settled).then_some(rest)
+    }
+
+    /// Whether the size is reached. What the controller, the node or the guest tries again is waited for; what only another
+    /// request changes is an error.
+    pub(in crate::commands) fn progress(&self, name: &str, machine: Option<&VirtualMachine>) -> WaitProgress {
+        let Some(machine) = machine else {
+            return WaitProgress::Never(Error::new(Code::NotFound, format!("{name} was deleted")));
+        };
+        // A VM on the way to another size may pass this one before the controller has seen the request.
+        let status = machine.status.as_ref();
+        if status.is_none_or(|status| status.observed_generation < self.generation) {
+            return WaitProgress::NotYet;
+        }
+        if self.remainder(machine).is_some() {
+            return WaitProgress::Done;
+        }
+        finals::of_vm(Awaited::Size, machine)
+    }
+}
+
+fn scaled(machine: &VirtualMachine) -> Option<&Condition> {
+    let status = machine.status.as_ref()?;
+    status.conditions.iter().find(|condition| condition.type_ == "Scaled")
+}
+
+/// The size that the VM has, and why it has no other one.
+fn state(machine: &VirtualMachine) -> String {
+    let (cpu, memory) = observed(machine);
+    match scaled(machine).filter(|condition| condition.status == "False") {
+        Some(condition) if cpu != MilliCpu::ZERO => {
+            format!("it has {} CPU, {memory}: {}", cores(cpu), condition.message)
+        }
+        _ => waiting::state(machine),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A VM of 256Mi to 8Gi in steps of 256Mi, with the condition `Scaled`.
+    fn vm(memory: &str, scaled: (&str, &str), phase: &str) -> VirtualMachine {
+        serde_json::from_value(serde_json::json!({"apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine",
+            "metadata": {"name": "pg", "generation": 2}, "spec": {"guest": {"cpus": {"min": 1, "max": 1, "use": 1},
+                "memorySlotSize": "256Mi", "memorySlots": {"min": 1, "max": 32, "use": 1},
+                "rootDisk": {"image": "pg:1"}}},
+            "status": {"phase": phase, "cpus": 1, "memorySize": memory, "observedGeneration": 2, "conditions": [
+                {"type": "Scaled", "status": scaled.0, "reason": scaled.1, "message": "as the controller wrote",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}))
+        .unwrap()
+    }
+
+    fn words(machine: &VirtualMachine, generation: i64) -> String {
+        let (cpu, memory) = (MilliCpu::new(1000), Bytes::mib(256));
+        match (Goal { cpu, memory, generation: Some(generation) }).progress("pg", Some(machine)) {
+            WaitProgress::Done => "done".to_owned(),
+            WaitProgress::NotYet => "not yet".to_owned(),
+            WaitProgress::Never(error) => error.hint.unwrap_or_default(),
+        }
+    }
+
+    #[test]
+    fn a_size_is_reached_within_one_step_once_the_guest_keeps_the_rest() {
+        for (memory, scaled, expected) in [
+            ("256Mi", ("True", "Reached"), "done"),
+            ("268Mi", ("True", "Reached"), "done"),
+            ("268Mi", ("False", "InProgress"), "not yet"),
+            ("512Mi", ("True", "Reached"), "not yet"),
+            ("255Mi", ("True", "Reached"), "not yet"),
+        ] {
+            assert_eq!(words(&vm(memory, scaled, "Running"), 2), expected, "{memory} {scaled:?}");
+        }
+        let old = vm("256Mi", ("True", "Reached"), "Running");
+        assert_eq!(words(&old, 3), "not yet", "the status is about an older request");
+    }
+
+    #[test]
+    fn the_state_has_the_size_and_the_reason() {
+        let limited = vm("568Mi", ("False", "MemoryNotReleased"), "Running");
+        assert_eq!(state(&limited), "it has 1.00 CPU, 568Mi: as the controller wrote");
+        assert_eq!(state(&vm("568Mi", ("True", "Reached"), "Running")), "it is Running");
+    }
 }

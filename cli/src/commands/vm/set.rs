@@ -8,7 +8,7 @@ use super::change::{Change, base};
 use super::create::manifest::{disk, variable};
 use super::size::{self, UNIT_CPU, UNIT_MEMORY};
 use crate::args::vm::Set;
-use crate::commands::resource::client::NamespaceClient;
+use crate::commands::resource::NamespaceClient;
 use crate::connect::block_on;
 use crate::error::{Code, Error, Result};
 use crate::report::Report;

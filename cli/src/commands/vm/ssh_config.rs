@@ -6,7 +6,7 @@ use neonvm_kit::private;
 
 use super::ssh::session::{OPTIONS, proxy, stored_key};
 use crate::args::vm::SshConfig;
-use crate::commands::resource::client::NamespaceClient;
+use crate::commands::resource::NamespaceClient;
 use crate::connect::block_on;
 use crate::env::Env;
 use crate::error::{Error, Result};

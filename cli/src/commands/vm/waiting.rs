@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use neonvm_api::VirtualMachine;
 use neonvm_api::virtual_machine::Phase;
 
-use crate::commands::resource::client::NamespaceClient;
+use crate::commands::resource::NamespaceClient;
 use crate::commands::resource::wait::{self, Messages};
 use crate::commands::watching::{self, WaitProgress};
 use crate::error::Result;

@@ -8,8 +8,8 @@ use super::fixture::{START, fleet, vm, why};
 use crate::live::input::{Change, Input, Key, MoveFacts, NodeFacts, Origin};
 use crate::live::input::{Entry, Kind};
 use crate::live::keys::{Press, press};
-use crate::live::ui::{Page, Ui};
 use crate::live::view::{area, draw};
+use crate::live::{Page, Ui};
 use crate::render::hostile;
 
 proptest! {

@@ -1,10 +1,10 @@
 //! Keys change what is shown.
 
 use super::fixture::{fleet, key, many};
+use crate::live::Sort;
 use crate::live::keys::{Next, Press, press};
 use crate::live::model::Fleet;
-use crate::live::order::Sort;
-use crate::live::ui::{Page, Ui};
+use crate::live::{Page, Ui};
 
 fn typed(ui: &mut Ui, fleet: &Fleet, text: &str) {
     for character in text.chars() {

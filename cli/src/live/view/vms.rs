@@ -5,10 +5,10 @@ use ratatui::style::Style;
 use super::Theme;
 use super::bar;
 use super::canvas::Canvas;
+use crate::live::Ui;
 use crate::live::input::Key;
 use crate::live::model::{Fleet, Vm};
 use crate::live::size;
-use crate::live::ui::Ui;
 
 /// Columns of a row: where each begins, for a width.
 struct Columns {

@@ -104,7 +104,7 @@ fn a_workload_that_does_not_run_is_reported() {
         ["vm", "create", name].into_iter().chain(create).chain(command.iter().copied()).collect()
     };
     let (code, text) = cluster.bad(&line("absent", &["/bin/nosuch"]));
-    assert!(code == 1 && text.contains("its workload does not") && text.contains("/bin/nosuch"), "{text}");
+    assert!(code == 5 && text.contains("its workload does not") && text.contains("/bin/nosuch"), "{text}");
     assert!(cluster.good(&["vm", "list"]).contains("NotStarted"));
     let _ = cluster.neonctl(&line("hungry", &["/bin/sh", "-c", "sleep 2; tail /dev/zero"])).output().unwrap();
     let listed = || cluster.good(&["vm", "list"]);

@@ -84,7 +84,6 @@ impl Browser {
         neonvm_test_support::eventually_blocking(what, || self.value(expression) == json!(true));
     }
 
-    /// Presses a key.
     pub(super) fn press(&mut self, key: &str, code: u32, text: &str) {
         let down = json!({ "type": "keyDown", "key": key, "code": key, "windowsVirtualKeyCode": code, "text": text });
         self.call("Input.dispatchKeyEvent", &down);

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::step::Outcome;
 use super::trial::{Trial, VM, node_of};
-use crate::commands::health::installed;
+use crate::commands::checks::read::installed;
 use crate::commands::install::apply::get;
 use crate::commands::object::{is_true, items, text};
 use crate::commands::watching::WaitProgress;

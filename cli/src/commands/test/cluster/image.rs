@@ -9,7 +9,7 @@ use neonvm_kernel::Progress as _;
 use tokio::process::Command;
 
 use crate::args::cluster::Cluster;
-use crate::commands::health::installed;
+use crate::commands::checks::read::installed;
 use crate::commands::install::apply::record;
 use crate::connect::Connection;
 use crate::env::Env;

@@ -13,7 +13,7 @@ use super::guest::{self, Guest};
 use super::scale::{SMALL, resize};
 use super::step::Outcome;
 use super::trial::{Polled, Trial, VM, node_of};
-use crate::commands::health::installed;
+use crate::commands::checks::read::installed;
 use crate::commands::object::{items, text};
 use crate::commands::vm::size::cores;
 use crate::commands::vm::table::observed;

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::step::Outcome;
 use super::trial::{Trial, VM};
-use crate::commands::vm::scale::progress::Goal;
+use crate::commands::vm::scale::Goal;
 use crate::error::Result;
 
 /// A size: CPU and slots of memory, 1Gi each.

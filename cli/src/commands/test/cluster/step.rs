@@ -10,6 +10,8 @@ use crate::report::{API_VERSION, Document, Report, left, right};
 /// A step, in the order in which they run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
+    /// The checks of the installation, as `doctor` and `status` have them.
+    Checks,
     Create,
     Scale,
     Load,
@@ -22,7 +24,8 @@ pub(super) enum Step {
 }
 
 impl Step {
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 9] = [
+        Self::Checks,
         Self::Create,
         Self::Scale,
         Self::Load,
@@ -35,6 +38,7 @@ impl Step {
 
     pub(super) fn name(self) -> &'static str {
         match self {
+            Self::Checks => "checks",
             Self::Create => "create",
             Self::Scale => "scale",
             Self::Load => "load",
@@ -55,6 +59,7 @@ impl Step {
             _ if !is_needed && !only.is_empty() && only.iter().all(|name| name != self.name()) => {
                 Some("omitted by --only")
             }
+            Self::Checks => None,
             _ if !has_vm => Some("there is no running VM"),
             _ => None,
         }
@@ -209,6 +214,8 @@ mod tests {
         assert_eq!(left(Step::Load, false, true), None);
         assert_eq!(left(Step::Load, false, false), Some("there is no running VM"));
         assert_eq!(left(Step::Create, false, false), None);
+        assert_eq!(left(Step::Checks, false, false), Some("omitted by --only"));
+        assert_eq!(Step::Checks.left_out(&[], false, false), None);
         assert_eq!((left(Step::Delete, false, true), left(Step::CleanUp, false, false)), (None, None));
         assert_eq!(left(Step::Delete, true, true), Some("omitted by --keep"));
         assert_eq!(Step::Scale.left_out(&[], false, true), None);

@@ -10,7 +10,7 @@ use super::step::Outcome;
 use crate::args::cluster::Cluster;
 use crate::args::place::Place;
 use crate::commands::poll;
-use crate::commands::resource::client::NamespaceClient;
+use crate::commands::resource::NamespaceClient;
 use crate::commands::vm::waiting::state;
 use crate::commands::watching::WaitProgress;
 use crate::connect::Connection;

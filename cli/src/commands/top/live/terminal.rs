@@ -11,9 +11,9 @@ use ratatui::crossterm::{cursor, execute, terminal};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::error::{Code, Error, Result, reason};
+use crate::live::Ui;
 use crate::live::keys::Press;
 use crate::live::model::Fleet;
-use crate::live::ui::Ui;
 use crate::live::view::{self, Theme};
 use crate::render::full_screen;
 

@@ -1,6 +1,5 @@
 //! Whether the images of a VM can be what they are named.
 
-use neonvm_api::VirtualMachine;
 use neonvm_builder::reference::Reference;
 use neonvm_builder::store::Store;
 use serde_json::Value;
@@ -12,9 +11,6 @@ use crate::connect::Connection;
 use crate::error::{Code, Error, Result};
 use crate::instance;
 use crate::settings::Settings;
-
-/// What a kubelet reports of an image that it cannot pull.
-const REASONS: [&str; 4] = ["ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"];
 
 /// The image of the root disk, as an object names it.
 fn of(object: &Value) -> &str {
@@ -77,28 +73,6 @@ fn short(reference: &Reference) -> String {
     short.strip_prefix("library/").unwrap_or(short).to_owned()
 }
 
-/// Why an image of a VM that starts cannot be pulled, in the kubelet's words.
-pub(super) fn unpullable(machine: &VirtualMachine) -> Option<String> {
-    let mut conditions = machine.status.as_ref()?.conditions.iter();
-    let found = conditions
-        .find(|one| one.type_ == "Degraded" && one.status == "True" && one.reason == "PodNotStarting")?;
-    REASONS.iter().any(|reason| found.message.contains(reason)).then(|| found.message.clone())
-}
-
-/// The error of waiting for such a VM.
-pub(super) fn failure(name: &str, machine: &VirtualMachine, why: &str) -> Error {
-    let guest = &machine.spec.guest;
-    let kernel = guest.kernel_image.as_deref().unwrap_or_default();
-    let part = match (kernel.is_empty(), why.contains(kernel), why.contains(&guest.root_disk.image)) {
-        (false, true, _) => format!("its kernel image {kernel:?}"),
-        (_, _, true) => format!("its image {:?}", guest.root_disk.image),
-        _ => "an image".to_owned(),
-    };
-    Error::new(Code::Failed, format!("{name} does not start: {part} cannot be pulled")).cause(why).hint(format!(
-        "correct the name and begin again: neonctl vm delete {name}; it starts by itself if the image appears"
-    ))
-}
-
 /// An error of waiting, with the image that was probably meant.
 pub(super) fn with_hint(error: Error, meant: Option<&str>) -> Error {
     match meant {
@@ -113,43 +87,6 @@ mod tests {
 
     use super::*;
     use crate::env::Env;
-
-    fn starting(reason: &str, message: &str) -> VirtualMachine {
-        serde_json::from_value(json!({ "apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine",
-            "metadata": { "name": "pg" }, "spec": { "guest": { "cpus": { "min": 1, "max": 2, "use": 1 },
-                "memorySlots": { "min": 1, "max": 4, "use": 1 }, "kernelImage": "kernel:9", "rootDisk": { "image": "db:17" } } },
-            "status": { "phase": "Pending", "conditions": [{ "type": "Degraded", "status": "True", "reason": reason,
-                "message": message, "lastTransitionTime": "2026-01-01T00:00:00Z" }] } }))
-        .unwrap()
-    }
-
-    #[test]
-    fn an_image_that_cannot_be_pulled_ends_the_wait() {
-        use crate::commands::watching::WaitProgress;
-        for (message, part) in [
-            ("ErrImagePull: db:17: not found", "its image \"db:17\" cannot be pulled"),
-            (
-                "ImagePullBackOff: Back-off pulling image \"kernel:9\"",
-                "its kernel image \"kernel:9\" cannot be pulled",
-            ),
-            ("ImagePullBackOff", "an image cannot be pulled"),
-        ] {
-            let machine = starting("PodNotStarting", message);
-            let WaitProgress::Never(error) = super::super::up("pg", Some(&machine)) else {
-                panic!("{message}")
-            };
-            assert!(error.message.contains(part), "{error:?}");
-            assert_eq!(
-                (error.causes.as_slice(), error.code),
-                ([message.to_owned()].as_slice(), Code::Failed)
-            );
-        }
-        for machine in
-            [starting("PodNotStarting", "CreateContainerConfigError"), starting("Other", "ErrImagePull")]
-        {
-            assert!(matches!(super::super::up("pg", Some(&machine)), WaitProgress::NotYet));
-        }
-    }
 
     #[test]
     fn names_of_images_and_files_are_taken() {

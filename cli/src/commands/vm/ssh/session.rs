@@ -15,10 +15,10 @@ use neonvm_api::VirtualMachine;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::Words;
 use super::agent::{Agent, Key};
-use super::words::Words;
 use crate::args::place::Place;
-use crate::commands::resource::client::NamespaceClient;
+use crate::commands::resource::NamespaceClient;
 use crate::commands::resource::name_of;
 use crate::commands::vm::exec;
 use crate::connect::block_on;

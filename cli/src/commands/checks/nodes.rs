@@ -1,0 +1,200 @@
+//! What each node has: container runtime, KVM, kernel. Pure.
+
+use neonvm_deploy::release;
+use serde_json::Value;
+
+use super::facts::{Facts, Source};
+use super::finding::{Finding, fail, ok, warn};
+use crate::commands::object::{is_true, text};
+
+/// Oldest containerd with image volumes.
+const CONTAINERD: (u64, u64) = (2, 1);
+/// Oldest CRI-O with image volumes.
+const CRIO: (u64, u64) = (1, 33);
+/// Oldest kernel with what runners use of cgroups.
+const KERNEL: (u64, u64) = (5, 10);
+/// Resources by which a device plugin hands out KVM end so.
+const KVM: &str = "/kvm";
+/// Our device plugin hands this out on every node that can run VMs.
+const TUN: &str = "/tun";
+
+/// Name of the pods of the device plugin, and the device that it hands out on every node that can run VMs.
+const PLUGIN: &str = "neonvm-device-plugin";
+const DEVICE: &str = "neonvm/tun";
+
+/// All nodes, before an installation.
+pub(super) fn all(facts: &Facts) -> Vec<Finding> {
+    if facts.is_local() {
+        return Vec::new();
+    }
+    if let Some(missing) = facts.missing(Source::Nodes) {
+        let remedy = "request permission to list nodes, so that they can be checked";
+        return vec![warn("nodes", missing, remedy).at("cluster")];
+    }
+    let nodes = facts.all(Source::Nodes);
+    let mut checks = vec![ready(nodes)];
+    for node in nodes {
+        let name = text(node, "/metadata/name");
+        let found = [runtime(node, facts.wanted.copies_root_disks), kvm(node, facts), platform(node)];
+        checks.extend(found.map(|check| check.at(name)));
+    }
+    checks
+}
+
+/// Nodes without devices although the device plugin's pod is ready there: no VM can be placed on them.
+pub(super) fn devices(facts: &Facts) -> Vec<Finding> {
+    let nodes = facts.all(Source::Nodes).iter();
+    let without = nodes.filter(|node| has_plugin(facts, node) && !offers_devices(node));
+    let check = |node: &Value| {
+        let name = text(node, "/metadata/name");
+        fail(
+            "devices",
+            "the device plugin is ready, but the kubelet offers no neonvm/tun: no VM can be placed there",
+            format!(
+                "see its log and that of the kubelet: kubectl logs -n {} -l app.kubernetes.io/name={PLUGIN} --prefix; the plugin \
+                 must reach the kubelet in /var/lib/kubelet/device-plugins of its node",
+                facts.namespace
+            ),
+        )
+        .at(name)
+    };
+    without.map(check).collect()
+}
+
+/// Whether a pod of the device plugin is ready on a node.
+fn has_plugin(facts: &Facts, node: &Value) -> bool {
+    let name = text(node, "/metadata/name");
+    facts.all(Source::Pods).iter().any(|pod| {
+        text(pod, "/metadata/labels/app.kubernetes.io~1name") == PLUGIN
+            && text(pod, "/spec/nodeName") == name
+            && is_true(pod, "Ready")
+    })
+}
+
+/// Whether the kubelet offers the device that each VM needs.
+fn offers_devices(node: &Value) -> bool {
+    let count = node.pointer("/status/allocatable").and_then(|all| all.get(DEVICE));
+    count.and_then(Value::as_str).is_some_and(|count| count != "0")
+}
+
+fn ready(nodes: &[Value]) -> Finding {
+    let down = nodes.iter().filter(|node| !is_true(node, "Ready"));
+    let down: Vec<&str> = down.map(|node| text(node, "/metadata/name")).collect();
+    let check = if down.len() == nodes.len() {
+        warn("nodes", "no node is Ready", "services start when a node is Ready; see: kubectl get nodes")
+    } else if down.is_empty() {
+        ok("nodes", format!("{} Ready", nodes.len()))
+    } else {
+        warn("nodes", format!("not Ready: {}", down.join(", ")), "see: kubectl describe node")
+    };
+    check.at("cluster")
+}
+
+/// Oldest version with image volumes of the container runtime with this name.
+fn oldest(name: &str) -> Option<(u64, u64)> {
+    match name {
+        "containerd" => Some(CONTAINERD),
+        "cri-o" => Some(CRIO),
+        _ => None,
+    }
+}
+
+/// Name and version of a node's container runtime.
+fn runtime_of(node: &Value) -> (&str, &str) {
+    let shown = text(node, "/status/nodeInfo/containerRuntimeVersion");
+    shown.split_once("://").unwrap_or((shown, ""))
+}
+
+impl Facts {
+    /// Whether API server and nodes have image volumes; none: it cannot be found out.
+    pub(in crate::commands) fn image_volumes(&self) -> Option<bool> {
+        let lacks = self.all(Source::Nodes).iter().any(lacks_image_volumes);
+        if lacks { Some(false) } else { self.keeps_image_volumes }
+    }
+}
+
+/// Whether the container runtime of a node is known to have no image volumes.
+fn lacks_image_volumes(node: &Value) -> bool {
+    let (name, version) = runtime_of(node);
+    let found = release(version).map(|found| (found.0, found.1));
+    oldest(name).zip(found).is_some_and(|(oldest, found)| found < oldest)
+}
+
+/// The container runtime: without image volumes VMs whose disk comes in an image do not start, unless it is copied.
+fn runtime(node: &Value, copies: bool) -> Finding {
+    let (name, version) = runtime_of(node);
+    let detail = format!("{name} {version}").trim_end().to_owned();
+    match oldest(name) {
+        Some((major, minor)) if lacks_image_volumes(node) => {
+            let detail = format!("{detail} has no image volumes; {major}.{minor} has");
+            if copies {
+                return ok("runtime", detail);
+            }
+            warn(
+                "runtime",
+                detail,
+                "VMs whose root disk is in an image do not start there; upgrade it, or install with --root-disk auto",
+            )
+        }
+        Some(_) if release(version).is_some() => ok("runtime", detail),
+        _ => warn(
+            "runtime",
+            format!("unknown runtime {:?}", text(node, "/status/nodeInfo/containerRuntimeVersion")),
+            "containerd 2.1 and CRI-O 1.33 have image volumes",
+        ),
+    }
+}
+
+/// A Node does not report whether it has KVM; the resources of a device plugin do.
+fn kvm(node: &Value, facts: &Facts) -> Finding {
+    let allocatable = node.pointer("/status/allocatable").and_then(Value::as_object);
+    let found = allocatable.and_then(|all| all.keys().find(|name| name.ends_with(KVM)));
+    let has_none =
+        |resource: &str| allocatable.and_then(|all| all.get(resource)).and_then(Value::as_str) == Some("0");
+    match found {
+        Some(name) if !has_none(name) => ok("kvm", format!("available to pods as {name}")),
+        // A kubelet keeps the resources of a device plugin that has gone, with 0 of each.
+        Some(name) if has_none(&name.replace(KVM, TUN)) => ok("kvm", "unknown: no device plugin runs"),
+        Some(name) => warn(
+            "kvm",
+            format!("{name} is 0: VMs are emulated"),
+            "check it on that node: neonctl doctor --local; virtualisation must be enabled and the module kvm loaded",
+        ),
+        None if has_plugin(facts, node) => ok("kvm", "unknown: the node offers no devices"),
+        None => ok("kvm", "unknown until a device plugin runs"),
+    }
+}
+
+/// Architecture, operating system, kernel.
+fn platform(node: &Value) -> Finding {
+    let info = |key: &str| text(node, &format!("/status/nodeInfo/{key}"));
+    let (architecture, system, kernel) =
+        (info("architecture"), info("operatingSystem"), info("kernelVersion"));
+    let detail = format!("{architecture}, {}, Linux {kernel}", info("osImage"));
+    if system != "linux" && !system.is_empty() {
+        return warn(
+            "platform",
+            format!("{system}: VMs do not run there"),
+            "exclude it with nodeSelector values",
+        );
+    }
+    if architecture == "arm64" {
+        return warn(
+            "platform",
+            detail,
+            "this requires images of that architecture in the registry, or nodeSelector values that exclude the node",
+        );
+    }
+    match kernel_release(kernel) {
+        Some(found) if found < KERNEL => {
+            warn("platform", format!("{detail} is old"), "upgrade to Linux 5.10 or later")
+        }
+        _ => ok("platform", detail),
+    }
+}
+
+/// Of `6.1.0-28-amd64` and the like.
+fn kernel_release(text: &str) -> Option<(u64, u64)> {
+    let mut parts = text.split(|c: char| !c.is_ascii_digit());
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}

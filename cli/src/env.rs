@@ -5,6 +5,7 @@ use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
 /// Whether standard output and standard error are terminals.
+#[expect(clippy::disallowed_methods, reason = "nothing is written")]
 pub(crate) fn terminals() -> (bool, bool) {
     (std::io::stdout().is_terminal(), std::io::stderr().is_terminal())
 }

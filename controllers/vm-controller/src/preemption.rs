@@ -3,14 +3,27 @@
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::ListParams;
+use neonvm_api::VirtualMachine;
 use neonvm_core_vm_lifecycle::disruption::{lacks_preemptor, name_preemptor};
-use neonvm_core_vm_lifecycle::{Observed, RunnerView};
+use neonvm_core_vm_lifecycle::{Observed, RunnerView, owned_pod};
 
 use crate::cache::Key;
 use crate::reconciler::Reconciler;
 
-/// Completes the end of a VM that is about to be recorded. Without the event it stays as it is.
-pub(crate) async fn explain(reconciler: &Reconciler, key: &Key, pod: &str, observed: &mut Observed) {
+/// Names the other pod in the end of a VM that is about to be recorded. Without the event it stays as it is.
+pub(crate) async fn explained(
+    reconciler: &Reconciler,
+    key: &Key,
+    vm: &VirtualMachine,
+    mut observed: Observed,
+) -> Observed {
+    if let Some(pod) = owned_pod(vm) {
+        complete(reconciler, key, pod, &mut observed).await;
+    }
+    observed
+}
+
+async fn complete(reconciler: &Reconciler, key: &Key, pod: &str, observed: &mut Observed) {
     let of_pod = observed.pod.as_mut().and_then(|pod| pod.ended.as_mut());
     let exit = match (of_pod, &mut observed.runner) {
         (None, RunnerView::Seen(status)) => status.exit.as_mut(),

@@ -23,9 +23,10 @@ use crate::cache::Key;
 use crate::clock::{now, until};
 use crate::lag::Ended;
 use crate::link::Target;
+use crate::preemption::explained;
 use crate::reconciler::Reconciler;
 use crate::request::{is_missing, within};
-use crate::{growth, migration, note, preemption};
+use crate::{growth, migration, note};
 
 /// Steps of a reconcile; more would mean that the core does not converge.
 const STEPS: usize = 12;
@@ -73,10 +74,7 @@ async fn work(reconciler: &Reconciler, key: &Key) -> (queue::Outcome, Ended) {
         if let Err(ended) = look_for_cert_manager(reconciler, key, &vm).await {
             return ended;
         }
-        let mut observed = observe(reconciler, key, &vm, fresh);
-        if let Some(pod) = owned_pod(&vm) {
-            preemption::explain(reconciler, key, pod, &mut observed).await;
-        }
+        let observed = explained(reconciler, key, &vm, observe(reconciler, key, &vm, fresh)).await;
         link(reconciler, key, &vm, &observed);
         let outcome = step(now(), &vm, &observed, &reconciler.state.settings(&key.namespace));
         if outcome.actions == [Action::Refresh] {

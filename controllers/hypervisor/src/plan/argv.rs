@@ -62,6 +62,10 @@ fn computer(plan: &MachinePlan, out: &mut Vec<String>) {
         Architecture::Amd64 => format!("{kind},vmport=off"),
         Architecture::Arm64 => format!("{kind},gic-version=max"),
     };
+    let board = match base_memory(plan) {
+        Some(id) => format!("{board},memory-backend={id}"),
+        None => board,
+    };
     push(out, ["-machine", &board]);
     push(out, ["-accel", plan.accelerator.option(), "-cpu", &cpu(plan)]);
     match &plan.firmware {
@@ -104,6 +108,19 @@ pub(crate) fn cpu_option(name: &str, accelerator: Accelerator, architecture: Arc
     }
 }
 
+/// Name of the memory that is always there, if it has to be made before the device. When QEMU 10.0 collects the writes of an emulated
+/// guest, it resets translations from the start of the first memory on (`cpu_physical_memory_sync_dirty_bitmap`,
+/// `tlb_reset_dirty_range_all`), and aborts if that is smaller than another one: the larger one comes first.
+fn base_memory(plan: &MachinePlan) -> Option<&'static str> {
+    let device = plan.memory.device();
+    let comes_first =
+        device != Bytes::ZERO && device < plan.memory.min && plan.accelerator == Accelerator::Tcg;
+    comes_first.then_some(match plan.architecture {
+        Architecture::Amd64 => "pc.ram",
+        Architecture::Arm64 => "mach-virt.ram",
+    })
+}
+
 fn memory(plan: &MachinePlan, out: &mut Vec<String>) {
     let memory = plan.memory;
     let device = memory.device();
@@ -113,6 +130,9 @@ fn memory(plan: &MachinePlan, out: &mut Vec<String>) {
     let size =
         format!("size={}b,slots=1,maxmem={}b", memory.min.get(), memory.min.saturating_add(device).get());
     push(out, ["-m", &size]);
+    if let Some(id) = base_memory(plan) {
+        push(out, ["-object", &format!("memory-backend-ram,id={id},size={}b", memory.min.get())]);
+    }
     let object = format!("memory-backend-ram,id=vmem0,size={}b,reserve=off", device.get());
     let requested = memory.start.saturating_sub(memory.min).get();
     let address = device::slot(MEMORY_SLOT);

@@ -158,13 +158,13 @@ fn why(pass: &mut Pass<'_>, pod: &PodView, written: PodSize, target: PodSize) ->
     if let Some(refused) = refused(pass, pod, target) {
         let why = format!("denied for node {node}: {}", refused.message);
         return match Obstacle::from_message(&refused.message) {
-            obstacle @ Obstacle::TooLarge => denied(obstacle, why),
+            obstacle @ Obstacle::TooLarge => denied(obstacle, &why),
             _ => Short::Denied("ResizeRefused", why),
         };
     }
     let (fails, begun) = match &pod.resize {
         Resize::Denied(denial) => {
-            return denied(denial.obstacle, format!("denied by node {node}: {}", denial.message));
+            return denied(denial.obstacle, &format!("denied by node {node}: {}", denial.message));
         }
         Resize::InProgress { fails, since } => (fails.as_str(), *since),
         Resize::None => ("", None),
@@ -198,7 +198,7 @@ fn why(pass: &mut Pass<'_>, pod: &PodView, written: PodSize, target: PodSize) ->
 }
 
 /// A denial, with its remedy.
-fn denied(obstacle: Obstacle, why: String) -> Short {
+fn denied(obstacle: Obstacle, why: &str) -> Short {
     let remedy = obstacle.remedy();
     let separator = if remedy.is_empty() { "" } else { "; " };
     Short::Denied(obstacle.reason(), format!("{why}{separator}{remedy}"))

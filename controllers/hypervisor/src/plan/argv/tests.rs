@@ -202,6 +202,27 @@ fn another_architecture() {
     assert!(text.contains("\n-bios /fw/QEMU_EFI,1.fd\n"), "{text}");
 }
 
+/// QEMU 10.0 aborted as the source of a migration otherwise.
+#[test]
+fn the_larger_memory_of_an_emulated_guest_comes_first() {
+    let order = |accelerator, min: u32, max: u32| {
+        let memory =
+            MemoryPlan { min: Bytes::mib(min), start: Bytes::mib(min), max: Bytes::mib(max), exact: false };
+        let text = text(&MachinePlan { accelerator, memory, ..small() });
+        let objects = text.lines().filter_map(|line| line.strip_prefix("-object memory-backend-ram,id="));
+        let names: Vec<String> = objects.filter_map(|one| Some(one.split_once(',')?.0.to_owned())).collect();
+        assert_eq!(text.contains("-machine pc-q35-7.2,vmport=off,memory-backend=pc.ram\n"), names.len() == 2);
+        names
+    };
+    let (kvm, tcg) = (Accelerator::Kvm, Accelerator::Tcg);
+    assert_eq!(order(tcg, 2048, 3072), ["pc.ram", "vmem0"]);
+    assert_eq!(order(tcg, 600, 1000), ["pc.ram", "vmem0"]);
+    assert_eq!(order(tcg, 1024, 2048), ["vmem0"]);
+    assert_eq!(order(tcg, 1024, 4096), ["vmem0"]);
+    assert_eq!(order(kvm, 2048, 3072), ["vmem0"]);
+    assert!(order(tcg, 1024, 1024).is_empty());
+}
+
 #[test]
 fn disks_have_as_many_queues_as_where_the_vm_booted() {
     let fronts = |disk_queues| {

@@ -52,7 +52,7 @@ pub(super) fn run(env: &Env, settings: &Settings, args: &Upgrade, quiet: bool) -
         if old.is_empty() {
             notes.push("all runners have this version".to_owned());
         } else if args.runners == "migrate" {
-            let count = migrate(&job.connection, &reporter, &old, limit).await?;
+            let count = migrate(&job.connection, &reporter, (&old, &image), limit).await?;
             notes.push(format!("{count} runners were replaced by live migration"));
         } else {
             notes.push(format!(
@@ -104,13 +104,18 @@ fn found(pods: &[Value], vms: &[Value], image: &str) -> Vec<Old> {
 async fn migrate(
     connection: &Connection,
     reporter: &Reporter,
-    all: &[Old],
+    (all, new): (&[Old], &str),
     limit: Duration,
 ) -> Result<usize> {
-    for (index, old) in all.iter().enumerate() {
-        let Old { namespace, vm, image } = old;
+    for (index, was) in all.iter().enumerate() {
+        let Old { namespace, vm, image } = was;
+        // Another one may have replaced it meanwhile: the scheduler, which makes room, or a restart.
+        if index > 0 && !old(connection, new).await?.contains(was) {
+            reporter.line(&format!("{namespace}/{vm} has this version already"));
+            continue;
+        }
         reporter.begin("migrate", &format!("{namespace}/{vm} ({} of {}) from {image}", index + 1, all.len()));
-        one(connection, reporter, old, limit).await.map_err(|error| {
+        one(connection, reporter, was, limit).await.map_err(|error| {
             let left = all.len() - index;
             Error {
                 message: format!("{index} runners were replaced, {left} remain: {}", error.message),

@@ -67,7 +67,6 @@ fn each_row_ends_the_wait() {
         (Size, json!({ "status": { "phase": "Succeeded" } }), "neonctl vm start pg"),
         (Size, condition("Scaled", "False", "Paused", "p"), "neonctl vm resume pg"),
         (Size, condition("Scaled", "False", "ResizeInfeasible", "r"), "neonctl vm migrate pg"),
-        (Size, condition("Scaled", "False", "ResizeUnsupported", "u"), "neonctl vm describe pg"),
         (Size, condition("Scaled", "False", "ResizeForbidden", "f"), "neonctl vm describe pg"),
     ];
     let mut hit = std::collections::BTreeSet::new();

@@ -222,6 +222,7 @@ mod tests {
             "vm_creation_to_vm_running_duration_seconds histogram",
             "neonvm_vm_controller_scaling_seconds histogram",
             "vm_restarts_count counter",
+            "neonvm_vm_controller_exits_total counter reason",
             "neonvm_vm_controller_writes_total counter",
             "neonvm_vm_controller_migration_downtime_seconds histogram",
             "neonvm_vm_controller_migration_seconds histogram",

@@ -211,7 +211,7 @@ pub(super) fn certificates(facts: &Facts) -> Vec<Finding> {
 pub(super) fn agents(facts: &Facts) -> Vec<Finding> {
     let Some(silent) = &facts.silent_agents else { return Vec::new() };
     let remedy = format!(
-        "see its log: kubectl logs -n {} -l app.kubernetes.io/name=neonvm-agent --prefix; on a local cluster: neonctl local logs",
+        "see its log: kubectl logs -n {} -l app.kubernetes.io/name=neonvm-agent; on a local cluster: neonctl local logs",
         facts.namespace
     );
     silent.iter().map(|words| fail("agent", words.as_str(), remedy.clone()).at("cluster")).collect()

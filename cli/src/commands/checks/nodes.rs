@@ -51,7 +51,7 @@ pub(super) fn devices(facts: &Facts) -> Vec<Finding> {
             "devices",
             "the device plugin is ready, but the kubelet offers no neonvm/tun: no VM can be placed there",
             format!(
-                "see its log and that of the kubelet: kubectl logs -n {} -l app.kubernetes.io/name={PLUGIN} --prefix; the plugin \
+                "see its log and that of the kubelet: kubectl logs -n {} -l app.kubernetes.io/name={PLUGIN}; the plugin \
                  must reach the kubelet in /var/lib/kubelet/device-plugins of its node",
                 facts.namespace
             ),

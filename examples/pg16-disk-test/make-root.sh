@@ -11,9 +11,11 @@ digest=d595789b47624a3d963aa9aa6359da9be31beb7e61f1a45541953242068b8813
 root=$(cd "$root" && pwd)
 work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
 cd "$work"
-# The library has another name in each release of Debian.
-library=$(apt-cache depends cgroup-tools | sed -n 's/.*Depends: \(libcgroup[0-9a-z]*\)$/\1/p')
-apt-get download -q -o APT::Sandbox::User=root libc6 zlib1g "$library" cgroup-tools >/dev/null
+# The libraries of the control group tools differ between releases of Debian.
+libraries=$(apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces --no-enhances \
+    cgroup-tools | grep '^lib')
+# shellcheck disable=SC2086
+apt-get download -q -o APT::Sandbox::User=root $libraries zlib1g cgroup-tools >/dev/null
 for file in *.deb; do dpkg-deb --extract "$file" tree; done
 # What is needed at run time; the rest of the packages is documentation and character sets.
 mkdir -p "$root/lib64" "$root/usr/bin" "$root/usr/sbin" "$root/usr/lib/postgresql/16"

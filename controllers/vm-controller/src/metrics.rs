@@ -199,6 +199,7 @@ mod tests {
         metrics.migrations.succeeded(Duration::from_millis(7), Duration::from_secs(3));
         metrics.migrations.failed("Quoted \"reason\"");
         metrics.ipam.start(Action::Acquire).end(true);
+        metrics.exits.with(["Preempted"]).inc();
         let work = Work {
             vms: BTreeMap::from([("Running", 1)]),
             migrations: BTreeMap::from([("Running".to_owned(), 1)]),

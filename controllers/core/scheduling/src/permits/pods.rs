@@ -17,6 +17,9 @@ impl State {
                 }
                 if old.seen.uid == seen.uid {
                     self.pod_changed(index, seen);
+                } else if old.tentative.is_some() && seen.node.is_none() && seen.created <= old.seen.created {
+                    // A late report of an earlier pod: the target of a migration that was made again under its name.
+                    return false;
                 } else {
                     let gone = seen.pod.clone();
                     self.pod_gone(&gone, "");

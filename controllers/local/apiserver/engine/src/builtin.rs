@@ -68,6 +68,7 @@ pub fn validate_create(group: &str, kind: &str, object: &Value) -> Vec<FieldErro
         ) => {
             webhook::validate(kind, object, found);
         }
+        ("scheduling.k8s.io", "PriorityClass") => config::validate_priority_class(object, found),
         (crate::access::GROUP, _) => rbac::validate(kind, object, found),
         (crate::builtin::certificate::GROUP, _) => certificate::validate(object, found),
         _ => {}

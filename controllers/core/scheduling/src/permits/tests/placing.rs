@@ -51,6 +51,34 @@ fn the_least_loaded_node_wins_and_names_break_ties() {
     assert_eq!(text(&new, &[&b, &a], &[&bound("x", "500m", "1Gi", "a")]), "node b");
 }
 
+/// A watch that is behind reports the earlier one after room was reserved for its successor.
+#[test]
+fn room_for_a_pod_that_was_made_again_is_kept() {
+    let mut state = State::new(Settings::default());
+    state.step(at(0), node("n", cu(10)));
+    state.step(at(0), Event::Listed);
+    let reserved = |state: &State| state.inspect_node("n").unwrap().cpu.reserved;
+    let of = |uid: &str, created: i64, units: u64| PodSeen {
+        uid: uid.to_owned(),
+        created,
+        node: None,
+        waits: true,
+        ..plain("target", "n", cu(units))
+    };
+    state.step(at(1), seen(of("first", 1, 2)));
+    state.reserve(at(2), of("second", 2, 8), "n").unwrap();
+    assert_eq!(reserved(&state), 8_000);
+    state.step(at(3), seen(PodSeen { waits: false, ..of("first", 1, 2) }));
+    assert_eq!(reserved(&state), 8_000, "the earlier one is late");
+    state.step(at(3), Event::PodGone { pod: name("target"), uid: "first".into() });
+    assert_eq!(reserved(&state), 8_000);
+    state.step(at(4), seen(PodSeen { node: Some("n".into()), waits: false, ..of("second", 2, 8) }));
+    assert_eq!(reserved(&state), 8_000);
+    // A pod that has a node counts, whatever was known.
+    state.step(at(5), seen(PodSeen { node: Some("n".into()), waits: false, ..of("third", 2, 3) }));
+    assert_eq!(reserved(&state), 3_000);
+}
+
 #[test]
 fn every_node_that_does_not_fit_has_a_reason() {
     let small = k8s_node("small", "1", "1Gi", &json!({}));

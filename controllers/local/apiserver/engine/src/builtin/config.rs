@@ -126,3 +126,14 @@ pub(super) fn validate_immutable(
         errors.push(FieldError::forbidden(*field, why));
     }
 }
+
+/// Priorities above these are the system's.
+const HIGHEST_PRIORITY: i64 = 1_000_000_000;
+
+pub(super) fn validate_priority_class(object: &Value, errors: &mut Vec<FieldError>) {
+    let own = crate::object::name(object).starts_with("system-");
+    if super::number(object, "value").is_some_and(|value| value > HIGHEST_PRIORITY) && !own {
+        let why = format!("maximum allowed value of a user defined priority is {HIGHEST_PRIORITY}");
+        errors.push(FieldError::forbidden("value", &why));
+    }
+}

@@ -124,7 +124,9 @@ fn follow(pass: &mut Pass<'_>, pod: &PodView, written: PodSize, target: PodSize)
 /// again when the pod's resources change, and not when devices come back.
 fn take_back(pass: &mut Pass<'_>, pod: &PodView, written: PodSize, least: PodSize) {
     let Resize::Denied(denial) = &pod.resize else { return };
-    let is_due = denial.obstacle == Obstacle::DevicesAway && pod.current && least != written;
+    // Only while the smaller size is the one in force: the guest may have been asked to take what the kubelet has granted meanwhile.
+    let in_force = pod.current && pod.applied == Some(least);
+    let is_due = denial.obstacle == Obstacle::DevicesAway && in_force && least != written;
     if !is_due || pod.deleting.is_some() || !pod.running {
         return;
     }

@@ -9,6 +9,7 @@ use neonvm_core_vm_lifecycle::{Observed, RunnerView, owned_pod};
 
 use crate::cache::Key;
 use crate::reconciler::Reconciler;
+use crate::request::within;
 
 /// Names the other pod in the end of a VM that is about to be recorded. Without the event it stays as it is.
 pub(crate) async fn explained(
@@ -17,7 +18,9 @@ pub(crate) async fn explained(
     vm: &VirtualMachine,
     mut observed: Observed,
 ) -> Observed {
-    if let Some(pod) = owned_pod(vm) {
+    let recorded =
+        vm.status.as_ref().and_then(|status| status.last_exit.as_ref()).map(|last| last.pod_name.as_str());
+    if let Some(pod) = owned_pod(vm).filter(|pod| recorded != Some(*pod)) {
         complete(reconciler, key, pod, &mut observed).await;
     }
     observed
@@ -32,7 +35,7 @@ async fn complete(reconciler: &Reconciler, key: &Key, pod: &str, observed: &mut 
     let Some(exit) = exit.filter(|exit| lacks_preemptor(exit)) else { return };
     let events = Api::<Event>::namespaced(reconciler.requests.client.clone(), &key.namespace);
     let of_pod = ListParams::default().fields(&format!("regarding.name={pod},reason=Preempted")).limit(1);
-    match events.list(&of_pod).await {
+    match within(events.list(&of_pod)).await {
         Ok(found) => {
             let related = found.items.into_iter().find_map(|event| event.related);
             let named = related.and_then(|other| Some(format!("{}/{}", other.namespace?, other.name?)));

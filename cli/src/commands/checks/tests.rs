@@ -27,8 +27,19 @@ fn facts() -> Facts {
     with(facts, Source::Nodes, nodes)
 }
 
-fn with(mut facts: Facts, source: Source, objects: Vec<Value>) -> Facts {
+/// These objects, and no others of their kind.
+pub(super) fn put(facts: &mut Facts, source: Source, objects: Vec<Value>) {
     facts.put(source, Part::Read(objects));
+}
+
+/// One more object.
+pub(super) fn push(facts: &mut Facts, source: Source, object: Value) {
+    let all = facts.all(source).iter().cloned().chain([object]).collect();
+    put(facts, source, all);
+}
+
+fn with(mut facts: Facts, source: Source, objects: Vec<Value>) -> Facts {
+    put(&mut facts, source, objects);
     facts
 }
 

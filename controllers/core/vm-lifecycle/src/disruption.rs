@@ -29,11 +29,16 @@ pub fn lacks_preemptor(exit: &Exit) -> bool {
     exit.reason == ExitReason::Preempted && exit.message.contains(OTHER_POD)
 }
 
+/// The condition, if Kubernetes takes the pod away.
+pub(crate) fn condition(pod: &Pod) -> Option<&PodCondition> {
+    let holds = |one: &&PodCondition| one.type_ == "DisruptionTarget" && one.status == "True";
+    pod.status.as_ref()?.conditions.iter().flatten().find(holds)
+}
+
 /// Reasons are those of Kubernetes 1.31 to 1.36.
 fn disruption(pod: &Pod) -> Option<(ExitReason, String)> {
     let status = pod.status.as_ref()?;
-    let holds = |one: &&PodCondition| one.type_ == "DisruptionTarget" && one.status == "True";
-    let condition = status.conditions.iter().flatten().find(holds)?;
+    let condition = condition(pod)?;
     let details = status.message.as_deref().or(condition.message.as_deref()).unwrap_or_default().trim();
     let with = |text: &str| if details.is_empty() { text.to_owned() } else { format!("{text} ({details})") };
     Some(match condition.reason.as_deref()? {

@@ -1,5 +1,6 @@
 use super::*;
 use crate::commands::checks::facts::{Part, SERVICE};
+use crate::commands::checks::tests::put;
 
 const NOW: &str = "2026-01-01T01:00:00Z";
 const FRESH: &str = "2026-01-01T00:59:55.000000Z";
@@ -42,10 +43,6 @@ fn bare() -> Facts {
     let mut facts = Facts { namespace: "vms".into(), ..Facts::default() };
     facts.clock.server = NOW.parse().ok();
     facts
-}
-
-fn put(facts: &mut Facts, source: Source, objects: Vec<Value>) {
-    facts.put(source, Part::Read(objects));
 }
 
 /// Everything installed on two nodes, and well.

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::commands::checks::facts::Part;
+use crate::commands::checks::tests::{push, put};
 use crate::commands::checks::{Group, Verdict, findings};
 
 fn node(name: &str, version: &str) -> Value {
@@ -20,15 +20,6 @@ fn view() -> Facts {
     let machines = vec![machine("a", "n1", ""), machine("b", "n2", "/dev/kvm hangs; using TCG")];
     put(&mut facts, Source::Machines, machines);
     facts
-}
-
-fn put(facts: &mut Facts, source: Source, objects: Vec<Value>) {
-    facts.put(source, Part::Read(objects));
-}
-
-fn push(facts: &mut Facts, source: Source, object: Value) {
-    let all = facts.all(source).iter().cloned().chain([object]).collect();
-    put(facts, source, all);
 }
 
 fn found(facts: &Facts) -> Vec<Finding> {

@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::commands::checks::facts::Part;
+use crate::commands::checks::tests::{push, put};
 
 const LONG_AGO: &str = "2024-01-01T00:00:00Z";
 const JUST_NOW: &str = "2024-01-01T00:59:55Z";
@@ -10,15 +10,6 @@ fn view() -> Facts {
     let mut facts = Facts::default();
     facts.clock.server = "2024-01-01T01:00:00Z".parse().ok();
     facts
-}
-
-fn put(facts: &mut Facts, source: Source, objects: Vec<Value>) {
-    facts.put(source, Part::Read(objects));
-}
-
-fn push(facts: &mut Facts, source: Source, object: Value) {
-    let all = facts.all(source).iter().cloned().chain([object]).collect();
-    put(facts, source, all);
 }
 
 fn machine(name: &str, created: &str, status: &Value) -> Value {

@@ -234,16 +234,10 @@ fn stuck(pod: &Pod) -> Option<&ContainerStateWaiting> {
 
 /// Whether Kubernetes deletes the pod because its node is not reached.
 fn lost(pod: &Pod) -> bool {
-    let status = pod.status.as_ref();
-    let reason = status.and_then(|status| status.reason.as_deref());
-    let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    let tainted = |one: &PodCondition| {
-        one.type_ == "DisruptionTarget"
-            && one.status == "True"
-            && one.reason.as_deref() == Some("DeletionByTaintManager")
-    };
+    let reason = pod.status.as_ref().and_then(|status| status.reason.as_deref());
+    let by = disruption::condition(pod).and_then(|condition| condition.reason.as_deref());
     pod.metadata.deletion_timestamp.is_some()
-        && (reason == Some("NodeLost") || conditions.iter().any(tainted))
+        && (reason == Some("NodeLost") || by == Some("DeletionByTaintManager"))
 }
 
 /// Why the pod does not run yet.

@@ -120,12 +120,20 @@ pub(crate) fn build(build: &Build<'_>, work: &Path) -> Result<Source, Error> {
 
 /// The limits of this process for the steps of a build, where they are lower than what buildah (1.39) sets: it fails where it may not
 /// raise them, as in a container without `CAP_SYS_RESOURCE`.
-fn limits() -> impl Iterator<Item = String> {
-    let of = |(name, resource)| {
-        let most = rustix::process::getrlimit(resource).maximum?;
-        (most < BUILDAH_LIMIT).then(|| format!("--ulimit={name}={most}:{most}"))
-    };
-    [("nofile", Resource::Nofile), ("nproc", Resource::Nproc)].into_iter().filter_map(of)
+fn limits() -> Vec<String> {
+    let most = |resource| rustix::process::getrlimit(resource).maximum.unwrap_or(u64::MAX);
+    let pid_max = std::fs::read_to_string("/proc/sys/kernel/pid_max").unwrap_or_default();
+    lower_limits(most(Resource::Nofile), most(Resource::Nproc), pid_max.trim().parse().unwrap_or(u64::MAX))
+}
+
+/// Flags for limits that are lower than those of buildah. Buildah lowers its own limit of processes to `pid_max` when it starts
+/// (`getDefaultProcessLimits` of containers/common), so that a step cannot have more.
+fn lower_limits(nofile: u64, nproc: u64, pid_max: u64) -> Vec<String> {
+    [("nofile", nofile), ("nproc", nproc.min(pid_max))]
+        .into_iter()
+        .filter(|(_, most)| *most < BUILDAH_LIMIT)
+        .map(|(name, most)| format!("--ulimit={name}={most}:{most}"))
+        .collect()
 }
 
 /// Flags of a build that every tool has; `id`: the file for the identity of the image.
@@ -177,4 +185,19 @@ pub(crate) fn run(
     let mut all: Vec<String> = output.into_iter().chain(errors).collect();
     let cut = all.len().saturating_sub(LAST_LINES);
     Err(Error::Failed { tool, step, last_lines: all.split_off(cut) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::lower_limits;
+
+    #[test]
+    fn a_step_gets_no_limit_that_buildah_may_not_set() {
+        assert_eq!(lower_limits(1 << 20, u64::MAX, 1 << 22), [""; 0]);
+        assert_eq!(
+            lower_limits(20_000, 96_365, 1 << 22),
+            ["--ulimit=nofile=20000:20000", "--ulimit=nproc=96365:96365"]
+        );
+        assert_eq!(lower_limits(u64::MAX, 96_365, 32_768), ["--ulimit=nproc=32768:32768"]);
+    }
 }

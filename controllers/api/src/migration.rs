@@ -135,6 +135,21 @@ pub struct TargetSize {
     pub memory: Quantity,
     /// CPUs that were plugged.
     pub plugged_cpus: u32,
+    /// What the target pod reserves for the guest: by its status, its spec, and what it is migrated for. If the spec requests more
+    /// before anything is copied, the migration ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub room: Option<TargetRoom>,
+}
+
+/// A size of a guest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TargetRoom {
+    /// CPU.
+    #[schemars(schema_with = "schema::milli_cpu")]
+    pub cpu: MilliCpu,
+    /// Memory.
+    #[schemars(schema_with = "schema::quantity")]
+    pub memory: Quantity,
 }
 
 /// What is observed of a migration.

@@ -3,29 +3,18 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Affinity, PodSpec, Toleration};
-use neonvm_types::{Quantity, QuantityError};
+use neonvm_types::Quantity;
 use serde::{Deserialize, Serialize};
 
 use crate::virtual_machine::{CpuBounds, MemorySlots, VirtualMachineSpec};
 
-/// `vm.neon.tech/usage`: what the VM uses by its spec; JSON `{"cpu":"500m","memory":"2Gi"}`.
+/// `vm.neon.tech/usage`: what the VM takes of its node; JSON `{"cpu":"500m","memory":"2Gi"}`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     /// CPU, always a text.
     pub cpu: Quantity,
     /// Memory, always a text.
     pub memory: Quantity,
-}
-
-impl Usage {
-    /// The usage that a spec requests.
-    ///
-    /// # Errors
-    /// When the slot size does not fit; validation refuses such an object.
-    pub fn from_spec(spec: &VirtualMachineSpec) -> Result<Self, QuantityError> {
-        let guest = &spec.guest;
-        Ok(Self { cpu: guest.cpus.r#use.to_quantity(), memory: guest.memory_use()?.to_quantity() })
-    }
 }
 
 /// `vm.neon.tech/resources`: bounds and use, as the spec has them.
@@ -86,7 +75,8 @@ mod tests {
         let cpus = CpuBounds { min: MilliCpu::new(250), max: MilliCpu::new(1000), r#use: MilliCpu::new(250) };
         let slots = MemorySlots { min: 1, max: 4, r#use: 1 };
         let spec = VirtualMachineSpec::new(Guest::new(cpus, slots, "img:tag"));
-        let json = serde_json::to_string(&Usage::from_spec(&spec).unwrap()).unwrap();
+        let usage = Usage { cpu: "250m".parse().unwrap(), memory: "1Gi".parse().unwrap() };
+        let json = serde_json::to_string(&usage).unwrap();
         assert_eq!(json, r#"{"cpu":"250m","memory":"1Gi"}"#);
         let json = serde_json::to_string(&PodResources::from_spec(&spec)).unwrap();
         assert_eq!(

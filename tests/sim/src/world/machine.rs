@@ -94,7 +94,7 @@ impl World {
             self.after(wait, Event::MemoryStep { vm: id, epoch });
         }
         if let Some(pod) = pod {
-            self.use_changes(pod, asked);
+            self.use_changes(pod, asked.max(observed));
             self.recount(pod);
         }
         if changed {
@@ -106,7 +106,7 @@ impl World {
         }
     }
 
-    /// The pod shows what its VM is to have.
+    /// The pod shows what its VM is to have, and what it has while it returns more.
     fn use_changes(&mut self, id: Id, usage: Resources) {
         let Some(pod) = self.pods.get_mut(id) else { return };
         if pod.usage != usage {
@@ -139,8 +139,11 @@ impl World {
                 vm.revision = vm.target_revision;
             }
         }
-        let pod = vm.pod;
+        let (pod, uses) = (vm.pod, vm.asked.max(vm.observed.unwrap_or(vm.asked)));
         if let Some(pod) = pod {
+            if done {
+                self.use_changes(pod, uses);
+            }
             self.recount(pod);
         }
         if done {

@@ -8,7 +8,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReferen
 use neonvm_api::names::{RUNNER_CONTAINER, VM_API_VERSION, annotation, label};
 use neonvm_api::pod_annotation::Usage;
 use neonvm_api::{VirtualMachine, VirtualMachineMigration};
-use neonvm_types::Bytes;
 use neonvm_types::runner_protocol::SizeRequest;
 
 use neonvm_core_vm_lifecycle::Settings;
@@ -50,7 +49,7 @@ pub fn plan(
         block_owner_deletion: Some(true),
     };
     pod.metadata.owner_references = Some(vec![mover, machine]);
-    let guest = pod::size::larger(size, guest(vm, migration)?);
+    let guest = pod::size::larger(size, room(vm, migration)?);
     let usage = Usage { cpu: guest.cpu.to_quantity(), memory: guest.memory.to_quantity() };
     let usage = serde_json::to_string(&usage).unwrap_or_default();
     pod.metadata.annotations.get_or_insert_default().insert(annotation::USAGE.to_owned(), usage);
@@ -85,20 +84,18 @@ pub fn plan(
     Ok(pod)
 }
 
-/// The size with which the VM arrives: its current size, including memory that is still being released and continues to be
-/// released at the target, and the size that it is migrated for, within its bounds.
-fn guest(vm: &VirtualMachine, migration: &VirtualMachineMigration) -> Result<SizeRequest, PlanError> {
-    let mut guest = pod::size::at_start(vm)?;
-    if let Some(growth) = growth::size_of(migration) {
-        let spec = &vm.spec.guest;
-        let slot = spec.slot_size().map_err(|error| PlanError::SlotSize(error.to_string()))?;
-        let cpu = growth.cpu.min(spec.cpus.max);
-        let memory = growth.memory.min(slot.saturating_mul(u32::from(spec.memory_slots.max)));
-        guest = pod::size::larger(guest, SizeRequest { cpu, memory });
-    }
-    let Some(status) = &vm.status else { return Ok(guest) };
-    let cpu = status.cpus.unwrap_or_default();
-    let memory = status.memory_size.and_then(|size| Bytes::try_from(size).ok()).unwrap_or_default();
+/// What the target reserves beside the size of its runner: what the VM has, including memory that is still being released and continues
+/// to be released at the target; what its spec requests; and the size that it is migrated for, within its bounds.
+pub(super) fn room(
+    vm: &VirtualMachine,
+    migration: &VirtualMachineMigration,
+) -> Result<SizeRequest, PlanError> {
+    let guest = pod::size::uses(vm)?;
+    let Some(growth) = growth::size_of(migration) else { return Ok(guest) };
+    let spec = &vm.spec.guest;
+    let slot = spec.slot_size().map_err(|error| PlanError::SlotSize(error.to_string()))?;
+    let cpu = growth.cpu.min(spec.cpus.max);
+    let memory = growth.memory.min(slot.saturating_mul(u32::from(spec.memory_slots.max)));
     Ok(pod::size::larger(guest, SizeRequest { cpu, memory }))
 }
 

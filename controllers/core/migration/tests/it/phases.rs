@@ -421,6 +421,23 @@ fn a_target_of_another_size_takes_no_vm() {
     audit(&mut world);
 }
 
+/// The spec requested more after the target was made, and the controller was away until the target had a node: what the spec requests has
+/// no room reserved there.
+#[test]
+fn a_target_that_is_too_small_for_the_spec_takes_no_vm() {
+    let mut world = World::new();
+    world.create("move-0");
+    let work = Turn::Work { age: 0, writes: 99 };
+    for turn in [work.clone(), Turn::Boot, Turn::Resize(4), work] {
+        world.turn(&turn);
+    }
+    let status = world.newest().moves["move-0"].status.clone().unwrap();
+    assert_eq!(status.reason, "TargetFailed");
+    world.calm();
+    audit(&mut world);
+    assert_eq!(world.runners["db-first"].gib, 4);
+}
+
 /// A drain that is given up: its migrations end, others do not.
 #[test]
 fn what_an_eviction_requested_ends_when_the_node_accepts_pods_again() {

@@ -1,5 +1,6 @@
 //! Targets of migrations: what they accept, and when they must not get the VM.
 
+use k8s_openapi::api::core::v1::Pod;
 use neonvm_api::names::annotation;
 use neonvm_api::virtual_machine::{ActiveMigration, Phase};
 use neonvm_api::{VirtualMachine, VirtualMachineMigration, VirtualMachineMigrationSpec};
@@ -17,17 +18,23 @@ fn usage(vm: &VirtualMachine) -> String {
     migration.metadata.uid = Some("uid-move".into());
     let size = SizeRequest { cpu: MilliCpu::new(500), memory: Bytes::gib(1) };
     let plan = plan_target(vm, &migration, "db-2", "n1", size, &settings()).unwrap();
-    plan.metadata.annotations.unwrap()[annotation::USAGE].clone()
+    usage_of(&plan)
 }
 
-/// A VM that shrinks brings along what it has not given back yet: its target must have room for that.
+fn usage_of(plan: &Pod) -> String {
+    plan.metadata.annotations.as_ref().unwrap()[annotation::USAGE].clone()
+}
+
+/// A VM that shrinks has what it has not given back yet: its pod counts that, and its target must have room for it.
 #[test]
 fn a_target_has_room_for_what_was_not_given_back() {
     let mut vm = vm();
     assert_eq!(usage(&vm), r#"{"cpu":"500m","memory":"1Gi"}"#);
     let status = vm.status.get_or_insert_default();
+    status.phase = Some(Phase::Running);
     (status.cpus, status.memory_size) = (Some(MilliCpu::new(250)), Some(Bytes::gib(3).to_quantity()));
     assert_eq!(usage(&vm), r#"{"cpu":"500m","memory":"3Gi"}"#);
+    assert_eq!(usage(&vm), usage_of(&neonvm_core_vm_lifecycle::pod::plan(&vm, "db-1", &settings()).unwrap()));
     let status = vm.status.get_or_insert_default();
     (status.cpus, status.memory_size) = (Some(MilliCpu::new(2000)), Some(Bytes::gib(1).to_quantity()));
     assert_eq!(usage(&vm), r#"{"cpu":"2","memory":"1Gi"}"#);

@@ -212,8 +212,10 @@ impl State {
         }
         let (index, pod, slot) = self.eligible(key)?;
         check(request)?;
-        // A VM gets no more than its upper bound, whatever client requests it; what it has beyond a bound that was lowered stays.
-        let has = base(pod, None);
+        // A VM gets no more than its upper bound, whatever client requests it; what it has beyond a bound that was lowered stays. Its spec
+        // has the new size while the guest still returns memory: a new scheduler learns from the agent what the VM has.
+        let last = request.last_permit.map_or(Pair::default(), Pair::from);
+        let has = base(pod, None).max(pod.seen.believed(last, &self.settings));
         let most = pod.seen.vm.as_ref().and_then(|vm| vm.max).map(|max| Pair::from(max).max(has));
         let bounded = |size: Resources| most.map_or(Pair::from(size), |most| most.min(size.into()));
         let (wanted, unit) = (bounded(request.resources), Pair::from(whole_slots(request.unit, slot)));

@@ -139,15 +139,28 @@ impl PodSeen {
         }
     }
 
+    /// The largest size of a VM for which the requests of its pod suffice.
+    fn guest(&self, vm: &VmSeen) -> Pair<u64> {
+        self.requests.less(self.overhead).map(u128::from).with(vm.overcommit, undiscounted)
+    }
+
+    /// What its VM may have by the permit that its agent reports: no more than its pod requests, if the cluster resizes pods.
+    pub(crate) fn believed(&self, last_permit: Pair<u64>, settings: &Settings) -> Pair<u64> {
+        match &self.vm {
+            Some(vm) if settings.pods_are_resized => last_permit.min(self.guest(vm)),
+            _ => last_permit,
+        }
+    }
+
     /// Without what its annotations claim beyond what can be true: if the cluster resizes pods, a VM has at most the size that its pod
     /// requests.
     #[must_use]
     pub(crate) fn bounded(mut self, settings: &Settings) -> Self {
         let Some(vm) = &self.vm else { return self };
         if settings.pods_are_resized {
+            let guest = self.guest(vm);
             self.overhead = self.overhead.min(self.requests);
-            let guest = self.requests.less(self.overhead).map(u128::from);
-            self.usage = self.usage.min(guest.with(vm.overcommit, undiscounted));
+            self.usage = self.usage.min(guest);
         }
         self
     }

@@ -80,7 +80,8 @@ pub(super) fn wanted(vm: &VirtualMachine, settings: &Settings) -> Result<Desired
     labels.insert(label::VM_NAME.to_owned(), name);
     labels.insert(label::APP_NAME.to_owned(), label::APP_NAME_VALUE.to_owned());
     let mut annotations = copied(vm.metadata.annotations.as_ref(), false, settings);
-    let usage = Usage::from_spec(&vm.spec).map_err(|error| PlanError::SlotSize(error.to_string()))?;
+    let uses = super::size::uses(vm)?;
+    let usage = Usage { cpu: uses.cpu.to_quantity(), memory: uses.memory.to_quantity() };
     let json = |value: Result<String, serde_json::Error>| value.unwrap_or_default();
     annotations.insert(annotation::USAGE.to_owned(), json(serde_json::to_string(&usage)));
     let resources = json(serde_json::to_string(&PodResources::from_spec(&vm.spec)));

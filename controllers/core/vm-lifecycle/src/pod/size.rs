@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{ContainerResizePolicy, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use neonvm_api::pod_annotation::Usage;
+use neonvm_api::virtual_machine::Phase;
 use neonvm_api::{Power, VirtualMachine};
 use neonvm_types::runner_protocol::SizeRequest;
 use neonvm_types::{Bytes, MilliCpu, Quantity};
@@ -56,9 +57,22 @@ pub fn at_start(vm: &VirtualMachine) -> Result<SizeRequest, PlanError> {
     Ok(SizeRequest { cpu: guest.cpus.r#use, memory })
 }
 
-/// The overhead at the size that the spec requests, for the annotation that the scheduler reads.
+/// What the VM takes of its node: what its spec requests, and what it has while it still returns more.
+///
+/// # Errors
+/// If the spec's size cannot be computed.
+pub fn uses(vm: &VirtualMachine) -> Result<SizeRequest, PlanError> {
+    let size = at_start(vm)?;
+    let Some(status) = vm.status.as_ref().filter(|status| status.phase.is_some_and(Phase::is_alive)) else {
+        return Ok(size);
+    };
+    let memory = status.memory_size.and_then(|size| Bytes::try_from(size).ok()).unwrap_or_default();
+    Ok(larger(size, SizeRequest { cpu: status.cpus.unwrap_or_default(), memory }))
+}
+
+/// The overhead of what the VM takes, for the annotation that the scheduler reads.
 pub(crate) fn overhead_note(vm: &VirtualMachine, settings: &Settings) -> Result<Usage, PlanError> {
-    let overhead = overhead::of_vm(&vm.spec, at_start(vm)?.memory, settings);
+    let overhead = overhead::of_vm(&vm.spec, uses(vm)?.memory, settings);
     Ok(Usage { cpu: overhead.cpu.to_quantity(), memory: overhead.memory.to_quantity() })
 }
 

@@ -241,13 +241,21 @@ impl World {
         migration: &str,
         (name, receive): (&str, &Receive),
     ) -> Result<(), Failed> {
-        if care.now.gone || care.pod_named(name).is_some() {
+        if care.now.gone {
             return Ok(());
         }
         let Some(object) = care.seen.moves.get(migration) else { return Ok(()) };
         let uid = receive.migration.as_str();
         let planned = self.target_room(id, care, object, (name, receive));
         let (room, size) = planned.ok_or_else(|| Self::not_done(PodFailed, "no pod can be planned"))?;
+        if let Some(pod) = care.pod_named(name) {
+            if self.pods.get(pod).is_some_and(|pod| pod.usage == room) {
+                return Ok(());
+            }
+            // A pod with another configuration makes room for one that is made for the size of now.
+            self.end_pod(id, care, pod);
+            return Err(Failed::Conflict);
+        }
         let Some(pod) = self.add_pod(id, care, name, room) else {
             return Err(Self::not_done(PodFailed, "such a pod exists"));
         };

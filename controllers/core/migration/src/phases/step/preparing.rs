@@ -1,14 +1,15 @@
 //! The VM is taken, its target is made. Nothing was sent yet: whatever fails, the VM just stays.
 
 use neonvm_api::VirtualMachineStatus;
-use neonvm_api::migration::{MigrationPhase, MigrationReason, TargetSize};
+use neonvm_api::migration::{MigrationPhase, MigrationReason, TargetRoom, TargetSize};
 use neonvm_api::runner_pod::Receive;
 use neonvm_types::runner_protocol::{ExitReason, MigrationState, RunnerStatus, SizeRequest};
 
 use super::{Pass, address, eviction, over};
-use crate::phases::MigrationAction;
+use crate::phases::{MigrationAction, target};
 use neonvm_core_vm_lifecycle::FailureReason::NoSuitableHost;
 use neonvm_core_vm_lifecycle::PodView;
+use neonvm_core_vm_lifecycle::pod::size::larger;
 
 pub(super) fn step(pass: &mut Pass<'_>) {
     if pass.is_cancelled() {
@@ -97,19 +98,31 @@ fn size(runner: &RunnerStatus) -> TargetSize {
         cpu: runner.cpu.asked,
         memory: runner.memory.asked.to_quantity(),
         plugged_cpus: runner.cpu.online,
+        room: None,
     }
 }
 
-/// Whether the VM was scaled since the target was made.
+/// Whether the VM was scaled since the target was made. A target whose size is not noted was to be deleted for that reason, and may be
+/// there still: the deletion got lost.
 fn is_scaled(pass: &Pass<'_>) -> bool {
     let now = pass.observed.source_runner.current().map(size);
-    pass.before.target_size.zip(now).is_some_and(|(made, now)| made != now)
+    let made = pass.before.target_size.map(|made| TargetSize { room: None, ..made });
+    now.is_some() && made != now
+}
+
+/// Whether the spec requests more than the target reserves: no scheduler has permitted that at the target's node. The source has not
+/// received the request if the controller was away.
+fn is_outgrown(pass: &Pass<'_>) -> bool {
+    let made = pass.before.target_size.and_then(|made| made.room);
+    let needed = pass.observed.vm.and_then(|vm| target::room(vm, pass.migration).ok());
+    made.zip(needed)
+        .is_some_and(|(made, needed)| needed.cpu > made.cpu || needed.memory.to_quantity() > made.memory)
 }
 
 /// Whether the target is to be made again. Only one without a node: nothing of it has run.
 fn is_outdated(pass: &Pass<'_>) -> bool {
     let waits = |target: &PodView| target.deleting.is_none() && target.node.is_empty();
-    pass.observed.target.as_ref().is_some_and(waits) && is_scaled(pass)
+    pass.observed.target.as_ref().is_some_and(waits) && (is_scaled(pass) || is_outgrown(pass))
 }
 
 /// Deletes the target; it is made again for the guest's size of then.
@@ -134,7 +147,7 @@ fn ready(pass: &mut Pass<'_>) {
         pass.set_reason(MigrationReason::Preparing, "the target is ready; waits for the source runner");
         return;
     }
-    if is_scaled(pass) {
+    if is_scaled(pass) || is_outgrown(pass) {
         let why = "the VM was scaled while its target was given a node; migrate it again";
         pass.decide(MigrationReason::TargetFailed, why);
         return;
@@ -208,13 +221,17 @@ fn create(pass: &mut Pass<'_>) {
         return;
     };
     let Some(machine) = runner.machine.clone() else { return };
-    pass.status.target_size = Some(size(runner));
+    let asked = SizeRequest { cpu: runner.cpu.asked, memory: runner.memory.asked };
+    let room = pass.observed.vm.and_then(|vm| target::room(vm, pass.migration).ok());
+    let room = room.map(|room| larger(room, asked));
+    let room = room.map(|room| TargetRoom { cpu: room.cpu, memory: room.memory.to_quantity() });
+    pass.status.target_size = Some(TargetSize { room, ..size(runner) });
     let port = pass.observed.vm.map_or(neonvm_types::runner_protocol::RUNNER_PORT, |vm| vm.spec.runner_port);
     let receive = Box::new(Receive {
         migration: pass.uid().to_owned(),
         source: address(&source, port),
         machine,
-        size: SizeRequest { cpu: runner.cpu.asked, memory: runner.memory.asked },
+        size: asked,
         cpus: runner.cpu.online,
         disk_queues: None,
     });

@@ -94,6 +94,17 @@ fn a_permit_is_within_the_bounds_of_the_vm() {
     state.step(at(0), seen(claiming("p", (3, 3), 1)));
     assert_eq!(ask(&mut state, "p", 20, Some(3)).unwrap().permit, res(3));
     assert_eq!(ask(&mut state, "p", 2, Some(3)).unwrap().permit, res(2));
+    // Its spec has the lower bound already, the guest has not returned its memory, and another scheduler leads.
+    let mut state = resized(cu(40));
+    state.step(at(0), seen(claiming("p", (5, 3), 3)));
+    assert_eq!(ask(&mut state, "p", 5, Some(5)).unwrap().permit, res(5));
+    assert_eq!(ask(&mut state, "p", 9, Some(9)).unwrap().permit, res(5));
+    let mut state = State::new(Settings::default());
+    state.step(at(0), node("n", cu(40)));
+    state.step(at(0), seen(vm("p", "n", 3, 3)));
+    state.step(at(0), Event::Listed);
+    assert_eq!(ask(&mut state, "p", 5, Some(5)).unwrap().permit, res(5));
+    assert_eq!(sums(&state, "n").reserved, cu(5).map(u128::from));
 }
 
 proptest! {

@@ -40,7 +40,9 @@ impl World {
             let coming =
                 account.issued.filter(|(id, _)| account.asking.is_some_and(|(asking, ..)| asking == *id));
             let coming = coming.map(|(_, permit)| permit);
-            may = [account.permit, coming].into_iter().flatten().fold(may, Resources::max);
+            // A permit above a bound that was lowered is of no use: the API server admits no such size.
+            let permits = [account.permit, coming].into_iter().flatten().map(|permit| permit.min(vm.max));
+            may = permits.fold(may, Resources::max);
         }
         (may, vm.has, vm.overcommit)
     }

@@ -31,15 +31,15 @@ impl World {
 
     fn place_one(&mut self, leader: Id, id: Id) {
         let now = duration(self.now);
-        let Some(key) = self.pods.get(id).filter(|pod| pod.alive && !pod.binding).map(|pod| &pod.key) else {
-            return;
-        };
+        let Some(pod) = self.pods.get(id).filter(|pod| pod.alive && !pod.binding) else { return };
         let Some(replica) =
             self.replicas.get(leader).filter(|replica| replica.up && replica.state.is_listed())
         else {
             return;
         };
-        let Some(seen) = replica.state.pod(key).filter(|seen| seen.node.is_none()).cloned() else { return };
+        // A binding names the pod by its uid: one of its name from before is not it.
+        let waits = |seen: &&PodSeen| seen.node.is_none() && seen.uid == pod.uid;
+        let Some(seen) = replica.state.pod(&pod.key).filter(waits).cloned() else { return };
         let inc = replica.inc;
         let name = if self.bug(Bug::BindWithoutRoom) {
             let open = self.nodes.iter().find(|node| node.open && !node.lost);

@@ -57,6 +57,17 @@ fn run_all(scenario: &Scenario, options: &[Options]) -> Vec<Outcome> {
     outcomes.into_inner().unwrap().into_values().collect()
 }
 
+/// Every fault at once, but those by which guests do not answer: what is lost together is what a subset rarely shows.
+#[test]
+fn no_node_is_overcommitted_by_many_faults_at_once() {
+    let faults = "crash,api,watch,resize,bind-fails,node-loss,devices-away".parse().unwrap();
+    let options = |seed| Options { seed, faults: Some(faults), ..Options::default() };
+    let options: Vec<_> = (1000..1100).map(options).collect();
+    let outcomes = run_all(&scenario("scheduler-restarts"), &options);
+    let bad: Vec<_> = outcomes.iter().flat_map(|outcome| report("scheduler-restarts", outcome)).collect();
+    assert!(bad.is_empty(), "{}", bad.join("\n"));
+}
+
 /// No invariant breaks, whatever the seed. `NEONVM_SIM_SEED` sets the first one, `NEONVM_SIM_SEEDS` how many; with
 /// `NEONVM_SIM_FRESH` there are more of them, and other ones each time.
 #[test]

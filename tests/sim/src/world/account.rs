@@ -40,7 +40,7 @@ impl World {
             let coming =
                 account.issued.filter(|(id, _)| account.asking.is_some_and(|(asking, ..)| asking == *id));
             let coming = coming.map(|(_, permit)| permit);
-            // A permit above a bound that was lowered is of no use: the API server admits no such size.
+            // An agent requests no size above the bound, so what it was permitted beyond a lowered one is not used.
             let permits = [account.permit, coming].into_iter().flatten().map(|permit| permit.min(vm.max));
             may = permits.fold(may, Resources::max);
         }

@@ -204,7 +204,8 @@ impl Connection {
         let data = self.config.auth_info.client_certificate_data.as_ref();
         let pem = data.and_then(|data| String::from_utf8(STANDARD.decode(data).ok()?).ok());
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        let end = pem.and_then(|pem| neonvm_kit::expiry::last_end(&pem));
+        let end =
+            pem.and_then(|pem| neonvm_kit::certificate::Validity::last(&pem)).map(|validity| validity.until);
         end.is_some_and(|end| u64::try_from(end).is_ok_and(|end| end < now.as_secs()))
     }
 }

@@ -138,6 +138,9 @@ fn places() -> Result<Filled, Error> {
     filled.cpu_model = json!("{{ .Values.runner.cpuModel }}");
     filled.priority_class =
         (json!("{{ .Values.runner.priorityClass.name }}"), with("runner.priorityClass.value"));
+    // Helm shows a large number with an exponent.
+    filled.lifetimes = ["lifetimeSeconds", "authorityLifetimeSeconds"]
+        .map(|name| format!("{{{{ int64 .Values.certificates.{name} }}}}"));
     filled.disk_cache = json!("{{ .Values.runner.diskCache }}");
     filled.log_format = json!("{{ .Values.logFormat }}");
     filled.root_disk = json!(ROOT_DISK);

@@ -186,6 +186,9 @@ fn container(container: &mut Value, filled: &Filled) {
             flag(container, "--vm-scheduler", filled.vm_scheduler.as_str().unwrap_or_default());
             let (class, _) = &filled.priority_class;
             flag(container, "--vm-priority-class", class.as_str().unwrap_or_default());
+            let [certificate, authority] = &filled.lifetimes;
+            flag(container, "--certificate-lifetime", certificate);
+            flag(container, "--authority-lifetime", authority);
             flag(container, "--disk-cache", filled.disk_cache.as_str().unwrap_or_default());
             flag(container, "--device-plugin", filled.device_plugin.as_str().unwrap_or_default());
             let webhooks = filled.pod_autoscaler.as_str().unwrap_or_default();

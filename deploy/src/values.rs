@@ -6,6 +6,7 @@ pub(crate) mod describe;
 
 use std::collections::BTreeMap;
 
+use neonvm_api::lifetimes::Lifetimes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -39,6 +40,8 @@ pub struct Values {
     pub overlay: Overlay,
     /// What runs each VM.
     pub runner: Runner,
+    /// Certificates that services, runners and webhooks show each other.
+    pub certificates: Certificates,
     /// How services and runners write their logs. text: for people. json: an object for each line with upstream's keys level, ts,
     /// logger and msg; in the log of a runner's pod it follows the source, as in runner| {...}.
     pub log_format: LogFormat,
@@ -67,6 +70,7 @@ impl Default for Values {
             pod_autoscaler: Service::default(),
             overlay: Overlay::default(),
             runner: Runner::default(),
+            certificates: Certificates::default(),
             log_format: LogFormat::default(),
         }
     }
@@ -317,6 +321,38 @@ impl Default for PriorityClass {
     }
 }
 
+/// Lifetimes of certificates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Certificates {
+    /// Life of a certificate in seconds. It is renewed when two thirds of it are over. With less than 600 a kubelet may be too slow to
+    /// bring a runner its new one.
+    #[schemars(range(min = 60, max = 315_360_000))]
+    pub lifetime_seconds: u64,
+    /// Life of the authority that signs them in seconds, at least ten times that of a certificate. Before two thirds of it are over the
+    /// next authority is trusted, and signs.
+    #[schemars(range(min = 600, max = 3_153_600_000_u64))]
+    pub authority_lifetime_seconds: u64,
+}
+
+impl Certificates {
+    fn check(self) -> Result<(), Error> {
+        Lifetimes::new(self.lifetime_seconds, self.authority_lifetime_seconds)
+            .map(drop)
+            .map_err(|error| Error::invalid("certificates", error.to_string()))
+    }
+}
+
+impl Default for Certificates {
+    fn default() -> Self {
+        let lives = Lifetimes::DEFAULT;
+        Self {
+            lifetime_seconds: lives.certificate().unsigned_abs(),
+            authority_lifetime_seconds: lives.authority().unsigned_abs(),
+        }
+    }
+}
+
 /// How disks are opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -420,6 +456,7 @@ impl Values {
         }
         self.check_images()?;
         self.runner.priority_class.check()?;
+        self.certificates.check()?;
         if self.components.is_empty() {
             return Err(Error::invalid("components", "name one at least"));
         }

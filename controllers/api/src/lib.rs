@@ -28,6 +28,7 @@ pub mod duration;
 mod field_error;
 mod guest_path;
 pub mod ip_pool;
+pub mod lifetimes;
 pub mod merge_patch;
 pub mod migration;
 pub mod migration_policy;

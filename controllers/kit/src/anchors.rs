@@ -94,7 +94,7 @@ mod tests {
         let error = admitted(second.certificate(), &known).unwrap_err().to_string();
         assert!(error.contains(&known[0]) && error.contains(&fingerprints(second.certificate()).unwrap()[0]));
         // A handover, and one after it.
-        let (one, two) = (first.certify(&second_key).unwrap(), second.certify(&third_key).unwrap());
+        let (one, two) = (first.certify(&second_key, 600).unwrap(), second.certify(&third_key, 600).unwrap());
         let next = format!("{}{one}{}", second.certificate(), first.certificate());
         assert_eq!(certificates(&admitted(&next, &known).unwrap()), 3);
         let after = format!("{}{two}{next}", third.certificate());
@@ -108,7 +108,7 @@ mod tests {
     fn a_certificate_of_a_service_makes_no_authority() {
         let (authority, _) = Authority::generate().unwrap();
         let known = fingerprints(authority.certificate()).unwrap();
-        let leaf = authority.peer("x", &["x.example".to_owned()]).unwrap();
+        let leaf = authority.peer_for("x", &["x.example".to_owned()], 3600).unwrap();
         let bundle = format!("{}{}", authority.certificate(), leaf.certificate);
         assert_eq!(certificates(&admitted(&bundle, &known).unwrap()), 1);
         admitted("nothing", &known).unwrap_err();

@@ -14,25 +14,34 @@ use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::{Client, Error as ApiError};
 use tokio::time::{Instant, sleep, timeout};
 
+use neonvm_api::lifetimes::Lifetimes;
+
 use crate::backoff::Backoff;
 use crate::ca::{self, Authority};
 
 pub use current::Current;
-pub use handover::{SPREAD, advance};
+pub use handover::advance;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuthoritySecret {
     pub secret: &'static str,
     /// Common name in the certificate of one that is made.
     common: &'static str,
+    /// Life of one that is made, in seconds.
+    life: i64,
 }
 
 /// Key of the certificate in the config map of the secret's name.
 pub const CERTIFICATE: &str = "ca.crt";
 /// Signs what the services show each other.
-pub const INTERNAL: AuthoritySecret = AuthoritySecret { secret: "neonvm-internal-ca", common: "neonvm-ca" };
+pub const INTERNAL: AuthoritySecret = AuthoritySecret {
+    secret: "neonvm-internal-ca",
+    common: "neonvm-ca",
+    life: Lifetimes::DEFAULT.authority(),
+};
 /// Signs what authors of VMs request. No service trusts it: it signs whatever name they choose.
-pub const VMS: AuthoritySecret = AuthoritySecret { secret: "neonvm-vm-ca", common: "neonvm-vm-ca" };
+pub const VMS: AuthoritySecret =
+    AuthoritySecret { secret: "neonvm-vm-ca", common: "neonvm-vm-ca", life: Lifetimes::DEFAULT.authority() };
 /// Common name of an agent, without its node.
 const AGENT: &str = "neonvm-agent:";
 /// Organisation of agents, in their client certificates.
@@ -104,6 +113,12 @@ pub enum Error {
 }
 
 impl AuthoritySecret {
+    /// The same with another life of authorities that are made, in seconds.
+    #[must_use]
+    pub const fn living(self, life: i64) -> Self {
+        Self { life, ..self }
+    }
+
     fn failed(self) -> impl Fn(ApiError) -> Error {
         move |error| Error::Api(self.secret, Box::new(error))
     }
@@ -272,7 +287,7 @@ pub async fn restore(
 }
 
 async fn make(api: &Api<Secret>, kept: AuthoritySecret, manager: &str) -> Result<Secret, Error> {
-    let (authority, key) = Authority::generate_named(kept.common)?;
+    let (authority, key) = Authority::generate_for(kept.common, kept.life)?;
     store(api, kept, [(SIGNS.0, authority.certificate()), (SIGNS.1, &key)], manager).await
 }
 

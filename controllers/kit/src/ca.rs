@@ -5,6 +5,7 @@ mod request;
 use std::fs;
 use std::path::Path;
 
+use neonvm_api::lifetimes::Lifetimes;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose,
@@ -17,14 +18,12 @@ pub use request::{Purpose, Request, Subject};
 
 /// Common name of an authority without a configured name.
 const NAME: &str = "neonvm-ca";
-const AUTHORITY_YEARS: i64 = 10;
+/// Life of an authority unless another is chosen, in seconds: ten years.
+const AUTHORITY: i64 = Lifetimes::DEFAULT.authority();
 /// Validity of what it signs, in days; services renew at start.
 const LEAF_DAYS: i64 = 365;
-/// Validity of a runner's, in days. It is made for one pod and read once: a VM may run for years, and must still be
-/// reachable and migratable then.
-const PEER_DAYS: i64 = 365 * AUTHORITY_YEARS;
 /// Clocks of peers may run behind by this much.
-pub(crate) const CLOCK_SKEW: Duration = Duration::minutes(10);
+const CLOCK_SKEW: i64 = 600;
 
 /// What can go wrong with certificates.
 #[derive(Debug, thiserror::Error)]
@@ -83,15 +82,25 @@ fn name(common: &str, organisations: &[&str]) -> DistinguishedName {
     name
 }
 
-fn authority_params(common: &str) -> CertificateParams {
+/// Seconds by which a certificate of this life begins before it is made. Of a short life it is a part: the certificate is renewed by
+/// the time between its beginning and its end.
+pub(crate) fn clock_skew(life: i64) -> i64 {
+    CLOCK_SKEW.min(life / 10).max(0)
+}
+
+/// When a certificate was made that begins and ends at these times: the reverse of [`clock_skew`]. In seconds since 1970.
+pub(crate) fn made(from: i64, until: i64) -> i64 {
+    let life = until.saturating_sub(from);
+    from.saturating_add(CLOCK_SKEW.min(life / 11).max(0))
+}
+
+fn authority_params(common: &str, life: i64) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = name(common, &[]);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages =
         vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
-    let now = OffsetDateTime::now_utc();
-    params.not_before = now - CLOCK_SKEW;
-    params.not_after = now + Duration::days(365 * AUTHORITY_YEARS);
+    live(&mut params, life);
     params
 }
 
@@ -106,10 +115,10 @@ impl Authority {
             let key = KeyPair::from_pem(&read(&key)?)?;
             let certificate = read(&certificate)?;
             // The issuer needs the name and the key only; both are those of the kept certificate.
-            return Ok(Self::with(authority_params(NAME), key, certificate));
+            return Ok(Self::with(authority_params(NAME, AUTHORITY), key, certificate));
         }
         let pair = KeyPair::generate()?;
-        let params = authority_params(NAME);
+        let params = authority_params(NAME, AUTHORITY);
         let signed = params.self_signed(&pair)?;
         write_private(&key, &pair.serialize_pem())?;
         write_private(&certificate, &signed.pem())?;
@@ -121,18 +130,19 @@ impl Authority {
     /// # Errors
     /// If the certificate cannot be made.
     pub fn generate() -> Result<(Self, String), Error> {
-        Self::generate_named(NAME)
+        Self::generate_for(NAME, AUTHORITY)
     }
 
-    /// As [`Authority::generate`], with a common name. Authorities that must not be taken for each other differ in it.
+    /// As [`Authority::generate`], with a common name and a life in seconds. Authorities that must not be taken for each other differ
+    /// in the name.
     ///
     /// # Errors
     /// If the certificate cannot be made.
-    pub fn generate_named(common: &str) -> Result<(Self, String), Error> {
-        Self::generate_with(authority_params(common))
+    pub fn generate_for(common: &str, life: i64) -> Result<(Self, String), Error> {
+        Self::generate_with(authority_params(common, life))
     }
 
-    /// As [`Authority::generate_named`], valid between these two times in seconds since 1970.
+    /// As [`Authority::generate_for`], valid between these two times in seconds since 1970.
     ///
     /// # Errors
     /// If the certificate cannot be made, or there are no such times.
@@ -141,7 +151,7 @@ impl Authority {
             let bad = |_| Error::Pem { path: "a time in seconds".into(), wanted: "a date" };
             OffsetDateTime::from_unix_timestamp(seconds).map_err(bad)
         };
-        let mut params = authority_params(common);
+        let mut params = authority_params(common, AUTHORITY);
         (params.not_before, params.not_after) = (time(from)?, time(until)?);
         Self::generate_with(params)
     }
@@ -174,19 +184,20 @@ impl Authority {
             path: "the certificate of the authority".into(),
             wanted: "a certificate",
         })?;
-        let params = authority_params(&crate::subject::common_name(&der));
+        let params = authority_params(&crate::subject::common_name(&der), AUTHORITY);
         Ok(Self::with(params, key, certificate.to_owned()))
     }
 
-    /// A certificate, PEM, of another authority with this private key, PEM, and our name: clients and servers that trust this authority may trust that one.
+    /// A certificate, PEM, of another authority with this private key, PEM, and our name, for so many seconds: clients and servers
+    /// that trust this authority may trust that one.
     ///
     /// # Errors
     /// If the key cannot be read.
-    pub fn certify(&self, key: &str) -> Result<String, Error> {
+    pub fn certify(&self, key: &str, life: i64) -> Result<String, Error> {
         let key = KeyPair::from_pem(key)?;
         let der = CertificateDer::from_pem_slice(self.certificate.as_bytes());
         let name = der.map(|der| crate::subject::common_name(&der)).unwrap_or_default();
-        Ok(authority_params(&name).signed_by(&key, &self.issuer)?.pem())
+        Ok(authority_params(&name, life).signed_by(&key, &self.issuer)?.pem())
     }
 
     /// Its private key, PEM.
@@ -223,15 +234,8 @@ impl Authority {
         self.sign_for(params, name(common, &[]), Duration::days(LEAF_DAYS))
     }
 
-    /// A certificate of one of several equals that call each other: for these names, as a server and as a client.
-    ///
-    /// # Errors
-    /// If a name is not valid.
-    pub fn peer(&self, common: &str, names: &[String]) -> Result<Identity, Error> {
-        self.peer_for(common, names, Duration::days(PEER_DAYS).whole_seconds())
-    }
-
-    /// As [`Authority::peer`], valid for this many seconds from now; a negative number makes one that has expired.
+    /// A certificate of one of several equals that call each other: for these names, as a server and as a client, valid for this many
+    /// seconds from now; a negative number makes one that has expired.
     ///
     /// # Errors
     /// If a name is not valid.
@@ -292,9 +296,14 @@ impl Authority {
 fn complete(params: &mut CertificateParams, life: Duration) {
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
     params.use_authority_key_identifier_extension = true;
+    live(params, life.whole_seconds());
+}
+
+/// From now on for `life` seconds.
+fn live(params: &mut CertificateParams, life: i64) {
     let now = OffsetDateTime::now_utc();
-    params.not_before = now - CLOCK_SKEW;
-    params.not_after = now + life;
+    params.not_before = now - Duration::seconds(clock_skew(life));
+    params.not_after = now + Duration::seconds(life);
 }
 
 fn read(path: &Path) -> Result<String, Error> {
@@ -329,7 +338,7 @@ mod tests {
     #[test]
     fn peers_are_known_by_their_names() {
         let (authority, _) = Authority::generate().unwrap();
-        let peer = authority.peer("one", &["a.example".into(), "b.example".into()]).unwrap();
+        let peer = authority.peer_for("one", &["a.example".into(), "b.example".into()], 60).unwrap();
         crate::tls::private_server(&peer, authority.certificate()).unwrap();
         let certificate = CertificateDer::from_pem_slice(peer.certificate.as_bytes()).unwrap();
         assert_eq!(crate::tls::dns_names(&certificate), ["a.example", "b.example"]);

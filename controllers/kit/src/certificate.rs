@@ -25,8 +25,9 @@ use crate::signer::rules::{
 use crate::trust::Trust;
 
 pub use crate::shown::Shown;
+pub use crate::validity::Validity;
 pub use own::Own;
-pub use renewal::{Validity, renew};
+pub use renewal::renew;
 
 /// How long [`Certificate::at_start`] tries.
 const START: Duration = Duration::from_secs(60);
@@ -219,7 +220,7 @@ impl Certificate {
 
     fn report(&self, validity: Validity) {
         if let Some(expiry) = &self.expiry {
-            expiry.set(&self.wanted.common_name, self.wanted.purpose.into(), validity.until);
+            expiry.set(&self.wanted.common_name, self.wanted.purpose.into(), validity);
             expiry.set_last(authority::INTERNAL.secret, Use::Trusted, &self.trust.bundle());
         }
     }

@@ -33,6 +33,7 @@ pub mod termination;
 pub mod tls;
 pub mod trust;
 mod unchecked;
+pub mod validity;
 pub mod watch;
 pub mod watch_metrics;
 pub mod webhook;

@@ -14,6 +14,7 @@ use k8s_openapi::api::certificates::v1::{
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::runtime::watcher;
 use kube::{Client, Error as ApiError, ResourceExt as _};
+use neonvm_api::lifetimes::Lifetimes;
 use serde_json::json;
 
 use crate::authority::Current;
@@ -35,6 +36,8 @@ pub struct Signer {
     namespace: String,
     manager: &'static str,
     authority: Current,
+    /// Longest life of what is signed, in seconds.
+    longest: i64,
 }
 
 impl std::fmt::Debug for Signer {
@@ -44,10 +47,16 @@ impl std::fmt::Debug for Signer {
 }
 
 impl Signer {
-    /// A signer for the services of a namespace; `manager` is its field manager.
+    /// A signer for the services of a namespace; `manager` is its field manager. No certificate lives longer than one of `lifetimes`.
     #[must_use]
-    pub fn new(client: Client, namespace: &str, authority: Current, manager: &'static str) -> Self {
-        Self { client, namespace: namespace.to_owned(), manager, authority }
+    pub fn new(
+        client: Client,
+        namespace: &str,
+        (authority, lifetimes): (Current, &Lifetimes),
+        manager: &'static str,
+    ) -> Self {
+        let longest = lifetimes.certificate();
+        Self { client, namespace: namespace.to_owned(), manager, authority, longest }
     }
 
     /// Watches requests and answers them; never returns.
@@ -129,7 +138,8 @@ impl Signer {
         key: &Request,
         grant: &Grant,
     ) -> Result<(), ApiError> {
-        let certificate = match self.authority.get().sign_request(key, &grant.subject, grant.seconds) {
+        let seconds = grant.seconds.min(self.longest);
+        let certificate = match self.authority.get().sign_request(key, &grant.subject, seconds) {
             Ok(certificate) => certificate,
             Err(error) => {
                 let why = format!("the key cannot be signed: {error}");
@@ -139,7 +149,7 @@ impl Signer {
         let subject = &grant.subject.common_name;
         let mut version = request.resource_version();
         if !has(request, APPROVED) {
-            let message = format!("{subject}, for {} s", grant.seconds);
+            let message = format!("{subject}, for {seconds} s");
             let conditions = with(request, APPROVED, "Rule", &message);
             version = self.write(request, version, "approval", json!({ "conditions": conditions })).await?;
         }

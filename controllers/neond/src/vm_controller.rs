@@ -5,16 +5,29 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use neonvm_api::lifetimes::Lifetimes;
 use neonvm_api::virtual_machine::CpuScalingMode;
 use neonvm_vm_controller::{
     AddressSource, Config, Registration, RootDiskFrom, WebhookClient, WebhookConfig, WebhookScope,
 };
+
+/// Life of a certificate and of an authority unless others are chosen, in seconds.
+const DEFAULT_LIFE: (u64, u64) =
+    (Lifetimes::DEFAULT.certificate().unsigned_abs(), Lifetimes::DEFAULT.authority().unsigned_abs());
 
 /// Flags.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     #[command(flatten)]
     service: crate::service::ServiceArgs,
+    /// Life of certificates of services, runners and webhooks in seconds, at least 60. Each is renewed when two thirds of it are over;
+    /// with less than 600 the kubelet may be too slow to bring a runner its new one
+    #[arg(long, env = "NEONVM_CERTIFICATE_LIFETIME", value_name = "SECONDS", default_value_t = DEFAULT_LIFE.0)]
+    certificate_lifetime: u64,
+    /// Life of the internal authority that signs them in seconds, at least ten times that of certificates. The next authority is
+    /// trusted before two thirds of it are over
+    #[arg(long, env = "NEONVM_AUTHORITY_LIFETIME", value_name = "SECONDS", default_value_t = DEFAULT_LIFE.1)]
+    authority_lifetime: u64,
     /// Image of runners
     #[arg(long, env = "VM_RUNNER_IMAGE", default_value = concat!("neonvm-runner:", env!("CARGO_PKG_VERSION")))]
     runner_image: String,
@@ -177,6 +190,8 @@ fn config(args: &Args) -> anyhow::Result<Config> {
         metrics: args.service.metrics_bind_address,
         probes: args.service.health_probe_bind_address,
         skip_update_validation: Config::parse_names(&args.skip_update_validation_for),
+        lifetimes: Lifetimes::new(args.certificate_lifetime, args.authority_lifetime)
+            .context("--certificate-lifetime, --authority-lifetime")?,
         ..Config::default()
     };
     config.settings.runner_image.clone_from(&args.runner_image);

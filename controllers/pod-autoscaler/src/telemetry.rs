@@ -148,7 +148,8 @@ mod tests {
     fn names_stay() {
         let telemetry = Telemetry::default();
         telemetry.turn(Duration::from_millis(1500));
-        telemetry.certificates.set("neonvm-pod-autoscaler", Use::Server, 1);
+        let validity = neonvm_kit::certificate::Validity { from: 0, until: 1, spread: 0 };
+        telemetry.certificates.set("neonvm-pod-autoscaler", Use::Server, validity);
         let last = LastDecision { algorithm: "kpa", reason: "A \"reason\"".into(), desired: 3 };
         telemetry.decisions().insert(("default".into(), "p".into()), last);
         let text = telemetry.page(Others { scrapes: 7, ..Others::default() }).finish();
@@ -158,6 +159,7 @@ mod tests {
             "neonvm_pod_autoscaler_rescales_total counter",
             "neonvm_pod_autoscaler_writes_total counter",
             "neonvm_certificate_expiry_timestamp_seconds gauge certificate purpose",
+            "neonvm_certificate_lifetime_seconds gauge certificate purpose",
             "aibrix_autoscaler_scale_action gauge namespace name algorithm reason",
             "neonvm_pod_autoscaler_objects gauge",
             "neonvm_pod_autoscaler_queue_depth gauge",

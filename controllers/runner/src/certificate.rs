@@ -16,8 +16,8 @@ use crate::pod_error::{Error as PodError, read};
 
 /// File with the authorities that are trusted.
 const AUTHORITIES: &str = "ca.crt";
-/// Time between two reads of the files. The controller renews a certificate hours before its end.
-const LOOK: Duration = Duration::from_secs(60);
+/// Time between two reads of the files. The controller renews a certificate when a third of its life is left.
+const LOOK: Duration = Duration::from_secs(10);
 
 /// The certificate in the pod's files, as it is now.
 #[derive(Debug)]
@@ -196,9 +196,9 @@ mod tests {
         let (authority, _) = Authority::generate().unwrap();
         let (other, _) = Authority::generate().unwrap();
         let names = [NAME.to_owned()];
-        let good = authority.peer("x", &names).unwrap();
+        let good = authority.peer_for("x", &names, 3600).unwrap();
         let old = authority.peer_for("x", &names, -60).unwrap();
-        let strange = other.peer("x", &names).unwrap();
+        let strange = other.peer_for("x", &names, 3600).unwrap();
         assert_eq!(meet(&authority, &good, &good).await, ("well".to_owned(), "well".to_owned()));
         let (client, server) = meet(&authority, &old, &good).await;
         assert_eq!(client, "by its clock the certificate of this runner has expired");
@@ -220,7 +220,7 @@ mod tests {
         let (authority, _) = Authority::generate().unwrap();
         let names = [NAME.to_owned()];
         let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
-        let first = authority.peer("x", &names).unwrap();
+        let first = authority.peer_for("x", &names, 3600).unwrap();
         write("tls.crt", &first.certificate);
         write("tls.key", &first.key);
         write("ca.crt", authority.certificate());
@@ -229,7 +229,7 @@ mod tests {
         assert!(!renewed.refresh());
         let keeping = Arc::clone(&renewed);
         let keeping = tokio::spawn(async move { keeping.keep().await });
-        let second = authority.peer("x", &names).unwrap();
+        let second = authority.peer_for("x", &names, 3600).unwrap();
         write("tls.crt", &second.certificate);
         tokio::time::sleep(LOOK * 2).await;
         let now = || renewed.identity.read().unwrap().certificate.clone();
@@ -239,7 +239,8 @@ mod tests {
         assert_eq!(now(), second.certificate);
         // Another authority signs soon.
         let (next, key) = Authority::generate().unwrap();
-        let both = [authority.certificate(), next.certificate(), &authority.certify(&key).unwrap()].concat();
+        let both =
+            [authority.certificate(), next.certificate(), &authority.certify(&key, 600).unwrap()].concat();
         write("ca.crt", &both);
         tokio::time::sleep(LOOK * 2).await;
         assert_eq!(renewed.trust().bundle(), both);

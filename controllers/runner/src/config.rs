@@ -121,7 +121,7 @@ mod tests {
         std::fs::create_dir_all(&directory).unwrap();
         let write = |name: &str, text: &str| std::fs::write(directory.join(name), text).unwrap();
         let (authority, _) = Authority::generate().unwrap();
-        let identity = authority.peer("x", &["x.example".to_owned()]).unwrap();
+        let identity = authority.peer_for("x", &["x.example".to_owned()], 3600).unwrap();
         let (other, _) = Authority::generate().unwrap();
         let config = |interface: &str| {
             serde_json::json!({"namespace": "d", "name": "v", "uid": "u", "pod": "p", "cpuScalingMode": "SysfsScaling",

@@ -194,7 +194,8 @@ mod tests {
         }
         metrics.watches.observe::<()>("Pod", &Err(kube::runtime::watcher::Error::NoResourceVersion));
         metrics.requested(200, None);
-        metrics.certificates.set("neonvm-scheduler", Use::Server, 1);
+        let validity = neonvm_kit::certificate::Validity { from: 0, until: 1, spread: 0 };
+        metrics.certificates.set("neonvm-scheduler", Use::Server, validity);
         let mut page = metrics.registry.page();
         let labels =
             [("node", "n1"), ("zone", "a\"b")].map(|(name, value)| (name.to_owned(), value.to_owned()));
@@ -228,6 +229,7 @@ mod tests {
             "autoscaling_plugin_resource_requests_results_total counter code node",
             "autoscaling_plugin_reconcile_duration_seconds histogram kind outcome",
             "neonvm_certificate_expiry_timestamp_seconds gauge certificate purpose",
+            "neonvm_certificate_lifetime_seconds gauge certificate purpose",
             "autoscaling_plugin_node_cpu_resources_current gauge node zone field",
             "autoscaling_plugin_node_mem_resources_current gauge node zone field",
         ];

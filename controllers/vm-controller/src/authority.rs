@@ -11,6 +11,7 @@ use kube::Client;
 use kube::api::Api;
 use kube::core::PartialObjectMeta;
 use kube::runtime::{WatchStreamExt as _, watcher};
+use neonvm_api::lifetimes::Lifetimes;
 use neonvm_kit::authority::{
     AuthoritySecret, Current, Error, INTERNAL, VMS, advance, open_at_start, publish, publish_at_start,
     restore,
@@ -28,8 +29,6 @@ use tokio::sync::watch as channel;
 use crate::clock::now;
 use crate::request::MANAGER;
 
-/// Life of our client certificate, of the webhooks' and of runners', in seconds. All are renewed at two thirds of it.
-pub(crate) const LIFE: i64 = 86_400;
 /// Common name of the webhooks' certificate.
 const WEBHOOK: &str = "neonvm-webhook";
 /// From the deletion of a secret until it is written back.
@@ -40,6 +39,7 @@ const WITHIN: Duration = Duration::from_secs(20);
 pub(crate) struct Authority {
     client: Client,
     namespace: String,
+    lifetimes: Lifetimes,
     internal: Current,
     vms: Current,
     shown: Arc<Shown>,
@@ -60,12 +60,17 @@ impl std::fmt::Debug for Authority {
 impl Authority {
     /// Reads the authorities, or makes them, and publishes their certificates. Of several controllers that start at once one
     /// makes them. An API server that is just starting is waited for. `expiry` is kept up to date.
-    pub(crate) async fn open(client: &Client, namespace: &str, expiry: &Expiry) -> Result<Self, Error> {
-        let internal = open_at_start(client, namespace, INTERNAL, MANAGER).await?;
+    pub(crate) async fn open(
+        client: &Client,
+        (namespace, lifetimes): (&str, Lifetimes),
+        expiry: &Expiry,
+    ) -> Result<Self, Error> {
+        let kept = INTERNAL.living(lifetimes.authority());
+        let internal = open_at_start(client, namespace, kept, MANAGER).await?;
         let vms = open_at_start(client, namespace, VMS, MANAGER).await?;
         publish_at_start(client, namespace, (INTERNAL, &internal), MANAGER).await?;
         publish_at_start(client, namespace, (VMS, &vms), MANAGER).await?;
-        let identity = own(&internal)?;
+        let identity = own(&internal, &lifetimes)?;
         let validity = validity(&identity)?;
         let shown = Arc::new(Shown::new(&identity)?);
         let trust = Arc::new(Trust::new(&internal.bundle())?);
@@ -75,8 +80,19 @@ impl Authority {
         let (client, namespace, config) = (client.clone(), namespace.to_owned(), Arc::new(config));
         let (internal, vms) = (Current::new(internal), Current::new(vms));
         let expiry = expiry.clone();
-        let opened =
-            Self { client, namespace, internal, vms, shown, validity, trust, config, bundle, expiry };
+        let opened = Self {
+            client,
+            namespace,
+            lifetimes,
+            internal,
+            vms,
+            shown,
+            validity,
+            trust,
+            config,
+            bundle,
+            expiry,
+        };
         opened.report(INTERNAL, &opened.internal.get());
         opened.report(VMS, &opened.vms.get());
         opened.report_own(validity);
@@ -91,7 +107,7 @@ impl Authority {
     }
 
     fn report_own(&self, validity: Validity) {
-        self.expiry.set(MANAGER, Use::Client, validity.until);
+        self.expiry.set(MANAGER, Use::Client, validity);
     }
 
     /// The trusted authorities, PEM: the current one, and during a handover the other.
@@ -111,14 +127,19 @@ impl Authority {
     /// The certificate of the runner of a VM.
     pub(crate) fn runner(&self, uid: &str) -> Result<Identity, ca::Error> {
         // Both at once: the runners of a VM in migration call each other.
-        self.internal.get().peer_for("neonvm-runner", &[server_name(uid)], LIFE)
+        self.internal.get().peer_for("neonvm-runner", &[server_name(uid)], self.lifetimes.certificate())
     }
 
-    /// The certificate of the webhooks with these names, for so many seconds.
-    pub(crate) fn webhook(&self, names: &[String], seconds: i64) -> Result<(Identity, Validity), ca::Error> {
-        let identity = self.internal.get().server_for(WEBHOOK, names, seconds)?;
+    /// How long what it signs lives.
+    pub(crate) fn lifetimes(&self) -> &Lifetimes {
+        &self.lifetimes
+    }
+
+    /// The certificate of the webhooks with these names.
+    pub(crate) fn webhook(&self, names: &[String]) -> Result<(Identity, Validity), ca::Error> {
+        let identity = self.internal.get().server_for(WEBHOOK, names, self.lifetimes.certificate())?;
         let validity = validity(&identity)?;
-        self.expiry.set(WEBHOOK, Use::Server, validity.until);
+        self.expiry.set(WEBHOOK, Use::Server, validity);
         Ok((identity, validity))
     }
 
@@ -129,10 +150,10 @@ impl Authority {
 
     /// Answers certificate requests of services and operators.
     pub(crate) fn signer(&self, client: Client, namespace: &str) -> Signer {
-        Signer::new(client, namespace, self.internal.clone(), MANAGER)
+        Signer::new(client, namespace, (self.internal.clone(), &self.lifetimes), MANAGER)
     }
 
-    /// Replaces our client certificate in time, and checks the authorities periodically; never returns.
+    /// Replaces our client certificate in time, and checks the authorities each time that `look` has passed; never returns.
     pub(crate) async fn keep(&self, look: Duration) {
         let looking = async {
             loop {
@@ -185,7 +206,8 @@ impl Authority {
     /// authorities are published before any certificate needs them; this process trusts them first, since it calls and
     /// is called as well.
     async fn look(&self, kept: AuthoritySecret, current: &Current) -> Result<(), Error> {
-        let step = || advance(&self.client, &self.namespace, kept, (now().unix(), MANAGER));
+        let life = if kept == INTERNAL { kept.living(self.lifetimes.authority()) } else { kept };
+        let step = || advance(&self.client, &self.namespace, life, (now().unix(), MANAGER));
         let next = match step().await {
             Err(Error::Missing(..)) => {
                 tracing::warn!(
@@ -210,7 +232,7 @@ impl Authority {
     }
 
     fn again(&self) -> Result<Validity, ca::Error> {
-        let identity = own(&self.internal.get())?;
+        let identity = own(&self.internal.get(), &self.lifetimes)?;
         self.shown.replace(&identity)?;
         let validity = validity(&identity)?;
         self.report_own(validity);
@@ -218,8 +240,8 @@ impl Authority {
     }
 }
 
-fn own(authority: &ca::Authority) -> Result<Identity, ca::Error> {
-    authority.client_for(MANAGER, &[CLIENT_ORGANISATION], LIFE)
+fn own(authority: &ca::Authority, lifetimes: &Lifetimes) -> Result<Identity, ca::Error> {
+    authority.client_for(MANAGER, &[CLIENT_ORGANISATION], lifetimes.certificate())
 }
 
 pub(crate) fn validity(identity: &Identity) -> Result<Validity, ca::Error> {

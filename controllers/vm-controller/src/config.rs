@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use neonvm_api::lifetimes::Lifetimes;
 use neonvm_core_vm_lifecycle::Settings;
 use neonvm_kit::http::LEAVE;
 use neonvm_kit::lease;
@@ -36,8 +37,10 @@ pub struct Config {
     pub addresses: AddressConfig,
     /// How long a VM must have failed without success to count as degraded.
     pub failure_pending_period: Duration,
-    /// Time between two checks of the authorities.
-    pub authority_look: Duration,
+    /// How long the internal authority lives, and what it signs.
+    pub lifetimes: Lifetimes,
+    /// Time between two checks of the authorities; absent: what the lifetimes need.
+    pub authority_look: Option<Duration>,
 }
 
 impl Default for Config {
@@ -54,7 +57,8 @@ impl Default for Config {
             skip_update_validation: Vec::new(),
             addresses: AddressConfig::default(),
             failure_pending_period: Duration::from_secs(60),
-            authority_look: Duration::from_secs(600),
+            lifetimes: Lifetimes::default(),
+            authority_look: None,
         }
     }
 }

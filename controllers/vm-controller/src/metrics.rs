@@ -213,7 +213,8 @@ mod tests {
         };
         let range = RangeUsage { range: "a to b".into(), total: 9, used: 1, quarantined: 2 };
         let addresses = AddressUsage { held: 1, resting: 2, ranges: vec![range] };
-        metrics.certificates.set("neonvm-vm-controller", Use::Client, 1);
+        let validity = neonvm_kit::certificate::Validity { from: 0, until: 1, spread: 0 };
+        metrics.certificates.set("neonvm-vm-controller", Use::Client, validity);
         let lag = Lag::new(Duration::from_secs(60));
         let text = metrics.page(&lag, Some(&work), Some(&addresses)).finish();
         let families = [
@@ -231,6 +232,7 @@ mod tests {
             "ipam_ongoing_requests gauge action",
             "ipam_request_duration_seconds histogram action outcome",
             "neonvm_certificate_expiry_timestamp_seconds gauge certificate purpose",
+            "neonvm_certificate_lifetime_seconds gauge certificate purpose",
             "reconcile_failing_objects gauge controller outcome actively_retried",
             "neonvm_overlay_addresses gauge state",
             "neonvm_overlay_range_addresses gauge range state",

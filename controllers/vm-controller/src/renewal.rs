@@ -1,17 +1,17 @@
-//! Certificates of runners: each lives for a day, and gets a successor in the secret of its pod as long as the pod is there.
+//! Certificates of runners: each lives as long as one of a service, and gets a successor in the secret of its pod as long as the pod is there.
 //!
 //! An annotation of the secret holds the end of the certificate. The names in the certificate come from the VM object, and its runner
 //! admits only authorities that its pod is sealed with or that these certify, because authors of VMs may be able to write to the secret.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams, Patch};
 use kube::core::PartialObjectMeta;
+use neonvm_api::lifetimes::Lifetimes;
 use neonvm_api::runner_pod::identity_secret;
 use neonvm_kit::certificate::Validity;
 use neonvm_types::Timestamp;
@@ -24,16 +24,13 @@ use crate::clock::now;
 use crate::request::{is_missing, patching, within};
 use crate::requests::Requests;
 
-/// Time between two checks of all certificates.
-const LOOK: Duration = Duration::from_secs(600);
-
 /// The VM, the name of the secret with the certificate of a pod of it, and the UID of that secret.
 type Due = (Key, String, Option<String>);
 
 /// Renews certificates in time; never returns.
 pub(crate) async fn keep(requests: Requests, cache: Arc<Cache>, authority: Arc<Authority>) {
     loop {
-        match due(&requests, &cache).await {
+        match due(&requests, &cache, authority.lifetimes()).await {
             Ok(due) => {
                 for (key, secret, uid) in due {
                     if let Err(error) = renew(&requests, &cache, &authority, (&key, &secret, uid)).await {
@@ -43,12 +40,12 @@ pub(crate) async fn keep(requests: Requests, cache: Arc<Cache>, authority: Arc<A
             }
             Err(error) => tracing::warn!(%error, "certificates of runners cannot be listed"),
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(authority.lifetimes().look()).await;
     }
 }
 
 /// What has to be renewed now.
-async fn due(requests: &Requests, cache: &Cache) -> Result<Vec<Due>, kube::Error> {
+async fn due(requests: &Requests, cache: &Cache, lives: &Lifetimes) -> Result<Vec<Due>, kube::Error> {
     let api: Api<Secret> = Api::all(requests.client.clone());
     let list = within(api.list_metadata(&ListParams::default().labels(CONFIG_LABEL))).await?;
     let secrets: BTreeMap<Key, &PartialObjectMeta<Secret>> =
@@ -68,7 +65,7 @@ async fn due(requests: &Requests, cache: &Cache) -> Result<Vec<Due>, kube::Error
             };
             // Earlier versions had one secret for the certificate and the configuration.
             let found = of(&identity_secret(&pod.view.name)).or_else(|| of(&pod.view.name));
-            if let Some(secret) = found.filter(|secret| is_due(now, secret)) {
+            if let Some(secret) = found.filter(|secret| is_due(now, lives, secret)) {
                 due.push((Arc::clone(&key), secret.name_any(), secret.uid()));
             }
         }
@@ -77,15 +74,15 @@ async fn due(requests: &Requests, cache: &Cache) -> Result<Vec<Due>, kube::Error
 }
 
 /// Whether two thirds of its life are over before the next look. Without annotations it is renewed: too often does no harm.
-fn is_due(now: i64, secret: &PartialObjectMeta<Secret>) -> bool {
+fn is_due(now: i64, lives: &Lifetimes, secret: &PartialObjectMeta<Secret>) -> bool {
     let time = |key| secret.annotations().get(key).and_then(|text| text.parse::<Timestamp>().ok());
-    let look = i64::try_from(LOOK.as_secs()).unwrap_or(0);
+    let look = i64::try_from(lives.look().as_secs()).unwrap_or(0);
     match (time(NOT_BEFORE), time(NOT_AFTER)) {
         (Some(from), Some(until)) => {
             let validity = Validity { from: from.unix(), until: until.unix(), spread: 0 };
             // An annotation with a later end does not prevent the renewal.
             now.saturating_add(look) >= validity.renewal()
-                || until.unix() > now.saturating_add(crate::authority::LIFE)
+                || until.unix() > now.saturating_add(lives.certificate())
         }
         _ => true,
     }
@@ -119,6 +116,7 @@ mod tests {
 
     #[test]
     fn a_certificate_is_due_after_two_thirds_of_its_life() {
+        let is_due = |now, secret: &_| is_due(now, &Lifetimes::DEFAULT, secret);
         let secret = |annotations: &[(&str, i64)]| {
             let mut secret = PartialObjectMeta::<Secret>::default();
             for (key, at) in annotations {

@@ -70,7 +70,8 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
 /// As [`run`].
 pub async fn run_with(client: Client, config: Config, stop: impl Future<Output = ()>) -> Result<(), Error> {
     let metrics: Arc<Metrics> = Arc::default();
-    let authority = Authority::open(&client, &config.namespace, &metrics.certificates).await?;
+    let authority =
+        Authority::open(&client, (&config.namespace, config.lifetimes), &metrics.certificates).await?;
     let authority = Arc::new(authority);
     let tasks = supervise::Health::default();
     let mut always = Tasks::new(&tasks);
@@ -105,7 +106,7 @@ pub async fn run_with(client: Client, config: Config, stop: impl Future<Output =
         always.spawn("probes", probes(listener, move |path| health.probe(path)));
     }
     let renewed = Arc::clone(&authority);
-    let look = config.authority_look;
+    let look = config.authority_look.unwrap_or_else(|| config.lifetimes.look());
     always.spawn("certificate renewal", async move { renewed.keep(look).await });
     let work = || lead(&client, &authority, &events, &config, &health);
     let led = lease::lead(&client, config.leader_election.clone(), always.until(stop), work).await;

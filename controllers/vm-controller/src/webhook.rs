@@ -24,7 +24,7 @@ use neonvm_kit::webhook::{Client as WebhookClient, Proof};
 use neonvm_types::NamespacedName;
 use tokio::net::TcpListener;
 
-use crate::authority::{Authority, LIFE};
+use crate::authority::Authority;
 use crate::config::{Config, Registration, WebhookConfig, WebhookScope};
 
 pub(crate) use budget::Budgets;
@@ -75,8 +75,6 @@ pub(crate) struct Webhooks {
     pending: Arc<Pending>,
     /// Of the serving certificate.
     validity: Validity,
-    /// Life of the certificates that follow, in seconds.
-    life: i64,
 }
 
 impl std::fmt::Debug for Webhooks {
@@ -117,20 +115,20 @@ impl Webhooks {
         names.sort();
         names.dedup();
         let caller = webhook.client.clone();
-        let (served, validity) = server_config(authority, (&names, LIFE), caller.as_ref())?;
+        let (served, validity) = server_config(authority, &names, caller.as_ref())?;
         let tls = Arc::new(RwLock::new(Arc::new(served)));
-        let (requests, worker) = requests::channel(client.clone());
+        let (sender, requests) = requests::channel(client.clone());
         let (skip, policy) = (config.skip_update_validation.clone(), config.settings.policy.clone());
         let namespace = config.namespace.clone();
-        let hooks = Arc::new(Hooks { client: client.clone(), requests, namespace, skip, policy, events });
+        let hooks =
+            Arc::new(Hooks { client: client.clone(), requests: sender, namespace, skip, policy, events });
         let evictions = webhook.scope == WebhookScope::Evictions;
         let autoscaler = webhook.autoscaler;
         let register = register.map(|place| register::Registered { place, evictions, autoscaler });
         let pending =
             Arc::new(Pending(AtomicUsize::new(if register.is_some() { register::SIDES } else { 0 })));
         let (client, authority) = (client.clone(), Arc::clone(authority));
-        let (requests, life) = (worker, LIFE);
-        Ok(Self { client, authority, names, register, tls, caller, hooks, requests, pending, validity, life })
+        Ok(Self { client, authority, names, register, tls, caller, hooks, requests, pending, validity })
     }
 
     /// What is left to be registered.
@@ -156,7 +154,7 @@ impl Webhooks {
                 }
             });
         let renewing = renew(self.validity, Validity::now, || {
-            let made = server_config(&self.authority, (&self.names, self.life), self.caller.as_ref());
+            let made = server_config(&self.authority, &self.names, self.caller.as_ref());
             std::future::ready(made.map(|(config, validity)| {
                 *self.tls.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
                 Some(validity)
@@ -190,10 +188,10 @@ fn registered_names(register: &Registration) -> Result<Vec<String>, Error> {
 /// A certificate for these names, for so many seconds, and what is served with it.
 fn server_config(
     authority: &Authority,
-    (names, life): (&[String], i64),
+    names: &[String],
     caller: Option<&WebhookClient>,
 ) -> Result<(rustls::ServerConfig, Validity), Error> {
-    let (identity, validity) = authority.webhook(names, life)?;
+    let (identity, validity) = authority.webhook(names)?;
     let mut config = match caller {
         Some(caller) => {
             let path = &caller.authority;

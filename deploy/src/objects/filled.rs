@@ -60,6 +60,8 @@ pub(crate) struct Filled {
     /// Name and value of the class of VMs that do not set one.
     pub(crate) priority_class: (Value, Value),
     pub(crate) disk_cache: Value,
+    /// Life of a certificate and of an authority, in seconds.
+    pub(crate) lifetimes: [String; 2],
     pub(crate) log_format: Value,
     /// How root disks get out of their images.
     pub(crate) root_disk: Value,
@@ -100,6 +102,10 @@ impl Filled {
                 json!(values.runner.priority_class.value),
             ),
             disk_cache: json!(values.runner.disk_cache),
+            lifetimes: [
+                values.certificates.lifetime_seconds.to_string(),
+                values.certificates.authority_lifetime_seconds.to_string(),
+            ],
             log_format: json!(values.log_format),
             root_disk: json!(if copies_root_disks(values, facts) { "copy" } else { "image-volume" }),
             device_plugin: json!(values.has(Component::Agent).to_string()),

@@ -57,6 +57,7 @@ fn filled(line: &str, values: &Value, namespace: &str, kubernetes: &str) -> Stri
         match words.as_slice() {
             [".Release.Namespace"] => out.push_str(namespace),
             ["regexFind", _, ".Capabilities.KubeVersion.Version"] => out.push_str(kubernetes),
+            ["int64", path] => out.push_str(&value(path, values).as_i64().unwrap().to_string()),
             ["toJson", path] => out.push_str(&value(path, values).to_string()),
             ["with", path] => {
                 let (inner, after) = rest.split_once("{{ end }}").unwrap();

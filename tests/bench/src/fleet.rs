@@ -21,6 +21,7 @@ use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, ResourceExt as _};
+use neonvm_api::lifetimes::Lifetimes;
 use neonvm_apiserver::Server;
 use neonvm_kit::authority;
 use neonvm_kit::ca::Authority;
@@ -255,7 +256,13 @@ pub(crate) async fn signing(client: &Client) -> anyhow::Result<impl Future<Outpu
     let internal = authority::INTERNAL;
     let opened = authority::open(client, NAMESPACE, internal, MANAGER).await?;
     authority::publish(client, NAMESPACE, (internal, &opened), MANAGER).await?;
-    Ok(Signer::new(client.clone(), NAMESPACE, authority::Current::new(opened), MANAGER).serve())
+    Ok(Signer::new(
+        client.clone(),
+        NAMESPACE,
+        (authority::Current::new(opened), &Lifetimes::DEFAULT),
+        MANAGER,
+    )
+    .serve())
 }
 
 /// TLS with a certificate for every runner, from the authority that the controller made.

@@ -50,7 +50,8 @@ impl Signer {
         let internal = authority::INTERNAL;
         let opened = authority::open(client, NAMESPACE, internal, "test").await.unwrap();
         authority::publish(client, NAMESPACE, (internal, &opened), "test").await.unwrap();
-        let signer = signer::Signer::new(client.clone(), NAMESPACE, authority::Current::new(opened), "test");
+        let opened = (authority::Current::new(opened), &neonvm_api::lifetimes::Lifetimes::DEFAULT);
+        let signer = signer::Signer::new(client.clone(), NAMESPACE, opened, "test");
         Self(tokio::spawn(signer.serve()))
     }
 }

@@ -78,7 +78,8 @@ fn full() -> Metrics {
     metrics.informant_asked("200");
     metrics.informant_asks("/id", 200);
     metrics.monitor_approved(size(1), size(2));
-    metrics.certificates.set("neonvm-agent:n1", Use::Client, 1);
+    let validity = neonvm_kit::certificate::Validity { from: 0, until: 1, spread: 0 };
+    metrics.certificates.set("neonvm-agent:n1", Use::Client, validity);
     let names = ExporterNames {
         queue: "x_queue_size",
         took: "x_took",
@@ -134,6 +135,7 @@ fn names_stay() {
         "autoscaling_agent_monitor_approved_cpu_change_total counter direction",
         "autoscaling_agent_monitor_approved_mem_change_total counter direction",
         "neonvm_certificate_expiry_timestamp_seconds gauge certificate purpose",
+        "neonvm_certificate_lifetime_seconds gauge certificate purpose",
         "x_queue_size gauge client",
         "x_took gauge client",
         "x_errors_total counter client cause",

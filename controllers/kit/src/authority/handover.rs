@@ -11,14 +11,14 @@ use kube::{Client, Error as ApiError};
 use serde_json::{Value, json};
 
 use super::{AuthoritySecret, Error, NEXT, PREVIOUS, SIGNS, text};
-use crate::ca::{Authority, CLOCK_SKEW, Identity};
+use crate::ca::{Authority, Identity};
 use crate::certificate::Validity;
 
 /// Key of the secret: the private key of the authority that signs next.
 const NEXT_KEY: &str = "next.key";
 /// Seconds for which the next authority is trusted before it signs: a service receives it with the renewal of its
 /// certificate, which is valid for a day.
-pub const SPREAD: i64 = 2 * 86_400;
+const SPREAD: i64 = 2 * 86_400;
 
 /// What a secret holds, by validity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ fn step(now: i64, held: &Held) -> Step {
     match (held.next, held.previous) {
         (_, Some(previous)) if now > previous.until => Step::Drop,
         (Some(next), _) => {
-            let known = next.from.saturating_add(CLOCK_SKEW.whole_seconds()).saturating_add(spread);
+            let known = next.made().saturating_add(spread);
             if now >= known || now >= held.signs.until { Step::Promote } else { Step::Keep }
         }
         (None, _) if now >= ceases.saturating_sub(spread) => Step::Prepare,
@@ -112,9 +112,9 @@ fn change(
     Ok(Some(match step {
         Step::Keep => return Ok(None),
         Step::Prepare => {
-            let (next, key) = Authority::generate_named(kept.common)?;
+            let (next, key) = Authority::generate_for(kept.common, kept.life)?;
             // Runners trust what an authority that they know certifies.
-            let certified = kept.parse(secret)?.certify(&key)?;
+            let certified = kept.parse(secret)?.certify(&key, kept.life)?;
             let text = format!("{}\n{certified}", next.certificate().trim_end());
             [(NEXT, bytes(text)), (NEXT_KEY, bytes(key))].into()
         }
@@ -134,15 +134,14 @@ fn change(
 mod tests {
     use super::*;
 
+    use crate::ca::clock_skew;
+
     const DAY: i64 = 86_400;
 
     /// Checks an authority every so often, for a time; when each step was due, and the largest number of authorities
     /// trusted.
     fn lives(life: i64, look: i64, years: i64) -> Vec<(i64, Step)> {
-        let made = |now: i64| {
-            let from = now - CLOCK_SKEW.whole_seconds();
-            Validity { from, until: now + life, spread: 0 }
-        };
+        let made = |now: i64| Validity { from: now - clock_skew(life), until: now + life, spread: 0 };
         let mut held = Held { signs: made(0), next: None, previous: None };
         let mut steps = Vec::new();
         let mut now = 0;
@@ -179,8 +178,11 @@ mod tests {
             }
         }
         assert_eq!(steps.iter().find(|(_, step)| *step == Step::Drop).map(|(at, _)| *at / DAY), Some(3650));
-        // A short one, as made by hand.
+        // A short one, as made by hand, and the shortest that can be configured.
         assert!(lives(30 * DAY, 600, 1).len() > 20);
+        let shortest = lives(600, 1, 1);
+        let known = shortest.iter().zip(shortest.iter().skip(1)).filter(|(one, _)| one.1 == Step::Prepare);
+        assert!(known.clone().count() > 1000 && known.clone().all(|(one, next)| next.0 - one.0 >= 60));
     }
 
     /// A cluster that was off for years: the next one signs as soon as it is there, since nothing else is valid.

@@ -9,7 +9,7 @@ use crate::ca::{Error, Identity};
 pub struct Own<F> {
     make: F,
     shown: Arc<Shown>,
-    validity: Validity,
+    pub(super) validity: Validity,
 }
 
 impl<F> std::fmt::Debug for Own<F> {

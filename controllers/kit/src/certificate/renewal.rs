@@ -2,59 +2,17 @@
 //! certificate, and again with backoff until it succeeds.
 
 use std::fmt::Display;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
 use tokio::time::sleep;
-use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::backoff::Backoff;
-use crate::ca::Identity;
+use crate::validity::Validity;
 
-/// Pauses between attempts.
+/// Pauses between attempts: the first and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
 /// The clock is checked this often: timers are suspended while a computer sleeps, certificates still expire.
 const LOOK: Duration = Duration::from_secs(60);
-
-/// From when until when a certificate is valid, in seconds since 1970.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Validity {
-    /// The first second.
-    pub from: i64,
-    /// Last second of validity, as a Unix time.
-    pub until: i64,
-    /// Spreads renewals of certificates that were made together: part of 256 of the time that a renewal may be early.
-    pub spread: u8,
-}
-
-impl Validity {
-    /// Of a certificate; none if it cannot be read.
-    #[must_use]
-    pub fn from_identity(identity: &Identity) -> Option<Self> {
-        let der = CertificateDer::from_pem_slice(identity.certificate.as_bytes()).ok()?;
-        let (_, certificate) = X509Certificate::from_der(&der).ok()?;
-        let validity = certificate.validity();
-        // The last byte of a signature is as good as random, and the same at each call.
-        let spread = der.last().copied().unwrap_or(0);
-        Some(Self { from: validity.not_before.timestamp(), until: validity.not_after.timestamp(), spread })
-    }
-
-    /// The clock of this computer, in seconds since 1970.
-    #[must_use]
-    pub fn now() -> i64 {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
-    }
-
-    /// When it is renewed: after two thirds of its life, up to a tenth of it earlier.
-    #[must_use]
-    pub fn renewal(&self) -> i64 {
-        let life = self.until.saturating_sub(self.from).max(0);
-        let early = (life / 10).saturating_mul(i64::from(self.spread)) / 256;
-        self.from.saturating_add(life / 3 * 2).saturating_sub(early)
-    }
-}
 
 /// Renews a certificate for as long as `once` makes another one and puts it to use; returns when `once` returns none. `clock`
 /// returns the time in seconds since 1970.
@@ -71,19 +29,24 @@ where
         }
         let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
         validity = loop {
-            match once().await {
+            let error = match once().await {
                 Ok(Some(next)) => break next,
                 Ok(None) => return,
-                Err(error) => {
-                    let left = validity.until.saturating_sub(clock());
-                    tracing::warn!(%error, left, "a certificate could not be renewed; it is tried again");
-                }
-            }
-            sleep(backoff.pause()).await;
+                Err(error) => error,
+            };
+            let left = validity.until.saturating_sub(clock());
+            tracing::warn!(%error, left, "a certificate could not be renewed; it is tried again");
+            sleep(backoff.pause().min(longest_pause(left))).await;
         };
         // One that is due at once, by a clock that is far off, must not be requested without a pause.
         sleep(PAUSES.0).await;
     }
+}
+
+/// Longest pause while a certificate has `left` seconds to live: many attempts fit into them, and one that has ended is renewed soon
+/// after the API server is back.
+fn longest_pause(left: i64) -> Duration {
+    Duration::from_secs(u64::try_from(left / 60).unwrap_or(0)).max(PAUSES.0 * 2)
 }
 
 #[cfg(test)]
@@ -128,6 +91,18 @@ mod tests {
         let made = made.into_inner();
         // Two failures cost one and two seconds; a pause of one follows each renewal.
         assert_eq!(made, [558, 1161, 1764, 2367]);
+    }
+
+    /// The API server was away for a day: the certificate has ended, and is renewed within seconds of its return.
+    #[tokio::test(start_paused = true)]
+    async fn an_ended_certificate_is_renewed_soon_after_the_api_server_is_back() {
+        let started = Instant::now();
+        let clock = move || i64::try_from(started.elapsed().as_secs()).unwrap();
+        renew(Validity { from: 0, until: 3600, spread: 0 }, clock, || {
+            ready(if clock() < 86_400 { Err("away") } else { Ok(None) })
+        })
+        .await;
+        assert!(clock() <= 86_402, "{}", clock());
     }
 
     #[tokio::test(start_paused = true)]

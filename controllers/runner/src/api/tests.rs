@@ -187,7 +187,8 @@ async fn connect(
 async fn strangers_take_no_place_of_the_controller() {
     let stand = stand();
     let (authority, _) = Authority::generate().unwrap();
-    let own = authority.peer("neonvm-runner", std::slice::from_ref(&stand.shared.own.machine)).unwrap();
+    let own =
+        authority.peer_for("neonvm-runner", std::slice::from_ref(&stand.shared.own.machine), 3600).unwrap();
     let mut tls = neonvm_kit::tls::server(&own, authority.certificate()).unwrap();
     tls.alpn_protocols = vec![b"http/1.1".to_vec()];
     let here = [std::net::IpAddr::from([127, 0, 0, 1])];

@@ -129,7 +129,7 @@ async fn a_target_without_its_source_ends() {
     // And one that waits for a source that is not there does not start.
     let source = world.source().await;
     let mut world = world;
-    let strange = Authority::generate().unwrap().0.peer("x", &[server_name(UID)]).unwrap();
+    let strange = Authority::generate().unwrap().0.peer_for("x", &[server_name(UID)], 3600).unwrap();
     let expired = world.pod.lab.authority.peer_for("x", &[server_name(UID)], -60).unwrap();
     for (identity, why) in [(strange, "is of another authority"), (expired, "has expired")] {
         world.pod.identity = Some(identity);
@@ -148,8 +148,8 @@ async fn only_a_twin_is_let_in() {
     let target = world.target(&source, "one").await;
     // A runner of another VM of the same authority, one of this VM of another authority, and one with an expired
     // certificate.
-    let other = world.pod.lab.authority.peer("x", &[server_name("another")]).unwrap();
-    let strange = Authority::generate().unwrap().0.peer("x", &[server_name(UID)]).unwrap();
+    let other = world.pod.lab.authority.peer_for("x", &[server_name("another")], 3600).unwrap();
+    let strange = Authority::generate().unwrap().0.peer_for("x", &[server_name(UID)], 3600).unwrap();
     let expired = world.pod.lab.authority.peer_for("x", &[server_name(UID)], -60).unwrap();
     for (identity, why) in [(other, ""), (strange, "is of another authority"), (expired, "has expired")] {
         let pod = Pod { identity: Some(identity), ..world.pod.clone() };

@@ -144,7 +144,7 @@ impl Runner {
         };
         let document = serde_json::to_vec(&document).unwrap();
         std::fs::write(config.join("vm.json"), &document).unwrap();
-        let own = || pod.lab.authority.peer("neonvm-runner", &[server_name(UID)]).unwrap();
+        let own = || pod.lab.authority.peer_for("neonvm-runner", &[server_name(UID)], 3600).unwrap();
         let identity = pod.identity.clone().unwrap_or_else(own);
         std::fs::write(config.join("tls.crt"), identity.certificate).unwrap();
         std::fs::write(config.join("tls.key"), identity.key).unwrap();

@@ -36,7 +36,8 @@ async fn the_certificate_is_replaced_while_it_is_served() {
     let server = neonvm_test_cluster::ApiServer::start().await;
     let client = server.client.clone();
     let expiry = neonvm_kit::expiry::Expiry::new(&neonvm_kit::metrics::Registry::new());
-    let authority = Arc::new(Authority::open(&client, "neonvm-system", &expiry).await.unwrap());
+    let (place, lifetimes) = ("neonvm-system", neonvm_api::lifetimes::Lifetimes::DEFAULT);
+    let authority = Arc::new(Authority::open(&client, (place, lifetimes), &expiry).await.unwrap());
     let listen = SocketAddr::from(([127, 0, 0, 1], 0));
     let register = Some(Registration::Listener);
     let webhook = WebhookConfig {
@@ -55,14 +56,16 @@ async fn the_certificate_is_replaced_while_it_is_served() {
     let unusable = Webhooks::new(&client, &authority, (&webhook, &config), anywhere, events.clone());
     assert!(matches!(unusable, Err(Error::Url(_))));
     let mut hooks = Webhooks::new(&client, &authority, (&webhook, &config), address, events).unwrap();
-    // Short-lived: each is due at once.
-    hooks.life = 60;
-    hooks.validity.until = Validity::now() + hooks.life;
+    // It is due at once.
+    hooks.validity.until = Validity::now();
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::clone(&hooks.tls.read().unwrap()));
+    let accepting = async { acceptor.accept(listener.accept().await.unwrap().0).await.unwrap() };
+    let bundle = authority.bundle();
+    let (first, _) = tokio::join!(served(address, &bundle), accepting);
     let pending = hooks.pending();
     assert!(!pending.is_over());
     let serving = tokio::spawn(hooks.run(listener, Ended::default()));
     let mut kept = connect(address, &authority.bundle()).await;
-    let first = served(address, &authority.bundle()).await;
     eventually("another certificate, and a registration", async || {
         served(address, &authority.bundle()).await != first && pending.is_over()
     })

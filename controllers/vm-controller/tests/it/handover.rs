@@ -110,7 +110,7 @@ async fn the_authority_is_handed_over_without_a_restart() {
         "data": {"tls.crt": bytes(&old), "tls.key": bytes(&key)}});
     apply(&cluster.client, &secret).await;
     let (mut config, _listener) = webhooks::config(&cluster);
-    config.authority_look = Duration::from_millis(100);
+    config.authority_look = Some(Duration::from_millis(100));
     let _controller = cluster.controller_with(config);
     until_registered(&cluster).await;
     cluster.server.kubeconfig_of_service("agent").await;

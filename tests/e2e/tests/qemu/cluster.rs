@@ -16,6 +16,8 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(180);
 pub(crate) struct Cluster {
     home: Machine,
     arguments: Vec<String>,
+    /// Environment of the services.
+    variables: Vec<(String, String)>,
 }
 
 /// What a cluster with guests needs.
@@ -47,18 +49,29 @@ impl Cluster {
     }
 
     pub(crate) fn with(arguments: &[&str]) -> Self {
-        Self::with_kernel(&needs::kernel().unwrap(), arguments)
+        Self::with_variables(&[], arguments)
     }
 
     /// One whose default kernel is in this directory.
     pub(crate) fn with_kernel(kernel: &Path, arguments: &[&str]) -> Self {
+        Self::started(kernel, &[], arguments)
+    }
+
+    /// One whose services have these variables in their environment.
+    pub(crate) fn with_variables(variables: &[(&str, &str)], arguments: &[&str]) -> Self {
+        Self::started(&needs::kernel().unwrap(), variables, arguments)
+    }
+
+    fn started(kernel: &Path, variables: &[(&str, &str)], arguments: &[&str]) -> Self {
         let home = Machine::new();
         // A directory of kernels of its own: with a default, which is not shared.
         let kernels = home.path(".local/share/neonvm/kernels");
         std::fs::remove_file(&kernels).unwrap();
         std::fs::create_dir(&kernels).unwrap();
         std::os::unix::fs::symlink(kernel, kernels.join("default")).unwrap();
-        let cluster = Self { home, arguments: arguments.iter().map(|&a| a.to_owned()).collect() };
+        let variables = variables.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
+        let cluster = Self { home, arguments, variables };
         cluster.up();
         cluster
     }
@@ -71,7 +84,8 @@ impl Cluster {
             arguments.extend(["--cpus", "4"]);
         }
         arguments.extend(self.arguments.iter().map(String::as_str));
-        self.good(&arguments);
+        let variables = self.variables.iter().map(|(name, value)| (name, value));
+        text(self.neonctl(&arguments).envs(variables), &arguments);
     }
 
     pub(crate) fn directory(&self) -> PathBuf {

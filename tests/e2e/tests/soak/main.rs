@@ -23,6 +23,7 @@ mod migration_chaos;
 mod moves;
 #[path = "../qemu/observe.rs"]
 mod observe;
+mod renewals;
 mod replicas;
 mod rootless;
 mod sessions;

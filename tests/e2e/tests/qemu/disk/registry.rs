@@ -31,7 +31,7 @@ impl Registry {
     /// Another one with the same content, for `reader` alone, over TLS with a certificate of an authority of its own; that is
     /// returned, PEM.
     pub(crate) fn secured(&self) -> (Self, String) {
-        let (authority, _) = neonvm_kit::ca::Authority::generate_named("registry-ca").unwrap();
+        let (authority, _) = neonvm_kit::ca::Authority::generate_for("registry-ca", 86_400).unwrap();
         let identity = authority.server("registry", &["127.0.0.1".to_owned()]).unwrap();
         let put = |name: &str, text: &str| {
             let path = self.files.path().join(name);

@@ -3,6 +3,7 @@
 
 mod cluster;
 pub(super) mod component;
+mod distributions;
 pub(super) mod facts;
 pub(super) mod finding;
 mod installed;
@@ -68,6 +69,7 @@ const ALL: &[Check] = &[
     check(Preflight, &[], cluster::rights),
     check(Preflight, &[ImageVolumes, Nodes], cluster::image_volumes),
     check(Preflight, &[Nodes, Pods], nodes::all),
+    check(Preflight, &[Nodes], distributions::all),
     check(Preflight, &[Networks], cluster::mtu),
     check(Preflight, &[Multus], cluster::multus),
     check(Preflight, &[], cluster::upstream_agents),

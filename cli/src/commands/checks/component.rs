@@ -22,7 +22,7 @@ pub(in crate::commands) enum Service {
 /// Lease of the vm-controller that leads.
 pub(in crate::commands) const CONTROLLER_LEASE: &str = "a3b22509.neon.tech";
 const AUTOSCALER_LEASE: &str = "neonvm-pod-autoscaler";
-/// Gives devices to runner pods. Nodes of a local cluster need none: no word about it where it is not installed.
+/// Gives devices to runner pods, and is installed with the agents. Nodes of a local cluster need none.
 const DEVICES: &str = "device-plugin";
 /// Note of a service of which there is nothing.
 const ABSENT: &str = "no pods and no lease";
@@ -170,7 +170,17 @@ impl Component {
 pub(in crate::commands) fn all(facts: &Facts) -> Vec<Component> {
     let mut all: Vec<Component> =
         SERVICES.iter().map(|(name, leases)| service(name, leases, facts)).collect();
-    all.retain(|component| component.name != DEVICES || component.ready.is_some());
+    let has_agents = all.iter().any(|component| component.name == "agent" && component.ready.is_some());
+    all.retain(|component| component.name != DEVICES || component.ready.is_some() || has_agents);
+    for component in &mut all {
+        if component.name == DEVICES
+            && component.ready.is_none()
+            && facts.missing(Source::Workloads).is_none()
+        {
+            component.note.clear();
+            component.fails("it is not installed: no VM starts or grows; run neonctl install");
+        }
+    }
     all
 }
 

@@ -6,7 +6,7 @@ use http::StatusCode;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, PostParams};
 use kube::{Client, ResourceExt as _};
-use neonvm_api::migration::{MigrationPhase, VirtualMachineMigrationSpec};
+use neonvm_api::migration::{MigrationPhase, VirtualMachineMigrationSpec, VirtualMachineMigrationStatus};
 use neonvm_api::names::label;
 use neonvm_api::virtual_machine::Phase;
 use neonvm_api::{VirtualMachine, VirtualMachineMigration};
@@ -82,7 +82,9 @@ async fn decide(client: &Client, request: &Request) -> Result<Word, kube::Error>
     };
     if let Some(lock) = &status.migration {
         if name == status.pod_name {
-            return Ok(Word::Later(format!("migration {} moves the VM; try again", lock.name)));
+            let migrations: Api<VirtualMachineMigration> = Api::namespaced(client.clone(), namespace);
+            let status = found(migrations.get(&lock.name)).await?.and_then(|migration| migration.status);
+            return Ok(under_way(&lock.name, name, &status.unwrap_or_default()));
         }
         if name == lock.target_pod_name {
             let why = format!("migration {} brings a VM here; try again when it has arrived", lock.name);
@@ -94,6 +96,15 @@ async fn decide(client: &Client, request: &Request) -> Result<Word, kube::Error>
         return Ok(Word::Pass);
     }
     move_away(client, request, &pod, &vm).await
+}
+
+/// A migration goes on: what it waits for, if it waits.
+fn under_way(migration: &str, pod: &str, status: &VirtualMachineMigrationStatus) -> Word {
+    moved_by(migration, pod, if status.message.is_empty() { "try again" } else { &status.message })
+}
+
+fn moved_by(migration: &str, pod: &str, why: &str) -> Word {
+    Word::Later(format!("migration {migration} moves the VM of pod {pod}: {why}"))
 }
 
 /// Whether the pod is this VM's, and not that of an earlier one of its name. The VM has just arrived in a pod that its migration
@@ -112,12 +123,12 @@ async fn move_away(
     let migrations: Api<VirtualMachineMigration> = Api::namespaced(client.clone(), &request.namespace);
     let home = pod.name_any();
     let name = format!("evict-{home}");
-    let later = |why: &str| Ok(Word::Later(format!("migration {name} moves the VM of pod {home}: {why}")));
+    let later = |why: &str| Ok(moved_by(&name, &home, why));
     let last = found(migrations.get(&name)).await?;
     if let Some(last) = &last {
         let status = last.status.clone().unwrap_or_default();
         if status.phase != Some(MigrationPhase::Failed) {
-            return later(if status.message.is_empty() { "try again" } else { &status.message });
+            return Ok(under_way(&name, &home, &status));
         }
         let since = status.completion_time.map_or(0, |time| time.unix());
         if now().unix() < since.saturating_add(PAUSE) {

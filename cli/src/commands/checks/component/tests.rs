@@ -111,7 +111,7 @@ fn services_that_are_well() {
 }
 
 #[test]
-fn a_device_plugin_that_fails_is_shown_and_one_that_is_not_installed_is_not() {
+fn a_device_plugin_that_fails_or_is_lost_is_shown_and_one_without_agents_is_not() {
     let mut facts = well();
     change(
         &mut facts,
@@ -124,6 +124,11 @@ fn a_device_plugin_that_fails_is_shown_and_one_that_is_not_installed_is_not() {
     let plugin = found(&facts, "device-plugin");
     assert_eq!((plugin.is_well, plugin.ready), (Some(false), Some((1, 2))));
     assert!(plugin.note.starts_with("pod device-plugin-x: CrashLoopBackOff"), "{}", plugin.note);
+    // Agents without it: the installation lost it.
+    let mut workloads = facts.all(Source::Workloads).to_vec();
+    workloads.retain(|one| one["metadata"]["name"] != "neonvm-device-plugin");
+    put(&mut facts, Source::Workloads, workloads);
+    assert_eq!(found(&facts, "device-plugin").is_well, Some(false));
     put(&mut facts, Source::Workloads, Vec::new());
     let all = facts.services();
     assert!(all.iter().all(|component| component.name != "device-plugin"));

@@ -52,7 +52,7 @@ fn is_handed_over(cluster: &Cluster) -> bool {
 fn round(cluster: &Cluster, number: usize) {
     let memory = if number.is_multiple_of(2) { "512Mi" } else { "256Mi" };
     cluster.good(&["vm", "scale", "m", "--memory", memory, "--wait", "--timeout", "60s"]);
-    cluster.good(&["agent", "inspect", "--vm", "m"]);
+    cluster.good(&["agent", "inspect"]);
     cluster.good(&["scheduler", "inspect"]);
     cluster.good(&["status"]);
 }
@@ -94,7 +94,7 @@ fn certificates_renew_and_an_authority_is_handed_over_while_everything_works() {
         std::fs::read_to_string(cluster.directory().join("log").join(format!("{name}.log"))).unwrap()
     };
     let signed = read("vm-controller");
-    for subject in ["neonvm-agent:n1", "neonvm-agent:n2", "neonvm-scheduler"] {
+    for subject in ["neonvm-agent:n1", "neonvm-agent:n2", "scheduler.neonvm"] {
         let of = |line: &&str| line.contains("a certificate was signed") && line.contains(subject);
         assert!(signed.lines().filter(of).count() > 3, "{subject} was not renewed three times\n{signed}");
     }

@@ -4,6 +4,7 @@
 //! Objects are expected as [`crate::schema::decode`] leaves them: right types, no nulls, no unknown fields.
 
 pub(crate) mod certificate;
+mod checks;
 mod config;
 mod defaults;
 mod event;
@@ -15,7 +16,7 @@ mod rbac;
 pub(crate) mod resize;
 pub(crate) mod resources;
 mod selector;
-mod service;
+pub(crate) mod service;
 mod storage;
 mod unchanged;
 mod update;
@@ -26,18 +27,30 @@ use serde_json::{Map, Value};
 
 use crate::field::FieldError;
 use crate::object;
+use crate::schema::SchemaRef;
 use crate::schema::builtin::named;
 
 pub use update::validate_update;
 
 /// Fills in the defaults of a built-in kind. Doing it twice changes nothing more.
 pub fn default(group: &str, version: &str, kind: &str, object: &mut Value) {
+    if let Some(schema) = schema_of(group, version, kind) {
+        defaults::fill(object, &schema);
+    }
+}
+
+fn schema_of(group: &str, version: &str, kind: &str) -> Option<SchemaRef> {
     let package = match group {
         "" => "core",
         group => group.split('.').next().unwrap_or(group),
     };
-    if let Some(schema) = named(&format!("io.k8s.api.{package}.{version}.{kind}")) {
-        defaults::fill(object, &schema);
+    named(&format!("io.k8s.api.{package}.{version}.{kind}"))
+}
+
+/// What the table of checks finds in an object: in its status, or in all else.
+fn check(group: &str, kind: &str, object: &Value, is_status: bool, errors: &mut Vec<FieldError>) {
+    if let Some(schema) = schema_of(group, "v1", kind) {
+        checks::check(object, &schema, is_status, errors);
     }
 }
 
@@ -58,6 +71,9 @@ pub fn validate_create(group: &str, kind: &str, object: &Value) -> Vec<FieldErro
         ("", "PersistentVolume") => storage::validate_volume(object, found),
         ("storage.k8s.io", "StorageClass") => storage::validate_class(object, found),
         ("policy", "PodDisruptionBudget") => service::validate_budget(object, found),
+        ("networking.k8s.io", "NetworkPolicy") => {
+            selector::validate(object::at(object, "spec.podSelector"), "spec.podSelector", found);
+        }
         ("coordination.k8s.io", "Lease") => event::validate_lease(object, found),
         ("apps", "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet") => {
             workload::validate(kind, object, found);
@@ -73,6 +89,7 @@ pub fn validate_create(group: &str, kind: &str, object: &Value) -> Vec<FieldErro
         (crate::builtin::certificate::GROUP, _) => certificate::validate(object, found),
         _ => {}
     }
+    check(group, kind, object, false, found);
     errors
 }
 

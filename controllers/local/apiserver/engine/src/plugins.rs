@@ -65,6 +65,7 @@ impl Write<'_> {
                 self.admit_request(engine, live, object)?;
             }
             ("", "Pod") if live.is_none() => self.admit_pod(engine, object)?,
+            ("", "Pod") if self.target.subresource.is_empty() => tolerate(object::child_mut(object, "spec")),
             ("", "Node") if live.is_none() => taint_new_node(object),
             ("", "PersistentVolumeClaim") if live.is_none() => {
                 add_finalizer(object, "kubernetes.io/pvc-protection");
@@ -110,7 +111,15 @@ impl Write<'_> {
             return Err(ApiError::forbidden(self.subject(&name), &why).into());
         }
         spec.insert("priority".into(), json!(priority));
-        spec.entry("preemptionPolicy").or_insert(policy);
+        let given = spec.entry("preemptionPolicy").or_insert_with(|| policy.clone());
+        if *given != policy {
+            let why = format!(
+                "the string value of PreemptionPolicy ({}) must not be provided in pod spec; priority admission controller computed {} from the given PriorityClass name",
+                given.as_str().unwrap_or_default(),
+                policy.as_str().unwrap_or_default()
+            );
+            return Err(ApiError::forbidden(self.subject(&name), &why).into());
+        }
         tolerate(spec);
         let mounts = spec
             .get("automountServiceAccountToken")
@@ -187,7 +196,7 @@ pub(crate) fn keep_assigned(kind: &crate::kinds::Kind, object: &mut Value, live:
     if kind.kind != "Pod" || !kind.is_builtin() {
         return;
     }
-    for key in ["priority", "preemptionPolicy", "serviceAccountName", "serviceAccount", "nodeName"] {
+    for key in ["priority", "preemptionPolicy"] {
         if let Some(assigned) = object::at(live, "spec").and_then(|spec| spec.get(key)) {
             object::child_mut(object, "spec").entry(key).or_insert_with(|| assigned.clone());
         }

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::resources::{self, LISTS};
 use super::unchanged::changed_paths;
-use super::{items, name, number, one_of, required, resize, set};
+use super::{checks, items, name, number, one_of, required, resize, set};
 use crate::field::{FieldError, FieldReason};
 use crate::object::{at, copy_key, text_at};
 
@@ -16,6 +16,9 @@ const FIXED: &str = "pod updates may not change fields other than `spec.containe
 pub(super) fn default(pod: &mut Map<String, Value>) {
     if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) {
         set(spec, "enableServiceLinks", json!(true));
+        if spec.get("terminationGracePeriodSeconds").and_then(Value::as_i64).is_some_and(|seconds| seconds < 0) {
+            spec.insert("terminationGracePeriodSeconds".to_owned(), json!(1));
+        }
         let on_host = spec.get("hostNetwork").and_then(Value::as_bool).unwrap_or(false);
         for list in LISTS {
             for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
@@ -61,6 +64,12 @@ pub(super) fn validate_spec(spec: &Value, prefix: &str, errors: &mut Vec<FieldEr
             let path = format!("{prefix}{list}[{index}]");
             check_name(container, &path, &mut names, errors);
             required(container, &format!("{path}."), "image", errors);
+            let image = text_at(container, "image");
+            if image.trim() != image {
+                let detail = "must not have leading or trailing whitespace";
+                errors.push(FieldError::invalid(format!("{path}.image"), &json!(image), detail));
+            }
+            resources::validate_claims(spec, container, &format!("{path}.resources"), errors);
             validate_mounts(spec, container, &path, errors);
             let own = at(container, "resources").unwrap_or(&Value::Null);
             resources::validate(own, &format!("{path}.resources"), errors);
@@ -69,7 +78,29 @@ pub(super) fn validate_spec(spec: &Value, prefix: &str, errors: &mut Vec<FieldEr
         }
     }
     resources::validate_pod(spec, prefix, errors);
-    one_of(spec, prefix, "restartPolicy", &["Always", "OnFailure", "Never"], errors);
+}
+
+/// What the parts of a toleration at `path` mean together.
+pub(super) fn validate_toleration(toleration: &Map<String, Value>, path: &str, errors: &mut Vec<FieldError>) {
+    let text = |key: &str| toleration.get(key).and_then(Value::as_str).unwrap_or_default();
+    let (key, operator, value) = (text("key"), text("operator"), text("value"));
+    let mut refuse = |field: &str, value: &str, detail: &str| {
+        errors.push(FieldError::invalid(format!("{path}.{field}"), &json!(value), detail));
+    };
+    if key.is_empty() && operator != "Exists" {
+        let detail = "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
+        refuse("operator", operator, detail);
+    }
+    if toleration.contains_key("tolerationSeconds") && text("effect") != "NoExecute" {
+        refuse("effect", text("effect"), "effect must be 'NoExecute' when `tolerationSeconds` is set");
+    }
+    match operator {
+        "Exists" if !value.is_empty() => {
+            refuse("operator", value, "value must be empty when `operator` is 'Exists'");
+        }
+        "" | "Equal" => name::label_value(value).iter().for_each(|fault| refuse("operator", value, fault)),
+        _ => {}
+    }
 }
 
 /// The name of a container or volume at `path`, which no other one of `names` has.
@@ -155,6 +186,14 @@ pub(super) fn validate_update(subresource: &str, pod: &Value, live: &Value, erro
             errors.push(FieldError::forbidden(format!("spec.schedulingGates[{index}].name"), &why));
         }
     }
+    let (before, after) = (old.get("nodeSelector"), new.get("nodeSelector"));
+    let mut kept = before.and_then(Value::as_object).into_iter().flatten();
+    if !items(old, "schedulingGates").is_empty()
+        && !kept.all(|(key, value)| after.is_some_and(|after| after.get(key) == Some(value)))
+    {
+        let why = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
+        errors.push(FieldError::invalid("spec.nodeSelector", after.unwrap_or(&Value::Null), why));
+    }
     let changed = changed_paths(&restored(new, old), old, "spec");
     if !changed.is_empty() {
         errors.push(FieldError::forbidden("spec", &format!("{FIXED}; changed: {}", changed.join(", "))));
@@ -171,10 +210,9 @@ fn restored(new: &Value, old: &Value) -> Value {
         }
     }
     let mut free = vec!["activeDeadlineSeconds", "tolerations", "schedulingGates"];
-    if number(old, "terminationGracePeriodSeconds").is_some_and(|seconds| seconds < 0)
-        && number(new, "terminationGracePeriodSeconds") == Some(1)
-    {
-        free.push("terminationGracePeriodSeconds");
+    // Until a pod may be scheduled, where it may run can be narrowed.
+    if !items(old, "schedulingGates").is_empty() {
+        free.extend(["nodeSelector", "affinity"]);
     }
     // Admission gave the pod its priority; an update that leaves it out means the same.
     free.extend(["priority", "preemptionPolicy"].into_iter().filter(|key| new.get(*key).is_none()));
@@ -188,9 +226,6 @@ fn restored(new: &Value, old: &Value) -> Value {
 fn validate_deadline(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     let before = number(old, "activeDeadlineSeconds");
     let (value, detail) = match (number(new, "activeDeadlineSeconds"), before) {
-        (Some(now), _) if !(0..=i64::from(i32::MAX)).contains(&now) => {
-            (json!(now), "must be between 0 and 2147483647, inclusive")
-        }
         (Some(now), Some(before)) if now > before => {
             (json!(now), "must be less than or equal to previous value")
         }
@@ -216,5 +251,15 @@ pub(super) fn validate_status(pod: &Value, live: &Value, errors: &mut Vec<FieldE
     let (class, before) = (text_at(pod, "status.qosClass"), text_at(live, "status.qosClass"));
     if !before.is_empty() && class != before {
         errors.push(FieldError::invalid("status.qosClass", &json!(class), super::IMMUTABLE));
+    }
+    checks::addresses(items(pod, "status.podIPs"), "status.podIPs", errors);
+    for (index, condition) in items(pod, "status.conditions").iter().enumerate() {
+        // The real server writes this field so.
+        let field = format!("status.conditions[{index}].Type");
+        name::check(text_at(condition, "type"), &field, name::qualified, errors);
+    }
+    for (index, container) in items(pod, "status.containerStatuses").iter().enumerate() {
+        let field = format!("status.containerStatuses[{index}].allocatedResourcesStatus");
+        resources::validate_health(pod, container, &field, errors);
     }
 }

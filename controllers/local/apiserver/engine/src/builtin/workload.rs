@@ -33,7 +33,25 @@ pub(super) fn validate(kind: &str, object: &Value, errors: &mut Vec<FieldError>)
     not_negative(object, "", "spec.replicas", errors);
     let path = "spec.selector";
     let given = at(object, path);
+    let before = errors.len();
     selector::validate(given, path, errors);
+    if errors.len() > before {
+        let value = given.unwrap_or(&Value::Null);
+        errors.push(FieldError::invalid(path, value, "invalid label selector"));
+    }
+    if given.is_some_and(|given| given == &json!({})) {
+        let detail = format!("empty selector is invalid for {}", kind.to_lowercase());
+        errors.push(FieldError::invalid(path, &json!({}), &detail));
+    }
+    if text_at(object, "spec.strategy.type") == "Recreate" && at(object, "spec.strategy.rollingUpdate").is_some() {
+        let detail = "may not be specified when strategy `type` is 'Recreate'";
+        errors.push(FieldError::forbidden("spec.strategy.rollingUpdate", detail));
+    }
+    for strategy in ["spec.strategy", "spec.updateStrategy"] {
+        for key in ["maxUnavailable", "maxSurge"] {
+            check_share(object, &format!("{strategy}.rollingUpdate.{key}"), errors);
+        }
+    }
     if given.is_none() {
         errors.push(FieldError::required(path, ""));
     }
@@ -49,6 +67,22 @@ pub(super) fn validate(kind: &str, object: &Value, errors: &mut Vec<FieldError>)
     let policy = text_at(object, &format!("{spec}.restartPolicy"));
     if policy != "Always" {
         errors.push(FieldError::not_supported(format!("{spec}.restartPolicy"), &json!(policy), &["Always"]));
+    }
+}
+
+/// A number of pods, or a percentage of them.
+fn check_share(object: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let detail = match at(object, path) {
+        Some(Value::String(text)) => {
+            let digits = text.strip_suffix('%').filter(|digits| !digits.is_empty());
+            let is_percent = digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
+            (!is_percent).then_some("a valid percent string must be a numeric string followed by an ending '%'")
+        }
+        Some(number) => number.as_i64().filter(|number| *number < 0).map(|_| super::NOT_NEGATIVE),
+        None => None,
+    };
+    if let (Some(detail), Some(value)) = (detail, at(object, path)) {
+        errors.push(FieldError::invalid(path, value, detail));
     }
 }
 

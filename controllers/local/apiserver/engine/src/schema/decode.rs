@@ -134,6 +134,9 @@ impl Walk {
                 *value = zero(values);
             }
             self.node(value, values, depth + 1)?;
+            if values.type_name.as_deref() == Some(QUANTITY) {
+                round_up(value);
+            }
         } else if !schema.preserve_unknown {
             keep = false;
             if self.unknown.len() < MAX_UNKNOWN {
@@ -217,6 +220,16 @@ fn canonical_quantity(value: &mut Value) -> Result<(), String> {
     };
     *value = Value::String(parsed.ok_or_else(|| MALFORMED_QUANTITY.to_owned())?.to_string());
     Ok(())
+}
+
+/// Amounts of resources have at most three decimals.
+fn round_up(value: &mut Value) {
+    let given = value.as_str().and_then(Quantity::parse_capped);
+    if let Some(amount) = given.filter(|amount| amount.nanos() % 1_000_000 != 0)
+        && let Ok(milli) = i64::try_from(amount.milli_rounded_up())
+    {
+        *value = Value::String(Quantity::from_milli(milli, amount.format()).to_string());
+    }
 }
 
 fn canonical_text(text: &mut String, schema: &Schema) -> Result<(), String> {

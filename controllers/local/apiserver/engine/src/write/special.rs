@@ -92,35 +92,62 @@ impl Write<'_> {
 
     /// `pods/eviction`: deletes a pod if the disruption budgets allow it.
     pub(crate) fn evict(&mut self, engine: &mut Engine) -> Result<Value, Halt> {
-        let mut eviction = self.plain_body("io.k8s.api.policy.v1.Eviction")?;
-        let given = object::name(&eviction);
-        if !given.is_empty() && given != self.target.name {
-            return Err(ApiError::bad_request(format!(
-                "name in URL does not match name in Eviction object: {given:?} and {:?}",
-                self.target.name
-            ))
-            .into());
-        }
-        let pod = self.live(engine)?;
-        // Webhooks get the pod's name even if the body does not contain it.
-        object::set_meta(&mut eviction, "name", json!(self.target.name));
-        object::set_meta(&mut eviction, "namespace", json!(self.target.namespace));
+        let mut eviction = self.eviction()?;
         self.validate_by_webhooks(engine, "CREATE", None, &eviction)?;
-        let query = Query::parse("");
-        let mut options = match eviction.get("deleteOptions").filter(|o| o.is_object()) {
-            Some(body) => {
-                let mut body = body.clone();
-                object::drop_key(&mut body, "kind");
-                DeleteOptions::parse(&query, Some(&body))?
-            }
-            None => DeleteOptions::default(),
-        };
+        let options = object::child_mut(&mut eviction, "deleteOptions");
+        options.remove("kind");
+        options.remove("apiVersion");
+        let body = Value::Object(options.clone());
+        let mut options = DeleteOptions::parse(&Query::parse(""), Some(&body))?;
         options.dry_run |= self.options.dry_run;
         self.options.dry_run = options.dry_run;
+        let pod = self.live(engine)?;
         self.spend_budget(engine, &pod)?;
         self.target.subresource.clear();
+        self.check_preconditions(&options, &pod)?;
+        if !options.dry_run {
+            self.note_eviction(engine, pod);
+            options.revision = None;
+        }
         self.delete(engine, &options)?;
         Ok(success(201))
+    }
+
+    /// The eviction in the body.
+    fn eviction(&self) -> Result<Value, ApiError> {
+        const TYPE: &str = "io.k8s.api.policy.v1.Eviction";
+        let mut eviction = self.plain_body(TYPE)?;
+        let (version, kind) = (object::text_at(&eviction, "apiVersion"), object::text_at(&eviction, "kind"));
+        let known = matches!(version, "" | "policy/v1" | "policy/v1beta1") && matches!(kind, "" | "Eviction");
+        if !known || !eviction.is_object() {
+            let why = format!("no kind {kind:?} is registered for version {version:?} of evictions");
+            return Err(ApiError::bad_request(why));
+        }
+        let schema = crate::schema::builtin::builtin::<k8s_openapi::api::policy::v1::Eviction>();
+        let decoded = crate::schema::decode::decode_builtin(&mut eviction, &schema);
+        let worded = |why: String| crate::schema::decode::cannot_be_handled("Eviction", "v1", &why);
+        decoded.map_err(|why| ApiError::bad_request(worded(why)))?;
+        let given = object::namespace(&eviction);
+        if !given.is_empty() && given != self.target.namespace {
+            let why = "the namespace of the provided object does not match the namespace sent on the request";
+            return Err(ApiError::bad_request(why));
+        }
+        if object::name(&eviction) != self.target.name {
+            return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
+        }
+        object::set_meta(&mut eviction, "namespace", json!(self.target.namespace));
+        Ok(eviction)
+    }
+
+    /// Notes in a pod's status that it is evicted.
+    fn note_eviction(&self, engine: &mut Engine, mut pod: Value) {
+        let condition = json!({ "type": "DisruptionTarget", "status": "True", "lastProbeTime": null,
+            "lastTransitionTime": self.context.time(), "reason": "EvictionByEvictionAPI",
+            "message": "Eviction API: evicting" });
+        if !object::condition_is(&pod, "DisruptionTarget", "True") {
+            object::set_condition(&mut pod, condition);
+            engine.put(&self.kind, &self.key(), pod);
+        }
     }
 
     /// Takes one disruption from the budget that covers the pod.
@@ -148,9 +175,19 @@ impl Write<'_> {
             return Err(ApiError::internal(why).into());
         }
         let number = |path: &str| object::at(budget, path).and_then(Value::as_i64).unwrap_or(0);
+        let healthy = number("status.currentHealthy") >= number("status.desiredHealthy").max(1);
+        let always = object::text_at(budget, "spec.unhealthyPodEvictionPolicy") == "AlwaysAllow";
+        // What is not ready does not count as healthy, and its end disrupts nothing more.
+        if (healthy || always) && !object::condition_is(pod, "Ready", "True") {
+            return Ok(());
+        }
         let (allowed, name) = (number("status.disruptionsAllowed"), object::name(budget).to_owned());
         let observed = number("status.observedGeneration") >= number("metadata.generation");
-        if !observed || allowed <= 0 {
+        if observed && allowed < 0 {
+            let subject = Subject { group: "policy", resource: "poddisruptionbudget", name: &name };
+            return Err(ApiError::forbidden(subject, "pdb disruptions allowed is negative").into());
+        }
+        if !observed || allowed == 0 {
             return Err(too_many(&name, budget, observed).into());
         }
         if self.options.dry_run {
@@ -181,6 +218,12 @@ impl Write<'_> {
         }
         let mut errors = Vec::new();
         crate::builtin::meta::validate_namespace_finalizers(&object, &mut errors);
+        // Here, and nowhere else, the one that is wrong is named.
+        for error in errors.iter_mut().filter(|error| error.field == "spec.finalizers") {
+            let all = object::strings(object::at(&object, "spec.finalizers"));
+            let at = all.iter().position(|one| error.message.contains(&format!("{one:?}"))).unwrap_or(0);
+            error.field = format!("spec.finalizers[{at}]").into();
+        }
         if !errors.is_empty() {
             return Err(ApiError::invalid(self.subject_kind(&self.target.name), &errors).into());
         }
@@ -275,14 +318,24 @@ fn check_target(binding: &Value) -> Result<&str, ApiError> {
 
 fn too_many(name: &str, budget: &Value, observed: bool) -> ApiError {
     let number = |path: &str| object::at(budget, path).and_then(Value::as_i64).unwrap_or(0);
-    let message = if observed {
-        format!(
-            "The disruption budget {name} needs {} healthy pods and has {} currently",
-            number("status.desiredHealthy"),
-            number("status.currentHealthy")
-        )
-    } else {
-        format!("The disruption budget {name} is still being processed by the server.")
+    let conditions = object::at(budget, "status.conditions").and_then(Value::as_array);
+    let mut refused = conditions.into_iter().flatten().filter(|condition| {
+        let text = |key: &str| object::text_at(condition, key);
+        text("type") == "DisruptionAllowed" && text("status") == "False" && !text("message").is_empty()
+    });
+    let (reason, why) = refused
+        .next()
+        .map_or(("", ""), |found| (object::text_at(found, "reason"), object::text_at(found, "message")));
+    let (wanted, healthy) = (number("status.desiredHealthy"), number("status.currentHealthy"));
+    let currently = format!("The disruption budget {name} does not allow evicting pods currently");
+    let message = match (observed, reason) {
+        (false, _) => format!("The disruption budget {name} is still being processed by the server."),
+        (true, "SyncFailed") => format!("{currently} because it failed sync: {why}"),
+        _ if healthy <= wanted => {
+            format!("The disruption budget {name} needs {wanted} healthy pods and has {healthy} currently")
+        }
+        (true, "") => currently,
+        _ => format!("{currently} ({reason}): {why}"),
     };
     let mut error = ApiError::plain(
         429,

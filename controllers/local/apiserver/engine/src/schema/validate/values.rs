@@ -151,6 +151,10 @@ impl Checker<'_> {
             let got = kind_of(value);
             let what = format!("must be of type {want}: \"{got}\"");
             self.complain(FieldReason::TypeInvalid, &Value::String(got.to_owned()), &what);
+            if value.is_number() && schema.json_type == JsonType::Integer {
+                let format = format.map_or("(default format)".to_owned(), |format| format!("with format {format}"));
+                self.text(&format!("Checked value must be of type integer {format} in {}", self.name.clone()));
+            }
         }
         fits
     }
@@ -259,7 +263,7 @@ fn untyped(schema: &Schema) -> bool {
 
 /// A whole number, also when it is written with a fraction of zero.
 pub(super) fn is_integer(value: &Value) -> bool {
-    value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|number| number.fract() == 0.0)
+    value.is_i64()
 }
 
 fn type_name(schema: &Schema) -> &'static str {

@@ -1,0 +1,139 @@
+//! The table of checks: what fields of built-in types must be like, wherever the type is used.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::OnceLock;
+
+use serde_json::{Map, Value, json};
+
+use super::{NOT_NEGATIVE, name, pod};
+use crate::field::FieldError;
+use crate::schema::{MAX_DEPTH, Schema};
+
+const TABLE: &str = include_str!("checks.txt");
+
+/// A field, the name of its rule, and what the rule needs.
+type Check = (&'static str, &'static str, Vec<&'static str>);
+
+fn table() -> &'static BTreeMap<&'static str, Vec<Check>> {
+    static PARSED: OnceLock<BTreeMap<&'static str, Vec<Check>>> = OnceLock::new();
+    PARSED.get_or_init(|| {
+        let mut table: BTreeMap<&str, Vec<Check>> = BTreeMap::new();
+        for line in TABLE.lines().filter(|line| !line.starts_with('#')) {
+            let mut words = line.split(' ');
+            if let (Some(of), Some(field), Some(rule)) = (words.next(), words.next(), words.next()) {
+                table.entry(of).or_default().push((field, rule, words.collect()));
+            }
+        }
+        table
+    })
+}
+
+/// Checks an object: its status, or all else.
+pub(super) fn check(object: &Value, schema: &Schema, is_status: bool, errors: &mut Vec<FieldError>) {
+    for (key, value) in object.as_object().into_iter().flatten() {
+        if (key == "status") == is_status
+            && key != "metadata"
+            && let Some(child) = schema.child(key)
+        {
+            walk(value, child, key, 0, errors);
+        }
+    }
+}
+
+fn walk(value: &Value, schema: &Schema, path: &str, depth: usize, errors: &mut Vec<FieldError>) {
+    if depth > MAX_DEPTH {
+        return;
+    }
+    match value {
+        Value::Object(map) => {
+            let of = schema.type_name.as_deref().and_then(|of| of.strip_prefix("io.k8s.api."));
+            for (field, rule, words) in of.and_then(|of| table().get(of)).into_iter().flatten() {
+                apply(map, (*field, *rule, words), path, errors);
+            }
+            if of == Some("core.v1.Toleration") {
+                pod::validate_toleration(map, path, errors);
+            }
+            for (key, item) in map {
+                if let Some(child) = schema.child(key).filter(|_| item.is_object() || item.is_array()) {
+                    walk(item, child, &format!("{path}.{key}"), depth + 1, errors);
+                }
+            }
+        }
+        Value::Array(list) => {
+            for (index, item) in list.iter().enumerate() {
+                if let Some(child) = &schema.items {
+                    walk(item, child, &format!("{path}[{index}]"), depth + 1, errors);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn apply(
+    map: &Map<String, Value>,
+    (field, rule, words): (&str, &str, &[&str]),
+    path: &str,
+    errors: &mut Vec<FieldError>,
+) {
+    let value = map.get(field).unwrap_or(&Value::Null);
+    let (text, number) = (value.as_str().unwrap_or_default(), value.as_i64());
+    let place = format!("{path}.{field}");
+    let bound = |at: usize| words.get(at).and_then(|word| word.parse().ok()).unwrap_or(i64::MAX);
+    match rule {
+        "needed" if text.is_empty() && number.unwrap_or(0) == 0 && !value.is_array() => {
+            errors.push(FieldError::required(place, ""));
+        }
+        "one" if !text.is_empty() && !words.contains(&text) => {
+            errors.push(FieldError::not_supported(place, value, words));
+        }
+        "from" if number.is_some_and(|number| number < bound(0)) => {
+            errors.push(FieldError::invalid(place, value, NOT_NEGATIVE));
+        }
+        // A port that is 0 is none.
+        "range" if number.is_some_and(|number| !(bound(0)..=bound(1)).contains(&number)) => {
+            if number != Some(0) || !field.ends_with("Port") {
+                let detail = format!("must be between {} and {}, inclusive", bound(0), bound(1));
+                errors.push(FieldError::invalid(place, value, &detail));
+            }
+        }
+        "port" => match value {
+            Value::String(text) => name::check(text, &place, name::port, errors),
+            _ if number.is_none_or(|number| !(1..=65535).contains(&number)) => {
+                errors.push(FieldError::invalid(place, value, "must be between 1 and 65535, inclusive"));
+            }
+            _ => {}
+        },
+        "name" if !text.is_empty() => {
+            let rule = match words {
+                ["port"] => name::port,
+                ["label"] => name::label,
+                ["subdomain"] => name::subdomain,
+                ["ip"] => address,
+                _ => name::qualified,
+            };
+            name::check(text, &place, rule, errors);
+        }
+        _ => {}
+    }
+}
+
+/// An IP address.
+fn address(text: &str) -> Vec<String> {
+    let fault = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+    if text.parse::<IpAddr>().is_ok() { Vec::new() } else { vec![fault.to_owned()] }
+}
+
+/// IP addresses of a pod: at most one of each family.
+pub(super) fn addresses(all: &[Value], path: &str, errors: &mut Vec<FieldError>) {
+    let texts: Vec<&str> = all.iter().map(|item| crate::object::text_at(item, "ip")).collect();
+    for (index, text) in texts.iter().enumerate() {
+        name::check(text, &format!("{path}[{index}]"), address, errors);
+    }
+    let of = |v4: bool| texts.iter().filter(|text| text.parse().is_ok_and(|ip: IpAddr| ip.is_ipv4() == v4)).count();
+    if of(true) > 1 || of(false) > 1 {
+        let detail = "may specify no more than one IP for each IP family";
+        errors.push(FieldError::invalid(path, &json!(texts), detail));
+    }
+}

@@ -11,7 +11,7 @@ mod event;
 pub mod meta;
 mod name;
 mod node;
-mod pod;
+pub(crate) mod pod;
 mod rbac;
 pub(crate) mod resize;
 pub(crate) mod resources;
@@ -54,12 +54,23 @@ fn check(group: &str, kind: &str, object: &Value, is_status: bool, errors: &mut 
     }
 }
 
+/// What is taken, and is likely a mistake, in a new object.
+pub(crate) fn warnings(kind: &str, object: &Value) -> Vec<String> {
+    let prefix = match kind {
+        "Pod" => "spec.",
+        "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" | "Job" => "spec.template.spec.",
+        _ => return Vec::new(),
+    };
+    let spec = object::at(object, prefix.trim_end_matches('.'));
+    spec.map_or_else(Vec::new, |spec| pod::warnings(spec, prefix))
+}
+
 /// What is wrong with a new object, besides its metadata.
 pub fn validate_create(group: &str, kind: &str, object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let found = &mut errors;
     match (group, kind) {
-        ("", "Pod") => pod::validate(object, found),
+        ("", "Pod") => pod::validate_new(object, found),
         ("", "Namespace") => meta::validate_namespace_finalizers(object, found),
         ("", "ConfigMap") => config::validate_config_map(object, found),
         ("", "Secret") => config::validate_secret(object, found),

@@ -110,6 +110,15 @@ impl Write<'_> {
             );
             return Err(ApiError::forbidden(self.subject(&name), &why).into());
         }
+        let class = spec.get("runtimeClassName").and_then(Value::as_str).unwrap_or_default();
+        if !class.is_empty() || spec.contains_key("overhead") {
+            let why = match class {
+                "" => "Pod Overhead set without corresponding RuntimeClass defined Overhead".to_owned(),
+                class => format!("RuntimeClass {class:?} not found"),
+            };
+            let why = format!("pod rejected: {why}");
+            return Err(ApiError::forbidden(self.subject(&name), &why).into());
+        }
         spec.insert("priority".into(), json!(priority));
         let given = spec.entry("preemptionPolicy").or_insert_with(|| policy.clone());
         if *given != policy {
@@ -223,11 +232,6 @@ fn taint_new_node(node: &mut Value) {
 }
 
 fn admit_namespace(live: Option<&Value>, object: &mut Value) {
-    let name = object::name(object).to_owned();
-    let labels = object::meta_mut(object).entry("labels").or_insert_with(|| json!({}));
-    if let Some(labels) = labels.as_object_mut() {
-        labels.insert("kubernetes.io/metadata.name".into(), json!(name));
-    }
     match live {
         None => {
             let spec = object::child_mut(object, "spec");

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use serde_json::{Map, Value, json};
 
-use super::{NOT_NEGATIVE, name, pod};
+use super::{NOT_NEGATIVE, meta, name, pod};
 use crate::field::FieldError;
 use crate::schema::{MAX_DEPTH, Schema};
 
@@ -82,7 +82,7 @@ fn apply(
     let place = format!("{path}.{field}");
     let bound = |at: usize| words.get(at).and_then(|word| word.parse().ok()).unwrap_or(i64::MAX);
     match rule {
-        "needed" if text.is_empty() && number.unwrap_or(0) == 0 && !value.is_array() => {
+        "needed" if text.is_empty() && number.unwrap_or(0) == 0 && !value.is_array() && !value.is_object() => {
             errors.push(FieldError::required(place, ""));
         }
         "one" if !text.is_empty() && !words.contains(&text) => {
@@ -105,18 +105,51 @@ fn apply(
             }
             _ => {}
         },
+        "labels" => meta::validate_labels(Some(value), &place, errors),
+        "relative" if text.starts_with('/') || text.starts_with("..") || text.contains("/..") => {
+            errors.push(FieldError::invalid(place, value, "must be a relative path without '..'"));
+        }
+        "source" => source(map, words, path, errors),
         "name" if !text.is_empty() => {
             let rule = match words {
                 ["port"] => name::port,
                 ["label"] => name::label,
                 ["subdomain"] => name::subdomain,
                 ["ip"] => address,
+                ["variable"] => variable,
                 _ => name::qualified,
             };
             name::check(text, &place, rule, errors);
         }
         _ => {}
     }
+}
+
+/// What is given in one of several ways.
+fn source(map: &Map<String, Value>, ways: &[&str], path: &str, errors: &mut Vec<FieldError>) {
+    let given: Vec<&&str> = ways.iter().filter(|way| map.contains_key(**way)).collect();
+    let is_variable = path.ends_with(".valueFrom");
+    if given.is_empty() {
+        let detail = "must specify one of: ".to_owned() + &ways.join(", ");
+        errors.push(match is_variable {
+            true => FieldError::invalid(path, &json!(""), &detail),
+            false => FieldError::required(path, &detail),
+        });
+    }
+    for way in given.iter().skip(1) {
+        let detail = "may not specify more than one at a time";
+        errors.push(match is_variable {
+            true => FieldError::invalid(path, &json!(""), detail),
+            false => FieldError::forbidden(format!("{path}.{way}"), detail),
+        });
+    }
+}
+
+/// The name of a variable of the environment.
+fn variable(text: &str) -> Vec<String> {
+    let fault = "a valid environment variable name must consist only of printable ASCII characters other than '='";
+    let fine = text.bytes().all(|byte| (b' '..=b'~').contains(&byte) && byte != b'=');
+    if fine { Vec::new() } else { vec![fault.to_owned()] }
 }
 
 /// An IP address.

@@ -47,6 +47,27 @@ fn default_host_ports(container: &mut Value) {
     }
 }
 
+/// A new pod.
+pub(super) fn validate_new(pod: &Value, errors: &mut Vec<FieldError>) {
+    validate(pod, errors);
+    if !items(pod, "spec.ephemeralContainers").is_empty() {
+        let why = "cannot be set on create";
+        errors.push(FieldError::forbidden("spec.ephemeralContainers", why));
+    }
+    let gates = items(pod, "spec.schedulingGates");
+    for (index, gate) in gates.iter().enumerate() {
+        let (path, name) = (format!("spec.schedulingGates[{index}]"), text_at(gate, "name"));
+        name::check(name, &path, name::qualified, errors);
+        if gates.iter().take(index).any(|other| text_at(other, "name") == name) {
+            errors.push(FieldError::duplicate(path, &json!(name)));
+        }
+    }
+    if !gates.is_empty() && !text_at(pod, "spec.nodeName").is_empty() {
+        let why = "cannot be set until all schedulingGates have been cleared";
+        errors.push(FieldError::forbidden("spec.nodeName", why));
+    }
+}
+
 /// A pod at any time.
 pub(super) fn validate(pod: &Value, errors: &mut Vec<FieldError>) {
     validate_spec(at(pod, "spec").unwrap_or(&Value::Null), "spec.", errors);
@@ -69,6 +90,7 @@ pub(super) fn validate_spec(spec: &Value, prefix: &str, errors: &mut Vec<FieldEr
                 let detail = "must not have leading or trailing whitespace";
                 errors.push(FieldError::invalid(format!("{path}.image"), &json!(image), detail));
             }
+            validate_container(spec, container, (list, &path), errors);
             resources::validate_claims(spec, container, &format!("{path}.resources"), errors);
             validate_mounts(spec, container, &path, errors);
             let own = at(container, "resources").unwrap_or(&Value::Null);
@@ -78,6 +100,52 @@ pub(super) fn validate_spec(spec: &Value, prefix: &str, errors: &mut Vec<FieldEr
         }
     }
     resources::validate_pod(spec, prefix, errors);
+}
+
+/// What a container at a path may have beside the others of its list, and by its place.
+fn validate_container(
+    spec: &Value,
+    container: &Value,
+    (list, path): (&str, &str),
+    errors: &mut Vec<FieldError>,
+) {
+    let mut names = Vec::new();
+    for (index, port) in items(container, "ports").iter().enumerate() {
+        let name = text_at(port, "name");
+        if !name.is_empty() && names.contains(&name) {
+            errors.push(FieldError::duplicate(format!("{path}.ports[{index}].name"), &json!(name)));
+        }
+        names.push(name);
+        let host = number(port, "hostPort").unwrap_or(0);
+        if at(spec, "hostNetwork") == Some(&json!(true)) && host != 0 && port.get("hostPort") != port.get("containerPort") {
+            let detail = "must match `containerPort` when `hostNetwork` is true";
+            errors.push(FieldError::invalid(format!("{path}.ports[{index}].hostPort"), &json!(host), detail));
+        }
+    }
+    for (index, variable) in items(container, "env").iter().enumerate() {
+        if variable.get("valueFrom").is_some() && !text_at(variable, "value").is_empty() {
+            let detail = "may not be specified when `value` is not empty";
+            let field = format!("{path}.env[{index}].valueFrom");
+            errors.push(FieldError::invalid(field, &json!(""), detail));
+        }
+    }
+    // An init container that ends has nothing to probe.
+    let ends = list == "initContainers" && text_at(container, "restartPolicy") != "Always";
+    for key in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
+        let Some(value) = container.get(key) else { continue };
+        if ends {
+            let detail = "may not be set for init containers without restartPolicy=Always";
+            errors.push(FieldError::forbidden(format!("{path}.{key}"), detail));
+        }
+        let threshold = number(value, "successThreshold").unwrap_or(1);
+        if matches!(key, "livenessProbe" | "startupProbe") && threshold != 1 {
+            errors.push(FieldError::invalid(format!("{path}.{key}.successThreshold"), &json!(threshold), "must be 1"));
+        }
+        if key == "readinessProbe" && value.get("terminationGracePeriodSeconds").is_some() {
+            let field = format!("{path}.{key}.terminationGracePeriodSeconds");
+            errors.push(FieldError::invalid(field, &Value::Null, "must not be set for readinessProbes"));
+        }
+    }
 }
 
 /// What the parts of a toleration at `path` mean together.
@@ -262,4 +330,25 @@ pub(super) fn validate_status(pod: &Value, live: &Value, errors: &mut Vec<FieldE
         let field = format!("status.containerStatuses[{index}].allocatedResourcesStatus");
         resources::validate_health(pod, container, &field, errors);
     }
+}
+
+/// What is taken, and is likely a mistake, in the spec of a pod or template at `prefix`.
+pub(crate) fn warnings(spec: &Value, prefix: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for list in LISTS {
+        for (index, container) in items(spec, list).iter().enumerate() {
+            let path = format!("{prefix}{list}[{index}]");
+            found.extend(resources::fractions(container, &path));
+            let variables = items(container, "env");
+            for (at, variable) in variables.iter().enumerate() {
+                let name = text_at(variable, "name");
+                if variables.iter().take(at).any(|other| text_at(other, "name") == name) {
+                    let what = "hides previous definition of";
+                    let so = "which may be dropped when using apply";
+                    found.push(format!("{path}.env[{at}]: {what} {name:?}, {so}"));
+                }
+            }
+        }
+    }
+    found
 }

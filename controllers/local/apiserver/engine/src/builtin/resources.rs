@@ -128,6 +128,23 @@ pub(crate) fn amounts(resources: &Value, list: &str) -> Amounts {
     map.filter_map(|(name, value)| Some((name.clone(), Quantity::parse_capped(value.as_str()?)?))).collect()
 }
 
+/// Parts of bytes that a container at `path` has.
+pub(super) fn fractions(container: &Value, path: &str) -> Vec<String> {
+    let resources = container.get("resources").unwrap_or(&Value::Null);
+    let lists = ["limits", "requests"].into_iter().flat_map(|list| {
+        let bytes = |name: &str| matches!(name, "memory" | "ephemeral-storage");
+        let parts = amounts(resources, list).into_iter().filter(move |(name, amount)| {
+            bytes(name) && amount.nanos() % 1_000_000_000 != 0
+        });
+        parts.map(move |(name, amount)| (list, name, amount))
+    });
+    let worded = |(list, name, amount)| {
+        let place = format!("{path}.resources.{list}[{name}]");
+        format!("{place}: fractional byte value \"{amount}\" is invalid, must be an integer")
+    };
+    lists.map(worded).collect()
+}
+
 /// `requests` and `limits` of a container.
 pub(super) fn validate(resources: &Value, path: &str, errors: &mut Vec<FieldError>) {
     validate_names(resources, path, errors, |name, path, errors| {
@@ -288,22 +305,19 @@ pub(super) fn default_requests(container: &mut Value) {
 pub(super) fn default_pod_requests(spec: &mut Map<String, Value>) {
     let whole = Value::Object(spec.clone());
     let Some(resources) = spec.get_mut("resources").and_then(Value::as_object_mut) else { return };
-    let Some(limits) = resources.get("limits").and_then(Value::as_object).cloned() else { return };
+    let Some(limits) = resources.get_mut("limits").and_then(Value::as_object_mut) else { return };
     if limits.is_empty() {
         return;
     }
-    let pages: Amounts =
-        container_sum(&whole, "limits").into_iter().filter(|(name, _)| is_huge_page(name)).collect();
-    if let Some(own) = resources.get_mut("limits").and_then(Value::as_object_mut) {
-        for (name, sum) in &pages {
-            own.entry(name.clone()).or_insert_with(|| json!(sum.to_string()));
-        }
+    for (name, sum) in container_sum(&whole, "limits").into_iter().filter(|(name, _)| is_huge_page(name)) {
+        limits.entry(name).or_insert_with(|| json!(sum.to_string()));
     }
+    let limits = limits.clone();
     let Some(requests) = resources.entry("requests").or_insert_with(|| json!({})).as_object_mut() else {
         return;
     };
     for (name, sum) in container_sum(&whole, "requests") {
-        if matches!(name.as_str(), "cpu" | "memory") || pages.contains_key(&name) {
+        if matches!(name.as_str(), "cpu" | "memory") {
             requests.entry(name).or_insert_with(|| json!(sum.to_string()));
         }
     }

@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 use super::{at, text};
 use crate::field::FieldError;
 use crate::object::strings;
-use crate::schema::rules::{compile_error, is_transition};
-use crate::schema::{Schema, compile_pattern};
+use crate::schema::rules::{MOST_OF_ALL, MOST_OF_RULE, is_transition, judge, most_of, segments};
+use crate::schema::{Rule, Schema, compile_pattern};
 
 /// Keywords of JSON Schema that no structural schema has.
 const UNSUPPORTED: [&str; 8] = [
@@ -188,39 +188,149 @@ fn list_type(fields: &Map<String, Value>, path: &str, errors: &mut Vec<FieldErro
     }
 }
 
-/// Compiles the rules of a schema that is structural. `list` is the path of the nearest list above whose items have no
-/// identity: rules that compare with what was before cannot work below it.
-pub(super) fn rules(
-    schema: &Schema,
-    path: &str,
+/// The rules of a schema that is structural: their types, and what they cost together.
+#[derive(Debug, Default)]
+pub(super) struct Rules {
+    /// Cost of each expression on all values that one request can have, by its path.
+    costs: Vec<(u64, String)>,
+}
+
+/// Where in a schema rules stand.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    path: &'a str,
     is_root: bool,
-    list: Option<&str>,
-    errors: &mut Vec<FieldError>,
-) {
-    if schema.type_name.is_some() {
-        return;
+    /// The path of the nearest list above whose items have no identity: rules that compare with what was before cannot work
+    /// below it.
+    list: Option<&'a str>,
+    /// How many values there can be, if that is limited.
+    count: Option<u64>,
+}
+
+impl Rules {
+    /// Checks all rules of a schema at `path`.
+    pub(super) fn check(schema: &Schema, path: &str, errors: &mut Vec<FieldError>) {
+        let mut rules = Self::default();
+        rules.node(schema, Place { path, is_root: true, list: None, count: Some(1) }, errors);
+        rules.costs.sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
+        let total = rules.costs.iter().fold(0, |sum: u64, (cost, _)| sum.saturating_add(*cost));
+        if total > MOST_OF_ALL {
+            for (_, field) in rules.costs.iter().take(4) {
+                let detail = "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema";
+                errors.push(FieldError::forbidden(field.clone(), detail));
+            }
+            let detail = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema exceeds budget";
+            errors.push(FieldError::forbidden(path, detail));
+        }
     }
-    for (index, rule) in schema.constraints.iter().flat_map(|constraints| &constraints.rules).enumerate() {
-        let field = format!("{path}.x-kubernetes-validations[{index}].rule");
+
+    fn node(&mut self, schema: &Schema, place: Place<'_>, errors: &mut Vec<FieldError>) {
+        if schema.type_name.is_some() {
+            return;
+        }
+        let path = place.path;
+        for (index, rule) in schema.constraints.iter().flat_map(|constraints| &constraints.rules).enumerate() {
+            self.rule(rule, schema, Place { path: &format!("{path}.x-kubernetes-validations[{index}]"), ..place }, errors);
+        }
+        let many = |limit: Option<u64>| place.count.zip(limit).map(|(count, limit)| count.saturating_mul(limit));
+        let limits = schema.constraints.as_deref();
+        for (name, child) in &schema.properties {
+            let path = &format!("{path}.properties[{name}]");
+            self.node(child, Place { path, is_root: false, ..place }, errors);
+        }
+        if let Some(child) = &schema.additional {
+            let count = many(limits.and_then(|limits| limits.max_properties));
+            let path = &format!("{path}.additionalProperties");
+            self.node(child, Place { path, is_root: false, count, ..place }, errors);
+        }
+        if let Some(child) = &schema.items {
+            let is_map = matches!(schema.list_type, crate::schema::ListType::Map(_));
+            let list = place.list.or((!is_map).then_some(path));
+            let count = many(limits.and_then(|limits| limits.max_items));
+            self.node(child, Place { path: &format!("{path}.items"), is_root: false, list, count }, errors);
+        }
+    }
+
+    fn rule(&mut self, rule: &Rule, schema: &Schema, place: Place<'_>, errors: &mut Vec<FieldError>) {
+        let field = format!("{}.rule", place.path);
         if rule.rule.trim().is_empty() {
             errors.push(FieldError::required(field, "rule is not specified"));
-        } else if let Some(why) = compile_error(rule, schema, is_root) {
-            errors.push(FieldError::invalid(field, &json!(rule.rule), &why));
-        } else if let Some(list) = list.filter(|_| is_transition(rule)) {
+            return;
+        }
+        attributes(rule, schema, place.path, errors);
+        self.expression(&rule.rule, (rule, "bool"), schema, (&field, place), errors);
+        if let Some(source) = rule.message_expression.as_deref() {
+            let field = format!("{}.messageExpression", place.path);
+            if source.trim().is_empty() {
+                errors.push(FieldError::required(field, "messageExpression must be non-empty if specified"));
+            } else {
+                self.expression(source, (rule, "string"), schema, (&field, place), errors);
+            }
+        }
+        if let Some(list) = place.list.filter(|_| is_transition(rule)) {
             let detail =
                 format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {list}");
             errors.push(FieldError::invalid(field, &json!(rule.rule), &detail));
         }
     }
-    for (name, child) in &schema.properties {
-        rules(child, &format!("{path}.properties[{name}]"), false, list, errors);
+
+    fn expression(
+        &mut self,
+        source: &str,
+        (rule, yields): (&Rule, &str),
+        schema: &Schema,
+        (field, place): (&str, Place<'_>),
+        errors: &mut Vec<FieldError>,
+    ) {
+        let once = match judge(source, rule, schema, place.is_root, yields) {
+            Ok(once) => once,
+            Err(why) => return errors.push(FieldError::invalid(field, &json!(source), &why)),
+        };
+        let cost = once.saturating_mul(place.count.unwrap_or_else(|| most_of(schema)));
+        if cost > MOST_OF_RULE {
+            let detail = format!(
+                "estimated rule cost exceeds budget by factor of {}x (try simplifying the rule, or adding maxItems, \
+                 maxProperties, and maxLength where arrays, maps, and strings are declared)",
+                cost / MOST_OF_RULE
+            );
+            errors.push(FieldError::forbidden(field, &detail));
+        }
+        self.costs.push((cost, field.to_owned()));
     }
-    if let Some(child) = &schema.additional {
-        rules(child, &format!("{path}.additionalProperties"), false, list, errors);
+}
+
+/// What stands beside the expression of a rule at `path`.
+fn attributes(rule: &Rule, schema: &Schema, path: &str, errors: &mut Vec<FieldError>) {
+    let breaks = |text: &str| text.contains(['\n', '\r']);
+    match rule.message.as_deref() {
+        Some(message) if message.trim().is_empty() => {
+            let detail = "must be non-empty if specified";
+            errors.push(FieldError::invalid(format!("{path}.message"), &json!(message), detail));
+        }
+        Some(message) if breaks(message) => {
+            let detail = "must not contain line breaks";
+            errors.push(FieldError::invalid(format!("{path}.message"), &json!(message), detail));
+        }
+        None if breaks(&rule.rule) && rule.message_expression.is_none() => {
+            let detail = "message must be specified if rule contains line breaks";
+            errors.push(FieldError::required(format!("{path}.message"), detail));
+        }
+        _ => {}
     }
-    if let Some(child) = &schema.items {
-        let is_map = matches!(schema.list_type, crate::schema::ListType::Map(_));
-        let list = list.or((!is_map).then_some(path));
-        rules(child, &format!("{path}.items"), false, list, errors);
+    const REASONS: [&str; 4] =
+        ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
+    if let Some(reason) = rule.reason.as_deref().filter(|reason| !REASONS.contains(reason)) {
+        errors.push(FieldError::not_supported(format!("{path}.reason"), &json!(reason), &REASONS));
+    }
+    if let Some(given) = rule.field_path.as_deref() {
+        let steps = segments(given).unwrap_or_default();
+        let found = steps.iter().try_fold(schema, |node, name| node.child(name).map(|child| &**child));
+        if steps.is_empty() || found.is_none() {
+            errors.push(FieldError::invalid(format!("{path}.fieldPath"), &json!(given), "must be a valid path"));
+        }
+    }
+    if rule.optional_old_self && !rule.rule.contains("oldSelf") {
+        let detail = "may not be set if oldSelf is not used in rule";
+        errors.push(FieldError::invalid(format!("{path}.optionalOldSelf"), &json!(true), detail));
     }
 }

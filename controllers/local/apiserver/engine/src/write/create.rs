@@ -43,7 +43,9 @@ impl Write<'_> {
         self.mutate(engine, "CREATE", None, &mut object)?;
         self.complete(&mut object);
         self.check_create(engine, &object)?;
-        if !self.kind.is_builtin() {
+        if self.kind.is_builtin() {
+            self.warn(builtin::warnings(&self.kind.kind, &object));
+        } else {
             self.warn(builtin::meta::finalizer_warnings(&object, None));
         }
         self.validate_by_webhooks(engine, "CREATE", None, &object)?;

@@ -72,7 +72,6 @@ impl Write<'_> {
         let condition = json!({ "type": "PodScheduled", "status": "True", "lastProbeTime": null,
             "lastTransitionTime": self.context.time() });
         object::set_condition(&mut pod, condition);
-        crate::ownership::track(self, Some(&live), &mut pod);
         if !self.options.dry_run {
             engine.put(&self.kind, &self.key(), pod);
         }

@@ -5,7 +5,7 @@ use super::super::default::apply_defaults;
 use super::super::tests::arbitrary_json;
 use super::super::validate::{Subject, custom};
 use super::super::{Rule, SchemaRef, parse};
-use super::compile_error;
+use super::judge;
 
 fn laws() -> SchemaRef {
     parse::custom(&json!({
@@ -314,7 +314,7 @@ fn unknown_fields_are_found_before_anything_runs() {
     let schema = laws();
     let spec = schema.child("spec").unwrap();
     let error = |rule: &str| {
-        compile_error(&Rule { rule: rule.to_owned(), ..Rule::default() }, spec, false).unwrap_or_default()
+        judge(rule, &Rule::default(), spec, false, "bool").err().unwrap_or_default()
     };
     assert_eq!(error("self.min > 1 && self.list.all(x, x.size() > 0)"), "");
     assert!(error("self.c > 1").contains("undefined field 'c'"));
@@ -322,7 +322,7 @@ fn unknown_fields_are_found_before_anything_runs() {
     assert!(error("self.list.all(x, x.y)").contains("does not support field selection"));
     assert!(error("self.min >").starts_with("compilation failed"));
     let root = |rule: &str| {
-        compile_error(&Rule { rule: rule.to_owned(), ..Rule::default() }, &schema, true).unwrap_or_default()
+        judge(rule, &Rule::default(), &schema, true, "bool").err().unwrap_or_default()
     };
     assert_eq!(root("self.metadata.name == 'x' && self.kind == 'y'"), "");
     assert!(root("self.metadata.labels.x == 'x'").contains("undefined field 'labels'"));
@@ -339,6 +339,6 @@ proptest! {
     #[test]
     fn compilation_never_panics(text in "[a-c0-9 ().,\\[\\]{}'\"?:!&|=<>+*/%-]{0,40}") {
         let rule = Rule { rule: text, ..Rule::default() };
-        let _ = compile_error(&rule, &laws(), true);
+        let _ = judge(&rule.rule, &rule, &laws(), true, "bool");
     }
 }

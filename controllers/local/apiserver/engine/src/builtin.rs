@@ -54,6 +54,8 @@ fn check(group: &str, kind: &str, object: &Value, is_status: bool, errors: &mut 
     }
 }
 
+pub(crate) use name::{label_1035, subdomain};
+
 /// What is taken, and is likely a mistake, in a new object.
 pub(crate) fn warnings(kind: &str, object: &Value) -> Vec<String> {
     let prefix = match kind {

@@ -289,7 +289,7 @@ fn validate_conditions(hook: &Value, path: &str, errors: &mut Vec<FieldError>) {
 }
 
 /// What the conditions of a webhook see.
-fn variables() -> [(&'static str, Schema); 4] {
+fn variables() -> [(&'static str, Schema); 5] {
     let text = json!({ "type": "string" });
     let kind = |last: &str| {
         json!({ "type": "object", "properties": { "group": text, "version": text, last: text } })
@@ -303,5 +303,5 @@ fn variables() -> [(&'static str, Schema); 4] {
         "name": text, "namespace": text, "operation": text, "userInfo": user,
         "dryRun": { "type": "boolean" }, "options": { "x-kubernetes-preserve-unknown-fields": true } } });
     let any = Schema::any;
-    [("object", any()), ("oldObject", any()), ("request", (*crate::schema::parse::fragment(&request)).clone()), ("authorizer", any())]
+    [("object", any()), ("oldObject", any()), ("namespaceObject", any()), ("request", (*crate::schema::parse::fragment(&request)).clone()), ("authorizer", any())]
 }

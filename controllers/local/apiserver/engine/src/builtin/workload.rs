@@ -35,7 +35,8 @@ pub(super) fn validate(kind: &str, object: &Value, errors: &mut Vec<FieldError>)
     let given = at(object, path);
     let before = errors.len();
     selector::validate(given, path, errors);
-    if errors.len() > before {
+    let is_valid = errors.len() == before;
+    if !is_valid {
         let value = given.unwrap_or(&Value::Null);
         errors.push(FieldError::invalid(path, value, "invalid label selector"));
     }
@@ -57,7 +58,7 @@ pub(super) fn validate(kind: &str, object: &Value, errors: &mut Vec<FieldError>)
     }
     let labels = at(object, "spec.template.metadata.labels");
     let labelled = json!({"metadata": {"labels": labels.unwrap_or(&json!({}))}});
-    if !given.is_some_and(|given| LabelSelector::from_object(given).matches(&labelled)) {
+    if is_valid && !given.is_some_and(|given| LabelSelector::from_object(given).matches(&labelled)) {
         let detail = "`selector` does not match template `labels`";
         let value = labels.unwrap_or(&Value::Null);
         errors.push(FieldError::invalid("spec.template.metadata.labels", value, detail));

@@ -76,6 +76,10 @@ fn node(document: &Value, path: &str, is_root: bool, errors: &mut Vec<FieldError
         node(values, &field, false, errors);
     }
     list_type(fields, path, errors);
+    extensions(fields, path, errors);
+    if is_root {
+        of_object(fields, path, errors);
+    }
     for (path, branch) in branches(fields, path) {
         nested(branch, &path, errors);
     }
@@ -94,7 +98,15 @@ fn node(document: &Value, path: &str, is_root: bool, errors: &mut Vec<FieldError
 
 fn keywords(fields: &Map<String, Value>, path: &str, errors: &mut Vec<FieldError>) {
     for key in UNSUPPORTED.into_iter().filter(|key| fields.get(*key).is_some_and(is_filled)) {
-        errors.push(FieldError::forbidden(format!("{path}.{key}"), &format!("{key} is not supported")));
+        let detail = match key {
+            "uniqueItems" => "uniqueItems cannot be set to true since the runtime complexity becomes quadratic".to_owned(),
+            key => format!("{key} is not supported"),
+        };
+        errors.push(FieldError::forbidden(format!("{path}.{key}"), &detail));
+    }
+    if fields.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(false)) {
+        let field = format!("{path}.x-kubernetes-preserve-unknown-fields");
+        errors.push(FieldError::invalid(field, &json!(false), "must be true or undefined"));
     }
     let pattern = fields.get("pattern").and_then(Value::as_str).unwrap_or_default();
     if let Err(why) = compile_pattern(pattern) {
@@ -109,7 +121,7 @@ fn kind(fields: &Map<String, Value>, path: &str, is_root: bool, errors: &mut Vec
     let open = flag(fields, "x-kubernetes-int-or-string")
         || flag(fields, "x-kubernetes-preserve-unknown-fields") && !is_root;
     match kind {
-        "" if open => {}
+        "" if open || fields.contains_key("$ref") => {}
         "" => errors.push(FieldError::required(field, "must not be empty")),
         other if !TYPES.contains(&other) => {
             errors.push(FieldError::not_supported(field, &json!(other), &TYPES));
@@ -124,9 +136,61 @@ fn kind(fields: &Map<String, Value>, path: &str, is_root: bool, errors: &mut Vec
     }
 }
 
+/// Extensions that only some types have.
+fn extensions(fields: &Map<String, Value>, path: &str, errors: &mut Vec<FieldError>) {
+    let kind = fields.get("type").and_then(Value::as_str).unwrap_or_default();
+    let map_type = fields.get("x-kubernetes-map-type").and_then(Value::as_str);
+    let embedded = flag(fields, "x-kubernetes-embedded-resource");
+    let wanted = [
+        (fields.contains_key("x-kubernetes-list-type"), "array", "x-kubernetes-list-type is specified"),
+        (map_type.is_some(), "object", "x-kubernetes-map-type is specified"),
+        (embedded, "object", "x-kubernetes-embedded-resource is true"),
+    ];
+    for (_, wanted, what) in wanted.into_iter().filter(|(given, wanted, _)| *given && kind != *wanted) {
+        let detail = format!("must be {wanted} if {what}");
+        errors.push(FieldError::invalid(format!("{path}.type"), &json!(kind), &detail));
+    }
+    const KNOWN: [&str; 2] = ["atomic", "granular"];
+    if let Some(given) = map_type.filter(|given| !KNOWN.contains(given)) {
+        errors.push(FieldError::not_supported(format!("{path}.x-kubernetes-map-type"), &json!(given), &KNOWN));
+    }
+    let open = flag(fields, "x-kubernetes-preserve-unknown-fields") || properties(fields).next().is_some();
+    if embedded && !open {
+        let detail = "must not be empty if x-kubernetes-embedded-resource is true without \
+                      x-kubernetes-preserve-unknown-fields";
+        errors.push(FieldError::required(format!("{path}.properties"), detail));
+    }
+}
+
+/// What every object has is not for a definition to describe, but for its names.
+fn of_object(fields: &Map<String, Value>, path: &str, errors: &mut Vec<FieldError>) {
+    for (name, child) in properties(fields) {
+        let path = format!("{path}.properties[{name}]");
+        let kind = text(child, "type");
+        if matches!(name.as_str(), "apiVersion" | "kind") && !kind.is_empty() && kind != "string" {
+            errors.push(FieldError::invalid(format!("{path}.type"), &json!(kind), "must be string"));
+        }
+        if name == "metadata" {
+            if !at(child, &["default"]).is_null() {
+                errors.push(FieldError::forbidden(format!("{path}.default"), "must not be set in top-level metadata"));
+            }
+            let described = at(child, &["properties"]).as_object().into_iter().flatten();
+            if described.into_iter().any(|(name, _)| name != "name" && name != "generateName") {
+                let detail = "must not specify anything other than name and generateName, but metadata is implicitly \
+                              specified";
+                errors.push(FieldError::forbidden(path, detail));
+            }
+        }
+    }
+}
+
 /// A branch of a combination, and what stands in it: it declares nothing.
 fn nested(branch: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    const DECLARING: [&str; 8] = [
+    const DECLARING: [&str; 12] = [
+        "description",
+        "title",
+        "example",
+        "x-kubernetes-int-or-string",
         "type",
         "additionalProperties",
         "default",
@@ -155,12 +219,30 @@ fn nested(branch: &Value, path: &str, errors: &mut Vec<FieldError>) {
 /// The type of a list, and the keys of one that is a map.
 fn list_type(fields: &Map<String, Value>, path: &str, errors: &mut Vec<FieldError>) {
     const KNOWN: [&str; 3] = ["atomic", "set", "map"];
-    let Some(list_type) = fields.get("x-kubernetes-list-type").and_then(Value::as_str) else { return };
+    let Some(list_type) = fields.get("x-kubernetes-list-type").and_then(Value::as_str) else {
+        if fields.contains_key("x-kubernetes-list-map-keys") {
+            let detail = "must be map if x-kubernetes-list-map-keys is non-empty";
+            errors.push(FieldError::required(format!("{path}.x-kubernetes-list-type"), detail));
+        }
+        return;
+    };
     if !KNOWN.contains(&list_type) {
         let field = format!("{path}.x-kubernetes-list-type");
         errors.push(FieldError::not_supported(field, &json!(list_type), &KNOWN));
     }
+    let items = fields.get("items").unwrap_or(&Value::Null);
+    let kind = text(items, "type");
+    if list_type == "set" && kind == "object" && text(items, "x-kubernetes-map-type") != "atomic" {
+        let detail = "must be atomic as item of a list with x-kubernetes-list-type=set";
+        let field = format!("{path}.items.x-kubernetes-map-type");
+        errors.push(FieldError::invalid(field, at(items, &["x-kubernetes-map-type"]), detail));
+    }
     if list_type != "map" {
+        return;
+    }
+    if !kind.is_empty() && kind != "object" {
+        let detail = "must be object if parent array's x-kubernetes-list-type is map";
+        errors.push(FieldError::invalid(format!("{path}.items.type"), &json!(kind), detail));
         return;
     }
     let field = format!("{path}.x-kubernetes-list-map-keys");
@@ -169,7 +251,9 @@ fn list_type(fields: &Map<String, Value>, path: &str, errors: &mut Vec<FieldErro
         let detail = "must not be empty if x-kubernetes-list-type is map";
         errors.push(FieldError::required(field.clone(), detail));
     }
-    let items = fields.get("items").unwrap_or(&Value::Null);
+    if keys.iter().enumerate().any(|(at, key)| keys.iter().take(at).any(|other| other == key)) {
+        errors.push(FieldError::invalid(field.clone(), &json!(keys), "must not contain duplicate entries"));
+    }
     let required = strings(items.get("required"));
     for key in &keys {
         let property = at(items, &["properties", key]);

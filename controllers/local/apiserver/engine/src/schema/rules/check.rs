@@ -180,6 +180,19 @@ const NAMES: [&str; 15] = [
 
 const NUMBERS: [&str; 3] = ["int", "uint", "double"];
 
+/// Other functions of a real server, members and globals.
+const FUNCTIONS: &[&str] = &[
+    "add", "allowed", "asApproximateFloat", "asInteger", "bind", "charAt", "check", "cidr", "compareTo", "contains",
+    "containsCIDR", "containsIP", "dyn", "equivalent", "errored", "family", "fieldSelector", "find", "findAll", "format",
+    "getDate", "getDayOfMonth", "getDayOfWeek", "getDayOfYear", "getEscapedPath", "getFullYear", "getHost", "getHostname",
+    "getHours", "getMilliseconds", "getMinutes", "getMonth", "getPort", "getQuery", "getScheme", "getSeconds", "group",
+    "hasValue", "indexOf", "intersects", "ip", "isCIDR", "isCanonical", "isGreaterThan", "isIP", "isInteger",
+    "isLessThan", "isLinkLocalUnicast", "isLoopback", "isSemver", "isSorted", "isURL", "isUnspecified", "join",
+    "labelSelector", "lastIndexOf", "lowerAscii", "major", "masked", "max", "min", "minor", "name", "namespace", "or",
+    "orValue", "path", "prefixLength", "reason", "replace", "resource", "semver", "serviceAccount", "sign", "split",
+    "subresource", "sub", "substring", "sum", "trim", "upperAscii", "url", "validate", "value", "of",
+];
+
 /// Walks an expression over named values.
 pub(super) struct Checker<'a> {
     pub(super) names: Vec<(String, Found<'a>)>,
@@ -269,10 +282,7 @@ impl<'a> Checker<'a> {
         }
         let start = self.infer(&loops.accu_init)?;
         let before = self.names.len();
-        let key = match range.of.name() {
-            "map" => Found::new(TEXT, LARGEST, 1),
-            _ => Found::new(INT, 1, 1),
-        };
+        let key = Found::new(if range.of.name() == "map" { TEXT } else { INT }, 1, 1);
         match &loops.iter_var2 {
             Some(second) => {
                 self.names.push((loops.iter_var.clone(), key));
@@ -366,7 +376,8 @@ fn result<'a>(function: &str, call: &CallExpr, args: &[Found<'a>]) -> Option<(Of
                 name => name == "dyn",
             };
             let element = of.element();
-            fits.then_some((element.of, element.size, 1))?
+            // A real server does not know the lengths of the values of a map either.
+            fits.then(|| (element.of, if of.of.name() == "map" { 1 } else { element.size }, 1))?
         }
         "@in" if is(1, &["list", "map"]) => {
             let element = args.get(1)?.of.element();
@@ -403,7 +414,10 @@ fn result<'a>(function: &str, call: &CallExpr, args: &[Found<'a>]) -> Option<(Of
         "_&&_" | "_||_" | "!_" | "_?_:_" | "_==_" | "_!=_" | "_-_" | "_*_" | "_/_" | "_%_" | "-_" | "@in"
         | "size" | "startsWith" | "endsWith" | "contains" | "matches" | "quantity" | "isQuantity" | "duration"
         | "timestamp" => return None,
-        _ => (Of::Any, size(0), read(size(0)).max(1)),
+        name if name.starts_with(['_', '@']) || FUNCTIONS.contains(&name) => {
+            (Of::Any, size(0), read(size(0)).max(1))
+        }
+        _ => return None,
     })
 }
 

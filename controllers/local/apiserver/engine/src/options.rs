@@ -269,7 +269,8 @@ fn typed_options(body: &Value) -> Result<Value, ApiError> {
         kind => return Err(bad(format!("an object of kind {kind:?} was sent"))),
     }
     let mut options = body.clone();
-    let schema = crate::schema::builtin::builtin::<k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions>();
+    let schema =
+        crate::schema::builtin::builtin::<k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions>();
     crate::schema::decode::decode_builtin(&mut options, &schema).map_err(bad)?;
     Ok(options)
 }
@@ -300,4 +301,48 @@ pub(crate) const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.De
 
 fn invalid_options(kind: &str, errors: &[FieldError]) -> ApiError {
     ApiError::invalid(Subject { group: "meta.k8s.io", resource: kind, name: "" }, errors)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::DeleteOptions;
+    use crate::request::Query;
+
+    #[test]
+    fn deletions_with_contradicting_or_mistyped_options_are_refused() {
+        let code = |query: &str, body: Option<Value>| {
+            DeleteOptions::parse(&Query::parse(query), body.as_ref()).err().map_or(200, |error| error.code)
+        };
+        for (query, want) in [
+            ("", 200),
+            ("propagationPolicy=Orphan&gracePeriodSeconds=-1&dryRun=All", 200),
+            ("orphanDependents=true&propagationPolicy=Orphan", 422),
+            ("propagationPolicy=", 422),
+            ("dryRun=", 422),
+            ("dryRun=All&dryRun=Some", 422),
+            ("gracePeriodSeconds=", 400),
+            ("gracePeriodSeconds=1.5", 400),
+        ] {
+            assert_eq!(code(query, None), want, "{query}");
+        }
+        for (body, want) in [
+            (json!({"orphanDependents": false}), 200),
+            (json!({"orphanDependents": false, "propagationPolicy": "Background"}), 422),
+            (json!({"propagationPolicy": "Sideways"}), 422),
+            (json!({"dryRun": ["Some"]}), 422),
+            (json!({"dryRun": "All"}), 400),
+            (json!({"gracePeriodSeconds": "5"}), 400),
+            (json!({"orphanDependents": "yes"}), 400),
+            (json!({"preconditions": "x"}), 400),
+            (json!({"kind": "Pod"}), 400),
+            (json!([]), 400),
+        ] {
+            assert_eq!(code("", Some(body.clone())), want, "{body}");
+        }
+        let query = Query::parse("orphanDependents=maybe&uid=u");
+        let options = DeleteOptions::parse(&query, None).unwrap();
+        assert_eq!((options.policy.as_str(), options.uid.as_deref()), ("Orphan", Some("u")));
+    }
 }

@@ -53,12 +53,6 @@ impl Write<'_> {
                 return Err(ApiError::invalid(self.subject_kind(&name), &verdict.errors).into());
             }
         }
-        if crate::write::decode::is_definition(&self.kind)
-            && object::text_at(object, "spec.conversion.strategy") == "Webhook"
-        {
-            let text = "spec.conversion.webhook: this server does not call it; versions differ by their apiVersion only";
-            self.warn(vec![text.to_owned()]);
-        }
         match (self.kind.group.as_str(), self.kind.kind.as_str()) {
             ("", "Namespace") => admit_namespace(live, object),
             (crate::builtin::certificate::GROUP, _) if self.kind.is_builtin() => {

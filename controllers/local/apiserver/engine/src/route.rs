@@ -334,7 +334,15 @@ fn post(engine: &mut Engine, write: &mut Write<'_>) -> Result<Reply, Halt> {
             let done = write.bind(engine)?;
             status(201, &done)
         }
-        "" if write.kind.kind == "TokenReview" => Ok(Reply::TokenReview(Box::new(write.decode(engine)?))),
+        "" if write.kind.kind == "TokenReview" => {
+            let review = write.decode(engine)?;
+            if object::text_at(&review, "spec.token").is_empty() {
+                return Err(
+                    ApiError::bad_request("token is required for TokenReview in authentication").into()
+                );
+            }
+            Ok(Reply::TokenReview(Box::new(review)))
+        }
         "" if write.kind.verbs == Verbs::Create => {
             let done = write.review(engine)?;
             status(201, &done)

@@ -119,7 +119,10 @@ fn conditions(left: &BTreeMap<String, u32>, finalizers: &BTreeMap<String, u32>, 
     };
     let never = |reason: &str, message: &str| ("False", reason.to_owned(), message.to_owned());
     let all = [
-        ("NamespaceDeletionDiscoveryFailure", never("ResourcesDiscovered", "All resources successfully discovered")),
+        (
+            "NamespaceDeletionDiscoveryFailure",
+            never("ResourcesDiscovered", "All resources successfully discovered"),
+        ),
         (
             "NamespaceDeletionGroupVersionParsingFailure",
             never("ParsedGroupVersions", "All legacy kube types successfully parsed"),
@@ -140,7 +143,10 @@ fn conditions(left: &BTreeMap<String, u32>, finalizers: &BTreeMap<String, u32>, 
             "NamespaceFinalizersRemaining",
             remain(
                 !finalizers.is_empty(),
-                ("SomeFinalizersRemain", format!("Some content in the namespace has finalizers remaining: {holders}")),
+                (
+                    "SomeFinalizersRemain",
+                    format!("Some content in the namespace has finalizers remaining: {holders}"),
+                ),
                 ("ContentHasNoFinalizers", "All content-preserving finalizers finished"),
             ),
         ),

@@ -82,7 +82,9 @@ fn apply(
     let place = format!("{path}.{field}");
     let bound = |at: usize| words.get(at).and_then(|word| word.parse().ok()).unwrap_or(i64::MAX);
     match rule {
-        "needed" if text.is_empty() && number.unwrap_or(0) == 0 && !value.is_array() && !value.is_object() => {
+        "needed"
+            if text.is_empty() && number.unwrap_or(0) == 0 && !value.is_array() && !value.is_object() =>
+        {
             errors.push(FieldError::required(place, ""));
         }
         "one" if !text.is_empty() && !words.contains(&text) => {
@@ -147,7 +149,8 @@ fn source(map: &Map<String, Value>, ways: &[&str], path: &str, errors: &mut Vec<
 
 /// The name of a variable of the environment.
 fn variable(text: &str) -> Vec<String> {
-    let fault = "a valid environment variable name must consist only of printable ASCII characters other than '='";
+    let fault =
+        "a valid environment variable name must consist only of printable ASCII characters other than '='";
     let fine = text.bytes().all(|byte| (b' '..=b'~').contains(&byte) && byte != b'=');
     if fine { Vec::new() } else { vec![fault.to_owned()] }
 }
@@ -164,7 +167,9 @@ pub(super) fn addresses(all: &[Value], path: &str, errors: &mut Vec<FieldError>)
     for (index, text) in texts.iter().enumerate() {
         name::check(text, &format!("{path}[{index}]"), address, errors);
     }
-    let of = |v4: bool| texts.iter().filter(|text| text.parse().is_ok_and(|ip: IpAddr| ip.is_ipv4() == v4)).count();
+    let of = |v4: bool| {
+        texts.iter().filter(|text| text.parse().is_ok_and(|ip: IpAddr| ip.is_ipv4() == v4)).count()
+    };
     if of(true) > 1 || of(false) > 1 {
         let detail = "may specify no more than one IP for each IP family";
         errors.push(FieldError::invalid(path, &json!(texts), detail));

@@ -16,7 +16,11 @@ const FIXED: &str = "pod updates may not change fields other than `spec.containe
 pub(super) fn default(pod: &mut Map<String, Value>) {
     if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) {
         set(spec, "enableServiceLinks", json!(true));
-        if spec.get("terminationGracePeriodSeconds").and_then(Value::as_i64).is_some_and(|seconds| seconds < 0) {
+        if spec
+            .get("terminationGracePeriodSeconds")
+            .and_then(Value::as_i64)
+            .is_some_and(|seconds| seconds < 0)
+        {
             spec.insert("terminationGracePeriodSeconds".to_owned(), json!(1));
         }
         let on_host = spec.get("hostNetwork").and_then(Value::as_bool).unwrap_or(false);
@@ -117,7 +121,10 @@ fn validate_container(
         }
         names.push(name);
         let host = number(port, "hostPort").unwrap_or(0);
-        if at(spec, "hostNetwork") == Some(&json!(true)) && host != 0 && port.get("hostPort") != port.get("containerPort") {
+        if at(spec, "hostNetwork") == Some(&json!(true))
+            && host != 0
+            && port.get("hostPort") != port.get("containerPort")
+        {
             let detail = "must match `containerPort` when `hostNetwork` is true";
             errors.push(FieldError::invalid(format!("{path}.ports[{index}].hostPort"), &json!(host), detail));
         }
@@ -139,7 +146,11 @@ fn validate_container(
         }
         let threshold = number(value, "successThreshold").unwrap_or(1);
         if matches!(key, "livenessProbe" | "startupProbe") && threshold != 1 {
-            errors.push(FieldError::invalid(format!("{path}.{key}.successThreshold"), &json!(threshold), "must be 1"));
+            errors.push(FieldError::invalid(
+                format!("{path}.{key}.successThreshold"),
+                &json!(threshold),
+                "must be 1",
+            ));
         }
         if key == "readinessProbe" && value.get("terminationGracePeriodSeconds").is_some() {
             let field = format!("{path}.{key}.terminationGracePeriodSeconds");
@@ -156,7 +167,8 @@ pub(super) fn validate_toleration(toleration: &Map<String, Value>, path: &str, e
         errors.push(FieldError::invalid(format!("{path}.{field}"), &json!(value), detail));
     };
     if key.is_empty() && operator != "Exists" {
-        let detail = "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
+        let detail =
+            "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
         refuse("operator", operator, detail);
     }
     if toleration.contains_key("tolerationSeconds") && text("effect") != "NoExecute" {

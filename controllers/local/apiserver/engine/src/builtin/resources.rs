@@ -111,7 +111,8 @@ pub(super) fn validate_claims(spec: &Value, container: &Value, path: &str, error
 
 /// The health of devices in the status of a container of `pod`, at `path`.
 pub(super) fn validate_health(pod: &Value, status: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    let own = items(pod, "spec.containers").iter().find(|own| text_at(own, "name") == text_at(status, "name"));
+    let own =
+        items(pod, "spec.containers").iter().find(|own| text_at(own, "name") == text_at(status, "name"));
     for (index, device) in items(status, "allocatedResourcesStatus").iter().enumerate() {
         let name = text_at(device, "name");
         let resources = own.and_then(|own| own.get("resources")).unwrap_or(&Value::Null);
@@ -133,9 +134,9 @@ pub(super) fn fractions(container: &Value, path: &str) -> Vec<String> {
     let resources = container.get("resources").unwrap_or(&Value::Null);
     let lists = ["limits", "requests"].into_iter().flat_map(|list| {
         let bytes = |name: &str| matches!(name, "memory" | "ephemeral-storage");
-        let parts = amounts(resources, list).into_iter().filter(move |(name, amount)| {
-            bytes(name) && amount.nanos() % 1_000_000_000 != 0
-        });
+        let parts = amounts(resources, list)
+            .into_iter()
+            .filter(move |(name, amount)| bytes(name) && amount.nanos() % 1_000_000_000 != 0);
         parts.map(move |(name, amount)| (list, name, amount))
     });
     let worded = |(list, name, amount)| {

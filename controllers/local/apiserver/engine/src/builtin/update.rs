@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 
 use super::unchanged::{unchanged, unchanged_text};
-use super::{certificate, check, config, event, node, pod, rbac, service, storage, validate_create, workload};
+use super::{
+    certificate, check, config, event, node, pod, rbac, service, storage, validate_create, workload,
+};
 use crate::field::FieldError;
 
 /// What is wrong with a change from `live` to `object` through `subresource` (empty: the object itself), besides what is

@@ -147,7 +147,8 @@ fn validate_url(url: &str, field: &str, errors: &mut Vec<FieldError>) {
         errors.push(FieldError::required(field, &format!("url must be a valid URL{FORM}")));
         return;
     }
-    let mut refuse = |value: &str, detail: String| errors.push(FieldError::invalid(field, &json!(value), &detail));
+    let mut refuse =
+        |value: &str, detail: String| errors.push(FieldError::invalid(field, &json!(value), &detail));
     let scheme = scheme.map_or("", |(scheme, _)| scheme).to_lowercase();
     if scheme != "https" {
         refuse(&scheme, format!("'https' is the only allowed URL scheme{FORM}"));
@@ -155,7 +156,9 @@ fn validate_url(url: &str, field: &str, errors: &mut Vec<FieldError>) {
     if host.is_empty() {
         refuse("", format!("host must be specified{FORM}"));
     }
-    for (given, what) in [(user, "user information is"), (fragment, "fragments are"), (query, "query parameters are")] {
+    for (given, what) in
+        [(user, "user information is"), (fragment, "fragments are"), (query, "query parameters are")]
+    {
         if !given.is_empty() {
             refuse(given, format!("{what} not permitted in the URL"));
         }
@@ -291,9 +294,7 @@ fn validate_conditions(hook: &Value, path: &str, errors: &mut Vec<FieldError>) {
 /// What the conditions of a webhook see.
 fn variables() -> [(&'static str, Schema); 5] {
     let text = json!({ "type": "string" });
-    let kind = |last: &str| {
-        json!({ "type": "object", "properties": { "group": text, "version": text, last: text } })
-    };
+    let kind = |last: &str| json!({ "type": "object", "properties": { "group": text, "version": text, last: text } });
     let user = json!({ "type": "object", "properties": { "username": text, "uid": text,
         "groups": { "type": "array", "items": text },
         "extra": { "type": "object", "additionalProperties": { "type": "array", "items": text } } } });
@@ -303,5 +304,11 @@ fn variables() -> [(&'static str, Schema); 5] {
         "name": text, "namespace": text, "operation": text, "userInfo": user,
         "dryRun": { "type": "boolean" }, "options": { "x-kubernetes-preserve-unknown-fields": true } } });
     let any = Schema::any;
-    [("object", any()), ("oldObject", any()), ("namespaceObject", any()), ("request", (*crate::schema::parse::fragment(&request)).clone()), ("authorizer", any())]
+    [
+        ("object", any()),
+        ("oldObject", any()),
+        ("namespaceObject", any()),
+        ("request", (*crate::schema::parse::fragment(&request)).clone()),
+        ("authorizer", any()),
+    ]
 }

@@ -44,7 +44,9 @@ pub(super) fn validate(kind: &str, object: &Value, errors: &mut Vec<FieldError>)
         let detail = format!("empty selector is invalid for {}", kind.to_lowercase());
         errors.push(FieldError::invalid(path, &json!({}), &detail));
     }
-    if text_at(object, "spec.strategy.type") == "Recreate" && at(object, "spec.strategy.rollingUpdate").is_some() {
+    if text_at(object, "spec.strategy.type") == "Recreate"
+        && at(object, "spec.strategy.rollingUpdate").is_some()
+    {
         let detail = "may not be specified when strategy `type` is 'Recreate'";
         errors.push(FieldError::forbidden("spec.strategy.rollingUpdate", detail));
     }
@@ -77,7 +79,8 @@ fn check_share(object: &Value, path: &str, errors: &mut Vec<FieldError>) {
         Some(Value::String(text)) => {
             let digits = text.strip_suffix('%').filter(|digits| !digits.is_empty());
             let is_percent = digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
-            (!is_percent).then_some("a valid percent string must be a numeric string followed by an ending '%'")
+            (!is_percent)
+                .then_some("a valid percent string must be a numeric string followed by an ending '%'")
         }
         Some(number) => number.as_i64().filter(|number| *number < 0).map(|_| super::NOT_NEGATIVE),
         None => None,

@@ -99,7 +99,9 @@ fn node(document: &Value, path: &str, is_root: bool, errors: &mut Vec<FieldError
 fn keywords(fields: &Map<String, Value>, path: &str, errors: &mut Vec<FieldError>) {
     for key in UNSUPPORTED.into_iter().filter(|key| fields.get(*key).is_some_and(is_filled)) {
         let detail = match key {
-            "uniqueItems" => "uniqueItems cannot be set to true since the runtime complexity becomes quadratic".to_owned(),
+            "uniqueItems" => {
+                "uniqueItems cannot be set to true since the runtime complexity becomes quadratic".to_owned()
+            }
             key => format!("{key} is not supported"),
         };
         errors.push(FieldError::forbidden(format!("{path}.{key}"), &detail));
@@ -146,13 +148,18 @@ fn extensions(fields: &Map<String, Value>, path: &str, errors: &mut Vec<FieldErr
         (map_type.is_some(), "object", "x-kubernetes-map-type is specified"),
         (embedded, "object", "x-kubernetes-embedded-resource is true"),
     ];
-    for (_, wanted, what) in wanted.into_iter().filter(|(given, wanted, _)| *given && kind != *wanted) {
+    let is_wrong = |given: bool, wanted: &str| given && !kind.is_empty() && kind != wanted;
+    for (_, wanted, what) in wanted.into_iter().filter(|(given, wanted, _)| is_wrong(*given, wanted)) {
         let detail = format!("must be {wanted} if {what}");
         errors.push(FieldError::invalid(format!("{path}.type"), &json!(kind), &detail));
     }
     const KNOWN: [&str; 2] = ["atomic", "granular"];
     if let Some(given) = map_type.filter(|given| !KNOWN.contains(given)) {
-        errors.push(FieldError::not_supported(format!("{path}.x-kubernetes-map-type"), &json!(given), &KNOWN));
+        errors.push(FieldError::not_supported(
+            format!("{path}.x-kubernetes-map-type"),
+            &json!(given),
+            &KNOWN,
+        ));
     }
     let open = flag(fields, "x-kubernetes-preserve-unknown-fields") || properties(fields).next().is_some();
     if embedded && !open {
@@ -172,7 +179,10 @@ fn of_object(fields: &Map<String, Value>, path: &str, errors: &mut Vec<FieldErro
         }
         if name == "metadata" {
             if !at(child, &["default"]).is_null() {
-                errors.push(FieldError::forbidden(format!("{path}.default"), "must not be set in top-level metadata"));
+                errors.push(FieldError::forbidden(
+                    format!("{path}.default"),
+                    "must not be set in top-level metadata",
+                ));
             }
             let described = at(child, &["properties"]).as_object().into_iter().flatten();
             if described.into_iter().any(|(name, _)| name != "name" && name != "generateName") {
@@ -186,10 +196,9 @@ fn of_object(fields: &Map<String, Value>, path: &str, errors: &mut Vec<FieldErro
 
 /// A branch of a combination, and what stands in it: it declares nothing.
 fn nested(branch: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    const DECLARING: [&str; 12] = [
+    const DECLARING: [&str; 11] = [
         "description",
         "title",
-        "example",
         "x-kubernetes-int-or-string",
         "type",
         "additionalProperties",
@@ -313,10 +322,17 @@ impl Rules {
             return;
         }
         let path = place.path;
-        for (index, rule) in schema.constraints.iter().flat_map(|constraints| &constraints.rules).enumerate() {
-            self.rule(rule, schema, Place { path: &format!("{path}.x-kubernetes-validations[{index}]"), ..place }, errors);
+        for (index, rule) in schema.constraints.iter().flat_map(|constraints| &constraints.rules).enumerate()
+        {
+            self.rule(
+                rule,
+                schema,
+                Place { path: &format!("{path}.x-kubernetes-validations[{index}]"), ..place },
+                errors,
+            );
         }
-        let many = |limit: Option<u64>| place.count.zip(limit).map(|(count, limit)| count.saturating_mul(limit));
+        let many =
+            |limit: Option<u64>| place.count.zip(limit).map(|(count, limit)| count.saturating_mul(limit));
         let limits = schema.constraints.as_deref();
         for (name, child) in &schema.properties {
             let path = &format!("{path}.properties[{name}]");
@@ -410,7 +426,11 @@ fn attributes(rule: &Rule, schema: &Schema, path: &str, errors: &mut Vec<FieldEr
         let steps = segments(given).unwrap_or_default();
         let found = steps.iter().try_fold(schema, |node, name| node.child(name).map(|child| &**child));
         if steps.is_empty() || found.is_none() {
-            errors.push(FieldError::invalid(format!("{path}.fieldPath"), &json!(given), "must be a valid path"));
+            errors.push(FieldError::invalid(
+                format!("{path}.fieldPath"),
+                &json!(given),
+                "must be a valid path",
+            ));
         }
     }
     if rule.optional_old_self && !rule.rule.contains("oldSelf") {

@@ -35,11 +35,11 @@ fn approval(definition: &Value, errors: &mut Vec<FieldError>) {
     if !["k8s.io", "kubernetes.io"].iter().any(|own| group == *own || group.ends_with(&format!(".{own}"))) {
         return;
     }
-    let (field, given) = (
-        format!("metadata.annotations[{KEY}]"),
-        text(at(definition, &["metadata", "annotations"]), KEY),
+    let (field, given) =
+        (format!("metadata.annotations[{KEY}]"), text(at(definition, &["metadata", "annotations"]), KEY));
+    let detail = format!(
+        "protected groups must have approval annotation {KEY:?}, see https://github.com/kubernetes/enhancements/pull/1111"
     );
-    let detail = format!("protected groups must have approval annotation {KEY:?}, see https://github.com/kubernetes/enhancements/pull/1111");
     if given.is_empty() {
         errors.push(FieldError::required(field, &detail));
     } else if !given.starts_with("https://") && !given.starts_with("unapproved") {
@@ -113,7 +113,10 @@ fn versions(spec: &Value, errors: &mut Vec<FieldError>) {
         let faults = crate::builtin::label_1035(&name);
         if !faults.is_empty() {
             // The first one stands in two places.
-            let places = [Some(format!("spec.versions[{index}].name")), (index == 0).then(|| "spec.version".to_owned())];
+            let places = [
+                Some(format!("spec.versions[{index}].name")),
+                (index == 0 && !name.is_empty()).then(|| "spec.version".to_owned()),
+            ];
             for field in places.into_iter().flatten() {
                 errors.push(FieldError::invalid(field, &json!(name), &faults.join(",")));
             }

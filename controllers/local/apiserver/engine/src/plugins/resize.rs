@@ -109,10 +109,8 @@ fn unfit(node: &Value, pod: &Value, live: &Value) -> Option<(&'static str, Strin
     }
     let allocatable = amounts(at(node, "status").unwrap_or(&Value::Null), "allocatable");
     let requests = pod_sum(pod.get("spec").unwrap_or(&Value::Null), "requests");
-    let rounded = [
-        ("cpu", Quantity::milli_rounded_up as fn(Quantity) -> i128),
-        ("memory", Quantity::units_rounded_up),
-    ];
+    let rounded =
+        [("cpu", Quantity::milli_rounded_up as fn(Quantity) -> i128), ("memory", Quantity::units_rounded_up)];
     let short: Vec<String> = rounded
         .into_iter()
         .filter_map(|(name, shown)| {

@@ -12,9 +12,15 @@ use regex::Regex;
 const PATTERNS: [(&str, &str); 8] = [
     ("date", r"^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])$"),
     // What a Go duration is not: whole numbers with names of units.
-    ("duration", r"(?i)\d\s*(ns|us|µs|ms|s|m|h|hr|d|w|wk|(nano|micro|milli|sec|min|hour|day|week)[a-zµ]*)([^a-zµ]|$)"),
+    (
+        "duration",
+        r"(?i)\d\s*(ns|us|µs|ms|s|m|h|hr|d|w|wk|(nano|micro|milli|sec|min|hour|day|week)[a-zµ]*)([^a-zµ]|$)",
+    ),
     ("email", r"^[^@\s]+@[^@\s]+$"),
-    ("hostname", r"^([\pL\pS0-9](-?[\pL\pS0-9]{0,62})?|([\pL\pS0-9]([\pL\pS0-9-]{0,61}[\pL\pS0-9])?\.)+[\pL0-9-]{2,63})$"),
+    (
+        "hostname",
+        r"^([\pL\pS0-9](-?[\pL\pS0-9]{0,62})?|([\pL\pS0-9]([\pL\pS0-9-]{0,61}[\pL\pS0-9])?\.)+[\pL0-9-]{2,63})$",
+    ),
     ("k8s-short-name", "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"),
     ("mac", r"^([0-9A-Fa-f]{2}[:-]){5}([0-9A-Fa-f]{2}|([0-9A-Fa-f]{2}[:-]){2}[0-9A-Fa-f]{2})$"),
     ("uri", r"^([A-Za-z][A-Za-z0-9+.-]*:|/)[^\x00-\x20]*$"),

@@ -43,7 +43,9 @@ impl Write<'_> {
         self.mutate(engine, "CREATE", None, &mut object)?;
         self.complete(&mut object);
         self.check_create(engine, &object)?;
-        if self.kind.is_builtin() {
+        if decode::is_definition(&self.kind) {
+            self.warn(crate::crd::warnings(&object));
+        } else if self.kind.is_builtin() {
             self.warn(builtin::warnings(&self.kind.kind, &object));
         } else {
             self.warn(builtin::meta::finalizer_warnings(&object, None));

@@ -50,8 +50,10 @@ impl Write<'_> {
             let given = text(key);
             if self.kind.custom.is_some() && !given.is_empty() && given != wanted {
                 let group = text("apiVersion").rsplit_once('/').map_or("", |(group, _)| group);
-                let subject = crate::status::Subject { group, resource: text("kind"), name: &self.target.name };
-                let error = crate::field::FieldError::invalid(key, &given.into(), &format!("must be {wanted}"));
+                let subject =
+                    crate::status::Subject { group, resource: text("kind"), name: &self.target.name };
+                let error =
+                    crate::field::FieldError::invalid(key, &given.into(), &format!("must be {wanted}"));
                 return Err(ApiError::invalid(subject, &[error]));
             }
         }

@@ -205,7 +205,8 @@ impl Write<'_> {
 
     /// `namespaces/finalize`: the list of finalizers in `spec`.
     pub(crate) fn finalize(&mut self, engine: &mut Engine) -> Result<Value, Halt> {
-        let given = self.decode(engine)?;
+        let mut given = self.decode(engine)?;
+        self.place(&mut given)?;
         let live = self.live(engine)?;
         let mut object = live.clone();
         let finalizers = object::at(&given, "spec.finalizers").cloned().unwrap_or_else(|| json!([]));

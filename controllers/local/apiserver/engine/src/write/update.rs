@@ -105,6 +105,9 @@ impl Write<'_> {
         }
         set_meta(&mut object, "resourceVersion", json!(object::resource_version(live)));
         self.check_update(engine, &object, live)?;
+        if decode::is_definition(&self.kind) && self.target.subresource.is_empty() {
+            self.warn(crate::crd::warnings(&object));
+        }
         if !self.kind.is_builtin() && self.target.subresource.is_empty() {
             self.warn(builtin::meta::finalizer_warnings(&object, Some(live)));
         }

@@ -152,8 +152,12 @@ impl Checker<'_> {
             let what = format!("must be of type {want}: \"{got}\"");
             self.complain(FieldReason::TypeInvalid, &Value::String(got.to_owned()), &what);
             if value.is_number() && schema.json_type == JsonType::Integer {
-                let format = format.map_or("(default format)".to_owned(), |format| format!("with format {format}"));
-                self.text(&format!("Checked value must be of type integer {format} in {}", self.name.clone()));
+                let format =
+                    format.map_or("(default format)".to_owned(), |format| format!("with format {format}"));
+                self.text(&format!(
+                    "Checked value must be of type integer {format} in {}",
+                    self.name.clone()
+                ));
             }
         }
         fits

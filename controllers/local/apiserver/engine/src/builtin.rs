@@ -15,7 +15,7 @@ pub(crate) mod pod;
 mod rbac;
 pub(crate) mod resize;
 pub(crate) mod resources;
-mod selector;
+pub(crate) mod selector;
 pub(crate) mod service;
 mod storage;
 mod unchanged;

@@ -226,7 +226,7 @@ fn validate_kept(object: &Value, live: &Value, errors: &mut Vec<FieldError>) {
             .collect();
         if !new.is_empty() {
             let detail = format!(
-                "no new finalizers can be added if the object is being deleted, found new finalizers {}",
+                "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
                 new.join(", ")
             );
             errors.push(FieldError::forbidden(FINALIZERS, &detail));

@@ -225,11 +225,31 @@ fn validate_mounts(spec: &Value, container: &Value, path: &str, errors: &mut Vec
     for (index, mount) in items(container, "volumeMounts").iter().enumerate() {
         let path = format!("{path}.volumeMounts[{index}]");
         let (name, place) = (text_at(mount, "name"), text_at(mount, "mountPath"));
-        if !items(spec, "volumes").iter().any(|volume| text_at(volume, "name") == name) {
+        // A volume that is refused is not there.
+        let is_there = |volume: &Value| {
+            text_at(volume, "name") == name
+                && volume.get("image").is_none_or(|image| !text_at(image, "reference").is_empty())
+        };
+        if !items(spec, "volumes").iter().any(is_there) {
             let field = format!("{path}.name");
             errors.push(FieldError::with_value(FieldReason::NotFound, field, &json!(name), ""));
         }
         required(mount, &format!("{path}."), "mountPath", errors);
+        // The real server does not name the mount here.
+        let (list, sub_path) =
+            (path.rsplit_once('[').map_or("", |(list, _)| list), text_at(mount, "subPath"));
+        if sub_path.starts_with('/') || sub_path.split('/').any(|step| step == "..") {
+            let detail =
+                if sub_path.starts_with('/') { "must be a relative path" } else { "must not contain '..'" };
+            errors.push(FieldError::invalid(format!("{list}.subPath"), &json!(sub_path), detail));
+        }
+        one_of(
+            mount,
+            &format!("{list}."),
+            "mountPropagation",
+            &["Bidirectional", "HostToContainer", "None"],
+            errors,
+        );
         if places.contains(&place) {
             let detail = "must be unique";
             errors.push(FieldError::invalid(format!("{path}.mountPath"), &json!(place), detail));

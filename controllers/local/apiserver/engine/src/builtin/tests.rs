@@ -431,7 +431,7 @@ fn metadata_is_refused_in_the_recorded_words() {
     assert_eq!(
         errors[0].to_string(),
         "metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found new \
-         finalizers \"example.dev/three\""
+         finalizers []string{\"example.dev/three\"}"
     );
 }
 

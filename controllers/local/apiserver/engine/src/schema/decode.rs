@@ -63,6 +63,8 @@ impl Walk {
     fn run(value: &mut Value, schema: &Schema, path: &str) -> Result<Vec<String>, String> {
         let mut walk = Self { path: path.to_owned(), unknown: Vec::new() };
         walk.node(value, schema, 0)?;
+        // As clients write objects, metadata comes first.
+        walk.unknown.sort_by_key(|path| !path.starts_with("metadata"));
         Ok(walk.unknown)
     }
 

@@ -93,10 +93,8 @@ impl Write<'_> {
         self.report(&[], &duplicates)?;
         let has_name = !object::name(&applied).is_empty();
         self.check_applied(&mut applied)?;
-        if self.kind.is_builtin() {
-            // Values are compared as they are written: `1000m` is not `1`.
-            self.typed(&mut applied.clone())?;
-        } else {
+        // Values of built-in kinds are compared as they are written: `1000m` is not `1`.
+        if !self.kind.is_builtin() {
             self.typed(&mut applied)?;
         }
         let live = self.live(engine).ok();
@@ -108,7 +106,7 @@ impl Write<'_> {
         }
         let mut object = ownership::apply(self, live.as_ref(), &applied)?;
         if self.kind.is_builtin() {
-            self.typed(&mut object)?;
+            self.typed(&mut object).map_err(|error| ApiError::plain(500, "", error.message))?;
         }
         decode::default(&self.kind, &mut object);
         match live {

@@ -1,5 +1,8 @@
 //! Subresources and kinds that are questions or commands rather than state.
 
+use k8s_openapi::Resource;
+use k8s_openapi::api::authentication::v1::TokenRequest as TokenRequestBody;
+use schemars::JsonSchema;
 use serde_json::{Value, json};
 
 use super::{Write, decode};
@@ -11,6 +14,7 @@ use crate::field::FieldError;
 use crate::object;
 use crate::options::DeleteOptions;
 use crate::request::Query;
+use crate::schema;
 use crate::status::{ApiError, Subject};
 
 fn success(code: u16) -> Value {
@@ -26,17 +30,12 @@ impl Write<'_> {
 
     /// `pods/binding` and `bindings`: puts a pod onto a node.
     pub(crate) fn bind(&mut self, engine: &mut Engine) -> Result<Value, Halt> {
-        let binding = self.plain_body("io.k8s.api.core.v1.Binding")?;
+        let binding = self.typed_body::<k8s_openapi::api::core::v1::Binding>("Binding", &["v1"])?;
         if self.target.name.is_empty() {
             self.target.name = object::name(&binding).to_owned();
         }
         if self.target.name != object::name(&binding) {
             return Err(ApiError::bad_request("name in URL does not match name in Binding object").into());
-        }
-        let given = object::namespace(&binding);
-        if !given.is_empty() && given != self.target.namespace {
-            let why = "the namespace of the provided object does not match the namespace sent on the request";
-            return Err(ApiError::bad_request(why).into());
         }
         let node = check_target(&binding)?.to_owned();
         let live = self.live(engine)?;
@@ -112,25 +111,34 @@ impl Write<'_> {
         Ok(success(201))
     }
 
-    /// The eviction in the body.
-    fn eviction(&self) -> Result<Value, ApiError> {
-        const TYPE: &str = "io.k8s.api.policy.v1.Eviction";
-        let mut eviction = self.plain_body(TYPE)?;
-        let (version, kind) = (object::text_at(&eviction, "apiVersion"), object::text_at(&eviction, "kind"));
-        let known = matches!(version, "" | "policy/v1" | "policy/v1beta1") && matches!(kind, "" | "Eviction");
-        if !known || !eviction.is_object() {
-            let why = format!("no kind {kind:?} is registered for version {version:?} of evictions");
-            return Err(ApiError::bad_request(why));
+    /// The body as the type of a kind, in one of these versions; it need not name them.
+    fn typed_body<T: JsonSchema + Resource>(&self, kind: &str, versions: &[&str]) -> Result<Value, ApiError> {
+        let type_name = format!("io.k8s.api.{}.{}.{kind}", package(T::GROUP), T::VERSION);
+        let mut body = self.plain_body(&type_name)?;
+        let (given, named) = (object::text_at(&body, "apiVersion"), object::text_at(&body, "kind"));
+        let known = (given.is_empty() || versions.contains(&given)) && (named.is_empty() || named == kind);
+        if !known || !body.is_object() {
+            return Err(ApiError::bad_request(format!(
+                "no kind {named:?} is registered for version {given:?}"
+            )));
         }
-        let schema = crate::schema::builtin::builtin::<k8s_openapi::api::policy::v1::Eviction>();
-        let decoded = crate::schema::decode::decode_builtin(&mut eviction, &schema);
-        let worded = |why: String| crate::schema::decode::cannot_be_handled("Eviction", "v1", &why);
-        decoded.map_err(|why| ApiError::bad_request(worded(why)))?;
-        let given = object::namespace(&eviction);
+        let decoded = schema::decode::decode_builtin(&mut body, &schema::builtin::builtin::<T>());
+        decoded.map_err(|why| {
+            ApiError::bad_request(schema::decode::cannot_be_handled(kind, T::VERSION, &why))
+        })?;
+        let given = object::namespace(&body);
         if !given.is_empty() && given != self.target.namespace {
             let why = "the namespace of the provided object does not match the namespace sent on the request";
             return Err(ApiError::bad_request(why));
         }
+        Ok(body)
+    }
+
+    /// The eviction in the body.
+    fn eviction(&self) -> Result<Value, ApiError> {
+        let versions = ["policy/v1", "policy/v1beta1"];
+        let mut eviction =
+            self.typed_body::<k8s_openapi::api::policy::v1::Eviction>("Eviction", &versions)?;
         if object::name(&eviction) != self.target.name {
             return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
         }
@@ -234,7 +242,16 @@ impl Write<'_> {
     /// `serviceaccounts/token`.
     pub(crate) fn token(&mut self, engine: &Engine) -> Result<Reply, Halt> {
         let account = self.live(engine)?;
-        let mut body = self.plain_body("io.k8s.api.authentication.v1.TokenRequest")?;
+        let versions = ["authentication.k8s.io/v1"];
+        let mut body = self.typed_body::<TokenRequestBody>("TokenRequest", &versions)?;
+        let given = object::name(&body);
+        if !given.is_empty() && given != self.target.name {
+            let detail = "must match the service account name if specified";
+            let error = FieldError::invalid("metadata.name", &json!(given), detail);
+            let subject =
+                Subject { group: "authentication.k8s.io", resource: "TokenRequest", name: &self.target.name };
+            return Err(ApiError::invalid(subject, &[error]).into());
+        }
         let spec = object::child_mut(&mut body, "spec");
         let seconds = spec.get("expirationSeconds").and_then(Value::as_i64).unwrap_or(3600);
         let mut errors = Vec::new();
@@ -268,6 +285,10 @@ impl Write<'_> {
             return Ok(());
         }
         let table = match kind.as_str() {
+            _ if bound("apiVersion") != "v1" => {
+                let why = format!("cannot bind token to object of type {}, Kind={kind}", bound("apiVersion"));
+                return Err(ApiError::bad_request(why));
+            }
             "Pod" => "/pods",
             "Secret" => "/secrets",
             "Node" => "/nodes",
@@ -294,7 +315,15 @@ impl Write<'_> {
     /// Access and identity reviews.
     pub(crate) fn review(&mut self, engine: &Engine) -> Result<Value, Halt> {
         let body = self.decode(engine)?;
-        Ok(access::review::answer(&self.kind.kind, &body, self.request.user, &engine.rules)?)
+        let mut answer = access::review::answer(&self.kind.kind, &body, self.request.user, &engine.rules)?;
+        match self.kind.kind.as_str() {
+            "SelfSubjectReview" => {
+                object::set_meta(&mut answer, "creationTimestamp", json!(self.context.time()))
+            }
+            "SelfSubjectRulesReview" => object::set(&mut answer, "spec", json!({})),
+            _ => {}
+        }
+        Ok(answer)
     }
 }
 
@@ -349,4 +378,9 @@ fn too_many(name: &str, budget: &Value, observed: bool) -> ApiError {
         error.retry_after = Some(10);
     }
     error
+}
+
+/// The package of the types of a group.
+fn package(group: &str) -> &str {
+    if group.is_empty() { "core" } else { group.split('.').next().unwrap_or(group) }
 }

@@ -94,11 +94,12 @@ fn apply(
             errors.push(FieldError::invalid(place, value, NOT_NEGATIVE));
         }
         // A port that is 0 is none.
-        "range" if number.is_some_and(|number| !(bound(0)..=bound(1)).contains(&number)) => {
-            if number != Some(0) || !field.ends_with("Port") {
-                let detail = format!("must be between {} and {}, inclusive", bound(0), bound(1));
-                errors.push(FieldError::invalid(place, value, &detail));
-            }
+        "range"
+            if number.is_some_and(|number| !(bound(0)..=bound(1)).contains(&number))
+                && (number != Some(0) || !field.ends_with("Port")) =>
+        {
+            let detail = format!("must be between {} and {}, inclusive", bound(0), bound(1));
+            errors.push(FieldError::invalid(place, value, &detail));
         }
         "port" => match value {
             Value::String(text) => name::check(text, &place, name::port, errors),

@@ -93,7 +93,7 @@ pub(super) fn amount_faults(name: &str, amount: Quantity) -> Vec<&'static str> {
 fn is_part_of_page(name: &str, amount: Quantity) -> bool {
     let Some(size) = name.strip_prefix("hugepages-") else { return false };
     let page = Quantity::parse_capped(size).and_then(Quantity::as_int).filter(|page| *page > 0);
-    !page.zip(amount.as_int()).is_some_and(|(page, amount)| amount % page == 0)
+    page.zip(amount.as_int()).is_none_or(|(page, amount)| amount % page != 0)
 }
 
 /// Claims of devices: pods of this server have none.

@@ -32,7 +32,7 @@ fn paths(kind: &crate::kinds::Kind) -> (String, String, Option<String>) {
 pub(crate) fn read(kind: &crate::kinds::Kind, object: &Value) -> Result<Value, ApiError> {
     let (wanted, ..) = paths(kind);
     if kind.custom.is_some() && object::at(object, &wanted).and_then(Value::as_i64).is_none() {
-        return Err(ApiError::internal(&format!("the spec replicas field \".{wanted}\" does not exist")));
+        return Err(ApiError::internal(format!("the spec replicas field \".{wanted}\" does not exist")));
     }
     Ok(from_object(kind, object))
 }

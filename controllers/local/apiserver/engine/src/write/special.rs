@@ -230,7 +230,7 @@ impl Write<'_> {
         for error in errors.iter_mut().filter(|error| error.field == "spec.finalizers") {
             let all = object::strings(object::at(&object, "spec.finalizers"));
             let at = all.iter().position(|one| error.message.contains(&format!("{one:?}"))).unwrap_or(0);
-            error.field = format!("spec.finalizers[{at}]").into();
+            error.field = format!("spec.finalizers[{at}]");
         }
         if !errors.is_empty() {
             return Err(ApiError::invalid(self.subject_kind(&self.target.name), &errors).into());
@@ -318,7 +318,7 @@ impl Write<'_> {
         let mut answer = access::review::answer(&self.kind.kind, &body, self.request.user, &engine.rules)?;
         match self.kind.kind.as_str() {
             "SelfSubjectReview" => {
-                object::set_meta(&mut answer, "creationTimestamp", json!(self.context.time()))
+                object::set_meta(&mut answer, "creationTimestamp", json!(self.context.time()));
             }
             "SelfSubjectRulesReview" => object::set(&mut answer, "spec", json!({})),
             _ => {}

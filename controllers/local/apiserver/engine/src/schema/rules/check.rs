@@ -251,7 +251,7 @@ impl<'a> Checker<'a> {
             args.push(self.infer(part)?);
         }
         let paid = args.iter().fold(0, |sum: u64, arg| sum.saturating_add(arg.cost));
-        let (of, size, own) = result(call.func_name.as_str(), call, &args).ok_or_else(|| {
+        let (of, size, own) = result(call.func_name.as_str(), call, Args(&args)).ok_or_else(|| {
             let types: Vec<&str> = args.iter().map(|arg| arg.of.name()).collect();
             format!("found no matching overload for '{}' applied to '({})'", call.func_name, types.join(", "))
         })?;
@@ -318,93 +318,146 @@ fn literal(value: &LiteralValue) -> Found<'static> {
     Found::new(Of::Scalar(name), size, 0)
 }
 
+/// A step reads so many bytes.
+fn read(bytes: u64) -> u64 {
+    bytes.div_ceil(10)
+}
+
+/// The values that a function is called with.
+#[derive(Clone, Copy)]
+struct Args<'b, 'a>(&'b [Found<'a>]);
+
+impl<'a> Args<'_, 'a> {
+    fn is(self, at: usize, names: &[&str]) -> bool {
+        self.0.get(at).is_none_or(|arg| arg.of.is(names))
+    }
+
+    fn all(self, names: &[&str]) -> bool {
+        self.0.iter().all(|arg| arg.of.is(names))
+    }
+
+    fn size(self, at: usize) -> u64 {
+        self.0.get(at).map_or(1, |arg| arg.size)
+    }
+
+    fn alike(self) -> bool {
+        self.0.first().zip(self.0.get(1)).is_none_or(|(left, right)| left.of.meets(&right.of))
+    }
+
+    fn texts(self, names: &[&str]) -> bool {
+        self.all(names) && self.0.iter().any(|arg| matches!(arg.of.name(), "string" | "bytes"))
+    }
+
+    fn of(self) -> Of<'a> {
+        self.0.first().map_or(Of::Any, |arg| arg.of.clone())
+    }
+}
+
 /// Type and size of what a function yields, and its own cost; `None` if it does not take such values.
-fn result<'a>(function: &str, call: &CallExpr, args: &[Found<'a>]) -> Option<(Of<'a>, u64, u64)> {
-    let is = |at: usize, names: &[&str]| args.get(at).is_none_or(|arg| arg.of.is(names));
-    let all = |names: &[&str]| args.iter().all(|arg| arg.of.is(names));
-    let size = |at: usize| args.get(at).map_or(1, |arg| arg.size);
-    // A step reads ten bytes.
-    let read = |bytes: u64| bytes.div_ceil(10);
-    let alike = || args.first().zip(args.get(1)).is_none_or(|(left, right)| left.of.meets(&right.of));
-    let texts =
-        |names: &[&str]| all(names) && args.iter().any(|arg| matches!(arg.of.name(), "string" | "bytes"));
-    let first = || args.first().map_or(Of::Any, |arg| arg.of.clone());
+fn result<'a>(function: &str, call: &CallExpr, args: Args<'_, 'a>) -> Option<(Of<'a>, u64, u64)> {
+    if function.starts_with(['_', '@', '-', '!']) {
+        operator(function, args)
+    } else {
+        named(function, call, args)
+    }
+}
+
+fn operator<'a>(function: &str, args: Args<'_, 'a>) -> Option<(Of<'a>, u64, u64)> {
     Some(match function {
-        "_&&_" | "_||_" | "!_" if all(&["bool"]) => (BOOL, 1, u64::from(function == "!_")),
-        "_?_:_" if is(0, &["bool"]) => {
-            let (left, right) = (args.get(1)?, args.get(2)?);
+        "_&&_" | "_||_" | "!_" if args.all(&["bool"]) => (BOOL, 1, u64::from(function == "!_")),
+        "_?_:_" if args.is(0, &["bool"]) => {
+            let (left, right) = (args.0.get(1)?, args.0.get(2)?);
             let of = if left.of.name() == "dyn" { right } else { left };
             left.of.meets(&right.of).then(|| (of.of.clone(), left.size.max(right.size), 0))?
         }
         "_<_" | "_<=_" | "_>_" | "_>=_" => {
             let ordered = ["bool", "string", "bytes", "duration", "timestamp"];
-            let fits = all(&NUMBERS) || all(&ordered) && alike();
-            let cost = if texts(&ordered) { read(size(0).min(size(1))) } else { 1 };
+            let fits = args.all(&NUMBERS) || args.all(&ordered) && args.alike();
+            let cost = if args.texts(&ordered) { read(args.size(0).min(args.size(1))) } else { 1 };
             fits.then_some((BOOL, 1, cost))?
         }
-        "_==_" | "_!=_" if alike() => {
-            let plain = all(&["bool", "int", "uint", "double", "null", "duration", "timestamp", "type"]);
-            (BOOL, 1, if plain { 1 } else { read(size(0).min(size(1))).max(1) })
+        "_==_" | "_!=_" if args.alike() => {
+            let plain = args.all(&["bool", "int", "uint", "double", "null", "duration", "timestamp", "type"]);
+            (BOOL, 1, if plain { 1 } else { read(args.size(0).min(args.size(1))).max(1) })
         }
         "_+_" => {
             let times = ["timestamp", "duration"];
-            let fits = all(&times) || alike() && all(&["int", "uint", "double", "string", "bytes", "list"]);
-            let cost = if texts(&["string", "bytes"]) { read(size(0).saturating_add(size(1))) } else { 1 };
-            fits.then(|| (first(), size(0).saturating_add(size(1)), cost))?
+            let fits = args.all(&times)
+                || args.alike() && args.all(&["int", "uint", "double", "string", "bytes", "list"]);
+            let cost = if args.texts(&["string", "bytes"]) {
+                read(args.size(0).saturating_add(args.size(1)))
+            } else {
+                1
+            };
+            fits.then(|| (args.of(), args.size(0).saturating_add(args.size(1)), cost))?
         }
-        "_-_" if all(&["timestamp", "duration"]) || alike() && all(&NUMBERS) => (first(), 1, 1),
-        "_*_" | "_/_" if alike() && all(&NUMBERS) => (first(), 1, 1),
-        "_%_" if alike() && all(&["int", "uint"]) => (first(), 1, 1),
-        "-_" if all(&["int", "double"]) => (first(), 1, 1),
+        "_-_" if args.all(&["timestamp", "duration"]) || args.alike() && args.all(&NUMBERS) => {
+            (args.of(), 1, 1)
+        }
+        "_*_" | "_/_" if args.alike() && args.all(&NUMBERS) => (args.of(), 1, 1),
+        "_%_" if args.alike() && args.all(&["int", "uint"]) => (args.of(), 1, 1),
+        "-_" if args.all(&["int", "double"]) => (args.of(), 1, 1),
         "_[_]" => {
-            let of = args.first()?;
+            let of = args.0.first()?;
             let fits = match of.of.name() {
-                "list" => is(1, &["int"]),
-                "map" => is(1, &["string"]),
+                "list" => args.is(1, &["int"]),
+                "map" => args.is(1, &["string"]),
                 name => name == "dyn",
             };
             let element = of.element();
             // A real server does not know the lengths of the values of a map either.
             fits.then(|| (element.of, if of.of.name() == "map" { 1 } else { element.size }, 1))?
         }
-        "@in" if is(1, &["list", "map"]) => {
-            let element = args.get(1)?.of.element();
-            let is_map = args.get(1)?.of.name() == "map";
-            let fits = is_map || args.first()?.of.meets(&element);
-            fits.then(|| (BOOL, 1, if is_map { 1 } else { size(1) }))?
+        "@in" if args.is(1, &["list", "map"]) => {
+            let element = args.0.get(1)?.of.element();
+            let is_map = args.0.get(1)?.of.name() == "map";
+            let fits = is_map || args.0.first()?.of.meets(&element);
+            fits.then(|| (BOOL, 1, if is_map { 1 } else { args.size(1) }))?
         }
-        "size" if args.len() == 1 && all(&["string", "bytes", "list", "map"]) => (INT, 1, 1),
-        "startsWith" | "endsWith" if args.len() == 2 && all(&["string"]) => (BOOL, 1, read(size(1))),
-        "contains" if args.len() == 2 && all(&["string"]) => {
-            (BOOL, 1, read(size(0)).saturating_mul(read(size(1))).max(1))
+        "@not_strictly_false" => (BOOL, 1, 1),
+        "_&&_" | "_||_" | "!_" | "_?_:_" | "_==_" | "_!=_" | "_-_" | "_*_" | "_/_" | "_%_" | "-_" | "@in" => {
+            return None;
         }
-        "matches" if args.len() == 2 && all(&["string"]) => {
+        _ => (Of::Any, args.size(0), read(args.size(0)).max(1)),
+    })
+}
+
+fn named<'a>(function: &str, call: &CallExpr, args: Args<'_, 'a>) -> Option<(Of<'a>, u64, u64)> {
+    Some(match function {
+        "size" if args.0.len() == 1 && args.all(&["string", "bytes", "list", "map"]) => (INT, 1, 1),
+        "startsWith" | "endsWith" if args.0.len() == 2 && args.all(&["string"]) => {
+            (BOOL, 1, read(args.size(1)))
+        }
+        "contains" if args.0.len() == 2 && args.all(&["string"]) => {
+            (BOOL, 1, read(args.size(0)).saturating_mul(read(args.size(1))).max(1))
+        }
+        "matches" if args.0.len() == 2 && args.all(&["string"]) => {
             let pattern = call.args.last().map(|arg| &arg.expr);
             if let Some(Expr::Literal(LiteralValue::String(text))) = pattern {
                 crate::schema::compile_pattern(text.inner()).ok()?;
             }
-            (BOOL, 1, read(size(0)).saturating_mul(size(1).div_ceil(4)))
+            (BOOL, 1, read(args.size(0)).saturating_mul(args.size(1).div_ceil(4)))
         }
-        "quantity" | "isQuantity" if args.len() == 1 && all(&["string"]) => {
+        "quantity" | "isQuantity" if args.0.len() == 1 && args.all(&["string"]) => {
             let of = if function == "quantity" { Of::Scalar("quantity") } else { BOOL };
-            (of, 1, read(size(0)))
+            (of, 1, read(args.size(0)))
         }
-        "duration" | "timestamp" if args.len() == 1 && is(0, &["string", "int", "duration", "timestamp"]) => {
+        "duration" | "timestamp"
+            if args.0.len() == 1 && args.is(0, &["string", "int", "duration", "timestamp"]) =>
+        {
             (Of::Scalar(if function == "duration" { "duration" } else { "timestamp" }), 1, 1)
         }
-        "int" | "uint" | "double" | "bytes" | "bool" if args.len() == 1 => {
+        "int" | "uint" | "double" | "bytes" | "bool" if args.0.len() == 1 => {
             let name =
                 ["int", "uint", "double", "bytes", "bool"].into_iter().find(|name| *name == function)?;
-            (Of::Scalar(name), size(0), 1)
+            (Of::Scalar(name), args.size(0), 1)
         }
-        "string" if args.len() == 1 => (TEXT, size(0).max(32), read(size(0)).max(1)),
+        "string" if args.0.len() == 1 => (TEXT, args.size(0).max(32), read(args.size(0)).max(1)),
         "type" => (Of::Scalar("type"), 1, 1),
-        "@not_strictly_false" => (BOOL, 1, 1),
-        "_&&_" | "_||_" | "!_" | "_?_:_" | "_==_" | "_!=_" | "_-_" | "_*_" | "_/_" | "_%_" | "-_" | "@in"
-        | "size" | "startsWith" | "endsWith" | "contains" | "matches" | "quantity" | "isQuantity"
+        "size" | "startsWith" | "endsWith" | "contains" | "matches" | "quantity" | "isQuantity"
         | "duration" | "timestamp" => return None,
-        name if name.starts_with(['_', '@']) || FUNCTIONS.split(' ').any(|known| known == name) => {
-            (Of::Any, size(0), read(size(0)).max(1))
+        name if FUNCTIONS.split(' ').any(|known| known == name) => {
+            (Of::Any, args.size(0), read(args.size(0)).max(1))
         }
         _ => return None,
     })

@@ -84,6 +84,7 @@ pub fn validate_create(group: &str, kind: &str, object: &Value) -> Vec<FieldErro
         ("", "PersistentVolume") => storage::validate_volume(object, found),
         ("storage.k8s.io", "StorageClass") => storage::validate_class(object, found),
         ("policy", "PodDisruptionBudget") => service::validate_budget(object, found),
+        ("autoscaling", _) => workload::validate_autoscaler(object, found),
         ("networking.k8s.io", "NetworkPolicy") => {
             selector::validate(object::at(object, "spec.podSelector"), "spec.podSelector", found);
         }

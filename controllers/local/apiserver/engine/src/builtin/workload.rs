@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{items, not_negative, pod, selector, set};
+use super::{items, not_negative, number, pod, required, selector, set};
 use crate::field::FieldError;
 use crate::object::{at, text_at};
 use crate::selector::LabelSelector;
@@ -127,5 +127,27 @@ pub(super) fn validate_stateful_set_update(object: &Value, live: &Value, errors:
                    'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and \
                    'minReadySeconds' are forbidden";
         errors.push(FieldError::forbidden("spec", why));
+    }
+}
+
+/// An autoscaler: what it scales, and how far.
+pub(super) fn validate_autoscaler(object: &Value, errors: &mut Vec<FieldError>) {
+    let path = "spec.scaleTargetRef.";
+    let target = at(object, "spec.scaleTargetRef").unwrap_or(&Value::Null);
+    for key in ["kind", "name"] {
+        required(target, path, key, errors);
+    }
+    if text_at(target, "apiVersion").is_empty() {
+        let detail = "apiVersion must specify API group";
+        errors.push(FieldError::invalid(format!("{path}apiVersion"), &json!(""), detail));
+    }
+    let number = |path: &str| number(object, path);
+    let (least, most) = (number("spec.minReplicas").unwrap_or(1), number("spec.maxReplicas").unwrap_or(0));
+    if most < 1 {
+        errors.push(FieldError::required("spec.maxReplicas", "must be set and greater than 0"));
+    }
+    if most < least {
+        let detail = "must be greater than or equal to `minReplicas`";
+        errors.push(FieldError::invalid("spec.maxReplicas", &json!(most), detail));
     }
 }

@@ -75,6 +75,14 @@ impl Checker<'_> {
             self.name.truncate(length);
         }
         let whole = depth == 0 && self.at.is_empty();
+        if schema.embedded_resource && !whole {
+            let is_empty = |key: &&str| fields.get(*key).is_none_or(|value| value == "");
+            for key in ["apiVersion", "kind"].into_iter().filter(is_empty) {
+                let length = self.push(key);
+                self.errors.push(FieldError::required(self.field(), ""));
+                self.name.truncate(length);
+            }
+        }
         for (key, value) in fields {
             let Some(child) = schema.child(key) else { continue };
             let length = self.push(key);

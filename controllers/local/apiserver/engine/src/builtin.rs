@@ -4,18 +4,19 @@
 //! Objects are expected as [`crate::schema::decode`] leaves them: right types, no nulls, no unknown fields.
 
 pub(crate) mod certificate;
+mod checks;
 mod config;
 mod defaults;
 mod event;
 pub mod meta;
 mod name;
 mod node;
-mod pod;
+pub(crate) mod pod;
 mod rbac;
 pub(crate) mod resize;
 pub(crate) mod resources;
-mod selector;
-mod service;
+pub(crate) mod selector;
+pub(crate) mod service;
 mod storage;
 mod unchanged;
 mod update;
@@ -26,19 +27,44 @@ use serde_json::{Map, Value};
 
 use crate::field::FieldError;
 use crate::object;
+use crate::schema::SchemaRef;
 use crate::schema::builtin::named;
 
 pub use update::validate_update;
 
 /// Fills in the defaults of a built-in kind. Doing it twice changes nothing more.
 pub fn default(group: &str, version: &str, kind: &str, object: &mut Value) {
+    if let Some(schema) = schema_of(group, version, kind) {
+        defaults::fill(object, &schema);
+    }
+}
+
+fn schema_of(group: &str, version: &str, kind: &str) -> Option<SchemaRef> {
     let package = match group {
         "" => "core",
         group => group.split('.').next().unwrap_or(group),
     };
-    if let Some(schema) = named(&format!("io.k8s.api.{package}.{version}.{kind}")) {
-        defaults::fill(object, &schema);
+    named(&format!("io.k8s.api.{package}.{version}.{kind}"))
+}
+
+/// What the table of checks finds in an object: in its status, or in all else.
+fn check(group: &str, kind: &str, object: &Value, is_status: bool, errors: &mut Vec<FieldError>) {
+    if let Some(schema) = schema_of(group, "v1", kind) {
+        checks::check(object, &schema, is_status, errors);
     }
+}
+
+pub(crate) use name::{label_1035, subdomain};
+
+/// What is taken, and is likely a mistake, in a new object.
+pub(crate) fn warnings(kind: &str, object: &Value) -> Vec<String> {
+    let prefix = match kind {
+        "Pod" => "spec.",
+        "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet" | "Job" => "spec.template.spec.",
+        _ => return Vec::new(),
+    };
+    let spec = object::at(object, prefix.trim_end_matches('.'));
+    spec.map_or_else(Vec::new, |spec| pod::warnings(spec, prefix))
 }
 
 /// What is wrong with a new object, besides its metadata.
@@ -46,7 +72,7 @@ pub fn validate_create(group: &str, kind: &str, object: &Value) -> Vec<FieldErro
     let mut errors = Vec::new();
     let found = &mut errors;
     match (group, kind) {
-        ("", "Pod") => pod::validate(object, found),
+        ("", "Pod") => pod::validate_new(object, found),
         ("", "Namespace") => meta::validate_namespace_finalizers(object, found),
         ("", "ConfigMap") => config::validate_config_map(object, found),
         ("", "Secret") => config::validate_secret(object, found),
@@ -58,6 +84,10 @@ pub fn validate_create(group: &str, kind: &str, object: &Value) -> Vec<FieldErro
         ("", "PersistentVolume") => storage::validate_volume(object, found),
         ("storage.k8s.io", "StorageClass") => storage::validate_class(object, found),
         ("policy", "PodDisruptionBudget") => service::validate_budget(object, found),
+        ("autoscaling", _) => workload::validate_autoscaler(object, found),
+        ("networking.k8s.io", "NetworkPolicy") => {
+            selector::validate(object::at(object, "spec.podSelector"), "spec.podSelector", found);
+        }
         ("coordination.k8s.io", "Lease") => event::validate_lease(object, found),
         ("apps", "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet") => {
             workload::validate(kind, object, found);
@@ -73,6 +103,7 @@ pub fn validate_create(group: &str, kind: &str, object: &Value) -> Vec<FieldErro
         (crate::builtin::certificate::GROUP, _) => certificate::validate(object, found),
         _ => {}
     }
+    check(group, kind, object, false, found);
     errors
 }
 

@@ -260,3 +260,11 @@ fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
 fn texts(value: &Value, key: &str) -> Vec<String> {
     list(value, key).iter().filter_map(Value::as_str).map(str::to_owned).collect()
 }
+
+/// What this server does not do of what a definition requests.
+pub(crate) fn warnings(definition: &Value) -> Vec<String> {
+    let text =
+        "spec.conversion.webhook: this server does not call it; versions differ by their apiVersion only";
+    let calls = crate::object::text_at(definition, "spec.conversion.strategy") == "Webhook";
+    calls.then(|| text.to_owned()).into_iter().collect()
+}

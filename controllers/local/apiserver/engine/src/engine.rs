@@ -113,14 +113,20 @@ impl Engine {
         }
     }
 
-    /// Removes an object whose last state is `object`; returns that state at its final revision.
+    /// Removes an object; returns `object`, its last state for the response, at the final revision. Watchers get the state
+    /// that was stored last: a finalizer whose removal lets the object go is still in it.
     pub(crate) fn remove(&mut self, kind: &Kind, key: &str, mut object: Value) -> Value {
         let before = self.store.read(&kind.table, key).cloned();
         self.to_storage(&mut object, kind);
         let revision = self.store.next_revision();
         crate::object::set_meta(&mut object, "resourceVersion", Value::String(revision.to_string()));
         let json = render::to_bytes(&object);
-        self.store.remove(&kind.table, key, json.clone());
+        let stored = before.as_ref().map(|before| {
+            let mut stored = render::parse(&before.json);
+            crate::object::set_meta(&mut stored, "resourceVersion", Value::String(revision.to_string()));
+            render::to_bytes(&stored)
+        });
+        self.store.remove(&kind.table, key, stored.unwrap_or_else(|| json.clone()));
         self.follow(kind, key, before.as_ref(), None);
         if self.is_ending(kind) {
             self.tasks.push_back(Task::Definition(kind.qualified()));

@@ -128,6 +128,13 @@ pub(crate) fn condition_is(object: &Value, kind: &str, status: &str) -> bool {
     conditions.into_iter().flatten().any(|c| text_at(c, "type") == kind && text_at(c, "status") == status)
 }
 
+/// The message of a condition of `status.conditions`, empty if there is none.
+pub(crate) fn condition_message<'a>(object: &'a Value, kind: &str) -> &'a str {
+    let conditions = at(object, "status.conditions").and_then(Value::as_array);
+    let found = conditions.into_iter().flatten().find(|condition| text_at(condition, "type") == kind);
+    found.map_or("", |condition| text_at(condition, "message"))
+}
+
 /// Puts a condition into `status.conditions`, replacing one of its type.
 pub(crate) fn set_condition(object: &mut Value, condition: Value) {
     let status = child_mut(object, "status");

@@ -185,8 +185,7 @@ fn cut(text: &str, bytes: usize) -> &str {
 }
 
 fn dry_run(values: &[&str], errors: &mut Vec<FieldError>) -> bool {
-    let values: Vec<&str> = values.iter().copied().filter(|v| !v.is_empty()).collect();
-    if values.iter().any(|v| *v != "All") {
+    if values.iter().any(|value| *value != "All") {
         errors.push(FieldError::not_supported("dryRun", &json!(values), &["All"]));
     }
     !values.is_empty()
@@ -221,56 +220,129 @@ impl DeleteOptions {
     /// Reads and checks.
     ///
     /// # Errors
-    /// 400 for a body of another kind, 422 for values that are not supported.
+    /// 400 for a body of another kind or of wrong types, 422 for values that are not supported.
     pub fn parse(query: &Query<'_>, body: Option<&Value>) -> Result<Self, ApiError> {
-        let mut errors = Vec::new();
-        let mut options = match body {
-            Some(body) => Self::from_body(body, &mut errors)?,
-            None => Self {
-                dry_run: dry_run(&query.all("dryRun"), &mut errors),
-                grace: query.number("gracePeriodSeconds")?,
-                policy: query.text("propagationPolicy").to_owned(),
-                ..Self::default()
-            },
+        let given = match body {
+            Some(body) => typed_options(body)?,
+            None => options_of(query)?,
         };
-        if body.is_none() && query.has("orphanDependents") && options.policy.is_empty() {
-            options.policy = if query.flag("orphanDependents") { "Orphan" } else { "Background" }.to_owned();
+        let text = |path: &str| crate::object::at(&given, path).and_then(Value::as_str).map(str::to_owned);
+        let mut errors = Vec::new();
+        let orphan = given.get("orphanDependents").and_then(Value::as_bool);
+        let policy = text("propagationPolicy");
+        if let (Some(policy), Some(_)) = (&policy, orphan) {
+            let why = "orphanDependents and deletionPropagation cannot be both set";
+            errors.push(FieldError::invalid("propagationPolicy", &json!(policy), why));
         }
-        if !matches!(options.policy.as_str(), "" | "Foreground" | "Background" | "Orphan") {
+        if let Some(policy) = &policy
+            && !matches!(policy.as_str(), "Foreground" | "Background" | "Orphan")
+        {
             errors.push(FieldError::not_supported(
                 "propagationPolicy",
-                &json!(options.policy),
+                &json!(policy),
                 &["Foreground", "Background", "Orphan", "nil"],
             ));
         }
-        if errors.is_empty() { Ok(options) } else { Err(invalid_options("DeleteOptions", &errors)) }
-    }
-
-    fn from_body(body: &Value, errors: &mut Vec<FieldError>) -> Result<Self, ApiError> {
-        let kind = body.get("kind").and_then(Value::as_str).unwrap_or("DeleteOptions");
-        if kind != "DeleteOptions" {
-            return Err(ApiError::bad_request(format!(
-                "unable to decode as DeleteOptions: an object of kind {kind:?} was sent"
-            )));
+        let dry_run = dry_run(&crate::object::strings(given.get("dryRun")), &mut errors);
+        if !errors.is_empty() {
+            return Err(invalid_options("DeleteOptions", &errors));
         }
-        let text = |path: &str| crate::object::at(body, path).and_then(Value::as_str).map(str::to_owned);
-        let values = crate::object::strings(body.get("dryRun"));
-        let orphan = body.get("orphanDependents").and_then(Value::as_bool);
-        let policy = text("propagationPolicy").unwrap_or_else(|| match orphan {
-            Some(true) => "Orphan".to_owned(),
-            Some(false) => "Background".to_owned(),
-            None => String::new(),
-        });
         Ok(Self {
-            dry_run: dry_run(&values, errors),
-            grace: body.get("gracePeriodSeconds").and_then(Value::as_i64),
-            policy,
+            dry_run,
+            grace: given.get("gracePeriodSeconds").and_then(Value::as_i64),
+            policy: policy.unwrap_or_else(|| match orphan {
+                Some(true) => "Orphan".to_owned(),
+                Some(false) => "Background".to_owned(),
+                None => String::new(),
+            }),
             uid: text("preconditions.uid"),
             revision: text("preconditions.resourceVersion"),
         })
     }
 }
 
+/// The options in a body, in their types.
+fn typed_options(body: &Value) -> Result<Value, ApiError> {
+    let bad = |why: String| ApiError::bad_request(format!("unable to decode as DeleteOptions: {why}"));
+    match crate::object::text_at(body, "kind") {
+        "" | "DeleteOptions" if body.is_object() => {}
+        kind => return Err(bad(format!("an object of kind {kind:?} was sent"))),
+    }
+    let mut options = body.clone();
+    let schema =
+        crate::schema::builtin::builtin::<k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions>();
+    crate::schema::decode::decode_builtin(&mut options, &schema).map_err(bad)?;
+    Ok(options)
+}
+
+/// The options in a query string.
+fn options_of(query: &Query<'_>) -> Result<Value, ApiError> {
+    let mut options = json!({ "dryRun": query.all("dryRun") });
+    let mut set = |key: &str, value: Value| crate::object::set(&mut options, key, value);
+    if query.has("gracePeriodSeconds") {
+        let seconds = query.number("gracePeriodSeconds")?;
+        let why = || ApiError::bad_request("strconv.ParseInt: parsing \"\": invalid syntax");
+        set("gracePeriodSeconds", json!(seconds.ok_or_else(why)?));
+    }
+    if query.has("propagationPolicy") {
+        set("propagationPolicy", json!(query.text("propagationPolicy")));
+    }
+    if query.has("orphanDependents") {
+        set("orphanDependents", json!(query.flag("orphanDependents")));
+    }
+    if query.has("uid") {
+        set("preconditions", json!({ "uid": query.text("uid") }));
+    }
+    Ok(options)
+}
+
+/// What the body of a deletion holds.
+pub(crate) const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
+
 fn invalid_options(kind: &str, errors: &[FieldError]) -> ApiError {
     ApiError::invalid(Subject { group: "meta.k8s.io", resource: kind, name: "" }, errors)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::DeleteOptions;
+    use crate::request::Query;
+
+    #[test]
+    fn deletions_with_contradicting_or_mistyped_options_are_refused() {
+        let code = |query: &str, body: Option<Value>| {
+            DeleteOptions::parse(&Query::parse(query), body.as_ref()).err().map_or(200, |error| error.code)
+        };
+        for (query, want) in [
+            ("", 200),
+            ("propagationPolicy=Orphan&gracePeriodSeconds=-1&dryRun=All", 200),
+            ("orphanDependents=true&propagationPolicy=Orphan", 422),
+            ("propagationPolicy=", 422),
+            ("dryRun=", 422),
+            ("dryRun=All&dryRun=Some", 422),
+            ("gracePeriodSeconds=", 400),
+            ("gracePeriodSeconds=1.5", 400),
+        ] {
+            assert_eq!(code(query, None), want, "{query}");
+        }
+        for (body, want) in [
+            (json!({"orphanDependents": false}), 200),
+            (json!({"orphanDependents": false, "propagationPolicy": "Background"}), 422),
+            (json!({"propagationPolicy": "Sideways"}), 422),
+            (json!({"dryRun": ["Some"]}), 422),
+            (json!({"dryRun": "All"}), 400),
+            (json!({"gracePeriodSeconds": "5"}), 400),
+            (json!({"orphanDependents": "yes"}), 400),
+            (json!({"preconditions": "x"}), 400),
+            (json!({"kind": "Pod"}), 400),
+            (json!([]), 400),
+        ] {
+            assert_eq!(code("", Some(body.clone())), want, "{body}");
+        }
+        let query = Query::parse("orphanDependents=maybe&uid=u");
+        let options = DeleteOptions::parse(&query, None).unwrap();
+        assert_eq!((options.policy.as_str(), options.uid.as_deref()), ("Orphan", Some("u")));
+    }
 }

@@ -53,18 +53,13 @@ impl Write<'_> {
                 return Err(ApiError::invalid(self.subject_kind(&name), &verdict.errors).into());
             }
         }
-        if crate::write::decode::is_definition(&self.kind)
-            && object::text_at(object, "spec.conversion.strategy") == "Webhook"
-        {
-            let text = "spec.conversion.webhook: this server does not call it; versions differ by their apiVersion only";
-            self.warn(vec![text.to_owned()]);
-        }
         match (self.kind.group.as_str(), self.kind.kind.as_str()) {
             ("", "Namespace") => admit_namespace(live, object),
             (crate::builtin::certificate::GROUP, _) if self.kind.is_builtin() => {
                 self.admit_request(engine, live, object)?;
             }
             ("", "Pod") if live.is_none() => self.admit_pod(engine, object)?,
+            ("", "Pod") if self.target.subresource.is_empty() => tolerate(object::child_mut(object, "spec")),
             ("", "Node") if live.is_none() => taint_new_node(object),
             ("", "PersistentVolumeClaim") if live.is_none() => {
                 add_finalizer(object, "kubernetes.io/pvc-protection");
@@ -109,8 +104,25 @@ impl Write<'_> {
             );
             return Err(ApiError::forbidden(self.subject(&name), &why).into());
         }
+        let class = spec.get("runtimeClassName").and_then(Value::as_str).unwrap_or_default();
+        if !class.is_empty() || spec.contains_key("overhead") {
+            let why = match class {
+                "" => "Pod Overhead set without corresponding RuntimeClass defined Overhead".to_owned(),
+                class => format!("RuntimeClass {class:?} not found"),
+            };
+            let why = format!("pod rejected: {why}");
+            return Err(ApiError::forbidden(self.subject(&name), &why).into());
+        }
         spec.insert("priority".into(), json!(priority));
-        spec.entry("preemptionPolicy").or_insert(policy);
+        let given = spec.entry("preemptionPolicy").or_insert_with(|| policy.clone());
+        if *given != policy {
+            let why = format!(
+                "the string value of PreemptionPolicy ({}) must not be provided in pod spec; priority admission controller computed {} from the given PriorityClass name",
+                given.as_str().unwrap_or_default(),
+                policy.as_str().unwrap_or_default()
+            );
+            return Err(ApiError::forbidden(self.subject(&name), &why).into());
+        }
         tolerate(spec);
         let mounts = spec
             .get("automountServiceAccountToken")
@@ -187,7 +199,7 @@ pub(crate) fn keep_assigned(kind: &crate::kinds::Kind, object: &mut Value, live:
     if kind.kind != "Pod" || !kind.is_builtin() {
         return;
     }
-    for key in ["priority", "preemptionPolicy", "serviceAccountName", "serviceAccount", "nodeName"] {
+    for key in ["priority", "preemptionPolicy"] {
         if let Some(assigned) = object::at(live, "spec").and_then(|spec| spec.get(key)) {
             object::child_mut(object, "spec").entry(key).or_insert_with(|| assigned.clone());
         }
@@ -214,11 +226,6 @@ fn taint_new_node(node: &mut Value) {
 }
 
 fn admit_namespace(live: Option<&Value>, object: &mut Value) {
-    let name = object::name(object).to_owned();
-    let labels = object::meta_mut(object).entry("labels").or_insert_with(|| json!({}));
-    if let Some(labels) = labels.as_object_mut() {
-        labels.insert("kubernetes.io/metadata.name".into(), json!(name));
-    }
     match live {
         None => {
             let spec = object::child_mut(object, "spec");

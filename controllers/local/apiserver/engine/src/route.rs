@@ -14,7 +14,7 @@ use crate::form::Form;
 use crate::kinds::{Kind, Verbs};
 use crate::media::{self, Shape};
 use crate::object;
-use crate::options::{DeleteOptions, ListOptions, WriteOptions};
+use crate::options::{DELETE_OPTIONS, DeleteOptions, ListOptions, WriteOptions};
 use crate::query_list;
 use crate::render;
 use crate::request::{Method, Query, Request, Target};
@@ -49,6 +49,13 @@ fn method_not_allowed() -> ApiError {
         "the server does not allow this method on the requested resource",
     )
     .with_details(serde_json::Map::new())
+}
+
+/// As the handler of custom kinds words it.
+fn not_supported(kind: &Kind, verb: &str) -> ApiError {
+    let message = format!("{verb} is not supported on resources of kind \"{}.{}\"", kind.plural, kind.group);
+    let details = [("group".to_owned(), json!(kind.group)), ("kind".to_owned(), json!(kind.plural))];
+    ApiError::plain(405, "MethodNotAllowed", message).with_details(serde_json::Map::from_iter(details))
 }
 
 fn missing(engine: &Engine, request: &Request<'_>) -> ApiError {
@@ -99,7 +106,7 @@ pub(crate) fn read(engine: &Engine, request: &Request<'_>, context: &Context) ->
             .map(Reply::Answer);
     };
     let query = Query::parse(request.query);
-    let watched = target.watch || query.flag("watch");
+    let watched = target.watch || target.name.is_empty() && query.flag("watch");
     authorize(engine, request, &target, target.verb(request.method, watched))?;
     let kind = find(engine, &target)?;
     if !target.subresource.is_empty() {
@@ -187,7 +194,7 @@ fn read_subresource(
             let accept = media::without_tables(request.accept)?;
             Engine::answer(&Request { accept: &accept, ..*request }, context, kind, 200, &value)?
         }
-        "scale" => Engine::plain(200, &scale::from_object(kind, &value)),
+        "scale" => Engine::plain(200, &scale::read(kind, &value)?),
         _ => Engine::answer(request, context, kind, 200, &value)?,
     };
     done.revision = stored.revision;
@@ -207,14 +214,15 @@ fn find(engine: &Engine, target: &Target) -> Result<Arc<Kind>, ApiError> {
     let kind = engine.kinds.resource(&target.group, &target.version, &target.resource).cloned();
     let Some(kind) = kind else {
         let builtin = engine.kinds.all().any(|kind| kind.group == target.group && kind.is_builtin());
-        let known = builtin || engine.kinds.has_version(&target.group, &target.version);
-        return Err(if known { unknown_resource() } else { unknown_path() });
+        return Err(if builtin { unknown_resource() } else { unknown_path() });
     };
     // A cluster-scoped resource has no path under a namespace, and an object in a namespace none without.
     let under_namespace = !target.namespace.is_empty();
-    let itself = target.resource == "namespaces" && kind.is_builtin();
+    let itself = target.resource == "namespaces" && target.name == target.namespace && kind.is_builtin();
+    let has_rest = !target.rest.is_empty() && target.subresource != "proxy";
     let misplaced = (!kind.namespaced && under_namespace && !itself)
-        || (kind.namespaced && !under_namespace && !target.name.is_empty());
+        || (kind.namespaced && !under_namespace && !target.name.is_empty())
+        || (kind.is_builtin() && (has_rest || kind.verbs == Verbs::Create && !target.name.is_empty()));
     match (misplaced, kind.is_builtin()) {
         (false, _) => Ok(kind),
         (true, true) => Err(unknown_resource()),
@@ -232,8 +240,13 @@ pub(crate) fn write(
 ) -> Result<Reply, Halt> {
     let Some(target) = Target::parse(request.path) else {
         authorize_path(engine, request)?;
-        let found = discovery::answer(engine, request).is_some();
-        return Err(if found { method_not_allowed() } else { unknown_path() }.into());
+        let found = discovery::answer(engine, request).ok_or_else(|| missing(engine, request))?;
+        // Most documents are the same for every method.
+        let steps: Vec<&str> = request.path.trim_matches('/').split('/').collect();
+        return match steps.as_slice() {
+            ["api" | "version"] | ["api", _] | ["apis", _, _] => Err(method_not_allowed().into()),
+            _ => Ok(Reply::Answer(found?)),
+        };
     };
     authorize(engine, request, &target, target.verb(request.method, false))?;
     let kind = find(engine, &target)?;
@@ -284,7 +297,11 @@ fn check_method(kind: &Kind, target: &Target, method: Method) -> Result<(), ApiE
             Method::Delete => "delete",
             Method::Get | Method::Other => "get",
         };
-        return if sub.verbs.contains(&verb) { Ok(()) } else { Err(method_not_allowed()) };
+        return match kind.custom {
+            _ if sub.verbs.contains(&verb) => Ok(()),
+            Some(_) => Err(not_supported(kind, verb)),
+            None => Err(method_not_allowed()),
+        };
     }
     let everywhere = kind.namespaced && target.namespace.is_empty();
     if everywhere && method == Method::Post && kind.custom.is_some() {
@@ -317,7 +334,15 @@ fn post(engine: &mut Engine, write: &mut Write<'_>) -> Result<Reply, Halt> {
             let done = write.bind(engine)?;
             status(201, &done)
         }
-        "" if write.kind.kind == "TokenReview" => Ok(Reply::TokenReview(Box::new(write.decode(engine)?))),
+        "" if write.kind.kind == "TokenReview" => {
+            let review = write.decode(engine)?;
+            if object::text_at(&review, "spec.token").is_empty() {
+                return Err(
+                    ApiError::bad_request("token is required for TokenReview in authentication").into()
+                );
+            }
+            Ok(Reply::TokenReview(Box::new(review)))
+        }
         "" if write.kind.verbs == Verbs::Create => {
             let done = write.review(engine)?;
             status(201, &done)
@@ -374,9 +399,6 @@ fn patch(engine: &mut Engine, write: &mut Write<'_>) -> Result<Reply, Halt> {
     let (code, done) = write.patch(engine)?;
     shown(write, code, &done)
 }
-
-/// What the body of a deletion holds.
-const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
 
 fn delete(engine: &mut Engine, write: &mut Write<'_>, query: &Query<'_>) -> Result<Reply, Halt> {
     let body = if write.request.body.is_empty() {

@@ -46,6 +46,7 @@ fn cluster_ip(service: &mut Value, live: Option<&Value>, others: &[&Value]) -> R
         object::text_at(live, "spec.clusterIP").clone_into(&mut address);
     }
     let spec = object::child_mut(service, "spec");
+    crate::builtin::service::default_families(spec);
     if address.is_empty() {
         let free = (1..=254_u8).flat_map(|c| (1..=254_u8).map(move |d| (c, d))).map(|(c, d)| {
             let [a, b] = BLOCK;

@@ -72,6 +72,9 @@ pub(crate) fn prepare_update(kind: &Kind, subresource: &str, new: &mut Value, ol
             if let Some(map) = new.as_object_mut() {
                 map.retain(|key, _| matches!(key.as_str(), "status" | "metadata") || old.get(key).is_some());
             }
+            if kind.kind == "Pod" && kind.is_builtin() {
+                keep_observed(new, old);
+            }
             if kind.kind == "Deployment" && kind.is_builtin() {
                 let labels = meta(old).get("labels").cloned().unwrap_or_default();
                 set_meta(new, "labels", labels);
@@ -100,6 +103,26 @@ pub(crate) fn prepare_update(kind: &Kind, subresource: &str, new: &mut Value, ol
         count_template(new, old);
     }
     count_generation(kind, subresource, new, old);
+}
+
+/// A kubelet that does not know of `observedGeneration` leaves it as it was.
+fn keep_observed(new: &mut Value, old: &Value) {
+    const KEY: &str = "observedGeneration";
+    let keep = |new: &mut Value, old: &Value| {
+        let known = new.get(KEY).and_then(Value::as_i64).unwrap_or(0) != 0;
+        if let Some(value) = old.get(KEY).filter(|_| !known && new.is_object()) {
+            object::set(new, KEY, value.clone());
+        }
+    };
+    let (Some(new), Some(old)) = (new.get_mut("status"), old.get("status")) else { return };
+    keep(new, old);
+    let before = old.get("conditions").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    for condition in new.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten() {
+        let kind = object::text_at(condition, "type").to_owned();
+        if let Some(old) = before.iter().find(|old| object::text_at(old, "type") == kind) {
+            keep(condition, old);
+        }
+    }
 }
 
 /// Counts the changes of a DaemonSet's template.

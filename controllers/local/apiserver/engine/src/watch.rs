@@ -85,7 +85,8 @@ impl Watch {
         let from = match options.revision.as_str() {
             "" | "0" => None,
             text => Some(text.parse::<u64>().map_err(|_| {
-                ApiError::plain(500, "", format!("strconv.ParseUint: parsing {text:?}: invalid syntax"))
+                let why = format!("strconv.ParseUint: parsing {text:?}: invalid syntax");
+                ApiError::plain(500, "", format!("resourceVersion: Invalid value: {text:?}: {why}"))
             })?),
         };
         let initial = options.initial.unwrap_or(from.is_none());

@@ -3,8 +3,11 @@
 use serde_json::{Map, Value, json};
 
 use super::{Attributes, Decision, Rule, RuleIndex};
+use crate::builtin::selector;
 use crate::context::User;
 use crate::field::FieldError;
+use crate::object::text_at;
+use crate::selector::{FieldSelector, LabelSelector};
 use crate::status::{ApiError, Subject};
 
 /// Answers a review of `kind` posted by `user`: the body with its `status`.
@@ -13,7 +16,11 @@ use crate::status::{ApiError, Subject};
 /// 422 for a question that is not one, 400 for a kind that is not answered here.
 pub fn answer(kind: &str, body: &Value, user: &User, index: &RuleIndex) -> Result<Value, ApiError> {
     let status = match kind {
-        "SelfSubjectAccessReview" => access(body, user, index, &check_question(body))?,
+        "SelfSubjectAccessReview" => {
+            let mut errors = check_question(body);
+            check_metadata(body, &mut errors);
+            access(body, user, index, &errors)?
+        }
         "SubjectAccessReview" => {
             let other = subject(body);
             let mut errors = check_question(body);
@@ -21,6 +28,7 @@ pub fn answer(kind: &str, body: &Value, user: &User, index: &RuleIndex) -> Resul
                 let detail = "at least one of user or group must be specified";
                 errors.push(FieldError::invalid("spec.user", &json!(""), detail));
             }
+            check_metadata(body, &mut errors);
             access(body, &other, index, &errors)?
         }
         "SelfSubjectRulesReview" => rules(body, user, index)?,
@@ -30,7 +38,7 @@ pub fn answer(kind: &str, body: &Value, user: &User, index: &RuleIndex) -> Resul
     let mut answer = body.clone();
     drop_empty(&mut answer);
     if let Some(map) = answer.as_object_mut() {
-        map.entry("metadata").or_insert_with(|| json!({}));
+        map.insert("metadata".to_owned(), json!({}));
         map.insert("status".to_owned(), status);
     }
     Ok(answer)
@@ -110,20 +118,73 @@ fn check_question(body: &Value) -> Vec<FieldError> {
     }
 }
 
+const SELECTORS: [&str; 2] = ["fieldSelector", "labelSelector"];
+
+/// The text and the requirements of a selector.
+fn parts(selector: &Value) -> (&str, &[Value]) {
+    let list = selector.get("requirements").and_then(Value::as_array);
+    (text_at(selector, "rawSelector"), list.map_or(&[], Vec::as_slice))
+}
+
 /// A selector is given either as text or as requirements.
 fn check_selectors(resource: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    for key in ["fieldSelector", "labelSelector"] {
+    for key in SELECTORS {
         let Some(selector) = resource.get(key).filter(|selector| selector.is_object()) else { continue };
-        let raw = selector.get("rawSelector").and_then(Value::as_str).unwrap_or_default();
-        let requirements = selector.get("requirements").and_then(Value::as_array);
-        if !raw.is_empty() && requirements.is_some_and(|list| !list.is_empty()) {
-            let detail = "may not specified at the same time as requirements";
-            let field = format!("spec.resourceAttributes.{key}.rawSelector");
-            errors.push(FieldError::invalid(field, &json!(raw), detail));
+        let path = format!("spec.resourceAttributes.{key}");
+        let (raw, requirements) = parts(selector);
+        match (raw.is_empty(), requirements.is_empty()) {
+            (false, false) => {
+                let detail = "may not specified at the same time as requirements";
+                errors.push(FieldError::invalid(format!("{path}.rawSelector"), &json!(raw), detail));
+            }
+            (true, true) => {
+                let detail = format!("when {path} is specified, requirements or rawSelector is required");
+                errors.push(FieldError::required(format!("{path}.requirements"), &detail));
+            }
+            _ => {}
+        }
+        for (index, requirement) in requirements.iter().enumerate() {
+            let path = format!("{path}.requirements[{index}]");
+            selector::validate_requirement(requirement, &path, key == "fieldSelector", &mut errors);
         }
     }
     errors
+}
+
+/// What of the selectors of a question could not be used.
+fn ignored(resource: &Value) -> String {
+    let unused = SELECTORS.into_iter().filter_map(|key| {
+        let (raw, requirements) = parts(resource.get(key)?);
+        let is_field = key == "fieldSelector";
+        let is_known = |requirement: &&Value| match text_at(requirement, "operator") {
+            "In" | "NotIn" => {
+                let values = requirement.get("values").and_then(Value::as_array).map_or(0, Vec::len);
+                !is_field || values == 1
+            }
+            "Exists" | "DoesNotExist" => !is_field,
+            _ => false,
+        };
+        let known = requirements.iter().filter(is_known).count();
+        let reads = match is_field {
+            true => FieldSelector::parse(raw).is_ok(),
+            false => LabelSelector::parse(raw).is_ok(),
+        };
+        let how = if known > 0 { "partially ignored" } else { "ignored" };
+        (known < requirements.len() || !reads)
+            .then(|| format!("spec.resourceAttributes.{key} {how} due to parse error"))
+    });
+    unused.collect::<Vec<_>>().join("; ")
+}
+
+/// A question has no metadata.
+fn check_metadata(body: &Value, errors: &mut Vec<FieldError>) {
+    const DROPPED: [&str; 5] = ["namespace", "uid", "creationTimestamp", "managedFields", "resourceVersion"];
+    let metadata = body.get("metadata").and_then(Value::as_object).into_iter().flatten();
+    if metadata.into_iter().any(|(key, _)| !DROPPED.contains(&key.as_str())) {
+        let value = body.get("metadata").unwrap_or(&Value::Null);
+        errors.push(FieldError::invalid("metadata", value, "must be empty"));
+    }
 }
 
 fn access(body: &Value, user: &User, index: &RuleIndex, errors: &[FieldError]) -> Result<Value, ApiError> {
@@ -150,6 +211,10 @@ fn access(body: &Value, user: &User, index: &RuleIndex, errors: &[FieldError]) -
     let mut status = json!({"allowed": allowed});
     if let Some(map) = status.as_object_mut().filter(|_| !reason.is_empty()) {
         map.insert("reason".to_owned(), json!(reason));
+    }
+    let ignored = resource.map(ignored).unwrap_or_default();
+    if let Some(map) = status.as_object_mut().filter(|_| !ignored.is_empty()) {
+        map.insert("evaluationError".to_owned(), json!(ignored));
     }
     Ok(status)
 }

@@ -4,6 +4,7 @@
 //! Elements stay strings in canonical form (compact JSON, sorted keys), so that equal paths are equal strings and a set
 //! is read and written without interpreting them.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
@@ -215,17 +216,40 @@ impl FieldSet {
         found
     }
 
+    /// At each level what is owned itself comes first, then what is below.
     fn collect_paths(&self, prefix: &mut String, found: &mut Vec<String>) {
-        if self.owned {
-            found.push(prefix.clone());
-        }
-        for (element, below) in &self.children {
+        let mut children: Vec<(&String, &Self)> = self.children.iter().collect();
+        children.sort_by(|(left, _), (right, _)| in_order(left, right));
+        found.extend(
+            children
+                .iter()
+                .filter(|(_, below)| below.owned)
+                .map(|(element, _)| format!("{prefix}{}", shown(element))),
+        );
+        for (element, below) in children {
             let length = prefix.len();
             prefix.push_str(&shown(element));
             below.collect_paths(prefix, found);
             prefix.truncate(length);
         }
     }
+}
+
+/// Fields come before keys, values and positions; numbers are ordered as such.
+fn in_order(left: &str, right: &str) -> Ordering {
+    let rank = |element: &str| "fkvi".find(element.get(..1).unwrap_or_default());
+    let values = |element: &str| -> Vec<Value> {
+        match serde_json::from_str(element.get(2..).unwrap_or_default()) {
+            Ok(Value::Object(keys)) => {
+                keys.into_iter().flat_map(|(key, value)| [key.into(), value]).collect()
+            }
+            Ok(value) if !element.starts_with('f') => vec![value],
+            _ => Vec::new(),
+        }
+    };
+    let differing = || values(left).into_iter().zip(values(right)).find(|(one, other)| one != other);
+    let numbers = || differing().and_then(|(one, other)| one.as_f64()?.partial_cmp(&other.as_f64()?));
+    rank(left).cmp(&rank(right)).then_with(|| numbers().unwrap_or_else(|| left.cmp(right)))
 }
 
 /// Fields of `metadata` that the server keeps; they appear in no set.

@@ -1,7 +1,6 @@
 //! How a value is merged according to the schema: as a whole, by field, or by item.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::sync::OnceLock;
 
 use serde_json::{Map, Value};
@@ -81,27 +80,22 @@ pub(super) fn item_element(schema: &Schema, item: &Value) -> Result<String, Stri
         Value::Null => return Err("associative list with keys may not have a null element".to_owned()),
         _ => return Err("associative list with keys may not have non-map elements".to_owned()),
     };
-    let mut element = String::from("k:{");
     let mut sorted: Vec<&str> = keys.iter().map(String::as_str).collect();
     sorted.sort_unstable();
-    for (at, key) in sorted.into_iter().enumerate() {
-        let comma = if at > 0 { "," } else { "" };
-        // Writing to a string cannot fail.
-        let _ = match map.get(key) {
-            Some(value) => write!(element, "{comma}{}:{value}", Value::from(key)),
-            None => match key_default(schema, key) {
-                Some(value) => write!(element, "{comma}{}:{value}", Value::from(key)),
-                None => {
-                    return Err(format!(
-                        "associative list with keys has an element that omits key field {key:?} (and doesn't have \
-                         default value)"
-                    ));
-                }
-            },
-        };
+    let given = sorted.into_iter().filter_map(|key| {
+        let value = map.get(key).cloned().or_else(|| key_default(schema, key))?;
+        Some(format!("{}:{value}", Value::from(key)))
+    });
+    let given: Vec<String> = given.collect();
+    if given.is_empty() {
+        let keys: Vec<String> = keys.iter().map(|key| format!("{key:?}")).collect();
+        return Err(format!(
+            "associative list with keys has an element that omits all key fields [{}] (and doesn't have default \
+             values for any key fields)",
+            keys.join(" ")
+        ));
     }
-    element.push('}');
-    Ok(element)
+    Ok(format!("k:{{{}}}", given.join(",")))
 }
 
 fn key_default(schema: &Schema, key: &str) -> Option<Value> {

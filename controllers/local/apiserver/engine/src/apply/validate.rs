@@ -6,7 +6,7 @@ use super::fields::{field, shown};
 use super::typed::{ANY, View, child_schema, item_element, item_schema, view};
 use crate::patch::MAX_DEPTH;
 use crate::schema::builtin::QUANTITY;
-use crate::schema::{JsonType, ListType, Schema};
+use crate::schema::{JsonType, Schema};
 
 /// Every misfit, as `<path>: <what>`.
 pub(super) fn misfits(schema: &Schema, value: &Value) -> Vec<String> {
@@ -72,15 +72,13 @@ impl Walk {
             let element = match element {
                 Ok(element) => element,
                 Err(why) => {
-                    self.below(&format!("[{at}]"), |walk| walk.misfit(&format!("element {at}: {why}")));
+                    self.misfit(&format!("element {at}: {why}"));
                     continue;
                 }
             };
             let position = shown(&element);
             if !seen.insert(element) {
-                let key = position.trim_start_matches('[').trim_end_matches(']');
-                let what = if schema.list_type == ListType::Set { "set element" } else { "key" };
-                self.misfit(&format!("duplicate entries for {what} [{key}]"));
+                self.misfit(&format!("duplicate entries for key {position}"));
             }
             self.below(&position, |walk| walk.node(item, value, depth + 1));
         }

@@ -103,7 +103,9 @@ fn fill_type(name: &str, map: &mut Object) {
         "core.v1.VolumeProjection" => drop_gated(map),
         "core.v1.Volume" if map.keys().all(|key| key == "name") => set(map, "emptyDir", json!({})),
         "networking.v1.NetworkPolicySpec" => policy_types(map),
+        "core.v1.Namespace" => name_label(map),
         "core.v1.PodSpec" => pod_spec(map),
+        "core.v1.PodStatus" => addresses(map),
         "core.v1.NodeSpec" => node_ranges(map),
         "core.v1.NodeStatus" => {
             if let Some(amounts) = map.get("capacity").cloned() {
@@ -144,6 +146,30 @@ fn fill_type(name: &str, map: &mut Object) {
             }
         }
         "rbac.v1.RoleRef" => set_text(map, "apiGroup", crate::access::GROUP),
+        _ => {}
+    }
+}
+
+/// A namespace has its name as a label.
+fn name_label(namespace: &mut Object) {
+    let Some(metadata) = namespace.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    let Some(name) = metadata.get("name").cloned().filter(|name| name != "") else { return };
+    let labels = metadata.entry("labels").or_insert_with(|| json!({}));
+    if let Some(labels) = labels.as_object_mut() {
+        labels.insert("kubernetes.io/metadata.name".to_owned(), name);
+    }
+}
+
+/// The address of a pod is the first of its addresses.
+fn addresses(status: &mut Object) {
+    let first = status.get("podIPs").and_then(|all| all.get(0)?.get("ip")).cloned();
+    match (status.get("podIP").cloned().filter(|ip| ip != ""), first) {
+        (Some(ip), first) if first.as_ref() != Some(&ip) => {
+            status.insert("podIPs".to_owned(), json!([{ "ip": ip }]));
+        }
+        (None, Some(first)) => {
+            status.insert("podIP".to_owned(), first);
+        }
         _ => {}
     }
 }

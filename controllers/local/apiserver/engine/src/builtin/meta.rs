@@ -191,6 +191,10 @@ fn validate_owners(map: &Map<String, Value>, place: &str, errors: &mut Vec<Field
             }
         }
         let (version, kind) = (get(owner, "apiVersion"), get(owner, "kind"));
+        if version.matches('/').count() > 1 {
+            let detail = format!("unexpected GroupVersion string: {version}");
+            errors.push(FieldError::invalid(format!("{path}.apiVersion"), &json!(version), &detail));
+        }
         if kind == "Event" && version == "v1" {
             let detail = "/v1, Kind=Event is disallowed from being an owner";
             errors.push(FieldError::invalid(path, owner, detail));
@@ -222,7 +226,7 @@ fn validate_kept(object: &Value, live: &Value, errors: &mut Vec<FieldError>) {
             .collect();
         if !new.is_empty() {
             let detail = format!(
-                "no new finalizers can be added if the object is being deleted, found new finalizers {}",
+                "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
                 new.join(", ")
             );
             errors.push(FieldError::forbidden(FINALIZERS, &detail));

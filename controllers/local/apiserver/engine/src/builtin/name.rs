@@ -32,7 +32,7 @@ pub(super) fn label(text: &str) -> Vec<String> {
 }
 
 /// RFC 1123 subdomain: labels joined by dots, at most 253 characters.
-pub(super) fn subdomain(text: &str) -> Vec<String> {
+pub(crate) fn subdomain(text: &str) -> Vec<String> {
     subdomain_of(text, "characters")
 }
 
@@ -50,7 +50,7 @@ fn subdomain_of(text: &str, unit: &str) -> Vec<String> {
 }
 
 /// RFC 1035 label: one that begins with a letter.
-pub(super) fn label_1035(text: &str) -> Vec<String> {
+pub(crate) fn label_1035(text: &str) -> Vec<String> {
     let mut faults = too_long(text, 63, "characters");
     if !is_label(text) || !text.starts_with(|letter: char| letter.is_ascii_lowercase()) {
         faults.push(

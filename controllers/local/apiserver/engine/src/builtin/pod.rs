@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::resources::{self, LISTS};
 use super::unchanged::changed_paths;
-use super::{items, name, number, one_of, required, resize, set};
+use super::{checks, items, name, number, one_of, required, resize, set};
 use crate::field::{FieldError, FieldReason};
 use crate::object::{at, copy_key, text_at};
 
@@ -16,6 +16,13 @@ const FIXED: &str = "pod updates may not change fields other than `spec.containe
 pub(super) fn default(pod: &mut Map<String, Value>) {
     if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) {
         set(spec, "enableServiceLinks", json!(true));
+        if spec
+            .get("terminationGracePeriodSeconds")
+            .and_then(Value::as_i64)
+            .is_some_and(|seconds| seconds < 0)
+        {
+            spec.insert("terminationGracePeriodSeconds".to_owned(), json!(1));
+        }
         let on_host = spec.get("hostNetwork").and_then(Value::as_bool).unwrap_or(false);
         for list in LISTS {
             for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
@@ -44,6 +51,27 @@ fn default_host_ports(container: &mut Value) {
     }
 }
 
+/// A new pod.
+pub(super) fn validate_new(pod: &Value, errors: &mut Vec<FieldError>) {
+    validate(pod, errors);
+    if !items(pod, "spec.ephemeralContainers").is_empty() {
+        let why = "cannot be set on create";
+        errors.push(FieldError::forbidden("spec.ephemeralContainers", why));
+    }
+    let gates = items(pod, "spec.schedulingGates");
+    for (index, gate) in gates.iter().enumerate() {
+        let (path, name) = (format!("spec.schedulingGates[{index}]"), text_at(gate, "name"));
+        name::check(name, &path, name::qualified, errors);
+        if gates.iter().take(index).any(|other| text_at(other, "name") == name) {
+            errors.push(FieldError::duplicate(path, &json!(name)));
+        }
+    }
+    if !gates.is_empty() && !text_at(pod, "spec.nodeName").is_empty() {
+        let why = "cannot be set until all schedulingGates have been cleared";
+        errors.push(FieldError::forbidden("spec.nodeName", why));
+    }
+}
+
 /// A pod at any time.
 pub(super) fn validate(pod: &Value, errors: &mut Vec<FieldError>) {
     validate_spec(at(pod, "spec").unwrap_or(&Value::Null), "spec.", errors);
@@ -61,6 +89,13 @@ pub(super) fn validate_spec(spec: &Value, prefix: &str, errors: &mut Vec<FieldEr
             let path = format!("{prefix}{list}[{index}]");
             check_name(container, &path, &mut names, errors);
             required(container, &format!("{path}."), "image", errors);
+            let image = text_at(container, "image");
+            if image.trim() != image {
+                let detail = "must not have leading or trailing whitespace";
+                errors.push(FieldError::invalid(format!("{path}.image"), &json!(image), detail));
+            }
+            validate_container(spec, container, (list, &path), errors);
+            resources::validate_claims(spec, container, &format!("{path}.resources"), errors);
             validate_mounts(spec, container, &path, errors);
             let own = at(container, "resources").unwrap_or(&Value::Null);
             resources::validate(own, &format!("{path}.resources"), errors);
@@ -69,7 +104,59 @@ pub(super) fn validate_spec(spec: &Value, prefix: &str, errors: &mut Vec<FieldEr
         }
     }
     resources::validate_pod(spec, prefix, errors);
-    one_of(spec, prefix, "restartPolicy", &["Always", "OnFailure", "Never"], errors);
+}
+
+/// What a container at a path may have beside the others of its list, and by its place.
+fn validate_container(
+    spec: &Value,
+    container: &Value,
+    (list, path): (&str, &str),
+    errors: &mut Vec<FieldError>,
+) {
+    let mut names = Vec::new();
+    for (index, port) in items(container, "ports").iter().enumerate() {
+        let name = text_at(port, "name");
+        if !name.is_empty() && names.contains(&name) {
+            errors.push(FieldError::duplicate(format!("{path}.ports[{index}].name"), &json!(name)));
+        }
+        names.push(name);
+        let host = number(port, "hostPort").unwrap_or(0);
+        if at(spec, "hostNetwork") == Some(&json!(true))
+            && host != 0
+            && port.get("hostPort") != port.get("containerPort")
+        {
+            let detail = "must match `containerPort` when `hostNetwork` is true";
+            errors.push(FieldError::invalid(format!("{path}.ports[{index}].hostPort"), &json!(host), detail));
+        }
+    }
+    for (index, variable) in items(container, "env").iter().enumerate() {
+        if variable.get("valueFrom").is_some() && !text_at(variable, "value").is_empty() {
+            let detail = "may not be specified when `value` is not empty";
+            let field = format!("{path}.env[{index}].valueFrom");
+            errors.push(FieldError::invalid(field, &json!(""), detail));
+        }
+    }
+    // An init container that ends has nothing to probe.
+    let ends = list == "initContainers" && text_at(container, "restartPolicy") != "Always";
+    for key in ["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"] {
+        let Some(value) = container.get(key) else { continue };
+        if ends {
+            let detail = "may not be set for init containers without restartPolicy=Always";
+            errors.push(FieldError::forbidden(format!("{path}.{key}"), detail));
+        }
+        let threshold = number(value, "successThreshold").unwrap_or(1);
+        if matches!(key, "livenessProbe" | "startupProbe") && threshold != 1 {
+            errors.push(FieldError::invalid(
+                format!("{path}.{key}.successThreshold"),
+                &json!(threshold),
+                "must be 1",
+            ));
+        }
+        if key == "readinessProbe" && value.get("terminationGracePeriodSeconds").is_some() {
+            let field = format!("{path}.{key}.terminationGracePeriodSeconds");
+            errors.push(FieldError::invalid(field, &Value::Null, "must not be set for readinessProbes"));
+        }
+    }
 }
 
 /// The name of a container or volume at `path`, which no other one of `names` has.
@@ -114,11 +201,31 @@ fn validate_mounts(spec: &Value, container: &Value, path: &str, errors: &mut Vec
     for (index, mount) in items(container, "volumeMounts").iter().enumerate() {
         let path = format!("{path}.volumeMounts[{index}]");
         let (name, place) = (text_at(mount, "name"), text_at(mount, "mountPath"));
-        if !items(spec, "volumes").iter().any(|volume| text_at(volume, "name") == name) {
+        // A volume that is refused is not there.
+        let is_there = |volume: &Value| {
+            text_at(volume, "name") == name
+                && volume.get("image").is_none_or(|image| !text_at(image, "reference").is_empty())
+        };
+        if !items(spec, "volumes").iter().any(is_there) {
             let field = format!("{path}.name");
             errors.push(FieldError::with_value(FieldReason::NotFound, field, &json!(name), ""));
         }
         required(mount, &format!("{path}."), "mountPath", errors);
+        // The real server does not name the mount here.
+        let (list, sub_path) =
+            (path.rsplit_once('[').map_or("", |(list, _)| list), text_at(mount, "subPath"));
+        if sub_path.starts_with('/') || sub_path.split('/').any(|step| step == "..") {
+            let detail =
+                if sub_path.starts_with('/') { "must be a relative path" } else { "must not contain '..'" };
+            errors.push(FieldError::invalid(format!("{list}.subPath"), &json!(sub_path), detail));
+        }
+        one_of(
+            mount,
+            &format!("{list}."),
+            "mountPropagation",
+            &["Bidirectional", "HostToContainer", "None"],
+            errors,
+        );
         if places.contains(&place) {
             let detail = "must be unique";
             errors.push(FieldError::invalid(format!("{path}.mountPath"), &json!(place), detail));
@@ -155,6 +262,14 @@ pub(super) fn validate_update(subresource: &str, pod: &Value, live: &Value, erro
             errors.push(FieldError::forbidden(format!("spec.schedulingGates[{index}].name"), &why));
         }
     }
+    let (before, after) = (old.get("nodeSelector"), new.get("nodeSelector"));
+    let mut kept = before.and_then(Value::as_object).into_iter().flatten();
+    if !items(old, "schedulingGates").is_empty()
+        && !kept.all(|(key, value)| after.is_some_and(|after| after.get(key) == Some(value)))
+    {
+        let why = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
+        errors.push(FieldError::invalid("spec.nodeSelector", after.unwrap_or(&Value::Null), why));
+    }
     let changed = changed_paths(&restored(new, old), old, "spec");
     if !changed.is_empty() {
         errors.push(FieldError::forbidden("spec", &format!("{FIXED}; changed: {}", changed.join(", "))));
@@ -171,10 +286,9 @@ fn restored(new: &Value, old: &Value) -> Value {
         }
     }
     let mut free = vec!["activeDeadlineSeconds", "tolerations", "schedulingGates"];
-    if number(old, "terminationGracePeriodSeconds").is_some_and(|seconds| seconds < 0)
-        && number(new, "terminationGracePeriodSeconds") == Some(1)
-    {
-        free.push("terminationGracePeriodSeconds");
+    // Until a pod may be scheduled, where it may run can be narrowed.
+    if !items(old, "schedulingGates").is_empty() {
+        free.extend(["nodeSelector", "affinity"]);
     }
     // Admission gave the pod its priority; an update that leaves it out means the same.
     free.extend(["priority", "preemptionPolicy"].into_iter().filter(|key| new.get(*key).is_none()));
@@ -188,9 +302,6 @@ fn restored(new: &Value, old: &Value) -> Value {
 fn validate_deadline(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     let before = number(old, "activeDeadlineSeconds");
     let (value, detail) = match (number(new, "activeDeadlineSeconds"), before) {
-        (Some(now), _) if !(0..=i64::from(i32::MAX)).contains(&now) => {
-            (json!(now), "must be between 0 and 2147483647, inclusive")
-        }
         (Some(now), Some(before)) if now > before => {
             (json!(now), "must be less than or equal to previous value")
         }
@@ -217,4 +328,35 @@ pub(super) fn validate_status(pod: &Value, live: &Value, errors: &mut Vec<FieldE
     if !before.is_empty() && class != before {
         errors.push(FieldError::invalid("status.qosClass", &json!(class), super::IMMUTABLE));
     }
+    checks::addresses(items(pod, "status.podIPs"), "status.podIPs", errors);
+    for (index, condition) in items(pod, "status.conditions").iter().enumerate() {
+        // The real server writes this field so.
+        let field = format!("status.conditions[{index}].Type");
+        name::check(text_at(condition, "type"), &field, name::qualified, errors);
+    }
+    for (index, container) in items(pod, "status.containerStatuses").iter().enumerate() {
+        let field = format!("status.containerStatuses[{index}].allocatedResourcesStatus");
+        resources::validate_health(pod, container, &field, errors);
+    }
+}
+
+/// What is taken, and is likely a mistake, in the spec of a pod or template at `prefix`.
+pub(crate) fn warnings(spec: &Value, prefix: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for list in LISTS {
+        for (index, container) in items(spec, list).iter().enumerate() {
+            let path = format!("{prefix}{list}[{index}]");
+            found.extend(resources::fractions(container, &path));
+            let variables = items(container, "env");
+            for (at, variable) in variables.iter().enumerate() {
+                let name = text_at(variable, "name");
+                if variables.iter().take(at).any(|other| text_at(other, "name") == name) {
+                    let what = "hides previous definition of";
+                    let so = "which may be dropped when using apply";
+                    found.push(format!("{path}.env[{at}]: {what} {name:?}, {so}"));
+                }
+            }
+        }
+    }
+    found
 }

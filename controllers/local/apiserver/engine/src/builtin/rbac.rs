@@ -113,6 +113,8 @@ fn validate_subject(subject: &Value, path: &str, namespaced: bool, errors: &mut 
 pub(super) fn validate_update(object: &Value, live: &Value, errors: &mut Vec<FieldError>) {
     let (new, old) = (at(object, "roleRef"), at(live, "roleRef"));
     if new != old {
-        errors.push(FieldError::invalid("roleRef", new.unwrap_or(&Value::Null), "cannot change roleRef"));
+        let part = |key: &str| new.map_or("", |new| text_at(new, key));
+        let shown = json!({ "APIGroup": part("apiGroup"), "Kind": part("kind"), "Name": part("name") });
+        errors.push(FieldError::invalid("roleRef", &shown, "cannot change roleRef"));
     }
 }

@@ -69,6 +69,10 @@ pub(super) fn validate(pod: &Value, live: &Value, errors: &mut Vec<FieldError>) 
         *errors = vec![FieldError::forbidden("[]", "static pods cannot be resized")];
         return;
     }
+    if text_at(live, "spec.os.name") == "windows" {
+        *errors = vec![FieldError::forbidden("[]", "windows pods cannot be resized")];
+        return;
+    }
     let (Some(new), Some(old)) = (pod.get("spec"), live.get("spec")) else { return };
     if resources::quality_class(new) != resources::quality_class(old) {
         let class = at(live, "status.qosClass").unwrap_or(&Value::Null);

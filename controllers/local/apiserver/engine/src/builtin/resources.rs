@@ -6,7 +6,7 @@ use neonvm_types::Quantity;
 use serde_json::{Map, Value, json};
 
 use super::{items, name};
-use crate::field::FieldError;
+use crate::field::{FieldError, FieldReason};
 use crate::object::{at, text_at};
 
 /// The lists of containers that can have requests and limits.
@@ -89,10 +89,61 @@ pub(super) fn amount_faults(name: &str, amount: Quantity) -> Vec<&'static str> {
     faults
 }
 
+/// Whether an amount of huge pages is not a number of whole pages.
+fn is_part_of_page(name: &str, amount: Quantity) -> bool {
+    let Some(size) = name.strip_prefix("hugepages-") else { return false };
+    let page = Quantity::parse_capped(size).and_then(Quantity::as_int).filter(|page| *page > 0);
+    page.zip(amount.as_int()).is_none_or(|(page, amount)| amount % page != 0)
+}
+
+/// Claims of devices: pods of this server have none.
+pub(super) fn validate_claims(spec: &Value, container: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let known = items(spec, "resourceClaims");
+    for (index, claim) in items(container, "resources.claims").iter().enumerate() {
+        let name = text_at(claim, "name");
+        if !known.iter().any(|known| text_at(known, "name") == name) {
+            let field = format!("{path}.claims[{index}]");
+            let detail = "must be one of the names in pod.spec.resourceClaims";
+            errors.push(FieldError::with_value(FieldReason::NotFound, field, &json!(name), detail));
+        }
+    }
+}
+
+/// The health of devices in the status of a container of `pod`, at `path`.
+pub(super) fn validate_health(pod: &Value, status: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let own =
+        items(pod, "spec.containers").iter().find(|own| text_at(own, "name") == text_at(status, "name"));
+    for (index, device) in items(status, "allocatedResourcesStatus").iter().enumerate() {
+        let name = text_at(device, "name");
+        let resources = own.and_then(|own| own.get("resources")).unwrap_or(&Value::Null);
+        if !amounts(resources, "requests").contains_key(name) && !name.starts_with("claim:") {
+            let detail = "must match one of the container's resource requests";
+            errors.push(FieldError::invalid(format!("{path}[{index}].name"), &json!(name), detail));
+        }
+    }
+}
+
 /// The amounts of a list (`requests`, `limits`) of resource requirements.
 pub(crate) fn amounts(resources: &Value, list: &str) -> Amounts {
     let map = resources.get(list).and_then(Value::as_object).into_iter().flatten();
     map.filter_map(|(name, value)| Some((name.clone(), Quantity::parse_capped(value.as_str()?)?))).collect()
+}
+
+/// Parts of bytes that a container at `path` has.
+pub(super) fn fractions(container: &Value, path: &str) -> Vec<String> {
+    let resources = container.get("resources").unwrap_or(&Value::Null);
+    let lists = ["limits", "requests"].into_iter().flat_map(|list| {
+        let bytes = |name: &str| matches!(name, "memory" | "ephemeral-storage");
+        let parts = amounts(resources, list)
+            .into_iter()
+            .filter(move |(name, amount)| bytes(name) && amount.nanos() % 1_000_000_000 != 0);
+        parts.map(move |(name, amount)| (list, name, amount))
+    });
+    let worded = |(list, name, amount)| {
+        let place = format!("{path}.resources.{list}[{name}]");
+        format!("{place}: fractional byte value \"{amount}\" is invalid, must be an integer")
+    };
+    lists.map(worded).collect()
 }
 
 /// `requests` and `limits` of a container.
@@ -126,7 +177,16 @@ fn validate_amounts(resources: &Value, path: &str, errors: &mut Vec<FieldError>)
                 let field = format!("{path}.{list}[{name}]");
                 errors.push(FieldError::invalid(field, &json!(amount.to_string()), fault));
             }
+            if is_part_of_page(name, *amount) {
+                let field = format!("{path}.{list}[{name}]");
+                let detail = format!("{amount} is not positive integer multiple of {name}");
+                errors.push(FieldError::invalid(field, &json!(amount.to_string()), &detail));
+            }
         }
+    }
+    let has = |wanted: fn(&str) -> bool| limits.keys().chain(requests.keys()).any(|name| wanted(name));
+    if has(is_huge_page) && !has(|name| matches!(name, "cpu" | "memory")) {
+        errors.push(FieldError::forbidden(path, "HugePages require cpu or memory"));
     }
     for (name, request) in &requests {
         let whole = !is_native(name) || is_huge_page(name);
@@ -161,11 +221,20 @@ pub(super) fn validate_pod(spec: &Value, prefix: &str, errors: &mut Vec<FieldErr
     });
     validate_amounts(resources, &path, errors);
     let (limits, requests) = (amounts(resources, "limits"), amounts(resources, "requests"));
-    for (name, sum) in container_sum(spec, "requests") {
-        if let Some(request) = requests.get(&name).filter(|request| sum > **request) {
-            let detail = format!("must be greater than or equal to aggregate container requests of {sum}");
-            let field = format!("{path}.requests[{name}]");
-            errors.push(FieldError::invalid(field, &json!(request.to_string()), &detail));
+    if resources.get("claims").is_some() {
+        let detail = "claims may not be set for Resources at pod-level";
+        errors.push(FieldError::forbidden(format!("{path}.claims"), detail));
+        validate_claims(spec, spec, &path, errors);
+    }
+    for (list, whole) in [("requests", &requests), ("limits", &limits)] {
+        for (name, sum) in container_sum(spec, list) {
+            // Limits of containers may add up to more, but for pages, which are limited to what is requested.
+            let counts = list == "requests" || is_huge_page(&name);
+            if let Some(most) = whole.get(&name).filter(|most| counts && sum > **most) {
+                let detail = format!("must be greater than or equal to aggregate container {list} of {sum}");
+                let field = format!("{path}.{list}[{name}]");
+                errors.push(FieldError::invalid(field, &json!(most.to_string()), &detail));
+            }
         }
     }
     for (index, container) in items(spec, "containers").iter().enumerate() {
@@ -237,10 +306,14 @@ pub(super) fn default_requests(container: &mut Value) {
 pub(super) fn default_pod_requests(spec: &mut Map<String, Value>) {
     let whole = Value::Object(spec.clone());
     let Some(resources) = spec.get_mut("resources").and_then(Value::as_object_mut) else { return };
-    let Some(limits) = resources.get("limits").and_then(Value::as_object).cloned() else { return };
+    let Some(limits) = resources.get_mut("limits").and_then(Value::as_object_mut) else { return };
     if limits.is_empty() {
         return;
     }
+    for (name, sum) in container_sum(&whole, "limits").into_iter().filter(|(name, _)| is_huge_page(name)) {
+        limits.entry(name).or_insert_with(|| json!(sum.to_string()));
+    }
+    let limits = limits.clone();
     let Some(requests) = resources.entry("requests").or_insert_with(|| json!({})).as_object_mut() else {
         return;
     };

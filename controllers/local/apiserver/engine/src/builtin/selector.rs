@@ -11,11 +11,18 @@ pub(super) fn validate(selector: Option<&Value>, path: &str, errors: &mut Vec<Fi
     let Some(selector) = selector else { return };
     meta::validate_labels(selector.get("matchLabels"), &format!("{path}.matchLabels"), errors);
     for (index, term) in items(selector, "matchExpressions").iter().enumerate() {
-        validate_requirement(term, &format!("{path}.matchExpressions[{index}]"), errors);
+        let path = format!("{path}.matchExpressions[{index}]");
+        let operator = text_at(term, "operator");
+        if !matches!(operator, "In" | "NotIn" | "Exists" | "DoesNotExist") {
+            let detail = "not a valid selector operator";
+            errors.push(FieldError::invalid(format!("{path}.operator"), &json!(operator), detail));
+        }
+        validate_requirement(term, &path, false, errors);
     }
 }
 
-fn validate_requirement(term: &Value, path: &str, errors: &mut Vec<FieldError>) {
+/// A requirement at `path`, whose operator may be one that is not known here; of fields, keys and values can be anything.
+pub(crate) fn validate_requirement(term: &Value, path: &str, of_field: bool, errors: &mut Vec<FieldError>) {
     let (operator, values) = (text_at(term, "operator"), items(term, "values"));
     let field = format!("{path}.values");
     match operator {
@@ -27,11 +34,11 @@ fn validate_requirement(term: &Value, path: &str, errors: &mut Vec<FieldError>) 
             let detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
             errors.push(FieldError::forbidden(field.clone(), detail));
         }
-        "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-        other => {
-            let detail = "not a valid selector operator";
-            errors.push(FieldError::invalid(format!("{path}.operator"), &json!(other), detail));
-        }
+        _ => {}
+    }
+    if of_field {
+        super::required(term, &format!("{path}."), "key", errors);
+        return;
     }
     name::check(text_at(term, "key"), &format!("{path}.key"), name::qualified, errors);
     for (index, value) in values.iter().enumerate() {

@@ -145,6 +145,83 @@ fn bad_pods_are_refused_as_recorded() {
 }
 
 #[test]
+fn the_table_of_checks_holds_wherever_a_type_is_used() {
+    for (container, want) in [
+        (json!({"ports": [{"containerPort": 0}]}), "ports[0].containerPort FieldValueRequired"),
+        (json!({"ports": [{"containerPort": 70000}]}), "ports[0].containerPort FieldValueInvalid"),
+        (
+            json!({"ports": [{"containerPort": 1, "protocol": "X"}]}),
+            "ports[0].protocol FieldValueNotSupported",
+        ),
+        (json!({"env": [{"name": "a=b"}]}), "env[0].name FieldValueInvalid"),
+        (json!({"env": [{"name": "A", "valueFrom": {}}]}), "env[0].valueFrom FieldValueInvalid"),
+        (json!({"livenessProbe": {}}), "livenessProbe FieldValueRequired"),
+        (
+            json!({"livenessProbe": {"tcpSocket": {"port": 1}, "exec": {"command": ["a"]}}}),
+            "livenessProbe.tcpSocket FieldValueForbidden",
+        ),
+        (json!({"securityContext": {"runAsUser": -1}}), "securityContext.runAsUser FieldValueInvalid"),
+    ] {
+        let mut whole = json!({"name": "a", "image": "i"});
+        whole.as_object_mut().unwrap().extend(container.as_object().unwrap().clone());
+        let expected = format!("spec.containers[0].{want}");
+        assert_eq!(faults("", "Pod", &pod(&json!({"containers": [whole]}))), [expected], "{container}");
+    }
+    for (tolerations, want) in [
+        (json!([{"key": "a", "operator": "Exists", "value": "b"}]), "operator FieldValueInvalid"),
+        (json!([{"key": "a", "operator": "Nope"}]), "operator FieldValueNotSupported"),
+        (json!([{"key": "a", "effect": "NoSchedule", "tolerationSeconds": 5}]), "effect FieldValueInvalid"),
+    ] {
+        let spec = json!({"containers": [{"name": "a", "image": "i"}], "tolerations": tolerations});
+        assert_eq!(faults("", "Pod", &pod(&spec)), [format!("spec.tolerations[0].{want}")]);
+    }
+}
+
+#[test]
+fn huge_pages_and_parts_of_amounts() {
+    let found = |resources: Value| {
+        faults("", "Pod", &pod(&json!({"containers": [{"name": "a", "image": "i", "resources": resources}]})))
+    };
+    let path = "spec.containers[0].resources";
+    assert_eq!(found(json!({"limits": {"hugepages-2Mi": "4Mi", "cpu": "1"}})), Vec::<String>::new());
+    assert_eq!(found(json!({"limits": {"hugepages-2Mi": "4Mi"}})), [format!("{path} FieldValueForbidden")]);
+    assert_eq!(
+        found(json!({"limits": {"hugepages-2Mi": "3Mi", "cpu": "1"}})),
+        ["limits", "requests"].map(|list| format!("{path}.{list}[hugepages-2Mi] FieldValueInvalid"))
+    );
+    let small = json!({"limits": {"cpu": "150500u", "memory": "0.5"}});
+    let rounded = pod(&json!({"containers": [{"name": "a", "image": "i", "resources": small}]}));
+    let limits = json!({"cpu": "151m", "memory": "500m"});
+    assert_eq!(rounded["spec"]["containers"][0]["resources"]["limits"], limits);
+    assert_eq!(warnings("Pod", &rounded).len(), 2);
+}
+
+#[test]
+fn the_address_of_a_webhook_is_https_with_host_and_path_only() {
+    let found = |url: &str| {
+        let mut errors = Vec::new();
+        webhook::validate_client(&json!({"url": url}), "c", &mut errors);
+        errors.iter().map(|error| error.reason.as_str()).collect::<Vec<_>>()
+    };
+    for good in ["https://a.b/c", "HTTPS://a.b:80/c d", "https://[::1]/c", "https://a.b/c?"] {
+        assert_eq!(found(good), Vec::<&str>::new(), "{good}");
+    }
+    let invalid = "FieldValueInvalid";
+    for (bad, want) in [
+        ("http://a.b", vec![invalid]),
+        ("https:///c", vec![invalid]),
+        ("a.b/c", vec![invalid, invalid]),
+        ("https://u@a.b/c?d#e", vec![invalid, invalid, invalid]),
+        ("https://a.b:x", vec!["FieldValueRequired"]),
+        ("https://a b/c", vec!["FieldValueRequired"]),
+        ("https://a.b/%zz", vec!["FieldValueRequired"]),
+        ("://a", vec!["FieldValueRequired"]),
+    ] {
+        assert_eq!(found(bad), want, "{bad}");
+    }
+}
+
+#[test]
 fn pods_change_in_few_ways() {
     let live = with_container(json!({}));
     let change = |path: &str, value: Value| {
@@ -244,8 +321,7 @@ fn services_autoscalers_and_webhooks_are_filled_in_as_recorded() {
     let service = filled("", "v1", "Service", &json!({"spec": {"selector": {"a": "b"}, "ports": ports}}));
     let wanted = json!({"ports": [{"protocol": "TCP", "port": 80, "targetPort": "http"},
         {"protocol": "TCP", "port": 81, "targetPort": 81}], "selector": {"a": "b"}, "type": "ClusterIP",
-        "sessionAffinity": "None", "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack",
-        "internalTrafficPolicy": "Cluster"});
+        "sessionAffinity": "None", "internalTrafficPolicy": "Cluster"});
     assert_eq!((&service["spec"], &service["status"]), (&wanted, &json!({"loadBalancer": {}})));
     let named = json!({"spec": {"type": "ExternalName", "externalName": "example.dev"}});
     let wanted = json!({"type": "ExternalName", "sessionAffinity": "None", "externalName": "example.dev"});
@@ -355,7 +431,7 @@ fn metadata_is_refused_in_the_recorded_words() {
     assert_eq!(
         errors[0].to_string(),
         "metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted, found new \
-         finalizers \"example.dev/three\""
+         finalizers []string{\"example.dev/three\"}"
     );
 }
 

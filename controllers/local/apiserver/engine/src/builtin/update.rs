@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 
 use super::unchanged::{unchanged, unchanged_text};
-use super::{certificate, config, event, node, pod, rbac, service, storage, validate_create, workload};
+use super::{
+    certificate, check, config, event, node, pod, rbac, service, storage, validate_create, workload,
+};
 use crate::field::FieldError;
 
 /// What is wrong with a change from `live` to `object` through `subresource` (empty: the object itself), besides what is
@@ -17,6 +19,9 @@ pub fn validate_update(
 ) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let found = &mut errors;
+    if subresource == "status" || kind == "Pod" {
+        check(group, kind, object, subresource == "status", found);
+    }
     match (group, kind, subresource) {
         (certificate::GROUP, ..) => certificate::validate_update(subresource, object, live, found),
         ("", "Pod", "status") => pod::validate_status(object, live, found),

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::{items, name, number, one_of};
 use crate::field::FieldError;
 use crate::object::text_at;
-use crate::schema::rules::compile_error;
-use crate::schema::{Rule, Schema};
+use crate::schema::Schema;
+use crate::schema::rules::condition_error;
 
 const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
 const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
@@ -110,15 +110,7 @@ pub(crate) fn validate_client(client: &Value, path: &str, errors: &mut Vec<Field
         (None, None) | (Some(_), Some(_)) => {
             errors.push(FieldError::required(path, "exactly one of url or service is required"));
         }
-        (Some(url), None) if !url.starts_with("https://") => {
-            let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
-            let detail = "'https' is the only allowed URL scheme; desired format: https://host[/path]";
-            errors.push(FieldError::invalid(format!("{path}.url"), &json!(scheme), detail));
-            if scheme.is_empty() {
-                let detail = "host must be specified; desired format: https://host[/path]";
-                errors.push(FieldError::invalid(format!("{path}.url"), &json!(""), detail));
-            }
-        }
+        (Some(url), None) => validate_url(url, &format!("{path}.url"), errors),
         (None, Some(service)) => {
             // The real server names each in the place of the other.
             for (named, key) in [("name", "namespace"), ("namespace", "name")] {
@@ -128,7 +120,48 @@ pub(crate) fn validate_client(client: &Value, path: &str, errors: &mut Vec<Field
             }
             validate_address(service, &format!("{path}.service"), errors);
         }
-        _ => {}
+    }
+}
+
+/// An address at which a webhook is called.
+fn validate_url(url: &str, field: &str, errors: &mut Vec<FieldError>) {
+    const FORM: &str = "; desired format: https://host[/path]";
+    let (rest, fragment) = url.split_once('#').unwrap_or((url, ""));
+    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let is_scheme = |text: &str| {
+        let known = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
+        text.starts_with(|c: char| c.is_ascii_alphabetic()) && text.chars().all(known)
+    };
+    let scheme = rest.split_once(':').filter(|(scheme, _)| !scheme.contains('/'));
+    let escapes = rest.split('%').skip(1);
+    let is_escape = |part: &str| part.get(..2).is_some_and(|two| two.bytes().all(|b| b.is_ascii_hexdigit()));
+    let place = scheme.map_or(rest, |(_, rest)| rest);
+    let authority = place.strip_prefix("//").map_or("", |rest| rest.split('/').next().unwrap_or_default());
+    let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
+    let port = host.rsplit_once(':').filter(|(_, port)| !port.ends_with(']')).map_or("", |(_, port)| port);
+    let cannot_be_read = scheme.is_some_and(|(scheme, _)| !is_scheme(scheme))
+        || !escapes.into_iter().all(is_escape)
+        || host.contains(' ')
+        || !port.bytes().all(|byte| byte.is_ascii_digit());
+    if cannot_be_read {
+        errors.push(FieldError::required(field, &format!("url must be a valid URL{FORM}")));
+        return;
+    }
+    let mut refuse =
+        |value: &str, detail: String| errors.push(FieldError::invalid(field, &json!(value), &detail));
+    let scheme = scheme.map_or("", |(scheme, _)| scheme).to_lowercase();
+    if scheme != "https" {
+        refuse(&scheme, format!("'https' is the only allowed URL scheme{FORM}"));
+    }
+    if host.is_empty() {
+        refuse("", format!("host must be specified{FORM}"));
+    }
+    for (given, what) in
+        [(user, "user information is"), (fragment, "fragments are"), (query, "query parameters are")]
+    {
+        if !given.is_empty() {
+            refuse(given, format!("{what} not permitted in the URL"));
+        }
     }
 }
 
@@ -240,20 +273,42 @@ fn validate_conditions(hook: &Value, path: &str, errors: &mut Vec<FieldError>) {
     }
     for (index, condition) in conditions.iter().take(MAX_CONDITIONS).enumerate() {
         let path = format!("{path}.matchConditions[{index}]");
-        if text_at(condition, "name").is_empty() {
+        let name = text_at(condition, "name");
+        if name.is_empty() {
             errors.push(FieldError::required(format!("{path}.name"), ""));
+        } else {
+            name::check(name, &format!("{path}.name"), name::qualified, errors);
+        }
+        if conditions.iter().take(index).any(|other| text_at(other, "name") == name) {
+            errors.push(FieldError::duplicate(format!("{path}.name"), &json!(name)));
         }
         let expression = text_at(condition, "expression");
-        if expression.is_empty() {
+        if expression.trim().is_empty() {
             errors.push(FieldError::required(format!("{path}.expression"), ""));
-        } else if let Some(why) = syntax_error(expression) {
+        } else if let Some(why) = condition_error(expression, &variables()) {
             errors.push(FieldError::invalid(format!("{path}.expression"), &json!(expression), &why));
         }
     }
 }
 
-/// Why an expression cannot be read. Its names are not those of a rule: they are looked up when a request comes.
-fn syntax_error(expression: &str) -> Option<String> {
-    let rule = Rule { rule: expression.to_owned(), ..Rule::default() };
-    compile_error(&rule, &Schema::any(), true).filter(|why| !why.contains("undeclared reference"))
+/// What the conditions of a webhook see.
+fn variables() -> [(&'static str, Schema); 5] {
+    let text = json!({ "type": "string" });
+    let kind = |last: &str| json!({ "type": "object", "properties": { "group": text, "version": text, last: text } });
+    let user = json!({ "type": "object", "properties": { "username": text, "uid": text,
+        "groups": { "type": "array", "items": text },
+        "extra": { "type": "object", "additionalProperties": { "type": "array", "items": text } } } });
+    let request = json!({ "type": "object", "properties": {
+        "kind": kind("kind"), "resource": kind("resource"), "subResource": text,
+        "requestKind": kind("kind"), "requestResource": kind("resource"), "requestSubResource": text,
+        "name": text, "namespace": text, "operation": text, "userInfo": user,
+        "dryRun": { "type": "boolean" }, "options": { "x-kubernetes-preserve-unknown-fields": true } } });
+    let any = Schema::any;
+    [
+        ("object", any()),
+        ("oldObject", any()),
+        ("namespaceObject", any()),
+        ("request", (*crate::schema::parse::fragment(&request)).clone()),
+        ("authorizer", any()),
+    ]
 }

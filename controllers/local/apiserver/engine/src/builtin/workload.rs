@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{items, not_negative, pod, selector, set};
+use super::{items, not_negative, number, pod, required, selector, set};
 use crate::field::FieldError;
 use crate::object::{at, text_at};
 use crate::selector::LabelSelector;
@@ -33,13 +33,34 @@ pub(super) fn validate(kind: &str, object: &Value, errors: &mut Vec<FieldError>)
     not_negative(object, "", "spec.replicas", errors);
     let path = "spec.selector";
     let given = at(object, path);
+    let before = errors.len();
     selector::validate(given, path, errors);
+    let is_valid = errors.len() == before;
+    if !is_valid {
+        let value = given.unwrap_or(&Value::Null);
+        errors.push(FieldError::invalid(path, value, "invalid label selector"));
+    }
+    if given.is_some_and(|given| given == &json!({})) {
+        let detail = format!("empty selector is invalid for {}", kind.to_lowercase());
+        errors.push(FieldError::invalid(path, &json!({}), &detail));
+    }
+    if text_at(object, "spec.strategy.type") == "Recreate"
+        && at(object, "spec.strategy.rollingUpdate").is_some()
+    {
+        let detail = "may not be specified when strategy `type` is 'Recreate'";
+        errors.push(FieldError::forbidden("spec.strategy.rollingUpdate", detail));
+    }
+    for strategy in ["spec.strategy", "spec.updateStrategy"] {
+        for key in ["maxUnavailable", "maxSurge"] {
+            check_share(object, &format!("{strategy}.rollingUpdate.{key}"), errors);
+        }
+    }
     if given.is_none() {
         errors.push(FieldError::required(path, ""));
     }
     let labels = at(object, "spec.template.metadata.labels");
     let labelled = json!({"metadata": {"labels": labels.unwrap_or(&json!({}))}});
-    if !given.is_some_and(|given| LabelSelector::from_object(given).matches(&labelled)) {
+    if is_valid && !given.is_some_and(|given| LabelSelector::from_object(given).matches(&labelled)) {
         let detail = "`selector` does not match template `labels`";
         let value = labels.unwrap_or(&Value::Null);
         errors.push(FieldError::invalid("spec.template.metadata.labels", value, detail));
@@ -49,6 +70,23 @@ pub(super) fn validate(kind: &str, object: &Value, errors: &mut Vec<FieldError>)
     let policy = text_at(object, &format!("{spec}.restartPolicy"));
     if policy != "Always" {
         errors.push(FieldError::not_supported(format!("{spec}.restartPolicy"), &json!(policy), &["Always"]));
+    }
+}
+
+/// A number of pods, or a percentage of them.
+fn check_share(object: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let detail = match at(object, path) {
+        Some(Value::String(text)) => {
+            let digits = text.strip_suffix('%').filter(|digits| !digits.is_empty());
+            let is_percent = digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
+            (!is_percent)
+                .then_some("a valid percent string must be a numeric string followed by an ending '%'")
+        }
+        Some(number) => number.as_i64().filter(|number| *number < 0).map(|_| super::NOT_NEGATIVE),
+        None => None,
+    };
+    if let (Some(detail), Some(value)) = (detail, at(object, path)) {
+        errors.push(FieldError::invalid(path, value, detail));
     }
 }
 
@@ -89,5 +127,27 @@ pub(super) fn validate_stateful_set_update(object: &Value, live: &Value, errors:
                    'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and \
                    'minReadySeconds' are forbidden";
         errors.push(FieldError::forbidden("spec", why));
+    }
+}
+
+/// An autoscaler: what it scales, and how far.
+pub(super) fn validate_autoscaler(object: &Value, errors: &mut Vec<FieldError>) {
+    let path = "spec.scaleTargetRef.";
+    let target = at(object, "spec.scaleTargetRef").unwrap_or(&Value::Null);
+    for key in ["kind", "name"] {
+        required(target, path, key, errors);
+    }
+    if text_at(target, "apiVersion").is_empty() {
+        let detail = "apiVersion must specify API group";
+        errors.push(FieldError::invalid(format!("{path}apiVersion"), &json!(""), detail));
+    }
+    let number = |path: &str| number(object, path);
+    let (least, most) = (number("spec.minReplicas").unwrap_or(1), number("spec.maxReplicas").unwrap_or(0));
+    if most < 1 {
+        errors.push(FieldError::required("spec.maxReplicas", "must be set and greater than 0"));
+    }
+    if most < least {
+        let detail = "must be greater than or equal to `minReplicas`";
+        errors.push(FieldError::invalid("spec.maxReplicas", &json!(most), detail));
     }
 }

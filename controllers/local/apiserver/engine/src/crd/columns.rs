@@ -97,6 +97,10 @@ fn selectable_fields(version: &Value, path: &str, errors: &mut Vec<FieldError>) 
     for (index, field) in list(version, "selectableFields").iter().enumerate() {
         let place = format!("{path}[{index}].jsonPath");
         let json_path = text(field, "jsonPath");
+        let before = list(version, "selectableFields").iter().take(index);
+        if before.into_iter().any(|other| text(other, "jsonPath") == json_path) {
+            errors.push(FieldError::duplicate(place.clone(), &json!(json_path)));
+        }
         if json_path.is_empty() {
             errors.push(FieldError::required(place, ""));
         } else if !is_scalar(&schema, &json_path) {

@@ -41,7 +41,16 @@ fn count_error(path: &str, object: &Value) -> Option<FieldError> {
 }
 
 fn accessor_error(path: &str, found: &Value, want: &str) -> String {
-    format!("{path} accessor error: {found} is not of the type {want}")
+    let text = found.as_str().map_or_else(|| found.to_string(), str::to_owned);
+    let kind = match found {
+        Value::String(_) => "string",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_f64() => "float64",
+        Value::Number(_) => "int64",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) | Value::Null => "map[string]interface {}",
+    };
+    format!("{path} accessor error: {text} is of the type {kind}, expected {want}")
 }
 
 #[cfg(test)]
@@ -62,7 +71,7 @@ mod tests {
         assert_eq!(
             errors(json!({"status": {"replicas": "two"}})),
             [
-                ".status.replicas: Invalid value: 0: .status.replicas accessor error: \"two\" is not of the type int64"
+                ".status.replicas: Invalid value: 0: .status.replicas accessor error: two is of the type string, expected int64"
             ]
         );
         assert_eq!(

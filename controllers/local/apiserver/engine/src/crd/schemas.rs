@@ -35,7 +35,7 @@ fn root(document: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let mut found = structural::check(document, path);
     if found.is_empty() {
         defaults(&schema, path, true, 0, &mut found);
-        structural::rules(&schema, path, true, None, &mut found);
+        structural::Rules::check(&schema, path, &mut found);
     }
     errors.append(&mut found);
 }

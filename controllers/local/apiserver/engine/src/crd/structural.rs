@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 use super::{at, text};
 use crate::field::FieldError;
 use crate::object::strings;
-use crate::schema::rules::{compile_error, is_transition};
-use crate::schema::{Schema, compile_pattern};
+use crate::schema::rules::{MOST_OF_ALL, MOST_OF_RULE, is_transition, judge, most_of, segments};
+use crate::schema::{Rule, Schema, compile_pattern};
 
 /// Keywords of JSON Schema that no structural schema has.
 const UNSUPPORTED: [&str; 8] = [
@@ -76,6 +76,10 @@ fn node(document: &Value, path: &str, is_root: bool, errors: &mut Vec<FieldError
         node(values, &field, false, errors);
     }
     list_type(fields, path, errors);
+    extensions(fields, path, errors);
+    if is_root {
+        of_object(fields, path, errors);
+    }
     for (path, branch) in branches(fields, path) {
         nested(branch, &path, errors);
     }
@@ -94,7 +98,17 @@ fn node(document: &Value, path: &str, is_root: bool, errors: &mut Vec<FieldError
 
 fn keywords(fields: &Map<String, Value>, path: &str, errors: &mut Vec<FieldError>) {
     for key in UNSUPPORTED.into_iter().filter(|key| fields.get(*key).is_some_and(is_filled)) {
-        errors.push(FieldError::forbidden(format!("{path}.{key}"), &format!("{key} is not supported")));
+        let detail = match key {
+            "uniqueItems" => {
+                "uniqueItems cannot be set to true since the runtime complexity becomes quadratic".to_owned()
+            }
+            key => format!("{key} is not supported"),
+        };
+        errors.push(FieldError::forbidden(format!("{path}.{key}"), &detail));
+    }
+    if fields.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(false)) {
+        let field = format!("{path}.x-kubernetes-preserve-unknown-fields");
+        errors.push(FieldError::invalid(field, &json!(false), "must be true or undefined"));
     }
     let pattern = fields.get("pattern").and_then(Value::as_str).unwrap_or_default();
     if let Err(why) = compile_pattern(pattern) {
@@ -109,7 +123,7 @@ fn kind(fields: &Map<String, Value>, path: &str, is_root: bool, errors: &mut Vec
     let open = flag(fields, "x-kubernetes-int-or-string")
         || flag(fields, "x-kubernetes-preserve-unknown-fields") && !is_root;
     match kind {
-        "" if open => {}
+        "" if open || fields.contains_key("$ref") => {}
         "" => errors.push(FieldError::required(field, "must not be empty")),
         other if !TYPES.contains(&other) => {
             errors.push(FieldError::not_supported(field, &json!(other), &TYPES));
@@ -124,9 +138,68 @@ fn kind(fields: &Map<String, Value>, path: &str, is_root: bool, errors: &mut Vec
     }
 }
 
+/// Extensions that only some types have.
+fn extensions(fields: &Map<String, Value>, path: &str, errors: &mut Vec<FieldError>) {
+    let kind = fields.get("type").and_then(Value::as_str).unwrap_or_default();
+    let map_type = fields.get("x-kubernetes-map-type").and_then(Value::as_str);
+    let embedded = flag(fields, "x-kubernetes-embedded-resource");
+    let wanted = [
+        (fields.contains_key("x-kubernetes-list-type"), "array", "x-kubernetes-list-type is specified"),
+        (map_type.is_some(), "object", "x-kubernetes-map-type is specified"),
+        (embedded, "object", "x-kubernetes-embedded-resource is true"),
+    ];
+    let is_wrong = |given: bool, wanted: &str| given && !kind.is_empty() && kind != wanted;
+    for (_, wanted, what) in wanted.into_iter().filter(|(given, wanted, _)| is_wrong(*given, wanted)) {
+        let detail = format!("must be {wanted} if {what}");
+        errors.push(FieldError::invalid(format!("{path}.type"), &json!(kind), &detail));
+    }
+    const KNOWN: [&str; 2] = ["atomic", "granular"];
+    if let Some(given) = map_type.filter(|given| !KNOWN.contains(given)) {
+        errors.push(FieldError::not_supported(
+            format!("{path}.x-kubernetes-map-type"),
+            &json!(given),
+            &KNOWN,
+        ));
+    }
+    let open = flag(fields, "x-kubernetes-preserve-unknown-fields") || properties(fields).next().is_some();
+    if embedded && !open {
+        let detail = "must not be empty if x-kubernetes-embedded-resource is true without \
+                      x-kubernetes-preserve-unknown-fields";
+        errors.push(FieldError::required(format!("{path}.properties"), detail));
+    }
+}
+
+/// What every object has is not for a definition to describe, but for its names.
+fn of_object(fields: &Map<String, Value>, path: &str, errors: &mut Vec<FieldError>) {
+    for (name, child) in properties(fields) {
+        let path = format!("{path}.properties[{name}]");
+        let kind = text(child, "type");
+        if matches!(name.as_str(), "apiVersion" | "kind") && !kind.is_empty() && kind != "string" {
+            errors.push(FieldError::invalid(format!("{path}.type"), &json!(kind), "must be string"));
+        }
+        if name == "metadata" {
+            if !at(child, &["default"]).is_null() {
+                errors.push(FieldError::forbidden(
+                    format!("{path}.default"),
+                    "must not be set in top-level metadata",
+                ));
+            }
+            let described = at(child, &["properties"]).as_object().into_iter().flatten();
+            if described.into_iter().any(|(name, _)| name != "name" && name != "generateName") {
+                let detail = "must not specify anything other than name and generateName, but metadata is implicitly \
+                              specified";
+                errors.push(FieldError::forbidden(path, detail));
+            }
+        }
+    }
+}
+
 /// A branch of a combination, and what stands in it: it declares nothing.
 fn nested(branch: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    const DECLARING: [&str; 8] = [
+    const DECLARING: [&str; 11] = [
+        "description",
+        "title",
+        "x-kubernetes-int-or-string",
         "type",
         "additionalProperties",
         "default",
@@ -155,12 +228,30 @@ fn nested(branch: &Value, path: &str, errors: &mut Vec<FieldError>) {
 /// The type of a list, and the keys of one that is a map.
 fn list_type(fields: &Map<String, Value>, path: &str, errors: &mut Vec<FieldError>) {
     const KNOWN: [&str; 3] = ["atomic", "set", "map"];
-    let Some(list_type) = fields.get("x-kubernetes-list-type").and_then(Value::as_str) else { return };
+    let Some(list_type) = fields.get("x-kubernetes-list-type").and_then(Value::as_str) else {
+        if fields.contains_key("x-kubernetes-list-map-keys") {
+            let detail = "must be map if x-kubernetes-list-map-keys is non-empty";
+            errors.push(FieldError::required(format!("{path}.x-kubernetes-list-type"), detail));
+        }
+        return;
+    };
     if !KNOWN.contains(&list_type) {
         let field = format!("{path}.x-kubernetes-list-type");
         errors.push(FieldError::not_supported(field, &json!(list_type), &KNOWN));
     }
+    let items = fields.get("items").unwrap_or(&Value::Null);
+    let kind = text(items, "type");
+    if list_type == "set" && kind == "object" && text(items, "x-kubernetes-map-type") != "atomic" {
+        let detail = "must be atomic as item of a list with x-kubernetes-list-type=set";
+        let field = format!("{path}.items.x-kubernetes-map-type");
+        errors.push(FieldError::invalid(field, at(items, &["x-kubernetes-map-type"]), detail));
+    }
     if list_type != "map" {
+        return;
+    }
+    if !kind.is_empty() && kind != "object" {
+        let detail = "must be object if parent array's x-kubernetes-list-type is map";
+        errors.push(FieldError::invalid(format!("{path}.items.type"), &json!(kind), detail));
         return;
     }
     let field = format!("{path}.x-kubernetes-list-map-keys");
@@ -169,7 +260,9 @@ fn list_type(fields: &Map<String, Value>, path: &str, errors: &mut Vec<FieldErro
         let detail = "must not be empty if x-kubernetes-list-type is map";
         errors.push(FieldError::required(field.clone(), detail));
     }
-    let items = fields.get("items").unwrap_or(&Value::Null);
+    if keys.iter().enumerate().any(|(at, key)| keys.iter().take(at).any(|other| other == key)) {
+        errors.push(FieldError::invalid(field.clone(), &json!(keys), "must not contain duplicate entries"));
+    }
     let required = strings(items.get("required"));
     for key in &keys {
         let property = at(items, &["properties", key]);
@@ -188,39 +281,160 @@ fn list_type(fields: &Map<String, Value>, path: &str, errors: &mut Vec<FieldErro
     }
 }
 
-/// Compiles the rules of a schema that is structural. `list` is the path of the nearest list above whose items have no
-/// identity: rules that compare with what was before cannot work below it.
-pub(super) fn rules(
-    schema: &Schema,
-    path: &str,
+/// The rules of a schema that is structural: their types, and what they cost together.
+#[derive(Debug, Default)]
+pub(super) struct Rules {
+    /// Cost of each expression on all values that one request can have, by its path.
+    costs: Vec<(u64, String)>,
+}
+
+/// Where in a schema rules stand.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    path: &'a str,
     is_root: bool,
-    list: Option<&str>,
-    errors: &mut Vec<FieldError>,
-) {
-    if schema.type_name.is_some() {
-        return;
+    /// The path of the nearest list above whose items have no identity: rules that compare with what was before cannot work
+    /// below it.
+    list: Option<&'a str>,
+    /// How many values there can be, if that is limited.
+    count: Option<u64>,
+}
+
+impl Rules {
+    /// Checks all rules of a schema at `path`.
+    pub(super) fn check(schema: &Schema, path: &str, errors: &mut Vec<FieldError>) {
+        let mut rules = Self::default();
+        rules.node(schema, Place { path, is_root: true, list: None, count: Some(1) }, errors);
+        rules.costs.sort_by_key(|(cost, _)| std::cmp::Reverse(*cost));
+        let total = rules.costs.iter().fold(0, |sum: u64, (cost, _)| sum.saturating_add(*cost));
+        if total > MOST_OF_ALL {
+            for (_, field) in rules.costs.iter().take(4) {
+                let detail = "contributed to estimated rule cost total exceeding cost limit for entire OpenAPIv3 schema";
+                errors.push(FieldError::forbidden(field.clone(), detail));
+            }
+            let detail = "x-kubernetes-validations estimated rule cost total for entire OpenAPIv3 schema exceeds budget";
+            errors.push(FieldError::forbidden(path, detail));
+        }
     }
-    for (index, rule) in schema.constraints.iter().flat_map(|constraints| &constraints.rules).enumerate() {
-        let field = format!("{path}.x-kubernetes-validations[{index}].rule");
+
+    fn node(&mut self, schema: &Schema, place: Place<'_>, errors: &mut Vec<FieldError>) {
+        if schema.type_name.is_some() {
+            return;
+        }
+        let path = place.path;
+        for (index, rule) in schema.constraints.iter().flat_map(|constraints| &constraints.rules).enumerate()
+        {
+            self.rule(
+                rule,
+                schema,
+                Place { path: &format!("{path}.x-kubernetes-validations[{index}]"), ..place },
+                errors,
+            );
+        }
+        let many =
+            |limit: Option<u64>| place.count.zip(limit).map(|(count, limit)| count.saturating_mul(limit));
+        let limits = schema.constraints.as_deref();
+        for (name, child) in &schema.properties {
+            let path = &format!("{path}.properties[{name}]");
+            self.node(child, Place { path, is_root: false, ..place }, errors);
+        }
+        if let Some(child) = &schema.additional {
+            let count = many(limits.and_then(|limits| limits.max_properties));
+            let path = &format!("{path}.additionalProperties");
+            self.node(child, Place { path, is_root: false, count, ..place }, errors);
+        }
+        if let Some(child) = &schema.items {
+            let is_map = matches!(schema.list_type, crate::schema::ListType::Map(_));
+            let list = place.list.or((!is_map).then_some(path));
+            let count = many(limits.and_then(|limits| limits.max_items));
+            self.node(child, Place { path: &format!("{path}.items"), is_root: false, list, count }, errors);
+        }
+    }
+
+    fn rule(&mut self, rule: &Rule, schema: &Schema, place: Place<'_>, errors: &mut Vec<FieldError>) {
+        let field = format!("{}.rule", place.path);
         if rule.rule.trim().is_empty() {
             errors.push(FieldError::required(field, "rule is not specified"));
-        } else if let Some(why) = compile_error(rule, schema, is_root) {
-            errors.push(FieldError::invalid(field, &json!(rule.rule), &why));
-        } else if let Some(list) = list.filter(|_| is_transition(rule)) {
+            return;
+        }
+        attributes(rule, schema, place.path, errors);
+        self.expression(&rule.rule, (rule, "bool"), schema, (&field, place), errors);
+        if let Some(source) = rule.message_expression.as_deref() {
+            let field = format!("{}.messageExpression", place.path);
+            if source.trim().is_empty() {
+                errors.push(FieldError::required(field, "messageExpression must be non-empty if specified"));
+            } else {
+                self.expression(source, (rule, "string"), schema, (&field, place), errors);
+            }
+        }
+        if let Some(list) = place.list.filter(|_| is_transition(rule)) {
             let detail =
                 format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {list}");
             errors.push(FieldError::invalid(field, &json!(rule.rule), &detail));
         }
     }
-    for (name, child) in &schema.properties {
-        rules(child, &format!("{path}.properties[{name}]"), false, list, errors);
+
+    fn expression(
+        &mut self,
+        source: &str,
+        (rule, yields): (&Rule, &str),
+        schema: &Schema,
+        (field, place): (&str, Place<'_>),
+        errors: &mut Vec<FieldError>,
+    ) {
+        let once = match judge(source, rule, schema, place.is_root, yields) {
+            Ok(once) => once,
+            Err(why) => return errors.push(FieldError::invalid(field, &json!(source), &why)),
+        };
+        let cost = once.saturating_mul(place.count.unwrap_or_else(|| most_of(schema)));
+        if cost > MOST_OF_RULE {
+            let detail = format!(
+                "estimated rule cost exceeds budget by factor of {}x (try simplifying the rule, or adding maxItems, \
+                 maxProperties, and maxLength where arrays, maps, and strings are declared)",
+                cost / MOST_OF_RULE
+            );
+            errors.push(FieldError::forbidden(field, &detail));
+        }
+        self.costs.push((cost, field.to_owned()));
     }
-    if let Some(child) = &schema.additional {
-        rules(child, &format!("{path}.additionalProperties"), false, list, errors);
+}
+
+/// What stands beside the expression of a rule at `path`.
+fn attributes(rule: &Rule, schema: &Schema, path: &str, errors: &mut Vec<FieldError>) {
+    let breaks = |text: &str| text.contains(['\n', '\r']);
+    match rule.message.as_deref() {
+        Some(message) if message.trim().is_empty() => {
+            let detail = "must be non-empty if specified";
+            errors.push(FieldError::invalid(format!("{path}.message"), &json!(message), detail));
+        }
+        Some(message) if breaks(message) => {
+            let detail = "must not contain line breaks";
+            errors.push(FieldError::invalid(format!("{path}.message"), &json!(message), detail));
+        }
+        None if breaks(&rule.rule) && rule.message_expression.is_none() => {
+            let detail = "message must be specified if rule contains line breaks";
+            errors.push(FieldError::required(format!("{path}.message"), detail));
+        }
+        _ => {}
     }
-    if let Some(child) = &schema.items {
-        let is_map = matches!(schema.list_type, crate::schema::ListType::Map(_));
-        let list = list.or((!is_map).then_some(path));
-        rules(child, &format!("{path}.items"), false, list, errors);
+    const REASONS: [&str; 4] =
+        ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
+    if let Some(reason) = rule.reason.as_deref().filter(|reason| !REASONS.contains(reason)) {
+        errors.push(FieldError::not_supported(format!("{path}.reason"), &json!(reason), &REASONS));
+    }
+    if let Some(given) = rule.field_path.as_deref() {
+        let steps = segments(given).unwrap_or_default();
+        let found = steps.iter().try_fold(schema, |node, name| node.child(name).map(|child| &**child));
+        if steps.is_empty() || found.is_none() {
+            errors.push(FieldError::invalid(
+                format!("{path}.fieldPath"),
+                &json!(given),
+                "must be a valid path",
+            ));
+        }
+    }
+    if rule.optional_old_self && !rule.rule.contains("oldSelf") {
+        let detail = "may not be set if oldSelf is not used in rule";
+        errors.push(FieldError::invalid(format!("{path}.optionalOldSelf"), &json!(true), detail));
     }
 }

@@ -23,8 +23,28 @@ pub fn validate_create(definition: &Value) -> Vec<FieldError> {
     }
     validate_spec(spec, &mut errors);
     preserve(definition, &mut errors);
+    approval(definition, &mut errors);
     stored_versions(definition, &mut errors);
     errors
+}
+
+/// Groups of Kubernetes itself need the address of their review.
+fn approval(definition: &Value, errors: &mut Vec<FieldError>) {
+    const KEY: &str = "api-approved.kubernetes.io";
+    let group = text(at(definition, &["spec"]), "group");
+    if !["k8s.io", "kubernetes.io"].iter().any(|own| group == *own || group.ends_with(&format!(".{own}"))) {
+        return;
+    }
+    let (field, given) =
+        (format!("metadata.annotations[{KEY}]"), text(at(definition, &["metadata", "annotations"]), KEY));
+    let detail = format!(
+        "protected groups must have approval annotation {KEY:?}, see https://github.com/kubernetes/enhancements/pull/1111"
+    );
+    if given.is_empty() {
+        errors.push(FieldError::required(field, &detail));
+    } else if !given.starts_with("https://") && !given.starts_with("unapproved") {
+        errors.push(FieldError::invalid(field, &json!(given), &detail));
+    }
 }
 
 /// Checks a changed definition.
@@ -90,10 +110,29 @@ fn versions(spec: &Value, errors: &mut Vec<FieldError>) {
     let storage = versions.iter().filter(|version| at(version, &["storage"]) == true).count();
     for (index, version) in versions.iter().enumerate() {
         let name = text(version, "name");
-        let faults = names::label_faults(&name);
+        let faults = crate::builtin::label_1035(&name);
         if !faults.is_empty() {
-            let field = format!("spec.versions[{index}].name");
-            errors.push(FieldError::invalid(field, &json!(name), &faults.join(",")));
+            // The first one stands in two places.
+            let places = [
+                Some(format!("spec.versions[{index}].name")),
+                (index == 0 && !name.is_empty()).then(|| "spec.version".to_owned()),
+            ];
+            for field in places.into_iter().flatten() {
+                errors.push(FieldError::invalid(field, &json!(name), &faults.join(",")));
+            }
+        }
+        if let Some(warning) = version.get("deprecationWarning").and_then(Value::as_str) {
+            let detail = match warning {
+                "" => "must not be an empty string",
+                _ if at(version, &["deprecated"]) != true => "can only be set for deprecated versions",
+                long if long.len() > 256 => "must be <= 256 characters long",
+                text if text.contains(char::is_control) => {
+                    "must only contain printable UTF-8 characters; non-printable character found"
+                }
+                _ => continue,
+            };
+            let field = format!("spec.versions[{index}].deprecationWarning");
+            errors.push(FieldError::invalid(field, &json!(warning), detail));
         }
     }
     let mut refuse = |detail: &str| {
@@ -120,9 +159,33 @@ fn conversion(spec: &Value, errors: &mut Vec<FieldError>) {
         }
     }
     let client = at(conversion, &["webhook", "clientConfig"]);
-    if strategy == "Webhook" && !client.is_object() {
-        let field = format!("{path}.webhookClientConfig");
-        errors.push(FieldError::required(field, "required when strategy is set to Webhook"));
+    let versions = list(at(conversion, &["webhook"]), "conversionReviewVersions");
+    let (client_field, field) =
+        (format!("{path}.webhookClientConfig"), format!("{path}.conversionReviewVersions"));
+    if strategy != "Webhook" {
+        for (field, given) in [(client_field, client.is_object()), (field, !versions.is_empty())] {
+            if given {
+                let detail = "should not be set when strategy is not set to Webhook";
+                errors.push(FieldError::forbidden(field, detail));
+            }
+        }
+        return;
+    }
+    if client.is_object() {
+        crate::builtin::webhook::validate_client(client, &client_field, errors);
+    } else {
+        errors.push(FieldError::required(client_field, "required when strategy is set to Webhook"));
+    }
+    for (index, version) in versions.iter().enumerate() {
+        if versions.iter().take(index).any(|other| other == version) {
+            errors.push(FieldError::invalid(format!("{field}[{index}]"), version, "duplicate version"));
+        }
+    }
+    if versions.is_empty() {
+        errors.push(FieldError::required(field, ""));
+    } else if !versions.iter().any(|version| version == "v1" || version == "v1beta1") {
+        let detail = "must include at least one of v1, v1beta1";
+        errors.push(FieldError::invalid(field, &json!(versions), detail));
     }
 }
 

@@ -109,12 +109,13 @@ fn unfit(node: &Value, pod: &Value, live: &Value) -> Option<(&'static str, Strin
     }
     let allocatable = amounts(at(node, "status").unwrap_or(&Value::Null), "allocatable");
     let requests = pod_sum(pod.get("spec").unwrap_or(&Value::Null), "requests");
-    let short: Vec<String> = [("cpu", 1000.0), ("memory", 1.0)]
+    let rounded =
+        [("cpu", Quantity::milli_rounded_up as fn(Quantity) -> i128), ("memory", Quantity::units_rounded_up)];
+    let short: Vec<String> = rounded
         .into_iter()
-        .filter_map(|(name, scale)| {
+        .filter_map(|(name, shown)| {
             let zero = Quantity::default();
             let (request, most) = (*requests.get(name)?, allocatable.get(name).copied().unwrap_or(zero));
-            let shown = |amount: Quantity| format!("{:.0}", (amount.as_float() * scale).ceil());
             (request > most)
                 .then(|| format!("{name}, requested: {}, allocatable: {}", shown(request), shown(most)))
         })

@@ -63,6 +63,8 @@ impl Walk {
     fn run(value: &mut Value, schema: &Schema, path: &str) -> Result<Vec<String>, String> {
         let mut walk = Self { path: path.to_owned(), unknown: Vec::new() };
         walk.node(value, schema, 0)?;
+        // As clients write objects, metadata comes first.
+        walk.unknown.sort_by_key(|path| !path.starts_with("metadata"));
         Ok(walk.unknown)
     }
 
@@ -134,6 +136,9 @@ impl Walk {
                 *value = zero(values);
             }
             self.node(value, values, depth + 1)?;
+            if values.type_name.as_deref() == Some(QUANTITY) {
+                round_up(value);
+            }
         } else if !schema.preserve_unknown {
             keep = false;
             if self.unknown.len() < MAX_UNKNOWN {
@@ -217,6 +222,16 @@ fn canonical_quantity(value: &mut Value) -> Result<(), String> {
     };
     *value = Value::String(parsed.ok_or_else(|| MALFORMED_QUANTITY.to_owned())?.to_string());
     Ok(())
+}
+
+/// Amounts of resources have at most three decimals.
+fn round_up(value: &mut Value) {
+    let given = value.as_str().and_then(Quantity::parse_capped);
+    if let Some(amount) = given.filter(|amount| amount.nanos() % 1_000_000 != 0)
+        && let Ok(milli) = i64::try_from(amount.milli_rounded_up())
+    {
+        *value = Value::String(Quantity::from_milli(milli, amount.format()).to_string());
+    }
 }
 
 fn canonical_text(text: &mut String, schema: &Schema) -> Result<(), String> {

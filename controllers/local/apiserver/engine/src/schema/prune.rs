@@ -14,6 +14,21 @@ pub fn prune(value: &mut Value, schema: &Schema) -> Vec<String> {
     walk.unknown
 }
 
+/// Writes whole numbers as such: `2.0` is `2`.
+pub(crate) fn whole_numbers(value: &mut Value) {
+    match value {
+        Value::Object(fields) => fields.values_mut().for_each(whole_numbers),
+        Value::Array(items) => items.iter_mut().for_each(whole_numbers),
+        Value::Number(number) => {
+            let whole = number.as_f64().filter(|float| number.is_f64() && float.fract() == 0.0);
+            if let Some(whole) = whole.and_then(|float| format!("{float:.0}").parse::<i64>().ok()) {
+                *value = Value::from(whole);
+            }
+        }
+        _ => {}
+    }
+}
+
 struct Walk {
     path: String,
     unknown: Vec<String>,

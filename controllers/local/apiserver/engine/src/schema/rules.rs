@@ -17,6 +17,7 @@ use super::validate::{NO_FIELD, correlated, lists};
 use super::{MAX_DEPTH, Rule, Schema};
 use crate::field::{FieldError, FieldReason};
 
+mod check;
 mod convert;
 mod cost;
 mod library;
@@ -25,8 +26,8 @@ mod quantities;
 mod types;
 
 pub use cost::{OBJECT_BUDGET, RULE_BUDGET};
-pub use types::compile_error;
-pub(crate) use types::is_transition;
+pub(crate) use types::{MOST_OF_ALL, MOST_OF_RULE, is_transition, most_of, segments};
+pub use types::{condition_error, judge};
 
 /// Whether any node has a rule. The answer is kept at the node.
 pub fn has_rules(schema: &Schema) -> bool {

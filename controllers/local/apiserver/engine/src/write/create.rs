@@ -35,14 +35,19 @@ impl Write<'_> {
         self.name(engine, &mut object, &mut entropy)?;
         let key = crate::store::key_of(&self.target.namespace_of(&self.kind), object::name(&object));
         strategy::prepare_create(&self.kind, &mut object, self.context, &mut entropy);
-        self.admit(engine, None, &mut object)?;
-        self.mutate(engine, "CREATE", None, &mut object)?;
-        self.complete(&mut object);
+        // What admission adds is of no manager.
         if !applied {
             ownership::track(self, None, &mut object);
         }
+        self.admit(engine, None, &mut object)?;
+        self.mutate(engine, "CREATE", None, &mut object)?;
+        self.complete(&mut object);
         self.check_create(engine, &object)?;
-        if !self.kind.is_builtin() {
+        if decode::is_definition(&self.kind) {
+            self.warn(crate::crd::warnings(&object));
+        } else if self.kind.is_builtin() {
+            self.warn(builtin::warnings(&self.kind.kind, &object));
+        } else {
             self.warn(builtin::meta::finalizer_warnings(&object, None));
         }
         self.validate_by_webhooks(engine, "CREATE", None, &object)?;

@@ -105,6 +105,7 @@ impl Write<'_> {
     pub(crate) fn typed(&self, object: &mut Value) -> Result<Vec<String>, ApiError> {
         schema::json::check_lists(object)?;
         if !self.kind.is_builtin() {
+            schema::prune::whole_numbers(object);
             // Metadata has the same types everywhere; the rest is checked against the schema, with field paths.
             let mut unknown = schema::prune::prune(object, self.kind.schema());
             let found =
@@ -145,13 +146,14 @@ pub(crate) fn check_patched(
     duplicates: &[String],
 ) -> Result<(), ApiError> {
     let done = write.typed(object).and_then(|unknown| write.report(&unknown, duplicates));
-    done.map_err(|error| bad_patch(write, patch, &error.message))
+    done.map_err(|error| bad_patch(patch, &error.message))
 }
 
 /// 422 for a patch.
-pub(crate) fn bad_patch(write: &Write<'_>, patch: &Value, why: &str) -> ApiError {
+pub(crate) fn bad_patch(patch: &Value, why: &str) -> ApiError {
     let error = FieldError::invalid("patch", &json!(patch.to_string()), why);
-    ApiError::invalid(write.subject_kind(&write.target.name), &[error])
+    // What cannot be decoded is an object of no kind.
+    ApiError::invalid(Subject { group: "", resource: "", name: "" }, &[error])
 }
 
 /// Fills in defaults.

@@ -58,19 +58,19 @@ impl Write<'_> {
         Ok(Deleted::Marked(shown))
     }
 
-    fn check_preconditions(&self, options: &DeleteOptions, live: &Value) -> Result<(), ApiError> {
+    pub(super) fn check_preconditions(&self, options: &DeleteOptions, live: &Value) -> Result<(), ApiError> {
         let subject = Subject { group: &self.kind.group, resource: &self.kind.kind, name: &self.target.name };
-        let check = |what: &str, wanted: &Option<String>, current: &str| match wanted {
+        let check = |what: &str, wanted: &Option<String>, current: &str, so: &str| match wanted {
             Some(wanted) if wanted != current => Err(ApiError::conflict(
                 subject,
                 &format!(
-                    "the {what} in the precondition ({wanted}) does not match the {what} in record ({current}). The object might have been deleted and then recreated"
+                    "the {what} in the precondition ({wanted}) does not match the {what} in record ({current}). The object might have been {so}"
                 ),
             )),
             _ => Ok(()),
         };
-        check("UID", &options.uid, object::uid(live))?;
-        check("ResourceVersion", &options.revision, object::resource_version(live))
+        check("UID", &options.uid, object::uid(live), "deleted and then recreated")?;
+        check("ResourceVersion", &options.revision, object::resource_version(live), "modified")
     }
 
     /// Grace period in seconds. Only pods that run on a node have one.

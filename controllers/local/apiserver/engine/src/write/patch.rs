@@ -46,13 +46,24 @@ impl Write<'_> {
     fn check_identity(&self, object: &Value, patch: &Value) -> Result<(), ApiError> {
         let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or("");
         let (wanted, given) = (self.kind.api_version(), text("apiVersion"));
+        for (key, wanted) in [("kind", self.kind.kind.as_str()), ("apiVersion", &wanted)] {
+            let given = text(key);
+            if self.kind.custom.is_some() && !given.is_empty() && given != wanted {
+                let group = text("apiVersion").rsplit_once('/').map_or("", |(group, _)| group);
+                let subject =
+                    crate::status::Subject { group, resource: text("kind"), name: &self.target.name };
+                let error =
+                    crate::field::FieldError::invalid(key, &given.into(), &format!("must be {wanted}"));
+                return Err(ApiError::invalid(subject, &[error]));
+            }
+        }
         if (given != wanted || text("kind") != self.kind.kind) && object.is_object() {
             let why = format!(
                 "the patched object is {given} {}, expected {wanted} {}: apiVersion and kind cannot be changed",
                 text("kind"),
                 self.kind.kind
             );
-            return Err(decode::bad_patch(self, patch, &why));
+            return Err(decode::bad_patch(patch, &why));
         }
         let (name, given) = (self.target.name.as_str(), object::name(object));
         if given != name && !given.is_empty() {
@@ -76,11 +87,16 @@ impl Write<'_> {
             return Err(ApiError::invalid(subject, &[error]).into());
         }
         let (mut applied, duplicates) = decode::body(self.request.body, BodyFormat::Json, None)?;
+        crate::schema::prune::whole_numbers(&mut applied);
         // As it came: decoding would drop what is wrong with it.
         ownership::check_applied(self, &applied)?;
         self.report(&[], &duplicates)?;
+        let has_name = !object::name(&applied).is_empty();
         self.check_applied(&mut applied)?;
-        self.typed(&mut applied)?;
+        // Values of built-in kinds are compared as they are written: `1000m` is not `1`.
+        if !self.kind.is_builtin() {
+            self.typed(&mut applied)?;
+        }
         let live = self.live(engine).ok();
         if let Some(live) = &live {
             self.preconditions(live, &applied)?;
@@ -89,6 +105,9 @@ impl Write<'_> {
             return Err(ApiError::not_found(self.subject(&self.target.name)).into());
         }
         let mut object = ownership::apply(self, live.as_ref(), &applied)?;
+        if self.kind.is_builtin() {
+            self.typed(&mut object).map_err(|error| ApiError::plain(500, "", error.message))?;
+        }
         decode::default(&self.kind, &mut object);
         match live {
             Some(live) => {
@@ -96,6 +115,13 @@ impl Write<'_> {
                 Ok((200, self.change_to(engine, &live, object, Ownership::Applied)?))
             }
             None => {
+                if !has_name {
+                    let name = &self.target.name;
+                    let why = format!(
+                        "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+                    );
+                    return Err(ApiError::bad_request(why).into());
+                }
                 let uid = object::uid(&applied);
                 if !uid.is_empty() {
                     let why =

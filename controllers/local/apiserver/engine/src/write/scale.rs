@@ -10,6 +10,7 @@ use crate::media::BodyFormat;
 use crate::object;
 use crate::ownership::Ownership;
 use crate::patch;
+use crate::schema::decode::{cannot_be_handled, complaints, decode_builtin};
 use crate::status::ApiError;
 
 /// Where a kind keeps its numbers: wanted, observed, selector.
@@ -25,6 +26,15 @@ fn paths(kind: &crate::kinds::Kind) -> (String, String, Option<String>) {
         }
         None => ("spec.replicas".into(), "status.replicas".into(), None),
     }
+}
+
+/// The `Scale` of an object that is read; a custom one must have a number of replicas.
+pub(crate) fn read(kind: &crate::kinds::Kind, object: &Value) -> Result<Value, ApiError> {
+    let (wanted, ..) = paths(kind);
+    if kind.custom.is_some() && object::at(object, &wanted).and_then(Value::as_i64).is_none() {
+        return Err(ApiError::internal(format!("the spec replicas field \".{wanted}\" does not exist")));
+    }
+    Ok(from_object(kind, object))
 }
 
 /// The `Scale` of an object.
@@ -56,13 +66,17 @@ pub(crate) fn from_object(kind: &crate::kinds::Kind, object: &Value) -> Value {
 impl Write<'_> {
     /// PUT or PATCH of the scale.
     pub(crate) fn scale(&mut self, engine: &mut Engine, patching: bool) -> Result<Value, Halt> {
+        let given = if patching { None } else { Some(self.given_scale()?) };
         let live = self.live(engine)?;
         let current = from_object(&self.kind, &live);
-        let wanted = if patching { self.patched_scale(&current)? } else { self.given_scale(&current)? };
-        self.check_scale(&live, &wanted).map_err(|error| match error.code {
-            400 if patching => decode::bad_patch(self, &wanted, &error.message),
+        let wanted = given.map_or_else(|| self.patched_scale(&current), Ok)?;
+        let unknown = typed(&mut wanted.clone()).map_err(|error| match error.code {
+            400 if patching => decode::bad_patch(&wanted, &error.message),
             _ => error,
         })?;
+        self.warn(unknown);
+        self.check_scale(&live, &wanted)?;
+        self.check_place(&wanted)?;
         self.mutate_scale(engine, &current, &wanted)?;
         let replicas = object::at(&wanted, "spec.replicas").and_then(Value::as_i64).unwrap_or(0);
         let mut object = live.clone();
@@ -84,16 +98,17 @@ impl Write<'_> {
         Ok(from_object(&self.kind, &done))
     }
 
-    fn given_scale(&self, current: &Value) -> Result<Value, ApiError> {
+    fn given_scale(&self) -> Result<Value, ApiError> {
         let format = crate::media::body_format(self.request.content_type, true)?;
-        let (scale, _) = decode::body(self.request.body, format, Some("io.k8s.api.autoscaling.v1.Scale"))?;
-        if object::text_at(&scale, "kind") != "Scale" {
-            return Err(ApiError::bad_request(format!(
-                "the kind in the data ({}) does not match the expected kind (Scale)",
-                object::text_at(&scale, "kind")
-            )));
-        }
-        let (given, name) = (object::name(&scale), object::name(current));
+        let (scale, _) = decode::body(self.request.body, format, Some(SCALE))?;
+        typed(&mut scale.clone())?;
+        self.check_place(&scale)?;
+        Ok(scale)
+    }
+
+    /// Refuses a scale of another object.
+    fn check_place(&self, scale: &Value) -> Result<(), ApiError> {
+        let (given, name) = (object::name(scale), self.target.name.as_str());
         if given.is_empty() {
             return Err(ApiError::bad_request(format!(
                 "the name of the object ({name} based on URL) was undeterminable: name must be provided"
@@ -104,16 +119,30 @@ impl Write<'_> {
                 "the name of the object ({given}) does not match the name on the URL ({name})"
             )));
         }
-        Ok(scale)
+        let given = object::namespace(scale);
+        if !given.is_empty() && given != self.target.namespace {
+            let why = "the namespace of the provided object does not match the namespace sent on the request";
+            return Err(ApiError::bad_request(why));
+        }
+        Ok(())
     }
 
     fn patched_scale(&self, current: &Value) -> Result<Value, ApiError> {
         let (document, _) = decode::body(self.request.body, BodyFormat::Json, None)?;
+        if self.kind.custom.is_some() && self.request.content_type.starts_with("application/apply-patch") {
+            let why = "failed to create manager for existing fields: failed to convert live object (/; \
+                       autoscaling/v1, Kind=Scale) to proper version: request to convert CR to an invalid \
+                       group/version: autoscaling/v1";
+            return Err(ApiError::plain(500, "", why));
+        }
         match self.request.content_type.split(';').next().unwrap_or("").trim() {
             "application/json-patch+json" => patch::apply_json_patch(current, &document),
-            "application/merge-patch+json"
-            | "application/strategic-merge-patch+json"
-            | "application/apply-patch+yaml" => patch::apply_merge_patch(current, &document),
+            "application/merge-patch+json" | "application/apply-patch+yaml" => {
+                patch::apply_merge_patch(current, &document)
+            }
+            "application/strategic-merge-patch+json" if self.kind.is_builtin() => {
+                patch::apply_merge_patch(current, &document)
+            }
             other => Err(crate::media::unsupported(
                 &[
                     "application/json-patch+json",
@@ -128,6 +157,10 @@ impl Write<'_> {
     fn check_scale(&self, live: &Value, wanted: &Value) -> Result<(), ApiError> {
         let name = object::name(live);
         let given = object::resource_version(wanted);
+        if self.kind.custom.is_some() && !given.is_empty() && given.parse::<u64>().is_err() {
+            let why = format!("strconv.ParseUint: parsing {given:?}: invalid syntax");
+            return Err(ApiError::plain(500, "", why));
+        }
         if !given.is_empty() && given != object::resource_version(live) {
             return Err(ApiError::conflict(
                 self.subject(name),
@@ -138,14 +171,7 @@ impl Write<'_> {
         if !given.is_empty() && given != object::uid(live) {
             return Err(self.unmet("UID", given, object::uid(live)));
         }
-        let replicas = object::at(wanted, "spec.replicas");
-        if let Some(odd) = replicas.filter(|r| !r.is_null() && r.as_i64().is_none()) {
-            return Err(ApiError::bad_request(format!(
-                "Scale in version \"v1\" cannot be handled as a Scale: json: cannot unmarshal {} into Go struct field ScaleSpec.spec.replicas of type int32",
-                if odd.is_string() { "string" } else { "value" }
-            )));
-        }
-        let replicas = replicas.and_then(Value::as_i64).unwrap_or(0);
+        let replicas = object::at(wanted, "spec.replicas").and_then(Value::as_i64).unwrap_or(0);
         // A custom object is judged as a whole, with its own paths.
         if replicas < 0 && self.kind.is_builtin() {
             let error =
@@ -162,6 +188,21 @@ impl Write<'_> {
         self.mutate(engine, "UPDATE", Some(current), &mut shown)?;
         self.validate_by_webhooks(engine, "UPDATE", Some(current), &shown)
     }
+}
+
+const SCALE: &str = "io.k8s.api.autoscaling.v1.Scale";
+
+/// Brings a scale into its types, and lists what it has besides; one that names no other is of the kind and version that
+/// is meant.
+fn typed(scale: &mut Value) -> Result<Vec<String>, ApiError> {
+    let is = |key: &str, wanted: &str| matches!(object::text_at(scale, key), text if text.is_empty() || text == wanted);
+    if !scale.is_object() || !is("kind", "Scale") || !is("apiVersion", "autoscaling/v1") {
+        return Err(ApiError::bad_request("the object in the data is not a Scale of autoscaling/v1"));
+    }
+    let schema = crate::schema::builtin::builtin::<k8s_openapi::api::autoscaling::v1::Scale>();
+    let decoded = decode_builtin(scale, &schema);
+    let unknown = decoded.map_err(|why| ApiError::bad_request(cannot_be_handled("Scale", "v1", &why)))?;
+    Ok(complaints(&unknown, &[]))
 }
 
 /// Sets the value at a dotted path, making objects on the way.

@@ -1,5 +1,8 @@
 //! Subresources and kinds that are questions or commands rather than state.
 
+use k8s_openapi::Resource;
+use k8s_openapi::api::authentication::v1::TokenRequest as TokenRequestBody;
+use schemars::JsonSchema;
 use serde_json::{Value, json};
 
 use super::{Write, decode};
@@ -11,6 +14,7 @@ use crate::field::FieldError;
 use crate::object;
 use crate::options::DeleteOptions;
 use crate::request::Query;
+use crate::schema;
 use crate::status::{ApiError, Subject};
 
 fn success(code: u16) -> Value {
@@ -26,17 +30,12 @@ impl Write<'_> {
 
     /// `pods/binding` and `bindings`: puts a pod onto a node.
     pub(crate) fn bind(&mut self, engine: &mut Engine) -> Result<Value, Halt> {
-        let binding = self.plain_body("io.k8s.api.core.v1.Binding")?;
+        let binding = self.typed_body::<k8s_openapi::api::core::v1::Binding>("Binding", &["v1"])?;
         if self.target.name.is_empty() {
             self.target.name = object::name(&binding).to_owned();
         }
         if self.target.name != object::name(&binding) {
             return Err(ApiError::bad_request("name in URL does not match name in Binding object").into());
-        }
-        let given = object::namespace(&binding);
-        if !given.is_empty() && given != self.target.namespace {
-            let why = "the namespace of the provided object does not match the namespace sent on the request";
-            return Err(ApiError::bad_request(why).into());
         }
         let node = check_target(&binding)?.to_owned();
         let live = self.live(engine)?;
@@ -72,7 +71,6 @@ impl Write<'_> {
         let condition = json!({ "type": "PodScheduled", "status": "True", "lastProbeTime": null,
             "lastTransitionTime": self.context.time() });
         object::set_condition(&mut pod, condition);
-        crate::ownership::track(self, Some(&live), &mut pod);
         if !self.options.dry_run {
             engine.put(&self.kind, &self.key(), pod);
         }
@@ -92,35 +90,71 @@ impl Write<'_> {
 
     /// `pods/eviction`: deletes a pod if the disruption budgets allow it.
     pub(crate) fn evict(&mut self, engine: &mut Engine) -> Result<Value, Halt> {
-        let mut eviction = self.plain_body("io.k8s.api.policy.v1.Eviction")?;
-        let given = object::name(&eviction);
-        if !given.is_empty() && given != self.target.name {
-            return Err(ApiError::bad_request(format!(
-                "name in URL does not match name in Eviction object: {given:?} and {:?}",
-                self.target.name
-            ))
-            .into());
-        }
-        let pod = self.live(engine)?;
-        // Webhooks get the pod's name even if the body does not contain it.
-        object::set_meta(&mut eviction, "name", json!(self.target.name));
-        object::set_meta(&mut eviction, "namespace", json!(self.target.namespace));
+        let mut eviction = self.eviction()?;
         self.validate_by_webhooks(engine, "CREATE", None, &eviction)?;
-        let query = Query::parse("");
-        let mut options = match eviction.get("deleteOptions").filter(|o| o.is_object()) {
-            Some(body) => {
-                let mut body = body.clone();
-                object::drop_key(&mut body, "kind");
-                DeleteOptions::parse(&query, Some(&body))?
-            }
-            None => DeleteOptions::default(),
-        };
+        let options = object::child_mut(&mut eviction, "deleteOptions");
+        options.remove("kind");
+        options.remove("apiVersion");
+        let body = Value::Object(options.clone());
+        let mut options = DeleteOptions::parse(&Query::parse(""), Some(&body))?;
         options.dry_run |= self.options.dry_run;
         self.options.dry_run = options.dry_run;
+        let pod = self.live(engine)?;
         self.spend_budget(engine, &pod)?;
         self.target.subresource.clear();
+        self.check_preconditions(&options, &pod)?;
+        if !options.dry_run {
+            self.note_eviction(engine, pod);
+            options.revision = None;
+        }
         self.delete(engine, &options)?;
         Ok(success(201))
+    }
+
+    /// The body as the type of a kind, in one of these versions; it need not name them.
+    fn typed_body<T: JsonSchema + Resource>(&self, kind: &str, versions: &[&str]) -> Result<Value, ApiError> {
+        let type_name = format!("io.k8s.api.{}.{}.{kind}", package(T::GROUP), T::VERSION);
+        let mut body = self.plain_body(&type_name)?;
+        let (given, named) = (object::text_at(&body, "apiVersion"), object::text_at(&body, "kind"));
+        let known = (given.is_empty() || versions.contains(&given)) && (named.is_empty() || named == kind);
+        if !known || !body.is_object() {
+            return Err(ApiError::bad_request(format!(
+                "no kind {named:?} is registered for version {given:?}"
+            )));
+        }
+        let decoded = schema::decode::decode_builtin(&mut body, &schema::builtin::builtin::<T>());
+        decoded.map_err(|why| {
+            ApiError::bad_request(schema::decode::cannot_be_handled(kind, T::VERSION, &why))
+        })?;
+        let given = object::namespace(&body);
+        if !given.is_empty() && given != self.target.namespace {
+            let why = "the namespace of the provided object does not match the namespace sent on the request";
+            return Err(ApiError::bad_request(why));
+        }
+        Ok(body)
+    }
+
+    /// The eviction in the body.
+    fn eviction(&self) -> Result<Value, ApiError> {
+        let versions = ["policy/v1", "policy/v1beta1"];
+        let mut eviction =
+            self.typed_body::<k8s_openapi::api::policy::v1::Eviction>("Eviction", &versions)?;
+        if object::name(&eviction) != self.target.name {
+            return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
+        }
+        object::set_meta(&mut eviction, "namespace", json!(self.target.namespace));
+        Ok(eviction)
+    }
+
+    /// Notes in a pod's status that it is evicted.
+    fn note_eviction(&self, engine: &mut Engine, mut pod: Value) {
+        let condition = json!({ "type": "DisruptionTarget", "status": "True", "lastProbeTime": null,
+            "lastTransitionTime": self.context.time(), "reason": "EvictionByEvictionAPI",
+            "message": "Eviction API: evicting" });
+        if !object::condition_is(&pod, "DisruptionTarget", "True") {
+            object::set_condition(&mut pod, condition);
+            engine.put(&self.kind, &self.key(), pod);
+        }
     }
 
     /// Takes one disruption from the budget that covers the pod.
@@ -148,9 +182,19 @@ impl Write<'_> {
             return Err(ApiError::internal(why).into());
         }
         let number = |path: &str| object::at(budget, path).and_then(Value::as_i64).unwrap_or(0);
+        let healthy = number("status.currentHealthy") >= number("status.desiredHealthy").max(1);
+        let always = object::text_at(budget, "spec.unhealthyPodEvictionPolicy") == "AlwaysAllow";
+        // What is not ready does not count as healthy, and its end disrupts nothing more.
+        if (healthy || always) && !object::condition_is(pod, "Ready", "True") {
+            return Ok(());
+        }
         let (allowed, name) = (number("status.disruptionsAllowed"), object::name(budget).to_owned());
         let observed = number("status.observedGeneration") >= number("metadata.generation");
-        if !observed || allowed <= 0 {
+        if observed && allowed < 0 {
+            let subject = Subject { group: "policy", resource: "poddisruptionbudget", name: &name };
+            return Err(ApiError::forbidden(subject, "pdb disruptions allowed is negative").into());
+        }
+        if !observed || allowed == 0 {
             return Err(too_many(&name, budget, observed).into());
         }
         if self.options.dry_run {
@@ -169,7 +213,8 @@ impl Write<'_> {
 
     /// `namespaces/finalize`: the list of finalizers in `spec`.
     pub(crate) fn finalize(&mut self, engine: &mut Engine) -> Result<Value, Halt> {
-        let given = self.decode(engine)?;
+        let mut given = self.decode(engine)?;
+        self.place(&mut given)?;
         let live = self.live(engine)?;
         let mut object = live.clone();
         let finalizers = object::at(&given, "spec.finalizers").cloned().unwrap_or_else(|| json!([]));
@@ -181,6 +226,12 @@ impl Write<'_> {
         }
         let mut errors = Vec::new();
         crate::builtin::meta::validate_namespace_finalizers(&object, &mut errors);
+        // Here, and nowhere else, the one that is wrong is named.
+        for error in errors.iter_mut().filter(|error| error.field == "spec.finalizers") {
+            let all = object::strings(object::at(&object, "spec.finalizers"));
+            let at = all.iter().position(|one| error.message.contains(&format!("{one:?}"))).unwrap_or(0);
+            error.field = format!("spec.finalizers[{at}]");
+        }
         if !errors.is_empty() {
             return Err(ApiError::invalid(self.subject_kind(&self.target.name), &errors).into());
         }
@@ -191,7 +242,16 @@ impl Write<'_> {
     /// `serviceaccounts/token`.
     pub(crate) fn token(&mut self, engine: &Engine) -> Result<Reply, Halt> {
         let account = self.live(engine)?;
-        let mut body = self.plain_body("io.k8s.api.authentication.v1.TokenRequest")?;
+        let versions = ["authentication.k8s.io/v1"];
+        let mut body = self.typed_body::<TokenRequestBody>("TokenRequest", &versions)?;
+        let given = object::name(&body);
+        if !given.is_empty() && given != self.target.name {
+            let detail = "must match the service account name if specified";
+            let error = FieldError::invalid("metadata.name", &json!(given), detail);
+            let subject =
+                Subject { group: "authentication.k8s.io", resource: "TokenRequest", name: &self.target.name };
+            return Err(ApiError::invalid(subject, &[error]).into());
+        }
         let spec = object::child_mut(&mut body, "spec");
         let seconds = spec.get("expirationSeconds").and_then(Value::as_i64).unwrap_or(3600);
         let mut errors = Vec::new();
@@ -225,6 +285,10 @@ impl Write<'_> {
             return Ok(());
         }
         let table = match kind.as_str() {
+            _ if bound("apiVersion") != "v1" => {
+                let why = format!("cannot bind token to object of type {}, Kind={kind}", bound("apiVersion"));
+                return Err(ApiError::bad_request(why));
+            }
             "Pod" => "/pods",
             "Secret" => "/secrets",
             "Node" => "/nodes",
@@ -251,7 +315,15 @@ impl Write<'_> {
     /// Access and identity reviews.
     pub(crate) fn review(&mut self, engine: &Engine) -> Result<Value, Halt> {
         let body = self.decode(engine)?;
-        Ok(access::review::answer(&self.kind.kind, &body, self.request.user, &engine.rules)?)
+        let mut answer = access::review::answer(&self.kind.kind, &body, self.request.user, &engine.rules)?;
+        match self.kind.kind.as_str() {
+            "SelfSubjectReview" => {
+                object::set_meta(&mut answer, "creationTimestamp", json!(self.context.time()));
+            }
+            "SelfSubjectRulesReview" => object::set(&mut answer, "spec", json!({})),
+            _ => {}
+        }
+        Ok(answer)
     }
 }
 
@@ -275,14 +347,24 @@ fn check_target(binding: &Value) -> Result<&str, ApiError> {
 
 fn too_many(name: &str, budget: &Value, observed: bool) -> ApiError {
     let number = |path: &str| object::at(budget, path).and_then(Value::as_i64).unwrap_or(0);
-    let message = if observed {
-        format!(
-            "The disruption budget {name} needs {} healthy pods and has {} currently",
-            number("status.desiredHealthy"),
-            number("status.currentHealthy")
-        )
-    } else {
-        format!("The disruption budget {name} is still being processed by the server.")
+    let conditions = object::at(budget, "status.conditions").and_then(Value::as_array);
+    let mut refused = conditions.into_iter().flatten().filter(|condition| {
+        let text = |key: &str| object::text_at(condition, key);
+        text("type") == "DisruptionAllowed" && text("status") == "False" && !text("message").is_empty()
+    });
+    let (reason, why) = refused
+        .next()
+        .map_or(("", ""), |found| (object::text_at(found, "reason"), object::text_at(found, "message")));
+    let (wanted, healthy) = (number("status.desiredHealthy"), number("status.currentHealthy"));
+    let currently = format!("The disruption budget {name} does not allow evicting pods currently");
+    let message = match (observed, reason) {
+        (false, _) => format!("The disruption budget {name} is still being processed by the server."),
+        (true, "SyncFailed") => format!("{currently} because it failed sync: {why}"),
+        _ if healthy <= wanted => {
+            format!("The disruption budget {name} needs {wanted} healthy pods and has {healthy} currently")
+        }
+        (true, "") => currently,
+        _ => format!("{currently} ({reason}): {why}"),
     };
     let mut error = ApiError::plain(
         429,
@@ -296,4 +378,9 @@ fn too_many(name: &str, budget: &Value, observed: bool) -> ApiError {
         error.retry_after = Some(10);
     }
     error
+}
+
+/// The package of the types of a group.
+fn package(group: &str) -> &str {
+    if group.is_empty() { "core" } else { group.split('.').next().unwrap_or(group) }
 }

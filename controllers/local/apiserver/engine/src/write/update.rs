@@ -46,14 +46,6 @@ impl Write<'_> {
             }
             Err(error) => return Err(error.into()),
         };
-        if self.kind.needs_version && object::resource_version(&object).is_empty() {
-            let error = FieldError {
-                reason: crate::field::FieldReason::Invalid,
-                field: "metadata.resourceVersion".into(),
-                message: "Invalid value: 0: must be specified for an update".into(),
-            };
-            return Err(ApiError::invalid(self.subject(&name), &[error]).into());
-        }
         Ok((200, self.change_to(engine, &live, object, Ownership::Update)?))
     }
 
@@ -78,6 +70,15 @@ impl Write<'_> {
         mut object: Value,
         mut ownership: Ownership,
     ) -> Result<Value, Halt> {
+        let given = object::resource_version(&object);
+        if self.kind.needs_version && (given.is_empty() || given == "0" && self.kind.custom.is_some()) {
+            let error = FieldError {
+                reason: crate::field::FieldReason::Invalid,
+                field: "metadata.resourceVersion".into(),
+                message: "Invalid value: 0: must be specified for an update".into(),
+            };
+            return Err(ApiError::invalid(self.subject(&self.target.name), &[error]).into());
+        }
         self.preconditions(live, &object)?;
         if let Some(map) = object.as_object_mut() {
             for key in ["apiVersion", "kind"] {
@@ -92,6 +93,9 @@ impl Write<'_> {
             builtin::resize::keep(&mut object, live);
         }
         self.reset_for(&mut object, live);
+        if ownership == Ownership::Update {
+            ownership::track(self, Some(live), &mut object);
+        }
         self.admit(engine, Some(live), &mut object)?;
         self.mutate(engine, "UPDATE", Some(live), &mut object)?;
         decode::default(&self.kind, &mut object);
@@ -99,11 +103,11 @@ impl Write<'_> {
         if decode::is_definition(&self.kind) && self.target.subresource.is_empty() {
             crate::crd::prepare_update(&mut object);
         }
-        if ownership == Ownership::Update {
-            ownership::track(self, Some(live), &mut object);
-        }
         set_meta(&mut object, "resourceVersion", json!(object::resource_version(live)));
         self.check_update(engine, &object, live)?;
+        if decode::is_definition(&self.kind) && self.target.subresource.is_empty() {
+            self.warn(crate::crd::warnings(&object));
+        }
         if !self.kind.is_builtin() && self.target.subresource.is_empty() {
             self.warn(builtin::meta::finalizer_warnings(&object, Some(live)));
         }
@@ -149,6 +153,10 @@ impl Write<'_> {
         let given = object::resource_version(object);
         if given.is_empty() || given == "0" && self.kind.is_builtin() {
             return Ok(());
+        }
+        if given.parse::<u64>().is_err() && self.kind.custom.is_some() {
+            let why = format!("strconv.ParseUint: parsing {given:?}: invalid syntax");
+            return Err(ApiError::plain(500, "", why));
         }
         if given.parse::<u64>().is_err() {
             let error = FieldError::invalid(

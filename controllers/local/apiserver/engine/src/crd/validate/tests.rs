@@ -115,6 +115,7 @@ fn several_faults_of_a_version_are_all_named() {
     let found = texts(&definition("as.x.example.dev", &json!({"kind": "A", "plural": "as"}), &json!([v1])));
     let label = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
     let mut want = vec![
+        format!("spec.version: Invalid value: \"V1\": {label}"),
         format!("spec.versions[0].name: Invalid value: \"V1\": {label}"),
         "spec.subresources.scale.specReplicasPath: Invalid value: \"spec.n\": must be a simple json path starting with .".to_owned(),
         "spec.subresources.scale.statusReplicasPath: Required value".to_owned(),

@@ -25,7 +25,7 @@ fn strict_errors_as_recorded() {
     let maps = builtin::<ConfigMap>();
     assert_eq!(
         strict(&maps, "ConfigMap", r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"f1","colour":"red"},"dat":{"a":"b"}}"#).as_deref(),
-        Some(r#"ConfigMap in version "v1" cannot be handled as a ConfigMap: strict decoding error: unknown field "dat", unknown field "metadata.colour""#)
+        Some(r#"ConfigMap in version "v1" cannot be handled as a ConfigMap: strict decoding error: unknown field "metadata.colour", unknown field "dat""#)
     );
     assert_eq!(
         strict(&maps, "ConfigMap", r#"{"data":{"a":"1","a":"2"},"immutable":false,"immutable":true}"#)

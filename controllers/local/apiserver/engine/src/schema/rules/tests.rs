@@ -5,7 +5,7 @@ use super::super::default::apply_defaults;
 use super::super::tests::arbitrary_json;
 use super::super::validate::{Subject, custom};
 use super::super::{Rule, SchemaRef, parse};
-use super::compile_error;
+use super::judge;
 
 fn laws() -> SchemaRef {
     parse::custom(&json!({
@@ -313,19 +313,74 @@ fn deep_rules(n: usize) -> Vec<String> {
 fn unknown_fields_are_found_before_anything_runs() {
     let schema = laws();
     let spec = schema.child("spec").unwrap();
-    let error = |rule: &str| {
-        compile_error(&Rule { rule: rule.to_owned(), ..Rule::default() }, spec, false).unwrap_or_default()
-    };
+    let error = |rule: &str| judge(rule, &Rule::default(), spec, false, "bool").err().unwrap_or_default();
     assert_eq!(error("self.min > 1 && self.list.all(x, x.size() > 0)"), "");
     assert!(error("self.c > 1").contains("undefined field 'c'"));
     assert!(error("other > 1").contains("undeclared reference to 'other'"));
     assert!(error("self.list.all(x, x.y)").contains("does not support field selection"));
     assert!(error("self.min >").starts_with("compilation failed"));
-    let root = |rule: &str| {
-        compile_error(&Rule { rule: rule.to_owned(), ..Rule::default() }, &schema, true).unwrap_or_default()
-    };
+    let root = |rule: &str| judge(rule, &Rule::default(), &schema, true, "bool").err().unwrap_or_default();
     assert_eq!(root("self.metadata.name == 'x' && self.kind == 'y'"), "");
     assert!(root("self.metadata.labels.x == 'x'").contains("undefined field 'labels'"));
+}
+
+#[test]
+fn rules_have_a_type_and_a_price() {
+    let texts = |max: Value| {
+        let mut list = json!({"type": "array", "items": {"type": "string"}});
+        if max.is_u64() {
+            list["maxItems"] = max.clone();
+            list["items"]["maxLength"] = max;
+        }
+        crate::schema::parse::fragment(&json!({"type": "object", "properties": {
+            "n": {"type": "integer"}, "d": {"type": "number"}, "s": {"type": "string", "maxLength": 9},
+            "b": {"type": "boolean"}, "l": list, "m": {"type": "object", "additionalProperties": {"type": "string"}}}}))
+    };
+    let schema = texts(json!(10));
+    let fits = |rule: &str| judge(rule, &Rule::default(), &schema, false, "bool").is_ok();
+    for good in [
+        "self.n > 1.5 && self.d > self.n",
+        "self.s.startsWith('a') ? self.b : !self.b",
+        "self.l.exists(x, x == 'a') && self.l.filter(x, x > 'a').size() > 0",
+        "self.m.all(k, self.m[k] != '') && 'a' in self.m",
+        "self.l.map(x, x + 'b') == ['ab']",
+        "quantity(self.s).isGreaterThan(quantity('1')) && has(self.n)",
+        "type(self.n) == int && string(self.n) == '1'",
+    ] {
+        assert!(fits(good), "{good}");
+    }
+    for bad in [
+        "self.n > 'x'",
+        "self.n",
+        "'a'",
+        "self.n && true",
+        "!self.s",
+        "self.s + 1 == 'a'",
+        "self.n == null",
+        "self.n == 1u",
+        "size(self.n) > 1",
+        "self.n.matches('a')",
+        "self.s.matches('(')",
+        "self.s.endsWith('a', 'b')",
+        "self.n in self.s",
+        "self.l['a'] == 'b'",
+        "self.l == [1]",
+        "self.l.exists(x, x)",
+        "self.n.all(x, x > 1)",
+        "[1, 'a'].size() == 2",
+        "self.d % 2.0 == 0.0",
+        "foo(self.n)",
+        "quantity(self.n) == quantity('1')",
+    ] {
+        assert!(!fits(bad), "{bad}");
+    }
+    let price =
+        |schema: &super::Schema, rule: &str| judge(rule, &Rule::default(), schema, false, "bool").unwrap();
+    let (nested, open) = ("self.l.all(x, self.l.all(y, x == y))", texts(Value::Null));
+    assert!(price(&schema, nested) < super::MOST_OF_RULE);
+    assert!(price(&open, nested) > super::MOST_OF_ALL);
+    assert!(price(&open, "self.l.all(x, x.size() > 1)") < super::MOST_OF_RULE);
+    assert!(price(&open, "self.l.all(x, x.contains('a'))") > super::MOST_OF_RULE);
 }
 
 proptest! {
@@ -339,6 +394,6 @@ proptest! {
     #[test]
     fn compilation_never_panics(text in "[a-c0-9 ().,\\[\\]{}'\"?:!&|=<>+*/%-]{0,40}") {
         let rule = Rule { rule: text, ..Rule::default() };
-        let _ = compile_error(&rule, &laws(), true);
+        let _ = judge(&rule.rule, &rule, &laws(), true, "bool");
     }
 }

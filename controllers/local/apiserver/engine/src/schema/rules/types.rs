@@ -1,164 +1,44 @@
-//! Static checks of a rule: unknown fields and names, and the target of its `fieldPath`.
-
-use cel::common::ast::{ComprehensionExpr, Expr, IdedExpr};
+//! Static checks of a rule: its type and cost, and the target of its `fieldPath`.
 
 use super::super::validate::lists;
-use super::super::{JsonType, Rule, Schema};
-use super::{convert, cost, program};
+use super::super::{Rule, Schema};
+use super::check::{Checker, Found, Of};
+use super::program;
 
-/// Why a rule cannot be accepted, or `None`. `is_root` is set for the rules of a whole object.
-pub fn compile_error(rule: &Rule, schema: &Schema, is_root: bool) -> Option<String> {
-    for source in std::iter::once(&rule.rule).chain(&rule.message_expression) {
-        let program = match program::compile(source) {
-            Ok(program) => program,
-            Err(message) => return Some(message),
-        };
-        // The names bound by enclosing loops come and go while the expression is walked.
-        let mut checker =
-            Checker { schema, is_root, optional_old: rule.optional_old_self, locals: Vec::new() };
-        if let Err(message) = checker.infer(program.expression()) {
-            return Some(format!("compilation failed: ERROR: <input>:1:1: {message}"));
-        }
-    }
-    None
+/// Highest cost of one rule, and of all rules of a definition together, as a real server estimates them.
+pub(crate) const MOST_OF_RULE: u64 = 10_000_000;
+pub(crate) const MOST_OF_ALL: u64 = 100_000_000;
+
+/// Checks an expression of a rule: what it costs to evaluate once, or why it cannot be accepted. `is_root` is set for the
+/// rules of a whole object; `yields` is the type that it must have.
+///
+/// # Errors
+/// As the compiler words it.
+pub fn judge(source: &str, rule: &Rule, schema: &Schema, is_root: bool, yields: &str) -> Result<u64, String> {
+    let value = Found::of_schema(schema, is_root);
+    let old = if rule.optional_old_self { Found { of: Of::Any, ..value.clone() } } else { value.clone() };
+    infer(source, vec![("self".to_owned(), value), ("oldSelf".to_owned(), old)], yields)
 }
 
-/// Static information on the value of an expression.
-#[derive(Clone, Copy)]
-enum Known<'a> {
-    /// A value of this node; `true` for a whole object.
-    Node(&'a Schema, bool),
-    /// The `metadata` of a whole object.
-    Metadata,
-    /// Nothing.
-    Nothing,
+/// Why a condition over named values cannot be accepted, or `None`.
+pub fn condition_error(source: &str, variables: &[(&str, Schema)]) -> Option<String> {
+    let named = variables.iter().map(|(name, schema)| ((*name).to_owned(), Found::of_schema(schema, false)));
+    infer(source, named.collect(), "bool").err()
 }
 
-/// Names that stand for types and function namespaces.
-const NAMES: [&str; 15] = [
-    "int",
-    "uint",
-    "double",
-    "bool",
-    "string",
-    "bytes",
-    "list",
-    "map",
-    "null_type",
-    "type",
-    "dyn",
-    "optional",
-    "optional_type",
-    "google",
-    "kubernetes",
-];
-
-struct Checker<'a> {
-    schema: &'a Schema,
-    is_root: bool,
-    optional_old: bool,
-    locals: Vec<(String, Known<'a>)>,
-}
-
-impl<'a> Checker<'a> {
-    fn infer(&mut self, expression: &IdedExpr) -> Result<Known<'a>, String> {
-        match &expression.expr {
-            Expr::Ident(name) => self.ident(name),
-            Expr::Select(select) => {
-                let operand = self.infer(&select.operand)?;
-                field_of(operand, &select.field)
-            }
-            Expr::Call(call) if call.func_name == "_[_]" => {
-                let mut of = Known::Nothing;
-                for (position, part) in call.args.iter().enumerate() {
-                    let known = self.infer(part)?;
-                    if position == 0 {
-                        of = known;
-                    }
-                }
-                Ok(element_of(of))
-            }
-            Expr::Comprehension(loops) => self.comprehension(loops),
-            _ => {
-                for part in cost::children(expression) {
-                    self.infer(part)?;
-                }
-                Ok(Known::Nothing)
-            }
-        }
-    }
-
-    fn ident(&self, name: &str) -> Result<Known<'a>, String> {
-        if let Some((_, known)) = self.locals.iter().rev().find(|(local, _)| local == name) {
-            return Ok(*known);
-        }
-        match name {
-            "self" => Ok(Known::Node(self.schema, self.is_root)),
-            "oldSelf" if self.optional_old => Ok(Known::Nothing),
-            "oldSelf" => Ok(Known::Node(self.schema, self.is_root)),
-            _ if NAMES.contains(&name) || name.starts_with(['@', '#']) => Ok(Known::Nothing),
-            _ => Err(format!("undeclared reference to '{name}' (in container '')")),
-        }
-    }
-
-    fn comprehension(&mut self, loops: &ComprehensionExpr) -> Result<Known<'a>, String> {
-        let range = self.infer(&loops.iter_range)?;
-        self.infer(&loops.accu_init)?;
-        let before = self.locals.len();
-        let over_list = matches!(range, Known::Node(schema, _) if schema.json_type == JsonType::Array);
-        let element = element_of(range);
-        match &loops.iter_var2 {
-            Some(second) => {
-                self.locals.push((loops.iter_var.clone(), Known::Nothing));
-                self.locals.push((second.clone(), element));
-            }
-            None => {
-                let known = if over_list { element } else { Known::Nothing };
-                self.locals.push((loops.iter_var.clone(), known));
-            }
-        }
-        self.locals.push((loops.accu_var.clone(), Known::Nothing));
-        for part in [&loops.loop_cond, &loops.loop_step, &loops.result] {
-            self.infer(part)?;
-        }
-        self.locals.truncate(before);
-        Ok(Known::Nothing)
+fn infer<'a>(source: &str, names: Vec<(String, Found<'a>)>, yields: &str) -> Result<u64, String> {
+    let program = program::compile(source)?;
+    let wrong = |message: String| format!("compilation failed: ERROR: <input>:1:1: {message}");
+    let found = Checker { names }.infer(program.expression()).map_err(wrong)?;
+    match found.of.name() {
+        name if name == yields || name == "dyn" => Ok(found.cost),
+        name => Err(format!("must evaluate to a {yields}, not to {name}")),
     }
 }
 
-fn field_of<'a>(operand: Known<'a>, field: &str) -> Result<Known<'a>, String> {
-    let (schema, whole) = match operand {
-        Known::Nothing => return Ok(Known::Nothing),
-        Known::Metadata if matches!(field, "name" | "generateName") => return Ok(Known::Nothing),
-        Known::Metadata => return Err(format!("undefined field '{field}'")),
-        Known::Node(schema, whole) => (schema, whole),
-    };
-    if whole && field == "metadata" {
-        return Ok(Known::Metadata);
-    }
-    let named = schema.properties.iter().find(|(name, _)| convert::escape(name).as_deref() == Some(field));
-    if let Some(child) = named.map(|(_, child)| child).or(schema.additional.as_ref()) {
-        return Ok(Known::Node(child, false));
-    }
-    match schema.json_type {
-        _ if schema.int_or_string || schema.preserve_unknown => Ok(Known::Nothing),
-        JsonType::Any => Ok(Known::Nothing),
-        JsonType::Object => Err(format!("undefined field '{field}'")),
-        JsonType::Array => Err("type 'list' does not support field selection".to_owned()),
-        JsonType::String => Err("type 'string' does not support field selection".to_owned()),
-        JsonType::Integer => Err("type 'int' does not support field selection".to_owned()),
-        JsonType::Number => Err("type 'double' does not support field selection".to_owned()),
-        JsonType::Boolean => Err("type 'bool' does not support field selection".to_owned()),
-    }
-}
-
-fn element_of(of: Known<'_>) -> Known<'_> {
-    let Known::Node(schema, _) = of else { return Known::Nothing };
-    let child = match schema.json_type {
-        JsonType::Array => schema.items.as_ref(),
-        _ => schema.additional.as_ref(),
-    };
-    child.map_or(Known::Nothing, |child| Known::Node(child, false))
+/// How many values of a schema one request can have.
+pub(crate) fn most_of(schema: &Schema) -> u64 {
+    super::check::most_of(schema)
 }
 
 /// The segments of a relative path such as `.a.b` or `.a['b.c']`; `None` for what is none.

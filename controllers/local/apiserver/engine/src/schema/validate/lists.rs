@@ -55,7 +55,7 @@ pub(crate) fn push(path: &mut String, schema: &Schema, key: &str) {
 }
 
 fn duplicates(schema: &Schema, items: &[Value], path: &str, errors: &mut Vec<FieldError>) {
-    let mut seen = BTreeSet::new();
+    let (mut seen, mut found) = (BTreeSet::new(), BTreeSet::new());
     for (index, item) in items.iter().enumerate() {
         let identity = match &schema.list_type {
             ListType::Atomic => return,
@@ -66,7 +66,8 @@ fn duplicates(schema: &Schema, items: &[Value], path: &str, errors: &mut Vec<Fie
                 Value::Object(found.collect::<Map<_, _>>())
             }
         };
-        if !seen.insert(identity.to_string()) {
+        // A third one is not named again.
+        if !seen.insert(identity.to_string()) && found.insert(identity.to_string()) {
             errors.push(FieldError::duplicate(format!("{path}[{index}]"), &identity));
         }
     }

@@ -75,6 +75,14 @@ impl Checker<'_> {
             self.name.truncate(length);
         }
         let whole = depth == 0 && self.at.is_empty();
+        if schema.embedded_resource && !whole {
+            let is_empty = |key: &&str| fields.get(*key).is_none_or(|value| value == "");
+            for key in ["apiVersion", "kind"].into_iter().filter(is_empty) {
+                let length = self.push(key);
+                self.errors.push(FieldError::required(self.field(), ""));
+                self.name.truncate(length);
+            }
+        }
         for (key, value) in fields {
             let Some(child) = schema.child(key) else { continue };
             let length = self.push(key);
@@ -151,6 +159,14 @@ impl Checker<'_> {
             let got = kind_of(value);
             let what = format!("must be of type {want}: \"{got}\"");
             self.complain(FieldReason::TypeInvalid, &Value::String(got.to_owned()), &what);
+            if value.is_number() && schema.json_type == JsonType::Integer {
+                let format =
+                    format.map_or("(default format)".to_owned(), |format| format!("with format {format}"));
+                self.text(&format!(
+                    "Checked value must be of type integer {format} in {}",
+                    self.name.clone()
+                ));
+            }
         }
         fits
     }
@@ -259,7 +275,7 @@ fn untyped(schema: &Schema) -> bool {
 
 /// A whole number, also when it is written with a fraction of zero.
 pub(super) fn is_integer(value: &Value) -> bool {
-    value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|number| number.fract() == 0.0)
+    value.is_i64()
 }
 
 fn type_name(schema: &Schema) -> &'static str {

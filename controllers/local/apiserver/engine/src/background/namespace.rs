@@ -11,6 +11,7 @@ use crate::kinds::{Kind, Verbs};
 use crate::object;
 use crate::options::DeleteOptions;
 use crate::store::key_of;
+use crate::task::Task;
 
 const KUBERNETES: &str = "kubernetes";
 
@@ -59,6 +60,11 @@ impl Engine {
     pub(crate) fn finish_namespace(&mut self, name: &str, context: &Context) {
         let Some(mut namespace) = self.value("/namespaces", &key_of("", name)) else { return };
         if !object::is_deleting(&namespace) {
+            return;
+        }
+        // Of many removals the last one looks at what is left.
+        let is_same = |task: &Task| matches!(task, Task::NamespaceContent(other) if other == name);
+        if self.tasks.iter().any(is_same) {
             return;
         }
         let prefix = format!("{name}/");

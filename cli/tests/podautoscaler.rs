@@ -2,10 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "tests")]
 
-use neonvm_test_support::{eventually, eventually_blocking};
+use neonvm_test_support::{Running, eventually, eventually_blocking};
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use jiff::Timestamp;
 use kube::Resource as _;
@@ -22,16 +22,6 @@ struct Cluster {
     runtime: Runtime,
     server: ApiServer,
     home: tempfile::TempDir,
-}
-
-/// A command that goes on; ended when dropped.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 impl Cluster {

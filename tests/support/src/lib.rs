@@ -13,9 +13,11 @@
 pub mod guest;
 pub mod lists;
 pub mod needs;
+mod process;
 mod wait;
 
 pub use needs::{Missing, Need};
+pub use process::Running;
 pub use wait::{
     Look, PATIENCE, eventually, eventually_blocking, eventually_blocking_within, eventually_within,
 };

@@ -2,9 +2,9 @@
 //! the host is a name server.
 
 use std::net::{Ipv4Addr, UdpSocket};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
-use neonvm_test_support::{Need, need, needs};
+use neonvm_test_support::{Need, Running, need, needs};
 
 use crate::cluster::{Cluster, possible};
 
@@ -74,7 +74,7 @@ fn a_vm_on_such_a_host() {
     let mut server = Command::new("ip");
     server.args(["netns", "exec", "beyond"]).arg(std::env::current_exe().unwrap());
     server.args(["--exact", "--ignored", "firewall::a_name_server"]);
-    let _server = NameServer(server.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let _server = Running(server.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     let rules = || {
         let output = Command::new("iptables-nft").arg("-S").output().unwrap();
         String::from_utf8_lossy(&output.stdout).into_owned()
@@ -99,16 +99,6 @@ fn a_vm_on_such_a_host() {
     crate::cluster::until(comment, rules);
     cluster.down();
     assert!(!rules().contains("neonvm-") && before.contains("-P FORWARD DROP"), "{}", rules());
-}
-
-/// Ends with the test, however that ends.
-struct NameServer(Child);
-
-impl Drop for NameServer {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// Not a separate test: has one address for each name.

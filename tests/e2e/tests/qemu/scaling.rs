@@ -1,9 +1,9 @@
 //! VMs that follow their load: a real database, a real agent, scheduler and monitor, and nothing is lost on the way.
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use neonvm_e2e::client::Resource;
-use neonvm_test_support::need;
+use neonvm_test_support::{Running, need};
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, possible, possible_with_database, until};
@@ -45,30 +45,15 @@ fn address(cluster: &Cluster) -> String {
     address
 }
 
-/// A session that lives as long as it is not dropped.
-struct Load(Child);
-
-impl Load {
-    fn start(address: &str) -> Self {
-        database::fill(address, "1");
-        let child = Command::new("pgbench")
-            .args(["-h", address, "-U", "postgres", "-S", "-c", "4", "-T", "600", "postgres"])
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn();
-        Self(child.unwrap())
-    }
-
-    fn runs(&mut self) -> bool {
-        self.0.try_wait().unwrap().is_none()
-    }
-}
-
-impl Drop for Load {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Sessions that live as long as it is not dropped.
+fn load_of(address: &str) -> Running {
+    database::fill(address, "1");
+    let child = Command::new("pgbench")
+        .args(["-h", address, "-U", "postgres", "-S", "-c", "4", "-T", "600", "postgres"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    Running(child.unwrap())
 }
 
 /// Upstream's scenario `autoscaling.cpu-sys-fs-state-scaling` with a database; `tests/e2e/scenarios` has both CPU modes.
@@ -83,7 +68,7 @@ fn a_database_grows_under_load_and_shrinks_when_it_is_idle() {
         observed(vm) == ("250m".into(), "1Gi".into())
     });
     let address = address(&cluster);
-    let mut load = Load::start(&address);
+    let mut load = load_of(&address);
     // Whole compute units on the way, never beyond the bounds although the VM has room for more.
     cluster.becomes("pg", "grows to the most its bounds allow", |vm| {
         let (cpu, slots) = asked(vm);
@@ -93,7 +78,7 @@ fn a_database_grows_under_load_and_shrinks_when_it_is_idle() {
         );
         observed(vm) == ("1".into(), "4Gi".into())
     });
-    assert!(load.runs(), "pgbench lost its connections");
+    assert!(load.goes_on(), "pgbench lost its connections");
     let output = cluster.good(&["agent", "inspect", "--vm", "pg", "--history", "50"]);
     assert!(output.contains("LAST DECISIONS") && output.contains("ask scheduler"), "{output}");
     // Events are delivered separately.

@@ -1,11 +1,11 @@
 //! Certificates that live for a minute and an authority that lives for ten, on a real clock: every service, runner and webhook renews its
 //! own several times and takes up the next authority, and nothing that a user does fails meanwhile.
 
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use neonvm_e2e::client::Resource;
-use neonvm_test_support::need;
+use neonvm_test_support::{Running, need};
 
 use crate::cluster::{Cluster, possible, until};
 use crate::observe::{node, settles, text};
@@ -22,24 +22,9 @@ const BAD: [&str; 4] =
     ["could not be renewed", "has expired", "is of another authority", "CertificateExpired"];
 
 /// A session in the guest that is open all the time.
-struct Session(Child);
-
-impl Session {
-    fn open(cluster: &Cluster) -> Self {
-        let mut command = cluster.neonctl(&["vm", "ssh", "m", "--", "while sleep 1; do echo; done"]);
-        Self(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
-    }
-
-    fn is_open(&mut self) -> bool {
-        self.0.try_wait().unwrap().is_none()
-    }
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+fn session(cluster: &Cluster) -> Running {
+    let mut command = cluster.neonctl(&["vm", "ssh", "m", "--", "while sleep 1; do echo; done"]);
+    Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
 }
 
 /// Whether the next authority signs, and the one before is trusted.
@@ -73,21 +58,20 @@ fn certificates_renew_and_an_authority_is_handed_over_while_everything_works() {
     cluster.idle();
     cluster.run("m", &[]);
     let started = Instant::now();
-    let mut session = Session::open(&cluster);
+    let mut opened = session(&cluster);
     let (mut number, mut handed_over) = (0, None);
     while handed_over.is_none_or(|at: Instant| at.elapsed() < Duration::from_secs(100)) {
         assert!(started.elapsed() < LONGEST, "the authority is not handed over\n{}", cluster.logs());
         round(&cluster, number);
-        assert!(session.is_open(), "the session ended after {:?}", started.elapsed());
+        assert!(opened.goes_on(), "the session ended after {:?}", started.elapsed());
         if number % EVICTION == EVICTION - 1 {
             evicted(&cluster);
-            session = Session::open(&cluster);
+            opened = session(&cluster);
         }
         if handed_over.is_none() && is_handed_over(&cluster) {
             handed_over = Some(Instant::now());
         }
         number += 1;
-        std::thread::sleep(Duration::from_secs(2));
     }
     println!("{number} rounds in {:?}", started.elapsed());
     let read = |name: &str| {
@@ -107,6 +91,6 @@ fn certificates_renew_and_an_authority_is_handed_over_while_everything_works() {
         assert!(bad.is_empty(), "{name}: {bad:#?}");
     }
     assert_eq!(text(&cluster.vm("m"), "/status/phase"), "Running");
-    drop(session);
+    drop(opened);
     cluster.down();
 }

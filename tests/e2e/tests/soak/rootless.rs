@@ -4,10 +4,10 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
-use neonvm_test_support::{eventually_blocking, need, needs};
+use neonvm_test_support::{Running, eventually_blocking, need, needs};
 use serde_json::Value;
 
 use crate::cluster::{possible, until};
@@ -260,14 +260,4 @@ fn the_console_answers(person: &Person) {
     );
     typed.write_all(b"\x1d").unwrap();
     assert!(console.0.wait().unwrap().success());
-}
-
-/// Ends with the test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }

@@ -1,9 +1,9 @@
 //! Idle VMs of any shape on a busy host: none of them grows.
 
-use std::process::{Child, Command};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use neonvm_test_support::need;
+use neonvm_test_support::{Running, need};
 use serde_json::Value;
 
 use crate::cluster::{Cluster, possible, until, until_within};
@@ -29,19 +29,8 @@ const IDLE: u64 = 600;
 const FIRST: Duration = Duration::from_secs(60);
 
 /// A process that uses a CPU until it is dropped.
-struct Busy(Child);
-
-impl Busy {
-    fn start() -> Self {
-        Self(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap())
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+fn busy() -> Running {
+    Running(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap())
 }
 
 /// Lets time pass.
@@ -84,7 +73,7 @@ fn ten_idle_shapes_stand_still() {
         let shape = ["vm", "create", name, "--image", "idle:1", "--cpu", cpu, "--memory", memory];
         cluster.good(&[&shape[..], &["--wait", "--timeout", "170s"]].concat());
     }
-    let _busy = Busy::start();
+    let _busy = busy();
     let counts = || -> Result<Vec<_>, String> { names.iter().map(|name| resized(&cluster, name)).collect() };
     until(|| counts().is_ok(), || format!("{:?}\n{}", counts(), cluster.logs()));
     passes(FIRST);

@@ -3,9 +3,9 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::UnixListener;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
-use neonvm_test_support::{eventually_blocking, need, needs};
+use neonvm_test_support::{Running, eventually_blocking, need, needs};
 
 use crate::ssh::{Server, numbers, through};
 
@@ -30,18 +30,9 @@ fn free() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// A client that only forwards; it ends with this value.
-struct Client(Child);
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn forwarding(mut command: Command) -> Client {
-    Client(command.arg("-N").stderr(Stdio::piped()).spawn().unwrap())
+/// A client that only forwards.
+fn forwarding(mut command: Command) -> Running {
+    Running(command.arg("-N").stderr(Stdio::piped()).spawn().unwrap())
 }
 
 /// What comes back for ten megabytes, with both ends closed on their own.

@@ -9,6 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kube::Client;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use neonvm_kit::certificate::Validity;
 use serde_json::Value;
 
 use crate::error::{Code, Error, Result};
@@ -203,10 +204,7 @@ impl Connection {
     fn has_expired(&self) -> bool {
         let data = self.config.auth_info.client_certificate_data.as_ref();
         let pem = data.and_then(|data| String::from_utf8(STANDARD.decode(data).ok()?).ok());
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        let end =
-            pem.and_then(|pem| neonvm_kit::certificate::Validity::last(&pem)).map(|validity| validity.until);
-        end.is_some_and(|end| u64::try_from(end).is_ok_and(|end| end < now.as_secs()))
+        pem.and_then(|pem| Validity::last(&pem)).is_some_and(|validity| validity.until < Validity::now())
     }
 }
 

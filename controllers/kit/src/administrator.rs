@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_certificate_that_is_due_is_renewed() {
+    fn only_a_certificate_that_ends_soon_is_renewed() {
         let directory = tempfile::tempdir().unwrap();
         let directory = directory.path();
         assert!(!renew(directory).unwrap(), "there is none");
@@ -83,12 +83,21 @@ mod tests {
         let young = written(directory, &certificate(&authority).unwrap());
         assert!(!renew(directory).unwrap());
         assert_eq!(read(directory), young);
-        let old = written(directory, &authority.client_for(NAME, &[GROUP], -60).unwrap());
-        assert!(renew(directory).unwrap());
-        let new = read(directory);
-        assert_eq!((&new["current-context"], &new["users"][0]["name"]), (&json!("x"), &json!("x-admin")));
-        assert!(new.pointer(CERTIFICATE) != old.pointer(CERTIFICATE) && new.pointer(KEY) != old.pointer(KEY));
-        assert!(!renew(directory).unwrap(), "it is young again");
+        let now = Validity::now();
+        let (ending, key) = Authority::generate_between(NAME, now - 600, now + 60).unwrap();
+        let ending = Identity { certificate: ending.certificate().to_owned(), key };
+        for (old, what) in
+            [(authority.client_for(NAME, &[GROUP], -60).unwrap(), "ended"), (ending, "ends soon")]
+        {
+            let old = written(directory, &old);
+            assert!(renew(directory).unwrap(), "{what}");
+            let new = read(directory);
+            assert_eq!((&new["current-context"], &new["users"][0]["name"]), (&json!("x"), &json!("x-admin")));
+            assert!(
+                new.pointer(CERTIFICATE) != old.pointer(CERTIFICATE) && new.pointer(KEY) != old.pointer(KEY)
+            );
+            assert!(!renew(directory).unwrap(), "it is young again");
+        }
         std::fs::write(directory.join("kubeconfig"), "apiVersion: v1\n").unwrap();
         assert!(!renew(directory).unwrap());
     }

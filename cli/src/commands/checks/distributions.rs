@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::facts::{Facts, Source};
 use super::finding::{Finding, ok};
+use super::view::plural;
 use crate::commands::object::text;
 
 /// Pod Security of namespaces, which a cluster may have as a default that no label shows.
@@ -39,7 +40,8 @@ pub(super) fn all(facts: &Facts) -> Vec<Finding> {
     let nodes = facts.all(Source::Nodes);
     let of = |[.., name, needs]: &[&str; 4]| {
         let count = nodes.iter().filter(|node| found(node) == Some(*name)).count();
-        let detail = format!("{name}: {needs} ({count} nodes; docs/src/howto/nodes.md)");
+        let nodes = plural(count, "node");
+        let detail = format!("{name}: {needs} ({nodes}; see Other distributions and networks in the book)");
         (count > 0).then(|| ok("distribution", detail).at("cluster"))
     };
     ALL.iter().filter_map(of).collect()

@@ -40,11 +40,13 @@ pub fn default(group: &str, version: &str, kind: &str, object: &mut Value) {
 }
 
 fn schema_of(group: &str, version: &str, kind: &str) -> Option<SchemaRef> {
-    let package = match group {
-        "" => "core",
-        group => group.split('.').next().unwrap_or(group),
-    };
-    named(&format!("io.k8s.api.{package}.{version}.{kind}"))
+    named(&type_name(group, version, kind))
+}
+
+/// The name of the type of a built-in kind.
+pub(crate) fn type_name(group: &str, version: &str, kind: &str) -> String {
+    let package = if group.is_empty() { "core" } else { group.split('.').next().unwrap_or(group) };
+    format!("io.k8s.api.{package}.{version}.{kind}")
 }
 
 /// What the table of checks finds in an object: in its status, or in all else.

@@ -51,9 +51,6 @@ fn walk(value: &Value, schema: &Schema, path: &str, depth: usize, errors: &mut V
             for (field, rule, words) in of.and_then(|of| table().get(of)).into_iter().flatten() {
                 apply(map, (*field, *rule, words), path, errors);
             }
-            if of == Some("core.v1.Toleration") {
-                validate_toleration(map, path, errors);
-            }
             for (key, item) in map {
                 if let Some(child) = schema.child(key).filter(|_| item.is_object() || item.is_array()) {
                     walk(item, child, &format!("{path}.{key}"), depth + 1, errors);
@@ -72,8 +69,8 @@ fn walk(value: &Value, schema: &Schema, path: &str, depth: usize, errors: &mut V
 }
 
 /// What the parts of a toleration at `path` mean together.
-fn validate_toleration(toleration: &Map<String, Value>, path: &str, errors: &mut Vec<FieldError>) {
-    let text = |key: &str| toleration.get(key).and_then(Value::as_str).unwrap_or_default();
+fn toleration(map: &Map<String, Value>, path: &str, errors: &mut Vec<FieldError>) {
+    let text = |key: &str| map.get(key).and_then(Value::as_str).unwrap_or_default();
     let (key, operator, value) = (text("key"), text("operator"), text("value"));
     let mut refuse = |field: &str, value: &str, detail: &str| {
         errors.push(FieldError::invalid(format!("{path}.{field}"), &json!(value), detail));
@@ -83,7 +80,7 @@ fn validate_toleration(toleration: &Map<String, Value>, path: &str, errors: &mut
             "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
         refuse("operator", operator, detail);
     }
-    if toleration.contains_key("tolerationSeconds") && text("effect") != "NoExecute" {
+    if map.contains_key("tolerationSeconds") && text("effect") != "NoExecute" {
         refuse("effect", text("effect"), "effect must be 'NoExecute' when `tolerationSeconds` is set");
     }
     match operator {
@@ -137,6 +134,7 @@ fn apply(
             errors.push(FieldError::invalid(place, value, "must be a relative path without '..'"));
         }
         "source" => source(map, words, path, errors),
+        "toleration" => toleration(map, path, errors),
         "name" if !text.is_empty() => {
             let rule = match words {
                 ["port"] => name::port,

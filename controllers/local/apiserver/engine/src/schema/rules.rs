@@ -25,8 +25,9 @@ pub(crate) mod program;
 mod quantities;
 mod types;
 
+pub(crate) use check::most_of;
 pub use cost::{OBJECT_BUDGET, RULE_BUDGET};
-pub(crate) use types::{MOST_OF_ALL, MOST_OF_RULE, is_transition, most_of, segments};
+pub(crate) use types::{MOST_OF_ALL, MOST_OF_RULE, is_transition, segments};
 pub use types::{condition_error, judge};
 
 /// Whether any node has a rule. The answer is kept at the node.

@@ -9,6 +9,7 @@ use super::{Write, decode};
 use crate::access;
 use crate::admission::Halt;
 use crate::answer::{Reply, TokenRequest};
+use crate::builtin;
 use crate::engine::Engine;
 use crate::field::FieldError;
 use crate::object;
@@ -113,8 +114,7 @@ impl Write<'_> {
 
     /// The body as the type of a kind, in one of these versions; it need not name them.
     fn typed_body<T: JsonSchema + Resource>(&self, kind: &str, versions: &[&str]) -> Result<Value, ApiError> {
-        let type_name = format!("io.k8s.api.{}.{}.{kind}", package(T::GROUP), T::VERSION);
-        let mut body = self.plain_body(&type_name)?;
+        let mut body = self.plain_body(&builtin::type_name(T::GROUP, T::VERSION, kind))?;
         let (given, named) = (object::text_at(&body, "apiVersion"), object::text_at(&body, "kind"));
         let known = (given.is_empty() || versions.contains(&given)) && (named.is_empty() || named == kind);
         if !known || !body.is_object() {
@@ -378,9 +378,4 @@ fn too_many(name: &str, budget: &Value, observed: bool) -> ApiError {
         error.retry_after = Some(10);
     }
     error
-}
-
-/// The package of the types of a group.
-fn package(group: &str) -> &str {
-    if group.is_empty() { "core" } else { group.split('.').next().unwrap_or(group) }
 }

@@ -136,7 +136,7 @@ fn least(schema: &Schema) -> u64 {
 }
 
 /// How many values of a schema fit into one request.
-pub(super) fn most_of(schema: &Schema) -> u64 {
+pub(crate) fn most_of(schema: &Schema) -> u64 {
     LARGEST / (least(schema) + 1)
 }
 

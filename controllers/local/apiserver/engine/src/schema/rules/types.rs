@@ -36,11 +36,6 @@ fn infer<'a>(source: &str, names: Vec<(String, Found<'a>)>, yields: &str) -> Res
     }
 }
 
-/// How many values of a schema one request can have.
-pub(crate) fn most_of(schema: &Schema) -> u64 {
-    super::check::most_of(schema)
-}
-
 /// The segments of a relative path such as `.a.b` or `.a['b.c']`; `None` for what is none.
 pub(crate) fn segments(path: &str) -> Option<Vec<String>> {
     let mut found = Vec::new();

@@ -273,7 +273,7 @@ fn untyped(schema: &Schema) -> bool {
     schema.json_type == JsonType::Any && !schema.int_or_string
 }
 
-/// A whole number, also when it is written with a fraction of zero.
+/// A whole number; one with a fraction of zero was written as such before.
 pub(super) fn is_integer(value: &Value) -> bool {
     value.is_i64()
 }

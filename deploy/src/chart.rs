@@ -92,7 +92,7 @@ fn about() -> String {
 
 fn notes() -> String {
     "neonvm {{ .Values.image.version }} is in namespace {{ .Release.Namespace }}.\n\
-     Pods of runners and of the overlay need the pod security level privileged:\n  \
+     Pods of the node service and of the overlay need the pod security level privileged:\n  \
      kubectl label namespace {{ .Release.Namespace }} pod-security.kubernetes.io/enforce=privileged --overwrite\n\
      Whether all is well:\n  neonctl status\n"
         .to_owned()
@@ -144,7 +144,6 @@ fn places() -> Result<Filled, Error> {
     filled.disk_cache = json!("{{ .Values.runner.diskCache }}");
     filled.log_format = json!("{{ .Values.logFormat }}");
     filled.root_disk = json!(ROOT_DISK);
-    filled.device_plugin = json!("{{ has `agent` .Values.components }}");
     filled.scheduler = json!("{{ has `scheduler` .Values.components }}");
     filled.vm_scheduler = json!(VM_SCHEDULER);
     filled.pod_autoscaler = json!("{{ has `pod-autoscaler` .Values.components }}");
@@ -210,7 +209,7 @@ fn of_manifest(object: &Value, service: &mut Map<String, Value>) {
     for container in containers.into_iter().flatten() {
         let is = |name: &str| container.get("name").is_some_and(|found| found == name);
         // It has few needs, and none that grow.
-        if is("device-plugin") {
+        if is("node") {
             continue;
         }
         let is_stock = is("kube-scheduler");

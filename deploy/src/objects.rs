@@ -190,12 +190,11 @@ fn container(container: &mut Value, filled: &Filled) {
             flag(container, "--certificate-lifetime", certificate);
             flag(container, "--authority-lifetime", authority);
             flag(container, "--disk-cache", filled.disk_cache.as_str().unwrap_or_default());
-            flag(container, "--device-plugin", filled.device_plugin.as_str().unwrap_or_default());
             let webhooks = filled.pod_autoscaler.as_str().unwrap_or_default();
             flag(container, "--pod-autoscaler-webhooks", webhooks);
         }
         "agent" => flag(container, "--scheduler", filled.scheduler.as_str().unwrap_or_default()),
-        "device-plugin" => {
+        "node" => {
             flag(container, "--accelerator", filled.accelerator.as_str().unwrap_or_default());
         }
         "vxlan-controller" => {

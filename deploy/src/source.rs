@@ -11,6 +11,8 @@ const MULTUS: (&str, &str) = ("multus", include_str!("../multus/overlay.yaml"));
 /// The file of the overlay's controller, and how the names of others that are of use with it alone begin.
 const OVERLAY: (&str, &str) = ("vxlan-controller", "overlay-");
 
+/// The file of the node service, without which there are no VMs.
+const NODE: &str = "node";
 /// The file of what upstream's agents find.
 const UPSTREAM_AGENTS: &str = "upstream-agents";
 /// The file with the PriorityClass of VMs.
@@ -35,8 +37,8 @@ pub(crate) struct File {
     pub(crate) objects: Vec<Value>,
 }
 
-/// Every file. One that bears the name of a component belongs to that, one of the overlay to that; the others belong to every
-/// installation.
+/// Every file. One that bears the name of a component belongs to that, the node service to the vm-controller, one of the overlay to that;
+/// the others belong to every installation.
 pub(crate) fn files() -> Result<Vec<File>, Error> {
     MANIFESTS.iter().chain([&MULTUS]).map(|&(name, text)| file(name, text)).collect()
 }
@@ -47,6 +49,7 @@ fn file(name: &'static str, text: &str) -> Result<File, Error> {
     let when = match Component::ALL.into_iter().find(|component| component.name() == name) {
         Some(component) => When::Component(component),
         None if name == OVERLAY.0 || name.starts_with(OVERLAY.1) || name == MULTUS.0 => When::Overlay,
+        None if name == NODE => When::Component(Component::VmController),
         None if name == UPSTREAM_AGENTS => When::UpstreamAgents,
         None if name == PRIORITY_OF_VMS => When::PriorityOfVms,
         None => When::Always,

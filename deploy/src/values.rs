@@ -475,10 +475,6 @@ impl Values {
                 return Err(Error::invalid(format!("{path}.replicas"), format!("choose 1 to {REPLICAS}")));
             }
         }
-        if self.runner.accelerator == Accelerator::Kvm && !self.has(Component::Agent) {
-            let why = "kvm needs the component agent: the device plugin, which is part of it, gives /dev/kvm to pods";
-            return Err(Error::invalid("runner.accelerator", why));
-        }
         if self.scheduler.upstream_agents && !self.has(Component::Scheduler) {
             let why = "upstream's agents are to find the component scheduler; install it too";
             return Err(Error::invalid("scheduler.upstreamAgents", why));

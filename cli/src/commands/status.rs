@@ -173,7 +173,7 @@ mod tests {
         let put =
             |facts: &mut Facts, source, object: &Value| facts.put(source, Part::Read(vec![object.clone()]));
         put(&mut facts, Source::Nodes, &json!({ "metadata": { "name": "n1" }, "status": ready }));
-        let labels = json!({ "app.kubernetes.io/name": "neonvm-device-plugin" });
+        let labels = json!({ "app.kubernetes.io/name": "neonvm-node" });
         let pod = json!({ "metadata": { "name": "p", "labels": labels }, "spec": { "nodeName": "n1" }, "status": ready });
         put(&mut facts, Source::Pods, &pod);
         let workload = json!({ "kind": "DaemonSet", "metadata": { "name": "neonvm-agent" } });

@@ -2,13 +2,13 @@
 
 mod agent;
 mod apiserver;
-mod device_plugin;
 mod firewall;
 mod history_dir;
 mod kubelet;
 mod lease;
 mod local;
 mod log;
+mod node;
 mod pod_autoscaler;
 mod scheduler;
 mod service;
@@ -62,8 +62,8 @@ enum Service {
     HistoryDir(history_dir::Args),
     /// Join a node to the overlay network of VMs
     VxlanController(Box<vxlan_controller::Args>),
-    /// Serve the device plugin that gives runner pods their devices
-    DevicePlugin(device_plugin::Args),
+    /// Serve what runners need of their node: devices, networks, and the device plugin of its kubelet
+    Node(node::Args),
     /// Scale the replicas of workloads by their metrics
     PodAutoscaler(pod_autoscaler::Args),
     /// Run the pods of one node on this host, for local clusters
@@ -101,7 +101,7 @@ fn run() -> anyhow::Result<()> {
                 Service::Agent(args) => agent::run(&args),
                 Service::HistoryDir(args) => history_dir::run(&args),
                 Service::VxlanController(args) => vxlan_controller::run(&args),
-                Service::DevicePlugin(args) => device_plugin::run(&args),
+                Service::Node(args) => node::run(&args),
                 Service::PodAutoscaler(args) => pod_autoscaler::run(&args),
                 Service::Kubelet(args) => kubelet::run(&args),
                 Service::Firewall => firewall::run(),

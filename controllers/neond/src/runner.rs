@@ -9,6 +9,7 @@ use neonvm_api::runner_pod::{AUTHORITIES_VARIABLE, CONFIG_DIGEST_VARIABLE, LOG_F
 use neonvm_runner::client::{self, Question, Target};
 use neonvm_runner::logs::{self, Bounded, Format};
 use neonvm_runner::options::{Accelerator, NetworkMode, Options};
+use neonvm_types::node_protocol::{SOCKET, SOCKET_DIRECTORY, SOCKET_VARIABLE};
 
 /// User and group of QEMU: unused on Debian but for the virtualisation packages themselves.
 const QEMU_USER: u32 = 64055;
@@ -39,6 +40,9 @@ pub(crate) struct Args {
     /// Network of the guest: tap or user
     #[arg(long, env = "NEONVM_NETWORK", default_value = "tap")]
     network: NetworkMode,
+    /// Socket of the node service, which makes the devices of the network tap
+    #[arg(long, env = SOCKET_VARIABLE, default_value_os_t = default_socket())]
+    node_socket: PathBuf,
     /// Accelerator: auto, kvm or tcg
     #[arg(long, env = "NEONVM_ACCEL", default_value = "auto")]
     accel: Accelerator,
@@ -117,6 +121,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
+/// Where the device plugin mounts it.
+fn default_socket() -> PathBuf {
+    Path::new(SOCKET_DIRECTORY).join(SOCKET)
+}
+
 fn small_runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     neonvm_runner::runtime().context("cannot start")
 }
@@ -151,6 +160,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         initramfs: args.initramfs.clone(),
         guest_program: args.guest.clone(),
         network: args.network,
+        node_socket: args.node_socket.clone(),
         accelerator: args.accel,
         probe: vec![probe.into(), "kvm-probe".into()],
         probe_kept: args.probe_dir.clone(),

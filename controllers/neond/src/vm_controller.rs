@@ -65,7 +65,7 @@ pub(crate) struct Args {
     /// Ratio of movable to kernel memory when memory is plugged
     #[arg(long, default_value = "401")]
     memhp_auto_movable_ratio: String,
-    /// Request neonvm/kvm, neonvm/tun and neonvm/vhost-net for runner pods, from the device plugin of the nodes
+    /// Request neonvm/kvm, neonvm/node and neonvm/vhost-net for runner pods, from the node service
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = false,
           default_missing_value = "true", action = clap::ArgAction::Set)]
     device_plugin: bool,

@@ -23,6 +23,8 @@ pub struct Options {
     pub guest_program: Option<PathBuf>,
     /// How the guest is connected.
     pub network: NetworkMode,
+    /// Socket of the node service, which makes tap devices.
+    pub node_socket: PathBuf,
     pub accelerator: Accelerator,
     /// Command that prints the line of [`neonvm_hypervisor::accelerator::probe::run_in_this_process`].
     pub probe: Vec<OsString>,
@@ -45,7 +47,7 @@ pub struct Options {
 /// How the guest is connected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NetworkMode {
-    /// By a tap device in the pod's network namespace; needs CAP_NET_ADMIN.
+    /// By a tap device in the pod's network namespace, from the node service.
     #[default]
     Tap,
     /// By QEMU's own stack; needs nothing.

@@ -5,7 +5,6 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use neonvm_api::runner_pod::ExtraNet;
 use neonvm_api::virtual_machine::{CpuScalingMode, Disk, PortProtocol};
 use neonvm_hypervisor::accelerator::{self, Accelerator, emulated_tsc_khz};
 use neonvm_hypervisor::cpu_model::CpuModel;
@@ -16,9 +15,11 @@ use neonvm_hypervisor::plan::{
     Architecture, Backend, CpuMode, CpuPlan, DiskImage, DiskPlan, Firmware, Forward, InterfacePlan,
     KernelArguments, MachinePlan, MemoryPlan, OnlinePolicy, OverlayAddress, Protocol,
 };
+use neonvm_hypervisor::tap::Tap;
 use neonvm_types::Bytes;
 use neonvm_types::guest::{DAEMON_PORT, METRICS_PORT, Network as GuestNetwork, SSH_PORT};
 use neonvm_types::monitor_protocol::MONITOR_PORT;
+use neonvm_types::node_protocol::guest_hardware;
 use neonvm_types::runner_protocol::{DEVICES, HostFacts};
 
 use crate::config::PodFiles;
@@ -425,7 +426,7 @@ struct Network {
 }
 
 /// The files of an interface, with the kernel's end of it where the node has that.
-fn tap_files(tap: network::Tap, vhost: bool, notes: &mut Vec<String>) -> TapFiles {
+fn tap_files(tap: Tap, vhost: bool, notes: &mut Vec<String>) -> TapFiles {
     let opened = if vhost { network::vhost::open() } else { Ok(None) };
     let vhost = opened.unwrap_or_else(|note| {
         notes.push(note);
@@ -446,9 +447,9 @@ async fn network(options: &Options, pod: &Arc<PodFiles>) -> Result<Network, Erro
         .collect();
     let forwards: Vec<network::Forward> =
         ports.into_iter().map(|(udp, port)| network::Forward { udp, port }).collect();
-    let mac = network::guest_hardware(&pod.config.uid);
+    let mac = guest_hardware(&pod.config.uid);
     match options.network {
-        NetworkMode::Tap => tap_network(pod, forwards, mac).await,
+        NetworkMode::Tap => tap_network(options, pod, mac).await,
         NetworkMode::User if pod.config.extra_net.is_some() => Err(network::Error::OverlayNeedsRoot.into()),
         NetworkMode::User => {
             let address = options.addresses.first().copied().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
@@ -472,38 +473,27 @@ async fn network(options: &Options, pod: &Arc<PodFiles>) -> Result<Network, Erro
     }
 }
 
-/// Interfaces on tap devices, and what is around them in the pod's network namespace.
-async fn tap_network(
-    pod: &Arc<PodFiles>,
-    forwards: Vec<network::Forward>,
-    mac: [u8; 6],
-) -> Result<Network, Error> {
+/// Interfaces on tap devices, which the node service makes with what is around them in the pod's network namespace.
+async fn tap_network(options: &Options, pod: &Arc<PodFiles>, mac: [u8; 6]) -> Result<Network, Error> {
+    let hardware = neonvm_api::overlay::hardware_address(&pod.config.uid);
     let settings = network::Settings {
-        forwards,
         hardware: mac,
+        overlay: pod.config.extra_net.is_some().then_some(hardware),
         hostname: hostname(&pod.config.pod),
-        open: pod.config.settings.node_access,
         counted: pod.config.spec.enable_network_monitoring,
     };
-    let extra = pod.config.extra_net.as_ref().map(|extra| overlay_of(pod, extra)).transpose()?;
-    let made = move || {
-        let there = network::interfaces()?;
-        let link = network::set_up(&settings, &there)?;
-        let join = |(interface, guest): (String, _)| network::join(&interface, &there, guest);
-        Ok((link, extra.map(join).transpose()?))
-    };
-    let (link, overlay) = blocking(made).await?;
+    let node = network::Node { socket: options.node_socket.clone() };
+    let link = blocking(move || Ok(network::set_up(&node, &settings)?)).await?;
     let mut interfaces = vec![InterfacePlan { mac, mtu: Some(link.mtu), backend: Backend::Tap }];
-    let mut notes = Vec::new();
+    let mut notes = link.notes;
     let vhost = incoming::may_have_vhost(pod.config.receive.as_ref());
     let mut taps = vec![tap_files(link.tap, vhost, &mut notes)];
     let mut frames = None;
-    if let Some(overlay) = overlay {
-        let mac = neonvm_api::overlay::hardware_address(&pod.config.uid);
-        interfaces.push(InterfacePlan { mac, mtu: Some(overlay.mtu), backend: Backend::Tap });
-        let kept = network::Frames::new(&overlay.tap, mac)?;
+    if let Some(overlay) = link.overlay {
+        interfaces.push(InterfacePlan { mac: hardware, mtu: Some(overlay.mtu), backend: Backend::Tap });
         let files = tap_files(overlay.tap, vhost, &mut notes);
-        frames = Some(Arc::new(if files.vhosts.is_empty() { kept.with_copies() } else { kept }));
+        let is_read_by_qemu = files.vhosts.is_empty();
+        frames = Some(if is_read_by_qemu { overlay.frames } else { overlay.frames.without_copies() });
         taps.push(files);
     }
     Ok(Network {
@@ -511,20 +501,13 @@ async fn tap_network(
         reach: link.reach,
         guest: link.guest,
         services: link.services,
-        frames,
+        frames: frames.map(Arc::new),
         meter: link.meter.map(Arc::new),
         mode: "tap",
         vhost: taps.iter().any(|tap| !tap.vhosts.is_empty()),
         taps,
         notes,
     })
-}
-
-/// The pod's interface on the overlay, and the guest's addresses there.
-fn overlay_of(pod: &PodFiles, extra: &ExtraNet) -> Result<(String, network::Addresses), network::Error> {
-    let ip = extra.ip.parse().map_err(|_| network::Error::Address(extra.ip.clone()))?;
-    let hardware = neonvm_api::overlay::hardware_address(&pod.config.uid);
-    Ok((extra.interface.clone(), network::Addresses { hardware, ip }))
 }
 
 fn user_forward(forward: &HostForward) -> Option<Forward> {

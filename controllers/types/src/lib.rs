@@ -33,6 +33,7 @@ pub mod jsonpath;
 pub mod milli_cpu;
 pub mod monitor_protocol;
 pub mod name;
+pub mod node_protocol;
 pub mod objects;
 pub mod quantity;
 pub mod resources;

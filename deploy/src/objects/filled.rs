@@ -65,8 +65,6 @@ pub(crate) struct Filled {
     pub(crate) log_format: Value,
     /// How root disks get out of their images.
     pub(crate) root_disk: Value,
-    /// Whether each node has the device plugin, which is part of the component agent.
-    pub(crate) device_plugin: Value,
     /// Whether our scheduler permits sizes.
     pub(crate) scheduler: Value,
     /// Name of the scheduler of VMs that name none.
@@ -108,7 +106,6 @@ impl Filled {
             ],
             log_format: json!(values.log_format),
             root_disk: json!(if copies_root_disks(values, facts) { "copy" } else { "image-volume" }),
-            device_plugin: json!(values.has(Component::Agent).to_string()),
             scheduler: json!(values.has(Component::Scheduler).to_string()),
             vm_scheduler: json!(if values.has(Component::Scheduler) { SCHEDULER } else { "" }),
             pod_autoscaler: json!(values.has(Component::PodAutoscaler).to_string()),

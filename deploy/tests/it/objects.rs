@@ -183,7 +183,7 @@ fn who_gets_capabilities_is_root() {
             count += 1;
         }
     }
-    assert_eq!(count, 2, "the history's directory and the overlay's controller");
+    assert_eq!(count, 3, "the history's directory, the node service and the overlay's controller");
 }
 
 /// Nothing of ours ends a VM to get a node: no class may preempt, and VMs come after services only while both wait.
@@ -230,8 +230,8 @@ fn services_request_what_they_need_and_are_probed() {
                 assert!(one["resources"]["requests"][resource].is_string(), "{name}: {resource}");
             }
             assert!(one["resources"]["limits"]["memory"].is_string(), "{name}");
-            // These listen on nothing in the network of their node: what the device plugin offers is seen in the node's status.
-            if *name != NODES && one["name"] != "device-plugin" {
+            // These listen on nothing in the network of their node: what the node service offers is seen in the node's status.
+            if *name != NODES && one["name"] != "node" {
                 assert!(one["livenessProbe"].is_object() && one["readinessProbe"].is_object(), "{name}");
             }
         }

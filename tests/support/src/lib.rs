@@ -11,6 +11,7 @@
 )]
 
 pub mod guest;
+pub mod lab;
 pub mod lists;
 pub mod needs;
 mod process;

@@ -24,8 +24,6 @@ const ARROWS: &[(&str, &[&str])] = &[
             "neonvm-api",
             "neonvm-core-vm-lifecycle",
             "neonvm-core-migration",
-            // What a guest does not reach.
-            "neonvm-core-overlay",
             "neonvm-kit",
             "neonvm-disk",
             "neonvm-hypervisor",
@@ -44,7 +42,11 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("neonvm-vxlan-controller", &["neonvm-api", "neonvm-kit", "neonvm-core-overlay"]),
-    ("neonvm-device-plugin", &["neonvm-kit"]),
+    // What a guest does not reach is in the overlay's crate.
+    (
+        "neonvm-node",
+        &["neonvm-types", "neonvm-api", "neonvm-core-overlay", "neonvm-hypervisor", "neonvm-kit"],
+    ),
     // The overlay's crate has the list of addresses that are closed to what tenants name.
     (
         "neonvm-pod-autoscaler",
@@ -90,7 +92,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     // Pulls images; starts runners as processes, does not link them.
     (
         "neonvm-kubelet",
-        &["neonvm-types", "neonvm-api", "neonvm-core-kubelet", "neonvm-kit", "neonvm-builder"],
+        &["neonvm-types", "neonvm-api", "neonvm-core-kubelet", "neonvm-kit", "neonvm-node", "neonvm-builder"],
     ),
     ("neonvm-apiserver", &["neonvm-types", "neonvm-api", "neonvm-apiserver-engine", "neonvm-kit"]),
     (
@@ -103,7 +105,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "neonvm-apiserver",
             "neonvm-runner",
             "neonvm-vm-controller",
-            "neonvm-device-plugin",
+            "neonvm-node",
             "neonvm-pod-autoscaler",
             "neonvm-vxlan-controller",
             "neonvm-scheduler",

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 /// Files with `unsafe`, and what they need it for.
-const FILES: [(&str, &str); 11] = [
+const FILES: [(&str, &str); 13] = [
     ("controllers/hypervisor/src/accelerator/counter.rs", "the time stamp counter"),
     ("controllers/hypervisor/src/accelerator/kvm.rs", "an ioctl of /dev/kvm"),
     (
@@ -14,9 +14,11 @@ const FILES: [(&str, &str); 11] = [
     ("controllers/hypervisor/src/sys.rs", "what a child does between fork and exec"),
     ("controllers/kit/src/descriptors.rs", "`close_range`"),
     ("controllers/neond/src/local/supervisor/process.rs", "what a child does between fork and exec"),
+    ("controllers/hypervisor/src/tap.rs", "ioctls of tap devices"),
     ("controllers/local/kubelet/src/sys.rs", "what a child does between fork and exec"),
+    ("controllers/node/src/network/sockets.rs", "options of sockets"),
+    ("controllers/node/src/service/caller.rs", "an option of sockets"),
     ("controllers/runner/src/network/capture.rs", "a packet socket"),
-    ("controllers/runner/src/network/tap.rs", "ioctls of tap devices"),
     ("vm-builder/guest/src/daemon/memory.rs", "the C library's allocator"),
     ("vm-builder/guest/src/system.rs", "system calls without a safe wrapper"),
 ];

@@ -41,7 +41,7 @@ const FILES: [(&str, Starts); 32] = [
     ("controllers/local/kubelet/src/server/exec.rs", Other("the user's command")),
     ("controllers/neond/src/local/supervisor/child.rs", Other("our own programs")),
     ("controllers/neond/src/main.rs", Other("our own program")),
-    ("controllers/runner/src/network/interface.rs", Host(&["ip", "nft"])),
+    ("controllers/node/src/network/program.rs", Host(&["ip", "nft"])),
     ("controllers/runner/src/prepare/script.rs", Other("a shell with the user's script")),
     ("controllers/vxlan-controller/src/nft.rs", Host(&["nft"])),
     ("kernel/src/build.rs", Other("compilers, checked before a build")),
@@ -76,7 +76,7 @@ pub(crate) fn faults(root: &Path, tracked: &[PathBuf]) -> Vec<String> {
 /// Code of the product; a module of tests has the name or the directory of one.
 fn is_product(file: &Path) -> bool {
     let text = file.to_string_lossy();
-    let tests = ["tests", "tests.rs", "lab.rs", "traffic.rs", "conformance"];
+    let tests = ["tests", "tests.rs", "lab.rs", "conformance"];
     file.extension().is_some_and(|extension| extension == "rs")
         && PRODUCT.iter().any(|directory| text.starts_with(directory))
         && !file.iter().any(|part| tests.iter().any(|name| part == *name))

@@ -22,8 +22,8 @@ pub(in crate::commands) enum Service {
 /// Lease of the vm-controller that leads.
 pub(in crate::commands) const CONTROLLER_LEASE: &str = "a3b22509.neon.tech";
 const AUTOSCALER_LEASE: &str = "neonvm-pod-autoscaler";
-/// Gives devices to runner pods, and is installed with the agents. Nodes of a local cluster need none.
-const DEVICES: &str = "device-plugin";
+/// Makes what VMs need of their node, and is installed with the vm-controller. The kubelet of a local cluster does it itself.
+const NODES: &str = "node";
 /// Note of a service of which there is nothing.
 const ABSENT: &str = "no pods and no lease";
 /// How notes begin about what could not be read.
@@ -45,7 +45,7 @@ const SERVICES: [(&str, Leases); 6] = [
     ("vm-controller", Leases::One(CONTROLLER_LEASE)),
     ("scheduler", Leases::One(SCHEDULER_LEASE)),
     ("agent", Leases::PerNode),
-    (DEVICES, Leases::None),
+    (NODES, Leases::None),
     ("vxlan-controller", Leases::None),
     ("pod-autoscaler", Leases::One(AUTOSCALER_LEASE)),
 ];
@@ -170,10 +170,10 @@ impl Component {
 pub(in crate::commands) fn all(facts: &Facts) -> Vec<Component> {
     let mut all: Vec<Component> =
         SERVICES.iter().map(|(name, leases)| service(name, leases, facts)).collect();
-    let has_agents = all.iter().any(|component| component.name == "agent" && component.ready.is_some());
-    all.retain(|component| component.name != DEVICES || component.ready.is_some() || has_agents);
-    if let Some(lost) =
-        all.iter_mut().find(|component| component.name == DEVICES && component.ready.is_none())
+    let has_controller =
+        all.iter().any(|component| component.name == "vm-controller" && component.ready.is_some());
+    all.retain(|component| component.name != NODES || component.ready.is_some() || has_controller);
+    if let Some(lost) = all.iter_mut().find(|component| component.name == NODES && component.ready.is_none())
     {
         lost.note.clear();
         lost.fails("it is not installed: no VM starts or grows; run neonctl install");

@@ -8,8 +8,9 @@ use super::view::plural;
 use crate::commands::object::text;
 
 /// Pod Security of namespaces, which a cluster may have as a default that no label shows.
-const LEVEL: &str = "label each namespace with VMs pod-security.kubernetes.io/enforce=privileged";
-const SELINUX: &str = "where SELinux enforces, the pods neonvm-device-plugin and neonvm-agent need a type that may use host paths";
+const LEVEL: &str = "label each namespace with VMs pod-security.kubernetes.io/enforce=baseline";
+const SELINUX: &str =
+    "where SELinux enforces, the pods neonvm-node and neonvm-agent need a type that may use host paths";
 
 /// A field of a Node's `nodeInfo` and the part of it that names a distribution, its name, and what its nodes need. The first that fits counts.
 const ALL: [[&str; 4]; 12] = [
@@ -23,7 +24,12 @@ const ALL: [[&str; 4]; 12] = [
     ],
     ["osImage", "Flatcar", "Flatcar", "load modules by a file in /etc/modules-load.d"],
     ["kubeletVersion", "+k3s", "k3s", "images are loaded with k3s ctr, not ctr"],
-    ["kubeletVersion", "+rke2", "RKE2", "with the CIS profile, label each namespace with VMs as privileged"],
+    [
+        "kubeletVersion",
+        "+rke2",
+        "RKE2",
+        "with the CIS profile, label each namespace with VMs pod-security.kubernetes.io/enforce=baseline",
+    ],
     ["osImage", "Red Hat", "Red Hat Enterprise Linux", SELINUX],
     ["osImage", "Fedora", "Fedora", SELINUX],
     ["osImage", "Rocky", "Rocky Linux", SELINUX],

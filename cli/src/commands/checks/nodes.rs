@@ -15,12 +15,12 @@ const CRIO: (u64, u64) = (1, 33);
 const KERNEL: (u64, u64) = (5, 10);
 /// Resources by which a device plugin hands out KVM end so.
 const KVM: &str = "/kvm";
-/// Our device plugin hands this out on every node that can run VMs.
-const TUN: &str = "/tun";
+/// Ours hands this out on every node that can run VMs.
+const NODE: &str = "/node";
 
-/// Name of the pods of the device plugin, and the device that it hands out on every node that can run VMs.
-const PLUGIN: &str = "neonvm-device-plugin";
-const DEVICE: &str = "neonvm/tun";
+/// Name of the pods of the node service, and the resource that it hands out on every node that can run VMs.
+const PLUGIN: &str = "neonvm-node";
+const DEVICE: &str = neonvm_types::node_protocol::RESOURCE;
 
 /// All nodes, before an installation.
 pub(super) fn all(facts: &Facts) -> Vec<Finding> {
@@ -41,7 +41,7 @@ pub(super) fn all(facts: &Facts) -> Vec<Finding> {
     checks
 }
 
-/// Nodes without devices although the device plugin's pod is ready there: no VM can be placed on them.
+/// Nodes without devices although the pod of the node service is ready there: no VM can be placed on them.
 pub(super) fn devices(facts: &Facts) -> Vec<Finding> {
     let nodes = facts.all(Source::Nodes).iter();
     let without = nodes.filter(|node| has_plugin(facts, node) && !offers_devices(node));
@@ -49,9 +49,9 @@ pub(super) fn devices(facts: &Facts) -> Vec<Finding> {
         let name = text(node, "/metadata/name");
         fail(
             "devices",
-            "the device plugin is ready, but the kubelet offers no neonvm/tun: no VM can be placed there",
+            "the node service is ready, but the kubelet offers no neonvm/node: no VM can be placed there",
             format!(
-                "see its log and that of the kubelet: kubectl logs -n {} -l app.kubernetes.io/name={PLUGIN}; the plugin \
+                "see its log and that of the kubelet: kubectl logs -n {} -l app.kubernetes.io/name={PLUGIN}; it \
                  must reach the kubelet in /var/lib/kubelet/device-plugins of its node",
                 facts.namespace
             ),
@@ -61,7 +61,7 @@ pub(super) fn devices(facts: &Facts) -> Vec<Finding> {
     without.map(check).collect()
 }
 
-/// Whether a pod of the device plugin is ready on a node.
+/// Whether a pod of the node service is ready on a node.
 fn has_plugin(facts: &Facts, node: &Value) -> bool {
     let name = text(node, "/metadata/name");
     facts.all(Source::Pods).iter().any(|pod| {
@@ -154,7 +154,7 @@ fn kvm(node: &Value, facts: &Facts) -> Finding {
     match found {
         Some(name) if !has_none(name) => ok("kvm", format!("available to pods as {name}")),
         // A kubelet keeps the resources of a device plugin that has gone, with 0 of each.
-        Some(name) if has_none(&name.replace(KVM, TUN)) => ok("kvm", "unknown: no device plugin runs"),
+        Some(name) if has_none(&name.replace(KVM, NODE)) => ok("kvm", "unknown: no device plugin runs"),
         Some(name) => warn(
             "kvm",
             format!("{name} is 0: VMs are emulated"),

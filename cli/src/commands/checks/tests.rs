@@ -99,7 +99,7 @@ fn nodes_that_lack_something_are_named() {
         node(
             "gone",
             &info("containerd://2.3.4", "amd64", "6.1.0"),
-            &json!({"neonvm/kvm": "0", "neonvm/tun": "0"}),
+            &json!({"neonvm/kvm": "0", "neonvm/node": "0"}),
         ),
         json!({"metadata": {"name": "new"}}),
     ];
@@ -251,14 +251,14 @@ fn each_source_is_read_for_some_group() {
 #[test]
 fn a_node_without_devices_is_found() {
     let pod = |node: &str, ready: &str| {
-        json!({"metadata": {"name": "p", "labels": {"app.kubernetes.io/name": "neonvm-device-plugin"}},
+        json!({"metadata": {"name": "p", "labels": {"app.kubernetes.io/name": "neonvm-node"}},
             "spec": {"nodeName": node}, "status": {"conditions": [{"type": "Ready", "status": ready}]}})
     };
     let good = info("containerd://2.3.4", "amd64", "6.1.0");
     let nodes = vec![
         node("none", &good, &json!({})),
-        node("zero", &good, &json!({"neonvm/tun": "0"})),
-        node("well", &good, &json!({"neonvm/tun": "1000"})),
+        node("zero", &good, &json!({"neonvm/node": "0"})),
+        node("well", &good, &json!({"neonvm/node": "1000"})),
         node("starts", &good, &json!({})),
         node("other", &good, &json!({})),
     ];

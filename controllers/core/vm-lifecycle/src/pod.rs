@@ -23,8 +23,8 @@ use neonvm_api::runner_pod::{
 };
 use neonvm_api::virtual_machine::PortProtocol;
 use neonvm_api::{Power, VirtualMachine};
-use neonvm_types::Accelerator;
 use neonvm_types::runner_protocol::READY_PATH;
+use neonvm_types::{Accelerator, node_protocol};
 
 use crate::settings::Settings;
 
@@ -224,23 +224,17 @@ fn runtime_default() -> SeccompProfile {
     SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None }
 }
 
-/// What the runner needs to prepare a VM; before the guest runs it drops all but `DAC_OVERRIDE` and `KILL`. Of these
-/// `NET_ADMIN` and `NET_RAW` are more than the level `baseline` of Pod Security permits.
-const CAPABILITIES: [&str; 10] = [
+/// What the runner needs to prepare a VM; before the guest runs it drops all but `DAC_OVERRIDE` and `KILL`. The level `baseline` of Pod
+/// Security permits all of them: what needs more, the node service does.
+const CAPABILITIES: [&str; 7] = [
     // The directory in which QEMU meets the runner during a migration belongs to QEMU's user.
     "CHOWN",
     // Sockets that QEMU makes there, and the runner connects to.
     "DAC_OVERRIDE",
     // QEMU, which runs as another user.
     "KILL",
-    // The file /dev/net/tun, where no device plugin gives it.
-    "MKNOD",
-    // Tap devices, their addresses and rules, forwarding between them and the pod's interfaces.
-    "NET_ADMIN",
-    // DHCP for the guest at port 67; `spec.runnerPort` may be below 1024, too.
+    // `spec.runnerPort` may be below 1024.
     "NET_BIND_SERVICE",
-    // Router advertisements are ICMPv6 from a raw socket.
-    "NET_RAW",
     // QEMU and `spec.initScript` run as separate users, in separate groups, ...
     "SETGID",
     // ... and can never get a capability: their bounding set is empty, later that of the runner nearly so.
@@ -248,13 +242,12 @@ const CAPABILITIES: [&str; 10] = [
     "SETUID",
 ];
 
-fn runner_context(settings: &Settings) -> SecurityContext {
-    let needed = CAPABILITIES.into_iter().filter(|&name| name != "MKNOD" || !settings.device_plugin);
+fn runner_context() -> SecurityContext {
     SecurityContext {
         privileged: Some(false),
         allow_privilege_escalation: Some(false),
         capabilities: Some(Capabilities {
-            add: Some(needed.map(str::to_owned).collect()),
+            add: Some(CAPABILITIES.map(str::to_owned).to_vec()),
             drop: Some(vec!["ALL".to_owned()]),
         }),
         seccomp_profile: Some(runtime_default()),
@@ -289,7 +282,7 @@ fn runner(
         }),
         resize_policy: settings.pod_size.then(size::policy),
         resources: Some(resources(vm, settings)?),
-        security_context: Some(runner_context(settings)),
+        security_context: Some(runner_context()),
         volume_mounts: Some(volumes.mounts.clone()),
         ..Container::default()
     })
@@ -352,7 +345,7 @@ fn resources(vm: &VirtualMachine, settings: &Settings) -> Result<ResourceRequire
     }
     if settings.device_plugin {
         let limits = resources.limits.get_or_insert_default();
-        for resource in ["neonvm/tun", "neonvm/vhost-net"] {
+        for resource in [node_protocol::RESOURCE, "neonvm/vhost-net"] {
             limits.insert(resource.to_owned(), Quantity("1".to_owned()));
         }
         if vm.spec.enable_acceleration {

@@ -12,7 +12,7 @@ pub struct Settings {
     pub runner_image: String,
     /// Default CPU scaling mode, written into machines without one.
     pub cpu_scaling_mode: CpuScalingMode,
-    /// Whether nodes offer `neonvm/kvm`, `neonvm/tun` and `neonvm/vhost-net` as resources; then pods request them.
+    /// Whether nodes offer `neonvm/kvm`, `neonvm/node` and `neonvm/vhost-net` as resources; then pods request them.
     pub device_plugin: bool,
     /// Whether runner pods request what their VM has, and follow it by in-place resize. Only not where Kubernetes is too old for that.
     pub pod_size: bool,

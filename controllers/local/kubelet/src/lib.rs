@@ -25,6 +25,7 @@ mod probe;
 mod problem;
 mod process;
 mod rooms;
+mod runner_service;
 mod server;
 mod service;
 mod stop;

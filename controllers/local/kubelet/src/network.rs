@@ -88,6 +88,16 @@ impl NodeNetwork {
         }
     }
 
+    /// Whether each pod has a network namespace.
+    pub(crate) fn has_namespaces(&self) -> bool {
+        self.namespaces().is_some()
+    }
+
+    /// The file of a pod's network namespace, if it has one.
+    pub(crate) fn namespace(&self, uid: &str) -> PathBuf {
+        namespace_path(&naming::pod_namespace(&self.cluster, &self.node, uid))
+    }
+
     /// The word for it in the environment of runners.
     pub(crate) fn word(&self) -> &'static str {
         if self.namespaces().is_some() { "tap" } else { "user" }

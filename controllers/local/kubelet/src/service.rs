@@ -20,7 +20,7 @@ use crate::node_object::{self, Offer, Registration};
 use crate::objects::Objects;
 use crate::pod::{self, state_file};
 use crate::rooms::Rooms;
-use crate::{Config, Error, files, naming, server};
+use crate::{Config, Error, files, naming, runner_service, server};
 use neonvm_core_kubelet::size::Need;
 
 /// Runs a node until `stop` ends. Pods continue: their processes are found again at the next start.
@@ -35,6 +35,8 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     let network = NodeNetwork::start(&config).await?;
     let listener = network.listen(config.listen)?;
     let local = listener.local_addr().map_err(failed("listen for", &config.data))?;
+    let runners = runner_service::listen(&config.data, &network);
+    let runners = runners.map_err(failed("listen for runners in", &config.data))?;
     let offer = Offer::from_capacity(&config.capacity, &config.data);
     let events = Events::start(client.clone(), &config.name);
     let executable = match &config.executable {
@@ -82,6 +84,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
             ended = health.supervise("watch of nodes", follow_nodes(&node)) => ended,
             ended = health.supervise("renewal of the certificate", renewal) => ended,
             ended = health.supervise("server", server::serve(&node, listener, tls)) => ended,
+            ended = health.supervise("service for runners", runner_service::serve(&node, runners)) => ended,
             ended = health.supervise("rotation of logs", server::logs::keep_short(&node)) => ended,
         }
     };

@@ -9,9 +9,9 @@
 
 mod available;
 mod cluster;
-mod device_plugin;
 mod history_dir;
 mod manifests;
+mod node;
 mod policies;
 mod runner;
 mod service;

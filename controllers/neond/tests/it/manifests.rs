@@ -250,7 +250,7 @@ async fn services_run_with_their_manifests() {
     neonvm_test_cluster::apply(&cluster.client, &node()).await;
     let nodes = neonvm_test_cluster::client_of(&cluster.client, &node());
     let ready = json!({"status": {"allocatable": {"cpu": "8", "memory": "64Gi", "pods": "100",
-        "ephemeral-storage": "100Gi", "neonvm/kvm": "1000", "neonvm/tun": "1000", "neonvm/vhost-net": "1000"},
+        "ephemeral-storage": "100Gi", "neonvm/kvm": "1000", "neonvm/node": "1000", "neonvm/vhost-net": "1000"},
         "conditions": [{"type": "Ready", "status": "True"}],
         "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}]}});
     let merge = |value: Value| kube::api::Patch::Merge(value);
@@ -261,12 +261,8 @@ async fn services_run_with_their_manifests() {
     for (_, workload) in manifests() {
         for container in containers(&workload) {
             let name = container["name"].as_str().unwrap().to_owned();
-            // It speaks to a kubelet, and to no API server.
-            if name == "device-plugin" {
-                assert_eq!(
-                    workload.pointer("/spec/template/spec/automountServiceAccountToken"),
-                    Some(&json!(false))
-                );
+            // It needs a kubelet: see `node.rs`.
+            if name == "node" {
                 continue;
             }
             let account = workload.pointer("/spec/template/spec/serviceAccountName").unwrap();

@@ -14,7 +14,8 @@ pub(super) async fn page(shared: &Shared) -> Response<Body> {
     let running = shared.running.borrow().clone();
     let Some(running) = running else { return not_yet() };
     let Some(meter) = running.meter else {
-        let why = "this node connects VMs by user-mode networking (the runner has no CAP_NET_ADMIN), which has no counters";
+        let why =
+            "this node connects VMs by user-mode networking (it runs without root), which has no counters";
         return text(StatusCode::NOT_IMPLEMENTED, why);
     };
     answer::page(render(meter.read().await))
@@ -44,7 +45,7 @@ fn render(Reading { traffic, errors }: Reading) -> Page {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::network::Traffic;
+    use neonvm_types::node_protocol::Traffic;
 
     #[test]
     fn the_names_are_those_of_upstream() {

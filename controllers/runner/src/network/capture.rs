@@ -11,16 +11,15 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::net::netdevice::name_to_index;
-use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socket_with};
+use rustix::net::{RecvFlags, recv};
 
-use super::tap::{Frame, LONGEST};
+use neonvm_hypervisor::tap::{Frame, LONGEST};
+use neonvm_types::node_protocol::WAITING_FRAMES;
 
 /// Frames that are kept: as many as can wait at the device, and those before them.
-const FRAMES: usize = super::overlay::WAITING as usize + TAKEN;
+const FRAMES: usize = WAITING_FRAMES as usize + TAKEN;
 /// Bytes of them that are kept; the oldest are dropped.
 const BYTES: usize = 4 << 20;
-/// The kernel's buffer in bytes, for what arrives between two reads.
-const BUFFER: c_int = 4 << 20;
 /// Time between two reads.
 const PAUSE: Duration = Duration::from_millis(5);
 /// Frames that QEMU takes as it stops, at most.
@@ -69,18 +68,9 @@ impl Kept {
 }
 
 impl Capture {
-    /// For a device of this network namespace; needs `NET_RAW`.
-    pub(super) fn open(device: &str) -> io::Result<Self> {
-        // Without a protocol the socket gets nothing.
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
+    /// With an open packet socket, for a device of this network namespace.
+    pub(super) fn new(socket: OwnedFd, device: &str) -> io::Result<Self> {
         let device = name_to_index(&socket, device)?;
-        // The header that the device's frames have, so that they can be given back as they are.
-        set(&socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &(1 as c_int))?;
-        // More than the limit of the system needs NET_ADMIN; less is enough for most.
-        if set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &BUFFER).is_err() {
-            set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &BUFFER)?;
-        }
         Ok(Self { socket, device, kept: Mutex::default() })
     }
 

@@ -126,9 +126,9 @@ mod tests {
     fn lease() -> Lease {
         Lease {
             hardware: [2, 0, 0, 0, 0, 1],
-            address: super::super::GUEST,
+            address: neonvm_types::node_protocol::GUEST,
             mask: Ipv4Addr::new(255, 255, 255, 252),
-            gateway: super::super::GATEWAY,
+            gateway: neonvm_types::node_protocol::GATEWAY,
             name_servers: vec![[10, 96, 0, 10].into(), [1, 1, 1, 1].into()],
             search: vec!["default.svc.cluster.local".into(), "bad..name".into()],
             mtu: 1450,

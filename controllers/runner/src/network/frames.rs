@@ -2,15 +2,17 @@
 //! the source forwards the frames that still arrive there.
 
 use std::io;
+use std::os::fd::OwnedFd;
 
 use neonvm_api::overlay::PASSED_ON;
+use neonvm_hypervisor::tap::{Frame, Tap};
+use neonvm_types::node_protocol::{OVERLAY_TAP, WAITING_FRAMES};
 
+use super::Error;
 use super::capture::Capture;
-use super::tap::Frame;
-use super::{Error, Tap, overlay};
 
 /// Frames that are passed on at once, so that a stream of them ends: as many as can wait at the device.
-const AT_ONCE: usize = overlay::WAITING as usize;
+const AT_ONCE: usize = WAITING_FRAMES as usize;
 
 /// The guest's frames on the overlay, on this side of a migration.
 #[derive(Debug)]
@@ -22,21 +24,16 @@ pub(crate) struct Frames {
 }
 
 impl Frames {
-    /// For a guest with this address behind a tap device.
-    pub(crate) fn new(tap: &Tap, guest: [u8; 6]) -> Result<Self, Error> {
+    /// For a guest with this address behind a tap device. `copies`: a packet socket, for what QEMU takes from the device as it stops.
+    pub(crate) fn new(tap: &Tap, guest: [u8; 6], copies: Option<OwnedFd>) -> Result<Self, Error> {
         let failed = |source| Error::System { what: "cannot keep the device of the overlay".into(), source };
-        Ok(Self { tap: tap.copy().map_err(failed)?, guest, capture: None })
+        let capture = copies.map(|socket| Capture::new(socket, OVERLAY_TAP)).transpose().map_err(failed)?;
+        Ok(Self { tap: tap.copy().map_err(failed)?, guest, capture })
     }
 
-    /// The same for a device that QEMU reads, not the kernel: what QEMU takes from it as it stops is copied.
-    pub(crate) fn with_copies(mut self) -> Self {
-        match Capture::open(overlay::TAP) {
-            Ok(capture) => self.capture = Some(capture),
-            Err(error) => {
-                tracing::info!(%error, "a migration may cost the guest frames: they cannot be copied");
-            }
-        }
-        self
+    /// The same for a device that the kernel reads, not QEMU: it drops no frames.
+    pub(crate) fn without_copies(self) -> Self {
+        Self { capture: None, ..self }
     }
 
     /// Keeps copies of the newest frames for the guest, until this is dropped: for a migration that has begun.
@@ -119,14 +116,15 @@ fn reverse_arp(hardware: [u8; 6]) -> [u8; 60] {
 
 #[cfg(test)]
 mod tests {
-    use neonvm_test_support::need;
+    use neonvm_test_support::{lab, need};
 
     use std::net::Ipv4Addr;
+    use std::path::Path;
     use std::time::{Duration, Instant};
 
-    use super::super::lab;
+    use neonvm_node::{Addresses, Overlay, copies, interfaces, join};
+
     use super::*;
-    use crate::network::{Addresses, interfaces, join};
 
     const GUEST: [u8; 6] = [2, 0, 0, 0, 0, 7];
     const CLIENT: [u8; 6] = [2, 0, 0, 0, 0, 9];
@@ -139,14 +137,18 @@ mod tests {
         lab::packet((CLIENT, to), (Ipv4Addr::new(10, 9, 9, 9), IP), 17, 5000, word.as_bytes())
     }
 
+    fn joined() -> Overlay {
+        let guest = Addresses { hardware: GUEST, ip: IP };
+        join("net1", &interfaces().expect("interfaces"), guest, Path::new("/dev/net/tun")).expect("joined")
+    }
+
     /// The pod's interface is a tap device with a simulated node at its other end.
     #[test]
     fn what_waits_for_the_guest_goes_back_to_the_node_and_nothing_else() {
         need!(lab::inside("frames", || {
             let node = Tap::open("net1").expect("the node's end");
-            let guest = Addresses { hardware: GUEST, ip: IP };
-            let overlay = join("net1", &interfaces().expect("interfaces"), guest).expect("joined");
-            let frames = Frames::new(&overlay.tap, GUEST).expect("frames");
+            let overlay = joined();
+            let frames = Frames::new(&overlay.tap, GUEST, None).expect("frames");
             // Ports of a bridge forward a moment after they are up; other packets of the kernel are ignored.
             let until = Instant::now() + Duration::from_secs(60);
             let mut received = Vec::new();
@@ -180,9 +182,9 @@ mod tests {
     fn what_qemu_took_as_it_stopped_goes_back_before_what_waits() {
         need!(lab::inside("taken", || {
             let node = Tap::open("net1").expect("the node's end");
-            let guest = Addresses { hardware: GUEST, ip: IP };
-            let overlay = join("net1", &interfaces().expect("interfaces"), guest).expect("joined");
-            let frames = Frames::new(&overlay.tap, GUEST).expect("frames").with_copies();
+            let overlay = joined();
+            let socket = copies(OVERLAY_TAP).expect("a socket");
+            let frames = Frames::new(&overlay.tap, GUEST, Some(socket)).expect("frames");
             let capture = frames.capture.as_ref().expect("copies");
             let passed = |words: [&str; 3]| {
                 words.map(|word| [&frame(GUEST, word)[..6], &PASSED_ON, &frame(GUEST, word)[12..]].concat())

@@ -5,12 +5,12 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV6};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
+use neonvm_types::node_protocol::{TAP, TAP_HARDWARE};
 use tokio::net::UdpSocket;
 use tokio::task::JoinHandle;
 
+use super::Error;
 use super::dhcp::{self, Lease};
-use super::{Error, TAP_HARDWARE, TAP_NAME};
 
 /// Life of the route in seconds, the longest there is; it is announced again long before its end.
 const LIFETIME: u16 = u16::MAX;
@@ -23,14 +23,12 @@ fn failed(what: &str) -> impl Fn(io::Error) -> Error {
     move |source| Error::System { what: what.to_owned(), source }
 }
 
-/// Serves DHCP on the tap device.
-pub(super) fn serve_dhcp(lease: Lease) -> Result<JoinHandle<()>, Error> {
+/// Serves DHCP on a socket of the tap device.
+pub(super) fn serve_dhcp(socket: OwnedFd, lease: Lease) -> Result<JoinHandle<()>, Error> {
     let what = "cannot serve DHCP to the guest";
-    let socket = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 67)).map_err(failed(what))?;
+    let socket = std::net::UdpSocket::from(socket);
     socket.set_nonblocking(true).map_err(failed(what))?;
     let socket = UdpSocket::from_std(socket).map_err(failed(what))?;
-    socket.bind_device(Some(TAP_NAME.as_bytes())).map_err(failed(what))?;
-    socket.set_broadcast(true).map_err(failed(what))?;
     Ok(tokio::spawn(async move {
         let mut buffer = vec![0; 1500];
         loop {
@@ -59,7 +57,7 @@ impl Advertisement {
         bytes.extend([0; 8]);
         // Source link-layer address.
         bytes.extend([1, 1]);
-        bytes.extend(TAP_HARDWARE.split(':').filter_map(|part| u8::from_str_radix(part, 16).ok()));
+        bytes.extend(TAP_HARDWARE);
         // MTU.
         bytes.extend([5, 1, 0, 0]);
         bytes.extend(u32::from(self.mtu).to_be_bytes());
@@ -79,12 +77,15 @@ impl Advertisement {
     }
 }
 
-/// Announces itself on the tap device, and answers solicitations.
-pub(super) fn advertise(advertisement: &Advertisement) -> Result<JoinHandle<()>, Error> {
+/// Announces itself on a raw socket of the tap device, and answers solicitations.
+pub(super) fn advertise(socket: OwnedFd, advertisement: &Advertisement) -> Result<JoinHandle<()>, Error> {
     let what = "cannot announce an IPv6 router to the guest";
-    let (socket, index) = open().map_err(|error| failed(what)(error.into()))?;
+    let index = rustix::net::netdevice::name_to_index(&socket, TAP);
+    let index = index.map_err(|error| failed(what)(error.into()))?;
     // Not UDP, but sent to and received from like it.
-    let socket = UdpSocket::from_std(socket.into()).map_err(failed(what))?;
+    let socket = std::net::UdpSocket::from(socket);
+    socket.set_nonblocking(true).map_err(failed(what))?;
+    let socket = UdpSocket::from_std(socket).map_err(failed(what))?;
     let message = advertisement.encode();
     Ok(tokio::spawn(async move {
         let all_nodes = SocketAddrV6::new(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1), 0, 0, index);
@@ -94,20 +95,6 @@ pub(super) fn advertise(advertisement: &Advertisement) -> Result<JoinHandle<()>,
             let _ = tokio::time::timeout(INTERVAL, solicited(&socket)).await;
         }
     }))
-}
-
-fn open() -> rustix::io::Result<(OwnedFd, u32)> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket =
-        rustix::net::socket_with(AddressFamily::INET6, SocketType::RAW, flags, Some(ipproto::ICMPV6))?;
-    // Not from /sys: what is mounted there may be of another network namespace.
-    let index = rustix::net::netdevice::name_to_index(&socket, TAP_NAME)?;
-    // Receivers drop what has passed a router: 255 hops must be left (RFC 4861 §6.1.2).
-    sockopt::set_ipv6_multicast_hops(&socket, 255)?;
-    sockopt::set_ipv6_unicast_hops(&socket, Some(255))?;
-    let routers = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
-    sockopt::set_ipv6_add_membership(&socket, &routers, index)?;
-    Ok((socket, index))
 }
 
 async fn solicited(socket: &UdpSocket) {

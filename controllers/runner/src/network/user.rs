@@ -6,7 +6,12 @@ use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use neonvm_hypervisor::plan::{USER_GUEST_ADDRESS, USER_HOST_ADDRESS, USER_NAME_SERVER};
 use neonvm_types::guest::Network;
 
-use super::nft::Forward;
+/// A port of the guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Forward {
+    pub(crate) udp: bool,
+    pub(crate) port: u16,
+}
 
 /// What QEMU's own network stack gives to the guest, which the guest gets beforehand.
 pub(crate) fn guest() -> Network {

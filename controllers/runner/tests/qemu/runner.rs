@@ -44,6 +44,7 @@ fn a_runner_in_a_process_of_its_own() {
         initramfs: Some(text("initramfs").into()),
         guest_program: None,
         network: NetworkMode::User,
+        node_socket: PathBuf::new(),
         accelerator: Accelerator::Tcg,
         probe: Vec::new(),
         probe_kept: None,

@@ -56,7 +56,7 @@ fn well() -> Facts {
             workload("Deployment", "vm-controller", 3, 3),
             workload("Deployment", "scheduler", 1, 1),
             workload("DaemonSet", "agent", 2, 2),
-            workload("DaemonSet", "device-plugin", 2, 2),
+            workload("DaemonSet", "node", 2, 2),
             workload("DaemonSet", "vxlan-controller", 2, 2),
             workload("Deployment", "pod-autoscaler", 2, 2),
         ],
@@ -102,7 +102,7 @@ fn services_that_are_well() {
         ["vm-controller", "3/3", "0.1.0", "c-0", "5s ago", "-"],
         ["scheduler", "1/1", "0.1.0", "s-0", "5s ago", "-"],
         ["agent", "2/2", "0.1.0", "2 nodes", "9s ago", "-"],
-        ["device-plugin", "2/2", "0.1.0", "-", "-", "-"],
+        ["node", "2/2", "0.1.0", "-", "-", "-"],
         ["vxlan-controller", "2/2", "0.1.0", "-", "-", "-"],
         ["pod-autoscaler", "2/2", "0.1.0", "p-0", "5s ago", "-"],
         ["webhooks", "2/2", "-", "-", "-", "3 ready endpoints"],
@@ -111,27 +111,22 @@ fn services_that_are_well() {
 }
 
 #[test]
-fn a_device_plugin_that_fails_or_is_lost_is_shown_and_one_without_agents_is_not() {
+fn a_node_service_that_fails_or_is_lost_is_shown_and_one_without_a_controller_is_not() {
     let mut facts = well();
-    change(
-        &mut facts,
-        Source::Workloads,
-        "neonvm-device-plugin",
-        workload("DaemonSet", "device-plugin", 2, 1),
-    );
-    let status = json!({"containerStatuses": [{"name": "device-plugin", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]});
-    put(&mut facts, Source::Pods, vec![pod("device-plugin-x", "device-plugin", &status)]);
-    let plugin = found(&facts, "device-plugin");
+    change(&mut facts, Source::Workloads, "neonvm-node", workload("DaemonSet", "node", 2, 1));
+    let status = json!({"containerStatuses": [{"name": "node", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]});
+    put(&mut facts, Source::Pods, vec![pod("node-x", "node", &status)]);
+    let plugin = found(&facts, "node");
     assert_eq!((plugin.is_well, plugin.ready), (Some(false), Some((1, 2))));
-    assert!(plugin.note.starts_with("pod device-plugin-x: CrashLoopBackOff"), "{}", plugin.note);
-    // Agents without it: the installation lost it.
+    assert!(plugin.note.starts_with("pod node-x: CrashLoopBackOff"), "{}", plugin.note);
+    // A controller without it: the installation lost it.
     let mut workloads = facts.all(Source::Workloads).to_vec();
-    workloads.retain(|one| one["metadata"]["name"] != "neonvm-device-plugin");
+    workloads.retain(|one| one["metadata"]["name"] != "neonvm-node");
     put(&mut facts, Source::Workloads, workloads);
-    assert_eq!(found(&facts, "device-plugin").is_well, Some(false));
+    assert_eq!(found(&facts, "node").is_well, Some(false));
     put(&mut facts, Source::Workloads, Vec::new());
     let all = facts.services();
-    assert!(all.iter().all(|component| component.name != "device-plugin"));
+    assert!(all.iter().all(|component| component.name != "node"));
 }
 
 #[test]

@@ -27,10 +27,10 @@ fn vm(image: &str, pull_secret: Option<&str>) -> Value {
     vm
 }
 
-/// Runner pods need what Pod Security calls privileged.
+/// Runner pods need what Pod Security calls baseline.
 fn namespace(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {
-        "app.kubernetes.io/managed-by": "neonctl", "pod-security.kubernetes.io/enforce": "privileged"}}})
+        "app.kubernetes.io/managed-by": "neonctl", "pod-security.kubernetes.io/enforce": "baseline"}}})
 }
 
 pub(super) async fn run(trial: &mut Trial<'_>) -> Result<Outcome> {

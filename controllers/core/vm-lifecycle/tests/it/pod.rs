@@ -359,17 +359,52 @@ fn devices_are_asked_for_where_nodes_offer_them() {
         let pod: Pod = plan(vm, "p", &settings).unwrap();
         pod.spec.unwrap().containers[0].resources.clone().unwrap().limits.unwrap()
     };
-    for device in ["neonvm/kvm", "neonvm/tun", "neonvm/vhost-net"] {
+    for device in ["neonvm/kvm", "neonvm/node", "neonvm/vhost-net"] {
         assert!(limits(&vm).contains_key(device), "{device}");
     }
-    let capabilities = |settings: &Settings| {
-        let pod = serde_json::to_value(plan(&vm, "p", settings).unwrap()).unwrap();
-        pod["spec"]["containers"][0]["securityContext"]["capabilities"]["add"].to_string()
-    };
-    assert!(!capabilities(&settings).contains("MKNOD"), "the plugin gives the device's file");
-    assert!(capabilities(&self::settings()).contains("MKNOD"));
     vm.spec.enable_acceleration = false;
     assert!(!limits(&vm).contains_key("neonvm/kvm"));
+}
+
+/// Capabilities that the level `baseline` of Pod Security permits, of Kubernetes 1.36
+/// (`staging/src/k8s.io/pod-security-admission/policy/check_capabilities_baseline.go`).
+const BASELINE: [&str; 13] = [
+    "AUDIT_WRITE",
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "FOWNER",
+    "FSETID",
+    "KILL",
+    "MKNOD",
+    "NET_BIND_SERVICE",
+    "SETFCAP",
+    "SETGID",
+    "SETPCAP",
+    "SETUID",
+    "SYS_CHROOT",
+];
+
+#[test]
+fn a_namespace_with_vms_needs_no_more_than_the_level_baseline() {
+    for settings in
+        [settings(), Settings { device_plugin: true, root_disk: RootDiskFrom::Copy, ..settings() }]
+    {
+        let pod = serde_json::to_value(plan(&vm(), "p", &settings).unwrap()).unwrap();
+        let spec = &pod["spec"];
+        for field in ["hostNetwork", "hostPID", "hostIPC", "securityContext"] {
+            assert!(spec.get(field).is_none(), "{field}");
+        }
+        assert!(spec["volumes"].as_array().unwrap().iter().all(|volume| volume.get("hostPath").is_none()));
+        let all = ["containers", "initContainers"].iter().filter_map(|kind| spec[kind].as_array());
+        for container in all.flatten() {
+            let context = &container["securityContext"];
+            assert_ne!(context["privileged"], true);
+            let added = context["capabilities"]["add"].as_array().cloned().unwrap_or_default();
+            assert!(added.iter().all(|one| BASELINE.contains(&one.as_str().unwrap())), "{added:?}");
+            let ports = container["ports"].as_array().cloned().unwrap_or_default();
+            assert!(ports.iter().all(|port| port.get("hostPort").is_none()));
+        }
+    }
 }
 
 #[test]
@@ -506,7 +541,7 @@ fn requests_and_limits_of_large_and_of_emulated_vms() {
     assert_eq!(
         resources(&vm),
         json!({"requests": {"cpu": "520m", "memory": "1221Mi"},
-            "limits": {"cpu": "600m", "memory": "5Gi", "example.com/nic": "1", "neonvm/kvm": "1", "neonvm/tun": "1", "neonvm/vhost-net": "1"}})
+            "limits": {"cpu": "600m", "memory": "5Gi", "example.com/nic": "1", "neonvm/kvm": "1", "neonvm/node": "1", "neonvm/vhost-net": "1"}})
     );
     vm.spec.pod_resources = Default::default();
     vm.spec.guest.cpus.max = neonvm_types::MilliCpu::new(16_000);

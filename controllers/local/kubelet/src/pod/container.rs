@@ -18,6 +18,7 @@ use crate::problem::Problem;
 use crate::process::{self, Launch, Outcome, Process};
 use crate::{downward, files, naming};
 use neonvm_core_kubelet::{Ended, Event, Millis, State};
+use neonvm_types::node_protocol::SOCKET_VARIABLE;
 
 /// First and longest pause while something of the environment is missing.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(20));
@@ -273,6 +274,10 @@ pub(crate) async fn environment(
         all.push((DEADLINE_FACTOR.to_owned(), factor));
     }
     all.push(("NEONVM_NETWORK".into(), node.network.word().to_owned()));
+    if node.network.has_namespaces() {
+        let socket = crate::runner_service::socket(&node.config.data);
+        all.push((SOCKET_VARIABLE.to_owned(), socket.display().to_string()));
+    }
     all.push(("NEONVM_ACCEL".into(), machine.accelerator.as_str().to_owned()));
     if let Ok(ip) = ip.parse() {
         all.push(("NEONVM_QEMU_USER".into(), naming::qemu_user(ip).to_string()));

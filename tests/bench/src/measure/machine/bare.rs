@@ -107,7 +107,7 @@ impl Recipe {
                     value.split_once("id=").and_then(|(_, rest)| rest.split(',').next()).unwrap_or_default();
                 Ok(format!("socket,id={id},path={}", self.socket(id).display()))
             }
-            "-netdev" => Ok(format!("user,id=net0,hostfwd=tcp:{}-:25183", self.listen.address())),
+            "-netdev" => Ok(netdev(value, self.listen.address())),
             "-kernel" | "-initrd" => {
                 let descriptor = value.strip_prefix("/dev/fd/").unwrap_or_default();
                 Ok(file(descriptor)?.display().to_string())
@@ -229,6 +229,18 @@ impl Recipe {
         }
         let child = child.keep().context("no process")?;
         Ok((Bare { child, monitor, address: self.listen.address(), quota, _drains: drains }, times))
+    }
+}
+
+/// QEMU's own network, with the addresses that the guest was given beforehand: those of the link to its pod, unless it had QEMU's own
+/// network there, too.
+fn netdev(original: &str, listen: SocketAddr) -> String {
+    match original.starts_with("user") {
+        true => format!("user,id=net0,hostfwd=tcp:{listen}-:25183"),
+        false => format!(
+            "user,id=net0,net=169.254.254.0/24,host=169.254.254.253,dns=169.254.254.3,dhcpstart=169.254.254.254,\
+             hostfwd=tcp:{listen}-169.254.254.254:25183"
+        ),
     }
 }
 

@@ -1,0 +1,58 @@
+//! The node service for the runners of this node: the code that clusters run in a pod of each node, with pods that are found by their
+//! network namespaces.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use neonvm_api::Policy;
+use neonvm_node::decision::Pod;
+use neonvm_node::service::{self, Paths, Pods, Service};
+use neonvm_types::node_protocol::SOCKET;
+use tokio::net::UnixListener;
+
+use crate::network::NodeNetwork;
+use crate::node::Node;
+
+/// Directory of the socket, below that of the node.
+const DIRECTORY: &str = "node-service";
+
+/// The socket of a node with this directory.
+pub(crate) fn socket(data: &Path) -> PathBuf {
+    data.join(DIRECTORY).join(SOCKET)
+}
+
+/// Listens, if pods have network namespaces; without them QEMU's own network needs nothing of the node.
+pub(crate) fn listen(data: &Path, network: &NodeNetwork) -> std::io::Result<Option<UnixListener>> {
+    network.has_namespaces().then(|| service::listen(&data.join(DIRECTORY))).transpose()
+}
+
+/// Serves the runners of the node until the socket fails.
+pub(crate) async fn serve(node: &Arc<Node>, listener: Option<UnixListener>) {
+    let Some(listener) = listener else { return std::future::pending().await };
+    let service = Service {
+        pods: OwnPods(Arc::clone(node)),
+        client: node.client.clone(),
+        policy: Policy::default(),
+        paths: Paths::default(),
+    };
+    let error = service::serve(Arc::new(service), listener).await;
+    tracing::error!(%error, "the socket for runners failed");
+}
+
+/// The pods of this node.
+struct OwnPods(Arc<Node>);
+
+impl Pods for OwnPods {
+    fn uid(&self, pid: i32) -> Option<String> {
+        let number = |path: PathBuf| std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+        let own = number(format!("/proc/{pid}/ns/net").into())?;
+        let uids: Vec<String> = self.0.pods.lock().keys().cloned().collect();
+        uids.into_iter().find(|uid| number(self.0.network.namespace(uid)) == Some(own))
+    }
+
+    async fn pod(&self, uid: &str) -> Result<Option<Pod>, kube::Error> {
+        let pod = self.0.pods.lock().get(uid).map(|handle| handle.pod.borrow().metadata.clone());
+        Ok(pod.map(service::seen))
+    }
+}

@@ -1,0 +1,210 @@
+//! Requests to the node service, which makes what this process has no right to.
+
+use std::fs::File;
+use std::io::{self, IoSliceMut, Read as _, Write as _};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use neonvm_types::node_protocol::{
+    Answer, LONGEST_ANSWER, Link, LinkFile, Refusal, Request, Traffic, VERSION, Wants,
+};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+
+use super::Error;
+use crate::config::through;
+
+/// Time for an answer: the service may wait for the API server.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a service that is not there, or cannot answer yet, is asked again.
+const AGAIN: Duration = Duration::from_secs(120);
+/// Pause between two attempts.
+const PAUSE: Duration = Duration::from_millis(250);
+/// Files of an answer, at most.
+const MOST_FILES: usize = 8;
+
+/// The service of this node.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    /// Its socket.
+    pub(crate) socket: PathBuf,
+}
+
+/// The files of a link; those that it has.
+#[derive(Debug, Default)]
+pub(crate) struct Files {
+    pub(crate) tap: Option<OwnedFd>,
+    pub(crate) dhcp: Option<OwnedFd>,
+    pub(crate) advertisements: Option<OwnedFd>,
+    pub(crate) overlay: Option<OwnedFd>,
+    pub(crate) copies: Option<OwnedFd>,
+}
+
+impl Node {
+    /// The guest's network. Waits while the service is not there: it may be starting. Blocks.
+    pub(crate) fn network(&self) -> Result<(Link, Files), Error> {
+        let until = Instant::now() + AGAIN;
+        let mut logged = false;
+        loop {
+            let refusal = match self.ask(Wants::Network) {
+                Ok((Answer::Network(link), files)) => {
+                    let files = named(&link.files, files)?;
+                    return Ok((link, files));
+                }
+                Ok((Answer::Refused(refusal), _)) => refusal,
+                Ok((Answer::Traffic(_), _)) => return Err(Error::Answer),
+                Err(error) => self.missing(&error),
+            };
+            if !refusal.later || Instant::now() > until {
+                return Err(Error::Refused(refusal.reason));
+            }
+            if !logged {
+                tracing::warn!(reason = refusal.reason, "waiting for the node service");
+                logged = true;
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// The counters of the guest's traffic. Blocks.
+    pub(crate) fn traffic(&self) -> Result<Traffic, Error> {
+        match self.ask(Wants::Traffic) {
+            Ok((Answer::Traffic(traffic), _)) => Ok(traffic),
+            Ok((Answer::Refused(refusal), _)) => Err(Error::Refused(refusal.reason)),
+            Ok((Answer::Network(_), _)) => Err(Error::Answer),
+            Err(error) => Err(Error::Refused(self.missing(&error).reason)),
+        }
+    }
+
+    /// Why there is no answer.
+    fn missing(&self, error: &io::Error) -> Refusal {
+        let reason = format!(
+            "no answer at {}: {error}; does the node service run on this node (DaemonSet neonvm-node)?",
+            self.socket.display()
+        );
+        Refusal { reason, later: true }
+    }
+
+    fn ask(&self, wants: Wants) -> io::Result<(Answer, Vec<OwnedFd>)> {
+        let stream = connect(&self.socket)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let mut line = serde_json::to_vec(&Request { version: VERSION, wants })?;
+        line.push(b'\n');
+        (&stream).write_all(&line)?;
+        receive(&stream)
+    }
+}
+
+/// Addresses of sockets are short; paths may not be.
+fn connect(socket: &Path) -> io::Result<UnixStream> {
+    let (Some(directory), Some(name)) = (socket.parent(), socket.file_name()) else {
+        return UnixStream::connect(socket);
+    };
+    let directory = File::open(directory)?;
+    UnixStream::connect(through(&directory).join(name))
+}
+
+/// Reads an answer: its files come with the first bytes.
+fn receive(stream: &UnixStream) -> io::Result<(Answer, Vec<OwnedFd>)> {
+    let mut bytes = vec![0; LONGEST_ANSWER];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
+    let mut beside = RecvAncillaryBuffer::new(&mut space);
+    let first = {
+        let mut target = [IoSliceMut::new(&mut bytes)];
+        recvmsg(stream, &mut target, &mut beside, RecvFlags::CMSG_CLOEXEC)?.bytes
+    };
+    let mut files = Vec::new();
+    for message in beside.drain() {
+        if let RecvAncillaryMessage::ScmRights(received) = message {
+            files.extend(received);
+        }
+    }
+    bytes.truncate(first);
+    if first == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    let left = LONGEST_ANSWER - first;
+    stream.take(left as u64).read_to_end(&mut bytes)?;
+    Ok((serde_json::from_slice(&bytes)?, files))
+}
+
+/// The files by what they are.
+fn named(kinds: &[LinkFile], files: Vec<OwnedFd>) -> Result<Files, Error> {
+    if kinds.len() != files.len() {
+        return Err(Error::Answer);
+    }
+    let mut all = Files::default();
+    for (kind, file) in kinds.iter().zip(files) {
+        let place = match kind {
+            LinkFile::Tap => &mut all.tap,
+            LinkFile::Dhcp => &mut all.dhcp,
+            LinkFile::Advertisements => &mut all.advertisements,
+            LinkFile::OverlayTap => &mut all.overlay,
+            LinkFile::OverlayCopies => &mut all.copies,
+        };
+        *place = Some(file);
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use neonvm_types::node_protocol::LinkFile;
+
+    use super::*;
+
+    /// A service that gives each connection the next of these answers.
+    fn service(directory: &Path, answers: Vec<&'static str>) -> (Node, std::thread::JoinHandle<()>) {
+        let socket = directory.join("node.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let serving = std::thread::spawn(move || {
+            for answer in answers {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut request = [0; 1024];
+                let count = stream.read(&mut request).unwrap();
+                assert!(request[..count].starts_with(b"{\"version\":1,\"wants\":"));
+                stream.write_all(answer.as_bytes()).unwrap();
+            }
+        });
+        (Node { socket }, serving)
+    }
+
+    #[test]
+    fn a_refusal_for_now_is_waited_for_and_one_for_good_is_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let answers = vec![
+            r#"{"refused":{"reason":"the API server does not answer","later":true}}"#,
+            "",
+            r#"{"refused":{"reason":"pod db-1 is being deleted"}}"#,
+        ];
+        let (node, serving) = service(directory.path(), answers);
+        let error = node.network().unwrap_err().to_string();
+        assert!(error.contains("pod db-1 is being deleted"), "{error}");
+        serving.join().unwrap();
+    }
+
+    #[test]
+    fn files_have_to_be_those_of_the_answer() {
+        let directory = tempfile::tempdir().unwrap();
+        let answer =
+            r#"{"network":{"files":["tap"],"mtu":1450,"nameServers":[],"nameServersV6":[],"search":[]}}"#;
+        let (node, serving) = service(directory.path(), vec![answer]);
+        assert!(matches!(node.network(), Err(Error::Answer)), "a file is missing");
+        serving.join().unwrap();
+        let file = || OwnedFd::from(File::open("/dev/null").unwrap());
+        let files = named(&[LinkFile::OverlayTap, LinkFile::Tap], vec![file(), file()]).unwrap();
+        assert!(files.overlay.is_some() && files.tap.is_some() && files.dhcp.is_none());
+    }
+
+    #[test]
+    fn a_service_that_is_not_there_is_named() {
+        let node = Node { socket: "/no/such/directory/node.sock".into() };
+        let error = node.traffic().unwrap_err().to_string();
+        assert!(error.contains("DaemonSet neonvm-node") && error.contains("/no/such/directory"), "{error}");
+    }
+}

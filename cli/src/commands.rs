@@ -37,8 +37,7 @@ mod version;
 mod vm;
 mod watching;
 
-use crate::args::cluster::Test;
-use crate::args::cluster::{Agent, Debug, Scheduler};
+use crate::args::cluster::{Agent, Debug, Scheduler, Test};
 use crate::args::config::Command as Config;
 use crate::args::image::Command as Image;
 use crate::args::kernel::Command as Kernel;
@@ -102,7 +101,7 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Args) -> Result<Report>
         Command::Config(Config::View(args)) => config::view(settings, args),
         Command::Config(Config::Set(args)) => config::set(settings, args),
         Command::Config(Config::Unset(args)) => config::unset(settings, args),
-        Command::Config(Config::Path(_)) => Ok(config::path(settings)),
+        Command::Config(Config::Path) => Ok(config::path(settings)),
         Command::Config(Config::Convert(args)) => config::convert(args),
         Command::Config(Config::Explain(args)) => config::explain(args),
     }

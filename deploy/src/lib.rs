@@ -26,18 +26,15 @@ pub use values::{
 };
 pub use version::{Release, release};
 
-/// Why there are no objects.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// A file of ours cannot be read; a test reads them all.
     #[error("the manifest {0} cannot be read: {1}")]
     Manifest(&'static str, String),
-    /// A key that does not exist.
     #[error("there is no value {path}{}", near(.nearest.as_deref()))]
     Unknown {
         /// With dots.
         path: String,
-        /// The key that was probably meant.
         nearest: Option<String>,
     },
     /// A value that cannot be used.
@@ -45,10 +42,8 @@ pub enum Error {
     Invalid {
         /// With dots.
         path: String,
-        /// And what to do.
         why: String,
     },
-    /// Not YAML.
     #[error("the values are not YAML of one object: {0}")]
     Yaml(String),
 }

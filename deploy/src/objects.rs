@@ -20,7 +20,6 @@ const KUBERNETES: &str = "v1.36.0";
 /// Kinds that start pods.
 pub const WORKLOADS: [&str; 2] = ["Deployment", "DaemonSet"];
 
-/// What is known of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     /// Version of its API server, such as `v1.36.2+k3s1`.
@@ -46,7 +45,6 @@ pub fn copies_root_disks(values: &Values, facts: &Facts) -> bool {
     }
 }
 
-/// Whether an object starts pods.
 #[must_use]
 pub fn is_workload(object: &Value) -> bool {
     object.get("kind").and_then(Value::as_str).is_some_and(|kind| WORKLOADS.contains(&kind))
@@ -98,7 +96,6 @@ pub(crate) fn templates(filled: &Filled) -> Result<Vec<File>, Error> {
     Ok(files)
 }
 
-/// The version of a kube-scheduler for a cluster.
 pub(crate) fn kube_scheduler(facts: &Facts) -> String {
     let release = facts.kubernetes.as_deref().and_then(crate::release);
     match release {
@@ -205,7 +202,6 @@ fn container(container: &mut Value, filled: &Filled) {
     }
 }
 
-/// Sets a variable of the environment.
 fn variable(container: &mut Value, name: &str, value: &Value) {
     let Some(map) = container.as_object_mut() else { return };
     let all = map.entry("env").or_insert_with(|| json!([]));

@@ -44,13 +44,11 @@ impl Shared {
         look(&mut self.fleet.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Lets the pages show what changed.
     fn notify(&self) {
         self.changed.send_modify(|state| *state = state.wrapping_add(1));
     }
 }
 
-/// Serves the page until the user ends it.
 pub(super) fn run(settings: &Settings, args: &Args) -> Result<Report> {
     let listener = listen(args.port)?;
     let address = listener.local_addr().map_err(|error| unusable(args.port, &error))?;
@@ -116,7 +114,6 @@ async fn serve(listener: TcpListener, guard: Guard, mut feed: Feed, shared: Arc<
     }
 }
 
-/// What happens next.
 #[expect(clippy::large_enum_variant, reason = "there is one at a time")]
 enum Event {
     Input(Option<Input>),

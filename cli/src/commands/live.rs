@@ -72,7 +72,6 @@ impl Feed {
         self.inputs.recv().await
     }
 
-    /// Takes in an input, and others that wait already.
     pub(super) fn apply(&mut self, fleet: &mut Fleet, input: Input) {
         let mut next = Some(input);
         let mut vms = false;

@@ -26,7 +26,6 @@ pub(super) fn run(args: &Man) -> Result<Report> {
     )))
 }
 
-/// The page of a command under this title.
 fn page(command: &Command, title: &str) -> Result<String> {
     let failed =
         |error: std::io::Error| Error::new(Code::Failed, "cannot make the page").cause(error.to_string());

@@ -110,7 +110,6 @@ fn footer(ui: &Ui) -> String {
     }
 }
 
-/// Rows of each part of the overview.
 struct Plan {
     nodes: u16,
     vms: u16,
@@ -137,13 +136,11 @@ fn overview(canvas: &mut Canvas<'_>, fleet: &Fleet, ui: &Ui, theme: Theme) {
     stream::draw(&mut canvas.rows(plan.nodes + plan.vms + plan.moves, plan.stream), fleet, theme);
 }
 
-/// Time of day.
 fn clock(at: Millis) -> String {
     let seconds = at.div_euclid(1000).rem_euclid(86_400);
     format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
-/// The area of a terminal of this size.
 #[cfg(test)]
 pub(crate) fn area(columns: u16, rows: u16) -> Rect {
     Rect::new(0, 0, columns, rows)

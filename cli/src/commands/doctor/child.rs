@@ -12,7 +12,6 @@ const LONGEST: u64 = 64 << 10;
 
 pub(super) struct ProgramOutput {
     pub(super) success: bool,
-    /// Standard output.
     pub(super) text: String,
     /// The first line of standard error.
     pub(super) complaint: String,

@@ -63,7 +63,6 @@ pub(super) async fn findings(env: &Env, settings: &Settings, args: &Doctor) -> R
     Ok(all)
 }
 
-/// Reads everything that the checks need, and asks the agents.
 async fn look(connection: &Connection, facts: &mut Facts, args: &Doctor) -> Result<()> {
     facts.namespace = read::installed(connection, args.namespace.as_deref()).await?;
     read::more(connection, facts, &checks::needs(&Group::ALL)).await?;
@@ -95,7 +94,6 @@ async fn silent(connection: &Connection, facts: &Facts) -> Option<Vec<String>> {
     }
 }
 
-/// What an installation needs, or the one that there is.
 async fn wanted(connection: &Connection, facts: &mut Facts) -> Result<()> {
     let choice = chosen(connection, &facts.namespace).await?;
     let cluster = neonvm_deploy::Facts {

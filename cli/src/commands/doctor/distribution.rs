@@ -2,16 +2,13 @@
 
 use std::path::Path;
 
-/// Distributions with packages of the same names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Family {
     Debian,
     /// Fedora, RHEL and its rebuilds.
     Fedora,
-    /// openSUSE, SLES.
     Suse,
     Arch,
-    /// Any other.
     Other,
 }
 

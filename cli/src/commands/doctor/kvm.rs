@@ -17,7 +17,6 @@ const SLOWER: &str = "VMs will be emulated (TCG)";
 /// The program that probes; it is installed beside `neond`.
 const PROGRAM: &str = "neonvm-runner";
 
-/// The line that the probe prints.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Probed {

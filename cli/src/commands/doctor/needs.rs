@@ -21,7 +21,6 @@ pub(super) struct Program {
 pub(super) enum Necessity {
     /// Never: something else works less well.
     Optional,
-    /// With root, whose clusters have networks of their own.
     Root,
 }
 
@@ -77,13 +76,10 @@ const SSH: Package =
 /// A device or file of the kernel that makes VMs faster or gives them a feature.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Feature {
-    /// Name of the check.
     pub(super) name: &'static str,
     /// Its device, file or module, as the source that needs it names it.
     pub(super) word: &'static str,
-    /// What is lost without it.
     pub(super) cost: &'static str,
-    /// How to get it.
     pub(super) remedy: &'static str,
     #[cfg_attr(not(test), expect(dead_code, reason = "a test looks there"))]
     pub(super) used_by: &'static str,

@@ -14,7 +14,6 @@ const DEADLINE: Duration = Duration::from_secs(5);
 /// The oldest QEMU that we know to do what we need.
 const OLDEST: (u32, u32) = (7, 2);
 
-/// The architecture of this host in images.
 pub(super) fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "aarch64" => "arm64",
@@ -45,7 +44,6 @@ fn own_qemu() -> (&'static str, Package) {
     }
 }
 
-/// QEMU, its firmware, and the tools around it.
 pub(super) fn programs(env: &Env, root: bool) -> Vec<Finding> {
     let family = Family::of_host();
     let mut checks = qemu(env, family);

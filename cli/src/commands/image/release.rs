@@ -11,18 +11,17 @@ use neonvm_builder::{out, push};
 use neonvm_images::release::{self, Packed};
 use serde_json::json;
 
-use crate::args::image::release::{Command, List, Push, Save, Which};
+use crate::args::image::release::{Command, Push, Save, Which};
 use crate::commands::{job, place, registry};
 use crate::env::Env;
 use crate::error::{Code, Error, Result};
 use crate::render::Reporter;
 use crate::report::{API_VERSION, Document, Report, left, right, wide};
 
-/// Version of the images that belong to this program.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Runs a command of `image release`.
-pub(in crate::commands) fn run(env: &Env, command: &Command, quiet: bool) -> Result<Report> {
+pub(crate) fn run(env: &Env, command: &Command, quiet: bool) -> Result<Report> {
     match command {
         Command::List(args) => list(env, args),
         Command::Push(args) => push(env, args, quiet),
@@ -31,8 +30,8 @@ pub(in crate::commands) fn run(env: &Env, command: &Command, quiet: bool) -> Res
     }
 }
 
-fn list(env: &Env, args: &List) -> Result<Report> {
-    let (_, images) = open(env, &args.which)?;
+fn list(env: &Env, which: &Which) -> Result<Report> {
+    let (_, images) = open(env, which)?;
     let problems = release::problems(&images, VERSION);
     let report = Report::document(document(&images, &problems));
     Ok(problems.iter().fold(report, |report, problem| report.note(format!("warning: {problem}"))))
@@ -105,7 +104,6 @@ fn push(env: &Env, args: &Push, quiet: bool) -> Result<Report> {
     }))
 }
 
-/// Writes both images into one archive.
 fn save(env: &Env, args: &Save, quiet: bool) -> Result<Report> {
     let images = fitting(env, &args.copied.which, args.copied.any_version)?;
     let names: Vec<String> =
@@ -129,7 +127,6 @@ fn save(env: &Env, args: &Save, quiet: bool) -> Result<Report> {
     }))
 }
 
-/// The images of a release, read and found whole.
 fn open(env: &Env, which: &Which) -> Result<(PathBuf, Vec<Packed>)> {
     let directory = directory(env, which)?;
     let images = release::open(&directory).map_err(|error| failed("cannot read the images", &error))?;
@@ -173,7 +170,6 @@ fn directory(env: &Env, which: &Which) -> Result<PathBuf> {
     })
 }
 
-/// The images with their full names.
 fn named<'a>(images: &'a [Packed], registry: Option<&str>) -> Result<Vec<(Reference, &'a Packed)>> {
     let name = |image: &'a Packed| {
         let version = if image.labels.version.is_empty() { VERSION } else { &image.labels.version };

@@ -305,7 +305,6 @@ impl Requests {
 }
 
 impl Foreground {
-    /// Waits for the server. Returns the exit code.
     pub(super) fn wait(mut self, instance: &Instance) -> u8 {
         let ended = self.child.wait();
         instance.forget_process();

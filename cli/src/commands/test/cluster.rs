@@ -31,12 +31,7 @@ use crate::settings::Settings;
 use step::{Outcome, Row, Step};
 use trial::{Trial, VM};
 
-pub(in crate::commands) fn run(
-    env: &Env,
-    settings: &Settings,
-    args: &Cluster,
-    quiet: bool,
-) -> Result<Report> {
+pub(crate) fn run(env: &Env, settings: &Settings, args: &Cluster, quiet: bool) -> Result<Report> {
     let limit = duration("timeout", &args.timeout)?;
     if let Some(named) = &args.namespace {
         read::checked(named)?;
@@ -75,7 +70,6 @@ pub(in crate::commands) fn run(
     })
 }
 
-/// Requests of a person, or of the system, to end.
 struct Stop {
     interrupt: Signal,
     terminate: Signal,

@@ -57,7 +57,6 @@ fn lines(settings: &Settings) -> Result<Report> {
     list::list::<VirtualMachine>(settings, &args, |_| true, |found| found)
 }
 
-/// Whether the locale has characters beyond ASCII.
 fn unicode(env: &Env) -> bool {
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(|name| env.var(name));
     locale.is_some_and(|locale| locale.to_ascii_lowercase().replace('-', "").contains("utf8"))
@@ -71,7 +70,6 @@ struct View {
     terminal: Terminal,
 }
 
-/// What happens next.
 #[expect(clippy::large_enum_variant, reason = "there is one at a time")]
 enum Event {
     Key(Option<Pressed>),

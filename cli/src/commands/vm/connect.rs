@@ -11,8 +11,7 @@ use crate::error::{Code, Error, Result};
 use crate::report::Report;
 use crate::settings::Settings;
 
-/// Joins standard input and output with a port of the guest.
-pub(in crate::commands) fn run(settings: &Settings, args: &Connect) -> Result<Report> {
+pub(crate) fn run(settings: &Settings, args: &Connect) -> Result<Report> {
     block_on(async {
         let client = NamespaceClient::open(settings).await?;
         let machine = client.find(&args.name).await?;

@@ -48,8 +48,7 @@ impl Drop for Raw {
     }
 }
 
-/// Joins the terminal with the serial console.
-pub(in crate::commands) fn run(settings: &Settings, args: &Console, quiet: bool) -> Result<Report> {
+pub(crate) fn run(settings: &Settings, args: &Console, quiet: bool) -> Result<Report> {
     let escape = key(&args.escape)?;
     let boot = duration("boot-timeout", &args.boot_timeout)?;
     let record = match &args.record {

@@ -89,7 +89,6 @@ async fn serve(
     }
 }
 
-/// Carries one connection to the guest.
 async fn carry(stream: TcpStream, remote: u16, name: &str, client: &NamespaceClient) -> Result<()> {
     let _ = stream.set_nodelay(true);
     // The VM may have been migrated or started again since the last connection.

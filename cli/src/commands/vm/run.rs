@@ -25,7 +25,6 @@ const START: std::time::Duration = std::time::Duration::from_secs(300);
 /// Exit code of a VM whose workload ended without one.
 const NO_CODE: u8 = 125;
 
-/// Builds, creates, attaches.
 pub(super) fn run(env: &Env, settings: &Settings, args: &Run, quiet: bool) -> Result<Report> {
     let name = args.name.clone().unwrap_or_else(random_name);
     if args.from.is_some()
@@ -121,7 +120,6 @@ fn no_streams(failed: Result<End>, args: &Run, name: &str) -> Error {
     }
 }
 
-/// The console, or the log.
 fn shown(settings: &Settings, args: &Run, name: &str, quiet: bool) -> Result<Report> {
     let mut words = vec!["vm", if args.console { "console" } else { "logs" }, name];
     if !args.console {
@@ -201,7 +199,6 @@ fn random_name() -> String {
     format!("run-{}", text.to_lowercase())
 }
 
-/// Letters and digits that differ from call to call.
 fn uuid_words() -> String {
     use std::hash::{BuildHasher as _, Hasher as _};
     let hash = std::collections::hash_map::RandomState::new().build_hasher().finish();

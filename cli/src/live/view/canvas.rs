@@ -49,7 +49,6 @@ impl<'a> Canvas<'a> {
         end - self.area.x
     }
 
-    /// Writes a text at the right end of a row.
     pub(super) fn right(&mut self, y: u16, text: &str, style: Style) {
         let width = u16::try_from(text.chars().count()).unwrap_or(u16::MAX);
         self.text(self.area.width.saturating_sub(width), y, text, style);

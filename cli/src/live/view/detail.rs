@@ -3,19 +3,16 @@
 use neonvm_types::Resources;
 use neonvm_types::agent_inspect::{Decision, VmInspect};
 
-use super::Theme;
-use super::bar;
 use super::text::{Line, wrapped};
+use super::{Theme, bar};
 use crate::live::input::Key;
 use crate::live::model::{Fleet, Vm};
 use crate::live::series::Point;
 use crate::live::size::{self, cores, short};
 use crate::render::bytes;
 
-/// Columns of the words before each value.
 const LABEL: usize = 11;
 
-/// The page.
 pub(super) fn lines(fleet: &Fleet, key: &Key, width: usize, theme: Theme) -> Vec<Line> {
     let Key { namespace, name } = key;
     let Some(vm) = fleet.vms.get(key) else {
@@ -53,7 +50,6 @@ fn decision(decision: &Decision) -> String {
     }
 }
 
-/// What is known, each with a label.
 pub(crate) fn facts(fleet: &Fleet, key: &Key, vm: &Vm) -> Vec<(&'static str, String)> {
     let facts = &vm.facts;
     let place = if facts.node.is_empty() { "no node yet".to_owned() } else { format!("on {}", facts.node) };

@@ -1,14 +1,12 @@
 //! Migrations: a row each, with a bar of their progress.
 
-use super::Theme;
-use super::bar;
 use super::canvas::Canvas;
+use super::{Theme, bar};
 use crate::live::input::{Key, MoveFacts};
 use crate::live::model::Fleet;
 
 const BAR: u16 = 12;
 
-/// Draws a heading and a row for each migration.
 pub(super) fn draw(canvas: &mut Canvas<'_>, fleet: &Fleet, theme: Theme) {
     let moves = fleet.shown_moves();
     let room = usize::from(canvas.height().saturating_sub(1));

@@ -1,8 +1,7 @@
 //! Nodes: a bar for CPU and one for memory.
 
-use super::Theme;
-use super::bar;
 use super::canvas::Canvas;
+use super::{Theme, bar};
 use crate::live::model::{Fleet, Node, Share};
 use crate::live::size::short;
 

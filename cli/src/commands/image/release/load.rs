@@ -22,7 +22,6 @@ const NAMESPACE: &str = "k8s.io";
 /// Most bytes of what ctr complains about that are kept.
 const KEPT: u64 = 64 << 10;
 
-/// Hands both images to containerd.
 pub(super) fn run(env: &Env, args: &Load, quiet: bool) -> Result<Report> {
     let images = fitting(env, &args.copied.which, args.copied.any_version)?;
     let names: Vec<String> =

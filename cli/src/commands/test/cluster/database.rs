@@ -47,7 +47,6 @@ fn as_postgres(directory: &str, command: &str) -> String {
     format!("su postgres -c 'cd /; PATH={directory}:$PATH; {command}' 2>&1")
 }
 
-/// What pgbench printed.
 async fn under_load(trial: &Trial<'_>, guest: &Guest, directory: &str) -> Result<String> {
     let script = as_postgres(directory, &format!("pgbench -n -c 2 -T {SECONDS} postgres"));
     let bench = guest.run(&script, trial.limit);

@@ -138,7 +138,7 @@ pub enum Command {
     /// Test a cluster
     #[command(subcommand)]
     Test(cluster::Test),
-    /// Show nodes, VMs, migrations and decisions live; or tables of CPU and memory usage
+    /// Show nodes, VMs, migrations and decisions live; or a table of CPU and memory usage
     Top(Box<top::Top>),
     /// Serve the view of top as a web page on this host
     Dashboard(Box<Dashboard>),

@@ -4,7 +4,6 @@ mod agent;
 mod checks;
 mod completion;
 mod config;
-mod counters;
 mod dashboard;
 mod debug;
 mod doctor;

@@ -2,7 +2,7 @@
 //! and the runners. What cannot be read is reported with its remedy, and the rest is shown without it.
 
 mod convert;
-mod counters;
+pub(super) mod counters;
 mod services;
 mod watch;
 

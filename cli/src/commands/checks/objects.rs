@@ -98,7 +98,7 @@ pub(super) fn machines(facts: &Facts) -> Vec<Finding> {
 
 /// Pods that fit nowhere.
 pub(super) fn pods(facts: &Facts) -> Vec<Finding> {
-    let remedy = "see the free capacity of nodes: neonctl top nodes; then free some or request less";
+    let remedy = "see the free capacity of nodes: kubectl describe nodes; then free some or request less";
     let pods = facts.unschedulable().into_iter().take(LISTED);
     pods.map(|trouble| fail("pod", trouble.why, remedy).at(format!("{}/{}", trouble.namespace, trouble.name)))
         .collect()

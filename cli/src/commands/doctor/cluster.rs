@@ -135,7 +135,7 @@ fn objects(facts: &mut Facts, node: Option<&str>) -> Result<Vec<Finding>> {
         checks::only(facts, node);
         if facts.all(Source::Nodes).is_empty() {
             return Err(Error::new(Code::NotFound, format!("node {node:?} not found"))
-                .hint("list the nodes: neonctl top nodes"));
+                .hint("list the nodes: kubectl get nodes"));
         }
     }
     Ok(checks::findings(facts, Group::Objects))

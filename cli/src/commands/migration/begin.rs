@@ -188,7 +188,7 @@ fn reachable(machine: &VirtualMachine, args: &Migrate, nodes: &[String]) -> Resu
             Error::new(Code::NotFound, format!("cannot migrate {name}: there is no node {missing:?}"));
         return Err(match nearest(missing, nodes) {
             Some(meant) => error.hint(format!("did you mean {meant:?}?")),
-            None => error.hint("list the nodes: neonctl top nodes"),
+            None => error.hint("list the nodes: kubectl get nodes"),
         });
     }
     let here = machine.status.as_ref().map(|status| status.node.as_str()).unwrap_or_default();

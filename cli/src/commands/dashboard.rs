@@ -15,7 +15,8 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use serde_json::json;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::live::{Feed, now, stop};
+use super::job::Stop;
+use super::live::{Feed, now};
 use crate::args::Dashboard as Args;
 use crate::connect::block_on;
 use crate::error::{Code, Error, Result};
@@ -107,11 +108,13 @@ fn unusable(port: u16, error: &std::io::Error) -> Error {
 async fn serve(listener: TcpListener, guard: Guard, mut feed: Feed, shared: Arc<Shared>) -> Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)
         .map_err(|error| Error::new(Code::Failed, "cannot serve").cause(crate::error::reason(&error)))?;
+    let mut stop = Stop::listen()?;
     tokio::select! {
-        stopped = stop() => stopped,
-        () = take_in(&mut feed, &shared) => Ok(()),
-        () = server::serve(listener, Arc::new(guard), Arc::clone(&shared)) => Ok(()),
+        () = stop.requested() => {}
+        () = take_in(&mut feed, &shared) => {}
+        () = server::serve(listener, Arc::new(guard), Arc::clone(&shared)) => {}
     }
+    Ok(())
 }
 
 #[expect(clippy::large_enum_variant, reason = "there is one at a time")]

@@ -18,9 +18,9 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::local::{Backup, Check, Restore};
+use crate::commands::job::Stop;
 use crate::connect::{Connection, block_on};
 use crate::env::Env;
 use crate::error::{Code, Error, Result, reason};
@@ -159,18 +159,12 @@ fn outcome(name: &str, kind: &str, path: &Path, header: &Header) -> Report {
 
 /// Work that ends, and cleans up, when the user stops this program.
 async fn unless_stopped<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
-    let failed = |error: io::Error| Error::new(Code::Failed, "cannot start").cause(reason(&error));
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    let mut stop = Stop::listen()?;
     tokio::select! {
         done = work => done,
-        _ = interrupt.recv() => Err(stopped()),
-        _ = terminate.recv() => Err(stopped()),
+        () = stop.requested() => Err(Error::new(Code::Interrupted, "interrupted")
+            .hint("no partial results remain; run the command again")),
     }
-}
-
-fn stopped() -> Error {
-    Error::new(Code::Interrupted, "interrupted").hint("no partial results remain; run the command again")
 }
 
 enum Source {

@@ -16,15 +16,15 @@ mod trial;
 use std::time::Duration;
 
 use neonvm_kernel::Progress as _;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
 use crate::args::cluster::Cluster;
 use crate::commands::checks::{self, Group, Source, Verdict, read};
 use crate::commands::flags::duration;
+use crate::commands::job::Stop;
 use crate::connect::{Connection, block_on};
 use crate::env::Env;
-use crate::error::{Code, Error, Result, reason};
+use crate::error::{Code, Error, Result};
 use crate::render::Reporter;
 use crate::report::Report;
 use crate::settings::Settings;
@@ -68,29 +68,6 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Cluster, quiet: bool) -
                 .hint(format!("remove them: kubectl delete namespace {namespace}; see cordoned nodes: kubectl get nodes"))),
         }
     })
-}
-
-struct Stop {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Stop {
-    fn listen() -> Result<Self> {
-        let failed = |error: std::io::Error| {
-            Error::new(Code::Failed, "cannot listen for Ctrl-C").cause(reason(&error))
-        };
-        let interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-        let terminate = signal(SignalKind::terminate()).map_err(failed)?;
-        Ok(Self { interrupt, terminate })
-    }
-
-    async fn requested(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
 }
 
 /// The checks of the services; not run where none can be seen.

@@ -12,7 +12,8 @@ use tokio::time::{Instant, MissedTickBehavior};
 use crate::args::top::Live;
 use crate::args::{Args, ListArgs};
 use crate::commands::flags::duration;
-use crate::commands::live::{Feed, now, stop};
+use crate::commands::job::Stop;
+use crate::commands::live::{Feed, now};
 use crate::commands::resource::list;
 use crate::connect::block_on;
 use crate::env::Env;
@@ -81,8 +82,7 @@ enum Event {
 
 impl View {
     async fn repeat(&mut self, mut pressed: Receiver<Pressed>) -> Result<()> {
-        let stopped = stop();
-        tokio::pin!(stopped);
+        let mut stop = Stop::listen()?;
         let mut clock = tokio::time::interval(CLOCK);
         clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut drawn, mut changed) = (Instant::now(), false);
@@ -90,7 +90,7 @@ impl View {
         loop {
             let event = tokio::select! {
                 biased;
-                _ = &mut stopped => Event::Stop,
+                () = stop.requested() => Event::Stop,
                 key = pressed.recv() => Event::Key(key),
                 () = tokio::time::sleep_until(drawn + PACE), if changed => Event::Due,
                 input = self.feed.next() => Event::Input(input),

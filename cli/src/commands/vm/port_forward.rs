@@ -6,10 +6,10 @@ use std::sync::Arc;
 use neonvm_api::VirtualMachine;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::exec::{self, Command};
 use crate::args::vm::PortForward;
+use crate::commands::job::Stop;
 use crate::commands::resource::NamespaceClient;
 use crate::connect::block_on;
 use crate::error::{Code, Error, Result, reason};
@@ -49,13 +49,9 @@ pub(super) fn run(settings: &Settings, args: &PortForward, quiet: bool) -> Resul
                 Arc::clone(&reporter),
             ));
         }
-        let wait = |kind| {
-            signal(kind).map_err(|error| Error::new(Code::Failed, "cannot wait").cause(reason(&error)))
-        };
-        let (mut interrupt, mut terminate) = (wait(SignalKind::interrupt())?, wait(SignalKind::terminate())?);
+        let mut stop = Stop::listen()?;
         tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
+            () = stop.requested() => {}
             _ = tasks.join_next() => {}
         }
         Ok(Report::text(String::new()))

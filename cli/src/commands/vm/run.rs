@@ -4,13 +4,13 @@ use clap::Parser as _;
 use kube::api::DeleteParams;
 use neonvm_api::VirtualMachine;
 use neonvm_api::virtual_machine::{Attach, Phase};
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::attach::End;
 use super::waiting::until;
 use super::{attach, build, console, create, logs};
 use crate::args::vm::{Command, Run};
 use crate::args::{self, Args};
+use crate::commands::job::Stop;
 use crate::commands::resource::NamespaceClient;
 use crate::commands::watching::WaitProgress;
 use crate::connect::block_on;
@@ -255,14 +255,7 @@ async fn delete(settings: &Settings, name: &str) -> Result<()> {
 fn watch_interrupt(settings: Settings, name: String, rm: bool) {
     std::thread::spawn(move || {
         let interrupted = block_on(async {
-            let failed =
-                |error: std::io::Error| Error::new(Code::Failed, "cannot wait").cause(error.to_string());
-            let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-            let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-            }
+            Stop::listen()?.requested().await;
             if rm { delete(&settings, &name).await } else { Ok(()) }
         });
         let text = match (rm, interrupted) {

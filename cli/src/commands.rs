@@ -16,7 +16,6 @@ mod job;
 mod kernel;
 mod live;
 mod local;
-mod man;
 mod migration;
 mod object;
 pub(crate) mod place;
@@ -96,7 +95,7 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Args) -> Result<Report>
         Command::Debug(Debug::NodePressure(args)) => debug::node_pressure::run(settings, args),
         Command::Version(args) => version::run(settings, args),
         Command::Completion(args) => completion::run(args.shell),
-        Command::Man(args) => man::run(args),
+        Command::Man(args) => completion::man(args),
         Command::Config(Config::View(args)) => config::view(settings, args),
         Command::Config(Config::Set(args)) => config::set(settings, args),
         Command::Config(Config::Unset(args)) => config::unset(settings, args),

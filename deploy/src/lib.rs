@@ -10,21 +10,19 @@ pub mod chart;
 mod inventory;
 pub mod monitoring;
 mod objects;
-mod order;
 mod source;
 mod values;
-mod version;
 
 pub use inventory::{INVENTORY, Named, Record, inventory};
-pub use objects::{Facts, WORKLOADS, copies_root_disks, is_workload, objects, runner_image};
-pub use order::rank;
+pub use objects::{
+    Facts, Release, WORKLOADS, copies_root_disks, is_workload, objects, rank, release, runner_image,
+};
 pub use source::everything;
 pub use values::choice::Choice;
 pub use values::{
     Accelerator, Agent, Component, CpuScaling, DiskCache, Encryption, Image, LogFormat, Network, Overlay,
     PullPolicy, Reference, Resources, RootDisk, Runner, Scheduler, Service, Toleration, Values,
 };
-pub use version::{Release, release};
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {

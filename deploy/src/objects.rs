@@ -2,14 +2,14 @@
 
 mod filled;
 
+pub(crate) use filled::{Filled, Mtu};
 use neonvm_api::runner_pod::LOG_FORMAT_VARIABLE;
 use serde_json::{Value, json};
 
 use crate::inventory::inventory;
 use crate::source::{self, File, When};
 use crate::values::choice::merge;
-use crate::{Choice, Error, Network, RootDisk, Values, rank};
-pub(crate) use filled::{Filled, Mtu};
+use crate::{Choice, Error, Network, RootDisk, Values};
 
 /// The namespace that the manifests name.
 const NAMESPACE: &str = neonvm_api::names::SYSTEM_NAMESPACE;
@@ -243,5 +243,55 @@ fn lay(object: &mut Value, path: &str, key: &str, value: &Value) {
 fn put(object: &mut Value, path: &str, key: &str, value: Value) {
     if let Some(map) = object.pointer_mut(path).and_then(Value::as_object_mut) {
         map.insert(key.to_owned(), value);
+    }
+}
+
+/// The place of an object: what it needs has a lower one. What names nothing else comes first, what runs comes last.
+#[must_use]
+pub fn rank(object: &Value) -> u8 {
+    match object.get("kind").and_then(Value::as_str).unwrap_or_default() {
+        "CustomResourceDefinition" => 0,
+        "Namespace" => 1,
+        "PriorityClass" | "ServiceAccount" | "ClusterRole" | "Role" => 2,
+        "ClusterRoleBinding" | "RoleBinding" | "ConfigMap" | "Secret" => 3,
+        // Of kinds that are added by others, too.
+        "Service" | "PodDisruptionBudget" => 5,
+        "Deployment" | "DaemonSet" | "StatefulSet" | "Job" => 7,
+        // A policy needs to be there before what binds it.
+        kind if kind.ends_with("Binding") => 6,
+        _ => 4,
+    }
+}
+
+/// Major, minor and patch.
+pub type Release = (u64, u64, u64);
+
+/// The release that a version such as `v1.36.2+k3s1` or `0.1.0-rc1` belongs to; none if it is not of that form.
+#[must_use]
+pub fn release(text: &str) -> Option<Release> {
+    let text = text.strip_prefix('v').unwrap_or(text);
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let mut parts = text.get(..end)?.split('.').map(|part| part.parse::<u64>().ok());
+    let (major, minor) = (parts.next()??, parts.next()??);
+    let patch = match parts.next() {
+        Some(patch) => patch?,
+        None => 0,
+    };
+    parts.next().is_none().then_some((major, minor, patch))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_of_distributions_are_those_of_their_release() {
+        assert_eq!(release("v1.36.2+k3s1"), Some((1, 36, 2)));
+        assert_eq!(release("v1.33.5-gke.100"), Some((1, 33, 5)));
+        assert_eq!(release("0.1.0"), Some((0, 1, 0)));
+        assert_eq!(release("1.31"), Some((1, 31, 0)));
+        for bad in ["", "v", "latest", "1", "1..2", "1.2.3.4", "99999999999999999999.1"] {
+            assert_eq!(release(bad), None, "{bad}");
+        }
     }
 }

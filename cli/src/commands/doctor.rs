@@ -1,8 +1,6 @@
 //! `doctor`: checks of the prerequisites of this host or of a cluster, with remedies.
 
-mod child;
 mod cluster;
-mod distribution;
 mod features;
 mod firewall;
 mod kvm;

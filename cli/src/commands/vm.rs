@@ -3,7 +3,6 @@
 mod attach;
 mod build;
 mod change;
-mod connect;
 mod console;
 mod cp;
 mod create;
@@ -54,7 +53,7 @@ pub(super) fn run(env: &Env, settings: &Settings, command: &Command, quiet: bool
         Command::Cp(args) => cp::run(env, settings, args),
         Command::PortForward(args) => port_forward::run(settings, args, quiet),
         Command::SshConfig(args) => ssh_config::run(env, settings, args),
-        Command::Connect(args) => connect::run(settings, args),
+        Command::Connect(args) => port_forward::connect(settings, args),
         Command::Logs(args) => logs::run(settings, args),
         Command::History(args) => history::run(settings, args),
         Command::Wait(args) => wait::run(settings, args),

@@ -2,14 +2,12 @@
 //!
 //! Every sign has a meaning without its colour; colours repeat it. Nothing that steers a terminal reaches a cell.
 
-mod bar;
 mod canvas;
 mod detail;
 mod help;
 mod moves;
 mod nodes;
 mod stream;
-mod text;
 mod theme;
 mod vms;
 
@@ -45,15 +43,15 @@ pub(crate) fn draw(buffer: &mut Buffer, fleet: &Fleet, ui: &mut Ui, theme: Theme
         Page::Overview => overview(&mut canvas.rows(1, lines), fleet, ui, theme),
         Page::Vm(key) => {
             let text = detail::lines(fleet, &key, usize::from(area.width), theme);
-            text::show(&mut canvas.rows(1, lines), &text, &mut ui.scroll);
+            canvas::show(&mut canvas.rows(1, lines), &text, &mut ui.scroll);
         }
         Page::Stream => {
             let text = stream::page(fleet, usize::from(area.width), theme);
-            text::show(&mut canvas.rows(1, lines), &text, &mut ui.scroll);
+            canvas::show(&mut canvas.rows(1, lines), &text, &mut ui.scroll);
         }
         Page::Help => {
             let text = help::lines(fleet, usize::from(area.width), theme);
-            text::show(&mut canvas.rows(1, lines), &text, &mut ui.scroll);
+            canvas::show(&mut canvas.rows(1, lines), &text, &mut ui.scroll);
         }
     }
     if let Some(trouble) = trouble {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
 
-use super::child::ask;
+use super::programs::ask;
 use crate::commands::checks::finding::{Finding, fail, ok, warn};
 use crate::env::Env;
 use crate::error::reason;

@@ -2,11 +2,8 @@
 //! removed whatever happens; a step that cannot run is reported as not run, never as passed.
 
 mod create;
-mod database;
-mod drain;
 mod guest;
 mod image;
-mod load;
 mod migrate;
 mod remove;
 mod scale;
@@ -113,15 +110,15 @@ impl Trial<'_> {
         match step {
             Step::Checks => checked_services(self).await,
             Step::Create => create::run(self).await,
-            Step::Scale => scale::run(self).await,
-            Step::Load => load::run(self).await,
-            Step::Migrate => migrate::run(self).await,
+            Step::Scale => scale::scale(self).await,
+            Step::Load => scale::load(self).await,
+            Step::Migrate => migrate::migrate(self).await,
             Step::Drain => {
-                let drained = drain::run(self).await;
+                let drained = migrate::drain(self).await;
                 let uncordoned = remove::uncordon(self).await;
                 drained.and_then(|outcome| uncordoned.map(|()| outcome))
             }
-            Step::Database => database::run(self).await,
+            Step::Database => scale::database(self).await,
             Step::Delete => remove::delete(self).await,
             Step::CleanUp => remove::clean_up(self).await,
         }

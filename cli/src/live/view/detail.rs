@@ -3,8 +3,8 @@
 use neonvm_types::Resources;
 use neonvm_types::agent_inspect::{Decision, VmInspect};
 
-use super::text::{Line, wrapped};
-use super::{Theme, bar};
+use super::Theme;
+use super::canvas::{self, Line, wrapped};
 use crate::live::input::Key;
 use crate::live::model::{Fleet, Vm};
 use crate::live::series::Point;
@@ -184,10 +184,10 @@ impl Page {
         let theme = self.theme;
         let width = u16::try_from(self.width.saturating_sub(20)).unwrap_or(u16::MAX).min(150);
         let rows = [
-            ("load", bar::spark(series, width, most, theme, |point| of(point).load)),
-            ("goal", bar::spark(series, width, most, theme, |point| of(point).goal)),
-            ("permit", bar::spark(series, width, most, theme, |point| of(point).permit)),
-            ("size", bar::spark(series, width, most, theme, |point| of(point).size)),
+            ("load", canvas::spark(series, width, most, theme, |point| of(point).load)),
+            ("goal", canvas::spark(series, width, most, theme, |point| of(point).goal)),
+            ("permit", canvas::spark(series, width, most, theme, |point| of(point).permit)),
+            ("size", canvas::spark(series, width, most, theme, |point| of(point).size)),
         ];
         let scale = format!("0..{}{unit}", short((f64::from(most) * 100.0).round() / 100.0));
         for ((name, line), note) in rows.into_iter().zip([what, scale.as_str(), "", ""]) {

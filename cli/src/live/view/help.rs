@@ -1,7 +1,7 @@
 //! Keys, signs, and what cannot be read.
 
 use super::Theme;
-use super::text::{Line, wrapped};
+use super::canvas::{Line, wrapped};
 use crate::live::model::Fleet;
 
 const KEYS: [(&str, &str); 9] = [

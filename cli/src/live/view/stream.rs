@@ -1,7 +1,6 @@
 //! What happened: decisions of agents, and events.
 
-use super::canvas::Canvas;
-use super::text::{Line, wrapped};
+use super::canvas::{Canvas, Line, wrapped};
 use super::{Theme, clock};
 use crate::live::input::{Entry, Key, Kind};
 use crate::live::model::Fleet;

@@ -92,7 +92,7 @@ impl Theme {
         const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
         const ASCII: [char; 8] = ['_', '.', ':', '-', '=', '+', '*', '#'];
         let levels = if self.unicode { BLOCKS } else { ASCII };
-        let index = super::bar::cells(f64::from(share), 7);
+        let index = super::canvas::cells(f64::from(share), 7);
         levels.get(index).copied().unwrap_or(' ')
     }
 }

@@ -2,8 +2,8 @@
 
 use ratatui::style::Style;
 
-use super::canvas::Canvas;
-use super::{Theme, bar};
+use super::Theme;
+use super::canvas::{self, Canvas};
 use crate::live::input::Key;
 use crate::live::model::{Fleet, Vm};
 use crate::live::{Ui, size};
@@ -111,7 +111,7 @@ impl Row<'_> {
             return;
         }
         let most = vm.series.most(|point| point.cpu.size).max(vm.series.most(|point| point.cpu.load));
-        let spark = bar::spark(&vm.series, columns.minutes, most, theme, |point| point.cpu.load);
+        let spark = canvas::spark(&vm.series, columns.minutes, most, theme, |point| point.cpu.load);
         cell(columns.spark, end + 1, &spark, theme.used());
         if columns.state > 0 {
             cell(end + 1, end + 1 + columns.state, &vm.state(), theme.plain());

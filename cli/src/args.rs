@@ -16,7 +16,6 @@ pub mod vm;
 use clap::{Parser, Subcommand, ValueEnum};
 use top::Live;
 
-/// The whole command line.
 #[derive(Debug, Parser)]
 #[command(
     name = "neonctl",
@@ -27,18 +26,14 @@ use top::Live;
                   unreachable, 130 interrupted"
 )]
 pub struct Args {
-    /// Flags that have the same meaning for every command.
     #[command(flatten)]
     pub global: Global,
-    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// Flags of every command.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Global {
-    /// Cluster and namespace.
     #[command(flatten)]
     pub place: place::Place,
     /// Output format: table, wide, json, yaml, name, jsonpath=EXPR or custom-columns=SPEC. Control characters are escaped, such
@@ -60,13 +55,11 @@ pub struct Global {
     pub verbose: u8,
 }
 
-/// How images are pulled from registries.
 #[derive(Debug, Default, clap::Args)]
 pub struct Registry {
     /// When to contact the registry: always, missing (only for layers that are not in the cache) or never
     #[arg(long, default_value = "always", value_parser = ["always", "missing", "never"])]
     pub pull: String,
-    /// Access to the registries.
     #[command(flatten)]
     pub access: RegistryAccess,
     /// Directory for fetched layers [default: $XDG_CACHE_HOME/neonvm]
@@ -86,7 +79,6 @@ pub struct Registry {
     pub min_free: String,
 }
 
-/// Access to registries, for pulling and pushing.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct RegistryAccess {
     /// User name for the registry; the password is read from NEONCTL_REGISTRY_PASSWORD
@@ -106,7 +98,6 @@ pub struct RegistryAccess {
     pub parallel: usize,
 }
 
-/// Progress output.
 #[derive(Debug, Default, clap::Args)]
 pub struct Showing {
     /// Progress on standard error: auto (bars on a terminal, otherwise lines), plain, json or none
@@ -114,7 +105,6 @@ pub struct Showing {
     pub progress: String,
 }
 
-/// The tree of commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Local clusters on this host
@@ -148,7 +138,7 @@ pub enum Command {
     /// Test a cluster
     #[command(subcommand)]
     Test(cluster::Test),
-    /// Show nodes, VMs, migrations and decisions live; or tables of CPU and memory usage
+    /// Show nodes, VMs, migrations and decisions live; or a table of CPU and memory usage
     Top(Box<top::Top>),
     /// Serve the view of top as a web page on this host
     Dashboard(Box<Dashboard>),
@@ -172,7 +162,6 @@ pub enum Command {
     Config(config::Command),
 }
 
-/// `version`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl version\n  neonctl version --client -o json\n\n\
                   The versions of the cluster are left out, with a note, if it cannot be reached within two seconds.")]
@@ -182,7 +171,6 @@ pub struct Version {
     pub client: bool,
 }
 
-/// `completion`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  source <(neonctl completion bash)\n  \
                   neonctl completion fish > ~/.config/fish/completions/neonctl.fish")]
@@ -192,7 +180,6 @@ pub struct Completion {
     pub shell: Shell,
 }
 
-/// `man`
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  neonctl man | man -l -\n  neonctl man --out /usr/local/share/man/man1 && man neonctl-vm-create"
@@ -203,7 +190,6 @@ pub struct Man {
     pub out: Option<std::path::PathBuf>,
 }
 
-/// Shells with completion support.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Shell {
     /// GNU Bash
@@ -251,7 +237,6 @@ impl Command {
     }
 }
 
-/// `dashboard`
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl dashboard\n  neonctl dashboard -A --port 8080\n  \
                   ssh -L 8080:127.0.0.1:8080 host neonctl dashboard --port 8080\n\n\
@@ -261,12 +246,10 @@ pub struct Dashboard {
     /// TCP port on 127.0.0.1 [default: one that is free]
     #[arg(long, value_name = "PORT", default_value_t = 0, hide_default_value = true)]
     pub port: u16,
-    /// What is shown, and how often it is read.
     #[command(flatten)]
     pub live: Live,
 }
 
-/// Whether and how long to wait.
 #[derive(Debug, Default, clap::Args)]
 pub struct Waiting {
     /// Wait until the operation completes
@@ -280,7 +263,6 @@ pub struct Waiting {
     pub timeout: String,
 }
 
-/// Arguments of every `list`.
 #[derive(Debug, clap::Args)]
 pub struct ListArgs {
     /// Label selector, such as team=db,tier!=test

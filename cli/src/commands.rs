@@ -4,7 +4,6 @@ mod agent;
 mod checks;
 mod completion;
 mod config;
-mod counters;
 mod dashboard;
 mod debug;
 mod doctor;
@@ -17,7 +16,6 @@ mod job;
 mod kernel;
 mod live;
 mod local;
-mod man;
 mod migration;
 mod object;
 pub(crate) mod place;
@@ -37,8 +35,7 @@ mod version;
 mod vm;
 mod watching;
 
-use crate::args::cluster::Test;
-use crate::args::cluster::{Agent, Debug, Scheduler};
+use crate::args::cluster::{Agent, Debug, Scheduler, Test};
 use crate::args::config::Command as Config;
 use crate::args::image::Command as Image;
 use crate::args::kernel::Command as Kernel;
@@ -98,11 +95,11 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Args) -> Result<Report>
         Command::Debug(Debug::NodePressure(args)) => debug::node_pressure::run(settings, args),
         Command::Version(args) => version::run(settings, args),
         Command::Completion(args) => completion::run(args.shell),
-        Command::Man(args) => man::run(args),
+        Command::Man(args) => completion::man(args),
         Command::Config(Config::View(args)) => config::view(settings, args),
         Command::Config(Config::Set(args)) => config::set(settings, args),
         Command::Config(Config::Unset(args)) => config::unset(settings, args),
-        Command::Config(Config::Path(_)) => Ok(config::path(settings)),
+        Command::Config(Config::Path) => Ok(config::path(settings)),
         Command::Config(Config::Convert(args)) => config::convert(args),
         Command::Config(Config::Explain(args)) => config::explain(args),
     }

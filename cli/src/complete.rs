@@ -41,7 +41,6 @@ pub(crate) fn answered(typed: &[OsString]) -> clap::error::Result<bool> {
         .try_complete(typed.iter().cloned(), directory.as_deref())
 }
 
-/// The command line, each argument with what completes it.
 pub(crate) fn command() -> Command {
     completed(Args::command())
 }
@@ -71,32 +70,26 @@ fn is_file(arg: &Arg) -> bool {
         && arg.get_value_hint() == ValueHint::Unknown
 }
 
-/// Names of VMs in the namespace of the context.
 fn machines() -> Vec<CompletionCandidate> {
     names::<VirtualMachine>("machines")
 }
 
-/// Names of migrations in the namespace of the context.
 fn migrations() -> Vec<CompletionCandidate> {
     names::<VirtualMachineMigration>("migrations")
 }
 
-/// Names of pod autoscalers in the namespace of the context.
 fn podautoscalers() -> Vec<CompletionCandidate> {
     names::<PodAutoscaler>("podautoscalers")
 }
 
-/// Names of the nodes.
 fn nodes() -> Vec<CompletionCandidate> {
     kept("nodes", |client, _| Api::<Node>::all(client))
 }
 
-/// Names of the namespaces.
 fn namespaces() -> Vec<CompletionCandidate> {
     kept("namespaces", |client, _| Api::<Namespace>::all(client))
 }
 
-/// Names of the contexts of the kubeconfig.
 fn contexts() -> Vec<CompletionCandidate> {
     let env = Env::of_process();
     let file =
@@ -106,7 +99,6 @@ fn contexts() -> Vec<CompletionCandidate> {
     candidates(contexts.into_iter().map(|context| context.name))
 }
 
-/// Names of the images of the local store.
 fn images() -> Vec<CompletionCandidate> {
     let directory = crate::commands::place::images(&Env::of_process());
     let all =
@@ -123,7 +115,6 @@ where
     kept(kind, |client, namespace| Api::<K>::namespaced(client, namespace))
 }
 
-/// Names from the cache, or from the cluster.
 fn kept<K>(kind: &str, api: impl FnOnce(Client, &str) -> Api<K>) -> Vec<CompletionCandidate>
 where
     K: Clone + DeserializeOwned + Debug,
@@ -146,7 +137,6 @@ fn candidates(names: impl Iterator<Item = String>) -> Vec<CompletionCandidate> {
     names.filter(|name| crate::render::one_line(name) == *name).map(CompletionCandidate::new).collect()
 }
 
-/// Names of the settings, with what they are.
 fn settings() -> Vec<CompletionCandidate> {
     let of = |key: &Key| CompletionCandidate::new(key.name).help(Some(key.about.into()));
     KEYS.iter().map(of).collect()
@@ -182,7 +172,6 @@ where
     Some(names.ok()??.items.into_iter().filter_map(|item| item.metadata.name).collect())
 }
 
-/// Names of the local clusters of this host.
 fn clusters() -> Vec<CompletionCandidate> {
     let env = Env::of_process();
     let root = Settings::load(&env).and_then(|settings| instance::root(&env, &settings, &Root::default()));
@@ -198,7 +187,6 @@ const NO_SPACE: u8 = 2;
 /// The shell does not add names of files.
 const NO_FILES: u8 = 4;
 
-/// The answer to the words behind the program's name.
 pub(crate) fn answer(words: &[OsString], directory: Option<&Path>) -> String {
     let mut line = vec![OsString::from(PLUGIN)];
     line.extend_from_slice(words);

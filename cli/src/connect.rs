@@ -33,7 +33,6 @@ pub(crate) struct Connection {
     verbosity: Verbosity,
 }
 
-/// Runs a future on this thread.
 pub(crate) fn block_on<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime =
@@ -45,7 +44,6 @@ pub(crate) fn block_on<T>(future: impl Future<Output = Result<T>>) -> Result<T> 
 }
 
 impl Connection {
-    /// The cluster that flags, settings and environment name.
     pub(crate) async fn open(settings: &Settings) -> Result<Self> {
         let place = settings.place();
         let limit = settings.duration("request-timeout", place.request_timeout.as_deref())?;
@@ -142,18 +140,15 @@ impl Connection {
         Error { message: attempt.to_owned(), causes: vec![unreachable.message.clone()], ..unreachable }
     }
 
-    /// The answer to a GET, as text.
     pub(crate) async fn text(&self, path: &str) -> Result<String> {
         let request = http::Request::get(path).body(Vec::new());
         self.send(path, request).await
     }
 
-    /// The answer to a GET, as JSON.
     pub(crate) async fn json(&self, path: &str) -> Result<Value> {
         parse(path, &self.text(path).await?)
     }
 
-    /// Name of the cluster in the kubeconfig.
     pub(crate) fn cluster(&self) -> Option<&str> {
         self.cluster.as_deref()
     }
@@ -234,7 +229,6 @@ pub(crate) fn code_of(status: u16) -> Code {
     }
 }
 
-/// An error with what can be done about its status.
 fn of_status(error: Error, status: u16) -> Error {
     match status {
         401 => error.hint("the server does not accept the credentials of the kubeconfig: renew them, or choose another --context"),

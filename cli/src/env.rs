@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
-/// Whether standard output and standard error are terminals.
 #[expect(clippy::disallowed_methods, reason = "nothing is written")]
 pub(crate) fn terminals() -> (bool, bool) {
     (std::io::stdout().is_terminal(), std::io::stderr().is_terminal())
@@ -14,9 +13,7 @@ pub(crate) fn terminals() -> (bool, bool) {
 #[derive(Clone, Debug, Default)]
 pub struct Env {
     pub vars: BTreeMap<String, String>,
-    /// Standard output is a terminal.
     pub stdout_terminal: bool,
-    /// Standard error is a terminal.
     pub stderr_terminal: bool,
     /// The directory of this program.
     pub beside: Option<PathBuf>,

@@ -3,23 +3,16 @@
 /// Why a command did not do what it was asked for; each has its exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
-    /// The operation ran and failed.
     Failed,
-    /// Usage or invalid input.
     Usage,
-    /// A named object does not exist.
     NotFound,
-    /// Not authenticated, or not permitted.
     Denied,
-    /// Conflict or unmet precondition.
     Conflict,
     /// Time is up; work goes on.
     Timeout,
-    /// The verdict on health is negative.
     Unhealthy,
     /// The cluster cannot be reached.
     Unreachable,
-    /// The person at the terminal stopped it.
     Interrupted,
 }
 
@@ -37,7 +30,6 @@ impl Code {
         Self::Interrupted,
     ];
 
-    /// The exit code of the process.
     #[must_use]
     pub fn number(self) -> u8 {
         match self {
@@ -53,7 +45,6 @@ impl Code {
         }
     }
 
-    /// The word in the JSON form.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -70,7 +61,6 @@ impl Code {
     }
 }
 
-/// An error as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     pub code: Code,
@@ -83,12 +73,10 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error without causes and hint.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), causes: Vec::new(), hint: None }
     }
 
-    /// Adds an inner cause.
     #[must_use]
     pub fn cause(mut self, cause: impl Into<String>) -> Self {
         self.causes.push(cause.into());
@@ -118,5 +106,4 @@ pub(crate) fn reason(error: &std::io::Error) -> String {
     text.split(" (os error").next().unwrap_or_default().to_lowercase()
 }
 
-/// What commands return.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -23,24 +23,19 @@ pub(crate) const GAP: i64 = 11 * 60 * 1000;
 /// What kind of thing happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(crate) enum Kind {
-    /// An agent began to scale the VM.
     Agent,
     Decision,
     Event,
-    /// An event of the cluster that warns.
     Warning,
-    /// A live migration began or ended.
     Migration,
 }
 
-/// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Entry {
     /// Milliseconds since 1970.
     #[serde(serialize_with = "written")]
     pub(crate) at: i64,
     pub(crate) kind: Kind,
-    /// The component that reported it.
     pub(crate) from: String,
     pub(crate) text: String,
     /// A few words, for a mark in a plot; empty: none.
@@ -118,7 +113,6 @@ impl Past {
             .map(|((at, sample), end)| (*at, end.min(at.saturating_add(GAP)), sample))
     }
 
-    /// As JSON.
     pub(crate) fn value(&self) -> Value {
         let sample = |(at, sample): &(i64, Sample)| {
             let mut value = json!(sample);
@@ -144,7 +138,6 @@ pub(crate) struct Summary {
     /// The size at the end of the window; absent without any sample.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) size: Option<Resources>,
-    /// The smallest and the largest size, CPU and memory each.
     pub(crate) smallest: Resources,
     pub(crate) largest: Resources,
     /// Changes of the size in which CPU or memory grew, and others.
@@ -159,7 +152,6 @@ pub(crate) struct Summary {
     /// CPU seconds and GiB seconds of its size.
     pub(crate) cpu_seconds: f64,
     pub(crate) gib_seconds: f64,
-    /// Migrations that began or ended, as entries.
     pub(crate) migrations: usize,
     pub(crate) warnings: usize,
 }
@@ -273,7 +265,6 @@ pub(crate) fn row(past: &Past, entry: &Entry) -> Vec<String> {
     vec![clock(past, entry.at), entry.from.clone(), kind, entry.text.clone()]
 }
 
-/// The facts above the table of entries.
 pub(crate) fn text(past: &Past) -> String {
     let mut text: String = facts(past).iter().map(|(name, value)| format!("{name:<8}{value}\n")).collect();
     if past.entries.is_empty() {

@@ -23,25 +23,20 @@ use crate::settings::{Settings, is_cluster_name};
 /// Time between two looks at a process that is to end.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// A cluster, existing or not.
 #[derive(Clone, Debug)]
 pub(crate) struct Instance {
     pub(crate) name: String,
     pub(crate) directory: PathBuf,
 }
 
-/// What its process is doing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// It runs.
     Running(Process),
-    /// It was running and ended without being stopped.
     Ended(Process),
     /// It was stopped, or never started.
     Stopped,
 }
 
-/// The directory of all clusters.
 pub(crate) fn root(env: &Env, settings: &Settings, flags: &Root) -> Result<PathBuf> {
     let flag = flags.data_dir.as_ref().map(|path| path.display().to_string());
     let root = match settings.value("data-dir", flag.as_deref())? {
@@ -51,13 +46,11 @@ pub(crate) fn root(env: &Env, settings: &Settings, flags: &Root) -> Result<PathB
     std::path::absolute(&root).map_err(|error| Error::file("find", &root, &error))
 }
 
-/// The cluster that flags and settings name.
 pub(crate) fn named(env: &Env, settings: &Settings, which: &Which) -> Result<Instance> {
     let name = settings.value("name", which.name.as_deref())?.unwrap_or_default();
     Ok(Instance { directory: root(env, settings, &which.root)?.join(&name), name })
 }
 
-/// Every cluster below a root, by name.
 pub(crate) fn all(root: &Path) -> Vec<Instance> {
     let entries = std::fs::read_dir(root).into_iter().flatten().flatten();
     let mut found: Vec<Instance> = entries
@@ -78,14 +71,12 @@ pub(crate) fn of_server(env: &Env, settings: &Settings, server: &str) -> Option<
 }
 
 impl Instance {
-    /// Whether there is anything of it.
     pub(crate) fn exists(&self) -> bool {
         self.process_file().exists()
             || self.kubeconfig().exists()
             || self.directory.join("state.redb").exists()
     }
 
-    /// An error unless there is something of it.
     pub(crate) fn demand(&self) -> Result<()> {
         if self.exists() {
             return Ok(());
@@ -131,7 +122,6 @@ impl Instance {
         Some(config.pointer("/clusters/0/cluster/server")?.as_str()?.to_owned())
     }
 
-    /// The port it had last.
     pub(crate) fn last_port(&self) -> Option<u16> {
         self.server()?.rsplit_once(':')?.1.parse().ok()
     }
@@ -145,7 +135,6 @@ impl Instance {
         }
     }
 
-    /// Writes down which process it is.
     pub(crate) fn remember(&self, process: &Process) -> Result<()> {
         let text = serde_json::to_string(process).unwrap_or_default();
         let path = self.process_file();
@@ -214,12 +203,10 @@ impl Instance {
         }
     }
 
-    /// The last lines of its log.
     pub(crate) fn last_lines(&self, count: usize) -> Vec<String> {
         self.last_lines_of("local", count)
     }
 
-    /// The last lines of the log of a service.
     pub(crate) fn last_lines_of(&self, service: &str, count: usize) -> Vec<String> {
         let text = std::fs::read(self.log_of(service)).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
@@ -229,7 +216,6 @@ impl Instance {
     }
 }
 
-/// Whether the port of 127.0.0.1 can be had.
 pub(crate) fn port_is_free(port: u16) -> bool {
     TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
 }

@@ -14,19 +14,16 @@ use crate::report::Report;
 /// What people type for the plugin.
 pub(crate) const PLUGIN: &str = "kubectl neonvm";
 
-/// How this program was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Invoked {
     /// As `neonctl`, or by any other name.
     Directly,
     /// By kubectl, as `kubectl neonvm`.
     Plugin,
-    /// By kubectl, for completions of the plugin's arguments.
     Completer,
 }
 
 impl Invoked {
-    /// By the file name of the first argument.
     pub(crate) fn of(arguments: &[OsString]) -> Self {
         let name = arguments.first().and_then(|path| Path::new(path).file_name());
         match name.and_then(|name| name.to_str()) {
@@ -44,7 +41,6 @@ impl Invoked {
         }
     }
 
-    /// An error whose hint names commands as people type them.
     pub(crate) fn error(self, mut error: Error) -> Error {
         if self != Self::Directly {
             error.hint = error.hint.map(|hint| as_plugin(&hint, &names()));
@@ -52,7 +48,6 @@ impl Invoked {
         error
     }
 
-    /// A report whose notes name commands as people type them.
     pub(crate) fn report(self, mut report: Report) -> Report {
         if self != Self::Directly {
             let names = names();
@@ -62,7 +57,6 @@ impl Invoked {
     }
 }
 
-/// Names of the commands.
 fn names() -> Vec<String> {
     Args::command().get_subcommands().map(|command| command.get_name().to_owned()).collect()
 }

@@ -31,7 +31,6 @@ use invoked::Invoked;
 pub use report::Report;
 pub use settings::Verbosity;
 
-/// Runs the process's own command line.
 pub fn main() -> ExitCode {
     let env = Env::of_process();
     let typed: Vec<OsString> = std::env::args_os().collect();
@@ -47,7 +46,6 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Runs a command line; returns the exit code.
 pub fn run(env: &Env, arguments: &[OsString]) -> u8 {
     let invoked = Invoked::of(arguments);
     let args = match parse(invoked, arguments) {
@@ -137,7 +135,6 @@ fn wants_terminal(arguments: &[OsString]) -> bool {
     is_run && words.iter().any(|word| matches!(*word, "-it" | "-ti" | "--tty"))
 }
 
-/// Help, version, or what is wrong with the arguments.
 fn usage(env: &Env, arguments: &[OsString], error: &clap::Error) -> u8 {
     if !error.use_stderr() {
         return render::report(env, &render::Style::default(), Report::text(error.render().to_string()));

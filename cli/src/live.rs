@@ -20,32 +20,21 @@ use std::cmp::Ordering;
 use input::Key;
 use model::{Fleet, Vm};
 
-/// What fills the screen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Page {
-    /// Nodes, VMs, migrations, and what happened.
     #[default]
     Overview,
-    /// One VM, and why it has the size it has.
     Vm(Key),
-    /// What happened, on the whole screen.
     Stream,
-    /// Keys, signs and problems.
     Help,
 }
 
-/// The state of the view.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ui {
-    /// What fills the screen.
     pub(crate) page: Page,
-    /// Order of VMs.
     pub(crate) sort: Sort,
-    /// Whether the order is reversed.
     pub(crate) reversed: bool,
-    /// Only VMs that fit are shown.
     pub(crate) filter: String,
-    /// Whether keys change the filter.
     pub(crate) editing: bool,
     /// The selected VM; none: the first one.
     pub(crate) selected: Option<Key>,
@@ -54,7 +43,6 @@ pub(crate) struct Ui {
 }
 
 impl Ui {
-    /// The VMs in their order.
     pub(crate) fn rows<'a>(&self, fleet: &'a Fleet) -> Vec<(&'a Key, &'a Vm)> {
         rows(fleet, self.sort, self.reversed, &self.filter)
     }
@@ -66,18 +54,14 @@ impl Ui {
     }
 }
 
-/// What VMs are sorted by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Sort {
     /// CPUs in use, largest first.
     #[default]
     Cpu,
-    /// Memory in use, largest first.
     Memory,
-    /// Size, largest first.
     Size,
     Name,
-    /// Node, then name.
     Node,
 }
 
@@ -124,7 +108,6 @@ fn fits(key: &Key, vm: &Vm, filter: &str) -> bool {
     filter.to_lowercase().split_whitespace().all(|word| text.contains(word))
 }
 
-/// The VMs that fit the filter, sorted.
 pub(crate) fn rows<'a>(fleet: &'a Fleet, sort: Sort, reversed: bool, filter: &str) -> Vec<(&'a Key, &'a Vm)> {
     let mut rows: Vec<_> = fleet.vms.iter().filter(|(key, vm)| fits(key, vm, filter)).collect();
     rows.sort_by(|one, other| {

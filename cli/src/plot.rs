@@ -54,7 +54,6 @@ pub(crate) struct Panel<'a> {
 pub(crate) struct Sheet<'a> {
     /// Size of one panel, in pixels.
     pub(crate) panel: (u32, u32),
-    /// Most panels beside one another.
     pub(crate) columns: usize,
     /// The axis: from, to.
     pub(crate) range: (f64, f64),
@@ -86,7 +85,6 @@ pub(crate) fn draw(sheet: &Sheet<'_>, panels: &[Panel<'_>]) -> Result<String, Fa
     Ok(named(text, sheet.title))
 }
 
-/// With a title for screen readers.
 fn named(text: String, title: &str) -> String {
     let Some((head, rest)) = text.split_once('>') else { return text };
     let mut named = format!("{head} role=\"img\"><title>");
@@ -94,7 +92,6 @@ fn named(text: String, title: &str) -> String {
     named + "</title>" + rest
 }
 
-/// A text as content of XML or HTML.
 pub(crate) fn escape(text: &str, into: &mut String) {
     // XML has no form for control characters.
     for c in crate::render::one_line(text).chars() {

@@ -31,18 +31,14 @@ use out::Output as Stdout;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Format {
-    /// Aligned columns, or the command's own text.
     #[default]
     Table,
-    /// With all columns.
     Wide,
     Json,
     Yaml,
     /// `kind/name` lines.
     Name,
-    /// What an expression selects.
     JsonPath(jsonpath::Expression),
-    /// Columns that the user names.
     CustomColumns(Vec<custom_columns::Column>),
 }
 
@@ -81,9 +77,7 @@ pub struct Style {
     pub(crate) quiet: bool,
     pub(crate) color_stdout: bool,
     pub(crate) color_stderr: bool,
-    /// Standard output is a terminal.
     pub(crate) terminal: bool,
-    /// Errors as JSON.
     pub json_errors: bool,
 }
 
@@ -94,7 +88,6 @@ impl Style {
         Self { json_errors: json, ..Self::default() }
     }
 
-    /// Whether standard output is coloured.
     pub(crate) const fn colors(&self) -> bool {
         self.color_stdout
     }
@@ -131,7 +124,6 @@ pub(crate) fn report(env: &Env, style: &Style, report: Report) -> u8 {
     report.then.map_or(report.code, |then| then())
 }
 
-/// Why printing stopped.
 enum Problem {
     Closed,
     Failed(Error),
@@ -182,7 +174,6 @@ fn indented(text: &str) -> String {
     text.trim_end().replace('\n', "\n      ")
 }
 
-/// A document in the form that is wanted, with its line end.
 pub(crate) fn document(style: &Style, document: &Document) -> Result<Shown> {
     let named = style.format.needs_json().then(|| named(document)).flatten();
     let document = named.as_ref().unwrap_or(document);
@@ -276,7 +267,6 @@ pub(crate) fn rows(columns: &[crate::report::Column], rows: &[Vec<String>]) -> S
     table::render(&document, false, true, false).as_str().to_owned() + "\n"
 }
 
-/// The items of a list, or the object itself.
 fn items(value: &Value) -> Vec<&Value> {
     match value.get("items").and_then(Value::as_array) {
         Some(items) => items.iter().collect(),
@@ -289,7 +279,6 @@ pub(crate) fn question(text: &str) {
     errors(&Shown::line(text));
 }
 
-/// Prints an error on standard error.
 pub(crate) fn error(_: &Env, style: &Style, error: &Error) {
     errors(&if style.json_errors {
         let value = serde_json::json!({ "apiVersion": API_VERSION, "kind": "Error", "code": error.code.word(),
@@ -314,7 +303,6 @@ fn plain_error(error: &Error, color: bool) -> Shown {
     shown
 }
 
-/// Sorts a list by a column or by a path into its items.
 pub(crate) fn sort(document: &mut Document, field: &str) -> Result<()> {
     let column = document.columns.iter().position(|column| column.name.eq_ignore_ascii_case(field));
     let keys: Vec<String> = match column {

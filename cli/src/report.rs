@@ -12,9 +12,7 @@ pub type Then = Box<dyn FnOnce() -> u8>;
 /// Makes the JSON form of a document.
 pub type Json = Box<dyn FnOnce() -> Value>;
 
-/// The result of a command.
 pub struct Report {
-    /// For standard output.
     pub body: Body,
     /// For people, on standard error, unless they want it quiet.
     pub notes: Vec<String>,
@@ -34,7 +32,6 @@ impl std::fmt::Debug for Report {
 pub enum Body {
     /// Text as it is, such as a script.
     Text(String),
-    /// Something that has a table and a JSON form.
     Document(Document),
     /// The same without its JSON form, which is made when it is needed: for a thousand VMs that takes longer than their table.
     Table(Document, Json),
@@ -56,7 +53,6 @@ impl std::fmt::Debug for Body {
     }
 }
 
-/// One object, or a list of them, in all its forms.
 #[derive(Clone, Debug, Default)]
 pub struct Document {
     /// The JSON form: with `apiVersion` and `kind`; a list has `items`.
@@ -65,7 +61,6 @@ pub struct Document {
     pub names: Vec<String>,
     /// The default form, if it is not the table.
     pub text: Option<String>,
-    /// Headers.
     pub columns: Vec<Column>,
     /// Cells, one row for each object.
     pub rows: Vec<Vec<String>>,
@@ -73,9 +68,7 @@ pub struct Document {
 
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
-    /// Upper case.
     pub name: &'static str,
-    /// Numbers stand right.
     pub right: bool,
     /// Shown with `-o wide` only.
     pub wide: bool,
@@ -91,7 +84,6 @@ pub fn right(name: &'static str) -> Column {
     Column { name, right: true, wide: false }
 }
 
-/// A text column of the wide form.
 #[must_use]
 pub fn wide(name: &'static str) -> Column {
     Column { name, right: false, wide: true }

@@ -11,19 +11,15 @@ use crate::args::place::Place;
 use crate::env::Env;
 use crate::error::{Code, Error, Result};
 
-/// What is shown of each request to the API server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verbosity {
-    /// Nothing.
     #[default]
     Off,
-    /// Method, path, status and time.
     Requests,
     Bodies,
 }
 
 impl Verbosity {
-    /// By how often the flag was given.
     #[must_use]
     pub fn of(count: u8) -> Self {
         match count {
@@ -37,7 +33,6 @@ impl Verbosity {
 /// A setting that may stand in the configuration file.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
-    /// Name of the flag, without dashes.
     pub name: &'static str,
     /// Built-in value; empty if there is none.
     pub builtin: &'static str,
@@ -111,12 +106,10 @@ pub const KEYS: &[Key] = &[
     },
 ];
 
-/// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     Environment(String),
     File,
-    /// The built-in default.
     Builtin,
 }
 
@@ -155,37 +148,31 @@ impl Settings {
         Ok(Self { path, file, env: env.clone(), flags: Global::default(), verbosity: Verbosity::default() })
     }
 
-    /// With the flags that every command has.
     #[must_use]
     pub fn with_flags(self, flags: &Global) -> Self {
         Self { verbosity: Verbosity::of(flags.verbose), flags: flags.clone(), ..self }
     }
 
-    /// The flags about cluster and namespace.
     #[must_use]
     pub fn place(&self) -> &Place {
         &self.flags.place
     }
 
-    /// The output format that a flag names.
     #[must_use]
     pub fn output(&self) -> Option<&str> {
         self.flags.output.as_deref()
     }
 
-    /// Whether tables have no headers.
     #[must_use]
     pub fn omits_headers(&self) -> bool {
         self.flags.no_headers
     }
 
-    /// With what is shown of each request to the API.
     #[must_use]
     pub fn with_verbosity(self, verbosity: Verbosity) -> Self {
         Self { verbosity, ..self }
     }
 
-    /// What is shown of each request to the API.
     #[must_use]
     pub fn verbosity(&self) -> Verbosity {
         self.verbosity
@@ -195,7 +182,6 @@ impl Settings {
         &self.env
     }
 
-    /// The configuration file, whether it exists or not.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path

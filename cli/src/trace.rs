@@ -100,7 +100,6 @@ async fn send(
     Ok(outcome?.map(|body| TracedBody::new(body, bodies.then_some((target, sink)))))
 }
 
-/// The innermost reason of an error.
 fn innermost(error: &dyn std::error::Error) -> String {
     let mut error = error;
     while let Some(source) = error.source() {
@@ -152,7 +151,6 @@ impl TracedBody {
         Self { inner, copy }
     }
 
-    /// Takes the next bytes.
     fn take(&mut self, data: Option<&Bytes>) {
         let (Some(copy), Some(data)) = (&mut self.copy, data) else { return };
         for piece in data.split_inclusive(|byte| *byte == b'\n') {
@@ -165,7 +163,6 @@ impl TracedBody {
         }
     }
 
-    /// Shows what was not shown yet.
     fn finish(&mut self) {
         if let Some(copy) = &mut self.copy {
             copy.show();
@@ -240,7 +237,6 @@ const SHOWN: &str = "\
     schedulerName serviceAccountName startTime startedAt status subresource time type uid use verb verbs \
     version";
 
-/// Whether a field is in a list of names.
 fn has(names: &str, key: &str) -> bool {
     names.split(' ').any(|name| name == key)
 }

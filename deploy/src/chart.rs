@@ -196,7 +196,6 @@ fn defaults() -> Result<String, Error> {
     Ok(text)
 }
 
-/// A manifest's settings of its workload.
 fn of_manifest(object: &Value, service: &mut Map<String, Value>) {
     let pod = "/spec/template/spec";
     let of = |path: &str| object.pointer(path).cloned();
@@ -218,7 +217,6 @@ fn of_manifest(object: &Value, service: &mut Map<String, Value>) {
     }
 }
 
-/// YAML with a comment above each value.
 fn described(value: &Value, schema: &Value, depth: usize, text: &mut String) {
     let Some(map) = value.as_object() else { return };
     let indent = "  ".repeat(depth);

@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 /// Name of the config map.
 pub const INVENTORY: &str = "neonvm-install";
 
-/// What names an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Named {
     /// `v1`, `apps/v1`.
@@ -77,13 +76,10 @@ fn dash(text: &str) -> &str {
     if text.is_empty() { "-" } else { text }
 }
 
-/// The config map that a cluster has, read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
     pub version: String,
-    /// What was chosen, YAML.
     pub values: String,
-    /// What was made.
     pub objects: Vec<Named>,
 }
 
@@ -102,7 +98,6 @@ impl Record {
     }
 }
 
-/// The config map of an installation of these objects.
 #[must_use]
 pub fn inventory(namespace: &str, version: &str, chosen: &str, objects: &[Value]) -> Value {
     let lines: Vec<String> = objects.iter().map(|object| Named::from_object(object).line()).collect();

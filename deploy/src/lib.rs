@@ -10,34 +10,29 @@ pub mod chart;
 mod inventory;
 pub mod monitoring;
 mod objects;
-mod order;
 mod source;
 mod values;
-mod version;
 
 pub use inventory::{INVENTORY, Named, Record, inventory};
-pub use objects::{Facts, WORKLOADS, copies_root_disks, is_workload, objects, runner_image};
-pub use order::rank;
+pub use objects::{
+    Facts, Release, WORKLOADS, copies_root_disks, is_workload, objects, rank, release, runner_image,
+};
 pub use source::everything;
 pub use values::choice::Choice;
 pub use values::{
     Accelerator, Agent, Component, CpuScaling, DiskCache, Encryption, Image, LogFormat, Network, Overlay,
     PullPolicy, Reference, Resources, RootDisk, Runner, Scheduler, Service, Toleration, Values,
 };
-pub use version::{Release, release};
 
-/// Why there are no objects.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// A file of ours cannot be read; a test reads them all.
     #[error("the manifest {0} cannot be read: {1}")]
     Manifest(&'static str, String),
-    /// A key that does not exist.
     #[error("there is no value {path}{}", near(.nearest.as_deref()))]
     Unknown {
         /// With dots.
         path: String,
-        /// The key that was probably meant.
         nearest: Option<String>,
     },
     /// A value that cannot be used.
@@ -45,10 +40,8 @@ pub enum Error {
     Invalid {
         /// With dots.
         path: String,
-        /// And what to do.
         why: String,
     },
-    /// Not YAML.
     #[error("the values are not YAML of one object: {0}")]
     Yaml(String),
 }

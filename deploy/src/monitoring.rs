@@ -19,17 +19,14 @@ const GENERATED: &str =
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
-    /// Where the book is served.
     pub book: String,
     pub scrape: Vec<Target>,
     pub records: Vec<Record>,
     pub alerts: Vec<Group>,
     pub dashboards: Vec<Dashboard>,
-    /// Queries of the dashboards' variables, by name.
     pub variables: BTreeMap<String, String>,
 }
 
-/// A port of pods that serves metrics.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Target {
@@ -38,7 +35,6 @@ pub struct Target {
     /// Value of the pods' label `app.kubernetes.io/name`.
     pub app: String,
     pub port: String,
-    /// How often it is scraped.
     pub interval: String,
     /// Runners: over TLS, in all namespaces, and only those with a label.
     #[serde(default)]
@@ -48,13 +44,10 @@ pub struct Target {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
-    /// Name of the new series.
     pub record: String,
-    /// PromQL.
     pub expr: String,
 }
 
-/// Alerts that are evaluated together.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Group {
@@ -66,9 +59,7 @@ pub struct Group {
 #[serde(deny_unknown_fields)]
 pub struct Alert {
     pub alert: String,
-    /// PromQL.
     pub expr: String,
-    /// How long the expression has to hold.
     #[serde(rename = "for")]
     pub lasts: String,
     /// `critical`, `warning` or `info`.
@@ -86,11 +77,8 @@ pub struct Alert {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Dashboard {
-    /// Name of its file.
     pub name: String,
-    /// Shown in Grafana.
     pub title: String,
-    /// Shown in Grafana.
     pub description: String,
     pub rows: Vec<Row>,
 }
@@ -103,16 +91,12 @@ pub struct Row {
     pub panels: Vec<Panel>,
 }
 
-/// How a panel shows its numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// Lines over time.
     TimeSeries,
     Stat,
-    /// A row for each series.
     Table,
-    /// A bar for each series.
     BarGauge,
 }
 
@@ -120,11 +104,8 @@ pub enum Kind {
 #[serde(deny_unknown_fields)]
 pub struct Panel {
     pub title: String,
-    /// What the numbers mean.
     pub description: String,
-    /// How they are shown.
     pub kind: Kind,
-    /// Unit of Grafana.
     #[serde(default = "short")]
     pub unit: String,
     /// Of 24 columns.
@@ -135,12 +116,10 @@ pub struct Panel {
     pub stack: bool,
     /// From this value on it is shown as a warning.
     pub warn: Option<f64>,
-    /// Words and colours for values.
     #[serde(default)]
     pub states: BTreeMap<String, (String, String)>,
     /// Series whose names match are dashed lines.
     pub dashed: Option<String>,
-    /// What is shown.
     pub queries: Vec<Query>,
 }
 
@@ -155,9 +134,7 @@ const fn third() -> u32 {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Query {
-    /// PromQL, with variables of the dashboard.
     pub expr: String,
-    /// Name of each series.
     pub legend: String,
 }
 

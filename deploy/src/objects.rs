@@ -2,14 +2,14 @@
 
 mod filled;
 
+pub(crate) use filled::{Filled, Mtu};
 use neonvm_api::runner_pod::LOG_FORMAT_VARIABLE;
 use serde_json::{Value, json};
 
 use crate::inventory::inventory;
 use crate::source::{self, File, When};
 use crate::values::choice::merge;
-use crate::{Choice, Error, Network, RootDisk, Values, rank};
-pub(crate) use filled::{Filled, Mtu};
+use crate::{Choice, Error, Network, RootDisk, Values};
 
 /// The namespace that the manifests name.
 const NAMESPACE: &str = neonvm_api::names::SYSTEM_NAMESPACE;
@@ -20,7 +20,6 @@ const KUBERNETES: &str = "v1.36.0";
 /// Kinds that start pods.
 pub const WORKLOADS: [&str; 2] = ["Deployment", "DaemonSet"];
 
-/// What is known of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     /// Version of its API server, such as `v1.36.2+k3s1`.
@@ -46,7 +45,6 @@ pub fn copies_root_disks(values: &Values, facts: &Facts) -> bool {
     }
 }
 
-/// Whether an object starts pods.
 #[must_use]
 pub fn is_workload(object: &Value) -> bool {
     object.get("kind").and_then(Value::as_str).is_some_and(|kind| WORKLOADS.contains(&kind))
@@ -98,7 +96,6 @@ pub(crate) fn templates(filled: &Filled) -> Result<Vec<File>, Error> {
     Ok(files)
 }
 
-/// The version of a kube-scheduler for a cluster.
 pub(crate) fn kube_scheduler(facts: &Facts) -> String {
     let release = facts.kubernetes.as_deref().and_then(crate::release);
     match release {
@@ -204,7 +201,6 @@ fn container(container: &mut Value, filled: &Filled) {
     }
 }
 
-/// Sets a variable of the environment.
 fn variable(container: &mut Value, name: &str, value: &Value) {
     let Some(map) = container.as_object_mut() else { return };
     let all = map.entry("env").or_insert_with(|| json!([]));
@@ -246,5 +242,55 @@ fn lay(object: &mut Value, path: &str, key: &str, value: &Value) {
 fn put(object: &mut Value, path: &str, key: &str, value: Value) {
     if let Some(map) = object.pointer_mut(path).and_then(Value::as_object_mut) {
         map.insert(key.to_owned(), value);
+    }
+}
+
+/// The place of an object: what it needs has a lower one. What names nothing else comes first, what runs comes last.
+#[must_use]
+pub fn rank(object: &Value) -> u8 {
+    match object.get("kind").and_then(Value::as_str).unwrap_or_default() {
+        "CustomResourceDefinition" => 0,
+        "Namespace" => 1,
+        "PriorityClass" | "ServiceAccount" | "ClusterRole" | "Role" => 2,
+        "ClusterRoleBinding" | "RoleBinding" | "ConfigMap" | "Secret" => 3,
+        // Of kinds that are added by others, too.
+        "Service" | "PodDisruptionBudget" => 5,
+        "Deployment" | "DaemonSet" | "StatefulSet" | "Job" => 7,
+        // A policy needs to be there before what binds it.
+        kind if kind.ends_with("Binding") => 6,
+        _ => 4,
+    }
+}
+
+/// Major, minor and patch.
+pub type Release = (u64, u64, u64);
+
+/// The release that a version such as `v1.36.2+k3s1` or `0.1.0-rc1` belongs to; none if it is not of that form.
+#[must_use]
+pub fn release(text: &str) -> Option<Release> {
+    let text = text.strip_prefix('v').unwrap_or(text);
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let mut parts = text.get(..end)?.split('.').map(|part| part.parse::<u64>().ok());
+    let (major, minor) = (parts.next()??, parts.next()??);
+    let patch = match parts.next() {
+        Some(patch) => patch?,
+        None => 0,
+    };
+    parts.next().is_none().then_some((major, minor, patch))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_of_distributions_are_those_of_their_release() {
+        assert_eq!(release("v1.36.2+k3s1"), Some((1, 36, 2)));
+        assert_eq!(release("v1.33.5-gke.100"), Some((1, 33, 5)));
+        assert_eq!(release("0.1.0"), Some((0, 1, 0)));
+        assert_eq!(release("1.31"), Some((1, 31, 0)));
+        for bad in ["", "v", "latest", "1", "1..2", "1.2.3.4", "99999999999999999999.1"] {
+            assert_eq!(release(bad), None, "{bad}");
+        }
     }
 }

@@ -3,7 +3,6 @@
 use super::Showing;
 use crate::args::names::{self, Names};
 
-/// `status`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl status\n  neonctl status --context staging -o json\n\n\
                   The status of a service follows from its pods, its lease and its recent work. Data that this user may not \
@@ -14,7 +13,6 @@ pub struct Status {
     pub namespace: Option<String>,
 }
 
-/// `doctor`
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  neonctl doctor\n  neonctl doctor --local\n  neonctl doctor --local --cluster -o json\n  \
@@ -35,14 +33,12 @@ pub struct Doctor {
     pub namespace: Option<String>,
 }
 
-/// `agent`
 #[derive(Debug, clap::Subcommand)]
 pub enum Agent {
     /// Show the state of each node's agent: VMs, goals, permits and recent decisions
     Inspect(AgentInspect),
 }
 
-/// `agent inspect`
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  neonctl agent inspect\n  neonctl agent inspect --vm pg --history 20\n  \
@@ -69,14 +65,12 @@ pub struct AgentInspect {
     pub system_namespace: String,
 }
 
-/// `scheduler`
 #[derive(Debug, clap::Subcommand)]
 pub enum Scheduler {
     /// Show how much of each node is reserved, and the scheduler's next actions
     Inspect(SchedulerInspect),
 }
 
-/// `scheduler inspect`
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  neonctl scheduler inspect\n  neonctl scheduler inspect --node n1 --explain\n  \
@@ -97,14 +91,12 @@ pub struct SchedulerInspect {
     pub system_namespace: String,
 }
 
-/// `debug`
 #[derive(Debug, clap::Subcommand)]
 pub enum Debug {
     /// Show the users, the free capacity and the pending actions of nodes
     NodePressure(NodePressure),
 }
 
-/// `debug node-pressure`
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  neonctl debug node-pressure\n  neonctl debug node-pressure n1 --what-if pg=12cu\n  \
@@ -137,14 +129,12 @@ pub struct NodePressure {
     pub system_namespace: String,
 }
 
-/// `test`
 #[derive(Debug, clap::Subcommand)]
 pub enum Test {
     /// Run a VM through its whole lifecycle on a cluster: create, scale, migrate, drain, delete
     Cluster(Box<Cluster>),
 }
 
-/// `test cluster`
 #[derive(Debug, Default, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl test cluster --image registry.example/vm/postgres:16\n  \
                   neonctl test cluster --registry registry.example/vm --push-image\n  \
@@ -184,7 +174,6 @@ pub struct Cluster {
     /// Keep the VM and the namespace for inspection
     #[arg(long)]
     pub keep: bool,
-    /// Progress output.
     #[command(flatten)]
     pub showing: Showing,
 }

@@ -2,7 +2,6 @@
 
 use super::names::Names;
 
-/// Settings of this program.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     /// Show the effective settings
@@ -12,14 +11,22 @@ pub enum Command {
     /// Remove a setting from the configuration file
     Unset(Unset),
     /// Print the path of the configuration file
-    Path(Path),
+    #[command(after_help = "Example:\n  cat \"$(neonctl config path)\"")]
+    Path,
     /// Convert a configuration file of the agent or the scheduler, of any version, to today's form
-    Convert(Convert),
+    #[command(
+        after_help = "Example:\n  neonctl config convert --kind agent -f config_map.yaml > agent.json\n\n\
+                  Reads the files of upstream's releases from v0.10 on. Services read them as they are; a converted file also \
+                  shows the defaults of what was missing."
+    )]
+    Convert(ServiceFile),
     /// Explain what each key of a configuration file of the agent or the scheduler means
-    Explain(Explain),
+    #[command(
+        after_help = "Example:\n  neonctl config explain --kind scheduler -f autoscale-enforcer-config.json"
+    )]
+    Explain(ServiceFile),
 }
 
-/// `config view`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  neonctl config view --show-origin")]
 pub struct View {
@@ -28,7 +35,6 @@ pub struct View {
     pub show_origin: bool,
 }
 
-/// `config set`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  neonctl config set output wide")]
 pub struct Set {
@@ -39,7 +45,6 @@ pub struct Set {
     pub value: String,
 }
 
-/// `config unset`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  neonctl config unset output\n\n\
                   Afterwards the environment or the built-in value applies: neonctl config view --show-origin shows it.")]
@@ -49,12 +54,6 @@ pub struct Unset {
     pub key: String,
 }
 
-/// `config path`
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  cat \"$(neonctl config path)\"")]
-pub struct Path {}
-
-/// A configuration file of a service.
 #[derive(Debug, clap::Args)]
 pub struct ServiceFile {
     /// Service that reads the file
@@ -65,33 +64,10 @@ pub struct ServiceFile {
     pub file: String,
 }
 
-/// A service that has a configuration file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Service {
     /// The agent of each node
     Agent,
     /// The scheduler
     Scheduler,
-}
-
-/// `config convert`
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  neonctl config convert --kind agent -f config_map.yaml > agent.json\n\n\
-                  Reads the files of upstream's releases from v0.10 on. Services read them as they are; a converted file also \
-                  shows the defaults of what was missing.")]
-pub struct Convert {
-    /// The file.
-    #[command(flatten)]
-    pub input: ServiceFile,
-}
-
-/// `config explain`
-#[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Example:\n  neonctl config explain --kind scheduler -f autoscale-enforcer-config.json"
-)]
-pub struct Explain {
-    /// The file.
-    #[command(flatten)]
-    pub input: ServiceFile,
 }

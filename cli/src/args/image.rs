@@ -4,10 +4,8 @@ pub mod release;
 
 use std::path::PathBuf;
 
-use super::names;
-use super::{Registry, RegistryAccess, Showing};
+use super::{Registry, RegistryAccess, Showing, names};
 
-/// Disk images on this host and in registries.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     /// List the images of the local store
@@ -31,7 +29,6 @@ pub enum Command {
     Release(release::Command),
 }
 
-/// `image list`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl image list\n  neonctl image list --sort-by created\n  \
                   neonctl image list -o jsonpath='{.items[*].usedBy}'\n\n\
@@ -43,7 +40,6 @@ pub struct List {
     pub sort_by: Option<String>,
 }
 
-/// `image inspect`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl image inspect pg16.qcow2 --verify\n  \
                   sh -c \"$(neonctl image inspect pg16.qcow2 --boot-command)\"\n  \
@@ -69,7 +65,6 @@ pub struct Inspect {
     pub forward: Vec<String>,
 }
 
-/// `image export`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  neonctl image export registry.example/pg16:1 -O pg16.qcow2")]
 pub struct Export {
@@ -79,15 +74,12 @@ pub struct Export {
     /// Disk file to write
     #[arg(short = 'O', long, value_name = "FILE")]
     pub out: PathBuf,
-    /// Access to registries.
     #[command(flatten)]
     pub registry: Registry,
-    /// Progress output.
     #[command(flatten)]
     pub showing: Showing,
 }
 
-/// `image pull`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl image pull registry.example/pg16:1\n  \
                   neonctl image pull registry.example/pg16@sha256:…\n\n\
@@ -100,15 +92,12 @@ pub struct Pull {
     /// Architecture: amd64 or arm64 [default: that of this host]
     #[arg(long)]
     pub arch: Option<String>,
-    /// Access to registries.
     #[command(flatten)]
     pub registry: Registry,
-    /// Progress output.
     #[command(flatten)]
     pub showing: Showing,
 }
 
-/// `image push`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl image push registry.example/pg16:1\n  \
                   neonctl image push pg16:1 --to registry.example/pg16:1")]
@@ -119,15 +108,12 @@ pub struct Push {
     /// Name in the registry [default: that in the local store]
     #[arg(long, value_name = "REF")]
     pub to: Option<String>,
-    /// The registry.
     #[command(flatten)]
     pub access: RegistryAccess,
-    /// Progress output.
     #[command(flatten)]
     pub showing: Showing,
 }
 
-/// `image remove`
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  neonctl image remove registry.example/pg16:1\n  neonctl image remove pg16:1 --force"
@@ -141,7 +127,6 @@ pub struct Remove {
     pub images: Vec<String>,
 }
 
-/// `image prune`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl image prune\n  neonctl image prune --unused-for 24h")]
 pub struct Prune {

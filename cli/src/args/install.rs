@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use super::Showing;
 
-/// Options of an installation.
 #[derive(Debug, Default, clap::Args)]
 pub struct Choices {
     /// Registry and path of the images, such as registry.example/neonvm [default: images that are present on the nodes]
@@ -56,7 +55,6 @@ pub struct Choices {
     pub replicas: Option<u16>,
 }
 
-/// Other arguments that `install` and `upgrade` have in common.
 #[derive(Debug, Default, clap::Args)]
 pub struct Carrying {
     /// Return as soon as the objects are applied
@@ -68,12 +66,10 @@ pub struct Carrying {
     /// Time to wait for the services to become ready, such as 90s or 5m
     #[arg(long, value_name = "DURATION", default_value = "5m")]
     pub timeout: String,
-    /// Progress output.
     #[command(flatten)]
     pub showing: Showing,
 }
 
-/// `install`
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  neonctl install --registry registry.example/neonvm\n  neonctl install --dry-run=server\n  \
@@ -83,25 +79,21 @@ pub struct Carrying {
                   reports when there are none."
 )]
 pub struct Install {
-    /// Options.
     #[command(flatten)]
     pub choices: Choices,
     /// Apply nothing: client prints the objects, server has the API server validate them
     #[arg(long, value_name = "WHERE", value_parser = ["client", "server"], num_args = 0..=1, default_missing_value = "client")]
     pub dry_run: Option<String>,
-    /// Other arguments.
     #[command(flatten)]
     pub carrying: Carrying,
 }
 
-/// `upgrade`
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  neonctl upgrade\n  neonctl upgrade --runners migrate\n  neonctl upgrade --version 0.2.1\n\n\
                   VMs keep running: their runners keep the old version, which is supported, until the VMs restart or migrate."
 )]
 pub struct Upgrade {
-    /// New options; options without a flag keep their previous values.
     #[command(flatten)]
     pub choices: Choices,
     /// Allow a version older than the installed one
@@ -110,12 +102,10 @@ pub struct Upgrade {
     /// Runners of the old version: keep does not replace them, migrate replaces them by live migration, one at a time
     #[arg(long, value_name = "HOW", default_value = "keep", value_parser = ["keep", "migrate"])]
     pub runners: String,
-    /// Other arguments.
     #[command(flatten)]
     pub carrying: Carrying,
 }
 
-/// `uninstall`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl uninstall\n  neonctl uninstall --purge production\n\n\
                   Custom resource definitions and certificate authorities are kept, so that a later installation can use them. \
@@ -130,7 +120,6 @@ pub struct Uninstall {
     /// Time to wait for the services to end, such as 90s or 5m
     #[arg(long, value_name = "DURATION", default_value = "2m")]
     pub timeout: String,
-    /// Progress output.
     #[command(flatten)]
     pub showing: Showing,
 }

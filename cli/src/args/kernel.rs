@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use super::Showing;
 
-/// Kernels for virtual machines.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     /// Download a distribution's cloud kernel and add a small initramfs; takes seconds
@@ -21,7 +20,6 @@ pub enum Command {
     Remove(Remove),
 }
 
-/// `kernel fetch`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl kernel fetch\n  neonctl kernel fetch --version 6.12\n  \
                   neonctl kernel fetch --mirror http://mirror.example.com/debian\n  \
@@ -54,12 +52,10 @@ pub struct Fetch {
     /// Guest program, used as init of the initramfs [default: neonvm-guest-ARCH next to this program or in PATH]
     #[arg(long, value_name = "FILE")]
     pub guest: Option<PathBuf>,
-    /// Progress output.
     #[command(flatten)]
     pub showing: Showing,
 }
 
-/// `kernel build`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl kernel build\n  neonctl kernel build --check-config\n  \
                   neonctl kernel build --source linux-6.12.26.tar.xz --version 6.12.26 --config mine.config")]
@@ -91,12 +87,10 @@ pub struct Build {
     /// Do not make this kernel the default
     #[arg(long)]
     pub no_default: bool,
-    /// Progress output.
     #[command(flatten)]
     pub showing: Showing,
 }
 
-/// `kernel image`
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  neonctl kernel image 6.1.119-neonvm --tag registry.example.com/kernel:6.1.119\n  neonctl image push \
@@ -114,7 +108,6 @@ pub struct Image {
     pub tag: String,
 }
 
-/// `kernel list`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  neonctl kernel list")]
 pub struct List {
@@ -123,7 +116,6 @@ pub struct List {
     pub sort_by: Option<String>,
 }
 
-/// `kernel remove`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  neonctl kernel remove 6.1.0-9-cloud-amd64")]
 pub struct Remove {

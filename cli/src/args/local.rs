@@ -6,7 +6,6 @@ use crate::args::names::Names;
 
 use super::Showing;
 
-/// Local clusters on this host.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     /// Start a cluster; does nothing if it is running
@@ -21,7 +20,8 @@ pub enum Command {
     /// Show the health of one cluster
     Status(One),
     /// Print the path of a cluster's kubeconfig
-    Kubeconfig(Kubeconfig),
+    #[command(after_help = "Example:\n  kubectl --kubeconfig \"$(neonctl local kubeconfig)\" get nodes")]
+    Kubeconfig(Which),
     /// Verify the on-disk state of a running or stopped cluster
     Check(Check),
     /// Write the objects and keys of a running or stopped cluster to a file
@@ -30,7 +30,6 @@ pub enum Command {
     Restore(Restore),
 }
 
-/// Where clusters are stored.
 #[derive(Debug, Default, clap::Args)]
 pub struct Root {
     /// Directory of local clusters, with one subdirectory each [default: $XDG_STATE_HOME/neonctl/local]
@@ -38,23 +37,19 @@ pub struct Root {
     pub data_dir: Option<PathBuf>,
 }
 
-/// Which cluster.
 #[derive(Debug, Default, clap::Args)]
 pub struct Which {
     /// Name of the cluster [default: local]
     #[arg(long, value_name = "NAME", add = Names::Clusters)]
     pub name: Option<String>,
-    /// Directory of the clusters.
     #[command(flatten)]
     pub root: Root,
 }
 
-/// `local up`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl local up\n  eval \"$(neonctl local up --name dev)\"\n  \
                   neonctl local up --nodes 2 --cpus 2 --memory 8Gi\n  neonctl local up --foreground --port 6443")]
 pub struct Up {
-    /// The cluster.
     #[command(flatten)]
     pub which: Which,
     /// Port on 127.0.0.1 [default: the port of the last start, or a free port]
@@ -104,13 +99,11 @@ pub struct Up {
     pub timeout: Option<String>,
 }
 
-/// `local down`
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  neonctl local down\n  neonctl local down --name dev --delete\n  neonctl local down --all"
 )]
 pub struct Down {
-    /// The cluster.
     #[command(flatten)]
     pub which: Which,
     /// Also remove all state of the cluster
@@ -124,11 +117,9 @@ pub struct Down {
     pub timeout: Option<String>,
 }
 
-/// `local list`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl local list\n  neonctl local list --sort-by age -o wide")]
 pub struct List {
-    /// Directory of the clusters.
     #[command(flatten)]
     pub root: Root,
     /// Sort by a column or a path such as .pid
@@ -136,14 +127,12 @@ pub struct List {
     pub sort_by: Option<String>,
 }
 
-/// `local logs`
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  neonctl local logs --tail 20\n  neonctl local logs --name dev -f --since 5m\n  \
                   neonctl local logs --service vm-controller -f"
 )]
 pub struct Logs {
-    /// The cluster.
     #[command(flatten)]
     pub which: Which,
     /// Show only this service: apiserver, vm-controller, scheduler, node-n1 or supervisor [default: all, by time]
@@ -163,11 +152,9 @@ pub struct Logs {
     pub raw: bool,
 }
 
-/// `local status`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  neonctl local status --name dev")]
 pub struct One {
-    /// The cluster.
     #[command(flatten)]
     pub which: Which,
     /// Timeout of one request, such as 500ms or 30s
@@ -175,13 +162,11 @@ pub struct One {
     pub request_timeout: Option<String>,
 }
 
-/// `local check`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl local check\n  neonctl local check --name dev -o json\n\n\
                   Verifies the pages of the database, every record, the keys, and that other users cannot open any file. Exit code 7: a \
                   problem was found.")]
 pub struct Check {
-    /// The cluster.
     #[command(flatten)]
     pub which: Which,
     /// Timeout for the response of a running cluster, such as 30s
@@ -189,14 +174,12 @@ pub struct Check {
     pub request_timeout: Option<String>,
 }
 
-/// `local backup`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl local backup -O dev.backup\n  \
                   neonctl local backup --name dev -O \"dev-$(date +%F).backup\"\n\n\
                   The file contains all Secrets and the keys of the cluster; only its owner can open it. It does not contain \
                   disks of VMs.")]
 pub struct Backup {
-    /// The cluster.
     #[command(flatten)]
     pub which: Which,
     /// File to write
@@ -208,12 +191,10 @@ pub struct Backup {
     /// Longest time without data from a running cluster, such as 30s
     #[arg(long, value_name = "DURATION")]
     pub request_timeout: Option<String>,
-    /// Progress output.
     #[command(flatten)]
     pub showing: Showing,
 }
 
-/// `local restore`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl local restore dev.backup\n  \
                   neonctl local down --name dev && neonctl local restore --name dev --force dev.backup\n\n\
@@ -225,22 +206,11 @@ pub struct Restore {
     /// Backup file, written by `local backup`
     #[arg(value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub file: PathBuf,
-    /// The cluster.
     #[command(flatten)]
     pub which: Which,
     /// Replace the existing state of the cluster
     #[arg(long)]
     pub force: bool,
-    /// Progress output.
     #[command(flatten)]
     pub showing: Showing,
-}
-
-/// `local kubeconfig`
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  kubectl --kubeconfig \"$(neonctl local kubeconfig)\" get nodes")]
-pub struct Kubeconfig {
-    /// The cluster.
-    #[command(flatten)]
-    pub which: Which,
 }

@@ -2,10 +2,8 @@
 
 use crate::args::names::{self, Names};
 
-use super::Showing;
-use super::{ListArgs, Waiting};
+use super::{ListArgs, Showing, Waiting};
 
-/// `migration`
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     /// List live migrations, active and finished
@@ -21,7 +19,6 @@ pub enum Command {
     Wait(Wait),
 }
 
-/// `vm migrate`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl vm migrate pg\n  neonctl vm migrate pg --to n3\n  \
                   neonctl vm migrate pg --avoid n2 --dry-run\n  neonctl vm migrate pg --max-downtime 100ms --postcopy \
@@ -76,15 +73,12 @@ pub struct Migrate {
     /// Namespace of the services, for --dry-run
     #[arg(long, value_name = "NAME", default_value = "neonvm-system")]
     pub system_namespace: String,
-    /// Progress output.
     #[command(flatten)]
     pub showing: Showing,
-    /// Whether and how long to wait.
     #[command(flatten)]
     pub waiting: Waiting,
 }
 
-/// `migration list`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl migration list\n  neonctl migration list -A --active -w\n  \
                   neonctl migration list --vm pg --last")]
@@ -98,12 +92,10 @@ pub struct List {
     /// Show only the newest migration
     #[arg(long, conflicts_with = "watch")]
     pub last: bool,
-    /// Objects, order and output.
     #[command(flatten)]
     pub list: ListArgs,
 }
 
-/// `migration get`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl migration get pg-1 -o wide\n  neonctl migration get pg-1 -w")]
 pub struct Get {
@@ -115,7 +107,6 @@ pub struct Get {
     pub watch: bool,
 }
 
-/// `migration describe`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  neonctl migration describe pg-1")]
 pub struct Describe {
@@ -124,7 +115,6 @@ pub struct Describe {
     pub name: String,
 }
 
-/// `migration cancel`
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  neonctl migration cancel pg-1\n  neonctl migration cancel pg-1 --no-wait\n\n\
@@ -135,12 +125,10 @@ pub struct Cancel {
     /// Names of the migrations
     #[arg(required = true, add = Names::Migrations, value_parser = names::migration)]
     pub names: Vec<String>,
-    /// Whether and how long to wait.
     #[command(flatten)]
     pub waiting: Waiting,
 }
 
-/// `migration wait`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  neonctl migration wait pg-1 --timeout 10m\n\n\
                   Exit code 0 if the VM was migrated, 1 if it stayed on its node.")]

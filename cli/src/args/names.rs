@@ -4,7 +4,6 @@ use clap::builder::ArgExt;
 use kube::Resource as _;
 use neonvm_api::PodAutoscaler;
 
-/// What is listed when a shell completes the argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Names {
     /// VMs of the namespace.

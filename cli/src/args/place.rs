@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use super::names::Names;
 
-/// Cluster and namespace.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Place {
     /// Namespace [default: that of the context, else default]

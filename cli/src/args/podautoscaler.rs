@@ -4,12 +4,18 @@ use crate::args::names::{self, Names};
 
 use super::ListArgs;
 
-/// `podautoscaler`
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     /// List the pod autoscalers of one namespace or of all
-    #[command(visible_alias = "ls")]
-    List(List),
+    #[command(
+        visible_alias = "ls",
+        after_help = "Examples:\n  neonctl podautoscaler list\n  neonctl podautoscaler list -A -o wide --sort-by status\n  \
+                  neonctl podautoscaler list -l team=search -w\n\n\
+                  STATUS is one of Ready, Scaling (the number of replicas is changing), Limited (a rule limits the \
+                  recommendation), Blind (a metric is missing), Disabled (the target was set to 0 replicas), Conflict (another \
+                  autoscaler scales the target), Invalid, Failed, Paused, Recommend (recommendations only), New, Deleting."
+    )]
+    List(ListArgs),
     /// Show pod autoscalers by name
     Get(Get),
     /// Show one pod autoscaler in detail: target, metrics, bounds, problems, events
@@ -26,22 +32,6 @@ pub enum Command {
     Resume(Switch),
 }
 
-/// `podautoscaler list`
-#[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  neonctl podautoscaler list\n  neonctl podautoscaler list -A -o wide --sort-by status\n  \
-                  neonctl podautoscaler list -l team=search -w\n\n\
-                  STATUS is one of Ready, Scaling (the number of replicas is changing), Limited (a rule limits the \
-                  recommendation), Blind (a metric is missing), Disabled (the target was set to 0 replicas), Conflict (another \
-                  autoscaler scales the target), Invalid, Failed, Paused, Recommend (recommendations only), New, Deleting."
-)]
-pub struct List {
-    /// Objects, order and output.
-    #[command(flatten)]
-    pub list: ListArgs,
-}
-
-/// `podautoscaler get`
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  neonctl podautoscaler get web\n  neonctl podautoscaler get web -o wide -w\n  \
@@ -56,7 +46,6 @@ pub struct Get {
     pub watch: bool,
 }
 
-/// `podautoscaler describe`
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  neonctl podautoscaler describe web\n  neonctl podautoscaler describe web --events 20"
@@ -70,7 +59,6 @@ pub struct Describe {
     pub events: usize,
 }
 
-/// `podautoscaler explain`
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  neonctl podautoscaler explain web\n  neonctl podautoscaler explain web -w\n  \
@@ -88,7 +76,6 @@ pub struct Explain {
     pub watch: bool,
 }
 
-/// `podautoscaler history`
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  neonctl podautoscaler history web\n  neonctl podautoscaler history web -o json\n\n\
@@ -101,7 +88,6 @@ pub struct History {
     pub name: String,
 }
 
-/// `podautoscaler wait`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl podautoscaler wait web --for ready\n  \
                   neonctl podautoscaler wait web --for 'replicas>=3' --timeout 2m\n\n\
@@ -118,7 +104,6 @@ pub struct Wait {
     pub timeout: String,
 }
 
-/// `podautoscaler pause`, `podautoscaler resume`
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  neonctl podautoscaler pause web api\n  neonctl podautoscaler resume web\n  \

@@ -1,6 +1,5 @@
 //! `top`
 
-/// `top`: the live view, or one of its tables.
 #[derive(Clone, Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -9,15 +8,12 @@
                   If standard output is not a terminal, a line is printed for each VM and each change, as by vm list -w."
 )]
 pub struct Top {
-    /// A table instead of the live view.
     #[command(subcommand)]
     pub command: Option<Command>,
-    /// The live view.
     #[command(flatten)]
     pub live: Live,
 }
 
-/// The live view of `top`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Live {
     /// Time between two readings of loads, goals and permits, such as 1s; at least 500ms
@@ -28,36 +24,18 @@ pub struct Live {
     pub system_namespace: String,
 }
 
-/// Tables of usage.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Command {
     /// Show the CPU and memory usage of VMs
     #[command(alias = "vm")]
     Vms(Vms),
-    /// Show how much of each node is allocated to VMs and pods
-    #[command(alias = "node")]
-    Nodes(Nodes),
 }
 
-/// `top vms`
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl top vms\n  neonctl top vms -A --sort-by mem-use\n\n\
                   STEAL and THROTTLED are shares of the VM's CPU time: STEAL was used by others on the host, THROTTLED was \
                   withheld by the VM's own limit.")]
 pub struct Vms {
-    /// Sort by a column, largest number first [default: CPU usage]
-    #[arg(long, value_name = "FIELD")]
-    pub sort_by: Option<String>,
-    /// The table is printed once, also without this flag, which older versions needed
-    #[arg(long, hide = true)]
-    pub once: bool,
-}
-
-/// `top nodes`
-#[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "Examples:\n  neonctl top nodes\n  neonctl top nodes --sort-by mem%\n\n\
-                  Allocated is the sum of the current sizes of VMs and of the requests of other pods.")]
-pub struct Nodes {
     /// Sort by a column, largest number first [default: CPU usage]
     #[arg(long, value_name = "FIELD")]
     pub sort_by: Option<String>,

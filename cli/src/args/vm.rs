@@ -14,7 +14,6 @@ pub use reach::{Connect, Console, Cp, PortForward, Ssh, SshConfig};
 use crate::args::Waiting;
 use crate::args::names::{self, Names};
 
-/// Virtual machines (VMs) and their disks.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     /// Build a bootable disk from a container image, an archive, a directory or a Dockerfile
@@ -35,15 +34,34 @@ pub enum Command {
     /// Change the bounds, image, disks or environment of a VM
     Set(Box<Set>),
     /// Shut down VMs; their objects stay
-    Stop(Stop),
+    #[command(after_help = "Examples:\n  neonctl vm stop pg\n  neonctl vm stop pg-1 pg-2 --no-wait\n\n\
+                  The guest is shut down and the pod removed, which frees the node. The object, its overlay address and its SSH \
+                  keys stay; files on the root disk and on empty disks are lost, as after any restart. Start it again with: \
+                  neonctl vm start")]
+    Stop(Power),
     /// Start VMs that are stopped or have ended
-    Start(Start),
+    #[command(after_help = "Examples:\n  neonctl vm start pg\n\n\
+                          Also starts a VM that has ended and that its restart policy does not start again.")]
+    Start(Power),
     /// Shut down VMs and start them again
-    Restart(Restart),
+    #[command(after_help = "Examples:\n  neonctl vm restart pg\n\n\
+                  The guest is shut down and started in a new pod, whatever the restart policy is. Changes made for the next \
+                  start take effect (neonctl vm set).")]
+    Restart(Power),
     /// Pause VMs: the CPUs of their guests stand still
-    Pause(Pause),
+    #[command(
+        after_help = "Examples:\n  neonctl vm pause pg\n  neonctl vm pause pg-1 pg-2 --timeout 30s\n\n\
+                  The CPUs of the guest stand still. Its memory, its pod and its open connections stay, and nothing restarts; \
+                  peers that time out meanwhile close their connections. A guest that boots is paused when it is up. While a VM is \
+                  paused its size does not change and it cannot be migrated, so a drain of its node waits. Continue it with: \
+                  neonctl vm resume"
+    )]
+    Pause(Power),
     /// Resume VMs that are paused
-    Resume(Resume),
+    #[command(after_help = "Examples:\n  neonctl vm resume pg\n  neonctl vm resume pg-1 pg-2 --no-wait\n\n\
+                  The guest continues where it was paused. With KVM its clock is set to the host's within 16 seconds; an emulated \
+                  guest stays behind by the time of the pause.")]
+    Resume(Power),
     /// Live-migrate a VM to another node
     Migrate(Box<Migrate>),
     /// Stop and delete VMs
@@ -69,75 +87,15 @@ pub enum Command {
     Wait(Wait),
 }
 
-/// `vm stop`
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  neonctl vm stop pg\n  neonctl vm stop pg-1 pg-2 --no-wait\n\n\
-                  The guest is shut down and the pod removed, which frees the node. The object, its overlay address and its SSH \
-                  keys stay; files on the root disk and on empty disks are lost, as after any restart. Start it again with: \
-                  neonctl vm start")]
-pub struct Stop {
-    /// VMs, and whether to wait.
-    #[command(flatten)]
-    pub power: Power,
-}
-
-/// `vm start`
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  neonctl vm start pg\n\n\
-                          Also starts a VM that has ended and that its restart policy does not start again.")]
-pub struct Start {
-    /// VMs, and whether to wait.
-    #[command(flatten)]
-    pub power: Power,
-}
-
-/// `vm restart`
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  neonctl vm restart pg\n\n\
-                  The guest is shut down and started in a new pod, whatever the restart policy is. Changes made for the next \
-                  start take effect (neonctl vm set).")]
-pub struct Restart {
-    /// VMs, and whether to wait.
-    #[command(flatten)]
-    pub power: Power,
-}
-
-/// `vm pause`
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  neonctl vm pause pg\n  neonctl vm pause pg-1 pg-2 --timeout 30s\n\n\
-                  The CPUs of the guest stand still. Its memory, its pod and its open connections stay, and nothing restarts; \
-                  peers that time out meanwhile close their connections. A guest that boots is paused when it is up. While a VM is \
-                  paused its size does not change and it cannot be migrated, so a drain of its node waits. Continue it with: \
-                  neonctl vm resume")]
-pub struct Pause {
-    /// VMs, and whether to wait.
-    #[command(flatten)]
-    pub power: Power,
-}
-
-/// `vm resume`
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  neonctl vm resume pg\n  neonctl vm resume pg-1 pg-2 --no-wait\n\n\
-                  The guest continues where it was paused. With KVM its clock is set to the host's within 16 seconds; an emulated \
-                  guest stays behind by the time of the pause.")]
-pub struct Resume {
-    /// VMs, and whether to wait.
-    #[command(flatten)]
-    pub power: Power,
-}
-
-/// VMs, and whether to wait.
 #[derive(Debug, Default, clap::Args)]
 pub struct Power {
     /// Names of the virtual machines
     #[arg(required = true, add = Names::Vms, value_parser = names::vm)]
     pub names: Vec<String>,
-    /// Whether and how long to wait; these commands wait by default.
     #[command(flatten)]
     pub waiting: Waiting,
 }
 
-/// `vm set`
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  neonctl vm set pg --cu 2..16\n  neonctl vm set pg --cpu 0.5..8 --memory 2Gi..32Gi --restart-now\n  \
@@ -176,12 +134,10 @@ pub struct Set {
     /// When to restart the VM after it ends
     #[arg(long, group = "change", value_name = "WHEN", value_parser = ["Always", "OnFailure", "Never"])]
     pub restart: Option<String>,
-    /// How the change is applied.
     #[command(flatten)]
     pub applying: Applying,
 }
 
-/// How a change is applied.
 #[derive(Debug, Default, clap::Args)]
 pub struct Applying {
     /// Restart the VM if the change needs it, and wait until it runs
@@ -190,12 +146,10 @@ pub struct Applying {
     /// Change nothing: print what would change now, and what at the next start
     #[arg(long, conflicts_with = "restart_now")]
     pub dry_run: bool,
-    /// Whether and how long to wait.
     #[command(flatten)]
     pub waiting: Waiting,
 }
 
-/// `vm run`
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl vm run --rm --from docker.io/library/alpine:3 -- uname -a\n  \
                   neonctl vm run web --from ./rootfs --owner root --cu 1..4 --port 80 --detach -- /bin/server\n  \

@@ -21,13 +21,11 @@ pub(super) use self::objects::only;
 /// What checks are about; the name is in the output of `doctor`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Group {
-    /// The API server, by the connection to it.
     Cluster,
     /// What an installation needs; `install` and `upgrade` refuse what fails.
     Preflight,
     /// The installation; `install` waits until nothing fails.
     Services,
-    /// Nodes, VMs, pods and autoscalers.
     Objects,
 }
 
@@ -61,7 +59,6 @@ use Source::{
     Hooks, ImageVolumes, Leases, Machines, Multus, Networks, Nodes, Pods, Space, Unbound, Workloads,
 };
 
-/// Every check, in the order of the output.
 const ALL: &[Check] = &[
     check(Cluster, &[], cluster::latency),
     check(Cluster, &[], cluster::skew),

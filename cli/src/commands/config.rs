@@ -3,7 +3,7 @@
 use neonvm_api::service_config::{self, Converted};
 use serde_json::{Value, json};
 
-use crate::args::config::{Convert, Explain, Service, ServiceFile, Set, Unset, View};
+use crate::args::config::{Service, ServiceFile, Set, Unset, View};
 use crate::commands::input;
 use crate::error::{Code, Error, Result};
 use crate::report::{API_VERSION, Document, Report, left};
@@ -65,7 +65,6 @@ pub(super) fn unset(settings: &Settings, args: &Unset) -> Result<Report> {
     })
 }
 
-/// Where the configuration file is, whether it exists or not.
 pub(super) fn path(settings: &Settings) -> Report {
     let path = settings.path().display().to_string();
     Report::document(Document {
@@ -77,25 +76,23 @@ pub(super) fn path(settings: &Settings) -> Report {
     })
 }
 
-/// The file in today's form.
-pub(crate) fn convert(args: &Convert) -> Result<Report> {
-    let file = read(&args.input)?;
+pub(crate) fn convert(args: &ServiceFile) -> Result<Report> {
+    let file = read(args)?;
     let text = serde_json::to_string_pretty(&file.document).unwrap_or_default();
     let mut report = Report::document(Document {
-        value: json!({ "apiVersion": API_VERSION, "kind": "ServiceConfig", "service": name(args.input.kind),
+        value: json!({ "apiVersion": API_VERSION, "kind": "ServiceConfig", "service": name(args.kind),
             "config": file.document }),
-        names: vec![format!("serviceconfig/{}", name(args.input.kind))],
+        names: vec![format!("serviceconfig/{}", name(args.kind))],
         text: Some(text),
         columns: vec![left("SERVICE")],
-        rows: vec![vec![name(args.input.kind).to_owned()]],
+        rows: vec![vec![name(args.kind).to_owned()]],
     });
     report.notes.extend(file.without_effect().map(|key| format!("{} has no effect: {}", key.key, key.text)));
     Ok(report)
 }
 
-/// Each key, and what it means here.
-pub(crate) fn explain(args: &Explain) -> Result<Report> {
-    let file = read(&args.input)?;
+pub(crate) fn explain(args: &ServiceFile) -> Result<Report> {
+    let file = read(args)?;
     let mut document = Document {
         columns: vec![left("KEY"), left("VALUE"), left("EFFECT"), left("MEANING")],
         ..Document::default()
@@ -109,7 +106,7 @@ pub(crate) fn explain(args: &Explain) -> Result<Report> {
         document.rows.push(vec![key.key.clone(), value, effect, key.text.clone()]);
     }
     document.value = json!({ "apiVersion": API_VERSION, "kind": "ServiceConfigKeyList",
-        "service": name(args.input.kind), "items": items });
+        "service": name(args.kind), "items": items });
     Ok(Report::document(document))
 }
 

@@ -15,7 +15,8 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 use serde_json::json;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::live::{Feed, now, stop};
+use super::job::Stop;
+use super::live::{Feed, now};
 use crate::args::Dashboard as Args;
 use crate::connect::block_on;
 use crate::error::{Code, Error, Result};
@@ -44,13 +45,11 @@ impl Shared {
         look(&mut self.fleet.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Lets the pages show what changed.
     fn notify(&self) {
         self.changed.send_modify(|state| *state = state.wrapping_add(1));
     }
 }
 
-/// Serves the page until the user ends it.
 pub(super) fn run(settings: &Settings, args: &Args) -> Result<Report> {
     let listener = listen(args.port)?;
     let address = listener.local_addr().map_err(|error| unusable(args.port, &error))?;
@@ -109,14 +108,15 @@ fn unusable(port: u16, error: &std::io::Error) -> Error {
 async fn serve(listener: TcpListener, guard: Guard, mut feed: Feed, shared: Arc<Shared>) -> Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)
         .map_err(|error| Error::new(Code::Failed, "cannot serve").cause(crate::error::reason(&error)))?;
+    let mut stop = Stop::listen()?;
     tokio::select! {
-        stopped = stop() => stopped,
-        () = take_in(&mut feed, &shared) => Ok(()),
-        () = server::serve(listener, Arc::new(guard), Arc::clone(&shared)) => Ok(()),
+        () = stop.requested() => {}
+        () = take_in(&mut feed, &shared) => {}
+        () = server::serve(listener, Arc::new(guard), Arc::clone(&shared)) => {}
     }
+    Ok(())
 }
 
-/// What happens next.
 #[expect(clippy::large_enum_variant, reason = "there is one at a time")]
 enum Event {
     Input(Option<Input>),

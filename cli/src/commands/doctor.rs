@@ -1,8 +1,6 @@
 //! `doctor`: checks of the prerequisites of this host or of a cluster, with remedies.
 
-mod child;
 mod cluster;
-mod distribution;
 mod features;
 mod firewall;
 mod kvm;
@@ -32,7 +30,6 @@ pub(super) fn runs_kvm(neond: Option<&std::path::Path>) -> bool {
     kvm::kvm(neond).verdict == Verdict::Ok
 }
 
-/// Checks this host, the cluster, or both.
 pub(super) fn run(env: &Env, settings: &Settings, args: &Doctor) -> Result<Report> {
     let mut checks = if args.local { checks(env, settings)? } else { Vec::new() };
     let able = finding::report(&checks).code == 0;
@@ -53,7 +50,6 @@ fn of_cluster(settings: &Settings, args: &Doctor) -> bool {
     args.cluster || named || !args.local
 }
 
-/// Every check of this machine.
 fn checks(env: &Env, settings: &Settings) -> Result<Vec<Finding>> {
     let directory = instance::root(env, settings, &Root::default())?;
     let root = rustix::process::geteuid().is_root();

@@ -16,12 +16,10 @@ use crate::error::{Code, Error};
 pub(super) enum Awaited {
     /// A VM that runs: `create`, `start`, `restart`, `set --restart`, `run`.
     Up,
-    /// A VM that is paused, or resumed.
     Paused,
     Resumed,
     /// A VM with a size: `scale`, `wait`.
     Size,
-    /// A pod autoscaler that works.
     Ready,
     /// Pods of a service: `install`, `upgrade`.
     Service,
@@ -41,7 +39,6 @@ enum Sign {
 
 use Sign::{Condition as Is, Pod, Vm};
 
-/// A row of the table.
 struct Final {
     ends: &'static [Awaited],
     sign: Sign,
@@ -251,7 +248,6 @@ fn image(vm: &VirtualMachine, cause: &str) -> String {
     }
 }
 
-/// Whether a VM can still become what is awaited.
 pub(super) fn of_vm(awaited: Awaited, vm: &VirtualMachine) -> WaitProgress {
     let seen = Seen {
         name: name_of(vm),
@@ -263,7 +259,6 @@ pub(super) fn of_vm(awaited: Awaited, vm: &VirtualMachine) -> WaitProgress {
     seen.ending(awaited).map_or(WaitProgress::NotYet, WaitProgress::Never)
 }
 
-/// Whether a pod autoscaler can still become ready.
 pub(super) fn of_autoscaler(object: &PodAutoscaler) -> WaitProgress {
     let seen = Seen {
         name: name_of(object),

@@ -9,7 +9,7 @@ use crate::error::{Code, Error, Result};
 /// # Errors
 ///
 /// [`Code::Usage`], which names the flag, if the text is not a duration.
-pub(in crate::commands) fn duration(flag: &str, text: &str) -> Result<Duration> {
+pub(crate) fn duration(flag: &str, text: &str) -> Result<Duration> {
     crate::settings::duration(text).ok_or_else(|| {
         Error::new(Code::Usage, format!("--{flag}: {text:?} is not a duration"))
             .hint("use a duration such as 500ms, 30s or 5m")
@@ -21,7 +21,7 @@ pub(in crate::commands) fn duration(flag: &str, text: &str) -> Result<Duration> 
 /// # Errors
 ///
 /// As [`duration`], and if it has a fraction of a second, which nothing keeps.
-pub(in crate::commands) fn seconds(flag: &str, text: &str) -> Result<u64> {
+pub(crate) fn seconds(flag: &str, text: &str) -> Result<u64> {
     let duration = duration(flag, text)?;
     if duration.subsec_nanos() == 0 {
         return Ok(duration.as_secs());

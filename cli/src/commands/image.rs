@@ -195,7 +195,6 @@ pub(crate) fn prune(env: &Env, settings: &Settings, args: &Prune) -> Result<Repo
     Ok(note.into_iter().fold(report, Report::note))
 }
 
-/// Writes the disk of an image to a file.
 pub(crate) fn export(env: &Env, args: &Export, quiet: bool) -> Result<Report> {
     let attempt = format!("cannot export {}", args.image);
     let options = registry::options(env, &args.registry, None)?;
@@ -223,7 +222,6 @@ pub(crate) fn export(env: &Env, args: &Export, quiet: bool) -> Result<Report> {
     }))
 }
 
-/// Pulls an image into the local store.
 pub(crate) fn pull(env: &Env, args: &Pull, quiet: bool) -> Result<Report> {
     let reference = registry::reference(&args.image)?;
     let options = registry::options(env, &args.registry, args.arch.as_deref())?;

@@ -25,7 +25,6 @@ use crate::render::Reporter;
 use crate::report::{API_VERSION, Body, Document, Report, left, list_of};
 use crate::settings::Settings;
 
-/// Installs, changes or completes.
 pub(super) fn run(env: &Env, settings: &Settings, args: &Install, quiet: bool) -> Result<Report> {
     let own = chosen::of_flags(&args.choices, &Choice::default())?;
     own.values().map_err(|error| chosen::unusable(&error))?;
@@ -56,7 +55,6 @@ pub(super) async fn interruptible<T>(command: &str, work: impl Future<Output = R
     }
 }
 
-/// An installation or an upgrade.
 pub(super) struct Job<'a> {
     pub(super) connection: Connection,
     reporter: &'a Reporter,
@@ -77,7 +75,6 @@ pub(super) struct Done {
 }
 
 impl<'a> Job<'a> {
-    /// Reads what is installed and what was chosen then.
     pub(super) async fn open(
         settings: &Settings,
         choices: &Choices,
@@ -104,7 +101,6 @@ impl<'a> Job<'a> {
         Ok(Self { connection, reporter, limit, is_waiting, choice, values, facts, seen, record })
     }
 
-    /// Refuses to go back.
     pub(super) fn not_older(&self, how: &str) -> Result<()> {
         let Some(record) = &self.record else { return Ok(()) };
         let (now, wanted) = (&record.version, &self.values.image.version);
@@ -186,7 +182,6 @@ impl<'a> Job<'a> {
         Ok(changes)
     }
 
-    /// What an earlier installation made and this one does not.
     async fn prune(&self, objects: &[Value]) -> Result<Vec<Change>> {
         let known: Vec<_> = objects.iter().map(neonvm_deploy::Named::from_object).collect();
         let before = self.record.as_ref().map(|record| record.objects.clone()).unwrap_or_default();
@@ -279,7 +274,6 @@ fn dry_client(settings: &Settings, choice: &Choice) -> Result<Report> {
     Ok(report)
 }
 
-/// Documents of one stream.
 fn yaml(objects: &[Value]) -> Result<Report> {
     let mut text = String::new();
     for object in objects {

@@ -18,7 +18,6 @@ use crate::render::Reporter;
 use crate::report::{API_VERSION, Document, Report, left, right, wide};
 use crate::settings::Settings;
 
-/// An error of the kernel crate.
 pub(super) fn failure(attempt: &str, error: &neonvm_kernel::Error) -> Error {
     use neonvm_kernel::Error as E;
     let code = match error {
@@ -40,7 +39,6 @@ pub(super) fn failure(attempt: &str, error: &neonvm_kernel::Error) -> Error {
     }
 }
 
-/// Kernels as a table and a list.
 fn document(all: &[Kernel], default: Option<&str>) -> Document {
     let item = |kernel: &Kernel| -> Value {
         let manifest = &kernel.manifest;
@@ -74,7 +72,6 @@ fn document(all: &[Kernel], default: Option<&str>) -> Document {
     }
 }
 
-/// Gets a distribution's kernel.
 pub(super) fn fetch(env: &Env, settings: &Settings, args: &Fetch, quiet: bool) -> Result<Report> {
     let guest = place::guest(env, settings, args.guest.as_deref(), "amd64")?;
     let reporter = Reporter::new(env, &args.showing.progress, quiet);
@@ -170,12 +167,10 @@ pub(super) fn image(env: &Env, args: &Image) -> Result<Report> {
     }))
 }
 
-/// The name of an image.
 fn reference(text: &str) -> Result<Reference> {
     text.parse().map_err(|error| Error::new(Code::Usage, format!("{text:?} is no name of an image: {error}")))
 }
 
-/// Puts the kernel into the local image store.
 fn store_image(env: &Env, kernel: &Kernel, reference: &Reference) -> Result<Digest> {
     let name = &kernel.manifest.name;
     if kernel.initramfs().is_some() {
@@ -190,7 +185,6 @@ fn store_image(env: &Env, kernel: &Kernel, reference: &Reference) -> Result<Dige
         .map_err(|error| registry::load_error("cannot store the image", &error))
 }
 
-/// The kernels of this machine.
 pub(super) fn list(env: &Env, args: &List) -> Result<Report> {
     let store = Store::new(place::kernels(env));
     let (all, default) = store.list().map_err(|error| failure("cannot list kernels", &error))?;

@@ -2,7 +2,7 @@
 //! and the runners. What cannot be read is reported with its remedy, and the rest is shown without it.
 
 mod convert;
-mod counters;
+pub(super) mod counters;
 mod services;
 mod watch;
 
@@ -12,7 +12,6 @@ use k8s_openapi::api::core::v1::{Event, Node};
 use kube::api::{Api, ListParams};
 use kube::runtime::watcher::Config;
 use neonvm_api::{VirtualMachine, VirtualMachineMigration};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinSet;
 
@@ -20,7 +19,7 @@ use super::flags::duration;
 use super::resource::NamespaceClient;
 use crate::args::top::Live;
 use crate::connect::Connection;
-use crate::error::{Code, Error, Result, reason};
+use crate::error::Result;
 use crate::live::input::{Change, Input, Millis, Origin};
 use crate::live::model::Fleet;
 use crate::settings::Settings;
@@ -72,7 +71,6 @@ impl Feed {
         self.inputs.recv().await
     }
 
-    /// Takes in an input, and others that wait already.
     pub(super) fn apply(&mut self, fleet: &mut Fleet, input: Input) {
         let mut next = Some(input);
         let mut vms = false;
@@ -85,19 +83,6 @@ impl Feed {
             self.targets.send_replace(counters::targets(fleet));
         }
     }
-}
-
-/// Returns when the process is interrupted or terminated.
-pub(super) async fn stop() -> Result<()> {
-    let on = |kind| -> Result<Signal> {
-        signal(kind).map_err(|error| Error::new(Code::Failed, "cannot wait").cause(reason(&error)))
-    };
-    let (mut interrupt, mut terminate) = (on(SignalKind::interrupt())?, on(SignalKind::terminate())?);
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
-    Ok(())
 }
 
 fn cluster_of(connection: &Connection) -> String {

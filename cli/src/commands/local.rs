@@ -16,7 +16,6 @@ pub(super) use start::neond;
 use crate::instance::{Instance, State};
 use crate::report::API_VERSION;
 
-/// The JSON form of a cluster.
 fn value(instance: &Instance) -> Value {
     let state = instance.state();
     let mut value = json!({

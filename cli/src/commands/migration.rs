@@ -72,7 +72,7 @@ pub(super) fn verdict(migration: &VirtualMachineMigration) -> Result<()> {
         .hint(format!("see the details: neonctl migration describe {name}, neonctl vm history {vm}")))
 }
 
-pub(in crate::commands) fn cancel(settings: &Settings, args: &Cancel) -> Result<Report> {
+pub(crate) fn cancel(settings: &Settings, args: &Cancel) -> Result<Report> {
     block_on(async {
         let client = NamespaceClient::open(settings).await?;
         let mut found = Vec::new();
@@ -126,7 +126,7 @@ fn refuse_if_moved(migration: &VirtualMachineMigration) -> Result<()> {
 }
 
 /// Waits until migrations are over.
-pub(in crate::commands) fn wait(settings: &Settings, args: &Wait) -> Result<Report> {
+pub(crate) fn wait(settings: &Settings, args: &Wait) -> Result<Report> {
     let limit = duration("timeout", &args.timeout)?;
     block_on(async {
         let client = NamespaceClient::open(settings).await?;
@@ -201,7 +201,7 @@ impl Resource for VirtualMachineMigration {
 }
 
 /// Lists the migrations of one namespace, or of all.
-pub(in crate::commands) fn list(settings: &Settings, args: &List) -> Result<Report> {
+pub(crate) fn list(settings: &Settings, args: &List) -> Result<Report> {
     let (active, vm, last) = (args.active, args.vm.clone(), args.last);
     let filter = move |migration: &VirtualMachineMigration| {
         (!active || !is_over(migration)) && vm.as_ref().is_none_or(|vm| *vm == migration.spec.vm_name)
@@ -217,6 +217,6 @@ fn newest(found: Vec<VirtualMachineMigration>) -> Vec<VirtualMachineMigration> {
     newest.into_iter().collect()
 }
 
-pub(in crate::commands) fn get(settings: &Settings, args: &Get) -> Result<Report> {
+pub(crate) fn get(settings: &Settings, args: &Get) -> Result<Report> {
     list::get::<VirtualMachineMigration>(settings, &args.names, args.watch)
 }

@@ -6,7 +6,6 @@ use crate::env::Env;
 use crate::error::{Code, Error, Result};
 use crate::settings::Settings;
 
-/// The local image store.
 pub(crate) fn images(env: &Env) -> PathBuf {
     env.directory("XDG_DATA_HOME", ".local/share").join("neonvm/images")
 }
@@ -15,12 +14,10 @@ pub(super) fn kernels(env: &Env) -> PathBuf {
     env.directory("XDG_DATA_HOME", ".local/share").join("neonvm/kernels")
 }
 
-/// The architecture of this host, as images name it.
 pub(super) const fn architecture() -> &'static str {
     if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" }
 }
 
-/// Fetched layers.
 pub(super) fn cache(env: &Env, flag: Option<&Path>) -> PathBuf {
     flag.map_or_else(|| env.directory("XDG_CACHE_HOME", ".cache").join("neonvm"), Path::to_owned)
 }

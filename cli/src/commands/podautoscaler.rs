@@ -12,7 +12,8 @@ use neonvm_api::PodAutoscaler;
 use neonvm_api::pod_autoscaler::ScalingMode;
 use serde_json::json;
 
-use crate::args::podautoscaler::{Get, List, Switch};
+use crate::args::ListArgs;
+use crate::args::podautoscaler::{Get, Switch};
 use crate::commands::resource::{
     NONE, NamespaceClient, Resource, age_cell, document, list, name_of, or_none,
 };
@@ -31,7 +32,7 @@ pub(super) fn trouble(object: &serde_json::Value) -> Option<String> {
 }
 
 /// Stops scaling, or scales again. All are looked up before the first is changed.
-pub(in crate::commands) fn run(settings: &Settings, args: &Switch, paused: bool) -> Result<Report> {
+pub(crate) fn run(settings: &Settings, args: &Switch, paused: bool) -> Result<Report> {
     block_on(async {
         let client = NamespaceClient::open(settings).await?;
         let found: Vec<PodAutoscaler> = client.find_all(&args.names).await?;
@@ -78,7 +79,6 @@ async fn switch(
     client.connection.within(&attempt, api.patch(name, &parameters, &patch)).await
 }
 
-/// What it means for the target.
 fn outcome(before: &PodAutoscaler, paused: bool) -> String {
     let (target, status) = (show::target(before), show::status(before));
     if paused {
@@ -149,12 +149,10 @@ impl Resource for PodAutoscaler {
     }
 }
 
-/// Lists the pod autoscalers of one namespace, or of all.
-pub(in crate::commands) fn list(settings: &Settings, args: &List) -> Result<Report> {
-    list::list::<PodAutoscaler>(settings, &args.list, |_| true, |found| found)
+pub(crate) fn list(settings: &Settings, args: &ListArgs) -> Result<Report> {
+    list::list::<PodAutoscaler>(settings, args, |_| true, |found| found)
 }
 
-/// Shows pod autoscalers by name.
-pub(in crate::commands) fn get(settings: &Settings, args: &Get) -> Result<Report> {
+pub(crate) fn get(settings: &Settings, args: &Get) -> Result<Report> {
     list::get::<PodAutoscaler>(settings, &args.names, args.watch)
 }

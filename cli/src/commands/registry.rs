@@ -9,7 +9,6 @@ use crate::args::{Registry, RegistryAccess};
 use crate::env::Env;
 use crate::error::{Code, Error, Result};
 
-/// How images are loaded.
 pub(super) fn options(env: &Env, args: &Registry, arch: Option<&str>) -> Result<Options> {
     let mut options = Options::new(place::cache(env, args.cache_dir.as_deref()));
     if let Some(arch) = arch {
@@ -33,7 +32,6 @@ pub(super) fn options(env: &Env, args: &Registry, arch: Option<&str>) -> Result<
     Ok(options)
 }
 
-/// How registries are reached.
 pub(super) fn network(env: &Env, args: &RegistryAccess) -> Result<Network> {
     let login = match &args.username {
         None => None,
@@ -73,12 +71,10 @@ pub(super) fn platform(arch: &str) -> Result<Platform> {
         })
 }
 
-/// An error of loading, storing or pushing.
 pub(super) fn load_error(attempt: &str, error: &source::Error) -> Error {
     with_hint(Error::new(code(error), attempt).cause(error.to_string()), error.hint())
 }
 
-/// An error of a build.
 pub(super) fn build_error(attempt: &str, error: &engine::Error) -> Error {
     let code = match error {
         engine::Error::Source(error) => code(error),
@@ -117,7 +113,6 @@ fn code(error: &source::Error) -> Code {
     }
 }
 
-/// A reference, or what is wrong with it.
 pub(super) fn reference(text: &str) -> Result<reference::Reference> {
     text.parse().map_err(|error: reference::Invalid| {
         Error::new(Code::Usage, error.to_string()).hint("write it as registry/name:tag")

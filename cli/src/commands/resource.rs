@@ -13,7 +13,6 @@ use crate::error::{Code, Error, Result};
 use crate::report::{Column, Document, left, value_of};
 use crate::settings::Settings;
 
-/// A namespaced resource with a noun of the CLI.
 pub(super) trait Resource: Watched + kube::Resource<Scope = NamespaceResourceScope> {
     /// Noun of the CLI, as in `neonctl vm list`.
     const NOUN: &'static str;
@@ -28,7 +27,6 @@ pub(super) trait Resource: Watched + kube::Resource<Scope = NamespaceResourceSco
     /// Width in characters of each column that is not wide, for rows that are printed one by one.
     const WIDTHS: &'static [usize];
 
-    /// The columns, without that of the namespace.
     fn columns() -> Vec<Column>;
 
     /// A cell for each column.
@@ -58,7 +56,6 @@ pub(super) fn columns<K: Resource>(namespaces: bool) -> Vec<Column> {
     first.into_iter().chain(K::columns()).collect()
 }
 
-/// The cells of an object, one for each of [`columns`].
 pub(super) fn row<K: Resource>(object: &K, namespaces: bool) -> Vec<String> {
     let first = namespaces.then(|| object.meta().namespace.clone().unwrap_or_default());
     first.into_iter().chain(object.cells()).collect()
@@ -76,36 +73,34 @@ pub(super) fn table<K: Resource>(objects: &[K], namespaces: bool) -> Document {
 }
 
 /// The name that was probably meant: one that differs in at most a third of its characters, a swap of neighbours counts once.
-pub(in crate::commands) fn nearest(name: &str, known: &[String]) -> Option<String> {
+pub(crate) fn nearest(name: &str, known: &[String]) -> Option<String> {
     let distances = known.iter().map(|other| (strsim::osa_distance(name, other), other));
     let (distance, other) = distances.min()?;
     (distance <= name.chars().count().max(3) / 3).then(|| other.clone())
 }
 
 /// A connection, and the namespace of the objects that a command is about.
-pub(in crate::commands) struct NamespaceClient {
-    pub(in crate::commands) connection: Connection,
-    pub(in crate::commands) namespace: String,
+pub(crate) struct NamespaceClient {
+    pub(crate) connection: Connection,
+    pub(crate) namespace: String,
 }
 
 impl NamespaceClient {
-    pub(in crate::commands) async fn open(settings: &Settings) -> Result<Self> {
+    pub(crate) async fn open(settings: &Settings) -> Result<Self> {
         let connection = Connection::open(settings).await?;
         let namespace =
             settings.place().namespace.clone().unwrap_or_else(|| connection.namespace().to_owned());
         Ok(Self { connection, namespace })
     }
 
-    /// The objects of the namespace.
-    pub(in crate::commands) fn api<K>(&self) -> Api<K>
+    pub(crate) fn api<K>(&self) -> Api<K>
     where
         K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     {
         Api::namespaced(self.connection.client(), &self.namespace)
     }
 
-    /// The objects of the namespace, or of all namespaces.
-    pub(in crate::commands) fn api_of<K>(&self, all_namespaces: bool) -> Api<K>
+    pub(crate) fn api_of<K>(&self, all_namespaces: bool) -> Api<K>
     where
         K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     {
@@ -117,7 +112,7 @@ impl NamespaceClient {
     /// # Errors
     ///
     /// [`Code::NotFound`], with the name that was probably meant, if there is none.
-    pub(in crate::commands) async fn find<K: Resource>(&self, name: &str) -> Result<K> {
+    pub(crate) async fn find<K: Resource>(&self, name: &str) -> Result<K> {
         let attempt = format!("cannot get {} {name:?}", K::ONE);
         match self.connection.within(&attempt, self.api::<K>().get_opt(name)).await? {
             Some(object) => Ok(object),
@@ -130,7 +125,7 @@ impl NamespaceClient {
     /// # Errors
     ///
     /// As [`Self::find`].
-    pub(in crate::commands) async fn find_all<K: Resource>(&self, names: &[String]) -> Result<Vec<K>> {
+    pub(crate) async fn find_all<K: Resource>(&self, names: &[String]) -> Result<Vec<K>> {
         let mut found = Vec::new();
         for name in names {
             found.push(self.find(name).await?);
@@ -138,8 +133,7 @@ impl NamespaceClient {
         Ok(found)
     }
 
-    /// The error about an object that does not exist.
-    pub(in crate::commands) async fn not_found<K: Resource>(&self, name: &str) -> Error {
+    pub(crate) async fn not_found<K: Resource>(&self, name: &str) -> Error {
         let namespace = &self.namespace;
         let error =
             Error::new(Code::NotFound, format!("{} {name:?} not found in namespace {namespace:?}", K::ONE));
@@ -170,14 +164,14 @@ fn undefined<K: Resource>(error: Error, attempt: &str) -> Error {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::commands) enum Comparison {
+pub(crate) enum Comparison {
     AtLeast,
     AtMost,
     Equal,
 }
 
 impl Comparison {
-    pub(in crate::commands) fn holds<T: PartialOrd>(self, one: &T, other: &T) -> bool {
+    pub(crate) fn holds<T: PartialOrd>(self, one: &T, other: &T) -> bool {
         match self {
             Self::AtLeast => one >= other,
             Self::AtMost => one <= other,
@@ -186,7 +180,7 @@ impl Comparison {
     }
 
     /// Whether no value between these bounds can hold.
-    pub(in crate::commands) fn is_out_of<T: PartialOrd>(self, wanted: &T, least: &T, most: &T) -> bool {
+    pub(crate) fn is_out_of<T: PartialOrd>(self, wanted: &T, least: &T, most: &T) -> bool {
         let (above, below) = (wanted > most, wanted < least);
         match self {
             Self::AtLeast => above,
@@ -197,7 +191,7 @@ impl Comparison {
 }
 
 /// `KEY>=VALUE`, `KEY<=VALUE` or `KEY=VALUE`; `None` for every other text, and without a value.
-pub(in crate::commands) fn split(text: &str) -> Option<(&str, Comparison, &str)> {
+pub(crate) fn split(text: &str) -> Option<(&str, Comparison, &str)> {
     let operators = [(">=", Comparison::AtLeast), ("<=", Comparison::AtMost), ("=", Comparison::Equal)];
     let (key, rest) = text.split_at_checked(text.find(['<', '>', '='])?)?;
     let mut found = operators.iter().filter_map(|(sign, own)| Some((*own, rest.strip_prefix(sign)?)));

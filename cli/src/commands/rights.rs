@@ -42,7 +42,6 @@ impl fmt::Display for Right {
     }
 }
 
-/// Those that the caller does not have.
 pub(super) async fn missing(connection: &Connection, rights: &[Right]) -> Result<Vec<Right>> {
     let reviews = rights.iter().map(|right| async move {
         let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";

@@ -197,12 +197,10 @@ impl<'a> Services<'a> {
         Self::call(who, &mut caller, request).await
     }
 
-    /// What the scheduler that leads knows.
     pub(super) async fn scheduler_inspect(&self) -> Result<Inspect> {
         self.scheduler((Method::GET, "/v1/inspect", Bytes::new())).await
     }
 
-    /// What it would do.
     pub(super) async fn what_if(&self, question: &WhatIf) -> Result<WhatIfAnswer> {
         let body =
             serde_json::to_vec(question).map_err(|error| failed(&error, "cannot query the scheduler"))?;
@@ -227,7 +225,6 @@ impl<'a> Services<'a> {
         self.each_agent(None, &format!("/v1/history?vm={vm}&since={since}")).await
     }
 
-    /// The answer of the agent of a node.
     async fn ask_agent<T: DeserializeOwned>(
         &self,
         lease: &Lease,

@@ -152,7 +152,6 @@ fn phases(machines: &[Value]) -> BTreeMap<String, usize> {
     phases
 }
 
-/// Health of the cluster that the kubeconfig names.
 pub(super) fn status(settings: &Settings, args: &Status) -> Result<Report> {
     block_on(async {
         let connection = Connection::open(settings).await?;

@@ -29,7 +29,6 @@ const AUTHORITIES: [&str; 2] = ["neonvm-internal-ca", "neonvm-vm-ca"];
 /// VMs that are named.
 const SHOWN: usize = 10;
 
-/// Removes an installation.
 pub(super) fn run(env: &Env, settings: &Settings, args: &Uninstall, quiet: bool) -> Result<Report> {
     let limit = duration("timeout", &args.timeout)?;
     let reporter = Reporter::new(env, &args.showing.progress, quiet);
@@ -109,7 +108,6 @@ fn named(api_version: &str, kind: &str, namespace: &str, name: &str) -> Named {
     }
 }
 
-/// Removes services and what they need.
 async fn services(
     connection: &Connection,
     reporter: &Reporter,
@@ -184,7 +182,6 @@ async fn leases(connection: &Connection, namespace: &str) -> Result<Vec<Named>> 
     Ok(ours.map(|name| named("coordination.k8s.io/v1", "Lease", namespace, name)).collect())
 }
 
-/// Removes what is kept otherwise.
 async fn everything(connection: &Connection, reporter: &Reporter, namespace: &str) -> Result<Vec<Named>> {
     reporter.begin("purge", "definitions, authorities, namespace");
     let mut removed = Vec::new();

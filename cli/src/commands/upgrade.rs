@@ -22,7 +22,6 @@ use crate::render::Reporter;
 use crate::report::Report;
 use crate::settings::Settings;
 
-/// Upgrades what is installed.
 pub(super) fn run(env: &Env, settings: &Settings, args: &Upgrade, quiet: bool) -> Result<Report> {
     let own = chosen::of_flags(&args.choices, &Choice::default())?;
     own.values().map_err(|error| chosen::unusable(&error))?;
@@ -65,7 +64,6 @@ pub(super) fn run(env: &Env, settings: &Settings, args: &Upgrade, quiet: bool) -
     }))
 }
 
-/// A VM whose runner is of another image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Old {
     namespace: String,

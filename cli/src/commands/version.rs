@@ -98,7 +98,6 @@ fn service(workload: &Value) -> Option<(String, String)> {
     Some((short.to_owned(), version.to_owned()))
 }
 
-/// What does not fit together.
 fn skew(client: &str, services: &BTreeMap<String, String>) -> Option<String> {
     let others: Vec<String> = services
         .iter()

@@ -3,28 +3,27 @@
 mod attach;
 mod build;
 mod change;
-mod connect;
 mod console;
 mod cp;
 mod create;
 pub(super) mod decisions;
 mod delete;
 mod describe;
-pub(in crate::commands) mod events;
-pub(in crate::commands) mod exec;
+pub(crate) mod events;
+pub(crate) mod exec;
 mod history;
 mod logs;
 mod port_forward;
 mod power;
 mod run;
-pub(in crate::commands) mod scale;
+pub(crate) mod scale;
 mod set;
-pub(in crate::commands) mod size;
+pub(crate) mod size;
 mod ssh;
 mod ssh_config;
-pub(in crate::commands) mod table;
+pub(crate) mod table;
 mod wait;
-pub(in crate::commands) mod waiting;
+pub(crate) mod waiting;
 
 use crate::args::vm::Command;
 use crate::env::Env;
@@ -32,7 +31,6 @@ use crate::error::Result;
 use crate::report::Report;
 use crate::settings::Settings;
 
-/// Runs a command of `vm`.
 pub(super) fn run(env: &Env, settings: &Settings, command: &Command, quiet: bool) -> Result<Report> {
     match command {
         Command::Build(args) => build::run(env, settings, args, quiet),
@@ -43,11 +41,11 @@ pub(super) fn run(env: &Env, settings: &Settings, command: &Command, quiet: bool
         Command::Describe(args) => describe::run(settings, args),
         Command::Scale(args) => scale::run(settings, args, quiet),
         Command::Set(args) => set::run(settings, args, quiet),
-        Command::Stop(args) => power::run(settings, &args.power, power::Order::Stop, quiet),
-        Command::Start(args) => power::run(settings, &args.power, power::Order::Start, quiet),
-        Command::Restart(args) => power::run(settings, &args.power, power::Order::Restart, quiet),
-        Command::Pause(args) => power::run(settings, &args.power, power::Order::Pause, quiet),
-        Command::Resume(args) => power::run(settings, &args.power, power::Order::Resume, quiet),
+        Command::Stop(args) => power::run(settings, args, power::Order::Stop, quiet),
+        Command::Start(args) => power::run(settings, args, power::Order::Start, quiet),
+        Command::Restart(args) => power::run(settings, args, power::Order::Restart, quiet),
+        Command::Pause(args) => power::run(settings, args, power::Order::Pause, quiet),
+        Command::Resume(args) => power::run(settings, args, power::Order::Resume, quiet),
         Command::Migrate(args) => super::migration::begin::run(env, settings, args, quiet),
         Command::Delete(args) => delete::run(settings, args, quiet),
         Command::Console(args) => console::run(settings, args, quiet),
@@ -55,7 +53,7 @@ pub(super) fn run(env: &Env, settings: &Settings, command: &Command, quiet: bool
         Command::Cp(args) => cp::run(env, settings, args),
         Command::PortForward(args) => port_forward::run(settings, args, quiet),
         Command::SshConfig(args) => ssh_config::run(env, settings, args),
-        Command::Connect(args) => connect::run(settings, args),
+        Command::Connect(args) => port_forward::connect(settings, args),
         Command::Logs(args) => logs::run(settings, args),
         Command::History(args) => history::run(settings, args),
         Command::Wait(args) => wait::run(settings, args),

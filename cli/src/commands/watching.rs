@@ -16,7 +16,6 @@ use crate::render::{json_line, one_line};
 use crate::report::{Body, Column, Report};
 use crate::settings::Settings;
 
-/// An object of the API that can be watched.
 pub(super) trait Watched:
     kube::Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Serialize + Send + 'static
 {
@@ -28,15 +27,11 @@ impl<K> Watched for K where
 }
 
 pub(super) enum WaitProgress {
-    /// Not yet.
     NotYet,
-    /// It is true.
     Done,
-    /// It will not become true.
     Never(Error),
 }
 
-/// How waiting ended well.
 pub(super) struct Waited<K> {
     pub(super) object: Option<K>,
     pub(super) took: Duration,

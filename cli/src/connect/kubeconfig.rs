@@ -13,7 +13,6 @@ pub(super) struct Look {
     /// The file that a flag or a setting names; none: `KUBECONFIG` or the default path.
     pub(super) file: Option<String>,
     context: Option<String>,
-    /// Path or paths, as they were given.
     path: String,
     /// What named it.
     origin: String,
@@ -108,7 +107,6 @@ fn merged(paths: impl Iterator<Item = PathBuf>) -> std::result::Result<Kubeconfi
     all.ok_or_else(|| missing.unwrap_or(KubeconfigError::FindPath))
 }
 
-/// Whether there is no file.
 pub(super) fn is_missing(error: &KubeconfigError) -> bool {
     match error {
         KubeconfigError::ReadConfig(source, _) => source.kind() == std::io::ErrorKind::NotFound,

@@ -4,8 +4,7 @@ use neonvm_types::agent_history::{AgentHistory, Began, Decided, Record, Sample};
 use neonvm_types::{Bytes, MilliCpu, Resources};
 use proptest::prelude::*;
 
-use super::Summary;
-use super::*;
+use super::{Summary, *};
 
 const MINUTE: i64 = 60_000;
 /// 2026-11-26 09:00:00 UTC.

@@ -15,7 +15,6 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// A process that runs now.
     pub(crate) fn from_pid(pid: u32) -> Option<Self> {
         let pid = i32::try_from(pid).ok()?;
         Some(Self { pid, ticks: ticks(pid)?, boot: boot(), since: jiff::Timestamp::now() })
@@ -26,7 +25,6 @@ impl Process {
         self.boot == boot() && ticks(self.pid) == Some(self.ticks)
     }
 
-    /// Another process of the same boot.
     pub(crate) fn beside(&self, pid: i32, ticks: u64) -> Self {
         Self { pid, ticks, ..self.clone() }
     }
@@ -58,9 +56,7 @@ fn boot() -> String {
 
 /// The fields in `/proc` of a process or thread (`proc_pid_stat(5)`).
 struct Stat {
-    /// It is a zombie.
     has_ended: bool,
-    /// Its start.
     ticks: u64,
 }
 

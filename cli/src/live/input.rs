@@ -9,7 +9,6 @@ use neonvm_types::scheduler_inspect::ResourceView;
 pub(crate) enum Change<K, T> {
     /// All objects of the kind: others do not exist.
     All(Vec<(K, T)>),
-    /// A new or changed object.
     Set(K, T),
     /// A deleted object.
     Gone(K),
@@ -38,9 +37,7 @@ pub(crate) struct VmFacts {
     pub(crate) size: Resources,
     /// The size in `spec`.
     pub(crate) requested: Resources,
-    /// Lower bound.
     pub(crate) min: Resources,
-    /// Upper bound.
     pub(crate) max: Resources,
 }
 
@@ -54,15 +51,10 @@ pub(crate) struct MoveFacts {
     pub(crate) phase: String,
     /// Share of the memory that need not be sent any more, 0 to 100.
     pub(crate) percent: Option<u64>,
-    /// Step, numbers or reason, in words.
     pub(crate) text: String,
-    /// Who requested it.
     pub(crate) by: String,
-    /// When it was created.
     pub(crate) created: Millis,
-    /// When it ended.
     pub(crate) ended: Option<Millis>,
-    /// Whether it ended without success.
     pub(crate) failed: bool,
 }
 
@@ -93,7 +85,6 @@ pub(crate) struct Load {
 pub(crate) enum Origin {
     Nodes,
     Vms,
-    /// Watch of migrations.
     Moves,
     Events,
     Scheduler,
@@ -114,7 +105,6 @@ impl Origin {
     }
 }
 
-/// One thing that was observed.
 #[derive(Clone, Debug)]
 pub(crate) enum Input {
     Nodes(Change<String, NodeFacts>),
@@ -122,9 +112,7 @@ pub(crate) enum Input {
     /// Migrations.
     Moves(Change<Key, MoveFacts>),
     Event(Entry),
-    /// The scheduler's accounts of all nodes, by name.
     Accounts(Vec<(String, Account)>),
-    /// All VMs of all agents.
     Agents(Vec<VmInspect>),
     /// Loads by VM, or why there are none.
     Loads(Vec<(Key, Result<Load, String>)>),
@@ -135,7 +123,6 @@ pub(crate) enum Input {
 /// Milliseconds since 1970.
 pub(crate) type Millis = i64;
 
-/// Namespace and name of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     pub(crate) namespace: String,
@@ -143,7 +130,6 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// From both parts.
     pub(crate) fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
@@ -178,15 +164,12 @@ impl Kind {
     }
 }
 
-/// What happened, for the stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// When.
     pub(crate) at: Millis,
     /// What makes it unique: an entry with the same one is replaced.
     pub(crate) id: String,
     pub(crate) kind: Kind,
     pub(crate) vm: Key,
-    /// In words.
     pub(crate) text: String,
 }

@@ -13,7 +13,6 @@ const ENTRIES: usize = 40;
 /// Bytes of a GiB.
 const GIB: f32 = 1_073_741_824.0;
 
-/// What is shown now.
 pub(crate) fn state(fleet: &Fleet) -> Value {
     let stream = fleet.stream.newest().take(ENTRIES);
     let stream = stream.map(|entry| {
@@ -34,7 +33,6 @@ pub(crate) fn state(fleet: &Fleet) -> Value {
     })
 }
 
-/// The last minutes of each VM, for a page that begins.
 pub(crate) fn history(fleet: &Fleet) -> Value {
     let vms = fleet.vms.iter().map(|(key, vm)| {
         let points: Vec<Value> = vm.series.points().map(point).collect();

@@ -13,22 +13,16 @@ pub(crate) enum Press {
     Enter,
     Escape,
     Backspace,
-    /// One line up or down.
     Line(bool),
-    /// One page up or down.
     Page(bool),
     /// To the first or the last line.
     End(bool),
-    /// Ctrl-C.
     Interrupt,
 }
 
-/// Whether the view goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// It goes on.
     Continue,
-    /// It ends.
     Quit,
 }
 
@@ -83,7 +77,6 @@ fn enter(ui: &mut Ui, fleet: &Fleet) {
     }
 }
 
-/// Moves the selection, or the text.
 fn travel(ui: &mut Ui, fleet: &Fleet, key: Press) {
     let by = |down: bool, lines: isize| if down { lines } else { -lines };
     let step = match key {

@@ -18,7 +18,6 @@ const ENDED: Millis = 120_000;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Node {
-    /// From its object.
     pub(crate) facts: NodeFacts,
     /// From the scheduler, if it can be read.
     pub(crate) account: Option<Account>,
@@ -26,7 +25,6 @@ pub(crate) struct Node {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Vm {
-    /// From its object.
     pub(crate) facts: VmFacts,
     /// What it uses.
     pub(crate) load: Load,
@@ -34,7 +32,6 @@ pub(crate) struct Vm {
     pub(crate) trouble: Option<String>,
     /// From its agent: why it has the size it has.
     pub(crate) why: Option<VmInspect>,
-    /// The last minutes.
     pub(crate) series: Series,
 }
 
@@ -61,17 +58,12 @@ pub(crate) struct Fleet {
     pub(crate) namespace: Option<String>,
     pub(crate) nodes: BTreeMap<String, Node>,
     pub(crate) vms: BTreeMap<Key, Vm>,
-    /// Migrations.
     pub(crate) moves: BTreeMap<Key, MoveFacts>,
-    /// What happened.
     pub(crate) stream: Stream,
     /// What cannot be read, and the remedy.
     pub(crate) troubles: BTreeMap<Origin, String>,
-    /// Whether the VMs have been listed.
     pub(crate) listed: bool,
-    /// The time of the last input or tick.
     pub(crate) now: Millis,
-    /// When the last points were added.
     sampled: Millis,
 }
 
@@ -113,7 +105,6 @@ impl Vm {
         }
     }
 
-    /// The newest point of its series.
     fn point(&self, at: Millis) -> Point {
         let cpus = |size: Resources| size.vcpus.as_f64();
         let memory = |size: Resources| gib(size.mem.get());
@@ -128,7 +119,6 @@ impl Vm {
     }
 }
 
-/// For what is drawn.
 #[expect(clippy::cast_possible_truncation, reason = "shown with few digits")]
 fn narrow(value: f64) -> f32 {
     value as f32
@@ -140,7 +130,6 @@ impl Fleet {
         Self { cluster: cluster.into(), namespace, ..Self::default() }
     }
 
-    /// Takes in what was observed.
     pub(crate) fn apply(&mut self, now: Millis, input: Input) {
         self.now = self.now.max(now);
         match input {
@@ -204,7 +193,6 @@ impl Fleet {
         };
     }
 
-    /// CPU and memory of a node.
     pub(crate) fn shares(&self, name: &str, node: &Node) -> (Share, Share) {
         let here = || self.vms.values().filter(|vm| vm.facts.node == name && vm.facts.running);
         // A sum of nothing is -0.
@@ -229,7 +217,6 @@ impl Fleet {
         moves
     }
 
-    /// The active migration of a VM.
     pub(crate) fn move_of(&self, vm: &Key) -> Option<&MoveFacts> {
         let own = |key: &Key, facts: &MoveFacts| key.namespace == vm.namespace && facts.vm == vm.name;
         let active = self.moves.iter().filter(|(_, facts)| facts.ended.is_none());

@@ -21,10 +21,8 @@ pub(crate) struct Level {
     pub(crate) size: Option<f32>,
 }
 
-/// A VM at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Point {
-    /// When.
     pub(crate) at: Millis,
     pub(crate) cpu: Level,
     /// GiB.
@@ -63,7 +61,6 @@ impl Series {
         buckets
     }
 
-    /// The largest known value.
     pub(crate) fn most(&self, value: impl Fn(&Point) -> Option<f32>) -> f32 {
         self.0.iter().filter_map(value).fold(0.0, f32::max)
     }

@@ -5,7 +5,6 @@ use neonvm_types::{Bytes, MilliCpu, Resources};
 /// The compute unit of VMs whose agent names none.
 pub(crate) const UNIT: Resources = Resources::new(MilliCpu::new(250), Bytes::gib(1));
 
-/// Whether a size is known.
 pub(crate) fn known(size: Resources) -> bool {
     size.vcpus > MilliCpu::ZERO
 }
@@ -29,7 +28,6 @@ pub(crate) fn range(min: Resources, max: Resources, unit: Resources) -> String {
     }
 }
 
-/// CPU with two places.
 pub(crate) fn cores(cpu: MilliCpu) -> String {
     format!("{}.{:02}", cpu.milli() / 1000, cpu.milli() % 1000 / 10)
 }

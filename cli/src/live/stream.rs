@@ -31,7 +31,6 @@ impl Stream {
         self.0.iter().rev()
     }
 
-    /// Number of entries.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }

@@ -2,14 +2,12 @@
 //!
 //! Every sign has a meaning without its colour; colours repeat it. Nothing that steers a terminal reaches a cell.
 
-mod bar;
 mod canvas;
 mod detail;
 mod help;
 mod moves;
 mod nodes;
 mod stream;
-mod text;
 mod theme;
 mod vms;
 
@@ -45,15 +43,15 @@ pub(crate) fn draw(buffer: &mut Buffer, fleet: &Fleet, ui: &mut Ui, theme: Theme
         Page::Overview => overview(&mut canvas.rows(1, lines), fleet, ui, theme),
         Page::Vm(key) => {
             let text = detail::lines(fleet, &key, usize::from(area.width), theme);
-            text::show(&mut canvas.rows(1, lines), &text, &mut ui.scroll);
+            canvas::show(&mut canvas.rows(1, lines), &text, &mut ui.scroll);
         }
         Page::Stream => {
             let text = stream::page(fleet, usize::from(area.width), theme);
-            text::show(&mut canvas.rows(1, lines), &text, &mut ui.scroll);
+            canvas::show(&mut canvas.rows(1, lines), &text, &mut ui.scroll);
         }
         Page::Help => {
             let text = help::lines(fleet, usize::from(area.width), theme);
-            text::show(&mut canvas.rows(1, lines), &text, &mut ui.scroll);
+            canvas::show(&mut canvas.rows(1, lines), &text, &mut ui.scroll);
         }
     }
     if let Some(trouble) = trouble {
@@ -110,7 +108,6 @@ fn footer(ui: &Ui) -> String {
     }
 }
 
-/// Rows of each part of the overview.
 struct Plan {
     nodes: u16,
     vms: u16,
@@ -137,13 +134,11 @@ fn overview(canvas: &mut Canvas<'_>, fleet: &Fleet, ui: &Ui, theme: Theme) {
     stream::draw(&mut canvas.rows(plan.nodes + plan.vms + plan.moves, plan.stream), fleet, theme);
 }
 
-/// Time of day.
 fn clock(at: Millis) -> String {
     let seconds = at.div_euclid(1000).rem_euclid(86_400);
     format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
-/// The area of a terminal of this size.
 #[cfg(test)]
 pub(crate) fn area(columns: u16, rows: u16) -> Rect {
     Rect::new(0, 0, columns, rows)

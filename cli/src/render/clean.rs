@@ -79,7 +79,6 @@ pub(crate) mod tests {
         }
     }
 
-    /// Any characters, and often those that matter.
     pub(crate) fn hostile() -> impl Strategy<Value = String> {
         let bad = prop::sample::select(vec![
             '\u{0}', '\u{7}', '\u{8}', '\t', '\n', '\r', '\u{1b}', '\u{7f}', '\u{80}', '\u{85}', '\u{90}',

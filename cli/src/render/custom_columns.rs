@@ -7,7 +7,6 @@ use super::out::Shown;
 use super::table;
 use crate::error::{Code, Error, Result};
 
-/// A header and what stands below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
     name: String,

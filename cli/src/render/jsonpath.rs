@@ -9,7 +9,6 @@ use crate::error::{Code, Error, Result};
 /// Nested ranges.
 const MAX_DEPTH: usize = 8;
 
-/// A template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expression(Vec<Part>);
 

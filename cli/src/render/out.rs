@@ -13,7 +13,6 @@ use super::clean;
 pub struct Shown(String);
 
 impl Shown {
-    /// A text of several lines.
     pub(crate) fn text(text: &str) -> Self {
         Self(clean::text(text).into_owned())
     }

@@ -19,7 +19,6 @@ enum Mode {
     Silent,
 }
 
-/// What runs now.
 #[derive(Default)]
 struct State {
     step: Option<(String, Instant)>,

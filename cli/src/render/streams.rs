@@ -6,7 +6,6 @@ use tokio::io::{AsyncWriteExt as _, Stderr, Stdout};
 
 use super::clean;
 
-/// Standard output and standard error of a workload.
 pub(crate) struct Streams {
     output: (Stdout, Cleaner),
     errors: (Stderr, Cleaner),

@@ -26,7 +26,6 @@ const COLORS: &[(&str, &str)] = &[
 /// Widest cell to which others of its column are aligned.
 const WIDEST: usize = 1000;
 
-/// A document as a table, without the last line end.
 pub(super) fn render(document: &Document, wide: bool, headers: bool, color: bool) -> Shown {
     if document.rows.is_empty() {
         return Shown::default();

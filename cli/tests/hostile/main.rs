@@ -105,7 +105,6 @@ const COMMANDS: &[&str] = &[
     "dashboard --port 99999999",
     "dashboard --namespace HOSTILE --interval HOSTILE",
     "+! top vms",
-    "+! top nodes",
     "agent inspect --node HOSTILE",
     "scheduler inspect",
     "debug node-pressure HOSTILE",

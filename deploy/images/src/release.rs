@@ -27,11 +27,8 @@ const MOST: u64 = 1 << 20;
 /// An image's description of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Labels {
-    /// Version of the release.
     pub version: String,
-    /// Commit that it was built from.
     pub revision: String,
-    /// Where the source is.
     pub source: String,
     /// See [`protocols`].
     pub protocols: String,
@@ -61,28 +58,22 @@ impl Labels {
     }
 }
 
-/// An image of a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packed {
-    /// Its name, without registry and version.
     pub name: String,
-    /// The image.
     pub image: Image,
-    /// Its description of itself.
     pub labels: Labels,
     /// `linux/amd64`.
     pub platform: String,
 }
 
 impl Packed {
-    /// Bytes in a registry.
     #[must_use]
     pub fn size(&self) -> u64 {
         let blobs: u64 = self.blobs().map(|blob| blob.descriptor.size).sum();
         blobs.saturating_add(self.image.manifest.len() as u64)
     }
 
-    /// Digest of the manifest.
     #[must_use]
     pub fn digest(&self) -> Digest {
         self.image.digest()

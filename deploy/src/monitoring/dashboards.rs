@@ -12,7 +12,6 @@ const COLUMNS: u32 = 24;
 /// Names of queries in a panel.
 const REFERENCES: [&str; 8] = ["A", "B", "C", "D", "E", "F", "G", "H"];
 
-/// A dashboard with the variables that its queries use.
 pub(super) fn dashboard(dashboard: &Dashboard, variables: &BTreeMap<String, String>) -> Value {
     let mut panels: Vec<Value> = Vec::new();
     let mut y = 0;

@@ -8,7 +8,6 @@ use super::{Alert, Source};
 /// The page of the book with the runbooks.
 const RUNBOOKS: &str = "troubleshooting.html";
 
-/// A file of rules for Prometheus.
 pub(super) fn groups(source: &Source) -> Value {
     let records = json!({"name": "neonvm-records", "interval": "30s", "rules": source.records});
     let alerts = source.alerts.iter().map(|group| {
@@ -33,7 +32,6 @@ fn alert(alert: &Alert, book: &str) -> Value {
     })
 }
 
-/// The same as an object of prometheus-operator.
 pub(super) fn object(source: &Source) -> Value {
     json!({
         "apiVersion": "monitoring.coreos.com/v1",

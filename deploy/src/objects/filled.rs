@@ -53,23 +53,17 @@ pub(crate) struct Filled {
     pub(crate) pull_secrets: Option<Value>,
     pub(crate) runner_image: String,
     pub(crate) accelerator: Value,
-    /// How CPUs come and go in VMs that do not set it.
     pub(crate) cpu_scaling_mode: Value,
-    /// CPU model of VMs that do not set it.
     pub(crate) cpu_model: Value,
-    /// Name and value of the class of VMs that do not set one.
     pub(crate) priority_class: (Value, Value),
     pub(crate) disk_cache: Value,
     /// Life of a certificate and of an authority, in seconds.
     pub(crate) lifetimes: [String; 2],
     pub(crate) log_format: Value,
-    /// How root disks get out of their images.
     pub(crate) root_disk: Value,
-    /// Whether our scheduler permits sizes.
     pub(crate) scheduler: Value,
     /// Name of the scheduler of VMs that name none.
     pub(crate) vm_scheduler: Value,
-    /// Whether the pod-autoscaler serves webhooks.
     pub(crate) pod_autoscaler: Value,
     pub(crate) encryption: Value,
     pub(crate) mtu: Mtu,

@@ -18,7 +18,6 @@ fn present(schema: &Value) -> &Value {
     options.and_then(|all| all.iter().find(|one| !is_null(one))).unwrap_or(schema)
 }
 
-/// Keys of an object with fixed ones, and their schemas.
 pub(crate) fn fields(schema: &Value) -> Option<&Map<String, Value>> {
     present(schema).get("properties").and_then(Value::as_object)
 }
@@ -32,7 +31,6 @@ pub(crate) fn below<'a>(schema: &'a Value, key: &str) -> Option<&'a Value> {
     }
 }
 
-/// The schema of a list's items.
 pub(crate) fn items(schema: &Value) -> Option<&Value> {
     present(schema).get("items")
 }
@@ -49,7 +47,6 @@ pub(crate) fn is_text(schema: &Value) -> bool {
         || schema.get("oneOf").and_then(Value::as_array).is_some_and(|all| all.iter().all(is_word))
 }
 
-/// What a field is for.
 pub(crate) fn about(schema: &Value) -> &str {
     let own = schema.get("description").and_then(Value::as_str);
     own.or_else(|| present(schema).get("description").and_then(Value::as_str)).unwrap_or_default()

@@ -15,9 +15,9 @@ use Starts::{Host, Other};
 
 /// Product files on the host that start programs.
 const FILES: [(&str, Starts); 32] = [
-    ("cli/src/commands/doctor/child.rs", Other("programs that doctor found")),
+    ("cli/src/commands/doctor/programs.rs", Other("programs that doctor found")),
     (
-        "cli/src/commands/image/release/load.rs",
+        "cli/src/commands/image/release.rs",
         Other("ctr, which hosts of containerd have; the error names the alternative"),
     ),
     ("cli/src/commands/local/down.rs", Other("our own program")),

@@ -4,12 +4,11 @@ use std::path::PathBuf;
 
 use crate::args::{RegistryAccess, Showing};
 
-/// Container images of this release: services and runner.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
     /// List the images of this release, and whether they match the version of this program
-    #[command(visible_alias = "ls")]
-    List(List),
+    #[command(visible_alias = "ls", after_help = "Example:\n  neonctl image release list -o wide")]
+    List(Which),
     /// Push the images to a registry
     Push(Push),
     /// Write the images to one archive, for hosts without a registry
@@ -18,7 +17,6 @@ pub enum Command {
     Load(Load),
 }
 
-/// Which images.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Which {
     /// Directory with the images, as created by cargo xtask images [default: images next to this program, or in cargo's target
@@ -30,7 +28,6 @@ pub struct Which {
     pub arch: Option<String>,
 }
 
-/// Arguments for copying images without a registry.
 #[derive(Debug, Default, clap::Args)]
 pub struct Copied {
     /// Name the images after this registry: HOST[:PORT][/PREFIX] [default: the names in the manifests]
@@ -39,24 +36,12 @@ pub struct Copied {
     /// Accept images of a version other than that of this program
     #[arg(long)]
     pub any_version: bool,
-    /// The images.
     #[command(flatten)]
     pub which: Which,
-    /// Progress output.
     #[command(flatten)]
     pub showing: Showing,
 }
 
-/// `image release list`
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  neonctl image release list -o wide")]
-pub struct List {
-    /// The images.
-    #[command(flatten)]
-    pub which: Which,
-}
-
-/// `image release push`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl image release push --registry registry.example/neonvm\n  \
                   neonctl image release push --registry localhost:5000")]
@@ -67,18 +52,14 @@ pub struct Push {
     /// Also push images of a version other than that of this program
     #[arg(long)]
     pub any_version: bool,
-    /// The images.
     #[command(flatten)]
     pub which: Which,
-    /// The registry.
     #[command(flatten)]
     pub access: RegistryAccess,
-    /// Progress output.
     #[command(flatten)]
     pub showing: Showing,
 }
 
-/// `image release save`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl image release save -O neonvm.tar\n  \
                   neonctl image release save -O neonvm.tar --registry registry.example/neonvm\n\n\
@@ -87,12 +68,10 @@ pub struct Save {
     /// Archive to write
     #[arg(short = 'O', long, value_name = "FILE")]
     pub out: PathBuf,
-    /// Common arguments.
     #[command(flatten)]
     pub copied: Copied,
 }
 
-/// `image release load`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  sudo neonctl image release load\n  \
                   sudo neonctl image release load --address /run/k3s/containerd/containerd.sock")]
@@ -100,7 +79,6 @@ pub struct Load {
     /// Socket of containerd [default: that of ctr]
     #[arg(long, value_name = "PATH")]
     pub address: Option<PathBuf>,
-    /// Common arguments.
     #[command(flatten)]
     pub copied: Copied,
 }

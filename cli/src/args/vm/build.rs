@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use crate::args::{Registry, Showing};
 
-/// `vm build`
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  neonctl vm build --from docker.io/library/postgres:16 -O pg16.qcow2\n  \
@@ -74,10 +73,8 @@ pub struct Build {
     /// Verify the digests of cached layers before use
     #[arg(long)]
     pub verify: bool,
-    /// Access to registries.
     #[command(flatten)]
     pub registry: Registry,
-    /// Progress output.
     #[command(flatten)]
     pub showing: Showing,
     /// Arguments of the workload; replace those of the image; for a directory: program and arguments

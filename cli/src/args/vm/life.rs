@@ -4,7 +4,6 @@ use crate::args::names::{self, Names};
 
 use crate::args::Waiting;
 
-/// `vm create`
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  neonctl vm create pg --image pg16:1 --cpu 0.5..2 --memory 1Gi..4Gi --port 5432 --wait\n  \
@@ -103,7 +102,6 @@ pub struct Create {
     /// Change nothing: client prints the object, server prints it as the API server would store it
     #[arg(long, value_name = "WHERE", value_parser = ["client", "server"], num_args = 0..=1, default_missing_value = "client")]
     pub dry_run: Option<String>,
-    /// Whether and how long to wait.
     #[command(flatten)]
     pub waiting: Waiting,
     /// Program and arguments of the workload; replace those of the image
@@ -111,7 +109,6 @@ pub struct Create {
     pub command: Vec<String>,
 }
 
-/// `vm scale`
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  neonctl vm scale pg --min 2cu --max 10cu\n  neonctl vm scale pg --max 4,8Gi\n  \
@@ -154,12 +151,10 @@ pub struct Scale {
     /// Take CPU away without waiting for the consent of the guest, which becomes slower; memory still needs it
     #[arg(long, requires = "hold")]
     pub force: bool,
-    /// Whether and how long to wait.
     #[command(flatten)]
     pub waiting: Waiting,
 }
 
-/// `vm delete`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl vm delete pg\n  neonctl vm delete pg-1 pg-2 --no-wait\n  \
                   neonctl vm delete stuck --force -y")]
@@ -176,12 +171,10 @@ pub struct Delete {
     /// Do not ask for confirmation
     #[arg(short, long)]
     pub yes: bool,
-    /// Whether and how long to wait.
     #[command(flatten)]
     pub waiting: Waiting,
 }
 
-/// `vm wait`
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  neonctl vm wait pg --for cu=2\n  neonctl vm wait pg --for 'cpu>=2' --timeout 30s\n\n\

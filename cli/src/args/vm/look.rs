@@ -4,7 +4,6 @@ use crate::args::names::{self, Names};
 
 use crate::args::ListArgs;
 
-/// `vm list`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl vm list\n  neonctl vm list -A -o wide --sort-by restarts\n  \
                   neonctl vm list -l team=db -w")]
@@ -18,12 +17,10 @@ pub struct List {
     /// Show only VMs on this node
     #[arg(long, value_name = "NAME", add = Names::Nodes)]
     pub node: Option<String>,
-    /// Objects, order and output.
     #[command(flatten)]
     pub list: ListArgs,
 }
 
-/// `vm get`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl vm get pg\n  neonctl vm get pg -o wide -w\n  \
                   neonctl vm get pg -o jsonpath='{.status.node}'")]
@@ -36,7 +33,6 @@ pub struct Get {
     pub watch: bool,
 }
 
-/// `vm describe`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl vm describe pg\n  neonctl vm describe pg --events 20")]
 pub struct Describe {
@@ -48,7 +44,6 @@ pub struct Describe {
     pub events: usize,
 }
 
-/// `vm history`
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  neonctl vm history pg\n  neonctl vm history pg --since 12h -o html >pg.html\n  \
@@ -72,7 +67,6 @@ pub struct History {
     pub system_namespace: String,
 }
 
-/// `vm logs`
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  neonctl vm logs pg -f\n  neonctl vm logs pg --source serial,qemu --tail 50 --timestamps\n  \

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use crate::args::names::{self, Names};
 
-/// `vm console`
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  neonctl vm console pg\n  neonctl vm console pg --read-only --record boot.log\n\n\
@@ -29,7 +28,6 @@ pub struct Console {
     pub record: Option<PathBuf>,
 }
 
-/// `vm ssh`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl vm ssh pg\n  neonctl vm ssh pg -- df -h\n  \
                   neonctl vm ssh pg -l postgres -L 5432:localhost:5432\n  \
@@ -56,7 +54,6 @@ pub struct Ssh {
     pub command: Vec<String>,
 }
 
-/// `vm connect`
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  neonctl vm connect pg 5432 < request\n\nFor ssh, rsync and editors use: neonctl vm ssh-config"
@@ -70,7 +67,6 @@ pub struct Connect {
     pub port: u16,
 }
 
-/// `vm cp`
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  neonctl vm cp dump.sql pg:/tmp/\n  neonctl vm cp -r pg:/var/log ./logs\n\n\
@@ -92,7 +88,6 @@ pub struct Cp {
     pub identity: Option<PathBuf>,
 }
 
-/// `vm port-forward`
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  neonctl vm port-forward pg 5432\n  neonctl vm port-forward pg 15432:5432 8080:80\n  \
@@ -111,7 +106,6 @@ pub struct PortForward {
     pub address: std::net::IpAddr,
 }
 
-/// `vm ssh-config`
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  neonctl vm ssh-config pg >> ~/.ssh/config && ssh pg\n  \
                   rsync -e \"ssh -F <(neonctl vm ssh-config pg)\" -a data/ pg:/data/\n\n\

@@ -78,7 +78,6 @@ pub(super) fn version(facts: &Facts) -> Vec<Finding> {
     vec![check.at("cluster")]
 }
 
-/// The caller may write what is to be written.
 pub(super) fn rights(facts: &Facts) -> Vec<Finding> {
     let missing = &facts.wanted.missing;
     if missing.is_empty() {

@@ -10,7 +10,7 @@ use crate::commands::install::{ready, why};
 use crate::commands::object::{is_true, text};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::commands) enum Service {
+pub(crate) enum Service {
     /// It works, and this is how that is known.
     Works(String),
     /// No object shows whether it works.
@@ -20,7 +20,7 @@ pub(in crate::commands) enum Service {
 }
 
 /// Lease of the vm-controller that leads.
-pub(in crate::commands) const CONTROLLER_LEASE: &str = "a3b22509.neon.tech";
+pub(crate) const CONTROLLER_LEASE: &str = "a3b22509.neon.tech";
 const AUTOSCALER_LEASE: &str = "neonvm-pod-autoscaler";
 /// Makes what VMs need of their node, and is installed with the vm-controller. The kubelet of a local cluster does it itself.
 const NODES: &str = "node";
@@ -31,7 +31,6 @@ const UNREAD: &str = "you lack permission";
 /// Nodes that are listed one by one.
 const NAMED: usize = 3;
 
-/// Which leases a service holds.
 enum Leases {
     /// One, by the replica that works.
     One(&'static str),
@@ -40,7 +39,6 @@ enum Leases {
     None,
 }
 
-/// Name, kind and leases of each service.
 const SERVICES: [(&str, Leases); 6] = [
     ("vm-controller", Leases::One(CONTROLLER_LEASE)),
     ("scheduler", Leases::One(SCHEDULER_LEASE)),
@@ -52,19 +50,18 @@ const SERVICES: [(&str, Leases); 6] = [
 
 /// A service, as it is shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::commands) struct Component {
-    pub(in crate::commands) name: &'static str,
+pub(crate) struct Component {
+    pub(crate) name: &'static str,
     /// Ready and desired pods, or registrations; none: nothing runs as pods, or it may not be read.
-    pub(in crate::commands) ready: Option<(u64, u64)>,
-    pub(in crate::commands) version: String,
-    /// Who holds its lease.
-    pub(in crate::commands) leader: String,
+    pub(crate) ready: Option<(u64, u64)>,
+    pub(crate) version: String,
+    pub(crate) leader: String,
     /// Seconds since its lease was renewed.
-    pub(in crate::commands) renewed: Option<i64>,
+    pub(crate) renewed: Option<i64>,
     /// None: nothing shows it.
-    pub(in crate::commands) is_well: Option<bool>,
+    pub(crate) is_well: Option<bool>,
     /// Why it is not well, or what could not be read.
-    pub(in crate::commands) note: String,
+    pub(crate) note: String,
 }
 
 impl Component {
@@ -90,7 +87,7 @@ impl Component {
     }
 
     /// With what its objects show: that of a service which has done its work, or has not.
-    pub(in crate::commands) fn with(mut self, activity: &Service) -> Self {
+    pub(crate) fn with(mut self, activity: &Service) -> Self {
         match activity {
             Service::Fails(note) => {
                 if self.note == ABSENT {
@@ -115,7 +112,7 @@ impl Component {
     }
 
     /// The cells of its row: name, ready, version, leader, age of the lease, note.
-    pub(in crate::commands) fn cells(&self) -> Vec<String> {
+    pub(crate) fn cells(&self) -> Vec<String> {
         let dash = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
         let ready = match (self.ready, self.is_well) {
             (Some((ready, desired)), _) => format!("{ready}/{desired}"),
@@ -159,7 +156,7 @@ impl Component {
         Some(found.at(namespace))
     }
 
-    pub(in crate::commands) fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         json!({"name": self.name, "ready": self.ready.map(|(ready, _)| ready), "desired": self.ready.map(|(_, all)| all),
             "version": self.version, "leader": self.leader, "renewedSeconds": self.renewed, "working": self.is_well,
             "note": self.note})
@@ -167,7 +164,7 @@ impl Component {
 }
 
 /// Every service, by its own objects alone.
-pub(in crate::commands) fn all(facts: &Facts) -> Vec<Component> {
+pub(crate) fn all(facts: &Facts) -> Vec<Component> {
     let mut all: Vec<Component> =
         SERVICES.iter().map(|(name, leases)| service(name, leases, facts)).collect();
     let has_controller =
@@ -213,7 +210,6 @@ fn service(name: &'static str, leases: &Leases, facts: &Facts) -> Component {
     component
 }
 
-/// How far its pods are, and why not further.
 fn rollout(component: &mut Component, workload: &Value, facts: &Facts) {
     let state = ready::State::from_object(workload);
     component.ready = Some((state.ready, state.wanted));
@@ -253,8 +249,7 @@ fn version(workload: &Value, name: &str) -> String {
     last.split_once(':').map(|(_, tag)| tag.to_owned()).unwrap_or_default()
 }
 
-/// A lease that has a holder.
-pub(in crate::commands) struct Held {
+pub(crate) struct Held {
     holder: String,
     /// Seconds since its renewal.
     age: i64,
@@ -263,13 +258,13 @@ pub(in crate::commands) struct Held {
 }
 
 impl Held {
-    pub(in crate::commands) fn is_stale(&self) -> bool {
+    pub(crate) fn is_stale(&self) -> bool {
         self.age > self.lasts
     }
 }
 
 /// None if it is not held.
-pub(in crate::commands) fn held(lease: &Value, now: Timestamp) -> Option<Held> {
+pub(crate) fn held(lease: &Value, now: Timestamp) -> Option<Held> {
     let holder = text(lease, "/spec/holderIdentity");
     let renewed: Timestamp = text(lease, "/spec/renewTime").parse().ok()?;
     let lasts = lease.pointer("/spec/leaseDurationSeconds").and_then(Value::as_i64).unwrap_or(15);

@@ -38,7 +38,6 @@ const ALL: [[&str; 4]; 12] = [
     ["osImage", "MicroOS", "openSUSE MicroOS", SELINUX],
 ];
 
-/// One finding for each distribution of the cluster's nodes.
 pub(super) fn all(facts: &Facts) -> Vec<Finding> {
     if facts.is_local() {
         return Vec::new();

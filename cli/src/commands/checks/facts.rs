@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::commands::object::text;
 use crate::commands::rights::Right;
 
-pub(in crate::commands) const SERVICE: &str = "neonvm-webhook";
+pub(crate) const SERVICE: &str = "neonvm-webhook";
 
 /// Where networks write down their MTU: flannel, Calico, Cilium.
 const NETWORKS: [&str; 3] = [
@@ -20,15 +20,12 @@ const NETWORKS: [&str; 3] = [
     "kube-system/configmaps/cilium-config",
 ];
 
-/// A thing that checks look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::commands) enum Source {
+pub(crate) enum Source {
     Nodes,
-    /// Leases of nodes.
     Heartbeats,
     Machines,
     Autoscalers,
-    /// Pods that have no node.
     Unbound,
     /// Deployments and daemon sets of the services, each with its kind.
     Workloads,
@@ -38,17 +35,12 @@ pub(in crate::commands) enum Source {
     Hooks,
     /// Whether the service at which they are registered exists.
     HookService,
-    /// Endpoint slices of the webhooks' services.
     Endpoints,
     Definitions,
-    /// Deployments of a vm-controller, in all namespaces.
     Controllers,
-    /// Config maps in which networks write down their MTU.
     Networks,
-    /// The namespace of the services.
     Space,
     Multus,
-    /// The secret with the key of the services' authority.
     Authority,
     Certificates,
     /// Whether the server keeps volumes of images.
@@ -137,41 +129,34 @@ impl Source {
 
 /// Objects of a kind, or why there are none to look at.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::commands) enum Part {
+pub(crate) enum Part {
     Read(Vec<Value>),
     /// `you lack permission to list leases in namespace a`
     Unread(String),
 }
 
-/// The server's clock, and how long its answer took.
 #[derive(Clone, Copy, Debug, Default)]
-pub(in crate::commands) struct Clock {
+pub(crate) struct Clock {
     /// None: it does not report its time.
-    pub(in crate::commands) server: Option<Timestamp>,
+    pub(crate) server: Option<Timestamp>,
     /// Ours, half-way between question and answer.
-    pub(in crate::commands) own: Timestamp,
-    pub(in crate::commands) latency: Duration,
+    pub(crate) own: Timestamp,
+    pub(crate) latency: Duration,
 }
 
 #[derive(Clone, Debug, Default)]
-pub(in crate::commands) struct Wanted {
-    /// Rights that the caller lacks.
-    pub(in crate::commands) missing: Vec<Right>,
-    /// VMs are to be joined by Multus.
-    pub(in crate::commands) multus: bool,
+pub(crate) struct Wanted {
+    pub(crate) missing: Vec<Right>,
+    pub(crate) multus: bool,
     /// Upstream's agents are to find the scheduler.
-    pub(in crate::commands) upstream_agents: bool,
+    pub(crate) upstream_agents: bool,
     /// Root disks are copied out of their images.
-    pub(in crate::commands) copies_root_disks: bool,
+    pub(crate) copies_root_disks: bool,
 }
 
 impl Wanted {
     /// By the values of an installation, and the rights that the caller lacks for it.
-    pub(in crate::commands) fn new(
-        values: &Values,
-        cluster: &neonvm_deploy::Facts,
-        missing: Vec<Right>,
-    ) -> Self {
+    pub(crate) fn new(values: &Values, cluster: &neonvm_deploy::Facts, missing: Vec<Right>) -> Self {
         Self {
             missing,
             multus: values.overlay.network == Network::Multus,
@@ -181,40 +166,38 @@ impl Wanted {
     }
 }
 
-/// What was read of a cluster at a time.
 #[derive(Clone, Debug, Default)]
-pub(in crate::commands) struct Facts {
+pub(crate) struct Facts {
     /// Version of the API server, such as `v1.36.2`.
-    pub(in crate::commands) version: String,
-    pub(in crate::commands) clock: Clock,
-    pub(in crate::commands) namespace: String,
-    pub(in crate::commands) wanted: Wanted,
+    pub(crate) version: String,
+    pub(crate) clock: Clock,
+    pub(crate) namespace: String,
+    pub(crate) wanted: Wanted,
     /// Definitions that are served, for users who may not list them.
-    pub(in crate::commands) served: BTreeSet<String>,
+    pub(crate) served: BTreeSet<String>,
     /// None: something else was in the way.
-    pub(in crate::commands) keeps_image_volumes: Option<bool>,
+    pub(crate) keeps_image_volumes: Option<bool>,
     /// None: there are no webhooks, or it may not be read.
-    pub(in crate::commands) has_hook_service: Option<bool>,
+    pub(crate) has_hook_service: Option<bool>,
     /// Why agents that hold a lease do not answer; none if they were not asked.
-    pub(in crate::commands) silent_agents: Option<Vec<String>>,
-    pub(in crate::commands) found: BTreeMap<Source, Part>,
+    pub(crate) silent_agents: Option<Vec<String>>,
+    pub(crate) found: BTreeMap<Source, Part>,
 }
 
 impl Facts {
-    pub(in crate::commands) fn put(&mut self, source: Source, part: Part) {
+    pub(crate) fn put(&mut self, source: Source, part: Part) {
         self.found.insert(source, part);
     }
 
     /// What there is; nothing where it may not be read.
-    pub(in crate::commands) fn all(&self, source: Source) -> &[Value] {
+    pub(crate) fn all(&self, source: Source) -> &[Value] {
         match self.found.get(&source) {
             Some(Part::Read(objects)) => objects,
             Some(Part::Unread(_)) | None => &[],
         }
     }
 
-    /// Why it was not read.
-    pub(in crate::commands) fn missing(&self, source: Source) -> Option<&str> {
+    pub(crate) fn missing(&self, source: Source) -> Option<&str> {
         match self.found.get(&source) {
             Some(Part::Unread(right)) => Some(right),
             Some(Part::Read(_)) | None => None,
@@ -222,7 +205,7 @@ impl Facts {
     }
 
     /// Whether it was read, and there is nothing.
-    pub(in crate::commands) fn has_none(&self, source: Source) -> bool {
+    pub(crate) fn has_none(&self, source: Source) -> bool {
         self.missing(source).is_none() && self.all(source).is_empty()
     }
 
@@ -233,13 +216,12 @@ impl Facts {
         }
     }
 
-    /// The server's time.
-    pub(in crate::commands) fn now(&self) -> Timestamp {
+    pub(crate) fn now(&self) -> Timestamp {
         self.clock.server.unwrap_or(self.clock.own)
     }
 
     /// A cluster of `neonctl local`, whose nodes are processes of one host.
-    pub(in crate::commands) fn is_local(&self) -> bool {
+    pub(crate) fn is_local(&self) -> bool {
         self.version.contains("+neonvm")
     }
 
@@ -251,7 +233,6 @@ impl Facts {
     }
 }
 
-/// Names of our definitions.
 pub(super) fn ours() -> BTreeSet<String> {
     neonvm_api::crds().iter().map(|crd| text(crd, "/metadata/name").to_owned()).collect()
 }

@@ -6,11 +6,10 @@ use crate::error::Code;
 use crate::report::{API_VERSION, Document, Report, left};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::commands) enum Verdict {
+pub(crate) enum Verdict {
     Ok,
     /// It works, but worse than it could.
     Warn,
-    /// It does not work.
     Fail,
 }
 
@@ -24,18 +23,17 @@ impl Verdict {
     }
 }
 
-/// What was found, in one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::commands) struct Finding {
-    pub(in crate::commands) name: &'static str,
+pub(crate) struct Finding {
+    pub(crate) name: &'static str,
     /// What it is part of: `host`, `cluster`, `preflight`, `services` or `objects`.
-    pub(in crate::commands) group: &'static str,
+    pub(crate) group: &'static str,
     /// Where: `local`, `client`, `cluster`, or the name of a node, a VM or a pod.
-    pub(in crate::commands) place: String,
-    pub(in crate::commands) verdict: Verdict,
-    pub(in crate::commands) detail: String,
+    pub(crate) place: String,
+    pub(crate) verdict: Verdict,
+    pub(crate) detail: String,
     /// What to do; empty if nothing need be done.
-    pub(in crate::commands) remedy: String,
+    pub(crate) remedy: String,
 }
 
 fn finding(
@@ -54,44 +52,35 @@ fn finding(
     }
 }
 
-pub(in crate::commands) fn ok(name: &'static str, detail: impl Into<String>) -> Finding {
+pub(crate) fn ok(name: &'static str, detail: impl Into<String>) -> Finding {
     finding(name, Verdict::Ok, detail, "")
 }
 
-pub(in crate::commands) fn warn(
-    name: &'static str,
-    detail: impl Into<String>,
-    remedy: impl Into<String>,
-) -> Finding {
+pub(crate) fn warn(name: &'static str, detail: impl Into<String>, remedy: impl Into<String>) -> Finding {
     finding(name, Verdict::Warn, detail, remedy)
 }
 
-pub(in crate::commands) fn fail(
-    name: &'static str,
-    detail: impl Into<String>,
-    remedy: impl Into<String>,
-) -> Finding {
+pub(crate) fn fail(name: &'static str, detail: impl Into<String>, remedy: impl Into<String>) -> Finding {
     finding(name, Verdict::Fail, detail, remedy)
 }
 
 impl Finding {
     /// The same, elsewhere than on this machine.
-    pub(in crate::commands) fn at(self, place: impl Into<String>) -> Self {
+    pub(crate) fn at(self, place: impl Into<String>) -> Self {
         Self { place: place.into(), ..self }
     }
 
     /// The same with another remedy; none if it is empty.
-    pub(in crate::commands) fn remedied(self, remedy: impl Into<String>) -> Self {
+    pub(crate) fn remedied(self, remedy: impl Into<String>) -> Self {
         Self { remedy: remedy.into(), ..self }
     }
 
-    /// The same, as part of something.
-    pub(in crate::commands) fn in_group(self, group: &'static str) -> Self {
+    pub(crate) fn in_group(self, group: &'static str) -> Self {
         Self { group, ..self }
     }
 
     /// In one line: where it is not the whole cluster, what was found, and what to do.
-    pub(in crate::commands) fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         let place = match self.place.as_str() {
             "cluster" | "client" => String::new(),
             place => format!("{place}: "),
@@ -100,7 +89,7 @@ impl Finding {
     }
 
     /// A lesser evil.
-    pub(in crate::commands) fn at_most_warn(mut self) -> Self {
+    pub(crate) fn at_most_warn(mut self) -> Self {
         if self.verdict == Verdict::Fail {
             self.verdict = Verdict::Warn;
         }
@@ -113,7 +102,7 @@ fn count(findings: &[Finding], verdict: Verdict) -> usize {
 }
 
 /// Every check as a table and a list; the exit code is the verdict.
-pub(in crate::commands) fn report(findings: &[Finding]) -> Report {
+pub(crate) fn report(findings: &[Finding]) -> Report {
     let good = count(findings, Verdict::Fail) == 0;
     let items: Vec<Value> = findings
         .iter()
@@ -147,7 +136,7 @@ fn rows(found: &Finding) -> Vec<Vec<String>> {
 }
 
 /// `1 failed, 2 warnings`.
-pub(in crate::commands) fn sum(findings: &[Finding]) -> String {
+pub(crate) fn sum(findings: &[Finding]) -> String {
     let (failed, warned) = (count(findings, Verdict::Fail), count(findings, Verdict::Warn));
     let warnings = match warned {
         0 => String::new(),

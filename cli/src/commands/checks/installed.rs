@@ -94,7 +94,7 @@ fn managers(facts: &Facts) -> Option<Finding> {
 }
 
 /// Our definitions that are there and established, and those that are not.
-pub(in crate::commands) fn definitions(facts: &Facts) -> (Vec<String>, Vec<String>) {
+pub(crate) fn definitions(facts: &Facts) -> (Vec<String>, Vec<String>) {
     let found = facts.all(Source::Definitions);
     let established = |name: &String| {
         let is_it = |crd: &Value| text(crd, "/metadata/name") == name && is_true(crd, "Established");
@@ -207,7 +207,6 @@ pub(super) fn certificates(facts: &Facts) -> Vec<Finding> {
     late.into_iter().chain(shown).map(|check| check.at("cluster")).collect()
 }
 
-/// Agents that renew their lease and do not answer.
 pub(super) fn agents(facts: &Facts) -> Vec<Finding> {
     let Some(silent) = &facts.silent_agents else { return Vec::new() };
     let remedy = format!(
@@ -217,7 +216,6 @@ pub(super) fn agents(facts: &Facts) -> Vec<Finding> {
     silent.iter().map(|words| fail("agent", words.as_str(), remedy.clone()).at("cluster")).collect()
 }
 
-/// Versions of ours that differ from that of this program.
 pub(super) fn versions(facts: &Facts) -> Vec<Finding> {
     versions_beside(facts, VERSION)
 }

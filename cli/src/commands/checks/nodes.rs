@@ -61,7 +61,6 @@ pub(super) fn devices(facts: &Facts) -> Vec<Finding> {
     without.map(check).collect()
 }
 
-/// Whether a pod of the node service is ready on a node.
 fn has_plugin(facts: &Facts, node: &Value) -> bool {
     let name = text(node, "/metadata/name");
     facts.all(Source::Pods).iter().any(|pod| {
@@ -71,7 +70,6 @@ fn has_plugin(facts: &Facts, node: &Value) -> bool {
     })
 }
 
-/// Whether the kubelet offers the device that each VM needs.
 fn offers_devices(node: &Value) -> bool {
     let count = node.pointer("/status/allocatable").and_then(|all| all.get(DEVICE));
     count.and_then(Value::as_str).is_some_and(|count| count != "0")
@@ -107,7 +105,7 @@ fn runtime_of(node: &Value) -> (&str, &str) {
 
 impl Facts {
     /// Whether API server and nodes have image volumes; none: it cannot be found out.
-    pub(in crate::commands) fn image_volumes(&self) -> Option<bool> {
+    pub(crate) fn image_volumes(&self) -> Option<bool> {
         let lacks = self.all(Source::Nodes).iter().any(lacks_image_volumes);
         if lacks { Some(false) } else { self.keeps_image_volumes }
     }
@@ -165,7 +163,6 @@ fn kvm(node: &Value, facts: &Facts) -> Finding {
     }
 }
 
-/// Architecture, operating system, kernel.
 fn platform(node: &Value) -> Finding {
     let info = |key: &str| text(node, &format!("/status/nodeInfo/{key}"));
     let (architecture, system, kernel) =

@@ -13,7 +13,7 @@ use crate::commands::podautoscaler;
 const LISTED: usize = 20;
 
 /// Leaves a node and what is on it.
-pub(in crate::commands) fn only(facts: &mut Facts, node: &str) {
+pub(crate) fn only(facts: &mut Facts, node: &str) {
     facts.retain(Source::Nodes, |found| text(found, "/metadata/name") == node);
     facts.retain(Source::Machines, |found| text(found, "/status/node") == node);
     // Pods without a node are on none, nor are autoscalers.
@@ -21,7 +21,6 @@ pub(in crate::commands) fn only(facts: &mut Facts, node: &str) {
     facts.retain(Source::Autoscalers, |_| false);
 }
 
-/// Each node.
 pub(super) fn nodes(facts: &Facts) -> Vec<Finding> {
     if facts.all(Source::Nodes).is_empty() {
         return vec![warn("node", "there are no nodes; nothing can run", "add a node").at("cluster")];
@@ -42,7 +41,6 @@ pub(super) fn nodes(facts: &Facts) -> Vec<Finding> {
     facts.all(Source::Nodes).iter().map(check).collect()
 }
 
-/// How machines are run, node by node.
 pub(super) fn accelerators(facts: &Facts) -> Vec<Finding> {
     let mut notes: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let mut used: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
@@ -73,7 +71,6 @@ pub(super) fn accelerators(facts: &Facts) -> Vec<Finding> {
     used.into_iter().map(check).collect()
 }
 
-/// VMs with problems.
 pub(super) fn machines(facts: &Facts) -> Vec<Finding> {
     let troubled = facts.troubled();
     if troubled.is_empty() {
@@ -101,7 +98,7 @@ pub(super) fn machines(facts: &Facts) -> Vec<Finding> {
 
 /// Pods that fit nowhere.
 pub(super) fn pods(facts: &Facts) -> Vec<Finding> {
-    let remedy = "see the free capacity of nodes: neonctl top nodes; then free some or request less";
+    let remedy = "see the free capacity of nodes: kubectl describe nodes; then free some or request less";
     let pods = facts.unschedulable().into_iter().take(LISTED);
     pods.map(|trouble| fail("pod", trouble.why, remedy).at(format!("{}/{}", trouble.namespace, trouble.name)))
         .collect()

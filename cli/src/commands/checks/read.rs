@@ -19,11 +19,10 @@ use crate::connect::Connection;
 use crate::error::{Code, Error, Result};
 
 /// Asks for the server's version, which shows its clock as well.
-pub(in crate::commands) async fn clock(connection: &Connection) -> Result<Clock> {
+pub(crate) async fn clock(connection: &Connection) -> Result<Clock> {
     Ok(server(connection).await?.0)
 }
 
-/// The server's clock and version.
 async fn server(connection: &Connection) -> Result<(Clock, String)> {
     let request = http::Request::get("/version").body(Body::empty());
     let request =
@@ -41,17 +40,13 @@ async fn server(connection: &Connection) -> Result<(Clock, String)> {
 }
 
 /// Version and clock of a cluster, and where its services are.
-pub(in crate::commands) async fn begin(connection: &Connection, namespace: &str) -> Result<Facts> {
+pub(crate) async fn begin(connection: &Connection, namespace: &str) -> Result<Facts> {
     let (clock, version) = server(connection).await?;
     Ok(Facts { version, clock, namespace: namespace.to_owned(), ..Facts::default() })
 }
 
 /// Reads these sources, all at once.
-pub(in crate::commands) async fn more(
-    connection: &Connection,
-    facts: &mut Facts,
-    sources: &[Source],
-) -> Result<()> {
+pub(crate) async fn more(connection: &Connection, facts: &mut Facts, sources: &[Source]) -> Result<()> {
     let namespace = facts.namespace.clone();
     let parts = try_join_all(sources.iter().map(|source| {
         let requests = source.requests(&namespace);
@@ -139,7 +134,6 @@ fn keeps_images(response: Result<Value>) -> Option<bool> {
     }
 }
 
-/// Whether the service that the webhooks name exists.
 async fn hook_service(connection: &Connection, facts: &Facts) -> Result<Option<bool>> {
     let Some((namespace, name)) = facts.hook_service() else { return Ok(None) };
     match get(connection, &format!("/api/v1/namespaces/{namespace}/services/{name}")).await {
@@ -148,8 +142,7 @@ async fn hook_service(connection: &Connection, facts: &Facts) -> Result<Option<b
     }
 }
 
-/// Rights that the caller lacks to apply these objects.
-pub(in crate::commands) async fn missing(connection: &Connection, objects: &[Value]) -> Result<Vec<Right>> {
+pub(crate) async fn missing(connection: &Connection, objects: &[Value]) -> Result<Vec<Right>> {
     rights::missing(connection, &wanted(objects)).await
 }
 
@@ -167,7 +160,7 @@ fn wanted(objects: &[Value]) -> Vec<Right> {
 }
 
 /// The namespace of the services: the one that is named, else that of an installation, else the default one.
-pub(in crate::commands) async fn installed(connection: &Connection, named: Option<&str>) -> Result<String> {
+pub(crate) async fn installed(connection: &Connection, named: Option<&str>) -> Result<String> {
     if let Some(named) = named {
         return checked(named);
     }
@@ -192,7 +185,7 @@ pub(in crate::commands) async fn installed(connection: &Connection, named: Optio
 ///
 /// # Errors
 /// If no namespace can have this name.
-pub(in crate::commands) fn checked(named: &str) -> Result<String> {
+pub(crate) fn checked(named: &str) -> Result<String> {
     if is_name(named) {
         return Ok(named.to_owned());
     }

@@ -20,12 +20,12 @@ const DELETING: i64 = 30;
 
 /// Something that is wrong with a VM or a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::commands) struct Trouble {
-    pub(in crate::commands) namespace: String,
-    pub(in crate::commands) name: String,
+pub(crate) struct Trouble {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
     /// It does not run, as opposed to: it runs and something is wrong.
-    pub(in crate::commands) down: bool,
-    pub(in crate::commands) why: String,
+    pub(crate) down: bool,
+    pub(crate) why: String,
 }
 
 fn name(object: &Value) -> &str {
@@ -60,13 +60,12 @@ impl Facts {
         self.since(object, "/metadata/creationTimestamp").is_some_and(|age| age > PATIENCE)
     }
 
-    /// VMs that were not reconciled since they were made.
-    pub(in crate::commands) fn unattended(&self) -> Vec<String> {
+    pub(crate) fn unattended(&self) -> Vec<String> {
         self.unseen(self.all(Source::Machines))
     }
 
     /// Pod autoscalers that were not reconciled since they were made.
-    pub(in crate::commands) fn unattended_autoscalers(&self) -> Vec<String> {
+    pub(crate) fn unattended_autoscalers(&self) -> Vec<String> {
         self.unseen(self.all(Source::Autoscalers))
     }
 
@@ -82,14 +81,14 @@ impl Facts {
     }
 
     /// Every service, by its pods and its lease, and the webhooks.
-    pub(in crate::commands) fn services(&self) -> Vec<Component> {
+    pub(crate) fn services(&self) -> Vec<Component> {
         let mut all = component::all(self);
         all.push(webhooks(self));
         all
     }
 
     /// Every service: by its pods, its lease and by what it does.
-    pub(in crate::commands) fn components(&self) -> Vec<Component> {
+    pub(crate) fn components(&self) -> Vec<Component> {
         let with = |component: Component| match component.name {
             "vm-controller" => component.with(&self.reconciled("VM", self.all(Source::Machines))),
             "scheduler" => component.with(&self.scheduler()),
@@ -106,7 +105,7 @@ impl Facts {
     }
 
     /// Whether there is nothing of an installation. Not if that may not be read.
-    pub(in crate::commands) fn is_absent(&self) -> bool {
+    pub(crate) fn is_absent(&self) -> bool {
         self.missing(Source::Leases).is_none()
             && self.has_none(Source::Workloads)
             && self.components().iter().all(|component| component.is_well.is_none())
@@ -129,14 +128,14 @@ impl Facts {
     }
 
     /// Pods without a node for which no scheduler has set a condition.
-    pub(in crate::commands) fn waiting(&self) -> Vec<String> {
+    pub(crate) fn waiting(&self) -> Vec<String> {
         let waits =
             |pod: &Value| condition(pod, "PodScheduled").is_none() && is_pending(pod) && self.is_old(pod);
         self.all(Source::Unbound).iter().filter(|pod| waits(pod)).map(full_name).collect()
     }
 
     /// Pods that fit nowhere, with the scheduler's words.
-    pub(in crate::commands) fn unschedulable(&self) -> Vec<Trouble> {
+    pub(crate) fn unschedulable(&self) -> Vec<Trouble> {
         let to_trouble = |pod: &Value| -> Option<Trouble> {
             let found = condition(pod, "PodScheduled").filter(|_| is_pending(pod))?;
             (text(found, "/reason") == "Unschedulable")
@@ -146,7 +145,7 @@ impl Facts {
     }
 
     /// The scheduler, by what it does.
-    pub(in crate::commands) fn scheduler(&self) -> Service {
+    pub(crate) fn scheduler(&self) -> Service {
         let waiting = self.waiting();
         if !waiting.is_empty() {
             return Service::Fails(format!(
@@ -169,7 +168,7 @@ impl Facts {
     }
 
     /// Why a node is not ready; none if it is.
-    pub(in crate::commands) fn node_trouble(&self, node: &Value) -> Option<String> {
+    pub(crate) fn node_trouble(&self, node: &Value) -> Option<String> {
         if !is_true(node, "Ready") {
             let found = condition(node, "Ready");
             let why = found.map_or("it has never been ready", |found| text(found, "/message"));
@@ -187,14 +186,13 @@ impl Facts {
         self.node_trouble(found)
     }
 
-    /// Nodes that are not ready, with the reason.
-    pub(in crate::commands) fn unready(&self) -> Vec<(String, String)> {
+    pub(crate) fn unready(&self) -> Vec<(String, String)> {
         let with_reason = |node: &Value| Some((name(node).to_owned(), self.node_trouble(node)?));
         self.all(Source::Nodes).iter().filter_map(with_reason).collect()
     }
 
     /// What is wrong with machines, those that do not run first.
-    pub(in crate::commands) fn troubled(&self) -> Vec<Trouble> {
+    pub(crate) fn troubled(&self) -> Vec<Trouble> {
         let mut all: Vec<Trouble> =
             self.all(Source::Machines).iter().filter_map(|machine| self.machine_trouble(machine)).collect();
         all.sort_by_key(|trouble| !trouble.down);

@@ -7,7 +7,6 @@ use super::component::Component;
 use super::facts::{Facts, SERVICE, Source};
 use crate::commands::object::text;
 
-/// Both registered, and their service has endpoints.
 pub(super) fn webhooks(facts: &Facts) -> Component {
     let mut component = Component::new("webhooks");
     let hooks = facts.all(Source::Hooks);
@@ -62,12 +61,10 @@ pub(super) fn webhooks(facts: &Facts) -> Component {
     component
 }
 
-/// Webhooks of all registrations.
 fn hooks_of(registrations: &[Value]) -> impl Iterator<Item = &Value> {
     registrations.iter().flat_map(|one| one.pointer("/webhooks").and_then(Value::as_array)).flatten()
 }
 
-/// How many ready endpoints a service has.
 fn ready_behind(facts: &Facts, service: &str) -> usize {
     let slices = facts.all(Source::Endpoints).iter();
     let own = slices.filter(|slice| text(slice, "/metadata/labels/kubernetes.io~1service-name") == service);

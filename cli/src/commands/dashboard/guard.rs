@@ -15,22 +15,18 @@ use crate::live::input::Key;
 /// Files of the page, which hold no data.
 pub(super) const FILES: [&str; 5] = ["style.css", "program.js", "text.js", "nodes.js", "timelines.js"];
 
-/// What a request is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     Page,
     /// A file of the page: its style, or a part of its program.
     File(&'static str),
-    /// States, as they change.
     Events,
-    /// Why a VM has the size it has.
     Why(Key),
 }
 
 /// Why a request is refused, with what helps.
 pub(super) type Refused = (StatusCode, &'static str);
 
-/// The address and the token that are expected.
 pub(super) struct Guard {
     hosts: [String; 2],
     token: Token,

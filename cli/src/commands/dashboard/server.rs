@@ -21,7 +21,6 @@ use crate::live::{input::Key, json};
 const PAGE: &str = include_str!("page/index.html");
 const STYLE: &str = include_str!("page/style.css");
 
-/// Parts of the program.
 fn script(name: &str) -> &'static str {
     match name {
         "text.js" => include_str!("page/text.js"),

@@ -7,9 +7,8 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
-use super::Token;
 use super::guard::Guard;
-use super::{Shared, listen, server};
+use super::{Shared, Token, listen, server};
 use crate::live::model::Fleet;
 
 /// A server with a fleet of its own, for as long as the process of the test lives.

@@ -27,14 +27,13 @@ struct Question {
     question: WhatIf,
 }
 
-/// What is shown.
 struct PressureReport {
     inspect: Inspect,
     answer: Option<(String, WhatIfAnswer)>,
 }
 
 /// Shows nodes once, or whenever they changed.
-pub(in crate::commands) fn run(settings: &Settings, args: &Args) -> Result<Report> {
+pub(crate) fn run(settings: &Settings, args: &Args) -> Result<Report> {
     if let Some(watermark) = args.watermark.filter(|share| !(*share > 0.0 && *share <= 1.0)) {
         return Err(Error::new(Code::Usage, format!("--watermark: {watermark} is not valid"))
             .hint("use a fraction of the node, above 0 and at most 1, such as 0.8"));

@@ -63,7 +63,6 @@ pub(super) async fn findings(env: &Env, settings: &Settings, args: &Doctor) -> R
     Ok(all)
 }
 
-/// Reads everything that the checks need, and asks the agents.
 async fn look(connection: &Connection, facts: &mut Facts, args: &Doctor) -> Result<()> {
     facts.namespace = read::installed(connection, args.namespace.as_deref()).await?;
     read::more(connection, facts, &checks::needs(&Group::ALL)).await?;
@@ -95,7 +94,6 @@ async fn silent(connection: &Connection, facts: &Facts) -> Option<Vec<String>> {
     }
 }
 
-/// What an installation needs, or the one that there is.
 async fn wanted(connection: &Connection, facts: &mut Facts) -> Result<()> {
     let choice = chosen(connection, &facts.namespace).await?;
     let cluster = neonvm_deploy::Facts {
@@ -137,7 +135,7 @@ fn objects(facts: &mut Facts, node: Option<&str>) -> Result<Vec<Finding>> {
         checks::only(facts, node);
         if facts.all(Source::Nodes).is_empty() {
             return Err(Error::new(Code::NotFound, format!("node {node:?} not found"))
-                .hint("list the nodes: neonctl top nodes"));
+                .hint("list the nodes: kubectl get nodes"));
         }
     }
     Ok(checks::findings(facts, Group::Objects))

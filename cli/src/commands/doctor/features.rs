@@ -89,7 +89,6 @@ fn huge_pages(top: &Path) -> Option<Finding> {
     })
 }
 
-/// Where KVM is there.
 fn nested(top: &Path) -> Option<Finding> {
     let module = ["kvm_intel", "kvm_amd"];
     let value = module.iter().find_map(|name| read(top, &format!("sys/module/{name}/parameters/nested")))?;
@@ -117,7 +116,6 @@ mod tests {
             host
         }
 
-        /// Names, verdicts and details.
         fn found(&self, root: bool) -> Vec<(&'static str, Verdict, String)> {
             let checks = features(self.0.path(), root);
             for check in &checks {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::child::ask;
+use super::programs::ask;
 use crate::commands::checks::finding::{Finding, ok, warn};
 
 /// How long it may take: large rule sets are read.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::child::ask;
+use super::programs::ask;
 use crate::commands::checks::finding::{Finding, ok, warn};
 use crate::error::reason;
 
@@ -17,7 +17,6 @@ const SLOWER: &str = "VMs will be emulated (TCG)";
 /// The program that probes; it is installed beside `neond`.
 const PROGRAM: &str = "neonvm-runner";
 
-/// The line that the probe prints.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Probed {

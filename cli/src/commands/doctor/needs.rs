@@ -1,7 +1,7 @@
 //! What the product needs of a host: the programs of others that it starts, and devices and files of the kernel. Each is
 //! named with the source that needs it, and a test looks there: what nothing needs any more is not asked for.
 
-use super::distribution::Package;
+use std::path::Path;
 
 /// A program of others that the product starts.
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +21,6 @@ pub(super) struct Program {
 pub(super) enum Necessity {
     /// Never: something else works less well.
     Optional,
-    /// With root, whose clusters have networks of their own.
     Root,
 }
 
@@ -77,13 +76,10 @@ const SSH: Package =
 /// A device or file of the kernel that makes VMs faster or gives them a feature.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Feature {
-    /// Name of the check.
     pub(super) name: &'static str,
     /// Its device, file or module, as the source that needs it names it.
     pub(super) word: &'static str,
-    /// What is lost without it.
     pub(super) cost: &'static str,
-    /// How to get it.
     pub(super) remedy: &'static str,
     #[cfg_attr(not(test), expect(dead_code, reason = "a test looks there"))]
     pub(super) used_by: &'static str,
@@ -139,6 +135,77 @@ pub(super) const NESTED: Feature = Feature {
     used_by: "controllers/hypervisor/src/accelerator.rs",
 };
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Family {
+    Debian,
+    /// Fedora, RHEL and its rebuilds.
+    Fedora,
+    Suse,
+    Arch,
+    Other,
+}
+
+/// Identifiers in `os-release`, as distributions use them in `ID` or `ID_LIKE`.
+const IDENTIFIERS: [(&str, Family); 9] = [
+    ("debian", Family::Debian),
+    ("ubuntu", Family::Debian),
+    ("fedora", Family::Fedora),
+    ("rhel", Family::Fedora),
+    ("centos", Family::Fedora),
+    ("suse", Family::Suse),
+    ("opensuse", Family::Suse),
+    ("arch", Family::Arch),
+    ("archlinux", Family::Arch),
+];
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Package {
+    pub(super) debian: &'static str,
+    pub(super) fedora: &'static str,
+    pub(super) suse: &'static str,
+    pub(super) arch: &'static str,
+}
+
+impl Package {
+    /// A package that has the same name everywhere.
+    pub(super) const fn everywhere(name: &'static str) -> Self {
+        Self { debian: name, fedora: name, suse: name, arch: name }
+    }
+}
+
+impl Family {
+    pub(super) fn of_host() -> Self {
+        let files = ["/etc/os-release", "/usr/lib/os-release"].map(Path::new);
+        let text = files.iter().find_map(|file| std::fs::read_to_string(file).ok());
+        Self::of(&text.unwrap_or_default())
+    }
+
+    /// That of an `os-release`: by `ID`, else by the first known word of `ID_LIKE`.
+    fn of(text: &str) -> Self {
+        let value = |key: &str| {
+            let line = text.lines().find_map(|line| line.trim().strip_prefix(key)?.strip_prefix('='));
+            line.unwrap_or_default().trim_matches(['"', '\'']).to_ascii_lowercase()
+        };
+        let known = |word: &str| {
+            // openSUSE has `opensuse-leap` and others.
+            let word = word.split('-').next().unwrap_or_default();
+            IDENTIFIERS.iter().find_map(|(id, family)| (*id == word).then_some(*family))
+        };
+        let (id, like) = (value("ID"), value("ID_LIKE"));
+        std::iter::once(id.as_str()).chain(like.split_whitespace()).find_map(known).unwrap_or(Self::Other)
+    }
+
+    pub(super) fn install(self, package: &Package) -> String {
+        match self {
+            Self::Debian => format!("apt-get install {}", package.debian),
+            Self::Fedora => format!("dnf install {}", package.fedora),
+            Self::Suse => format!("zypper install {}", package.suse),
+            Self::Arch => format!("pacman -S {}", package.arch),
+            Self::Other => format!("install the package that Debian calls {}", package.debian),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,5 +228,41 @@ mod tests {
             let (word, path) = (feature.word, feature.used_by);
             assert!(source(path).contains(word), "{path} does not need {word}");
         }
+    }
+
+    #[test]
+    fn distributions_are_known_by_their_own_name_or_by_that_of_their_parent() {
+        for (text, family) in [
+            ("PRETTY_NAME=\"Debian GNU/Linux 13\"\nID=debian\n", Family::Debian),
+            ("ID=ubuntu\nID_LIKE=debian\n", Family::Debian),
+            ("ID=linuxmint\nID_LIKE=\"ubuntu debian\"\n", Family::Debian),
+            ("ID=fedora\n", Family::Fedora),
+            ("ID=\"rocky\"\nID_LIKE=\"rhel centos fedora\"\n", Family::Fedora),
+            ("ID=\"opensuse-tumbleweed\"\nID_LIKE=\"opensuse suse\"\n", Family::Suse),
+            ("ID='sles'\nID_LIKE=suse\n", Family::Suse),
+            ("ID=arch\n", Family::Arch),
+            ("ID=manjaro\nID_LIKE=arch\n", Family::Arch),
+            ("ID=nixos\n", Family::Other),
+            ("VERSION_ID=1\n", Family::Other),
+            ("", Family::Other),
+        ] {
+            assert_eq!(Family::of(text), family, "{text}");
+        }
+    }
+
+    #[test]
+    fn hints_are_commands_of_the_distribution() {
+        let package = Package { debian: "a", fedora: "b", suse: "c", arch: "d" };
+        let families = [Family::Debian, Family::Fedora, Family::Suse, Family::Arch, Family::Other];
+        assert_eq!(
+            families.map(|family| family.install(&package)),
+            [
+                "apt-get install a",
+                "dnf install b",
+                "zypper install c",
+                "pacman -S d",
+                "install the package that Debian calls a"
+            ]
+        );
     }
 }

@@ -1,20 +1,20 @@
 //! Programs of others: QEMU above all. All others are in [`PROGRAMS`].
 
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
 
-use super::child::ask;
-use super::distribution::{Family, Package};
-use super::needs::{Necessity, PROGRAMS, Program};
+use super::needs::{Family, Necessity, PROGRAMS, Package, Program};
 use crate::commands::checks::finding::{Finding, fail, ok, warn};
+use crate::connect::block_on;
 use crate::env::Env;
+use crate::error::{Code, Error, Result, reason};
 
 /// How long QEMU may take to answer.
 const DEADLINE: Duration = Duration::from_secs(5);
 /// The oldest QEMU that we know to do what we need.
 const OLDEST: (u32, u32) = (7, 2);
 
-/// The architecture of this host in images.
 pub(super) fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "aarch64" => "arm64",
@@ -45,7 +45,6 @@ fn own_qemu() -> (&'static str, Package) {
     }
 }
 
-/// QEMU, its firmware, and the tools around it.
 pub(super) fn programs(env: &Env, root: bool) -> Vec<Finding> {
     let family = Family::of_host();
     let mut checks = qemu(env, family);
@@ -112,6 +111,50 @@ fn qboot(qemu: &Path, remedy: &str) -> Finding {
     }
 }
 
+/// Most of an answer that is read, in bytes.
+const LONGEST: u64 = 64 << 10;
+
+pub(super) struct ProgramOutput {
+    pub(super) success: bool,
+    pub(super) text: String,
+    /// The first line of standard error.
+    pub(super) complaint: String,
+}
+
+/// Runs a program to its end; kills it at the deadline.
+pub(super) fn ask(program: &Path, arguments: &[&str], deadline: Duration) -> Result<ProgramOutput> {
+    block_on(async {
+        let failed = |error: std::io::Error| {
+            Error::new(Code::Failed, format!("{} does not start: {}", program.display(), reason(&error)))
+        };
+        let mut command = tokio::process::Command::new(program);
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.kill_on_drop(true).spawn().map_err(failed)?;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let all = async { tokio::join!(read(stdout), read(stderr), child.wait()) };
+        match tokio::time::timeout(deadline, all).await {
+            Ok((text, errors, ended)) => Ok(ProgramOutput {
+                success: ended.is_ok_and(|status| status.success()),
+                text,
+                complaint: errors.lines().next().unwrap_or_default().trim().to_owned(),
+            }),
+            Err(_) => {
+                Err(Error::new(Code::Timeout, format!("it was stopped after {} s", deadline.as_secs())))
+            }
+        }
+    })
+}
+
+async fn read<R: tokio::io::AsyncRead + Unpin>(stream: Option<R>) -> String {
+    use tokio::io::AsyncReadExt as _;
+    let mut bytes = Vec::new();
+    if let Some(stream) = stream {
+        // What came before an error is the answer.
+        let _ = stream.take(LONGEST).read_to_end(&mut bytes).await;
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,5 +171,23 @@ mod tests {
             let wanted = wanted.map(|(numbers, text): (_, &str)| (numbers, text.to_owned()));
             assert_eq!(version(text), wanted, "{text}");
         }
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_ended() {
+        let error = ask(Path::new("/bin/sleep"), &["1000"], Duration::from_millis(50)).err().unwrap();
+        assert_eq!(error.code, Code::Timeout);
+    }
+
+    #[test]
+    fn answers_and_complaints() {
+        let answer =
+            ask(Path::new("/bin/sh"), &["-c", "echo out; echo err >&2; exit 3"], Duration::from_secs(60))
+                .unwrap();
+        assert_eq!(
+            (answer.success, answer.text.as_str(), answer.complaint.as_str()),
+            (false, "out\n", "err")
+        );
+        assert!(ask(Path::new("/no/such/program"), &[], Duration::from_secs(60)).is_err());
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
 
-use super::child::ask;
+use super::programs::ask;
 use crate::commands::checks::finding::{Finding, fail, ok, warn};
 use crate::env::Env;
 use crate::error::reason;
@@ -57,7 +57,6 @@ pub(super) fn privileges(root: bool) -> Finding {
     ok("privileges", "not root: one node, VMs with user-mode networking")
 }
 
-/// The device for the network of VMs.
 pub(super) fn tun(root: bool) -> Finding {
     let path = Path::new("/dev/net/tun");
     if !root {
@@ -99,7 +98,6 @@ pub(super) fn namespaces(env: &Env, root: bool) -> Option<Finding> {
     })
 }
 
-/// A name that no other process uses.
 fn own_name() -> String {
     let nanos = jiff::Timestamp::now().subsec_nanosecond();
     format!("neonvm-doctor-{}-{nanos}", std::process::id())
@@ -136,7 +134,6 @@ fn hierarchy(base: &Path) -> Option<(u8, PathBuf)> {
     controllers.split_whitespace().any(|name| name == "cpu").then(|| (2, base.to_owned()))
 }
 
-/// Limits that clusters run into.
 pub(super) fn limits() -> Vec<Finding> {
     let limit = getrlimit(Resource::Nofile);
     let files = match limit.maximum {

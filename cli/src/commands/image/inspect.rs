@@ -16,7 +16,6 @@ use crate::error::{Code, Error, Result};
 use crate::report::{API_VERSION, Document, Report, left};
 use crate::settings::Settings;
 
-/// Looks at a disk file or a stored image.
 pub(crate) fn run(env: &Env, settings: &Settings, args: &Inspect) -> Result<Report> {
     let path = Path::new(&args.image);
     if path.is_file() {

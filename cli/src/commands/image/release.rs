@@ -1,8 +1,8 @@
 //! `image release`
 
-mod load;
-
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::process::{self, Stdio};
 
 use neonvm_builder::reference::{Digest, Reference};
 use neonvm_builder::save::archive;
@@ -11,28 +11,27 @@ use neonvm_builder::{out, push};
 use neonvm_images::release::{self, Packed};
 use serde_json::json;
 
-use crate::args::image::release::{Command, List, Push, Save, Which};
+use crate::args::image::release::{Command, Load, Push, Save, Which};
 use crate::commands::{job, place, registry};
 use crate::env::Env;
-use crate::error::{Code, Error, Result};
+use crate::error::{Code, Error, Result, reason};
 use crate::render::Reporter;
 use crate::report::{API_VERSION, Document, Report, left, right, wide};
 
-/// Version of the images that belong to this program.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Runs a command of `image release`.
-pub(in crate::commands) fn run(env: &Env, command: &Command, quiet: bool) -> Result<Report> {
+pub(crate) fn run(env: &Env, command: &Command, quiet: bool) -> Result<Report> {
     match command {
         Command::List(args) => list(env, args),
         Command::Push(args) => push(env, args, quiet),
         Command::Save(args) => save(env, args, quiet),
-        Command::Load(args) => load::run(env, args, quiet),
+        Command::Load(args) => load(env, args, quiet),
     }
 }
 
-fn list(env: &Env, args: &List) -> Result<Report> {
-    let (_, images) = open(env, &args.which)?;
+fn list(env: &Env, which: &Which) -> Result<Report> {
+    let (_, images) = open(env, which)?;
     let problems = release::problems(&images, VERSION);
     let report = Report::document(document(&images, &problems));
     Ok(problems.iter().fold(report, |report, problem| report.note(format!("warning: {problem}"))))
@@ -105,7 +104,6 @@ fn push(env: &Env, args: &Push, quiet: bool) -> Result<Report> {
     }))
 }
 
-/// Writes both images into one archive.
 fn save(env: &Env, args: &Save, quiet: bool) -> Result<Report> {
     let images = fitting(env, &args.copied.which, args.copied.any_version)?;
     let names: Vec<String> =
@@ -129,7 +127,6 @@ fn save(env: &Env, args: &Save, quiet: bool) -> Result<Report> {
     }))
 }
 
-/// The images of a release, read and found whole.
 fn open(env: &Env, which: &Which) -> Result<(PathBuf, Vec<Packed>)> {
     let directory = directory(env, which)?;
     let images = release::open(&directory).map_err(|error| failed("cannot read the images", &error))?;
@@ -173,7 +170,6 @@ fn directory(env: &Env, which: &Which) -> Result<PathBuf> {
     })
 }
 
-/// The images with their full names.
 fn named<'a>(images: &'a [Packed], registry: Option<&str>) -> Result<Vec<(Reference, &'a Packed)>> {
     let name = |image: &'a Packed| {
         let version = if image.labels.version.is_empty() { VERSION } else { &image.labels.version };
@@ -192,4 +188,76 @@ fn failed(attempt: &str, error: &neonvm_images::Error) -> Error {
         neonvm_images::Error::Store(error) => registry::load_error(attempt, error),
         other => Error::new(Code::Failed, attempt).cause(other.to_string()),
     }
+}
+
+/// Namespace of containerd in which the kubelet looks for images.
+const NAMESPACE: &str = "k8s.io";
+/// Most bytes of what ctr complains about that are kept.
+const KEPT: u64 = 64 << 10;
+
+pub(super) fn load(env: &Env, args: &Load, quiet: bool) -> Result<Report> {
+    let images = fitting(env, &args.copied.which, args.copied.any_version)?;
+    let names: Vec<String> =
+        named(&images, args.copied.registry.as_deref())?.iter().map(|(name, _)| name.to_string()).collect();
+    let ctr = env.program("ctr").ok_or_else(|| {
+        Error::new(Code::Conflict, "cannot load the images: ctr, which is part of containerd, is not installed on this host")
+            .hint(
+                "write an archive with neonctl image release save -O neonvm.tar, and load it on the host of containerd; or push the \
+                 images to a registry",
+            )
+    })?;
+    let mut command = process::Command::new(ctr);
+    if let Some(address) = &args.address {
+        command.arg("--address").arg(address);
+    }
+    command.args(["--namespace", NAMESPACE, "images", "import", "-"]);
+    let (reporter, to) =
+        (Reporter::new(env, &args.copied.showing.progress, quiet), args.copied.registry.clone());
+    job::run(move || import(command, &images, to.as_deref(), &reporter))?;
+    Ok(Report::document(Document {
+        value: json!({ "apiVersion": API_VERSION, "kind": "LoadedImages", "namespace": NAMESPACE, "images": names }),
+        names: names.iter().map(|name| format!("image/{name}")).collect(),
+        text: None,
+        columns: vec![left("IMAGE"), left("NAMESPACE")],
+        rows: names.iter().map(|name| vec![name.clone(), NAMESPACE.to_owned()]).collect(),
+    }))
+}
+
+/// Runs `ctr` with the archive on its standard input.
+fn import(
+    mut command: process::Command,
+    images: &[Packed],
+    registry: Option<&str>,
+    reporter: &Reporter,
+) -> Result<()> {
+    let attempt = || Error::new(Code::Failed, "cannot load the images into containerd");
+    let failed = |error: std::io::Error| attempt().cause(reason(&error));
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let program = Path::new(command.get_program()).to_owned();
+    let mut child = command.spawn().map_err(|error| Error::file("run", &program, &error))?;
+    let errors = child.stderr.take();
+    let errors = std::thread::spawn(move || {
+        let mut text = Vec::new();
+        if let Some(mut pipe) = errors {
+            let _ = (&mut pipe).take(KEPT).read_to_end(&mut text);
+            let _ = std::io::copy(&mut pipe, &mut std::io::sink());
+        }
+        String::from_utf8_lossy(&text).trim().to_owned()
+    });
+    let named = named(images, registry)?;
+    let all: Vec<(_, &Image)> = named.into_iter().map(|(name, packed)| (name, &packed.image)).collect();
+    let written = match child.stdin.take() {
+        Some(pipe) => archive(&all, pipe, reporter),
+        None => Ok(()),
+    };
+    let status = child.wait().map_err(failed)?;
+    let message = errors.join().unwrap_or_default();
+    if !status.success() {
+        // Its own message is more precise than the closed pipe.
+        let message = if message.is_empty() { status.to_string() } else { message };
+        return Err(attempt()
+            .cause(format!("ctr: {message}"))
+            .hint("containerd must be running, and its socket accessible: try sudo"));
+    }
+    written.map_err(failed)
 }

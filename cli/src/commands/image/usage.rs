@@ -34,12 +34,10 @@ impl Usage {
         Self(machines.iter().filter_map(of).collect())
     }
 
-    /// Whether a VM names an image by this digest.
     pub(super) fn has(&self, digest: Digest) -> bool {
         self.0.iter().any(|(_, image)| image.digest() == Some(digest))
     }
 
-    /// The VMs that use an image, by its name or its digest.
     pub(super) fn of(&self, entry: &Entry) -> Vec<String> {
         let named = |reference: &Reference| {
             let name = entry.reference.as_ref();
@@ -116,13 +114,13 @@ pub(super) mod tests {
 
     use super::*;
 
-    pub(in super::super) fn entry(name: &str, digest: char) -> Entry {
+    pub(crate) fn entry(name: &str, digest: char) -> Entry {
         let digest = format!("sha256:{}", digest.to_string().repeat(64)).parse().unwrap();
         let reference = (!name.is_empty()).then(|| name.parse().unwrap());
         Entry { reference, digest, size: 1, created: None, stored: None, platform: String::new() }
     }
 
-    pub(in super::super) fn machine(name: &str, image: &str) -> VirtualMachine {
+    pub(crate) fn machine(name: &str, image: &str) -> VirtualMachine {
         serde_json::from_value(json!({ "apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine",
             "metadata": { "name": name, "namespace": "x" }, "spec": { "guest": { "cpus": { "min": 1, "max": 2, "use": 1 },
             "memorySlots": { "min": 1, "max": 4, "use": 1 }, "rootDisk": { "image": image } } } }))

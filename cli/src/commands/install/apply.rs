@@ -19,7 +19,7 @@ const SERVED: Duration = Duration::from_secs(60);
 
 /// What came of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::commands) enum Outcome {
+pub(crate) enum Outcome {
     Created,
     Changed,
     Unchanged,
@@ -37,19 +37,18 @@ impl Outcome {
     }
 }
 
-/// An object and what came of it.
 #[derive(Clone, Debug)]
-pub(in crate::commands) struct Change {
-    pub(in crate::commands) named: Named,
-    pub(in crate::commands) outcome: Outcome,
+pub(crate) struct Change {
+    pub(crate) named: Named,
+    pub(crate) outcome: Outcome,
 }
 
 impl Change {
-    pub(in crate::commands) fn row(&self) -> Vec<String> {
+    pub(crate) fn row(&self) -> Vec<String> {
         vec![self.named.to_string(), self.outcome.word().to_owned()]
     }
 
-    pub(in crate::commands) fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let Named { api_version, kind, namespace, name } = &self.named;
         json!({"apiVersion": api_version, "kind": kind, "namespace": namespace, "name": name,
             "change": self.outcome.word()})
@@ -68,8 +67,7 @@ fn plural(group: &str, version: &str, kind: &str) -> String {
     )
 }
 
-/// Where an object is, without its name.
-pub(in crate::commands) fn place(named: &Named) -> String {
+pub(crate) fn place(named: &Named) -> String {
     let (group, version) = named.api_version.split_once('/').unwrap_or(("", &named.api_version));
     let plural = plural(group, version, &named.kind);
     let root = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
@@ -79,13 +77,12 @@ pub(in crate::commands) fn place(named: &Named) -> String {
     }
 }
 
-/// Where an object is.
-pub(in crate::commands) fn path(named: &Named) -> String {
+pub(crate) fn path(named: &Named) -> String {
     format!("{}/{}", place(named), named.name)
 }
 
 /// An object that may not be there.
-pub(in crate::commands) async fn get(connection: &Connection, path: &str) -> Result<Option<Value>> {
+pub(crate) async fn get(connection: &Connection, path: &str) -> Result<Option<Value>> {
     match connection.json(path).await {
         Err(error) if error.code == Code::NotFound => Ok(None),
         found => found.map(Some),
@@ -93,13 +90,13 @@ pub(in crate::commands) async fn get(connection: &Connection, path: &str) -> Res
 }
 
 /// What an installation in this namespace has written down about itself.
-pub(in crate::commands) async fn record(connection: &Connection, namespace: &str) -> Result<Option<Record>> {
+pub(crate) async fn record(connection: &Connection, namespace: &str) -> Result<Option<Record>> {
     let map = get(connection, &format!("/api/v1/namespaces/{namespace}/configmaps/{INVENTORY}")).await?;
     Ok(map.as_ref().map(Record::read))
 }
 
 /// Applies an object; definitions are served afterwards.
-pub(in crate::commands) async fn apply(connection: &Connection, object: &Value) -> Result<Change> {
+pub(crate) async fn apply(connection: &Connection, object: &Value) -> Result<Change> {
     let named = Named::from_object(object);
     let before = get(connection, &path(&named)).await?;
     let after = send(connection, &named, object, "").await?;
@@ -116,14 +113,13 @@ pub(in crate::commands) async fn apply(connection: &Connection, object: &Value) 
 }
 
 /// Installs our definitions and waits until they are in force.
-pub(in crate::commands) async fn definitions(connection: &Connection) -> Result<()> {
+pub(crate) async fn definitions(connection: &Connection) -> Result<()> {
     for crd in neonvm_api::crds() {
         apply(connection, &crd).await?;
     }
     Ok(())
 }
 
-/// What the server would do.
 pub(super) async fn judge(connection: &Connection, object: &Value) -> Result<Change> {
     let named = Named::from_object(object);
     let before = get(connection, &path(&named)).await?;
@@ -178,7 +174,7 @@ async fn served(connection: &Connection, named: &Named, object: Value) -> Result
 }
 
 /// Removes an object; whether there was one.
-pub(in crate::commands) async fn delete(connection: &Connection, named: &Named) -> Result<bool> {
+pub(crate) async fn delete(connection: &Connection, named: &Named) -> Result<bool> {
     let options =
         json!({"apiVersion": "meta.k8s.io/v1", "kind": "DeleteOptions", "propagationPolicy": "Background"});
     match connection.request(Method::DELETE, &path(named), Some(&options)).await {

@@ -7,11 +7,10 @@ use crate::args::install::Choices;
 use crate::error::{Code, Error, Result};
 
 /// An error about a value.
-pub(in crate::commands) fn unusable(error: &neonvm_deploy::Error) -> Error {
+pub(crate) fn unusable(error: &neonvm_deploy::Error) -> Error {
     Error::new(Code::Usage, error.to_string()).hint("all values: deploy/chart/values.yaml")
 }
 
-/// What was chosen at the last installation.
 pub(super) fn of_record(record: &Record) -> Result<Choice> {
     let mut choice = Choice::default();
     choice.file(&record.values).map_err(|error| {
@@ -22,7 +21,7 @@ pub(super) fn of_record(record: &Record) -> Result<Choice> {
 }
 
 /// The choices of the flags, over those made before: files, then `--set`, then flags of their own.
-pub(in crate::commands) fn of_flags(args: &Choices, before: &Choice) -> Result<Choice> {
+pub(crate) fn of_flags(args: &Choices, before: &Choice) -> Result<Choice> {
     let mut choice = before.clone();
     for file in &args.values {
         let text = std::fs::read_to_string(file).map_err(|error| Error::file("read", file, &error))?;

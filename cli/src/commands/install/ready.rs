@@ -20,14 +20,12 @@ use crate::render::Reporter;
 /// Time after which the pods of an older version are gone, or have failed for good.
 const SETTLED: Duration = Duration::from_secs(5);
 
-/// How far a service is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::commands) struct State {
-    /// Without our prefix.
+pub(crate) struct State {
     pub(super) name: String,
-    pub(in crate::commands) ready: u64,
-    pub(in crate::commands) wanted: u64,
-    pub(in crate::commands) is_done: bool,
+    pub(crate) ready: u64,
+    pub(crate) wanted: u64,
+    pub(crate) is_done: bool,
 }
 
 impl fmt::Display for State {
@@ -43,7 +41,7 @@ impl State {
     }
 
     /// Of a Deployment or a DaemonSet, as `kubectl rollout status` judges it.
-    pub(in crate::commands) fn from_object(object: &Value) -> Self {
+    pub(crate) fn from_object(object: &Value) -> Self {
         let number = |path: &str| object.pointer(path).and_then(Value::as_u64);
         let status = |key: &str| number(&format!("/status/{key}")).unwrap_or_default();
         let is_seen = number("/status/observedGeneration") >= number("/metadata/generation");

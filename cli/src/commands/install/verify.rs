@@ -41,7 +41,6 @@ pub(super) async fn all(connection: &Connection, values: &Values, limit: Duratio
     })
 }
 
-/// The first check that fails.
 async fn finding(connection: &Connection, values: &Values) -> Result<Option<Unverified>> {
     let namespace = &values.namespace;
     let log = |name: &str| {

@@ -47,7 +47,6 @@ pub(super) fn grouped(reasons: Vec<Reason>) -> Vec<String> {
 const PASSWORD: &str = "the registry may require a password: create a secret with kubectl create secret docker-registry SECRET -n \
                         NAMESPACE, then run the command again with --set image.pullSecrets='[{name: SECRET}]'";
 
-/// Whether a registry denies an image.
 fn is_denied(reasons: &[Reason]) -> bool {
     let denials =
         ["authorization failed", "pull access denied", "unauthorized", "401 Unauthorized", "403 Forbidden"];
@@ -57,7 +56,6 @@ fn is_denied(reasons: &[Reason]) -> bool {
     reasons.iter().any(needs_password)
 }
 
-/// What to do about them.
 pub(super) fn hint(reasons: &[Reason]) -> &'static str {
     if is_denied(reasons) {
         PASSWORD
@@ -111,8 +109,7 @@ fn statuses(pod: &Value) -> impl Iterator<Item = &Value> {
     init.chain(of("/status/containerStatuses").into_iter().flatten())
 }
 
-/// What a pod that is not ready waits for.
-pub(in crate::commands) fn of_pod(pod: &Value) -> String {
+pub(crate) fn of_pod(pod: &Value) -> String {
     if let Some(found) = condition(pod, "PodScheduled").filter(|found| text(found, "/status") == "False") {
         return format!("it cannot be scheduled: {}", text(found, "/message"));
     }
@@ -151,7 +148,6 @@ pub(in crate::commands) fn of_pod(pod: &Value) -> String {
     }
 }
 
-/// The container that ended again and again.
 fn crashed(pod: &Value) -> Option<&str> {
     let is_it = |status: &&Value| {
         text(status, "/state/waiting/reason") == "CrashLoopBackOff"
@@ -174,7 +170,7 @@ async fn final_lines(connection: &Connection, pod: &Value, container: &str) -> S
 }
 
 /// Why a workload has no pods, as far as its own object shows it.
-pub(in crate::commands) fn of_workload(workload: &Value) -> Option<&str> {
+pub(crate) fn of_workload(workload: &Value) -> Option<&str> {
     let failure = condition(workload, "ReplicaFailure").filter(|found| text(found, "/status") == "True");
     if let Some(found) = failure {
         return Some(text(found, "/message"));
@@ -183,7 +179,6 @@ pub(in crate::commands) fn of_workload(workload: &Value) -> Option<&str> {
     is_new.then_some("no controller has processed it yet; check that kube-controller-manager runs")
 }
 
-/// Why there are no pods.
 async fn without_pods(connection: &Connection, workload: &Value) -> String {
     if let Some(reason) = of_workload(workload) {
         return reason.to_owned();

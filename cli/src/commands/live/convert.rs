@@ -13,14 +13,12 @@ use neonvm_types::{Bytes, MilliCpu, Quantity, Resources};
 use crate::commands::migration::show;
 use crate::commands::vm::events::Event;
 use crate::commands::vm::table::observed;
-use crate::live::input::{Account, Key, MoveFacts, NodeFacts, VmFacts};
-use crate::live::input::{Entry, Kind};
+use crate::live::input::{Account, Entry, Key, Kind, MoveFacts, NodeFacts, VmFacts};
 use crate::render::one_line;
 
 /// Longest text that is kept of a message, in characters.
 const LONGEST: usize = 1000;
 
-/// A text of one line, and not too long.
 fn text(text: &str) -> String {
     match text.char_indices().nth(LONGEST) {
         Some((at, _)) => one_line(text.get(..at).unwrap_or_default()) + "...",
@@ -141,7 +139,6 @@ pub(super) fn event(event: CoreEvent) -> Entry {
     }
 }
 
-/// The scheduler's accounts.
 pub(super) fn accounts(inspect: Inspect) -> Vec<(String, Account)> {
     inspect.nodes.into_iter().map(|node| (text(&node.name), account(&node))).collect()
 }

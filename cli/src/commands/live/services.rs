@@ -100,7 +100,6 @@ async fn trouble(sender: &Sender<Input>, origin: Origin, error: Option<&Error>) 
     send(sender, Input::Trouble(origin, error.map(reason))).await
 }
 
-/// An error in one line, with its remedy.
 fn reason(error: &Error) -> String {
     let mut text = error.message.clone();
     for more in error.causes.last().into_iter().chain(&error.hint) {

@@ -115,7 +115,6 @@ fn clean_up(
     Err(failed().cause(text.trim().lines().next_back().unwrap_or_default()))
 }
 
-/// Whether it lies in the default directory.
 fn ours(directory: &std::path::Path) -> bool {
     directory.parent().is_some_and(|root| root.ends_with("neonctl/local"))
 }

@@ -18,9 +18,9 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::local::{Backup, Check, Restore};
+use crate::commands::job::Stop;
 use crate::connect::{Connection, block_on};
 use crate::env::Env;
 use crate::error::{Code, Error, Result, reason};
@@ -113,7 +113,6 @@ fn last_line(text: &[u8]) -> String {
     String::from_utf8_lossy(text).trim().lines().next_back().unwrap_or_default().to_owned()
 }
 
-/// Writes the state of a cluster to a file.
 pub(crate) fn backup(env: &Env, settings: &Settings, args: &Backup, quiet: bool) -> Result<Report> {
     let instance = instance::named(env, settings, &args.which)?;
     instance.demand()?;
@@ -160,21 +159,14 @@ fn outcome(name: &str, kind: &str, path: &Path, header: &Header) -> Report {
 
 /// Work that ends, and cleans up, when the user stops this program.
 async fn unless_stopped<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
-    let failed = |error: io::Error| Error::new(Code::Failed, "cannot start").cause(reason(&error));
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    let mut stop = Stop::listen()?;
     tokio::select! {
         done = work => done,
-        _ = interrupt.recv() => Err(stopped()),
-        _ = terminate.recv() => Err(stopped()),
+        () = stop.requested() => Err(Error::new(Code::Interrupted, "interrupted")
+            .hint("no partial results remain; run the command again")),
     }
 }
 
-fn stopped() -> Error {
-    Error::new(Code::Interrupted, "interrupted").hint("no partial results remain; run the command again")
-}
-
-/// Where a backup comes from.
 enum Source {
     Server(Pin<Box<dyn AsyncRead + Send>>),
     Program(Child),
@@ -231,7 +223,6 @@ fn program(
     Ok(program)
 }
 
-/// The output of a program that must succeed.
 async fn ended(child: Child, attempt: &str) -> Result<Vec<u8>> {
     let failed = |status: Option<ExitStatus>, why: String| {
         let status = status.map(|status| status.to_string()).unwrap_or_default();
@@ -274,7 +265,6 @@ async fn copy_whole(
     copied.finish(reporter)
 }
 
-/// What was copied of a backup so far.
 #[derive(Default)]
 struct Copied {
     first: Vec<u8>,
@@ -375,7 +365,6 @@ pub(crate) fn restore(env: &Env, settings: &Settings, args: &Restore, quiet: boo
     Ok(report.note(format!("start it: neonctl local up --name {name}")))
 }
 
-/// Gives a file to a program and returns what it responds.
 async fn feed(mut child: Child, file: std::fs::File, length: u64, reporter: &Reporter) -> Result<Vec<u8>> {
     let (mut file, mut buffer) = (tokio::fs::File::from_std(file), vec![0; CHUNK]);
     reporter.started(Copied::TASK, Some(length));

@@ -9,7 +9,6 @@ use crate::error::{Error, Result};
 use crate::instance::Instance;
 use crate::settings::{Origin, Settings};
 
-/// Number and size of the nodes, as they were given.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Nodes {
@@ -46,7 +45,6 @@ impl Nodes {
         serde_json::from_str(&text).unwrap_or_default()
     }
 
-    /// Keeps it for the next start.
     pub(super) fn keep(&self, instance: &Instance) -> Result<()> {
         let path = Self::path(instance);
         let text = serde_json::to_string(self).unwrap_or_default();

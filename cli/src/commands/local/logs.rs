@@ -17,7 +17,6 @@ use crate::settings::{Settings, duration};
 /// Time between two looks at a log that is followed.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// Prints the logs of a cluster.
 pub(crate) fn run(env: &Env, settings: &Settings, args: &Logs) -> Result<Report> {
     let instance = instance::named(env, settings, &args.which)?;
     instance.demand()?;
@@ -102,7 +101,6 @@ impl Tail {
     }
 }
 
-/// Logs that are followed together.
 struct Tails(Vec<Tail>);
 
 impl Iterator for Tails {

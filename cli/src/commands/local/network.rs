@@ -10,10 +10,8 @@ use crate::args::local::Up;
 use crate::env::Env;
 use crate::error::reason;
 
-/// How the nodes of a cluster are connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::commands) enum Network {
-    /// A namespace for each node and each VM.
+pub(crate) enum Network {
     Namespaces,
     /// One node, user-mode networking; with the reason.
     User(String),

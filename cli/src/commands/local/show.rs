@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::args::local::{Kubeconfig, List, One};
+use crate::args::local::{List, One, Which};
 use crate::connect::{Connection, block_on};
 use crate::env::Env;
 use crate::error::{Code, Error, Result};
@@ -11,7 +11,6 @@ use crate::render::{age, sort};
 use crate::report::{API_VERSION, Document, Report, left, right, wide};
 use crate::settings::Settings;
 
-/// Lists all clusters on this host.
 pub(crate) fn list(env: &Env, settings: &Settings, args: &List) -> Result<Report> {
     let root = instance::root(env, settings, &args.root)?;
     let found = instance::all(&root);
@@ -55,7 +54,6 @@ fn row(instance: &Instance) -> Vec<String> {
     ]
 }
 
-/// Health of one local cluster.
 pub(crate) fn status(env: &Env, settings: &Settings, args: &One) -> Result<Report> {
     let instance = instance::named(env, settings, &args.which)?;
     instance.demand()?;
@@ -81,9 +79,8 @@ pub(crate) fn status(env: &Env, settings: &Settings, args: &One) -> Result<Repor
     })
 }
 
-/// The path of a cluster's kubeconfig.
-pub(crate) fn kubeconfig(env: &Env, settings: &Settings, args: &Kubeconfig) -> Result<Report> {
-    let instance = instance::named(env, settings, &args.which)?;
+pub(crate) fn kubeconfig(env: &Env, settings: &Settings, which: &Which) -> Result<Report> {
+    let instance = instance::named(env, settings, which)?;
     instance.demand()?;
     let path = instance.kubeconfig();
     if !path.exists() {

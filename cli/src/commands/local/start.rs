@@ -10,12 +10,12 @@ use neonvm_kit::private;
 use neonvm_kit::reserve::Reserve;
 use neonvm_types::Quantity;
 use serde_json::Value;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use super::kept::Nodes;
 use super::network::Network;
 use crate::args::local::Up;
+use crate::commands::job::Stop;
 use crate::commands::place;
 use crate::connect::{Connection, block_on};
 use crate::env::Env;
@@ -274,19 +274,16 @@ impl Requests {
     pub(super) fn follow() -> Result<Self> {
         let failed = |error: std::io::Error| Error::new(Code::Failed, "cannot wait").cause(reason(&error));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-        let (mut terminate, mut interrupt) = {
+        let mut stop = {
             let _inside = runtime.enter();
-            (
-                signal(SignalKind::terminate()).map_err(failed)?,
-                signal(SignalKind::interrupt()).map_err(failed)?,
-            )
+            Stop::listen()?
         };
         let (process, mut started) = watch::channel::<Option<Process>>(None);
         let (ask, asked) = watch::channel(false);
         std::thread::spawn(move || {
             runtime.block_on(async {
                 loop {
-                    tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+                    stop.requested().await;
                     ask.send_replace(true);
                     let Ok(process) = started.wait_for(Option::is_some).await else { return };
                     if let Some(process) = process.as_ref() {
@@ -305,7 +302,6 @@ impl Requests {
 }
 
 impl Foreground {
-    /// Waits for the server. Returns the exit code.
     pub(super) fn wait(mut self, instance: &Instance) -> u8 {
         let ended = self.child.wait();
         instance.forget_process();

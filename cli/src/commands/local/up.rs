@@ -128,7 +128,6 @@ fn complete(
     }
 }
 
-/// What its user should know about its nodes.
 fn remarks(
     env: &Env,
     settings: &Settings,
@@ -192,7 +191,6 @@ fn is_surplus(name: &str, nodes: u8) -> bool {
     name.strip_prefix('n').and_then(|digits| digits.parse::<u8>().ok()).is_some_and(|number| number > nodes)
 }
 
-/// Whether a node is ready, by a report of this start.
 fn is_ready(node: &Value, since: Option<Timestamp>) -> bool {
     let Some(ready) = object::condition(node, "Ready") else { return false };
     let reported = object::text(ready, "/lastHeartbeatTime").parse::<Timestamp>();
@@ -269,7 +267,6 @@ fn report(instance: &Instance) -> Report {
     })
 }
 
-/// A word for a shell.
 fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%".contains(c);
     if !text.is_empty() && text.chars().all(plain) {

@@ -18,8 +18,7 @@ use serde_json::json;
 use super::{is_over, show, until_over, verdict};
 use crate::args::vm::Migrate;
 use crate::commands::flags::duration;
-use crate::commands::resource::NamespaceClient;
-use crate::commands::resource::{document, name_of, nearest};
+use crate::commands::resource::{NamespaceClient, document, name_of, nearest};
 use crate::commands::services::Services;
 use crate::commands::vm::size;
 use crate::connect::block_on;
@@ -32,13 +31,7 @@ use crate::settings::Settings;
 /// Names that are tried before giving up: another client makes migrations of the same VM at the same time.
 const ATTEMPTS: usize = 5;
 
-/// Makes a move and waits for its end.
-pub(in crate::commands) fn run(
-    env: &Env,
-    settings: &Settings,
-    args: &Migrate,
-    quiet: bool,
-) -> Result<Report> {
+pub(crate) fn run(env: &Env, settings: &Settings, args: &Migrate, quiet: bool) -> Result<Report> {
     let spec = spec(args)?;
     let limit = duration("timeout", &args.waiting.timeout)?;
     let reporter = Reporter::new(env, &args.showing.progress, quiet);
@@ -195,7 +188,7 @@ fn reachable(machine: &VirtualMachine, args: &Migrate, nodes: &[String]) -> Resu
             Error::new(Code::NotFound, format!("cannot migrate {name}: there is no node {missing:?}"));
         return Err(match nearest(missing, nodes) {
             Some(meant) => error.hint(format!("did you mean {meant:?}?")),
-            None => error.hint("list the nodes: neonctl top nodes"),
+            None => error.hint("list the nodes: kubectl get nodes"),
         });
     }
     let here = machine.status.as_ref().map(|status| status.node.as_str()).unwrap_or_default();
@@ -214,7 +207,7 @@ fn reachable(machine: &VirtualMachine, args: &Migrate, nodes: &[String]) -> Resu
 }
 
 /// Makes the object, with the first free name of `STEM-1`, `STEM-2`, ….
-pub(in crate::commands) async fn create(
+pub(crate) async fn create(
     client: &NamespaceClient,
     stem: &str,
     spec: VirtualMachineMigrationSpec,

@@ -18,8 +18,7 @@ use crate::render::one_line;
 use crate::report::{Document, Report};
 use crate::settings::Settings;
 
-/// One move in words.
-pub(in crate::commands) fn run(settings: &Settings, args: &Describe) -> Result<Report> {
+pub(crate) fn run(settings: &Settings, args: &Describe) -> Result<Report> {
     block_on(async {
         let client = NamespaceClient::open(settings).await?;
         let migration = client.find(&args.name).await?;

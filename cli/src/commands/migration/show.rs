@@ -8,7 +8,7 @@ use neonvm_types::Bytes;
 
 use super::phase;
 
-pub(in crate::commands) fn status(migration: &VirtualMachineMigration) -> VirtualMachineMigrationStatus {
+pub(crate) fn status(migration: &VirtualMachineMigration) -> VirtualMachineMigrationStatus {
     migration.status.clone().unwrap_or_default()
 }
 
@@ -18,12 +18,12 @@ pub(super) fn bytes(amount: i64) -> Bytes {
 }
 
 /// The same for people, as `11.9Gi`.
-pub(in crate::commands) fn size(amount: i64) -> String {
+pub(crate) fn size(amount: i64) -> String {
     crate::render::bytes(bytes(amount).get())
 }
 
 /// The phase as people see it: one that was called off has not failed.
-pub(in crate::commands) fn phase_word(migration: &VirtualMachineMigration) -> String {
+pub(crate) fn phase_word(migration: &VirtualMachineMigration) -> String {
     let status = status(migration);
     match status.phase {
         None => "Queued".to_owned(),
@@ -38,7 +38,7 @@ pub(in crate::commands) fn phase_word(migration: &VirtualMachineMigration) -> St
 }
 
 /// Percent of the memory that need not be sent any more; absent before it is known.
-pub(in crate::commands) fn percent(migration: &VirtualMachineMigration) -> Option<u64> {
+pub(crate) fn percent(migration: &VirtualMachineMigration) -> Option<u64> {
     let status = status(migration);
     if status.phase == Some(MigrationPhase::Succeeded) {
         return Some(100);
@@ -48,7 +48,6 @@ pub(in crate::commands) fn percent(migration: &VirtualMachineMigration) -> Optio
     u64::try_from((u128::from(done) * 100).checked_div(u128::from(total))?).ok()
 }
 
-/// How long it took, or has taken so far.
 pub(super) fn took(migration: &VirtualMachineMigration, now: Instant) -> Option<String> {
     let status = status(migration);
     let start = status.start_time?.unix();
@@ -57,7 +56,7 @@ pub(super) fn took(migration: &VirtualMachineMigration, now: Instant) -> Option<
 }
 
 /// Why it is where it is: the word and, if there is one, the message.
-pub(in crate::commands) fn reason(migration: &VirtualMachineMigration) -> String {
+pub(crate) fn reason(migration: &VirtualMachineMigration) -> String {
     let status = status(migration);
     match (status.reason.as_str(), status.message.as_str()) {
         ("", "") => "not reconciled yet; is vm-controller running?".to_owned(),
@@ -67,8 +66,7 @@ pub(in crate::commands) fn reason(migration: &VirtualMachineMigration) -> String
     }
 }
 
-/// Where it is, in a few words.
-pub(in crate::commands) fn state(migration: &VirtualMachineMigration) -> String {
+pub(crate) fn state(migration: &VirtualMachineMigration) -> String {
     let status = status(migration);
     let passes = status.info.passes;
     match (phase(migration), percent(migration)) {
@@ -80,8 +78,7 @@ pub(in crate::commands) fn state(migration: &VirtualMachineMigration) -> String 
     }
 }
 
-/// How it ended.
-pub(in crate::commands) fn ending(migration: &VirtualMachineMigration) -> String {
+pub(crate) fn ending(migration: &VirtualMachineMigration) -> String {
     let status = status(migration);
     let vm = &migration.spec.vm_name;
     match status.phase {
@@ -100,7 +97,6 @@ pub(in crate::commands) fn ending(migration: &VirtualMachineMigration) -> String
     }
 }
 
-/// The progress line of an active migration, for a terminal.
 pub(super) fn progress(migration: &VirtualMachineMigration) -> String {
     let info = status(migration).info;
     if info.ram.total == 0 {
@@ -169,7 +165,7 @@ pub(super) fn step_result(migration: &VirtualMachineMigration, step: &str) -> St
     }
 }
 
-pub(in crate::commands) fn downtime(info: &MigrationInfo) -> String {
+pub(crate) fn downtime(info: &MigrationInfo) -> String {
     match info.downtime_ms {
         ..=0 => "unknown: the source was lost before it was reported".to_owned(),
         known => format!("{known} ms"),
@@ -193,8 +189,7 @@ pub(super) fn step(migration: &VirtualMachineMigration) -> Option<&'static str> 
     })
 }
 
-/// Who requested it.
-pub(in crate::commands) fn asked_by(migration: &VirtualMachineMigration) -> &'static str {
+pub(crate) fn asked_by(migration: &VirtualMachineMigration) -> &'static str {
     let labels = migration.metadata.labels.as_ref();
     let has = |key: &str| labels.is_some_and(|labels| labels.contains_key(key));
     if has(neonvm_api::names::label::CREATED_BY_SCHEDULER) {

@@ -20,8 +20,7 @@ use crate::render::one_line;
 use crate::report::{Document, Report};
 use crate::settings;
 
-/// One pod autoscaler in words.
-pub(in crate::commands) fn run(settings: &settings::Settings, args: &Describe) -> Result<Report> {
+pub(crate) fn run(settings: &settings::Settings, args: &Describe) -> Result<Report> {
     block_on(async {
         let client = NamespaceClient::open(settings).await?;
         let object = client.find(&args.name).await?;
@@ -69,7 +68,6 @@ fn basics(object: &PodAutoscaler) -> Vec<Line> {
     lines
 }
 
-/// The bounds, and when they change.
 fn bounds(object: &PodAutoscaler, now: Timestamp) -> Vec<Line> {
     let status = show::status(object);
     let active = status.scheduled_bounds.as_ref().map(|bounds| bounds.active_schedule.as_str());

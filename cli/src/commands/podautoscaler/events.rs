@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 
 use super::show;
 use crate::args::podautoscaler::History;
-use crate::commands::resource::NamespaceClient;
-use crate::commands::resource::name_of;
+use crate::commands::resource::{NamespaceClient, name_of};
 use crate::commands::vm::events::Event;
 use crate::connect::block_on;
 use crate::error::Result;
@@ -19,7 +18,6 @@ use crate::settings::Settings;
 /// Seconds within which an event belongs to a change.
 const SAME: i64 = 5;
 
-/// Something that has happened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) at: Option<Timestamp>,
@@ -135,7 +133,7 @@ pub(super) fn story(object: &PodAutoscaler, events: &[Event]) -> Vec<Entry> {
 }
 
 /// What has happened, newest first.
-pub(in crate::commands) fn history(settings: &Settings, args: &History) -> Result<Report> {
+pub(crate) fn history(settings: &Settings, args: &History) -> Result<Report> {
     block_on(async {
         let client = NamespaceClient::open(settings).await?;
         let object = client.find(&args.name).await?;

@@ -23,8 +23,7 @@ use crate::error::Result;
 use crate::report::{API_VERSION, Document, Report, left};
 use crate::settings;
 
-/// Explains the last decision.
-pub(in crate::commands) fn run(settings: &settings::Settings, args: &Explain) -> Result<Report> {
+pub(crate) fn run(settings: &settings::Settings, args: &Explain) -> Result<Report> {
     let json = if args.watch { Some(watching::Follow::from_settings(settings)?.json) } else { None };
     let object = block_on(async {
         let client = NamespaceClient::open(settings).await?;
@@ -48,7 +47,6 @@ pub(in crate::commands) fn run(settings: &settings::Settings, args: &Explain) ->
     }))
 }
 
-/// An account now, and one for each change.
 fn follow(settings: &settings::Settings, args: &Explain, json: bool) -> Result<Report> {
     let (settings, name) = (settings.clone(), args.name.clone());
     let config = watcher::Config::default().fields(&format!("metadata.name={name}"));

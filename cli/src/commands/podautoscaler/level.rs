@@ -69,7 +69,6 @@ impl Unit {
         }
     }
 
-    /// A whole load in words.
     pub(super) fn show(self, load: f64) -> String {
         let share = |ready: i32| render(load / f64::from(ready));
         match self {
@@ -81,7 +80,6 @@ impl Unit {
     }
 }
 
-/// Pods that gave a value, and those that are ready.
 pub(super) fn pods(metric: &CurrentMetric) -> Option<(i32, i32)> {
     let (sampled, ready) = metric.pods.as_deref()?.split_once('/')?;
     Some((sampled.parse().ok()?, ready.parse().ok()?))
@@ -99,9 +97,8 @@ pub(super) fn target(metric: &CurrentMetric) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use neonvm_core_pod_autoscaler::Finite;
-    use neonvm_core_pod_autoscaler::apa;
     use neonvm_core_pod_autoscaler::want::Load;
+    use neonvm_core_pod_autoscaler::{Finite, apa};
 
     use super::*;
 

@@ -139,7 +139,6 @@ fn recommended(what: &str, status: &PodAutoscalerStatus) -> String {
     }
 }
 
-/// Whether the status speaks of an older spec.
 pub(super) fn is_stale(object: &PodAutoscaler) -> bool {
     let observed = object.status.as_ref().and_then(|status| status.observed_generation);
     matches!((observed, object.metadata.generation), (Some(observed), Some(now)) if observed < now)

@@ -14,8 +14,7 @@ use crate::error::{Code, Error, Result};
 use crate::report::Report;
 use crate::settings::Settings;
 
-/// Waits until a predicate is true.
-pub(in crate::commands) fn run(settings: &Settings, args: &Wait) -> Result<Report> {
+pub(crate) fn run(settings: &Settings, args: &Wait) -> Result<Report> {
     let predicate = Predicate::parse(&args.predicate)?;
     let limit = duration("timeout", &args.timeout)?;
     block_on(async {
@@ -37,7 +36,6 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Wait) -> Result<Repor
     })
 }
 
-/// Where it is, in a few words.
 fn state(object: &PodAutoscaler) -> String {
     let word = Word::from_object(object);
     let replicas = if word == Word::New { String::new() } else { format!(", {}", show::replicas(object)) };
@@ -48,7 +46,6 @@ fn state(object: &PodAutoscaler) -> String {
     }
 }
 
-/// A condition on a pod autoscaler.
 #[derive(Clone, Debug, PartialEq)]
 enum Predicate {
     Ready,

@@ -12,7 +12,7 @@ use crate::report::{Report, list_of};
 use crate::settings::Settings;
 
 /// Lists the objects that `filter` accepts, or follows them with `--watch`. `choose` reduces what was found.
-pub(in crate::commands) fn list<K: Resource>(
+pub(crate) fn list<K: Resource>(
     settings: &Settings,
     args: &ListArgs,
     filter: impl Fn(&K) -> bool + Send + 'static,
@@ -52,11 +52,7 @@ pub(in crate::commands) fn list<K: Resource>(
 }
 
 /// Shows objects by name, or follows them with `--watch`.
-pub(in crate::commands) fn get<K: Resource>(
-    settings: &Settings,
-    names: &[String],
-    watch: bool,
-) -> Result<Report> {
+pub(crate) fn get<K: Resource>(settings: &Settings, names: &[String], watch: bool) -> Result<Report> {
     let found: Vec<K> = block_on(async { NamespaceClient::open(settings).await?.find_all(names).await })?;
     if !watch {
         return Ok(Report::document(document(&found)));

@@ -7,19 +7,19 @@ use crate::commands::watching::{self, WaitProgress, Waited};
 use crate::error::{Code, Error, Result};
 use crate::report::{API_VERSION, Document, Report};
 
-pub(in crate::commands) struct Messages<'a> {
+pub(crate) struct Messages<'a> {
     /// What is waited for, as in "timed out after 5s waiting for pg to be WHAT".
-    pub(in crate::commands) what: &'a str,
+    pub(crate) what: &'a str,
     /// What continues without the waiting process.
-    pub(in crate::commands) continues: &'a str,
-    pub(in crate::commands) again: &'a str,
+    pub(crate) continues: &'a str,
+    pub(crate) again: &'a str,
     /// The command that shows the cause of a delay.
-    pub(in crate::commands) why: &'a str,
+    pub(crate) why: &'a str,
 }
 
 /// Waits until `look` accepts the object, or its absence. Ctrl-C detaches: the operation continues. `state` describes the last
 /// observed object in the error of a time-out.
-pub(in crate::commands) async fn until<K: Resource>(
+pub(crate) async fn until<K: Resource>(
     client: &NamespaceClient,
     (name, known): (&str, Option<K>),
     limit: Duration,
@@ -41,11 +41,7 @@ pub(in crate::commands) async fn until<K: Resource>(
 }
 
 /// `Done` when `holds`; an error for an object that was deleted.
-pub(in crate::commands) fn seen<K>(
-    name: &str,
-    object: Option<&K>,
-    holds: impl FnOnce(&K) -> bool,
-) -> WaitProgress {
+pub(crate) fn seen<K>(name: &str, object: Option<&K>, holds: impl FnOnce(&K) -> bool) -> WaitProgress {
     match object {
         None => WaitProgress::Never(Error::new(Code::NotFound, format!("{name} was deleted"))),
         Some(object) if holds(object) => WaitProgress::Done,
@@ -54,7 +50,7 @@ pub(in crate::commands) fn seen<K>(
 }
 
 /// The report after `wait`: the object, or that it was deleted.
-pub(in crate::commands) fn report<K: Resource>(name: &str, what: &str, waited: Waited<K>) -> Report {
+pub(crate) fn report<K: Resource>(name: &str, what: &str, waited: Waited<K>) -> Report {
     let text = format!("{}/{name} {what} ({})", K::PREFIX, seconds(waited.took));
     let document = match waited.object {
         Some(object) => document(&[object]),
@@ -68,6 +64,6 @@ pub(in crate::commands) fn report<K: Resource>(name: &str, what: &str, waited: W
 }
 
 /// Seconds with one place, as `0.4s`.
-pub(in crate::commands) fn seconds(took: Duration) -> String {
+pub(crate) fn seconds(took: Duration) -> String {
     format!("{:.1}s", took.as_secs_f64())
 }

@@ -27,9 +27,8 @@ const SCHEDULER: &str = "the scheduler";
 /// A service, or why there is no connection to it.
 type Connected = Result<Caller>;
 
-/// Connections to the scheduler that leads and to each agent.
 #[derive(Default)]
-pub(in crate::commands) struct Kept {
+pub(crate) struct Kept {
     scheduler: Option<Connected>,
     agents: BTreeMap<String, Connected>,
     found: Option<Instant>,
@@ -38,7 +37,7 @@ pub(in crate::commands) struct Kept {
 impl Services<'_> {
     /// Looks where the services are, if that was long ago or a request failed since. Connections that still lead to the holder
     /// of a lease stay.
-    pub(in crate::commands) async fn find(&self, kept: &mut Kept) -> Result<()> {
+    pub(crate) async fn find(&self, kept: &mut Kept) -> Result<()> {
         if kept.found.is_some_and(|found| found.elapsed() < FOUND) {
             return Ok(());
         }
@@ -86,10 +85,7 @@ impl Services<'_> {
     }
 
     /// What the scheduler and each agent know, over the connections that were found.
-    pub(in crate::commands) async fn inspect_kept(
-        &self,
-        kept: &mut Kept,
-    ) -> (Result<Inspect>, Vec<Result<AgentInspect>>) {
+    pub(crate) async fn inspect_kept(&self, kept: &mut Kept) -> (Result<Inspect>, Vec<Result<AgentInspect>>) {
         let Kept { scheduler, agents, .. } = kept;
         let scheduler = async {
             match scheduler {

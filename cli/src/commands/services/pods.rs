@@ -58,11 +58,9 @@ pub(super) async fn of_service(connection: &Connection, namespace: &str, service
     Ok(pods)
 }
 
-/// A service in a pod.
 pub(super) struct Target<'a> {
     pub(super) namespace: &'a str,
     pub(super) pod: &'a str,
-    /// The service, in messages.
     pub(super) who: &'a str,
     pub(super) endpoint: Endpoint,
     pub(super) tls: Arc<ClientConfig>,
@@ -70,7 +68,6 @@ pub(super) struct Target<'a> {
     pub(super) name: &'a str,
 }
 
-/// Reaches a port of a pod.
 pub(super) async fn forward(connection: &Connection, target: Target<'_>) -> Result<Caller> {
     let Target { namespace, pod, who, endpoint, tls, name } = target;
     let attempt = format!("cannot reach {who} in pod {namespace}/{pod}");

@@ -2,11 +2,8 @@
 //! removed whatever happens; a step that cannot run is reported as not run, never as passed.
 
 mod create;
-mod database;
-mod drain;
 mod guest;
 mod image;
-mod load;
 mod migrate;
 mod remove;
 mod scale;
@@ -16,27 +13,22 @@ mod trial;
 use std::time::Duration;
 
 use neonvm_kernel::Progress as _;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
 use crate::args::cluster::Cluster;
 use crate::commands::checks::{self, Group, Source, Verdict, read};
 use crate::commands::flags::duration;
+use crate::commands::job::Stop;
 use crate::connect::{Connection, block_on};
 use crate::env::Env;
-use crate::error::{Code, Error, Result, reason};
+use crate::error::{Code, Error, Result};
 use crate::render::Reporter;
 use crate::report::Report;
 use crate::settings::Settings;
 use step::{Outcome, Row, Step};
 use trial::{Trial, VM};
 
-pub(in crate::commands) fn run(
-    env: &Env,
-    settings: &Settings,
-    args: &Cluster,
-    quiet: bool,
-) -> Result<Report> {
+pub(crate) fn run(env: &Env, settings: &Settings, args: &Cluster, quiet: bool) -> Result<Report> {
     let limit = duration("timeout", &args.timeout)?;
     if let Some(named) = &args.namespace {
         read::checked(named)?;
@@ -73,30 +65,6 @@ pub(in crate::commands) fn run(
                 .hint(format!("remove them: kubectl delete namespace {namespace}; see cordoned nodes: kubectl get nodes"))),
         }
     })
-}
-
-/// Requests of a person, or of the system, to end.
-struct Stop {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Stop {
-    fn listen() -> Result<Self> {
-        let failed = |error: std::io::Error| {
-            Error::new(Code::Failed, "cannot listen for Ctrl-C").cause(reason(&error))
-        };
-        let interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-        let terminate = signal(SignalKind::terminate()).map_err(failed)?;
-        Ok(Self { interrupt, terminate })
-    }
-
-    async fn requested(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
 }
 
 /// The checks of the services; not run where none can be seen.
@@ -142,15 +110,15 @@ impl Trial<'_> {
         match step {
             Step::Checks => checked_services(self).await,
             Step::Create => create::run(self).await,
-            Step::Scale => scale::run(self).await,
-            Step::Load => load::run(self).await,
-            Step::Migrate => migrate::run(self).await,
+            Step::Scale => scale::scale(self).await,
+            Step::Load => scale::load(self).await,
+            Step::Migrate => migrate::migrate(self).await,
             Step::Drain => {
-                let drained = drain::run(self).await;
+                let drained = migrate::drain(self).await;
                 let uncordoned = remove::uncordon(self).await;
                 drained.and_then(|outcome| uncordoned.map(|()| outcome))
             }
-            Step::Database => database::run(self).await,
+            Step::Database => scale::database(self).await,
             Step::Delete => remove::delete(self).await,
             Step::CleanUp => remove::clean_up(self).await,
         }

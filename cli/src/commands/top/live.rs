@@ -12,7 +12,8 @@ use tokio::time::{Instant, MissedTickBehavior};
 use crate::args::top::Live;
 use crate::args::{Args, ListArgs};
 use crate::commands::flags::duration;
-use crate::commands::live::{Feed, now, stop};
+use crate::commands::job::Stop;
+use crate::commands::live::{Feed, now};
 use crate::commands::resource::list;
 use crate::connect::block_on;
 use crate::env::Env;
@@ -57,7 +58,6 @@ fn lines(settings: &Settings) -> Result<Report> {
     list::list::<VirtualMachine>(settings, &args, |_| true, |found| found)
 }
 
-/// Whether the locale has characters beyond ASCII.
 fn unicode(env: &Env) -> bool {
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(|name| env.var(name));
     locale.is_some_and(|locale| locale.to_ascii_lowercase().replace('-', "").contains("utf8"))
@@ -71,7 +71,6 @@ struct View {
     terminal: Terminal,
 }
 
-/// What happens next.
 #[expect(clippy::large_enum_variant, reason = "there is one at a time")]
 enum Event {
     Key(Option<Pressed>),
@@ -83,8 +82,7 @@ enum Event {
 
 impl View {
     async fn repeat(&mut self, mut pressed: Receiver<Pressed>) -> Result<()> {
-        let stopped = stop();
-        tokio::pin!(stopped);
+        let mut stop = Stop::listen()?;
         let mut clock = tokio::time::interval(CLOCK);
         clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut drawn, mut changed) = (Instant::now(), false);
@@ -92,7 +90,7 @@ impl View {
         loop {
             let event = tokio::select! {
                 biased;
-                _ = &mut stopped => Event::Stop,
+                () = stop.requested() => Event::Stop,
                 key = pressed.recv() => Event::Key(key),
                 () = tokio::time::sleep_until(drawn + PACE), if changed => Event::Due,
                 input = self.feed.next() => Event::Input(input),

@@ -34,7 +34,6 @@ pub(super) enum End {
     NotReached,
     /// There is no way to the streams of this guest.
     NoWay(String),
-    /// Standard output is closed.
     Closed,
 }
 
@@ -82,13 +81,11 @@ fn is_up(machine: &VirtualMachine) -> bool {
     conditions.into_iter().any(|one| one.type_ == "Available" && one.status == "True")
 }
 
-/// How an attempt ended.
 enum Connected {
     /// The daemon has switched to our protocol; bytes that came with its response.
     Joined(Box<Command>, Vec<u8>),
     /// It has no streams for us.
     Refused(String),
-    /// Nothing is there yet.
     Not,
 }
 

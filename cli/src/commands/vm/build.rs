@@ -12,7 +12,6 @@ use crate::render::Reporter;
 use crate::report::{API_VERSION, Document, Report, left, right};
 use crate::settings::Settings;
 
-/// Makes a disk.
 pub(crate) fn run(env: &Env, settings: &Settings, args: &Build, quiet: bool) -> Result<Report> {
     let request = request(env, settings, args)?;
     let reporter = Reporter::new(env, &args.showing.progress, quiet);

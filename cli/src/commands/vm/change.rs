@@ -9,15 +9,13 @@ use serde_json::{Map, Value, json};
 use super::power::{Order, wait_for};
 use crate::args::vm::Applying;
 use crate::commands::flags::duration;
-use crate::commands::resource::NamespaceClient;
-use crate::commands::resource::{document, name_of, wait};
+use crate::commands::resource::{NamespaceClient, document, name_of, wait};
 use crate::error::{Code, Error, Result};
 use crate::render::Reporter;
 use crate::report::{Document, Report};
 
 pub(super) struct Change {
     pub(super) machine: VirtualMachine,
-    /// What changes when.
     pub(super) plan: Plan,
 }
 
@@ -42,7 +40,6 @@ impl Change {
         is_written && self.plan.now.is_empty() && !(restart && self.needs_restart())
     }
 
-    /// Whether a restart is needed.
     pub(super) fn needs_restart(&self) -> bool {
         !self.plan.later.is_empty()
     }
@@ -59,7 +56,6 @@ impl Change {
         json!({ "metadata": { "annotations": { AT_NEXT_START: pending } }, "spec": self.plan.now })
     }
 
-    /// What changes when, in words.
     fn summary(&self) -> String {
         let mut parts = Vec::new();
         let now = next_start::paths(&self.plan.now);

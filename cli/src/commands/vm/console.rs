@@ -5,15 +5,16 @@ use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
 use neonvm_api::VirtualMachine;
+use neonvm_api::virtual_machine::VirtualMachineStatus;
 use neonvm_builder::out;
 use rustix::termios::{self, OptionalActions, Termios};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::exec::{self, Command};
 use super::waiting::until;
 use crate::args::vm::Console;
 use crate::commands::flags::duration;
+use crate::commands::job::Stop;
 use crate::commands::resource::NamespaceClient;
 use crate::commands::watching::WaitProgress;
 use crate::connect::block_on;
@@ -48,8 +49,7 @@ impl Drop for Raw {
     }
 }
 
-/// Joins the terminal with the serial console.
-pub(in crate::commands) fn run(settings: &Settings, args: &Console, quiet: bool) -> Result<Report> {
+pub(crate) fn run(settings: &Settings, args: &Console, quiet: bool) -> Result<Report> {
     let escape = key(&args.escape)?;
     let boot = duration("boot-timeout", &args.boot_timeout)?;
     let record = match &args.record {
@@ -80,17 +80,14 @@ pub(in crate::commands) fn run(settings: &Settings, args: &Console, quiet: bool)
 async fn reach(client: &NamespaceClient, args: &Console, boot: Duration) -> Result<Command> {
     let start = Instant::now();
     let name = &args.name;
+    let has_begun = |status: &VirtualMachineStatus| {
+        !status.pod_name.is_empty() || status.phase.is_some_and(|phase| phase.is_alive())
+    };
     loop {
         let left = boot.saturating_sub(start.elapsed());
         let waited = until(client, name, left, "phase=Running", |machine| match machine {
             None => WaitProgress::Never(Error::new(Code::NotFound, format!("{name} was deleted"))),
-            Some(vm) if vm.status.as_ref().is_some_and(|s| !s.pod_name.is_empty() && !s.node.is_empty()) => {
-                WaitProgress::Done
-            }
-            Some(vm) if vm.status.as_ref().is_some_and(|s| s.phase.is_some_and(|p| p.is_alive())) => {
-                WaitProgress::Done
-            }
-            Some(vm) if vm.status.as_ref().is_some_and(|s| !s.pod_name.is_empty()) => WaitProgress::Done,
+            Some(vm) if vm.status.as_ref().is_some_and(has_begun) => WaitProgress::Done,
             Some(_) => WaitProgress::NotYet,
         });
         let machine = waited.await?.object;
@@ -138,12 +135,11 @@ async fn join(mut command: Command, read_only: bool, escape: u8, mut record: Opt
             let _ = file.write_all(bytes);
         }
     });
-    let mut interrupt = signal(SignalKind::interrupt())
-        .map_err(|error| Error::new(Code::Failed, "cannot wait").cause(crate::error::reason(&error)))?;
+    let mut stop = Stop::listen()?;
     let is_over = tokio::select! {
         () = typed => false,
         is_over = shown => is_over,
-        _ = interrupt.recv() => false,
+        () = stop.requested() => false,
     };
     if is_over { command.unbroken().await } else { Ok(()) }
 }

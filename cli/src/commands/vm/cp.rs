@@ -7,7 +7,6 @@ use crate::error::{Code, Error, Result};
 use crate::report::Report;
 use crate::settings::Settings;
 
-/// Copies files with scp.
 pub(super) fn run(env: &Env, settings: &Settings, args: &Cp) -> Result<Report> {
     let name = machine(&args.paths)?;
     folders(&args.paths, args.recursive)?;

@@ -16,8 +16,7 @@ use super::waiting::until;
 use crate::args::vm::Create;
 use crate::commands::finals::{self, Awaited};
 use crate::commands::flags::duration;
-use crate::commands::resource::NamespaceClient;
-use crate::commands::resource::wait;
+use crate::commands::resource::{NamespaceClient, wait};
 use crate::commands::watching::WaitProgress;
 use crate::connect::block_on;
 use crate::error::{Code, Error, Result};
@@ -25,8 +24,7 @@ use crate::render::Reporter;
 use crate::report::{Document, Report, list_of};
 use crate::settings::Settings;
 
-/// Makes a VM from flags, or those of a manifest.
-pub(in crate::commands) fn run(settings: &Settings, args: &Create, quiet: bool) -> Result<Report> {
+pub(crate) fn run(settings: &Settings, args: &Create, quiet: bool) -> Result<Report> {
     let (objects, mut notes) = match &args.file {
         Some(file) => file::read(file, args.name.as_deref())?,
         None => (vec![manifest::of_flags(args)?], Vec::new()),
@@ -59,7 +57,6 @@ fn check(args: &Create, object: &mut Value) -> Result<Vec<FieldError>> {
     Err(error)
 }
 
-/// An error about one of several objects.
 fn named(error: Error, object: &Value) -> Error {
     let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
     Error { message: format!("VM {name:?}: {}", error.message), ..error }
@@ -71,7 +68,6 @@ fn machine_of(object: &Value) -> Result<VirtualMachine> {
     })
 }
 
-/// The objects as they would be sent.
 fn shown(settings: &Settings, objects: Vec<Value>) -> Result<Report> {
     let machines = objects.iter().map(machine_of).collect::<Result<Vec<_>>>()?;
     let meant: Vec<String> = objects.iter().filter_map(|object| image::meant(settings, object)).collect();

@@ -9,8 +9,7 @@ use serde_json::json;
 use super::waiting::until;
 use crate::args::vm::Delete;
 use crate::commands::flags::{duration, seconds};
-use crate::commands::resource::NamespaceClient;
-use crate::commands::resource::wait;
+use crate::commands::resource::{NamespaceClient, wait};
 use crate::commands::watching::WaitProgress;
 use crate::connect::block_on;
 use crate::error::{Code, Error, Result};
@@ -18,8 +17,7 @@ use crate::render::Reporter;
 use crate::report::{API_VERSION, Document, Report, left};
 use crate::settings::Settings;
 
-/// Stops machines and removes them.
-pub(in crate::commands) fn run(settings: &Settings, args: &Delete, quiet: bool) -> Result<Report> {
+pub(crate) fn run(settings: &Settings, args: &Delete, quiet: bool) -> Result<Report> {
     confirm(args)?;
     let reporter = Reporter::lines(quiet);
     block_on(async {

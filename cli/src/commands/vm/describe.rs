@@ -8,21 +8,18 @@ use neonvm_api::VirtualMachine;
 use neonvm_api::virtual_machine::PortProtocol;
 use neonvm_types::agent_inspect::VmInspect;
 
-use super::decisions;
 use super::events::{Event, allowed, of_vm};
 use super::size::{cores, in_units};
-use super::table;
+use super::{decisions, table};
 use crate::args::vm::Describe;
-use crate::commands::resource::NamespaceClient;
-use crate::commands::resource::name_of;
+use crate::commands::resource::{NamespaceClient, name_of};
 use crate::connect::block_on;
 use crate::error::Result;
 use crate::render::{age, one_line};
 use crate::report::{Document, Report};
 use crate::settings::Settings;
 
-/// One machine in words.
-pub(in crate::commands) fn run(settings: &Settings, args: &Describe) -> Result<Report> {
+pub(crate) fn run(settings: &Settings, args: &Describe) -> Result<Report> {
     block_on(async {
         let client = NamespaceClient::open(settings).await?;
         let machine = client.find(&args.name).await?;
@@ -107,7 +104,6 @@ fn describe(machine: &VirtualMachine, agent: Agent<'_>, events: &[Event], most: 
     text.trim_end().to_owned()
 }
 
-/// Conditions and the last events.
 fn happened(machine: &VirtualMachine, events: &[Event], most: usize) -> String {
     let mut text = String::new();
     for condition in machine.status.iter().flat_map(|status| &status.conditions) {

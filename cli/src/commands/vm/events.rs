@@ -7,18 +7,17 @@ use kube::api::{Api, ListParams};
 use crate::commands::resource::NamespaceClient;
 use crate::error::{Code, Result};
 
-/// What happened.
-pub(in crate::commands) struct Event {
-    pub(in crate::commands) at: Option<Timestamp>,
-    pub(in crate::commands) kind: String,
-    pub(in crate::commands) reason: String,
-    pub(in crate::commands) from: String,
-    pub(in crate::commands) message: String,
-    pub(in crate::commands) count: i32,
+pub(crate) struct Event {
+    pub(crate) at: Option<Timestamp>,
+    pub(crate) kind: String,
+    pub(crate) reason: String,
+    pub(crate) from: String,
+    pub(crate) message: String,
+    pub(crate) count: i32,
 }
 
 impl Event {
-    pub(in crate::commands) fn from_event(event: core::Event) -> Self {
+    pub(crate) fn from_event(event: core::Event) -> Self {
         let second = |seconds: i64| Timestamp::from_second(seconds).ok();
         let last = event
             .series
@@ -41,11 +40,11 @@ impl Event {
     }
 
     /// The message for people: without the object that a kubelet appends to it, such as all resources of a pod that it resized.
-    pub(in crate::commands) fn brief(&self) -> &str {
+    pub(crate) fn brief(&self) -> &str {
         self.message.split_once(": {\"").map_or(self.message.as_str(), |(words, _)| words)
     }
 
-    pub(in crate::commands) fn age(&self) -> String {
+    pub(crate) fn age(&self) -> String {
         self.at.map_or_else(|| "-".to_owned(), crate::render::age)
     }
 }

@@ -8,8 +8,7 @@ use kube::api::{Api, AttachParams, AttachedProcess};
 use neonvm_api::VirtualMachine;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, SimplexStream, WriteHalf};
 
-use crate::commands::resource::NamespaceClient;
-use crate::commands::resource::name_of;
+use crate::commands::resource::{NamespaceClient, name_of};
 use crate::error::{Code, Error, Result};
 
 /// Most of an output that is kept.
@@ -23,13 +22,11 @@ pub(super) struct Command {
     /// Its standard input, until taken.
     pub(super) stdin: Option<WriteHalf<SimplexStream>>,
     pub(super) stdout: Output,
-    /// Its standard error.
     pub(super) stderr: Output,
     end: End,
     _process: AttachedProcess,
 }
 
-/// What a command writes.
 pub(super) struct Output {
     stream: ReadHalf<SimplexStream>,
     end: End,
@@ -135,11 +132,7 @@ fn broke() -> Error {
 }
 
 /// Runs a command to its end; returns what it printed.
-pub(in crate::commands) async fn output(
-    client: &NamespaceClient,
-    pod: &str,
-    arguments: &[&str],
-) -> Result<String> {
+pub(crate) async fn output(client: &NamespaceClient, pod: &str, arguments: &[&str]) -> Result<String> {
     let mut command = Command::start(client, pod, arguments, false).await?;
     let (text, errors) = tokio::join!(command.stdout.text(), command.stderr.text());
     command.ended(&errors).await?;

@@ -8,8 +8,7 @@ use neonvm_types::agent_history::AgentHistory;
 use super::events::{self, Event};
 use crate::args::vm::History;
 use crate::commands::migration::show;
-use crate::commands::resource::NamespaceClient;
-use crate::commands::resource::name_of;
+use crate::commands::resource::{NamespaceClient, name_of};
 use crate::commands::services::Services;
 use crate::connect::block_on;
 use crate::error::{Code, Error, Result};
@@ -20,8 +19,7 @@ use crate::settings::Settings;
 /// Milliseconds of a day.
 const DAY: i64 = 24 * 3_600_000;
 
-/// Shows what happened to a VM.
-pub(in crate::commands) fn run(settings: &Settings, args: &History) -> Result<Report> {
+pub(crate) fn run(settings: &Settings, args: &History) -> Result<Report> {
     let now = Timestamp::now().as_millisecond();
     let window = window(args, now)?;
     block_on(async {

@@ -19,14 +19,13 @@ use crate::settings::Settings;
 /// Lines that wait for the reader.
 const QUEUE: usize = 256;
 
-/// Where the lines are.
 enum Found {
     LastWords(Vec<String>, Option<String>),
     /// So far, the pod they are of, and where earlier ones were.
     Lines(String, String, Option<String>),
 }
 
-pub(in crate::commands) fn run(settings: &Settings, args: &Logs) -> Result<Report> {
+pub(crate) fn run(settings: &Settings, args: &Logs) -> Result<Report> {
     let style = Style::new(&args.source, args.timestamps);
     let since = args.since.as_deref().map(|text| duration("since", text)).transpose()?;
     let parameters = LogParams {

@@ -1,4 +1,4 @@
-//! `vm port-forward`
+//! `vm port-forward` and `vm connect`: TCP ports of the guest, through the runner's pod.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 use neonvm_api::VirtualMachine;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::exec::{self, Command};
-use crate::args::vm::PortForward;
+use crate::args::vm::{Connect, PortForward};
+use crate::commands::job::Stop;
 use crate::commands::resource::NamespaceClient;
 use crate::connect::block_on;
 use crate::error::{Code, Error, Result, reason};
@@ -49,13 +49,9 @@ pub(super) fn run(settings: &Settings, args: &PortForward, quiet: bool) -> Resul
                 Arc::clone(&reporter),
             ));
         }
-        let wait = |kind| {
-            signal(kind).map_err(|error| Error::new(Code::Failed, "cannot wait").cause(reason(&error)))
-        };
-        let (mut interrupt, mut terminate) = (wait(SignalKind::interrupt())?, wait(SignalKind::terminate())?);
+        let mut stop = Stop::listen()?;
         tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
+            () = stop.requested() => {}
             _ = tasks.join_next() => {}
         }
         Ok(Report::text(String::new()))
@@ -89,7 +85,6 @@ async fn serve(
     }
 }
 
-/// Carries one connection to the guest.
 async fn carry(stream: TcpStream, remote: u16, name: &str, client: &NamespaceClient) -> Result<()> {
     let _ = stream.set_nodelay(true);
     // The VM may have been migrated or started again since the last connection.
@@ -129,6 +124,27 @@ fn parse(text: &str) -> Result<(u16, u16)> {
     parsed.ok_or_else(|| {
         Error::new(Code::Usage, format!("{text:?} is not a port"))
             .hint("write [LOCAL:]REMOTE, such as 5432 or 15432:5432")
+    })
+}
+
+pub(crate) fn connect(settings: &Settings, args: &Connect) -> Result<Report> {
+    block_on(async {
+        let client = NamespaceClient::open(settings).await?;
+        let machine = client.find(&args.name).await?;
+        let pod = exec::pod_of(&client, &machine)?;
+        let port = args.port.to_string();
+        let mut command = Command::start(&client, &pod, &["connect", &port], true).await?;
+        let broken = || Error::new(Code::Failed, "the connection could not be established");
+        let mut to = command.stdin.take().ok_or_else(broken)?;
+        // A read of standard input cannot be taken back; the process ends with its main task.
+        tokio::spawn(async move {
+            let mut input = tokio::io::stdin();
+            let _ = tokio::io::copy(&mut input, &mut to).await;
+            let _ = to.shutdown().await;
+        });
+        let (_, errors) = tokio::join!(command.stdout.show(|_| ()), command.stderr.text());
+        command.ended(&errors).await?;
+        Ok(Report::text(String::new()))
     })
 }
 

@@ -4,13 +4,13 @@ use clap::Parser as _;
 use kube::api::DeleteParams;
 use neonvm_api::VirtualMachine;
 use neonvm_api::virtual_machine::{Attach, Phase};
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::attach::End;
 use super::waiting::until;
 use super::{attach, build, console, create, logs};
 use crate::args::vm::{Command, Run};
 use crate::args::{self, Args};
+use crate::commands::job::Stop;
 use crate::commands::resource::NamespaceClient;
 use crate::commands::watching::WaitProgress;
 use crate::connect::block_on;
@@ -25,7 +25,6 @@ const START: std::time::Duration = std::time::Duration::from_secs(300);
 /// Exit code of a VM whose workload ended without one.
 const NO_CODE: u8 = 125;
 
-/// Builds, creates, attaches.
 pub(super) fn run(env: &Env, settings: &Settings, args: &Run, quiet: bool) -> Result<Report> {
     let name = args.name.clone().unwrap_or_else(random_name);
     if args.from.is_some()
@@ -121,7 +120,6 @@ fn no_streams(failed: Result<End>, args: &Run, name: &str) -> Error {
     }
 }
 
-/// The console, or the log.
 fn shown(settings: &Settings, args: &Run, name: &str, quiet: bool) -> Result<Report> {
     let mut words = vec!["vm", if args.console { "console" } else { "logs" }, name];
     if !args.console {
@@ -201,7 +199,6 @@ fn random_name() -> String {
     format!("run-{}", text.to_lowercase())
 }
 
-/// Letters and digits that differ from call to call.
 fn uuid_words() -> String {
     use std::hash::{BuildHasher as _, Hasher as _};
     let hash = std::collections::hash_map::RandomState::new().build_hasher().finish();
@@ -258,14 +255,7 @@ async fn delete(settings: &Settings, name: &str) -> Result<()> {
 fn watch_interrupt(settings: Settings, name: String, rm: bool) {
     std::thread::spawn(move || {
         let interrupted = block_on(async {
-            let failed =
-                |error: std::io::Error| Error::new(Code::Failed, "cannot wait").cause(error.to_string());
-            let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-            let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-            tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
-            }
+            Stop::listen()?.requested().await;
             if rm { delete(&settings, &name).await } else { Ok(()) }
         });
         let text = match (rm, interrupted) {

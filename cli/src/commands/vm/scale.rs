@@ -40,7 +40,7 @@ struct RequestedSize {
 }
 
 /// Changes the size within the bounds, the bounds, or who decides.
-pub(in crate::commands) fn run(settings: &Settings, args: &Scale, quiet: bool) -> Result<Report> {
+pub(crate) fn run(settings: &Settings, args: &Scale, quiet: bool) -> Result<Report> {
     block_on(async {
         let client = NamespaceClient::open(settings).await?;
         let machine = client.find(&args.name).await?;
@@ -241,17 +241,17 @@ fn wanted(machine: &VirtualMachine, args: &Scale) -> Result<RequestedSize> {
 
 /// A size that was requested.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::commands) struct Goal {
-    pub(in crate::commands) cpu: MilliCpu,
+pub(crate) struct Goal {
+    pub(crate) cpu: MilliCpu,
     /// Memory, whole steps.
-    pub(in crate::commands) memory: Bytes,
+    pub(crate) memory: Bytes,
     /// Generation of the object with the request; a status about an older one is about another size.
-    pub(in crate::commands) generation: Option<i64>,
+    pub(crate) generation: Option<i64>,
 }
 
 impl Goal {
     /// What the VM has beyond the requested memory, if the size is reached: less than one step, which the guest keeps.
-    pub(in crate::commands) fn remainder(&self, machine: &VirtualMachine) -> Option<Bytes> {
+    pub(crate) fn remainder(&self, machine: &VirtualMachine) -> Option<Bytes> {
         let (cpu, memory) = observed(machine);
         let rest = memory.saturating_sub(self.memory);
         let arrived = cpu == self.cpu && memory >= self.memory;
@@ -263,7 +263,7 @@ impl Goal {
 
     /// Whether the size is reached. What the controller, the node or the guest tries again is waited for; what only another
     /// request changes is an error.
-    pub(in crate::commands) fn progress(&self, name: &str, machine: Option<&VirtualMachine>) -> WaitProgress {
+    pub(crate) fn progress(&self, name: &str, machine: Option<&VirtualMachine>) -> WaitProgress {
         let Some(machine) = machine else {
             return WaitProgress::Never(Error::new(Code::NotFound, format!("{name} was deleted")));
         };

@@ -14,7 +14,6 @@ use crate::error::{Code, Error, Result};
 use crate::report::Report;
 use crate::settings::Settings;
 
-/// Changes bounds, image, disks or environment.
 pub(super) fn run(settings: &Settings, args: &Set, quiet: bool) -> Result<Report> {
     block_on(async {
         let client = NamespaceClient::open(settings).await?;
@@ -28,7 +27,6 @@ pub(super) fn run(settings: &Settings, args: &Set, quiet: bool) -> Result<Report
     })
 }
 
-/// The spec with what the flags set.
 fn target(machine: &VirtualMachine, args: &Set) -> Result<Value> {
     let mut spec = base(machine)?;
     if let Some(text) = &args.cpu {

@@ -5,9 +5,9 @@ use neonvm_types::{Bytes, MilliCpu, Quantity};
 use crate::error::{Code, Error, Result};
 
 /// CPU of a compute unit.
-pub(in crate::commands) const UNIT_CPU: MilliCpu = MilliCpu::new(250);
+pub(crate) const UNIT_CPU: MilliCpu = MilliCpu::new(250);
 /// Memory of a compute unit.
-pub(in crate::commands) const UNIT_MEMORY: Bytes = Bytes::gib(1);
+pub(crate) const UNIT_MEMORY: Bytes = Bytes::gib(1);
 /// Memory is plugged in multiples of this.
 const GRANULARITY: Bytes = Bytes::mib(8);
 /// Most slots a VM can have.
@@ -34,7 +34,7 @@ pub(super) fn bounds<T: Copy + PartialOrd>(
 }
 
 /// CPU, such as `0.25`, `250m` or `2`.
-pub(in crate::commands) fn cpu(flag: &str, text: &str) -> Result<MilliCpu> {
+pub(crate) fn cpu(flag: &str, text: &str) -> Result<MilliCpu> {
     let parsed = text
         .trim()
         .parse::<Quantity>()
@@ -46,15 +46,14 @@ pub(in crate::commands) fn cpu(flag: &str, text: &str) -> Result<MilliCpu> {
 }
 
 /// Memory, such as `512Mi`.
-pub(in crate::commands) fn memory(flag: &str, text: &str) -> Result<Bytes> {
+pub(crate) fn memory(flag: &str, text: &str) -> Result<Bytes> {
     let parsed = text.trim().parse::<Quantity>().ok().and_then(|quantity| Bytes::try_from(quantity).ok());
     parsed
         .filter(|size| *size > Bytes::ZERO)
         .ok_or_else(|| bad(flag, text, "write sizes as 512Mi, 4Gi or 10G"))
 }
 
-/// Compute units.
-pub(in crate::commands) fn units(flag: &str, text: &str) -> Result<u16> {
+pub(crate) fn units(flag: &str, text: &str) -> Result<u16> {
     let parsed = text.trim().parse::<u16>().ok();
     parsed
         .filter(|units| *units > 0)
@@ -145,14 +144,14 @@ pub(super) fn with_unit(size: Bytes) -> String {
 }
 
 /// Whole compute units that a size is, if it is.
-pub(in crate::commands) fn in_units(cpu: MilliCpu, memory: Bytes) -> Option<u32> {
+pub(crate) fn in_units(cpu: MilliCpu, memory: Bytes) -> Option<u32> {
     let units = cpu.milli() / UNIT_CPU.milli();
     (cpu.milli() == units * UNIT_CPU.milli() && memory == UNIT_MEMORY.saturating_mul(units) && units > 0)
         .then_some(units)
 }
 
 /// CPU as decimal cores with two places, as `2.75`.
-pub(in crate::commands) fn cores(cpu: MilliCpu) -> String {
+pub(crate) fn cores(cpu: MilliCpu) -> String {
     format!("{}.{:02}", cpu.milli() / 1000, cpu.milli() % 1000 / 10)
 }
 

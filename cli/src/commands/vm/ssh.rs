@@ -18,7 +18,7 @@ use crate::render::Shown;
 use crate::report::Report;
 use crate::settings::Settings;
 
-pub(in crate::commands) fn run(env: &Env, settings: &Settings, args: &Ssh) -> Result<Report> {
+pub(crate) fn run(env: &Env, settings: &Settings, args: &Ssh) -> Result<Report> {
     let door = Door { name: &args.name, port: args.port, identity: args.identity.as_deref() };
     let mut client = Client::open(env, settings, "ssh", &door)?;
     for forward in &args.local_forward {

@@ -68,7 +68,7 @@ impl Resource for VirtualMachine {
 }
 
 /// The phase in a word; that a VM is off, or about to be, is not seen from the phase of the API.
-pub(in crate::commands) fn phase(machine: &VirtualMachine) -> &'static str {
+pub(crate) fn phase(machine: &VirtualMachine) -> &'static str {
     let status = machine.status.as_ref();
     let pod = status.is_some_and(|status| !status.pod_name.is_empty());
     match status.and_then(|status| status.phase) {
@@ -94,7 +94,7 @@ fn is_still(status: &VirtualMachineStatus) -> bool {
 }
 
 /// Why the workload of a VM that runs does not do its work.
-pub(in crate::commands) fn failing(machine: &VirtualMachine) -> Option<&'static str> {
+pub(crate) fn failing(machine: &VirtualMachine) -> Option<&'static str> {
     let conditions = &machine.status.as_ref()?.conditions;
     let degraded = conditions.iter().find(|one| one.type_ == "Degraded" && one.status == "True")?;
     let out_of_memory = machine.status.as_ref()?.workload.is_some_and(|workload| workload.out_of_memory);
@@ -114,7 +114,6 @@ fn restarts(machine: &VirtualMachine) -> i64 {
     own + status.and_then(|status| status.workload).map_or(0, |workload| i64::from(workload.restarts))
 }
 
-/// Whether a VM is scaled by its load.
 pub(super) fn is_on(machine: &VirtualMachine) -> bool {
     machine
         .metadata
@@ -125,7 +124,7 @@ pub(super) fn is_on(machine: &VirtualMachine) -> bool {
 }
 
 /// CPU and memory as they are; zero while they are not known.
-pub(in crate::commands) fn observed(machine: &VirtualMachine) -> (MilliCpu, Bytes) {
+pub(crate) fn observed(machine: &VirtualMachine) -> (MilliCpu, Bytes) {
     let status = machine.status.as_ref();
     let memory = status.and_then(|status| status.memory_size).and_then(|size| Bytes::try_from(size).ok());
     (status.and_then(|status| status.cpus).unwrap_or_default(), memory.unwrap_or_default())
@@ -149,8 +148,7 @@ fn decimal(cpu: MilliCpu) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Lists the VMs of one namespace, or of all.
-pub(in crate::commands) fn list(settings: &Settings, args: &List) -> Result<Report> {
+pub(crate) fn list(settings: &Settings, args: &List) -> Result<Report> {
     let (pending, migrating, node) = (args.pending, args.migrating, args.node.clone());
     let filter = move |vm: &VirtualMachine| {
         let on = vm.status.as_ref().map(|status| status.node.as_str()).unwrap_or_default();
@@ -160,7 +158,7 @@ pub(in crate::commands) fn list(settings: &Settings, args: &List) -> Result<Repo
     list::list(settings, &args.list, filter, |found| found)
 }
 
-pub(in crate::commands) fn get(settings: &Settings, args: &Get) -> Result<Report> {
+pub(crate) fn get(settings: &Settings, args: &Get) -> Result<Report> {
     list::get::<VirtualMachine>(settings, &args.names, args.watch)
 }
 

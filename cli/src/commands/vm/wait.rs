@@ -16,8 +16,7 @@ use crate::error::{Code, Error, Result};
 use crate::report::Report;
 use crate::settings::Settings;
 
-/// Waits until a predicate is true.
-pub(in crate::commands) fn run(settings: &Settings, args: &Wait) -> Result<Report> {
+pub(crate) fn run(settings: &Settings, args: &Wait) -> Result<Report> {
     let predicate = Predicate::parse(&args.predicate)?;
     let limit = duration("timeout", &args.timeout)?;
     block_on(async {

@@ -44,7 +44,7 @@ fn again(name: &str, what: &str) -> String {
 }
 
 /// The state in a few words: the phase, and what stands in the way.
-pub(in crate::commands) fn state(machine: &VirtualMachine) -> String {
+pub(crate) fn state(machine: &VirtualMachine) -> String {
     let Some(status) = &machine.status else {
         return "not reconciled yet; is vm-controller running?".to_owned();
     };

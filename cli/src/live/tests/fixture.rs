@@ -4,8 +4,9 @@ use neonvm_types::agent_inspect::{Decision, GoalParts, VmInspect};
 use neonvm_types::scheduler_inspect::ResourceView;
 use neonvm_types::{Bytes, MilliCpu, Resources};
 
-use crate::live::input::{Account, Change, Input, Key, Load, Millis, MoveFacts, NodeFacts, Origin, VmFacts};
-use crate::live::input::{Entry, Kind};
+use crate::live::input::{
+    Account, Change, Entry, Input, Key, Kind, Load, Millis, MoveFacts, NodeFacts, Origin, VmFacts,
+};
 use crate::live::model::Fleet;
 use crate::live::series::STEP;
 

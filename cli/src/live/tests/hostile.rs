@@ -5,8 +5,7 @@ use ratatui::buffer::Buffer;
 
 use super::PLAIN;
 use super::fixture::{START, fleet, vm, why};
-use crate::live::input::{Change, Input, Key, MoveFacts, NodeFacts, Origin};
-use crate::live::input::{Entry, Kind};
+use crate::live::input::{Change, Entry, Input, Key, Kind, MoveFacts, NodeFacts, Origin};
 use crate::live::keys::{Press, press};
 use crate::live::view::{area, draw};
 use crate::live::{Page, Ui};

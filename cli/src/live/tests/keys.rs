@@ -1,10 +1,9 @@
 //! Keys change what is shown.
 
 use super::fixture::{fleet, key, many};
-use crate::live::Sort;
 use crate::live::keys::{Next, Press, press};
 use crate::live::model::Fleet;
-use crate::live::{Page, Ui};
+use crate::live::{Page, Sort, Ui};
 
 fn typed(ui: &mut Ui, fleet: &Fleet, text: &str) {
     for character in text.chars() {

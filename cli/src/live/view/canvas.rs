@@ -1,9 +1,12 @@
-//! A part of the screen that texts are written to. What does not fit is left out.
+//! What is drawn with: a part of the screen that texts are written to, leaving out what does not fit; pages of text; bars and lines of values.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
 
+use super::Theme;
+use crate::live::model::Share;
+use crate::live::series::{Point, Series};
 use crate::render::one_line;
 
 /// A part of a buffer.
@@ -49,7 +52,6 @@ impl<'a> Canvas<'a> {
         end - self.area.x
     }
 
-    /// Writes a text at the right end of a row.
     pub(super) fn right(&mut self, y: u16, text: &str, style: Style) {
         let width = u16::try_from(text.chars().count()).unwrap_or(u16::MAX);
         self.text(self.area.width.saturating_sub(width), y, text, style);
@@ -61,4 +63,88 @@ impl<'a> Canvas<'a> {
             self.buffer.set_style(row, style);
         }
     }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Line {
+    text: String,
+    style: Style,
+}
+
+impl Line {
+    pub(super) fn new(text: impl Into<String>, style: Style) -> Self {
+        Self { text: text.into(), style }
+    }
+}
+
+/// A text in lines of at most `width` characters, broken between words; lines after the first are indented.
+pub(super) fn wrapped(text: &str, width: usize, indent: usize, style: Style) -> Vec<Line> {
+    let clean = crate::render::one_line(text);
+    let (mut lines, mut line, mut used) = (Vec::new(), String::new(), 0);
+    for word in clean.split_inclusive(' ') {
+        let length = word.chars().count();
+        if used + word.trim_end().chars().count() > width && used > indent {
+            lines.push(Line::new(std::mem::take(&mut line), style));
+            line = " ".repeat(indent);
+            used = indent;
+        }
+        line.push_str(word);
+        used += length;
+    }
+    lines.push(Line::new(line, style));
+    lines
+}
+
+/// Draws lines from a position on, which is limited so that the page stays filled.
+pub(super) fn show(canvas: &mut Canvas<'_>, lines: &[Line], scroll: &mut usize) {
+    let room = usize::from(canvas.height());
+    *scroll = (*scroll).min(lines.len().saturating_sub(room));
+    for (line, y) in lines.iter().skip(*scroll).take(room).zip(0..) {
+        canvas.text(0, y, &line.text, line.style);
+    }
+}
+
+/// How many of `width` cells a share fills; some if it is not zero.
+pub(super) fn cells(share: f64, width: u16) -> usize {
+    let filled = (share.clamp(0.0, 1.0) * f64::from(width)).round();
+    (0..=width).rev().find(|cell| f64::from(*cell) <= filled).map_or(0, usize::from)
+}
+
+/// Draws a resource of a node: used, permitted, pressure and watermark.
+pub(super) fn bar(canvas: &mut Canvas<'_>, (x, y): (u16, u16), width: u16, share: &Share, theme: Theme) {
+    let of = |amount: f64| if share.total > 0.0 { amount / share.total } else { 0.0 };
+    let used = cells(of(share.used), width);
+    let permitted = cells(of(share.permitted), width).max(used);
+    let missing = if share.pressure > 0.0 { cells(of(share.pressure), width).max(1) } else { 0 };
+    // Pressure is what did not fit: it is drawn even if the bar is full.
+    let start = permitted.min(usize::from(width).saturating_sub(missing));
+    let mark = share.watermark.map(|watermark| cells(of(watermark), width));
+    for column in 0..width {
+        let at = usize::from(column);
+        let (sign, style) = if mark == Some(at) {
+            (theme.mark(), theme.warning())
+        } else if (start..start + missing).contains(&at) {
+            ('!', theme.bad())
+        } else if at < used {
+            (theme.full(), theme.used())
+        } else if at < permitted {
+            (theme.half(), theme.permitted())
+        } else {
+            (theme.free(), theme.dim())
+        };
+        canvas.text(x + column, y, sign.encode_utf8(&mut [0; 4]), style);
+    }
+}
+
+/// The last minutes of a value in `width` characters, between 0 and `most`.
+pub(super) fn spark(
+    series: &Series,
+    width: u16,
+    most: f32,
+    theme: Theme,
+    value: impl Fn(&Point) -> Option<f32>,
+) -> String {
+    let buckets = series.buckets(usize::from(width), value);
+    let sign = |value: Option<f32>| value.map_or(' ', |value| theme.spark(value / most.max(f32::EPSILON)));
+    buckets.into_iter().map(sign).collect()
 }

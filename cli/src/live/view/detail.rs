@@ -4,18 +4,15 @@ use neonvm_types::Resources;
 use neonvm_types::agent_inspect::{Decision, VmInspect};
 
 use super::Theme;
-use super::bar;
-use super::text::{Line, wrapped};
+use super::canvas::{self, Line, wrapped};
 use crate::live::input::Key;
 use crate::live::model::{Fleet, Vm};
 use crate::live::series::Point;
 use crate::live::size::{self, cores, short};
 use crate::render::bytes;
 
-/// Columns of the words before each value.
 const LABEL: usize = 11;
 
-/// The page.
 pub(super) fn lines(fleet: &Fleet, key: &Key, width: usize, theme: Theme) -> Vec<Line> {
     let Key { namespace, name } = key;
     let Some(vm) = fleet.vms.get(key) else {
@@ -53,7 +50,6 @@ fn decision(decision: &Decision) -> String {
     }
 }
 
-/// What is known, each with a label.
 pub(crate) fn facts(fleet: &Fleet, key: &Key, vm: &Vm) -> Vec<(&'static str, String)> {
     let facts = &vm.facts;
     let place = if facts.node.is_empty() { "no node yet".to_owned() } else { format!("on {}", facts.node) };
@@ -188,10 +184,10 @@ impl Page {
         let theme = self.theme;
         let width = u16::try_from(self.width.saturating_sub(20)).unwrap_or(u16::MAX).min(150);
         let rows = [
-            ("load", bar::spark(series, width, most, theme, |point| of(point).load)),
-            ("goal", bar::spark(series, width, most, theme, |point| of(point).goal)),
-            ("permit", bar::spark(series, width, most, theme, |point| of(point).permit)),
-            ("size", bar::spark(series, width, most, theme, |point| of(point).size)),
+            ("load", canvas::spark(series, width, most, theme, |point| of(point).load)),
+            ("goal", canvas::spark(series, width, most, theme, |point| of(point).goal)),
+            ("permit", canvas::spark(series, width, most, theme, |point| of(point).permit)),
+            ("size", canvas::spark(series, width, most, theme, |point| of(point).size)),
         ];
         let scale = format!("0..{}{unit}", short((f64::from(most) * 100.0).round() / 100.0));
         for ((name, line), note) in rows.into_iter().zip([what, scale.as_str(), "", ""]) {

@@ -1,7 +1,7 @@
 //! Keys, signs, and what cannot be read.
 
 use super::Theme;
-use super::text::{Line, wrapped};
+use super::canvas::{Line, wrapped};
 use crate::live::model::Fleet;
 
 const KEYS: [(&str, &str); 9] = [
@@ -16,7 +16,6 @@ const KEYS: [(&str, &str); 9] = [
     ("q, Ctrl-C", "quit"),
 ];
 
-/// The page.
 pub(super) fn lines(fleet: &Fleet, width: usize, theme: Theme) -> Vec<Line> {
     let mut lines = vec![Line::new(" KEYS", theme.heading())];
     lines.extend(KEYS.map(|(key, what)| Line::new(format!(" {key:<27} {what}"), theme.plain())));

@@ -1,14 +1,12 @@
 //! Migrations: a row each, with a bar of their progress.
 
 use super::Theme;
-use super::bar;
-use super::canvas::Canvas;
+use super::canvas::{self, Canvas};
 use crate::live::input::{Key, MoveFacts};
 use crate::live::model::Fleet;
 
 const BAR: u16 = 12;
 
-/// Draws a heading and a row for each migration.
 pub(super) fn draw(canvas: &mut Canvas<'_>, fleet: &Fleet, theme: Theme) {
     let moves = fleet.shown_moves();
     let room = usize::from(canvas.height().saturating_sub(1));
@@ -41,7 +39,7 @@ fn row(canvas: &mut Canvas<'_>, y: u16, (key, facts): (&Key, &MoveFacts), fleet:
 fn progress(facts: &MoveFacts, theme: Theme) -> String {
     let Some(percent) = facts.percent.filter(|_| !facts.failed) else { return facts.phase.clone() };
     #[expect(clippy::cast_precision_loss, reason = "at most 100")]
-    let filled = bar::cells(percent.min(100) as f64 / 100.0, BAR - 4);
+    let filled = canvas::cells(percent.min(100) as f64 / 100.0, BAR - 4);
     let full: String = std::iter::repeat_n(theme.full(), filled).collect();
     let free: String = std::iter::repeat_n(theme.free(), usize::from(BAR - 4) - filled).collect();
     format!("{full}{free} {percent:>3}%")

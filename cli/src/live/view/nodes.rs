@@ -1,8 +1,7 @@
 //! Nodes: a bar for CPU and one for memory.
 
 use super::Theme;
-use super::bar;
-use super::canvas::Canvas;
+use super::canvas::{self, Canvas};
 use crate::live::model::{Fleet, Node, Share};
 use crate::live::size::short;
 
@@ -60,10 +59,10 @@ fn row(
     canvas.text(0, y, mark, style);
     canvas.cell(1, y, name - 1, key, style);
     let width = half.saturating_sub(NUMBERS + 2);
-    bar::share(canvas, (name + 1, y), width, cpu, theme);
+    canvas::bar(canvas, (name + 1, y), width, cpu, theme);
     let numbers = numbers(cpu, 1000.0, "");
     canvas.cell(name + 2 + width, y, NUMBERS, &numbers, theme.plain());
-    bar::share(canvas, (name + 1 + half, y), width, memory, theme);
+    canvas::bar(canvas, (name + 1 + half, y), width, memory, theme);
     let numbers = self::numbers(memory, GIB, "Gi");
     canvas.cell(name + 2 + half + width, y, NUMBERS, &numbers, theme.plain());
 }

@@ -1,11 +1,8 @@
 //! What happened: decisions of agents, and events.
 
-use super::Theme;
-use super::canvas::Canvas;
-use super::clock;
-use super::text::{Line, wrapped};
-use crate::live::input::Key;
-use crate::live::input::{Entry, Kind};
+use super::canvas::{Canvas, Line, wrapped};
+use super::{Theme, clock};
+use crate::live::input::{Entry, Key, Kind};
 use crate::live::model::Fleet;
 
 /// Draws a heading and the newest entries, the newest first.
@@ -31,7 +28,6 @@ fn line(entry: &Entry, fleet: &Fleet) -> String {
     format!("{}{} {vm}: {}", entry.kind.mark(), clock(entry.at), entry.text)
 }
 
-/// All entries, for a page of their own.
 pub(super) fn page(fleet: &Fleet, width: usize, theme: Theme) -> Vec<Line> {
     let mut lines = vec![Line::new(" DECISIONS AND EVENTS  > decision  ! warning", theme.heading())];
     for entry in fleet.stream.newest() {

@@ -2,10 +2,8 @@
 
 use ratatui::style::{Color, Modifier, Style};
 
-/// How things look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Theme {
-    /// Whether colours are used.
     pub(crate) color: bool,
     /// Whether the terminal shows characters beyond ASCII.
     pub(crate) unicode: bool,
@@ -16,12 +14,10 @@ impl Theme {
         if self.color { Style::new().fg(color) } else { Style::new() }
     }
 
-    /// Text.
     pub(super) const fn plain(self) -> Style {
         Style::new()
     }
 
-    /// First and last line.
     pub(super) const fn bar(self) -> Style {
         Style::new().add_modifier(Modifier::REVERSED)
     }
@@ -39,7 +35,6 @@ impl Theme {
         Style::new().add_modifier(Modifier::DIM)
     }
 
-    /// In use.
     pub(super) fn used(self) -> Style {
         self.painted(Color::Green)
     }
@@ -53,7 +48,6 @@ impl Theme {
         self.painted(Color::Yellow).add_modifier(Modifier::BOLD)
     }
 
-    /// What is wrong.
     pub(super) fn bad(self) -> Style {
         self.painted(Color::Red).add_modifier(Modifier::BOLD)
     }
@@ -71,7 +65,6 @@ impl Theme {
         if self.unicode { unicode } else { ascii }
     }
 
-    /// Part of a bar that is in use.
     pub(super) fn full(self) -> char {
         self.sign('█', '#')
     }
@@ -86,12 +79,10 @@ impl Theme {
         self.sign('·', '.')
     }
 
-    /// The watermark.
     pub(super) fn mark(self) -> char {
         self.sign('│', '|')
     }
 
-    /// Between source and target.
     pub(super) fn arrow(self) -> &'static str {
         if self.unicode { "→" } else { "->" }
     }
@@ -101,7 +92,7 @@ impl Theme {
         const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
         const ASCII: [char; 8] = ['_', '.', ':', '-', '=', '+', '*', '#'];
         let levels = if self.unicode { BLOCKS } else { ASCII };
-        let index = super::bar::cells(f64::from(share), 7);
+        let index = super::canvas::cells(f64::from(share), 7);
         levels.get(index).copied().unwrap_or(' ')
     }
 }

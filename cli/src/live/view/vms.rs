@@ -3,14 +3,11 @@
 use ratatui::style::Style;
 
 use super::Theme;
-use super::bar;
-use super::canvas::Canvas;
-use crate::live::Ui;
+use super::canvas::{self, Canvas};
 use crate::live::input::Key;
 use crate::live::model::{Fleet, Vm};
-use crate::live::size;
+use crate::live::{Ui, size};
 
-/// Columns of a row: where each begins, for a width.
 struct Columns {
     name: u16,
     node: u16,
@@ -19,9 +16,7 @@ struct Columns {
     cpu: u16,
     memory: u16,
     spark: u16,
-    /// Columns of the line of values.
     minutes: u16,
-    /// Columns of the state behind it.
     state: u16,
 }
 
@@ -41,7 +36,6 @@ impl Columns {
     }
 }
 
-/// Draws the headings and the rows around the selected one.
 pub(super) fn draw(canvas: &mut Canvas<'_>, fleet: &Fleet, ui: &Ui, theme: Theme) {
     let columns = Columns::new(canvas.width(), fleet.namespace.is_none());
     heading(canvas, &columns, theme);
@@ -117,7 +111,7 @@ impl Row<'_> {
             return;
         }
         let most = vm.series.most(|point| point.cpu.size).max(vm.series.most(|point| point.cpu.load));
-        let spark = bar::spark(&vm.series, columns.minutes, most, theme, |point| point.cpu.load);
+        let spark = canvas::spark(&vm.series, columns.minutes, most, theme, |point| point.cpu.load);
         cell(columns.spark, end + 1, &spark, theme.used());
         if columns.state > 0 {
             cell(end + 1, end + 1 + columns.state, &vm.state(), theme.plain());

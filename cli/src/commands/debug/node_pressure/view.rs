@@ -44,7 +44,6 @@ pub(super) fn rows(node: &NodeView) -> Vec<Vec<String>> {
     vec![row("cpu", &node.cpu, cores), row("memory", &node.mem, bytes)]
 }
 
-/// All nodes, and the answer to a question.
 pub(super) fn in_words(inspect: &Inspect, answer: Option<&(String, WhatIfAnswer)>, explain: bool) -> String {
     let mut text = String::new();
     for node in &inspect.nodes {

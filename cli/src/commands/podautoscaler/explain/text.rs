@@ -12,7 +12,6 @@ const WIDTH: usize = 80;
 /// Columns before the text of a line.
 const INDENT: usize = 18;
 
-/// A title and its lines, each a key and a text.
 pub(super) struct Section {
     pub(super) title: String,
     pub(super) lines: Vec<(&'static str, String)>,
@@ -40,7 +39,6 @@ fn wrapped(key: &str, text: &str) -> String {
 }
 
 impl Account<'_> {
-    /// The whole account.
     pub(super) fn text(&self) -> String {
         let mut sections = vec![self.heading()];
         if self.object.spec.scaling_strategy == ScalingStrategy::Hpa && self.word != Word::New {
@@ -90,7 +88,6 @@ impl Account<'_> {
         }
     }
 
-    /// The word, since when, and why.
     fn standing(&self) -> String {
         let kind = match self.word {
             Word::Blind => "MetricsAvailable",
@@ -108,7 +105,6 @@ impl Account<'_> {
         }
     }
 
-    /// The last failure, while it goes on.
     fn failure(&self) -> String {
         if self.word != Word::Failed {
             return String::new();
@@ -186,7 +182,6 @@ impl Account<'_> {
         }
     }
 
-    /// The recommendation of one metric, with its limits.
     fn asked(&self, index: usize, metric: &CurrentMetric) -> String {
         // Both lists are in the order of the spec; two metrics may have one name.
         let mut steps = self.status.explanation.iter().filter(|step| step.step == "Metric");
@@ -206,7 +201,6 @@ impl Account<'_> {
         }
     }
 
-    /// The decision made from the recommendations.
     fn decision(&self) -> Option<Section> {
         let steps: Vec<&ExplanationStep> =
             self.status.explanation.iter().filter(|step| step.step != "Metric").collect();

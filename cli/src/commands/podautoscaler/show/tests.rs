@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-pub(in crate::commands::podautoscaler) fn object(status: &Value) -> PodAutoscaler {
+pub(crate) fn object(status: &Value) -> PodAutoscaler {
     serde_json::from_value(json!({
         "apiVersion": "autoscaling.aibrix.ai/v1alpha1", "kind": "PodAutoscaler",
         "metadata": { "name": "web", "namespace": "shop", "generation": 1 },
@@ -14,7 +14,7 @@ pub(in crate::commands::podautoscaler) fn object(status: &Value) -> PodAutoscale
     .unwrap()
 }
 
-pub(in crate::commands::podautoscaler) fn condition(kind: &str, status: &str, message: &str) -> Value {
+pub(crate) fn condition(kind: &str, status: &str, message: &str) -> Value {
     json!({ "type": kind, "status": status, "reason": "AsExpected", "message": message,
         "lastTransitionTime": "2026-01-01T00:00:00Z" })
 }

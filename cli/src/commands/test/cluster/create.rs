@@ -138,7 +138,6 @@ fn refused(error: Error, namespace: &str) -> Error {
     }
 }
 
-/// Whether it runs and its guest is ready.
 fn is_up(vm: &VirtualMachine) -> WaitProgress {
     let Some(status) = &vm.status else { return WaitProgress::NotYet };
     let is_available = status

@@ -16,7 +16,6 @@ const KEPT: u64 = 1 << 20;
 /// Last lines of a failed command that are shown.
 const LINES: usize = 2;
 
-/// The way into the guest.
 pub(super) struct Guest {
     program: PathBuf,
     arguments: Vec<String>,

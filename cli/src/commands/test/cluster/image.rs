@@ -70,7 +70,6 @@ async fn in_registry(registry: &str, args: &Cluster, reporter: &Reporter) -> Res
     Ok(image)
 }
 
-/// How the image comes into its registry.
 pub(super) fn how_to_push(image: &str) -> String {
     let registry = image.strip_suffix(NAME).map(|registry| registry.trim_end_matches('/'));
     registry.map_or_else(
@@ -118,7 +117,6 @@ async fn build(name: &str, flags: &[&str]) -> Result<()> {
         .map_err(|error| Error { message: format!("cannot build {name}"), ..error })
 }
 
-/// Runs this program with other arguments.
 async fn run(arguments: &[&str]) -> Result<()> {
     let failed = |error: std::io::Error| Error::new(Code::Failed, "cannot run neonctl").cause(reason(&error));
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);

@@ -111,7 +111,6 @@ pub(super) async fn clean_up(trial: &mut Trial<'_>) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("{} removed", removed.join(" and "))))
 }
 
-/// Opens the node that was cordoned.
 pub(super) async fn uncordon(trial: &mut Trial<'_>) -> Result<()> {
     let Some(node) = trial.cordoned.clone() else { return Ok(()) };
     let nodes: Api<Node> = Api::all(trial.connection().client());
@@ -142,7 +141,6 @@ async fn namespace(trial: &mut Trial<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What a namespace that is being removed still has.
 fn remains(namespace: &Value) -> String {
     let conditions = namespace.pointer("/status/conditions").and_then(serde_json::Value::as_array);
     let messages = conditions.into_iter().flatten().filter(|one| text(one, "/status") == "True");

@@ -19,7 +19,6 @@ pub(super) enum Step {
     Drain,
     Database,
     Delete,
-    /// Removal of what is left, the namespace among it.
     CleanUp,
 }
 
@@ -68,10 +67,8 @@ impl Step {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// With what was observed.
     Passed(String),
     Failed(Error),
-    /// With the reason.
     NotRun(String),
 }
 
@@ -130,13 +127,11 @@ impl Row {
     }
 }
 
-/// Numbers of steps that passed, failed and did not run.
 fn count(rows: &[Row]) -> (usize, usize, usize) {
     let of = |word: &str| rows.iter().filter(|row| row.outcome.word() == word).count();
     (of("passed"), of("failed"), of("not run"))
 }
 
-/// The closing line.
 fn sum(rows: &[Row]) -> String {
     let (passed, failed, not_run) = count(rows);
     let took: Duration = rows.iter().map(|row| row.took).sum();

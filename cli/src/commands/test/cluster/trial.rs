@@ -21,10 +21,8 @@ use crate::settings::Settings;
 
 pub(super) const VM: &str = "trial";
 
-/// What reading has shown.
 pub(super) enum Polled<T> {
     Done(T),
-    /// With the state, for people.
     NotYet(String),
 }
 
@@ -43,13 +41,10 @@ pub(super) struct Trial<'a> {
     pub(super) pull_secret: Option<String>,
     /// Whether the namespace was named; else it is made.
     pub(super) is_named: bool,
-    /// Whether the namespace is ours to remove.
     pub(super) owns_namespace: bool,
-    /// Whether a VM may exist.
     pub(super) made_vm: bool,
     /// Whether the VM runs.
     pub(super) has_vm: bool,
-    /// The node that is to be uncordoned.
     pub(super) cordoned: Option<String>,
     /// Nodes that run VMs; none: they may not be read.
     pub(super) nodes: Option<Vec<String>>,
@@ -176,7 +171,6 @@ pub(super) fn pod_of(vm: &VirtualMachine) -> String {
     vm.status.as_ref().map(|status| status.pod_name.clone()).unwrap_or_default()
 }
 
-/// How often the VM has been started again.
 pub(super) fn restarts_of(vm: &VirtualMachine) -> u64 {
     vm.status
         .as_ref()

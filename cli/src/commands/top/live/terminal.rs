@@ -24,7 +24,6 @@ static PANICKED: AtomicBool = AtomicBool::new(false);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pressed {
     Key(Press),
-    /// The terminal has another size.
     Resized,
 }
 

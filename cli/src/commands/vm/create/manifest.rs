@@ -20,7 +20,6 @@ fn bad(flag: &str, text: &str, hint: &str) -> Error {
     Error::new(Code::Usage, format!("--{flag}: {text:?} is not valid")).hint(hint.to_owned())
 }
 
-/// CPU, memory and root disk.
 fn sizes(args: &Create) -> Result<Value> {
     let (cpus, memory) = bounds(args)?;
     let start_cpu = match (&args.start_cpu, args.start_cu) {
@@ -82,7 +81,6 @@ fn start_within<T: PartialOrd>(
         .hint(format!("start within the bounds, or give others with --{flag} MIN..MAX")))
 }
 
-/// The object that the flags describe.
 pub(super) fn of_flags(args: &Create) -> Result<Value> {
     let mut guest = sizes(args)?;
     let mut spec = json!({ "restartPolicy": args.restart,
@@ -190,8 +188,7 @@ fn port(text: &str) -> Result<Value> {
     Ok(json!({ "port": number, "protocol": protocol }))
 }
 
-/// A variable of the workload.
-pub(in crate::commands::vm) fn variable(text: &str) -> Result<Value> {
+pub(crate) fn variable(text: &str) -> Result<Value> {
     let parts = text.split_once('=').filter(|(name, _)| !name.is_empty());
     let (name, value) = parts.ok_or_else(|| bad("env", text, "write a variable as NAME=VALUE"))?;
     Ok(json!({ "name": name, "value": value }))
@@ -208,7 +205,7 @@ fn labels(flag: &str, texts: &[String]) -> Result<Value> {
 }
 
 /// An empty disk.
-pub(in crate::commands::vm) fn disk(text: &str) -> Result<Value> {
+pub(crate) fn disk(text: &str) -> Result<Value> {
     let hint = "write a disk as NAME=SIZE:PATH, such as data=10Gi:/var/lib/data";
     let parts = text.split_once('=').and_then(|(name, rest)| Some((name, rest.split_once(':')?)));
     let (name, (size, path)) = parts.ok_or_else(|| bad("disk", text, hint))?;

@@ -18,7 +18,6 @@ use crate::error::{Code, Error, Result};
 pub(super) struct Changes {
     pub(super) labels: serde_json::Map<String, Value>,
     pub(super) annotations: serde_json::Map<String, Value>,
-    /// For people.
     pub(super) notes: Vec<String>,
     /// The size that is held from now on.
     pub(super) held: Option<Resources>,
@@ -32,7 +31,6 @@ pub(super) fn words(size: Resources) -> String {
     }
 }
 
-/// The same as flags.
 pub(super) fn flags(size: Resources) -> String {
     match in_units(size.vcpus, size.mem) {
         Some(units) => format!("--cu {units}"),

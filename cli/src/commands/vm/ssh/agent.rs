@@ -123,7 +123,6 @@ impl Agent {
         Ok(Self { key, listener, directory })
     }
 
-    /// Where it listens.
     pub(super) fn socket(&self) -> PathBuf {
         self.directory.path().join("socket")
     }

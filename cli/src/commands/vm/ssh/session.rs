@@ -18,8 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::Words;
 use super::agent::{Agent, Key};
 use crate::args::place::Place;
-use crate::commands::resource::NamespaceClient;
-use crate::commands::resource::name_of;
+use crate::commands::resource::{NamespaceClient, name_of};
 use crate::commands::vm::exec;
 use crate::connect::block_on;
 use crate::env::Env;
@@ -33,18 +32,17 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 const NO_CONNECTION: u8 = 255;
 
 /// Where to log in.
-pub(in crate::commands::vm) struct Door<'a> {
-    pub(in crate::commands::vm) name: &'a str,
-    /// Port of the SSH server in the guest.
-    pub(in crate::commands::vm) port: u16,
+pub(crate) struct Door<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) port: u16,
     /// Private key; none: the one that the cluster stores.
-    pub(in crate::commands::vm) identity: Option<&'a Path>,
+    pub(crate) identity: Option<&'a Path>,
 }
 
 /// A program of OpenSSH with the options that lead to the guest.
-pub(in crate::commands::vm) struct Client {
+pub(crate) struct Client {
     /// Further options can be added.
-    pub(in crate::commands::vm) command: tokio::process::Command,
+    pub(crate) command: tokio::process::Command,
     key: Option<Key>,
     /// The program can write its own messages to a file: ssh alone.
     apart: bool,
@@ -54,12 +52,7 @@ impl Client {
     /// # Errors
     ///
     /// When the program is not installed, the VM does not run or its key cannot be read.
-    pub(in crate::commands::vm) fn open(
-        env: &Env,
-        settings: &Settings,
-        program: &str,
-        door: &Door<'_>,
-    ) -> Result<Self> {
+    pub(crate) fn open(env: &Env, settings: &Settings, program: &str, door: &Door<'_>) -> Result<Self> {
         let Some(path) = env.program(program) else {
             return Err(Error::new(Code::Failed, format!("{program} is not installed"))
                 .hint("apt-get install openssh-client"));
@@ -82,7 +75,7 @@ impl Client {
     }
 
     /// The report that runs the program with these last arguments; its exit code is that of the program.
-    pub(in crate::commands::vm) fn report(self, words: Vec<String>) -> Report {
+    pub(crate) fn report(self, words: Vec<String>) -> Report {
         let Self { mut command, key, apart } = self;
         // In the background a read of the terminal would stop the program.
         let input = if is_in_background() { Stdio::null() } else { Stdio::inherit() };
@@ -102,7 +95,7 @@ fn is_in_background() -> bool {
 }
 
 /// Options of every session.
-pub(in crate::commands::vm) const OPTIONS: [&str; 3] =
+pub(crate) const OPTIONS: [&str; 3] =
     ["StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "ConnectTimeout=30"];
 
 /// Runs ssh and passes on its own messages; Ctrl-C is for it, not for us.
@@ -215,10 +208,7 @@ async fn key(settings: &Settings, door: &Door<'_>) -> Result<Option<Key>> {
 /// # Errors
 ///
 /// [`Code::Conflict`] if the VM has none, and when its secret cannot be read.
-pub(in crate::commands::vm) async fn stored_key(
-    client: &NamespaceClient,
-    machine: &VirtualMachine,
-) -> Result<String> {
+pub(crate) async fn stored_key(client: &NamespaceClient, machine: &VirtualMachine) -> Result<String> {
     let secret = machine.status.as_ref().map(|status| status.ssh_secret_name.clone()).unwrap_or_default();
     if secret.is_empty() {
         return Err(Error::new(
@@ -238,7 +228,7 @@ pub(in crate::commands::vm) async fn stored_key(
 }
 
 /// This program, as the way to the guest.
-pub(in crate::commands::vm) fn proxy(name: &str, port: &str, place: &Place) -> Result<String> {
+pub(crate) fn proxy(name: &str, port: &str, place: &Place) -> Result<String> {
     let own = std::env::current_exe()
         .map_err(|error| Error::new(Code::Failed, "cannot find this program").cause(reason(&error)))?;
     let words = [own.display().to_string(), "vm".into(), "connect".into(), name.into(), port.into()];

@@ -1,37 +1,14 @@
 //! `test cluster`, `status`, `doctor`, `vm pause` and `vm resume` against a real API server. It has no kubelet and no controllers: the test simulates what the
 //! vm-controller writes.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
-
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::Stdio;
 
 use kube::Client;
 use neonvm_test_cluster::{ApiServer, NAMESPACE, Simulated, apply, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-fn command(kubeconfig: &Path, home: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_neonctl"));
-    // Without PATH there is no ssh, so that nothing enters a guest.
-    command.args(arguments).env_clear().env("HOME", home).env("KUBECONFIG", kubeconfig).stdin(Stdio::null());
-    command
-}
-
-async fn run(kubeconfig: &Path, arguments: &[&str]) -> (i32, String, String) {
-    let home = tempfile::tempdir().unwrap();
-    let mut command = command(kubeconfig, home.path(), arguments);
-    ended(&tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap())
-}
-
-fn ended(output: &Output) -> (i32, String, String) {
-    let text = |raw: &[u8]| String::from_utf8_lossy(raw).into_owned();
-    (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
-}
-
-async fn get(client: &Client, path: &str) -> Option<Value> {
-    client.request(http::Request::get(path).body(Vec::new()).unwrap()).await.ok()
-}
+use super::{command, ended, get, patch, run};
 
 async fn items(client: &Client, path: &str) -> Vec<Value> {
     get(client, path).await.and_then(|list| list["items"].as_array().cloned()).unwrap_or_default()
@@ -55,10 +32,8 @@ async fn settle(client: &Client, vm: &Value) {
         "powerState": if vm["spec"]["powerState"] == "Paused" { json!("Paused") } else { Value::Null }, "conditions": [{"type": "Available", "status": "True",
         "reason": "Ready", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
     let path = format!("/apis/vm.neon.tech/v1/namespaces/{namespace}/virtualmachines/{name}/status");
-    let request = http::Request::patch(path).header("content-type", "application/merge-patch+json");
-    let body = json!({ "status": status }).to_string().into_bytes();
     // It may have been deleted meanwhile.
-    let _ = client.request::<Value>(request.body(body).unwrap()).await;
+    patch(client, &path, &json!({ "status": status })).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,8 +1,6 @@
 //! `neonctl vm create --wait` against a real API server; the test simulates the controller.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
-
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use kube::api::{Api, Patch, PatchParams};
@@ -10,35 +8,24 @@ use neonvm_api::VirtualMachine;
 use neonvm_test_cluster::ApiServer;
 use serde_json::{Value, json};
 
+use super::command;
+
 /// How long a test waits for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Standard output and standard error of a command that makes `name` and waits until it runs.
 async fn created(server: &ApiServer, name: &str, more: &[&str]) -> (String, String) {
     let (code, out, error) = ended(server, name, more, &json!({"phase": "Running"})).await;
-    assert_eq!(code, Some(0), "{out}{error}");
+    assert_eq!(code, 0, "{out}{error}");
     (out, error)
 }
 
 /// How a command that makes `name` and waits ends when the VM has this status.
-async fn ended(
-    server: &ApiServer,
-    name: &str,
-    more: &[&str],
-    status: &Value,
-) -> (Option<i32>, String, String) {
+async fn ended(server: &ApiServer, name: &str, more: &[&str], status: &Value) -> (i32, String, String) {
     let home = tempfile::tempdir().unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_neonctl"));
-    command
-        .args(["vm", "create", name, "--image", "example.com/image:1", "--wait"])
-        .args(more)
-        .env_clear()
-        .env("HOME", home.path())
-        .env("KUBECONFIG", server.kubeconfig())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let child = command.spawn().unwrap();
+    let line = ["vm", "create", name, "--image", "example.com/image:1", "--wait"];
+    let mut command = command(&server.kubeconfig(), home.path(), &[&line[..], more].concat());
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let ended = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap());
     let machines: Api<VirtualMachine> = Api::namespaced(server.client.clone(), "default");
     let running = Patch::Merge(json!({ "status": status }));
@@ -49,9 +36,7 @@ async fn ended(
         assert!(Instant::now() < deadline, "{name} was not made");
         tokio::task::yield_now().await;
     }
-    let output = ended.await.unwrap();
-    let text = |raw: &[u8]| String::from_utf8_lossy(raw).into_owned();
-    (output.status.code(), text(&output.stdout), text(&output.stderr))
+    super::ended(&ended.await.unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -72,7 +57,7 @@ async fn a_quota_that_is_used_up_ends_the_wait() {
     let status = json!({"phase": "Pending", "conditions": [{"type": "Degraded", "status": "True", "reason": "QuotaExceeded",
         "message": why, "lastTransitionTime": "2026-01-01T00:00:00Z"}]});
     let (code, _, error) = ended(&server, "big", &["--timeout", "10m"], &status).await;
-    assert_eq!(code, Some(5), "{error}");
+    assert_eq!(code, 5, "{error}");
     for part in [
         "big does not start: a quota of its namespace is exhausted",
         why,
@@ -94,12 +79,12 @@ async fn a_vm_that_has_ended_is_not_called_running() {
     ] {
         let name = format!("a-{}", part.len() + policy.len());
         let (code, out, error) = ended(&server, &name, &["--restart", policy], status).await;
-        assert_eq!(code, Some(0), "{error}");
+        assert_eq!(code, 0, "{error}");
         assert!(out.contains(part), "{policy}: {out}");
     }
     // It is started again: there is more to wait for.
     let (code, _, error) = ended(&server, "always", &["--timeout", "1s"], &ended_well).await;
-    assert_eq!(code, Some(6), "{error}");
+    assert_eq!(code, 6, "{error}");
 }
 
 /// What people have in a file: other kinds, comments, documents without content, fields of older versions.
@@ -121,17 +106,12 @@ async fn every_vm_of_a_file_is_created() {
     );
     let file = home.path().join("vms.yaml");
     std::fs::write(&file, text).unwrap();
-    let run = || {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_neonctl"));
-        command.args(["vm", "create", "-f"]).arg(&file).env_clear().env("HOME", home.path());
-        let output = command.env("KUBECONFIG", server.kubeconfig()).output().unwrap();
-        let text = |raw: &[u8]| String::from_utf8_lossy(raw).into_owned();
-        (output.status.code(), text(&output.stdout), text(&output.stderr))
-    };
-    let (code, out, error) = tokio::task::block_in_place(run);
+    let file = file.display().to_string();
+    let line = ["vm", "create", "-f", &file];
+    let (code, out, error) = super::run(&server.kubeconfig(), &line).await;
     assert_eq!(
         (code, out.as_str()),
-        (Some(0), "virtualmachine/one created (Pending)\nvirtualmachine/two created (Pending)\n")
+        (0, "virtualmachine/one created (Pending)\nvirtualmachine/two created (Pending)\n")
     );
     for part in [
         "not created, because only VMs are: TestStep, Service/web",
@@ -143,6 +123,6 @@ async fn every_vm_of_a_file_is_created() {
     let machines: Api<VirtualMachine> = Api::namespaced(server.client.clone(), "default");
     let two = machines.get("two").await.unwrap();
     assert!(two.spec.guest.settings.unwrap().swap_info.is_some());
-    let (code, _, error) = tokio::task::block_in_place(run);
-    assert_eq!(code, Some(5), "{error}");
+    let (code, _, error) = super::run(&server.kubeconfig(), &line).await;
+    assert_eq!(code, 5, "{error}");
 }

@@ -1,10 +1,7 @@
 //! `neonctl podautoscaler` against a real API server. What the service would write is made by the core that it uses.
 
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "tests")]
-
 use neonvm_test_support::{Running, eventually, eventually_blocking};
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use jiff::Timestamp;
@@ -34,20 +31,12 @@ impl Cluster {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(Path::new(env!("CARGO_BIN_EXE_neonctl")));
-        command
-            .args(arguments)
-            .env_clear()
-            .env("HOME", self.home.path())
-            .env("KUBECONFIG", self.server.kubeconfig());
-        command
+        super::command(&self.server.kubeconfig(), self.home.path(), arguments)
     }
 
     /// Exit code, standard output, standard error.
     fn run(&self, arguments: &[&str]) -> (i32, String, String) {
-        let output = self.command(arguments).output().unwrap();
-        let text = |raw: &[u8]| String::from_utf8_lossy(raw).into_owned();
-        (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
+        super::ended(&self.command(arguments).output().unwrap())
     }
 
     /// Standard output of what must work.

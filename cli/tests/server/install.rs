@@ -1,14 +1,12 @@
 //! `install`, `upgrade` and `uninstall` against a real API server with strict validation. It has no kubelet and no controllers of
 //! Kubernetes: the test simulates those, and the webhooks of the vm-controller.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
-
-use std::process::{Command, Stdio};
-
 use kube::Client;
 use neonvm_kit::authority;
 use neonvm_test_cluster::{ApiServer, NAMESPACE, Simulated, apply, eventually};
 use serde_json::{Value, json};
+
+use super::{delete, get, patch};
 
 /// The output of a command and its exit code.
 struct Run {
@@ -17,28 +15,9 @@ struct Run {
     error: String,
 }
 
-/// Runs `neonctl`.
 async fn neonctl(server: &ApiServer, arguments: &[&str]) -> Run {
-    let home = tempfile::tempdir().unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_neonctl"));
-    command
-        .args(arguments)
-        .env_clear()
-        .env("HOME", home.path())
-        .env("KUBECONFIG", server.kubeconfig())
-        .stdin(Stdio::null());
-    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-    let text = |raw: &[u8]| String::from_utf8_lossy(raw).into_owned();
-    Run { code: output.status.code().unwrap_or(-1), out: text(&output.stdout), error: text(&output.stderr) }
-}
-
-async fn get(client: &Client, path: &str) -> Option<Value> {
-    client.request(http::Request::get(path).body(Vec::new()).unwrap()).await.ok()
-}
-
-async fn patch(client: &Client, path: &str, change: &Value) -> Option<Value> {
-    let request = http::Request::patch(path).header("content-type", "application/merge-patch+json");
-    client.request(request.body(change.to_string().into_bytes()).unwrap()).await.ok()
+    let (code, out, error) = super::run(&server.kubeconfig(), arguments).await;
+    Run { code, out, error }
 }
 
 const HOOKS: &str = "/apis/admissionregistration.k8s.io/v1";
@@ -111,10 +90,8 @@ async fn register(client: &Client) {
 }
 
 fn vm(name: &str) -> Value {
-    json!({"apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine",
-        "metadata": {"name": name, "namespace": "default"}, "spec": {"guest": {
-            "cpus": {"min": 1, "max": 1, "use": 1}, "memorySlots": {"min": 1, "max": 1, "use": 1},
-            "rootDisk": {"image": "i:1"}}}})
+    let one = json!({"min": 1, "max": 1, "use": 1});
+    super::vm(name, &json!({"cpus": one, "memorySlots": one, "rootDisk": {"image": "i:1"}}))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -279,8 +256,7 @@ async fn an_uninstallation_keeps_what_running_vms_trust() {
     assert!(run.error.contains("1 VM exists: default/db"), "{}", run.error);
     assert!(get(&server.client, CONTROLLER).await.is_some());
     let path = "/apis/vm.neon.tech/v1/namespaces/default/virtualmachines/db";
-    let request = http::Request::delete(path).body(Vec::new()).unwrap();
-    let _: Value = server.client.request(request).await.unwrap();
+    delete(&server.client, path).await;
     eventually("the VM is gone", async || get(&server.client, path).await.is_none().then_some(())).await;
     let run = neonctl(&server, &["uninstall"]).await;
     assert_eq!(run.code, 0, "{}{}", run.out, run.error);
@@ -307,8 +283,7 @@ async fn an_uninstallation_keeps_what_running_vms_trust() {
 
 async fn purge(server: &ApiServer) {
     let path = "/apis/vm.neon.tech/v1/namespaces/default/virtualmachines/later";
-    let _: Value =
-        server.client.request(http::Request::delete(path).body(Vec::new()).unwrap()).await.unwrap();
+    delete(&server.client, path).await;
     let run = neonctl(server, &["uninstall", "--purge", "production"]).await;
     assert_eq!(run.code, 2, "{}{}", run.out, run.error);
     let name = run.error.split("--purge ").last().unwrap().trim().to_owned();

@@ -1,11 +1,8 @@
 //! `agent inspect` and `scheduler inspect` of services in pods: through the API server, with the caller's own rights. Pods run on a
 //! node in this process; what answers in them is the test.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
-
 use std::net::IpAddr;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
@@ -23,6 +20,8 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
+
+use super::run;
 
 /// An address that leads nowhere (RFC 5737), as that of a pod from outside of its cluster.
 const ELSEWHERE: &str = "192.0.2.7";
@@ -135,16 +134,6 @@ impl Cluster {
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": "neonvm-operator"}});
         apply(&self.client, &binding).await;
     }
-}
-
-async fn run(kubeconfig: &Path, arguments: &[&str]) -> (i32, String, String) {
-    let home = tempfile::tempdir().unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_neonctl"));
-    command.args(arguments).env_clear().env("HOME", home.path()).env("KUBECONFIG", kubeconfig);
-    command.stdin(Stdio::null());
-    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-    let text = |raw: &[u8]| String::from_utf8_lossy(raw).into_owned();
-    (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
 }
 
 /// R8: from outside of the pods' network, with the rights of the operator roles and no others.

@@ -1,14 +1,14 @@
 //! `neonctl vm scale --wait` against a real API server; the test simulates the controller.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
-
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use kube::api::{Api, Patch, PatchParams};
 use neonvm_api::VirtualMachine;
 use neonvm_test_cluster::{ApiServer, apply};
 use serde_json::{Value, json};
+
+use super::{command, vm};
 
 /// How long a test waits for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -28,26 +28,14 @@ async fn write(machines: &Api<VirtualMachine>, status: &Value) {
 async fn scaled(server: &ApiServer, timeout: &str, statuses: &[(&str, (&str, &str, &str))]) -> (i32, String) {
     let guest = json!({"cpus": {"min": 1, "max": 1, "use": 1}, "memorySlotSize": "256Mi",
         "memorySlots": {"min": 1, "max": 32, "use": 32}, "rootDisk": {"image": "pg:1"}});
-    apply(
-        &server.client,
-        &json!({"apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine",
-        "metadata": {"name": "pg", "namespace": "default"}, "spec": {"guest": guest}}),
-    )
-    .await;
+    apply(&server.client, &vm("pg", &guest)).await;
     let machines: Api<VirtualMachine> = Api::namespaced(server.client.clone(), "default");
     let before = machines.get("pg").await.unwrap().metadata.generation.unwrap();
     write(&machines, &status(before, "8Gi", ("True", "Reached", ""))).await;
     let home = tempfile::tempdir().unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_neonctl"));
-    command
-        .args(["vm", "scale", "pg", "--memory", "256Mi", "--wait", "--timeout", timeout])
-        .env_clear()
-        .env("HOME", home.path())
-        .env("KUBECONFIG", server.kubeconfig())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let child = command.spawn().unwrap();
+    let line = ["vm", "scale", "pg", "--memory", "256Mi", "--wait", "--timeout", timeout];
+    let mut command = command(&server.kubeconfig(), home.path(), &line);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let ended = tokio::task::spawn_blocking(move || child.wait_with_output().unwrap());
     let deadline = Instant::now() + PATIENCE;
     let requested = loop {
@@ -60,10 +48,9 @@ async fn scaled(server: &ApiServer, timeout: &str, statuses: &[(&str, (&str, &st
     for (memory, scaled) in statuses {
         write(&machines, &status(requested, memory, *scaled)).await;
     }
-    let output = ended.await.unwrap();
+    let (code, out, error) = super::ended(&ended.await.unwrap());
     machines.delete("pg", &kube::api::DeleteParams::default()).await.unwrap();
-    let text = |raw: &[u8]| String::from_utf8_lossy(raw).into_owned();
-    (output.status.code().unwrap_or(-1), text(&output.stdout) + &text(&output.stderr))
+    (code, out + &error)
 }
 
 const KEEPS: (&str, &str, &str) =

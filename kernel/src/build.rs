@@ -39,12 +39,10 @@ pub struct Options {
     pub default: bool,
 }
 
-/// Outcome of the check of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checked {
     pub version: String,
     pub options: usize,
-    /// The complete configuration.
     pub config: String,
 }
 
@@ -54,9 +52,6 @@ pub fn interrupt() {
 }
 
 /// Configures the source and checks the outcome, without compiling. Takes seconds.
-///
-/// # Errors
-/// If a tool or the source is missing, or an option that was asked for is dropped.
 pub fn check_config(options: &Options, progress: &dyn Progress) -> Result<Checked, Error> {
     let work = tempfile::tempdir().doing("make a directory in", &std::env::temp_dir())?;
     Ok(configure(options, work.path(), progress)?.checked)

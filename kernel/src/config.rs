@@ -8,12 +8,9 @@ pub use fragments::FRAGMENTS;
 
 use crate::Error;
 
-/// What an option is set to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// Left out.
     No,
-    /// Built in.
     Yes,
     Module,
     /// A number or a quoted text, as written.
@@ -35,7 +32,6 @@ impl std::fmt::Display for Value {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requested {
     pub value: Value,
-    /// Name of the fragment.
     pub from: String,
 }
 
@@ -43,9 +39,6 @@ pub struct Requested {
 pub type RequestedOptions = BTreeMap<String, Requested>;
 
 /// Reads a fragment into `options`.
-///
-/// # Errors
-/// If a line is neither an option, a comment nor empty, or contradicts an earlier fragment.
 pub fn read_fragment(options: &mut RequestedOptions, name: &str, text: &str) -> Result<(), Error> {
     for (number, line) in text.lines().enumerate() {
         let bad = || Error::Fragment { file: name.to_owned(), line: number + 1, text: line.to_owned() };
@@ -99,7 +92,6 @@ impl std::fmt::Display for Dropped {
 
 /// Compares the requested options with a `.config` that the kernel's own rules have completed. A module is as good as
 /// built in only if `modules` is set (a kernel that loads them from an initramfs).
-#[must_use]
 pub fn dropped(options: &RequestedOptions, config: &str, modules: bool) -> Vec<Dropped> {
     let result: BTreeMap<&str, Value> = config.lines().filter_map(|line| setting(line.trim())).collect();
     let kept =
@@ -112,7 +104,6 @@ pub fn dropped(options: &RequestedOptions, config: &str, modules: bool) -> Vec<D
         .collect()
 }
 
-#[must_use]
 pub fn render(options: &RequestedOptions) -> String {
     options
         .iter()

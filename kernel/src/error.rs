@@ -6,119 +6,55 @@ use std::path::{Path, PathBuf};
 /// Why a kernel could not be built, fetched or used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// An operation on a file failed.
     #[error("cannot {verb} {}", path.display())]
-    File {
-        /// What was tried.
-        verb: &'static str,
-        /// With which file.
-        path: PathBuf,
-        /// Why it failed.
-        source: io::Error,
-    },
-    /// A program or header is not installed.
+    File { verb: &'static str, path: PathBuf, source: io::Error },
     #[error("{program} is not installed")]
-    Missing {
-        /// Its name or path.
-        program: String,
-        /// Debian package that holds it.
-        package: &'static str,
-    },
-    /// A program failed.
+    Missing { program: String, package: &'static str },
     #[error("{program} failed: {status}")]
-    Program {
-        /// Its name and arguments.
-        program: String,
-        status: String,
-        /// The last lines it printed.
-        output: Vec<String>,
-    },
-    /// A line of a configuration fragment is not an option.
+    Program { program: String, status: String, output: Vec<String> },
     #[error("{file}:{line}: not a kernel option: {text}")]
     Fragment {
-        /// The fragment.
         file: String,
         /// Line, from 1.
         line: usize,
-        /// The line.
         text: String,
     },
-    /// Two fragments want different things.
     #[error("{option} is asked for twice with different values: {first} and {second}")]
     Contradiction {
         option: String,
-        /// First value, with its file.
         first: String,
         /// Second value, with its file.
         second: String,
     },
-    /// The kernel's own rules dropped options that were asked for.
     #[error("{} of the requested kernel options did not come out as asked: {}", options.len(), options.join(", "))]
-    Dropped {
-        /// Each with what was asked for and what came out.
-        options: Vec<String>,
-    },
-    /// There is no kernel source.
+    Dropped { options: Vec<String> },
     #[error("no kernel source found: {}", looked.display())]
-    NoSource {
-        /// Where it was looked for.
-        looked: PathBuf,
-    },
-    /// The source is of another version.
+    NoSource { looked: PathBuf },
     #[error("the kernel source is version {found}, but {wanted} was asked for")]
-    Version {
-        /// Version of the source.
-        found: String,
-        /// Version asked for.
-        wanted: String,
-    },
-    /// Something read is not what it should be.
+    Version { found: String, wanted: String },
     #[error("{what} is not usable: {why}")]
-    Malformed {
-        /// File or part.
-        what: String,
-        why: String,
-    },
-    /// A kernel lacks a module.
+    Malformed { what: String, why: String },
     #[error("this kernel has no module {name}")]
-    NoModule {
-        /// Its name, with underscores.
-        name: String,
-    },
-    /// A file is not the one that was expected.
+    NoModule { name: String },
     #[error("{what} has SHA-256 {found}, not {expected}")]
     Hash {
-        /// The file or its address.
         what: String,
         /// Its SHA-256 in hexadecimal.
         found: String,
         expected: String,
     },
-    /// Something could not be downloaded.
     #[error("cannot download {url}: {why}")]
-    Download {
-        /// Its address.
-        url: String,
-        why: String,
-    },
-    /// No kernel of that version is known with its SHA-256.
+    Download { url: String, why: String },
     #[error("no kernel of version {wanted:?} is known; known: {}", known.join(", "))]
-    NotPinned {
-        /// Version asked for.
-        wanted: String,
-        known: Vec<&'static str>,
-    },
-    /// No such kernel in the store.
+    NotPinned { wanted: String, known: Vec<&'static str> },
     #[error("kernel {name:?} not found")]
     NotFound { name: String },
-    /// The person at the terminal stopped it.
     #[error("interrupted")]
     Interrupted,
 }
 
 impl Error {
     /// What to do about it, imperative.
-    #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Missing { package, .. } => Some(format!("install it: apt-get install {package}")),

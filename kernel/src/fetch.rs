@@ -46,7 +46,6 @@ pub enum Source {
         /// Its version or the beginning of it; the first one if none.
         version: Option<String>,
     },
-    /// A Debian package on disk.
     File {
         path: PathBuf,
         /// The SHA-256 that it must have, in hexadecimal.

@@ -22,10 +22,8 @@ use crate::module::{self, plain_name};
 /// File that marks an initramfs: the guest program checks for it.
 pub const MARKER: &str = "neonvm-initramfs";
 
-/// What goes into an initramfs.
 #[derive(Clone, Copy, Debug)]
 pub struct Content<'a> {
-    /// The guest program, statically linked.
     pub guest: &'a [u8],
     /// Modules to load first, in order.
     pub first: &'a [PathBuf],
@@ -34,9 +32,6 @@ pub struct Content<'a> {
 }
 
 /// Writes an uncompressed archive.
-///
-/// # Errors
-/// If a module cannot be read or the archive not be written.
 pub fn write(content: &Content<'_>, out: impl Write) -> Result<(), Error> {
     let mut archive = Archive { out, inode: 1 };
     let failed = |source| Error::File { verb: "write", path: PathBuf::from("initramfs"), source };

@@ -35,7 +35,6 @@ pub trait Progress {
     fn note(&self, text: &str);
 }
 
-/// Discards all progress.
 #[derive(Clone, Copy, Debug)]
 pub struct Silent;
 

@@ -18,7 +18,6 @@ const LOOK: Duration = Duration::from_millis(100);
 /// How often progress is reported.
 const REPORT: Duration = Duration::from_millis(250);
 
-/// A kernel that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pinned {
     pub version: &'static str,
@@ -48,9 +47,6 @@ pub const PINNED: [Pinned; 2] = [
 
 impl Pinned {
     /// The kernel of a version or of a series (`6.12`); the first one if none is given.
-    ///
-    /// # Errors
-    /// If none of that version is known.
     pub fn of_version(wanted: Option<&str>) -> Result<Self, Error> {
         let [first, ..] = PINNED;
         let Some(wanted) = wanted else { return Ok(first) };
@@ -64,16 +60,12 @@ impl Pinned {
         })
     }
 
-    #[must_use]
     pub fn file(&self) -> &'static str {
         self.path.rsplit('/').next().unwrap_or_default()
     }
 }
 
 /// Downloads a kernel's package; it is the file that is known, or an error.
-///
-/// # Errors
-/// If the mirror cannot be reached, does not have the file or has another one, or on a stop.
 pub fn download(mirror: &str, kernel: &Pinned, to: &Path, progress: &dyn Progress) -> Result<(), Error> {
     let url = format!("{}/{}", mirror.trim_end_matches('/'), kernel.path);
     progress.begin("download", &url);
@@ -85,9 +77,6 @@ pub fn download(mirror: &str, kernel: &Pinned, to: &Path, progress: &dyn Progres
 }
 
 /// Refuses a file with another hash.
-///
-/// # Errors
-/// If it cannot be read or is another file.
 pub fn check(what: &str, file: &Path, sha256: &str) -> Result<(), Error> {
     let found = store::sha256(file)?;
     if found.eq_ignore_ascii_case(sha256) {
@@ -96,7 +85,6 @@ pub fn check(what: &str, file: &Path, sha256: &str) -> Result<(), Error> {
     Err(Error::Hash { what: what.to_owned(), found, expected: sha256.to_ascii_lowercase() })
 }
 
-/// An error with its causes.
 fn failed(url: &str, error: &dyn std::error::Error) -> Error {
     let mut why = error.to_string();
     let mut cause = error.source();
@@ -107,7 +95,6 @@ fn failed(url: &str, error: &dyn std::error::Error) -> Error {
     Error::Download { url: url.to_owned(), why }
 }
 
-/// A download.
 struct Request<'a> {
     url: &'a str,
     /// Size of the file in bytes.

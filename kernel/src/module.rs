@@ -64,16 +64,12 @@ fn name_of(path: &Path) -> Option<String> {
 }
 
 /// Name of the file of a module without its compression, such as `virtio-pci.ko`.
-#[must_use]
 pub fn plain_name(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     Packing::of_name(&name).0.to_owned()
 }
 
 /// The module in a file `NAME.ko`, `NAME.ko.gz`, `NAME.ko.xz` or `NAME.ko.zst`, uncompressed.
-///
-/// # Errors
-/// If the file cannot be read or is damaged.
 pub fn read(path: &Path) -> Result<Vec<u8>, Error> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let file = std::fs::File::open(path).doing("read", path)?;
@@ -83,9 +79,6 @@ pub fn read(path: &Path) -> Result<Vec<u8>, Error> {
 
 impl Modules {
     /// Looks through `lib/modules/VERSION`.
-    ///
-    /// # Errors
-    /// If the directory cannot be read.
     pub fn of_directory(directory: &Path) -> Result<Self, Error> {
         let mut modules = Self::default();
         let builtin = directory.join("modules.builtin");
@@ -107,16 +100,12 @@ impl Modules {
     }
 
     /// Whether a module is there as a file or part of the kernel.
-    #[must_use]
     pub fn has(&self, name: &str) -> bool {
         let name = canonical(name);
         self.files.contains_key(&name) || self.built_in.contains(&name)
     }
 
     /// The files of `wanted` and of all they depend on, each behind what it needs, without those in `already`.
-    ///
-    /// # Errors
-    /// If one is neither a file nor built in, or a file cannot be read.
     pub fn order(&self, wanted: &[&str], already: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
         let mut done: BTreeSet<String> = already.iter().filter_map(|path| name_of(path)).collect();
         let mut order = Vec::new();
@@ -149,7 +138,6 @@ impl Modules {
 }
 
 /// The dependencies in a module's own description (`depends=` in `.modinfo`).
-#[must_use]
 pub fn dependencies(module: &[u8]) -> Vec<String> {
     let mut all = Vec::new();
     for entry in module.split(|&byte| byte == 0) {

@@ -17,9 +17,6 @@ const MOST: u64 = 4 << 30;
 const KEPT: [&str; 4] = ["boot/vmlinuz-", "boot/config-", "lib/modules/", "usr/lib/modules/"];
 
 /// Unpacks kernel, configuration and modules of a package into a directory; other files and links are left out.
-///
-/// # Errors
-/// If it is not a package, damaged, or a file cannot be written.
 pub(crate) fn unpack(package: &Path, into: &Path) -> Result<(), Error> {
     let name = package.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let bad = |why: String| Error::malformed(format!("package {name}"), why);

@@ -3,7 +3,6 @@
 
 use std::io::{self, Read};
 
-/// How a file is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Packing {
     /// Not at all.
@@ -37,9 +36,6 @@ impl Packing {
     }
 
     /// The uncompressed bytes.
-    ///
-    /// # Errors
-    /// If they are damaged, or more than `most`.
     pub(crate) fn unpack(self, stream: impl Read, most: u64) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.reader(stream)?.take(most.saturating_add(1)).read_to_end(&mut bytes)?;

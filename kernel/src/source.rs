@@ -17,9 +17,6 @@ const DEBIAN_TARBALL: &str = "/usr/src/linux-source-6.1.tar.xz";
 const DEBIAN_PACKAGE: &str = "linux-source-6.1";
 
 /// Unpacks a source into a directory and returns the top of the tree and its version.
-///
-/// # Errors
-/// If there is none, it cannot be unpacked, or it is not of the wanted version.
 pub fn unpack(
     tarball: Option<&Path>,
     wanted: Option<&str>,
@@ -82,9 +79,6 @@ pub(crate) fn download(package: &str, into: &Path, progress: &dyn Progress) -> R
 }
 
 /// Version of a source tree, from its top Makefile.
-///
-/// # Errors
-/// If it is not the source of a kernel.
 pub fn version_of(tree: &Path) -> Result<String, Error> {
     let path = tree.join("Makefile");
     let text = std::fs::read_to_string(&path).doing("read", &path)?;

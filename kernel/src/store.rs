@@ -22,7 +22,6 @@ const MANIFEST: &str = "kernel.json";
 /// Name of the link to the kernel that is used when none is named.
 const DEFAULT: &str = "default";
 
-/// What is known of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Manifest {
@@ -31,7 +30,6 @@ pub struct Manifest {
     pub version: String,
     /// Where it comes from: a package with its version, or a source.
     pub origin: String,
-    /// Whether it was built here or fetched.
     pub built: bool,
     /// SHA-256 of each file, in hexadecimal.
     pub files: BTreeMap<String, String>,
@@ -40,20 +38,17 @@ pub struct Manifest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kernel {
     pub directory: PathBuf,
-    /// What is known of it.
     pub manifest: Manifest,
 }
 
 impl Kernel {
     /// What QEMU's `-kernel` gets: the ELF file, which starts faster, or the bzImage if there is none.
-    #[must_use]
     pub fn image(&self) -> PathBuf {
         let name = if self.manifest.files.contains_key(VMLINUX) { VMLINUX } else { VMLINUZ };
         self.directory.join(name)
     }
 
     /// What QEMU's `-initrd` gets.
-    #[must_use]
     pub fn initramfs(&self) -> Option<PathBuf> {
         self.manifest.files.contains_key(INITRAMFS).then(|| self.directory.join(INITRAMFS))
     }
@@ -76,7 +71,6 @@ impl Kernel {
     }
 }
 
-/// The kernels of a directory.
 #[derive(Clone, Debug)]
 pub struct Store {
     directory: PathBuf,
@@ -84,15 +78,11 @@ pub struct Store {
 
 impl Store {
     /// The store at a directory, which need not exist yet.
-    #[must_use]
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self { directory: directory.into() }
     }
 
     /// An empty directory for a kernel that is being made. It vanishes unless it is [put](Self::put).
-    ///
-    /// # Errors
-    /// If it cannot be made.
     pub fn workshop(&self) -> Result<tempfile::TempDir, Error> {
         std::fs::create_dir_all(&self.directory).doing("make", &self.directory)?;
         tempfile::Builder::new()
@@ -102,9 +92,6 @@ impl Store {
     }
 
     /// Stores what a workshop holds under a name, in place of what had it, and makes it the default if `default`.
-    ///
-    /// # Errors
-    /// If a file cannot be read or written.
     pub fn put(
         &self,
         workshop: tempfile::TempDir,
@@ -140,9 +127,6 @@ impl Store {
     }
 
     /// Makes a kernel the one that is used when none is named.
-    ///
-    /// # Errors
-    /// If the link cannot be made.
     pub fn make_default(&self, name: &str) -> Result<(), Error> {
         let link = self.directory.join(DEFAULT);
         let next = self.directory.join(format!(".{DEFAULT}-{}", std::process::id()));
@@ -152,9 +136,6 @@ impl Store {
     }
 
     /// A kernel by name, or the default.
-    ///
-    /// # Errors
-    /// If there is none of that name, or its manifest cannot be read.
     pub fn get(&self, name: Option<&str>) -> Result<Kernel, Error> {
         let wanted = name.unwrap_or(DEFAULT);
         let missing = || Error::NotFound { name: wanted.to_owned() };
@@ -169,9 +150,6 @@ impl Store {
     }
 
     /// All kernels by name, and the name of the default. Directories without a readable manifest are left out.
-    ///
-    /// # Errors
-    /// If the store exists and cannot be read.
     pub fn list(&self) -> Result<(Vec<Kernel>, Option<String>), Error> {
         let entries = match std::fs::read_dir(&self.directory) {
             Ok(entries) => entries,
@@ -186,9 +164,6 @@ impl Store {
     }
 
     /// Removes a kernel.
-    ///
-    /// # Errors
-    /// If there is none of that name, or it cannot be removed.
     pub fn remove(&self, name: &str) -> Result<(), Error> {
         let kernel = self.get(Some(name))?;
         if self.get(None).is_ok_and(|default| default.directory == kernel.directory) {

@@ -13,9 +13,6 @@ const PAYLOAD_OFFSET: usize = 0x248;
 const PAYLOAD_LENGTH: usize = 0x24c;
 
 /// Unpacks the kernel of a bzImage.
-///
-/// # Errors
-/// If it is no bzImage, or packed in a way that is not known here.
 pub fn unpack(image: &[u8]) -> Result<Vec<u8>, Error> {
     let payload = payload(image)?;
     let elf = decompress(payload)?;
@@ -26,7 +23,6 @@ pub fn unpack(image: &[u8]) -> Result<Vec<u8>, Error> {
 }
 
 /// Whether an ELF kernel can be entered the PVH way: it carries the Xen note of type 18.
-#[must_use]
 pub fn has_pvh_entry(elf: &[u8]) -> bool {
     // Note header: name size 4, any size of value, type 18, name "Xen\0".
     elf.windows(16).step_by(4).any(|note| {

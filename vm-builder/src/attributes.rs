@@ -13,23 +13,15 @@ mod tests;
 /// Access control lists as system calls have them.
 const ACCESS: &[u8] = b"system.posix_acl_access";
 const DEFAULT: &[u8] = b"system.posix_acl_default";
-/// Names in the warning.
 const NAMED: usize = 4;
 
 /// Why attributes cannot be put on a disk.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// ext4 cannot store one that access depends on.
     #[error(transparent)]
     FileSystem(#[from] ext4::Error),
-    /// A list of an archive that cannot be read.
     #[error("{path}: the access control list {list}: {problem}")]
-    List {
-        path: String,
-        list: String,
-        /// What is wrong with it.
-        problem: String,
-    },
+    List { path: String, list: String, problem: String },
 }
 
 /// Makes the attributes of a tree such that ext4 can store them; returns a warning of what was left out.

@@ -44,9 +44,6 @@ pub struct Cache {
 
 impl Cache {
     /// Opens a cache; makes the directory if it is missing.
-    ///
-    /// # Errors
-    /// If it cannot be made.
     pub fn open(root: &Path) -> Result<Self, Error> {
         let cache = Self { root: root.to_path_buf() };
         for directory in ["layers/sha256", "blobs/sha256", "references/sha256", "temporary"] {
@@ -77,8 +74,6 @@ impl Cache {
         }
     }
 
-    /// Where it is.
-    #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -88,9 +83,6 @@ impl Cache {
     }
 
     /// A manifest or configuration, if it is here and intact.
-    ///
-    /// # Errors
-    /// If it cannot be read.
     pub fn blob(&self, digest: Digest) -> Result<Option<Vec<u8>>, Error> {
         let path = self.path("blobs", digest);
         match read_limited(&path, DOCUMENT_LIMIT) {
@@ -105,9 +97,6 @@ impl Cache {
     }
 
     /// Keeps a manifest or configuration.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn put_blob(&self, bytes: &[u8]) -> Result<Digest, Error> {
         let digest = Digest::from_bytes(bytes);
         self.write(bytes, &self.path("blobs", digest))?;
@@ -115,9 +104,6 @@ impl Cache {
     }
 
     /// The manifest of a name when it was last requested from the registry, for a platform.
-    ///
-    /// # Errors
-    /// If it cannot be read.
     pub fn recall(&self, reference: &Reference, platform: &Platform) -> Result<Option<Digest>, Error> {
         let path = self.path("references", key(reference, platform));
         match read_limited(&path, DOCUMENT_LIMIT) {
@@ -128,9 +114,6 @@ impl Cache {
     }
 
     /// Remembers what a name means.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn remember(
         &self,
         reference: &Reference,

@@ -6,7 +6,6 @@ use neonvm_disk::tree::{InodeId, Kind, Origin, Sources, Tree};
 const MOST_LINKS: usize = 40;
 
 /// The inode at an absolute path, links followed inside the tree.
-#[must_use]
 pub fn find(tree: &Tree, path: &[u8]) -> Option<InodeId> {
     let mut left: Vec<Vec<u8>> = parts(path);
     let mut trail: Vec<InodeId> = vec![tree.root()];
@@ -50,7 +49,6 @@ fn parts(path: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// The bytes of a regular file of at most `limit` bytes; `None` if there is none or it is larger or unreadable.
-#[must_use]
 pub fn read(tree: &Tree, sources: &dyn Sources, path: &[u8], limit: usize) -> Option<Vec<u8>> {
     let inode = find(tree, path)?;
     let Kind::File(content) = &tree.get(inode)?.kind else { return None };
@@ -59,7 +57,6 @@ pub fn read(tree: &Tree, sources: &dyn Sources, path: &[u8], limit: usize) -> Op
 }
 
 /// Up to `length` bytes of a regular file from an offset on, fewer at its end; `None` if it is no file or unreadable.
-#[must_use]
 pub fn part(
     tree: &Tree,
     sources: &dyn Sources,

@@ -6,9 +6,7 @@ use std::process::Command;
 use crate::source::{Error, Options, Progress, Source};
 use crate::tool;
 
-/// A Dockerfile with what its build needs.
 pub(crate) struct Build<'a> {
-    /// The Dockerfile; its directory is the context.
     pub(crate) file: &'a Path,
     /// `NAME=VALUE` for its `ARG`s.
     pub(crate) arguments: &'a [String],
@@ -43,9 +41,6 @@ impl Tool {
 }
 
 /// Builds the image; the returned source is inside `work`, which must be an empty directory.
-///
-/// # Errors
-/// If no tool is installed, or the build fails: with the last lines of the tool.
 pub(crate) fn build(build: &Build<'_>, work: &Path) -> Result<Source, Error> {
     let tool = Tool::find(&std::env::var_os("PATH").unwrap_or_default()).ok_or(Error::NoContainerTool)?;
     carry_out(tool, build, work).map_err(|error| Error::Dockerfile { path: build.file.to_owned(), error })

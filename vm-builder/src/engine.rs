@@ -46,31 +46,25 @@ pub enum Format {
     Oci,
 }
 
-/// What to build.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub source: Source,
-    /// How it is loaded.
     pub options: Options,
     pub spec: Option<PathBuf>,
     /// `NAME=value` for the `ARG`s of a Dockerfile, and of the fragments of the specification.
     pub build_args: Vec<String>,
     /// What is different from the settings of the image.
     pub changes: Changes,
-    /// The guest program, statically linked.
     pub guest: PathBuf,
     /// Size of the disk in bytes. None: what the content needs and 1 GiB.
     pub size: Option<u64>,
     pub file: Option<PathBuf>,
-    /// Form of the output file.
     pub format: Format,
     /// Name in the local image store.
     pub tag: Option<Reference>,
-    /// Directory of the local image store.
     pub store: PathBuf,
     /// Whether the image is pushed under its name.
     pub push: bool,
-    /// File for a bill of materials.
     pub sbom: Option<PathBuf>,
     /// Lines of `authorized_keys` for the disk itself; a runner adds further keys.
     pub ssh_keys: Vec<String>,
@@ -87,7 +81,6 @@ pub struct Changes {
     pub env: Vec<String>,
     pub user: Option<String>,
     pub working_dir: Option<String>,
-    /// Signal that requests the workload to stop.
     pub stop_signal: Option<String>,
     /// The monitor, if the specification has none.
     pub monitor: Option<Monitor>,
@@ -121,7 +114,6 @@ pub enum Step {
     Load,
     /// Carry out `build` and `merge`.
     Fragments,
-    /// Add the guest.
     Inject,
     Write,
     /// Store the image, and push it if requested.
@@ -129,8 +121,6 @@ pub enum Step {
 }
 
 impl Step {
-    /// One word.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Load => "load",
@@ -142,7 +132,6 @@ impl Step {
     }
 }
 
-/// Receives the progress of a build.
 pub trait Reporter: Progress {
     fn begin(&self, step: Step, detail: &str);
     fn end(&self, step: Step, detail: &str);
@@ -157,18 +146,12 @@ pub struct Built {
     pub stored: u64,
     /// Bytes of the disk as the VM sees it.
     pub size: u64,
-    /// Name in the store or registry.
     pub reference: Option<String>,
-    /// Digest of the image's manifest.
     pub image_digest: Option<String>,
-    /// The source with its digest.
     pub source: String,
 }
 
 /// Builds a disk. File work is done in place: call it from a thread that may block.
-///
-/// # Errors
-/// See [`Error`]: each names the remedy.
 pub async fn build(request: &Request, reporter: &dyn Reporter) -> Result<Built, Error> {
     request.check()?;
     let spec = request.spec.as_deref().map(Spec::read).transpose()?.unwrap_or_default();
@@ -380,12 +363,11 @@ fn file_system<'a>(
     uuid[8] = (uuid[8] & 0x3f) | 0x80;
     let options = ext4::Options {
         size: request.size,
-        margin: Some(FREE),
+        margin: FREE,
         label: "vmroot".to_owned(),
         uuid,
         hash_seed: half("hash seed"),
         created: created(loaded.settings.created.as_deref()),
-        ..ext4::Options::default()
     };
     Ok(ext4::FileSystem::plan(&loaded.tree, &*loaded.sources, &options)?)
 }

@@ -16,9 +16,6 @@ pub const DISK_PATH: &str = "/disk.qcow2";
 const CHUNK: u64 = 1 << 20;
 
 /// Writes the disk of a loaded image to a file, which appears whole or not at all. Returns its size in bytes.
-///
-/// # Errors
-/// If the image holds no disk, or it cannot be read or written.
 pub fn export(loaded: &Loaded, to: &Path) -> Result<u64, Error> {
     let missing = || Error::NoDisk { image: loaded.reference.clone() };
     let inode = content::find(&loaded.tree, DISK_PATH.as_bytes())

@@ -15,9 +15,6 @@ use crate::store::{Blob, Image, LAYER, Store};
 
 /// Stores an image with the file at `path` as `/name` in its only layer. The same file gives the same image. Returns the digest of
 /// its manifest.
-///
-/// # Errors
-/// If the file cannot be read, or the store not be written.
 pub fn store_file(
     store: &Path,
     reference: &Reference,

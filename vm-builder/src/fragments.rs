@@ -12,15 +12,12 @@ use crate::tool::{self, Error as ToolError};
 /// Why the fragments could not be carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Both would change the image.
     #[error("`build` and `merge` of the specification cannot be combined with a Dockerfile")]
     OfDockerfile,
-    /// Buildah is missing or failed.
     #[error(transparent)]
     Tool(#[from] ToolError),
 }
 
-/// What is built.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
     /// The image that `merge` starts from.
@@ -30,9 +27,7 @@ pub struct Request<'a> {
     pub beside: &'a Path,
     /// `NAME=value` for `ARG`s.
     pub build_args: &'a [String],
-    /// Which image of several.
     pub platform: &'a Platform,
-    /// How registries are talked to.
     pub network: &'a Network,
     /// Receives the engine's lines.
     pub line: &'a (dyn Fn(&str) + Sync),
@@ -48,9 +43,6 @@ impl std::fmt::Debug for Request<'_> {
 }
 
 /// Carries out the fragments; the outcome is an OCI layout inside `work`, which must be an empty directory.
-///
-/// # Errors
-/// If there is no engine, a file is missing, or a step of the fragments fails.
 pub fn carry_out(request: &Request<'_>, work: &Path) -> Result<Source, Error> {
     let engine = Engine { request, storage: &work.join("storage") };
     let context = work.join("context");

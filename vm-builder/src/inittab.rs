@@ -8,7 +8,6 @@ use crate::spec::start;
 pub type Skipped = String;
 
 /// The services of an inittab as BusyBox reads it: `terminal:ignored:action:process`. They run as root.
-#[must_use]
 pub fn services(text: &str) -> (Vec<Service>, Vec<Skipped>) {
     let (mut services, mut skipped) = (Vec::new(), Vec::new());
     for (number, line) in (1..).zip(text.lines()) {

@@ -28,9 +28,6 @@ pub struct Taken {
 }
 
 /// Adds the guest to a tree.
-///
-/// # Errors
-/// If the image has something else than a directory in the way.
 pub fn inject(tree: &mut Tree, guest: &Arc<[u8]>, config: &ImageConfig, time: Time) -> Result<(), Taken> {
     for (path, mode) in DIRECTORIES {
         directory(tree, path, mode, time)?;
@@ -50,9 +47,6 @@ pub fn inject(tree: &mut Tree, guest: &Arc<[u8]>, config: &ImageConfig, time: Ti
 }
 
 /// Puts a file at a path, with the directories on the way.
-///
-/// # Errors
-/// If something that is not a directory is on the way.
 pub fn put(tree: &mut Tree, path: &str, mode: u16, time: Time, bytes: &Arc<[u8]>) -> Result<(), Taken> {
     let path = path.trim_start_matches('/');
     let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
@@ -61,7 +55,6 @@ pub fn put(tree: &mut Tree, path: &str, mode: u16, time: Time, bytes: &Arc<[u8]>
     Ok(())
 }
 
-#[must_use]
 pub fn file(bytes: &Arc<[u8]>) -> Kind {
     let length = bytes.len() as u64;
     let piece = Piece { at: 0, length, origin: Origin::Memory(Arc::clone(bytes)) };

@@ -15,20 +15,10 @@ const LARGEST: u64 = 16 << 20;
 /// Why a disk cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file cannot be read.
     #[error("cannot read {}", path.display())]
-    Read {
-        path: PathBuf,
-        /// Error of the file system.
-        source: std::io::Error,
-    },
-    /// It is not a disk, or damaged.
+    Read { path: PathBuf, source: std::io::Error },
     #[error("{} is not a usable disk: {reason}", path.display())]
-    Damaged {
-        path: PathBuf,
-        /// What is wrong.
-        reason: String,
-    },
+    Damaged { path: PathBuf, reason: String },
 }
 
 /// What a disk file is and holds.
@@ -36,7 +26,6 @@ pub enum Error {
 pub struct Inspection {
     /// `qcow2` or `raw`.
     pub format: &'static str,
-    /// Further words on the format.
     pub detail: String,
     /// Size as the VM sees it, in bytes.
     pub size: u64,
@@ -51,9 +40,6 @@ pub struct Inspection {
 }
 
 /// Reads the metadata of a disk file.
-///
-/// # Errors
-/// If it cannot be read, or is damaged as far as is looked.
 pub fn inspect(path: &Path) -> Result<Inspection, Error> {
     use std::os::unix::fs::MetadataExt as _;
     let unreadable = |source| Error::Read { path: path.to_owned(), source };
@@ -63,19 +49,14 @@ pub fn inspect(path: &Path) -> Result<Inspection, Error> {
     if is_qcow2(&file).map_err(unreadable)? {
         let file = raw::Reader::open(file).map_err(unreadable)?;
         let reader = qcow2::Reader::open(file).map_err(|error| damaged(path, &error))?;
-        let info = reader.info().map_err(|error| damaged(path, &error))?;
-        let detail = format!("v{}, {} KiB clusters", info.version, info.cluster_size >> 10);
-        return Ok(look("qcow2", detail, info.virtual_size, stored, reader));
+        let detail = format!("v{}, {} KiB clusters", reader.version(), reader.cluster_size() >> 10);
+        return Ok(look("qcow2", detail, stored, reader));
     }
     let reader = raw::Reader::open(file).map_err(unreadable)?;
-    let size = reader.length();
-    Ok(look("raw", String::new(), size, stored, reader))
+    Ok(look("raw", String::new(), stored, reader))
 }
 
 /// Walks all tables of a qcow2 file, and reads the file system's description.
-///
-/// # Errors
-/// Names the structure that is damaged.
 pub fn verify(path: &Path) -> Result<(), Error> {
     let unreadable = |source| Error::Read { path: path.to_owned(), source };
     let file = File::open(path).map_err(unreadable)?;
@@ -101,13 +82,8 @@ fn is_qcow2(file: &File) -> std::io::Result<bool> {
     Ok(file.read_at(&mut magic, 0)? == 4 && magic == *b"QFI\xfb")
 }
 
-fn look(
-    format: &'static str,
-    detail: String,
-    size: u64,
-    stored: u64,
-    image: impl Image + 'static,
-) -> Inspection {
+fn look(format: &'static str, detail: String, stored: u64, image: impl Image + 'static) -> Inspection {
+    let size = image.length();
     let files = files::FileSystem::open(image).ok();
     let text = |path: &str| files.as_ref()?.read(path.as_bytes(), LARGEST).ok();
     let record = text(record::PATH).and_then(|text| serde_json::from_slice(&text).ok());
@@ -136,7 +112,6 @@ pub const USUAL_PORTS: [(u16, u16); 2] = [(2222, SSH_PORT), (19100, METRICS_PORT
 
 impl Boot<'_> {
     /// Program and arguments. The disk itself is not changed: writes go to a temporary overlay.
-    #[must_use]
     pub fn command(&self) -> Vec<String> {
         let mut command: Vec<String> =
             ["qemu-system-x86_64", "-M", "q35", "-bios", "qboot.rom"].map(str::to_owned).into();
@@ -179,7 +154,6 @@ impl Boot<'_> {
     }
 }
 
-#[must_use]
 pub fn shell_line(command: &[String]) -> String {
     let plain = |word: &str| {
         let safe = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);

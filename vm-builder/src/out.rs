@@ -30,7 +30,6 @@ pub struct Output {
     target: Target,
 }
 
-/// What the path is.
 #[derive(Debug)]
 enum Target {
     /// A name without links, and the mode of the file that has it.
@@ -42,9 +41,6 @@ enum Target {
 impl Output {
     /// Begins one; its mode is that of the file it replaces, or `mode` without the bits of the umask. A FIFO is waited for until another
     /// process reads from it.
-    ///
-    /// # Errors
-    /// If the path cannot be written to, or is a link that cannot be followed.
     pub fn begin(path: &Path, mode: u32) -> io::Result<Self> {
         let target = target(path)?;
         let (file, hidden) = match &target {
@@ -60,9 +56,6 @@ impl Output {
     }
 
     /// Gives the file its name, or copies it to where the path leads. Returns it, to be read.
-    ///
-    /// # Errors
-    /// If it cannot be written to the disk or renamed.
     pub fn finish(self) -> io::Result<File> {
         let Self { mut file, hidden, target } = self;
         match target {
@@ -88,9 +81,6 @@ impl Output {
 }
 
 /// Writes a file, see the module. Returns it, to be read.
-///
-/// # Errors
-/// If `fill` fails, or as [`Output`].
 pub fn whole(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<File> {
     let mut output = Output::begin(path, 0o666)?;
     fill(&mut output.file)?;
@@ -98,17 +88,11 @@ pub fn whole(path: &Path, fill: impl FnOnce(&mut File) -> io::Result<()>) -> io:
 }
 
 /// Writes a text, see the module.
-///
-/// # Errors
-/// As [`Output`].
 pub fn text(path: &Path, text: &str) -> io::Result<()> {
     whole(path, |file| io::Write::write_all(file, text.as_bytes())).map(drop)
 }
 
 /// A file that grows while people look at it: empty at first, and there from the beginning. Otherwise see the module.
-///
-/// # Errors
-/// As [`Output`].
 pub fn growing(path: &Path) -> io::Result<File> {
     let output = Output::begin(path, 0o666)?;
     match output.target {

@@ -10,7 +10,6 @@ pub const PATH: &str = "/neonvm/build.json";
 #[serde(rename_all = "camelCase", default)]
 pub struct Record {
     pub source: String,
-    /// Digest of the source's content.
     pub source_digest: String,
     /// `amd64` or `arm64`.
     pub architecture: String,

@@ -17,15 +17,12 @@ pub const DOCKER_HUB: &str = "docker.io";
 /// Longest repository name, in bytes.
 const REPOSITORY_LIMIT: usize = 255;
 
-/// A text that is no reference, or no digest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid {part} {text:?}: {problem}")]
 pub struct Invalid {
     /// Which part is wrong: `reference`, `registry`, `repository`, `tag` or `digest`.
     pub part: &'static str,
-    /// That part.
     pub text: String,
-    /// What is wrong with it.
     pub problem: String,
 }
 
@@ -35,7 +32,6 @@ impl Invalid {
     }
 }
 
-/// An image in a registry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reference {
     registry: String,
@@ -46,37 +42,31 @@ pub struct Reference {
 
 impl Reference {
     /// Host of the registry with its port, if any: `docker.io`, `localhost:5000`, `[::1]:5000`.
-    #[must_use]
     pub fn registry(&self) -> &str {
         &self.registry
     }
 
     /// The repository: `library/postgres`.
-    #[must_use]
     pub fn repository(&self) -> &str {
         &self.repository
     }
 
     /// The tag. None only if there is a digest.
-    #[must_use]
     pub fn tag(&self) -> Option<&str> {
         self.tag.as_deref()
     }
 
     /// The digest of the manifest or index. It wins over the tag.
-    #[must_use]
     pub fn digest(&self) -> Option<Digest> {
         self.digest
     }
 
     /// The same image by digest.
-    #[must_use]
     pub fn with_digest(&self, digest: Digest) -> Self {
         Self { digest: Some(digest), ..self.clone() }
     }
 
     /// What the registry's interface takes as the name of the manifest: the digest, else the tag.
-    #[must_use]
     pub fn target(&self) -> String {
         match (&self.digest, &self.tag) {
             (Some(digest), _) => digest.to_string(),
@@ -86,13 +76,11 @@ impl Reference {
     }
 
     /// Host that serves the registry's interface; Docker Hub's differs from its name.
-    #[must_use]
     pub fn api_host(&self) -> &str {
         if self.registry == DOCKER_HUB { "registry-1.docker.io" } else { &self.registry }
     }
 
     /// Whether the registry is on this machine (`localhost`, 127.0.0.0/8, `::1`): there plain HTTP is allowed.
-    #[must_use]
     pub fn is_loopback(&self) -> bool {
         is_loopback(host_of(&self.registry))
     }

@@ -15,9 +15,6 @@ use crate::store::{Blob, BlobContent, Image};
 const NAMES: [&str; 2] = ["org.opencontainers.image.ref.name", "io.containerd.image.name"];
 
 /// Writes images with their names. The same images give the same bytes.
-///
-/// # Errors
-/// If a blob cannot be read, or the output not be written.
 pub fn archive(images: &[(Reference, &Image)], out: impl Write, progress: &dyn Progress) -> io::Result<()> {
     let named: Vec<(Option<String>, &Image)> =
         images.iter().map(|(reference, image)| (Some(reference.to_string()), *image)).collect();
@@ -89,7 +86,6 @@ pub(crate) fn header(size: u64, mode: u32, time: u64) -> tar::Header {
     header
 }
 
-/// Reports what is read of a blob.
 struct Reported<'a, R> {
     inner: R,
     task: &'a str,

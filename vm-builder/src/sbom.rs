@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 pub use packages::{Package, packages};
 
 /// The SPDX document of a tree, as JSON.
-#[must_use]
 pub fn document(
     tree: &Tree,
     sources: &dyn Sources,

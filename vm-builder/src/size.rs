@@ -2,7 +2,6 @@
 
 /// Reads `1073741824`, `1Gi`, `1GiB`, `1G`: all units are binary, as those of `mkfs` are. `None` if it is no size,
 /// or more than 8 EiB.
-#[must_use]
 pub fn parse(text: &str) -> Option<u64> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at_checked(digits)?;

@@ -44,7 +44,6 @@ use crate::reference::{Digest, Reference};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     Registry(Reference),
-    /// A directory of the OCI image layout.
     OciLayout {
         path: PathBuf,
         /// `org.opencontainers.image.ref.name` or a digest. None: the only image.
@@ -62,11 +61,9 @@ pub enum Source {
         /// One of `RepoTags`. None: the only image.
         name: Option<String>,
     },
-    /// A directory that is the root of a file system.
     RootTree(PathBuf),
     /// A tar of the root of a file system, plain or compressed with gzip, bzip2, xz or zstd.
     RootTar(PathBuf),
-    /// A Dockerfile; its context is its directory.
     Dockerfile {
         path: PathBuf,
         /// `NAME=VALUE` for its `ARG`s.
@@ -77,7 +74,6 @@ pub enum Source {
 #[derive(Clone, PartialEq, Eq)]
 pub struct Login {
     pub username: String,
-    /// Password or access token.
     pub password: String,
 }
 
@@ -155,7 +151,6 @@ impl std::fmt::Debug for Logins {
     }
 }
 
-/// How registries are talked to.
 #[derive(Clone, Debug)]
 pub struct Network {
     /// Login given by hand; wins over all files.
@@ -203,28 +198,22 @@ impl Default for Network {
     }
 }
 
-/// How an image is loaded.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Directory of the cache; made if missing.
     pub cache: PathBuf,
-    /// Which image of several.
     pub platform: Platform,
     /// When the registry is queried.
     pub pull: Pull,
-    /// Owners of a root directory.
     pub owner: Owner,
-    /// What is too much.
     pub limits: Limits,
     /// Cached content is hashed again before use.
     pub verify: bool,
-    /// Registries.
     pub network: Network,
 }
 
 impl Options {
     /// Defaults with this cache directory, for the platform of this program.
-    #[must_use]
     pub fn new(cache: impl Into<PathBuf>) -> Self {
         Self {
             cache: cache.into(),
@@ -253,12 +242,10 @@ pub struct ImageSettings {
     pub created: Option<String>,
 }
 
-/// A layer of a loaded image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayerInfo {
     /// Digest as stored by the source (compressed). None if the source names it by its uncompressed digest only.
     pub digest: Option<Digest>,
-    /// Digest of the uncompressed tar.
     pub diff_id: Digest,
     /// Bytes of the uncompressed tar.
     pub size: u64,
@@ -270,9 +257,7 @@ pub struct LayerInfo {
 pub struct Loaded {
     /// Files of the image, all layers applied.
     pub tree: Tree,
-    /// Contents of the files.
     pub sources: Box<dyn Sources + Send>,
-    /// How it wants to be run.
     pub settings: ImageSettings,
     /// Identity of the content: digest of the manifest of the platform; of the configuration for Docker archives;
     /// of the uncompressed tar for root tars; of all metadata and content for root directories.

@@ -58,7 +58,6 @@ pub struct Entry {
 impl Entry {
     /// When it was made by its own record; when it was stored, for an image without such a time: a disk of a directory
     /// has none, so that equal input gives equal bytes.
-    #[must_use]
     pub fn made(&self) -> Option<jiff::Timestamp> {
         let time = |text: &Option<String>| text.as_deref()?.parse::<jiff::Timestamp>().ok();
         // What reproducible builds write instead of a time.
@@ -69,9 +68,6 @@ impl Entry {
 
 impl Store {
     /// Opens a store; makes the directory if it is missing.
-    ///
-    /// # Errors
-    /// If it cannot be made, or is no image layout.
     pub fn open(root: &Path) -> Result<Self, Error> {
         let store = Self { root: root.to_path_buf() };
         for directory in ["blobs/sha256", "temporary"] {
@@ -93,16 +89,11 @@ impl Store {
         Ok(store)
     }
 
-    /// Where it is.
-    #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
     }
 
     /// Adds an image under a name, which a former image loses. Returns its digest.
-    ///
-    /// # Errors
-    /// If a blob cannot be read or does not match its digest, or the store cannot be written.
     pub fn put(&self, image: &Image, reference: &Reference) -> Result<Digest, Error> {
         let digest = image.digest();
         let adding = self.lock(false)?;
@@ -125,9 +116,6 @@ impl Store {
     }
 
     /// Finds an image by reference or by digest (or by at least 12 digits of it).
-    ///
-    /// # Errors
-    /// If there is none, or several.
     pub fn get(&self, name: &str) -> Result<Image, Error> {
         let _reading = self.lock(false)?;
         let index = index::Index::read(&self.root)?;
@@ -147,9 +135,6 @@ impl Store {
     }
 
     /// All images, by name; then those without a name.
-    ///
-    /// # Errors
-    /// If the index or a manifest cannot be read.
     pub fn list(&self) -> Result<Vec<Entry>, Error> {
         let _reading = self.lock(false)?;
         let index = index::Index::read(&self.root)?;
@@ -164,9 +149,6 @@ impl Store {
 
     /// Removes a name, and the image if it was its last one; or an image with all its names, given its digest. Blobs
     /// that no other image has go with it. Returns what was removed.
-    ///
-    /// # Errors
-    /// If there is none.
     pub fn remove(&self, name: &str) -> Result<Vec<Entry>, Error> {
         let _changing = self.lock(true)?;
         let mut index = index::Index::read(&self.root)?;
@@ -178,9 +160,6 @@ impl Store {
     }
 
     /// What [`Self::remove`] would remove.
-    ///
-    /// # Errors
-    /// If there is no such image, or several.
     pub fn removal(&self, name: &str) -> Result<Vec<Entry>, Error> {
         let _reading = self.lock(false)?;
         Ok(self.chosen(&index::Index::read(&self.root)?, name)?.2)
@@ -205,17 +184,11 @@ impl Store {
     }
 
     /// Removes images without a name, and blobs that no image has. Returns the bytes that became free.
-    ///
-    /// # Errors
-    /// If something cannot be removed.
     pub fn prune(&self) -> Result<u64, Error> {
         self.prune_except(&|_| false)
     }
 
     /// As [`Self::prune`]; images with digests that `keep` accepts stay.
-    ///
-    /// # Errors
-    /// If something cannot be removed.
     pub fn prune_except(&self, keep: &dyn Fn(Digest) -> bool) -> Result<u64, Error> {
         let _changing = self.lock(true)?;
         let mut index = index::Index::read(&self.root)?;
@@ -355,14 +328,7 @@ impl Store {
             hasher.update(bytes);
             temporary.write(bytes)?;
         }
-        let (expected, actual) = (blob.descriptor.size, hasher.length());
-        if expected != actual {
-            return Err(Error::LengthMismatch { what, expected, actual });
-        }
-        let (expected, actual) = (blob.descriptor.digest, hasher.finish());
-        if expected != actual {
-            return Err(Error::DigestMismatch { what, expected, actual });
-        }
+        blob.descriptor.check(&what, hasher)?;
         temporary.rename(&path).map(drop)
     }
 

@@ -85,7 +85,6 @@ fn auth_file(storage: &Path, network: &Network, base: Option<&Reference>) -> Opt
     Some(path)
 }
 
-/// A Dockerfile for buildah.
 pub(crate) struct Build<'a> {
     pub(crate) file: &'a Path,
     /// The directory whose files `COPY` takes.
@@ -101,9 +100,6 @@ pub(crate) struct Build<'a> {
 }
 
 /// Builds with the storage `storage` of `work`, and writes the image into an OCI layout in `work`.
-///
-/// # Errors
-/// If buildah is missing or a step fails, with its last lines.
 pub(crate) fn build(build: &Build<'_>, work: &Path) -> Result<Source, Error> {
     let (storage, id, layout) = (work.join("storage"), work.join("image"), work.join("layout"));
     let mut command = buildah(&storage, "build");
@@ -152,9 +148,6 @@ pub(crate) fn image(id: &Path) -> Result<String, Error> {
 }
 
 /// Runs a step of a tool; returns its lines on standard output. `line` receives those of both streams.
-///
-/// # Errors
-/// If the tool is missing or the step fails, with its last lines.
 pub(crate) fn run(
     tool: &'static str,
     step: &'static str,

@@ -51,9 +51,6 @@ const PATIENCE: Duration = Duration::from_secs(300);
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Measures.
-///
-/// # Errors
-/// If the program has no controller, or something does not come about.
 pub async fn run(program: &Path, directory: &Path, vms: usize, rows: &mut Rows) -> anyhow::Result<()> {
     let config = neonvm_apiserver::server::Config {
         directory: directory.to_owned(),
@@ -236,7 +233,6 @@ async fn node(client: Client) {
     }
 }
 
-/// Address of the pod with this number.
 fn pod_address(number: u32) -> Ipv4Addr {
     Ipv4Addr::from(0x7f10_0000 + number)
 }

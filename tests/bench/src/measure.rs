@@ -14,12 +14,9 @@ use anyhow::{Context as _, ensure};
 use crate::process::Program;
 use crate::report::Rows;
 
-/// What the measurements share.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// The server.
     pub program: Program,
-    /// VMs of the fleet measurement.
     pub vms: usize,
     /// Where the state goes; on a disk, not in memory, or durable writes measure nothing.
     pub directory: PathBuf,
@@ -35,9 +32,6 @@ impl Setup {
 pub const NAMES: &[&str] = &["start", "machine", "growth", "migration", "fleet", "scheduler"];
 
 /// Runs one measurement, which adds each of its rows as soon as it is measured.
-///
-/// # Errors
-/// If there is none of that name, or what is measured fails.
 pub async fn run(name: &str, setup: &Setup, rows: &mut Rows) -> anyhow::Result<()> {
     match name {
         "start" => start::run(setup, rows).await,

@@ -73,9 +73,6 @@ impl Process {
     }
 
     /// Starts a server and does not wait for anything.
-    ///
-    /// # Errors
-    /// If the process cannot be started.
     pub fn spawn(program: &Program, directory: &Path, chaos: bool) -> anyhow::Result<Self> {
         let written = directory.join("kubeconfig");
         if written.exists() {
@@ -112,9 +109,6 @@ impl Process {
     }
 
     /// Configuration of an administrator's client; nothing is retried behind the caller's back.
-    ///
-    /// # Errors
-    /// If the server wrote a kubeconfig that cannot be used.
     pub async fn config(&self) -> anyhow::Result<Config> {
         let mut config =
             Config::from_custom_kubeconfig(self.kubeconfig.clone(), &KubeConfigOptions::default()).await?;
@@ -123,30 +117,20 @@ impl Process {
     }
 
     /// A client with connections of its own.
-    ///
-    /// # Errors
-    /// If the server wrote a kubeconfig that cannot be used.
     pub async fn client(&self) -> anyhow::Result<Client> {
         Ok(Client::try_from(self.config().await?)?)
     }
 
-    /// Process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// Whether it still runs.
-    ///
-    /// # Errors
-    /// If the kernel does not report it.
     pub fn is_running(&mut self) -> anyhow::Result<bool> {
         Ok(self.child.try_wait()?.is_none())
     }
 
     /// SIGKILL, and waits until it is gone.
-    ///
-    /// # Errors
-    /// If the kernel refuses.
     pub fn kill(&mut self) -> anyhow::Result<()> {
         self.child.kill()?;
         self.child.wait()?;
@@ -154,25 +138,16 @@ impl Process {
     }
 
     /// Resident memory in bytes now.
-    ///
-    /// # Errors
-    /// If the process is gone.
     pub fn memory(&self) -> anyhow::Result<u64> {
         memory_of(self.id(), "VmRSS:")
     }
 
     /// Highest resident memory in bytes since the start.
-    ///
-    /// # Errors
-    /// If the process is gone.
     pub fn peak_memory(&self) -> anyhow::Result<u64> {
         memory_of(self.id(), "VmHWM:")
     }
 
     /// Processor time of all its present threads.
-    ///
-    /// # Errors
-    /// If the process is gone.
     pub fn cpu(&self) -> anyhow::Result<Duration> {
         cpu_of(self.id())
     }

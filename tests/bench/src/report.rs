@@ -19,22 +19,16 @@ pub enum Bound {
     None,
 }
 
-/// One number.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// Measurement it belongs to, as given to `--only`.
     pub measurement: &'static str,
-    /// What was measured.
     pub what: String,
-    /// The number.
     pub value: f64,
-    /// Its unit.
     pub unit: &'static str,
     /// What it should be, in the same unit.
     pub goal: f64,
-    /// Which side is good.
     pub bound: Bound,
-    /// Circumstances.
     pub note: String,
 }
 
@@ -128,12 +122,9 @@ fn number(value: f64) -> String {
     }
 }
 
-/// Forms of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// A line for people.
     Text,
-    /// One JSON object in a line, with its verdict.
     Json,
 }
 
@@ -151,9 +142,6 @@ impl Rows {
     }
 
     /// Adds and prints a row.
-    ///
-    /// # Errors
-    /// If standard output is closed.
     pub fn push(&mut self, row: Row) -> anyhow::Result<()> {
         let line = match self.form {
             Form::Text => row.text(),
@@ -166,9 +154,6 @@ impl Rows {
     }
 
     /// Adds and prints several rows.
-    ///
-    /// # Errors
-    /// See [`Rows::push`].
     pub fn extend(&mut self, rows: Vec<Row>) -> anyhow::Result<()> {
         rows.into_iter().try_for_each(|row| self.push(row))
     }

@@ -48,7 +48,7 @@ pub(crate) const TARGETS: &[Target] = &[
         examples: &[br#"{"a":{"data":"aGVsbG8="}}"#, b"%2Fvar%2Flib", b"add@/devices/x\0ACTION=add\0SUBSYSTEM=block\0DEVNAME=vda\0"],
         run: |bytes| {
             let _ = (Payload::parse(bytes), name::decode(&text(bytes)));
-            let _ = (Uevent::parse(bytes), neonvm_guest::cpu::list::parse(&text(bytes)));
+            let _ = (Uevent::parse(bytes), neonvm_guest::cpu::parse(&text(bytes)));
         },
     },
     Target {

@@ -14,7 +14,6 @@ macro_rules! bugs {
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
             /// What it does, in words.
-            #[must_use]
             pub const fn help(self) -> &'static str {
                 match self { $(Self::$name => $help,)* }
             }

@@ -30,11 +30,8 @@ pub enum Rules {
 }
 
 impl Rules {
-    /// All of them.
     pub const ALL: [Self; 2] = [Self::Ours, Self::Upstream];
 
-    /// Its name in reports.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ours => "ours",

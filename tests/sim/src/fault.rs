@@ -20,13 +20,11 @@ macro_rules! faults {
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
             /// Its name in scenarios and on the command line.
-            #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => $text,)* }
             }
 
             /// What happens, in words.
-            #[must_use]
             pub const fn help(self) -> &'static str {
                 match self { $(Self::$name => $help,)* }
             }
@@ -121,7 +119,6 @@ impl FaultSet {
     pub const NONE: Self = Self(0);
 
     /// All.
-    #[must_use]
     pub fn all() -> Self {
         Fault::ALL.iter().fold(Self::NONE, |set, fault| set.with(*fault))
     }
@@ -145,7 +142,6 @@ impl FaultSet {
     }
 
     /// Whether it is one of them.
-    #[must_use]
     pub const fn has(self, fault: Fault) -> bool {
         self.0 & 1 << fault as u32 != 0
     }

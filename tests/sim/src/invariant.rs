@@ -15,19 +15,16 @@ macro_rules! invariants {
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
             /// Short, such as `S1`.
-            #[must_use]
             pub const fn id(self) -> &'static str {
                 match self { $(Self::$variant => $id,)* }
             }
 
             /// In a few words.
-            #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
             }
 
             /// In a sentence.
-            #[must_use]
             pub const fn help(self) -> &'static str {
                 match self { $(Self::$variant => $help,)* }
             }

@@ -121,7 +121,6 @@ impl Search {
 
 /// Looks for a smaller world that breaks the same invariant: fewer faults, people, VMs, nodes, less time. `None` if nothing
 /// is broken. Always ends: at most 200 runs.
-#[must_use]
 pub fn minimise(scenario: &Scenario, options: &Options) -> Option<(Scenario, Options, Outcome)> {
     let outcome = run(scenario, options);
     let invariant = outcome.broken.as_ref()?.invariant;

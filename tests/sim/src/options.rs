@@ -4,19 +4,15 @@ use std::time::Duration;
 
 use crate::{Bug, FaultSet};
 
-/// What is recorded for plots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Record {
     /// Nothing.
     #[default]
     None,
-    /// Nodes.
     Nodes,
-    /// Nodes, and the first so many VMs.
     NodesAndVms(usize),
 }
 
-/// How a scenario is run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Options {
     /// Everything random follows from it.
@@ -25,7 +21,6 @@ pub struct Options {
     pub faults: Option<FaultSet>,
     /// A bug to plant; for tests.
     pub bug: Option<Bug>,
-    /// What is recorded.
     pub record: Record,
     /// When the faults end, if before the scenario's duration.
     pub until: Option<Duration>,

@@ -8,7 +8,6 @@ pub(crate) type Time = u64;
 
 /// One second.
 pub(crate) const SECOND: Time = 1_000_000;
-/// One millisecond.
 pub(crate) const MILLI: Time = 1_000;
 
 #[derive(Debug)]

@@ -53,24 +53,16 @@ pub struct Plan {
 /// Why nothing can be replayed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The trace has other loads than the object has metrics.
     #[error("the trace has {trace} loads a line, the object has {object} metrics; they must be as many")]
-    Loads {
-        /// Of each point.
-        trace: usize,
-        object: usize,
-    },
-    /// More pods than are replayed.
+    Loads { trace: usize, object: usize },
     #[error("{0} replicas are more than the {MOST_PODS} that are replayed")]
     Pods(i32),
-    /// More decisions than are replayed.
     #[error(
         "the trace asks for {0} decisions, more than {MOST_DECISIONS}; a longer syncPeriodSeconds makes them fewer"
     )]
     Decisions(i64),
 }
 
-/// One decision.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Row {
@@ -78,7 +70,6 @@ pub struct Row {
     pub second: u32,
     /// The loads as they are, whether they could be read or not.
     pub loads: Vec<Option<Finite>>,
-    /// Replicas that were ordered.
     pub replicas: i32,
     pub ready: i32,
     /// Replicas that should be there, before they are written or not.
@@ -89,17 +80,14 @@ pub struct Row {
     /// Why it differs from what the metrics require.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<Limit>,
-    /// Whether there is panic.
     pub panicking: bool,
     /// Metrics that could not be read.
     pub missing: usize,
 }
 
-/// What it came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Summary {
-    /// Length of the run.
     pub seconds: u32,
     pub decisions: u64,
     /// Pods that were ordered, times seconds: what it costs.
@@ -119,9 +107,7 @@ pub struct Summary {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Outcome {
-    /// Every decision.
     pub rows: Vec<Row>,
-    /// What it came to.
     pub summary: Summary,
     /// How often each rule was checked.
     pub checked: BTreeMap<Rule, u64>,
@@ -130,9 +116,6 @@ pub struct Outcome {
 }
 
 /// Replays a trace from its second 0 to its last point.
-///
-/// # Errors
-/// If trace and object do not fit, or the run would be too large.
 pub fn replay(settings: &Settings, trace: &Trace, plan: &Plan) -> Result<Outcome, Error> {
     let (loads, metrics) = (trace.width(), settings.metrics.len());
     if loads != metrics {

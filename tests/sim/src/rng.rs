@@ -52,7 +52,6 @@ impl Rng {
     }
 }
 
-/// One generator for each concern.
 #[derive(Clone, Debug)]
 pub(crate) struct Rngs {
     pub(crate) latency: Rng,

@@ -6,7 +6,6 @@ use crate::{Options, Outcome, Scenario};
 /// Runs a scenario: faults, calm, audit. The same arguments always give the same outcome.
 ///
 /// A scenario that was not made by [`Scenario::parse`] should have passed [`Scenario::check`].
-#[must_use]
 pub fn run(scenario: &Scenario, options: &Options) -> Outcome {
     let mut world = build(scenario, options);
     world.run();

@@ -19,9 +19,7 @@ pub use demand::Demand;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Scenario {
-    /// A short name.
     pub name: String,
-    /// What it shows, in a sentence or two.
     pub description: String,
     /// How long faults happen: 1s to 31 days.
     #[serde(with = "span")]
@@ -29,11 +27,8 @@ pub struct Scenario {
     /// How long the calm after it lasts: 15m and three times `settings.idleScrape` at least, 1 day at most.
     #[serde(with = "span", default = "Scenario::default_quiet")]
     pub quiet: Duration,
-    /// Nodes.
     pub nodes: Vec<NodeGroup>,
-    /// VMs.
     pub vms: Vec<VmGroup>,
-    /// What agents and the scheduler are configured with.
     #[serde(default)]
     pub settings: SimSettings,
     /// What users do while faults happen.
@@ -44,7 +39,6 @@ pub struct Scenario {
     pub faults: FaultSet,
 }
 
-/// Nodes that are alike.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct NodeGroup {
@@ -53,11 +47,8 @@ pub struct NodeGroup {
     pub name: String,
     /// How many: 1 to 5,000.
     pub count: u32,
-    /// CPUs of each.
     pub cpu: MilliCpu,
-    /// Memory of each.
     pub memory: Bytes,
-    /// Other pods that run on each of them all the time.
     #[serde(default)]
     pub pods: Vec<PodGroup>,
 }
@@ -68,9 +59,7 @@ pub struct NodeGroup {
 pub struct PodGroup {
     /// How many: 1 to 100.
     pub count: u32,
-    /// CPU that each requests.
     pub cpu: MilliCpu,
-    /// Memory that each requests.
     pub memory: Bytes,
     /// How long they run before they end and others take their place; for ever if not given.
     #[serde(with = "span::option", default, skip_serializing_if = "Option::is_none")]
@@ -89,7 +78,6 @@ pub struct VmGroup {
     pub min: u32,
     /// Upper bound; at most 1,000.
     pub max: u32,
-    /// Size at the start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start: Option<u32>,
     /// Compute units whose CPU the load needs.
@@ -97,13 +85,11 @@ pub struct VmGroup {
     /// Compute units whose memory the load needs; half of `min` if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Demand>,
-    /// How the guest replies to a request to shrink.
     #[serde(default)]
     pub guest: Guest,
     /// Whether the scheduler may migrate them.
     #[serde(default)]
     pub movable: bool,
-    /// Whether they have an address on the overlay network.
     #[serde(default)]
     pub address: bool,
     /// Factor by which their requests are discounted: 1 to 10.
@@ -128,17 +114,12 @@ pub enum Guest {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct SimSettings {
-    /// CPU of a compute unit.
     pub unit_cpu: MilliCpu,
-    /// Memory of a compute unit: whole slots.
     pub unit_memory: Bytes,
-    /// Memory of a slot.
     pub slot: Bytes,
     /// Share of a node above which VMs are to leave.
     pub watermark: f64,
-    /// Whether VMs are migrated.
     pub migration: bool,
-    /// How long a migration copies, on average.
     #[serde(with = "span")]
     pub migration_takes: Duration,
     /// Whether a second scheduler stands by.
@@ -176,8 +157,6 @@ impl Default for SimSettings {
 }
 
 impl SimSettings {
-    /// A compute unit.
-    #[must_use]
     pub const fn unit(&self) -> Resources {
         Resources::new(self.unit_cpu, self.unit_memory)
     }
@@ -187,15 +166,10 @@ impl SimSettings {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 pub struct People {
-    /// VMs made.
     pub creates: f64,
-    /// VMs deleted.
     pub deletes: f64,
-    /// Bounds changed.
     pub bounds: f64,
-    /// Sizes fixed for some minutes.
     pub holds: f64,
-    /// Nodes closed for some minutes.
     pub cordons: f64,
     /// Nodes drained: closed for some minutes, and every VM on them is migrated away.
     pub drains: f64,
@@ -236,13 +210,10 @@ impl Scenario {
     }
 
     /// All VMs at the start.
-    #[must_use]
     pub fn vm_count(&self) -> u64 {
         self.vms.iter().map(|group| u64::from(group.count)).sum()
     }
 
-    /// All nodes.
-    #[must_use]
     pub fn node_count(&self) -> u64 {
         self.nodes.iter().map(|group| u64::from(group.count)).sum()
     }

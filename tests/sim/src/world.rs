@@ -7,6 +7,7 @@ mod api;
 mod build;
 mod calm;
 mod chaos;
+mod event;
 mod guest;
 mod machine;
 mod migration;
@@ -28,13 +29,13 @@ use crate::queue::{MILLI, Queue, SECOND, Time};
 use crate::rng::Rngs;
 use crate::scenario::{People, SimSettings, VmGroup};
 use crate::{Bug, Fault, FaultSet, Invariant};
-use model::{Event, Id, Keys, Migration, Node, Person, Pod, Replica, Vm};
+use event::Event;
+use model::{Id, Keys, Migration, Node, Person, Pod, Replica, Vm};
 use notes::{Line, Notes};
 use record::Recorder;
 
 pub(crate) use build::build;
 
-/// Everything.
 #[derive(Debug)]
 pub(crate) struct World {
     pub(crate) now: Time,
@@ -61,8 +62,9 @@ pub(crate) struct World {
     /// Migrations that have not ended; and those that have and are there.
     open: BTreeSet<Id>,
     ended: BTreeSet<Id>,
-    /// VMs that migrations have.
     locked: BTreeSet<Id>,
+    /// The objects of VMs that have migrations.
+    cares: BTreeMap<Id, Box<migration::Care>>,
     controller: migration::Controller,
     /// Writes that the controller makes before it dies.
     budget: u64,
@@ -124,8 +126,8 @@ impl World {
             Event::Scrape { vm, inc } => self.scrape(vm, inc),
             Event::Wake { vm, inc, at } => self.wake(vm, inc, at),
             Event::Watch { vm, inc, seen } => self.watched(vm, inc, &seen),
-            Event::Ask { vm, inc, id, target, last, load, again } => {
-                self.asked(vm, inc, id, scheduler::Asked { target, last, load, again });
+            Event::Ask { vm, inc, id, to, last, load, again } => {
+                self.asked(vm, inc, id, scheduler::Asked { target: to, last, load, again });
             }
             Event::Permit { vm, inc, id, result } => self.permitted(vm, inc, id, result),
             Event::Patch { vm, inc, id, from, to, revision, again } => {

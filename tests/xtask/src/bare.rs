@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 
 use crate::package::target;
-use crate::process::{self, installed, is_root, path_with_sbin};
+use crate::process::{self, installed, is_root};
 
 /// The releases of Debian that it can be.
 const RELEASES: [&str; 2] = ["bookworm", "trixie"];
@@ -131,21 +131,7 @@ impl System {
         std::fs::create_dir_all(&path)?;
         let system = Self { path, toolchain: toolchain(root)?, keep };
         println!("bare: a minimal Debian {release} in {}", system.path.display());
-        let mirror = std::env::var("DEBIAN_MIRROR").ok();
-        let arguments = ["--variant=minbase", PACKAGES, release];
-        let made = Command::new("debootstrap")
-            .args(arguments)
-            .arg(&system.path)
-            .args(mirror)
-            .env("PATH", path_with_sbin())
-            .stdout(std::process::Stdio::null())
-            .status()
-            .context("cannot run debootstrap")?;
-        ensure!(
-            made.success(),
-            "debootstrap failed; its log is {}",
-            system.path.join("debootstrap/debootstrap.log").display()
-        );
+        process::debootstrap(&system.path, release, PACKAGES)?;
         let clone = system.path.join(SOURCE);
         let cloned = Command::new("git")
             .args(["clone", "--quiet", "--no-hardlinks"])

@@ -7,23 +7,10 @@ use anyhow::Context as _;
 use crate::package::target;
 use crate::process::run_cargo;
 
-/// Together, so that what they share is compiled once.
-const PROGRAMS: &[&str] = &[
-    "build",
-    "--release",
-    "--locked",
-    "--quiet",
-    "-p",
-    "neonvm-neond",
-    "-p",
-    "neonvm-cli",
-    "-p",
-    "neonvm-bench",
-];
-
-/// Measures; arguments go to the program that does.
+/// Measures; arguments go to the program that does. Programs are built together, so that what they share is compiled once.
 pub(crate) fn bench(root: &Path, arguments: &[String]) -> anyhow::Result<bool> {
-    if !crate::guest::run(root)? || !run_cargo(root, PROGRAMS)? {
+    let build = "build --release --locked --quiet -p neonvm-neond -p neonvm-cli -p neonvm-bench";
+    if !crate::guest::run(root)? || !run_cargo(root, &build.split(' ').collect::<Vec<_>>())? {
         return Ok(false);
     }
     let program = target(root)?.join("release/neonvm-bench");

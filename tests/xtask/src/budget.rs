@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::lines::{before_tests, is_of_tests};
+use crate::lines::{before_tests, is_of_tests, sources};
 
 /// Where the budget is: `<folder> <product lines> <lines of tests>`, and `packages <number>`.
 const FILE: &str = "tests/xtask/budget.txt";
@@ -48,8 +48,7 @@ fn read(text: &str) -> Result<Rows, String> {
 /// The lines of each top folder now, and the packages of the lock file.
 fn measure(root: &Path, tracked: &[PathBuf]) -> Rows {
     let mut rows = Rows::new();
-    for file in tracked.iter().filter(|file| file.extension().is_some_and(|extension| extension == "rs")) {
-        let text = std::fs::read_to_string(root.join(file)).unwrap_or_default();
+    for (file, text) in sources(root, tracked) {
         let folder = file.iter().next().unwrap_or_default().to_string_lossy().into_owned();
         let row = rows.entry(folder).or_default();
         let (product, tests) = lines(file, &text);

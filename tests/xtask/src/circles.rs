@@ -13,8 +13,6 @@ use syn::visit::Visit;
 const KNOWN: &[(&str, usize)] = &[
     ("controllers/local/apiserver/engine/src/schema/rules.rs", 2),
     ("controllers/local/apiserver/engine/src/schema/validate/checks.rs", 2),
-    ("tests/sim/src/world/migration/kubelet.rs", 3),
-    ("tests/sim/src/world/model.rs", 3),
 ];
 
 /// The files that a file imports from.

@@ -32,7 +32,6 @@ fn commands(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// What a command runs.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Cited<'a> {
     package: &'a str,

@@ -16,7 +16,6 @@ pub(crate) fn time(root: &Path) -> anyhow::Result<String> {
     Ok(seconds.to_string())
 }
 
-/// What git prints.
 pub(crate) fn git(root: &Path, arguments: &[&str]) -> anyhow::Result<String> {
     let output = Command::new("git").args(arguments).current_dir(root).output().context("cannot run git")?;
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())

@@ -26,7 +26,7 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> anyhow::Result<bool> {
     let given = parse(arguments)?;
     let target = target(root)?;
     let to = target.join(shipped::DIST);
-    if given.is_none() && !(shipped::release(root)? && guest::release(root, &to)?) {
+    if given.is_none() && !(shipped::release(root)? && guest::run(root)?) {
         return Ok(false);
     }
     let programs = given.unwrap_or_else(|| to.clone());

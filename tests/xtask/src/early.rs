@@ -5,17 +5,18 @@ use std::path::{Path, PathBuf};
 
 use syn::visit::Visit;
 
+use crate::lines;
+
 /// The crate that prints why a test is skipped.
 const EXEMPT: &[&str] = &["tests/support/src", "tests/xtask/src"];
 
 /// Every such return, and every test that reports a skip by printing it.
 pub(crate) fn faults(root: &Path, tracked: &[PathBuf]) -> Vec<String> {
     let mut faults = Vec::new();
-    for file in tracked.iter().filter(|file| file.extension().is_some_and(|extension| extension == "rs")) {
+    for (file, text) in lines::sources(root, tracked) {
         if EXEMPT.iter().any(|exempt| file.starts_with(exempt)) {
             continue;
         }
-        let text = std::fs::read_to_string(root.join(file)).unwrap_or_default();
         faults.extend(of_file(&text).into_iter().map(|fault| format!("{}:{fault}", file.display())));
     }
     faults

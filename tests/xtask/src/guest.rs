@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::Context as _;
 
 use crate::package::{cargo, target};
+use crate::shipped::DIST;
 
 /// What the guest of this computer's VMs is built for.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
@@ -16,7 +17,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
         return Ok(false);
     }
     let built = target.join(TARGET).join("guest/neonvm-guest");
-    for profile in ["debug", "release", "quick"] {
+    for profile in ["debug", "release", "quick", DIST] {
         let directory = target.join(profile);
         std::fs::create_dir_all(&directory)?;
         // A copy that replaces: the old file may be running. The name differs from cargo's own output.
@@ -28,32 +29,12 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// Builds the guest and puts it into the directory of releases.
-pub(crate) fn release(root: &Path, to: &Path) -> anyhow::Result<bool> {
-    let target = target(root)?;
-    if !build(root, &target, TARGET)? {
-        return Ok(false);
-    }
-    let built = target.join(TARGET).join("guest/neonvm-guest");
-    std::fs::copy(&built, to.join("neonvm-guest-amd64")).context("cannot copy the guest")?;
-    Ok(true)
-}
-
 /// Builds the guest for a target, which is named so that `RUSTFLAGS` do not concern build scripts: a static C library would break
 /// them.
 pub(crate) fn build(root: &Path, target: &Path, triple: &str) -> anyhow::Result<bool> {
     let status = cargo()
-        .args([
-            "build",
-            "--locked",
-            "--quiet",
-            "--profile",
-            "guest",
-            "--target",
-            triple,
-            "-p",
-            "neonvm-guest",
-        ])
+        .args(["build", "--locked", "--quiet", "--profile", "guest", "-p", "neonvm-guest"])
+        .args(["--target", triple])
         .env("RUSTFLAGS", "-C target-feature=+crt-static")
         .env("CARGO_TARGET_DIR", target)
         .current_dir(root)

@@ -26,7 +26,6 @@ const FACTOR: u32 = 30;
 /// How often a host that panicked is booted again.
 const REPEATS: u32 = 2;
 
-/// What came of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Verdict {
     Passed,
@@ -34,7 +33,6 @@ enum Verdict {
     Skipped(String),
 }
 
-/// What is to be run.
 #[derive(Clone, Debug)]
 struct Choice {
     suites: Vec<String>,

@@ -17,12 +17,10 @@ const IMAGES: [&str; 2] = ["neond", "neonvm-runner"];
 /// Programs that build from Containerfiles, the first that is installed. Docker has no command that writes a layout.
 const ENGINES: [&str; 3] = ["buildah", "podman", "docker"];
 
-/// What was requested.
 #[derive(Debug, PartialEq, Eq)]
 struct ImageBuild {
     architecture: String,
     profile: String,
-    /// Directory with programs that were built elsewhere.
     programs: Option<PathBuf>,
     /// Directory with `vmlinuz` and `initramfs` of the guest kernel.
     kernel: Option<PathBuf>,

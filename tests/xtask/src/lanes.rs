@@ -8,7 +8,6 @@ use crate::host::changed::Sources;
 use crate::process::installed;
 use crate::suite::{Binary, Kind, Plan};
 
-/// What a lane does.
 #[derive(Clone, Debug)]
 pub(crate) enum Work {
     /// Runs a command, which is one test.
@@ -21,7 +20,6 @@ pub(crate) enum Work {
     Tests(Plan),
 }
 
-/// One stage of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Lane {
     pub(crate) name: &'static str,
@@ -30,7 +28,6 @@ pub(crate) struct Lane {
     pub(crate) budget: Duration,
     /// Time after which it is ended.
     pub(crate) limit: Duration,
-    /// Why it cannot run here.
     pub(crate) skip: Option<String>,
 }
 
@@ -142,7 +139,6 @@ fn starts_services(package: &str) -> bool {
     SERVICES.contains(&package)
 }
 
-/// The gate.
 pub(crate) fn gate() -> Vec<Lane> {
     let clippy =
         ["cargo", "clippy", "--locked", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"];

@@ -3,13 +3,14 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::lines;
+
 /// Files of commands that write otherwise, and why.
 const FILES: [(&str, &str); 2] = [
     ("cli/src/instance.rs", "locks of a local cluster, in its directory"),
     ("cli/src/commands/local/start.rs", "the log of a local cluster, in its directory"),
 ];
 
-/// Where commands are.
 const COMMANDS: &str = "cli/src/";
 
 /// What makes, truncates, copies or renames a file.
@@ -25,32 +26,13 @@ const WRITES: [&str; 7] = [
 
 /// Every file of a command that writes files itself and is not listed, and every listed one that does not.
 pub(crate) fn faults(root: &Path, tracked: &[PathBuf]) -> Vec<String> {
-    let is_command = |file: &&PathBuf| {
-        file.starts_with(COMMANDS)
-            && !file.to_string_lossy().contains("tests")
-            && file.extension().is_some_and(|e| e == "rs")
-    };
-    let found: Vec<String> = tracked
-        .iter()
-        .filter(is_command)
-        .filter(|file| writes(&std::fs::read_to_string(root.join(file)).unwrap_or_default()))
-        .map(|file| file.display().to_string())
+    let is_command = |file: &Path| file.starts_with(COMMANDS) && !file.to_string_lossy().contains("tests");
+    let found: Vec<String> = lines::sources(root, tracked)
+        .filter(|(file, text)| is_command(file) && writes(text))
+        .map(|(file, _)| file.display().to_string())
         .collect();
-    compare(&found)
-}
-
-fn compare(found: &[String]) -> Vec<String> {
-    let new = found.iter().filter(|file| !FILES.iter().any(|(known, _)| known == file));
-    let mut faults: Vec<String> = new
-        .map(|file| {
-            format!("{file}: writes a file itself; use neonvm_builder::out, or list it in outputs.rs")
-        })
-        .collect();
-    let stale = FILES.iter().filter(|(file, _)| !found.iter().any(|other| other == file));
-    faults.extend(
-        stale.map(|(file, _)| format!("{file}: writes no file itself any more; remove it from outputs.rs")),
-    );
-    faults
+    let new = "writes a file itself; use neonvm_builder::out, or list it in outputs.rs";
+    lines::compare(&FILES, &found, [new, "writes no file itself any more; remove it from outputs.rs"])
 }
 
 /// Whether the product's part of a file writes files itself.
@@ -64,12 +46,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_writes_files_itself_is_a_fault_unless_it_is_listed() {
+    fn only_the_product_counts() {
         assert!(writes("std::fs::write(&path, text)") && writes("let file = File::create(path)?;"));
         assert!(!writes("out::text(&path, &text)") && !writes("#[cfg(test)]\nmod tests { fs::write(x, y) }"));
-        let mut found: Vec<String> = FILES.iter().map(|(file, _)| (*file).to_owned()).collect();
-        assert_eq!(compare(&found), Vec::<String>::new());
-        found[0] = "cli/src/commands/man.rs".to_owned();
-        assert_eq!(compare(&found).len(), 2);
     }
 }

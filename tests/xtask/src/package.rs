@@ -8,7 +8,6 @@ use std::process::Command;
 use anyhow::{Context as _, bail};
 use serde_json::Value;
 
-/// One crate of the workspace.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Package {
     pub(crate) name: String,
@@ -16,7 +15,6 @@ pub(crate) struct Package {
     pub(crate) directory: PathBuf,
     /// Names of packages it depends on, for its product and its build.
     pub(crate) dependencies: BTreeSet<String>,
-    /// Root source files of its targets.
     pub(crate) roots: Vec<PathBuf>,
     /// Root source files of its integration tests, by the name of the test.
     pub(crate) tests: BTreeMap<String, PathBuf>,
@@ -34,7 +32,6 @@ pub(crate) fn root() -> anyhow::Result<PathBuf> {
         .context("not inside the repository")
 }
 
-/// All crates of the workspace.
 pub(crate) fn workspace(root: &Path) -> anyhow::Result<Vec<Package>> {
     Ok(items(&metadata(root)?, "packages").iter().map(|package| parse(root, package)).collect())
 }

@@ -7,16 +7,14 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 
 use crate::package::{by_hand, cargo};
 
-/// How a child ended.
 #[derive(Debug)]
 pub(crate) struct Ended {
     /// It exited with status 0 in time.
     pub(crate) good: bool,
-    /// It had to be stopped.
     pub(crate) late: bool,
     /// Both streams, line by line.
     pub(crate) lines: Vec<String>,
@@ -101,6 +99,20 @@ fn follow(stream: Option<impl Read + Send + 'static>, lines: &mpsc::SyncSender<S
     });
 }
 
+/// Makes a minimal Debian with more packages in a directory.
+pub(crate) fn debootstrap(to: &Path, release: &str, packages: &str) -> anyhow::Result<()> {
+    let made = Command::new("debootstrap")
+        .args(["--variant=minbase", packages, release])
+        .arg(to)
+        .args(std::env::var("DEBIAN_MIRROR").ok())
+        .env("PATH", path_with_sbin())
+        .stdout(Stdio::null())
+        .status()
+        .context("cannot run debootstrap")?;
+    ensure!(made.success(), "debootstrap failed; its log is {}/debootstrap/debootstrap.log", to.display());
+    Ok(())
+}
+
 /// Whether a program is installed, also where only administrators have their `PATH`.
 pub(crate) fn installed(program: &str) -> bool {
     std::env::split_paths(&path_with_sbin()).any(|directory| directory.join(program).is_file())
@@ -115,30 +127,20 @@ pub(crate) fn path_with_sbin() -> String {
 mod tests {
     use super::*;
 
+    fn shell(text: &str, limit: Duration) -> Ended {
+        run(Path::new("/"), Path::new("/"), &["sh", "-c", text], &[], limit).unwrap()
+    }
+
     #[test]
     fn a_lane_is_stopped_at_its_deadline() {
-        let ended = run(
-            Path::new("/"),
-            Path::new("/"),
-            &["sh", "-c", "echo begun; sleep 60"],
-            &[],
-            Duration::from_millis(300),
-        )
-        .unwrap();
+        let ended = shell("echo begun; sleep 60", Duration::from_millis(300));
         assert!(ended.late && !ended.good);
         assert_eq!(ended.lines, ["begun"]);
     }
 
     #[test]
     fn both_streams_are_kept() {
-        let mut ended = run(
-            Path::new("/"),
-            Path::new("/"),
-            &["sh", "-c", "echo a; echo b >&2"],
-            &[],
-            Duration::from_secs(20),
-        )
-        .unwrap();
+        let mut ended = shell("echo a; echo b >&2", Duration::from_secs(20));
         ended.lines.sort();
         assert_eq!(ended.lines, ["a", "b"]);
         assert!(ended.good);

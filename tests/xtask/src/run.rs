@@ -22,7 +22,6 @@ const FLAKY: usize = 2;
 const ENVIRONMENT: [(&str, &str); 3] =
     [("CARGO_TERM_COLOR", "never"), ("NO_COLOR", "1"), ("RUST_BACKTRACE", "0")];
 
-/// A run, and what was built for it.
 struct Run {
     root: PathBuf,
     target: PathBuf,

@@ -18,7 +18,6 @@ const CARGO_CYCLONEDX: Tool = Tool { name: "cargo-cyclonedx", version: "0.5.9" }
 /// Name of the documents before they are moved; cargo-cyclonedx writes one beside each manifest of the workspace.
 const WRITTEN: &str = "bom-of-xtask";
 
-/// Names of the documents.
 pub(crate) fn names() -> Vec<String> {
     SHIPPED.iter().map(|(_, program)| format!("{program}.cdx.json")).collect()
 }

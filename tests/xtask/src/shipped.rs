@@ -24,11 +24,9 @@ const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 pub(crate) enum Strip {
     /// Names of functions stay, so that a backtrace can be read without the debug information.
     Debug,
-    /// All.
     All,
 }
 
-/// Makes a release.
 pub(crate) fn release(root: &Path) -> anyhow::Result<bool> {
     let target = target(root)?;
     if !build(root, &target, TRIPLE, DIST)? {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::lines::{before_tests, is_of_tests};
+use crate::lines::{before_tests, is_of_tests, sources};
 
 /// Product lines a file may have.
 const PRODUCT: usize = 600;
@@ -21,8 +21,7 @@ pub(crate) fn faults(root: &Path, tracked: &[PathBuf]) -> Vec<String> {
         .filter_map(|(lines, path)| Some((path.trim(), lines.parse().ok()?)))
         .collect();
     let mut faults = Vec::new();
-    for file in tracked.iter().filter(|file| file.extension().is_some_and(|extension| extension == "rs")) {
-        let text = std::fs::read_to_string(root.join(file)).unwrap_or_default();
+    for (file, text) in sources(root, tracked) {
         let shown = file.display().to_string();
         let (lines, limit) = measure(file, &text);
         match exceptions.remove(shown.as_str()) {

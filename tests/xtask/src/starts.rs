@@ -3,11 +3,13 @@
 
 use std::path::{Path, PathBuf};
 
-/// What a file starts.
+use crate::lines;
+
 enum Starts {
     /// Programs of the host's distribution, in doctor's table.
     Host(&'static [&'static str]),
     /// Others, which doctor does not ask for, and why.
+    #[expect(dead_code, reason = "for people")]
     Other(&'static str),
 }
 
@@ -56,20 +58,17 @@ const FILES: [(&str, Starts); 32] = [
 const DOCTOR: [&str; 2] = ["cli/src/commands/doctor/needs.rs", "cli/src/commands/doctor/programs.rs"];
 /// Directories of the product that run on hosts. What runs in guests starts programs of images.
 const PRODUCT: [&str; 5] = ["cli/src/", "controllers/", "deploy/", "kernel/src/", "vm-builder/src/"];
-/// How a program is started.
 const START: &str = "Command::new(";
 
 /// Every file that starts a program and is not listed, every listed one that starts none, and every program of the host that
 /// doctor does not ask for.
 pub(crate) fn faults(root: &Path, tracked: &[PathBuf]) -> Vec<String> {
-    let read = |file: &Path| std::fs::read_to_string(root.join(file)).unwrap_or_default();
-    let found: Vec<String> = tracked
-        .iter()
-        .filter(|file| is_product(file))
-        .filter(|file| starts(&read(file)))
-        .map(|file| file.display().to_string())
+    let found: Vec<String> = lines::sources(root, tracked)
+        .filter(|(file, text)| is_product(file) && starts(text))
+        .map(|(file, _)| file.display().to_string())
         .collect();
-    let doctor: String = DOCTOR.iter().map(|file| read(Path::new(file))).collect();
+    let doctor: String =
+        DOCTOR.iter().map(|file| std::fs::read_to_string(root.join(file)).unwrap_or_default()).collect();
     compare(&found, &doctor)
 }
 
@@ -77,8 +76,7 @@ pub(crate) fn faults(root: &Path, tracked: &[PathBuf]) -> Vec<String> {
 fn is_product(file: &Path) -> bool {
     let text = file.to_string_lossy();
     let tests = ["tests", "tests.rs", "lab.rs", "conformance"];
-    file.extension().is_some_and(|extension| extension == "rs")
-        && PRODUCT.iter().any(|directory| text.starts_with(directory))
+    PRODUCT.iter().any(|directory| text.starts_with(directory))
         && !file.iter().any(|part| tests.iter().any(|name| part == *name))
 }
 
@@ -91,25 +89,11 @@ fn starts(text: &str) -> bool {
 }
 
 fn compare(found: &[String], doctor: &str) -> Vec<String> {
-    let listed = |file: &str| FILES.iter().any(|(known, _)| *known == file);
-    let new = found.iter().filter(|file| !listed(file));
-    let mut faults: Vec<String> = new
-        .map(|file| {
-            format!("{file}: starts a program; list it in starts.rs, and in doctor's table if the host has to have it")
-        })
-        .collect();
+    let new = "starts a program; list it in starts.rs, and in doctor's table if the host has to have it";
+    let mut faults =
+        lines::compare(&FILES, found, [new, "starts no program any more; remove it from starts.rs"]);
     for (file, what) in &FILES {
-        if !found.iter().any(|other| other == file) {
-            let what = match what {
-                Host(programs) => programs.join(", "),
-                Other(what) => (*what).to_owned(),
-            };
-            faults.push(format!("{file}: starts no program any more ({what}); remove it from starts.rs"));
-        }
-        let programs = match what {
-            Host(programs) => *programs,
-            Other(_) => &[],
-        };
+        let Host(programs) = what else { continue };
         let missing = programs.iter().filter(|name| !doctor.contains(&format!("\"{name}\"")));
         faults.extend(missing.map(|name| format!("{file}: starts {name}, which doctor does not ask for")));
     }
@@ -133,12 +117,7 @@ mod tests {
             assert!(!starts(&other), "{other}");
         }
         assert!(is_product(Path::new("cli/src/main.rs")));
-        for other in [
-            "cli/tests/a.rs",
-            "controllers/kit/src/client/tests.rs",
-            "vm-builder/guest/src/a.rs",
-            "cli/src/a.md",
-        ] {
+        for other in ["cli/tests/a.rs", "controllers/kit/src/client/tests.rs", "vm-builder/guest/src/a.rs"] {
             assert!(!is_product(Path::new(other)), "{other}");
         }
     }

@@ -38,9 +38,7 @@ pub(crate) struct Plan {
 /// Where the runs of a lane leave what their tests print.
 #[derive(Clone, Debug)]
 pub(crate) struct LaneOutputs {
-    /// The root of the repository.
     pub(crate) root: PathBuf,
-    /// The directory of this lane's outputs.
     pub(crate) outputs: PathBuf,
 }
 

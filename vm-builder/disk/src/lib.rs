@@ -3,23 +3,12 @@
 //! A [`tree::Tree`] becomes an ext4 file system or an ISO 9660 volume, which is an [`image::Image`]; an image is
 //! stored raw or as qcow2. The builder and the runner make every disk this way. The same input always gives the
 //! same bytes. Judged in tests by `e2fsck`, `qemu-img check` and independent readers.
-//!
-//! ```
-//! use neonvm_disk::{probe, swap};
-//!
-//! let area = swap::area(1 << 20, "swap", [7; 16])?;
-//! let found = probe::image(&area).expect("readable").expect("known");
-//! assert_eq!((found.kind, &found.label[..]), (probe::Type::Swap, &b"swap"[..]));
-//! # Ok::<(), swap::Error>(())
-//! ```
 
 mod bytes;
 pub mod ext4;
 pub mod files;
 pub mod image;
 pub mod iso9660;
-mod paths;
-pub mod probe;
 pub mod qcow2;
 pub mod raw;
 pub mod swap;

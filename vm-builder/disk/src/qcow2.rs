@@ -3,12 +3,9 @@
 mod check;
 mod error;
 mod head;
-mod pack;
-mod plan;
 mod read;
 mod write;
 
 pub use error::Error;
-pub use plan::{Compression, Options};
-pub use read::{Check, Info, Reader};
-pub use write::{Summary, write};
+pub use read::{Check, Reader};
+pub use write::write;

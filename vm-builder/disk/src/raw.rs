@@ -14,9 +14,6 @@ const GRAIN: usize = 4096;
 
 /// Stores an image in a file: its size is set, zeros are left out in units of 4 KiB. `progress` is called with the
 /// number of bytes of the disk done so far.
-///
-/// # Errors
-/// If the image cannot be read or the file cannot be written.
 pub fn write(image: &dyn Image, file: &File, progress: &dyn Fn(u64)) -> io::Result<()> {
     let length = image.length();
     file.set_len(0)?;
@@ -59,7 +56,6 @@ pub(crate) fn is_zero(bytes: &[u8]) -> bool {
         && rest.iter().all(|byte| *byte == 0)
 }
 
-/// A disk in a file.
 #[derive(Debug)]
 pub struct Reader {
     file: File,
@@ -68,9 +64,6 @@ pub struct Reader {
 
 impl Reader {
     /// Takes a file, or a block device, as a disk.
-    ///
-    /// # Errors
-    /// If its size cannot be found.
     pub fn open(file: File) -> io::Result<Self> {
         let length = io::Seek::seek(&mut &file, io::SeekFrom::End(0))?;
         Ok(Self { file, length })

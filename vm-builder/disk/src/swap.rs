@@ -9,13 +9,10 @@ const PAGE: u64 = 4096;
 /// Why a swap area cannot be made.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum Error {
-    /// Linux wants ten pages.
     #[error("a swap area of {0} bytes is too small: at least 40960 bytes")]
     TooSmall(u64),
-    /// The number of pages is a 32-bit number.
     #[error("a swap area of {0} bytes is too large: at most 16 TiB")]
     TooLarge(u64),
-    /// The label does not fit.
     #[error("the label `{0}` is longer than 15 bytes")]
     Label(String),
 }

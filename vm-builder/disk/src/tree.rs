@@ -24,16 +24,12 @@ pub struct Time {
     pub nanoseconds: u32,
 }
 
-/// What every inode has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata {
     /// Permission bits with set-user-ID, set-group-ID and sticky: 0–0o7777.
     pub mode: u16,
-    /// Owner.
     pub uid: u32,
-    /// Group.
     pub gid: u32,
-    /// Last change of the content.
     pub modified: Time,
     /// Extended attributes by full name, such as `security.capability`.
     pub xattrs: BTreeMap<Bytes, Bytes>,
@@ -58,7 +54,6 @@ pub struct Piece {
     pub at: u64,
     /// Number of bytes, at least 1.
     pub length: u64,
-    /// Where they are.
     pub origin: Origin,
 }
 
@@ -71,25 +66,15 @@ pub struct Content {
     pub pieces: Vec<Piece>,
 }
 
-/// What an inode is.
+/// What an inode is; the names of a directory are sorted by bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Names, sorted by bytes.
     Directory(BTreeMap<Bytes, InodeId>),
     File(Content),
-    /// A symbolic link with its target.
     Symlink(Bytes),
-    CharacterDevice {
-        major: u32,
-        minor: u32,
-    },
-    BlockDevice {
-        major: u32,
-        minor: u32,
-    },
-    /// A named pipe.
+    CharacterDevice { major: u32, minor: u32 },
+    BlockDevice { major: u32, minor: u32 },
     Fifo,
-    /// A Unix domain socket.
     Socket,
 }
 
@@ -134,13 +119,11 @@ impl Default for Tree {
 
 impl Tree {
     /// An empty root directory, 0755, owned by root.
-    #[must_use]
     pub fn new() -> Self {
         let metadata = Metadata { mode: 0o755, ..Metadata::default() };
         Self { inodes: vec![Inode { metadata, kind: Kind::Directory(BTreeMap::new()) }] }
     }
 
-    #[must_use]
     pub fn root(&self) -> InodeId {
         InodeId(0)
     }
@@ -151,7 +134,6 @@ impl Tree {
     }
 
     /// An inode, if it is of this tree.
-    #[must_use]
     pub fn get(&self, id: InodeId) -> Option<&Inode> {
         self.inodes.get(usize::try_from(id.0).ok()?)
     }
@@ -184,7 +166,6 @@ impl Tree {
         }
     }
 
-    #[must_use]
     pub fn names(&self, directory: InodeId) -> Option<&BTreeMap<Bytes, InodeId>> {
         match &self.get(directory)?.kind {
             Kind::Directory(names) => Some(names),
@@ -192,8 +173,51 @@ impl Tree {
         }
     }
 
-    #[must_use]
     pub fn child(&self, directory: InodeId, name: &[u8]) -> Option<InodeId> {
         self.names(directory)?.get(name).copied()
     }
+
+    /// What a path leads to. Empty parts and `.` are skipped, symbolic links and `..` are not followed.
+    pub fn lookup(&self, path: &[u8]) -> Option<InodeId> {
+        parts(path).try_fold(self.root(), |at, name| self.child(at, name))
+    }
+
+    /// Makes the directories of a path that are not there yet, each with `metadata`, and returns the last one.
+    /// `None` if something on the way is not a directory, a part is no name (`..`, over 255 bytes, NUL), or there is
+    /// no number left.
+    pub fn make_directories(&mut self, path: &[u8], metadata: &Metadata) -> Option<InodeId> {
+        let mut at = self.root();
+        for name in parts(path) {
+            if name == b".." || name.len() > 255 || name.contains(&0) {
+                return None;
+            }
+            at = match self.child(at, name) {
+                Some(child) => child,
+                None => {
+                    let kind = Kind::Directory(BTreeMap::new());
+                    let made = self.add(Inode { metadata: metadata.clone(), kind })?;
+                    self.names(at)?;
+                    self.link(at, name, made);
+                    made
+                }
+            };
+        }
+        self.names(at).map(|_| at)
+    }
+
+    /// Adds an inode under a path in an existing directory; an inode that had the name loses it. `None` if there is no
+    /// such directory or the path has no last part.
+    pub fn insert(&mut self, path: &[u8], inode: Inode) -> Option<InodeId> {
+        let names: Vec<&[u8]> = parts(path).collect();
+        let (last, before) = names.split_last()?;
+        let directory = before.iter().try_fold(self.root(), |at, name| self.child(at, name))?;
+        self.names(directory)?;
+        let id = self.add(inode)?;
+        self.link(directory, last, id);
+        Some(id)
+    }
+}
+
+fn parts(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    path.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".")
 }

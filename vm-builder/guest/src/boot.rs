@@ -1,13 +1,15 @@
 //! PID 1 of the initramfs that goes with a distribution's kernel: loads modules, finds the root device, hands over.
 
 pub mod modules;
-pub mod root_device;
 pub mod switch;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 use crate::config::CommandLine;
+use crate::device::block::{describe, find_root, scan};
 use crate::device::{BlockDevice, uevent};
 use crate::mount::{MountFlags, base, mount};
 use crate::report;
@@ -18,9 +20,10 @@ pub const MARKER: &str = "/neonvm-initramfs";
 pub const NEW_ROOT: &str = "/neonvm-root";
 /// How long the root device may take to appear.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Without announcements, devices are looked for so often.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 /// Boots. Returns, with a status, only when that is not possible; the kernel then panics as its command line sets.
-#[must_use]
 pub fn run() -> u8 {
     // Early messages need the console before anything else can fail.
     let problems = base::mount_all();
@@ -37,7 +40,7 @@ pub fn run() -> u8 {
         return refuse("the kernel command line has no root=");
     };
     let deadline = Instant::now() + line.root_timeout.unwrap_or(PATIENCE);
-    let device = match root_device::wait(&wanted, listener.as_ref().ok(), deadline) {
+    let device = match wait(&wanted, listener.as_ref().ok(), deadline) {
         Ok(device) => device,
         Err(found) => {
             return refuse(&format!("root device {wanted} did not appear; block devices found: {found}"));
@@ -74,4 +77,40 @@ fn mount_root(line: &CommandLine, device: &BlockDevice) -> Result<(), String> {
 fn refuse(problem: &str) -> u8 {
     report::console(&format!("cannot boot: {problem}"));
     1
+}
+
+/// Waits until the root device is there.
+///
+/// # Errors
+/// At the deadline: a description of the devices that are there.
+fn wait(wanted: &str, listener: Option<&uevent::Listener>, deadline: Instant) -> Result<BlockDevice, String> {
+    loop {
+        let devices = scan();
+        if let Some(device) = find_root(&devices, wanted) {
+            return Ok(device.clone());
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(describe(&devices));
+        }
+        let timeout = Timespec::try_from(left.min(LOOK_AGAIN)).ok();
+        match listener {
+            Some(listener) => {
+                let mut waited = [PollFd::new(listener.descriptor(), PollFlags::IN)];
+                let _ = poll(&mut waited, timeout.as_ref());
+                while listener.next().is_ok_and(|event| event.is_some()) {}
+            }
+            None => std::thread::sleep(left.min(LOOK_AGAIN)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn at_the_deadline_the_error_lists_the_devices() {
+        assert!(wait("/dev/no-such-device", None, Instant::now()).is_err());
+    }
 }

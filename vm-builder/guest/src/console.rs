@@ -15,7 +15,6 @@ use rustix::termios::{ControlModes, OptionalActions, tcgetattr, tcsetattr};
 const SHELLS: [&str; 2] = ["/bin/bash", "/bin/sh"];
 
 /// Waits for Enter, then becomes the program. Returns a status only when that is not possible.
-#[must_use]
 pub fn run(arguments: &[String]) -> u8 {
     let Some((device, command)) = arguments.split_first() else {
         return crate::system::refuse("usage: console <device> [command…]");

@@ -39,26 +39,15 @@ const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Why the daemon could not run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A flag that does not exist or has an unreadable value.
     #[error("{0}")]
     Usage(String),
-    /// A socket could not be opened.
     #[error("listen on {address}: {source}")]
-    Listen {
-        /// Where it was to listen.
-        address: SocketAddr,
-        /// The kernel's error.
-        source: std::io::Error,
-    },
-    /// The event loop could not be started.
+    Listen { address: SocketAddr, source: std::io::Error },
     #[error("start the event loop: {0}")]
     Runtime(std::io::Error),
 }
 
 /// Serves until the process is killed.
-///
-/// # Errors
-/// When the socket for CPUs and files cannot be opened.
 pub fn run(options: &Options) -> Result<(), Error> {
     memory::give_back();
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -1,7 +1,6 @@
 //! Devices: what the kernel announces, what is on the disks, links under `/dev`, the power button, serial ports.
 
 pub mod block;
-pub mod cpu_hotplug;
 pub mod links;
 pub mod port;
 pub mod power_button;

@@ -23,22 +23,10 @@ use plan::{Entry, Kind, Step};
 /// Why files could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The directory to keep does not exist or is none.
     #[error("{}: {source}", path.display())]
-    Target {
-        path: PathBuf,
-        /// The kernel's error.
-        source: io::Error,
-    },
-    /// A step of the change failed.
+    Target { path: PathBuf, source: io::Error },
     #[error("{}: {source}", path.display())]
-    Io {
-        /// What was read or written.
-        path: PathBuf,
-        /// The kernel's error.
-        source: io::Error,
-    },
-    /// A file changed its length while it was read.
+    Io { path: PathBuf, source: io::Error },
     #[error("{}: changed while it was read", .0.display())]
     Changed(PathBuf),
 }
@@ -51,15 +39,11 @@ pub struct Directory {
 
 impl Directory {
     /// The directory `path`.
-    #[must_use]
     pub const fn new(path: PathBuf) -> Self {
         Self { path }
     }
 
     /// Checksum of the files as they are; see [`checksum`].
-    ///
-    /// # Errors
-    /// When `..data` or a file in it cannot be read.
     pub fn checksum(&self) -> Result<String, Error> {
         let data = self.path.join(plan::DATA);
         let mut sum = checksum::Checksum::default();

@@ -25,7 +25,6 @@ const UNSENT_DEADLINE: Duration = Duration::from_secs(10);
 /// How long to wait when no connection can be accepted, such as for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
 
-/// Response with its whole body.
 pub type Response = hyper::Response<Full<Bytes>>;
 
 /// Opens a listening socket.
@@ -52,7 +51,6 @@ pub async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
 
 /// Whether a request from this address is taken. A process of the guest, also one in a container of the guest, cannot have a connection
 /// from the runner's address: what is sent to that address leaves the guest.
-#[must_use]
 pub fn may(peers: &[IpAddr], peer: SocketAddr) -> bool {
     peers.is_empty() || peers.contains(&peer.ip().to_canonical())
 }

@@ -40,7 +40,6 @@ pub const CHILD_MARKER: &str = "NEONVM_INIT";
 /// Set when a newer program from the runtime volume has taken over, so that it happens once.
 const REPLACED: &str = "NEONVM_GUEST_REPLACED";
 
-/// All state of init.
 struct Init {
     line: CommandLine,
     epoll: OwnedFd,
@@ -72,7 +71,6 @@ struct Init {
     pending: VecDeque<Event>,
 }
 
-/// What is special about the workload.
 #[derive(Default)]
 struct Workload {
     lock: Option<OwnedFd>,
@@ -80,7 +78,6 @@ struct Workload {
     dying: bool,
     memory_kills: u64,
     last_exit: Option<status::LastExit>,
-    /// What was written about it.
     noted: Option<status::Status>,
 }
 

@@ -31,15 +31,12 @@ pub const SESSIONS: &str = "sessions";
 const SYSTEM: &str = "system";
 /// Score by which the kernel spares a process when memory is short, as long as there are others.
 const SPARED: &[u8] = b"-900";
-/// Where a process has that score.
 const SCORE: &std::ffi::CStr = c"/proc/self/oom_score_adj";
 
 /// A kernel parameter below `/proc/sys`, with the least that each of its numbers is to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameter {
-    /// Name with slashes.
     pub name: &'static str,
-    /// One number, or those of a list.
     pub least: Vec<u64>,
 }
 
@@ -52,7 +49,6 @@ pub const DEFAULTS: [(&str, &str); 4] = [
 ];
 
 /// What Linux derives from this much memory, in bytes, at boot. The divisors are those of its initialisation.
-#[must_use]
 pub fn derived(memory: u64) -> Vec<Parameter> {
     let tasks = tasks(memory);
     let pages = memory / PAGE;
@@ -104,20 +100,17 @@ const NAMESPACES: [&str; 8] = [
 ];
 
 /// Tasks that Linux allows with this much memory.
-#[must_use]
 pub fn tasks(memory: u64) -> u64 {
     (memory / TASK).clamp(64, 4_194_304)
 }
 
 /// Tasks that the workload may have with this much memory. A process that does nothing takes some 120 KiB of the kernel, so that a
 /// workload which forks without end meets its limit while a third of memory is left, instead of making the kernel kill processes.
-#[must_use]
 pub fn tasks_of_workload(memory: u64) -> u64 {
     (memory / TASK_OF_WORKLOAD).clamp(48, 4_000_000)
 }
 
 /// Limits of each process that init starts: resource, soft and hard limit; `None`: none.
-#[must_use]
 pub fn rlimits(memory: u64) -> [(Resource, Option<u64>); 4] {
     [
         (Resource::Nofile, Some(OPEN_FILES)),
@@ -128,7 +121,6 @@ pub fn rlimits(memory: u64) -> [(Resource, Option<u64>); 4] {
 }
 
 /// Size and number of files of a file system in memory: half of the memory, half of its pages.
-#[must_use]
 pub fn tmpfs_options(memory: u64) -> String {
     format!("size={},nr_inodes={}", memory / 2, (memory / PAGE / 2).max(1_024))
 }
@@ -137,28 +129,23 @@ pub fn tmpfs_options(memory: u64) -> String {
 pub struct Limits {
     /// The most memory that it can have, in bytes.
     memory: u64,
-    /// Parameters that its settings name.
     chosen: BTreeSet<PathBuf>,
-    /// Further groups that the workload uses.
     groups: Vec<String>,
 }
 
 impl Limits {
     /// For a VM of at most this much memory, in bytes, or of the memory that is there; the parameters are those of its settings.
-    #[must_use]
     pub fn new(maximum: Option<u64>, chosen: BTreeSet<PathBuf>) -> Self {
         let there = memory_at_boot(&fs::read_to_string("/proc/meminfo").unwrap_or_default()).unwrap_or(0);
         Self { memory: maximum.unwrap_or(0).max(there), chosen, groups: Vec::new() }
     }
 
     /// The most memory that the VM can have, in bytes.
-    #[must_use]
     pub const fn memory(&self) -> u64 {
         self.memory
     }
 
     /// Sets everything, before the VM's own settings. Returns what failed.
-    #[must_use]
     pub fn set(&self) -> Vec<String> {
         let mut problems = Vec::new();
         let root = Path::new("/proc/sys");
@@ -183,7 +170,6 @@ impl Limits {
     }
 
     /// Raises what the kernel has derived from less memory, below this directory. Also for parameters of modules that came later.
-    #[must_use]
     pub fn raise(&self, root: &Path) -> Vec<String> {
         let mut problems = Vec::new();
         for Parameter { name, least } in derived(self.memory) {

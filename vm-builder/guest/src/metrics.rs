@@ -50,7 +50,6 @@ pub struct Sources {
 }
 
 /// Reads all metrics of the guest with its `/` at `root` and renders them.
-#[must_use]
 pub fn collect(root: &Path) -> String {
     let file = |path: &str| read(&root.join(path));
     let sources = Sources {
@@ -71,7 +70,6 @@ pub fn collect(root: &Path) -> String {
 }
 
 /// The page for these sources. Whatever they hold, the page is well formed.
-#[must_use]
 pub fn render(sources: &Sources) -> String {
     let mut text = Text::new(sources.hostname.trim());
     text.family("neonvm_guest_info", Kind::Gauge, "Version of the guest program.");
@@ -89,7 +87,6 @@ pub fn render(sources: &Sources) -> String {
 }
 
 /// The text of a file; empty if there is none, and with what is no text replaced.
-#[must_use]
 pub fn read(path: &Path) -> String {
     let mut content = Vec::new();
     let read = File::open(path).and_then(|file| file.take(LARGEST).read_to_end(&mut content));

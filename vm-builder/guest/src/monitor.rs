@@ -30,26 +30,15 @@ const WAITING: usize = 64;
 /// Why the monitor could not run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A flag that does not exist or has an unreadable value.
     #[error("{0}")]
     Usage(String),
-    /// The socket could not be opened.
     #[error("listen on {address}: {source}")]
-    Listen {
-        /// Where it was to listen.
-        address: SocketAddr,
-        /// The kernel's error.
-        source: std::io::Error,
-    },
-    /// The event loop could not be started.
+    Listen { address: SocketAddr, source: std::io::Error },
     #[error("start the event loop: {0}")]
     Runtime(std::io::Error),
 }
 
 /// Watches and serves until the process is killed.
-///
-/// # Errors
-/// When the socket cannot be opened.
 pub fn run(options: &Options) -> Result<(), Error> {
     crate::daemon::memory::give_back();
     // If the kernel killed the monitor first, no component would request memory. Failure is no reason not to run.

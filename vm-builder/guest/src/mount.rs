@@ -15,9 +15,6 @@ use std::path::Path;
 pub use rustix::mount::MountFlags;
 
 /// Mounts a file system; options are joined by commas, empty: none.
-///
-/// # Errors
-/// The kernel's error.
 pub fn mount(source: &Path, target: &Path, kind: &str, flags: MountFlags, options: &str) -> io::Result<()> {
     let options = CString::new(options).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
     Ok(rustix::mount::mount(source, target, kind, flags, options.as_c_str())?)

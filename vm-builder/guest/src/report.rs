@@ -18,7 +18,6 @@ use crate::device::port;
 const KEPT: usize = 256;
 
 /// Time since the kernel started.
-#[must_use]
 pub fn uptime() -> Duration {
     let now = clock_gettime(ClockId::Boottime);
     Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or_default())
@@ -35,7 +34,6 @@ pub fn console(text: &str) {
 }
 
 /// The line a child of init prints to have something reported.
-#[must_use]
 pub fn from_child(kind: &ReportKind) -> String {
     serde_json::to_string(kind).unwrap_or_default()
 }
@@ -85,7 +83,6 @@ pub fn announce_ready(address: std::net::SocketAddr) {
 }
 
 /// A short text of a report.
-#[must_use]
 pub fn describe(kind: &ReportKind) -> String {
     match kind {
         ReportKind::Booted { version } => format!("init {version}"),
@@ -150,7 +147,6 @@ impl Reporter {
     }
 
     /// The open port, to be waited on.
-    #[must_use]
     pub fn port(&self) -> Option<&File> {
         self.port.as_ref()
     }

@@ -26,7 +26,6 @@ const NOT_FOUND: u8 = 127;
 
 /// Runs `-c text`, a script, or reads commands from standard input; the arguments are those after `shell`.
 /// Returns the exit status, 0–255.
-#[must_use]
 pub fn run(arguments: &[String]) -> u8 {
     let mut shell = Shell::default();
     match arguments {
@@ -41,7 +40,6 @@ pub fn run(arguments: &[String]) -> u8 {
 }
 
 /// Runs a command of the shell itself, such as `ls`. None: it has none of that name.
-#[must_use]
 pub fn command(name: &str, arguments: &[String]) -> Option<u8> {
     let mut output = io::BufWriter::new(io::stdout());
     let done = builtin::run(&mut Shell::default(), name, arguments, None, &mut output)?;

@@ -4,7 +4,6 @@
 //! for the protocol; what the client runs is started through [`login`], which takes the user's identity first.
 //! Standard output is a pipe to the daemon: closing it reports that the client has logged in.
 
-mod account;
 mod authorized;
 mod channel;
 mod forward;
@@ -39,21 +38,12 @@ const ATTEMPTS: usize = 10;
 /// Why a session could not be served.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A flag that does not exist or has an unreadable value.
     #[error("{0}")]
     Usage(String),
-    /// The kernel refused something.
     #[error("{what}: {source}")]
-    System {
-        /// What was tried.
-        what: &'static str,
-        /// The kernel's error.
-        source: std::io::Error,
-    },
-    /// There is no host key and none can be made.
+    System { what: &'static str, source: std::io::Error },
     #[error("host key: {0}")]
     HostKey(String),
-    /// The client broke the protocol or went away.
     #[error(transparent)]
     Protocol(#[from] russh::Error),
 }

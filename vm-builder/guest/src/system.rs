@@ -53,9 +53,6 @@ fn signal_set(signals: &[i32]) -> libc::sigset_t {
 }
 
 /// Blocks the signals and gives a descriptor (not blocking, closed on exec) from which they are read.
-///
-/// # Errors
-/// The kernel's error.
 pub fn signal_descriptor(signals: &[i32]) -> io::Result<OwnedFd> {
     let set = signal_set(signals);
     // SAFETY: `set` outlives both calls; the descriptor is new and ours.
@@ -68,7 +65,6 @@ pub fn signal_descriptor(signals: &[i32]) -> io::Result<OwnedFd> {
 }
 
 /// Numbers of the signals in the bytes read from a [`signal_descriptor`].
-#[must_use]
 pub fn signals_read(bytes: &[u8]) -> Vec<i32> {
     let size = std::mem::size_of::<libc::signalfd_siginfo>();
     bytes
@@ -79,9 +75,6 @@ pub fn signals_read(bytes: &[u8]) -> Vec<i32> {
 }
 
 /// Blocks no signal any more.
-///
-/// # Errors
-/// The kernel's error.
 pub fn unblock_signals() -> io::Result<()> {
     let set = signal_set(&[]);
     // SAFETY: `set` outlives the call.
@@ -97,7 +90,6 @@ pub fn reset_ignored_signals() {
     }
 }
 
-/// What a child does with the signals that are blocked here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signals {
     /// None is blocked, as every program expects.
@@ -126,14 +118,12 @@ pub fn before_exec(
 
 /// A descriptor by number. None if it cannot be one. The descriptor must stay open as long as it is used; one that is
 /// closed is answered by the kernel with `EBADF`.
-#[must_use]
 pub fn borrow(number: RawFd) -> Option<BorrowedFd<'static>> {
     // SAFETY: -1 is refused; a closed descriptor is an error of the call, never a fault of memory.
     (number >= 0).then(|| unsafe { BorrowedFd::borrow_raw(number) })
 }
 
 /// Takes over a descriptor this process was started with.
-#[must_use]
 pub fn adopt(number: RawFd) -> Option<OwnedFd> {
     let descriptor = borrow(number)?;
     rustix::io::fcntl_getfd(descriptor).ok()?;
@@ -142,18 +132,12 @@ pub fn adopt(number: RawFd) -> Option<OwnedFd> {
 }
 
 /// Has the event loop watch a descriptor. To be called inside of it.
-///
-/// # Errors
-/// If the loop cannot watch it.
 pub fn watch(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: the descriptor belongs to the result, which closes it after it was taken out of the loop.
     Ok(unsafe { AsyncFd::register(descriptor)? })
 }
 
 /// Binds a socket to a network interface.
-///
-/// # Errors
-/// The kernel's error.
 pub fn bind_to_interface(socket: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     let length = libc::socklen_t::try_from(name.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let (level, option) = (libc::SOL_SOCKET, libc::SO_BINDTODEVICE);
@@ -162,7 +146,6 @@ pub fn bind_to_interface(socket: BorrowedFd<'_>, name: &str) -> io::Result<()> {
 }
 
 /// A signal by number, 1–64.
-#[must_use]
 pub fn signal(number: i32) -> Option<Signal> {
     // SAFETY: the number is only passed to `kill`, which takes any; 32 and 33, the C library's own, are refused.
     (matches!(number, 1..=31 | 34..=64)).then(|| unsafe { Signal::from_raw_unchecked(number) })
@@ -184,9 +167,6 @@ pub fn grow_ext4(directory: BorrowedFd<'_>, blocks: u64) -> io::Result<()> {
 }
 
 /// Turns swap on, with discard.
-///
-/// # Errors
-/// The kernel's error.
 pub fn swap_on(device: &str) -> io::Result<()> {
     let device = path(device)?;
     // SAFETY: the string outlives the call.
@@ -225,7 +205,6 @@ pub fn limit_project_quota(directory: BorrowedFd<'_>, kibibytes: u64) -> io::Res
 }
 
 /// Writes to standard error; the status of a failed command.
-#[must_use]
 pub fn refuse(message: &str) -> u8 {
     let _ = writeln!(std::io::stderr(), "{message}");
     1

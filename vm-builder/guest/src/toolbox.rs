@@ -23,7 +23,6 @@ const NOT_FOUND: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
 
 /// Does what is expected under this name. `None`: it is no name of the toolbox.
-#[must_use]
 pub fn run(name: &str, arguments: &[String]) -> Option<u8> {
     Some(match name {
         "cgexec" => cgexec::run(arguments),

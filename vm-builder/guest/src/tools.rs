@@ -11,7 +11,6 @@ use crate::mount::{quota, swap};
 use crate::system::refuse;
 
 /// `resize-swap [--once] <bytes>`: 0 turns swap off. With `--once` the command removes itself after success.
-#[must_use]
 pub fn resize_swap(arguments: &[String]) -> u8 {
     let (once, bytes) = match arguments {
         [flag, bytes] if flag == "--once" => (true, bytes),
@@ -47,13 +46,11 @@ fn is_swap_enabled(settings: &Settings) -> bool {
 }
 
 /// Label or serial of the disk that holds swap.
-#[must_use]
 pub fn swap_label(settings: &Settings) -> &str {
     settings.runtime.swap.as_ref().map_or(SWAP_LABEL, |swap| &swap.label)
 }
 
 /// `set-disk-quota <KiB> <mount point>`; 0: no limit.
-#[must_use]
 pub fn set_disk_quota(arguments: &[String]) -> u8 {
     let [size, directory] = arguments else {
         return refuse("usage: set-disk-quota <KiB> <mount point>");
@@ -68,7 +65,6 @@ pub fn set_disk_quota(arguments: &[String]) -> u8 {
 }
 
 /// Sends a signal to init: `poweroff`, `reboot`, `halt`.
-#[must_use]
 pub fn signal_init(number: i32) -> u8 {
     let result = crate::system::signal(number)
         .zip(rustix::process::Pid::from_raw(1))

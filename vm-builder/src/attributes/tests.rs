@@ -14,7 +14,6 @@ use crate::source::sample::{self, Form};
 use crate::source::{Loaded, Quiet, Source, load};
 use crate::store::Store;
 
-/// What becomes of an attribute.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Outcome {
     Kept,

@@ -21,15 +21,11 @@ pub struct Budget {
 
 impl Budget {
     /// The whole of it; `directory` is where the cache is.
-    #[must_use]
     pub fn new(limits: Limits, directory: &Path) -> Self {
         Self { limits, directory: directory.to_owned(), written: AtomicU64::new(0) }
     }
 
     /// Begins a load that fetches so many compressed bytes.
-    ///
-    /// # Errors
-    /// If these alone are too many, or there is no room for them.
     pub(crate) fn announce(&self, what: &str, stored: u64) -> Result<(), Error> {
         self.within(what, stored)?;
         self.room(stored)

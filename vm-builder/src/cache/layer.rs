@@ -17,7 +17,6 @@ const XZ_MEMORY: u32 = 1 << 19;
 /// A layer in the cache; it stays readable even if it is removed.
 #[derive(Debug)]
 pub struct CachedLayer {
-    /// The uncompressed tar.
     pub file: File,
     /// Its length in bytes.
     pub size: u64,
@@ -27,7 +26,6 @@ pub struct CachedLayer {
 #[derive(Debug)]
 pub struct Unpacked {
     temporary: Temporary,
-    /// Digest of the uncompressed tar.
     pub digest: Digest,
     /// Its length in bytes.
     pub size: u64,
@@ -35,9 +33,6 @@ pub struct Unpacked {
 
 impl Cache {
     /// A layer, if it is here. Its length is checked; with `verify` its digest, too. A damaged one is removed.
-    ///
-    /// # Errors
-    /// If it cannot be read.
     pub fn layer(&self, diff_id: Digest, verify: bool) -> Result<Option<CachedLayer>, Error> {
         let path = self.path("layers", diff_id);
         let mut file = match File::open(&path) {
@@ -109,9 +104,6 @@ impl Cache {
     }
 
     /// Gives a layer its place if it is the one expected.
-    ///
-    /// # Errors
-    /// If its digest is another, or it cannot be written.
     pub fn commit(
         &self,
         unpacked: Unpacked,

@@ -12,7 +12,6 @@ use crate::source::Error;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     pub layers: u64,
-    /// Files of all kinds.
     pub files: u64,
     /// Bytes on disk of everything.
     pub bytes: u64,
@@ -20,9 +19,6 @@ pub struct Usage {
 
 impl Cache {
     /// What it holds.
-    ///
-    /// # Errors
-    /// If it cannot be read.
     pub fn usage(&self) -> Result<Usage, Error> {
         let mut usage = Usage::default();
         self.each(|entry, metadata| {
@@ -34,9 +30,6 @@ impl Cache {
 
     /// Removes everything, or what was not used for so long. Returns what was removed. Content in use stays usable,
     /// and what is being fetched stays.
-    ///
-    /// # Errors
-    /// If something cannot be removed.
     pub fn prune(&self, unused_for: Option<Duration>) -> Result<Usage, Error> {
         let now = SystemTime::now();
         let mut usage = Usage::default();

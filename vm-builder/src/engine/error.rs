@@ -8,7 +8,6 @@ use crate::source::{self, Platform};
 use crate::spec;
 use crate::tool;
 
-/// Failure of a build.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("nothing to write: neither an output file nor a tag is given")]
@@ -19,28 +18,20 @@ pub enum Error {
     NoDirectory(PathBuf),
     #[error("the guest program {} cannot be used: {reason}", path.display())]
     Guest { path: PathBuf, reason: String },
-    /// An image without a disk in it.
     #[error("image {image} holds no /disk.qcow2")]
     NoDisk { image: String },
-    /// The person at the terminal stopped it.
     #[error("interrupted")]
     Interrupted,
-    /// The image cannot be loaded, stored or pushed.
     #[error(transparent)]
     Source(#[from] source::Error),
-    /// The specification cannot be used.
     #[error(transparent)]
     Spec(#[from] spec::Error),
-    /// The fragments cannot be carried out.
     #[error(transparent)]
     Fragments(#[from] fragments::Error),
-    /// The image is in the way of the guest.
     #[error(transparent)]
     Taken(#[from] crate::inject::Taken),
-    /// The file system cannot be made.
     #[error(transparent)]
     FileSystem(#[from] neonvm_disk::ext4::Error),
-    /// Attributes that access depends on cannot be stored.
     #[error(transparent)]
     Attributes(#[from] crate::attributes::Error),
     #[error("cannot {verb} {}", path.display())]
@@ -57,7 +48,6 @@ impl Error {
     }
 
     /// What to do about it, imperative.
-    #[must_use]
     pub fn hint(&self) -> Option<String> {
         let text = match self {
             Self::NoOutput => "give -O FILE, or -t NAME for the local image store",
@@ -87,7 +77,6 @@ impl Error {
     }
 
     /// What stands behind the first line, outer to inner.
-    #[must_use]
     pub fn causes(&self) -> Vec<String> {
         match self {
             Self::Fragments(fragments::Error::Tool(error))

@@ -72,16 +72,12 @@ fn write_qcow2(
     file: &mut File,
     progress: &dyn Fn(u64),
 ) -> io::Result<()> {
-    let options = qcow2::Options { progress, ..qcow2::Options::default() };
-    qcow2::write(image, &mut io::BufWriter::new(file), &options).map(|_| ()).map_err(of_writer)
-}
-
-/// The kind of an error decides about its hint.
-fn of_writer(error: qcow2::Error) -> io::Error {
-    match error {
+    let out = io::BufWriter::with_capacity(1 << 20, file);
+    // The kind of an error decides about its hint.
+    qcow2::write(image, out, progress).map_err(|error| match error {
         qcow2::Error::Io { source, .. } => source,
         other => io::Error::other(other),
-    }
+    })
 }
 
 fn source(loaded: &Loaded) -> String {

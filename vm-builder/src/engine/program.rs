@@ -17,7 +17,6 @@ const FIRST_LINE: usize = 256;
 /// Scripts that interpret each other, as Linux has it.
 const MOST_INTERPRETERS: usize = 5;
 
-/// An image and what is needed to judge it.
 pub(super) struct Image<'a> {
     pub(super) tree: &'a Tree,
     pub(super) sources: &'a dyn Sources,

@@ -20,7 +20,6 @@ const FILE_LIMIT: u64 = 1 << 44;
 /// Whether names with `.wh.` mean something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whiteouts {
-    /// They hide what lower layers have.
     Apply,
     /// They are names as others are: for archives that are no layers.
     Literal,
@@ -38,12 +37,10 @@ pub struct Applier {
 
 impl Applier {
     /// An empty tree.
-    #[must_use]
     pub fn new(limits: Limits) -> Self {
         Self { tree: Tree::new(), limits, entries: 0, bytes: 0, metadata: 0 }
     }
 
-    #[must_use]
     pub fn into_tree(self) -> Tree {
         self.tree
     }

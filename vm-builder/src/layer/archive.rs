@@ -18,7 +18,6 @@ const EXTENSION_LIMIT: u64 = 1 << 20;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EntryKind {
-    /// A regular file of this length.
     File {
         /// Bytes, with holes.
         length: u64,
@@ -32,7 +31,6 @@ pub enum EntryKind {
     CharacterDevice(u32, u32),
     BlockDevice(u32, u32),
     Directory,
-    /// A named pipe.
     Fifo,
 }
 
@@ -42,17 +40,12 @@ pub struct Entry {
     pub path: Vec<u8>,
     /// Target of a link; empty for others.
     pub link: Vec<u8>,
-    /// What it makes.
     pub kind: EntryKind,
     /// 0–0o7777.
     pub mode: u16,
-    /// Owner.
     pub uid: u32,
-    /// Group.
     pub gid: u32,
-    /// Last change.
     pub modified: Time,
-    /// Extended attributes.
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
@@ -65,7 +58,6 @@ pub(crate) fn is_header(head: &[u8]) -> bool {
     first.is_some_and(|block| Header::checked(block).is_some())
 }
 
-/// An uncompressed tar.
 #[derive(Debug)]
 pub struct Archive<R> {
     name: String,
@@ -76,9 +68,6 @@ pub struct Archive<R> {
 
 impl<R: Read + Seek> Archive<R> {
     /// Reads an archive from its beginning. `name` is for errors.
-    ///
-    /// # Errors
-    /// If it cannot be read.
     pub fn new(name: impl Into<String>, mut reader: R) -> Result<Self, Error> {
         let name = name.into();
         let length = reader
@@ -88,16 +77,11 @@ impl<R: Read + Seek> Archive<R> {
         Ok(Self { name, reader: BufReader::with_capacity(8192, reader), position: 0, length })
     }
 
-    /// Its name, for errors.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// The next entry; none at the end.
-    ///
-    /// # Errors
-    /// If the archive ends early or is malformed.
     pub fn next_entry(&mut self) -> Result<Option<Entry>, Error> {
         let mut extended = Extended::default();
         let (mut long_path, mut long_link) = (None, None);

@@ -5,7 +5,6 @@ use neonvm_disk::tree::Time;
 /// Length of a header and unit of padding, in bytes.
 pub(super) const BLOCK: usize = 512;
 
-/// A header with a correct checksum.
 pub(super) struct Header<'a>(&'a [u8; BLOCK]);
 
 impl<'a> Header<'a> {

@@ -16,7 +16,6 @@ const OPEN_LIMIT: usize = 32;
 /// A file of the host, as it was when it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostFile {
-    /// Where it is.
     pub path: PathBuf,
     pub device: u64,
     pub inode: u64,
@@ -27,7 +26,6 @@ pub struct HostFile {
 }
 
 impl HostFile {
-    #[must_use]
     pub fn new(path: PathBuf, metadata: &std::fs::Metadata) -> Self {
         Self {
             path,
@@ -66,13 +64,11 @@ pub struct LayerSources {
 
 impl LayerSources {
     /// Source 0 is the first archive, and so on.
-    #[must_use]
     pub fn of_archives(archives: Vec<File>) -> Self {
         Self { archives, ..Self::default() }
     }
 
     /// Source 0 is the first file, and so on.
-    #[must_use]
     pub fn of_files(files: Vec<HostFile>) -> Self {
         Self { files, ..Self::default() }
     }

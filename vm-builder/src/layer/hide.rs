@@ -9,7 +9,6 @@ use neonvm_disk::tree::{InodeId, Kind, Tree};
 
 use super::path::implied_directory;
 
-/// What the layer at hand has made.
 #[derive(Debug, Default)]
 pub(super) struct Layer {
     /// First inode of this layer; none yet if there is none.

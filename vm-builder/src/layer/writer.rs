@@ -1,6 +1,5 @@
 //! Writes archives for tests: also such as no program writes.
 
-/// An archive in the making.
 #[derive(Clone, Default)]
 pub(crate) struct Writer(pub(crate) Vec<u8>);
 

@@ -1,7 +1,7 @@
 //! Content digests: `sha256:` and 64 lower-case hexadecimal digits.
 
 use std::fmt;
-use std::io::Read;
+use std::io::{BufReader, Read};
 use std::str::FromStr;
 
 use ring::digest::{Context, SHA256};
@@ -14,7 +14,6 @@ pub struct Digest([u8; 32]);
 
 impl Digest {
     /// The digest of bytes.
-    #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Self {
         let mut hasher = Hasher::default();
         hasher.update(bytes);
@@ -22,27 +21,13 @@ impl Digest {
     }
 
     /// The digest of what is left to read, and its length in bytes.
-    ///
-    /// # Errors
-    /// If reading fails.
     pub fn of_reader(reader: &mut dyn Read) -> std::io::Result<(Self, u64)> {
         let mut hasher = Hasher::default();
-        let mut buffer = vec![0; 1 << 17];
-        loop {
-            match reader.read(&mut buffer) {
-                Ok(0) => {
-                    let length = hasher.length();
-                    return Ok((hasher.finish(), length));
-                }
-                Ok(count) => hasher.update(buffer.get(..count).unwrap_or_default()),
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
+        let length = std::io::copy(&mut BufReader::with_capacity(1 << 17, reader), &mut hasher)?;
+        Ok((hasher.finish(), length))
     }
 
     /// The 64 hexadecimal digits, without the algorithm.
-    #[must_use]
     pub fn hex(&self) -> String {
         use fmt::Write as _;
         let mut text = String::with_capacity(64);
@@ -53,7 +38,6 @@ impl Digest {
     }
 
     /// The 32 bytes.
-    #[must_use]
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
@@ -131,6 +115,17 @@ impl fmt::Debug for Hasher {
     }
 }
 
+impl std::io::Write for Hasher {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
 impl Hasher {
     /// Adds bytes.
     pub fn update(&mut self, bytes: &[u8]) {
@@ -139,13 +134,10 @@ impl Hasher {
     }
 
     /// Bytes so far.
-    #[must_use]
     pub fn length(&self) -> u64 {
         self.length
     }
 
-    /// The digest of all.
-    #[must_use]
     pub fn finish(self) -> Digest {
         let mut bytes = [0; 32];
         for (byte, value) in bytes.iter_mut().zip(self.context.finish().as_ref()) {

@@ -5,9 +5,8 @@ use http_auth::parser::ChallengeParser;
 /// The authentication that a server requires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Challenge {
-    /// User and password with every request.
+    // User and password with every request.
     Basic,
-    /// A token of a token service.
     Bearer { realm: String, service: Option<String>, scope: Option<String> },
 }
 

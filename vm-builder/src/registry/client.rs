@@ -21,14 +21,12 @@ fn expects_tls(failure: &Failure) -> bool {
     matches!(failure, Failure::Transport(text) if text == EXPECTS_TLS)
 }
 
-/// What a request wants to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Scope {
     Pull,
     Push,
 }
 
-/// A repository of a registry.
 pub(crate) struct Client<'a> {
     pub(super) http: reqwest::Client,
     /// `https://host:port`, without a slash.

@@ -24,7 +24,6 @@ const FILE_LIMIT: u64 = 4 << 20;
 /// The files in which logins of registries are looked up, most important first: `$REGISTRY_AUTH_FILE`,
 /// `$XDG_RUNTIME_DIR/containers/auth.json`, `$XDG_CONFIG_HOME/containers/auth.json` (or below `~/.config`),
 /// `$DOCKER_CONFIG/config.json`, and `~/.docker/config.json`. `environment` gives variables by name.
-#[must_use]
 pub fn auth_files(environment: &dyn Fn(&str) -> Option<String>) -> Vec<PathBuf> {
     let directory = |name: &str| environment(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let home = directory("HOME");
@@ -46,7 +45,6 @@ pub fn auth_files(environment: &dyn Fn(&str) -> Option<String>) -> Vec<PathBuf> 
 pub(super) enum Credentials {
     Anonymous,
     Password(Login),
-    /// A refresh token for the token service.
     IdentityToken(String),
 }
 

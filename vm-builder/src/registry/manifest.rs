@@ -22,7 +22,6 @@ pub(crate) const ACCEPT: &str = "application/vnd.oci.image.index.v1+json, \
 /// Most layers of an image, and most entries of an index.
 const COUNT_LIMIT: usize = 10_000;
 
-/// An image of one platform.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Manifest {
     pub(crate) config: Descriptor,

@@ -7,7 +7,6 @@ const SLOWEST: u32 = 1 << 10;
 /// The error of a transfer that is slower.
 pub(super) const TOO_SLOW: &str = "it sends less than 1 KiB per second";
 
-/// Watches one transfer.
 #[derive(Debug)]
 pub(super) struct Pace {
     period: Duration,

@@ -12,7 +12,7 @@ use super::config::ImageConfig;
 use super::failure::Report;
 use super::manifest::{ACCEPT, Document, Manifest, choose, named, note};
 use crate::cache::{Budget, Cache, CachedLayer, DOCUMENT_LIMIT};
-use crate::reference::{Digest, Reference};
+use crate::reference::{Digest, Hasher, Reference};
 use crate::source::{Error, Options, Progress, Pull};
 use crate::store::{Blob, BlobContent, Descriptor, Image};
 
@@ -21,7 +21,6 @@ const INDEX_DEPTH: usize = 4;
 
 /// An image with its layers in the cache.
 pub(crate) struct Pulled {
-    /// Digest of the manifest of the platform.
     pub(crate) digest: Digest,
     pub(crate) manifest: Manifest,
     pub(crate) config: ImageConfig,
@@ -52,11 +51,8 @@ impl<'a> Puller<'a> {
 
     pub(crate) async fn pull(&self) -> Result<Pulled, Error> {
         let (digest, manifest) = self.manifest().await?;
-        let place = self.place();
-        let what = format!("configuration of {place}");
-        let bytes = self.blob(&manifest.config, &what).await?;
-        let config = ImageConfig::parse(&bytes, &what)?;
-        config.check_platform(&self.options.platform, &self.reference.to_string())?;
+        let what = format!("configuration of {}", self.place());
+        let (config, _) = self.config(&manifest, &what).await?;
         let diff_ids = config.diff_ids(manifest.layers.len(), &what)?;
         let mut files = self.layers(&manifest.layers, diff_ids).await?;
         let mut layers = Vec::new();
@@ -68,23 +64,18 @@ impl<'a> Puller<'a> {
             };
             layers.push((*diff_id, layer));
         }
-        let layers_of = layers;
         self.cache.remember(self.reference, &self.options.platform, digest)?;
-        Ok(Pulled { digest, manifest, config, layers: layers_of })
+        Ok(Pulled { digest, manifest, config, layers })
     }
 
     /// The image as the registry stores it, with its layers as files of a directory. Its platform is checked.
     pub(crate) async fn image(&self, directory: &Path) -> Result<Image, Error> {
         let (digest, manifest) = self.manifest().await?;
         let what = format!("configuration of {}", self.place());
-        let bytes = self.blob(&manifest.config, &what).await?;
-        let config = ImageConfig::parse(&bytes, &what)?;
-        config.check_platform(&self.options.platform, &self.reference.to_string())?;
+        let (_, bytes) = self.config(&manifest, &what).await?;
         let missing = || Error::NotCached(format!("manifest {digest}"));
         let document = self.cache.blob(digest)?.ok_or_else(missing)?;
-        let client = self.client(&format!("layer of {}", self.reference)).await?;
-        let stored = manifest.layers.iter().map(|layer| layer.size).fold(0, u64::saturating_add);
-        self.budget.announce(&format!("{}, compressed,", self.reference), stored)?;
+        let client = self.announced(manifest.layers.iter()).await?;
         let mut layers = Vec::new();
         for descriptor in &manifest.layers {
             let path = directory.join(descriptor.digest.hex());
@@ -96,6 +87,22 @@ impl<'a> Puller<'a> {
         let media_type = Document::media_type(&document);
         let config = Blob { descriptor: manifest.config, content: BlobContent::Bytes(bytes) };
         Ok(Image { manifest: document, media_type, config, layers })
+    }
+
+    /// The configuration, for a platform that fits, and its bytes.
+    async fn config(&self, manifest: &Manifest, what: &str) -> Result<(ImageConfig, Vec<u8>), Error> {
+        let bytes = self.blob(&manifest.config, what).await?;
+        let config = ImageConfig::parse(&bytes, what)?;
+        config.check_platform(&self.options.platform, &self.reference.to_string())?;
+        Ok((config, bytes))
+    }
+
+    /// What fetches these layers, if there is room for them.
+    async fn announced(&self, layers: impl Iterator<Item = &Descriptor>) -> Result<&Client<'a>, Error> {
+        let client = self.client(&format!("layer of {}", self.reference)).await?;
+        let stored = layers.map(|layer| layer.size).fold(0, u64::saturating_add);
+        self.budget.announce(&format!("{}, compressed,", self.reference), stored)?;
+        Ok(client)
     }
 
     fn again(&self, diff_id: Digest) -> Result<CachedLayer, Error> {
@@ -210,18 +217,9 @@ impl<'a> Puller<'a> {
             }
             status => return Err(client.answered(status, &path, &answer.body, None)),
         }
-        let (length, actual) = (answer.body.len() as u64, Digest::from_bytes(&answer.body));
-        if length != descriptor.size {
-            return Err(Error::LengthMismatch {
-                what: what.into(),
-                expected: descriptor.size,
-                actual: length,
-            });
-        }
-        if actual != descriptor.digest {
-            let expected = descriptor.digest;
-            return Err(Error::DigestMismatch { what: what.into(), expected, actual });
-        }
+        let mut hasher = Hasher::default();
+        hasher.update(&answer.body);
+        descriptor.check(what, hasher)?;
         self.cache.put_blob(&answer.body)?;
         Ok(answer.body)
     }
@@ -255,9 +253,7 @@ impl<'a> Puller<'a> {
         order.sort_by_key(|(_, wanted)| {
             descriptors.iter().position(|descriptor| descriptor.digest == wanted.digest)
         });
-        let client = self.client(&format!("layer of {}", self.reference)).await?;
-        let stored = order.iter().map(|(_, layer)| layer.size).fold(0, u64::saturating_add);
-        self.budget.announce(&format!("{}, compressed,", self.reference), stored)?;
+        let client = self.announced(order.iter().map(|(_, layer)| *layer)).await?;
         let fetches = order.into_iter().map(|(diff_id, descriptor)| async move {
             let layer = client.fetch_layer(self.cache, descriptor, diff_id, self.budget).await?;
             Ok::<_, Error>((diff_id, layer))

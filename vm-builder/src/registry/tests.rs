@@ -1,5 +1,4 @@
 mod faults;
-mod guards;
 mod kinds;
 mod login;
 mod real;

@@ -151,18 +151,15 @@ impl Client<'_> {
                 hasher.update(&bytes);
                 file.write_all(&bytes).map_err(failed)?;
             }
-            Ok::<_, Error>(hasher.finish())
+            Ok::<_, Error>(hasher)
         });
         let streamed = self.stream(descriptor, 0, &task, &sender).await;
         drop(sender);
         let written = worker
             .await
             .map_err(|error| Error::Malformed { what: task.clone(), problem: error.to_string() })?;
-        let (_, actual) = (streamed?, written?);
-        if actual != descriptor.digest {
-            let what = format!("blob of {}/{}", self.registry, self.repository);
-            return Err(Error::DigestMismatch { what, expected: descriptor.digest, actual });
-        }
+        let (_, hasher) = (streamed?, written?);
+        descriptor.check(&format!("blob of {}/{}", self.registry, self.repository), hasher)?;
         self.progress.finished(&task);
         Ok(())
     }
@@ -327,26 +324,13 @@ impl Job {
             return Err(self.malformed("the transfer was broken off".into()));
         }
         let Feed { partial, hasher, .. } = feed;
-        let result =
-            self.check(hasher).and_then(|()| self.cache.commit(unpacked?, Some(self.diff_id), &self.what));
+        let checked = self.descriptor.check(&self.what, hasher);
+        let result = checked.and_then(|()| self.cache.commit(unpacked?, Some(self.diff_id), &self.what));
         // Only now, so that a process that waits for the lock finds the layer. When the disk is full, what came is kept.
         if !matches!(result, Err(Error::DiskFull(_) | Error::Io { .. })) {
             partial.remove()?;
         }
         result
-    }
-
-    /// Whether all came that was announced, and nothing else.
-    fn check(&self, hasher: Hasher) -> Result<(), Error> {
-        let (actual, expected) = (hasher.length(), self.descriptor.size);
-        if actual != expected {
-            return Err(Error::LengthMismatch { what: self.what.clone(), expected, actual });
-        }
-        let (actual, expected) = (hasher.finish(), self.descriptor.digest);
-        if actual != expected {
-            return Err(Error::DigestMismatch { what: self.what.clone(), expected, actual });
-        }
-        Ok(())
     }
 
     fn malformed(&self, problem: String) -> Error {
@@ -358,7 +342,6 @@ impl Job {
 enum State {
     /// More may come.
     Open,
-    /// All has come.
     Ended,
     Broken,
 }

@@ -25,7 +25,6 @@ pub struct Package {
 
 impl Package {
     /// The package URL (purl).
-    #[must_use]
     pub fn url(&self) -> String {
         let Self { manager, distribution, name, version, architecture, .. } = self;
         let [distribution, name, version] = [distribution, name, version].map(|text| escape(text));
@@ -40,7 +39,6 @@ fn escape(text: &str) -> String {
 }
 
 /// The packages of a tree, sorted.
-#[must_use]
 pub fn packages(tree: &Tree, sources: &dyn Sources) -> Vec<Package> {
     let text = |path: &str| {
         let bytes = read(tree, sources, path.as_bytes(), LARGEST)?;

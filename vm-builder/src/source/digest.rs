@@ -18,9 +18,6 @@ use crate::reference::{Digest, Hasher};
 const BLOCK: usize = 1 << 17;
 
 /// Computes the digest of a tree; reads all its content, on up to four threads.
-///
-/// # Errors
-/// If content cannot be read.
 pub fn tree_digest(tree: &Tree, sources: &dyn Sources) -> Result<Digest, Error> {
     let order = order(tree);
     let files: Vec<(InodeId, &Content)> = order

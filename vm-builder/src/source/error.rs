@@ -18,75 +18,40 @@ const TOOLS: &str =
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A reference or digest that is none.
     #[error(transparent)]
     Invalid(#[from] Invalid),
-    /// A setting that cannot be.
     #[error("invalid {setting} {value:?}: {problem}")]
-    Setting {
-        setting: &'static str,
-        /// What was given.
-        value: String,
-        /// Why it is invalid.
-        problem: String,
-    },
-    /// No program of this host builds Dockerfiles.
+    Setting { setting: &'static str, value: String, problem: String },
     #[error("a Dockerfile is built by buildah, podman or docker, and none of them is installed")]
     NoContainerTool,
-    /// The container tool did not build a Dockerfile.
     #[error("{}: {error}", path.display())]
     Dockerfile { path: PathBuf, error: tool::Error },
-    /// No such source.
     #[error("no image source at {}", .0.display())]
     SourceMissing(PathBuf),
-    /// A file or directory could not be used.
     #[error("cannot {action} {}: {error}", .path.display())]
     Io {
         /// What was tried, such as `read`.
         action: &'static str,
         path: PathBuf,
-        /// Error of the file system.
         error: io::Error,
     },
-    /// The file system of a directory is full.
     #[error("no space left in {}", .0.display())]
     DiskFull(PathBuf),
-    /// The registry has no such repository.
     #[error("registry {registry} has no repository {repository}")]
-    RepositoryNotFound {
-        /// Host.
-        registry: String,
-        repository: String,
-    },
-    /// The repository has no such tag or digest.
+    RepositoryNotFound { registry: String, repository: String },
     #[error("repository {repository} of registry {registry} has no {target}")]
     ManifestUnknown {
-        /// Host.
         registry: String,
         repository: String,
         /// `tag …` or `manifest sha256:…`.
         target: String,
     },
-    /// A blob that a manifest names does not exist.
     #[error("{place} lacks blob {digest}")]
-    BlobMissing {
-        /// Registry and repository, or a path.
-        place: String,
-        digest: Digest,
-    },
-    /// Credentials are missing or wrong.
+    BlobMissing { place: String, digest: Digest },
     #[error("registry {registry} refuses access to {repository}: {reason}")]
-    Unauthorized {
-        /// Host.
-        registry: String,
-        repository: String,
-        /// What was tried, with the files that were read.
-        reason: String,
-    },
-    /// A credential helper failed.
+    Unauthorized { registry: String, repository: String, reason: String },
     #[error("credential helper {program} failed: {reason}")]
     Helper { program: String, reason: String },
-    /// Content does not match its digest.
     #[error("{what} has digest {actual} instead of {expected}")]
     DigestMismatch {
         /// Which content, from where.
@@ -95,7 +60,6 @@ pub enum Error {
         /// As computed.
         actual: Digest,
     },
-    /// Content is not as long as announced.
     #[error("{what} has {actual} bytes instead of {expected}")]
     LengthMismatch {
         /// Which content, from where.
@@ -105,154 +69,79 @@ pub enum Error {
         /// Bytes there are, at least.
         actual: u64,
     },
-    /// The connection broke again and again.
     #[error("connection to registry {registry} broke while fetching {what}, {attempts} times: {reason}")]
-    Interrupted {
-        /// Host.
-        registry: String,
-        /// What was fetched.
-        what: String,
-        /// How often it was tried.
-        attempts: u32,
-        /// The last failure.
-        reason: String,
-    },
-    /// No server listens.
+    Interrupted { registry: String, what: String, attempts: u32, reason: String },
     #[error("registry {registry} cannot be reached: {reason}")]
-    Unreachable {
-        /// Host.
-        registry: String,
-        reason: String,
-    },
-    /// TLS failed.
+    Unreachable { registry: String, reason: String },
     #[error("TLS with registry {registry} failed: {reason}")]
-    Tls {
-        /// Host.
-        registry: String,
-        reason: String,
-    },
+    Tls { registry: String, reason: String },
     /// The registry requests a wait beyond our limit, or keeps failing.
     #[error("registry {registry} answers {status} to {what}{}", .detail.as_deref().map(|text| format!(": {text}")).unwrap_or_default())]
     Answer {
-        /// Host.
         registry: String,
         status: u16,
-        /// To which question.
         what: String,
         /// The registry's message about it.
         detail: Option<String>,
         /// After which time it accepts another request.
         retry_after: Option<Duration>,
     },
-    /// The registry breaks its protocol.
     #[error("registry {registry} breaks the protocol: {problem}")]
-    Protocol {
-        /// Host.
-        registry: String,
-        /// Description of the violation.
-        problem: String,
-    },
-    /// The image exists for other platforms only.
+    Protocol { registry: String, problem: String },
     #[error("{image} is not for {wanted}, only for {}", list(.available))]
-    WrongPlatform {
-        image: String,
-        wanted: Platform,
-        /// What there is.
-        available: Vec<String>,
-    },
-    /// A media type we cannot use.
+    WrongPlatform { image: String, wanted: Platform, available: Vec<String> },
     #[error("{what} has unsupported media type {media_type:?}")]
     MediaType { what: String, media_type: String },
     /// A document (manifest, configuration, index) that cannot be used.
     #[error("{what} is malformed: {problem}")]
-    Malformed {
-        /// The object with the violation.
-        what: String,
-        /// Description of the violation.
-        problem: String,
-    },
-    /// A file that is of another kind than what is needed.
+    Malformed { what: String, problem: String },
     #[error("{what} is {format}, not {wanted}")]
     Format {
         /// Path of the file, or what a registry sent.
         what: String,
-        /// What it is, with its article.
         format: &'static str,
-        /// What is needed.
         wanted: &'static str,
         /// What to do, imperative.
         remedy: &'static str,
     },
-    /// A directory or an archive that is no image.
     #[error("{} is no image: it has no {missing}", .place.display())]
     NoImage {
-        /// Directory or archive.
         place: PathBuf,
         /// Name of the file that images of this form have.
         missing: String,
     },
-    /// An archive entry that cannot be applied.
     #[error("{layer}: entry {}: {problem}", printable(.entry))]
-    Entry {
-        layer: String,
-        entry: Vec<u8>,
-        /// Why it is invalid.
-        problem: String,
-    },
-    /// An archive that ends early or is none.
+    Entry { layer: String, entry: Vec<u8>, problem: String },
     #[error("{layer}: {problem} at byte {offset}")]
-    Archive {
-        layer: String,
-        /// Where in the uncompressed archive.
-        offset: u64,
-        /// What is wrong.
-        problem: String,
-    },
-    /// A limit was exceeded.
+    Archive { layer: String, offset: u64, problem: String },
     #[error("{what} exceeds the limit of {limit} {unit}")]
     Limit {
-        /// The object that exceeds the limit.
         what: String,
-        /// How much is allowed.
         limit: u64,
         /// Of what: `bytes`, `entries`.
         unit: &'static str,
         /// What raises it, if anything does.
         flag: Option<&'static str>,
     },
-    /// More would fill the disk.
     #[error("less than {} MiB would be left free in {}", least >> 20, .directory.display())]
     LowSpace {
-        /// Where it would be written.
         directory: PathBuf,
         /// Bytes that must stay free.
         least: u64,
     },
-    /// An image that VMs cannot use as it is.
     #[error("{0} is an image without a VM disk or a kernel")]
     NoDisk(Reference),
-    /// Something is in no cache and may not be fetched.
     #[error("{0} is not in the cache, and fetching is not allowed")]
     NotCached(String),
-    /// An image that a layout, an archive or the store does not have.
     #[error("{} has no image {name:?}{}", .place.display(), names(.available))]
     ImageNotFound {
-        /// Layout, archive or store.
         place: PathBuf,
         /// The requested name; empty: any.
         name: String,
-        /// Names there are.
         available: Vec<String>,
     },
-    /// Several images, and no name selects one.
     #[error("{} holds several images{}", .place.display(), names(.available))]
-    Ambiguous {
-        /// Layout or archive.
-        place: PathBuf,
-        /// Names there are.
-        available: Vec<String>,
-    },
-    /// Another process holds a lock for too long.
+    Ambiguous { place: PathBuf, available: Vec<String> },
     #[error("another process has been busy with {} for too long", .0.display())]
     Locked(PathBuf),
 }
@@ -287,7 +176,6 @@ impl Error {
     }
 
     /// What the user can do about it: one line.
-    #[must_use]
     pub fn hint(&self) -> Option<String> {
         let text: &str = match self {
             Self::Invalid(_) => {

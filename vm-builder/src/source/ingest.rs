@@ -24,7 +24,6 @@ pub(super) struct StoredLayer {
     pub(super) stored: Option<(Digest, u64)>,
     pub(super) diff_id: Digest,
     pub(super) media_type: String,
-    /// For errors and progress.
     pub(super) what: String,
 }
 

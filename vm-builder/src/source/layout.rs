@@ -25,7 +25,6 @@ const INDEX_DEPTH: usize = 4;
 
 /// Files by name: a directory, or a tar.
 pub(super) trait ImageFiles: Sync {
-    /// Where it is.
     fn path(&self) -> &Path;
     /// A file and its length. None if there is none.
     fn open(&self, name: &str) -> Result<Option<Opened>, Error>;
@@ -102,7 +101,6 @@ impl ImageFiles for Directory {
     }
 }
 
-/// Where a file of a tar is.
 enum Spot {
     Run(Option<Run>),
     /// The same as another name: Docker's archives have links where layers repeat.
@@ -194,7 +192,6 @@ impl ImageFiles for TarFile {
     }
 }
 
-/// A part of a file.
 struct Section {
     file: File,
     offset: u64,

@@ -16,9 +16,6 @@ use crate::registry::Puller;
 
 /// Loads an image. File work is done in place: call it from a thread that may block, inside a tokio runtime with time
 /// and network.
-///
-/// # Errors
-/// See [`Error`]: each names the remedy.
 pub async fn load(source: &Source, options: &Options, progress: &dyn Progress) -> Result<Loaded, Error> {
     let cache = Cache::open(&options.cache)?;
     let budget = Arc::new(Budget::new(options.limits, cache.root()));

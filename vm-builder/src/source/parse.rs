@@ -23,9 +23,6 @@ impl Source {
     ///
     /// A relative path that could be a reference (`images/postgres`) is one, unless it exists, or has the name of a file (`disk.qcow2`,
     /// `root.tar.gz`); `docker://root.tar` is a reference.
-    ///
-    /// # Errors
-    /// If it is none of these.
     pub fn parse(text: &str) -> Result<Self, Error> {
         for (prefix, make) in FORMS {
             if let Some(rest) = text.strip_prefix(prefix) {
@@ -50,7 +47,6 @@ impl Source {
     }
 
     /// The source as [`Self::parse`] reads it.
-    #[must_use]
     pub fn text(&self) -> String {
         let named = |form: &str, path: &Path, name: &Option<String>| {
             let name = name.as_ref().map(|name| format!(":{name}")).unwrap_or_default();

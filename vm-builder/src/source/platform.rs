@@ -23,7 +23,6 @@ type Rank = (u32, u32);
 
 impl Platform {
     /// The platform of this program.
-    #[must_use]
     pub fn host() -> Self {
         Self::normalised("linux", std::env::consts::ARCH, None)
     }
@@ -31,7 +30,6 @@ impl Platform {
     /// A platform with the names that manifests, configurations and people write: in any case, `x86_64` and `x86-64` for `amd64`,
     /// `aarch64` for `arm64`, `armhf` for `arm/v7`, `armel` for `arm/v6`, `i386` for `386`. The lowest variant of an architecture
     /// is none.
-    #[must_use]
     pub fn normalised(os: &str, architecture: &str, variant: Option<&str>) -> Self {
         let lower = |text: &str| text.trim().to_ascii_lowercase();
         let variant = lower(variant.unwrap_or_default());
@@ -58,7 +56,6 @@ impl Platform {
 
     /// This platform with the highest variant that is taken for it. If none is given, that is what every VM runs: on x86-64 the lower one
     /// of the CPU of emulated VMs and of this computer's processor, which VMs with KVM have; on others the lowest variant.
-    #[must_use]
     pub fn limit(&self) -> Self {
         let mut limit = Self::normalised(&self.os, &self.architecture, self.variant.as_deref());
         if self.variant.is_none() && limit.architecture == "amd64" {

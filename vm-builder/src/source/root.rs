@@ -31,14 +31,10 @@ struct Walk<'a> {
     linked: HashMap<(u64, u64), InodeId>,
     entries: u64,
     bytes: u64,
-    /// For names and values of attributes.
     buffer: Vec<u8>,
 }
 
 /// Reads a directory.
-///
-/// # Errors
-/// If something in it cannot be read, named by its path.
 pub(super) fn walk(root: &Path, options: &Options) -> Result<(Tree, LayerSources), Error> {
     let metadata = std::fs::metadata(root).map_err(|error| Error::io("read", root, error))?;
     if !metadata.is_dir() {

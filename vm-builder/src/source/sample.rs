@@ -98,7 +98,6 @@ pub(crate) fn options(cache: &Path) -> Options {
     options
 }
 
-/// Keeps the progress that is reported to it.
 #[derive(Default)]
 pub(crate) struct RecordedProgress(pub(crate) Mutex<Vec<String>>);
 

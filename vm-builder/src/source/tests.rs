@@ -20,7 +20,6 @@ fn loaded(source: &Source, options: &Options) -> Result<Loaded, Error> {
         .block_on(load(source, options, &Quiet))
 }
 
-/// A store, which is a layout, with an image.
 fn layout(path: &Path, form: Form) -> crate::store::Image {
     let image = sample::image(&sample::layers(), form, "amd64");
     let name: Reference = "example.com/x:v1".parse().unwrap();

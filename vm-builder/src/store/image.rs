@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::reference::Digest;
+use crate::reference::{Digest, Hasher};
 use crate::source::Error;
 
 /// Media type of the manifests that we make.
@@ -29,10 +29,24 @@ pub struct Descriptor {
     pub annotations: BTreeMap<String, String>,
 }
 
+impl Descriptor {
+    /// Refuses content of another length or digest; `what` is for the error.
+    pub(crate) fn check(&self, what: &str, content: Hasher) -> Result<(), Error> {
+        let (what, length) = (what.to_owned(), content.length());
+        if length != self.size {
+            return Err(Error::LengthMismatch { what, expected: self.size, actual: length });
+        }
+        let actual = content.finish();
+        if actual != self.digest {
+            return Err(Error::DigestMismatch { what, expected: self.digest, actual });
+        }
+        Ok(())
+    }
+}
+
 /// Where the bytes of a blob are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BlobContent {
-    /// In memory.
     Bytes(Vec<u8>),
     File(PathBuf),
 }
@@ -46,7 +60,6 @@ pub struct Blob {
 
 impl Blob {
     /// A blob of bytes.
-    #[must_use]
     pub fn bytes(media_type: &str, bytes: Vec<u8>) -> Self {
         let descriptor = Descriptor {
             media_type: media_type.into(),
@@ -58,9 +71,6 @@ impl Blob {
     }
 
     /// A blob that is a file; it is read once for its digest.
-    ///
-    /// # Errors
-    /// If it cannot be read.
     pub fn file(media_type: &str, path: impl Into<PathBuf>) -> Result<Self, Error> {
         let path = path.into();
         let (digest, size) = std::fs::File::open(&path)
@@ -96,9 +106,6 @@ struct Manifest<'a> {
 impl Image {
     /// An OCI image of a configuration document ([`CONFIG`]; `rootfs.diff_ids` are the caller's) and layers.
     /// The same input gives the same bytes.
-    ///
-    /// # Errors
-    /// If the configuration cannot be written as JSON.
     pub fn new(
         config: &serde_json::Value,
         layers: Vec<Blob>,
@@ -120,7 +127,6 @@ impl Image {
         Ok(Self { manifest, media_type: MANIFEST.into(), config, layers })
     }
 
-    #[must_use]
     pub fn digest(&self) -> Digest {
         Digest::from_bytes(&self.manifest)
     }

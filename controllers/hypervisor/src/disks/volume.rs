@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use neonvm_disk::iso9660::{self, Options};
+use neonvm_disk::iso9660;
 use neonvm_disk::raw;
-use neonvm_disk::tree::{Content, Inode, Kind, Metadata, NoSources, Origin, Piece, Time, Tree};
+use neonvm_disk::tree::{Content, Inode, Kind, Metadata, Origin, Piece, Tree};
 
 use super::error::DiskError;
 use super::whole;
@@ -37,9 +37,7 @@ pub fn volume(path: &Path, label: &str, files: &[VolumeFile]) -> Result<(), Disk
         }
         tree.insert(file.path.as_bytes(), inode(file)).ok_or_else(wrong)?;
     }
-    let options = Options { label: label.to_owned(), created: Time::default() };
-    let image =
-        iso9660::volume(&tree, &NoSources, &options).map_err(|error| DiskError::content(path, error))?;
+    let image = iso9660::volume(&tree, label).map_err(|error| DiskError::content(path, error))?;
     whole::make(path, |file, _| raw::write(&image, file, &|_| {}).map_err(DiskError::io("write", path)))
 }
 

@@ -13,14 +13,12 @@ use super::LOOK;
 /// Longest head of a request, in bytes.
 const HEAD: usize = 8192;
 
-/// All runners.
 #[derive(Debug, Default)]
 pub(crate) struct Runners {
     streams: AtomicUsize,
 }
 
 impl Runners {
-    /// Streams that are open.
     pub(crate) fn streams(&self) -> usize {
         self.streams.load(Ordering::Relaxed)
     }

@@ -33,7 +33,6 @@ const NAME_MIGRATION: &str = "migration";
 /// Longest wait for anything; emulated on a busy machine it may be slow.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// All of it.
 pub(super) async fn run(setup: &Setup, rows: &mut Rows) -> anyhow::Result<()> {
     if let Some(missing) = missing()? {
         return rows.push(Row::plain(NAME, "skipped", 0.0, "").note(missing));

@@ -11,7 +11,6 @@ const NAME: &str = "scheduler";
 const NODES: usize = 1_000;
 const VMS: usize = 20_000;
 
-/// All of it.
 pub(super) async fn run(setup: &Setup, rows: &mut Rows) -> anyhow::Result<()> {
     // Nothing else runs meanwhile.
     tokio::task::block_in_place(|| self::core::run(rows))?;

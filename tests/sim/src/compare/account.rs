@@ -26,13 +26,9 @@ pub struct Point {
 /// What came of one load under some rules.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trial {
-    /// The load.
     pub load: Load,
-    /// The rules.
     pub rules: Rules,
-    /// How often the VM grew.
     pub grown: u32,
-    /// How often it shrank.
     pub shrunk: u32,
     /// How often its size changed after the first minute.
     pub changed_later: u32,
@@ -44,7 +40,6 @@ pub struct Trial {
     pub below: Duration,
     /// Time from the arrival of a piece of work to its end: the median.
     pub latency: Duration,
-    /// The slowest of a hundred.
     pub latency_p99: Duration,
     /// From the moment at which more was needed to the first growth: the longest.
     pub slowest_growth: Duration,
@@ -54,7 +49,6 @@ pub struct Trial {
 
 impl Trial {
     /// Unit-seconds beside those of the perfect forecaster.
-    #[must_use]
     pub fn cost(&self) -> f64 {
         self.unit_seconds / self.perfect_unit_seconds.max(f64::MIN_POSITIVE)
     }

@@ -10,7 +10,6 @@ const TRANSACTION: u64 = 5 * MILLI;
 /// How much slower an emulated or an old processor does the same work.
 const SLOW: u64 = 8;
 
-/// What the guest does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Load {
     /// A database without clients: background writers, autovacuum, checkpoints, a monitoring query every 10 s.
@@ -36,7 +35,6 @@ pub enum Load {
 }
 
 impl Load {
-    /// All of them.
     pub const ALL: [Self; 10] = [
         Self::Idle,
         Self::IdleSlow,
@@ -51,7 +49,6 @@ impl Load {
     ];
 
     /// Its name in reports and as an argument.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Idle => "idle",
@@ -67,8 +64,6 @@ impl Load {
         }
     }
 
-    /// What it is, in a line.
-    #[must_use]
     pub const fn description(self) -> &'static str {
         match self {
             Self::Idle => "a database without clients, a monitoring query every 10 s",
@@ -85,7 +80,6 @@ impl Load {
     }
 
     /// How long it lasts by default.
-    #[must_use]
     pub const fn length(self) -> Duration {
         let minutes = match self {
             Self::Idle | Self::IdleSlow | Self::IdleBusy => 30,

@@ -20,7 +20,6 @@ use crate::queue::{MILLI, Queue, SECOND, Time};
 use crate::rng::Rng;
 use crate::world::{duration, micros};
 
-/// Compute unit of the agent.
 const UNIT: Resources = Settings::SHIPPED.compute_unit;
 /// Time between two reads of the metrics.
 const SCRAPE: Time = 5 * SECOND;
@@ -65,7 +64,6 @@ struct Play {
 }
 
 /// Runs a load under some rules.
-#[must_use]
 pub fn trial(load: Load, rules: Rules, setup: &Setup) -> Trial {
     let (min, max) = (setup.min.max(1), setup.max.max(setup.min.max(1)));
     let mut play = Play::new(load, rules, (min, max));

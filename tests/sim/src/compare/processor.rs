@@ -72,7 +72,6 @@ impl Processor {
         self.spinning.saturating_add(u32::try_from(self.tasks.len()).unwrap_or(u32::MAX))
     }
 
-    /// Processors that are online.
     pub(super) fn online(&self) -> u32 {
         u32::try_from(self.milli.div_ceil(1000)).unwrap_or(u32::MAX)
     }

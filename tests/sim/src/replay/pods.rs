@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-/// Pods.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pods {
     ready: i32,
@@ -11,7 +10,6 @@ pub(super) struct Pods {
 }
 
 impl Pods {
-    /// So many, all ready.
     pub(super) fn new(ready: i32) -> Self {
         Self { ready: ready.max(0), starting: VecDeque::new() }
     }

@@ -7,13 +7,11 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rule {
-    /// What is ordered is within the bounds in force.
     Bounds,
     /// While a metric is missing nothing is taken away.
     MissingTakesNothing,
     /// In panic nothing is taken away.
     PanicTakesNothing,
-    /// One step stays within the rates.
     Rates,
 }
 
@@ -23,16 +21,12 @@ pub struct Broken {
     pub rule: Rule,
     /// When, since the start.
     pub second: u32,
-    /// Message with the numbers of the violation.
     pub message: String,
 }
 
 impl Rule {
-    /// All of them.
     pub const ALL: &[Self] = &[Self::Bounds, Self::MissingTakesNothing, Self::PanicTakesNothing, Self::Rates];
 
-    /// For people.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Bounds => "replicas within their bounds",
@@ -42,8 +36,6 @@ impl Rule {
         }
     }
 
-    /// For programs.
-    #[must_use]
     pub const fn id(self) -> &'static str {
         match self {
             Self::Bounds => "bounds",
@@ -54,7 +46,6 @@ impl Rule {
     }
 
     /// Whether a decision that orders so many replicas keeps it; `None`: it does not apply.
-    #[must_use]
     pub fn check(self, settings: &Settings, decision: &Decision, desired: i32) -> Option<Result<(), String>> {
         let current = decision.fleet.current;
         let (min, max) = (decision.bounds.min, decision.bounds.max);

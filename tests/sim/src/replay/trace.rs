@@ -19,25 +19,18 @@ pub struct Point {
 /// Why points are no trace. Points are counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TraceError {
-    /// Nothing happens.
     #[error("a trace has at least two points; the last one ends it")]
     Empty,
-    /// More points than are read.
     #[error("a trace has at most {MOST_POINTS} points")]
     Points,
-    /// The first point is not the start.
     #[error("the first point must be at second 0")]
     Start,
-    /// A point is not later than the one before.
     #[error("point {0} is not later than the one before")]
     Order(usize),
-    /// Longer than is replayed.
     #[error("point {0} is later than {MOST_SECONDS} seconds, the longest that is replayed")]
     Long(usize),
-    /// Other loads than the first point.
     #[error("point {0} has another number of loads than the first")]
     Width(usize),
-    /// Less than nothing.
     #[error("point {0} has a load below 0")]
     Negative(usize),
 }
@@ -48,9 +41,6 @@ pub struct Trace(Vec<Point>);
 
 impl Trace {
     /// Checks the points.
-    ///
-    /// # Errors
-    /// The first thing that is wrong with them.
     pub fn new(points: Vec<Point>) -> Result<Self, TraceError> {
         let (Some(first), true) = (points.first(), points.len() > 1) else { return Err(TraceError::Empty) };
         if points.len() > MOST_POINTS {
@@ -81,19 +71,16 @@ impl Trace {
     }
 
     /// In order; at least two.
-    #[must_use]
     pub fn points(&self) -> &[Point] {
         &self.0
     }
 
     /// Length of the trace in seconds.
-    #[must_use]
     pub fn seconds(&self) -> u32 {
         self.0.last().map_or(0, |point| point.second)
     }
 
     /// Loads of each point.
-    #[must_use]
     pub fn width(&self) -> usize {
         self.0.first().map_or(0, |point| point.loads.len())
     }

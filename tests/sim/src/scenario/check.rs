@@ -6,13 +6,11 @@ use neonvm_types::{Bytes, MilliCpu};
 
 use super::{Demand, Scenario};
 
-/// What is wrong with a scenario: which field, and what to write.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {reason}")]
 pub struct Error {
     /// Where, such as `vms[0].max`.
     pub field: String,
-    /// What is wrong, and what to write.
     pub reason: String,
 }
 

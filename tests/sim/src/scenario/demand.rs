@@ -22,7 +22,6 @@ pub enum Demand {
     Steps {
         /// Levels in compute units.
         levels: Vec<f64>,
-        /// How long each lasts.
         #[serde(with = "span")]
         every: Duration,
     },
@@ -30,7 +29,6 @@ pub enum Demand {
     Daily {
         /// At the lowest.
         low: f64,
-        /// At the highest.
         high: f64,
         /// From one lowest point to the next.
         #[serde(with = "span", default = "day")]
@@ -38,28 +36,20 @@ pub enum Demand {
     },
     /// From one level to another, then constant; begins with the run.
     Ramp {
-        /// At the start.
         from: f64,
-        /// At the end.
         to: f64,
-        /// How long it takes.
         #[serde(with = "span")]
         over: Duration,
     },
-    /// Low, with bursts of random distance.
     Bursts {
-        /// Between bursts.
         low: f64,
-        /// In a burst.
         high: f64,
         /// From one burst to the next, on average.
         #[serde(with = "span")]
         every: Duration,
-        /// How long a burst lasts.
         #[serde(with = "span")]
         length: Duration,
     },
-    /// A random walk.
     Walk {
         /// Never below.
         low: f64,
@@ -67,13 +57,11 @@ pub enum Demand {
         high: f64,
         /// Longest step up or down.
         step: f64,
-        /// Time between steps.
         #[serde(with = "span")]
         every: Duration,
     },
 }
 
-/// A value and what it is called.
 type Named<T> = (&'static str, T);
 
 const fn day() -> Duration {

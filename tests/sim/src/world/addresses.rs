@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use neonvm_api::IPPool;
+use neonvm_api::merge_patch::merge;
 use neonvm_api::overlay::hardware_address;
 use neonvm_core_overlay::{Book, PoolVersion, Settings};
 use serde_json::Value;
@@ -23,7 +24,6 @@ pub(super) struct Addresses {
     book: Book,
     pools: BTreeMap<String, IPPool>,
     versions: u64,
-    /// Owner of each observed address.
     owners: BTreeMap<IpAddr, Id>,
 }
 
@@ -67,25 +67,6 @@ impl Addresses {
     }
 }
 
-/// A merge patch (RFC 7386).
-fn merge(value: &mut Value, patch: &Value) {
-    let Value::Object(patch) = patch else {
-        value.clone_from(patch);
-        return;
-    };
-    if !value.is_object() {
-        *value = Value::Object(serde_json::Map::new());
-    }
-    let Some(object) = value.as_object_mut() else { return };
-    for (key, change) in patch {
-        if change.is_null() {
-            object.remove(key);
-        } else {
-            merge(object.entry(key.clone()).or_insert(Value::Null), change);
-        }
-    }
-}
-
 fn seconds(now: Time) -> i64 {
     i64::try_from(now / SECOND).unwrap_or(0)
 }
@@ -118,7 +99,7 @@ impl World {
         let lives = before.filter(|other| {
             self.vms.get(*other).is_some_and(|vm| {
                 vm.address == Some(address)
-                    && (vm.phase != Phase::Gone || vm.care.is_some() || self.has_pods(*other))
+                    && (vm.phase != Phase::Gone || self.cares.contains_key(other) || self.has_pods(*other))
             })
         });
         let name = self.vm_name(id);

@@ -7,7 +7,8 @@ use neonvm_core_vertical_scaling::agent::{
 use neonvm_types::monitor_protocol::Wants;
 use neonvm_types::{Resources, Revision, RevisionWithTime, version::MonitorProtoVersion};
 
-use super::model::{Account, Agent, Event, Id, Phase, Snapshot};
+use super::event::Event;
+use super::model::{Account, Agent, Id, Phase, Snapshot};
 use super::notes::Line;
 use super::{World, duration};
 use crate::queue::{MILLI, SECOND, Time};
@@ -203,11 +204,11 @@ impl World {
             return self.lose_request(id, inc, number, target);
         }
         let wait = self.latency(1, 5);
-        self.after(wait, Event::Ask { vm: id, inc, id: number, target, last, load, again: false });
+        self.after(wait, Event::Ask { vm: id, inc, id: number, to: target, last, load, again: false });
         let again = self.fault(Fault::Duplicate, 0.1);
         if again {
             // Requests of one agent do not overtake each other.
-            self.after(wait, Event::Ask { vm: id, inc, id: number, target, last, load, again });
+            self.after(wait, Event::Ask { vm: id, inc, id: number, to: target, last, load, again });
         }
     }
 
@@ -428,7 +429,6 @@ impl World {
         SystemMetrics { load1: load, load5: load, memory_usage_bytes: 1e6, ..SystemMetrics::default() }
     }
 
-    /// All agents of a node end.
     pub(super) fn agent_ends(&mut self, node: Id) {
         let Some(entry) = self.nodes.get_mut(node) else { return };
         if !entry.agent_up || entry.lost {

@@ -3,12 +3,12 @@
 use neonvm_types::{Resources, Revision};
 
 use super::World;
-use super::model::{Event, Id, Phase, Snapshot};
+use super::event::Event;
+use super::model::{Id, Phase, Snapshot};
 use super::notes::Line;
 use crate::queue::{MILLI, SECOND};
 use crate::{Bug, Fault};
 
-/// A change of size.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Change {
     pub(crate) from: Resources,
@@ -91,7 +91,6 @@ impl World {
         Ok(self.vms.get(id).map(|vm| vm.generation))
     }
 
-    /// Makes the change.
     pub(super) fn write(&mut self, id: Id, inc: u64, change: &Change) {
         self.check_write(id, change);
         let (has, to) = (change.from, change.to);

@@ -10,7 +10,8 @@ use neonvm_core_vertical_scaling::monitor::{Policy, Settings as PolicySettings};
 use neonvm_types::guest::MemoryLimits;
 use neonvm_types::{Bytes, MilliCpu, NamespacedName, Resources, Revision};
 
-use super::model::{Event, GuestState, Id, Node, Person, Phase, Pod, Replica, Vm};
+use super::event::Event;
+use super::model::{GuestState, Id, Node, Person, Phase, Pod, Replica, Vm};
 use super::notes::Notes;
 use super::record::Recorder;
 use super::{World, micros};
@@ -53,7 +54,6 @@ fn replica(settings: &SimSettings, bug: Option<Bug>) -> Replica {
     }
 }
 
-/// Makes a world.
 pub(crate) fn build(scenario: &Scenario, options: &Options) -> World {
     let settings = scenario.settings.clone();
     let mut rngs = Rngs::new(options.seed);
@@ -86,6 +86,7 @@ pub(crate) fn build(scenario: &Scenario, options: &Options) -> World {
         open: BTreeSet::new(),
         ended: BTreeSet::new(),
         locked: BTreeSet::new(),
+        cares: BTreeMap::new(),
         controller: super::migration::Controller::new(),
         budget: u64::MAX,
         addresses: super::addresses::Addresses::new(options.bug),
@@ -260,7 +261,6 @@ fn new_vm(group: &VmGroup, id: Id, settings: &SimSettings, rngs: &mut Rngs) -> V
         pods_made: 0,
         pod: None,
         target: None,
-        care: None,
         network: group.address,
         address: None,
         asked,

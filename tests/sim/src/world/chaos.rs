@@ -1,7 +1,8 @@
 //! Faults that are injected at random times.
 
 use super::World;
-use super::model::{Event, Id, Phase};
+use super::event::Event;
+use super::model::{Id, Phase};
 use super::notes::Line;
 use crate::Fault;
 use crate::queue::SECOND;

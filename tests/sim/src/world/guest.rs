@@ -5,7 +5,8 @@ use neonvm_core_vertical_scaling::monitor::{Action, Event as PolicyEvent, Sample
 use neonvm_types::monitor_protocol::{AgentMessage, MonitorMessage};
 use neonvm_types::{MilliCpu, Resources, version::MonitorProtoVersion};
 
-use super::model::{Event, GuestState, Id, Phase, Vm};
+use super::event::Event;
+use super::model::{GuestState, Id, Phase, Vm};
 use super::{World, duration};
 use crate::queue::{MILLI, SECOND, Time};
 use crate::rng::Rng;
@@ -121,7 +122,6 @@ impl World {
         })
     }
 
-    /// An agent is there.
     pub(super) fn guest_connected(&mut self, id: Id) {
         let now = duration(self.now);
         let Some(vm) = self.vms.get_mut(id) else { return };

@@ -3,7 +3,8 @@
 use neonvm_types::{Bytes, Resources};
 
 use super::World;
-use super::model::{Event, Id, Phase};
+use super::event::Event;
+use super::model::{Id, Phase};
 use super::notes::Line;
 use crate::queue::{MILLI, SECOND};
 use crate::{Bug, Invariant};

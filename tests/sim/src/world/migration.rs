@@ -15,6 +15,7 @@ mod orders;
 mod pods;
 mod qemu;
 mod runner;
+pub(super) mod step;
 mod sync;
 mod work;
 
@@ -24,78 +25,28 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as MetaTime;
 use neonvm_api::migration::MigrationPhase;
 use neonvm_api::{VirtualMachineMigration, VirtualMachineMigrationSpec};
 use neonvm_core_migration::phases::is_over;
-use neonvm_core_migration::{Phase as QemuPhase, source, target};
+use neonvm_core_migration::source;
 use neonvm_core_scheduling::permits::{MigrationSeen, WantedMigration};
 use neonvm_core_vm_lifecycle::Settings;
 use neonvm_types::NamespacedName;
-use neonvm_types::runner_protocol::{Exit, PostCopy};
+use neonvm_types::runner_protocol::PostCopy;
 
 use super::World;
-use super::model::{Event, Id, Migration, Phase};
+use super::event::Event;
+use super::model::{Id, Migration, Phase};
 use super::notes::Line;
 use crate::queue::{SECOND, Time};
 use crate::{Fault, Invariant};
 
-pub(crate) use calls::Call;
-pub(super) use objects::uid_of;
-pub(crate) use objects::{Care, Kind};
-pub(crate) use orders::Order;
+use objects::Kind;
+pub(super) use objects::{Care, uid_of};
+use step::Step;
 
 /// How long a target may wait for a node and start.
 const PREPARE: i64 = 60;
 /// Default time limit of a migration, in seconds.
 const COMPLETION: i32 = 180;
 
-/// An event of a VM in migration.
-#[derive(Debug)]
-pub(crate) enum Step {
-    /// A watch shows the controller what is there now.
-    Seen(Kind),
-    /// A runner's document reaches the controller.
-    Report { pod: Id },
-    /// The controller connects to a runner, or loses the connection.
-    Linked { pod: Id },
-    /// A runner starts and waits for a VM.
-    Starts { pod: Id },
-    /// An answer for the source's core.
-    Source { pod: Id, tag: u64, event: source::Event },
-    /// News for the target's core.
-    Target { pod: Id, event: target::Event },
-    /// QEMU reports its phase.
-    Words { pod: Id, phase: QemuPhase, words: &'static str },
-    /// QEMU has gone through memory once more.
-    Pass { pod: Id, pass: u64 },
-    /// The cores want to be woken.
-    Timer { pod: Id, at: Time },
-    /// QEMU continues the migration.
-    Qemu { pod: Id, epoch: u32 },
-    /// An order of one runner to the other arrives.
-    Order { from: Id, tag: u64, order: Order, until: Time },
-    /// The target waits until it can answer the order to let the guest run.
-    Running { from: Id, tag: u64, until: Time },
-    /// The guest may run here, and nothing is left of the migration.
-    Cleaned { pod: Id, tag: u64 },
-    /// The target lets the guest run.
-    Continue { pod: Id },
-    /// A request of the controller to a runner arrives late.
-    Call { pod: Id, call: Call, sent: Time },
-    /// A runner is requested to stop.
-    Stop { pod: Id },
-    /// The grace of a pod is over.
-    Kill { pod: Id },
-    /// A kubelet gets to the size of a pod.
-    Kubelet { pod: Id },
-    /// A runner has ended, and its pod with it.
-    Ends { pod: Id, exit: Exit },
-    /// A pod that has ended and is being deleted goes.
-    Goes { pod: Id },
-    /// A fault is injected.
-    Inject { pod: Id, fault: Fault, length: Time },
-    /// A user deletes a migration that has ended.
-    Tidy { name: String },
-}
-
-/// The controller of VMs.
 #[derive(Debug)]
 pub(crate) struct Controller {
     up: bool,
@@ -115,11 +66,9 @@ impl Controller {
 impl World {
     /// Works on a VM's objects with the rest of the world at hand.
     fn with_care<T>(&mut self, id: Id, work: impl FnOnce(&mut Self, &mut Care) -> T) -> Option<T> {
-        let mut care = self.vms.get_mut(id)?.care.take()?;
+        let mut care = self.cares.remove(&id)?;
         let result = work(self, &mut care);
-        if let Some(vm) = self.vms.get_mut(id) {
-            vm.care = Some(care);
-        }
+        self.cares.insert(id, care);
         Some(result)
     }
 
@@ -192,18 +141,13 @@ impl World {
     /// A VM that has nothing to do with migrations any more is looked after in the short way.
     fn leave_alone(&mut self, id: Id) {
         let rests = self
-            .vms
-            .get(id)
-            .and_then(|vm| vm.care.as_deref())
+            .cares
+            .get(&id)
             .is_some_and(|care| care.is_at_rest() && care.dirty == [false; 3] && care.due.is_none());
-        let agrees = self.vms.get(id).is_some_and(|vm| matches!(vm.phase, Phase::Running | Phase::Gone));
-        if rests
-            && agrees
-            && let Some(vm) = self.vms.get_mut(id)
-        {
-            let gone = vm.phase == Phase::Gone;
-            vm.care = None;
-            if gone {
+        let phase = self.vms.get(id).map(|vm| vm.phase);
+        if rests && matches!(phase, Some(Phase::Running | Phase::Gone)) {
+            self.cares.remove(&id);
+            if phase == Some(Phase::Gone) {
                 self.give_back_address(id);
             }
         }
@@ -296,7 +240,7 @@ impl World {
     /// The objects of a VM, made if there are none yet.
     fn take_care(&mut self, id: Id) -> bool {
         let Some(vm) = self.vms.get(id) else { return false };
-        if vm.care.is_some() {
+        if self.cares.contains_key(&id) {
             return true;
         }
         if vm.phase != Phase::Running {
@@ -308,9 +252,7 @@ impl World {
         let mut care =
             Care::new(id, vm, (at, pod), &node.name, self.settings.slot, &self.controller.settings);
         care.disks = self.rngs.moves.chance(0.5);
-        if let Some(vm) = self.vms.get_mut(id) {
-            vm.care = Some(Box::new(care));
-        }
+        self.cares.insert(id, Box::new(care));
         true
     }
 

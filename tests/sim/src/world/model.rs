@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use neonvm_api::VmInfo;
 use neonvm_core_scheduling::permits::{MigrationRole, MigrationSeen, Noted, Pair};
-use neonvm_core_vertical_scaling::agent::{PluginAnswer, State as AgentState, Verdict};
+use neonvm_core_vertical_scaling::agent::State as AgentState;
 use neonvm_core_vertical_scaling::monitor::Policy;
-use neonvm_types::{NamespacedName, Resources, Revision, monitor_protocol::Wants};
+use neonvm_types::{NamespacedName, Resources, Revision};
 
 use crate::queue::Time;
 use crate::scenario::{Curve, Guest};
@@ -42,12 +42,10 @@ pub(crate) struct Pod {
     pub(crate) created: i64,
     pub(crate) alive: bool,
     pub(crate) ended: bool,
-    /// What it shows to use.
     pub(crate) usage: Resources,
     pub(crate) noted: Option<Noted>,
     pub(crate) role: Option<(MigrationRole, String)>,
     pub(crate) dirty: [bool; 2],
-    /// Whether a scheduler is binding it.
     pub(crate) binding: bool,
     /// What it adds to `Node::taken` and `Node::used`.
     pub(crate) counted: [Pair<u128>; 2],
@@ -57,7 +55,6 @@ pub(crate) struct Pod {
     pub(crate) lasts: Option<Time>,
 }
 
-/// Where a VM is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     Pending,
@@ -70,7 +67,6 @@ pub(crate) enum Phase {
 pub(crate) struct Migration {
     pub(crate) seen: MigrationSeen,
     pub(crate) vm: Id,
-    /// Name of the object.
     pub(crate) name: String,
     /// The VM's pod and node when it was made.
     pub(crate) source: Option<Id>,
@@ -92,9 +88,6 @@ pub(crate) struct Vm {
     pub(crate) pods_made: u32,
     pub(crate) pod: Option<Id>,
     pub(crate) target: Option<Id>,
-    /// Its objects, while it has migrations.
-    pub(crate) care: Option<Box<super::migration::Care>>,
-    /// Whether it is to have an address, and the one it has.
     pub(crate) network: bool,
     pub(crate) address: Option<std::net::IpAddr>,
     /// `spec.guest.*.use`.
@@ -108,7 +101,6 @@ pub(crate) struct Vm {
     pub(crate) observed: Option<Resources>,
     pub(crate) observed_generation: i64,
     pub(crate) revision: Revision,
-    /// What the VM really has.
     pub(crate) has: Resources,
     pub(crate) mem_epoch: u32,
     pub(crate) slow_until: Time,
@@ -118,7 +110,6 @@ pub(crate) struct Vm {
     pub(crate) agent: Option<Box<Agent>>,
     /// When the last thing reaches the agent by its watch.
     pub(crate) watched: Time,
-    /// What its load needs.
     pub(crate) needs: Resources,
     pub(crate) counted_at: Time,
     /// Since when it is where it is.
@@ -128,7 +119,6 @@ pub(crate) struct Vm {
     pub(crate) record: bool,
 }
 
-/// What is in a VM.
 #[derive(Debug)]
 pub(crate) struct GuestState {
     pub(crate) kind: Guest,
@@ -169,7 +159,6 @@ pub(crate) struct Snapshot {
     pub(crate) max: Resources,
     pub(crate) hold: Option<(Resources, Time)>,
     pub(crate) generation: i64,
-    /// The generation that the status is about.
     pub(crate) status_generation: i64,
     pub(crate) revision: Revision,
     pub(crate) moving: bool,
@@ -196,7 +185,6 @@ pub(crate) struct Account {
     pub(crate) permit: Option<Resources>,
     /// Its last request: number, target, when, whether an answer came.
     pub(crate) asking: Option<(u64, Resources, Time, bool)>,
-    /// The permit on its way to it.
     pub(crate) issued: Option<(u64, Resources)>,
     pub(crate) ask_failed: Option<Time>,
     /// The agent's last change whose reply has arrived, and those that were made since.
@@ -210,164 +198,6 @@ pub(crate) struct Account {
     pub(crate) turns: [(bool, u32); 2],
 }
 
-/// What can happen.
-#[derive(Debug)]
-pub(crate) enum Event {
-    Create(Id),
-    Boot(Id),
-    Demand(Id),
-    Memory(Id),
-    Sample(Id),
-    Attach(Id),
-    Connect {
-        vm: Id,
-        inc: u64,
-    },
-    Scrape {
-        vm: Id,
-        inc: u64,
-    },
-    Wake {
-        vm: Id,
-        inc: u64,
-        at: Time,
-    },
-    Watch {
-        vm: Id,
-        inc: u64,
-        seen: Box<Snapshot>,
-    },
-    Ask {
-        vm: Id,
-        inc: u64,
-        id: u64,
-        target: Resources,
-        last: Option<Resources>,
-        load: Option<f32>,
-        again: bool,
-    },
-    Permit {
-        vm: Id,
-        inc: u64,
-        id: u64,
-        result: Result<PluginAnswer, &'static str>,
-    },
-    Patch {
-        vm: Id,
-        inc: u64,
-        id: u64,
-        from: Resources,
-        to: Resources,
-        revision: Revision,
-        again: bool,
-    },
-    Patched {
-        vm: Id,
-        inc: u64,
-        id: u64,
-        result: Result<Option<i64>, Option<&'static str>>,
-        to: Resources,
-    },
-    Question {
-        vm: Id,
-        inc: u64,
-        connection: u64,
-        id: u64,
-        to: Resources,
-        down: bool,
-    },
-    Verdict {
-        vm: Id,
-        inc: u64,
-        connection: u64,
-        id: u64,
-        result: Result<Verdict, String>,
-    },
-    GuestRequest {
-        vm: Id,
-        inc: u64,
-        connection: u64,
-        wants: Option<Box<Wants>>,
-    },
-    Control(Id),
-    MemoryStep {
-        vm: Id,
-        epoch: u32,
-    },
-    PodWatch {
-        replica: Id,
-        inc: u64,
-        pod: Id,
-    },
-    NodeWatch {
-        replica: Id,
-        inc: u64,
-        node: Id,
-    },
-    MigrationWatch {
-        replica: Id,
-        inc: u64,
-        migration: Id,
-    },
-    SchedulerWake {
-        replica: Id,
-        inc: u64,
-        at: Time,
-    },
-    SchedulerList {
-        replica: Id,
-        inc: u64,
-    },
-    SchedulerRelist {
-        replica: Id,
-        inc: u64,
-    },
-    Lead {
-        replica: Id,
-    },
-    Act {
-        replica: Id,
-        inc: u64,
-        action: Box<neonvm_core_scheduling::permits::Action>,
-    },
-    Acted {
-        replica: Id,
-        inc: u64,
-        action: Box<neonvm_core_scheduling::permits::Action>,
-        ok: bool,
-    },
-    Place,
-    Bind {
-        replica: Id,
-        inc: u64,
-        pod: Id,
-        node: Id,
-    },
-    Ends(Id),
-    Removed(Id),
-    Reconcile {
-        vm: Id,
-        at: Time,
-    },
-    Move {
-        vm: Id,
-        step: Box<super::migration::Step>,
-    },
-    ControllerStarts,
-    NodeLost(Id),
-    Address(Id),
-    AgentStart {
-        node: Id,
-    },
-    Uncordon(Id),
-    Chaos,
-    People(Person),
-    Record,
-    Audit,
-    EndOfFaults,
-}
-
-/// What people do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Person {
     Creates,
@@ -400,7 +230,6 @@ pub(crate) struct Replica {
     /// Counts its starts; what was meant for an earlier one does not reach it.
     pub(crate) inc: u64,
     pub(crate) wake: Option<Time>,
-    /// The highest counters seen.
     pub(crate) counters: neonvm_types::scheduler_inspect::Counters,
     /// Pods that it forgot, by a planted bug.
     pub(crate) checks: u32,

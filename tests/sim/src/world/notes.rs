@@ -8,27 +8,20 @@ use neonvm_types::Resources;
 use super::model::{Id, Vm};
 use crate::queue::Time;
 
-/// Lines that are kept.
 const KEPT: usize = 50;
 
-/// Something that happened.
 #[derive(Debug)]
 pub(crate) enum Line {
-    /// An agent decided something.
     Agent(Id, Box<Note>),
-    /// Something happened to a VM.
     Vm(Id, &'static str),
     /// The same, with a text made at run time.
     VmText(Id, String),
     /// The same, with a size.
     Size(Id, &'static str, Resources),
-    /// Something happened to a node.
     Node(Id, &'static str),
-    /// Something else.
     Text(&'static str),
 }
 
-/// The last lines.
 #[derive(Debug, Default)]
 pub(crate) struct Notes(VecDeque<(Time, Line)>);
 

@@ -4,7 +4,8 @@ use neonvm_core_vertical_scaling::agent::units;
 
 use super::World;
 use super::api::Change;
-use super::model::{Event, Id, Person, Phase};
+use super::event::Event;
+use super::model::{Id, Person, Phase};
 use super::notes::Line;
 use crate::Bug;
 use crate::queue::SECOND;

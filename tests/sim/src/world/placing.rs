@@ -3,7 +3,8 @@
 use neonvm_core_scheduling::Choice;
 use neonvm_core_scheduling::permits::PodSeen;
 
-use super::model::{Event, Id};
+use super::event::Event;
+use super::model::Id;
 use super::{World, duration};
 use crate::queue::{SECOND, Time};
 use crate::{Bug, Fault};
@@ -99,7 +100,7 @@ impl World {
         self.bound(id, node);
         self.touch_pod(id);
         let owner = self.pods.get(id).and_then(|pod| pod.vm);
-        if let Some(vm) = owner.filter(|vm| self.vms.get(*vm).is_some_and(|vm| vm.care.is_some())) {
+        if let Some(vm) = owner.filter(|vm| self.cares.contains_key(vm)) {
             return self.pod_starts(vm, id);
         }
         let wait = self.latency(500, 4_000);
@@ -141,9 +142,9 @@ impl World {
         self.touch_pod(id);
         // The last pod of a VM that is gone.
         let gone = |vm: &Id| {
-            self.vms.get(*vm).is_some_and(|one| {
-                one.phase == super::model::Phase::Gone && one.care.is_none() && !self.has_pods(*vm)
-            })
+            self.vms.get(*vm).is_some_and(|one| one.phase == super::model::Phase::Gone)
+                && !self.cares.contains_key(vm)
+                && !self.has_pods(*vm)
         };
         if let Some(vm) = vm.filter(gone) {
             self.give_back_address(vm);

@@ -4,13 +4,13 @@ use neonvm_core_scheduling::permits::Pair;
 use neonvm_core_vertical_scaling::agent::units;
 use neonvm_types::Resources;
 
-use super::model::{Event, Vm};
+use super::event::Event;
+use super::model::Vm;
 use super::{World, duration};
 use crate::Record;
 use crate::outcome::{NodeSeries, Series, VmSeries};
 use crate::queue::{SECOND, Time};
 
-/// What is recorded so far.
 #[derive(Debug)]
 pub(crate) struct Recorder {
     series: Series,

@@ -6,7 +6,8 @@ use neonvm_core_scheduling::permits::{
 use neonvm_core_vertical_scaling::agent::PluginAnswer;
 use neonvm_types::{Resources, version::PluginProtoVersion};
 
-use super::model::{Event, Id, Replica};
+use super::event::Event;
+use super::model::{Id, Replica};
 use super::notes::Line;
 use super::{World, duration, micros};
 use crate::queue::{MILLI, SECOND, Time};
@@ -31,52 +32,40 @@ impl World {
 
     /// A pod has changed: all schedulers get one event.
     pub(super) fn touch_pod(&mut self, pod: Id) {
-        for replica in 0..self.replicas.len() {
-            let Some(inc) = self.replicas.get(replica).filter(|one| one.up).map(|one| one.inc) else {
-                continue;
-            };
-            let Some(dirty) = self.pods.get_mut(pod).and_then(|pod| pod.dirty.get_mut(replica)) else {
-                continue;
-            };
-            if !std::mem::replace(dirty, true) {
-                let wait = self.pod_lag();
-                self.after(wait, Event::PodWatch { replica, inc, pod });
-            }
-        }
-    }
-
-    fn pod_lag(&mut self) -> Time {
-        let late = if self.fault(Fault::PodLag, 0.05) { self.latency(500, 10_000) } else { 0 };
-        late + self.latency(1, 20)
+        self.notify_schedulers(
+            |world| Some(&mut world.pods.get_mut(pod)?.dirty),
+            |replica, inc| Event::PodWatch { replica, inc, pod },
+        );
     }
 
     pub(super) fn touch_node(&mut self, node: Id) {
-        for replica in 0..self.replicas.len() {
-            let Some(inc) = self.replicas.get(replica).filter(|one| one.up).map(|one| one.inc) else {
-                continue;
-            };
-            let Some(dirty) = self.nodes.get_mut(node).and_then(|node| node.dirty.get_mut(replica)) else {
-                continue;
-            };
-            if !std::mem::replace(dirty, true) {
-                let wait = self.pod_lag();
-                self.after(wait, Event::NodeWatch { replica, inc, node });
-            }
-        }
+        self.notify_schedulers(
+            |world| Some(&mut world.nodes.get_mut(node)?.dirty),
+            |replica, inc| Event::NodeWatch { replica, inc, node },
+        );
     }
 
     pub(super) fn touch_migration(&mut self, migration: Id) {
+        self.notify_schedulers(
+            |world| Some(&mut world.migrations.get_mut(migration)?.dirty),
+            |replica, inc| Event::MigrationWatch { replica, inc, migration },
+        );
+    }
+
+    fn notify_schedulers(
+        &mut self,
+        dirty: impl Fn(&mut Self) -> Option<&mut [bool; 2]>,
+        event: impl Fn(Id, u64) -> Event,
+    ) {
         for replica in 0..self.replicas.len() {
             let Some(inc) = self.replicas.get(replica).filter(|one| one.up).map(|one| one.inc) else {
                 continue;
             };
-            let Some(dirty) = self.migrations.get_mut(migration).and_then(|one| one.dirty.get_mut(replica))
-            else {
-                continue;
-            };
+            let Some(dirty) = dirty(self).and_then(|dirty| dirty.get_mut(replica)) else { continue };
             if !std::mem::replace(dirty, true) {
-                let wait = self.pod_lag();
-                self.after(wait, Event::MigrationWatch { replica, inc, migration });
+                let late = if self.fault(Fault::PodLag, 0.05) { self.latency(500, 10_000) } else { 0 };
+                let wait = late + self.latency(1, 20);
+                self.after(wait, event(replica, inc));
             }
         }
     }
@@ -336,7 +325,6 @@ impl World {
         self.after(wait, Event::SchedulerList { replica: id, inc });
     }
 
-    /// A scheduler has listed everything.
     pub(super) fn scheduler_lists(&mut self, id: Id, inc: u64) {
         if self.replica(id, inc).is_none() {
             return;

@@ -47,7 +47,6 @@ pub(crate) fn run(root: &Path, file: &Path) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// The animation of some lines.
 fn animation(lines: &[Line]) -> String {
     let (times, total) = cut(lines);
     let (width, height) = (COLUMNS as f64 * SIZE.0 + 20.0, ROWS as f64 * SIZE.1 + 20.0);

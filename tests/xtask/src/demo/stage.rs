@@ -9,12 +9,10 @@ use anyhow::{Context as _, ensure};
 /// Where the database's programs are in its root directory.
 pub(super) const POSTGRES: &str = "/usr/lib/postgresql/17/bin";
 
-/// The stage of the demonstration.
 pub(super) struct Stage {
     pub(super) root: PathBuf,
     /// Kept between runs: kernel, image, root directory of the database.
     pub(super) kept: PathBuf,
-    /// The directory of the programs.
     pub(super) programs: PathBuf,
     path: std::ffi::OsString,
     begun: Instant,

@@ -17,16 +17,11 @@ const SOURCES: [&str; 4] =
 pub(crate) enum Sources {
     /// The checks have never passed on this computer.
     NeverPassed,
-    /// They are those that passed.
     Unchanged,
-    /// They are others.
     Changed,
 }
 
 /// Compares the sources with those that passed.
-///
-/// # Errors
-/// When git cannot list them, or a file cannot be read.
 pub(crate) fn compare(root: &Path) -> anyhow::Result<Sources> {
     let Ok(passed) = std::fs::read(record(root)?) else { return Ok(Sources::NeverPassed) };
     Ok(if passed == digest(root)? { Sources::Unchanged } else { Sources::Changed })

@@ -1,6 +1,5 @@
 //! What is checked in a host, in order: each is a script, and passes if it ends with status 0.
 
-/// One check.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Check {
     pub(super) name: &'static str,
@@ -28,7 +27,6 @@ size() { test "$(get "$1" .status.cpus) $(get "$1" .status.memorySize)" = "$2 $3
 vcpus() { find /sys/fs/cgroup -type d -name vcpus | head -n 1; }
 "#;
 
-/// All of them.
 pub(super) const CHECKS: &[Check] = &[
     Check { name: "doctor", short: true, needed: false, script: DOCTOR },
     Check { name: "up", short: true, needed: true, script: UP },
@@ -56,7 +54,6 @@ pub(super) const CHECKS: &[Check] = &[
     Check { name: "without-root", short: false, needed: false, script: WITHOUT_ROOT },
 ];
 
-/// The whole script of a check.
 pub(super) fn script(check: &Check) -> String {
     format!("{BEFORE}{}", check.script)
 }

@@ -34,14 +34,11 @@ exec chroot "$root" "$@"
 /// What came of a script in the host.
 #[derive(Debug)]
 pub(super) enum Reply {
-    /// It ended.
     Ended {
         /// With status 0.
         good: bool,
-        /// Its last lines.
         last: String,
     },
-    /// The host's kernel failed.
     HostLost(String),
 }
 
@@ -145,48 +142,35 @@ impl<'a> Host<'a> {
     }
 }
 
-/// QEMU's words. One processor: with two, guests of guests make the host's kernel fail now and then.
+/// One processor: with two, guests of guests make the host's kernel fail now and then.
+const MACHINE: &str = "qemu-system-x86_64 -name neonvm-test-host -nodefaults -display none -machine q35 \
+    -accel tcg,thread=multi,tb-size=1024 -cpu EPYC-Rome,+svm,+npt -smp 1 -m 8G \
+    -device virtio-net-pci,netdev=net -device virtio-rng-pci";
+/// Arguments of the host's kernel.
+const APPEND: &str = "root=/dev/vda rw console=ttyS0 quiet tsc=reliable mitigations=off no_timer_check init_on_alloc=0 \
+    systemd.unified_cgroup_hierarchy=1";
+
+/// QEMU's words.
 fn qemu(system: &System, port: u16) -> anyhow::Result<Vec<String>> {
     let inside = |path: &Path| -> anyhow::Result<String> {
         let of_host = path.strip_prefix(system.disk().parent().context("no directory of hosts")?)?;
         Ok(format!("/mnt/{}", of_host.display()))
     };
     let [kernel, initramfs] = system.kernel()?;
-    let append = "root=/dev/vda rw console=ttyS0 quiet tsc=reliable mitigations=off no_timer_check init_on_alloc=0 \
-                  systemd.unified_cgroup_hierarchy=1";
-    let words = [
-        "qemu-system-x86_64",
-        "-name",
-        "neonvm-test-host",
-        "-nodefaults",
-        "-display",
-        "none",
-        "-machine",
-        "q35",
-        "-accel",
-        "tcg,thread=multi,tb-size=1024",
-        "-cpu",
-        "EPYC-Rome,+svm,+npt",
-        "-smp",
-        "1",
-        "-m",
-        "8G",
-        "-kernel",
-        &inside(&kernel)?,
-        "-initrd",
-        &inside(&initramfs)?,
-        "-append",
-        append,
-        "-drive",
-        &format!("file={},format=raw,if=virtio,cache=unsafe", inside(&system.disk())?),
-        "-netdev",
-        &format!("user,id=net,hostfwd=tcp:127.0.0.1:{port}-:22"),
-        "-device",
-        "virtio-net-pci,netdev=net",
-        "-device",
-        "virtio-rng-pci",
-        "-serial",
-        &format!("file:{}", inside(&system.console())?),
-    ];
-    Ok(words.map(str::to_owned).to_vec())
+    let mut words: Vec<String> = MACHINE.split_whitespace().map(str::to_owned).collect();
+    words.extend([
+        "-kernel".to_owned(),
+        inside(&kernel)?,
+        "-initrd".to_owned(),
+        inside(&initramfs)?,
+        "-append".to_owned(),
+        APPEND.to_owned(),
+        "-drive".to_owned(),
+        format!("file={},format=raw,if=virtio,cache=unsafe", inside(&system.disk())?),
+        "-netdev".to_owned(),
+        format!("user,id=net,hostfwd=tcp:127.0.0.1:{port}-:22"),
+        "-serial".to_owned(),
+        format!("file:{}", inside(&system.console())?),
+    ]);
+    Ok(words)
 }

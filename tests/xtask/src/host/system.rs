@@ -3,11 +3,11 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context as _, ensure};
 
-use crate::process::path_with_sbin;
+use crate::process::{debootstrap, path_with_sbin};
 
 /// The release whose QEMU emulates hosts: older ones restore the wrong state of a nested guest at times.
 const EMULATOR: &str = "trixie";
@@ -33,7 +33,6 @@ const UNUSED: [&str; 5] =
 #[derive(Debug)]
 pub(super) struct System {
     suite: String,
-    /// What is kept of all hosts.
     kept: PathBuf,
 }
 
@@ -158,16 +157,7 @@ fn bootstrap(to: &Path, release: &str) -> anyhow::Result<()> {
     }
     println!("host: Debian {release} in {}", to.display());
     let _ = fs::remove_dir_all(to);
-    let made = Command::new("debootstrap")
-        .args(["--variant=minbase", PACKAGES, release])
-        .arg(to)
-        .args(std::env::var("DEBIAN_MIRROR").ok())
-        .env("PATH", path_with_sbin())
-        .stdout(Stdio::null())
-        .status()
-        .context("cannot run debootstrap")?;
-    ensure!(made.success(), "debootstrap failed; its log is {}/debootstrap/debootstrap.log", to.display());
-    Ok(())
+    debootstrap(to, release, PACKAGES)
 }
 
 fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {

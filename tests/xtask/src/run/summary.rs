@@ -7,7 +7,6 @@ use std::time::Duration;
 use crate::suite::Results;
 use crate::tally::Tally;
 
-/// A lane that has ended.
 pub(super) struct Done {
     pub(super) name: &'static str,
     pub(super) took: Duration,
@@ -34,7 +33,6 @@ fn clock(time: Duration) -> String {
     format!("{:3}:{:02}", (seconds / 60.0).floor(), seconds % 60.0)
 }
 
-/// All lanes of a run.
 #[derive(Default)]
 pub(super) struct Summary(Vec<Done>);
 

@@ -23,7 +23,6 @@ pub(crate) enum Kind {
 /// A test program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Binary {
-    /// Name of its package.
     pub(crate) package: String,
     /// Name of its target, such as `qemu`.
     pub(crate) name: String,

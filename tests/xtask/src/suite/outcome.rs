@@ -16,9 +16,7 @@ const SLOW: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum How {
     Passed,
-    /// With the reasons.
     Skipped(String),
-    /// With the status of its process.
     Failed(String),
     /// It was ended because its time had passed.
     Late,

@@ -43,7 +43,6 @@ impl Stored<'_> {
     }
 }
 
-/// The attributes of an inode, divided.
 #[derive(Debug)]
 pub(super) struct Attributes<'a> {
     inline: Vec<Stored<'a>>,
@@ -109,7 +108,6 @@ impl<'a> Attributes<'a> {
         area
     }
 
-    /// The block, at its number on the disk.
     pub(super) fn block(&self, number: u64, seed: u32) -> Vec<u8> {
         let mut block = vec![0; BLOCK];
         put32(&mut block, 0, MAGIC);

@@ -17,7 +17,6 @@ use crate::tree::{Content, InodeId, Kind, Origin};
 /// What begins at or after a block, and how far it goes.
 #[derive(Clone, Copy, Debug)]
 enum Found {
-    /// Zeros up to this block.
     Hole(u64),
     Region(Region),
     Fixed(Fixed),

@@ -42,7 +42,6 @@ pub(super) fn type_of(kind: &Kind) -> u8 {
     }
 }
 
-/// A block being filled.
 #[derive(Debug)]
 pub(super) struct Block {
     bytes: Vec<u8>,

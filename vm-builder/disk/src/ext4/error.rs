@@ -3,7 +3,6 @@
 /// Why a tree cannot become a file system. Paths are shown with invalid UTF-8 replaced.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The requested size is too small for the tree.
     #[error(
         "the content does not fit into {size} bytes: at least {needed} bytes are needed (--size {needed_mib}M)",
         needed_mib = needed.div_ceil(1 << 20)
@@ -14,10 +13,8 @@ pub enum Error {
         /// Least size in bytes.
         needed: u64,
     },
-    /// Not a size of a file system.
     #[error("a file system of {0} bytes is out of range: 1 MiB to 16 TiB")]
     Size(u64),
-    /// More inodes than groups of this size can have.
     #[error(
         "{needed} inodes are needed and a file system of {size} bytes can have {limit}: choose a larger --size"
     )]
@@ -29,26 +26,20 @@ pub enum Error {
         /// Size in bytes.
         size: u64,
     },
-    /// An option is not valid.
     #[error("{0}")]
     Option(String),
-    /// A name that no directory can hold.
     #[error(
         "{path}: a name has 1 to 255 bytes, no `/`, no NUL, and is not `.` or `..`; this one has {length}"
     )]
     Name {
-        /// Path up to and with the name.
         path: String,
         /// Its length in bytes.
         length: usize,
     },
-    /// A name leads to an inode that the tree does not have.
     #[error("{0}: the tree has no such inode")]
     NoInode(String),
-    /// A directory has two names, or contains itself.
     #[error("{0}: a directory can have only one name")]
     DirectoryLinked(String),
-    /// Too many names for one inode.
     #[error("{0}: more than 65000 hard links")]
     TooManyLinks(String),
     /// A file beyond what 32-bit block numbers can count.
@@ -58,7 +49,6 @@ pub enum Error {
         /// Size in bytes.
         length: u64,
     },
-    /// Pieces of a file overlap, are empty, or are out of order or beyond its end.
     #[error(
         "{path}: the piece at byte {at} is empty, overlaps another, is out of order, or goes beyond the end"
     )]
@@ -67,7 +57,6 @@ pub enum Error {
         /// First byte of the piece.
         at: u64,
     },
-    /// A directory over 2 GiB.
     #[error("{0}: too many names in one directory")]
     DirectoryTooLong(String),
     /// A symbolic link with a target that is empty, has a NUL, or is over 4095 bytes.
@@ -77,24 +66,12 @@ pub enum Error {
         /// Length of the target in bytes.
         length: usize,
     },
-    /// Numbers of a device that the format cannot hold.
     #[error("{path}: device {major}:{minor} is out of range (major below 4096, minor below 1048576)")]
     Device { path: String, major: u32, minor: u32 },
-    /// An attribute with a prefix ext4 has no number for, or a bad name.
     #[error("{path}: extended attribute `{name}` has a name that ext4 cannot store")]
-    AttributeName {
-        path: String,
-        /// Full name of the attribute.
-        name: String,
-    },
-    /// A POSIX access control list that is none.
+    AttributeName { path: String, name: String },
     #[error("{path}: extended attribute `{name}` is not a valid access control list")]
-    AccessControlList {
-        path: String,
-        /// Full name of the attribute.
-        name: String,
-    },
-    /// The attributes of one file are too many.
+    AccessControlList { path: String, name: String },
     #[error(
         "{path}: extended attribute `{name}` of {length} bytes does not fit: the attributes of a file share about 4 KiB"
     )]
@@ -105,7 +82,6 @@ pub enum Error {
         /// Length of its value in bytes.
         length: usize,
     },
-    /// `lost+found` in the tree is not a directory.
     #[error("/lost+found: must be a directory")]
     LostAndFound,
 }

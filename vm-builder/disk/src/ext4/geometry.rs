@@ -4,7 +4,6 @@
 use std::ops::Range;
 
 use super::error::Error;
-use super::options::Options;
 use crate::bytes::{low32, wide};
 
 /// Bytes of a block.
@@ -23,12 +22,10 @@ const LAST: u64 = 50;
 /// Greatest number of blocks: 32-bit block numbers keep the resize inode and old tools working.
 const MOST: u64 = u32::MAX as u64;
 
-/// Where the metadata of a group lies.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GroupMetadata {
     pub(super) block_bitmap: u64,
     pub(super) inode_bitmap: u64,
-    /// First block of its inode table.
     pub(super) table: u64,
 }
 
@@ -37,7 +34,6 @@ pub(super) struct GroupMetadata {
 pub(super) struct Geometry {
     pub(super) blocks: u64,
     pub(super) groups: u64,
-    /// Inodes of each group.
     pub(super) inodes_per_group: u64,
     pub(super) descriptor_blocks: u64,
     /// Blocks kept free behind each copy of the descriptors, for growth.
@@ -49,13 +45,13 @@ pub(super) struct Geometry {
 
 impl Geometry {
     /// For a size in blocks and at least so many inodes. `None` if the metadata alone does not fit.
-    pub(super) fn new(blocks: u64, inodes: u64, options: &Options) -> Result<Option<Self>, Error> {
+    pub(super) fn new(blocks: u64, inodes: u64) -> Result<Option<Self>, Error> {
         let mut blocks = blocks;
         loop {
             if blocks == 0 || blocks > MOST {
                 return if blocks == 0 { Ok(None) } else { Err(Error::Size(blocks.saturating_mul(BLOCK))) };
             }
-            let mut geometry = Self::sizes(blocks, inodes, options)?;
+            let mut geometry = Self::sizes(blocks, inodes)?;
             let last = blocks - (geometry.groups - 1) * GROUP;
             let enough = last >= geometry.head(geometry.groups - 1) + LAST;
             if enough && geometry.place().is_some() {
@@ -70,11 +66,10 @@ impl Geometry {
     }
 
     /// Numbers without places.
-    fn sizes(blocks: u64, inodes: u64, options: &Options) -> Result<Self, Error> {
+    fn sizes(blocks: u64, inodes: u64) -> Result<Self, Error> {
         let groups = blocks.div_ceil(GROUP);
-        let ratio = options.inode_ratio.max(1024);
-        let usual = (blocks * BLOCK / ratio).min(groups * GROUP);
-        let wanted = usual.max(options.inodes.unwrap_or(0)).max(inodes).max(16);
+        // One for 16 KiB, as mke2fs.
+        let wanted = (blocks * BLOCK / 16384).max(inodes).max(16);
         let inodes_per_group = wanted.div_ceil(groups).next_multiple_of(PER_BLOCK);
         if inodes_per_group > GROUP {
             let limit = groups * GROUP;
@@ -200,8 +195,8 @@ pub(super) fn has_copy(group: u64) -> bool {
 }
 
 /// Blocks of the journal as mke2fs chooses them for a number of blocks.
-pub(super) fn default_journal(blocks: u64) -> u32 {
-    const TABLE: [(u64, u32); 8] = [
+pub(super) fn journal_blocks(blocks: u64) -> u64 {
+    const TABLE: [(u64, u64); 8] = [
         (2048, 0),
         (32768, 1024),
         (262_144, 4096),
@@ -224,7 +219,6 @@ pub(super) struct Allocator<'g> {
 }
 
 impl<'g> Allocator<'g> {
-    /// For the blocks of a geometry.
     pub(super) fn new(geometry: &'g Geometry) -> Self {
         Self { reserved: &geometry.reserved, next: 0, end: geometry.blocks }
     }

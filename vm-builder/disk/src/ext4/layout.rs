@@ -1,8 +1,8 @@
 //! Gives every inode its blocks, in the order of paths.
 
 use super::error::Error;
-use super::geometry::{Allocator, BLOCK, Geometry, default_journal};
-use super::options::{Journal, Options};
+use super::geometry::{Allocator, BLOCK, Geometry, journal_blocks};
+use super::options::Options;
 use super::survey::{Node, Survey, ino, runs, tree_blocks};
 use crate::bytes::{index, low32, wide};
 use crate::tree::{Kind, Tree};
@@ -12,20 +12,17 @@ pub(super) const JOURNAL: u32 = 8;
 pub(super) const RESIZE: u32 = 7;
 const MIB: u64 = 1 << 20;
 
-/// What the blocks of a region hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holds {
     Content,
     Tree,
     Attributes,
-    /// The block that lists the room for growth.
     Growth,
 }
 
 /// Blocks in a row that belong to an inode.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Region {
-    /// First block on the disk.
     pub(super) start: u64,
     /// First block in the inode, or number in the extent tree.
     pub(super) logical: u32,
@@ -35,7 +32,6 @@ pub(super) struct Region {
     pub(super) holds: Holds,
 }
 
-/// Where everything is.
 #[derive(Debug)]
 pub(super) struct Layout<'a> {
     pub(super) geometry: Geometry,
@@ -52,30 +48,22 @@ pub(super) struct Layout<'a> {
     pub(super) length: u64,
 }
 
-fn journal_blocks(blocks: u64, options: &Options) -> u64 {
-    u64::from(match options.journal {
-        Journal::Default => default_journal(blocks),
-        Journal::None => 0,
-        Journal::Blocks(count) => count,
-    })
-}
-
 /// Number of inodes that a tree needs.
 fn inodes(survey: &Survey<'_>) -> u64 {
     u64::from(ino(low32(wide(survey.nodes.len()))))
 }
 
 /// The least number of blocks, in steps of 1 MiB, with room for so many bytes more.
-fn least(survey: &Survey<'_>, options: &Options, margin: u64) -> Result<u64, Error> {
+fn least(survey: &Survey<'_>, margin: u64) -> Result<u64, Error> {
     let step = MIB / BLOCK;
     let payload = survey.payload + margin.div_ceil(BLOCK) + 1;
     let mut blocks = payload.next_multiple_of(step);
     let needed = inodes(survey);
     loop {
-        let more = match Geometry::new(blocks, needed, options) {
+        let more = match Geometry::new(blocks, needed) {
             Ok(Some(geometry)) => {
-                let want = payload + journal_blocks(blocks, options);
-                let want = want + tree_blocks(journal_blocks(blocks, options).div_ceil(1 << 15));
+                let journal = journal_blocks(blocks);
+                let want = payload + journal + tree_blocks(journal.div_ceil(1 << 15));
                 if geometry.free() >= want {
                     return Ok(blocks);
                 }
@@ -98,27 +86,26 @@ impl<'a> Layout<'a> {
                 return Err(Error::Size(size));
             }
             let blocks = (size / BLOCK).min(u64::from(u32::MAX));
-            let Some(geometry) = Geometry::new(blocks, inodes(&survey), options)? else {
-                return Err(too_small(least(&survey, options, 0)? * BLOCK));
+            let Some(geometry) = Geometry::new(blocks, inodes(&survey))? else {
+                return Err(too_small(least(&survey, 0)? * BLOCK));
             };
             let mut survey = Some(survey);
-            return match Self::place(tree, geometry, &mut survey, options, size) {
+            return match Self::place(tree, geometry, &mut survey, size) {
                 Some(layout) => Ok(layout),
                 None => {
-                    let survey = survey.as_ref().map(|survey| least(survey, options, 0));
+                    let survey = survey.as_ref().map(|survey| least(survey, 0));
                     let needed = survey.transpose()?.unwrap_or(0) * BLOCK;
                     // Content cut up by metadata may need a few blocks more than were counted.
                     Err(too_small(needed.max((size + 1).next_multiple_of(MIB))))
                 }
             };
         }
-        let margin = options.margin.unwrap_or((survey.payload * BLOCK / 10).max(32 * MIB));
-        let mut blocks = least(&survey, options, margin)?;
+        let mut blocks = least(&survey, options.margin)?;
         let mut survey = Some(survey);
         loop {
-            let found = survey.as_ref().map(|survey| Geometry::new(blocks, inodes(survey), options));
+            let found = survey.as_ref().map(|survey| Geometry::new(blocks, inodes(survey)));
             if let Some(geometry) = found.transpose()?.flatten()
-                && let Some(layout) = Self::place(tree, geometry, &mut survey, options, blocks * BLOCK)
+                && let Some(layout) = Self::place(tree, geometry, &mut survey, blocks * BLOCK)
             {
                 return Ok(layout);
             }
@@ -131,7 +118,6 @@ impl<'a> Layout<'a> {
         tree: &'a Tree,
         geometry: Geometry,
         survey: &mut Option<Survey<'a>>,
-        options: &Options,
         length: u64,
     ) -> Option<Self> {
         let mut nodes = survey.as_ref()?.nodes.clone();
@@ -143,7 +129,7 @@ impl<'a> Layout<'a> {
             growth = placer.one(RESIZE, Holds::Growth)?;
         }
         let mut journal = None;
-        let count = journal_blocks(geometry.blocks, options);
+        let count = journal_blocks(geometry.blocks);
         if count > 0 {
             let mut node = Node::new(None, 0, b"");
             node.blocks = count;
@@ -170,7 +156,6 @@ impl<'a> Layout<'a> {
     }
 }
 
-/// Takes blocks and notes what for.
 struct Placer<'p, 'g> {
     allocator: &'p mut Allocator<'g>,
     regions: &'p mut Vec<Region>,

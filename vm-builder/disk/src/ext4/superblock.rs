@@ -31,7 +31,6 @@ pub(super) fn block_bitmap(layout: &Layout<'_>, group: u64) -> Vec<u8> {
     bitmap(blocks.start, reserved.chain([content, beyond]))
 }
 
-/// Number of zero bits.
 fn zeros(bits: &[u8]) -> u64 {
     bits.iter().map(|byte| u64::from(byte.count_zeros())).sum()
 }
@@ -67,7 +66,6 @@ pub(super) fn tables(layout: &Layout<'_>, tree: &Tree, options: &Options, seed: 
     (all, superblock)
 }
 
-/// What a descriptor is made of.
 struct Group<'p> {
     number: u64,
     place: &'p GroupMetadata,
@@ -169,7 +167,6 @@ fn time_high(created: u64, mut into: [u8; 4]) -> [u8; 4] {
     into
 }
 
-/// Which features are there.
 fn features(b: &mut [u8], layout: &Layout<'_>) {
     const EXT_ATTR: u32 = 0x8;
     const DIR_INDEX: u32 = 0x20;
@@ -226,7 +223,6 @@ pub(super) fn fixed(layout: &Layout<'_>) -> Vec<Fixed> {
     all
 }
 
-/// What blocks of metadata hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Metadata {
     Superblock,

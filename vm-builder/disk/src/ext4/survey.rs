@@ -22,23 +22,17 @@ pub(super) const FANOUT: u64 = 340;
 /// Greatest number of hard links.
 const LINKS: u32 = 65000;
 
-/// An inode with a number.
 #[derive(Clone, Debug)]
 pub(super) struct Node<'a> {
     /// What of the tree; `None` for what we add.
     pub(super) id: Option<InodeId>,
     /// Number of the directory above in the list of nodes.
     pub(super) parent: u32,
-    /// Its first name.
     pub(super) name: &'a [u8],
-    /// Names, or for directories names and subdirectories.
     pub(super) links: u32,
-    /// Whether it has a block of attributes.
     pub(super) attributes: bool,
     pub(super) blocks: u64,
-    /// Its first region.
     pub(super) first: u32,
-    /// Regions of content.
     pub(super) extents: u32,
     /// Regions of blocks of the extent tree, behind those of content.
     pub(super) trees: u32,
@@ -63,7 +57,6 @@ impl<'a> Node<'a> {
     }
 }
 
-/// What a walk found.
 #[derive(Debug)]
 pub(super) struct Survey<'a> {
     /// The root, then inodes from [`FIRST`] on.

@@ -1,8 +1,6 @@
-//! Primary names and dates of ISO 9660. Real names are in the Rock Ridge fields.
+//! Primary names of ISO 9660. Real names are in the Rock Ridge fields.
 
 use std::collections::BTreeSet;
-
-use crate::tree::Time;
 
 /// Longest primary name of a file without its version.
 const FILE: usize = 28;
@@ -43,7 +41,6 @@ pub(super) fn file(name: &[u8], taken: &mut BTreeSet<Vec<u8>>) -> Vec<u8> {
     })
 }
 
-/// Primary name of a directory.
 pub(super) fn directory(name: &[u8], taken: &mut BTreeSet<Vec<u8>>) -> Vec<u8> {
     unique(&mangled(name, DIRECTORY), DIRECTORY, taken, <[u8]>::to_vec)
 }
@@ -65,36 +62,4 @@ fn unique(
         found = whole(&shorter);
     }
     found
-}
-
-/// Year, month, day, hour, minute, second.
-fn civil(time: Time) -> (i64, u8, u8, u8, u8, u8) {
-    // Within the range of the seven bytes: 1900 to 2155.
-    let seconds = time.seconds.clamp(-2_208_988_800, 5_869_583_999);
-    let small = |value: i64| u8::try_from(value).unwrap_or(0);
-    let (days, rest) = (seconds.div_euclid(86400), seconds.rem_euclid(86400));
-    // Days since 1 March of year 0, in eras of 400 years.
-    let shifted = days + 719_468;
-    let (era, day) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-    let year = (day - day / 1460 + day / 36524 - day / 146_096) / 365;
-    let of_year = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let of_month = of_year - (153 * month + 2) / 5 + 1;
-    let calendar = if month < 10 { month + 3 } else { month - 9 };
-    let year = year + era * 400 + i64::from(calendar <= 2);
-    (year, small(calendar), small(of_month), small(rest / 3600), small(rest / 60 % 60), small(rest % 60))
-}
-
-/// A date in seven bytes, in UTC.
-pub(super) fn short_date(time: Time) -> [u8; 7] {
-    let (year, month, day, hour, minute, second) = civil(time);
-    [u8::try_from(year - 1900).unwrap_or(0), month, day, hour, minute, second, 0]
-}
-
-/// A date in 17 bytes, in UTC.
-pub(super) fn long_date(time: Time) -> [u8; 17] {
-    let (year, month, day, hour, minute, second) = civil(time);
-    let hundredths = time.nanoseconds / 10_000_000;
-    let text = format!("{year:04}{month:02}{day:02}{hour:02}{minute:02}{second:02}{hundredths:02}\0");
-    text.as_bytes().first_chunk().copied().unwrap_or([b'0'; 17])
 }

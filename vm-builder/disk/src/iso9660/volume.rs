@@ -2,11 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::name::{self, long_date, short_date};
-use super::rock::{self, CONTINUED, both32, length32};
-use super::{Error, Options};
+use super::{Error, name};
 use crate::bytes::{index, low16, low32, put, wide};
-use crate::tree::{Content, Inode, InodeId, Kind, Origin, Sources, Tree};
+use crate::tree::{Content, Inode, InodeId, Kind, Origin, Tree};
 
 /// Bytes of a block.
 const BLOCK: u64 = 2048;
@@ -15,15 +13,21 @@ const BLOCK_LENGTH: usize = 2048;
 const LIMIT: u64 = 512 << 20;
 /// First block that is free for tables.
 const TABLES: u64 = 18;
+/// The only date: the start of 1970, as years since 1900, month, day, hour, minute, second, zone; and as text.
+const DATE: [u8; 7] = [70, 1, 1, 0, 0, 0, 0];
+const LONG_DATE: &[u8] = b"1970010100000000\0";
+/// Bytes of the Rock Ridge field with the position of a further one.
+const CONTINUED: usize = 28;
 
-/// A name in a directory.
 struct Entry {
     primary: Vec<u8>,
     inode: InodeId,
     /// Number of the directory, if it is one.
     directory: Option<usize>,
-    /// System use: in the record, then elsewhere.
-    areas: Vec<Vec<u8>>,
+    /// Rock Ridge fields in the record.
+    fields: Vec<u8>,
+    /// The rest of a long name, elsewhere; mostly empty.
+    more: Vec<u8>,
 }
 
 struct Directory {
@@ -41,18 +45,50 @@ fn fixed(name: &[u8]) -> usize {
     (33 + name.len()).next_multiple_of(2)
 }
 
-/// Divides fields over a record and areas elsewhere.
-fn areas(fields: Vec<Vec<u8>>, name: &[u8]) -> Vec<Vec<u8>> {
-    rock::divide(fields, 254 - fixed(name), BLOCK_LENGTH)
+/// A Rock Ridge field (RRIP 1.10): two letters, length, version, content.
+fn field(kind: &[u8; 2], content: &[u8]) -> Vec<u8> {
+    let mut field = kind.to_vec();
+    field.extend([u8::try_from(content.len() + 4).unwrap_or(u8::MAX), 1]);
+    field.extend(content);
+    field
+}
+
+/// Fields of the first record of the root: that and which fields are used.
+fn announcement() -> Vec<u8> {
+    [field(b"SP", &[0xBE, 0xEF, 0]), field(b"ER", b"\x0A\0\0\x01RRIP_1991A")].concat()
+}
+
+/// The field with mode and owner of a file or directory; the number of a file's names is not available.
+fn posix(inode: &Inode, tree: &Tree) -> Vec<u8> {
+    let (kind, links) = match &inode.kind {
+        Kind::Directory(names) => {
+            let below = names.values().filter(|id| tree.names(**id).is_some()).count();
+            (0o040_000, 2 + low32(wide(below)))
+        }
+        _ => (0o100_000, 1),
+    };
+    let metadata = &inode.metadata;
+    let mode = kind | u32::from(metadata.mode & 0o7777);
+    field(b"PX", [mode, links, metadata.uid, metadata.gid].map(both32).as_flattened())
+}
+
+/// Fields for a name: those that fit into `room`, and the one elsewhere with the rest of it.
+fn name_fields(name: &[u8], room: usize) -> (Vec<u8>, Vec<u8>) {
+    let part = |more: u8, part: &[u8]| field(b"NM", &[&[more], part].concat());
+    if name.len() + 5 <= room {
+        return (part(0, name), Vec::new());
+    }
+    let (first, rest) = name.split_at_checked(room.saturating_sub(CONTINUED + 5)).unwrap_or_default();
+    (part(1, first), part(0, rest))
 }
 
 /// Bytes of a record.
 fn size(entry: &Entry) -> usize {
-    let more = if entry.areas.len() > 1 { CONTINUED } else { 0 };
-    (fixed(&entry.primary) + entry.areas.first().map_or(0, Vec::len) + more).next_multiple_of(2)
+    let more = if entry.more.is_empty() { 0 } else { CONTINUED };
+    (fixed(&entry.primary) + entry.fields.len() + more).next_multiple_of(2)
 }
 
-pub(super) fn make(tree: &Tree, sources: &dyn Sources, options: &Options) -> Result<Vec<u8>, Error> {
+pub(super) fn make(tree: &Tree, label: &str) -> Result<Vec<u8>, Error> {
     let mut directories = collect(tree)?;
     let table: usize = directories.iter().map(table_size).sum();
     let table_blocks = wide(table).div_ceil(BLOCK);
@@ -62,7 +98,7 @@ pub(super) fn make(tree: &Tree, sources: &dyn Sources, options: &Options) -> Res
         directory.length = directory_length(directory);
         next += directory.length / BLOCK;
     }
-    let mut maker = Maker { tree, sources, image: Vec::new(), more: next * BLOCK, contents: BTreeMap::new() };
+    let mut maker = Maker { tree, image: Vec::new(), more: next * BLOCK, contents: BTreeMap::new() };
     let mut data = next + more_blocks(&directories, next);
     maker.place_contents(&directories, &mut data)?;
     maker.image.resize(index(data * BLOCK), 0);
@@ -72,7 +108,7 @@ pub(super) fn make(tree: &Tree, sources: &dyn Sources, options: &Options) -> Res
     maker.tables(&directories, TABLES, table_blocks);
     maker.read_contents(&directories)?;
     let sizes = Sizes { blocks: data, table: wide(table), table_blocks };
-    maker.descriptors(&directories, options, &sizes);
+    maker.descriptors(&directories, label, &sizes);
     Ok(maker.image)
 }
 
@@ -99,15 +135,20 @@ fn collect(tree: &Tree) -> Result<Vec<Directory>, Error> {
                 return Err(entry("a name has 1 to 255 bytes, no `/` and no NUL"));
             }
             let inode = tree.get(*id).ok_or_else(|| entry("the tree has no such inode"))?;
-            let is_directory = matches!(inode.kind, Kind::Directory(_));
+            let is_directory = match inode.kind {
+                Kind::Directory(_) => true,
+                Kind::File(_) => false,
+                _ => return Err(entry("only files and directories can be on a volume")),
+            };
             if is_directory && !seen.insert(*id) {
                 return Err(entry("a directory can have only one name"));
             }
             let primary =
                 if is_directory { name::directory(name, &mut taken) } else { name::file(name, &mut taken) };
-            let fields = rock::fields(inode, links(inode, tree), Some(name));
-            let areas = areas(fields, &primary);
-            entries.push((Entry { primary, inode: *id, directory: None, areas }, is_directory, path));
+            let mut fields = posix(inode, tree);
+            let (named, more) = name_fields(name, 254 - fixed(&primary) - fields.len());
+            fields.extend(named);
+            entries.push((Entry { primary, inode: *id, directory: None, fields, more }, is_directory, path));
         }
         entries.sort_by(|a, b| a.0.primary.cmp(&b.0.primary));
         for (entry, is_directory, path) in &mut entries {
@@ -131,17 +172,6 @@ fn collect(tree: &Tree) -> Result<Vec<Directory>, Error> {
     Ok(all)
 }
 
-/// Links of an inode: for files the number of names is not available.
-fn links(inode: &Inode, tree: &Tree) -> u32 {
-    match &inode.kind {
-        Kind::Directory(names) => {
-            let below = names.values().filter(|id| tree.names(**id).is_some()).count();
-            2 + low32(wide(below))
-        }
-        _ => 1,
-    }
-}
-
 /// Bytes of a record of the path table.
 fn table_size(directory: &Directory) -> usize {
     (8 + directory.primary.len()).next_multiple_of(2)
@@ -149,9 +179,8 @@ fn table_size(directory: &Directory) -> usize {
 
 /// The records of a directory for itself and the one above, which have no areas elsewhere.
 fn own_size(first: bool, root: bool) -> usize {
-    let announced: usize = if first && root { rock::announcement().iter().map(Vec::len).sum() } else { 0 };
-    // PX and TF.
-    (fixed(&[0]) + announced + 36 + 26).next_multiple_of(2)
+    let announced = if first && root { announcement().len() } else { 0 };
+    (fixed(&[0]) + announced + 36).next_multiple_of(2)
 }
 
 /// Bytes of a directory: no record crosses a block.
@@ -170,24 +199,11 @@ fn place(at: usize, size: usize) -> usize {
     if at % BLOCK_LENGTH + size > BLOCK_LENGTH { at.next_multiple_of(BLOCK_LENGTH) } else { at }
 }
 
-/// Bytes of the areas elsewhere, each with the field that leads on, as long as there is another.
-fn area_sizes(entry: &Entry) -> impl Iterator<Item = usize> {
-    let count = entry.areas.len();
-    entry
-        .areas
-        .iter()
-        .enumerate()
-        .skip(1)
-        .map(move |(number, area)| if number + 1 < count { area.len() + CONTINUED } else { area.len() })
-}
-
-/// Blocks of all areas elsewhere.
+/// Blocks of all fields elsewhere.
 fn more_blocks(directories: &[Directory], first: u64) -> u64 {
     let mut at = index(first * BLOCK);
     for entry in directories.iter().flat_map(|directory| &directory.entries) {
-        for size in area_sizes(entry) {
-            at = place(at, size) + size;
-        }
+        at = place(at, entry.more.len()) + entry.more.len();
     }
     wide(at).div_ceil(BLOCK) - first
 }
@@ -198,14 +214,11 @@ struct Sizes {
     table_blocks: u64,
 }
 
-/// Writes.
 struct Maker<'t> {
     tree: &'t Tree,
-    sources: &'t dyn Sources,
     image: Vec<u8>,
-    /// Where the next area elsewhere goes.
+    /// Where the next field elsewhere goes.
     more: u64,
-    /// Blocks of the content of files.
     contents: BTreeMap<InodeId, u64>,
 }
 
@@ -237,12 +250,11 @@ impl Maker<'_> {
     }
 
     /// A record without system use.
-    fn record(&self, name: &[u8], inode: InodeId, target: &Target) -> Vec<u8> {
-        let modified = self.tree.get(inode).map(|inode| inode.metadata.modified).unwrap_or_default();
+    fn record(name: &[u8], target: &Target) -> Vec<u8> {
         let mut record = vec![0; fixed(name)];
         put(&mut record, 2, &both32(low32(target.block)));
         put(&mut record, 10, &both32(low32(target.length)));
-        put(&mut record, 18, &short_date(modified));
+        put(&mut record, 18, &DATE);
         put(&mut record, 25, &[if target.directory { 2 } else { 0 }]);
         put(&mut record, 28, &both16(1));
         put(&mut record, 32, &[u8::try_from(name.len()).unwrap_or(u8::MAX)]);
@@ -268,19 +280,24 @@ impl Maker<'_> {
             let Some(other) = other else { continue };
             let Some(inode) = self.tree.get(other.inode) else { continue };
             let target = Target { block: other.block, length: other.length, directory: true };
-            let mut record = self.record(&[name], other.inode, &target);
+            let mut record = Self::record(&[name], &target);
             if number == 0 && name == 0 {
-                record.extend(rock::announcement().concat());
+                record.extend(announcement());
             }
-            record.extend(rock::fields(inode, links(inode, self.tree), None).concat());
+            record.extend(posix(inode, self.tree));
             at = self.store(start, at, record);
         }
         for entry in &directory.entries {
             let target = self.target(all, entry);
-            let mut record = self.record(&entry.primary, entry.inode, &target);
-            record.extend(entry.areas.first().into_iter().flatten());
-            if let Some(lead) = self.elsewhere(entry) {
-                record.extend(lead);
+            let mut record = Self::record(&entry.primary, &target);
+            record.extend(&entry.fields);
+            if !entry.more.is_empty() {
+                let place = place(index(self.more), entry.more.len());
+                put(&mut self.image, place, &entry.more);
+                self.more = wide(place + entry.more.len());
+                let place = wide(place);
+                let lead = [place / BLOCK, place % BLOCK, wide(entry.more.len())];
+                record.extend(field(b"CE", lead.map(|number| both32(low32(number))).as_flattened()));
             }
             at = self.store(start, at, record);
         }
@@ -297,26 +314,6 @@ impl Maker<'_> {
             _ => 0,
         };
         Target { block, length, directory: false }
-    }
-
-    /// Writes the areas of an entry that are not in its record; the field that leads to the first of them.
-    fn elsewhere(&mut self, entry: &Entry) -> Option<Vec<u8>> {
-        let places: Vec<(u64, usize)> = area_sizes(entry)
-            .map(|size| {
-                let at = place(index(self.more), size);
-                self.more = wide(at + size);
-                (wide(at), size)
-            })
-            .collect();
-        let mut lead = None;
-        // From the last one, so that each contains the location of the next one.
-        for ((at, _), area) in places.iter().zip(entry.areas.iter().skip(1)).rev() {
-            let mut bytes = area.clone();
-            bytes.extend(lead.take().unwrap_or_default());
-            put(&mut self.image, index(*at), &bytes);
-            lead = Some(rock::continued(low32(at / BLOCK), low32(at % BLOCK), length32(&bytes)));
-        }
-        lead
     }
 
     /// Writes the tables of directories, in both byte orders.
@@ -339,7 +336,6 @@ impl Maker<'_> {
         }
     }
 
-    /// Reads the content of all files.
     fn read_contents(&mut self, all: &[Directory]) -> Result<(), Error> {
         for directory in all {
             for entry in &directory.entries {
@@ -347,23 +343,25 @@ impl Maker<'_> {
                 let Some(Kind::File(content)) = self.tree.get(entry.inode).map(|inode| &inode.kind) else {
                     continue;
                 };
-                let name = || format!("{}/{}", directory.path, String::from_utf8_lossy(&entry.primary));
                 let start = index(block * BLOCK);
                 let into = self.image.get_mut(start..).and_then(|rest| rest.get_mut(..index(content.length)));
                 let into = into.unwrap_or_default();
-                read(content, self.sources, into).map_err(|source| Error::Read { path: name(), source })?;
+                read(content, into).ok_or_else(|| Error::Entry {
+                    path: format!("{}/{}", directory.path, String::from_utf8_lossy(&entry.primary)),
+                    problem: "its content is not in memory".to_owned(),
+                })?;
             }
         }
         Ok(())
     }
 
-    fn descriptors(&mut self, all: &[Directory], options: &Options, sizes: &Sizes) {
+    fn descriptors(&mut self, all: &[Directory], label: &str, sizes: &Sizes) {
         let Some(root) = all.first() else { return };
         let mut bytes = vec![0; BLOCK_LENGTH];
         let b = &mut bytes;
         put(b, 0, b"\x01CD001\x01");
         put(b, 8, &[b' '; 64]);
-        put(b, 40, options.label.as_bytes());
+        put(b, 40, label.as_bytes());
         put(b, 80, &both32(low32(sizes.blocks)));
         put(b, 120, &both16(1));
         put(b, 124, &both16(1));
@@ -372,16 +370,15 @@ impl Maker<'_> {
         put(b, 140, &low32(TABLES).to_le_bytes());
         put(b, 148, &low32(TABLES + sizes.table_blocks).to_be_bytes());
         let target = Target { block: root.block, length: root.length, directory: true };
-        let mut record = self.record(&[0], root.inode, &target);
+        let mut record = Self::record(&[0], &target);
         put(&mut record, 0, &[34]);
         put(b, 156, &record);
         // Names of sets, people and files: none.
         put(b, 190, &[b' '; 623]);
-        let created = long_date(options.created);
-        put(b, 813, &created);
-        put(b, 830, &created);
+        put(b, 813, LONG_DATE);
+        put(b, 830, LONG_DATE);
         put(b, 847, &[b'0'; 16]);
-        put(b, 864, &created);
+        put(b, 864, LONG_DATE);
         put(b, 881, &[1]);
         put(&mut self.image, 16 * BLOCK_LENGTH, &bytes);
         put(&mut self.image, 17 * BLOCK_LENGTH, b"\xFFCD001\x01");
@@ -394,18 +391,18 @@ fn both16(value: u16) -> [u8; 4] {
     [a, b, c, d]
 }
 
-/// Reads the content of a file into zeros.
-fn read(content: &Content, sources: &dyn Sources, into: &mut [u8]) -> std::io::Result<()> {
+/// A 32-bit number in both byte orders.
+fn both32(value: u32) -> [u8; 8] {
+    let ([a, b, c, d], [e, f, g, h]) = (value.to_le_bytes(), value.to_be_bytes());
+    [a, b, c, d, e, f, g, h]
+}
+
+/// Copies the content of a file into zeros; `None` if it is not in memory.
+fn read(content: &Content, into: &mut [u8]) -> Option<()> {
     for piece in &content.pieces {
-        let part = into.get_mut(index(piece.at)..).and_then(|rest| rest.get_mut(..index(piece.length)));
-        let part = part.ok_or(std::io::ErrorKind::InvalidInput)?;
-        match &piece.origin {
-            Origin::Memory(bytes) => {
-                let bytes = bytes.get(..part.len()).ok_or(std::io::ErrorKind::UnexpectedEof)?;
-                part.copy_from_slice(bytes);
-            }
-            Origin::Source { source, offset } => sources.read_exact_at(*source, *offset, part)?,
-        }
+        let part = into.get_mut(index(piece.at)..)?.get_mut(..index(piece.length))?;
+        let Origin::Memory(bytes) = &piece.origin else { return None };
+        part.copy_from_slice(bytes.get(..part.len())?);
     }
-    Ok(())
+    Some(())
 }

@@ -1,38 +1,19 @@
 //! The reader.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::error::{Error, io as reading};
 use super::head::Head;
-use super::plan::Compression;
 use crate::bytes::{index, wide};
 use crate::image::{Image, within};
-
-/// The metadata of a qcow2 file, available without reading content.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Info {
-    /// Version of the format: 2 or 3.
-    pub version: u32,
-    /// Size of the disk in bytes.
-    pub virtual_size: u64,
-    /// Size of a cluster in bytes.
-    pub cluster_size: u64,
-    /// What compressed clusters are compressed with; the level is not stored and 0.
-    pub compression: Compression,
-    /// Bytes of the disk that are allocated (not holes).
-    pub allocated: u64,
-    /// Size of the file in bytes.
-    pub file_size: u64,
-}
 
 /// What [`Reader::check`] counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Check {
     /// Clusters of the disk stored as they are.
     pub plain: u64,
-    /// Clusters of the disk stored compressed.
     pub compressed: u64,
     /// Clusters of the disk marked as zeros.
     pub zero: u64,
@@ -46,14 +27,11 @@ const KEPT: usize = 8;
 const OFFSET: u64 = 0x00FF_FFFF_FFFF_FE00;
 const COMPRESSED: u64 = 1 << 62;
 
-/// Where a cluster of the disk is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mapping {
-    /// In the backing file, or zeros.
     None,
     /// Zeros; a place in the file may be kept for it.
     Zero(Option<u64>),
-    /// At an offset.
     Plain(u64),
     /// Compressed, at an offset, at most so many bytes.
     Compressed(u64, u64),
@@ -76,9 +54,6 @@ impl<S> std::fmt::Debug for Reader<S> {
 
 impl<S: Image> Reader<S> {
     /// Takes the bytes of a file, such as a [`crate::raw::Reader`], as qcow2. A backing file is refused.
-    ///
-    /// # Errors
-    /// If it is no qcow2 file, is corrupt, or uses what is not supported.
     pub fn open(source: S) -> Result<Self, Error> {
         Self::open_with(source, |name| {
             Err(Error::Unsupported(format!("a backing file ({})", String::from_utf8_lossy(name))))
@@ -86,9 +61,6 @@ impl<S: Image> Reader<S> {
     }
 
     /// As [`Reader::open`]; `backing` opens a backing file by the name that the file has for it.
-    ///
-    /// # Errors
-    /// As [`Reader::open`], and those of `backing`.
     pub fn open_with(
         source: S,
         backing: impl FnOnce(&[u8]) -> Result<Box<dyn Image>, Error>,
@@ -99,31 +71,14 @@ impl<S: Image> Reader<S> {
         Ok(Self { source, head, first, backing, kept: Mutex::default() })
     }
 
-    /// The metadata of the file.
-    ///
-    /// # Errors
-    /// If a table cannot be read or is corrupt.
-    pub fn info(&self) -> Result<Info, Error> {
-        let (mut seen, mut clusters) = (BTreeSet::new(), 0);
-        for entry in &self.first {
-            let Some(at) = self.second_at(*entry)? else { continue };
-            if !seen.insert(at) {
-                return Err(Error::corrupt("first-level table", "two entries have the same table"));
-            }
-            for entry in numbers(&self.source, at, self.head.entries(), "second-level table")? {
-                let mapping = self.mapping(entry)?;
-                clusters += u64::from(matches!(mapping, Mapping::Plain(_) | Mapping::Compressed(..)));
-            }
-        }
-        let zstd = self.head.zstd;
-        Ok(Info {
-            version: self.head.version,
-            virtual_size: self.head.virtual_size,
-            cluster_size: self.head.cluster(),
-            compression: if zstd { Compression::Zstd { level: 0 } } else { Compression::Zlib { level: 0 } },
-            allocated: clusters.saturating_mul(self.head.cluster()),
-            file_size: self.source.length(),
-        })
+    /// Version of the format: 2 or 3.
+    pub fn version(&self) -> u32 {
+        self.head.version
+    }
+
+    /// Size of a cluster in bytes.
+    pub fn cluster_size(&self) -> u64 {
+        self.head.cluster()
     }
 
     /// The table an entry of the first-level table leads to.
@@ -166,7 +121,6 @@ impl<S: Image> Reader<S> {
         })
     }
 
-    /// Where a cluster of the disk is.
     fn find(&self, cluster: u64) -> Result<Mapping, Error> {
         let entries = self.head.entries();
         let Some(entry) = self.first.get(index(cluster / entries)) else { return Ok(Mapping::None) };

@@ -4,17 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::support::any::tree as any_tree;
-use crate::support::{bytes, directory, file, have, mode, run, special, store, succeed};
-use neonvm_disk::ext4::{self, Error, FileSystem, Journal, Options};
-use neonvm_disk::files;
-use neonvm_disk::image::{Image, Memory};
+use crate::support::{bytes, directory, file, have, run, special, store, succeed};
+use neonvm_disk::ext4::{self, Error, FileSystem, Options};
+use neonvm_disk::image::Image;
 use neonvm_disk::tree::{Content, Inode, Kind, NoSources, Origin, Piece, Time, Tree};
 use proptest::prelude::*;
 
 const MIB: u64 = 1 << 20;
 
 fn options(size: Option<u64>) -> Options {
-    Options { size, uuid: [0x5A; 16], hash_seed: [7; 16], ..Options::default() }
+    Options { size, label: "vmroot".to_owned(), uuid: [0x5A; 16], hash_seed: [7; 16], ..Options::default() }
 }
 
 /// Stores a file system and runs `e2fsck` on it; the message contains its findings.
@@ -153,35 +152,43 @@ fn nasty_tree() {
     }
 }
 
-/// Everything an independent reader sees, as text by path.
-fn seen(image: Memory) -> BTreeMap<Vec<u8>, (files::Status, Vec<u8>)> {
-    let system = files::FileSystem::open(image).unwrap();
+/// Permissions, time and content by path.
+type Seen = BTreeMap<Vec<u8>, (u16, Time, Vec<u8>)>;
+
+/// Everything an independent reader sees.
+fn seen(image: Vec<u8>) -> Seen {
+    let system = ext4_view::Ext4::load(Box::new(image)).unwrap();
     let mut found = BTreeMap::new();
-    let mut work = vec![b"/".to_vec()];
+    let mut work = vec![ext4_view::PathBuf::new(b"/")];
     while let Some(at) = work.pop() {
-        for entry in system.list(&at).unwrap() {
-            let mut path = at.clone();
-            if path.len() > 1 {
-                path.push(b'/');
+        for entry in system.read_dir(&at).unwrap() {
+            let entry = entry.unwrap();
+            if [b"." as &[u8], b".."].contains(&entry.file_name().as_ref()) {
+                continue;
             }
-            path.extend(&entry.name);
-            let content = match entry.status.kind {
-                files::Type::File => system.read(&path, 1 << 30).unwrap(),
-                files::Type::Symlink => system.read_link(&path).unwrap(),
-                files::Type::Directory => {
+            let (path, metadata) = (entry.path(), entry.metadata().unwrap());
+            let content = match metadata.file_type() {
+                ext4_view::FileType::Regular => system.read(&path).unwrap(),
+                ext4_view::FileType::Symlink => {
+                    <ext4_view::PathBuf as AsRef<[u8]>>::as_ref(&system.read_link(&path).unwrap()).to_vec()
+                }
+                ext4_view::FileType::Directory => {
                     work.push(path.clone());
                     Vec::new()
                 }
                 _ => Vec::new(),
             };
-            found.insert(path, (entry.status, content));
+            let time = metadata.modified();
+            let time = Time { seconds: time.seconds(), nanoseconds: time.nanoseconds() };
+            let path = <ext4_view::PathBuf as AsRef<[u8]>>::as_ref(&path).to_vec();
+            found.insert(path, (metadata.mode() & 0o7777, time, content));
         }
     }
     found
 }
 
 /// What a reader must see of a tree.
-fn expected(tree: &Tree) -> BTreeMap<Vec<u8>, (u16, Time, Vec<u8>)> {
+fn expected(tree: &Tree) -> Seen {
     let mut found = BTreeMap::new();
     let mut work = vec![(Vec::new(), tree.root())];
     while let Some((at, id)) = work.pop() {
@@ -219,24 +226,17 @@ proptest! {
 
     #[test]
     fn tree_comes_back(tree in any_tree(), size in prop_oneof![Just(None), Just(Some(24 * MIB)), Just(Some(300 * MIB))]) {
-        let options = Options { margin: Some(0), ..options(size) };
-        let made = FileSystem::plan(&tree, &NoSources, &options).unwrap();
+        let made = FileSystem::plan(&tree, &NoSources, &options(size)).unwrap();
         let directory = checked(&made);
-        let image = Memory::from(std::fs::read(directory.path().join("disk")).unwrap());
-        let mut seen = seen(image);
+        let mut seen = seen(std::fs::read(directory.path().join("disk")).unwrap());
         prop_assert!(seen.remove(b"/lost+found".as_slice()).is_some());
-        let seen: BTreeMap<_, _> = seen
-            .into_iter()
-            .map(|(path, (status, content))| (path, (status.mode, status.modified, content)))
-            .collect();
         prop_assert_eq!(seen, expected(&tree));
     }
 
     /// Reading in any pieces gives the same bytes as reading at once, and holes are zeros.
     #[test]
     fn reads_agree(tree in any_tree(), cuts in proptest::collection::vec((any::<u32>(), 1usize..300_000), 1..40)) {
-        let options = Options { margin: Some(0), journal: Journal::None, ..options(None) };
-        let made = FileSystem::plan(&tree, &NoSources, &options).unwrap();
+        let made = FileSystem::plan(&tree, &NoSources, &options(None)).unwrap();
         let all = bytes(&made);
         for (at, count) in cuts {
             let at = usize::try_from(at).unwrap() % all.len();
@@ -302,8 +302,12 @@ fn an_error_names_the_size_that_would_fit() {
     tree.insert(b"a", content).unwrap();
     checked(&FileSystem::plan(&tree, &NoSources, &options(Some(needed))).unwrap());
     assert!(FileSystem::plan(&tree, &NoSources, &options(Some(needed - MIB))).is_err());
-    let many = Options { inodes: Some(100_000), ..options(Some(64 * MIB)) };
-    assert!(matches!(ext4::empty(&many), Err(Error::TooManyInodes { limit: 32768, .. })));
+    let mut tree = Tree::new();
+    for number in 0..40_000 {
+        tree.insert(format!("{number}").as_bytes(), special(Kind::Fifo)).unwrap();
+    }
+    let made = FileSystem::plan(&tree, &NoSources, &options(Some(64 * MIB)));
+    assert!(matches!(made.unwrap_err(), Error::TooManyInodes { limit: 32768, .. }));
 }
 
 #[test]
@@ -327,5 +331,6 @@ fn same_tree_same_bytes() {
     let one = FileSystem::plan(&tree, &NoSources, &options(None)).unwrap();
     let two = FileSystem::plan(&tree, &NoSources, &options(None)).unwrap();
     assert!(bytes(&one) == bytes(&two));
-    let _ = mode(0);
+    let system = ext4_view::Ext4::load(Box::new(bytes(&one))).unwrap();
+    assert_eq!(system.label().to_str().unwrap(), "vmroot");
 }

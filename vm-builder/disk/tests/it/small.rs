@@ -1,13 +1,12 @@
-//! ISO 9660, swap, raw disks and what is found on disks.
+//! ISO 9660, swap and raw disks.
 
 use neonvm_test_support::{need, needs};
 use std::collections::BTreeMap;
 
 use crate::support::{directory, file, have, special, succeed};
 use neonvm_disk::image::{Image, Memory};
-use neonvm_disk::probe::{self, Type};
-use neonvm_disk::tree::{Kind, NoSources, Origin, Time, Tree};
-use neonvm_disk::{ext4, iso9660, raw, swap};
+use neonvm_disk::tree::{InodeId, Kind, Origin, Tree};
+use neonvm_disk::{iso9660, raw, swap};
 use proptest::prelude::*;
 
 /// A file as Rock Ridge has it.
@@ -16,9 +15,6 @@ struct Found {
     primary: Vec<u8>,
     mode: u32,
     owner: (u32, u32),
-    modified: [u8; 7],
-    device: Option<(u32, u32)>,
-    target: Vec<u8>,
     content: Vec<u8>,
 }
 
@@ -32,7 +28,6 @@ fn number(bytes: &[u8], at: usize) -> usize {
 /// Reads system use, following it to other blocks.
 fn system_use(image: &[u8], area: &[u8], name: &mut Vec<u8>, found: &mut Found) {
     let (mut at, mut next) = (0, None);
-    let mut open = false;
     while at + 4 <= area.len() {
         let field = &area[at..at + area[at + 2] as usize];
         match &field[..2] {
@@ -41,29 +36,10 @@ fn system_use(image: &[u8], area: &[u8], name: &mut Vec<u8>, found: &mut Found) 
                 found.owner = (number(field, 20) as u32, number(field, 28) as u32);
             }
             b"NM" => name.extend(&field[5..]),
-            b"PN" => found.device = Some((number(field, 4) as u32, number(field, 12) as u32)),
-            b"TF" => found.modified = field[5..12].try_into().unwrap(),
             b"CE" => {
                 let start = number(field, 4) * 2048 + number(field, 12);
                 assert!(number(field, 12) + number(field, 20) <= 2048);
                 next = Some(&image[start..start + number(field, 20)]);
-            }
-            b"SL" => {
-                let mut part = 5;
-                while part < field.len() {
-                    let (flags, length) = (field[part], field[part + 1] as usize);
-                    if !open && !found.target.is_empty() && found.target != b"/" {
-                        found.target.push(b'/');
-                    }
-                    match flags & !1 {
-                        8 => found.target.push(b'/'),
-                        2 => found.target.push(b'.'),
-                        4 => found.target.extend(b".."),
-                        _ => found.target.extend(&field[part + 2..part + 2 + length]),
-                    }
-                    open = flags & 1 != 0;
-                    part += 2 + length;
-                }
             }
             b"SP" | b"ER" => {}
             other => panic!("{other:?}"),
@@ -71,15 +47,7 @@ fn system_use(image: &[u8], area: &[u8], name: &mut Vec<u8>, found: &mut Found) 
         at += field.len();
     }
     if let Some(next) = next {
-        // Parts that continue do so within fields of one kind; their separator is not needed.
-        let before = std::mem::take(&mut found.target);
         system_use(image, next, name, found);
-        let after = std::mem::take(&mut found.target);
-        found.target = before;
-        if !found.target.is_empty() && !after.is_empty() && !open && found.target != b"/" {
-            found.target.push(b'/');
-        }
-        found.target.extend(after);
     }
 }
 
@@ -127,8 +95,7 @@ fn walk(image: &[u8]) -> BTreeMap<Vec<u8>, Found> {
 }
 
 fn volume(tree: &Tree) -> Memory {
-    let options = iso9660::Options { label: "vmruntime".to_owned(), created: Time::default() };
-    iso9660::volume(tree, &NoSources, &options).unwrap()
+    iso9660::volume(tree, "vmruntime").unwrap()
 }
 
 #[test]
@@ -150,7 +117,6 @@ fn names_of_volumes() {
     }
     tree.make_directories(b"Some/Deep.Dir/a/b/c/d/e/f/g/h", &crate::support::mode(0o755)).unwrap();
     tree.insert(b"Some/Deep.Dir/file", file(b"deep")).unwrap();
-    tree.insert(b"link", special(Kind::Symlink(b"/etc/../x/./y".to_vec()))).unwrap();
     let image = volume(&tree).bytes;
     let seen = walk(&image);
     let primary =
@@ -164,44 +130,16 @@ fn names_of_volumes() {
     assert_eq!(primary(&long), format!("{}.configur;1", "n".repeat(19)));
     assert_eq!(primary("Some/Deep.Dir"), "deep_dir");
     assert_eq!(seen[b"/Some/Deep.Dir/file".as_slice()].content, b"deep");
-    assert_eq!(seen[b"/link".as_slice()].target, b"/etc/../x/./y");
-    assert_eq!(seen[b"/link".as_slice()].modified, [123, 11, 14, 22, 13, 20, 0]);
     assert_eq!(volume(&tree).bytes, image);
     if have("file") {
         let directory = tempfile::tempdir().unwrap();
         let path = crate::support::store(&Memory::from(image), directory.path(), "iso");
         assert!(succeed("file", &[&path]).contains("ISO 9660 CD-ROM filesystem data 'vmruntime'"));
     }
-    let options = iso9660::Options { label: "x".repeat(33), created: Time::default() };
-    assert!(iso9660::volume(&tree, &NoSources, &options).is_err());
-}
-
-#[test]
-fn labels_are_found() {
-    let uuid = *b"0123456789abcdef";
-    let label = |image: &dyn Image| probe::image(image).unwrap().unwrap();
-    let options =
-        ext4::Options { size: Some(16 << 20), label: "data".to_owned(), uuid, ..ext4::Options::default() };
-    let made = ext4::empty(&options).unwrap();
-    assert_eq!(label(&made), probe::Label { kind: Type::Ext4, label: b"data".to_vec(), uuid: Some(uuid) });
-    let made = swap::area(1 << 20, "swapdisk", uuid).unwrap();
-    assert_eq!(
-        label(&made),
-        probe::Label { kind: Type::Swap, label: b"swapdisk".to_vec(), uuid: Some(uuid) }
-    );
-    let made = volume(&Tree::new());
-    assert_eq!(label(&made), probe::Label { kind: Type::Iso9660, label: b"vmruntime".to_vec(), uuid: None });
-    assert_eq!(probe::label(&[0; 70_000]), None);
-    let directory = tempfile::tempdir().unwrap();
-    for (kind, expected) in [("ext2", Type::Ext2), ("ext3", Type::Ext3), ("ext4", Type::Ext4)] {
-        if !have("mke2fs") {
-            continue;
-        }
-        let path = directory.path().join(kind);
-        succeed("mke2fs", &["-q", "-t", kind, "-L", "name", path.to_str().unwrap(), "8M"]);
-        let found = label(&raw::Reader::open(std::fs::File::open(path).unwrap()).unwrap());
-        assert_eq!((found.kind, found.label.as_slice()), (expected, b"name".as_slice()));
-    }
+    assert!(iso9660::volume(&tree, &"x".repeat(33)).is_err());
+    tree.insert(b"link", special(Kind::Fifo)).unwrap();
+    let error = iso9660::volume(&tree, "").unwrap_err().to_string();
+    assert_eq!(error, "/link: only files and directories can be on a volume");
 }
 
 #[test]
@@ -249,21 +187,23 @@ fn paths_lead_through_trees() {
     assert_eq!(tree.insert(b"/", directory()), None);
 }
 
+fn only_files(tree: &mut Tree, directory: InodeId) {
+    for (name, id) in tree.names(directory).unwrap().clone() {
+        match tree.get(id).unwrap().kind {
+            Kind::Directory(_) => only_files(tree, id),
+            Kind::File(_) => {}
+            _ => _ = tree.unlink(directory, &name),
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_bytes_have_a_label_or_none(mut bytes in proptest::collection::vec(any::<u8>(), 0..5000), kind in 0usize..4) {
-        match kind {
-            1 if bytes.len() > 1100 => bytes[1080..1082].copy_from_slice(&[0x53, 0xEF]),
-            2 if bytes.len() > 4096 => bytes[4086..4096].copy_from_slice(b"SWAPSPACE2"),
-            _ => {}
-        }
-        let _ = probe::label(&bytes);
-    }
-
-    #[test]
-    fn volumes_hold_any_tree(tree in crate::support::any::tree()) {
+    fn volumes_hold_any_files(mut tree in crate::support::any::tree()) {
+        let root = tree.root();
+        only_files(&mut tree, root);
         let seen = walk(&volume(&tree).bytes);
         let mut work = vec![(Vec::new(), tree.root())];
         let mut count = 0;
@@ -286,19 +226,7 @@ proptest! {
                         }
                         prop_assert!(found.content == right);
                     }
-                    Kind::Symlink(target) => {
-                        // Slashes in a row are one.
-                        let mut right: Vec<u8> = target.clone();
-                        right.dedup_by(|a, b| *a == b'/' && *b == b'/');
-                        if right.len() > 1 && right.last() == Some(&b'/') {
-                            right.pop();
-                        }
-                        prop_assert_eq!(&found.target, &right);
-                    }
-                    Kind::CharacterDevice { major, minor } | Kind::BlockDevice { major, minor } => {
-                        prop_assert_eq!(found.device, Some((*major, *minor)));
-                    }
-                    Kind::Fifo | Kind::Socket => {}
+                    _ => unreachable!(),
                 }
             }
         }

@@ -73,7 +73,6 @@ pub fn directory() -> Inode {
     Inode { metadata: mode(0o755), kind: Kind::Directory(BTreeMap::new()) }
 }
 
-/// Anything.
 pub fn special(kind: Kind) -> Inode {
     Inode { metadata: mode(0o600), kind }
 }

@@ -10,7 +10,6 @@ use rustix::mount::{UnmountFlags, mount_bind, unmount};
 
 use crate::report;
 
-/// Where the initramfs has its modules.
 pub const DIRECTORY: &str = "/modules";
 /// Where those for later are found in the root file system.
 pub const LATER: &str = "/run/neonvm/modules";
@@ -19,7 +18,6 @@ const ORDER: &str = "order";
 
 /// Loads each file named in `order`, one a line, below the directory. Returns what failed; what is there already, as a
 /// module or within the kernel, is no failure.
-#[must_use]
 pub fn load(directory: &Path) -> Vec<String> {
     let order = std::fs::read_to_string(directory.join(ORDER)).unwrap_or_default();
     order
@@ -42,9 +40,6 @@ pub fn load_quota() {
 
 /// Deletes the modules that were loaded and keeps those of the list `later` over the change of root: their directory
 /// is mounted at `place` too, so that nothing is copied. False: there are none.
-///
-/// # Errors
-/// When that is not possible; without them the VM has fewer devices.
 pub fn keep(directory: &Path, place: &Path) -> io::Result<bool> {
     let later = fs::read_to_string(directory.join("later")).unwrap_or_default();
     if later.trim().is_empty() {

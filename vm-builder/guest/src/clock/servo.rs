@@ -30,13 +30,11 @@ pub enum Action {
 /// What to do, and when to measure next.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Verdict {
-    /// What to do now.
     pub action: Action,
     /// Time until the next measurement.
     pub poll: Duration,
 }
 
-/// State of the loop.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Servo {
     /// The frequency error of the clock as estimated, parts per million.
@@ -47,7 +45,6 @@ pub struct Servo {
 
 impl Servo {
     /// A loop over a clock that is corrected by so many parts per million already.
-    #[must_use]
     pub fn new(frequency: f64) -> Self {
         let drift = if frequency.is_finite() { frequency.clamp(-FASTEST, FASTEST) } else { 0.0 };
         Self { drift, poll: SHORTEST_POLL, started: false }

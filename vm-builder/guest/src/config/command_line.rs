@@ -44,7 +44,6 @@ pub struct Interface {
 
 impl CommandLine {
     /// Reads the words. Double quotes hold words together, as the kernel does; what is not understood is skipped.
-    #[must_use]
     pub fn parse(text: &str) -> Self {
         let mut line = Self::default();
         for word in words(text) {
@@ -81,7 +80,6 @@ impl CommandLine {
 
 impl Interface {
     /// Reads the value of `ip=`. None if it names no address or no device.
-    #[must_use]
     pub fn parse(value: &str) -> Option<Self> {
         let mut fields = value.split(':');
         let address: Ipv4Addr = fields.next()?.parse().ok()?;
@@ -96,7 +94,6 @@ impl Interface {
 }
 
 /// Whether the kernel could have an interface of this name: 1–15 bytes, no slash, no white space, no colon.
-#[must_use]
 pub fn is_interface_name(name: &str) -> bool {
     (1..=15).contains(&name.len())
         && name != "."

@@ -15,7 +15,6 @@ const LARGEST: u64 = 4 << 20;
 /// Where the runtime volume is mounted; the second is for a read-only root that lacks the first.
 const RUNTIME: [&str; 2] = ["/neonvm/runtime", "/run/neonvm/runtime"];
 
-#[must_use]
 pub fn runtime_directory() -> PathBuf {
     let [usual, aside] = RUNTIME.map(Path::new);
     if usual.is_dir() || std::fs::create_dir_all(usual).is_ok() { usual.to_owned() } else { aside.to_owned() }
@@ -34,7 +33,6 @@ pub struct Settings {
 }
 
 /// Reads what is there, below the root directory and on the mounted runtime volume.
-#[must_use]
 pub fn load(root: &Path, runtime: &Path) -> Settings {
     let mut settings = Settings::default();
     let image = root.join(IMAGE_CONFIG_PATH.trim_start_matches('/'));

@@ -23,18 +23,13 @@ pub struct Workload {
 /// Why there is no workload.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MergeError {
-    /// Neither image nor VM names a program.
     #[error("no command specified: the image has no entry point and the VM sets no command")]
     NoCommand,
-    /// `StopSignal` is none.
     #[error("unknown stop signal {0:?}")]
     UnknownSignal(String),
 }
 
 /// `command` replaces the entry point and drops the image's `Cmd`; `args` replaces `Cmd`. Environment: later wins.
-///
-/// # Errors
-/// When there is nothing to run or the signal is unknown.
 pub fn merge(image: &Process, runtime: &RuntimeConfig) -> Result<Workload, MergeError> {
     let command = match (&runtime.command, &runtime.args) {
         (Some(command), args) => joined(command, args.as_deref().unwrap_or_default()),
@@ -60,7 +55,6 @@ fn joined(first: &[String], second: &[String]) -> Vec<String> {
 
 /// One list with each name once: the position of its first mention, the value of its last. Entries without a name or
 /// with a NUL are dropped; `PATH` is added when missing.
-#[must_use]
 pub fn merge_environment(lists: &[&[String]]) -> Vec<String> {
     let mut merged: Vec<String> = Vec::new();
     for entry in lists.iter().copied().flatten() {
@@ -117,9 +111,6 @@ const SIGNALS: [(&str, i32); 31] = [
 ];
 
 /// `SIGINT`, `INT`, `2`, `SIGRTMIN+3`; empty: SIGTERM.
-///
-/// # Errors
-/// [`MergeError::UnknownSignal`].
 pub fn parse_signal(text: &str) -> Result<i32, MergeError> {
     let unknown = || MergeError::UnknownSignal(text.to_owned());
     if text.is_empty() {

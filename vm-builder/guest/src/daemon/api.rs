@@ -132,16 +132,3 @@ fn not_found() -> Response {
 fn gave_up() -> Response {
     http::text(StatusCode::INTERNAL_SERVER_ERROR, "the daemon is stopping\n")
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn milli_cpus_are_digits_only() {
-        assert_eq!(milli_cpu(b"250"), Some(250));
-        for body in [&b""[..], b"+1", b" 1", b"1\n", b"-1", b"1.5", b"4294967296", b"\xff"] {
-            assert_eq!(milli_cpu(body), None, "{body:?}");
-        }
-    }
-}

@@ -33,7 +33,6 @@ const SILENCE: Duration = Duration::from_secs(30);
 /// What init reads when all output is passed on.
 pub(crate) const ENDED: &str = "attached streams ended";
 
-/// Where a client comes in; one does.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Door(Arc<Mutex<Option<oneshot::Sender<OnUpgrade>>>>);
 

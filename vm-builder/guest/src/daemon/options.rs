@@ -33,7 +33,6 @@ pub struct Options {
 /// Descriptors of a workload whose streams a client has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Streams {
-    /// Standard output, standard error, and the log of each.
     pub outputs: [RawFd; 4],
     /// None: no client is awaited. Some: standard input, if the client has it.
     pub client: Option<Option<RawFd>>,
@@ -57,9 +56,6 @@ impl Default for Options {
 
 impl Options {
     /// Reads the flags after `daemon`.
-    ///
-    /// # Errors
-    /// [`Error::Usage`] for an unknown flag or an unreadable value.
     pub fn parse<I: IntoIterator<Item = String>>(arguments: I) -> Result<Self, Error> {
         let mut options = Self::default();
         let mut client = None;

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use super::superblock::{HEAD, Superblock};
 
-/// A disk or a partition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BlockDevice {
     /// Kernel's name, such as `vda`.
@@ -21,25 +20,21 @@ pub struct BlockDevice {
 }
 
 impl BlockDevice {
-    #[must_use]
     pub fn node(&self) -> PathBuf {
         Path::new("/dev").join(&self.name)
     }
 
     /// Label of its content; empty: none.
-    #[must_use]
     pub fn label(&self) -> &str {
         self.content.as_ref().map_or("", |content| &content.label)
     }
 
     /// UUID of its content; empty: none.
-    #[must_use]
     pub fn uuid(&self) -> &str {
         self.content.as_ref().map_or("", |content| &content.uuid)
     }
 
     /// Reads one device of `/sys/class/block`. None if it is empty, such as an unused loop device.
-    #[must_use]
     pub fn inspect(name: &str) -> Option<Self> {
         let directory = Path::new("/sys/class/block").join(name);
         let attribute = |attribute: &str| {
@@ -73,7 +68,6 @@ impl BlockDevice {
 }
 
 /// All devices, by name. Memory disks and unused loop devices are left out.
-#[must_use]
 pub fn scan() -> Vec<BlockDevice> {
     let Ok(entries) = fs::read_dir("/sys/class/block") else { return Vec::new() };
     let mut names: Vec<String> =
@@ -84,7 +78,6 @@ pub fn scan() -> Vec<BlockDevice> {
 }
 
 /// The device that has a file system with this label, else the one with this serial number.
-#[must_use]
 pub fn find<'a>(devices: &'a [BlockDevice], label: &str) -> Option<&'a BlockDevice> {
     if label.is_empty() {
         return None;
@@ -96,7 +89,6 @@ pub fn find<'a>(devices: &'a [BlockDevice], label: &str) -> Option<&'a BlockDevi
 }
 
 /// The device that `root=` names: `/dev/…`, `LABEL=`, `UUID=`, and the links udev would make.
-#[must_use]
 pub fn find_root<'a>(devices: &'a [BlockDevice], wanted: &str) -> Option<&'a BlockDevice> {
     let by = |prefix: &[&str]| prefix.iter().find_map(|prefix| wanted.strip_prefix(prefix));
     if let Some(label) = by(&["LABEL=", "/dev/disk/by-label/"]) {
@@ -113,7 +105,6 @@ pub fn find_root<'a>(devices: &'a [BlockDevice], wanted: &str) -> Option<&'a Blo
 }
 
 /// One line a device, for messages: `vda 10 MiB ext4 "vmroot"`.
-#[must_use]
 pub fn describe(devices: &[BlockDevice]) -> String {
     if devices.is_empty() {
         return "none".into();

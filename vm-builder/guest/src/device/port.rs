@@ -10,7 +10,6 @@ const CLASS: &str = "/sys/class/virtio-ports";
 const LINKS: &str = "/dev/virtio-ports";
 
 /// Name and node of each port.
-#[must_use]
 pub fn scan() -> Vec<(String, PathBuf)> {
     let Ok(entries) = fs::read_dir(CLASS) else { return Vec::new() };
     let mut ports: Vec<(String, PathBuf)> = entries
@@ -25,13 +24,11 @@ pub fn scan() -> Vec<(String, PathBuf)> {
 }
 
 /// Node of the port of this name, if it is there.
-#[must_use]
 pub fn find(name: &str) -> Option<PathBuf> {
     scan().into_iter().find(|(found, _)| found == name).map(|(_, node)| node)
 }
 
 /// Whether the kernel has a serial device with ports that may still be announced.
-#[must_use]
 pub fn may_appear() -> bool {
     fs::read_dir("/sys/bus/virtio/drivers/virtio_console").is_ok_and(|entries| {
         entries.flatten().any(|entry| entry.file_name().as_encoded_bytes().starts_with(b"virtio"))

@@ -19,12 +19,10 @@ const EVENT_SIZE: usize = 24;
 pub struct PowerButton {
     /// Name such as `event0`.
     pub name: String,
-    /// The open input device.
     pub file: File,
 }
 
 /// Opens every power button among the input devices, except those in `known`, by name.
-#[must_use]
 pub fn open_new(known: &[&str]) -> Vec<PowerButton> {
     let Ok(entries) = fs::read_dir("/sys/class/input") else { return Vec::new() };
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());

@@ -6,7 +6,6 @@
 /// How much of a device must be read: the head of the ISO volume descriptor ends here.
 pub const HEAD: usize = 32768 + 2048;
 
-/// What was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Superblock {
     /// Name of the type, as `mount` takes it; `swap` for swap space.
@@ -28,7 +27,6 @@ const EXT4_64BIT: u32 = 0x80;
 
 impl Superblock {
     /// Reads the first [`HEAD`] bytes of a device, or fewer.
-    #[must_use]
     pub fn parse(head: &[u8]) -> Option<Self> {
         if u16_at(head, 1024 + 56) == Some(0xef53) {
             return Some(ext4(head));
@@ -106,8 +104,6 @@ fn uuid(head: &[u8], offset: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     fn with(parts: &[(usize, &[u8])]) -> Vec<u8> {
@@ -135,17 +131,5 @@ mod tests {
         let swap = with(&[(4086, b"SWAPSPACE2"), (1052, b"swapdisk")]);
         assert_eq!(Superblock::parse(&swap).unwrap().label, "swapdisk");
         assert_eq!(Superblock::parse(&[0; HEAD]), None);
-    }
-
-    proptest! {
-        #[test]
-        fn any_bytes_are_read(noise in proptest::collection::vec(any::<u8>(), 0..2048), cut in 0..HEAD) {
-            let mut head = with(&[(1080, &[0x53, 0xef])]);
-            let start = 1082.min(HEAD - noise.len());
-            head[start..start + noise.len()].copy_from_slice(&noise);
-            head.truncate(cut);
-            let _ = Superblock::parse(&head);
-            let _ = Superblock::parse(&noise);
-        }
     }
 }

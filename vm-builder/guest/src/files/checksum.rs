@@ -11,7 +11,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use blake2::{Blake2b256, Digest as _};
 
-/// A checksum being computed.
 #[derive(Clone, Debug, Default)]
 pub struct Checksum(Blake2b256);
 
@@ -28,8 +27,6 @@ impl Checksum {
         self.0.update(bytes);
     }
 
-    /// The checksum of all of it.
-    #[must_use]
     pub fn finish(self) -> String {
         STANDARD_NO_PAD.encode(self.0.finalize())
     }

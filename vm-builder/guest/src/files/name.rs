@@ -8,16 +8,13 @@ pub const LONGEST: usize = 253;
 /// What is wrong with a name or a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// No name at all.
     #[error("empty name")]
     Empty,
     /// More than [`LONGEST`] bytes, or a path of more than 4,095.
     #[error("name too long")]
     TooLong,
-    /// `.`, or a name that starts with `..`, which are the writer's own.
     #[error("names `.` and those that start with `..` are reserved")]
     Reserved,
-    /// A slash or NUL byte.
     #[error("name with a slash or NUL byte")]
     Separator,
     /// A percent sign without two hexadecimal digits, or bytes that are no text.
@@ -29,9 +26,6 @@ pub enum Error {
 const DEEPEST: usize = 32;
 
 /// Whether a file may have this path below the directory: names joined by slashes, each one that [`check`] takes.
-///
-/// # Errors
-/// The reason why not.
 pub fn check_path(path: &str) -> Result<(), Error> {
     if path.len() > 4_095 || path.split('/').count() > DEEPEST {
         return Err(Error::TooLong);
@@ -40,9 +34,6 @@ pub fn check_path(path: &str) -> Result<(), Error> {
 }
 
 /// Whether a file may have this name.
-///
-/// # Errors
-/// The reason why not.
 pub fn check(name: &str) -> Result<(), Error> {
     if name.is_empty() {
         Err(Error::Empty)

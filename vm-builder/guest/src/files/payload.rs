@@ -14,24 +14,14 @@ use super::name;
 /// Why a body is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Not the JSON that is expected.
     #[error("{0}")]
     Json(#[from] serde_json::Error),
-    /// A file that is a directory of another one.
     #[error("file {0:?}: is a directory of another file as well")]
     Directory(String),
-    /// Permission bits that no file has.
     #[error("file {name:?}: mode {mode} is none of 0 to 511")]
     Mode { name: String, mode: u32 },
-    /// A name that is not allowed.
     #[error("file {name:?}: {source}")]
-    Name {
-        /// Name of the entry.
-        name: String,
-        /// What is wrong with it.
-        source: name::Error,
-    },
-    /// Content that is not base64.
+    Name { name: String, source: name::Error },
     #[error("file {name:?}: {source}")]
     Content {
         name: String,
@@ -65,9 +55,6 @@ struct Encoded<'a> {
 impl Payload {
     /// Reads `{"path": {"data": "base64", "mode": 420}}`; absent data is an empty file, an absent mode is 420, unknown keys are
     /// skipped.
-    ///
-    /// # Errors
-    /// Names the wrong file and the fault.
     pub fn parse(body: &[u8]) -> Result<Self, Error> {
         let encoded: BTreeMap<String, Encoded<'_>> = neonvm_types::objects::from_slice(body)?;
         let mut files = BTreeMap::new();
@@ -100,18 +87,15 @@ impl Payload {
     }
 
     /// Content of a file; empty for one that is not there.
-    #[must_use]
     pub fn content(&self, name: &OsStr) -> &[u8] {
         name.to_str().and_then(|name| self.0.get(name)).map_or(&[], |content| content.bytes.as_slice())
     }
 
     /// Permission bits of a file.
-    #[must_use]
     pub fn mode(&self, name: &OsStr) -> u32 {
         name.to_str().and_then(|name| self.0.get(name)).map_or(MODE, |content| content.mode)
     }
 
-    #[must_use]
     pub fn checksum(&self) -> String {
         let mut sum = Checksum::default();
         for (name, content) in &self.0 {

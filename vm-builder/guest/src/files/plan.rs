@@ -14,17 +14,14 @@ pub const TEMPORARY: &str = "..data_tmp";
 /// What is in the directory before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Name of the entry.
     pub name: OsString,
     pub kind: Kind,
 }
 
-/// What an entry is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     Link(OsString),
     Directory,
-    /// Anything else.
     Other,
 }
 
@@ -34,27 +31,19 @@ pub enum Step {
     /// Make a directory, whose parent exists.
     MakeDirectory(OsString),
     /// Write a file of the payload into a directory, at its path there, and wait until it is on the disk.
-    WriteFile {
-        directory: OsString,
-        name: OsString,
-    },
+    WriteFile { directory: OsString, name: OsString },
     /// Wait until this directory, or the directory itself, is on the disk.
     Sync(Option<OsString>),
     /// Make a link, or point it elsewhere, in one step.
-    Link {
-        /// Name of the link.
-        name: OsString,
-        /// What it points to.
-        target: OsString,
-    },
+    Link { name: OsString, target: OsString },
     /// Remove a link.
     Unlink(OsString),
+    /// Remove a directory with its files.
     RemoveDirectory(OsString),
 }
 
 /// The steps that make the files those with these paths, in a new directory `fresh`; without one the files stay as they are and
 /// only what an interrupted change left is put right.
-#[must_use]
 pub fn plan<'a>(
     entries: &[Entry],
     names: impl Iterator<Item = &'a OsStr>,
@@ -136,7 +125,6 @@ fn through_data(name: &OsStr) -> OsString {
 }
 
 /// Name of the directory of a change made now: the time in UTC, as the kubelet writes it, and nanoseconds.
-#[must_use]
 pub fn directory_name(now: SystemTime) -> OsString {
     let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     let seconds = since.as_secs();

@@ -98,17 +98,6 @@ fn directories_and_modes_are_kept() {
 }
 
 #[test]
-fn the_same_files_again_change_nothing() {
-    let root = tempfile::tempdir().unwrap();
-    let directory = Directory::new(root.path().into());
-    let model = Model::from([("a".into(), b"1".to_vec())]);
-    directory.update(&payload(&model)).unwrap();
-    let before = fs::read_link(root.path().join("..data")).unwrap();
-    directory.update(&payload(&model)).unwrap();
-    assert_eq!(fs::read_link(root.path().join("..data")).unwrap(), before);
-}
-
-#[test]
 fn a_missing_directory_has_an_error_of_its_own() {
     let root = tempfile::tempdir().unwrap();
     let directory = Directory::new(root.path().join("none"));

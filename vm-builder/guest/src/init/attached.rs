@@ -18,13 +18,11 @@ pub(super) struct Attached {
     input: Option<OwnedFd>,
     /// Stay open: a restart of the daemon does not break the workload's output.
     outputs: [OwnedFd; 2],
-    /// What the daemon copies to.
     logs: [RawFd; 2],
     /// Whether the daemon was started with a client to wait for.
     awaited: bool,
     /// Whether all output was passed on, or cannot be any more.
     ended: bool,
-    /// Whether the VM ends with it.
     power_off: bool,
 }
 

@@ -8,8 +8,9 @@ use rustix::event::epoll;
 
 use super::shutdown::Target;
 use super::{Init, unit};
+use crate::cpu;
 use crate::daemon::attach;
-use crate::device::{BlockDevice, Uevent, cpu_hotplug, links, port};
+use crate::device::{BlockDevice, Uevent, links, port};
 use crate::network;
 use crate::process::freezer;
 use crate::report;
@@ -106,7 +107,7 @@ impl Init {
 
     fn device(&mut self, event: &Uevent) {
         match (event.subsystem.as_str(), event.action.as_str()) {
-            ("cpu", "add") if !self.line.cpus_by_daemon => cpu_hotplug::bring_online(&event.path),
+            ("cpu", "add") if !self.line.cpus_by_daemon => cpu::bring_online(&event.path),
             ("block", "add" | "change") => {
                 if let Some(device) = BlockDevice::inspect(event.name()) {
                     links::make(&device);
@@ -122,7 +123,7 @@ impl Init {
             ("module", "add") => self.raise_limits(),
             ("net", "add") => {
                 let given = self.network.as_ref().filter(|_| network::wants_dhcp(&self.line));
-                let given = given.map_or_else(Vec::new, network::given::apply);
+                let given = given.map_or_else(Vec::new, network::apply);
                 for problem in network::set_up(&self.line).into_iter().chain(given) {
                     self.reporter.failure(problem);
                 }

@@ -151,7 +151,7 @@ impl Boot {
         let limits = Limits::new(settings.runtime.maximum_memory.map(Bytes::get), parameters.collect());
         self.problems.extend(limits.set());
         if let Some(network) = settings.runtime.network.as_ref().filter(|_| network::wants_dhcp(&self.line)) {
-            self.problems.extend(network::given::apply(network));
+            self.problems.extend(network::apply(network));
         }
         for line in &settings.runtime.sysctl {
             if let Err(problem) = set_kernel_parameter(line) {

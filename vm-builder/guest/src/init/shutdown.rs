@@ -20,11 +20,9 @@ const KILLING: Duration = Duration::from_secs(2);
 /// Time between the request to stop and the kill of processes, if the command line sets nothing.
 pub const GRACE: Duration = Duration::from_secs(10);
 
-/// What the VM does in the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     PowerOff,
-    /// Reset.
     Reboot,
     /// Stops the CPUs without powering off.
     Halt,
@@ -32,26 +30,22 @@ pub enum Target {
     Restart,
 }
 
-/// How far it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// No shutdown was requested.
     Running,
     /// `shutdown` services run.
     Services,
-    /// The workload was requested to stop.
     Draining,
     /// Everything else was requested to stop.
     Terminating,
     Killing,
-    /// Over.
     Done,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     Asked(Target),
-    /// The workload runs and holds the lock.
     WorkloadStarted,
     /// It is gone, with all its processes, and the lock is free.
     WorkloadEnded,
@@ -61,11 +55,9 @@ pub enum Event {
     HookEnded,
     /// Nothing we started runs any more.
     AllEnded,
-    /// Time has passed.
     Tick,
 }
 
-/// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Start nothing again and remove the marker.
@@ -73,16 +65,13 @@ pub enum Action {
     /// Start the `shutdown` services.
     StartServices,
     StartHook,
-    /// Send the workload its stop signal.
     SignalWorkload,
-    /// Request everything to end.
     TerminateAll,
     KillAll,
     /// Unmount, write back and end.
     Finish(Target),
 }
 
-/// State machine of the shutdown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shutdown {
     phase: Phase,
@@ -96,7 +85,6 @@ pub struct Shutdown {
 
 impl Shutdown {
     /// No shutdown requested, nothing running.
-    #[must_use]
     pub fn new(has_hook: bool, grace: Duration) -> Self {
         Self {
             phase: Phase::Running,
@@ -109,14 +97,11 @@ impl Shutdown {
         }
     }
 
-    /// How far it is.
-    #[must_use]
     pub fn phase(&self) -> Phase {
         self.phase
     }
 
     /// When [`Event::Tick`] is due.
-    #[must_use]
     pub fn wake_at(&self) -> Option<Duration> {
         self.wake_at
     }

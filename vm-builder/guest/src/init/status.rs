@@ -11,7 +11,6 @@ use super::shutdown::Phase;
 use super::unit::{Role, State, Unit};
 use crate::daemon::STATUS_FILE;
 
-/// How the workload ended last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct LastExit {
@@ -22,7 +21,6 @@ pub(super) struct LastExit {
     pub(super) out_of_memory: bool,
 }
 
-/// What is in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Status {

@@ -12,7 +12,6 @@ use super::events;
 /// The link the daemon sets when a set of files is complete.
 const COMPLETE: &str = "..data";
 
-/// What is still waited for.
 #[derive(Debug, Default)]
 pub(super) struct Synchronised {
     paths: Vec<PathBuf>,

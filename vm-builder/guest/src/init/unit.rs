@@ -32,16 +32,13 @@ pub(super) enum Role {
     Hook,
 }
 
-/// Whether it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Something else must happen first.
+    // Something else must happen first.
     Idle,
-    /// It is to be started at this time.
     Waiting(Duration),
-    /// It runs.
     Running { process: i32, since: Duration },
-    /// It ended and is not started again.
+    // It ended and is not started again.
     Ended,
 }
 
@@ -52,7 +49,6 @@ pub(super) struct Unit {
     pub(super) role: Role,
     pub(super) command: Vec<String>,
     pub(super) environment: Vec<String>,
-    /// Or why it cannot be resolved.
     pub(super) account: Result<Account, String>,
     pub(super) directory: String,
     pub(super) cgroup: String,

@@ -49,14 +49,10 @@ struct Forwarder {
     queue: Queue,
     output: Output,
     started: Instant,
-    /// How long a port is waited for.
     patience: Duration,
 }
 
 /// Copies until SIGTERM. The arguments are the numbers of the descriptors to read.
-///
-/// # Errors
-/// The kernel's error.
 pub fn run(arguments: &[String]) -> std::io::Result<()> {
     let signals = crate::system::signal_descriptor(&[libc::SIGTERM, libc::SIGINT])?;
     let epoll = epoll::create(CreateFlags::CLOEXEC)?;
@@ -156,7 +152,6 @@ impl Forwarder {
         }
     }
 
-    /// Waits for what there is room for.
     fn wait_for_sources(&mut self) {
         let room = self.queue.has_room(self.connected());
         for (index, source) in (FIRST_SOURCE..).zip(&mut self.sources) {

@@ -33,7 +33,6 @@ impl Splitter {
     }
 
     /// Whether a line has begun and not ended.
-    #[must_use]
     pub fn has_partial(&self) -> bool {
         !self.partial.is_empty()
     }
@@ -81,7 +80,6 @@ impl Queue {
     }
 
     /// Whether more may be read from the sources.
-    #[must_use]
     pub fn has_room(&self, connected: bool) -> bool {
         !connected || self.bytes < KEPT
     }
@@ -108,7 +106,6 @@ impl Queue {
     }
 
     /// Whether nothing waits.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty() && self.dropped == 0
     }

@@ -36,7 +36,6 @@ pub struct Mounted {
 /// Use of a file system in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Size.
     pub total: u64,
     pub free: u64,
     /// Free for programs other than root's.

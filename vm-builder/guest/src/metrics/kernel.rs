@@ -46,7 +46,7 @@ pub(super) fn cpu(stat: &str, present: &str, text: &mut Text) {
     }
     let known = (online > 0).then(|| double(online));
     text.single("host_logical_cpus", Kind::Gauge, "Processors that are online.", known);
-    let present = crate::cpu::list::parse(present).ok().map(|present| double(present.len() as u64));
+    let present = crate::cpu::parse(present).ok().map(|present| double(present.len() as u64));
     let help = "Processors that are there, online or not.";
     text.single("host_physical_cpus", Kind::Gauge, help, present.filter(|number| *number > 0.0));
 }

@@ -251,5 +251,5 @@ fn complaint(message: &AgentMessage) {
 /// Processors the VM can have, whether they are there or not. 0 if unknown.
 fn most_cpus(root: &Path) -> u32 {
     let text = crate::metrics::read(&root.join("sys/devices/system/cpu/possible"));
-    crate::cpu::list::parse(&text).map_or(0, |list| u32::try_from(list.len()).unwrap_or(u32::MAX))
+    crate::cpu::parse(&text).map_or(0, |list| u32::try_from(list.len()).unwrap_or(u32::MAX))
 }

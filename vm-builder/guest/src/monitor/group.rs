@@ -14,7 +14,6 @@ use crate::process::{Cgroup, freezer};
 /// Group of the workload, as init makes it.
 pub(super) const WORKLOAD: &str = "workload";
 
-/// A control group with limits.
 #[derive(Debug)]
 pub(super) struct Group {
     name: String,

@@ -51,9 +51,6 @@ impl Default for Options {
 
 impl Options {
     /// Reads the flags after `monitor`.
-    ///
-    /// # Errors
-    /// [`Error::Usage`] for an unknown flag or an unreadable value.
     pub fn parse(arguments: &[String]) -> Result<Self, Error> {
         let mut options = Self::default();
         let mut arguments = arguments.iter();

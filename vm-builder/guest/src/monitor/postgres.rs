@@ -21,13 +21,10 @@ const RETRY_PAUSE: Duration = Duration::from_millis(200);
 /// Why PostgreSQL did not do it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No connection, or one that broke.
     #[error("connection to PostgreSQL: {0}")]
     Io(#[from] std::io::Error),
-    /// The server reports an error.
     #[error("PostgreSQL: {0}")]
     Server(String),
-    /// The server violates the protocol.
     #[error("PostgreSQL: protocol: {0}")]
     Protocol(&'static str),
     /// The server requires a kind of password that is not supported, or one that is unknown.

@@ -38,7 +38,6 @@ impl Source {
     }
 }
 
-/// All files.
 #[derive(Debug)]
 pub struct Sampler {
     memory: Source,
@@ -53,7 +52,6 @@ pub struct Sampler {
 
 impl Sampler {
     /// Of the guest with its `/` at `root`; memory is that of the control group, else that of all processes.
-    #[must_use]
     pub fn new(root: &Path, cgroup: Option<&str>) -> Self {
         let source = |path: &str| Source::new(root.join(path));
         let mut buffer = vec![0; LONGEST].into_boxed_slice();

@@ -6,28 +6,21 @@ use neonvm_types::version::MonitorProtoVersion;
 use tokio::sync::{mpsc, oneshot};
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 
-/// What the engine has for an agent.
 #[derive(Debug)]
 pub(super) enum Outgoing {
-    /// A text frame with a JSON document.
     Text(String),
-    /// Good-bye, and why.
     Close(String),
 }
 
-/// What others have for the engine.
 #[derive(Debug)]
 pub(super) enum Input {
-    /// An agent has agreed on a version.
     Connected { session: u64, version: MonitorProtoVersion, outgoing: mpsc::Sender<Outgoing> },
-    /// A connection's text.
     Text { session: u64, text: Utf8Bytes },
-    /// A connection has ended.
     Gone { session: u64 },
-    /// A request of an agent with the informant's protocol, and where its answer goes: status and body.
+    // A request of an agent with the informant's protocol, and where its answer goes: status and body.
     Request { request: Request, answer: oneshot::Sender<(u16, String)> },
-    /// What came of a request to such an agent.
+    // What came of a request to such an agent.
     Called { call: u64, result: Result<AgentIdentificationMessage, String> },
-    /// PostgreSQL carried out the request, or failed.
+    // PostgreSQL carried out the request, or failed.
     FileCacheSet { token: u64, result: Result<u64, String> },
 }

@@ -10,10 +10,8 @@ use super::{MountFlags, base, mount, quota, swap};
 use crate::config::mount_script::{MountStep, Step};
 use crate::device::{BlockDevice, block};
 
-/// What came of the steps.
 #[derive(Debug, Default)]
 pub struct Applied {
-    /// What failed, in words.
     pub problems: Vec<String>,
     /// What of it keeps the workload from being started: without a disk its data would go elsewhere.
     pub missing: Vec<String>,
@@ -22,7 +20,6 @@ pub struct Applied {
 }
 
 /// Does each step in order. Devices are as scanned at the start.
-#[must_use]
 pub fn apply(steps: &[Step], devices: &[BlockDevice], swap_label: &str) -> Applied {
     let mut applied = Applied::default();
     let mut with_quota: Vec<&str> = Vec::new();

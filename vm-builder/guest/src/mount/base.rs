@@ -108,7 +108,6 @@ pub fn fill() -> Result<(), String> {
 }
 
 /// Whether a file system is mounted there: it is another one than the parent's.
-#[must_use]
 pub fn is_mount_point(path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let device = |path: &Path| fs::symlink_metadata(path).map(|metadata| metadata.dev()).ok();
@@ -120,17 +119,11 @@ pub fn is_mount_point(path: &Path) -> bool {
 }
 
 /// Sets the size of `/dev/shm`, in bytes.
-///
-/// # Errors
-/// The kernel's error.
 pub fn size_shared_memory(bytes: u64) -> std::io::Result<()> {
     size_tmpfs("/dev/shm", &format!("size={bytes}"))
 }
 
 /// Gives one of the file systems in memory that every boot has other options. Its flags stay.
-///
-/// # Errors
-/// The kernel's error.
 pub fn size_tmpfs(path: &str, options: &str) -> std::io::Result<()> {
     let flags = BASES.iter().find(|base| base.target == path).map_or(PLAIN, |base| base.flags);
     Ok(rustix::mount::mount_remount(path, flags, options)?)

@@ -25,7 +25,6 @@ pub struct Covered(OwnedFd);
 
 impl Covered {
     /// Opens the directory, before the mount. None if it is none.
-    #[must_use]
     pub fn open(path: &Path) -> Option<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         rustix::fs::open(path, flags, Mode::empty()).ok().map(Self)

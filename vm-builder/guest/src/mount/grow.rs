@@ -9,7 +9,6 @@ use std::path::Path;
 use crate::device::BlockDevice;
 
 /// Whether the file system does not use all of its device.
-#[must_use]
 pub fn is_smaller_than_device(device: &BlockDevice) -> bool {
     let blocks = device.content.as_ref().and_then(|content| content.blocks);
     blocks.is_some_and(|(blocks, size)| device.size / u64::from(size) > blocks)
@@ -17,9 +16,6 @@ pub fn is_smaller_than_device(device: &BlockDevice) -> bool {
 
 /// Grows the file system mounted at a directory to its device. Returns the number of bytes it has then, or None if
 /// there was nothing to do.
-///
-/// # Errors
-/// The kernel's error, or that the device was not found.
 pub fn grow(directory: &Path) -> io::Result<Option<u64>> {
     use std::os::unix::fs::MetadataExt;
     let file = File::open(directory)?;
@@ -40,7 +36,6 @@ pub fn grow(directory: &Path) -> io::Result<Option<u64>> {
 }
 
 /// The root's device among those scanned, by its device number.
-#[must_use]
 pub fn root_is_smaller(devices: &[BlockDevice]) -> bool {
     use std::os::unix::fs::MetadataExt;
     let Ok(root) = std::fs::metadata("/") else { return false };

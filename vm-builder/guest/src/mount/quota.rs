@@ -40,9 +40,6 @@ pub fn prepare(device: &BlockDevice) -> Result<(), String> {
 }
 
 /// Limits project 0 of the file system mounted at a directory, in KiB; 0: no limit.
-///
-/// # Errors
-/// The kernel's error, with a hint.
 pub fn limit(directory: &Path, kibibytes: u64) -> Result<(), String> {
     let failed = |error: std::io::Error| {
         let hint = match error.raw_os_error() {

@@ -23,7 +23,6 @@ const RENEW_PAUSE: Duration = Duration::from_secs(10);
 /// A lease is taken to last at least so long.
 const SHORTEST_LEASE: Duration = Duration::from_secs(30);
 
-/// What to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Send; None: by broadcast.
@@ -51,7 +50,6 @@ struct Lease {
     times: Option<(Duration, Duration, Duration)>,
 }
 
-/// One interface's client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Client {
     hardware: [u8; 6],
@@ -63,19 +61,16 @@ pub struct Client {
 
 impl Client {
     /// Begins at once; the number distinguishes exchanges.
-    #[must_use]
     pub fn new(hardware: [u8; 6], exchange: u32, now: Duration) -> Self {
         Self { hardware, exchange, began: now, state: State::Selecting { tries: 0 }, wake_at: Some(now) }
     }
 
     /// When [`Client::tick`] is to be called; None: only a reply can change anything.
-    #[must_use]
     pub fn wake_at(&self) -> Option<Duration> {
         self.wake_at
     }
 
     /// Whether there is an address.
-    #[must_use]
     pub fn is_bound(&self) -> bool {
         matches!(self.state, State::Bound { .. } | State::Renewing { .. } | State::Rebinding { .. })
     }

@@ -23,9 +23,6 @@ pub const RESOLVER: &str = "--resolver=";
 
 /// Runs until killed. With `--hostname` the name of this host is taken from the server, too. `--resolver=TEXT` is the content that
 /// `/etc/resolv.conf` was given before: it is written only when the server has another one, since the image may have changed it.
-///
-/// # Errors
-/// When the interface or the socket cannot be opened.
 pub fn run(arguments: &[String]) -> io::Result<()> {
     let takes_name = arguments.iter().any(|argument| argument == "--hostname");
     let resolver = arguments.iter().find_map(|argument| argument.strip_prefix(RESOLVER)).map(str::to_owned);

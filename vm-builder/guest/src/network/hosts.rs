@@ -16,9 +16,6 @@ const LOOPBACK: [&str; 2] = ["127.0.0.1\tlocalhost", "::1\tlocalhost ip6-localho
 
 /// Writes both files for the kernel's name of this host. Lines of the image stay, but for those that give the name another
 /// address.
-///
-/// # Errors
-/// When a file can neither be replaced nor mounted over.
 pub fn write(address: Option<Ipv4Addr>) -> io::Result<()> {
     let name = fs::read_to_string("/proc/sys/kernel/hostname")?;
     let name = name.trim();
@@ -28,7 +25,6 @@ pub fn write(address: Option<Ipv4Addr>) -> io::Result<()> {
 }
 
 /// The text with lines for loopback, if it has none, and one for this name.
-#[must_use]
 pub fn with(old: &str, name: &str, address: Ipv4Addr) -> String {
     let address = IpAddr::from(address);
     let mut lines: Vec<String> = Vec::new();

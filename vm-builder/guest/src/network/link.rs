@@ -29,7 +29,6 @@ const LINK_GROUP: u32 = 1;
 /// The kernel answers at once; this is for a kernel that does not.
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
 
-/// A connection to the kernel.
 #[derive(Debug)]
 pub struct Links {
     socket: OwnedFd,
@@ -38,9 +37,6 @@ pub struct Links {
 
 impl Links {
     /// Opens it.
-    ///
-    /// # Errors
-    /// The kernel's error.
     pub fn open() -> io::Result<Self> {
         let socket = socket_with(SocketFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
         bind(&socket, &SocketAddrNetlink::new(0, 0))?;
@@ -49,9 +45,6 @@ impl Links {
     }
 
     /// Brings an interface up, and sets its MTU if one is given.
-    ///
-    /// # Errors
-    /// The kernel's error.
     pub fn up(&mut self, name: &str, mtu: Option<u32>) -> io::Result<()> {
         let mut message = LinkMessage::default();
         message.header.index = index(name)?;
@@ -62,9 +55,6 @@ impl Links {
     }
 
     /// Gives an interface an address; the same one again is no error.
-    ///
-    /// # Errors
-    /// The kernel's error.
     pub fn add_address(&mut self, name: &str, address: Ipv4Addr, prefix: u8) -> io::Result<()> {
         let mut message = address_message(name, address, prefix)?;
         if prefix < 31 {
@@ -75,17 +65,11 @@ impl Links {
     }
 
     /// Takes an address from an interface; its routes go with it.
-    ///
-    /// # Errors
-    /// The kernel's error.
     pub fn remove_address(&mut self, name: &str, address: Ipv4Addr, prefix: u8) -> io::Result<()> {
         self.ask(RouteNetlinkMessage::DelAddress(address_message(name, address, prefix)?), 0)
     }
 
     /// Adds or replaces a route; without a router the destination is on the link itself.
-    ///
-    /// # Errors
-    /// The kernel's error.
     pub fn add_route(
         &mut self,
         name: &str,
@@ -159,9 +143,6 @@ fn index(name: &str) -> io::Result<u32> {
 }
 
 /// Hardware address of an interface.
-///
-/// # Errors
-/// When the interface is not there or is no Ethernet.
 pub fn hardware_address(name: &str) -> io::Result<[u8; 6]> {
     let text = std::fs::read_to_string(format!("/sys/class/net/{name}/address"))?;
     let mut bytes = [0; 6];
@@ -174,15 +155,11 @@ pub fn hardware_address(name: &str) -> io::Result<[u8; 6]> {
 }
 
 /// Whether an interface has a carrier.
-#[must_use]
 pub fn has_carrier(name: &str) -> bool {
     std::fs::read(format!("/sys/class/net/{name}/carrier")).is_ok_and(|text| text.starts_with(b"1"))
 }
 
 /// A descriptor that becomes readable when an interface changes; reading never blocks.
-///
-/// # Errors
-/// The kernel's error.
 pub fn changes() -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(SocketFamily::NETLINK, SocketType::RAW, flags, None)?;

@@ -35,7 +35,6 @@ const REQUESTED: [OptionCode; 11] = [
 /// Largest message we take, in bytes.
 const LARGEST: u16 = 1500;
 
-/// What we send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
     /// [`Kind::Discover`] or [`Kind::Request`].
@@ -43,27 +42,22 @@ pub struct Query {
     pub exchange: u32,
     /// Seconds since it began.
     pub seconds: u16,
-    /// Our hardware address.
     pub hardware: [u8; 6],
     /// The address we have, when renewing.
     pub current: Option<Ipv4Addr>,
     pub requested: Option<Ipv4Addr>,
-    /// The server we mean.
     pub server: Option<Ipv4Addr>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// Offer, acknowledgement or refusal.
     pub kind: Kind,
     pub exchange: u32,
-    /// Hardware address it is meant for.
     pub hardware: [u8; 6],
     pub server: Option<Ipv4Addr>,
     pub offer: Offer,
 }
 
-/// Settings for an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
     pub address: Ipv4Addr,
@@ -86,7 +80,6 @@ pub struct Offer {
 
 impl Query {
     /// As bytes.
-    #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         // A buffer that grows takes every message.
         self.encoded().unwrap_or_default()
@@ -126,7 +119,6 @@ fn blank() -> Option<Message> {
 
 impl Reply {
     /// Reads a message of a server. None if it is none, or holds no usable address.
-    #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let message = borrowed::Message::new(bytes).ok()?;
         let is_ours =

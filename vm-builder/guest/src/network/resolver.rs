@@ -11,13 +11,11 @@ pub const PATH: &str = "/etc/resolv.conf";
 const ASIDE: &str = "/run/neonvm/etc";
 
 /// Content of the file. None if the server named no name server: then what the image has stays.
-#[must_use]
 pub fn render(offer: &Offer) -> Option<String> {
     text(&offer.search, &offer.name_servers)
 }
 
 /// Content of the file for these domains and servers. None without servers.
-#[must_use]
 pub fn text(search: &[String], name_servers: &[std::net::Ipv4Addr]) -> Option<String> {
     if name_servers.is_empty() {
         return None;

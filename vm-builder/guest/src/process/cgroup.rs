@@ -18,17 +18,11 @@ pub struct Cgroup(PathBuf);
 
 impl Cgroup {
     /// The group of this name below the root; made if missing.
-    ///
-    /// # Errors
-    /// When it cannot be made.
     pub fn make(name: &str) -> io::Result<Self> {
         Self::make_below(Path::new(ROOT), name)
     }
 
     /// As [`make`](Self::make); every user may move processes into it, as out of the root group.
-    ///
-    /// # Errors
-    /// When it cannot be made, or is not below the root.
     pub fn make_open(name: &str) -> io::Result<Self> {
         if !is_below(name.trim_matches('/')) {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -40,7 +34,6 @@ impl Cgroup {
     }
 
     /// The group of this name below `root`, which may not exist.
-    #[must_use]
     pub fn below(root: &Path, name: &str) -> Self {
         Self(root.join(name))
     }
@@ -51,43 +44,32 @@ impl Cgroup {
         Ok(group)
     }
 
-    /// Its directory.
-    #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
     }
 
     /// The number in one of its files. None if there is no such file or no number in it.
-    #[must_use]
     pub fn number(&self, file: &str) -> Option<u64> {
         fs::read_to_string(self.0.join(file)).ok()?.trim().parse().ok()
     }
 
     /// Writes one of its files, which must exist.
-    ///
-    /// # Errors
-    /// The kernel's error.
     pub fn write(&self, file: &str, text: &str) -> io::Result<()> {
         let mut opened = fs::OpenOptions::new().write(true).truncate(true).open(self.0.join(file))?;
         io::Write::write_all(&mut opened, text.as_bytes())
     }
 
     /// Freezes or thaws all that is in it.
-    ///
-    /// # Errors
-    /// The kernel's error.
     pub fn set_frozen(&self, frozen: bool) -> io::Result<()> {
         self.write("cgroup.freeze", if frozen { "1" } else { "0" })
     }
 
     /// How often it was at `memory.high`. None if that cannot be read.
-    #[must_use]
     pub fn high_events(&self) -> Option<u64> {
         number_of(&fs::read_to_string(self.0.join("memory.events")).ok()?, "high")
     }
 
     /// The file through which processes enter.
-    #[must_use]
     pub fn door(&self) -> PathBuf {
         self.0.join("cgroup.procs")
     }
@@ -117,14 +99,12 @@ impl Cgroup {
     }
 
     /// Whether a process is in it or below.
-    #[must_use]
     pub fn is_populated(&self) -> bool {
         let events = fs::read_to_string(self.0.join("cgroup.events")).unwrap_or_default();
         number_of(&events, "populated").unwrap_or_default() > 0
     }
 
     /// How often the kernel killed something in it for want of memory.
-    #[must_use]
     pub fn memory_kills(&self) -> u64 {
         let events = fs::read_to_string(self.0.join("memory.events")).unwrap_or_default();
         number_of(&events, "oom_kill").unwrap_or_default()

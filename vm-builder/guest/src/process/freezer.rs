@@ -22,7 +22,6 @@ pub fn announce(name: &str) -> io::Result<()> {
 }
 
 /// The group that a line of a child announces.
-#[must_use]
 pub fn announced(line: &str) -> Option<&str> {
     let name = line.trim_end().strip_prefix(ANNOUNCED)?;
     (is_below(name) && !name.is_empty()).then_some(name)
@@ -55,7 +54,6 @@ impl Freezer {
     }
 
     /// When the next group is to be thawed.
-    #[must_use]
     pub fn wake_at(&self) -> Option<Duration> {
         self.groups.iter().filter_map(Frozen::due).min()
     }

@@ -19,7 +19,6 @@ use crate::system::Signals;
 #[derive(Debug)]
 pub enum Output<'a> {
     Console,
-    /// Standard output and error into this pipe.
     Pipe(&'a OwnedFd),
     /// Each stream to a pipe of its own, from which a client reads.
     Attached(&'a Ends),
@@ -33,14 +32,11 @@ pub struct Ends {
     /// Standard input; none: `/dev/null`.
     pub input: Option<OwnedFd>,
     pub output: OwnedFd,
-    /// Standard error.
     pub errors: OwnedFd,
 }
 
-/// What to start.
 #[derive(Debug)]
 pub struct Launch<'a> {
-    /// Program and arguments.
     pub command: &'a [String],
     /// `NAME=value` each; nothing else is in its environment.
     pub environment: &'a [String],
@@ -50,11 +46,9 @@ pub struct Launch<'a> {
     pub directory: &'a str,
     /// The group it is put into, before its first instruction.
     pub cgroup: Option<&'a Cgroup>,
-    /// Where its output goes.
     pub output: Output<'a>,
     /// Descriptors it keeps, under the same numbers.
     pub keep: &'a [RawFd],
-    /// What it does with blocked signals.
     pub signals: Signals,
     /// Its limits, soft and hard; `None`: none.
     pub limits: &'a [(Resource, Option<u64>)],
@@ -65,21 +59,13 @@ pub struct Launch<'a> {
 /// Why a program could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
-    /// There is no program in the command.
     #[error("the command is empty")]
     Empty,
-    /// The working directory cannot be made.
     #[error("make working directory {path}: {source}")]
-    Directory {
-        path: String,
-        /// The kernel's error.
-        source: io::Error,
-    },
-    /// The kernel refused.
+    Directory { path: String, source: io::Error },
     #[error("start {program}: {source}{hint}")]
     Start {
         program: String,
-        /// The kernel's error.
         source: io::Error,
         /// What may help, or nothing.
         hint: &'static str,
@@ -88,7 +74,6 @@ pub enum LaunchError {
 
 impl LaunchError {
     /// The status that shells and container engines report: 127 for what is not there, 126 for what cannot be executed.
-    #[must_use]
     pub fn status(&self) -> i32 {
         match self {
             Self::Start { source, .. } if source.kind() != io::ErrorKind::NotFound => 126,
@@ -217,7 +202,6 @@ fn hint(program: &str, error: &io::Error) -> &'static str {
 }
 
 /// The number of a descriptor, to be kept over exec.
-#[must_use]
 pub fn number(descriptor: &OwnedFd) -> RawFd {
     descriptor.as_raw_fd()
 }

@@ -20,7 +20,6 @@ pub enum Exit {
 
 impl Exit {
     /// As a shell reports it: the code, or 128 and the signal.
-    #[must_use]
     pub fn status(self) -> i32 {
         match self {
             Self::Code(code) => code,
@@ -29,7 +28,6 @@ impl Exit {
     }
 }
 
-/// What follows an end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// It is started again after this pause.

@@ -42,7 +42,6 @@ impl Word {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Redirect {
     Input(Word),
-    /// To a file; whether to its end.
     Output(Word, bool),
 }
 

@@ -10,11 +10,11 @@ use russh::{ChannelId, Sig};
 use rustix::process::{Pid, Signal};
 use tokio::process::Command;
 
-use super::account::Account;
 use super::authorized::Grant;
 use super::pump::{self, Destination, Input, Source};
 use super::shared::{Addresses, Shared, hang_up};
 use super::terminal::{self, Size, Terminal, TerminalRequest};
+use crate::config::Account;
 
 /// Most variables a client may set.
 const VARIABLES: usize = 64;
@@ -144,9 +144,10 @@ impl Channel {
                 (Some(opened.terminal), Destination::Terminal(opened.writer), sources)
             }
             None => {
-                let output = child.stdout.take().map(|pipe| (Source::Output(pipe), None));
-                let error = child.stderr.take().map(|pipe| (Source::Error(pipe), Some(1)));
-                let destination = child.stdin.take().map_or(Destination::None, Destination::Pipe);
+                let output = child.stdout.take().map(|pipe| (Source::Stream(Box::new(pipe)), None));
+                let error = child.stderr.take().map(|pipe| (Source::Stream(Box::new(pipe)), Some(1)));
+                let destination =
+                    child.stdin.take().map_or(Destination::None, |pipe| Destination::Stream(Box::new(pipe)));
                 (None, destination, output.into_iter().chain(error).collect())
             }
         };
@@ -175,13 +176,15 @@ fn command(account: &Account, request: &Request, tty: bool) -> Command {
         (Request::Exec(text), Some(shell)) => (shell.as_str(), words(&[name, "-c", text])),
         (Request::Exec(text), None) => (OURSELVES, words(&["neonvm-guest", "shell", "-c", text])),
     };
-    let groups = account.groups.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
-    let home = if account.home.is_dir() { account.home.as_path() } else { Path::new("/") };
+    let groups = std::iter::once(&account.gid).chain(&account.groups);
+    let groups = groups.map(u32::to_string).collect::<Vec<_>>().join(",");
+    let home = Some(Path::new(&account.home)).filter(|home| home.is_dir()).unwrap_or(Path::new("/"));
+    let user = account.name.as_deref().unwrap_or_default();
     let mut command = Command::new(OURSELVES);
     command.args(["ssh", "--login"]).arg(account.uid.to_string()).arg(account.gid.to_string()).arg(groups);
     command.arg(if tty { "tty" } else { "-" }).arg(home).arg(program).args(arguments);
     command.env_clear();
-    command.env("HOME", home).env("USER", &account.name).env("LOGNAME", &account.name);
+    command.env("HOME", home).env("USER", user).env("LOGNAME", user);
     command.env("SHELL", shell.as_deref().unwrap_or("/neonvm/bin/sh"));
     command.env("PATH", if account.uid == 0 { ROOT_PATH } else { PATH });
     command
@@ -193,7 +196,7 @@ fn shell(account: &Account) -> Option<String> {
         let path = Path::new(shell);
         path.is_absolute() && path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
     };
-    [account.shell.as_str(), "/bin/sh"].iter().find(|shell| runs(shell)).map(|shell| (*shell).to_owned())
+    account.shell.as_deref().into_iter().chain(["/bin/sh"]).find(runs).map(str::to_owned)
 }
 
 fn connection(addresses: Addresses) -> Vec<(&'static str, OsString)> {

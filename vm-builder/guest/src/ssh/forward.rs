@@ -24,10 +24,8 @@ const CONNECTIONS: usize = 256;
 const LISTENERS: usize = 64;
 /// How long a connection may take to be made.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Where listeners are.
 const LOOPBACK: &str = "127.0.0.1";
 
-/// All forwards of a connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Forwards {
     channels: Arc<Mutex<BTreeMap<u32, Channel>>>,
@@ -106,13 +104,9 @@ impl Forwards {
                 return;
             }
             match tokio::time::timeout(PATIENCE, open(&target)).await {
-                Ok(Ok(Stream::Tcp(stream))) => {
+                Ok(Ok(stream)) => {
                     reply.accept().await;
-                    forwards.relay(stream.into_split(), id, handle, shared);
-                }
-                Ok(Ok(Stream::Socket(stream))) => {
-                    reply.accept().await;
-                    forwards.relay(stream.into_split(), id, handle, shared);
+                    forwards.relay(stream, id, handle, shared);
                 }
                 failed => {
                     let why = failed.map_or_else(
@@ -128,18 +122,14 @@ impl Forwards {
     }
 
     /// Copies in both directions until both have ended, or the client closes the channel.
-    fn relay<R, W>(&self, (reader, writer): (R, W), id: ChannelId, handle: Handle, shared: Arc<Shared>)
-    where
-        R: AsyncRead + Unpin + Send + 'static,
-        W: AsyncWrite + Unpin + Send + 'static,
-    {
+    fn relay(&self, (source, destination): Ends, id: ChannelId, handle: Handle, shared: Arc<Shared>) {
         let mut channels = locked(&self.channels);
         let Some(channel) = channels.get_mut(&u32::from(id)) else { return };
         let Some(early) = channel.early.take() else { return };
-        pump::feed(early, &channel.input, Destination::Stream(Box::new(writer)), Arc::clone(&shared));
+        pump::feed(early, &channel.input, destination, Arc::clone(&shared));
         let (input, forwards) = (channel.input.clone(), self.clone());
         let task = tokio::spawn(async move {
-            pump::forward(Source::Stream(Box::new(reader)), (handle.clone(), id), shared).await;
+            pump::forward(source, (handle.clone(), id), shared).await;
             let _ = handle.eof(id).await;
             input.closed().await;
             let _ = handle.close(id).await;
@@ -183,7 +173,8 @@ impl Forwards {
                     u32::from(peer.port()),
                 );
                 if let Ok(channel) = opened.await {
-                    forwards.relay(stream.into_split(), channel.id(), handle.clone(), Arc::clone(&shared));
+                    let shared = Arc::clone(&shared);
+                    forwards.relay(ends(stream.into_split()), channel.id(), handle.clone(), shared);
                 }
             }
         });
@@ -200,18 +191,24 @@ impl Forwards {
     }
 }
 
-enum Stream {
-    Tcp(TcpStream),
-    Socket(UnixStream),
+/// The two halves of a connection.
+type Ends = (Source, Destination);
+
+fn ends<R, W>((reader, writer): (R, W)) -> Ends
+where
+    R: AsyncRead + Unpin + Send + 'static,
+    W: AsyncWrite + Unpin + Send + 'static,
+{
+    (Source::Stream(Box::new(reader)), Destination::Stream(Box::new(writer)))
 }
 
-async fn open(target: &Target) -> std::io::Result<Stream> {
+async fn open(target: &Target) -> std::io::Result<Ends> {
     match target {
         Target::Tcp(host, port) => {
             let stream = TcpStream::connect((host.as_str(), *port)).await?;
             let _ = stream.set_nodelay(true);
-            Ok(Stream::Tcp(stream))
+            Ok(ends(stream.into_split()))
         }
-        Target::Socket(path) => Ok(Stream::Socket(UnixStream::connect(path).await?)),
+        Target::Socket(path) => Ok(ends(UnixStream::connect(path).await?.into_split())),
     }
 }

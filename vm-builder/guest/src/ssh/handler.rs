@@ -7,7 +7,6 @@ use russh::keys::PublicKey;
 use russh::server::{Auth, ChannelOpenHandle, Handle, Msg, PublicKeyOffer, Session, VerifiedPublicKey};
 use russh::{ChannelId, ChannelOpenFailure, Pty, Sig};
 
-use super::account::Account;
 use super::authorized::{self, Grant};
 use super::channel::{Channel, Request};
 use super::forward::{Forwards, Target};
@@ -15,11 +14,11 @@ use super::options::Options;
 use super::shared::{Addresses, Shared};
 use super::terminal::{Size, TerminalRequest};
 use super::{Error, log};
+use crate::config::{Account, Accounts};
 
 /// Most channels of a connection at a time.
 const CHANNELS: usize = 16;
 
-/// One connection.
 #[derive(Debug)]
 pub(super) struct Handler {
     options: Options,
@@ -49,7 +48,9 @@ impl Handler {
     }
 
     fn find(&self, user: &str, key: &PublicKey) -> Option<(Account, Grant)> {
-        let account = Account::from_name(user)?;
+        // By name alone, not by a number or with a group.
+        let account = Accounts::read().resolve(user).ok();
+        let account = account.filter(|account| account.name.as_deref() == Some(user))?;
         let grant = authorized::find(&account, key, &self.options.authorized_keys, |why| log(&why))?;
         Some((account, grant))
     }
@@ -111,16 +112,12 @@ fn reply(session: &mut Session, id: ChannelId, taken: bool) -> Result<(), Error>
     Ok(sent?)
 }
 
-fn refused() -> Auth {
-    Auth::reject()
-}
-
 impl russh::server::Handler for Handler {
     type Error = Error;
 
     async fn auth_publickey_offered(&mut self, user: &str, offer: PublicKeyOffer<'_>) -> Result<Auth, Error> {
         let found = self.find(user, offer.public_key).is_some();
-        Ok(if found { Auth::Accept } else { refused() })
+        Ok(if found { Auth::Accept } else { Auth::reject() })
     }
 
     async fn auth_publickey(&mut self, user: &str, key: VerifiedPublicKey<'_>) -> Result<Auth, Error> {
@@ -129,7 +126,7 @@ impl russh::server::Handler for Handler {
         let print = key.public_key.fingerprint(russh::keys::HashAlg::Sha256);
         let peer = self.addresses.peer.map_or_else(|| "somewhere".to_owned(), |peer| peer.to_string());
         log(&format!("{user:?} from {peer} {verdict} with {print}"));
-        Ok(if self.login.is_some() { Auth::Accept } else { refused() })
+        Ok(if self.login.is_some() { Auth::Accept } else { Auth::reject() })
     }
 
     async fn auth_succeeded(&mut self, _session: &mut Session) -> Result<(), Error> {

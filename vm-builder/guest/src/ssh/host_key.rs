@@ -10,9 +10,6 @@ use russh::keys::ssh_key::LineEnding;
 use russh::keys::{Algorithm, PrivateKey};
 
 /// The key at the first of `paths` that has a usable one; otherwise a new one, kept at the first path that takes it.
-///
-/// # Errors
-/// Why none of the places works.
 pub(super) fn load(paths: &[PathBuf]) -> Result<PrivateKey, String> {
     let mut reasons = Vec::new();
     for path in paths {

@@ -39,9 +39,6 @@ impl Default for Options {
 
 impl Options {
     /// Reads the flags after `ssh`.
-    ///
-    /// # Errors
-    /// [`Error::Usage`] for an unknown flag or an unreadable value.
     pub fn parse(arguments: &[String]) -> Result<Self, Error> {
         let mut options = Self::default();
         let (mut authorized_keys, mut host_keys) = (Vec::new(), Vec::new());

@@ -16,7 +16,7 @@ use russh::server::Handle;
 use russh::{ChannelId, Sig};
 use rustix::process::Pid;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
+use tokio::process::Child;
 use tokio::sync::{mpsc, watch};
 
 use super::shared::{LOOK_AFTER, Shared};
@@ -33,46 +33,31 @@ const LINGER: Duration = Duration::from_millis(100);
 /// What the end of input is on a terminal.
 const END_OF_TRANSMISSION: &[u8] = &[4];
 
-/// The reading half of a forwarded connection.
-pub(super) trait Incoming: AsyncRead + Unpin + Send {}
-
-impl<T: AsyncRead + Unpin + Send> Incoming for T {}
-
-pub(super) trait Outgoing: AsyncWrite + Unpin + Send {}
-
-impl<T: AsyncWrite + Unpin + Send> Outgoing for T {}
-
 /// Where output comes from.
 pub(super) enum Source {
-    Output(ChildStdout),
-    Error(ChildStderr),
     Terminal(Reader),
-    Stream(Box<dyn Incoming>),
+    /// A pipe or a forwarded connection.
+    Stream(Box<dyn AsyncRead + Unpin + Send>),
 }
 
 impl Source {
     async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
-            Self::Output(pipe) => pipe.read(buffer).await,
-            Self::Error(pipe) => pipe.read(buffer).await,
             Self::Terminal(terminal) => terminal.read(buffer).await,
             Self::Stream(stream) => stream.read(buffer).await,
         }
     }
 }
 
-/// Where input goes.
 pub(super) enum Destination {
-    Pipe(ChildStdin),
     Terminal(Writer),
-    Stream(Box<dyn Outgoing>),
+    Stream(Box<dyn AsyncWrite + Unpin + Send>),
     None,
 }
 
 impl Destination {
     async fn write(&mut self, data: &[u8]) -> io::Result<()> {
         match self {
-            Self::Pipe(pipe) => pipe.write_all(data).await,
             Self::Terminal(terminal) => terminal.write_all(data).await,
             Self::Stream(stream) => stream.write_all(data).await,
             Self::None => Ok(()),
@@ -118,7 +103,6 @@ impl Input {
     }
 }
 
-/// What is in the queue of input.
 pub(super) type Pieces = mpsc::UnboundedReceiver<Vec<u8>>;
 
 /// A queue that nothing is read of yet.
@@ -143,7 +127,7 @@ pub(super) fn feed(mut pieces: Pieces, input: &Input, mut destination: Destinati
                 match &mut destination {
                     Destination::Terminal(_) => drop(destination.write(END_OF_TRANSMISSION).await),
                     Destination::Stream(stream) => drop(stream.shutdown().await),
-                    Destination::Pipe(_) | Destination::None => {}
+                    Destination::None => {}
                 }
                 break;
             }

@@ -25,9 +25,6 @@ const INIT: u8 = 1;
 const EXTENDED: u8 = 200;
 
 /// Serves files on standard input and output until input ends.
-///
-/// # Errors
-/// When the connection breaks, or what comes is not the protocol.
 pub(super) fn run() -> Result<(), Error> {
     serve(BufReader::with_capacity(64 * 1024, io::stdin().lock()), io::stdout().lock())
         .map_err(Error::system("serve files"))

@@ -31,7 +31,6 @@ pub(super) struct Shared {
     connection: OwnedFd,
     /// Outputs that wait for the client or for the session's loop.
     stalled: AtomicUsize,
-    /// Something was consumed or stalled.
     pub(super) progress: Notify,
 }
 

@@ -34,12 +34,10 @@ impl From<Size> for Winsize {
     }
 }
 
-/// The terminal a client wants.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct TerminalRequest {
     pub(super) term: String,
     pub(super) size: Size,
-    /// Opcodes and arguments.
     pub(super) modes: Vec<(u8, u32)>,
 }
 
@@ -49,9 +47,7 @@ pub(super) struct Opened {
     pub(super) terminal: Terminal,
     pub(super) reader: Reader,
     pub(super) writer: Writer,
-    /// The program's end.
     pub(super) line: OwnedFd,
-    /// Path of the program's end.
     pub(super) path: String,
 }
 

@@ -5,7 +5,6 @@ use std::process::Command;
 
 use super::{Cgroup, become_program, cgroup, refuse};
 
-/// What is to be run, and where.
 #[derive(Debug, PartialEq, Eq)]
 struct Request<'a> {
     groups: Vec<&'a str>,

@@ -23,7 +23,6 @@ pub(crate) struct Machine {
     directory: tempfile::TempDir,
 }
 
-/// What a VM is made of.
 #[derive(Default)]
 pub(crate) struct Plan<'a> {
     pub(crate) image: ImageConfig,
@@ -50,7 +49,6 @@ pub(crate) struct Plan<'a> {
     pub(crate) ports: Vec<u16>,
 }
 
-/// A disk beside the root.
 pub(crate) enum Disk {
     /// A volume of files, as older runners make them: label and files.
     Files(&'static str, Vec<(&'static str, Vec<u8>)>),
@@ -58,7 +56,6 @@ pub(crate) enum Disk {
     Empty(&'static str, &'static [&'static str]),
     /// Nothing but a serial number, 32 MiB.
     Blank(&'static str),
-    /// A swap area of this label.
     Swap(&'static str),
 }
 

@@ -119,50 +119,6 @@ fn a_connection_serves_several_requests() {
     assert_eq!(answer(&mut stream), (200, "2000".into()));
 }
 
-/// Kills the daemon at different points of a change; the files are the old or the new ones, and the next change works.
-#[test]
-fn a_kill_in_the_middle_of_a_change_leaves_whole_files() {
-    let root = machine();
-    let directory = root.path().join("var/my files");
-    let body = |byte: u8| {
-        let content = [byte; 3000].iter().map(|byte| char::from(*byte)).collect::<String>();
-        let files =
-            (0..20).map(|number| format!(r#""f{number}":{{"data":"{content}"}}"#)).collect::<Vec<_>>();
-        format!("{{{}}}", files.join(","))
-    };
-    let whole = || {
-        let read = |number: usize| fs::read(directory.join(format!("f{number}"))).unwrap_or_default();
-        let first = read(0);
-        (0..20).all(|number| read(number) == first)
-    };
-    for round in 0..12u8 {
-        let mut daemon = Daemon::start(root.path(), &[]);
-        let old = daemon.request("PUT", "/files/var/my%20files", body(b'A' + round).as_bytes());
-        assert_eq!(old.0, 200, "{old:?}");
-        let new = body(b'a' + round);
-        let mut stream = connect(daemon.api);
-        let head = format!(
-            "PUT /files/var/my%20files HTTP/1.1\r\nhost: vm\r\ncontent-length: {}\r\n\r\n",
-            new.len()
-        );
-        stream.write_all(head.as_bytes()).unwrap();
-        stream.write_all(new.as_bytes()).unwrap();
-        // The point of the kill advances with every round.
-        let entries = || fs::read_dir(&directory).unwrap().count();
-        let start = std::time::Instant::now();
-        while start.elapsed() < std::time::Duration::from_micros(u64::from(round) * 400) {
-            let _ = entries();
-        }
-        daemon.child.kill().unwrap();
-        daemon.child.wait().unwrap();
-        assert!(whole(), "round {round}");
-    }
-    let daemon = Daemon::start(root.path(), &[]);
-    assert_eq!(daemon.request("PUT", "/files/var/my%20files", body(b'z').as_bytes()).0, 200);
-    assert!(whole());
-    assert_eq!(fs::read_dir(&directory).unwrap().count(), 22, "nothing is left of interrupted changes");
-}
-
 #[test]
 fn flags_that_are_not_understood_end_the_daemon() {
     let status = std::process::Command::new(PROGRAM).args(["daemon", "--adr=1"]).output().unwrap();

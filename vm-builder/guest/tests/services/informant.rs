@@ -8,13 +8,11 @@ use std::sync::{Arc, Mutex};
 use crate::monitor::{self, Guest, Monitor};
 use crate::process::{connect, request, wait_until};
 
-/// What an agent does.
 #[derive(Clone, Copy, PartialEq)]
 enum Mode {
     Good,
     /// Nothing is answered.
     Silence,
-    /// The identity of another agent.
     WrongId,
     /// Not found.
     Gone,

@@ -188,11 +188,6 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..2048)) {
-        let _ = applied(&[bytes]);
-    }
-
-    #[test]
     fn damaged_archives_never_panic(
         changes in prop::collection::vec(change(), 0..8),
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),

@@ -122,22 +122,6 @@ fn hard_links_share_an_inode_also_with_lower_layers() {
 }
 
 #[test]
-fn twenty_layers_show_the_last_of_each() {
-    let mut layers = Vec::new();
-    for number in 0..20 {
-        let own = format!("own{number:02}");
-        let mut layer = new().file("same", own.as_bytes()).file(&own, b"");
-        if number >= 10 {
-            layer = layer.file(&format!(".wh.own{:02}", number - 10), b"");
-        }
-        layers.push(layer.end());
-    }
-    let mut expected: Vec<String> = (10..20).map(|number| format!("/own{number:02} file ")).collect();
-    expected.push("/same file own19".into());
-    assert_eq!(listed(&applied(&layers).unwrap(), &layers), expected);
-}
-
-#[test]
 fn the_last_of_duplicates_wins_and_paths_are_normalised() {
     let layer =
         new().file("./a//b/../c", b"1").file("/a/c", b"2").directory("./", 0o711).file("a/./c", b"3").end();

@@ -234,19 +234,6 @@ fn errors_distinguish_what_does_not_exist() {
 }
 
 #[test]
-fn a_bomb_ends_at_the_limit() {
-    let fake = Fake::new();
-    let image = sample::image(&[vec![0; 4 << 20]], Form::Zstd, "amd64");
-    let reference = fake.add("a/b", "v1", &image);
-    let cache = tempfile::tempdir().unwrap();
-    let mut options = sample::options(cache.path());
-    options.limits.bytes = 1 << 20;
-    let error = pull(&reference, &options).unwrap_err();
-    assert!(matches!(error, Error::Limit { limit: 1_048_576, .. }), "{error}");
-    assert_eq!(files(&cache.path().join("layers"), ""), 0);
-}
-
-#[test]
 fn a_layer_wanted_twice_at_a_time_is_fetched_once() {
     let bench = bench(Form::Gzip);
     let results = run(async {

@@ -9,7 +9,7 @@ use tokio_rustls::TlsAcceptor;
 use super::*;
 
 /// A server with its own certificate that forwards to a fake without TLS. Returns its port and certificate.
-pub(super) async fn server(fake: String) -> (u16, String) {
+async fn server(fake: String) -> (u16, String) {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let signed = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
     let key = rustls::pki_types::PrivateKeyDer::try_from(signed.signing_key.serialize_der()).unwrap();
@@ -61,5 +61,24 @@ fn a_certificate_must_be_trusted() {
         std::fs::write(&file, "nothing").unwrap();
         let error = load(&source, &options, &crate::source::Quiet).await.unwrap_err();
         assert!(error.to_string().contains("holds no certificate"), "{error}");
+    });
+}
+
+/// The keys in the address and the content would not be encrypted.
+#[test]
+fn a_redirection_from_tls_to_plain_http_is_refused() {
+    let fake = Fake::new();
+    fake.add("a/b", "v1", &sample::image(&sample::layers(), Form::Gzip, "amd64"));
+    let directory = tempfile::tempdir().unwrap();
+    let mut options = sample::options(&directory.path().join("cache"));
+    run(async {
+        let (port, certificate) = server(fake.address.clone()).await;
+        let file = directory.path().join("ca.pem");
+        std::fs::write(&file, &certificate).unwrap();
+        options.network.ca_file = Some(file);
+        fake.fault("/manifests/", Fault::Redirect(format!("http://{}/v2/a/b/manifests/v1", fake.address)));
+        let source = Source::Registry(format!("localhost:{port}/a/b:v1").parse().unwrap());
+        let error = load(&source, &options, &crate::source::Quiet).await.unwrap_err();
+        assert!(error.to_string().contains("redirects from TLS to plain HTTP"), "{error}");
     });
 }

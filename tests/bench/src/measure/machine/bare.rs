@@ -28,7 +28,6 @@ const SOCKETS: [&str; 4] = ["monitor", "console", "log", "report"];
 /// Bytes from which a file is shared: images and kernels. Files of a pod are smaller, and vanish with it.
 const SHARED: u64 = 64 << 20;
 
-/// How to start it.
 pub(super) struct Recipe {
     arguments: Vec<String>,
     directory: PathBuf,
@@ -49,13 +48,9 @@ pub(super) struct Bare {
 /// Milliseconds from the start of the process.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Times {
-    /// Init runs.
     pub(super) booted: f64,
-    /// The daemon listens.
     pub(super) ready: f64,
-    /// The workload was started.
     pub(super) workload: f64,
-    /// The daemon has answered: the guest is up.
     pub(super) answered: f64,
 }
 
@@ -320,12 +315,10 @@ impl Bare {
         self.quota.as_ref().map_or(Duration::ZERO, Quota::throttled)
     }
 
-    /// Number of its process.
     pub(super) fn process(&self) -> u32 {
         self.child.id()
     }
 
-    /// Ends it.
     pub(super) fn end(mut self) -> anyhow::Result<()> {
         self.child.kill()?;
         self.child.wait()?;

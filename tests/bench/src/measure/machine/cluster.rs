@@ -162,7 +162,6 @@ pub(super) async fn create(api: &Api<DynamicObject>, name: &str) -> anyhow::Resu
     Ok(())
 }
 
-/// The object with its fields.
 pub(super) fn typed(object: &DynamicObject) -> anyhow::Result<VirtualMachine> {
     serde_json::from_value(serde_json::to_value(object)?).context("not a machine")
 }

@@ -39,7 +39,6 @@ const FULL: &str = "full:1";
 /// Port of the guest that sends everything back.
 const ECHO: u16 = 7;
 
-/// One move.
 #[derive(Clone, Copy, Debug, Default)]
 struct Move {
     /// Milliseconds by QEMU, from the first byte of memory.

@@ -10,7 +10,6 @@ use tokio::net::UnixStream;
 use super::LIMIT;
 use super::quota::Quota;
 
-/// One session.
 pub(super) struct Monitor {
     stream: BufReader<UnixStream>,
 }
@@ -31,7 +30,6 @@ impl Monitor {
         self.ask("qmp_capabilities", json!({})).await.map(drop)
     }
 
-    /// One command and its answer.
     pub(super) async fn ask(&mut self, command: &str, arguments: Value) -> anyhow::Result<Value> {
         let request = json!({"execute": command, "arguments": arguments}).to_string() + "\n";
         self.stream.get_mut().write_all(request.as_bytes()).await?;
@@ -58,7 +56,6 @@ impl Monitor {
         Ok(())
     }
 
-    /// The path of the memory device.
     pub(super) async fn memory_device(&mut self) -> anyhow::Result<String> {
         let list = self.ask("qom-list", json!({"path": "/machine/peripheral"})).await?;
         let found = list.as_array().into_iter().flatten().find(|item| {

@@ -21,7 +21,6 @@ const PAUSE: Duration = Duration::from_millis(300);
 /// After the boot, until the guest is at rest.
 const REST: Duration = Duration::from_secs(3);
 
-/// What is changed, and what it is afterwards.
 #[derive(Clone, Copy)]
 pub(super) enum Change {
     Slots(u64),

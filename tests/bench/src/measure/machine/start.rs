@@ -52,7 +52,6 @@ fn is_running(machine: &neonvm_api::VirtualMachine) -> bool {
     machine.status.as_ref().and_then(|status| status.phase) == Some(Phase::Running)
 }
 
-/// The one runner of the cluster.
 pub(super) fn runner(cluster: &Cluster) -> anyhow::Result<u32> {
     let runners = log::processes(&cluster.directory(), &["neonvm-runner", "runner"])?;
     runners.first().copied().context("no runner runs")
@@ -118,7 +117,6 @@ fn rows(ours: &[[Option<f64>; HOPS.len()]], bare: &[Times], held: &[Times], thro
     rows
 }
 
-/// One start of ours.
 async fn start(
     cluster: &Cluster,
     client: &kube::Client,

@@ -13,7 +13,6 @@ use tokio::task::JoinSet;
 
 use super::{LIMIT, cluster};
 
-/// One change.
 pub(super) struct Seen {
     pub(super) at: Instant,
     pub(super) kind: &'static str,
@@ -47,7 +46,6 @@ impl Watch {
         Ok(Self { seen, _tasks: tasks })
     }
 
-    /// The next change.
     pub(super) async fn next(&mut self) -> anyhow::Result<Seen> {
         tokio::time::timeout(LIMIT, self.seen.recv())
             .await

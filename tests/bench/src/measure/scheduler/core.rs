@@ -69,7 +69,6 @@ pub(super) fn run(rows: &mut Rows) -> anyhow::Result<()> {
     )
 }
 
-/// Names of all pods.
 fn pods() -> Vec<NamespacedName> {
     (0..VMS).map(|number| NamespacedName::new("default", pod(number))).collect()
 }

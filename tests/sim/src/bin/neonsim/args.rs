@@ -178,23 +178,8 @@ fn seconds(text: &str) -> Result<u32, &'static str> {
     if let Ok(seconds) = text.parse() {
         return Ok(seconds);
     }
-    let mut sum = 0_u32;
-    let mut rest = text;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit()).ok_or(INVALID)?;
-        let (number, after) = rest.split_at(digits);
-        let mut unit = after.chars();
-        let factor = match unit.next() {
-            Some('s') => 1,
-            Some('m') => 60,
-            Some('h') => 3600,
-            _ => return Err(INVALID),
-        };
-        let part = number.parse::<u32>().ok().and_then(|number| number.checked_mul(factor));
-        sum = part.and_then(|part| sum.checked_add(part)).ok_or(INVALID)?;
-        rest = unit.as_str();
-    }
-    if text.is_empty() { Err(INVALID) } else { Ok(sum) }
+    let time: jiff::SignedDuration = text.parse().map_err(|_| INVALID)?;
+    u32::try_from(time.as_secs()).map_err(|_| INVALID)
 }
 
 /// A duration of at least a second and at most a day.

@@ -34,7 +34,6 @@ const NAMED: &[(&str, &str)] = named![
 /// Longest file that is read, in bytes.
 const LONGEST: u64 = 1 << 20;
 
-/// A scenario and how it is run.
 struct Setup<'a> {
     scenario: Scenario,
     /// The name or file on the command line, for the line that repeats a run.

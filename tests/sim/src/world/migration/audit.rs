@@ -134,7 +134,7 @@ impl World {
         });
         if let Some(bad) = bad {
             let what = if bad.seen.ended { "has ended and is not deleted" } else { "does not end" };
-            let object = self.vms.get(bad.vm).and_then(|vm| vm.care.as_deref()?.now.moves.get(&bad.name));
+            let object = self.cares.get(&bad.vm).and_then(|care| care.now.moves.get(&bad.name));
             let status = object.and_then(|object| object.status.as_ref());
             let state = status.map(|now| format!("{}: {}", now.reason, now.message)).unwrap_or_default();
             let message = format!(
@@ -177,7 +177,7 @@ impl World {
             if !pods.is_empty() {
                 return Some(format!("is deleted, and pods are left: {}", names()));
             }
-            return vm.care.as_ref().map(|_| "is deleted, and its object does not go".to_owned());
+            return self.cares.get(&id).map(|_| "is deleted, and its object does not go".to_owned());
         }
         let one = pods.first().filter(|pod| pods.len() == 1 && vm.pod == Some(**pod));
         if one.is_none() {
@@ -194,7 +194,7 @@ impl World {
         if vm.phase != Phase::Running && !waits && !starts {
             return Some(format!("does not run: it is {:?}", vm.phase));
         }
-        let care = vm.care.as_deref()?;
+        let care = self.cares.get(&id)?;
         if waits || starts {
             return None;
         }

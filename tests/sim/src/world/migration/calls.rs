@@ -16,13 +16,10 @@ use crate::{Bug, Fault};
 pub(crate) enum Call {
     /// Migrate the VM to the runner in this pod.
     Start(Box<MigrationRequest>, Id),
-    /// Cancel the migration of this name, for this reason.
     Cancel(String, String),
-    /// Recover a paused post-copy.
     Recover(String),
     /// The other runner is gone for good.
     Settle(MigrationVerdict),
-    /// Have another size.
     Size(Resources),
 }
 
@@ -30,7 +27,6 @@ pub(crate) enum Call {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Ok,
-    /// It cannot be followed now.
     Conflict,
     /// There is no such migration.
     Unknown,

@@ -75,7 +75,7 @@ impl World {
             Fault::NodeLoss => {
                 let node = self.pods.get(pod).and_then(|entry| entry.node);
                 if let Some(node) = node {
-                    self.after(0, crate::world::model::Event::NodeLost(node));
+                    self.after(0, crate::world::event::Event::NodeLost(node));
                 }
             }
             _ => {}

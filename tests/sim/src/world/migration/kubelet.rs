@@ -4,12 +4,11 @@
 
 use std::rc::Rc;
 
-use neonvm_core_vm_lifecycle::pod::{self, PodSize};
+use neonvm_core_vm_lifecycle::pod::PodSize;
 use neonvm_core_vm_lifecycle::{Obstacle, Resize, ResizeDenial};
 use neonvm_types::Resources;
-use neonvm_types::runner_protocol::SizeRequest;
 
-use super::objects::{Care, Kind, stamp};
+use super::objects::{Care, Kind, size_of, stamp};
 use super::{Step, World};
 use crate::queue::MILLI;
 use crate::world::model::Id;
@@ -92,13 +91,4 @@ impl World {
         );
         self.fail(Invariant::PodSize, message);
     }
-}
-
-/// As [`World::pod_size`], with settings.
-pub(super) fn size_of(
-    vm: &neonvm_api::VirtualMachine,
-    guest: Resources,
-    settings: &neonvm_core_vm_lifecycle::Settings,
-) -> PodSize {
-    pod::size(vm, SizeRequest { cpu: guest.vcpus, memory: guest.mem }, false, settings)
 }

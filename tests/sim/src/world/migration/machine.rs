@@ -12,14 +12,13 @@ use neonvm_types::Timestamp;
 use super::objects::{Care, moment, stamp};
 use super::{Controller, World};
 use crate::queue::{MILLI, SECOND, Time};
-use crate::world::model::{Event, Id};
+use crate::world::event::Event;
+use crate::world::model::Id;
 use crate::world::notes::Line;
 use crate::{Bug, Fault};
 
-/// Steps in a reconcile.
 pub(super) const STEPS: usize = 12;
 
-/// How a reconcile ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     /// Nothing is left to do until then, or until there is news.
@@ -31,7 +30,6 @@ pub(super) enum Turn {
 /// Why something was not done.
 #[derive(Clone, Debug)]
 pub(super) enum Failed {
-    /// The object has changed.
     Conflict,
     Failure(Failure),
     /// The API server did not answer, or the controller is no more.
@@ -249,7 +247,6 @@ impl World {
         self.vms.get(id).map(|vm| (vm.pods_made + 1).to_string()).unwrap_or_default()
     }
 
-    /// The controller ends, wherever it was.
     pub(super) fn controller_ends(&mut self) {
         if !std::mem::replace(&mut self.controller.up, false) {
             return;
@@ -279,7 +276,6 @@ impl World {
         }
     }
 
-    /// The failure of an action.
     pub(super) fn not_done(reason: FailureReason, message: &str) -> Failed {
         Failed::Failure(Failure { reason, message: message.to_owned() })
     }

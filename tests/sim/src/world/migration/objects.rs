@@ -8,11 +8,10 @@ use neonvm_api::virtual_machine::{
 };
 use neonvm_api::{VirtualMachine, VirtualMachineMigration, VirtualMachineSpec, VirtualMachineStatus};
 use neonvm_core_vm_lifecycle::{Failure, PodView, Settings, SizeUnanswered, pod};
-use neonvm_types::runner_protocol::MachineInfo;
+use neonvm_types::runner_protocol::SizeRequest;
 use neonvm_types::{Bytes, Resources, Timestamp};
 
 use super::super::model::{Id, Pod, Vm};
-use super::kubelet::size_of;
 use super::runner::Runner;
 use crate::queue::{SECOND, Time};
 
@@ -31,7 +30,6 @@ pub(super) fn moment(at: Timestamp) -> Time {
     seconds * SECOND + 20 * crate::queue::MILLI
 }
 
-/// What a watch is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Vm,
@@ -39,7 +37,6 @@ pub(crate) enum Kind {
     Pods,
 }
 
-/// The objects of one VM.
 #[derive(Clone, Debug)]
 pub(crate) struct Objects {
     pub(super) vm: Rc<VirtualMachine>,
@@ -82,21 +79,11 @@ pub(crate) struct Care {
     /// When the controller looks next.
     pub(super) due: Option<Time>,
     pub(super) failures: u32,
-    /// How often the guest has written.
     pub(super) written: u64,
     /// Whether its disks are copied in a migration, or on storage that all nodes share.
     pub(super) disks: bool,
     /// Whether it is migrated by post-copy.
     pub(super) post_copy: bool,
-}
-
-/// What all VMs are made of.
-pub(super) fn made_of() -> MachineInfo {
-    MachineInfo {
-        accelerator: "kvm".to_owned(),
-        machine_type: "pc-q35-7.2".to_owned(),
-        ..MachineInfo::default()
-    }
 }
 
 /// The hardware address of a VM follows from its UID.
@@ -137,6 +124,11 @@ fn object(id: Id, vm: &Vm, slot: Bytes, stage: Stage, pod: &Pod, node: &str) -> 
         ..VirtualMachineStatus::default()
     });
     object
+}
+
+/// The size of the pod for a VM whose guest has this size.
+pub(super) fn size_of(vm: &VirtualMachine, guest: Resources, settings: &Settings) -> pod::PodSize {
+    pod::size(vm, SizeRequest { cpu: guest.vcpus, memory: guest.mem }, false, settings)
 }
 
 /// An address for a pod; it has no effect.

@@ -14,11 +14,8 @@ const LOOK: Time = 20 * MILLI;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Wait for data.
     Listen,
-    /// Finish the disks.
     Settle,
-    /// Let the guest run.
     Run,
     /// Take memory again, after the connection was lost.
     Recover,

@@ -151,7 +151,6 @@ impl World {
         }
     }
 
-    /// A pod has ended.
     pub(super) fn pod_has_ended(&mut self, id: Id, care: &mut Care, pod: Id, exit: Exit) {
         let alive = care.runners.get(&pod).is_some_and(|runner| runner.alive);
         if alive {

@@ -5,16 +5,14 @@ use std::rc::Rc;
 use neonvm_core_migration::{Phase, Source, Target};
 use neonvm_core_vm_lifecycle::RunnerView;
 use neonvm_types::runner_protocol::{
-    CpuStatus, Exit, MemoryStatus, MigrationRole, MigrationState as State, MigrationStatus, RunnerState,
-    RunnerStatus,
+    CpuStatus, Exit, MachineInfo, MemoryStatus, MigrationRole, MigrationState as State, MigrationStatus,
+    RunnerState, RunnerStatus,
 };
 use neonvm_types::{Resources, Timestamp};
 
 use super::super::model::Id;
-use super::objects::made_of;
 use crate::queue::Time;
 
-/// One of the two ends.
 #[derive(Debug)]
 pub(super) enum Side {
     Source(Box<Source>),
@@ -37,7 +35,6 @@ pub(super) struct Qemu {
     /// Counts the migrations that it got the order for.
     pub(super) epoch: u32,
     pub(super) pass: u64,
-    /// How long the last pass took.
     pub(super) took: Time,
     pub(super) post_copy: bool,
     /// Target: some memory is with the source only.
@@ -48,15 +45,12 @@ pub(super) struct Qemu {
 #[derive(Debug)]
 pub(crate) struct Runner {
     pub(super) alive: bool,
-    /// The guest executes here.
     pub(super) guest: bool,
     pub(super) side: Option<Side>,
     /// Counts its migrations and their cancellations: responses to earlier orders are dropped.
     pub(super) tag: u64,
     pub(super) partner: Option<Id>,
-    /// Source: the control connection is there.
     pub(super) connected: bool,
-    /// Target: the port for the source is open.
     pub(super) open: bool,
     pub(super) qemu: Qemu,
     /// What memory and disks hold here: how often the guest had written.
@@ -71,7 +65,6 @@ pub(crate) struct Runner {
     pub(super) size: Resources,
     pub(super) exit: Option<Exit>,
     sequence: u64,
-    /// What was reported last, for the comparison.
     reported: (Option<(State, String)>, Resources),
     pub(super) reporting: bool,
     /// The last report that reached the controller.
@@ -117,7 +110,6 @@ impl Runner {
         runner
     }
 
-    /// One that waits for a VM.
     pub(super) fn waiting(size: Resources, target: Target) -> Self {
         Self { side: Some(Side::Target(Box::new(target))), open: true, ..Self::new(size) }
     }
@@ -177,7 +169,11 @@ impl Runner {
             sequence: self.sequence,
             state,
             ready: state == RunnerState::Running,
-            machine: Some(made_of()),
+            machine: Some(MachineInfo {
+                accelerator: "kvm".to_owned(),
+                machine_type: "pc-q35-7.2".to_owned(),
+                ..MachineInfo::default()
+            }),
             cpu: CpuStatus { asked: self.size.vcpus, applied: self.size.vcpus, online },
             memory: MemoryStatus { asked: self.size.mem, actual: self.size.mem },
             migration: self.status().cloned(),
@@ -226,7 +222,6 @@ impl Runner {
     }
 }
 
-/// State of a migration, in words.
 pub(super) fn words(role: MigrationRole, state: State) -> &'static str {
     match (role, state) {
         (_, State::Waiting) => "its target waits for it",

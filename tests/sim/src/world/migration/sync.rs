@@ -10,7 +10,8 @@ use neonvm_types::Resources;
 use super::objects::{Care, Kind, set_use};
 use super::{Step, World};
 use crate::queue::Time;
-use crate::world::model::{Event, Id, Phase};
+use crate::world::event::Event;
+use crate::world::model::{Id, Phase};
 use crate::world::notes::Line;
 use crate::{Fault, Invariant};
 

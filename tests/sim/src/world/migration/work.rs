@@ -198,7 +198,7 @@ impl World {
     ) -> impl Iterator<Item = (u64, &'a Care, &'a Rc<VirtualMachineMigration>)> {
         let all = self.open.iter().filter_map(|at| self.migrations.get(*at));
         all.filter_map(move |one| {
-            let care = if one.vm == id { own } else { self.vms.get(one.vm)?.care.as_deref()? };
+            let care = if one.vm == id { own } else { self.cares.get(&one.vm)? };
             Some((one.at, care, care.seen.moves.get(&one.name)?))
         })
     }
@@ -214,7 +214,7 @@ impl World {
             let status = if *vm == id {
                 own.seen.vm.status.as_ref()
             } else {
-                self.vms.get(*vm).and_then(|vm| vm.care.as_deref()?.now.vm.status.as_ref())
+                self.cares.get(vm).and_then(|care| care.now.vm.status.as_ref())
             };
             active.extend(status.filter(|now| now.migration.is_some()).map(|now| self.leaves(&now.node)));
         }
@@ -248,7 +248,6 @@ impl World {
         found.map_or(Admission::Wait(String::new()), |(_, answer)| answer)
     }
 
-    /// A VM leaves this node.
     fn leaves(&self, node: &str) -> Active {
         let found = self.node_named(node).and_then(|id| self.nodes.get(id));
         let drain = found.is_some_and(|node| !node.open);

@@ -24,7 +24,6 @@ trait Stream: AsyncRead + AsyncWrite + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
 
-/// A connection that is ready for queries.
 pub struct Connection {
     stream: Box<dyn Stream>,
 }
@@ -37,9 +36,6 @@ impl std::fmt::Debug for Connection {
 
 impl Connection {
     /// Connects and logs in.
-    ///
-    /// # Errors
-    /// When the server cannot be reached within the target's timeout, or refuses.
     pub async fn open(target: &Target) -> Result<Self, Error> {
         let opening = async {
             let mut connection = Self { stream: connect(target).await? };

@@ -5,10 +5,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Where a server is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Host {
-    /// The directory of its unix socket.
     Socket(PathBuf),
     Address(IpAddr),
     /// This machine, by whatever family it listens on.
@@ -44,28 +42,16 @@ impl fmt::Debug for Target {
 /// What is wrong with a connection string.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
-    /// Not `keyword=value`.
     #[error("expected keyword=value, not {0:?}")]
     Syntax(String),
-    /// A keyword that is not supported.
     #[error("keyword {0:?} is not supported")]
     Keyword(String),
-    /// A value that cannot be.
     #[error("{keyword}: {value:?} {problem}")]
-    Value {
-        keyword: String,
-        /// Value of the keyword.
-        value: String,
-        /// What is wrong with it.
-        problem: &'static str,
-    },
+    Value { keyword: String, value: String, problem: &'static str },
 }
 
 impl Target {
     /// Reads a connection string.
-    ///
-    /// # Errors
-    /// Names the wrong word.
     pub fn parse(text: &str) -> Result<Self, TargetError> {
         let mut target = Self {
             host: Host::Local,

@@ -16,7 +16,6 @@ use super::{LARGEST_PIECE, MOST_HANDLES};
 /// Most names in one answer.
 const NAMES: usize = 100;
 
-/// What a client has open.
 #[derive(Debug, Default)]
 pub(super) struct Files {
     open: BTreeMap<u32, Handle>,

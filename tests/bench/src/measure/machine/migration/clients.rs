@@ -18,7 +18,6 @@ const PAUSE: Duration = Duration::from_secs(4);
 /// Connections that are made at the same time.
 const AT_ONCE: usize = 20;
 
-/// Connections that live.
 pub(super) struct Clients {
     tasks: JoinSet<anyhow::Result<()>>,
     shared: Arc<Shared>,
@@ -32,7 +31,6 @@ struct Shared {
     longest: AtomicU64,
 }
 
-/// What they saw.
 pub(super) struct Report {
     pub(super) lost: usize,
     pub(super) answers: u64,

@@ -24,7 +24,6 @@ const TARGET: &str = "target.test";
 /// The credentials of the two sides, for their monitors.
 const CREDENTIALS: (&str, &str) = ("client", "server");
 
-/// How the two talk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wire {
     /// As QEMU does without settings.

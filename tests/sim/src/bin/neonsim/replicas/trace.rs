@@ -10,7 +10,6 @@ use serde::Deserialize;
 /// Longest trace that is read, in bytes.
 const LONGEST: u64 = 64 << 20;
 
-/// A line of JSON.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line {
@@ -25,7 +24,6 @@ enum Loads {
     Many(Vec<Option<f64>>),
 }
 
-/// The trace of a file.
 pub(super) fn open(path: &Path) -> anyhow::Result<Trace> {
     let shown = path.display();
     let about = path.metadata().with_context(|| format!("cannot read {shown}"))?;

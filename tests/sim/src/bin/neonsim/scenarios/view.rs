@@ -17,7 +17,6 @@ use crate::report::{API_VERSION, Column, Report, grouped};
 
 /// Broken runs that are described one by one.
 const SHOWN: usize = 5;
-/// Nodes that are drawn.
 const NODES: usize = 24;
 
 pub(super) fn report(setup: &Setup<'_>, outcomes: &[Outcome], wall: Duration) -> Report {

@@ -4,6 +4,7 @@
 pub(super) mod apply;
 pub(super) mod chosen;
 pub(super) mod ready;
+pub(super) mod removal;
 mod verify;
 pub(super) mod why;
 
@@ -194,6 +195,36 @@ impl<'a> Job<'a> {
             if apply::delete(&self.connection, &named).await? {
                 changes.push(Change { named, outcome: Outcome::Removed });
             }
+        }
+        let workloads: Vec<String> = changes
+            .iter()
+            .filter(|change| neonvm_deploy::is_workload(&json!({"kind": change.named.kind})))
+            .map(|change| change.named.name.clone())
+            .collect();
+        for workload in workloads {
+            changes.extend(self.end_leases(&workload).await?);
+        }
+        Ok(changes)
+    }
+
+    /// Removes the leases of a service that was removed: `status` would take it for one that has stopped.
+    async fn end_leases(&self, workload: &str) -> Result<Vec<Change>> {
+        let (connection, namespace) = (&self.connection, &self.values.namespace);
+        if self.is_waiting {
+            // A pod that still runs would write its lease again.
+            let label = format!("app.kubernetes.io%2Fname%3D{workload}");
+            removal::gone(connection, self.reporter, (namespace, &label), self.limit).await?;
+        }
+        let of_node = format!("{workload}-");
+        let ours = |name: &str| {
+            name == workload
+                || name.starts_with(&of_node)
+                || (workload == "neonvm-scheduler" && name == "neonvm-kube-scheduler")
+        };
+        let mut changes = Vec::new();
+        for named in removal::leases(connection, namespace, ours).await? {
+            apply::delete(connection, &named).await?;
+            changes.push(Change { named, outcome: Outcome::Removed });
         }
         Ok(changes)
     }

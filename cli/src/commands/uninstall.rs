@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use neonvm_deploy::{INVENTORY, Named, Record, is_workload, rank};
 use neonvm_kernel::Progress as _;
+use neonvm_kit::signer::rules::SIGNER;
 use serde_json::{Value, json};
 
 use super::flags::duration;
 use super::install::apply::{self, Change, Outcome, get};
 use super::install::interruptible;
-use super::poll;
+use super::install::removal::{gone, leases, named};
 use crate::args::install::Uninstall;
 use crate::commands::object::{items_if_any, text};
 use crate::connect::{Connection, block_on};
@@ -99,15 +100,6 @@ fn doomed(record: &Record, namespace: &str) -> Result<Vec<Named>> {
     Ok(ranked.into_iter().map(|(_, named)| named).collect())
 }
 
-fn named(api_version: &str, kind: &str, namespace: &str, name: &str) -> Named {
-    Named {
-        api_version: api_version.to_owned(),
-        kind: kind.to_owned(),
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
-    }
-}
-
 async fn services(
     connection: &Connection,
     reporter: &Reporter,
@@ -131,11 +123,14 @@ async fn services(
     let (running, rest): (Vec<Named>, Vec<Named>) =
         all.into_iter().partition(|named| is_workload(&json!({"kind": named.kind})));
     remove(connection, &running, &mut removed).await?;
-    gone(connection, reporter, namespace, limit).await?;
+    gone(connection, reporter, (namespace, "app.kubernetes.io%2Fpart-of%3Dneonvm"), limit).await?;
     // A replica that was about to write them may have done so before it lost its rights.
     remove(connection, &first, &mut removed).await?;
     remove(connection, &rest, &mut removed).await?;
-    remove(connection, &leases(connection, namespace).await?, &mut removed).await?;
+    // Others may have leases in the namespace.
+    let ours = |name: &str| name.starts_with("neonvm-") || name.ends_with(".neon.tech");
+    remove(connection, &leases(connection, namespace, ours).await?, &mut removed).await?;
+    remove(connection, &requests(connection).await?, &mut removed).await?;
     // The last of all: what has an inventory is not removed completely.
     remove(connection, &[named("v1", "ConfigMap", namespace, INVENTORY)], &mut removed).await?;
     reporter.end(&format!("{} objects removed", removed.len()));
@@ -152,34 +147,15 @@ async fn remove(connection: &Connection, all: &[Named], removed: &mut Vec<Named>
     Ok(())
 }
 
-/// Waits until no pod of a service is left.
-async fn gone(connection: &Connection, reporter: &Reporter, namespace: &str, limit: Duration) -> Result<()> {
+/// Requests for certificates of our signer: Kubernetes removes them an hour after they were answered, and those without an answer after a day.
+async fn requests(connection: &Connection) -> Result<Vec<Named>> {
+    let api_version = "certificates.k8s.io/v1";
+    let signer = SIGNER.replace('/', "%2F");
     let path =
-        format!("/api/v1/namespaces/{namespace}/pods?labelSelector=app.kubernetes.io%2Fpart-of%3Dneonvm");
-    let mut left = String::new();
-    let ended = poll::until(limit, async || {
-        let pods = items_if_any(connection, &path).await?;
-        let names: Vec<&str> = pods.iter().map(|pod| text(pod, "/metadata/name")).collect();
-        if names.is_empty() {
-            return Ok(Some(()));
-        }
-        reporter.line(&format!("waiting for {} pods to end", names.len()));
-        left = names.join(", ");
-        Ok(None)
-    });
-    ended.await?.ok_or_else(|| {
-        Error::new(Code::Timeout, format!("pods have not ended after {limit:?}: {left}"))
-            .hint("see why: kubectl describe pod; then run neonctl uninstall again")
-    })
-}
-
-/// Leases of our services; others may have theirs in the namespace.
-async fn leases(connection: &Connection, namespace: &str) -> Result<Vec<Named>> {
-    let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases");
+        format!("/apis/{api_version}/certificatesigningrequests?fieldSelector=spec.signerName%3D{signer}");
     let items = items_if_any(connection, &path).await?;
-    let names = items.iter().map(|lease| text(lease, "/metadata/name"));
-    let ours = names.filter(|name| name.starts_with("neonvm-") || name.ends_with(".neon.tech"));
-    Ok(ours.map(|name| named("coordination.k8s.io/v1", "Lease", namespace, name)).collect())
+    let names = items.iter().map(|request| text(request, "/metadata/name"));
+    Ok(names.map(|name| named(api_version, "CertificateSigningRequest", "", name)).collect())
 }
 
 async fn everything(connection: &Connection, reporter: &Reporter, namespace: &str) -> Result<Vec<Named>> {

@@ -21,6 +21,7 @@ async fn neonctl(server: &ApiServer, arguments: &[&str]) -> Run {
 }
 
 const HOOKS: &str = "/apis/admissionregistration.k8s.io/v1";
+const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 const CONTROLLER: &str = "/apis/apps/v1/namespaces/neonvm-system/deployments/neonvm-vm-controller";
 
 /// Every workload is rolled out, and its service holds its lease.
@@ -47,8 +48,13 @@ async fn round(client: Client) {
                 register(client).await;
             }
         }
-        if list["items"].as_array().is_some_and(|all| !all.is_empty()) {
-            for lease in ["a3b22509.neon.tech", "neonvm-scheduler", "neonvm-pod-autoscaler"] {
+        for (service, lease) in [
+            ("neonvm-vm-controller", "a3b22509.neon.tech"),
+            ("neonvm-scheduler", "neonvm-scheduler"),
+            ("neonvm-pod-autoscaler", "neonvm-pod-autoscaler"),
+        ] {
+            let mut all = list["items"].as_array().into_iter().flatten();
+            if all.any(|object| object["metadata"]["name"] == service) {
                 hold(client, lease).await;
             }
         }
@@ -139,6 +145,9 @@ async fn a_rerun_finds_nothing_to_do_and_changes_what_is_chosen() {
     assert!(run.error.contains("without the scheduler, each kubelet permits growth"), "{}", run.error);
     let scheduler = "/apis/apps/v1/namespaces/neonvm-system/deployments/neonvm-scheduler";
     assert!(get(&server.client, scheduler).await.is_none());
+    let leases = format!("/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases");
+    assert!(get(&server.client, &format!("{leases}/neonvm-scheduler")).await.is_none(), "status reads it");
+    assert!(get(&server.client, &format!("{leases}/neonvm-pod-autoscaler")).await.is_some());
     let run = neonctl(&server, &["install", "--reset-values", "--no-wait"]).await;
     assert_eq!(run.code, 0, "{}{}", run.out, run.error);
     assert!(get(&server.client, scheduler).await.is_some());
@@ -258,8 +267,13 @@ async fn an_uninstallation_keeps_what_running_vms_trust() {
     let path = "/apis/vm.neon.tech/v1/namespaces/default/virtualmachines/db";
     delete(&server.client, path).await;
     eventually("the VM is gone", async || get(&server.client, path).await.is_none().then_some(())).await;
+    for (name, signer) in [("neonvm-old", "vm.neon.tech/internal"), ("other", "example.com/other")] {
+        apply(&server.client, &certificate_request(name, signer)).await;
+    }
     let run = neonctl(&server, &["uninstall"]).await;
     assert_eq!(run.code, 0, "{}{}", run.out, run.error);
+    assert!(get(&server.client, &format!("{REQUESTS}/neonvm-old")).await.is_none());
+    assert!(get(&server.client, &format!("{REQUESTS}/other")).await.is_some());
     assert!(
         run.out.contains("kept: custom resource definitions") && run.out.contains("neonvm-internal-ca"),
         "{}",
@@ -279,6 +293,14 @@ async fn an_uninstallation_keeps_what_running_vms_trust() {
     assert_eq!(again.certificate(), made.certificate(), "running VMs trust it");
     drop(simulated);
     purge(&server).await;
+}
+
+fn certificate_request(name: &str, signer: &str) -> Value {
+    let (request, _) = neonvm_kit::ca::Request::make("test").unwrap();
+    let usages = json!(["digital signature", "client auth"]);
+    let request = k8s_openapi::ByteString(request.into_bytes());
+    json!({"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": {"name": name},
+        "spec": {"request": request, "signerName": signer, "usages": usages}})
 }
 
 async fn purge(server: &ApiServer) {

@@ -184,14 +184,19 @@ fn state(data: &Value) -> RequestState {
     let text = |condition: &Value, key: &str| {
         condition.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
     };
-    let refused = conditions.into_iter().flatten().find(|condition| {
+    let mut conditions = conditions.into_iter().flatten();
+    let refused = conditions.clone().find(|condition| {
         match (text(condition, "type").as_str(), text(condition, "status").as_str()) {
             ("Denied" | "InvalidRequest", "True") => true,
             ("Ready", "False") => matches!(text(condition, "reason").as_str(), "Denied" | "Failed"),
             _ => false,
         }
     });
-    let Some(refused) = refused else { return RequestState::Waiting };
+    let Some(refused) = refused else {
+        let unready = conditions.find(|condition| text(condition, "type") == "Ready");
+        let message = unready.map(|condition| text(condition, "message")).unwrap_or_default();
+        return RequestState::Waiting { message };
+    };
     let failure =
         status.and_then(|status| status.get("failureTime")).and_then(Value::as_str).map(str::to_owned);
     let since = failure.unwrap_or_else(|| text(refused, "lastTransitionTime"));
@@ -215,10 +220,12 @@ mod tests {
     #[test]
     fn states_of_requests() {
         let with = |condition: Value| json!({"status": {"conditions": [condition]}});
-        assert_eq!(state(&json!({})), RequestState::Waiting);
+        let waiting = |message: &str| RequestState::Waiting { message: message.to_owned() };
+        assert_eq!(state(&json!({})), waiting(""));
+        let why = "Referenced \"ClusterIssuer\" not found";
         assert_eq!(
-            state(&with(json!({"type": "Ready", "status": "False", "reason": "Pending"}))),
-            RequestState::Waiting
+            state(&with(json!({"type": "Ready", "status": "False", "reason": "Pending", "message": why}))),
+            waiting(why)
         );
         assert_eq!(state(&json!({"status": {"certificate": "eA=="}})), RequestState::Issued);
         let denied = with(json!({"type": "Denied", "status": "True", "reason": "Policy", "message": "no",

@@ -63,10 +63,10 @@ pub(super) fn version(facts: &Facts) -> Vec<Finding> {
         Some((major, minor, _)) if (major, minor) < WHOLE => warn(
             "kubernetes",
             format!(
-                "Kubernetes {text}: pods are not resized in place and image volumes are off by default before 1.35"
+                "Kubernetes {text}: before 1.35 pods of VMs request nothing, and image volumes are off by default"
             ),
-            "enable the feature gates InPlacePodVerticalScaling and ImageVolume, or upgrade; without the first, other \
-             schedulers do not see what a VM uses, without the second, each pod copies the root disk of its VM",
+            "upgrade to 1.35; until then other schedulers do not see what a VM uses, whatever feature gates are on, and each \
+             pod copies the root disk of its VM unless API server and kubelets have the feature gate ImageVolume",
         ),
         Some(_) => ok("kubernetes", text),
         None => warn(

@@ -11,6 +11,8 @@ use crate::commands::object::{is_true, text};
 const CONTAINERD: (u64, u64) = (2, 1);
 /// Oldest CRI-O with image volumes.
 const CRIO: (u64, u64) = (1, 33);
+/// Oldest kubelet that mounts images and resizes pods as VMs need it, without a feature gate.
+const KUBELET: (u64, u64) = (1, 35);
 /// Oldest kernel with what runners use of cgroups.
 const KERNEL: (u64, u64) = (5, 10);
 /// Resources by which a device plugin hands out KVM end so.
@@ -36,7 +38,7 @@ pub(super) fn all(facts: &Facts) -> Vec<Finding> {
     for node in nodes {
         let name = text(node, "/metadata/name");
         let found = [runtime(node, facts.wanted.copies_root_disks), kvm(node, facts), platform(node)];
-        checks.extend(found.map(|check| check.at(name)));
+        checks.extend(old_kubelet(node, &facts.version).into_iter().chain(found).map(|check| check.at(name)));
     }
     checks
 }
@@ -106,8 +108,8 @@ fn runtime_of(node: &Value) -> (&str, &str) {
 impl Facts {
     /// Whether API server and nodes have image volumes; none: it cannot be found out.
     pub(crate) fn image_volumes(&self) -> Option<bool> {
-        let lacks = self.all(Source::Nodes).iter().any(lacks_image_volumes);
-        if lacks { Some(false) } else { self.keeps_image_volumes }
+        let lacks = |node: &Value| lacks_image_volumes(node) || old_kubelet(node, &self.version).is_some();
+        if self.all(Source::Nodes).iter().any(lacks) { Some(false) } else { self.keeps_image_volumes }
     }
 }
 
@@ -116,6 +118,23 @@ fn lacks_image_volumes(node: &Value) -> bool {
     let (name, version) = runtime_of(node);
     let found = release(version).map(|found| (found.0, found.1));
     oldest(name).zip(found).is_some_and(|(oldest, found)| found < oldest)
+}
+
+/// A kubelet that is older than what its API server lets expect. An older API server has the finding of [`super::cluster::version`].
+fn old_kubelet(node: &Value, server: &str) -> Option<Finding> {
+    let version = text(node, "/status/nodeInfo/kubeletVersion");
+    let is_old = |text: &str| release(text).map(|found| (found.0, found.1) < KUBELET);
+    if is_old(server) != Some(false) || is_old(version) != Some(true) {
+        return None;
+    }
+    let (major, minor) = KUBELET;
+    Some(warn(
+        "kubelet",
+        format!(
+            "{version} is older than the API server: before {major}.{minor} it mounts no images, and may not resize pods"
+        ),
+        "upgrade the kubelet; with --root-disk auto VMs copy their root disks until then, with image-volume they do not start there",
+    ))
 }
 
 /// The container runtime: without image volumes VMs whose disk comes in an image do not start, unless it is copied.

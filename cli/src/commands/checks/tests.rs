@@ -130,6 +130,23 @@ fn nodes_that_lack_something_are_named() {
 }
 
 #[test]
+fn a_kubelet_older_than_its_server_is_named() {
+    let of = |server: &str, kubelet: &str| {
+        let mut info = info("containerd://2.3.4", "amd64", "6.1.0");
+        info["kubeletVersion"] = json!(kubelet);
+        let facts = with(facts(), Source::Nodes, vec![node("n", &info, &json!({}))]);
+        let facts = Facts { version: server.into(), ..facts };
+        let named = checks(&facts).into_iter().find(|check| check.name == "kubelet");
+        (named.map(|check| check.verdict), facts.image_volumes())
+    };
+    assert_eq!(of("v1.36.2", "v1.33.4"), (Some(Verdict::Warn), Some(false)));
+    assert_eq!(of("v1.36.2", "v1.35.0"), (None, Some(true)));
+    // The finding about the server names it, and what it keeps was switched on.
+    assert_eq!(of("v1.34.1", "v1.33.4"), (None, Some(true)));
+    assert_eq!(of("v1.36.2", ""), (None, Some(true)));
+}
+
+#[test]
 fn rights_that_are_missing_are_named() {
     let missing: Vec<Right> =
         ["a", "b", "c", "d", "e", "f", "g"].map(|plural| Right::from_verb("patch", "", plural, "")).into();

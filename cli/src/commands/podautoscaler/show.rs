@@ -60,6 +60,8 @@ impl Word {
             Self::Disabled
         } else if is("MetricsAvailable", "False") {
             Self::Blind
+        } else if find(object, "ScalingActive", "False").is_some_and(|one| one.reason == "NotDecided") {
+            Self::New
         } else if object.spec.mode == Some(ScalingMode::Recommend) {
             Self::Recommend
         } else if is("ScalingActive", "True") {
@@ -114,12 +116,12 @@ pub(super) fn message(object: &PodAutoscaler) -> String {
     let status = status(object);
     let mut text = match Word::from_object(object) {
         Word::Deleting => "being deleted; the target keeps its replicas".to_owned(),
-        Word::New => return UNSEEN.to_owned(),
+        Word::New if status.conditions.is_empty() => return UNSEEN.to_owned(),
         Word::Invalid => message_of(condition(object, "ValidSpec")),
         Word::Conflict => message_of(condition(object, "MultiPodAutoscalerConflict")),
         Word::Failed => message_of(condition(object, "AbleToScale")),
         Word::Blind => message_of(condition(object, "MetricsAvailable")),
-        Word::Scaling | Word::Disabled => message_of(condition(object, "ScalingActive")),
+        Word::New | Word::Scaling | Word::Disabled => message_of(condition(object, "ScalingActive")),
         Word::Limited => message_of(condition(object, "ScalingLimited")),
         Word::Paused | Word::Recommend => recommended("the target is not scaled", &status),
         Word::Ready => String::new(),
@@ -169,7 +171,9 @@ pub(super) fn strategy(strategy: ScalingStrategy) -> &'static str {
 pub(super) fn replicas(object: &PodAutoscaler) -> String {
     let status = status(object);
     match Word::from_object(object) {
-        Word::New => NONE.to_owned(),
+        // Before the first decision of Kubernetes' own controller the number may be known.
+        Word::New if status.actual_scale == 0 => NONE.to_owned(),
+        Word::New => status.actual_scale.to_string(),
         _ if status.desired_scale != status.actual_scale => {
             format!("{}->{}", status.actual_scale, status.desired_scale)
         }

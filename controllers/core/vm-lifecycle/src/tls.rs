@@ -51,8 +51,11 @@ pub struct Request {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestState {
-    /// Neither approved nor denied.
-    Waiting,
+    /// Neither issued nor refused.
+    Waiting {
+        /// What cert-manager reports about it; empty: nothing yet.
+        message: String,
+    },
     /// The certificate is there.
     Issued,
     /// Denied, invalid or failed.
@@ -92,6 +95,8 @@ pub struct TlsOutcome {
     pub wake_at: Option<Timestamp>,
     /// What is wrong.
     pub problem: Option<String>,
+    /// What cert-manager reports about a request that waits.
+    pub waits_for: Option<String>,
 }
 
 /// Name of the request: our own prefix, so that it cannot be a user's.
@@ -132,9 +137,9 @@ pub fn step(now: Timestamp, tls: &Tls, observed: &TlsObserved, settings: &Settin
     {
         let leftover = observed.request.is_some() || observed.key;
         let action = leftover.then_some(TlsAction::Discard);
-        return TlsOutcome { action, usable, wake_at: Some(at), problem: None };
+        return TlsOutcome { action, usable, wake_at: Some(at), ..TlsOutcome::default() };
     }
-    let act = |action| TlsOutcome { action: Some(action), usable, wake_at: None, problem: None };
+    let act = |action| TlsOutcome { action: Some(action), usable, ..TlsOutcome::default() };
     if tls.certificate_issuer.is_empty() || !observed.api {
         return act(TlsAction::Sign);
     }
@@ -142,10 +147,15 @@ pub fn step(now: Timestamp, tls: &Tls, observed: &TlsObserved, settings: &Settin
         return act(TlsAction::Request { attempt: 0 });
     };
     match &request.state {
-        RequestState::Waiting if observed.key => TlsOutcome { usable, ..TlsOutcome::default() },
+        RequestState::Waiting { message } if observed.key => {
+            let waits_for = (!message.is_empty()).then(|| message.clone());
+            TlsOutcome { usable, waits_for, ..TlsOutcome::default() }
+        }
         RequestState::Issued if observed.key => act(TlsAction::Store),
         // Without its key the certificate is worth nothing.
-        RequestState::Waiting | RequestState::Issued => act(TlsAction::Request { attempt: request.attempt }),
+        RequestState::Waiting { .. } | RequestState::Issued => {
+            act(TlsAction::Request { attempt: request.attempt })
+        }
         RequestState::Refused { at, message } => {
             let attempt = request.attempt.saturating_add(1);
             let factor = 1_i64.checked_shl(request.attempt.min(6)).unwrap_or(PAUSE_FACTOR).min(PAUSE_FACTOR);
@@ -153,7 +163,7 @@ pub fn step(now: Timestamp, tls: &Tls, observed: &TlsObserved, settings: &Settin
             let again = Timestamp::from_unix(at.unix().saturating_add(pause));
             let problem = Some(format!("the certificate request was refused: {message}"));
             if again.is_some_and(|again| now < again) {
-                return TlsOutcome { action: None, usable, wake_at: again, problem };
+                return TlsOutcome { usable, wake_at: again, problem, ..TlsOutcome::default() };
             }
             TlsOutcome { problem, ..act(TlsAction::Request { attempt }) }
         }
@@ -217,8 +227,11 @@ mod tests {
         let tls = spec("ca");
         let mut seen = TlsObserved { api: true, ..TlsObserved::default() };
         assert_eq!(run(0, &tls, &seen).action, Some(TlsAction::Request { attempt: 0 }));
-        (seen.request, seen.key) = (request(&tls, 0, RequestState::Waiting), true);
+        let waiting = |message: &str| RequestState::Waiting { message: message.to_owned() };
+        (seen.request, seen.key) = (request(&tls, 0, waiting("")), true);
         assert_eq!(run(0, &tls, &seen), TlsOutcome::default());
+        seen.request = request(&tls, 0, waiting("no such issuer"));
+        assert_eq!(run(0, &tls, &seen).waits_for.as_deref(), Some("no such issuer"));
         seen.request = request(&tls, 0, RequestState::Issued);
         assert_eq!(run(0, &tls, &seen).action, Some(TlsAction::Store));
         seen.secret = secret(&tls);

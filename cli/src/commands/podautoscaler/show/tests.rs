@@ -70,6 +70,19 @@ fn what_the_spec_switches_off() {
 }
 
 #[test]
+fn one_that_kubernetes_has_not_decided_about() {
+    let text = "Kubernetes has decided nothing yet";
+    let mut open = condition("ScalingActive", "False", text);
+    open["reason"] = json!("NotDecided");
+    let conditions = json!([condition("ValidSpec", "True", ""), open, condition("Ready", "True", "")]);
+    for (there, shown) in [(0, "-"), (2, "2")] {
+        let found = object(&json!({ "actualScale": there, "desiredScale": there, "conditions": conditions }));
+        let seen = (Word::from_object(&found).text(), message(&found), replicas(&found));
+        assert_eq!(seen, ("New", text.to_owned(), shown.to_owned()));
+    }
+}
+
+#[test]
 fn one_that_is_not_reconciled_yet() {
     let mut new = object(&json!({}));
     new.status = None;

@@ -43,7 +43,8 @@ fn create(pass: &mut Pass<'_>, tls: &TlsOutcome) {
     }
     let name = pass.before.pod_name.clone();
     if !tls.usable {
-        pass.set(AVAILABLE, &Finding::no("Pending", "waits for the certificate of the guest"));
+        let why = tls.waits_for.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+        pass.set(AVAILABLE, &Finding::no("Pending", format!("waits for the certificate of the guest{why}")));
     } else if !address::is_ready(pass) {
         pass.set(AVAILABLE, &Finding::no("Pending", "waits for an address on the overlay network"));
     } else if let Err(error) = pod::plan(pass.vm, &name, pass.settings) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use neonvm_api::{Policy, Power};
 use neonvm_node::devices::{self, offer::Kvm};
-use neonvm_node::service::{self, Cluster, Paths, Service};
+use neonvm_node::service::{self, Access, Cluster, Paths, Service};
 
 /// Flags.
 #[derive(clap::Args, Debug)]
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     crate::service::run(async {
         let client = neonvm_kit::client::connect(args.kubeconfig.as_deref()).await?;
         let directory = &args.socket_directory;
-        let listener = service::listen(directory);
+        let listener = service::listen(directory, Access::Everyone);
         let listener = listener.with_context(|| format!("cannot listen in {}", directory.display()))?;
         let node = Arc::new(Service {
             pods: Cluster { client: client.clone(), node: args.node.clone() },

@@ -14,7 +14,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Namespace as NamespaceObject;
 use kube::{Api, Client};
 use neonvm_api::{Policy, VirtualMachine};
-use neonvm_types::node_protocol::{Answer, Refusal, Request, VERSION, Wants};
+use neonvm_types::node_protocol::{Answer, Refusal, Request, SOCKET, VERSION, Wants};
 use parking_lot::Mutex;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
@@ -62,16 +62,29 @@ impl<P: std::fmt::Debug> std::fmt::Debug for Service<P> {
     }
 }
 
-/// Makes the socket, in a directory of its own that is made if it is missing: every user of the node may connect, but only processes
-/// of pods see it.
+/// Who may connect to the socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Every user that sees it: on a cluster only processes of pods do.
+    Everyone,
+    /// The user of this process.
+    Owner,
+}
+
+/// Makes the socket, in a directory of its own that is made if it is missing.
 ///
 /// # Errors
 /// If the directory or the socket cannot be made.
-pub fn listen(directory: &Path) -> std::io::Result<UnixListener> {
+pub fn listen(directory: &Path, access: Access) -> std::io::Result<UnixListener> {
     use std::os::unix::fs::PermissionsExt as _;
+    let (directory_mode, socket_mode) = match access {
+        Access::Everyone => (0o755, 0o666),
+        Access::Owner => (0o700, 0o600),
+    };
+    let permit = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode));
     std::fs::create_dir_all(directory)?;
-    std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o755))?;
-    let path = directory.join(neonvm_types::node_protocol::SOCKET);
+    permit(directory, directory_mode)?;
+    let path = directory.join(SOCKET);
     // A socket of a service that was here before leads nowhere.
     match std::fs::remove_file(&path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
@@ -80,8 +93,8 @@ pub fn listen(directory: &Path) -> std::io::Result<UnixListener> {
     // Addresses of sockets are short; paths may not be.
     let handle = std::fs::File::open(directory)?;
     let address: PathBuf = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&handle)).into();
-    let listener = UnixListener::bind(address.join(neonvm_types::node_protocol::SOCKET))?;
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666))?;
+    let listener = UnixListener::bind(address.join(SOCKET))?;
+    permit(&path, socket_mode)?;
     Ok(listener)
 }
 
@@ -217,7 +230,10 @@ impl<P: Pods> Service<P> {
             later: true,
         };
         let pod = self.pods.pod(uid).await.map_err(failed)?;
-        let pod = pod.ok_or_else(|| refused(format!("there is no pod with UID {uid} on this node")))?;
+        // A list may be older than the pod.
+        let missing =
+            || Refusal { reason: format!("there is no pod with UID {uid} on this node"), later: true };
+        let pod = pod.ok_or_else(missing)?;
         let Some((name, _)) = &pod.vm else {
             return Err(refused(format!("pod {} belongs to no VM", pod.name)));
         };

@@ -60,7 +60,7 @@ fn labels_name_the_protocols_of_this_build() {
 #[test]
 fn services_run_as_a_user_without_rights() {
     has("neond", &["COPY --chmod=0755 neond /usr/local/bin/neond", "USER 65532:65532"]);
-    installs("neond", &["ca-certificates", "nftables"]);
+    installs("neond", &["ca-certificates", "iproute2", "nftables"]);
 }
 
 /// Manifests start `neond` in both images; the runner finds guest and kernel by its environment.
@@ -79,6 +79,6 @@ fn the_runner_has_what_it_executes() {
             "USER 0:0",
         ],
     );
-    let install = installs("neonvm-runner", &["e2fsprogs", "iproute2", "nftables", "\"${QEMU}\""]);
+    let install = installs("neonvm-runner", &["e2fsprogs", "\"${QEMU}\""]);
     assert!(install.contains("libvirt-qemu:x:64055:64055:"), "{install}");
 }

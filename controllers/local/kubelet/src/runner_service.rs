@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use neonvm_api::Policy;
 use neonvm_node::decision::Pod;
-use neonvm_node::service::{self, Paths, Pods, Service};
+use neonvm_node::service::{self, Access, Paths, Pods, Service};
 use neonvm_types::node_protocol::SOCKET;
 use tokio::net::UnixListener;
 
@@ -24,7 +24,7 @@ pub(crate) fn socket(data: &Path) -> PathBuf {
 
 /// Listens, if pods have network namespaces; without them QEMU's own network needs nothing of the node.
 pub(crate) fn listen(data: &Path, network: &NodeNetwork) -> std::io::Result<Option<UnixListener>> {
-    network.has_namespaces().then(|| service::listen(&data.join(DIRECTORY))).transpose()
+    network.has_namespaces().then(|| service::listen(&data.join(DIRECTORY), Access::Owner)).transpose()
 }
 
 /// Serves the runners of the node until the socket fails.

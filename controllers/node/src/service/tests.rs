@@ -67,7 +67,7 @@ fn start(pod: Option<Pod>, vm: Value) -> Running {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let directory = tempfile::tempdir().unwrap();
     let _inside = runtime.enter();
-    let listener = listen(directory.path()).unwrap();
+    let listener = listen(directory.path(), Access::Owner).unwrap();
     // The test has the network of its node.
     let paths = Paths { own_namespace: Some("/proc/self/ns/net".into()), ..Paths::default() };
     let service = Service { pods: OnePod(pod), client: api(vm), policy: Policy::default(), paths };

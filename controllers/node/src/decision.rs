@@ -12,7 +12,7 @@ use neonvm_types::node_protocol::{Refusal, guest_hardware};
 pub struct Pod {
     pub namespace: String,
     pub name: String,
-    /// Name and UID of the VM that controls it, if one does.
+    /// Name and UID of the VM that owns it, if one does.
     pub vm: Option<(String, String)>,
     /// Whether its deletion was requested.
     pub deleting: bool,

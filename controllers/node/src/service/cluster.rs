@@ -1,7 +1,7 @@
 //! The pods of a node of a cluster: processes by their cgroups, pods by the API.
 
 use k8s_openapi::api::core::v1::Pod as PodObject;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::ListParams;
 use kube::{Api, Client};
 
@@ -53,11 +53,11 @@ impl Pods for Cluster {
 #[must_use]
 pub fn seen(pod: ObjectMeta) -> Pod {
     let owners = pod.owner_references.unwrap_or_default();
-    let vm = owners.into_iter().find(|owner| {
-        owner.controller == Some(true)
-            && owner.kind == "VirtualMachine"
-            && owner.api_version == neonvm_api::names::VM_API_VERSION
-    });
+    // The target of a migration is controlled by the migration, and owned by the VM as well.
+    let is_vm = |owner: &OwnerReference| {
+        owner.kind == "VirtualMachine" && owner.api_version == neonvm_api::names::VM_API_VERSION
+    };
+    let vm = owners.into_iter().find(is_vm);
     Pod {
         namespace: pod.namespace.unwrap_or_default(),
         name: pod.name.unwrap_or_default(),

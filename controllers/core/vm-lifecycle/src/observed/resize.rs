@@ -101,9 +101,7 @@ impl Obstacle {
         match self {
             Self::NoRoom => "make room on the node, or migrate the VM",
             Self::TooLarge => "migrate the VM to a larger node",
-            Self::DevicesAway => {
-                "requested again until the node's device plugin (DaemonSet neonvm-device-plugin) is back"
-            }
+            Self::DevicesAway => "requested again until the node service (DaemonSet neonvm-node) is back",
             Self::Policy(NodePolicy::CpuManager) => {
                 "set cpuManagerPolicy of the node's kubelet to none, or migrate the VM to a node that has it"
             }

@@ -423,10 +423,7 @@ fn a_growth_goes_on_when_devices_are_back() {
     reasons.dedup();
     assert_eq!(reasons, ["InProgress", "DevicesUnavailable"]);
     let (_, _, message) = world.scaled();
-    assert!(
-        message.contains(AWAY) && message.ends_with("(DaemonSet neonvm-device-plugin) is back"),
-        "{message}"
-    );
+    assert!(message.contains(AWAY) && message.ends_with("(DaemonSet neonvm-node) is back"), "{message}");
     assert!((7..=19).contains(&world.resizes), "{}", world.resizes);
     assert_eq!(world.runner.memory.asked, Bytes::gib(1));
     // They are back after 95 s.

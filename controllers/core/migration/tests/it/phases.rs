@@ -329,6 +329,26 @@ fn a_target_that_an_old_list_lacks_is_not_gone() {
     }
 }
 
+/// A target that vanishes before its node is on record is made again, although its runner has reported that it waits for the VM.
+#[test]
+fn a_target_that_vanishes_unseen_is_made_again() {
+    for writes in 0..3 {
+        let mut world = World::new();
+        world.create("move-0");
+        for turn in [
+            Turn::Work { age: 0, writes: 99 },
+            Turn::Boot,
+            Turn::Work { age: 0, writes },
+            Turn::Vanishes(1),
+            Turn::Work { age: 0, writes: 99 },
+        ] {
+            world.turn(&turn);
+        }
+        world.calm();
+        audit(&mut world);
+    }
+}
+
 /// A target for which there is no room keeps its place until another migration needs it.
 #[test]
 fn a_target_without_a_node_gives_way_to_those_that_can_go() {

@@ -32,8 +32,13 @@ pub(super) fn step(pass: &mut Pass<'_>) {
         discard(pass);
         return;
     }
-    let goes = pass.observed.target.as_ref().is_some_and(|target| target.deleting.is_some());
-    if !goes && pass.target_state() == Some(MigrationState::Waiting) && pass.target().is_reachable() {
+    // The last report of a runner outlives its pod.
+    let stays = pass.observed.target.as_ref().is_some_and(|target| target.deleting.is_none());
+    if stays
+        && is_placed(pass)
+        && pass.target_state() == Some(MigrationState::Waiting)
+        && pass.target().is_reachable()
+    {
         ready(pass);
         return;
     }

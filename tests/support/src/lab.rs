@@ -64,17 +64,25 @@ pub fn packet(
     port: u16,
     text: &[u8],
 ) -> Vec<u8> {
-    let mut content = [&40_000_u16.to_be_bytes()[..], &port.to_be_bytes(), &[0, 26, 0, 0], text].concat();
+    let ports = [40_000_u16.to_be_bytes(), port.to_be_bytes()].concat();
+    let mut content = if protocol == 6 {
+        // The header has no options, and it opens a connection.
+        [&ports[..], &[0; 8], &[0x50, 2], text].concat()
+    } else {
+        [&ports[..], &[0, 26, 0, 0], text].concat()
+    };
     content.resize(26, 0);
-    if protocol == 6 {
-        // A header without options that opens a connection.
-        content[12..14].copy_from_slice(&[0x50, 2]);
-    }
-    let mut ip = vec![0x45, 0, 0, 46, 0, 0, 0, 0, 64, protocol, 0, 0];
-    ip.extend(from.octets());
-    ip.extend(to.octets());
-    let sum: u32 = ip.chunks(2).map(|two| u32::from(u16::from_be_bytes([two[0], two[1]]))).sum();
+    let begin = [0x45, 0, 0, 46, 0, 0, 0, 0, 64, protocol];
+    let addresses = [from.octets(), to.octets()].concat();
+    let words = |bytes: &[u8]| -> u32 {
+        bytes
+            .chunks_exact(2)
+            .filter_map(|two| two.try_into().ok())
+            .map(|two| u32::from(u16::from_be_bytes(two)))
+            .sum()
+    };
+    let sum = words(&begin) + words(&addresses);
     let sum = !u16::try_from((sum & 0xffff) + (sum >> 16)).expect("folded once");
-    ip[10..12].copy_from_slice(&sum.to_be_bytes());
+    let ip = [&begin[..], &sum.to_be_bytes(), &addresses].concat();
     [&target[..], &source, &[8, 0], &ip, &content].concat()
 }

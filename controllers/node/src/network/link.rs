@@ -88,7 +88,7 @@ fn join(
     match sockets::copies(OVERLAY_TAP) {
         Ok(socket) => files.add(LinkFile::OverlayCopies, socket),
         Err(error) => {
-            notes.push(format!("a migration may cost the guest frames: they cannot be copied: {error}"))
+            notes.push(format!("a migration may cost the guest frames: they cannot be copied: {error}"));
         }
     }
     Ok(made.mtu)

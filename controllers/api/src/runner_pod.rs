@@ -3,6 +3,9 @@
 //! Paths are those inside the container. A node that runs the runner as a plain process lays the same tree out under a
 //! directory of the pod and names it in [`ROOT_VARIABLE`].
 
+use std::collections::BTreeMap;
+
+use neonvm_types::Bytes;
 use neonvm_types::runner_protocol::{MachineInfo, SizeRequest};
 use serde::{Deserialize, Serialize};
 
@@ -56,8 +59,10 @@ pub const COPY_DIRECTORY: &str = "/vm/copy";
 pub const IMAGES_VOLUME: &str = "virtualmachineimages";
 /// Where that volume is mounted.
 pub const IMAGES_DIRECTORY: &str = "/vm/images";
-/// Directory with one mount for each empty disk, named for the disk; each an empty directory of the disk's size.
+/// Directory with one mount for each empty disk and each claim of mode `Filesystem`, named for the disk.
 pub const DISKS_DIRECTORY: &str = "/vm/disks";
+/// Directory with the block device of each claim of mode `Block`, named for the disk.
+pub const DEVICES_DIRECTORY: &str = "/vm/devices";
 /// Volume (an empty directory of the swap's size) for the swap disk.
 pub const SWAP_VOLUME: &str = "swapdisk";
 /// Where that volume is mounted.
@@ -111,9 +116,27 @@ pub struct RunnerConfig {
     /// The VM does not boot here: it comes from another pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receive: Option<Receive>,
+    /// The claims that have the content of disks, by the disk's name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub claims: BTreeMap<String, RunnerClaim>,
     /// Settings of the installation.
     #[serde(default)]
     pub settings: RunnerSettings,
+}
+
+/// A claim that has the content of a disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunnerClaim {
+    /// Name of the claim.
+    pub name: String,
+    /// The volume is a block device, below [`DEVICES_DIRECTORY`]; otherwise a directory below [`DISKS_DIRECTORY`].
+    #[serde(default)]
+    pub block: bool,
+    /// Several nodes may write the volume, so that a migration opens it on both.
+    #[serde(default)]
+    pub shared: bool,
+    /// Size of the volume.
+    pub size: Bytes,
 }
 
 /// Where a VM comes from, and as what.

@@ -14,12 +14,16 @@ mod disk;
 mod guest;
 mod status;
 
-pub use disk::{Disk, EmptyDisk, TmpfsDisk};
+pub use disk::{
+    ClaimDisk, ClaimMetadata, ClaimRetention, ClaimRetentionPolicy, ClaimTemplate, Disk, EmptyDisk, TmpfsDisk,
+};
 pub use guest::{
     Attach, CpuBounds, EnvVar, Guest, GuestSettings, ImagePullPolicy, MemorySlots, Port, PortProtocol,
     RootDisk, SwapInfo,
 };
-pub use status::{ActiveMigration, LastExit, Machine, Phase, ScalingFrom, VirtualMachineStatus, Workload};
+pub use status::{
+    ActiveMigration, LastExit, Machine, Phase, ScalingFrom, VirtualMachineStatus, VolumeStatus, Workload,
+};
 
 /// Default TCP port of QEMU's control socket in old runners.
 pub const DEFAULT_QMP_PORT: u16 = 20183;
@@ -148,6 +152,14 @@ pub struct VirtualMachineSpec {
     #[schemars(length(max = 64))]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub disks: Vec<Disk>,
+    /// Claims that are made for the VM when they are missing, each for the disk with the template's name. A claim is named
+    /// `TEMPLATE-VM`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub volume_claim_templates: Vec<ClaimTemplate>,
+    /// What becomes of the claims of the templates. Absent: they stay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub persistent_volume_claim_retention_policy: Option<ClaimRetentionPolicy>,
     /// An interface on the overlay network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_network: Option<ExtraNetwork>,
@@ -323,6 +335,18 @@ impl VirtualMachineSpec {
         self.power_state == Some(PowerState::Stopped)
     }
 
+    /// The disks whose content a claim has, each with the claim's name, for a VM with this name.
+    pub fn claims<'a>(&'a self, vm: &'a str) -> impl Iterator<Item = (&'a Disk, String)> {
+        self.disks.iter().filter_map(move |disk| Some((disk, disk.claim(vm)?)))
+    }
+
+    /// Whether the claims of the templates go with the VM.
+    #[must_use]
+    pub fn deletes_claims(&self) -> bool {
+        let policy = self.persistent_volume_claim_retention_policy;
+        policy.is_some_and(|policy| policy.when_deleted == ClaimRetention::Delete)
+    }
+
     /// Whether the guest's CPUs are to stand still.
     #[must_use]
     pub fn is_paused(&self) -> bool {
@@ -359,6 +383,8 @@ impl VirtualMachineSpec {
             extra_init_containers: Vec::new(),
             init_script: String::new(),
             disks: Vec::new(),
+            volume_claim_templates: Vec::new(),
+            persistent_volume_claim_retention_policy: None,
             extra_network: None,
             service_links: None,
             enable_acceleration: true,

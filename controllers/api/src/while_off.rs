@@ -33,7 +33,7 @@ macro_rules! field {
     };
 }
 
-pub(crate) const FIELDS: [Field; 17] = [
+pub(crate) const FIELDS: [Field; 18] = [
     field!("guest.cpus.max", Quantity, guest.cpus.max),
     field!("guest.memorySlots.min", Plain, guest.memory_slots.min),
     field!("guest.memorySlots.max", Plain, guest.memory_slots.max),
@@ -45,6 +45,7 @@ pub(crate) const FIELDS: [Field; 17] = [
     field!("guest.ports", OrEmpty, guest.ports),
     field!("guest.settings", OrAbsent, guest.settings),
     field!("disks", OrEmpty, disks),
+    field!("volumeClaimTemplates", OrEmpty, volume_claim_templates),
     field!("podResources", Plain, pod_resources),
     field!("enableAcceleration", Plain, enable_acceleration),
     field!("enableSSH", Plain, enable_ssh),

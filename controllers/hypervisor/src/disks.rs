@@ -5,6 +5,7 @@ mod base;
 mod empty;
 mod error;
 mod overlay;
+mod persistent;
 mod volume;
 mod whole;
 
@@ -12,4 +13,5 @@ pub use base::{Base, inspect};
 pub use empty::{EmptyDisk, empty, swap};
 pub use error::DiskError;
 pub use overlay::{overlay, overlay_size};
+pub use persistent::{FILE as PERSISTENT_FILE, PersistentDisk, persistent};
 pub use volume::{VolumeFile, volume};

@@ -187,6 +187,15 @@ pub enum DiskImage {
         base: PathBuf,
         base_format: BaseFormat,
     },
+    /// Bytes as they are, on a volume that outlives the VM's pods.
+    Volume {
+        /// Path of the file or of the block device.
+        path: PathBuf,
+        /// Whether the path is that of a block device.
+        device: bool,
+        /// The target of a migration opens the same volume, so that the disk is not copied.
+        shared: bool,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,10 +4,11 @@ use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 
 use neonvm_api::runner_pod::{
-    CONFIG_DIRECTORY, CONFIG_FILE, DISKS_DIRECTORY, IMAGES_DIRECTORY, KERNEL_DIRECTORY, KERNEL_FILE,
-    MOUNTS_DIRECTORY, ROOT_DISK_DIRECTORY, ROOT_DISK_FILE, RUN_DIRECTORY, RunnerConfig, SSH_PUBLIC_DIRECTORY,
-    SWAP_DIRECTORY, Seal,
+    CONFIG_DIRECTORY, CONFIG_FILE, DEVICES_DIRECTORY, DISKS_DIRECTORY, IMAGES_DIRECTORY, KERNEL_DIRECTORY,
+    KERNEL_FILE, MOUNTS_DIRECTORY, ROOT_DISK_DIRECTORY, ROOT_DISK_FILE, RUN_DIRECTORY, RunnerClaim,
+    RunnerConfig, SSH_PUBLIC_DIRECTORY, SWAP_DIRECTORY, Seal,
 };
+use neonvm_hypervisor::disks::PERSISTENT_FILE;
 
 use neonvm_kit::anchors::sha256;
 
@@ -85,6 +86,15 @@ impl PodFiles {
     /// The file of an empty disk.
     pub(crate) fn empty_disk(&self, name: &str) -> PathBuf {
         below(&self.root, DISKS_DIRECTORY).join(name).join("disk.raw")
+    }
+
+    /// The file or block device of a disk on a claim.
+    pub(crate) fn claim(&self, disk: &str, claim: &RunnerClaim) -> PathBuf {
+        if claim.block {
+            below(&self.root, DEVICES_DIRECTORY).join(disk)
+        } else {
+            below(&self.root, DISKS_DIRECTORY).join(disk).join(PERSISTENT_FILE)
+        }
     }
 
     /// The file of the swap disk.

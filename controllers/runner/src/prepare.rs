@@ -5,10 +5,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use neonvm_api::runner_pod::RunnerClaim;
 use neonvm_api::virtual_machine::{CpuScalingMode, Disk, PortProtocol};
 use neonvm_hypervisor::accelerator::{self, Accelerator, emulated_tsc_khz};
 use neonvm_hypervisor::cpu_model::CpuModel;
-use neonvm_hypervisor::disks::{self, Base, EmptyDisk, VolumeFile};
+use neonvm_hypervisor::disks::{self, Base, EmptyDisk, PersistentDisk, VolumeFile};
 use neonvm_hypervisor::installation::Installation;
 use neonvm_hypervisor::machine::{Identity, Resources, TapFiles, firmware};
 use neonvm_hypervisor::plan::{
@@ -383,6 +384,12 @@ fn runtime_disk(pod: &PodFiles, network: GuestNetwork, program: Option<&Path>) -
     Ok(plan_disk("runtime", DiskImage::Raw(path), true, false))
 }
 
+/// A disk on a claim. Freed blocks go back to the volume.
+fn claimed_disk(disk: &Disk, claim: &RunnerClaim, path: PathBuf) -> DiskPlan {
+    let image = DiskImage::Volume { path, device: claim.block, shared: claim.shared };
+    plan_disk(&disk.name, image, disk.read_only, true)
+}
+
 async fn one_disk(pod: &Arc<PodFiles>, disk: &Disk) -> Result<Option<DiskPlan>, Error> {
     let name = disk.name.clone();
     let failed = |source| Error::Disk { name: name.clone(), source };
@@ -396,6 +403,17 @@ async fn one_disk(pod: &Arc<PodFiles>, disk: &Disk) -> Result<Option<DiskPlan>, 
             .await
             .map_err(failed)?;
         return Ok(Some(plan_disk(&disk.name, DiskImage::Raw(path), disk.read_only, empty.discard)));
+    }
+    if let Some(claim) = pod.config.claims.get(&disk.name) {
+        let path = pod.claim(&disk.name, claim);
+        let persistent = PersistentDisk {
+            claim: &claim.name,
+            label: &disk.name,
+            size: claim.size,
+            read_only: disk.read_only,
+        };
+        disks::persistent(&path, persistent).await.map_err(failed)?;
+        return Ok(Some(claimed_disk(disk, claim, path)));
     }
     if runtime::is_volume_of_files(disk) {
         let (source, path, name) =

@@ -34,7 +34,7 @@ pub(crate) fn config(
     let mut sysctl: Vec<String> = SYSCTL.iter().map(|&line| line.to_owned()).collect();
     sysctl.extend(settings.into_iter().flat_map(|settings| settings.sysctl.iter().cloned()));
     let swap = swap_size(runner);
-    let mut mounts: Vec<Mount> = runner.spec.disks.iter().filter_map(mount).collect();
+    let mut mounts: Vec<Mount> = runner.spec.disks.iter().filter_map(|disk| mount(runner, disk)).collect();
     let mut synchronised: Vec<String> = runner
         .spec
         .disks
@@ -109,15 +109,17 @@ pub(crate) fn is_volume_of_files(disk: &Disk) -> bool {
     !disk.watch && (disk.config_map.is_some() || disk.secret.is_some())
 }
 
-fn mount(disk: &Disk) -> Option<Mount> {
+fn mount(runner: &RunnerConfig, disk: &Disk) -> Option<Mount> {
+    let label = disk.name.clone();
     let (kind, read_only) = if let Some(empty) = &disk.empty_disk {
-        let kind =
-            MountKind::Disk { label: disk.name.clone(), discard: empty.discard, quota: empty.enable_quotas };
-        (kind, disk.read_only)
+        let (discard, quota) = (empty.discard, empty.enable_quotas);
+        (MountKind::Disk { label, discard, quota, persistent: false }, disk.read_only)
+    } else if runner.claims.contains_key(&disk.name) {
+        (MountKind::Disk { label, discard: true, quota: false, persistent: true }, disk.read_only)
     } else if is_synchronised(disk) {
         (MountKind::Directory, false)
     } else if is_volume_of_files(disk) {
-        (MountKind::Files { label: disk.name.clone() }, true)
+        (MountKind::Files { label }, true)
     } else {
         let size = Bytes::try_from(disk.tmpfs.as_ref()?.size).ok()?;
         (MountKind::Tmpfs { size }, disk.read_only)

@@ -14,6 +14,7 @@ use neonvm_core_scheduling::permits::PodSeen;
 use neonvm_types::NamespacedName;
 use serde_json::json;
 
+use crate::claims;
 use crate::shared::Shared;
 
 /// First and longest pause after a refusal.
@@ -70,6 +71,16 @@ async fn place_all(shared: &Shared, recorder: &Recorder, reported: &mut Reported
     // Nodes are chosen one pod after the other, each with room reserved for those before it; the API server is written to
     // for several at a time.
     for pod in waiting {
+        let pinned = match claims::read(&shared.client, &pod, shared.config.request_timeout).await {
+            Ok(pinned) => pinned,
+            Err(why) => {
+                // Nothing shows when the claim is there: it is tried again after a pause.
+                report_once(shared, recorder, reported, &pod, why).await;
+                well = false;
+                continue;
+            }
+        };
+        let pod = pinned.put(pod);
         let choice = {
             let mut state = shared.state();
             let choice = state.choose(&pod);
@@ -89,7 +100,8 @@ async fn place_all(shared: &Shared, recorder: &Recorder, reported: &mut Reported
                 }
             }
             nowhere @ Choice::Nowhere(_) => {
-                well &= report_once(shared, recorder, reported, &pod, nowhere.to_string()).await;
+                let why = format!("{nowhere}{}", pinned.explanation());
+                well &= report_once(shared, recorder, reported, &pod, why).await;
             }
         }
     }

@@ -7,6 +7,7 @@
 //! polled.
 
 mod bind;
+mod claims;
 mod config;
 mod dump;
 mod extender;

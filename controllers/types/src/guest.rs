@@ -55,7 +55,10 @@ mod tests {
         let text =
             r#"{"path":"/data","kind":"disk","label":"data","discard":true,"quota":false,"readOnly":false}"#;
         let mount: Mount = serde_json::from_str(text).unwrap();
-        assert_eq!(mount.kind, MountKind::Disk { label: "data".into(), discard: true, quota: false });
+        assert_eq!(
+            mount.kind,
+            MountKind::Disk { label: "data".into(), discard: true, quota: false, persistent: false }
+        );
         assert_eq!(
             serde_json::to_value(&mount).unwrap(),
             serde_json::from_str::<serde_json::Value>(text).unwrap()

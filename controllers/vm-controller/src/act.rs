@@ -1,6 +1,7 @@
 //! Actions of the core, carried out.
 
 mod certificate;
+mod claim;
 mod pod;
 mod secret;
 
@@ -70,6 +71,8 @@ impl Reconciler {
                 let rest: Vec<&String> = all.filter(|name| *name != FINALIZER).collect();
                 self.change_vm(key, vm, json!({"metadata": {"finalizers": rest}})).await
             }
+            Action::CreateClaim { template } => self.create_claim(key, vm, template).await,
+            Action::DeleteClaim { name } => self.delete_claim(key, vm, name).await,
             Action::CreatePod { name } => self.create_pod(key, vm, name).await,
             Action::DeletePod { name, uid } => self.delete_pod(key, Some(vm), name, uid.as_deref()).await,
             Action::SyncPod { name, change } => self.sync_pod(key, name, change).await,

@@ -220,6 +220,7 @@ fn observe(reconciler: &Reconciler, key: &Key, vm: &VirtualMachine, fresh: bool)
         orphans: orphans.map(|pod| pod.view.clone()).collect(),
         runner,
         tls,
+        claims: reconciler.state.claims.of(vm),
         address: reconciler.addresses.view(&key.to_string()),
         moving,
         resize_refused: reconciler.key_states.with(key, |state| state.resize_refused.clone()),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret};
 use kube::api::Api;
 use kube::{Client, Error};
 use neonvm_api::{VirtualMachine, VirtualMachineMigration};
@@ -43,6 +43,10 @@ impl Requests {
     }
 
     pub(crate) fn pods(&self, namespace: &str) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    pub(crate) fn claims(&self, namespace: &str) -> Api<PersistentVolumeClaim> {
         Api::namespaced(self.client.clone(), namespace)
     }
 

@@ -184,6 +184,7 @@ async fn watch_all(client: &Client, state: &Arc<State>, tasks: &mut Tasks) -> Re
     tasks.spawn("watch of migrations", watch::migrations(parts()));
     tasks.spawn("watch of migration policies", watch::policies(parts()));
     tasks.spawn("watch of namespaces", watch::namespaces(parts()));
+    tasks.spawn("watch of claims", watch::claims(parts()));
     tasks.spawn("watch of cordoned nodes", watch::cordoned(parts()));
     tokio::select! {
         _ = ready.wait_for(|count| *count >= watch::WATCHES) => Ok(()),

@@ -13,6 +13,7 @@ use crate::cache::{Cache, Key};
 use crate::link::Links;
 use crate::migration::Migrations;
 use crate::policy::Policies;
+use crate::watch::claims::Claims;
 
 /// The observed objects, the links to runners, and the queue.
 #[derive(Debug)]
@@ -21,6 +22,7 @@ pub(crate) struct State {
     pub(crate) cache: Arc<Cache>,
     pub(crate) migrating: Migrations,
     pub(crate) policies: Policies,
+    pub(crate) claims: Claims,
     /// Names of the nodes on which no pod may be placed.
     pub(crate) cordoned: Mutex<BTreeSet<String>>,
     pub(crate) queue: Arc<Queue<Key>>,
@@ -37,6 +39,7 @@ impl State {
             cache: Arc::default(),
             migrating: Migrations::default(),
             policies: Policies::default(),
+            claims: Claims::default(),
             cordoned: Mutex::default(),
             queue,
             links,

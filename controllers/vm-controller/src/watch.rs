@@ -1,6 +1,7 @@
 //! Watches of VMs, pods, secrets, migrations and their policies: each change updates the cache and wakes the
 //! VM's worker.
 
+pub(crate) mod claims;
 mod migrations;
 mod namespaces;
 mod nodes;
@@ -21,6 +22,7 @@ use crate::act::{TLS_LABEL, secret_view};
 use crate::cache::{Key, key_of, machine_of, owner};
 use crate::state::State;
 
+pub(crate) use claims::claims;
 pub(crate) use migrations::{migrations, policies};
 pub(crate) use namespaces::namespaces;
 pub(crate) use nodes::cordoned;
@@ -34,7 +36,7 @@ pub(crate) struct Watch {
 }
 
 /// How many watches there are.
-pub(crate) const WATCHES: usize = 7;
+pub(crate) const WATCHES: usize = 8;
 
 /// Watches machines; never returns.
 pub(crate) async fn machines(Watch { client, state, listed }: Watch) {

@@ -19,7 +19,7 @@ pub struct Create {
     #[arg(required_unless_present = "file")]
     pub name: Option<String>,
     /// Manifest, YAML or JSON, of one or several VMs; a directory of them, or - for standard input; cannot be combined with flags that describe the VM
-    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["image", "cpu", "memory", "cu", "disk", "port", "overlay", "movable", "env", "command"])]
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["image", "cpu", "memory", "cu", "disk", "volume", "claim", "port", "overlay", "movable", "env", "command"])]
     pub file: Option<String>,
     /// Image that contains the disk: a name in the local store, a registry reference, or file:///PATH
     #[arg(long, value_name = "REF", required_unless_present = "file", add = Names::Images)]
@@ -48,6 +48,15 @@ pub struct Create {
     /// Empty disk: NAME=SIZE:PATH, mounted at PATH in the guest; can be repeated
     #[arg(long, value_name = "NAME=SIZE:PATH")]
     pub disk: Vec<String>,
+    /// Disk on a persistent volume that outlives the VM: NAME=SIZE:PATH; its claim NAME-VM is made if it is missing; can be repeated
+    #[arg(long, value_name = "NAME=SIZE:PATH")]
+    pub volume: Vec<String>,
+    /// Storage class of the claims of --volume [default: that of the cluster]
+    #[arg(long, value_name = "CLASS", requires = "volume")]
+    pub storage_class: Option<String>,
+    /// Disk on an existing claim: NAME=CLAIM:PATH; can be repeated
+    #[arg(long, value_name = "NAME=CLAIM:PATH")]
+    pub claim: Vec<String>,
     /// ConfigMap mounted as files: NAME:PATH in the guest; can be repeated
     #[arg(long, value_name = "NAME:PATH")]
     pub config_map: Vec<String>,

@@ -28,6 +28,7 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Down, quiet: bool) -> R
     let mut items = Vec::new();
     let mut document = Document { columns: vec![left("NAME"), left("RESULT")], ..Document::default() };
     for instance in chosen {
+        let volumes = volumes(&instance.directory);
         let ran = down(env, settings, &instance, limit, args.delete, quiet)?;
         let result = if args.delete {
             "deleted"
@@ -36,7 +37,12 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Down, quiet: bool) -> R
         } else {
             "was not running"
         };
-        report.notes.push(format!("local cluster {:?}: {result}", instance.name));
+        let data = match (volumes, args.delete) {
+            (0, _) => String::new(),
+            (count, true) => format!(", with {count} persistent volumes"),
+            (count, false) => format!("; {count} persistent volumes stay"),
+        };
+        report.notes.push(format!("local cluster {:?}: {result}{data}", instance.name));
         items.push(json!({ "apiVersion": API_VERSION, "kind": "LocalCluster", "name": instance.name,
             "status": if args.delete { "deleted" } else { "stopped" }, "ran": ran }));
         document.names.push(format!("localcluster/{}", instance.name));
@@ -47,6 +53,12 @@ pub(crate) fn run(env: &Env, settings: &Settings, args: &Down, quiet: bool) -> R
     document.text = Some(String::new());
     report.body = crate::report::Body::Document(document);
     Ok(report)
+}
+
+/// How many volumes of the class `local` the nodes of a cluster have.
+fn volumes(directory: &std::path::Path) -> usize {
+    let below = |path: std::path::PathBuf| std::fs::read_dir(path).into_iter().flatten().flatten();
+    below(directory.join("nodes")).map(|node| below(node.path().join("volumes")).count()).sum()
 }
 
 fn down(

@@ -166,6 +166,10 @@ fn check(machine: &VirtualMachine, args: &Migrate) -> Result<()> {
         return Err(Error::new(Code::Conflict, format!("{name} cannot be migrated: it is paused"))
             .hint(format!("resume it first: neonctl vm resume {name}")));
     }
+    if let Some(why) = status.pinned_by() {
+        return Err(Error::new(Code::Conflict, format!("{name} cannot be migrated: {why}"))
+            .hint(format!("stop the VM where it has to leave its node: neonctl vm stop {name}")));
+    }
     if args.to.as_slice() == [status.node.clone()] {
         return Err(Error::new(Code::Conflict, format!("{name} already runs on {}", status.node))
             .hint(format!("let the scheduler choose a node: neonctl vm migrate {name}")));

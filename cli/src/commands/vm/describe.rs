@@ -69,12 +69,15 @@ fn describe(machine: &VirtualMachine, agent: Agent<'_>, events: &[Event], most: 
     }
     line("Image", spec.guest.root_disk.image.clone());
     for disk in &spec.disks {
-        let kind = if disk.empty_disk.is_some() {
-            "empty"
+        let claim = disk.claim(machine.metadata.name.as_deref().unwrap_or_default());
+        let kind = if let Some(claim) = claim {
+            format!("claim {claim}")
+        } else if disk.empty_disk.is_some() {
+            "empty".to_owned()
         } else if disk.tmpfs.is_some() {
-            "tmpfs"
+            "tmpfs".to_owned()
         } else {
-            "files"
+            "files".to_owned()
         };
         line("Disk", format!("{} at {} ({kind})", disk.name, disk.mount_path));
     }

@@ -118,6 +118,24 @@ pub(crate) fn virtual_machine_spec() -> Value {
             ),
             "a guest port must not be one of qmp, qmpManual and runnerPort; choose another port"
         ),
+        rule(
+            concat!(
+                "!has(self.disks) || self.disks.all(d, has(d.emptyDisk) || has(d.configMap) || has(d.secret)",
+                " || has(d.tmpfs) || has(d.persistentVolumeClaim)",
+                " || has(self.volumeClaimTemplates) && self.volumeClaimTemplates.exists(t, t.metadata.name == d.name))"
+            ),
+            concat!(
+                "a disk needs one of emptyDisk, configMap, secret, tmpfs and persistentVolumeClaim, ",
+                "or an entry of volumeClaimTemplates with its name"
+            )
+        ),
+        rule(
+            concat!(
+                "!has(self.volumeClaimTemplates) || self.volumeClaimTemplates.all(t,",
+                " self.volumeClaimTemplates.exists_one(o, o.metadata.name == t.metadata.name))"
+            ),
+            "names of volumeClaimTemplates must differ; rename one"
+        ),
     ])
 }
 
@@ -126,13 +144,14 @@ pub(crate) fn disk() -> Value {
         rule(
             concat!(
                 "(has(self.emptyDisk) ? 1 : 0) + (has(self.configMap) ? 1 : 0)",
-                " + (has(self.secret) ? 1 : 0) + (has(self.tmpfs) ? 1 : 0) == 1"
+                " + (has(self.secret) ? 1 : 0) + (has(self.tmpfs) ? 1 : 0)",
+                " + (has(self.persistentVolumeClaim) ? 1 : 0) <= 1"
             ),
-            "exactly one of emptyDisk, configMap, secret and tmpfs must be set"
+            "only one of emptyDisk, configMap, secret, tmpfs and persistentVolumeClaim can be set"
         ),
         rule(
-            "!has(self.emptyDisk) || size(self.name) <= 16",
-            "the name of an emptyDisk must not be longer than 16 characters, the length of a file system label"
+            "!has(self.emptyDisk) && !has(self.persistentVolumeClaim) || size(self.name) <= 16",
+            "the name of an emptyDisk or of a disk on a claim must not be longer than 16 characters, the length of a file system label"
         ),
     ])
 }

@@ -10,7 +10,7 @@ use crate::{
     field_error::Faults,
     names::{RESERVED_DISK_NAMES, RESERVED_DOMAINS, annotation},
     validate::{is_dns_label, is_dns_subdomain},
-    virtual_machine::{Disk, GuestSettings, PortProtocol, Tls, is_cpu_model},
+    virtual_machine::{ClaimTemplate, Disk, GuestSettings, PortProtocol, Tls, is_cpu_model},
     vm_info::VmInfoError,
     while_off::FIELDS,
 };
@@ -36,7 +36,8 @@ pub fn virtual_machine_create(vm: &VirtualMachine) -> Vec<FieldError> {
     slot_size(spec, &mut faults);
     slot_bounds(spec, &mut faults);
     least_memory(spec, &mut faults);
-    disks(&spec.disks, &mut faults);
+    disks(&spec.disks, &spec.volume_claim_templates, &mut faults);
+    claim_templates(vm, &mut faults);
     ports(spec, &mut faults);
     environment(spec, &mut faults);
     port_clashes(spec, &mut faults);
@@ -65,7 +66,8 @@ pub fn virtual_machine_update(old: &VirtualMachine, new: &VirtualMachine) -> Vec
         while_off(&old.spec, &new.spec, &mut faults);
     } else {
         slot_size(&new.spec, &mut faults);
-        disks(&new.spec.disks, &mut faults);
+        disks(&new.spec.disks, &new.spec.volume_claim_templates, &mut faults);
+        claim_templates(new, &mut faults);
         environment(&new.spec, &mut faults);
     }
     cpu_bounds(&new.spec, &mut faults);
@@ -216,8 +218,57 @@ fn least_memory(spec: &VirtualMachineSpec, faults: &mut Faults) {
     );
 }
 
-fn disks(disks: &[Disk], faults: &mut Faults) {
+/// The claims of the VM.
+fn claim_templates(vm: &VirtualMachine, faults: &mut Faults) {
+    let mut names = BTreeSet::new();
+    let machine = vm.metadata.name.as_deref().unwrap_or_default();
+    for (index, template) in vm.spec.volume_claim_templates.iter().enumerate() {
+        let field = |name: &str| format!("spec.volumeClaimTemplates[{index}].{name}");
+        let name = &template.metadata.name;
+        faults.require(
+            is_dns_label(name) && name.len() <= LABEL,
+            field("metadata.name"),
+            format!("{name:?} must be at most {LABEL} lower-case letters, digits and inner hyphens"),
+        );
+        faults.require(
+            names.insert(name),
+            field("metadata.name"),
+            format!("{name} is there twice; rename one"),
+        );
+        let disk = vm.spec.disks.iter().find(|disk| disk.name == *name);
+        faults.require(
+            disk.is_some_and(|disk| disk.source_count() == 0),
+            field("metadata.name"),
+            format!(
+                "there must be a disk {name} without another source; add it to spec.disks with a mountPath"
+            ),
+        );
+        let length = name.len().saturating_add(machine.len()).saturating_add(1);
+        faults.require(
+            length <= 253,
+            field("metadata.name"),
+            format!("the claim {name}-{machine} has a longer name than Kubernetes allows; shorten one"),
+        );
+        let requests = template.spec.resources.as_ref().and_then(|resources| resources.requests.as_ref());
+        let size = requests.and_then(|requests| requests.get("storage"));
+        let size = size.and_then(|size| size.0.parse::<Quantity>().ok());
+        faults.require(
+            size.is_some_and(|size| size.nanos() > 0 && Bytes::try_from(size).is_ok()),
+            field("spec.resources.requests.storage"),
+            "must be a size above 0; write for example 10Gi",
+        );
+        faults.require(
+            template.spec.access_modes.as_ref().is_some_and(|modes| !modes.is_empty()),
+            field("spec.accessModes"),
+            "must have an entry; write for example [ReadWriteOnce]",
+        );
+    }
+}
+
+fn disks(disks: &[Disk], templates: &[ClaimTemplate], faults: &mut Faults) {
     let (mut names, mut mounts) = (BTreeSet::new(), BTreeSet::new());
+    let templates: BTreeSet<&str> =
+        templates.iter().map(|template| template.metadata.name.as_str()).collect();
     for (index, disk) in disks.iter().enumerate() {
         let field = |name: &str| format!("spec.disks[{index}].{name}");
         let name = &disk.name;
@@ -225,10 +276,10 @@ fn disks(disks: &[Disk], faults: &mut Faults) {
             faults.push(field("name"), format!("{name} is taken by the runner; choose another"));
         } else if name.len() > DISK_NAME {
             faults.push(field("name"), format!("must not be longer than {DISK_NAME} characters; shorten it"));
-        } else if disk.empty_disk.is_some() && name.len() > LABEL {
+        } else if disk.claim("").or(disk.empty_disk.map(|_| String::new())).is_some() && name.len() > LABEL {
             faults.push(
                 field("name"),
-                format!("must not be longer than {LABEL} characters for an emptyDisk; shorten it"),
+                format!("must not be longer than {LABEL} characters for an emptyDisk or a claim; shorten it"),
             );
         } else {
             faults.require(
@@ -238,14 +289,22 @@ fn disks(disks: &[Disk], faults: &mut Faults) {
             );
         }
         faults.require(names.insert(name), field("name"), format!("{name} is there twice; rename one"));
+        let sources = disk.source_count();
         faults.require(
-            disk.source_count() == 1,
+            sources == 1 || sources == 0 && templates.contains(name.as_str()),
             format!("spec.disks[{index}]"),
             format!(
-                "has {} sources; set exactly one of emptyDisk, configMap, secret and tmpfs",
-                disk.source_count()
+                "has {sources} sources; set exactly one of emptyDisk, configMap, secret, tmpfs and persistentVolumeClaim, or give an \
+                 entry of spec.volumeClaimTemplates the name of the disk"
             ),
         );
+        if let Some(claim) = &disk.persistent_volume_claim {
+            faults.require(
+                is_dns_subdomain(&claim.claim_name),
+                field("persistentVolumeClaim.claimName"),
+                "must be the name of a claim: lower-case letters, digits, '-' and '.', at most 253; list them: kubectl get pvc",
+            );
+        }
         match disk.mount_path.parse::<GuestPath>() {
             Ok(path) if mounts.contains(&path) => {
                 faults.push(field("mountPath"), format!("{path} is there twice; mount one elsewhere"));

@@ -92,9 +92,25 @@ pub struct VirtualMachineStatus {
     /// How the VM ended the last time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_exit: Option<LastExit>,
+    /// The claims that have the content of disks, as they were when the VM's pod was made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<VolumeStatus>,
     /// The VM's active migration. There is at most one: migrations not named here leave the VM alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub migration: Option<ActiveMigration>,
+}
+
+/// A claim that has the content of a disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeStatus {
+    /// Name of the disk.
+    pub name: String,
+    /// Name of the claim.
+    pub claim_name: String,
+    /// Two nodes may open the volume at the same time, so that the VM can be migrated with it.
+    #[serde(default)]
+    pub shared: bool,
 }
 
 /// The active migration of a VM.
@@ -113,6 +129,16 @@ pub struct ActiveMigration {
 }
 
 impl VirtualMachineStatus {
+    /// Why the VM cannot be migrated: a disk is on a claim that one node at a time can mount.
+    #[must_use]
+    pub fn pinned_by(&self) -> Option<String> {
+        let volume = self.volumes.iter().find(|volume| !volume.shared)?;
+        let (disk, claim) = (&volume.name, &volume.claim_name);
+        Some(format!(
+            "disk {disk} is on claim {claim}, which one node at a time can mount (it is not ReadWriteMany)"
+        ))
+    }
+
     /// Whether the VM keeps its size because of its migration: its target was made for a guest of this size, and has a node. A migration
     /// that has no room anywhere holds nothing, for however long it waits.
     #[must_use]

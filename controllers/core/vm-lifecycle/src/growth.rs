@@ -54,6 +54,7 @@ impl Denial {
         let labels = vm.metadata.labels.as_ref();
         let movable =
             labels.and_then(|all| all.get(label::AUTO_MIGRATION_ENABLED)).is_some_and(|on| on == TRUE);
+        let movable = movable && vm.status.as_ref().is_none_or(|status| status.pinned_by().is_none());
         let status = vm.status.as_ref().filter(|_| movable && vm.metadata.deletion_timestamp.is_none())?;
         if status.phase != Some(Phase::Running) || status.migration.is_some() || status.node.is_empty() {
             return None;

@@ -16,6 +16,7 @@
 //! Laws, each a property test: at most one live pod for a VM, whatever was observed late and wherever the
 //! controller died; the same observation twice gives no action and the same status; restarts are only counted up.
 
+pub mod claims;
 pub mod condition;
 pub mod crash_loop;
 pub mod disruption;

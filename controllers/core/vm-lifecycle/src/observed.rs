@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use neonvm_types::Timestamp;
 use neonvm_types::runner_protocol::{Exit, RunnerStatus, SizeRequest};
 
+use crate::claims::ClaimView;
 use crate::pod::size::larger;
 use crate::pod_size::PodSize;
 use crate::tls::TlsObserved;
@@ -31,6 +32,8 @@ pub struct Observed {
     pub tls: TlsObserved,
     /// The VM's address on the overlay network, as the pools have it.
     pub address: AddressView,
+    /// The claims that the VM's disks name, as far as they exist.
+    pub claims: Vec<ClaimView>,
     /// The migration that the status names; read only if it names one.
     pub moving: Moving,
     /// The last resize of a pod that the API server refused.
@@ -128,6 +131,8 @@ pub struct Failure {
 pub enum FailureReason {
     /// The pod could not be made or changed.
     PodFailed,
+    /// A claim could not be made or deleted.
+    ClaimFailed,
     /// The pod would use more than a quota of its namespace leaves.
     QuotaExceeded,
     /// A secret could not be made.
@@ -154,6 +159,7 @@ impl FailureReason {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::PodFailed => "PodFailed",
+            Self::ClaimFailed => "ClaimFailed",
             Self::QuotaExceeded => neonvm_api::names::QUOTA_EXCEEDED,
             Self::SecretFailed => "SecretFailed",
             Self::CertificateFailed => "CertificateFailed",

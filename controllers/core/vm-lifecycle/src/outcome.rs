@@ -38,6 +38,14 @@ pub enum Action {
     Amend {
         spec: serde_json::Map<String, serde_json::Value>,
     },
+    /// Create the claim of the template with this name, unless there is one of its name.
+    CreateClaim {
+        template: String,
+    },
+    /// Delete the claim of this name, if it was made for the VM.
+    DeleteClaim {
+        name: String,
+    },
     /// Create the secrets of the VM and of the pod with this name, then the pod itself, as planned by [`crate::pod::plan`].
     CreatePod {
         /// Name of the pod.

@@ -8,6 +8,8 @@ pub mod overhead;
 pub mod size;
 mod volume;
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::{
     Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction, ObjectFieldSelector, Pod,
     PodSpec, Probe, ResourceRequirements, SeccompProfile, SecurityContext, Toleration,
@@ -117,6 +119,7 @@ pub fn config(vm: &VirtualMachine, pod: &str, settings: &Settings) -> Result<Run
         cpu_scaling_mode: vm.spec.cpu_scaling_mode.unwrap_or(settings.cpu_scaling_mode),
         extra_net,
         receive: None,
+        claims: BTreeMap::new(),
         settings: RunnerSettings {
             node_access: settings.policy.allows(Power::NodeAccess),
             pod_size: settings.pod_size,

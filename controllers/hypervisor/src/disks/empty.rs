@@ -61,16 +61,28 @@ pub async fn empty(path: &Path, disk: EmptyDisk<'_>) -> Result<(), DiskError> {
     if disk.quotas {
         return with_quotas(path, disk).await;
     }
+    file_system(path, disk.size, disk.label, |_| Ok(()))
+}
+
+/// Makes a file with an empty ext4 file system, with holes. `sync` is called before the file gets its name.
+pub(super) fn file_system(
+    path: &Path,
+    size: Bytes,
+    label: &str,
+    sync: impl FnOnce(&File) -> std::io::Result<()>,
+) -> Result<(), DiskError> {
     let options = ext4::Options {
-        size: Some(disk.size.get()),
-        label: disk.label.to_owned(),
+        size: Some(size.get()),
+        label: label.to_owned(),
         uuid: random()?,
         hash_seed: random()?,
         created: now(),
         ..ext4::Options::default()
     };
     let system = ext4::empty(&options).map_err(|error| DiskError::content(path, error))?;
-    store(path, &system)
+    whole::make(path, |file, _| {
+        raw::write(&system, file, &|_| {}).and_then(|()| sync(file)).map_err(DiskError::io("write", path))
+    })
 }
 
 /// The one with quotas has inodes that only `mkfs.ext4` makes.
@@ -86,21 +98,29 @@ async fn with_quotas(path: &Path, disk: EmptyDisk<'_>) -> Result<(), DiskError> 
     let file = options.open(&aside).map_err(DiskError::io("make", &aside))?;
     file.set_len(disk.size.get()).map_err(DiskError::io("size", &aside))?;
     drop(file);
+    let extended = "quotatype=prjquota,nodiscard,lazy_itable_init=1,lazy_journal_init=1";
+    let options = ["-O", "quota,project", "-L", disk.label, "-E", extended];
+    let made = mkfs(&aside, &options, MKFS_DEADLINE).await;
+    let made = made.and_then(|()| std::fs::rename(&aside, path).map_err(DiskError::io("put in place", path)));
+    if made.is_err() {
+        let _ = std::fs::remove_file(&aside);
+    }
+    made
+}
+
+/// Runs `mkfs.ext4` with these options on a file or device.
+pub(super) async fn mkfs(path: &Path, options: &[&str], deadline: Duration) -> Result<(), DiskError> {
     let mut command = Command::new("mkfs.ext4");
-    command.args(["-q", "-F", "-b", "4096", "-O", "quota,project", "-L", disk.label]);
-    command.args(["-E", "quotatype=prjquota,nodiscard,lazy_itable_init=1,lazy_journal_init=1"]);
+    command.args(["-q", "-F", "-b", "4096"]).args(options);
     let path_variable = std::env::var("PATH").unwrap_or_default();
-    command.arg(&aside).env("PATH", format!("{path_variable}:/usr/sbin:/sbin"));
+    command.arg(path).env("PATH", format!("{path_variable}:/usr/sbin:/sbin"));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true);
-    let reason = match tokio::time::timeout(MKFS_DEADLINE, command.output()).await {
-        Ok(Ok(output)) if output.status.success() => {
-            return std::fs::rename(&aside, path).map_err(DiskError::io("put in place", path));
-        }
+    let reason = match tokio::time::timeout(deadline, command.output()).await {
+        Ok(Ok(output)) if output.status.success() => return Ok(()),
         Ok(Ok(output)) => format!("mkfs.ext4: {}", String::from_utf8_lossy(&output.stderr).trim()),
         Ok(Err(error)) => format!("mkfs.ext4 does not start: {error}"),
-        Err(_) => format!("mkfs.ext4 does not end within {} s", MKFS_DEADLINE.as_secs()),
+        Err(_) => format!("mkfs.ext4 does not end within {} s", deadline.as_secs()),
     };
-    let _ = std::fs::remove_file(&aside);
     Err(DiskError::content(path, reason))
 }
 

@@ -224,7 +224,9 @@ fn files(
     }
     for disk in &plan.disks {
         let (file, base) = match &disk.image {
-            DiskImage::Raw(file) | DiskImage::Qcow2(file) => (file, None),
+            DiskImage::Raw(file) | DiskImage::Qcow2(file) | DiskImage::Volume { path: file, .. } => {
+                (file, None)
+            }
             DiskImage::Overlay { file, base, .. } => (file, Some(base)),
         };
         let file = inherited.file(file, !disk.read_only, plan.direct_io && !disk.read_only)?;

@@ -14,7 +14,7 @@ pub(crate) fn node(index: usize) -> String {
 /// whatever the guest may do.
 pub(crate) fn export_node(index: usize, disk: &DiskPlan) -> String {
     match disk.image {
-        DiskImage::Raw(_) => file_node(&node(index)),
+        DiskImage::Raw(_) | DiskImage::Volume { .. } => file_node(&node(index)),
         DiskImage::Qcow2(_) | DiskImage::Overlay { .. } => node(index),
     }
 }
@@ -37,6 +37,8 @@ struct File {
     descriptor: i32,
     read_only: bool,
     direct: bool,
+    /// A block device.
+    device: bool,
 }
 
 fn push(out: &mut Vec<String>, options: Vec<(&str, Value)>) {
@@ -47,7 +49,7 @@ fn push(out: &mut Vec<String>, options: Vec<(&str, Value)>) {
 fn push_file(out: &mut Vec<String>, file: &File, discard: &str) {
     out.extend(["-add-fd".to_owned(), format!("fd={},set={}", file.descriptor, file.set)]);
     let mut options = vec![
-        ("driver", "file".into()),
+        ("driver", if file.device { "host_device" } else { "file" }.into()),
         ("node-name", file.node.as_str().into()),
         ("filename", format!("/dev/fdset/{}", file.set).into()),
         ("read-only", file.read_only.into()),
@@ -77,15 +79,16 @@ pub(super) fn arguments(
         descriptor: descriptors.file,
         read_only: disk.read_only,
         direct: direct_io && !disk.read_only,
+        device: matches!(disk.image, DiskImage::Volume { device: true, .. }),
     };
     let mut options: Vec<(&str, Value)> = vec![
-        ("driver", if matches!(disk.image, DiskImage::Raw(_)) { "raw" } else { "qcow2" }.into()),
+        ("driver", driver(&disk.image).into()),
         ("node-name", node.as_str().into()),
         ("file", file.node.as_str().into()),
         ("read-only", disk.read_only.into()),
     ];
     match &disk.image {
-        DiskImage::Raw(_) => {}
+        DiskImage::Raw(_) | DiskImage::Volume { .. } => {}
         // Whatever the header names is not opened.
         DiskImage::Qcow2(_) => options.push(("backing", Value::Null)),
         DiskImage::Overlay { base_format, .. } => {
@@ -103,11 +106,24 @@ pub(super) fn arguments(
     Ok(())
 }
 
+fn driver(image: &DiskImage) -> &'static str {
+    match image {
+        DiskImage::Raw(_) | DiskImage::Volume { .. } => "raw",
+        DiskImage::Qcow2(_) | DiskImage::Overlay { .. } => "qcow2",
+    }
+}
+
 /// The base of an overlay: never written, and kept in the page cache, which all machines with it share.
 fn push_base(out: &mut Vec<String>, index: usize, descriptor: i32, format: BaseFormat) -> String {
     let base = format!("{}-base", node(index));
-    let file =
-        File { node: format!("{base}-file"), set: 2 * index + 2, descriptor, read_only: true, direct: false };
+    let file = File {
+        node: format!("{base}-file"),
+        set: 2 * index + 2,
+        descriptor,
+        read_only: true,
+        direct: false,
+        device: false,
+    };
     push_file(out, &file, "ignore");
     let mut options: Vec<(&str, Value)> = vec![
         ("driver", format.as_str().into()),

@@ -29,6 +29,7 @@ mod runner_service;
 mod server;
 mod service;
 mod stop;
+mod storage;
 mod sys;
 mod volumes;
 

@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use crate::node_object::{LEASES, is_ready};
 use crate::pod::state_file;
 use crate::stop::{self, RunningPod};
+use crate::storage;
 
 /// How long this waits before it acts.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +57,23 @@ pub fn discard_surplus(data: &Path, count: u8, longest: Duration) -> std::io::Re
             tracing::warn!(pod = pod.name, "a runner of a node that is no longer there is killed");
         }
         state_file::pods_of(&node.path()).for_each(|pod| state_file::kill_pod(pod.path()));
-        std::fs::remove_dir_all(node.path())?;
+        remove_but_volumes(&node.path())?;
+    }
+    Ok(())
+}
+
+/// Removes the directory of a node. Its persistent volumes stay: they are there again when the cluster has the node again.
+fn remove_but_volumes(node: &Path) -> std::io::Result<()> {
+    if storage::is_empty(node) {
+        return std::fs::remove_dir_all(node);
+    }
+    tracing::warn!(node = %node.display(), "the persistent volumes of a node that is no longer there stay");
+    for entry in std::fs::read_dir(node)?.flatten().filter(|entry| entry.file_name() != storage::DIRECTORY) {
+        if entry.file_type()?.is_dir() {
+            std::fs::remove_dir_all(entry.path())?;
+        } else {
+            std::fs::remove_file(entry.path())?;
+        }
     }
     Ok(())
 }

@@ -19,6 +19,7 @@ use crate::network::NodeNetwork;
 use crate::objects::Objects;
 use crate::pod::Handle;
 use crate::rooms::Rooms;
+use crate::storage::Storage;
 use crate::sys::{Mounts, ProcessPlacement};
 use crate::volumes::VolumeSources;
 use crate::{Config, Network, naming};
@@ -42,6 +43,7 @@ pub(crate) struct Node {
     pub(crate) authority: String,
     /// What its pods have of what it offers.
     pub(crate) rooms: Rooms,
+    pub(crate) storage: Storage,
     /// By UID.
     pub(crate) pods: Mutex<BTreeMap<String, Arc<Handle>>>,
     /// Tasks of the pods; ended with the node.
@@ -64,6 +66,7 @@ impl Node {
             client: self.client.clone(),
             objects: Arc::clone(&self.objects),
             images: Arc::clone(&self.images),
+            storage: self.storage.clone(),
             namespace: pod.metadata.namespace.clone().unwrap_or_else(|| "default".into()),
             authority: self.authority.clone(),
             allocatable: self.allocatable,

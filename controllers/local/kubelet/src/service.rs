@@ -20,6 +20,7 @@ use crate::node_object::{self, Offer, Registration};
 use crate::objects::Objects;
 use crate::pod::{self, state_file};
 use crate::rooms::Rooms;
+use crate::storage::Storage;
 use crate::{Config, Error, files, naming, runner_service, server};
 use neonvm_core_kubelet::size::Need;
 
@@ -38,6 +39,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     let runners = runner_service::listen(&config.data, &network);
     let runners = runners.map_err(failed("listen for runners in", &config.data))?;
     let offer = Offer::from_capacity(&config.capacity, &config.data);
+    let storage = Storage::new(client.clone(), &config.name, &config.data);
     let events = Events::start(client.clone(), &config.name);
     let executable = match &config.executable {
         Some(path) => path.clone(),
@@ -51,6 +53,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
         allocatable: (offer.cpu_milli, offer.memory_for_pods),
         rooms: Rooms::new(Need { cpu_milli: offer.cpu_milli, memory: offer.memory_for_pods }),
         authority: authority.certificate().to_owned(),
+        storage,
         pods: parking_lot::Mutex::default(),
         workers: parking_lot::Mutex::default(),
         client,
@@ -82,6 +85,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
             ended = health.supervise("registration", registered) => ended,
             ended = health.supervise("watch of pods", follow_pods(&node)) => ended,
             ended = health.supervise("watch of nodes", follow_nodes(&node)) => ended,
+            ended = health.supervise("care for volumes", node.storage.keep()) => ended,
             ended = health.supervise("renewal of the certificate", renewal) => ended,
             ended = health.supervise("server", server::serve(&node, listener, tls)) => ended,
             ended = health.supervise("service for runners", runner_service::serve(&node, runners)) => ended,
@@ -211,7 +215,7 @@ fn see(node: &Arc<Node>, pod: Pod) {
     }
 }
 
-fn has_ended(pod: &Pod) -> bool {
+pub(crate) fn has_ended(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     matches!(phase, Some("Succeeded" | "Failed"))
 }

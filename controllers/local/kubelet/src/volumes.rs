@@ -19,6 +19,7 @@ use crate::files;
 use crate::images::{Images, Request};
 use crate::objects::{Kind, Objects, Subscription};
 use crate::problem::Problem;
+use crate::storage::Storage;
 use neonvm_core_kubelet::status::Surroundings;
 use payload::{Gathering, is_secret};
 
@@ -26,6 +27,7 @@ pub(crate) struct VolumeSources {
     pub(crate) client: Client,
     pub(crate) objects: Arc<Objects>,
     pub(crate) images: Arc<Images>,
+    pub(crate) storage: Storage,
     pub(crate) namespace: String,
     /// Certificate of the cluster's authority, PEM.
     pub(crate) authority: String,
@@ -155,6 +157,9 @@ impl VolumeSources {
                 user: self.user.clone(),
             };
             return self.images.ensure(&request, pod, &self.objects).await;
+        }
+        if let Some(source) = &volume.persistent_volume_claim {
+            return self.storage.provide(&volume.name, &self.namespace, &source.claim_name).await;
         }
         if self.write(volume, pod, around, held).await?.is_some() {
             return Ok(place);

@@ -5,7 +5,7 @@ use super::*;
 
 const UID: &str = "5f0c2f3a-7d3e-4f0e-9b1c-5f3d2a1b0c9d";
 
-fn vm(status: serde_json::Value) -> VirtualMachine {
+fn vm(status: &serde_json::Value) -> VirtualMachine {
     serde_json::from_value(json!({
         "apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine",
         "metadata": {"name": "db", "namespace": "shop", "uid": UID},
@@ -35,7 +35,7 @@ fn status() -> serde_json::Value {
 
 #[test]
 fn both_pods_of_a_migration_get_the_same() {
-    let vm = vm(status());
+    let vm = vm(&status());
     let order = |name: &str| order(&pod(name), &vm, &Policy::default()).unwrap();
     assert_eq!(order("db-1"), order("db-2"));
     let order = order("db-1");
@@ -52,12 +52,12 @@ fn both_pods_of_a_migration_get_the_same() {
 fn the_policy_of_the_namespace_opens_the_node() {
     let labels = [(Power::NodeAccess.label(), "true".to_owned())].into();
     let policy = Policy::default().in_namespace(&labels);
-    assert!(order(&pod("db-1"), &vm(status()), &policy).unwrap().open);
+    assert!(order(&pod("db-1"), &vm(&status()), &policy).unwrap().open);
 }
 
 #[test]
 fn a_pod_that_is_not_the_vms_gets_nothing() {
-    let all = vm(status());
+    let all = vm(&status());
     let named = |name: &str, uid: &str| Pod { vm: Some((name.into(), uid.into())), ..pod("db-1") };
     let cases = [
         (Pod { deleting: true, ..pod("db-1") }, "pod db-1 is being deleted"),
@@ -76,7 +76,7 @@ fn a_pod_that_is_not_the_vms_gets_nothing() {
     for (pod, reason) in cases {
         assert_eq!(order(&pod, &all, &Policy::default()), Err(refused(reason.into())), "{pod:?}");
     }
-    let unknown = order(&pod(""), &vm(json!({"podName": ""})), &Policy::default());
+    let unknown = order(&pod(""), &vm(&json!({"podName": ""})), &Policy::default());
     assert!(unknown.is_err(), "a VM without a pod has no pod without a name");
 }
 
@@ -88,7 +88,7 @@ proptest! {
         owner in "(a|b)", uid in "(a|b)", deleting: bool, ip in "(10\\.40\\.0\\.[0-9]|x|)",
     ) {
         let migration = target.as_ref().map(|target| json!({"name": "m", "uid": "u", "targetPodName": target}));
-        let mut vm = vm(json!({"podName": current, "extraNetIP": ip, "migration": migration}));
+        let mut vm = vm(&json!({"podName": current, "extraNetIP": ip, "migration": migration}));
         vm.metadata.uid = Some(uid.clone());
         let pod = Pod { vm: Some(("db".into(), owner.clone())), deleting, ..pod(&name) };
         let named = !name.is_empty() && (current == name || target.as_deref() == Some(&name));

@@ -39,6 +39,8 @@ pub(crate) fn of_disks(disks: &[DiskPlan]) -> Vec<Volume> {
     let volume = |disk: &DiskPlan| {
         let (path, overlay) = match &disk.image {
             DiskImage::Raw(path) | DiskImage::Qcow2(path) => (path, None),
+            // The target opens the volume itself.
+            DiskImage::Volume { .. } => return None,
             DiskImage::Overlay { file, .. } => (file, Some(())),
         };
         let size = match overlay {

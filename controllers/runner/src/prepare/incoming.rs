@@ -9,7 +9,7 @@ use neonvm_hypervisor::disks;
 use neonvm_hypervisor::plan::{DiskImage, DiskPlan};
 use neonvm_types::runner_protocol::{DEVICES, HostFacts, MachineInfo, facts};
 
-use super::{Error, blocking, plan_disk, root_disk};
+use super::{Error, blocking, claimed_disk, plan_disk, root_disk};
 use crate::config::PodFiles;
 use crate::migration::volumes::Source;
 use crate::options::{NetworkMode, Options};
@@ -102,6 +102,12 @@ pub(super) async fn disks(pod: &Arc<PodFiles>, receive: &Receive) -> Result<Vec<
                 source.make_empty(&disk.name, &path).map_err(failed(&disk.name))?;
             }
             all.push(plan_disk(&disk.name, DiskImage::Raw(path), disk.read_only, empty.discard));
+        } else if let Some(claim) = pod.config.claims.get(&disk.name) {
+            if !claim.shared {
+                let why = format!("claim {} can be mounted by one node at a time", claim.name);
+                return Err(failed(&disk.name)(why));
+            }
+            all.push(claimed_disk(disk, claim, pod.claim(&disk.name, claim)));
         } else if runtime::is_volume_of_files(disk) {
             let path = pod.image(&format!("{}.iso", disk.name));
             source.fetch(&disk.name, &path).await.map_err(failed(&disk.name))?;

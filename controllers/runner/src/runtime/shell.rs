@@ -108,7 +108,7 @@ fn mounts(config: &RuntimeConfig, keys: bool, programs: &str, runtime: &str) -> 
         add(make(&mount.path));
         match &mount.kind {
             MountKind::Directory => {}
-            MountKind::Disk { label, discard, quota } => {
+            MountKind::Disk { label, discard, quota, persistent } => {
                 let device = device(label);
                 if *quota {
                     add(format!("tune2fs -Q prjquota {device}"));
@@ -119,7 +119,8 @@ fn mounts(config: &RuntimeConfig, keys: bool, programs: &str, runtime: &str) -> 
                 let options =
                     if options.is_empty() { String::new() } else { format!("-o {} ", options.join(",")) };
                 add(format!("{programs}mount {options}{device} {path}"));
-                if !mount.read_only {
+                // The workload may have given the root of a disk that stays another mode.
+                if !mount.read_only && !persistent {
                     add(open(&mount.path));
                 }
             }

@@ -12,6 +12,7 @@ pub(crate) fn runner(spec: &serde_json::Value) -> RunnerConfig {
     merge(&mut whole, spec);
     let spec: VirtualMachineSpec = serde_json::from_value(whole).unwrap();
     RunnerConfig {
+        claims: std::collections::BTreeMap::new(),
         namespace: "default".into(),
         name: "vm".into(),
         uid: "5f0c2f3a-7d3e-4f0e-9b1c-5f3d2a1b0c9d".into(),
@@ -73,7 +74,10 @@ fn every_field_of_the_machine_reaches_the_guest() {
     assert_eq!(
         kinds,
         [
-            ("/data", &MountKind::Disk { label: "data".into(), discard: true, quota: true }),
+            (
+                "/data",
+                &MountKind::Disk { label: "data".into(), discard: true, quota: true, persistent: false }
+            ),
             ("/conf", &MountKind::Files { label: "conf".into() }),
             ("/live", &MountKind::Directory),
             ("/tmp", &MountKind::Tmpfs { size: Bytes::mib(64) }),

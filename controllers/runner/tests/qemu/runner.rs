@@ -133,6 +133,7 @@ impl Runner {
         });
         merge(&mut spec, &pod.spec);
         let document = RunnerConfig {
+            claims: std::collections::BTreeMap::new(),
             namespace: "default".into(),
             name: "vm".into(),
             uid: UID.into(),

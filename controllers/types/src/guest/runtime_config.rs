@@ -100,6 +100,9 @@ pub enum MountKind {
         /// Turn on project quotas.
         #[serde(default)]
         quota: bool,
+        /// It outlives the VM: its mode and owner are those that the workload gave it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        persistent: bool,
     },
     /// A read-only volume of files, found by its label.
     Files {

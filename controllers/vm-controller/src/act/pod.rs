@@ -8,6 +8,7 @@ use neonvm_api::names::RUNNER_CONTAINER;
 use neonvm_api::runner_pod::Seal;
 use neonvm_core_vm_lifecycle::FailureReason::{self, PodFailed, QuotaExceeded};
 use neonvm_core_vm_lifecycle::ResizeRefused;
+use neonvm_core_vm_lifecycle::claims;
 use neonvm_core_vm_lifecycle::pod::{self, Metadata, PodSize};
 use serde_json::json;
 
@@ -35,6 +36,7 @@ impl Reconciler {
         if vm.spec.enable_ssh {
             self.ensure_ssh(key, vm).await?;
         }
+        claims::fit(&mut plan, &claims::for_runner(vm, &self.state.claims.of(vm)));
         let seal = self.write_config(key, vm, name, None).await?;
         pod::seal(&mut plan, &seal);
         let api = self.requests.pods(&key.namespace);

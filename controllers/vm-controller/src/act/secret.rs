@@ -10,7 +10,7 @@ use neonvm_api::VirtualMachine;
 use neonvm_api::names::label;
 use neonvm_api::runner_pod::{CONFIG_FILE, Receive, RunnerConfig, Seal, identity_secret};
 use neonvm_core_vm_lifecycle::FailureReason::SecretFailed;
-use neonvm_core_vm_lifecycle::pod;
+use neonvm_core_vm_lifecycle::{claims, pod};
 use neonvm_kit::anchors::{fingerprints, sha256};
 use neonvm_kit::ca::Identity;
 use neonvm_types::Timestamp;
@@ -183,6 +183,7 @@ impl Reconciler {
         let mut config =
             pod::config(vm, name, &self.state.settings(&key.namespace)).map_err(|error| failed(&error))?;
         config.receive = receive.cloned();
+        config.claims = claims::for_runner(vm, &self.state.claims.of(vm));
         let json = serde_json::to_string(&config).map_err(|error| failed(&error))?;
         let bundle = self.authority.bundle();
         let seal = Seal {

@@ -8,7 +8,7 @@ use neonvm_api::virtual_machine::ActiveMigration;
 use neonvm_api::{VirtualMachine, VirtualMachineMigration, merge_patch};
 use neonvm_core_migration::phases::{MigrationAction, plan_target};
 use neonvm_core_vm_lifecycle::FailureReason::{ActionFailed, MigrationFailed, NoSuitableHost, PodFailed};
-use neonvm_core_vm_lifecycle::pod;
+use neonvm_core_vm_lifecycle::{claims, pod};
 use neonvm_types::runner_protocol::{
     MIGRATION_CANCEL_PATH, MIGRATION_PATH, MIGRATION_RECOVER_PATH, MIGRATION_SETTLE_PATH, MigrationCall,
     MigrationVerdict,
@@ -151,6 +151,7 @@ impl Reconciler {
         let node = vm.status.as_ref().map(|status| status.node.as_str()).unwrap_or_default();
         let plan = plan_target(vm, migration, name, node, receive.size, &self.state.settings(&key.namespace));
         let mut plan = plan.map_err(|error| Failed::new(PodFailed, error.to_string()))?;
+        claims::fit(&mut plan, &claims::for_runner(vm, &self.state.claims.of(vm)));
         // Without a list nothing is known: the target's runner refuses what cannot be.
         let nodes = crate::cluster::nodes(&self.requests.client).await.unwrap_or_default();
         if let Some(why) = elsewhere::unsuitable(&plan, &nodes) {

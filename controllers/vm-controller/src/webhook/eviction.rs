@@ -9,7 +9,7 @@ use kube::{Client, ResourceExt as _};
 use neonvm_api::migration::{MigrationPhase, VirtualMachineMigrationSpec, VirtualMachineMigrationStatus};
 use neonvm_api::names::label;
 use neonvm_api::virtual_machine::Phase;
-use neonvm_api::{VirtualMachine, VirtualMachineMigration};
+use neonvm_api::{VirtualMachine, VirtualMachineMigration, VirtualMachineStatus};
 use neonvm_core_scheduling::has_ended;
 use neonvm_kit::http::{FullRequest, FullResponse, Peer, text};
 use serde_json::{Value, json};
@@ -139,6 +139,9 @@ async fn move_away(
     }
     if vm.spec.is_paused() {
         let why = format!("it is paused; resume it: neonctl vm resume {}", vm.name_any());
+        return Ok(stays(vm, &why));
+    }
+    if let Some(why) = vm.status.as_ref().and_then(VirtualMachineStatus::pinned_by) {
         return Ok(stays(vm, &why));
     }
     let nodes = crate::cluster::nodes(client).await?;

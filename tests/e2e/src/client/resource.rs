@@ -46,13 +46,17 @@ impl Resource {
     pub const EVENT: Self = namespaced("v1", "Event", "events");
     /// `ConfigMap`.
     pub const CONFIG_MAP: Self = namespaced("v1", "ConfigMap", "configmaps");
+    /// `PersistentVolumeClaim`.
+    pub const CLAIM: Self = namespaced("v1", "PersistentVolumeClaim", "persistentvolumeclaims");
+    /// `PersistentVolume`.
+    pub const VOLUME: Self = global("v1", "PersistentVolume", "persistentvolumes");
     /// `Node`.
     pub const NODE: Self = global("v1", "Node", "nodes");
 
     /// `Namespace`.
     pub const NAMESPACE: Self = global("v1", "Namespace", "namespaces");
 
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 13] = [
         Self::VM,
         Self::MIGRATION,
         Self::MIGRATION_POLICY,
@@ -62,6 +66,8 @@ impl Resource {
         Self::POD,
         Self::SECRET,
         Self::CONFIG_MAP,
+        Self::CLAIM,
+        Self::VOLUME,
         Self::NODE,
         Self::NAMESPACE,
     ];

@@ -39,3 +39,4 @@ mod shapes;
 mod sizes;
 mod streams;
 mod survival;
+mod volumes;

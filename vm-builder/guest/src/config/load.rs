@@ -130,7 +130,7 @@ fn steps(runtime: &RuntimeConfig) -> Vec<Step> {
     for mount in &runtime.mounts {
         steps.push(Step::MakeDirectory(mount.path.clone()));
         match &mount.kind {
-            MountKind::Disk { label, discard, quota } => {
+            MountKind::Disk { label, discard, quota, .. } => {
                 if *quota {
                     steps.push(Step::ProjectQuota(label.clone()));
                 }

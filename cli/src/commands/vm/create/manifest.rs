@@ -116,9 +116,10 @@ pub(super) fn of_flags(args: &Create) -> Result<Value> {
     if !args.env.is_empty() {
         set("guest.env", args.env.iter().map(|text| variable(text)).collect::<Result<_>>()?);
     }
-    let disks = disks(args)?;
-    if !disks.is_empty() {
-        set("disks", Value::Array(disks));
+    for (field, list) in [("disks", disks(args)?), ("volumeClaimTemplates", claim_templates(args)?)] {
+        if !list.is_empty() {
+            set(field, Value::Array(list));
+        }
     }
     if args.overlay {
         set("extraNetwork", json!({ "enable": true }));
@@ -206,24 +207,57 @@ fn labels(flag: &str, texts: &[String]) -> Result<Value> {
 
 /// An empty disk.
 pub(crate) fn disk(text: &str) -> Result<Value> {
-    let hint = "write a disk as NAME=SIZE:PATH, such as data=10Gi:/var/lib/data";
-    let parts = text.split_once('=').and_then(|(name, rest)| Some((name, rest.split_once(':')?)));
-    let (name, (size, path)) = parts.ok_or_else(|| bad("disk", text, hint))?;
-    let size = size::memory("disk", size)?;
-    if size < SMALLEST_DISK {
-        return Err(bad(
-            "disk",
-            text,
-            &format!("{size} bytes are too few for a file system; write a unit, such as {size}Gi"),
-        ));
-    }
+    let (name, size, path) = sized("disk", text)?;
     Ok(json!({ "name": name, "mountPath": path, "emptyDisk": { "size": size, "discard": true } }))
+}
+
+/// Name, size and path of a disk that is made.
+fn sized<'a>(flag: &str, text: &'a str) -> Result<(&'a str, neonvm_types::Bytes, &'a str)> {
+    let hint = "write a disk as NAME=SIZE:PATH, such as data=10Gi:/var/lib/data";
+    let (name, size, path) = three(text).ok_or_else(|| bad(flag, text, hint))?;
+    let size = size::memory(flag, size)?;
+    if size < SMALLEST_DISK {
+        let why = format!("{size} bytes are too few for a file system; write a unit, such as {size}Gi");
+        return Err(bad(flag, text, &why));
+    }
+    Ok((name, size, path))
+}
+
+/// The parts of `A=B:C`.
+fn three(text: &str) -> Option<(&str, &str, &str)> {
+    let (first, rest) = text.split_once('=')?;
+    let (second, third) = rest.split_once(':')?;
+    Some((first, second, third))
+}
+
+/// The claims of the disks on volumes of their own.
+fn claim_templates(args: &Create) -> Result<Vec<Value>> {
+    let template = |text: &String| {
+        let (name, size, _) = sized("volume", text)?;
+        let mut spec =
+            json!({ "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": size } } });
+        if let (Some(class), Some(spec)) = (&args.storage_class, spec.as_object_mut()) {
+            spec.insert("storageClassName".to_owned(), json!(class));
+        }
+        Ok(json!({ "metadata": { "name": name }, "spec": spec }))
+    };
+    args.volume.iter().map(template).collect()
 }
 
 fn disks(args: &Create) -> Result<Vec<Value>> {
     let mut disks = Vec::new();
     for text in &args.disk {
         disks.push(disk(text)?);
+    }
+    for text in &args.volume {
+        let (name, _, path) = sized("volume", text)?;
+        disks.push(json!({ "name": name, "mountPath": path }));
+    }
+    for text in &args.claim {
+        let hint = "write it as NAME=CLAIM:PATH, such as data=pg-data:/var/lib/data";
+        let (name, claim, path) = three(text).ok_or_else(|| bad("claim", text, hint))?;
+        let source = json!({ "claimName": claim });
+        disks.push(json!({ "name": name, "mountPath": path, "persistentVolumeClaim": source }));
     }
     for (flag, texts, source, key) in [
         ("config-map", &args.config_map, "configMap", "name"),
@@ -256,7 +290,7 @@ mod tests {
     fn every_flag_has_its_field_and_the_result_is_valid() {
         let mut object = object(
             "pg --image img:1 --cpu 0.25..4 --memory 512Mi..4Gi --start-cpu 1 --start-memory 1Gi --port 5432 --port 53/udp \
-             --env A=b=c --disk data=10Gi:/data --config-map conf:/conf --secret cert:/cert --swap 1Gi --root-size 20Gi \
+             --env A=b=c --disk data=10Gi:/data --config-map conf:/conf --secret cert:/cert --volume rows=1Ti:/rows --storage-class fast --claim old=pg-old:/old --swap 1Gi --root-size 20Gi \
              --restart OnFailure --grace 1m --no-ssh --pull-secret login --overlay --movable --node-selector a=b --label c=d --kernel k:1 -- /bin/x -y",
         )
         .unwrap();
@@ -270,7 +304,15 @@ mod tests {
         assert_eq!(at("/spec/guest/env/0"), json!({ "name": "A", "value": "b=c" }));
         assert_eq!((at("/spec/guest/command"), at("/spec/guest/args")), (json!(["/bin/x"]), json!(["-y"])));
         assert_eq!(at("/spec/disks/0/emptyDisk/size"), "10Gi");
-        assert_eq!(at("/spec/disks/2/secret/secretName"), "cert");
+        assert_eq!(at("/spec/disks/1"), json!({ "name": "rows", "mountPath": "/rows" }));
+        assert_eq!(at("/spec/disks/2/persistentVolumeClaim/claimName"), "pg-old");
+        assert_eq!(at("/spec/disks/4/secret/secretName"), "cert");
+        let rows = at("/spec/volumeClaimTemplates/0");
+        assert_eq!(
+            (&rows["metadata"]["name"], &rows["spec"]["storageClassName"]),
+            (&json!("rows"), &json!("fast"))
+        );
+        assert_eq!(rows["spec"]["resources"]["requests"]["storage"], "1Ti");
         assert_eq!(at("/spec/terminationGracePeriodSeconds"), 60);
         assert_eq!((at("/spec/enableSSH"), at("/metadata/labels/c")), (json!(false), json!("d")));
         assert_eq!(at("/spec/imagePullSecrets"), json!([{ "name": "login" }]));
@@ -322,6 +364,8 @@ mod tests {
             ("x --image i --port 1/sctp", "--port"),
             ("x --image i --env =x", "--env"),
             ("x --image i --disk data", "--disk"),
+            ("x --image i --volume data=5:/x", "--volume"),
+            ("x --image i --claim data", "--claim"),
             ("x --image i --cpu 2..1", "--cpu"),
             ("x --image i --memory 1Ki", "--memory"),
             ("x --image i --grace soon", "--grace"),

@@ -2,7 +2,7 @@ use neonvm_types::MilliCpu;
 
 use super::*;
 use crate::virtual_machine::{
-    Architecture, CpuBounds, CpuScalingMode, EmptyDisk, EnvVar, Guest, GuestSettings, MemorySlots,
+    Architecture, ClaimDisk, CpuBounds, CpuScalingMode, EmptyDisk, EnvVar, Guest, GuestSettings, MemorySlots,
     Overcommit, Port, SwapInfo, TmpfsDisk, VirtualMachineStatus,
 };
 
@@ -116,6 +116,49 @@ fn crossed_bounds_are_named() {
 }
 
 #[test]
+fn a_disk_on_a_claim_names_it_or_has_its_template() {
+    let claimed = |name: &str, claim: Option<&str>| Disk {
+        tmpfs: None,
+        persistent_volume_claim: claim.map(|claim| ClaimDisk { claim_name: claim.to_owned() }),
+        ..tmpfs(name, "/a")
+    };
+    let template = |name: &str, size: &str, modes: &[&str]| -> ClaimTemplate {
+        let spec = serde_json::json!({"accessModes": modes, "resources": {"requests": {"storage": size}}});
+        serde_json::from_value(serde_json::json!({"metadata": {"name": name}, "spec": spec})).unwrap()
+    };
+    let faults = |disk: Disk, templates: Vec<ClaimTemplate>| {
+        let vm = vm(|spec| (spec.disks, spec.volume_claim_templates) = (vec![disk], templates));
+        let faults = virtual_machine_create(&vm);
+        faults.iter().map(|fault| fault.path.clone()).collect::<Vec<_>>()
+    };
+    let none = Vec::<String>::new();
+    assert_eq!(faults(claimed("data", Some("pg-data")), vec![]), none);
+    assert_eq!(faults(claimed("data", None), vec![template("data", "1Gi", &["ReadWriteOnce"])]), none);
+    assert_eq!(faults(claimed("data", None), vec![]), ["spec.disks[0]"]);
+    assert_eq!(
+        faults(claimed("data", Some("Pg")), vec![]),
+        ["spec.disks[0].persistentVolumeClaim.claimName"]
+    );
+    assert_eq!(faults(claimed("a-name-of-17-char", Some("x")), vec![]), ["spec.disks[0].name"]);
+    let lonely = vec![template("other", "1Gi", &["ReadWriteOnce"])];
+    assert_eq!(
+        faults(claimed("data", Some("x")), lonely),
+        ["spec.volumeClaimTemplates[0].metadata.name"],
+        "no disk has its name"
+    );
+    for (size, modes, path) in [
+        ("0", &["ReadWriteOnce"][..], "spec.resources.requests.storage"),
+        ("much", &["ReadWriteOnce"], "spec.resources.requests.storage"),
+        ("1Gi", &[], "spec.accessModes"),
+    ] {
+        let path = format!("spec.volumeClaimTemplates[0].{path}");
+        assert_eq!(faults(claimed("data", None), vec![template("data", size, modes)]), [path]);
+    }
+    let twice = vec![template("data", "1Gi", &["ReadWriteOnce"]); 2];
+    assert_eq!(faults(claimed("data", None), twice), ["spec.volumeClaimTemplates[1].metadata.name"]);
+}
+
+#[test]
 fn disks_and_ports() {
     check_all(
         &[
@@ -147,10 +190,6 @@ fn disks_and_ports() {
                     "spec.disks[1].name: a is there twice; rename one",
                     "spec.disks[1].mountPath: /a is there twice; mount one elsewhere",
                 ],
-            ),
-            (
-                |spec| spec.disks = vec![Disk { tmpfs: None, ..tmpfs("a", "/a") }],
-                &["spec.disks[0]: has 0 sources; set exactly one of emptyDisk, configMap, secret and tmpfs"],
             ),
             (
                 |spec| spec.disks = vec![tmpfs("a", "/a/../etc")],

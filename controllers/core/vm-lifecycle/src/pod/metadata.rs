@@ -72,7 +72,8 @@ fn copied(
 pub(super) fn wanted(vm: &VirtualMachine, settings: &Settings) -> Result<DesiredMetadata, PlanError> {
     let mut labels = copied(vm.metadata.labels.as_ref(), true, settings);
     let name = vm.metadata.name.clone().ok_or(PlanError::Metadata("name"))?;
-    if vm.spec.is_paused() {
+    let pinned = vm.status.as_ref().is_some_and(|status| status.pinned_by().is_some());
+    if vm.spec.is_paused() || pinned {
         // The scheduler starts no migration of it: that would be refused.
         labels.remove(label::AUTO_MIGRATION_ENABLED);
         labels.remove(label::ALWAYS_MIGRATE);

@@ -1,8 +1,9 @@
 //! Volumes of the pod, and where the runner finds them.
 
 use k8s_openapi::api::core::v1::{
-    ConfigMapVolumeSource, EmptyDirVolumeSource, ImageVolumeSource, KeyToPath, ProjectedVolumeSource,
-    SecretProjection, SecretVolumeSource, Volume, VolumeMount, VolumeProjection,
+    ConfigMapVolumeSource, EmptyDirVolumeSource, ImageVolumeSource, KeyToPath,
+    PersistentVolumeClaimVolumeSource, ProjectedVolumeSource, SecretProjection, SecretVolumeSource, Volume,
+    VolumeMount, VolumeProjection,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use neonvm_api::names::tls_secret_name;
@@ -76,7 +77,7 @@ pub(super) fn plan(vm: &VirtualMachine, pod: &str, from: RootDiskFrom) -> Result
         plan.add(empty_dir(place::SWAP_VOLUME, Some(limit)), place::SWAP_DIRECTORY, false);
     }
     for disk in &spec.disks {
-        add_disk(&mut plan, disk)?;
+        add_disk(&mut plan, name, disk)?;
     }
     if let Some(tls) = &spec.tls {
         let path = guest_path("spec.tls.mountPath", &tls.mount_path)?;
@@ -85,7 +86,7 @@ pub(super) fn plan(vm: &VirtualMachine, pod: &str, from: RootDiskFrom) -> Result
     Ok(plan)
 }
 
-fn add_disk(plan: &mut Plan, disk: &Disk) -> Result<(), PlanError> {
+fn add_disk(plan: &mut Plan, vm: &str, disk: &Disk) -> Result<(), PlanError> {
     let name = place::disk_volume(&disk.name);
     let path =
         place::mounted(&guest_path(&format!("spec.disks[{}].mountPath", disk.name), &disk.mount_path)?);
@@ -93,6 +94,12 @@ fn add_disk(plan: &mut Plan, disk: &Disk) -> Result<(), PlanError> {
         let limit = with_overhead(size(&format!("spec.disks[{}].emptyDisk.size", disk.name), empty.size)?);
         let path = format!("{}/{}", place::DISKS_DIRECTORY, disk.name);
         plan.add(empty_dir(&name, Some(limit)), path, false);
+    } else if let Some(claim_name) = disk.claim(vm) {
+        let path = format!("{}/{}", place::DISKS_DIRECTORY, disk.name);
+        let read_only = disk.read_only.then_some(true);
+        let source = PersistentVolumeClaimVolumeSource { claim_name, read_only };
+        let volume = Volume { name, persistent_volume_claim: Some(source), ..Volume::default() };
+        plan.add(volume, path, disk.read_only);
     } else if let Some(source) = &disk.config_map {
         let source: ConfigMapVolumeSource = source.clone();
         plan.add(Volume { name, config_map: Some(source), ..Volume::default() }, path, disk.read_only);

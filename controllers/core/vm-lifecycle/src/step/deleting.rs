@@ -4,6 +4,7 @@
 use neonvm_api::virtual_machine::Phase;
 
 use super::{Pass, address, ended, health};
+use crate::claims;
 use crate::condition::{AVAILABLE, Finding};
 use crate::outcome::{Action, NoteReason};
 
@@ -41,6 +42,7 @@ pub(super) fn step(pass: &mut Pass<'_>) {
     // Nothing of it runs. The status is not worth another write.
     pass.status = pass.before.clone();
     address::give_back(pass);
+    pass.actions.extend(claims::doomed(pass.vm).map(|name| Action::DeleteClaim { name }));
     pass.actions.push(Action::RemoveFinalizer);
     pass.note(NoteReason::Deleted, "the VM is gone");
     debug_assert!(ended::stuck(pass).is_empty(), "a pod that ended cannot be stuck");

@@ -63,6 +63,7 @@ fn failed_action(pass: &Pass<'_>) -> Option<Trouble> {
         FailureReason::AddressFailed => NoteReason::AddressFailed,
         FailureReason::ScaleFailed => NoteReason::ScaleLimited,
         FailureReason::PodFailed
+        | FailureReason::ClaimFailed
         | FailureReason::QuotaExceeded
         | FailureReason::ActionFailed
         | FailureReason::PauseFailed

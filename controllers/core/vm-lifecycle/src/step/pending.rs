@@ -3,6 +3,7 @@
 use neonvm_api::virtual_machine::Phase;
 
 use super::{Pass, address, alive, ended, pod_name};
+use crate::claims::{self, Readiness};
 use crate::condition::{AVAILABLE, Finding};
 use crate::observed::PodView;
 use crate::outcome::Action;
@@ -49,9 +50,31 @@ fn create(pass: &mut Pass<'_>, tls: &TlsOutcome) {
         pass.set(AVAILABLE, &Finding::no("Pending", "waits for an address on the overlay network"));
     } else if let Err(error) = pod::plan(pass.vm, &name, pass.settings) {
         pass.set(AVAILABLE, &Finding::no("Failed", error.to_string()));
-    } else {
+    } else if claims_are_there(pass) {
         pass.set(AVAILABLE, &Finding::no("Pending", format!("pod {name} is being made")));
         pass.actions.push(Action::CreatePod { name });
+    }
+}
+
+/// Whether the VM has all claims of its disks. What they are is on record before the pod exists.
+fn claims_are_there(pass: &mut Pass<'_>) -> bool {
+    match claims::readiness(pass.vm, &pass.observed.claims) {
+        Readiness::Ready(volumes) => {
+            pass.status.volumes = volumes;
+            true
+        }
+        Readiness::Missing(template) => {
+            pass.set(
+                AVAILABLE,
+                &Finding::no("Pending", format!("the claim of disk {template} is being made")),
+            );
+            pass.actions.push(Action::CreateClaim { template });
+            false
+        }
+        Readiness::Waits(why) => {
+            pass.set(AVAILABLE, &Finding::no("Pending", why));
+            false
+        }
     }
 }
 

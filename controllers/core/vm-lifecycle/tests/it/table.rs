@@ -175,6 +175,8 @@ fn describe(outcome: &Outcome) -> String {
             Action::Refresh => "Refresh",
             Action::Adopt { .. } => "Adopt",
             Action::Amend { .. } => "Amend",
+            Action::CreateClaim { .. } => "CreateClaim",
+            Action::DeleteClaim { .. } => "DeleteClaim",
             Action::CreatePod { .. } => "CreatePod",
             Action::DeletePod { uid: Some(_), .. } => "DeletePod",
             Action::DeletePod { uid: None, .. } => "DeleteSecret",

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{CONNECT, Machine, MigrationError};
-use crate::plan::{DiskImage, disk_front, disk_node, export_node};
+use crate::plan::{DiskImage, DiskPlan, disk_front, disk_node, export_node};
 use crate::qmp::QmpError;
 
 /// Largest limit that QEMU takes, in bytes a second (`THROTTLE_VALUE_MAX`).
@@ -45,20 +45,26 @@ fn gone<T: Default>(result: Result<T, QmpError>) -> Result<T, QmpError> {
     }
 }
 
+/// Whether a migration copies the disk: it is written, and the target does not open the same volume.
+fn is_copied(disk: &DiskPlan) -> bool {
+    !disk.read_only && !matches!(disk.image, DiskImage::Volume { shared: true, .. })
+}
+
 impl Machine {
+    /// Names of the disks that a migration copies.
     #[must_use]
     pub fn written_disks(&self) -> Vec<String> {
-        self.plan.disks.iter().filter(|disk| !disk.read_only).map(|disk| disk.name.clone()).collect()
+        self.plan.disks.iter().filter(|disk| is_copied(disk)).map(|disk| disk.name.clone()).collect()
     }
 
     #[must_use]
     pub fn written_disk_numbers(&self) -> Vec<usize> {
         let disks = self.plan.disks.iter().enumerate();
-        disks.filter(|(_, disk)| !disk.read_only).map(|(index, _)| index).collect()
+        disks.filter(|(_, disk)| is_copied(disk)).map(|(index, _)| index).collect()
     }
 
     fn written_disk(&self, name: &str) -> Result<usize, MigrationError> {
-        let place = self.plan.disks.iter().position(|disk| disk.name == name && !disk.read_only);
+        let place = self.plan.disks.iter().position(|disk| disk.name == name && is_copied(disk));
         place.ok_or_else(|| MigrationError::Disk(name.to_owned()))
     }
 

@@ -317,6 +317,22 @@ fn what_cannot_be_is_refused() {
 }
 
 /// Options of one word as QEMU splits it: two commas are one that belongs to the value.
+#[test]
+fn a_volume_is_a_raw_disk_on_a_file_or_on_a_block_device() {
+    for (device, driver) in [(false, "file"), (true, "host_device")] {
+        let mut plan = small();
+        let image = DiskImage::Volume { path: "/v".into(), device, shared: false };
+        plan.disks = vec![DiskPlan { name: "data".into(), image, read_only: false, discard: true }];
+        let words = arguments(&plan, &descriptors(&plan)).unwrap();
+        let nodes = words.windows(2).filter(|pair| pair[0] == "-blockdev");
+        let nodes: Vec<serde_json::Value> =
+            nodes.map(|pair| serde_json::from_str(&pair[1]).unwrap()).collect();
+        let drivers: Vec<&str> = nodes.iter().map(|node| node["driver"].as_str().unwrap()).collect();
+        assert_eq!(drivers, [driver, "raw"]);
+        assert!(nodes.iter().all(|node| node["discard"] == "unmap"), "{nodes:?}");
+    }
+}
+
 fn split(word: &str) -> Vec<String> {
     word.replace(",,", "\u{0}").split(',').map(|part| part.replace('\u{0}', ",")).collect()
 }

@@ -63,6 +63,7 @@ impl Write<'_> {
             ("", "Node") if live.is_none() => taint_new_node(object),
             ("", "PersistentVolumeClaim") if live.is_none() => {
                 add_finalizer(object, "kubernetes.io/pvc-protection");
+                put_default_class(engine, object);
             }
             ("", "PersistentVolume") if live.is_none() => {
                 add_finalizer(object, "kubernetes.io/pv-protection");
@@ -239,6 +240,24 @@ fn admit_namespace(live: Option<&Value>, object: &mut Value) {
         }
         // Finalizers change through their own subresource only.
         Some(live) => object::copy_key(object, live, "spec"),
+    }
+}
+
+/// A claim that names no class gets the default one, of several the newest.
+fn put_default_class(engine: &Engine, claim: &mut Value) {
+    if claim.pointer("/spec/storageClassName").is_some_and(|name| !name.is_null()) {
+        return;
+    }
+    let classes = engine.values("storage.k8s.io/storageclasses").into_iter();
+    let is_default = |class: &Value| {
+        let annotations = class.pointer("/metadata/annotations");
+        let mark = annotations.and_then(|all| all.get("storageclass.kubernetes.io/is-default-class"));
+        mark.is_some_and(|mark| mark == "true")
+    };
+    let age = |class: &Value| object::meta_text(class, "creationTimestamp").to_owned();
+    let newest = classes.filter(is_default).max_by_key(age);
+    if let Some(class) = newest {
+        object::child_mut(claim, "spec").insert("storageClassName".into(), json!(object::name(&class)));
     }
 }
 

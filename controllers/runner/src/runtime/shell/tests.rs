@@ -87,11 +87,9 @@ fn mount() -> impl Strategy<Value = Mount> {
     let kind = prop_oneof![
         Just(MountKind::Directory),
         label().prop_map(|label| MountKind::Files { label }),
-        (label(), any::<bool>(), any::<bool>()).prop_map(|(label, discard, quota)| MountKind::Disk {
-            label,
-            discard,
-            quota
-        }),
+        (label(), any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
+            |(label, discard, quota, persistent)| MountKind::Disk { label, discard, quota, persistent }
+        ),
         (1_u64..1 << 40).prop_map(|size| MountKind::Tmpfs { size: Bytes::new(size) }),
     ];
     (path(), kind, any::<bool>()).prop_map(|(path, kind, read_only)| Mount { path, kind, read_only })
@@ -131,7 +129,7 @@ fn wanted(config: &RuntimeConfig, keys: bool) -> Vec<Step> {
         match kind {
             MountKind::Directory => {}
             MountKind::Files { label } => steps.push(files(label, path)),
-            MountKind::Disk { label, discard, quota } => {
+            MountKind::Disk { label, discard, quota, persistent } => {
                 steps.extend(quota.then(|| Step::ProjectQuota(label.clone())));
                 let options = if *discard { "discard" } else { "" }.to_owned();
                 steps.push(Step::Mount(MountStep {
@@ -141,7 +139,7 @@ fn wanted(config: &RuntimeConfig, keys: bool) -> Vec<Step> {
                     read_only,
                     options,
                 }));
-                steps.extend((!read_only).then_some(open));
+                steps.extend((!read_only && !persistent).then_some(open));
             }
             MountKind::Tmpfs { size } => {
                 let (kind, options) = (Some("tmpfs".into()), format!("size={}", size.get()));
@@ -277,7 +275,8 @@ fn only_what_is_set_is_written() {
 /// A disk with special characters in every text, one that cannot be mounted, and what comes after it.
 #[test]
 fn a_step_that_fails_does_not_stop_the_rest() {
-    let disk = |label: &str| MountKind::Disk { label: label.into(), discard: true, quota: true };
+    let disk =
+        |label: &str| MountKind::Disk { label: label.into(), discard: true, quota: true, persistent: false };
     let mount = |path: &str, kind, read_only| Mount { path: path.into(), kind, read_only };
     let config = RuntimeConfig {
         swap: Some(Swap { label: SWAP_LABEL.into(), size: Bytes::mib(1), skip_swapon: false }),

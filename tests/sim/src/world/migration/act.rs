@@ -79,6 +79,9 @@ impl World {
             | Action::ReleaseAddress
             // No VM of the simulator is paused.
             | Action::SetPaused(_)
+            // None has a claim.
+            | Action::CreateClaim { .. }
+            | Action::DeleteClaim { .. }
             | Action::Tls(_) => Ok(()),
             Action::ResizePod { name, uid, size } => {
                 self.resize_pod(id, care, (name, uid), *size);

@@ -1,8 +1,8 @@
 //! The migration waits for admission. It has created nothing yet, so there is nothing to clean up.
 
-use neonvm_api::VirtualMachine;
 use neonvm_api::migration::{MigrationPhase, MigrationReason};
 use neonvm_api::virtual_machine::{ActiveMigration, Phase};
+use neonvm_api::{VirtualMachine, VirtualMachineStatus};
 
 use super::{Pass, eviction, over};
 use crate::phases::parameters::resolve;
@@ -62,6 +62,9 @@ fn impossible(pass: &mut Pass<'_>, vm: &VirtualMachine) -> Option<(MigrationReas
     if vm.spec.is_paused() {
         let name = vm.metadata.name.as_deref().unwrap_or_default();
         let why = format!("the VM is paused; resume it first: neonctl vm resume {name}");
+        return Some((MigrationReason::Refused, why));
+    }
+    if let Some(why) = status.and_then(VirtualMachineStatus::pinned_by) {
         return Some((MigrationReason::Refused, why));
     }
     match resolve(pass.migration, vm, &pass.observed.policies) {

@@ -1,0 +1,100 @@
+//! Disks on persistent volumes: their content outlives restarts, kills, VMs and clusters, and is never formatted again.
+
+use neonvm_e2e::client::Resource;
+use neonvm_test_support::need;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, kill, possible, until};
+
+/// The directories of the volumes of a cluster.
+fn directories(cluster: &Cluster) -> Vec<std::path::PathBuf> {
+    let below = |path: std::path::PathBuf| std::fs::read_dir(path).into_iter().flatten().flatten();
+    let nodes = below(cluster.directory().join("nodes"));
+    nodes.flat_map(|node| below(node.path().join("volumes"))).map(|entry| entry.path()).collect()
+}
+
+fn create(cluster: &Cluster, more: &[&str]) {
+    cluster.run("pg", &[&["--volume", "data=256Mi:/data"], more].concat());
+}
+
+#[test]
+fn data_outlives_restart_kill_vm_and_cluster() {
+    need!(possible());
+    let cluster = Cluster::start();
+    cluster.idle();
+    create(&cluster, &[]);
+    cluster.inside("pg", "mkdir -m 700 /data/db && echo first > /data/db/rows && sync");
+    let claim = cluster.get(Resource::CLAIM, "data-pg");
+    assert_eq!(claim.pointer("/status/phase"), Some(&json!("Bound")), "{claim}");
+    let rows = || cluster.inside("pg", "cat /data/db/rows; stat -c %a /data/db");
+
+    cluster.good(&["vm", "restart", "pg", "--wait", "--timeout", "170s"]);
+    assert_eq!(rows(), "first\n700\n");
+
+    // A QEMU that is killed under load: what the guest has written and synchronised is there, and the journal is replayed.
+    cluster.inside("pg", "echo second >> /data/db/rows && sync");
+    let before = cluster.pod("pg");
+    let uid = cluster.vm("pg")["metadata"]["uid"].as_str().unwrap().to_owned();
+    for pid in Cluster::qemus(&uid) {
+        kill(pid, Signal::KILL);
+    }
+    cluster.becomes("pg", "runs again", |vm| vm["status"]["podName"] != json!(before) && ready(vm));
+    assert_eq!(rows(), "first\nsecond\n700\n");
+
+    // The VM cannot leave its volume.
+    let (code, why) = cluster.bad(&["vm", "migrate", "pg"]);
+    assert!(code == 5 && why.contains("claim data-pg"), "{code}: {why}");
+
+    cluster.good(&["vm", "delete", "pg", "--wait", "--timeout", "170s"]);
+    assert_eq!(directories(&cluster).len(), 1, "the claim stays");
+    cluster.good(&["local", "down"]);
+    cluster.up();
+    create(&cluster, &[]);
+    assert_eq!(rows(), "first\nsecond\n700\n");
+
+    cluster.good(&["vm", "delete", "pg", "--wait", "--timeout", "170s"]);
+    cluster.delete(Resource::CLAIM, "data-pg");
+    until(|| directories(&cluster).is_empty(), || format!("{:?}\n{}", directories(&cluster), cluster.logs()));
+    until(|| cluster.list(Resource::VOLUME).is_empty(), || format!("{:?}", cluster.list(Resource::VOLUME)));
+    cluster.down();
+}
+
+fn ready(vm: &Value) -> bool {
+    let conditions = vm.pointer("/status/conditions").and_then(Value::as_array);
+    let mut conditions = conditions.into_iter().flatten();
+    conditions.any(|one| one["type"] == "Available" && one["status"] == "True")
+}
+
+#[test]
+fn a_disk_with_other_content_is_left_alone_and_one_grows_with_its_claim() {
+    need!(possible());
+    let cluster = Cluster::start();
+    cluster.idle();
+    create(&cluster, &[]);
+    let size = "df -k /data | tail -1 | awk '{print $2}'";
+    let before: u64 = cluster.inside("pg", size).trim().parse().unwrap();
+    let larger = json!({"spec": {"resources": {"requests": {"storage": "1Gi"}}}});
+    cluster.client().merge(Resource::CLAIM, "data-pg", &larger).unwrap();
+    let grown =
+        || cluster.get(Resource::CLAIM, "data-pg").pointer("/status/capacity/storage") == Some(&json!("1Gi"));
+    until(grown, || format!("{}\n{}", cluster.get(Resource::CLAIM, "data-pg"), cluster.logs()));
+    cluster.good(&["vm", "restart", "pg", "--wait", "--timeout", "170s"]);
+    let after = || cluster.inside("pg", size).trim().parse::<u64>().unwrap();
+    until(|| after() > 2 * before, || format!("{before} KiB before, {} after", after()));
+
+    cluster.good(&["vm", "stop", "pg", "--wait", "--timeout", "170s"]);
+    let [directory] = &directories(&cluster)[..] else { panic!("{:?}", directories(&cluster)) };
+    let disk = directory.join("disk.img");
+    let mut content = vec![0; 1 << 20];
+    content[510..512].copy_from_slice(&[0x55, 0xAA]);
+    std::fs::write(&disk, &content).unwrap();
+    cluster.good(&["vm", "start", "pg"]);
+    let vm = cluster.becomes("pg", "names the content", |vm| {
+        vm["status"]["lastExit"]["message"].as_str().is_some_and(|text| text.contains("claim data-pg"))
+    });
+    let why = vm["status"]["lastExit"]["message"].as_str().unwrap().to_owned();
+    assert!(why.contains("no ext4 file system") && why.contains("nothing was written"), "{why}");
+    assert_eq!(std::fs::read(&disk).unwrap(), content);
+    cluster.down();
+}

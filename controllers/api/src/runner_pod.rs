@@ -73,7 +73,11 @@ pub const MOUNTS_DIRECTORY: &str = "/vm/mounts";
 pub const SSH_PRIVATE_DIRECTORY: &str = "/mnt/ssh";
 /// Where the public SSH key is mounted, as `authorized_keys`.
 pub const SSH_PUBLIC_DIRECTORY: &str = "/vm/ssh";
-/// Directory for sockets; the runner makes it.
+/// User and group of all that runs in a pod; as a number, an unprivileged one. The group of its volumes.
+pub const USER: i64 = 65534;
+/// Volume (an empty directory) for sockets.
+pub const RUN_VOLUME: &str = "run";
+/// Where that volume is mounted. In pods of versions that had no such volume the runner makes the directory.
 pub const RUN_DIRECTORY: &str = "/vm/run";
 /// Socket of the runner in [`RUN_DIRECTORY`]: the same interface as on its port, for commands run inside the container.
 pub const RUN_SOCKET: &str = "runner.sock";

@@ -6,13 +6,6 @@ mod group;
 mod hierarchy;
 
 pub use error::CgroupError;
-pub use group::{CpuGroup, PERIOD, Throttling};
+pub use group::{CpuGroup, Files, PERIOD, Throttling};
 pub use hierarchy::{DEFAULT_ROOT, Hierarchy};
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Version {
-    /// A hierarchy for each controller.
-    V1,
-    /// One hierarchy.
-    V2,
-}
+pub use neonvm_types::node_protocol::CgroupVersion as Version;

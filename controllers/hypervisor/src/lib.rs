@@ -6,7 +6,7 @@
 //! (which QEMU is there), [`cpu_model`] (features of a guest's CPU), [`tap`] (network devices). May not: use Kubernetes, the network beyond a descriptor, or the guest's protocols.
 //!
 //! QEMU runs with nothing to open: disks, taps, sockets and the kernel are inherited descriptors, so that it can be a
-//! user without rights, in a seccomp sandbox, that dies with its parent.
+//! user without rights, in a seccomp sandbox and a domain of [`landlock`], that dies with its parent.
 
 pub mod accelerator;
 mod architecture;
@@ -14,6 +14,7 @@ pub mod cgroup;
 pub mod cpu_model;
 pub mod disks;
 pub mod installation;
+pub mod landlock;
 pub mod machine;
 pub mod patience;
 pub mod plan;

@@ -1,5 +1,5 @@
-//! What a child does between fork and exec. All unsafe code of this crate is here, in `accelerator::kvm`
-//! and in `accelerator::counter`.
+//! What a child does between fork and exec. All unsafe code of this crate is here, in `accelerator::kvm`,
+//! `accelerator::counter`, `landlock` and `tap`.
 #![expect(unsafe_code, reason = "a hook before exec, and a system call that no safe library has")]
 
 use std::io;
@@ -7,6 +7,7 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
+use crate::landlock::Domain;
 use rustix::process::{Pid, Resource, Rlimit, Signal};
 use rustix::thread::{CapabilitySet, Gid, Uid};
 
@@ -18,6 +19,8 @@ pub(crate) struct ChildSetup {
     pub(crate) identity: Option<(u32, u32, Vec<u32>)>,
     /// The process that starts it.
     pub(crate) parent: Pid,
+    /// What it may open by name; `None`: what its user may.
+    pub(crate) domain: Option<Domain>,
 }
 
 /// Makes `command` apply `setup` in its child: a separate session, no rights, killed when the thread that starts it
@@ -47,6 +50,9 @@ pub(crate) fn before_exec(command: &mut Command, setup: ChildSetup) {
             rustix::thread::set_thread_res_uid(user, user, user)?;
         }
         rustix::thread::set_no_new_privs(true)?;
+        if let Some(domain) = &setup.domain {
+            domain.enter()?;
+        }
         // After the change of user, which clears it.
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
         // The parent may have ended before that.
@@ -82,7 +88,10 @@ mod tests {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", script]).stderr(Stdio::null());
         let parent = rustix::process::getpid();
-        before_exec(&mut command, setup(ChildSetup { inherit: Vec::new(), identity: None, parent }));
+        before_exec(
+            &mut command,
+            setup(ChildSetup { inherit: Vec::new(), identity: None, parent, domain: None }),
+        );
         Ok(String::from_utf8(command.output()?.stdout).unwrap())
     }
 

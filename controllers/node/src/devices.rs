@@ -7,11 +7,14 @@
 //! kubelet ── Allocate ──▶ plugin        the device's file for one container
 //! ```
 //!
+//! A runner is no root, so it gets device files that every user may open: see `files`.
+//!
 //! The devices are not used up: each resource has [`offer::SLOTS`] units. What is offered is decided in [`offer`], from what
 //! the node has; the rest is the kubelet's interface, version `v1beta1`.
 
 mod api;
 mod connection;
+mod files;
 pub mod offer;
 mod plugin;
 mod probes;

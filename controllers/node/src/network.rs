@@ -20,6 +20,7 @@ pub(crate) use namespace::Namespace;
 pub use overlay::{Addresses, Overlay, join};
 pub use sockets::copies;
 
+use crate::cpu::Cgroups;
 use crate::decision::Order;
 use program::run;
 
@@ -32,11 +33,17 @@ pub struct Paths {
     pub parameters: PathBuf,
     /// The node's own network namespace, which no guest is connected to; `None`: the callers have other ones in any case.
     pub own_namespace: Option<PathBuf>,
+    pub cgroups: Cgroups,
 }
 
 impl Default for Paths {
     fn default() -> Self {
-        Self { tun: "/dev/net/tun".into(), parameters: "/proc/sys/net".into(), own_namespace: None }
+        Self {
+            tun: "/dev/net/tun".into(),
+            parameters: "/proc/sys/net".into(),
+            own_namespace: None,
+            cgroups: Cgroups::default(),
+        }
     }
 }
 

@@ -19,6 +19,8 @@ use parking_lot::Mutex;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 
+use crate::cpu;
+pub use crate::cpu::Cgroups;
 use crate::decision::{self, Order, Pod, refused};
 use crate::network::{self, Namespace};
 use caller::Caller;
@@ -39,6 +41,9 @@ pub trait Pods: Send + Sync + 'static {
     /// UID of the pod that a process belongs to; `None`: it is no process of a pod. The caller checks afterwards that the process still
     /// lives. Does not wait for anything.
     fn uid(&self, pid: i32) -> Option<String>;
+
+    /// The cgroup of a pod in which a process is whose cgroup is `own`, both within their hierarchy; `None`: `own` is none of this pod.
+    fn cgroup(&self, uid: &str, own: &str) -> Option<String>;
 
     /// The pod with a UID, as the API has it; `None`: there is none on this node.
     fn pod(&self, uid: &str) -> impl Future<Output = Result<Option<Pod>, kube::Error>> + Send;
@@ -62,28 +67,16 @@ impl<P: std::fmt::Debug> std::fmt::Debug for Service<P> {
     }
 }
 
-/// Who may connect to the socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// Every user that sees it: on a cluster only processes of pods do.
-    Everyone,
-    /// The user of this process.
-    Owner,
-}
-
-/// Makes the socket, in a directory of its own that is made if it is missing.
+/// Makes the socket, in a directory of its own that is made if it is missing. Every user that reaches it may connect: a runner is any user,
+/// and only processes of pods reach it.
 ///
 /// # Errors
 /// If the directory or the socket cannot be made.
-pub fn listen(directory: &Path, access: Access) -> std::io::Result<UnixListener> {
+pub fn listen(directory: &Path) -> std::io::Result<UnixListener> {
     use std::os::unix::fs::PermissionsExt as _;
-    let (directory_mode, socket_mode) = match access {
-        Access::Everyone => (0o755, 0o666),
-        Access::Owner => (0o700, 0o600),
-    };
     let permit = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode));
     std::fs::create_dir_all(directory)?;
-    permit(directory, directory_mode)?;
+    permit(directory, 0o755)?;
     let path = directory.join(SOCKET);
     // A socket of a service that was here before leads nowhere.
     match std::fs::remove_file(&path) {
@@ -94,7 +87,7 @@ pub fn listen(directory: &Path, access: Access) -> std::io::Result<UnixListener>
     let handle = std::fs::File::open(directory)?;
     let address: PathBuf = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&handle)).into();
     let listener = UnixListener::bind(address.join(SOCKET))?;
-    permit(&path, socket_mode)?;
+    permit(&path, 0o666)?;
     Ok(listener)
 }
 
@@ -156,7 +149,7 @@ fn is_passing(error: &std::io::Error) -> bool {
     matches!(number, Some(Errno::CONNABORTED | Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM))
 }
 
-async fn connection<P: Pods>(service: &Service<P>, open: &Open, mut stream: UnixStream) {
+async fn connection<P: Pods>(service: &Arc<Service<P>>, open: &Open, mut stream: UnixStream) {
     let (answer, files) = match handle(service, open, &mut stream).await {
         Ok(given) => given,
         Err(refusal) => {
@@ -171,7 +164,7 @@ async fn connection<P: Pods>(service: &Service<P>, open: &Open, mut stream: Unix
 }
 
 async fn handle<P: Pods>(
-    service: &Service<P>,
+    service: &Arc<Service<P>>,
     open: &Open,
     stream: &mut UnixStream,
 ) -> Result<(Answer, Vec<OwnedFd>), Refusal> {
@@ -188,16 +181,35 @@ async fn handle<P: Pods>(
         request.unwrap_or_else(|_| Err("no request arrived in time".to_owned())).map_err(refused)?;
     check_version(&request)?;
     let (order, place) = service.find(&uid, &caller).await?;
+    let service = Arc::clone(service);
+    let made =
+        tokio::task::spawn_blocking(move || make(&service, request.wants, &uid, &caller, order, place));
+    made.await.map_err(|error| refused(format!("internal: {error}")))?
+}
+
+/// Makes what a pod may have.
+fn make<P: Pods>(
+    service: &Service<P>,
+    wants: Wants,
+    uid: &str,
+    caller: &Caller,
+    order: Order,
+    place: Namespace,
+) -> Result<(Answer, Vec<OwnedFd>), Refusal> {
     let failed = |error: network::Error| refused(error.to_string());
-    let paths = service.paths.clone();
-    let made = tokio::task::spawn_blocking(move || match request.wants {
+    match wants {
         Wants::Network => {
-            let (link, files) = network::make(place, order, paths)?;
+            let (link, files) = network::make(place, order, service.paths.clone()).map_err(failed)?;
             Ok((Answer::Network(link), files))
         }
-        Wants::Traffic => Ok((Answer::Traffic(network::traffic(place)?), Vec::new())),
-    });
-    made.await.map_err(|error| refused(format!("internal: {error}")))?.map_err(failed)
+        Wants::Traffic => Ok((Answer::Traffic(network::traffic(place).map_err(failed)?), Vec::new())),
+        Wants::Cpu => {
+            let own = |group: &str| service.pods.cgroup(uid, group);
+            let made = cpu::make((caller.pid, caller.user), &service.paths.cgroups, own);
+            let (group, files) = made.map_err(|error| refused(error.to_string()))?;
+            Ok((Answer::Cpu(group), files))
+        }
+    }
 }
 
 fn check_version(request: &Request) -> Result<(), Refusal> {

@@ -3,7 +3,6 @@
 
 mod capture;
 pub(crate) mod dhcp;
-mod etc_hosts;
 mod frames;
 mod link;
 mod node;
@@ -16,7 +15,6 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-pub(crate) use etc_hosts::name_guest;
 pub(crate) use frames::Frames;
 pub(crate) use link::{Settings, set_up};
 pub(crate) use node::Node;

@@ -98,7 +98,7 @@ pub(crate) async fn prepare(options: &Options, pod: &Arc<PodFiles>) -> Result<Pr
     let spec = &pod.config.spec;
     let architecture = Architecture::native().ok_or(Error::Architecture)?;
     if !spec.init_script.is_empty() {
-        script::run(&spec.init_script, identity(options)).await.map_err(Error::Script)?;
+        script::run(&spec.init_script, &options.root, identity(options)).await.map_err(Error::Script)?;
     }
     let request = match &pod.config.receive {
         Some(receive) => incoming::accelerator(options, &receive.machine)?,
@@ -418,9 +418,10 @@ async fn one_disk(pod: &Arc<PodFiles>, disk: &Disk) -> Result<Option<DiskPlan>, 
     if runtime::is_volume_of_files(disk) {
         let (source, path, name) =
             (pod.mounted(&disk.mount_path), pod.image(&format!("{}.iso", disk.name)), disk.name.clone());
+        let modes = volume::Modes::of(disk);
         return blocking(move || {
-            let files =
-                volume::mounted(&source).map_err(|source| Error::Files { name: name.clone(), source })?;
+            let files = volume::mounted(&source, &modes)
+                .map_err(|source| Error::Files { name: name.clone(), source })?;
             disks::volume(&path, &name, &files)
                 .map_err(|source| Error::Disk { name: name.clone(), source })?;
             Ok(Some(plan_disk(&name, DiskImage::Raw(path), true, false)))

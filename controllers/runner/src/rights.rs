@@ -1,5 +1,6 @@
-//! What the runner may do once its VM is prepared: before the guest runs, and before any data from it is read, it drops
-//! all capabilities but [`KEPT`].
+//! What the runner may do. On a cluster it is a user without capabilities from the beginning, and so is its QEMU: [`hide`] keeps other
+//! processes of that user out. Started by root it is root while it prepares a VM: before the guest runs, and before any data
+//! from it is read, it drops all capabilities but [`KEPT`].
 //!
 //! Capabilities belong to threads, and preparation uses threads that wait for files and programs. It is not forced into
 //! a phase without threads, which would make a boot slower. Instead every thread that lives on drops its capabilities
@@ -21,6 +22,13 @@ pub const KEPT: CapabilitySet = CapabilitySet::KILL.union(CapabilitySet::DAC_OVE
 const IDLE: Duration = Duration::from_millis(1);
 /// How long is waited for the last of them.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Keeps other processes of the same user, QEMU and commands in the container, out of the memory and the open files of this one
+/// (`PR_SET_DUMPABLE`); nor is there a dump of it.
+pub(crate) fn hide() -> Result<(), String> {
+    let hidden = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
+    hidden.map_err(|error| format!("this process cannot be kept from others of its user: {error}"))
+}
 
 /// The runtime for [`crate::run`]. It has one thread, because QEMU is killed when the thread that started it ends, and
 /// a VM needs little; and a pool whose threads end with their work.

@@ -65,11 +65,9 @@ impl Signals {
 
 async fn start(options: &Options, log: &Log) -> Result<Exit, Error> {
     let begun = Instant::now();
+    crate::rights::hide().map_err(Error::Task)?;
     let mut signals = Signals::new()?;
     let pod = Arc::new(PodFiles::load(&options.root, &options.seal)?);
-    if options.root == std::path::Path::new("/") {
-        crate::network::name_guest();
-    }
     let core = Core::new(limits(&pod)?);
     let (status, status_seen) = channel::channel(Arc::new(core.status().clone()));
     let (running, running_seen) = channel::channel(None);
@@ -198,23 +196,19 @@ impl Loop {
         running: channel::Sender<Option<Running>>,
     ) -> Result<Self, Error> {
         let plan = prepared.plan.clone();
-        let machine = Machine::start(prepared.plan, prepared.resources).await;
+        let started = Machine::start(prepared.plan, prepared.resources);
+        // The node makes the cgroup while QEMU starts.
+        let (machine, group) = tokio::join!(started, act::group(options, pod));
         let machine = Arc::new(machine.map_err(|error| Error::Task(error.to_string()))?);
         let from_qemu = machine.events();
         let (events, event_queue) = mpsc::channel(QUEUE);
         let (console, readers) = watch::attach(&machine, log, &events);
-        let (group, group_problem) = act::limit(options, pod, &machine).await;
+        let (group, group_problem) = act::limit(options, pod, &machine, group).await;
         let daemon = Daemon::new(prepared.reach.clone());
         let (vcpus, statistics) = act::statistics(&machine, group.as_ref(), begun, daemon.clone()).await;
         let volumes = Arc::new(volumes::of_disks(&plan.disks));
-        let reach = prepared.reach;
-        running.send_replace(Some(Running {
-            console: console.clone(),
-            reach,
-            statistics,
-            volumes,
-            meter: prepared.meter,
-        }));
+        let (reach, meter) = (prepared.reach, prepared.meter);
+        running.send_replace(Some(Running { console: console.clone(), reach, statistics, volumes, meter }));
         let (messages, moved) = mpsc::channel(MESSAGES);
         let info = MachineInfo {
             accelerator: plan.accelerator.as_str().to_owned(),

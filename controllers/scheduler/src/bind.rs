@@ -71,7 +71,8 @@ async fn place_all(shared: &Shared, recorder: &Recorder, reported: &mut Reported
     // Nodes are chosen one pod after the other, each with room reserved for those before it; the API server is written to
     // for several at a time.
     for pod in waiting {
-        let pinned = match claims::read(&shared.client, &pod, shared.config.request_timeout).await {
+        let read = claims::read(&shared.client, &pod, shared.config.request_timeout);
+        let pinned = match Box::pin(read).await {
             Ok(pinned) => pinned,
             Err(why) => {
                 // Nothing shows when the claim is there: it is tried again after a pause.

@@ -1,14 +1,15 @@
 //! What a runner requests from the node service of its node, over a Unix socket in its pod: its own format.
 //!
 //! A request is one line of JSON, at most [`LONGEST_REQUEST`] bytes. So is the answer; the open files that belong to it travel with its
-//! first byte (`SCM_RIGHTS`), in the order of [`Link::files`]. A connection carries one request. The service determines the pod
+//! first byte (`SCM_RIGHTS`), in the order of [`Link::files`] or [`CpuGroup::files`]. A connection carries one request. The service determines the pod
 //! from the process at the other end, and the VM from the API: a request names neither.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 
-/// The newest version of the protocol, and the only one.
+/// The newest version of the protocol, and the only one. What was added to it since: [`Wants::Cpu`]; a service that has not got it
+/// refuses the request, and its VM runs without.
 pub const VERSION: u32 = 1;
 /// Where the socket's directory is mounted in a pod.
 pub const SOCKET_DIRECTORY: &str = "/run/neonvm-node";
@@ -68,6 +69,8 @@ pub enum Wants {
     Network,
     /// The counters of the guest's traffic, if the VM has its traffic counted.
     Traffic,
+    /// The cgroup that holds the threads of the vCPUs to a part of a CPU.
+    Cpu,
 }
 
 /// An answer.
@@ -78,6 +81,8 @@ pub enum Answer {
     Network(Link),
     /// The counters.
     Traffic(Traffic),
+    /// The cgroup; its files come with it.
+    Cpu(CpuGroup),
     /// Nothing is given.
     Refused(Refusal),
 }
@@ -134,6 +139,42 @@ pub enum LinkFile {
     OverlayCopies,
 }
 
+/// A cgroup for threads, as its open files. The kernel checks a write with the rights of who opened the file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CpuGroup {
+    /// Version of cgroups, whose files have other names and values.
+    pub version: CgroupVersion,
+    /// The files that come with the answer, in their order.
+    pub files: Vec<CpuFile>,
+}
+
+/// Version of cgroups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum CgroupVersion {
+    /// A hierarchy for each controller.
+    V1,
+    /// One hierarchy.
+    V2,
+}
+
+/// An open file of a [`CpuGroup`]: its name in version 2, then in version 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum CpuFile {
+    /// `cgroup.threads`, `tasks`: a thread whose number is written joins.
+    Threads,
+    /// `cpu.max`, `cpu.cfs_quota_us`.
+    Quota,
+    /// `cpu.cfs_period_us` of version 1.
+    Period,
+    /// `cpu.weight`, `cpu.shares`.
+    Weight,
+    /// `cpu.stat`, for reading.
+    Statistics,
+}
+
 /// Bytes of TCP that the guest exchanged with addresses that are neither private nor loopback, since its link was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -165,6 +206,12 @@ mod tests {
             serde_json::to_string(&answer).unwrap(),
             r#"{"refused":{"reason":"the pod is being deleted","later":false}}"#
         );
+        let request = Request { version: VERSION, wants: Wants::Cpu };
+        assert_eq!(serde_json::to_string(&request).unwrap(), r#"{"version":1,"wants":"cpu"}"#);
+        let files = vec![CpuFile::Threads, CpuFile::Statistics];
+        let answer = Answer::Cpu(CpuGroup { version: CgroupVersion::V2, files });
+        let text = r#"{"cpu":{"version":"v2","files":["threads","statistics"]}}"#;
+        assert_eq!(serde_json::to_string(&answer).unwrap(), text);
         let link = r#"{"network":{"files":["tap","dhcp"],"mtu":1450,"nameServers":["10.0.0.10"],"nameServersV6":[],"search":[]}}"#;
         let Answer::Network(link) = serde_json::from_str(link).unwrap() else { panic!("a network") };
         assert_eq!((link.files, link.gateway_v6), (vec![LinkFile::Tap, LinkFile::Dhcp], None));

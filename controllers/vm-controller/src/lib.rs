@@ -10,6 +10,7 @@ mod addresses;
 mod authority;
 mod cache;
 mod cert_manager;
+mod claims;
 mod clock;
 mod cluster;
 mod config;

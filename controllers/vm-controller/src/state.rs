@@ -10,10 +10,10 @@ use neonvm_types::runner_protocol::{RunnerState, RunnerStatus};
 
 use crate::authority::Authority;
 use crate::cache::{Cache, Key};
+use crate::claims::Claims;
 use crate::link::Links;
 use crate::migration::Migrations;
 use crate::policy::Policies;
-use crate::watch::claims::Claims;
 
 /// The observed objects, the links to runners, and the queue.
 #[derive(Debug)]

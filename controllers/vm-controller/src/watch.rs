@@ -1,7 +1,7 @@
 //! Watches of VMs, pods, secrets, migrations and their policies: each change updates the cache and wakes the
 //! VM's worker.
 
-pub(crate) mod claims;
+mod claims;
 mod migrations;
 mod namespaces;
 mod nodes;

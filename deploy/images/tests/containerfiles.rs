@@ -76,9 +76,11 @@ fn the_runner_has_what_it_executes() {
             "ENV NEONVM_KERNEL=/vm/kernel/vmlinuz",
             "ENV NEONVM_INITRAMFS=/vm/kernel/initramfs",
             "ARG QEMU=qemu-system-x86",
-            "USER 0:0",
+            "USER 65534:65534",
         ],
     );
     let install = installs("neonvm-runner", &["e2fsprogs", "\"${QEMU}\""]);
     assert!(install.contains("libvirt-qemu:x:64055:64055:"), "{install}");
+    // What it runs is kept from other processes of its user.
+    assert!(install.contains("chmod 0711 /usr/bin/qemu-system-*"), "{install}");
 }

@@ -1,6 +1,7 @@
 //! Small guests: a kernel, and one program as the only process.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -83,6 +84,8 @@ fn put(name: &str, content: &[u8]) -> PathBuf {
     fs::create_dir_all(&directory).expect("a directory for temporary files");
     let aside = tempfile::NamedTempFile::new_in(&directory).expect("a temporary file");
     fs::write(aside.path(), content).expect("room on the disk");
+    // Runners read it as another user than the tests.
+    fs::set_permissions(aside.path(), fs::Permissions::from_mode(0o644)).expect("a file of this user");
     let path = directory.join(name);
     aside.persist(&path).expect("a file of its own name");
     path

@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use crate::lines;
 
 /// Files with `unsafe`, and what they need it for.
-const FILES: [(&str, &str); 13] = [
+const FILES: [(&str, &str); 14] = [
     ("controllers/hypervisor/src/accelerator/counter.rs", "the time stamp counter"),
     ("controllers/hypervisor/src/accelerator/kvm.rs", "an ioctl of /dev/kvm"),
     (
         "controllers/hypervisor/src/accelerator/kvm/guest.rs",
         "ioctls of /dev/kvm and memory of the probe's guest",
     ),
+    ("controllers/hypervisor/src/landlock.rs", "system calls without a safe wrapper"),
     ("controllers/hypervisor/src/sys.rs", "what a child does between fork and exec"),
     ("controllers/kit/src/descriptors.rs", "`close_range`"),
     ("controllers/neond/src/local/supervisor/process.rs", "what a child does between fork and exec"),

@@ -7,20 +7,18 @@ use super::finding::{Finding, ok};
 use super::view::plural;
 use crate::commands::object::text;
 
-/// Pod Security of namespaces, which a cluster may have as a default that no label shows.
-const LEVEL: &str = "label each namespace with VMs pod-security.kubernetes.io/enforce=baseline";
 const SELINUX: &str =
     "where SELinux enforces, the pods neonvm-node and neonvm-agent need a type that may use host paths";
 
 /// A field of a Node's `nodeInfo` and the part of it that names a distribution, its name, and what its nodes need. The first that fits counts.
 const ALL: [[&str; 4]; 12] = [
-    ["osImage", "Talos", "Talos", LEVEL],
+    ["osImage", "Talos", "Talos", "modules are listed in machine.kernel.modules"],
     ["osImage", "Bottlerocket", "Bottlerocket", SELINUX],
     [
         "osImage",
         "CoreOS",
         "OpenShift",
-        "service accounts of neonvm-system and of namespaces with VMs need SecurityContextConstraints",
+        "service accounts of neonvm-system need the SecurityContextConstraints privileged, those of namespaces with VMs nonroot-v2",
     ],
     ["osImage", "Flatcar", "Flatcar", "load modules by a file in /etc/modules-load.d"],
     ["kubeletVersion", "+k3s", "k3s", "images are loaded with k3s ctr, not ctr"],
@@ -28,7 +26,7 @@ const ALL: [[&str; 4]; 12] = [
         "kubeletVersion",
         "+rke2",
         "RKE2",
-        "with the CIS profile, label each namespace with VMs pod-security.kubernetes.io/enforce=baseline",
+        "images are loaded with ctr --address /run/k3s/containerd/containerd.sock",
     ],
     ["osImage", "Red Hat", "Red Hat Enterprise Linux", SELINUX],
     ["osImage", "Fedora", "Fedora", SELINUX],

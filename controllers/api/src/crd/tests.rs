@@ -182,7 +182,7 @@ fn fields_of_the_machine_are_kept() {
             "qmp qmpManual runnerPort terminationGracePeriodSeconds nodeSelector affinity tolerations schedulerName
              serviceAccountName priorityClassName podResources restartPolicy powerState restartRequest imagePullSecrets targetArchitecture guest
              extraInitContainers initScript disks extraNetwork service_links enableAcceleration runnerImage enableSSH
-             tls tlsCertificateIssuer tlsExpiration tlsRenewal overcommit targetRevision cpuScalingMode cpuModel enableNetworkMonitoring",
+             tls tlsCertificateIssuer tlsExpiration tlsRenewal overcommit targetRevision cpuScalingMode cpuModel enableNetworkMonitoring volumeClaimTemplates persistentVolumeClaimRetentionPolicy",
         ),
         (
             "spec.guest",
@@ -194,7 +194,7 @@ fn fields_of_the_machine_are_kept() {
         ("spec.guest.rootDisk", "image size imagePullPolicy execute"),
         ("spec.guest.ports.[]", "name port protocol"),
         ("spec.guest.settings", "sysctl swap swapInfo"),
-        ("spec.disks.[]", "name mountPath readOnly watch emptyDisk configMap secret tmpfs"),
+        ("spec.disks.[]", "name mountPath readOnly watch emptyDisk configMap secret tmpfs persistentVolumeClaim"),
         ("spec.disks.[].emptyDisk", "size discard enableQuotas"),
         ("spec.extraNetwork", "enable interface multusNetwork multusNetworkNoIP"),
         ("spec.tls", "certificateIssuer expireAfter renewBefore serverName mountPath"),
@@ -202,7 +202,7 @@ fn fields_of_the_machine_are_kept() {
         (
             "status",
             "conditions phase restartCount powerState restartRequest workload podName podIP node extraNetIP extraNetMask cpus memorySize sshSecretName
-             tlsSecretName currentRevision observedGeneration machine lastExit migration scalingFrom",
+             tlsSecretName currentRevision observedGeneration machine lastExit migration scalingFrom volumes",
         ),
     ] {
         assert_eq!(fields(path), words(expected), "{path}");

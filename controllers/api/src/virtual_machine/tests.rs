@@ -43,7 +43,7 @@ fn example_machines_are_valid_and_keep_every_field() {
 
 /// Paths of the fields that have an effect, as their descriptions have it; fields of Kubernetes' own types are not listed one by one.
 fn fields(schema: &Value, path: &str, all: &mut Vec<String>) {
-    const NATIVE: [&str; 8] = [
+    const NATIVE: [&str; 9] = [
         "affinity",
         "tolerations",
         "podResources",
@@ -52,6 +52,8 @@ fn fields(schema: &Value, path: &str, all: &mut Vec<String>) {
         "configMap",
         "secret",
         "nodeSelector",
+        // That of a claim template.
+        "spec",
     ];
     let schema = schema.get("items").unwrap_or(schema);
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {

@@ -11,8 +11,9 @@ mod volume;
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction, ObjectFieldSelector, Pod,
-    PodSpec, Probe, ResourceRequirements, SeccompProfile, SecurityContext, Toleration,
+    Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, HTTPGetAction, HostAlias,
+    ObjectFieldSelector, Pod, PodSecurityContext, PodSpec, Probe, ResourceRequirements, SeccompProfile,
+    SecurityContext, Sysctl, Toleration,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -21,7 +22,7 @@ use neonvm_api::names::{RUNNER_CONTAINER, VM_API_VERSION, ssh_secret_name};
 use neonvm_api::pod_annotation::Placement;
 use neonvm_api::runner_pod::{
     AUTHORITIES_VARIABLE, COMMAND, CONFIG_DIGEST_VARIABLE, ExtraNet, LOG_FORMAT_VARIABLE, RunnerConfig,
-    RunnerSettings, Seal,
+    RunnerSettings, Seal, USER,
 };
 use neonvm_api::virtual_machine::PortProtocol;
 use neonvm_api::{Power, VirtualMachine};
@@ -172,11 +173,16 @@ pub fn plan(vm: &VirtualMachine, name: &str, settings: &Settings) -> Result<Pod,
         automount_service_account_token: Some(false),
         containers: vec![runner(vm, &image, &volumes, settings)?],
         enable_service_links: spec.service_links,
+        host_aliases: Some(vec![HostAlias {
+            ip: node_protocol::GUEST.to_string(),
+            hostnames: Some(vec![GUEST_NAME.to_owned()]),
+        }]),
         image_pull_secrets: (!spec.image_pull_secrets.is_empty()).then(|| spec.image_pull_secrets.clone()),
         init_containers: (!init_containers.is_empty()).then_some(init_containers),
         priority_class_name: text(&spec.priority_class_name).or_else(|| text(&settings.priority_class)),
         restart_policy: Some("Never".to_owned()),
         scheduler_name: text(&spec.scheduler_name).or_else(|| text(&settings.scheduler)),
+        security_context: Some(pod_context(vm)),
         service_account_name: text(&spec.service_account_name),
         termination_grace_period_seconds: spec.termination_grace_period_seconds,
         volumes: Some(volumes.volumes),
@@ -211,15 +217,19 @@ fn tolerations(own: &[Toleration]) -> Vec<Toleration> {
     all
 }
 
-/// A container from the VM's spec: without privilege, whatever it requests.
+/// A container from the VM's spec: with the rights of the others, whatever it requests. A user of its own it may choose, but for root.
 fn confined(container: &Container) -> Container {
     let mut container = container.clone();
-    let context = container.security_context.get_or_insert_default();
-    context.privileged = Some(false);
-    context.allow_privilege_escalation = Some(false);
-    context.capabilities = Some(Capabilities { add: None, drop: Some(vec!["ALL".to_owned()]) });
-    context.proc_mount = None;
-    context.seccomp_profile = Some(runtime_default());
+    let own = container.security_context.take().unwrap_or_default();
+    container.security_context = Some(SecurityContext {
+        run_as_user: own.run_as_user.filter(|user| *user != 0).or(Some(USER)),
+        run_as_group: own.run_as_group.or(Some(USER)),
+        read_only_root_filesystem: own.read_only_root_filesystem,
+        ..restricted()
+    });
+    for port in container.ports.iter_mut().flatten() {
+        port.host_port = None;
+    }
     container
 }
 
@@ -227,36 +237,42 @@ fn runtime_default() -> SeccompProfile {
     SeccompProfile { type_: "RuntimeDefault".to_owned(), localhost_profile: None }
 }
 
-/// What the runner needs to prepare a VM; before the guest runs it drops all but `DAC_OVERRIDE` and `KILL`. The level `baseline` of Pod
-/// Security permits all of them: what needs more, the node service does.
-const CAPABILITIES: [&str; 7] = [
-    // The directory in which QEMU meets the runner during a migration belongs to QEMU's user.
-    "CHOWN",
-    // Sockets that QEMU makes there, and the runner connects to.
-    "DAC_OVERRIDE",
-    // QEMU, which runs as another user.
-    "KILL",
-    // `spec.runnerPort` may be below 1024.
-    "NET_BIND_SERVICE",
-    // QEMU and `spec.initScript` run as separate users, in separate groups, ...
-    "SETGID",
-    // ... and can never get a capability: their bounding set is empty, later that of the runner nearly so.
-    "SETPCAP",
-    "SETUID",
-];
-
-fn runner_context() -> SecurityContext {
+/// What every container of the pod has: no right at all, from its first instruction on. The level `restricted` of Pod Security demands no
+/// more; what needs a right, the node service does.
+fn restricted() -> SecurityContext {
     SecurityContext {
         privileged: Some(false),
         allow_privilege_escalation: Some(false),
-        capabilities: Some(Capabilities {
-            add: Some(CAPABILITIES.map(str::to_owned).to_vec()),
-            drop: Some(vec!["ALL".to_owned()]),
-        }),
+        capabilities: Some(Capabilities { add: None, drop: Some(vec!["ALL".to_owned()]) }),
+        run_as_non_root: Some(true),
+        run_as_user: Some(USER),
+        run_as_group: Some(USER),
         seccomp_profile: Some(runtime_default()),
         ..SecurityContext::default()
     }
 }
+
+/// The same for what belongs to all containers: their volumes, and the ports that they may listen on.
+fn pod_context(vm: &VirtualMachine) -> PodSecurityContext {
+    let port = vm.spec.runner_port;
+    let sysctl = Sysctl { name: PORTS_OF_ALL.to_owned(), value: port.to_string() };
+    PodSecurityContext {
+        run_as_non_root: Some(true),
+        run_as_user: Some(USER),
+        run_as_group: Some(USER),
+        fs_group: Some(USER),
+        seccomp_profile: Some(runtime_default()),
+        sysctls: (port < FIRST_FREE_PORT).then(|| vec![sysctl]),
+        ..PodSecurityContext::default()
+    }
+}
+
+/// Parameter with the first port that needs no right; Kubernetes permits pods to set it in their own network.
+const PORTS_OF_ALL: &str = "net.ipv4.ip_unprivileged_port_start";
+/// Its value in a new network.
+const FIRST_FREE_PORT: u16 = 1024;
+/// Name of the guest in the pod, for people and scripts in it.
+const GUEST_NAME: &str = "guest-vm";
 
 fn runner(
     vm: &VirtualMachine,
@@ -285,7 +301,7 @@ fn runner(
         }),
         resize_policy: settings.pod_size.then(size::policy),
         resources: Some(resources(vm, settings)?),
-        security_context: Some(runner_context()),
+        security_context: Some(restricted()),
         volume_mounts: Some(volumes.mounts.clone()),
         ..Container::default()
     })

@@ -20,6 +20,9 @@ pub enum CgroupError {
     /// A path that leads out of the hierarchy.
     #[error("`{0}` is not the path of a cgroup")]
     Path(String),
+    /// Not all files of it were handed over.
+    #[error("the file {0} of the cgroup is missing; are node service and runner of one version?")]
+    Missing(&'static str),
     /// The kernel refuses.
     #[error("cannot {what} {}: {source}", path.display())]
     Io {

@@ -1,11 +1,14 @@
 //! A cgroup for threads.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write as _};
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use neonvm_types::MilliCpu;
+use neonvm_types::node_protocol::CpuFile;
 use tokio::time::Instant;
 
 use super::Version;
@@ -15,6 +18,32 @@ use super::error::CgroupError;
 pub const PERIOD: Duration = Duration::from_millis(100);
 /// Least quota the kernel takes.
 const LEAST_QUOTA: u64 = 1000;
+/// Bytes of `cpu.stat`, at most: some lines of a word and a number.
+const STATISTICS: usize = 4096;
+
+/// The open files of a cgroup.
+pub type Files = BTreeMap<CpuFile, File>;
+
+/// Name of a file; `None`: the version does without.
+fn name(version: Version, file: CpuFile) -> Option<&'static str> {
+    Some(match (file, version) {
+        (CpuFile::Threads, Version::V1) => "tasks",
+        (CpuFile::Threads, Version::V2) => "cgroup.threads",
+        (CpuFile::Quota, Version::V1) => "cpu.cfs_quota_us",
+        (CpuFile::Quota, Version::V2) => "cpu.max",
+        (CpuFile::Period, Version::V1) => "cpu.cfs_period_us",
+        (CpuFile::Period, Version::V2) => return None,
+        (CpuFile::Weight, Version::V1) => "cpu.shares",
+        (CpuFile::Weight, Version::V2) => "cpu.weight",
+        (CpuFile::Statistics, Version::V1 | Version::V2) => "cpu.stat",
+    })
+}
+
+/// The files of a version with their names.
+fn names(version: Version) -> impl Iterator<Item = (CpuFile, &'static str)> {
+    let all = [CpuFile::Threads, CpuFile::Quota, CpuFile::Period, CpuFile::Weight, CpuFile::Statistics];
+    all.into_iter().filter_map(move |file| Some((file, name(version, file)?)))
+}
 
 /// How often and how long threads had to wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,34 +56,77 @@ pub struct Throttling {
     pub time: Duration,
 }
 
-/// A cgroup for threads. Removed when dropped if no thread is left in it; [`CpuGroup::remove`] waits for that.
+/// A cgroup for threads, by its open files: the kernel checks a write with the rights of who opened the file. What this process has made
+/// is removed when it is dropped, if no thread is left in it; [`CpuGroup::remove`] waits for that.
 #[derive(Debug)]
 pub struct CpuGroup {
-    directory: PathBuf,
     version: Version,
+    files: Files,
+    /// Of one that this process has made.
+    directory: Option<PathBuf>,
 }
 
 impl Drop for CpuGroup {
     fn drop(&mut self) {
-        let _ = fs::remove_dir(&self.directory);
+        if let Some(directory) = &self.directory {
+            let _ = fs::remove_dir(directory);
+        }
     }
 }
 
 impl CpuGroup {
-    pub(super) fn new(directory: PathBuf, version: Version) -> Self {
-        Self { directory, version }
+    /// Of files that another process has opened, and whose cgroup it removes.
+    ///
+    /// # Errors
+    /// If one is missing.
+    pub fn of(version: Version, files: Files) -> Result<Self, CgroupError> {
+        match names(version).find(|(file, _)| !files.contains_key(file)) {
+            Some((_, name)) => Err(CgroupError::Missing(name)),
+            None => Ok(Self { version, files, directory: None }),
+        }
+    }
+
+    /// Opens the files of a directory that this process has made.
+    pub(super) fn open(directory: PathBuf, version: Version) -> Result<Self, CgroupError> {
+        let mut files = Files::new();
+        for (file, name) in names(version) {
+            let path = directory.join(name);
+            // Files of cgroups must not be made.
+            let writes = file != CpuFile::Statistics;
+            let opened = OpenOptions::new().read(!writes).write(writes).open(&path);
+            files.insert(file, opened.map_err(CgroupError::io("open", path))?);
+        }
+        Ok(Self { version, files, directory: Some(directory) })
+    }
+
+    /// Its files, to be given away; the cgroup stays.
+    #[must_use]
+    pub fn into_files(mut self) -> (Version, Files) {
+        self.directory = None;
+        (self.version, std::mem::take(&mut self.files))
     }
 
     #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.directory
+    pub fn version(&self) -> Version {
+        self.version
     }
 
-    /// Files of cgroups take a value as one write and must not be made.
-    pub(super) fn write(&self, name: &str, value: &str) -> Result<(), CgroupError> {
-        let path = self.directory.join(name);
-        let put = || OpenOptions::new().write(true).truncate(true).open(&path)?.write_all(value.as_bytes());
-        put().map_err(CgroupError::io("write", path))
+    /// Where it is, if this process has made it.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        self.directory.as_deref()
+    }
+
+    fn file(&self, file: CpuFile) -> Result<(&File, &'static str), CgroupError> {
+        let name = name(self.version, file).unwrap_or_default();
+        self.files.get(&file).map(|file| (file, name)).ok_or(CgroupError::Missing(name))
+    }
+
+    /// Files of cgroups take a value as one write.
+    fn write(&self, file: CpuFile, value: &str) -> Result<(), CgroupError> {
+        let (file, name) = self.file(file)?;
+        let written = file.write_at(value.as_bytes(), 0);
+        written.map(drop).map_err(CgroupError::io("write", name))
     }
 
     /// Holds its threads together to so much CPU; `None`: to nothing. Their share of a busy host is proportional.
@@ -67,28 +139,24 @@ impl CpuGroup {
         let shares = limit.map_or(1024, shares);
         match self.version {
             Version::V1 => {
-                self.write("cpu.cfs_period_us", &period.to_string())?;
-                self.write("cpu.cfs_quota_us", &quota.map_or("-1".to_owned(), |quota| quota.to_string()))?;
-                self.write("cpu.shares", &shares.to_string())
+                self.write(CpuFile::Period, &period.to_string())?;
+                self.write(CpuFile::Quota, &quota.map_or("-1".to_owned(), |quota| quota.to_string()))?;
+                self.write(CpuFile::Weight, &shares.to_string())
             }
             Version::V2 => {
                 let quota = quota.map_or("max".to_owned(), |quota| quota.to_string());
-                self.write("cpu.max", &format!("{quota} {period}"))?;
-                self.write("cpu.weight", &weight(shares).to_string())
+                self.write(CpuFile::Quota, &format!("{quota} {period}"))?;
+                self.write(CpuFile::Weight, &weight(shares).to_string())
             }
         }
     }
 
-    /// Adds a thread to the group. One that has ended is no error.
+    /// Adds a thread to the group, by its number in the namespace of this process. One that has ended is no error.
     ///
     /// # Errors
     /// If the kernel refuses.
     pub fn add_thread(&self, thread: i32) -> Result<(), CgroupError> {
-        let file = match self.version {
-            Version::V1 => "tasks",
-            Version::V2 => "cgroup.threads",
-        };
-        match self.write(file, &thread.to_string()) {
+        match self.write(CpuFile::Threads, &thread.to_string()) {
             // ESRCH has no separate kind.
             Err(CgroupError::Io { source, .. }) if source.raw_os_error() == Some(libc::ESRCH) => Ok(()),
             other => other,
@@ -100,27 +168,29 @@ impl CpuGroup {
     /// # Errors
     /// If it cannot be read.
     pub fn throttling(&self) -> Result<Throttling, CgroupError> {
-        let path = self.directory.join("cpu.stat");
-        let text = fs::read_to_string(&path).map_err(CgroupError::io("read", path))?;
-        Ok(parse(&text))
+        let (file, name) = self.file(CpuFile::Statistics)?;
+        let mut bytes = vec![0; STATISTICS];
+        let count = file.read_at(&mut bytes, 0).map_err(CgroupError::io("read", name))?;
+        Ok(parse(&String::from_utf8_lossy(bytes.get(..count).unwrap_or_default())))
     }
 
-    /// Removes it, as soon as its last thread has ended or at the latest when the time is over.
+    /// Removes it, as soon as its last thread has ended or at the latest when the time is over; nothing if another process has made it.
     ///
     /// # Errors
     /// If it is still there then.
     pub async fn remove(self, time: Duration) -> Result<(), CgroupError> {
+        let Some(directory) = &self.directory else { return Ok(()) };
         let until = Instant::now() + time;
         let mut pause = Duration::from_millis(1);
         loop {
-            match fs::remove_dir(&self.directory) {
+            match fs::remove_dir(directory) {
                 Ok(()) => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < until => {
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(Duration::from_millis(50));
                 }
-                Err(error) => return Err(CgroupError::io("remove", &self.directory)(error)),
+                Err(error) => return Err(CgroupError::io("remove", directory)(error)),
             }
         }
     }

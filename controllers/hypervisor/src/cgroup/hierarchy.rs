@@ -106,11 +106,20 @@ impl Hierarchy {
             }
             _ => {}
         }
-        let group = CpuGroup::new(directory, self.version);
+        let opened = self.equip(&parent, &directory);
+        if opened.is_err() {
+            let _ = fs::remove_dir(&directory);
+        }
+        opened
+    }
+
+    /// Makes a new cgroup one for threads, with the controller.
+    fn equip(&self, parent: &Path, directory: &Path) -> Result<CpuGroup, CgroupError> {
         if self.version == Version::V2 {
             // Threads of one process can only be apart in threaded cgroups; then the controller may be switched on
             // although the parent has processes.
-            group.write("cgroup.type", "threaded")?;
+            let kind = directory.join("cgroup.type");
+            fs::write(&kind, "threaded").map_err(CgroupError::io("write", &kind))?;
             let control = parent.join("cgroup.subtree_control");
             let enabled = fs::read_to_string(&control).unwrap_or_default();
             if !enabled.split_whitespace().any(|name| name == "cpu") {
@@ -118,6 +127,7 @@ impl Hierarchy {
                     .map_err(CgroupError::io("switch the cpu controller on in", &control))?;
             }
         }
-        Ok(group)
+        // The files of the controller appear with it.
+        CpuGroup::open(directory.to_owned(), self.version)
     }
 }

@@ -4,7 +4,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -28,6 +28,10 @@ impl Meeting {
         }
         let (ours, theirs) = (File::open(path)?, OwnedFd::from(File::open(path)?));
         Ok((Self { ours, theirs: theirs.as_raw_fd() }, theirs))
+    }
+
+    pub(super) fn directory(&self) -> BorrowedFd<'_> {
+        self.ours.as_fd()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::io;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixStream as Socket;
 use std::path::{Path, PathBuf};
@@ -18,8 +18,10 @@ use super::process::Process;
 use super::resources::Resources;
 use super::{Machine, Streams, kernel, stderr, supervise};
 use crate::accelerator::{Accelerator, device_group};
+use crate::landlock::{Allowed, Domain};
 use crate::plan::{
-    Descriptors, DiskDescriptors, DiskImage, MachinePlan, PlanError, TapDescriptors, arguments, table_of_cpus,
+    Backend, Descriptors, DiskDescriptors, DiskImage, InterfacePlan, MachinePlan, PlanError, TapDescriptors,
+    arguments, table_of_cpus,
 };
 use crate::qmp::{QmpError, Session};
 use crate::sys::ChildSetup;
@@ -144,6 +146,9 @@ impl Machine {
             }
             None => None,
         };
+        let process_error = |source| StartError::Process { program: program.clone(), source };
+        let domain =
+            domain(&plan, &program, &inherited, &descriptors, meeting.as_ref()).map_err(process_error)?;
         descriptors.interfaces = taps(resources.taps, &mut inherited);
         let mut command = Command::new(&program);
         command.args(arguments(&plan, &descriptors)?);
@@ -152,6 +157,7 @@ impl Machine {
             inherit: inherited.held.iter().map(|descriptor| descriptor.as_raw_fd()).collect(),
             identity,
             parent: rustix::process::getpid(),
+            domain,
         };
         let (process, errors) =
             Process::start(command, setup, inherited.held).await.map_err(process_error)?;
@@ -234,6 +240,31 @@ fn files(
         descriptors.disks.push(DiskDescriptors { file, base });
     }
     Ok(())
+}
+
+/// What QEMU may open by name: itself, its devices, the kernel through its descriptor, and sockets of a migration.
+fn domain(
+    plan: &MachinePlan,
+    program: &Path,
+    inherited: &Inherited,
+    descriptors: &Descriptors,
+    meeting: Option<&Meeting>,
+) -> io::Result<Option<Domain>> {
+    let again = [Some(descriptors.kernel), descriptors.initramfs];
+    let again = |file: &&OwnedFd| again.contains(&Some(file.as_raw_fd()));
+    let is_user = |interface: &InterfacePlan| matches!(interface.backend, Backend::User { .. });
+    let tcp = plan.interfaces.iter().any(is_user);
+    // QEMU's own network reads the name servers again when they change: the file is another one then.
+    let servers = if tcp { std::fs::canonicalize("/etc/resolv.conf").ok() } else { None };
+    let allowed = Allowed {
+        program: Some(program),
+        files: inherited.held.iter().filter(again).map(AsFd::as_fd).collect(),
+        sockets: meeting.map(Meeting::directory),
+        read: servers.as_deref().and_then(Path::parent).map(Path::to_owned).into_iter().collect(),
+        tcp,
+        ..Allowed::default()
+    };
+    Domain::new(&allowed)
 }
 
 fn taps(taps: Vec<super::TapFiles>, inherited: &mut Inherited) -> Vec<TapDescriptors> {

@@ -129,7 +129,7 @@ async fn vcpu_threads_are_held_to_their_size() {
     group.set_limit(None).unwrap();
     // A thread that has gone is no error.
     group.add_thread(i32::MAX - 1).unwrap();
-    let path = group.path().to_owned();
+    let path = group.path().unwrap().to_owned();
     machine.kill();
     group.remove(PATIENCE).await.unwrap();
     assert!(!path.exists());

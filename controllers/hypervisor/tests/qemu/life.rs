@@ -1,6 +1,6 @@
 //! Start and the ways to end.
 
-use neonvm_test_support::need;
+use neonvm_test_support::{Missing, need};
 use std::net::Ipv4Addr;
 use std::process::Command;
 use std::time::Duration;
@@ -125,7 +125,7 @@ async fn a_qemu_that_hangs_is_given_up_and_killed() {
     let directory = tempfile::tempdir().unwrap();
     let mut deadline = Duration::from_millis(500);
     let stderr = loop {
-        let mut resources = script(&directory, "echo $$ > $0.pid; echo one >&2; exec /bin/sleep 1000");
+        let mut resources = script(&directory, "echo $$ >&2; exec /bin/sleep 1000");
         resources.deadline = deadline;
         let error = Machine::start(lab.plan("wait"), resources).await.unwrap_err();
         let StartError::Qemu { source, stderr } = error else { panic!("{error:?}") };
@@ -136,10 +136,39 @@ async fn a_qemu_that_hangs_is_given_up_and_killed() {
         }
         deadline *= 4;
     };
-    assert_eq!(stderr, ["one"]);
-    let pid = std::fs::read_to_string(directory.path().join("qemu.pid")).unwrap();
-    let process = std::path::PathBuf::from("/proc").join(pid.trim());
+    assert_eq!(stderr.len(), 1, "{stderr:?}");
+    let process = std::path::PathBuf::from("/proc").join(&stderr[0]);
     until("its end", async || !process.exists()).await;
+}
+
+/// What runs as QEMU reads no file of its user, makes none, and reaches no other process of its user, its runner least.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_qemu_that_a_guest_has_taken_over_finds_nothing_of_its_users() {
+    let lab = need!(lab());
+    need!(match neonvm_hypervisor::landlock::version() {
+        0 => Err(Missing::unavailable("this kernel has no Landlock")),
+        _ => Ok(()),
+    });
+    let (directory, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (secret, meeting) = (other.path().join("tls.key"), other.path().join("migration"));
+    std::fs::write(&secret, "KEY").unwrap();
+    let own = std::process::id();
+    for attempt in [
+        format!("cat {}", secret.display()),
+        format!("ls {}", other.path().display()),
+        format!("echo x > {}", other.path().join("new").display()),
+        format!("echo x > {}", meeting.join("file").display()),
+        format!("cat /proc/{own}/environ"),
+        format!("head -c 1 /proc/{own}/mem"),
+        format!("ls /proc/{own}/fd/0"),
+        "cat /etc/shadow".to_owned(),
+    ] {
+        let text = format!("{{ {attempt}; }} >/dev/null 2>/dev/null && echo REACHED >&2; echo tried >&2");
+        let mut resources = script(&directory, &text);
+        resources.meeting = Some(meeting.clone());
+        let error = Machine::start(lab.plan("wait"), resources).await.unwrap_err();
+        assert_eq!(error.stderr(), ["tried"], "{attempt}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -18,6 +18,13 @@ pub struct Surroundings {
     pub uid: String,
 }
 
+/// Whether a pod has ended, by its object.
+#[must_use]
+pub fn has_ended(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
 fn container_id(uid: &str, name: &str, restarts: u32) -> String {
     format!("process://{uid}/{name}/{restarts}")
 }

@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use neonvm_api::Policy;
 use neonvm_node::decision::Pod;
-use neonvm_node::service::{self, Access, Paths, Pods, Service};
+use neonvm_node::service::{self, Cgroups, Paths, Pods, Service};
 use neonvm_types::node_protocol::SOCKET;
 use tokio::net::UnixListener;
 
+use crate::naming;
 use crate::network::NodeNetwork;
 use crate::node::Node;
 
@@ -22,9 +23,9 @@ pub(crate) fn socket(data: &Path) -> PathBuf {
     data.join(DIRECTORY).join(SOCKET)
 }
 
-/// Listens, if pods have network namespaces; without them QEMU's own network needs nothing of the node.
+/// Listens, in a directory that only root enters, if pods have network namespaces; without them QEMU's own network needs nothing of the node.
 pub(crate) fn listen(data: &Path, network: &NodeNetwork) -> std::io::Result<Option<UnixListener>> {
-    network.has_namespaces().then(|| service::listen(&data.join(DIRECTORY), Access::Owner)).transpose()
+    network.has_namespaces().then(|| service::listen(&data.join(DIRECTORY))).transpose()
 }
 
 /// Serves the runners of the node until the socket fails.
@@ -34,7 +35,8 @@ pub(crate) async fn serve(node: &Arc<Node>, listener: Option<UnixListener>) {
         pods: OwnPods(Arc::clone(node)),
         client: node.client.clone(),
         policy: Policy::default(),
-        paths: Paths::default(),
+        // Its processes are those of the host: a runner names any of them.
+        paths: Paths { cgroups: Cgroups { as_caller: true, ..Cgroups::default() }, ..Paths::default() },
     };
     let error = service::serve(Arc::new(service), listener).await;
     tracing::error!(%error, "the socket for runners failed");
@@ -49,6 +51,11 @@ impl Pods for OwnPods {
         let own = number(format!("/proc/{pid}/ns/net").into())?;
         let uids: Vec<String> = self.0.pods.lock().keys().cloned().collect();
         uids.into_iter().find(|uid| number(self.0.network.namespace(uid)) == Some(own))
+    }
+
+    fn cgroup(&self, uid: &str, _own: &str) -> Option<String> {
+        self.0.hierarchy.as_ref()?;
+        Some(naming::pod_cgroup(&self.0.config.cluster, &self.0.config.name, uid))
     }
 
     async fn pod(&self, uid: &str) -> Result<Option<Pod>, kube::Error> {

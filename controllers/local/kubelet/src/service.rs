@@ -23,6 +23,7 @@ use crate::rooms::Rooms;
 use crate::storage::Storage;
 use crate::{Config, Error, files, naming, runner_service, server};
 use neonvm_core_kubelet::size::Need;
+use neonvm_core_kubelet::status::has_ended;
 
 /// Runs a node until `stop` ends. Pods continue: their processes are found again at the next start.
 ///
@@ -74,6 +75,8 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     let (tls, renewal) = server::tls(authority, &node, local)?;
     let _workers = Workers(Arc::clone(&node));
     take_up(&node).await?;
+    // On the heap: with it the work of a node would be too large for the stack of a thread.
+    let volumes = Box::pin(node.storage.keep());
     let work = async {
         // The node must be registered before a client requests a pod's log, but pods need not wait for that.
         let registered = async {
@@ -85,7 +88,7 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
             ended = health.supervise("registration", registered) => ended,
             ended = health.supervise("watch of pods", follow_pods(&node)) => ended,
             ended = health.supervise("watch of nodes", follow_nodes(&node)) => ended,
-            ended = health.supervise("care for volumes", node.storage.keep()) => ended,
+            ended = health.supervise("care for volumes", volumes) => ended,
             ended = health.supervise("renewal of the certificate", renewal) => ended,
             ended = health.supervise("server", server::serve(&node, listener, tls)) => ended,
             ended = health.supervise("service for runners", runner_service::serve(&node, runners)) => ended,
@@ -213,11 +216,6 @@ fn see(node: &Arc<Node>, pod: Pod) {
             node.pods.lock().insert(uid, handle);
         }
     }
-}
-
-pub(crate) fn has_ended(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 /// Follows the other nodes: routes to their pods.

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 
 use crate::files;
 use crate::problem::Problem;
+use neonvm_core_kubelet::status::has_ended;
 use object::{CLAIM_IN_USE, Care, PROVISIONER, SELECTED_NODE};
 
 /// Directory of the volumes below that of the node.
@@ -314,6 +315,6 @@ impl Storage {
             let sources = volumes.iter().filter_map(|volume| volume.persistent_volume_claim.as_ref());
             sources.into_iter().any(|source| source.claim_name == claim)
         };
-        Ok(pods.iter().any(|pod| names(pod) && !crate::service::has_ended(pod)))
+        Ok(pods.iter().any(|pod| names(pod) && !has_ended(pod)))
     }
 }

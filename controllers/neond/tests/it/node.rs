@@ -89,6 +89,37 @@ async fn the_role_of_the_node_service_allows_what_it_reads() {
     assert_eq!(cluster.server.forbidden().await, Vec::<String>::new());
 }
 
+/// What SECURITY.md states that the service has is what its manifest requests, and the other way round.
+#[test]
+fn the_rights_of_the_node_service_are_those_of_the_table() {
+    let document = include_str!("../../../../SECURITY.md");
+    let (_, section) = document.split_once("### The node service").expect("a section");
+    let (_, table) = section.split_once("| It has |").expect("a table");
+    let table = table.split("\n\n").next().unwrap_or_default();
+    let first = |line: &'static str| line.strip_prefix("| ")?.split(" | ").next();
+    let words: Vec<&str> =
+        table.lines().filter_map(first).flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
+    let (_, workload) = manifests()
+        .into_iter()
+        .find(|(_, one)| one["metadata"]["name"] == "neonvm-node" && one["kind"] == "DaemonSet")
+        .unwrap();
+    let template = &workload["spec"]["template"]["spec"];
+    let container = &template["containers"][0];
+    let of = |list: &serde_json::Value| list.as_array().cloned().unwrap_or_default();
+    for capability in of(&container["securityContext"]["capabilities"]["add"]) {
+        assert!(words.contains(&capability.as_str().unwrap()), "{capability} is not in the table");
+    }
+    for volume in of(&template["volumes"]) {
+        let path = volume["hostPath"]["path"].as_str().unwrap();
+        assert!(words.contains(&path), "{path} is not in the table");
+    }
+    let requested = workload.to_string();
+    let is_capability = |word: &&&str| word.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
+    for word in words.iter().filter(|word| is_capability(word) || word.starts_with('/')) {
+        assert!(requested.contains(&format!("\"{word}\"")), "{word} is not in the manifest");
+    }
+}
+
 struct Node {
     child: Child,
     addresses: BTreeMap<String, Reserved>,

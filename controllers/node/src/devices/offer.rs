@@ -84,7 +84,7 @@ impl Device {
             Self::VhostNet => true,
             Self::Node | Self::Tun => false,
         };
-        Offer { healthy: given || is_optional, given }
+        Offer { healthy: given || is_optional, given, open: false }
     }
 }
 
@@ -95,6 +95,8 @@ pub struct Offer {
     pub healthy: bool,
     /// Whether they get the device's file.
     pub given: bool,
+    /// Whether that file is open to every user; of the socket: whether the file for page faults is there as well.
+    pub open: bool,
 }
 
 /// Name of a unit; numbers start at 0.
@@ -119,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_node_offers_what_a_vm_can_use() {
-        let offer = |healthy, given| Offer { healthy, given };
+        let offer = |healthy, given| Offer { healthy, given, open: false };
         for (device, present, kvm, expected) in [
             (Device::Kvm, true, Kvm::Auto, offer(true, true)),
             (Device::Kvm, false, Kvm::Auto, offer(true, false)),

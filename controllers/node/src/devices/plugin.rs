@@ -1,6 +1,6 @@
 //! What the kubelet may call of one resource.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -16,6 +16,7 @@ use crate::devices::api::{
     self, AllocateRequest, AllocateResponse, ContainerAllocateRequest, ContainerAllocateResponse,
     DevicePluginOptions, DeviceSpec, Empty, ListAndWatchResponse, Mount, Unit,
 };
+use crate::devices::files;
 use crate::devices::offer::{Device, Offer, SLOTS, is_unit, unit};
 
 /// One resource.
@@ -74,6 +75,19 @@ async fn list_and_watch(plugin: &Plugin, request: http::Request<Incoming>) -> ht
     Grpc::new(ProstCodec::<ListAndWatchResponse, Empty>::default()).server_streaming(service, request).await
 }
 
+/// The file by which QEMU handles page faults.
+fn faults() -> DeviceSpec {
+    device(&Path::new("/dev").join(files::FAULTS), &files::path(files::FAULTS))
+}
+
+fn device(inside: &Path, host: &Path) -> DeviceSpec {
+    DeviceSpec {
+        container_path: inside.display().to_string(),
+        host_path: host.display().to_string(),
+        permissions: "rw".to_owned(),
+    }
+}
+
 fn list(device: Device, offer: Offer) -> ListAndWatchResponse {
     let health = if offer.healthy { "Healthy" } else { "Unhealthy" };
     let units = (0..SLOTS).map(|number| Unit { id: unit(device, number), health: health.to_owned() });
@@ -116,8 +130,11 @@ impl Plugin {
         let mut response = ContainerAllocateResponse::default();
         if offer.given && !wanted.devices_ids.is_empty() {
             match self.device {
-                Device::Node => response.mounts.push(self.sockets()),
-                Device::Kvm | Device::Tun | Device::VhostNet => response.devices.push(self.file()),
+                Device::Node => {
+                    response.mounts.push(self.sockets());
+                    response.devices.extend(offer.open.then(faults));
+                }
+                Device::Kvm | Device::Tun | Device::VhostNet => response.devices.push(self.file(offer)),
             }
         }
         Ok(response)
@@ -132,9 +149,10 @@ impl Plugin {
         }
     }
 
-    fn file(&self) -> DeviceSpec {
-        let path = self.device.path().display().to_string();
-        DeviceSpec { container_path: path.clone(), host_path: path, permissions: "rw".to_owned() }
+    fn file(&self, offer: Offer) -> DeviceSpec {
+        let path = self.device.path();
+        let host = if offer.open { files::path(self.device.short()) } else { path.to_owned() };
+        device(path, &host)
     }
 
     /// Name of the socket in the kubelet's directory.

@@ -13,7 +13,7 @@ use tokio::time::sleep;
 
 use crate::devices::offer::{Device, Kvm, Offer};
 use crate::devices::plugin::Plugin;
-use crate::devices::{probes, registration};
+use crate::devices::{files, probes, registration};
 
 /// How often the node's devices are checked: a module may be loaded later.
 const LOOK: Duration = Duration::from_secs(5);
@@ -77,8 +77,8 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
     let mut tasks = JoinSet::new();
     let mut plugins = Vec::new();
     for device in Device::ALL {
-        let first = look(device, &config.devices, config.kvm);
-        announce(device, first, config.kvm);
+        let (first, problem) = look(device, &config.devices, config.kvm);
+        announce(device, first, config.kvm, problem);
         let (sender, offer) = watch::channel(first);
         let plugin = Arc::new(Plugin::new(device, offer, config.sockets.clone()));
         plugins.push(Arc::clone(&plugin));
@@ -100,26 +100,44 @@ pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), E
 async fn observe(device: Device, devices: PathBuf, kvm: Kvm, offer: watch::Sender<Offer>) {
     loop {
         sleep(LOOK).await;
-        let now = look(device, &devices, kvm);
+        let (now, problem) = look(device, &devices, kvm);
         let changed = offer.send_if_modified(|before| std::mem::replace(before, now) != now);
         if changed {
-            announce(device, now, kvm);
+            announce(device, now, kvm, problem);
         }
     }
 }
 
-fn look(device: Device, devices: &Path, kvm: Kvm) -> Offer {
+/// What the node offers, and why not all users may open it.
+fn look(device: Device, devices: &Path, kvm: Kvm) -> (Offer, Option<std::io::Error>) {
     use std::os::unix::fs::FileTypeExt as _;
-    if device == Device::Node {
+    let below = device.below(devices);
+    let (offer, made) = match device {
         // Its socket is there before the plugin starts, and ends with this process.
-        return device.offer(true, kvm);
+        Device::Node => {
+            let faults = devices.join(files::FAULTS);
+            (device.offer(true, kvm), files::make(devices, &faults, files::FAULTS))
+        }
+        _ => {
+            let is_there = std::fs::metadata(&below).is_ok_and(|found| found.file_type().is_char_device());
+            let offer = device.offer(is_there, kvm);
+            // For runners of versions that are root while they prepare a VM.
+            let is_root_only = device == Device::Tun || !offer.given;
+            (offer, if is_root_only { Ok(false) } else { files::make(devices, &below, device.short()) })
+        }
+    };
+    match made {
+        Ok(open) => (Offer { open, ..offer }, None),
+        Err(error) => (offer, Some(error)),
     }
-    let found = std::fs::metadata(device.below(devices));
-    device.offer(found.is_ok_and(|found| found.file_type().is_char_device()), kvm)
 }
 
-fn announce(device: Device, offer: Offer, kvm: Kvm) {
+fn announce(device: Device, offer: Offer, kvm: Kvm, problem: Option<std::io::Error>) {
     let resource = device.resource();
+    if let Some(error) = problem {
+        let what = "runners may not open the device: no file of it can be made in the node's /dev/neonvm";
+        tracing::warn!(resource, %error, what);
+    }
     match (offer.given, offer.healthy) {
         (true, _) => tracing::info!(resource, "this node has the device"),
         (false, true) if device == Device::Kvm => {

@@ -35,7 +35,7 @@ impl Namespace {
             Ok((file.into(), (found.dev(), found.ino())))
         };
         let (network, number) = open(Path::new(&format!("/proc/{pid}/ns/net")))?;
-        // The first process of some nodes shows its namespace to no process: there the vm-controller alone keeps such pods away.
+        // Some nodes show their namespace to no process: there the vm-controller alone keeps such pods away.
         let is_own = own.and_then(|own| open(own).ok()).is_some_and(|(_, found)| found == number);
         if is_own {
             return Err(Error::HostNetwork);

@@ -17,6 +17,7 @@ const PEER_PIDFD: c_int = 77;
 pub(super) struct Caller {
     /// Its number here.
     pub(super) pid: i32,
+    pub(super) user: u32,
     /// Itself: numbers are used again.
     process: OwnedFd,
 }
@@ -27,7 +28,8 @@ impl Caller {
     /// Before Linux 6.5 the process is found by its number. One that ended after it connected could then be mistaken for a new process
     /// with its number, if the kernel has used all other numbers in the meantime.
     pub(super) fn of(stream: &UnixStream) -> io::Result<Self> {
-        let pid = stream.peer_cred()?.pid().unwrap_or_default();
+        let credentials = stream.peer_cred()?;
+        let (pid, user) = (credentials.pid().unwrap_or_default(), credentials.uid());
         let Some(number) = Pid::from_raw(pid) else {
             return Err(io::Error::other("it is in another namespace of processes"));
         };
@@ -37,7 +39,7 @@ impl Caller {
             }
             other => other?,
         };
-        let caller = Self { pid, process };
+        let caller = Self { pid, user, process };
         if caller.is_alive() { Ok(caller) } else { Err(io::Error::other("it has ended")) }
     }
 

@@ -18,6 +18,11 @@ pub(super) fn pod_uid(text: &str) -> Option<String> {
     found
 }
 
+/// Whether a cgroup lies below that of a pod.
+pub(super) fn is_of(path: &str, uid: &str) -> bool {
+    of_path(path).as_deref() == Some(uid) && of_part(path.rsplit('/').next().unwrap_or_default()).is_none()
+}
+
 /// The first part counts: what lies below it, processes of the pod may have made.
 fn of_path(path: &str) -> Option<String> {
     path.split('/').find_map(of_part)
@@ -97,10 +102,20 @@ mod tests {
         assert_eq!(pod_uid(&below).as_deref(), Some(UID));
     }
 
+    #[test]
+    fn a_cgroup_is_that_of_one_pod() {
+        let other = "6f0c2f3a-7d3e-4f0e-9b1c-5f3d2a1b0c9d";
+        let path = format!("kubepods/burstable/pod{UID}/0123");
+        assert!(is_of(&path, UID) && !is_of(&path, other));
+        assert!(!is_of(&format!("kubepods/pod{UID}"), UID), "of the pod itself, whose containers are below");
+        assert!(!is_of(&format!("kubepods/pod{other}/x/pod{UID}/y"), UID));
+        assert!(!is_of("", UID) && !is_of("system.slice/a.service", UID) && !is_of("", ""));
+    }
+
     proptest! {
         #[test]
         fn nothing_panics(text in "\\PC*") {
-            let _ = pod_uid(&text);
+            let _ = (pod_uid(&text), is_of(&text, UID));
         }
     }
 }

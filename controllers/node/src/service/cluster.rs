@@ -30,6 +30,11 @@ impl Pods for Cluster {
         cgroup::pod_uid(&std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?)
     }
 
+    /// The runtime puts a container into a cgroup below that of its pod, which the kubelet names after the UID.
+    fn cgroup(&self, uid: &str, own: &str) -> Option<String> {
+        cgroup::is_of(own, uid).then(|| own.to_owned())
+    }
+
     /// Pods cannot be listed by UID: those of the node are, without their specs.
     async fn pod(&self, uid: &str) -> Result<Option<Pod>, kube::Error> {
         let api: Api<PodObject> = Api::all(self.client.clone());

@@ -18,6 +18,12 @@ impl Pods for OnePod {
         self.0.as_ref().map(|_| "the-pod".to_owned())
     }
 
+    fn cgroup(&self, uid: &str, own: &str) -> Option<String> {
+        assert_eq!(uid, "the-pod");
+        // The test is in no cgroup of a pod.
+        cgroup::is_of(own, uid).then(|| own.to_owned())
+    }
+
     async fn pod(&self, uid: &str) -> Result<Option<Pod>, kube::Error> {
         assert_eq!(uid, "the-pod");
         Ok(self.0.clone())
@@ -67,7 +73,7 @@ fn start(pod: Option<Pod>, vm: Value) -> Running {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let directory = tempfile::tempdir().unwrap();
     let _inside = runtime.enter();
-    let listener = listen(directory.path(), Access::Owner).unwrap();
+    let listener = listen(directory.path()).unwrap();
     // The test has the network of its node.
     let paths = Paths { own_namespace: Some("/proc/self/ns/net".into()), ..Paths::default() };
     let service = Service { pods: OnePod(pod), client: api(vm), policy: Policy::default(), paths };

@@ -76,10 +76,28 @@ pub(crate) fn listen_locally(shared: &Arc<Shared>, socket: &Path) -> std::io::Re
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             };
+            if is_of_a_child(&stream) {
+                tracing::warn!("a process that the runner has started is refused at its socket");
+                continue;
+            }
             tokio::spawn(connection(Arc::clone(&shared), Peer::Trusted, stream));
         }
     });
     Ok(())
+}
+
+/// Whether the process at the other end is one that this process has started: QEMU, which may be the same user and must not change the size
+/// that its VM was permitted. It can start none itself (its filter of system calls). Commands in the container are children of others.
+fn is_of_a_child(stream: &UnixStream) -> bool {
+    let pid = stream.peer_cred().ok().and_then(|peer| peer.pid());
+    let Some(pid) = pid else { return false };
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    parent(&status) == u32::try_from(rustix::process::getpid().as_raw_nonzero().get()).ok()
+}
+
+/// The parent in the text of `/proc/PID/status`.
+fn parent(status: &str) -> Option<u32> {
+    status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok())
 }
 
 async fn connection(shared: Arc<Shared>, peer: Peer, stream: UnixStream) {
@@ -91,5 +109,38 @@ async fn connection(shared: Arc<Shared>, peer: Peer, stream: UnixStream) {
     server.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(BUFFER);
     if let Err(error) = server.serve_connection(TokioIo::new(stream), service).with_upgrades().await {
         tracing::debug!(%error, "a connection ended");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use neonvm_test_support::{need, needs};
+
+    use super::*;
+
+    #[test]
+    fn the_parent_is_read() {
+        assert_eq!(parent("Name:\tx\nPid:\t7\nPPid:\t42\n"), Some(42));
+        assert_eq!((parent(""), parent("PPid:\tx\n")), (None, None));
+    }
+
+    #[tokio::test]
+    async fn a_process_that_the_runner_has_started_is_not_a_client() {
+        let python = need!(needs::program("python3"));
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        let script =
+            "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); s.recv(1)";
+        let child = Command::new(python).args(["-c", script]).arg(&path).stdin(Stdio::null()).spawn();
+        let mut child = child.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        assert!(is_of_a_child(&stream));
+        drop(stream);
+        child.wait().unwrap();
+        let (_own, stream) = tokio::join!(UnixStream::connect(&path), listener.accept());
+        assert!(!is_of_a_child(&stream.unwrap().0));
     }
 }

@@ -13,6 +13,7 @@ use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 
 use super::daemon::Daemon;
+use crate::volume::Modes;
 use neonvm_core_vm_lifecycle::runner::Event;
 
 const RETRY_FIRST: Duration = Duration::from_millis(100);
@@ -27,6 +28,7 @@ const DATA: &str = "..data";
 pub(crate) struct Pair {
     pub(crate) source: PathBuf,
     pub(crate) target: String,
+    pub(crate) modes: Modes,
 }
 
 /// Pushes all pairs now, and each again when it changes, until dropped.
@@ -83,9 +85,9 @@ struct Failure {
 }
 
 async fn push(pair: &Pair, daemon: &Daemon) -> Result<(), Failure> {
-    let source = pair.source.clone();
+    let (source, modes) = (pair.source.clone(), pair.modes.clone());
     let unreadable = |why: String| Failure { why, lasting: true };
-    let body = tokio::task::spawn_blocking(move || payload(&source)).await;
+    let body = tokio::task::spawn_blocking(move || payload(&source, &modes)).await;
     let body = body.map_err(|error| unreadable(error.to_string()))?.map_err(unreadable)?;
     let sent = daemon.put_files(&pair.target, body).await;
     sent.map_err(|error| Failure {
@@ -95,8 +97,8 @@ async fn push(pair: &Pair, daemon: &Daemon) -> Result<(), Failure> {
 }
 
 /// The files of a directory as the daemon wants them, with directories and modes.
-fn payload(directory: &Path) -> Result<Vec<u8>, String> {
-    let files = crate::volume::mounted(directory).map_err(|error| error.to_string())?;
+fn payload(directory: &Path, modes: &Modes) -> Result<Vec<u8>, String> {
+    let files = crate::volume::mounted(directory, modes).map_err(|error| error.to_string())?;
     let all: BTreeMap<String, serde_json::Value> = files
         .into_iter()
         .map(|file| {
@@ -160,17 +162,19 @@ mod tests {
         let data = directory.path().join("..1");
         std::fs::create_dir(data.join("sub")).unwrap();
         std::fs::write(data.join("sub/p.txt"), "").unwrap();
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o400);
-        std::fs::set_permissions(data.join("Key.Name"), mode).unwrap();
         std::os::unix::fs::symlink("..data/sub", directory.path().join("sub")).unwrap();
-        let sent: serde_json::Value = serde_json::from_slice(&payload(directory.path()).unwrap()).unwrap();
+        let disk = serde_json::json!({"name": "c", "mountPath": "/c", "configMap": {"name": "m",
+            "items": [{"key": "k", "path": "Key.Name", "mode": 0o400}]}});
+        let modes = Modes::of(&serde_json::from_value(disk).unwrap());
+        let sent: serde_json::Value =
+            serde_json::from_slice(&payload(directory.path(), &modes).unwrap()).unwrap();
         let expected = serde_json::json!({"Key.Name": {"data": "b25l", "mode": 0o400}, "sub/p.txt": {"data": "", "mode": 0o644}});
         assert_eq!(sent, expected);
     }
 
     #[tokio::test]
     async fn files_that_cannot_be_read_are_reported_at_once() {
-        let pairs = [Pair { source: "/nowhere/at/all".into(), target: "/x".into() }];
+        let pairs = [Pair { source: "/nowhere/at/all".into(), target: "/x".into(), modes: Modes::default() }];
         let daemon = Daemon::new(crate::network::Reach::Forwards(std::sync::Arc::default()));
         let (events, mut reported) = mpsc::channel(8);
         let task = tokio::spawn(async move { push_all(&pairs, &daemon, &events).await });
@@ -182,7 +186,8 @@ mod tests {
     #[tokio::test]
     async fn a_replaced_link_is_noticed() {
         let directory = directory();
-        let pairs = [Pair { source: directory.path().to_owned(), target: "/x".into() }];
+        let pairs =
+            [Pair { source: directory.path().to_owned(), target: "/x".into(), modes: Modes::default() }];
         let mut watcher = Watcher::new(&pairs).unwrap();
         std::fs::write(directory.path().join("other"), "").unwrap();
         write(directory.path(), "2", "two");

@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use neonvm_hypervisor::cgroup::CpuGroup;
 use neonvm_types::node_protocol::{
     Answer, LONGEST_ANSWER, Link, LinkFile, Refusal, Request, Traffic, VERSION, Wants,
 };
@@ -45,16 +46,31 @@ pub(crate) struct Files {
 impl Node {
     /// The guest's network. Waits while the service is not there: it may be starting. Blocks.
     pub(crate) fn network(&self) -> Result<(Link, Files), Error> {
+        match self.ask_until(Wants::Network)? {
+            (Answer::Network(link), files) => {
+                let files = named(&link.files, files)?;
+                Ok((link, files))
+            }
+            _ => Err(Error::Answer),
+        }
+    }
+
+    /// The cgroup for the threads of the vCPUs. Waits as [`Self::network`]. Blocks.
+    pub(crate) fn cpu(&self) -> Result<CpuGroup, String> {
+        let (answer, files) = self.ask_until(Wants::Cpu).map_err(|error| error.to_string())?;
+        let Answer::Cpu(made) = answer else { return Err(Error::Answer.to_string()) };
+        let files = made.files.iter().copied().zip(files.into_iter().map(File::from)).collect();
+        CpuGroup::of(made.version, files).map_err(|error| error.to_string())
+    }
+
+    /// Asks again while the service is not there, or cannot answer yet.
+    fn ask_until(&self, wants: Wants) -> Result<(Answer, Vec<OwnedFd>), Error> {
         let until = Instant::now() + AGAIN;
         let mut logged = false;
         loop {
-            let refusal = match self.ask(Wants::Network) {
-                Ok((Answer::Network(link), files)) => {
-                    let files = named(&link.files, files)?;
-                    return Ok((link, files));
-                }
+            let refusal = match self.ask(wants) {
                 Ok((Answer::Refused(refusal), _)) => refusal,
-                Ok((Answer::Traffic(_), _)) => return Err(Error::Answer),
+                Ok(given) => return Ok(given),
                 Err(error) => self.missing(&error),
             };
             if !refusal.later || Instant::now() > until {
@@ -73,7 +89,7 @@ impl Node {
         match self.ask(Wants::Traffic) {
             Ok((Answer::Traffic(traffic), _)) => Ok(traffic),
             Ok((Answer::Refused(refusal), _)) => Err(Error::Refused(refusal.reason)),
-            Ok((Answer::Network(_), _)) => Err(Error::Answer),
+            Ok(_) => Err(Error::Answer),
             Err(error) => Err(Error::Refused(self.missing(&error).reason)),
         }
     }
@@ -199,6 +215,23 @@ mod tests {
         let file = || OwnedFd::from(File::open("/dev/null").unwrap());
         let files = named(&[LinkFile::OverlayTap, LinkFile::Tap], vec![file(), file()]).unwrap();
         assert!(files.overlay.is_some() && files.tap.is_some() && files.dhcp.is_none());
+    }
+
+    /// A service of an earlier version does not know the request; the VM runs without.
+    #[test]
+    fn a_cgroup_of_missing_files_and_of_an_older_service_is_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let answers = vec![
+            r#"{"cpu":{"version":"v2","files":["threads"]}}"#,
+            r#"{"refused":{"reason":"the request is not understood: unknown variant `cpu`"}}"#,
+            r#"{"traffic":{"ingress":1,"egress":2}}"#,
+        ];
+        let (node, serving) = service(directory.path(), answers);
+        for part in ["of the cgroup is missing", "unknown variant `cpu`", "does not belong to the request"] {
+            let error = node.cpu().unwrap_err();
+            assert!(error.contains(part), "{error}");
+        }
+        serving.join().unwrap();
     }
 
     #[test]

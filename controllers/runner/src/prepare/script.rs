@@ -1,14 +1,21 @@
-//! `spec.initScript`: commands of the VM's author, before anything else is prepared. They run as QEMU's user, which
-//! owns nothing but the VM's own disks, with no capability, no variable of the runner and no file that it has open.
+//! `spec.initScript`: commands of the VM's author, before anything else is prepared. They run as QEMU's user, with no capability, no
+//! variable of the runner and no file that it has open; and in a domain, where the kernel has such a thing, in which the runner's own
+//! files are not: that user may be the runner's.
 
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use neonvm_api::runner_pod::{
+    DISKS_DIRECTORY, IMAGES_DIRECTORY, KERNEL_DIRECTORY, MOUNTS_DIRECTORY, ROOT_DISK_DIRECTORY,
+    SWAP_DIRECTORY,
+};
+use neonvm_hypervisor::landlock::{Allowed, Domain};
 use neonvm_hypervisor::machine::Identity;
 use tokio::io::AsyncReadExt as _;
 use tokio::process::{ChildStderr, Command};
 
-use crate::config::PROGRAMS;
+use crate::config::{PROGRAMS, below};
 
 /// Longest time for a script.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -17,15 +24,31 @@ const KEPT: u64 = 4096;
 /// Time for the rest of its standard error, after its end.
 const LAST_OUTPUT: Duration = Duration::from_secs(5);
 
-/// Runs a script in a shell.
+/// Directories of the pod in which a script may write: those of the VM's disks.
+const WRITTEN: [&str; 3] = [IMAGES_DIRECTORY, DISKS_DIRECTORY, SWAP_DIRECTORY];
+/// The one for temporary files, of the container.
+const TEMPORARY: &str = "/tmp";
+/// Those that it may read besides: what the VM's author has mounted, and its images.
+const READ: [&str; 3] = [MOUNTS_DIRECTORY, ROOT_DISK_DIRECTORY, KERNEL_DIRECTORY];
+
+/// Runs a script in a shell, below the root of the pod.
 ///
 /// # Errors
 /// What to report: it cannot be started, it fails, or it does not end in time, whereupon all of its process group is killed.
-pub(super) async fn run(text: &str, identity: Option<Identity>) -> Result<(), String> {
-    within(text, identity, PATIENCE).await
+pub(super) async fn run(text: &str, root: &Path, identity: Option<Identity>) -> Result<(), String> {
+    within(text, root, identity, PATIENCE).await
 }
 
-async fn within(text: &str, identity: Option<Identity>, patience: Duration) -> Result<(), String> {
+async fn within(
+    text: &str,
+    root: &Path,
+    identity: Option<Identity>,
+    patience: Duration,
+) -> Result<(), String> {
+    let places = |all: &[&str]| all.iter().map(|path| below(root, path)).collect::<Vec<_>>();
+    let write = places(&WRITTEN).into_iter().chain([TEMPORARY.into()]).collect();
+    let allowed = Allowed { read: places(&READ), write, tcp: true, ..Allowed::default() };
+    let domain = Domain::new(&allowed).map_err(|error| format!("its rights cannot be limited: {error}"))?;
     let mut command = Command::new("/bin/sh");
     command
         .args(["-c", text])
@@ -38,6 +61,9 @@ async fn within(text: &str, identity: Option<Identity>, patience: Duration) -> R
     if let Some(Identity { user, group }) = identity {
         // Root's supplementary groups are dropped as well.
         command.uid(user).gid(group);
+    }
+    if let Some(domain) = domain {
+        neonvm_hypervisor::landlock::before_exec(command.as_std_mut(), domain);
     }
     let mut child = command.spawn().map_err(|error| format!("cannot run /bin/sh: {error}"))?;
     let group = child.id();
@@ -77,23 +103,24 @@ fn kill(group: Option<u32>) {
 
 #[cfg(test)]
 mod tests {
-    use neonvm_test_support::{need, needs};
+    use neonvm_api::runner_pod::CONFIG_DIRECTORY;
+    use neonvm_test_support::{Missing, need, needs};
 
     use super::*;
 
     #[tokio::test]
     async fn its_end_and_its_words_are_reported() {
-        run("true", None).await.unwrap();
-        let error = run("echo 'no such thing' >&2; exit 3", None).await.unwrap_err();
+        run("true", Path::new("/"), None).await.unwrap();
+        let error = run("echo 'no such thing' >&2; exit 3", Path::new("/"), None).await.unwrap_err();
         assert_eq!(error, "exit status: 3: no such thing");
-        let error = within("sleep 1000", None, Duration::from_millis(50)).await.unwrap_err();
+        let error = within("sleep 1000", Path::new("/"), None, Duration::from_millis(50)).await.unwrap_err();
         assert_eq!(error, "did not end within 0 s");
     }
 
     #[tokio::test]
     async fn what_it_writes_fills_no_memory_and_what_it_leaves_is_killed() {
-        let error =
-            run("head -c 1000000 /dev/zero | tr '\\0' x >&2; sleep 1000 & exit 1", None).await.unwrap_err();
+        let script = "head -c 1000000 /dev/zero | tr '\\0' x >&2; sleep 1000 & exit 1";
+        let error = run(script, Path::new("/"), None).await.unwrap_err();
         assert!(error.len() <= "exit status: 1: ".len() + 4096, "{}", error.len());
     }
 
@@ -103,6 +130,29 @@ mod tests {
         let identity = Some(Identity { user: 64_055, group: 64_055 });
         let look = "test $(id -u) = 64055 && test \"$(id -G)\" = 64055 && test -z \"$HOME$CARGO_MANIFEST_DIR\" \
             && ! cat /etc/shadow 2>/dev/null && grep -q '^CapEff:[[:space:]]*0*$' /proc/self/status";
-        run(look, identity).await.unwrap();
+        run(look, Path::new("/"), identity).await.unwrap();
+    }
+
+    /// Also as the user that owns the files of the runner.
+    #[tokio::test]
+    async fn it_reads_what_is_the_vms_and_nothing_of_the_runners() {
+        need!(match neonvm_hypervisor::landlock::version() {
+            0 => Err(Missing::unavailable("this kernel has no Landlock")),
+            _ => Ok(()),
+        });
+        // Not below the directory for temporary files, which each script may use.
+        let root = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = |path: &str| below(root.path(), path);
+        for directory in [CONFIG_DIRECTORY, IMAGES_DIRECTORY, MOUNTS_DIRECTORY] {
+            std::fs::create_dir_all(path(directory)).unwrap();
+            std::fs::write(path(directory).join("file"), "").unwrap();
+        }
+        let script = format!(
+            "cat {}/file && touch {}/other && ! cat {}/file 2>/dev/null",
+            path(MOUNTS_DIRECTORY).display(),
+            path(IMAGES_DIRECTORY).display(),
+            path(CONFIG_DIRECTORY).display(),
+        );
+        run(&script, root.path(), None).await.unwrap();
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use neonvm_hypervisor::cgroup::CgroupError;
+use neonvm_hypervisor::machine::VcpuThread;
 use neonvm_hypervisor::plan::CpuMode;
 use neonvm_types::MilliCpu;
 use neonvm_types::runner_protocol::{ProblemReason, RunnerStatistics};
@@ -12,6 +13,7 @@ use super::vcpus::{self, Vcpus};
 use super::{Bytes, CpuGroup, Daemon, Event, GROUP, Hierarchy, Loop, Machine, Options, PodFiles};
 use crate::api::Statistics;
 use crate::guest::usage;
+use crate::options::NetworkMode;
 use neonvm_core_vm_lifecycle::runner::Action;
 
 /// Pause before a VM that was stopped for lack of disk space continues.
@@ -236,30 +238,19 @@ pub(super) async fn limit(
     options: &Options,
     pod: &PodFiles,
     machine: &Machine,
+    group: Option<Result<CpuGroup, String>>,
 ) -> (Option<Arc<CpuGroup>>, Option<String>) {
-    if !pod.config.settings.cgroup {
-        return (None, None);
-    }
+    let Some(group) = group else { return (None, None) };
     let threads = match machine.vcpu_threads().await {
         Ok(threads) => threads,
         Err(error) => return (None, Some(error.to_string())),
     };
     let cpu =
         pod.config.receive.as_ref().map_or(pod.config.spec.guest.cpus.r#use, |receive| receive.size.cpu);
-    let made = || {
-        let hierarchy = Hierarchy::find(std::path::Path::new(neonvm_hypervisor::cgroup::DEFAULT_ROOT))?;
-        let parent = match &options.cgroup {
-            Some(parent) => parent.clone(),
-            None => hierarchy.own_group()?,
-        };
-        let group = hierarchy.create(&parent, GROUP)?;
-        group.set_limit(Some(cpu))?;
-        for thread in &threads {
-            group.add_thread(thread.thread)?;
-        }
-        Ok::<_, CgroupError>(group)
+    let held = |group: CpuGroup| {
+        hold(&group, cpu, &threads).map(|()| group).map_err(|error: CgroupError| error.to_string())
     };
-    match made() {
+    match group.and_then(held) {
         Ok(group) => (Some(Arc::new(group)), None),
         Err(error) if pod.config.settings.pod_size && is_held(options) => {
             tracing::info!(%error, "the vCPUs have no cgroup of their own: the limits of the container hold them");
@@ -267,9 +258,40 @@ pub(super) async fn limit(
         }
         Err(error) => {
             tracing::warn!(%error, "the CPU of the VM cannot be limited");
-            (None, Some(format!("the CPU of the VM cannot be limited: {error}{}", remedy(&error))))
+            (None, Some(format!("the CPU of the VM cannot be limited: {error}")))
         }
     }
+}
+
+/// A cgroup for the vCPUs, if they are to have one: from the node service, or, on a node without that, made by this process.
+pub(super) async fn group(options: &Options, pod: &PodFiles) -> Option<Result<CpuGroup, String>> {
+    if pod.config.settings.cgroup { Some(make_group(options).await) } else { None }
+}
+
+async fn make_group(options: &Options) -> Result<CpuGroup, String> {
+    if options.network == NetworkMode::Tap {
+        let node = crate::network::Node { socket: options.node_socket.clone() };
+        let asked = tokio::task::spawn_blocking(move || node.cpu()).await;
+        return asked.unwrap_or_else(|error| Err(error.to_string()));
+    }
+    let made = || {
+        let hierarchy = Hierarchy::find(std::path::Path::new(neonvm_hypervisor::cgroup::DEFAULT_ROOT))?;
+        let parent = match &options.cgroup {
+            Some(parent) => parent.clone(),
+            None => hierarchy.own_group()?,
+        };
+        hierarchy.create(&parent, GROUP)
+    };
+    made().map_err(|error: CgroupError| {
+        let is_root = rustix::process::geteuid().is_root();
+        format!("{error}{}", if is_root { "" } else { "; this needs root" })
+    })
+}
+
+/// Puts the threads into the group, with the limit.
+fn hold(group: &CpuGroup, cpu: MilliCpu, threads: &[VcpuThread]) -> Result<(), CgroupError> {
+    group.set_limit(Some(cpu))?;
+    threads.iter().try_for_each(|thread| group.add_thread(thread.thread))
 }
 
 /// Whether the cgroup of this process has a limit of CPU. A node without rights makes none.
@@ -279,17 +301,6 @@ fn is_held(options: &Options) -> bool {
     };
     let group = options.cgroup.clone().map_or_else(|| hierarchy.own_group(), Ok);
     group.is_ok_and(|group| hierarchy.is_limited(&group))
-}
-
-/// What can be done about it.
-fn remedy(error: &CgroupError) -> &'static str {
-    match error {
-        _ if !rustix::process::geteuid().is_root() => "; this needs root",
-        CgroupError::Io { source, .. } if source.kind() == std::io::ErrorKind::ReadOnlyFilesystem => {
-            "; the runner's container may not change cgroups, so nothing but the limits of its pod holds the VM"
-        }
-        _ => "",
-    }
 }
 
 /// Where counters come from, and what holds and counts the vCPUs from now on.

@@ -10,6 +10,7 @@ use super::{Console, Daemon, Event, Log, Machine, PodFiles};
 use crate::guest::{files, report};
 use crate::logs::{Line, Lines, Source};
 use crate::runtime;
+use crate::volume::Modes;
 
 /// Attaches to all sockets of a VM; the tasks end with it.
 pub(super) fn attach(
@@ -59,9 +60,10 @@ async fn copy(mut port: tokio::net::UnixStream, log: Log) {
 /// Files that are kept in step.
 pub(super) fn files(pod: &Arc<PodFiles>, daemon: &Daemon, events: &mpsc::Sender<Event>) -> JoinHandle<()> {
     let spec = &pod.config.spec;
-    let disks =
-        spec.disks.iter().filter(|disk| runtime::is_synchronised(disk)).map(|disk| disk.mount_path.clone());
-    let paths = disks.chain(spec.tls.as_ref().map(|tls| tls.mount_path.clone()));
-    let pairs = paths.map(|target| files::Pair { source: pod.mounted(&target), target }).collect();
+    let disks = spec.disks.iter().filter(|disk| runtime::is_synchronised(disk));
+    let disks = disks.map(|disk| (disk.mount_path.clone(), Modes::of(disk)));
+    let all = disks.chain(spec.tls.as_ref().map(|tls| (tls.mount_path.clone(), Modes::default())));
+    let pair = |(target, modes): (String, Modes)| files::Pair { source: pod.mounted(&target), target, modes };
+    let pairs = all.map(pair).collect();
     tokio::spawn(files::keep(pairs, daemon.clone(), events.clone()))
 }

@@ -1,7 +1,7 @@
 //! Migrations between two runners.
 
 use neonvm_kit::ca::Authority;
-use neonvm_test_support::{Missing, need};
+use neonvm_test_support::{Missing, need, needs};
 use neonvm_types::Bytes;
 use neonvm_types::runner_protocol::{
     ExitReason, MachineInfo, MigrationParameters, MigrationState as State, PostCopy, server_name,
@@ -45,6 +45,23 @@ async fn a_machine_moves_and_moves_on() {
     third.terminate();
     let mut third = third;
     assert_eq!(third.exit().await.reason, ExitReason::Stopped);
+}
+
+/// A pod of an earlier version, whose runner is root, and back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_moves_from_a_runner_of_root_to_one_without_rights() {
+    need!(needs::root());
+    let mut world = need!(World::new());
+    let by_root = world.pod.by_root;
+    world.pod.by_root = true;
+    let mut older = world.source().await;
+    world.pod.by_root = by_root;
+    let mut newer = world.target(&older, "one").await;
+    moves(&mut older, &newer, "one").await;
+    world.pod.by_root = true;
+    let older = world.target(&newer, "two").await;
+    moves(&mut newer, &older, "two").await;
+    older.lives().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -45,10 +45,14 @@ impl Network {
         Ok(Self(Arc::new(holder)))
     }
 
-    /// A program that runs in it, as this very process.
-    pub(crate) fn command(&self, program: &Path) -> Command {
+    /// A program that runs in it, in place of this command's process; as another user, if one is named.
+    pub(crate) fn command(&self, program: &Path, user: Option<u32>) -> Command {
         let mut command = Command::new("nsenter");
-        command.arg(format!("--net=/proc/{}/ns/net", self.0.1)).arg("--").arg(program);
+        command.arg(format!("--net=/proc/{}/ns/net", self.0.1));
+        if let Some(user) = user {
+            command.args([format!("--setuid={user}"), format!("--setgid={user}")]);
+        }
+        command.arg("--").arg(program);
         command
     }
 
@@ -73,7 +77,7 @@ impl Network {
             }
             rules.push_str("}\n}\n");
         }
-        let mut command = self.command(Path::new("nft"));
+        let mut command = self.command(Path::new("nft"), None);
         command.args(["-f", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| format!("nft: {error}"))?;
         if let Some(mut input) = child.stdin.take() {

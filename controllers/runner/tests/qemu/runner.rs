@@ -2,6 +2,7 @@
 
 use neonvm_api::merge_patch::merge;
 use std::net::IpAddr;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -72,8 +73,17 @@ fn a_runner_in_a_process_of_its_own() {
     std::process::exit(i32::from(!exit.is_success()));
 }
 
-/// Two pods of one machine share its base.
+/// Gives a pod's files to its user.
+fn give(path: &Path, user: u32) {
+    std::os::unix::fs::lchown(path, Some(user), Some(user)).unwrap();
+    if std::fs::symlink_metadata(path).unwrap().is_dir() {
+        std::fs::read_dir(path).unwrap().for_each(|entry| give(&entry.unwrap().path(), user));
+    }
+}
+
+/// Two pods of one machine share its base, which each user may read.
 pub(crate) fn base(directory: &Path) -> PathBuf {
+    std::fs::set_permissions(directory, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let path = directory.join("base.raw");
     std::fs::write(&path, vec![0x5A; 1 << 20]).unwrap();
     std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(SIZE).unwrap();
@@ -86,7 +96,10 @@ pub(crate) struct Pod<'a> {
     pub(crate) lab: &'a Lab,
     pub(crate) base: PathBuf,
     pub(crate) walk: u32,
+    /// User of QEMU, if the tests run as root.
     pub(crate) user: u32,
+    /// Whether the runner is another user than its QEMU: root, as on a local cluster of root, and in pods of earlier versions.
+    pub(crate) by_root: bool,
     pub(crate) spec: Value,
     pub(crate) identity: Option<Identity>,
     /// Where it is, if not where the test is.
@@ -157,9 +170,18 @@ impl Runner {
             "authorities": fingerprints(pod.lab.authority.certificate()).unwrap() });
         let log = std::fs::File::create(root.join("log")).unwrap();
         let program = std::env::current_exe().unwrap();
-        let mut command = match &pod.network {
-            Some(network) => network.command(&program),
-            None => Command::new(program),
+        let user = (rustix::process::geteuid().is_root() && !pod.by_root).then_some(pod.user);
+        if let Some(user) = user {
+            give(root, user);
+        }
+        let mut command = match (&pod.network, user) {
+            (Some(network), _) => network.command(&program, user),
+            (None, Some(user)) => {
+                let mut command = Command::new(program);
+                command.uid(user).gid(user);
+                command
+            }
+            (None, None) => Command::new(program),
         };
         command.args(["--exact", "runner::a_runner_in_a_process_of_its_own", "--ignored", "--nocapture"]);
         command.env("NEONVM_TEST_RUNNER", settings.to_string());

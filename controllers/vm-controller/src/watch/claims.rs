@@ -1,55 +1,15 @@
-//! The watch of claims of persistent volumes: those that disks of VMs name.
+//! The watch of claims of persistent volumes.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::api::Api;
 use kube::runtime::watcher;
-use neonvm_core_vm_lifecycle::claims::ClaimView;
 use neonvm_kit::watch::each;
 
 use crate::cache::{Key, key_of};
 use crate::state::State;
 use crate::watch::Watch;
-
-/// The claims of the cluster, as last observed, by namespace and name.
-#[derive(Debug, Default)]
-pub(crate) struct Claims(Mutex<BTreeMap<Key, Arc<ClaimView>>>);
-
-impl Claims {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Arc<ClaimView>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Those of a VM's namespace that its disks name.
-    pub(crate) fn of(&self, vm: &neonvm_api::VirtualMachine) -> Vec<ClaimView> {
-        let namespace = vm.metadata.namespace.clone().unwrap_or_default();
-        let machine = vm.metadata.name.as_deref().unwrap_or_default();
-        let known = self.lock();
-        let claims = vm.spec.claims(machine).filter_map(|(_, name)| {
-            known
-                .get(&neonvm_types::NamespacedName::new(namespace.clone(), name))
-                .map(|claim| (**claim).clone())
-        });
-        claims.collect()
-    }
-
-    /// Keeps a claim. Whether anything of it has changed that a VM depends on.
-    pub(crate) fn put(&self, claim: &PersistentVolumeClaim) -> bool {
-        let view = Arc::new(ClaimView::from(claim));
-        let before = self.lock().insert(key_of(&claim.metadata), Arc::clone(&view));
-        before.is_none_or(|before| before != view)
-    }
-
-    fn remove(&self, key: &Key) {
-        self.lock().remove(key);
-    }
-
-    fn retain(&self, seen: &BTreeSet<Key>) {
-        self.lock().retain(|key, _| seen.contains(key));
-    }
-}
 
 /// Watches claims; never returns.
 pub(crate) async fn claims(Watch { client, state, listed }: Watch) {

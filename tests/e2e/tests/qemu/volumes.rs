@@ -89,7 +89,7 @@ fn a_disk_with_other_content_is_left_alone_and_one_grows_with_its_claim() {
     let mut content = vec![0; 1 << 20];
     content[510..512].copy_from_slice(&[0x55, 0xAA]);
     std::fs::write(&disk, &content).unwrap();
-    cluster.good(&["vm", "start", "pg"]);
+    cluster.good(&["vm", "start", "pg", "--no-wait"]);
     let vm = cluster.becomes("pg", "names the content", |vm| {
         vm["status"]["lastExit"]["message"].as_str().is_some_and(|text| text.contains("claim data-pg"))
     });

@@ -27,10 +27,10 @@ fn vm(image: &str, pull_secret: Option<&str>) -> Value {
     vm
 }
 
-/// Runner pods need what Pod Security calls baseline.
+/// Runner pods need no more than what Pod Security calls restricted.
 fn namespace(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": {
-        "app.kubernetes.io/managed-by": "neonctl", "pod-security.kubernetes.io/enforce": "baseline"}}})
+        "app.kubernetes.io/managed-by": "neonctl", "pod-security.kubernetes.io/enforce": "restricted"}}})
 }
 
 pub(super) async fn run(trial: &mut Trial<'_>) -> Result<Outcome> {

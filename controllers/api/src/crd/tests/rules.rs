@@ -155,6 +155,16 @@ fn spec() {
     counts(&rules, &base, Some(&base), 0);
     counts(&rules, &with("qmp", json!(3)), None, 1);
     counts(&rules, &with("guest", json!({"ports": [{"port": 3, "protocol": "TCP"}]})), None, 1);
+    let claimed = |templates: Value| {
+        let mut spec = with("disks", json!([{"name": "data"}]));
+        spec["volumeClaimTemplates"] = templates;
+        spec
+    };
+    let template = json!({"metadata": {"name": "data"}});
+    counts(&rules, &with("disks", json!([{"name": "data"}])), None, 1);
+    counts(&rules, &claimed(json!([{"metadata": {"name": "other"}}])), None, 1);
+    counts(&rules, &claimed(json!([template])), None, 0);
+    counts(&rules, &claimed(json!([template, template])), None, 1);
     let mode = with("cpuScalingMode", json!("QmpScaling"));
     counts(&rules, &mode, Some(&base), 0);
     counts(&rules, &base, Some(&mode), 1);
@@ -165,8 +175,10 @@ fn spec() {
 fn disks() {
     let rules = rules::disk();
     counts(&rules, &json!({"name": "a", "tmpfs": {}}), None, 0);
-    counts(&rules, &json!({"name": "a"}), None, 1);
+    counts(&rules, &json!({"name": "a"}), None, 0);
     counts(&rules, &json!({"name": "a", "tmpfs": {}, "secret": {}}), None, 1);
+    counts(&rules, &json!({"name": "a", "tmpfs": {}, "persistentVolumeClaim": {}}), None, 1);
+    counts(&rules, &json!({"name": "a".repeat(17), "persistentVolumeClaim": {}}), None, 1);
     counts(&rules, &json!({"name": "a".repeat(17), "emptyDisk": {}}), None, 1);
     counts(&rules, &json!({"name": "a".repeat(17), "secret": {}}), None, 0);
     counts(&rules::disk_name(), &json!("tls"), None, 1);

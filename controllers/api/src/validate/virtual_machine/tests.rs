@@ -178,7 +178,9 @@ fn disks_and_ports() {
                         Some(EmptyDisk { size: "1Gi".parse().unwrap(), ..EmptyDisk::default() });
                     spec.disks = vec![disk];
                 },
-                &["spec.disks[0].name: must not be longer than 16 characters for an emptyDisk; shorten it"],
+                &[
+                    "spec.disks[0].name: must not be longer than 16 characters for an emptyDisk or a claim; shorten it",
+                ],
             ),
             (
                 |spec| spec.disks = vec![tmpfs("A_b", "/a")],

@@ -2,18 +2,14 @@
 //! program from the runner's image; the others run it in the images themselves. So nothing that is in the image of a VM's author is
 //! executed outside of the guest, and an image needs no shell.
 
-use k8s_openapi::api::core::v1::{
-    Capabilities, Container, Pod, ResourceRequirements, SecurityContext, VolumeMount,
-};
+use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements, SecurityContext, VolumeMount};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use neonvm_api::VirtualMachine;
 use neonvm_api::runner_pod as place;
 
-use super::{runtime_default, volume};
+use super::{restricted, volume};
 use crate::settings::RootDiskFrom;
 
-/// User and group of the copies, as numbers: an unprivileged one.
-const UNPRIVILEGED: i64 = 65534;
 /// What a copy requests and may use; quotas demand both. Of memory it uses little: the kernel takes pages of files back.
 const REQUESTS: [(&str, &str); 2] = [("cpu", "100m"), ("memory", "64Mi")];
 const LIMITS: [(&str, &str); 2] = [("cpu", "1"), ("memory", "64Mi")];
@@ -86,17 +82,7 @@ fn container(
             limits: amounts(&LIMITS),
             ..ResourceRequirements::default()
         }),
-        security_context: Some(SecurityContext {
-            privileged: Some(false),
-            allow_privilege_escalation: Some(false),
-            capabilities: Some(Capabilities { add: None, drop: Some(vec!["ALL".to_owned()]) }),
-            read_only_root_filesystem: Some(true),
-            run_as_non_root: Some(true),
-            run_as_user: Some(UNPRIVILEGED),
-            run_as_group: Some(UNPRIVILEGED),
-            seccomp_profile: Some(runtime_default()),
-            ..SecurityContext::default()
-        }),
+        security_context: Some(SecurityContext { read_only_root_filesystem: Some(true), ..restricted() }),
         volume_mounts: Some(mounts),
         ..Container::default()
     }

@@ -63,6 +63,7 @@ pub(super) fn plan(vm: &VirtualMachine, pod: &str, from: RootDiskFrom) -> Result
     if from == RootDiskFrom::Copy {
         plan.volumes.push(empty_dir(place::COPY_VOLUME, Some(PROGRAM_LIMIT)));
     }
+    plan.add(empty_dir(place::RUN_VOLUME, Some(RUN_LIMIT)), place::RUN_DIRECTORY, false);
     plan.add(config(pod), place::CONFIG_DIRECTORY, true);
     if spec.enable_ssh {
         let keys = super::ssh_secret(vm)?;
@@ -180,5 +181,7 @@ fn secret(name: &str, secret: &str, items: &[(&str, &str, i32)], mode: Option<i3
     Volume { name: name.to_owned(), secret: Some(source), ..Volume::default() }
 }
 
+/// Limit of the directory of sockets, which hold nothing.
+const RUN_LIMIT: Bytes = Bytes::mib(16);
 /// Limit of the directory with the program, which has less than 20 MiB.
 pub(super) const PROGRAM_LIMIT: Bytes = Bytes::mib(64);

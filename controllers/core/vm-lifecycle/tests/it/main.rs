@@ -8,6 +8,7 @@ mod machine;
 mod observations;
 mod paused;
 mod pod;
+mod restricted;
 mod sizes;
 mod strings;
 mod table;

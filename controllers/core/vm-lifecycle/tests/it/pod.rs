@@ -9,6 +9,7 @@ use neonvm_types::Accelerator;
 use serde_json::{Value, json};
 
 use crate::machine::{settings, vm};
+use crate::restricted::violations;
 
 /// Settings of an installation that allows all that can be allowed.
 fn generous() -> Settings {
@@ -110,11 +111,19 @@ fn nothing_that_an_author_writes_is_privileged() {
         "{error}"
     );
     let pod = planned(&vm);
+    assert_eq!(pod["spec"]["initContainers"][0]["securityContext"], no_right());
+    let of = |context: Value| {
+        let mut vm = vm.clone();
+        vm.spec.extra_init_containers =
+            serde_json::from_value(json!([{"name": "a", "securityContext": context}])).unwrap();
+        planned(&vm)["spec"]["initContainers"][0]["securityContext"].clone()
+    };
     assert_eq!(
-        pod["spec"]["initContainers"][0]["securityContext"],
-        json!({"privileged": false, "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]},
-            "seccompProfile": {"type": "RuntimeDefault"}})
+        of(json!({"runAsUser": 0, "runAsNonRoot": false, "seLinuxOptions": {"type": "spc_t"},
+        "appArmorProfile": {"type": "Unconfined"}, "seccompProfile": {"type": "Unconfined"}})),
+        no_right()
     );
+    assert_eq!(of(json!({"runAsUser": 1000, "runAsGroup": 1000}))["runAsUser"], 1000);
     vm.spec.extra_init_containers =
         serde_json::from_value(json!([{"name": "a", "securityContext": {"privileged": true}}])).unwrap();
     let error = plan(&vm, "p", &generous()).unwrap_err().to_string();
@@ -129,22 +138,34 @@ fn documented(process: &str) -> Vec<&'static str> {
     row.split('|').next().unwrap_or_default().split('`').skip(1).step_by(2).collect()
 }
 
+/// What every container of the pod has.
+fn no_right() -> Value {
+    json!({"privileged": false, "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]},
+        "runAsNonRoot": true, "runAsUser": 65534, "runAsGroup": 65534, "seccompProfile": {"type": "RuntimeDefault"}})
+}
+
 #[test]
-fn the_runner_has_what_it_needs_to_prepare_a_vm_and_no_more() {
-    for vm in [vm(), full()] {
+fn the_runner_has_no_right_and_its_volumes_are_its_groups() {
+    assert!(documented("runner").is_empty(), "SECURITY.md names capabilities of the runner");
+    for (vm, port) in [(vm(), None), (full(), None), (full(), Some(443))] {
+        let mut vm = vm;
+        vm.spec.runner_port = port.unwrap_or(vm.spec.runner_port);
         let pod = planned(&vm);
         let containers = pod["spec"]["containers"].as_array().unwrap();
         assert_eq!(containers.len(), 1);
-        assert_eq!(
-            containers[0]["securityContext"],
-            json!({"privileged": false, "allowPrivilegeEscalation": false,
-                "capabilities": {"drop": ["ALL"], "add": documented("runner, while it prepares a VM")},
-                "seccompProfile": {"type": "RuntimeDefault"}})
-        );
-        for field in ["hostNetwork", "hostPID", "hostIPC", "securityContext"] {
+        assert_eq!(containers[0]["securityContext"], no_right());
+        let mut own = json!({"runAsNonRoot": true, "runAsUser": 65534, "runAsGroup": 65534, "fsGroup": 65534,
+            "seccompProfile": {"type": "RuntimeDefault"}});
+        if port.is_some() {
+            own["sysctls"] = json!([{"name": "net.ipv4.ip_unprivileged_port_start", "value": "443"}]);
+        }
+        assert_eq!(pod["spec"]["securityContext"], own);
+        for field in ["hostNetwork", "hostPID", "hostIPC"] {
             assert_eq!(pod["spec"][field], Value::Null, "{field}");
         }
         assert!(!pod.to_string().contains("\"privileged\":true"));
+        let aliases = json!([{"ip": "169.254.254.254", "hostnames": ["guest-vm"]}]);
+        assert_eq!(pod["spec"]["hostAliases"], aliases);
     }
 }
 
@@ -231,6 +252,7 @@ fn volumes_and_mounts_of_the_contract() {
             ("virtualmachineimages", "/vm/images", false),
             ("rootdisk", "/vm/rootdisk", true),
             ("kernel", "/vm/kernel-image", true),
+            ("run", "/vm/run", false),
             ("runner-config", "/vm/config", true),
             ("ssh-privatekey", "/mnt/ssh", true),
             ("ssh-publickey", "/vm/ssh", true),
@@ -295,12 +317,11 @@ fn without_image_volumes_files_are_copied_by_our_program_without_privileges() {
     assert_eq!(what[1], ("img:tag", "/vm/copy/neond runner copy /disk.qcow2 /vm/rootdisk/disk.qcow2".into()));
     assert_eq!(what[2], ("kernel:1", "/vm/copy/neond runner copy /vmlinuz /vm/kernel-image/vmlinuz".into()));
     for one in &containers[..3] {
-        assert_eq!(
-            one["securityContext"],
-            json!({"privileged": false, "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]},
-                "readOnlyRootFilesystem": true, "runAsNonRoot": true, "runAsUser": 65534, "runAsGroup": 65534,
-                "seccompProfile": {"type": "RuntimeDefault"}})
-        );
+        assert_eq!(one["securityContext"], {
+            let mut context = no_right();
+            context["readOnlyRootFilesystem"] = json!(true);
+            context
+        });
     }
     // In the images of others the program cannot be changed; the runner cannot change the copies.
     assert_eq!(
@@ -366,43 +387,18 @@ fn devices_are_asked_for_where_nodes_offer_them() {
     assert!(!limits(&vm).contains_key("neonvm/kvm"));
 }
 
-/// Capabilities that the level `baseline` of Pod Security permits, of Kubernetes 1.36
-/// (`staging/src/k8s.io/pod-security-admission/policy/check_capabilities_baseline.go`).
-const BASELINE: [&str; 13] = [
-    "AUDIT_WRITE",
-    "CHOWN",
-    "DAC_OVERRIDE",
-    "FOWNER",
-    "FSETID",
-    "KILL",
-    "MKNOD",
-    "NET_BIND_SERVICE",
-    "SETFCAP",
-    "SETGID",
-    "SETPCAP",
-    "SETUID",
-    "SYS_CHROOT",
-];
-
 #[test]
-fn a_namespace_with_vms_needs_no_more_than_the_level_baseline() {
-    for settings in
-        [settings(), Settings { device_plugin: true, root_disk: RootDiskFrom::Copy, ..settings() }]
-    {
-        let pod = serde_json::to_value(plan(&vm(), "p", &settings).unwrap()).unwrap();
-        let spec = &pod["spec"];
-        for field in ["hostNetwork", "hostPID", "hostIPC", "securityContext"] {
-            assert!(spec.get(field).is_none(), "{field}");
-        }
-        assert!(spec["volumes"].as_array().unwrap().iter().all(|volume| volume.get("hostPath").is_none()));
-        let all = ["containers", "initContainers"].iter().filter_map(|kind| spec[kind].as_array());
-        for container in all.flatten() {
-            let context = &container["securityContext"];
-            assert_ne!(context["privileged"], true);
-            let added = context["capabilities"]["add"].as_array().cloned().unwrap_or_default();
-            assert!(added.iter().all(|one| BASELINE.contains(&one.as_str().unwrap())), "{added:?}");
-            let ports = container["ports"].as_array().cloned().unwrap_or_default();
-            assert!(ports.iter().all(|port| port.get("hostPort").is_none()));
+fn a_namespace_with_vms_needs_no_more_than_the_level_restricted() {
+    let low = |mut vm: VirtualMachine| {
+        vm.spec.runner_port = 80;
+        vm
+    };
+    for vm in [vm(), full(), low(full())] {
+        for settings in
+            [generous(), Settings { device_plugin: true, root_disk: RootDiskFrom::Copy, ..generous() }]
+        {
+            let pod = serde_json::to_value(plan(&vm, "p", &settings).unwrap()).unwrap();
+            assert_eq!(violations(&pod), [""; 0], "{pod:#}");
         }
     }
 }

@@ -48,6 +48,9 @@ const PLACES: &[(&str, &str, &[&str])] = &[
     ("/spec/disks/1/secret/secretName", "se", &["/spec/volumes/*/secret"]),
     ("/spec/disks/1/secret/items/0/key", "key", &["/spec/volumes/*/secret"]),
     ("/spec/disks/1/secret/items/0/path", "pa", &["/spec/volumes/*/secret"]),
+    ("/spec/disks/2/persistentVolumeClaim/claimName", "pvc", &["/spec/volumes/*/persistentVolumeClaim"]),
+    ("/spec/volumeClaimTemplates/0/metadata/labels/l", "tl", &[]),
+    ("/spec/volumeClaimTemplates/0/spec/storageClassName", "sc", &[]),
     ("/spec/extraNetwork/interface", "if", &["/metadata/annotations/k8s.v1.cni.cncf.io~1networks"]),
     ("/spec/extraNetwork/multusNetwork", "ns/n", &["/metadata/annotations/k8s.v1.cni.cncf.io~1networks"]),
     ("/spec/tolerations/0/key", "t", &["/spec/tolerations", PLACEMENT]),
@@ -139,12 +142,19 @@ fn written(fields: &[usize]) -> (VirtualMachine, Vec<(usize, String)>) {
     }
     let spec = &mut object["spec"];
     // What else these fields need.
+    for template in spec.get_mut("volumeClaimTemplates").and_then(Value::as_array_mut).into_iter().flatten() {
+        let template = template.as_object_mut().unwrap();
+        template.entry("spec").or_insert(json!({}));
+        let meta = template.entry("metadata").or_insert(json!({})).as_object_mut().unwrap();
+        meta.insert("name".into(), json!("data"));
+    }
     if let Some(disks) = spec.get_mut("disks").and_then(Value::as_array_mut) {
         for (index, disk) in disks.iter_mut().enumerate() {
             let disk = disk.as_object_mut().unwrap();
             disk.entry("name").or_insert(json!(format!("disk{index}")));
             disk.entry("mountPath").or_insert(json!(format!("/disk{index}")));
-            if !disk.contains_key("configMap") && !disk.contains_key("secret") {
+            let sources = ["configMap", "secret", "persistentVolumeClaim"];
+            if !sources.iter().any(|source| disk.contains_key(*source)) {
                 disk.insert("emptyDisk".into(), json!({"size": "1Gi"}));
             }
             if let Some(items) = disk.get_mut("secret").and_then(|secret| secret.get_mut("items")) {

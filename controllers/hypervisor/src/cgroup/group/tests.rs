@@ -35,8 +35,11 @@ fn group(hierarchy: &Hierarchy, directory: &Path, files: &[&str]) -> CpuGroup {
     hierarchy.create("/pod/", "vcpus").unwrap()
 }
 
+/// The value that was written last; a file of the kernel holds no other. Empty again afterwards.
 fn value(directory: &Path, name: &str) -> String {
-    fs::read_to_string(directory.join(name)).unwrap()
+    let text = fs::read_to_string(directory.join(name)).unwrap();
+    OpenOptions::new().write(true).truncate(true).open(directory.join(name)).unwrap();
+    text
 }
 
 #[test]
@@ -107,6 +110,28 @@ fn sizes_stay_within_what_the_kernel_takes() {
         (2, 1024, 262_144)
     );
     assert_eq!((weight(2), weight(1024), weight(262_144)), (1, 39, 10_000));
+}
+
+/// What a node hands over is the same cgroup, and is not removed with it.
+#[test]
+fn a_group_is_handed_over_by_its_files() {
+    for (version, top, files) in [(Version::V1, "cpu/pod/vcpus", V1), (Version::V2, "pod/vcpus", V2)] {
+        let (root, hierarchy) = root(version);
+        let directory = root.path().join(top);
+        let (version, mut files) = group(&hierarchy, &directory, files).into_files();
+        let without = files.split_off(&CpuFile::Weight);
+        let Err(missing) = CpuGroup::of(version, files) else { panic!("files are missing") };
+        assert!(missing.to_string().contains("of the cgroup is missing"), "{missing}");
+        let (_, files) = hierarchy.create("pod", "vcpus").unwrap().into_files();
+        drop(without);
+        let group = CpuGroup::of(version, files).unwrap();
+        assert_eq!(group.path(), None);
+        group.add_thread(9).unwrap();
+        let threads = if version == Version::V1 { "tasks" } else { "cgroup.threads" };
+        assert_eq!(value(&directory, threads), "9");
+        drop(group);
+        assert!(directory.exists(), "its maker removes it");
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ const USER: u32 = 2_000_000_123;
 fn sh(script: &str) -> String {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
-    for name in ["exec", "etc", "pod/vm/run", "pod/mnt", "volumes/keys/..data", "volumes/images"] {
+    for name in ["exec", "etc", "pod/vm", "pod/mnt", "volumes/keys/..data", "volumes/images", "volumes/run"] {
         fs::create_dir_all(path(name)).unwrap();
     }
     fs::write(path("volumes/keys/..data/id_ed25519"), "key\n").unwrap();
@@ -18,6 +18,8 @@ fn sh(script: &str) -> String {
     fs::write(path("volumes/images/disk"), "disk\n").unwrap();
     symlink(path("volumes/keys"), path("pod/mnt/ssh")).unwrap();
     symlink(path("volumes/images"), path("pod/vm/images")).unwrap();
+    // The sockets of the runner.
+    symlink(path("volumes/run"), path("pod/vm/run")).unwrap();
     fs::write(path("pod/ready"), "yes\n").unwrap();
     fs::write(path("etc/hosts"), "10.0.0.1 pod\n").unwrap();
     fs::write(path("secret"), "of the host\n").unwrap();
@@ -72,7 +74,7 @@ fn a_command_sees_the_pod_and_nothing_of_the_host() {
     let known = SYSTEM.iter().chain(&["dev", "etc", "mnt", "proc", "ready", "tmp"]);
     let known: Vec<&&str> = known.collect();
     assert!(names.lines().all(|name| known.iter().any(|known| **known == name)), "{names}");
-    assert_eq!(rest, format!("images\nrun\n400 {USER}\n/\n"));
+    assert_eq!(rest, format!("images\n400 {USER}\n/\n"));
     for path in
         ["HOST/secret", "/proc/1/root/HOST/secret", "/proc/self/root/HOST/secret", "../../../HOST/secret"]
     {

@@ -137,7 +137,11 @@ async fn pods_get_the_devices_of_their_node() {
     assert_eq!(health(&client).await, (1000, "Healthy".to_owned()));
     let file = |path: &str| DeviceSpec {
         container_path: path.to_owned(),
-        host_path: path.to_owned(),
+        // As root the plugin makes files that every user may open.
+        host_path: match devices.path().join("neonvm").join(path.trim_start_matches("/dev/")).exists() {
+            true => path.replace("/dev/", "/dev/neonvm/"),
+            false => path.to_owned(),
+        },
         permissions: "rw".to_owned(),
     };
     let given = allocate(&client, &[&["kvm-7"], &[], &["kvm-0", "kvm-999"]]).await.unwrap();
@@ -161,6 +165,14 @@ async fn pods_get_the_devices_of_their_node() {
         ("/run/neonvm/node", "/run/neonvm-node")
     );
     assert!(mount.read_only && response.container_responses[0].devices.is_empty());
+    // Once the node has it, QEMU gets the file for page faults with the socket.
+    link(devices.path(), "userfaultfd");
+    let with_faults = neonvm_test_support::eventually("the other file", async || {
+        let given = allocate(&client, &[&["node-1"]]).await.unwrap().remove(0);
+        let is_open = devices.path().join("neonvm/kvm").exists();
+        (!given.is_empty() || !is_open).then_some(given)
+    });
+    assert!(with_faults.await.iter().all(|given| *given == file("/dev/userfaultfd")));
     // This node lacks it: the pod is admitted, and gets nothing.
     let client = kubelet.client(&endpoints["neonvm/vhost-net"]).await;
     assert_eq!(health(&client).await.1, "Healthy");

@@ -64,6 +64,8 @@ pub mod label {
 
 /// Keys of annotations.
 pub mod annotation {
+    /// Claim of a persistent volume: the node that has its volume, as Kubernetes writes it; the claim's pods are placed there.
+    pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
     /// Pod: `{"cpu":"500m","memory":"2Gi"}`, what the VM uses by its spec.
     pub const USAGE: &str = "vm.neon.tech/usage";
     /// Pod: what QEMU and the runner take beside the VM, as [`USAGE`].

@@ -6,11 +6,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::{Api, Client};
+use neonvm_api::names::annotation::SELECTED_NODE;
+use neonvm_core_scheduling::HOSTNAME_LABEL;
 use neonvm_core_scheduling::permits::PodSeen;
-
-/// Annotation of a claim with the node of its volume, as Kubernetes has it.
-const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
-const HOST_NAME: &str = "kubernetes.io/hostname";
 
 /// The claims of a pod that name a node, each with the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,7 +45,7 @@ impl Pinned {
     pub(crate) fn put(&self, mut pod: PodSeen) -> PodSeen {
         if let (Some((_, node)), Some(object)) = (self.0.first(), &mut pod.object) {
             let spec = Arc::make_mut(object).spec.get_or_insert_default();
-            spec.node_selector.get_or_insert_default().insert(HOST_NAME.to_owned(), node.clone());
+            spec.node_selector.get_or_insert_default().insert(HOSTNAME_LABEL.to_owned(), node.clone());
         }
         pod
     }
@@ -77,7 +75,7 @@ mod tests {
         assert_eq!((free.put(seen.clone()).object, free.explanation().as_str()), (seen.object.clone(), ""));
         let pinned = Pinned(vec![("data-pg".into(), "node-2".into())]);
         let placed = pinned.put(seen).object.unwrap();
-        assert_eq!(placed.spec.as_ref().unwrap().node_selector.as_ref().unwrap()[HOST_NAME], "node-2");
+        assert_eq!(placed.spec.as_ref().unwrap().node_selector.as_ref().unwrap()[HOSTNAME_LABEL], "node-2");
         assert_eq!(pinned.explanation(), "; claim data-pg has its volume on node node-2");
     }
 }

@@ -276,7 +276,7 @@ fn disks(disks: &[Disk], templates: &[ClaimTemplate], faults: &mut Faults) {
             faults.push(field("name"), format!("{name} is taken by the runner; choose another"));
         } else if name.len() > DISK_NAME {
             faults.push(field("name"), format!("must not be longer than {DISK_NAME} characters; shorten it"));
-        } else if disk.claim("").or(disk.empty_disk.map(|_| String::new())).is_some() && name.len() > LABEL {
+        } else if (disk.empty_disk.is_some() || disk.claim("").is_some()) && name.len() > LABEL {
             faults.push(
                 field("name"),
                 format!("must not be longer than {LABEL} characters for an emptyDisk or a claim; shorten it"),

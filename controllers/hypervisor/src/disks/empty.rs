@@ -46,8 +46,15 @@ fn now() -> Time {
     Time { seconds: i64::try_from(since.as_secs()).unwrap_or(0), nanoseconds: since.subsec_nanos() }
 }
 
-fn store(path: &Path, image: &dyn Image) -> Result<(), DiskError> {
-    whole::make(path, |file, _| raw::write(image, file, &|_| {}).map_err(DiskError::io("write", path)))
+/// Makes a file with the content of an image, with holes. `sync` is called before the file gets its name.
+fn store(
+    path: &Path,
+    image: &dyn Image,
+    sync: impl FnOnce(&File) -> std::io::Result<()>,
+) -> Result<(), DiskError> {
+    whole::make(path, |file, _| {
+        raw::write(image, file, &|_| {}).and_then(|()| sync(file)).map_err(DiskError::io("write", path))
+    })
 }
 
 /// Makes an ext4 file system, raw and with holes. One that is there already is used.
@@ -80,9 +87,7 @@ pub(super) fn file_system(
         ..ext4::Options::default()
     };
     let system = ext4::empty(&options).map_err(|error| DiskError::content(path, error))?;
-    whole::make(path, |file, _| {
-        raw::write(&system, file, &|_| {}).and_then(|()| sync(file)).map_err(DiskError::io("write", path))
-    })
+    store(path, &system, sync)
 }
 
 /// The one with quotas has inodes that only `mkfs.ext4` makes.
@@ -134,5 +139,5 @@ pub fn swap(path: &Path, size: Bytes, label: &str) -> Result<(), DiskError> {
     }
     let area =
         swap_area::area(size.get(), label, random()?).map_err(|error| DiskError::content(path, error))?;
-    store(path, &area)
+    store(path, &area, |_| Ok(()))
 }

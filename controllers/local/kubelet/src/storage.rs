@@ -15,12 +15,13 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Precon
 use kube::core::PartialObjectMeta;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, Error, ResourceExt as _};
+use neonvm_api::names::annotation::SELECTED_NODE;
 use serde_json::{Value, json};
 
 use crate::files;
 use crate::problem::Problem;
 use neonvm_core_kubelet::status::has_ended;
-use object::{CLAIM_IN_USE, Care, PROVISIONER, SELECTED_NODE};
+use object::{CLAIM_IN_USE, Care, PROVISIONER};
 
 /// Directory of the volumes below that of the node.
 pub(crate) const DIRECTORY: &str = "volumes";
@@ -42,14 +43,10 @@ pub(crate) fn is_empty(data: &Path) -> bool {
     std::fs::read_dir(data.join(DIRECTORY)).into_iter().flatten().flatten().next().is_none()
 }
 
-/// A failed request, as the reason of a pod that waits.
-fn failed(error: &Error) -> String {
-    neonvm_kit::error::causes(error)
-}
-
+/// Sends a request. The error is the reason of a pod that waits.
 async fn within<T>(request: impl Future<Output = Result<T, Error>>) -> Result<T, String> {
     match tokio::time::timeout(DEADLINE, request).await {
-        Ok(answer) => answer.map_err(|error| failed(&error)),
+        Ok(answer) => answer.map_err(|error| neonvm_kit::error::causes(&error)),
         Err(_) => Err(format!("the API server did not answer within {} s", DEADLINE.as_secs())),
     }
 }

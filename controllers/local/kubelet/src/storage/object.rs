@@ -10,8 +10,6 @@ pub(crate) const CLASS: &str = "local";
 pub(crate) const PROVISIONER: &str = "vm.neon.tech/local";
 /// Annotation of volumes and claims with the name of the provisioner, as Kubernetes has it.
 const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
-/// Annotation of claims with the node whose volume they have: the scheduler places their pods there.
-pub(crate) const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 /// Finalizers that Kubernetes' controllers remove.
 pub(crate) const CLAIM_IN_USE: &str = "kubernetes.io/pvc-protection";
 const HOST_NAME: &str = "kubernetes.io/hostname";

@@ -55,6 +55,7 @@ pages! {
     pause = "howto/pause.md",
     podautoscaler = "howto/podautoscaler.md",
     sizes = "howto/sizes.md",
+    volumes = "howto/volumes.md",
     upgrade = "howto/upgrade.md",
     reference = "reference/index.md",
     troubleshooting = "troubleshooting.md",

@@ -1,11 +1,12 @@
 //! The node service for the runners of this node: the code that clusters run in a pod of each node, with pods that are found by their
 //! network namespaces.
 
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use neonvm_api::Policy;
+use neonvm_kit::private;
 use neonvm_node::decision::Pod;
 use neonvm_node::service::{self, Cgroups, Paths, Pods, Service};
 use neonvm_types::node_protocol::SOCKET;
@@ -25,7 +26,13 @@ pub(crate) fn socket(data: &Path) -> PathBuf {
 
 /// Listens, in a directory that only root enters, if pods have network namespaces; without them QEMU's own network needs nothing of the node.
 pub(crate) fn listen(data: &Path, network: &NodeNetwork) -> std::io::Result<Option<UnixListener>> {
-    network.has_namespaces().then(|| service::listen(&data.join(DIRECTORY))).transpose()
+    if !network.has_namespaces() {
+        return Ok(None);
+    }
+    let directory = data.join(DIRECTORY);
+    let listener = service::listen(&directory)?;
+    std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(private::DIRECTORY))?;
+    Ok(Some(listener))
 }
 
 /// Serves the runners of the node until the socket fails.

@@ -68,7 +68,7 @@ pub struct VirtualMachineMigrationSpec {
     #[schemars(schema_with = "schema::quantity", extend("default" = "1Gi"))]
     pub max_bandwidth: Quantity,
     /// Call it off. Where the VM has left already, it has.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "schema::is_false")]
     pub cancel: bool,
     /// Among migrations that wait, those with a higher number go first; then the older ones.
     #[serde(default, skip_serializing_if = "is_zero_i32")]
@@ -79,10 +79,6 @@ pub struct VirtualMachineMigrationSpec {
     /// How the VM is migrated; these values override the policy.
     #[serde(flatten)]
     pub tuning: MigrationTuning,
-}
-
-fn is_false(value: &bool) -> bool {
-    !value
 }
 
 fn is_zero_i32(value: &i32) -> bool {

@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::schema;
+use crate::virtual_machine::ClaimRetention;
 
 /// How a set of VMs is migrated.
 ///
@@ -77,4 +78,12 @@ pub struct MigrationTuning {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::on_timeout")]
     pub on_timeout: Option<OnTimeout>,
+    /// Largest volume that is copied; a VM with a larger one, which only one node at a time can mount, is not migrated. `0`: none is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::quantity")]
+    pub max_volume_copy: Option<Quantity>,
+    /// What becomes of a claim when the VM has left its volume for a copy: `Delete`, the default, or `Retain`. A claim that was not made
+    /// for the VM always stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub old_volumes: Option<ClaimRetention>,
 }

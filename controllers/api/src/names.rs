@@ -66,6 +66,10 @@ pub mod label {
 pub mod annotation {
     /// Claim of a persistent volume: the node that has its volume, as Kubernetes writes it; the claim's pods are placed there.
     pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+    /// Claim of a persistent volume: it is a copy that a migration makes or made, JSON of [`crate::virtual_machine::CopyOf`].
+    pub const COPY_OF: &str = "vm.neon.tech/copy-of";
+    /// Claim of a persistent volume: the claim that has had its content since a migration; no VM starts from this one any more.
+    pub const REPLACED_BY: &str = "vm.neon.tech/replaced-by";
     /// Pod: `{"cpu":"500m","memory":"2Gi"}`, what the VM uses by its spec.
     pub const USAGE: &str = "vm.neon.tech/usage";
     /// Pod: what QEMU and the runner take beside the VM, as [`USAGE`].

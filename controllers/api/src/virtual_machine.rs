@@ -22,7 +22,8 @@ pub use guest::{
     RootDisk, SwapInfo,
 };
 pub use status::{
-    ActiveMigration, LastExit, Machine, Phase, ScalingFrom, VirtualMachineStatus, VolumeStatus, Workload,
+    ActiveMigration, CopyOf, LastExit, Machine, MigrationSide, Phase, ScalingFrom, VirtualMachineStatus,
+    VolumeStatus, Workload,
 };
 
 /// Default TCP port of QEMU's control socket in old runners.

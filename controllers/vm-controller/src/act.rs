@@ -13,7 +13,9 @@ pub(crate) use certificate::{TLS_LABEL, secret_view};
 use kube::api::Patch;
 use kube::{Api, Error};
 use neonvm_api::VirtualMachine;
-use neonvm_api::names::{FINALIZER, annotation::AT_NEXT_START};
+use neonvm_api::names::FINALIZER;
+use neonvm_api::names::annotation::{AT_NEXT_START, COPY_OF, REPLACED_BY};
+use neonvm_core_vm_lifecycle::claims::copy;
 use neonvm_core_vm_lifecycle::{Action, Failure, FailureReason, SizeUnanswered, owned_pod};
 use serde_json::{Value, json};
 
@@ -72,7 +74,11 @@ impl Reconciler {
                 self.change_vm(key, vm, json!({"metadata": {"finalizers": rest}})).await
             }
             Action::CreateClaim { template } => self.create_claim(key, vm, template).await,
-            Action::DeleteClaim { name } => self.delete_claim(key, vm, name).await,
+            Action::DeleteClaim { name, partial } => self.delete_claim(key, vm, name, *partial).await,
+            Action::MarkCopy { name, mark } => {
+                self.annotate_claim(key, name, (COPY_OF, &copy::text(mark))).await
+            }
+            Action::ReplaceClaim { name, by } => self.annotate_claim(key, name, (REPLACED_BY, by)).await,
             Action::CreatePod { name } => self.create_pod(key, vm, name).await,
             Action::DeletePod { name, uid } => self.delete_pod(key, Some(vm), name, uid.as_deref()).await,
             Action::SyncPod { name, change } => self.sync_pod(key, name, change).await,

@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod tests;
+mod volumes;
 
 use std::collections::BTreeSet;
 
@@ -11,6 +12,7 @@ use neonvm_api::migration::VirtualMachineMigrationSpec;
 use neonvm_api::virtual_machine::Phase;
 use neonvm_api::{VirtualMachine, VirtualMachineMigration};
 use neonvm_kernel::Progress as _;
+use neonvm_types::Bytes;
 use neonvm_types::scheduler_inspect::{WhatIf, WhatIfAnswer};
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -298,7 +300,11 @@ async fn explain(client: &NamespaceClient, machine: &VirtualMachine, args: &Migr
         ..WhatIf::default()
     };
     match services.what_if(&question).await {
-        Ok(answer) => Ok(plan(&args.name, &answer)),
+        Ok(answer) => {
+            let bandwidth = Bytes::try_from(spec(args)?.max_bandwidth).unwrap_or_default();
+            let volumes = volumes::plan(machine, &volumes::sizes(client, machine).await, bandwidth);
+            Ok(plan(&args.name, &answer, &volumes))
+        }
         Err(error) if error.code == Code::NotFound => {
             // Without a scheduler of ours it is still known which nodes there are.
             if let Some(nodes) = nodes(client).await {
@@ -310,7 +316,7 @@ async fn explain(client: &NamespaceClient, machine: &VirtualMachine, args: &Migr
     }
 }
 
-fn plan(name: &str, answer: &WhatIfAnswer) -> Report {
+fn plan(name: &str, answer: &WhatIfAnswer, volumes: &[volumes::Volume]) -> Report {
     let verdict = |chosen: bool, fits: bool| match (chosen, fits) {
         (true, _) => "target",
         (false, true) => "fits",
@@ -326,13 +332,14 @@ fn plan(name: &str, answer: &WhatIfAnswer) -> Report {
     let chosen = answer.targets.iter().find(|target| target.chosen);
     let mut report = Report::document(Document {
         value: json!({ "apiVersion": API_VERSION, "kind": "MigrationPlan", "vm": name, "why": answer.why,
-            "target": chosen.map(|target| &target.node), "nodes": answer.targets }),
+            "target": chosen.map(|target| &target.node), "nodes": answer.targets, "volumes": volumes }),
         names: chosen.iter().map(|target| format!("node/{}", target.node)).collect(),
         text: None,
         columns: vec![left("NODE"), left("VERDICT"), left("WHY")],
         rows,
     })
     .note(format!("{}; nothing was changed", answer.why));
+    report.notes.extend(volumes.iter().map(ToString::to_string));
     if chosen.is_none() {
         report.code = Code::Conflict.number();
     }

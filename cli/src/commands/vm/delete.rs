@@ -102,7 +102,10 @@ async fn begin(
     client.connection.within(&attempt, api.delete(name, &DeleteParams::default())).await?;
     let grace = asked.or(machine.spec.termination_grace_period_seconds.map(i64::unsigned_abs)).unwrap_or(5);
     reporter.show(&format!("virtualmachine/{name} stopping (grace {grace}s)"));
-    let claims: Vec<String> = machine.spec.claims(name).map(|(_, claim)| claim).collect();
+    let status = machine.status.clone().unwrap_or_default();
+    let claims = machine.spec.claims(name);
+    let claims: Vec<String> =
+        claims.map(|(disk, claim)| status.claim_for(&disk.name, &claim).to_owned()).collect();
     if !claims.is_empty() && !machine.spec.deletes_claims() {
         let claims = claims.join(" ");
         reporter.show(&format!("its data stays; to delete it as well: kubectl delete pvc {claims}"));

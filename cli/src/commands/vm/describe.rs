@@ -71,7 +71,10 @@ fn describe(machine: &VirtualMachine, agent: Agent<'_>, events: &[Event], most: 
     for disk in &spec.disks {
         let claim = disk.claim(machine.metadata.name.as_deref().unwrap_or_default());
         let kind = if let Some(claim) = claim {
-            format!("claim {claim}")
+            match status.claim_for(&disk.name, &claim) {
+                now if now == claim => format!("claim {claim}"),
+                now => format!("claim {now}, in place of {claim} since a migration"),
+            }
         } else if disk.empty_disk.is_some() {
             "empty".to_owned()
         } else if disk.tmpfs.is_some() {

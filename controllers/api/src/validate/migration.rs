@@ -61,6 +61,10 @@ pub fn migration_policy(policy: &MigrationPolicy) -> Vec<FieldError> {
 }
 
 fn tuning(tuning: &MigrationTuning, allow_post_copy: bool, faults: &mut Faults) {
+    if let Some(most) = tuning.max_volume_copy {
+        let message = format!("{most} must be a number of bytes, 0 or more; leave it out for no limit");
+        faults.require(Bytes::try_from(most).is_ok(), "spec.maxVolumeCopy", message);
+    }
     if let Some(limit) = tuning.downtime_limit_ms {
         faults.require(
             (1..=LONGEST_PAUSE_MS).contains(&limit),
@@ -120,7 +124,7 @@ mod tests {
     #[test]
     fn creation() {
         type Case = (fn(&mut VirtualMachineMigrationSpec), Option<&'static str>);
-        let cases: [Case; 10] = [
+        let cases: [Case; 11] = [
             (|_| {}, None),
             (|spec| spec.vm_name.clear(), Some("spec.vmName: must name a VM in the same namespace")),
             (
@@ -131,6 +135,12 @@ mod tests {
                 |spec| spec.max_bandwidth = "-1Gi".parse().unwrap(),
                 Some(
                     "spec.maxBandwidth: -1Gi must be at least 1Mi in a second, since QEMU keeps no lower limit; leave it out for 1Gi",
+                ),
+            ),
+            (
+                |spec| spec.tuning.max_volume_copy = Some("-1Gi".parse().unwrap()),
+                Some(
+                    "spec.maxVolumeCopy: -1Gi must be a number of bytes, 0 or more; leave it out for no limit",
                 ),
             ),
             (

@@ -94,10 +94,10 @@ pub struct ClaimRetentionPolicy {
 /// What becomes of a claim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ClaimRetention {
-    /// It stays, and a VM with the same name and template gets it again.
+    /// It stays: a VM with the same name and template gets it again.
     #[default]
     Retain,
-    /// It is deleted with the VM, and the volume by the policy of its class.
+    /// It is deleted, and its volume by the policy of the class.
     Delete,
 }
 

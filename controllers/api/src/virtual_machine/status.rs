@@ -108,9 +108,41 @@ pub struct VolumeStatus {
     pub name: String,
     /// Name of the claim.
     pub claim_name: String,
-    /// Two nodes may open the volume at the same time, so that the VM can be migrated with it.
+    /// Two nodes may open the volume at the same time: a migration opens it on both. Any other is copied to a new claim.
     #[serde(default)]
     pub shared: bool,
+    /// The disk is not written.
+    #[serde(default, skip_serializing_if = "schema::is_false")]
+    pub read_only: bool,
+    /// The claim by the spec, if `claimName` is another one that has had its content since a migration.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub copy_of: String,
+    /// The claim before the last migration, until it is deleted or marked as replaced.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub previous: String,
+    /// The previous claim is not deleted.
+    #[serde(default, skip_serializing_if = "schema::is_false")]
+    pub retain_previous: bool,
+}
+
+impl VolumeStatus {
+    /// Whether a migration copies it.
+    #[must_use]
+    pub const fn is_copied(&self) -> bool {
+        !self.shared && !self.read_only
+    }
+}
+
+/// Of which claim another claim is the copy, in the annotation [`COPY_OF`](crate::names::annotation::COPY_OF).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyOf {
+    /// Name of the claim in the VM's spec.
+    pub claim: String,
+    /// UID of the VM.
+    pub vm: String,
+    /// The VM has run on it: it has the content. Until then it may be a part.
+    #[serde(default)]
+    pub whole: bool,
 }
 
 /// The active migration of a VM.
@@ -126,17 +158,46 @@ pub struct ActiveMigration {
     /// The node of that pod; empty until it has one. Until then the VM is scaled as before, see [`VirtualMachineStatus::size_is_held`].
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub target_node: String,
+    /// Claims whose volumes are copied stay when the VM has left them.
+    #[serde(default, skip_serializing_if = "schema::is_false")]
+    pub retain_volumes: bool,
+    /// Where the newest content of copied volumes is, once the source has given the guest up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<MigrationSide>,
+}
+
+/// One of the two pods of a migration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum MigrationSide {
+    /// The pod that the VM leaves: it got the guest back because the target is gone.
+    Source,
+    /// The pod that the VM goes to.
+    Target,
 }
 
 impl VirtualMachineStatus {
-    /// Why the VM cannot be migrated: a disk is on a claim that one node at a time can mount.
+    /// Why the VM cannot be migrated: a disk that is not written is on a claim that one node at a time can mount. Only disks that are
+    /// written are copied.
     #[must_use]
     pub fn pinned_by(&self) -> Option<String> {
-        let volume = self.volumes.iter().find(|volume| !volume.shared)?;
+        let volume = self.volumes.iter().find(|volume| volume.read_only && !volume.shared)?;
         let (disk, claim) = (&volume.name, &volume.claim_name);
         Some(format!(
-            "disk {disk} is on claim {claim}, which one node at a time can mount (it is not ReadWriteMany)"
+            "disk {disk} is read-only and on claim {claim}, which one node at a time can mount (it is not ReadOnlyMany)"
         ))
+    }
+
+    /// The claim that has the content of a disk for which the spec names this one.
+    #[must_use]
+    pub fn claim_for<'a>(&'a self, disk: &str, named: &'a str) -> &'a str {
+        let moved = self.volumes.iter().find(|volume| volume.name == disk && volume.copy_of == named);
+        moved.map_or(named, |volume| volume.claim_name.as_str())
+    }
+
+    /// Volumes that a migration copies, each with the claim that gets the copy: `POD-DISK` for the target pod.
+    pub fn copies<'a>(&'a self, target_pod: &'a str) -> impl Iterator<Item = (&'a VolumeStatus, String)> {
+        let copied = self.volumes.iter().filter(|volume| volume.is_copied());
+        copied.map(move |volume| (volume, format!("{target_pod}-{}", volume.name)))
     }
 
     /// Whether the VM keeps its size because of its migration: its target was made for a guest of this size, and has a node. A migration

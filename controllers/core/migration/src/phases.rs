@@ -85,6 +85,10 @@ pub fn ready(vm: &VirtualMachine, runner: &RunnerView) -> Result<(), String> {
     if !known {
         return Err("waits until the runner of the VM answers".to_owned());
     }
+    let left = status.and_then(|status| status.volumes.iter().find(|volume| !volume.previous.is_empty()));
+    if let Some(volume) = left {
+        return Err(format!("waits until claim {} of an earlier migration is dealt with", volume.previous));
+    }
     let still = runner.current().is_some_and(|runner| !runner.pause.is_none());
     if still { Err("waits until the VM is resumed".to_owned()) } else { Ok(()) }
 }

@@ -152,6 +152,28 @@ fn without_source(
     }
 }
 
+/// Whether the disks that a migration copies have their newest content at the target, when the migration ends without a side that has
+/// the guest. A source hands over when all that its guest has written is there, and until then continues by itself when its target fails.
+pub fn has_content_at_target(id: &str, ordered: bool, source: Side<'_>, target: Side<'_>) -> bool {
+    use MigrationState as S;
+    match locate(id, ordered, source, target) {
+        GuestLocation::Target => return true,
+        GuestLocation::Source => return false,
+        GuestLocation::Doubt | GuestLocation::Lost => {}
+    }
+    let at_source = source.reported(id, MigrationRole::Source);
+    let at_target = target.reported(id, MigrationRole::Target);
+    // The guest continued at the source, or ended there.
+    if !ordered
+        || source.ended_as_guest()
+        || matches!(at_source, Some(S::Cancelling | S::Cancelled | S::Failed))
+    {
+        return false;
+    }
+    matches!(at_source, Some(S::PostCopy | S::PostCopyPaused | S::HandingOver | S::Completed))
+        || matches!(at_target, Some(S::PostCopy | S::Completed))
+}
+
 /// Which side must get the verdict that it owns the guest: `true` the source, `false` the target.
 pub fn verdict(id: &str, source: Side<'_>, target: Side<'_>) -> Option<bool> {
     use MigrationState as S;

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use neonvm_api::VirtualMachineStatus;
-use neonvm_api::virtual_machine::{ActiveMigration, CpuScalingMode};
+use neonvm_api::virtual_machine::{ActiveMigration, CopyOf, CpuScalingMode};
 use neonvm_types::Timestamp;
 use neonvm_types::runner_protocol::{MigrationCall, MigrationVerdict, SizeRequest};
 
@@ -45,6 +45,19 @@ pub enum Action {
     /// Delete the claim of this name, if it was made for the VM.
     DeleteClaim {
         name: String,
+        /// Only if it is a copy that was not completed.
+        partial: bool,
+    },
+    /// Write into the claim of this name what it is the copy of.
+    MarkCopy {
+        name: String,
+        mark: CopyOf,
+    },
+    /// Mark the claim of this name as one whose content is in another one now.
+    ReplaceClaim {
+        name: String,
+        /// The other one.
+        by: String,
     },
     /// Create the secrets of the VM and of the pod with this name, then the pod itself, as planned by [`crate::pod::plan`].
     CreatePod {

@@ -13,6 +13,7 @@ mod power;
 mod room;
 mod size;
 mod stop;
+mod volumes;
 mod workload;
 
 use neonvm_api::names::{FINALIZER, tls_secret_name};
@@ -21,6 +22,7 @@ use neonvm_api::{VirtualMachine, VirtualMachineStatus};
 use neonvm_types::Timestamp;
 
 use crate::condition::{self, Finding, ROOT_DISK_COPIED};
+use crate::guest_location::Side;
 use crate::observed::{Observed, PodView};
 use crate::outcome::{Action, Note, NoteReason, Outcome};
 use crate::settings::Settings;
@@ -74,9 +76,11 @@ fn living(pass: &mut Pass<'_>) {
         // A VM that ended belongs to no migration.
         pass.status.migration = None;
     }
+    volumes::settle(pass);
     root_disk(pass);
     power::pending_change(pass);
     delete_orphans(pass);
+    volumes::step(pass);
     let again = crate::crash_loop::forget_if_stable(&mut pass.status, pass.now, pass.settings);
     pass.wake(again);
     let again = crate::unstable::forget_if_still(&mut pass.status, pass.now);
@@ -170,6 +174,13 @@ impl<'a> Pass<'a> {
 
     pub(crate) fn name(&self) -> &str {
         self.vm.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    /// Both sides of the VM's migration.
+    pub(crate) fn sides(&self) -> (Side<'a>, Side<'a>) {
+        let seen = self.observed;
+        let target = Side { pod: seen.moving.target.as_ref(), runner: &seen.moving.target_runner };
+        (Side { pod: seen.pod.as_ref(), runner: &seen.runner }, target)
     }
 
     pub(crate) fn wake(&mut self, at: Option<Timestamp>) {

@@ -3,7 +3,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek as _, SeekFrom};
-use std::os::unix::fs::{FileExt as _, FileTypeExt as _};
+use std::os::unix::fs::{FileExt as _, FileTypeExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::time::Duration;
 
@@ -98,6 +98,36 @@ pub async fn persistent(path: &Path, disk: PersistentDisk<'_>) -> Result<(), Dis
             "has content that is no ext4 file system; use another claim, or erase the content with wipefs if nothing of it is needed",
         )),
     }
+}
+
+/// Prepares the volume that gets the copy of a disk while its guest runs: an empty file of the disk's size, or a device that is large
+/// enough.
+///
+/// # Errors
+/// If the volume has content, which would be lost, or is too small, or cannot be read or written.
+pub fn empty_copy(path: &Path, claim: &str, size: Bytes) -> Result<(), DiskError> {
+    let failed = |what| DiskError::io(what, path);
+    let refused = |why: String| DiskError::content(path, format!("claim {claim} {why}; nothing was written"));
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(failed("find")(error)),
+        Ok(found) if found.is_file() || found.file_type().is_block_device() => {}
+        Ok(_) => return Err(refused("has something else in the place of the disk".to_owned())),
+    }
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o660);
+    let mut file = options.open(path).map_err(failed("open"))?;
+    if content(&file).map_err(failed("read"))? != Content::Blank {
+        return Err(refused("has content, and a copy needs an empty volume".to_owned()));
+    }
+    if file.metadata().map_err(failed("read"))?.is_file() {
+        file.set_len(size.get()).map_err(failed("size"))?;
+    }
+    let has = file.seek(SeekFrom::End(0)).map_err(failed("read"))?;
+    if has < size.get() {
+        return Err(refused(format!("has {}, and the disk has {size}", Bytes::new(has))));
+    }
+    file.sync_all().map_err(failed("write"))
 }
 
 fn refused(path: &Path, disk: PersistentDisk<'_>, why: &str) -> DiskError {
@@ -223,6 +253,23 @@ mod tests {
         assert!(error.contains("neither a file nor a block device"), "{error}");
         let error = prepare(&directory.path().join("small"), disk("data", Bytes::new(5))).unwrap_err();
         assert!(error.contains("too small"), "{error}");
+    }
+
+    #[test]
+    fn a_copy_gets_an_empty_volume_of_the_size_of_the_disk() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(FILE);
+        for size in [Bytes::mib(64), Bytes::mib(32)] {
+            empty_copy(&path, "new", size).unwrap();
+            assert_eq!(std::fs::metadata(&path).unwrap().len(), size.get());
+        }
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        file.write_all_at(b"rows", 4096).unwrap();
+        let error = empty_copy(&path, "new", Bytes::mib(64)).unwrap_err().to_string();
+        assert!(error.contains("claim new has content, and a copy needs an empty volume"), "{error}");
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 32 << 20, "it is as it was");
+        let error = empty_copy(directory.path(), "new", Bytes::mib(64)).unwrap_err().to_string();
+        assert!(error.contains("has something else in the place of the disk"), "{error}");
     }
 
     #[test]

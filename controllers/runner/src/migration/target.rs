@@ -26,6 +26,8 @@ use crate::network::Frames;
 const ARRIVE: Duration = Duration::from_secs(5);
 /// How long a listener of QEMU may take to be there.
 const PAUSED: Duration = Duration::from_secs(10);
+/// Pause between two times at which copies of volumes are brought to their storage.
+const SYNC: Duration = Duration::from_secs(1);
 
 /// What the tasks of this end share.
 #[derive(Debug)]
@@ -49,7 +51,7 @@ pub(crate) struct Shell {
     /// Until the source has finished the migration, as are the listeners: threads are not kept beyond it.
     work: Option<Arc<Work>>,
     listeners: Vec<Guarded>,
-    follow: Option<Guarded>,
+    follow: Vec<Guarded>,
     tasks: Vec<Guarded>,
 }
 
@@ -92,7 +94,10 @@ impl Shell {
         for address in addresses {
             listeners.push(listen::listen(&work, pod, *address).await?);
         }
-        let follow = Some(tokio::spawn(follow(Arc::clone(&work))).into());
+        let mut follow = vec![tokio::spawn(follow(Arc::clone(&work))).into()];
+        if !work.machine.copied_volumes().is_empty() {
+            follow.push(tokio::spawn(keep_synced(Arc::clone(&work))).into());
+        }
         Ok(Self { core, status, work: Some(work), listeners, follow, tasks: Vec::new() })
     }
 
@@ -118,7 +123,7 @@ impl Shell {
             }
         }
         if self.listeners.is_empty() && self.core.status().state.is_over() {
-            (self.work, self.follow) = (None, None);
+            (self.work, self.follow) = (None, Vec::new());
         }
         Ok(consequence)
     }
@@ -173,6 +178,23 @@ async fn follow(work: Arc<Work>) {
             continue;
         }
         let _ = work.messages.send(Message::Target(Event::Phase(super::phase(&phase)), None)).await;
+    }
+}
+
+/// Brings copies to their storage while they are made, so that little is left at the switchover.
+async fn keep_synced(work: Arc<Work>) {
+    let mut status = work.status.clone();
+    if status.wait_for(|status| status.state != MigrationState::Waiting).await.is_err() {
+        return;
+    }
+    loop {
+        let past = status.wait_for(|status| status.state != MigrationState::Receiving);
+        if tokio::time::timeout(SYNC, past).await.is_ok() {
+            return;
+        }
+        if let Err(why) = work.sync_volumes().await {
+            tracing::warn!(why, "a volume is not synchronised while it is copied");
+        }
     }
 }
 
@@ -270,7 +292,22 @@ impl Work {
 
     async fn settle(&self) -> Result<(), String> {
         self.machine.stop_exports().await.map_err(|error| format!("QEMU: {error}"))?;
+        // What the guest has flushed at the source is on the storage here before it runs.
+        self.sync_volumes().await?;
         self.report(Event::Settled).await
+    }
+
+    /// Brings what was copied to the storage of the volumes that outlive this VM's pods. QEMU flushes a mirror once, when it is whole
+    /// for the first time.
+    async fn sync_volumes(&self) -> Result<(), String> {
+        let paths = self.machine.copied_volumes();
+        let sync = move || {
+            paths.iter().try_for_each(|path| {
+                let synced = std::fs::File::open(path).and_then(|file| file.sync_all());
+                synced.map_err(|error| format!("{} cannot be written: {error}", path.display()))
+            })
+        };
+        tokio::task::spawn_blocking(sync).await.map_err(|error| error.to_string())?
     }
 
     /// The end of the stream and the order come by different ways: whichever is first waits for the other.

@@ -1,5 +1,7 @@
 //! Disks that a target takes from its source: those that are not written, byte for byte, and the sizes of the others.
 
+use std::fs::File;
+use std::io::{Seek as _, SeekFrom};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -40,12 +42,13 @@ pub(crate) fn of_disks(disks: &[DiskPlan]) -> Vec<Volume> {
         let (path, overlay) = match &disk.image {
             DiskImage::Raw(path) | DiskImage::Qcow2(path) => (path, None),
             // The target opens the volume itself.
-            DiskImage::Volume { .. } => return None,
+            DiskImage::Volume { shared: true, .. } => return None,
+            DiskImage::Volume { path, .. } => (path, None),
             DiskImage::Overlay { file, .. } => (file, Some(())),
         };
         let size = match overlay {
             Some(()) => neonvm_hypervisor::disks::overlay_size(path).ok()?,
-            None => Bytes::new(std::fs::metadata(path).ok()?.len()),
+            None => Bytes::new(File::open(path).and_then(|mut file| file.seek(SeekFrom::End(0))).ok()?),
         };
         let info = VolumeInfo { name: disk.name.clone(), size, read_only: disk.read_only };
         Some(Volume { info, path: path.clone() })

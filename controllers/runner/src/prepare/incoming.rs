@@ -1,9 +1,11 @@
 //! What is different for a VM that comes from another runner: it must be the same as there, and its disks are empty
 //! until it comes, or copies of those that are not written.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use neonvm_api::runner_pod::Receive;
+use neonvm_api::runner_pod::{Receive, RunnerClaim};
+use neonvm_api::virtual_machine::Disk;
 use neonvm_hypervisor::accelerator::{Accelerator, Request};
 use neonvm_hypervisor::disks;
 use neonvm_hypervisor::plan::{DiskImage, DiskPlan};
@@ -103,11 +105,11 @@ pub(super) async fn disks(pod: &Arc<PodFiles>, receive: &Receive) -> Result<Vec<
             }
             all.push(plan_disk(&disk.name, DiskImage::Raw(path), disk.read_only, empty.discard));
         } else if let Some(claim) = pod.config.claims.get(&disk.name) {
+            let path = pod.claim(&disk.name, claim);
             if !claim.shared {
-                let why = format!("claim {} can be mounted by one node at a time", claim.name);
-                return Err(failed(&disk.name)(why));
+                copied_volume(&source, disk, claim, &path).map_err(failed(&disk.name))?;
             }
-            all.push(claimed_disk(disk, claim, pod.claim(&disk.name, claim)));
+            all.push(claimed_disk(disk, claim, path));
         } else if runtime::is_volume_of_files(disk) {
             let path = pod.image(&format!("{}.iso", disk.name));
             source.fetch(&disk.name, &path).await.map_err(failed(&disk.name))?;
@@ -115,6 +117,18 @@ pub(super) async fn disks(pod: &Arc<PodFiles>, receive: &Receive) -> Result<Vec<
         }
     }
     Ok(all)
+}
+
+/// The volume of a claim that gets a copy. Nothing can be copied to one that the guest does not write.
+fn copied_volume(source: &Source, disk: &Disk, claim: &RunnerClaim, path: &Path) -> Result<(), String> {
+    if disk.read_only {
+        return Err(format!(
+            "claim {} can be mounted by one node at a time, and the disk is read-only",
+            claim.name
+        ));
+    }
+    let size = source.size(&disk.name)?;
+    disks::empty_copy(path, &claim.name, size).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -36,8 +36,9 @@ impl Reconciler {
         if vm.spec.enable_ssh {
             self.ensure_ssh(key, vm).await?;
         }
-        claims::fit(&mut plan, &claims::for_runner(vm, &self.state.claims.of(vm)));
-        let seal = self.write_config(key, vm, name, None).await?;
+        let claims = claims::for_runner(vm, &self.state.claims.of(vm));
+        claims::fit(&mut plan, &claims);
+        let seal = self.write_config(key, vm, name, (None, claims)).await?;
         pod::seal(&mut plan, &seal);
         let api = self.requests.pods(&key.namespace);
         let made = match self.requests.write(api.create(&posting(), &plan)).await {

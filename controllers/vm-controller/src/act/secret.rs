@@ -8,9 +8,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Patch, Preconditions};
 use neonvm_api::VirtualMachine;
 use neonvm_api::names::label;
-use neonvm_api::runner_pod::{CONFIG_FILE, Receive, RunnerConfig, Seal, identity_secret};
+use neonvm_api::runner_pod::{CONFIG_FILE, Receive, RunnerClaim, RunnerConfig, Seal, identity_secret};
 use neonvm_core_vm_lifecycle::FailureReason::SecretFailed;
-use neonvm_core_vm_lifecycle::{claims, pod};
+use neonvm_core_vm_lifecycle::pod;
 use neonvm_kit::anchors::{fingerprints, sha256};
 use neonvm_kit::ca::Identity;
 use neonvm_types::Timestamp;
@@ -177,13 +177,13 @@ impl Reconciler {
         key: &Key,
         vm: &VirtualMachine,
         name: &str,
-        receive: Option<&Receive>,
+        (receive, claims): (Option<&Receive>, BTreeMap<String, RunnerClaim>),
     ) -> Result<Seal, Failed> {
         let failed = |error: &dyn std::fmt::Display| Failed::new(SecretFailed, error.to_string());
         let mut config =
             pod::config(vm, name, &self.state.settings(&key.namespace)).map_err(|error| failed(&error))?;
         config.receive = receive.cloned();
-        config.claims = claims::for_runner(vm, &self.state.claims.of(vm));
+        config.claims = claims;
         let json = serde_json::to_string(&config).map_err(|error| failed(&error))?;
         let bundle = self.authority.bundle();
         let seal = Seal {

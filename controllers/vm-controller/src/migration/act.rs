@@ -151,7 +151,8 @@ impl Reconciler {
         let node = vm.status.as_ref().map(|status| status.node.as_str()).unwrap_or_default();
         let plan = plan_target(vm, migration, name, node, receive.size, &self.state.settings(&key.namespace));
         let mut plan = plan.map_err(|error| Failed::new(PodFailed, error.to_string()))?;
-        claims::fit(&mut plan, &claims::for_runner(vm, &self.state.claims.of(vm)));
+        let claims = claims::copy::for_target(vm, &self.state.claims.of(vm), name);
+        claims::fit(&mut plan, &claims);
         // Without a list nothing is known: the target's runner refuses what cannot be.
         let nodes = crate::cluster::nodes(&self.requests.client).await.unwrap_or_default();
         if let Some(why) = elsewhere::unsuitable(&plan, &nodes) {
@@ -160,7 +161,8 @@ impl Reconciler {
         let source = vm.status.as_ref().map(|status| status.pod_name.as_str()).unwrap_or_default();
         let disk_queues = self.disk_queues(key, source).await?;
         let receive = Receive { disk_queues, ..receive.clone() };
-        let seal = self.write_config(key, vm, name, Some(&receive)).await?;
+        self.create_copies(key, vm, name).await?;
+        let seal = self.write_config(key, vm, name, (Some(&receive), claims)).await?;
         pod::seal(&mut plan, &seal);
         let api = self.requests.pods(&key.namespace);
         let made = match self.requests.write(api.create(&posting(), &plan)).await {

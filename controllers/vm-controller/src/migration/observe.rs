@@ -57,6 +57,7 @@ pub(super) fn observe<'a>(
         source_runner,
         target,
         target_runner,
+        claims: vm.map(|vm| reconciler.state.claims.of(vm)).unwrap_or_default(),
         policies: policies.iter().map(AsRef::as_ref).collect(),
         admission,
         cordoned: of_vm.is_some_and(|status| reconciler.state.is_cordoned(&status.node)),

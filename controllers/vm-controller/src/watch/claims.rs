@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::api::Api;
 use kube::runtime::watcher;
+use neonvm_core_vm_lifecycle::claims::ClaimView;
 use neonvm_kit::watch::each;
 
-use crate::cache::{Key, key_of};
+use crate::cache::key_of;
 use crate::state::State;
 use crate::watch::Watch;
 
@@ -26,7 +27,7 @@ pub(crate) async fn claims(Watch { client, state, listed }: Watch) {
         watcher::Event::Delete(claim) => {
             let key = key_of(&claim.metadata);
             state.claims.remove(&key);
-            wake(&state, &key);
+            wake(&state, &claim);
         }
     })
     .await;
@@ -34,16 +35,18 @@ pub(crate) async fn claims(Watch { client, state, listed }: Watch) {
 
 fn take(state: &State, claim: &PersistentVolumeClaim) {
     if state.claims.put(claim) {
-        wake(state, &key_of(&claim.metadata));
+        wake(state, claim);
     }
 }
 
-/// VMs that name the claim are reconciled again.
-fn wake(state: &State, claim: &Key) {
+/// VMs that name the claim, or that it was made for, are reconciled again.
+fn wake(state: &State, claim: &PersistentVolumeClaim) {
+    let (key, made_for) = (key_of(&claim.metadata), ClaimView::from(claim).vm);
     for vm in state.cache.all_vms() {
         let machine = vm.metadata.name.as_deref().unwrap_or_default();
-        let here = vm.metadata.namespace.as_deref() == Some(claim.namespace.as_str());
-        if here && vm.spec.claims(machine).any(|(_, name)| name == claim.name) {
+        let here = vm.metadata.namespace.as_deref() == Some(key.namespace.as_str());
+        let names = || vm.spec.claims(machine).any(|(_, name)| name == key.name);
+        if here && (machine == made_for || names()) {
             state.queue.add(&key_of(&vm.metadata));
         }
     }

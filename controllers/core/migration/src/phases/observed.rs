@@ -3,6 +3,7 @@
 use neonvm_api::{MigrationPolicy, VirtualMachine};
 
 use super::queue::Admission;
+use neonvm_core_vm_lifecycle::claims::ClaimView;
 use neonvm_core_vm_lifecycle::{Failure, PodView, RunnerView};
 
 /// What is seen of a migration's partners.
@@ -18,6 +19,8 @@ pub struct MigrationObserved<'a> {
     /// The pod the VM goes to: the one named by the migration, before that by the VM.
     pub target: Option<PodView>,
     pub target_runner: RunnerView,
+    /// Claims of the VM's disks, and those that migrations made for it.
+    pub claims: Vec<ClaimView>,
     /// All policies.
     pub policies: Vec<&'a MigrationPolicy>,
     /// Whether it is admitted; computed while it waits.

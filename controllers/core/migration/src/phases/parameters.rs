@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 
+use neonvm_api::virtual_machine::ClaimRetention;
 use neonvm_api::{MigrationPolicy, VirtualMachine, VirtualMachineMigration};
 use neonvm_types::Bytes;
 use neonvm_types::runner_protocol::{Compression, MigrationParameters, OnTimeout, PostCopy};
@@ -18,6 +19,10 @@ pub struct Resolved {
     pub policy: String,
     /// Requested options that cannot be combined, each with its reason.
     pub dropped: Vec<String>,
+    /// Largest volume that is copied; `None`: any.
+    pub max_volume_copy: Option<Bytes>,
+    /// Claims that the VM leaves stay.
+    pub retain_volumes: bool,
 }
 
 /// The migration names a policy that does not exist.
@@ -117,7 +122,15 @@ pub fn resolve(
         );
     }
     let policy = found.and_then(|policy| policy.metadata.name.clone()).unwrap_or_default();
-    Ok(Resolved { parameters, policy, dropped })
+    let most = own.max_volume_copy.or(theirs.max_volume_copy);
+    let old_volumes = own.old_volumes.or(theirs.old_volumes);
+    Ok(Resolved {
+        parameters,
+        policy,
+        dropped,
+        max_volume_copy: most.and_then(|most| Bytes::try_from(most).ok()),
+        retain_volumes: old_volumes == Some(ClaimRetention::Retain),
+    })
 }
 
 /// Post-copy is had with one plain connection only.

@@ -1,6 +1,7 @@
 //! Migrations of VMs, in an abstract world where any component fails at any time.
 
 mod runners;
+mod volumes;
 mod work;
 mod world;
 
@@ -129,6 +130,8 @@ impl World {
             Turn::Wait(seconds) => self.now += seconds,
         }
         self.notice();
+        self.write_rows();
+        self.note_content();
         self.check();
     }
 
@@ -141,6 +144,7 @@ impl World {
         let mut s = self.runners[&source].clone();
         let Some(mut t) = self.runners.get(&target).filter(|run| run.alive).cloned() else { return };
         let mut leaves = false;
+        let had_guest = s.guest;
         match (s.state().unwrap(), t.state()) {
             (S::Negotiating, Some(S::Waiting)) => {
                 t.set(S::Receiving);
@@ -174,6 +178,9 @@ impl World {
                 leaves = true;
             }
             _ => {}
+        }
+        if had_guest && !s.guest {
+            self.storage.finish_mirror(&source, &target);
         }
         self.runners.insert(source.clone(), s);
         self.runners.insert(target, t);
@@ -237,6 +244,7 @@ impl World {
 fn audit(world: &mut World) {
     let newest = world.newest().clone();
     ended(world);
+    world.check_claims();
     if newest.vm.metadata.deletion_timestamp.is_some() {
         assert!(newest.gone && newest.pods.is_empty(), "{:?}", newest.pods);
         return;
@@ -582,4 +590,30 @@ fn a_controller_that_dies_after_every_write_completes_it_all_the_same() {
         let status = world.newest().moves["move-0"].status.clone().unwrap();
         assert_eq!(status.phase, Some(MigrationPhase::Succeeded), "{status:#?}");
     }
+}
+
+/// What the controller has seen of the handover outlives it: both runners die before the next controller has seen them, and the VM starts
+/// from the volume on which it ran last.
+#[test]
+fn the_volume_that_was_written_last_is_on_record() {
+    let mut world = World::new();
+    world.create("move-0");
+    while !world.runners.values().any(|run| run.state() == Some(S::HandingOver)) {
+        world.turn(&Turn::Work { age: 0, writes: 99 });
+        world.turn(&Turn::Boot);
+        world.turn(&Turn::Carry(1));
+    }
+    for turn in [
+        Turn::Work { age: 0, writes: 99 },
+        Turn::Carry(1),
+        Turn::NewController,
+        Turn::Vanishes(0),
+        Turn::Vanishes(0),
+    ] {
+        world.turn(&turn);
+    }
+    world.calm();
+    audit(&mut world);
+    let status = world.newest().vm.status.clone().unwrap();
+    assert_eq!((status.restart_count, status.volumes[0].copy_of.as_str()), (1, "data-db"));
 }

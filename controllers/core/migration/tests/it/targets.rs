@@ -52,7 +52,7 @@ fn a_machine_that_was_decided_to_stay_is_not_given_to_the_target() {
             name: "move".into(),
             uid: "m".into(),
             target_pod_name: "db-2".into(),
-            target_node: String::new(),
+            ..ActiveMigration::default()
         });
         let reported = MigrationStatus {
             id: "m".into(),

@@ -3,15 +3,15 @@
 
 use neonvm_api::virtual_machine::Phase;
 
-use super::{Pass, address, ended, health};
+use super::{Pass, address, ended, health, volumes};
 use crate::claims;
 use crate::condition::{AVAILABLE, Finding};
 use crate::outcome::{Action, NoteReason};
 
 pub(super) fn step(pass: &mut Pass<'_>) {
     pass.status.observed_generation = pass.vm.metadata.generation;
-    // Both pods of a migration end.
-    pass.status.migration = None;
+    // Both pods of a migration end; where the guest was last is known when they have ended.
+    volumes::settle_when_moved(pass);
     if pass.before.migration.is_some() && pass.before.phase.is_some_and(Phase::is_alive) {
         pass.status.phase = Some(Phase::Running);
     }
@@ -39,10 +39,15 @@ pub(super) fn step(pass: &mut Pass<'_>) {
         pass.refresh();
         return;
     }
-    // Nothing of it runs. The status is not worth another write.
+    // Nothing of it runs. The status is not worth another write, unless the object stays because of it.
+    pass.status.migration = None;
+    volumes::settle(pass);
+    let left = volumes::rest(pass, true);
+    let doomed =
+        claims::doomed(pass.vm, &pass.status).map(|name| Action::DeleteClaim { name, partial: false });
+    pass.actions.extend(left.actions.into_iter().chain(doomed));
     pass.status = pass.before.clone();
     address::give_back(pass);
-    pass.actions.extend(claims::doomed(pass.vm).map(|name| Action::DeleteClaim { name }));
     pass.actions.push(Action::RemoveFinalizer);
     pass.note(NoteReason::Deleted, "the VM is gone");
     debug_assert!(ended::stuck(pass).is_empty(), "a pod that ended cannot be stuck");

@@ -1,19 +1,22 @@
 //! The VM is being migrated: both sides are observed. The switchover and the end of the migration are also handled here,
 //! in case the migration object is gone; so a crash or a deletion at any time is safe.
 
-use neonvm_api::virtual_machine::{ActiveMigration, Phase};
+use neonvm_api::virtual_machine::{ActiveMigration, MigrationSide, Phase};
 use neonvm_types::runner_protocol::{
     Exit, ExitReason, MigrationCall, MigrationRole, MigrationState, MigrationVerdict,
 };
 
-use super::{Pass, alive, ended};
+use super::{Pass, alive, ended, volumes};
+use crate::claims::copy;
 use crate::condition::{AVAILABLE, Finding};
-use crate::guest_location::{self, GuestLocation, Side};
+use crate::guest_location::{self, GuestLocation};
 use crate::outcome::{Action, NoteReason};
 
 pub(super) fn step(pass: &mut Pass<'_>, lock: &ActiveMigration) {
     let seen = pass.observed;
-    let (source, target) = sides(pass);
+    let lock = &volumes::with_content(pass, lock);
+    pass.status.migration = Some(lock.clone());
+    let (source, target) = pass.sides();
     let mover = seen.moving.mover;
     // A runner's report may be newer than the cache: if the source reports this migration, it was ordered.
     let reported = source.reported(&lock.uid, MigrationRole::Source).is_some();
@@ -52,12 +55,6 @@ pub(super) fn step(pass: &mut Pass<'_>, lock: &ActiveMigration) {
     }
 }
 
-fn sides<'a>(pass: &Pass<'a>) -> (Side<'a>, Side<'a>) {
-    let seen = pass.observed;
-    let target = Side { pod: seen.moving.target.as_ref(), runner: &seen.moving.target_runner };
-    (Side { pod: seen.pod.as_ref(), runner: &seen.runner }, target)
-}
-
 fn track(pass: &mut Pass<'_>) {
     if let Some(pod) = &pass.observed.pod {
         alive::track(pass, pod);
@@ -66,7 +63,7 @@ fn track(pass: &mut Pass<'_>) {
 
 /// The VM runs, or has ended, where it was.
 fn at_source(pass: &mut Pass<'_>, lock: &ActiveMigration) {
-    let (source, _) = sides(pass);
+    let (source, _) = pass.sides();
     let busy = source.reported(&lock.uid, MigrationRole::Source).is_some_and(|state| !state.is_over());
     let mover = pass.observed.moving.mover;
     if mover.is_none_or(|mover| mover.over) {
@@ -106,6 +103,7 @@ fn switch(pass: &mut Pass<'_>, lock: &ActiveMigration) {
     pass.status.pod_ip = target.map(|pod| pod.ip.clone()).unwrap_or_default();
     pass.status.node = target.map(|pod| pod.node.clone()).unwrap_or_default();
     pass.status.migration = None;
+    copy::take(&mut pass.status, lock);
     pass.status.phase = Some(Phase::Running);
     let text =
         format!("the VM runs in pod {}, from node {from} to node {}", lock.target_pod_name, pass.status.node);
@@ -114,7 +112,7 @@ fn switch(pass: &mut Pass<'_>, lock: &ActiveMigration) {
 
 /// Neither side has it.
 fn lost(pass: &mut Pass<'_>) {
-    let (source, target) = sides(pass);
+    let (source, target) = pass.sides();
     let exit = source.exit().or_else(|| target.exit()).cloned();
     let exit = exit.unwrap_or_else(|| {
         Exit::new(ExitReason::RunnerKilled, "a runner was lost while the VM was between two nodes")
@@ -128,11 +126,15 @@ fn lost(pass: &mut Pass<'_>) {
 
 /// Sends a verdict or a recovery order, where that resolves the doubt.
 fn doubt(pass: &mut Pass<'_>, lock: &ActiveMigration) {
-    let (source, target) = sides(pass);
+    let (source, target) = pass.sides();
     let id = lock.uid.clone();
     if let Some(at_source) = guest_location::verdict(&id, source, target) {
         let pod = if at_source { source.pod } else { target.pod };
         let pod = pod.map(|pod| pod.uid.clone()).unwrap_or_default();
+        // On record before the guest can write there again.
+        let side = if at_source { MigrationSide::Source } else { MigrationSide::Target };
+        let content = lock.content.map(|_| side);
+        pass.status.migration = Some(ActiveMigration { content, ..lock.clone() });
         pass.actions.push(Action::Settle { pod, verdict: MigrationVerdict { id, keep: true } });
         return;
     }

@@ -57,7 +57,7 @@ fn only_what_another_node_could_give_is_a_denial() {
         name: "m".into(),
         uid: "m".into(),
         target_pod_name: "db-2".into(),
-        target_node: String::new(),
+        ..ActiveMigration::default()
     };
     moving.status.as_mut().unwrap().migration = Some(lock);
     assert_eq!(Denial::from_vm(&moving), None, "it is migrated already");

@@ -147,7 +147,7 @@ fn a_migration_ends_before_the_pause() {
         name: "m".into(),
         uid: "m-1".into(),
         target_pod_name: "db-new".into(),
-        target_node: String::new(),
+        ..ActiveMigration::default()
     };
     let status = vm.status.as_mut().unwrap();
     (status.phase, status.migration) = (Some(Phase::PreMigrating), Some(lock));

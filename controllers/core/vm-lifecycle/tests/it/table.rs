@@ -53,6 +53,8 @@ fn lock() -> ActiveMigration {
         uid: "m-1".into(),
         target_pod_name: "db-new".into(),
         target_node: "n2".into(),
+        retain_volumes: false,
+        content: None,
     }
 }
 
@@ -177,6 +179,8 @@ fn describe(outcome: &Outcome) -> String {
             Action::Amend { .. } => "Amend",
             Action::CreateClaim { .. } => "CreateClaim",
             Action::DeleteClaim { .. } => "DeleteClaim",
+            Action::MarkCopy { .. } => "MarkCopy",
+            Action::ReplaceClaim { .. } => "ReplaceClaim",
             Action::CreatePod { .. } => "CreatePod",
             Action::DeletePod { uid: Some(_), .. } => "DeletePod",
             Action::DeletePod { uid: None, .. } => "DeleteSecret",

@@ -1,5 +1,6 @@
 //! Disks of a VM in migration: the target's QEMU serves them by NBD, the source's keeps a copy in step.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use neonvm_types::Bytes;
@@ -55,6 +56,17 @@ impl Machine {
     #[must_use]
     pub fn written_disks(&self) -> Vec<String> {
         self.plan.disks.iter().filter(|disk| is_copied(disk)).map(|disk| disk.name.clone()).collect()
+    }
+
+    /// Files and devices of disks that are copied and outlive the machine.
+    #[must_use]
+    pub fn copied_volumes(&self) -> Vec<PathBuf> {
+        let copied = self.plan.disks.iter().filter(|disk| is_copied(disk));
+        let path = |disk: &DiskPlan| match &disk.image {
+            DiskImage::Volume { path, .. } => Some(path.clone()),
+            DiskImage::Raw(_) | DiskImage::Qcow2(_) | DiskImage::Overlay { .. } => None,
+        };
+        copied.filter_map(path).collect()
     }
 
     #[must_use]

@@ -82,6 +82,8 @@ impl World {
             // None has a claim.
             | Action::CreateClaim { .. }
             | Action::DeleteClaim { .. }
+            | Action::MarkCopy { .. }
+            | Action::ReplaceClaim { .. }
             | Action::Tls(_) => Ok(()),
             Action::ResizePod { name, uid, size } => {
                 self.resize_pod(id, care, (name, uid), *size);

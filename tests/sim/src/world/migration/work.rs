@@ -173,6 +173,7 @@ impl World {
         let inbound = if node.is_empty() { 0 } else { self.inbound(care, uid, node) };
         let state = care.key_states.of.get(uid).cloned().unwrap_or_default();
         MigrationObserved {
+            claims: Vec::new(),
             fresh,
             vm: Some(&**vm).filter(|_| !care.seen.gone),
             source,

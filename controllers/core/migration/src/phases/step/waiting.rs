@@ -9,6 +9,8 @@ use crate::phases::parameters::resolve;
 use crate::phases::queue::Admission;
 use crate::phases::{MigrationAction, ready};
 use neonvm_core_vm_lifecycle::NoteReason;
+use neonvm_core_vm_lifecycle::claims::ClaimView;
+use neonvm_types::Bytes;
 
 pub(super) fn step(pass: &mut Pass<'_>, vm: &VirtualMachine) {
     if pass.is_cancelled() {
@@ -46,6 +48,9 @@ pub(super) fn step(pass: &mut Pass<'_>, vm: &VirtualMachine) {
         uid: pass.uid().to_owned(),
         target_pod_name: format!("{}-{}", pass.migration.spec.vm_name, pass.observed.suffix),
         target_node: String::new(),
+        retain_volumes: resolve(pass.migration, vm, &pass.observed.policies)
+            .is_ok_and(|resolved| resolved.retain_volumes),
+        content: None,
     });
     pass.actions.push(MigrationAction::Lock(Box::new(status)));
 }
@@ -71,8 +76,26 @@ fn impossible(pass: &mut Pass<'_>, vm: &VirtualMachine) -> Option<(MigrationReas
         Ok(resolved) => {
             pass.status.policy = resolved.policy;
             pass.status.dropped = resolved.dropped;
-            None
+            let why = too_large(vm, &pass.observed.claims, resolved.max_volume_copy, &pass.status.policy);
+            why.map(|why| (MigrationReason::Refused, why))
         }
         Err(error) => Some((MigrationReason::Refused, error.to_string())),
     }
+}
+
+/// Why the volumes of a VM are not copied, if one is larger than what may be copied.
+fn too_large(vm: &VirtualMachine, claims: &[ClaimView], most: Option<Bytes>, policy: &str) -> Option<String> {
+    let most = most?;
+    let copied = vm.status.iter().flat_map(|status| &status.volumes).filter(|volume| volume.is_copied());
+    let sizes = copied.filter_map(|volume| {
+        let claim = claims.iter().find(|claim| claim.name == volume.claim_name)?;
+        Some((volume, claim.size))
+    });
+    let (volume, size) = sizes.into_iter().find(|(_, size)| *size > most)?;
+    let by =
+        if policy.is_empty() { "the migration".to_owned() } else { format!("migration policy {policy}") };
+    Some(format!(
+        "disk {}: the volume of claim {} has {size}, and {by} has maxVolumeCopy {most}",
+        volume.name, volume.claim_name
+    ))
 }

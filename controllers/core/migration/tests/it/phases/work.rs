@@ -93,6 +93,7 @@ impl World {
         let (target, target_runner) = self.observe(view, &target);
         let admission = self.admission(migration, view, &source_runner);
         MigrationObserved {
+            claims: view.claims.clone(),
             fresh,
             vm: Some(&view.vm).filter(|_| !view.gone),
             source,
@@ -153,6 +154,8 @@ impl World {
                 }
                 let Some(migration) = version.moves.get(name) else { return true };
                 plan_target(&version.vm, migration, target, "n1", receive.size, &settings()).unwrap();
+                self.make_copies(target);
+                self.mount(target, Some(target));
                 let mut made = pod(&version.vm, target);
                 made.controller = receive.migration.clone();
                 made.migrations = [receive.migration.clone()].into();

@@ -8,11 +8,13 @@ use neonvm_api::names::label;
 use neonvm_api::virtual_machine::Phase;
 use neonvm_api::{VirtualMachine, VirtualMachineMigration, VirtualMachineMigrationSpec};
 use neonvm_core_migration::phases::{self as migration, is_over};
+use neonvm_core_vm_lifecycle::claims::ClaimView;
 use neonvm_core_vm_lifecycle::{Action, Moving, Observed, PodView, RunnerView, owned_pod, step};
 use neonvm_types::Timestamp;
 use neonvm_types::runner_protocol::{Exit, ExitReason, MigrationRole, MigrationState as S};
 
 use super::runners::{Contact, Runner, Runners};
+use super::volumes::{self, Storage};
 use crate::machine::{at, pod, running, settings, vm};
 
 #[derive(Clone, PartialEq)]
@@ -20,6 +22,7 @@ pub(crate) struct Version {
     pub(crate) vm: VirtualMachine,
     pub(crate) moves: BTreeMap<String, VirtualMachineMigration>,
     pub(crate) pods: Vec<PodView>,
+    pub(crate) claims: Vec<ClaimView>,
     /// The VM is no more.
     pub(crate) gone: bool,
 }
@@ -38,6 +41,8 @@ pub(crate) struct World {
     pub(crate) cordoned: bool,
     /// Others that would go if a migration gave its place away.
     pub(crate) held_up: usize,
+    /// What is on the volumes.
+    pub(super) storage: Storage,
     refused: Vec<String>,
     recovered: Option<Timestamp>,
 }
@@ -49,7 +54,7 @@ fn deleted() -> Option<Time> {
 impl World {
     /// A VM that runs, and nothing else.
     pub(crate) fn new() -> Self {
-        let mut vm = vm();
+        let mut vm = volumes::with_disk(vm());
         vm.status.get_or_insert_default().phase = Some(Phase::Running);
         vm.status.get_or_insert_default().pod_name = "db-first".into();
         let mut pods = vec![running(pod(&vm, "db-first"))];
@@ -57,7 +62,14 @@ impl World {
         let runners = [("db-first".to_owned(), Runner::booted(1))].into();
         Self {
             now: 1000,
-            history: vec![Version { vm, moves: BTreeMap::new(), pods, gone: false }],
+            history: vec![Version {
+                vm,
+                moves: BTreeMap::new(),
+                pods,
+                claims: vec![volumes::first()],
+                gone: false,
+            }],
+            storage: Storage::new("db-first"),
             runners,
             targets: BTreeMap::new(),
             made: BTreeMap::new(),
@@ -280,6 +292,7 @@ impl World {
             runner,
             orphans: view.pods.iter().filter(orphan).cloned().collect(),
             moving: moving.unwrap_or_default(),
+            claims: view.claims.clone(),
             suffix: self.suffix(),
             ..Observed::default()
         }
@@ -289,12 +302,21 @@ impl World {
         match action {
             Action::RemoveFinalizer => {
                 assert!(!self.newest().pods.iter().any(PodView::is_live), "a pod outlives its VM");
+                self.check_heir();
                 self.change(|next| next.gone = true);
             }
             Action::CreatePod { .. } | Action::OwnPod { .. } if self.newest().gone => {}
             Action::CreatePod { name } => {
                 let made = pod(&self.newest().vm, name);
+                self.mount(name, None);
                 self.change(|next| next.pods.push(made));
+            }
+            Action::DeleteClaim { name, partial } => self.delete_claim(name, *partial),
+            Action::MarkCopy { name, mark } => {
+                self.with_claim(name, |claim| claim.copy = Some(mark.clone()));
+            }
+            Action::ReplaceClaim { name, by } => {
+                self.with_claim(name, |claim| claim.replaced_by.clone_from(by));
             }
             Action::DeletePod { name, uid: Some(uid) } => self.delete_pod(name, uid),
             Action::OwnPod { name, uid, migration } => {
@@ -428,6 +450,7 @@ impl World {
         for name in going {
             self.vanish(&name);
         }
+        self.collect_claims();
     }
 
     /// The scheduler has no node for those that have none.
@@ -451,7 +474,10 @@ impl World {
                 let source = owned_pod(&self.newest().vm).unwrap_or_default();
                 Runner::receiver(id, source, self.made[&name])
             }
-            None => Runner::booted(self.newest().vm.spec.guest.memory_slots.r#use.into()),
+            None => {
+                self.check_rows(&name);
+                Runner::booted(self.newest().vm.spec.guest.memory_slots.r#use.into())
+            }
         };
         self.runners.insert(name.clone(), run);
         self.change(|next| {

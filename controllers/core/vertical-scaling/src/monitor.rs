@@ -41,9 +41,9 @@ pub const AVERAGED: usize = 5;
 /// Time between samples while an agent is connected and the load changes.
 pub const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 /// Time between samples while the run queue is full, for as long as that is not evidence yet.
-pub const SUSPECT_INTERVAL: Duration = Duration::from_millis(50);
+pub const SUSPECT_INTERVAL: Duration = Duration::from_millis(40);
 /// Time between samples while the load does not change.
-pub const QUIET_INTERVAL: Duration = Duration::from_millis(150);
+pub const QUIET_INTERVAL: Duration = Duration::from_millis(120);
 /// Time between samples while no agent is connected.
 pub const LONELY_INTERVAL: Duration = Duration::from_secs(1);
 /// Shortest time between two requests for the same resource.

@@ -1,6 +1,7 @@
 //! A VM is migrated again and again while everything around it is killed at random points of the migration. After each round it
 //! runs on exactly one node, its migration has ended with a reason, and nothing is left of it. It is the same boot, unless the
-//! process was killed that ran the guest: then it was restarted, and its status has the reason.
+//! process was killed that ran the guest: then it was restarted, and its status has the reason. Its volume, which is copied each time, has
+//! every row that was acknowledged.
 
 use std::path::Path;
 
@@ -82,8 +83,34 @@ fn setting(name: &str, otherwise: u64) -> u64 {
 }
 
 fn create_vm(cluster: &Cluster) -> String {
-    cluster.run("m", &["--disk", "data=64Mi:/data"]);
+    cluster.run("m", &["--disk", "data=64Mi:/data", "--volume", "rows=96Mi:/rows"]);
     remember(cluster, "m")
+}
+
+/// Writes the row of a round to the VM's volume, which one node at a time can mount, and begins to write more beside it.
+fn write_row(cluster: &Cluster, number: u64) {
+    let more =
+        "while :; do dd if=/dev/urandom of=/rows/more bs=64k count=16 conv=notrunc,fsync; sleep 0.1; done";
+    let row = format!("echo {number} >> /rows/list && sync && (({more}) </dev/null >/dev/null 2>&1 &)");
+    cluster.succeeds(|| cluster.neonctl(&["vm", "ssh", "m", "--", &row]));
+}
+
+/// Every row that was acknowledged is there, and one claim, which has them.
+fn check_rows(cluster: &Cluster, rounds: u64, context: &str) {
+    let wanted: String = (0..rounds).map(|number| format!("{number}\n")).collect();
+    assert_eq!(cluster.inside("m", "cat /rows/list"), wanted, "{context}");
+    let used = || text(&cluster.vm("m"), "/status/volumes/0/claimName").to_owned();
+    let names = || {
+        cluster
+            .list(Resource::CLAIM)
+            .iter()
+            .map(|one| text(one, "/metadata/name").to_owned())
+            .collect::<Vec<_>>()
+    };
+    until(
+        || names() == [used()],
+        || format!("{context}: {:?}, used: {}\n{}", names(), used(), cluster.logs()),
+    );
 }
 
 /// A migration that is slow enough to be disturbed.
@@ -206,6 +233,7 @@ fn migrations_survive_the_death_of_everything_around_them() {
         let name = format!("round-{number}");
         let victim = VICTIMS[usize::try_from(random.below(VICTIMS.len() as u64)).unwrap()];
         let point = Point::choose(&mut random);
+        write_row(&cluster, number);
         start(&cluster, &name);
         reaches(&cluster, &name, |migration| point.is_reached(migration));
         let hit = kill_victim(&cluster, victim, &from, &name);
@@ -222,6 +250,7 @@ fn migrations_survive_the_death_of_everything_around_them() {
             cluster.good(&["vm", "delete", "m", "--timeout", "170s"]);
             before = create_vm(&cluster);
         }
+        check_rows(&cluster, number + 1, &format!("round {number}, {victim:?}"));
         forget(&cluster, &name);
     }
     assert!(succeeded * 2 >= harmless, "only {succeeded} of {harmless} migrations succeeded");

@@ -1,6 +1,5 @@
 //! What runs the guest's code, chosen by trying it: a `/dev/kvm` that opens and cannot run a guest is common.
 
-mod access;
 mod cache;
 mod choose;
 mod counter;
@@ -8,8 +7,6 @@ mod cpu;
 mod kvm;
 pub mod probe;
 
-pub(crate) use access::device_group;
-pub use access::device_is_open_to;
 pub use choose::{ChooseError, Chosen, PROBE_DEADLINE, Request, choose};
 pub use counter::emulated_tsc_khz;
 

@@ -123,6 +123,13 @@ impl Installation {
     }
 }
 
+/// The program with this name that the variable `PATH` of this process leads to.
+#[must_use]
+pub fn found_in_path(program: &str) -> Option<PathBuf> {
+    let found = in_path(Path::new(program), std::env::var_os("PATH").as_deref());
+    found.is_absolute().then_some(found)
+}
+
 /// The program that a name without a slash means; the name itself if there is none.
 fn in_path(program: &Path, path: Option<&OsStr>) -> PathBuf {
     if program.components().count() > 1 || program.is_absolute() {

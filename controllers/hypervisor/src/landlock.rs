@@ -227,8 +227,9 @@ pub fn before_exec(command: &mut Command, domain: Domain) {
     unsafe { command.pre_exec(enter) };
 }
 
-/// Where the files of a program are that lies elsewhere than those of the system.
-fn around(program: &Path) -> Vec<PathBuf> {
+/// Where the files of a program are that lies elsewhere than those of the system; its own directory first.
+#[must_use]
+pub fn around(program: &Path) -> Vec<PathBuf> {
     let program = std::fs::canonicalize(program).unwrap_or_else(|_| program.to_owned());
     let Some(directory) = program.parent() else { return Vec::new() };
     if SYSTEM.iter().any(|system| directory.starts_with(system)) {

@@ -30,7 +30,7 @@ pub use migration::{
     Abilities, Agreement, JobEnd, MigrationError, MigrationInfo, MigrationPhase, RequestedFeatures, Settings,
     negotiate,
 };
-pub use resources::{Identity, Resources, TapFiles};
+pub use resources::{Resources, TapFiles};
 pub use start::StartError;
 pub use statistics::Usage;
 

@@ -9,14 +9,11 @@ use std::process::Command;
 
 use crate::landlock::Domain;
 use rustix::process::{Pid, Resource, Rlimit, Signal};
-use rustix::thread::{CapabilitySet, Gid, Uid};
 
 #[derive(Debug)]
 pub(crate) struct ChildSetup {
     /// Descriptors it inherits, besides the standard ones.
     pub(crate) inherit: Vec<RawFd>,
-    /// User and group, and further groups; `None`: those of the parent.
-    pub(crate) identity: Option<(u32, u32, Vec<u32>)>,
     /// The process that starts it.
     pub(crate) parent: Pid,
     /// What it may open by name; `None`: what its user may.
@@ -26,10 +23,6 @@ pub(crate) struct ChildSetup {
 /// Makes `command` apply `setup` in its child: a separate session, no rights, killed when the thread that starts it
 /// ends.
 pub(crate) fn before_exec(command: &mut Command, setup: ChildSetup) {
-    let groups: Vec<Gid> =
-        setup.identity.iter().flat_map(|(_, _, more)| more).map(|id| Gid::from_raw(*id)).collect();
-    let identity =
-        setup.identity.as_ref().map(|(user, group, _)| (Uid::from_raw(*user), Gid::from_raw(*group)));
     let hook = move || -> io::Result<()> {
         rustix::process::setsid()?;
         // A dump would hold the memory of the guest.
@@ -42,18 +35,10 @@ pub(crate) fn before_exec(command: &mut Command, setup: ChildSetup) {
             let descriptor = unsafe { BorrowedFd::borrow_raw(*descriptor) };
             rustix::io::fcntl_setfd(descriptor, rustix::io::FdFlags::empty())?;
         }
-        if let Some((user, group)) = identity {
-            crate::rights::bound(CapabilitySet::empty())?;
-            rustix::thread::set_thread_groups(&groups)?;
-            rustix::thread::set_thread_res_gid(group, group, group)?;
-            // From root to another user: the kernel clears all sets of capabilities.
-            rustix::thread::set_thread_res_uid(user, user, user)?;
-        }
-        rustix::thread::set_no_new_privs(true)?;
+        crate::rights::give_up()?;
         if let Some(domain) = &setup.domain {
             domain.enter()?;
         }
-        // After the change of user, which clears it.
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
         // The parent may have ended before that.
         if rustix::process::getppid() != Some(setup.parent) {
@@ -80,18 +65,13 @@ mod tests {
     use std::os::fd::AsRawFd as _;
     use std::process::Stdio;
 
-    use neonvm_test_support::{need, needs};
-
     use super::*;
 
     fn child(script: &str, setup: impl FnOnce(ChildSetup) -> ChildSetup) -> io::Result<String> {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", script]).stderr(Stdio::null());
         let parent = rustix::process::getpid();
-        before_exec(
-            &mut command,
-            setup(ChildSetup { inherit: Vec::new(), identity: None, parent, domain: None }),
-        );
+        before_exec(&mut command, setup(ChildSetup { inherit: Vec::new(), parent, domain: None }));
         Ok(String::from_utf8(command.output()?.stdout).unwrap())
     }
 
@@ -107,25 +87,12 @@ mod tests {
         assert!(seen.contains("/given") && !seen.contains("/foreign"), "{seen}");
     }
 
+    /// Of root as well.
     #[test]
-    fn a_child_with_an_identity_has_an_empty_bounding_set_or_does_not_start() {
-        need!(needs::root());
-        let start = || {
-            child("grep CapBnd /proc/self/status", |setup| ChildSetup {
-                identity: Some((65534, 65534, Vec::new())),
-                ..setup
-            })
-        };
-        assert_eq!(start().unwrap(), "CapBnd:\t0000000000000000\n");
-        // The rights of a thread that ends with the test: it may change users, and not its bounding set.
-        let without = std::thread::spawn(move || {
-            let mut own = rustix::thread::capabilities(None).unwrap();
-            own.effective.remove(CapabilitySet::SETPCAP);
-            own.permitted.remove(CapabilitySet::SETPCAP);
-            rustix::thread::set_capabilities(None, own).unwrap();
-            start()
-        });
-        let refused = without.join().unwrap().unwrap_err();
-        assert_eq!(refused.raw_os_error(), Some(libc::EPERM), "{refused}");
+    fn a_child_has_no_capability() {
+        let seen = child("grep -E '^(Cap(Inh|Prm|Eff|Amb)|NoNew)' /proc/self/status", |setup| setup).unwrap();
+        let none = "0000000000000000";
+        let sets = ["CapInh", "CapPrm", "CapEff", "CapAmb"].map(|set| format!("{set}:\t{none}\n"));
+        assert_eq!(seen, sets.concat() + "NoNewPrivs:\t1\n");
     }
 }

@@ -15,9 +15,10 @@ pub const DIRECTORY: u32 = 0o700;
 /// Mode of a file of state.
 pub const FILE: u32 = 0o600;
 
-/// Directories below a cluster's with content in other modes: what pods see of volumes, names, images and the socket of
-/// the node service. Other users of this computer cannot reach it, because of the directories above.
-pub const LEFT: [&str; 6] = ["volumes", "root", "etc", "images", "image-cache", "node-service"];
+/// Directories below a cluster's with content of other users or in other modes: what pods see of volumes, names, images and the socket of
+/// the node service, and write as logs and messages. Other users of this computer cannot reach it, because of the directories above.
+pub const LEFT: [&str; 8] =
+    ["volumes", "root", "etc", "images", "image-cache", "node-service", "logs", "containers"];
 
 /// Paths that a log line names before it only counts the rest.
 const NAMED: usize = 5;

@@ -9,10 +9,7 @@ use neonvm_api::runner_pod::{AUTHORITIES_VARIABLE, CONFIG_DIGEST_VARIABLE, LOG_F
 use neonvm_runner::client::{self, Question, Target};
 use neonvm_runner::logs::{self, Bounded, Format};
 use neonvm_runner::options::{Accelerator, NetworkMode, Options};
-use neonvm_types::node_protocol::{SOCKET, SOCKET_DIRECTORY, SOCKET_VARIABLE};
-
-/// User and group of QEMU: unused on Debian but for the virtualisation packages themselves.
-const QEMU_USER: u32 = 64055;
+use neonvm_types::node_protocol::{SOCKET, SOCKET_DIRECTORY};
 
 /// Flags.
 #[derive(clap::Args, Debug)]
@@ -40,9 +37,6 @@ pub(crate) struct Args {
     /// Network of the guest: tap or user
     #[arg(long, env = "NEONVM_NETWORK", default_value = "tap")]
     network: NetworkMode,
-    /// Socket of the node service, which makes the devices of the network tap
-    #[arg(long, env = SOCKET_VARIABLE, default_value_os_t = default_socket())]
-    node_socket: PathBuf,
     /// Accelerator: auto, kvm or tcg
     #[arg(long, env = "NEONVM_ACCEL", default_value = "auto")]
     accel: Accelerator,
@@ -70,9 +64,6 @@ pub(crate) struct Args {
     /// Name of the node, whose agent may reach ports of the guest
     #[arg(long, env = "K8S_NODE_NAME")]
     node_name: Option<String>,
-    /// User and group of QEMU when this runs as root
-    #[arg(long, env = "NEONVM_QEMU_USER", default_value_t = QEMU_USER)]
-    qemu_user: u32,
     /// Directory where the result of the KVM probe is kept until the next boot
     #[arg(long, env = "NEONVM_PROBE_DIR")]
     probe_dir: Option<PathBuf>,
@@ -121,19 +112,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// Where the device plugin mounts it.
-fn default_socket() -> PathBuf {
-    Path::new(SOCKET_DIRECTORY).join(SOCKET)
-}
-
 fn small_runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     neonvm_runner::runtime().context("cannot start")
 }
 
 #[expect(clippy::exit, reason = "threads that read and write must not keep the process")]
 fn machine(args: &Args) -> anyhow::Result<()> {
-    // Neither QEMU nor a script of the VM's author gets rights by a program with the set-user-ID bit.
-    rustix::thread::set_no_new_privs(true).context("cannot give up new privileges")?;
+    // It needs none, also if root has started it; nor do QEMU and a script of the VM's author get any by a program with the set-user-ID bit.
+    neonvm_hypervisor::rights::give_up().context("cannot give up capabilities")?;
     let format = if args.log_format == "cri" { Format::Cri } else { Format::Plain };
     let log = match args.log_file.as_deref().and_then(Bounded::standard) {
         Some(bounded) => logs::start(format, bounded),
@@ -160,7 +146,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         initramfs: args.initramfs.clone(),
         guest_program: args.guest.clone(),
         network: args.network,
-        node_socket: args.node_socket.clone(),
+        node_socket: Path::new(SOCKET_DIRECTORY).join(SOCKET),
         accelerator: args.accel,
         probe: vec![probe.into(), "kvm-probe".into()],
         probe_kept: args.probe_dir.clone(),
@@ -169,7 +155,6 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         grace: args.grace_seconds.map(Duration::from_secs),
         addresses: args.pod_ips.clone(),
         node: args.node_name.clone(),
-        qemu_user: (args.qemu_user, args.qemu_user),
     })
 }
 

@@ -180,30 +180,35 @@ async fn handle<P: Pods>(
     let request =
         request.unwrap_or_else(|_| Err("no request arrived in time".to_owned())).map_err(refused)?;
     check_version(&request)?;
-    let (order, place) = service.find(&uid, &caller).await?;
+    let work = service.find(&uid, &caller, request.wants).await?;
     let service = Arc::clone(service);
-    let made =
-        tokio::task::spawn_blocking(move || make(&service, request.wants, &uid, &caller, order, place));
+    let made = tokio::task::spawn_blocking(move || make(&service, &uid, &caller, work));
     made.await.map_err(|error| refused(format!("internal: {error}")))?
+}
+
+/// What is to be made, and where.
+enum Work {
+    Network(Order, Namespace),
+    Traffic(Namespace),
+    /// Needs no network.
+    Cpu,
 }
 
 /// Makes what a pod may have.
 fn make<P: Pods>(
     service: &Service<P>,
-    wants: Wants,
     uid: &str,
     caller: &Caller,
-    order: Order,
-    place: Namespace,
+    work: Work,
 ) -> Result<(Answer, Vec<OwnedFd>), Refusal> {
     let failed = |error: network::Error| refused(error.to_string());
-    match wants {
-        Wants::Network => {
+    match work {
+        Work::Network(order, place) => {
             let (link, files) = network::make(place, order, service.paths.clone()).map_err(failed)?;
             Ok((Answer::Network(link), files))
         }
-        Wants::Traffic => Ok((Answer::Traffic(network::traffic(place).map_err(failed)?), Vec::new())),
-        Wants::Cpu => {
+        Work::Traffic(place) => Ok((Answer::Traffic(network::traffic(place).map_err(failed)?), Vec::new())),
+        Work::Cpu => {
             let own = |group: &str| service.pods.cgroup(uid, group);
             let made = cpu::make((caller.pid, caller.user), &service.paths.cgroups, own);
             let (group, files) = made.map_err(|error| refused(error.to_string()))?;
@@ -223,17 +228,22 @@ fn check_version(request: &Request) -> Result<(), Refusal> {
 
 impl<P: Pods> Service<P> {
     /// What a caller of a pod gets, and where it is made.
-    async fn find(&self, uid: &str, caller: &Caller) -> Result<(Order, Namespace), Refusal> {
+    async fn find(&self, uid: &str, caller: &Caller, wants: Wants) -> Result<Work, Refusal> {
         let found = tokio::time::timeout(OBJECTS, self.objects(uid)).await;
         let waits = |reason: String| Refusal { reason, later: true };
         let (pod, vm, policy) = found.map_err(|_| waits("the API server does not answer".to_owned()))??;
         let order = decision::order(&pod, &vm, &policy)?;
         let own = self.paths.own_namespace.as_deref();
-        let place = Namespace::of(caller.pid, own).map_err(|error| refused(error.to_string()))?;
+        let place = || Namespace::of(caller.pid, own).map_err(|error| refused(error.to_string()));
+        let work = match wants {
+            Wants::Network => Work::Network(order, place()?),
+            Wants::Traffic => Work::Traffic(place()?),
+            Wants::Cpu => Work::Cpu,
+        };
         if !caller.is_alive() {
             return Err(refused("the calling process has ended".to_owned()));
         }
-        Ok((order, place))
+        Ok(work)
     }
 
     async fn objects(&self, uid: &str) -> Result<(Pod, VirtualMachine, Policy), Refusal> {

@@ -28,5 +28,4 @@ mod volume;
 
 pub use host::facts as host_facts;
 pub use options::Options;
-pub use rights::{KEPT, runtime};
-pub use run::run;
+pub use run::{run, runtime};

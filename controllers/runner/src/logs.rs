@@ -82,8 +82,6 @@ pub fn start(format: Format, mut to: impl Write + Send + 'static) -> std::io::Re
     let dropped = Arc::new(AtomicU64::new(0));
     let lost = Arc::clone(&dropped);
     std::thread::Builder::new().name("log".into()).spawn(move || {
-        // It lives as long as the runner, which checks all threads before the guest runs.
-        let _ = neonvm_hypervisor::rights::give_up(crate::rights::KEPT);
         while let Some(message) = waiting.blocking_recv() {
             let (source, line) = match message {
                 Message::Line(source, line) => (source, line),

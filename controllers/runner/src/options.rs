@@ -23,7 +23,7 @@ pub struct Options {
     pub guest_program: Option<PathBuf>,
     /// How the guest is connected.
     pub network: NetworkMode,
-    /// Socket of the node service, which makes tap devices.
+    /// Socket of the node service, which makes tap devices and the cgroup of the vCPUs.
     pub node_socket: PathBuf,
     pub accelerator: Accelerator,
     /// Command that prints the line of [`neonvm_hypervisor::accelerator::probe::run_in_this_process`].
@@ -40,8 +40,6 @@ pub struct Options {
     pub addresses: Vec<IpAddr>,
     /// Name of the node: its agent reaches ports of the guest. Absent: no agent does.
     pub node: Option<String>,
-    /// User and group of QEMU when this runs as root.
-    pub qemu_user: (u32, u32),
 }
 
 /// How the guest is connected.

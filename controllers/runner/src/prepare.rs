@@ -11,7 +11,7 @@ use neonvm_hypervisor::accelerator::{self, Accelerator, emulated_tsc_khz};
 use neonvm_hypervisor::cpu_model::CpuModel;
 use neonvm_hypervisor::disks::{self, Base, EmptyDisk, PersistentDisk, VolumeFile};
 use neonvm_hypervisor::installation::Installation;
-use neonvm_hypervisor::machine::{Identity, Resources, TapFiles, firmware};
+use neonvm_hypervisor::machine::{Resources, TapFiles, firmware};
 use neonvm_hypervisor::plan::{
     Architecture, Backend, CpuMode, CpuPlan, DiskImage, DiskPlan, Firmware, Forward, InterfacePlan,
     KernelArguments, MachinePlan, MemoryPlan, OnlinePolicy, OverlayAddress, Protocol,
@@ -98,7 +98,7 @@ pub(crate) async fn prepare(options: &Options, pod: &Arc<PodFiles>) -> Result<Pr
     let spec = &pod.config.spec;
     let architecture = Architecture::native().ok_or(Error::Architecture)?;
     if !spec.init_script.is_empty() {
-        script::run(&spec.init_script, &options.root, identity(options)).await.map_err(Error::Script)?;
+        script::run(&spec.init_script, &options.root).await.map_err(Error::Script)?;
     }
     let request = match &pod.config.receive {
         Some(receive) => incoming::accelerator(options, &receive.machine)?,
@@ -130,9 +130,8 @@ pub(crate) async fn prepare(options: &Options, pod: &Arc<PodFiles>) -> Result<Pr
         disks,
         net.interfaces,
     )?;
-    let identity = identity(options);
     let meeting = Some(pod.run_directory()?.join(MEETING));
-    let resources = Resources { identity, taps: net.taps, meeting, ..Resources::new(installation) };
+    let resources = Resources { taps: net.taps, meeting, ..Resources::new(installation) };
     let notes = net.notes.into_iter().chain(cpu.note).collect();
     Ok(Prepared {
         plan,
@@ -185,12 +184,6 @@ async fn host(
     }
     cpu.check(chosen.accelerator)?;
     Ok(Host { installation, chosen, cpu })
-}
-
-/// The user that QEMU and the VM author's commands run as; `None`: the runner's own user, which is not root.
-fn identity(options: &Options) -> Option<Identity> {
-    let (user, group) = options.qemu_user;
-    rustix::process::geteuid().is_root().then_some(Identity { user, group })
 }
 
 #[expect(clippy::too_many_arguments, reason = "the parts of one machine, put together here and nowhere else")]

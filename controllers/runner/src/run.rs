@@ -33,6 +33,14 @@ const GROUP: &str = "vcpus";
 /// Time to read the last output of the VM, to notify its source, and for its cgroup to empty.
 const LAST_OUTPUT: Duration = Duration::from_secs(2);
 
+/// The runtime for [`run`]. It has one thread: a VM needs little.
+///
+/// # Errors
+/// If the kernel has no descriptors left.
+pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
+}
+
 /// Runs the VM of this pod to its end. Everything it made is gone when this returns.
 pub async fn run(options: &Options, log: &Log) -> Exit {
     let exit = match start(options, log).await {
@@ -253,7 +261,6 @@ impl Loop {
         if let Some(problem) = group_problem {
             this.take(Event::QuotaFailed(problem));
         }
-        crate::rights::give_up().await.map_err(Error::Task)?;
         match &pod.config.receive {
             Some(receive) => this.receive(options, receive).await?,
             None => this.boot().await?,

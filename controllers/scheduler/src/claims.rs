@@ -60,6 +60,7 @@ impl Pinned {
 
 #[cfg(test)]
 mod tests {
+    use neonvm_core_scheduling::permits::Settings;
     use serde_json::json;
 
     use super::*;
@@ -69,8 +70,8 @@ mod tests {
         let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": {"containers": [], "volumes": [
             {"name": "a", "persistentVolumeClaim": {"claimName": "data-pg"}}, {"name": "b", "emptyDir": {}}]}}))
         .unwrap();
-        assert_eq!(of(&pod), ["data-pg"]);
-        let seen = PodSeen { object: Some(Arc::new(pod)), ..PodSeen::default() };
+        let seen = PodSeen::from_pod(&pod, &Settings::default());
+        assert_eq!(seen.object.as_deref().map(of), Some(vec!["data-pg".to_owned()]));
         let free = Pinned::default();
         assert_eq!((free.put(seen.clone()).object, free.explanation().as_str()), (seen.object.clone(), ""));
         let pinned = Pinned(vec![("data-pg".into(), "node-2".into())]);

@@ -15,8 +15,6 @@ pub const VERSION: u32 = 1;
 pub const SOCKET_DIRECTORY: &str = "/run/neonvm-node";
 /// Name of the socket in its directory.
 pub const SOCKET: &str = "node.sock";
-/// Environment variable with another path of the socket: on a local cluster, whose runners are processes of the host.
-pub const SOCKET_VARIABLE: &str = "NEONVM_NODE_SOCKET";
 /// Resource of nodes whose pods get the socket, as pods request it.
 pub const RESOURCE: &str = "neonvm/node";
 /// Bytes of the longest request.

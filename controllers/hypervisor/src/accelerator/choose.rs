@@ -8,11 +8,12 @@ use std::time::Duration;
 use tokio::process::Command;
 
 use super::Accelerator;
-use super::access::DEVICE;
 use super::cache::{self, Key};
 use super::probe::ProbeResult;
 use crate::patience::scaled;
 
+/// The one file that QEMU opens itself.
+const DEVICE: &str = "/dev/kvm";
 /// How long the process that probes may take.
 pub const PROBE_DEADLINE: Duration = Duration::from_secs(2);
 

@@ -1,14 +1,13 @@
-//! The kernel's file: what can start it, and how QEMU's user gets to read it.
+//! The kernel's file: what can start it.
 
 use std::fs::File;
 use std::io::{self, Seek as _, SeekFrom};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use rustix::fs::MemfdFlags;
 
-use super::Identity;
 use crate::plan::{Architecture, Firmware};
 
 /// `PT_NOTE` of ELF.
@@ -89,24 +88,7 @@ fn has_entry(mut notes: &[u8]) -> bool {
     }
 }
 
-/// Opens a file that QEMU opens again through `/proc/self/fd`: for that its user must have the right to read it, unlike
-/// for the directories on the way. Without the right it gets a copy in memory.
-pub(super) fn open(path: &Path, identity: Option<Identity>) -> io::Result<OwnedFd> {
-    let mut file = File::open(path)?;
-    let metadata = file.metadata()?;
-    let Some(identity) = identity else { return Ok(file.into()) };
-    let readable = match (metadata.uid() == identity.user, metadata.gid() == identity.group) {
-        (true, _) => metadata.mode() & 0o400 != 0,
-        (false, true) => metadata.mode() & 0o040 != 0,
-        (false, false) => metadata.mode() & 0o004 != 0,
-    };
-    if readable {
-        return Ok(file.into());
-    }
-    in_memory("kernel", &mut file)
-}
-
-/// A file in memory that every user may read.
+/// A file in memory.
 pub(super) fn in_memory(name: &str, mut content: impl io::Read) -> io::Result<OwnedFd> {
     let mut copy = File::from(rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC)?);
     io::copy(&mut content, &mut copy)?;

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use super::{Identity, Machine};
+use super::Machine;
 
 /// The directory as both sides see it.
 #[derive(Debug)]
@@ -20,12 +20,9 @@ pub(super) struct Meeting {
 
 impl Meeting {
     /// Makes the directory. Also returns the descriptor for QEMU.
-    pub(super) fn open(path: &Path, identity: Option<Identity>) -> io::Result<(Self, OwnedFd)> {
+    pub(super) fn open(path: &Path) -> io::Result<(Self, OwnedFd)> {
         std::fs::create_dir_all(path)?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700))?;
-        if let Some(identity) = identity {
-            std::os::unix::fs::chown(path, Some(identity.user), Some(identity.group))?;
-        }
         let (ours, theirs) = (File::open(path)?, OwnedFd::from(File::open(path)?));
         Ok((Self { ours, theirs: theirs.as_raw_fd() }, theirs))
     }

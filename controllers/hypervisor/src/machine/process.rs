@@ -7,7 +7,6 @@ use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use rustix::thread::CapabilitySet;
 use tokio::sync::{oneshot, watch};
 
 use crate::sys::{ChildSetup, before_exec};
@@ -35,9 +34,6 @@ impl Process {
     ) -> io::Result<(Self, ChildStderr)> {
         command.env_clear().current_dir("/");
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        if setup.identity.is_some() {
-            crate::rights::can_bound().map_err(|why| io::Error::new(io::ErrorKind::PermissionDenied, why))?;
-        }
         before_exec(&mut command, setup);
         let (started, receiver) = oneshot::channel();
         let (ended_sender, ended) = watch::channel(None);
@@ -46,9 +42,6 @@ impl Process {
             drop(descriptors);
             let mut child = match result.and_then(open) {
                 Ok((mut child, begun)) => {
-                    // KILL stays: when this thread ends, the kernel kills QEMU with the rights of this thread.
-                    // `crate::rights::excess` checks all threads.
-                    let _ = crate::rights::give_up(CapabilitySet::KILL);
                     if started.send(Ok(begun)).is_err() {
                         // The caller no longer waits for it.
                         let _ = child.kill();

@@ -6,13 +6,6 @@ use std::time::Duration;
 
 use crate::installation::Installation;
 
-/// User and group that QEMU runs as.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
-    pub user: u32,
-    pub group: u32,
-}
-
 /// Descriptors of an interface with [`crate::plan::Backend::Tap`].
 #[derive(Debug, Default)]
 pub struct TapFiles {
@@ -27,27 +20,19 @@ pub struct TapFiles {
 pub struct Resources {
     /// The QEMU to start.
     pub installation: Installation,
-    /// User it runs as; only root can choose one. `None`: the parent's.
-    pub identity: Option<Identity>,
     /// For each interface of the plan; for others than taps they are empty, and may be missing at the end.
     pub taps: Vec<TapFiles>,
     /// How long QEMU may take until its monitor answers.
     pub deadline: Duration,
     /// Directory, created if it is missing, for the sockets between QEMU and its owner during a migration: see
-    /// [`super::Machine::socket`]. It becomes the property of QEMU's user alone. `None`: the VM cannot migrate.
+    /// [`super::Machine::socket`]. It becomes one that only this user enters. `None`: the VM cannot migrate.
     pub meeting: Option<PathBuf>,
 }
 
 impl Resources {
-    /// Without taps, as the parent's user, with ten seconds to start.
+    /// Without taps, with ten seconds to start.
     #[must_use]
     pub fn new(installation: Installation) -> Self {
-        Self {
-            installation,
-            identity: None,
-            taps: Vec::new(),
-            deadline: Duration::from_secs(10),
-            meeting: None,
-        }
+        Self { installation, taps: Vec::new(), deadline: Duration::from_secs(10), meeting: None }
     }
 }

@@ -17,7 +17,6 @@ use super::meeting::Meeting;
 use super::process::Process;
 use super::resources::Resources;
 use super::{Machine, Streams, kernel, stderr, supervise};
-use crate::accelerator::{Accelerator, device_group};
 use crate::landlock::{Allowed, Domain};
 use crate::plan::{
     Backend, Descriptors, DiskDescriptors, DiskImage, InterfacePlan, MachinePlan, PlanError, TapDescriptors,
@@ -112,14 +111,6 @@ impl Inherited {
     }
 }
 
-/// Groups QEMU needs beside its own: that of `/dev/kvm`, the one file it opens itself.
-fn groups(accelerator: Accelerator) -> Vec<u32> {
-    match accelerator {
-        Accelerator::Kvm => device_group().into_iter().collect(),
-        Accelerator::Tcg => Vec::new(),
-    }
-}
-
 impl Machine {
     /// Starts QEMU with the guest's CPUs stopped; [`Machine::continue_`] lets them run.
     ///
@@ -136,11 +127,11 @@ impl Machine {
         let (log, log_stream) = inherited.socket().map_err(process_error)?;
         let (report, report_stream) = inherited.socket().map_err(process_error)?;
         let mut descriptors = Descriptors { monitor, console, log, report, ..Descriptors::default() };
-        files(&plan, &resources, &mut inherited, &mut descriptors)?;
+        files(&plan, &mut inherited, &mut descriptors)?;
         let meeting = match &resources.meeting {
             Some(path) => {
                 let failed = |source| StartError::File { path: path.clone(), source };
-                let (meeting, theirs) = Meeting::open(path, resources.identity).map_err(failed)?;
+                let (meeting, theirs) = Meeting::open(path).map_err(failed)?;
                 inherited.add(theirs);
                 Some(meeting)
             }
@@ -152,10 +143,8 @@ impl Machine {
         descriptors.interfaces = taps(resources.taps, &mut inherited);
         let mut command = Command::new(&program);
         command.args(arguments(&plan, &descriptors)?);
-        let identity = resources.identity.map(|id| (id.user, id.group, groups(plan.accelerator)));
         let setup = ChildSetup {
             inherit: inherited.held.iter().map(|descriptor| descriptor.as_raw_fd()).collect(),
-            identity,
             parent: rustix::process::getpid(),
             domain,
         };
@@ -211,7 +200,6 @@ impl Drop for Guard {
 
 fn files(
     plan: &MachinePlan,
-    resources: &Resources,
     inherited: &mut Inherited,
     descriptors: &mut Descriptors,
 ) -> Result<(), StartError> {
@@ -219,10 +207,9 @@ fn files(
         let path = path.to_owned();
         move |source| StartError::File { path, source }
     };
-    let readable = |path: &Path| kernel::open(path, resources.identity).map_err(failed(path));
-    descriptors.kernel = inherited.add(readable(&plan.kernel)?);
+    descriptors.kernel = inherited.file(&plan.kernel, false, false)?;
     if let Some(path) = &plan.initramfs {
-        descriptors.initramfs = Some(inherited.add(readable(path)?));
+        descriptors.initramfs = Some(inherited.file(path, false, false)?);
     }
     if plan.cpu.all_are_listed(plan.architecture, plan.accelerator) {
         let table = kernel::in_memory("cpus", table_of_cpus(plan.cpu.max).as_slice());

@@ -7,13 +7,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use neonvm_hypervisor::disks::{inspect, overlay};
-use neonvm_hypervisor::machine::{Identity, Machine};
+use neonvm_hypervisor::machine::Machine;
 use neonvm_hypervisor::plan::{BaseFormat, DiskImage, DiskPlan};
 use neonvm_types::Bytes;
 
 use crate::lab::{Console, Lab, PATIENCE, lab, resources, start, until};
-
-const UNPRIVILEGED: Identity = Identity { user: 65_531, group: 65_530 };
 
 fn status(pid: i32, key: &str) -> String {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
@@ -25,7 +23,7 @@ fn status(pid: i32, key: &str) -> String {
 async fn qemu_has_no_rights_and_needs_none() {
     let lab = need!(lab());
     need!(needs::root());
-    // Only root may open these files.
+    // Only this user may open these files.
     let directory = tempfile::tempdir().unwrap();
     std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o700)).unwrap();
     let base = directory.path().join("base.raw");
@@ -41,13 +39,8 @@ async fn qemu_has_no_rights_and_needs_none() {
     }
     let image = DiskImage::Overlay { file, base, base_format: BaseFormat::Raw };
     plan.disks = vec![DiskPlan { name: "root".into(), image, read_only: false, discard: true }];
-    let mut resources = resources().await;
-    resources.identity = Some(UNPRIVILEGED);
-    let machine = Machine::start(plan, resources).await.unwrap();
+    let machine = Machine::start(plan, resources().await).await.unwrap();
     let pid = machine.pid();
-    assert_eq!(status(pid, "Uid"), "65531 65531 65531 65531");
-    assert_eq!(status(pid, "Gid"), "65530 65530 65530 65530");
-    assert_eq!(status(pid, "Groups"), "");
     for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
         assert_eq!(status(pid, set), "0000000000000000", "{set}");
     }
@@ -96,9 +89,7 @@ const HELPER: &str = "NEONVM_TEST_HELPER";
 
 /// Starts a machine, prints the number of its process, and waits to be killed.
 async fn run_until_killed(lab: &Lab) {
-    let mut resources = resources().await;
-    resources.identity = rustix::process::geteuid().is_root().then_some(UNPRIVILEGED);
-    let machine = Machine::start(lab.plan("wait"), resources).await.unwrap();
+    let machine = Machine::start(lab.plan("wait"), resources().await).await.unwrap();
     println!("\nQEMU {}", machine.pid());
     let console = machine.take_console();
     machine.continue_().await.unwrap();

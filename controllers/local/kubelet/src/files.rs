@@ -58,6 +58,26 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Gives a file or directory to a group, which enters a directory. Links are not followed.
+pub(crate) fn give_to_group(path: &Path, group: u32) -> io::Result<()> {
+    std::os::unix::fs::lchown(path, None, Some(group))?;
+    let found = fs::symlink_metadata(path)?;
+    if !found.is_dir() {
+        return Ok(());
+    }
+    fs::set_permissions(path, fs::Permissions::from_mode(found.permissions().mode() & 0o7777 | 0o050))
+}
+
+/// Opens a file in a directory to which a pod's user may write: no link in its place is followed, and nothing but a file is opened.
+pub(crate) fn open_foreign(path: &Path, options: &mut fs::OpenOptions) -> io::Result<fs::File> {
+    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    let file = options.mode(0o600).custom_flags(flags.bits().cast_signed()).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no file")),
+    }
+}
+
 /// Makes a directory with a mode, and what is above it.
 pub(crate) fn directory(path: &Path, mode: u32) -> io::Result<()> {
     fs::create_dir_all(path)?;

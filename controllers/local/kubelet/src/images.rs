@@ -13,6 +13,7 @@ mod load;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -143,8 +144,8 @@ impl Images {
         Ok(logins)
     }
 
-    /// A directory with a file that was named directly. The file is not copied: it must stay as it is while a machine uses
-    /// it (one that is replaced by renaming does).
+    /// A directory with a file that was named directly. It is copied only if users of pods cannot read it: it must stay as it is while a
+    /// machine uses it (one that is replaced by renaming does).
     fn link_file(&self, path: &Path) -> Result<PathBuf, Problem> {
         use std::os::unix::fs::MetadataExt as _;
         let wrong = |error: &io::Error| io_problem(path, error);
@@ -172,8 +173,13 @@ impl Images {
             files::remove(&directory)?;
             let next = files::beside(&directory);
             files::directory(&next, 0o700)?;
+            let is_closed = metadata.mode() & 0o004 == 0 && crate::sys::can_make_roots();
             // A second name keeps the content when the first is given to another file.
-            if fs::hard_link(path, next.join(name)).is_err() {
+            if is_closed {
+                // Users of pods cannot read it.
+                fs::copy(path, next.join(name))?;
+                fs::set_permissions(next.join(name), fs::Permissions::from_mode(0o444))?;
+            } else if fs::hard_link(path, next.join(name)).is_err() {
                 std::os::unix::fs::symlink(path, next.join(name))?;
             }
             match fs::rename(&next, &directory) {
@@ -223,18 +229,22 @@ impl Images {
 
     fn used(&self, directory: &Path, user: &str) -> Result<PathBuf, Problem> {
         let name = directory.file_name().unwrap_or_default();
-        let note = || -> io::Result<bool> {
+        let note = || -> io::Result<()> {
             let _adding = self.lock(false)?;
             let users = self.users().join(name);
             fs::create_dir_all(&users)?;
             File::create(users.join(user))?;
+            // The user of the pod enters it; it is below a directory that other users do not.
+            fs::set_permissions(directory, fs::Permissions::from_mode(0o755))?;
             // A directory's age is when it was last used.
             let _ = File::open(directory).and_then(|file| file.set_modified(std::time::SystemTime::now()));
-            Ok(directory.exists())
+            Ok(())
         };
         match note() {
-            Ok(true) => Ok(directory.to_path_buf()),
-            Ok(false) => Err(Problem::new(PULL, "the image was removed just now")),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !directory.exists() => {
+                Err(Problem::new(PULL, "the image was removed just now"))
+            }
+            Ok(()) => Ok(directory.to_path_buf()),
             Err(error) => Err(io_problem(directory, &error)),
         }
     }

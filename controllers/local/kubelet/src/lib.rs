@@ -14,6 +14,7 @@ mod events;
 mod files;
 mod images;
 pub mod lifecycle;
+mod mount;
 pub mod naming;
 mod network;
 pub mod network_number;

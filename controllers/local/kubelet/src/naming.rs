@@ -94,16 +94,27 @@ pub(crate) fn overlay_link(uid: &str, index: usize) -> String {
     format!("{}{index}", overlay_link_prefix(uid))
 }
 
-/// First user id of [`qemu_user`]: behind those of systemd's containers (524288 to 1879048191), before those of its foreign users
+/// First user id of [`pod_user`]: behind those of systemd's containers (524288 to 1879048191), before those of its foreign users
 /// (2147352576 and up), see "Users, Groups, UIDs and GIDs on systemd Systems".
-const FIRST_QEMU_USER: u32 = 2_000_000_000;
+const FIRST_POD_USER: u32 = 2_000_000_000;
 
-/// The user and group of a pod's QEMU, by the pod's address: no two pods of a host that run have the same one, of whatever cluster,
-/// so no QEMU may look into another. From 2000000000 to 2016777215.
+/// How many pods' users there are.
+const POD_USERS: u32 = 1 << 24;
+/// Group of volumes that outlive a pod: pods of different users have them one after the other, and disks that are shared at the same time.
+pub(crate) const VOLUMES_GROUP: u32 = FIRST_POD_USER + 2 * POD_USERS;
+
+/// The user and group of a pod's runner and QEMU, by the pod's address: no two pods of a host that run have the same one, of whatever
+/// cluster, so none may look into another. From 2000000000 to 2016777215.
 #[must_use]
-pub(crate) fn qemu_user(pod: Ipv4Addr) -> u32 {
+pub(crate) fn pod_user(pod: Ipv4Addr) -> u32 {
     // The first byte is the same for all pods.
-    FIRST_QEMU_USER + (u32::from(pod) & 0x00ff_ffff)
+    FIRST_POD_USER + (u32::from(pod) & (POD_USERS - 1))
+}
+
+/// The user and group of commands in a pod that are not ours. From 2016777216 to 2033554431.
+#[must_use]
+pub(crate) fn command_user(pod: Ipv4Addr) -> u32 {
+    pod_user(pod) + POD_USERS
 }
 
 /// The cgroup of a cluster, relative to a hierarchy.

@@ -21,6 +21,7 @@ pub mod firewall;
 mod host;
 mod leases;
 mod namespaces;
+mod ports;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -20,9 +20,9 @@ use crate::objects::Objects;
 use crate::pod::Handle;
 use crate::rooms::Rooms;
 use crate::storage::Storage;
-use crate::sys::{Mounts, ProcessPlacement};
+use crate::sys::ProcessPlacement;
 use crate::volumes::VolumeSources;
-use crate::{Config, Network, naming};
+use crate::{Config, naming};
 use neonvm_core_kubelet::status::Surroundings;
 
 /// What the pods of a node share.
@@ -61,7 +61,7 @@ impl Node {
         format!("{}.{uid}", self.config.name)
     }
 
-    pub(crate) fn volumes(&self, handle: &Handle, pod: &Pod) -> VolumeSources {
+    pub(crate) fn volumes(&self, handle: &Handle, pod: &Pod, owner: Option<u32>) -> VolumeSources {
         VolumeSources {
             client: self.client.clone(),
             objects: Arc::clone(&self.objects),
@@ -72,6 +72,7 @@ impl Node {
             allocatable: self.allocatable,
             directory: handle.directory.path().to_path_buf(),
             user: self.user(&handle.uid),
+            owner,
         }
     }
 
@@ -93,32 +94,26 @@ impl Node {
         }
     }
 
-    /// Where a process of a pod starts.
+    /// Where a process of a pod starts in a root of the pod's own.
     pub(crate) fn place(&self, handle: &Handle) -> io::Result<ProcessPlacement> {
         let mut place = ProcessPlacement {
             network: self.network.enter(&handle.uid)?,
-            directory: path(&handle.directory.root())?,
+            directory: c"/".to_owned(),
             ..ProcessPlacement::default()
         };
         if let Some(hierarchy) = &self.hierarchy {
             let group = naming::pod_cgroup(&self.config.cluster, &self.config.name, &handle.uid);
             place.cgroups.extend(hierarchy.entrances(&group)?);
         }
-        if matches!(self.config.network, Network::Namespaces(_)) {
-            let own = [
-                ("hosts", "/etc/hosts"),
-                ("resolv.conf", "/etc/resolv.conf"),
-                ("ssh_config", "/etc/ssh/ssh_config"),
-            ];
-            let mut files = Vec::new();
-            for (name, at) in own {
-                if std::path::Path::new(at).exists() {
-                    files.push((path(&handle.directory.etc().join(name))?, path(std::path::Path::new(at))?));
-                }
-            }
-            place.mounts = Mounts::Own(files);
-        }
         Ok(place)
+    }
+
+    /// The same without such a root, as the user of the node.
+    pub(crate) fn place_on_host(&self, handle: &Handle) -> io::Result<ProcessPlacement> {
+        let directory = path(&handle.directory.root())?;
+        // Of root everything but its files is taken.
+        let without_rights = rustix::process::geteuid().is_root();
+        Ok(ProcessPlacement { directory, without_rights, ..self.place(handle)? })
     }
 }
 

@@ -4,6 +4,7 @@ mod adopt;
 mod clean;
 pub(crate) mod container;
 pub(crate) mod directory;
+pub(crate) mod own_root;
 mod prepare;
 mod report;
 mod resize;

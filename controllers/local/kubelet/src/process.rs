@@ -13,6 +13,7 @@ use rustix::process::{
 use serde::{Deserialize, Serialize};
 use tokio::io::unix::AsyncFd;
 
+use crate::confined::Root;
 use crate::sys::{self, ProcessPlacement};
 
 /// A process for good: numbers are used again, start times are not.
@@ -51,18 +52,40 @@ pub(crate) struct Launch {
     pub(crate) environment: Vec<(String, String)>,
     pub(crate) output: File,
     pub(crate) place: ProcessPlacement,
+    /// In which it starts, as the first process there.
+    pub(crate) root: Option<Root>,
 }
 
 /// Starts a process. It is not waited for here: see [`Process::wait`]. Blocks until its program runs.
-pub(crate) fn launch(launch: Launch) -> io::Result<Identity> {
+pub(crate) fn launch(mut launch: Launch) -> io::Result<Identity> {
+    let pid = match launch.root.take() {
+        None => start(launch)?,
+        Some(root) => {
+            let inside = move || root.enter().and_then(|()| start(launch));
+            // The thread ends with its work: no other work can find itself in a strange root.
+            let thread = std::thread::Builder::new().name("pod".into()).spawn(inside)?;
+            thread.join().map_err(|_| io::Error::other("the thread that makes its root ended"))??
+        }
+    };
+    // Not reaped yet: the number is still the child's.
+    Identity::from_pid(pid).ok_or_else(|| io::Error::other("the process is not in /proc"))
+}
+
+/// The number by which this process knows it.
+fn start(launch: Launch) -> io::Result<i32> {
     let mut command = Command::new(&launch.program);
     command.args(&launch.arguments).env_clear().envs(launch.environment).stdin(Stdio::null());
     command.stdout(launch.output.try_clone()?).stderr(launch.output);
     sys::place(&mut command, launch.place);
     let child = command.spawn()?;
-    let pid = i32::try_from(child.id()).map_err(io::Error::other)?;
-    // Not reaped yet: the number is still the child's.
-    Identity::from_pid(pid).ok_or_else(|| io::Error::other("the process is not in /proc"))
+    i32::try_from(child.id()).map_err(io::Error::other)
+}
+
+/// The user of a process.
+pub(crate) fn user_of(pid: i32) -> Option<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    line.split_whitespace().next()?.parse().ok()
 }
 
 /// How a process ended, as far as it can be determined.
@@ -153,19 +176,19 @@ pub(crate) fn boot_id() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::Record;
 
     fn shell(script: &str, directory: &Path) -> Identity {
         let path = directory.join("pid");
-        let place = ProcessPlacement {
-            record: Some(File::create(&path).unwrap().into()),
-            ..ProcessPlacement::default()
-        };
+        let record = Record::new(File::create(&path).unwrap()).unwrap();
+        let place = ProcessPlacement { record: Some(record), ..ProcessPlacement::default() };
         let launched = launch(Launch {
             program: "/bin/sh".into(),
             arguments: vec!["-c".into(), script.into()],
             environment: vec![],
             output: File::create(directory.join("log")).unwrap(),
             place,
+            root: None,
         });
         let identity = launched.unwrap();
         assert_eq!(Identity::read(&path), Some(identity));

@@ -2,6 +2,7 @@
 //! placed. What a claim needs beyond that, controllers of Kubernetes do elsewhere: its volume grows, and goes with it.
 
 pub(crate) mod object;
+mod shared;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -18,8 +19,8 @@ use kube::{Api, Client, Error, ResourceExt as _};
 use neonvm_api::names::annotation::SELECTED_NODE;
 use serde_json::{Value, json};
 
-use crate::files;
 use crate::problem::Problem;
+use crate::{files, sys};
 use neonvm_core_kubelet::status::has_ended;
 use object::{CLAIM_IN_USE, Care, PROVISIONER};
 
@@ -108,6 +109,11 @@ impl Storage {
         if !path.is_dir() {
             let name = bound.name_any();
             return Err(wrong(format!("the directory {} of volume {name} is gone", path.display())));
+        }
+        if sys::can_make_roots() && path.starts_with(&self.directory) {
+            let shared = shared::share(&path);
+            shared
+                .map_err(|error| wrong(format!("{} cannot be given to the pods: {error}", path.display())))?;
         }
         Ok(path)
     }

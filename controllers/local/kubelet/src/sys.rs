@@ -8,9 +8,10 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 use rustix::fs::{FileType, Mode, OFlags};
-use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change};
+use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use rustix::process::{
-    Pid, Resource, Rlimit, Signal, chdir, getpid, getppid, set_parent_process_death_signal, setrlimit, setsid,
+    Pid, Resource, Rlimit, Signal, chdir, chroot, getpid, getppid, set_parent_process_death_signal,
+    setrlimit, setsid,
 };
 use rustix::thread::{
     CapabilitySet, CapabilitySets, Gid, LinkNameSpaceType, Uid, UnshareFlags, move_into_link_name_space,
@@ -23,10 +24,19 @@ pub(crate) enum Mounts {
     /// Those of the node.
     #[default]
     Host,
-    /// Those of the node, with these files (first) in place of those (second).
-    Own(Vec<(CString, CString)>),
-    /// Those of another process: its mount namespace.
-    Of(OwnedFd),
+    /// Those of another process: its mount namespace. With `own_root` the process has one, see [`crate::confined`].
+    Of { namespace: OwnedFd, own_root: bool },
+}
+
+/// What a process becomes for good.
+#[derive(Clone, Debug)]
+pub(crate) struct User {
+    /// User and group.
+    pub(crate) id: u32,
+    /// Further groups.
+    pub(crate) groups: Vec<u32>,
+    /// Most processes and threads of this user; `None`: what its cgroup may have.
+    pub(crate) most_processes: Option<u64>,
 }
 
 /// Where a process is put before its program runs.
@@ -39,14 +49,43 @@ pub(crate) struct ProcessPlacement {
     /// Changed to once the files are those of the place.
     pub(crate) directory: CString,
     /// Gets the line of `/proc/self/stat` before the program runs: its presence proves that it was started.
-    pub(crate) record: Option<OwnedFd>,
+    pub(crate) record: Option<Record>,
     /// The standard input is a terminal, and becomes the controlling one.
     pub(crate) terminal: bool,
-    /// User and group that it becomes, for good and without any capability. It is in a separate namespace of processes:
-    /// see [`crate::confined`].
-    pub(crate) user: Option<u32>,
+    /// The user that it becomes, without any capability. It is in a separate namespace of processes: see [`crate::confined`].
+    pub(crate) user: Option<User>,
+    /// It stays the user of the node, without any capability.
+    pub(crate) without_rights: bool,
     /// It is the first process of that namespace, and mounts its `/proc`: the kernel mounts the one of the calling process.
     pub(crate) is_first: bool,
+}
+
+/// Where a process writes itself down.
+#[derive(Debug)]
+pub(crate) struct Record {
+    /// The node's `/proc`, in which a process has the number by which the node knows it.
+    processes: OwnedFd,
+    file: OwnedFd,
+}
+
+impl Record {
+    /// In a new file.
+    ///
+    /// # Errors
+    /// If `/proc` cannot be opened.
+    pub(crate) fn new(file: std::fs::File) -> io::Result<Self> {
+        Ok(Self { processes: std::fs::File::open("/proc")?.into(), file: file.into() })
+    }
+
+    /// Runs in the child.
+    fn write(&self) -> io::Result<()> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let stat = rustix::fs::openat(&self.processes, c"self/stat", flags, Mode::empty())?;
+        let mut line = [0; 1024];
+        let length = rustix::io::read(&stat, &mut line)?;
+        rustix::io::write(&self.file, line.get(..length).unwrap_or_default())?;
+        Ok(())
+    }
 }
 
 impl ProcessPlacement {
@@ -69,16 +108,12 @@ impl ProcessPlacement {
         }
         match &self.mounts {
             Mounts::Host => {}
-            Mounts::Own(files) => {
-                // SAFETY: the child has one thread, and shares neither files nor anything else that is unshared here.
-                unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
-                mount_change(c"/", MountPropagationFlags::REC | MountPropagationFlags::DOWNSTREAM)?;
-                for (from, to) in files {
-                    mount_bind(from.as_c_str(), to.as_c_str())?;
-                }
-            }
-            Mounts::Of(namespace) => {
+            Mounts::Of { namespace, own_root } => {
                 move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Mount))?;
+                if *own_root {
+                    chroot(INSIDE)?;
+                    chdir(c"/")?;
+                }
             }
         }
         if !self.directory.as_bytes().is_empty() {
@@ -88,18 +123,23 @@ impl ProcessPlacement {
             rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
         }
         if let Some(record) = &self.record {
-            let stat = rustix::fs::open(c"/proc/self/stat", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-            let mut line = [0; 1024];
-            let length = rustix::io::read(&stat, &mut line)?;
-            rustix::io::write(record, line.get(..length).unwrap_or_default())?;
+            record.write()?;
         }
         if self.is_first {
             let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
             mount(c"proc", c"/proc", c"proc", flags, None)?;
         }
-        if let Some(user) = self.user {
-            self.give_streams(user)?;
+        if let Some(user) = &self.user {
+            self.give_streams(user.id)?;
             become_user(user)?;
+        }
+        if self.without_rights {
+            // Without the right to do so it stays: nothing comes from there without new privileges.
+            match empty_bounding_set() {
+                Err(rustix::io::Errno::PERM) => {}
+                other => other?,
+            }
+            give_up_rights()?;
         }
         set_parent_process_death_signal(None)?;
         Ok(())
@@ -119,31 +159,49 @@ impl ProcessPlacement {
 
 /// More than any kernel has.
 const MOST_CAPABILITIES: u32 = 64;
+/// Further groups of a process, at most.
+const MOST_GROUPS: usize = 4;
 
-/// Processes and threads of the user of a command, those of the VM's QEMU included (some hundred): far below what the pod may have, so
-/// that a command does not take them from the runner.
-const MOST_PROCESSES: u64 = 1024;
+/// This process is another user from now on, in no group but its own and those named, without capabilities or a way to get one. Runs in the
+/// child.
+fn become_user(user: &User) -> io::Result<()> {
+    empty_bounding_set()?;
+    if let Some(most) = user.most_processes {
+        setrlimit(Resource::Nproc, Rlimit { current: Some(most), maximum: Some(most) })?;
+    }
+    let (uid, gid) = (Uid::from_raw(user.id), Gid::from_raw(user.id));
+    // Numbers of groups are what the kernel takes: nothing is allocated.
+    let mut groups = [gid; MOST_GROUPS];
+    let count = user.groups.len().min(MOST_GROUPS);
+    groups.iter_mut().zip(&user.groups).for_each(|(to, from)| *to = Gid::from_raw(*from));
+    rustix::thread::set_thread_groups(groups.get(..count).unwrap_or_default())?;
+    rustix::thread::set_thread_res_gid(gid, gid, gid)?;
+    rustix::thread::set_thread_res_uid(uid, uid, uid)?;
+    give_up_rights()
+}
 
-/// This process is another user from now on, in no group but its own, without capabilities or a way to get one. Runs in the child.
-fn become_user(user: u32) -> io::Result<()> {
+/// Takes every capability from what this process executes. Runs in the child.
+fn empty_bounding_set() -> rustix::io::Result<()> {
     for number in 0..MOST_CAPABILITIES {
         let capability = CapabilitySet::from_bits_retain(1 << number);
         match rustix::thread::remove_capability_from_bounding_set(capability) {
             Ok(()) => {}
             // The kernel supports no more.
             Err(rustix::io::Errno::INVAL) => break,
-            Err(error) => return Err(error.into()),
+            other => other?,
         }
     }
-    let most = Rlimit { current: Some(MOST_PROCESSES), maximum: Some(MOST_PROCESSES) };
-    setrlimit(Resource::Nproc, most)?;
-    let (uid, gid) = (Uid::from_raw(user), Gid::from_raw(user));
-    rustix::thread::set_thread_groups(&[])?;
-    rustix::thread::set_thread_res_gid(gid, gid, gid)?;
-    rustix::thread::set_thread_res_uid(uid, uid, uid)?;
+    Ok(())
+}
+
+/// Runs in the child.
+fn give_up_rights() -> io::Result<()> {
     let none = CapabilitySet::empty();
-    let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
-    rustix::thread::set_capabilities(None, sets)?;
+    rustix::thread::set_capabilities(
+        None,
+        CapabilitySets { effective: none, permitted: none, inheritable: none },
+    )?;
+    rustix::thread::clear_ambient_capability_set()?;
     rustix::thread::set_no_new_privs(true)?;
     Ok(())
 }
@@ -158,6 +216,15 @@ pub(crate) fn leave() -> io::Result<()> {
     unsafe { unshare_unsafe(UnshareFlags::NEWNS | UnshareFlags::NEWPID | UnshareFlags::NEWIPC) }?;
     mount_change(c"/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)?;
     Ok(())
+}
+
+/// The processes that this thread starts are in the namespace of processes of another process from now on. The thread can start no threads
+/// afterwards.
+///
+/// # Errors
+/// Without `CAP_SYS_ADMIN`.
+pub(crate) fn join_processes(namespace: &OwnedFd) -> io::Result<()> {
+    Ok(move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::ProcessID))?)
 }
 
 /// Makes a command start its program at a place, in a separate session.
@@ -191,4 +258,17 @@ pub(crate) fn in_network<T: Send + 'static>(
     // The thread ends with its work: no other work can find itself in a strange namespace.
     let thread = std::thread::Builder::new().name("in-namespace".into()).spawn(inside)?;
     thread.join().map_err(|_| io::Error::other("the work in the namespace failed"))?
+}
+
+/// The directory of all that the process sees, in an otherwise empty root.
+pub(crate) const INSIDE: &std::ffi::CStr = c"root";
+
+/// Whether this process can make roots of pods, see [`crate::confined`]. A node that cannot runs pods as its own user, without capabilities.
+pub(crate) fn can_make_roots() -> bool {
+    static FOUND: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    *FOUND.get_or_init(|| {
+        // The thread that tries it ends.
+        let tried = || std::thread::spawn(leave).join().is_ok_and(|left| left.is_ok());
+        rustix::process::geteuid().is_root() && tried()
+    })
 }

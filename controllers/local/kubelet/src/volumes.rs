@@ -36,6 +36,24 @@ pub(crate) struct VolumeSources {
     pub(crate) directory: PathBuf,
     /// Owner of these images: node and UID.
     pub(crate) user: String,
+    /// The user of the pod, which is also the group of its volumes; `None`: the node's own.
+    pub(crate) owner: Option<u32>,
+}
+
+/// A volume that is there.
+#[derive(Clone, Debug)]
+struct Source {
+    path: PathBuf,
+    /// Whether containers may write to it.
+    writable: bool,
+    /// Its files may be links of the node.
+    has_links: bool,
+}
+
+impl Source {
+    fn writable(path: PathBuf) -> Self {
+        Self { path, writable: true, has_links: false }
+    }
 }
 
 /// Objects that volumes show, and tokens in use.
@@ -94,7 +112,7 @@ impl VolumeSources {
         self.directory.join("volumes").join(volume)
     }
 
-    /// Makes all volumes and lets them appear below the pod's root. What is there already is kept.
+    /// Makes all volumes and lets them appear below the pod's root. What is there already is kept. Where they are.
     ///
     /// # Errors
     /// The first volume that cannot be made, and why.
@@ -103,7 +121,7 @@ impl VolumeSources {
         pod: &Pod,
         around: &Surroundings,
         held: &mut Held,
-    ) -> Result<(), Problem> {
+    ) -> Result<Vec<crate::mount::Mount>, Problem> {
         let mut sources = BTreeMap::new();
         let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
         for volume in volumes {
@@ -112,7 +130,7 @@ impl VolumeSources {
         let own = self.own(pod, around);
         let variables = self.fixed_variables(own);
         let expand = |text: &str| crate::env::expand(text, &variables);
-        mounts::appear(pod, &self.directory.join("root"), &sources, &expand)
+        mounts::appear(pod, &self.directory.join("root"), &sources, &expand, self.owner.is_some())
     }
 
     /// Variables that paths may name: those with their value in the pod itself.
@@ -134,17 +152,17 @@ impl VolumeSources {
         pod: &Pod,
         around: &Surroundings,
         held: &mut Held,
-    ) -> Result<PathBuf, Problem> {
+    ) -> Result<Source, Problem> {
         let place = self.place(&volume.name);
         let wrong = |error: std::io::Error| Problem::mount(&volume.name, error);
         if volume.empty_dir.is_some() {
             if !place.exists() {
                 files::directory(&place, 0o777).map_err(wrong)?;
             }
-            return Ok(place);
+            return Ok(Source::writable(place));
         }
         if let Some(source) = &volume.host_path {
-            return host_path(&volume.name, source);
+            return host_path(&volume.name, source).map(Source::writable);
         }
         if let Some(source) = &volume.image {
             let spec = pod.spec.clone().unwrap_or_default();
@@ -156,13 +174,15 @@ impl VolumeSources {
                 secrets: secrets.into_iter().map(|secret| secret.name).collect(),
                 user: self.user.clone(),
             };
-            return self.images.ensure(&request, pod, &self.objects).await;
+            let path = self.images.ensure(&request, pod, &self.objects).await?;
+            return Ok(Source { path, writable: false, has_links: true });
         }
         if let Some(source) = &volume.persistent_volume_claim {
-            return self.storage.provide(&volume.name, &self.namespace, &source.claim_name).await;
+            let path = self.storage.provide(&volume.name, &self.namespace, &source.claim_name).await?;
+            return Ok(Source { path, writable: source.read_only != Some(true), has_links: false });
         }
         if self.write(volume, pod, around, held).await?.is_some() {
-            return Ok(place);
+            return Ok(Source { path: place, writable: false, has_links: false });
         }
         let why = format!("volume {:?} is of a kind that this node does not have", volume.name);
         Err(Problem::last("UnsupportedVolume", why))
@@ -182,11 +202,18 @@ impl VolumeSources {
         if !gathering.gather(volume).await? {
             return Ok(None);
         }
-        let (payload, place) = (gathering.payload, self.place(&volume.name));
+        let (mut payload, place) = (gathering.payload, self.place(&volume.name));
         let mode = if is_secret(volume) { 0o700 } else { 0o755 };
+        if self.owner.is_some() {
+            // As with kubelets the group of the pod's volumes reads them.
+            payload.values_mut().for_each(|(_, mode)| *mode |= 0o440);
+        }
         let write = || -> std::io::Result<bool> {
             files::directory(&place, mode)?;
-            atomic::write(&place, &payload)
+            if let Some(group) = self.owner {
+                files::give_to_group(&place, group)?;
+            }
+            atomic::write(&place, &payload, self.owner)
         };
         write().map(Some).map_err(|error| Problem::mount(&volume.name, error))
     }

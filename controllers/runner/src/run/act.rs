@@ -269,7 +269,8 @@ pub(super) async fn group(options: &Options, pod: &PodFiles) -> Option<Result<Cp
 }
 
 async fn make_group(options: &Options) -> Result<CpuGroup, String> {
-    if options.network == NetworkMode::Tap {
+    // On a node that has the service, a VM with QEMU's own network has the cgroup from there as well.
+    if options.network == NetworkMode::Tap || options.node_socket.exists() {
         let node = crate::network::Node { socket: options.node_socket.clone() };
         let asked = tokio::task::spawn_blocking(move || node.cpu()).await;
         return asked.unwrap_or_else(|error| Err(error.to_string()));
@@ -282,10 +283,7 @@ async fn make_group(options: &Options) -> Result<CpuGroup, String> {
         };
         hierarchy.create(&parent, GROUP)
     };
-    made().map_err(|error: CgroupError| {
-        let is_root = rustix::process::geteuid().is_root();
-        format!("{error}{}", if is_root { "" } else { "; this needs root" })
-    })
+    made().map_err(|error: CgroupError| format!("{error}; this needs root"))
 }
 
 /// Puts the threads into the group, with the limit.

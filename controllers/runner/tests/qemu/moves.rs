@@ -47,23 +47,6 @@ async fn a_machine_moves_and_moves_on() {
     assert_eq!(third.exit().await.reason, ExitReason::Stopped);
 }
 
-/// A pod of an earlier version, whose runner is root, and back.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_machine_moves_from_a_runner_of_root_to_one_without_rights() {
-    need!(needs::root());
-    let mut world = need!(World::new());
-    let by_root = world.pod.by_root;
-    world.pod.by_root = true;
-    let mut older = world.source().await;
-    world.pod.by_root = by_root;
-    let mut newer = world.target(&older, "one").await;
-    moves(&mut older, &newer, "one").await;
-    world.pod.by_root = true;
-    let older = world.target(&newer, "two").await;
-    moves(&mut newer, &older, "two").await;
-    older.lives().await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_move_can_be_called_off_and_another_follows() {
     let world = need!(World::new());

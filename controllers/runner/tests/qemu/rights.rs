@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt as _;
 use neonvm_test_support::{Missing, need, needs};
 use rustix::thread::CapabilitySet;
 
-use crate::runner::{Pod, Runner};
+use crate::runner::Runner;
 use crate::world::World;
 
 const DOCUMENT: &str = include_str!("../../../../SECURITY.md");
@@ -27,17 +27,14 @@ fn set(status: &str, name: &str) -> CapabilitySet {
     CapabilitySet::from_bits_retain(u64::from_str_radix(field(status, name), 16).unwrap())
 }
 
-/// On a cluster: the runner has no right, and it is the user of its QEMU.
+/// The runner has no right, and it is the user of its QEMU.
 #[tokio::test]
-async fn no_thread_of_a_runner_that_is_no_root_has_any_right() {
+async fn no_thread_of_a_runner_has_any_right() {
     need!(needs::root());
     need!(needs::program("python3").map(drop));
     let world = need!(World::new());
-    need!(if world.pod.by_root {
-        Err(Missing::unavailable("other users cannot execute the tests' program"))
-    } else {
-        Ok(())
-    });
+    let missing = || Missing::unavailable("other users cannot execute the tests' program");
+    need!(world.pod.user.map(drop).ok_or_else(missing));
     let runner = world.source().await;
     assert!(documented("runner").is_empty() && documented("QEMU").is_empty());
     let all = [runner.process(), runner.qemu()].into_iter().flat_map(|process| process.threads());
@@ -78,41 +75,4 @@ fn separated(runner: &Runner) {
     other.kill().unwrap();
     other.wait().unwrap();
     assert!(shown.success(), "the attempts find nothing of any process");
-}
-
-#[tokio::test]
-async fn no_thread_of_a_runner_of_root_has_more_rights_than_documented() {
-    need!(needs::root());
-    let world = need!(World::new());
-    let runner = Runner::start(&Pod { by_root: true, ..world.pod.clone() }, None);
-    runner.ready().await;
-    let kept = documented("runner of root, while the guest runs");
-    assert_eq!(kept, neonvm_runner::KEPT);
-    // But for the first thread, which is that of the test program and starts nothing any more.
-    let own = runner.process();
-    let threads: Vec<String> =
-        own.threads().into_iter().filter(|(id, _)| *id != own.0).map(|(_, status)| status).collect();
-    for status in &threads {
-        for name in ["CapEff", "CapPrm", "CapBnd"] {
-            assert!(kept.contains(set(status, name)), "{name} of {status}");
-        }
-        for name in ["CapInh", "CapAmb"] {
-            assert!(set(status, name).is_empty(), "{name} of {status}");
-        }
-        assert_eq!(field(status, "NoNewPrivs"), "1", "{status}");
-    }
-    let names: Vec<&str> = threads.iter().map(|status| field(status, "Name")).collect();
-    assert!(names.contains(&"log") && names.contains(&"qemu-parent") && names.len() >= 3, "{names:?}");
-
-    let none = documented("QEMU");
-    assert!(none.is_empty());
-    for (_, status) in runner.qemu().threads() {
-        for name in ["CapEff", "CapPrm", "CapBnd", "CapInh", "CapAmb"] {
-            assert_eq!(set(&status, name), none, "{name} of {status}");
-        }
-        // Its own filter.
-        assert_eq!((field(&status, "NoNewPrivs"), field(&status, "Seccomp")), ("1", "2"), "{status}");
-        assert_eq!(field(&status, "Uid"), "64055\t64055\t64055\t64055");
-        assert_eq!(field(&status, "Groups"), "");
-    }
 }

@@ -39,7 +39,6 @@ fn a_runner_in_a_process_of_its_own() {
     let settings: Value = serde_json::from_str(&settings).unwrap();
     let text = |key: &str| settings[key].as_str().unwrap().to_owned();
     let root = PathBuf::from(text("root"));
-    let user = u32::try_from(settings["user"].as_u64().unwrap()).unwrap();
     let options = Options {
         kernel: text("kernel").into(),
         initramfs: Some(text("initramfs").into()),
@@ -54,7 +53,6 @@ fn a_runner_in_a_process_of_its_own() {
         grace: None,
         addresses: vec![text("address").parse().unwrap()],
         node: None,
-        qemu_user: (user, user),
         seal: Seal {
             config: text("config"),
             authorities: serde_json::from_value(settings["authorities"].clone()).unwrap(),
@@ -96,10 +94,8 @@ pub(crate) struct Pod<'a> {
     pub(crate) lab: &'a Lab,
     pub(crate) base: PathBuf,
     pub(crate) walk: u32,
-    /// User of QEMU, if the tests run as root.
-    pub(crate) user: u32,
-    /// Whether the runner is another user than its QEMU: root, as on a local cluster of root, and in pods of earlier versions.
-    pub(crate) by_root: bool,
+    /// User of the runner; `None`: that of the tests.
+    pub(crate) user: Option<u32>,
     pub(crate) spec: Value,
     pub(crate) identity: Option<Identity>,
     /// Where it is, if not where the test is.
@@ -166,11 +162,11 @@ impl Runner {
         std::fs::write(config.join("ca.crt"), pod.lab.authority.certificate()).unwrap();
         let address = address();
         let settings = json!({ "root": root, "kernel": pod.lab.guest.kernel, "initramfs": pod.lab.guest.initramfs,
-            "address": address, "user": pod.user, "config": sha256(&document),
+            "address": address, "config": sha256(&document),
             "authorities": fingerprints(pod.lab.authority.certificate()).unwrap() });
         let log = std::fs::File::create(root.join("log")).unwrap();
         let program = std::env::current_exe().unwrap();
-        let user = (rustix::process::geteuid().is_root() && !pod.by_root).then_some(pod.user);
+        let user = pod.user;
         if let Some(user) = user {
             give(root, user);
         }

@@ -32,9 +32,10 @@ impl World {
         let lab: &'static Lab = lab()?;
         let directory = tempfile::tempdir().unwrap();
         let base = base(directory.path());
-        let by_root = !is_reachable(&std::env::current_exe().unwrap());
+        let is_root = rustix::process::geteuid().is_root();
+        let user = (is_root && is_reachable(&std::env::current_exe().unwrap())).then_some(64055);
         let (spec, identity, network) = (json!({}), None, None);
-        let pod = Pod { lab, base, walk: 500, user: 64055, by_root, spec, identity, network };
+        let pod = Pod { lab, base, walk: 500, user, spec, identity, network };
         Ok(Self { pod, _directory: directory })
     }
 

@@ -129,7 +129,7 @@ fn a_volume_of_one_node_moves_with_its_vm() {
     let node = || cluster.vm("pg")["status"]["node"].clone();
     let volume = || cluster.vm("pg")["status"]["volumes"][0].clone();
     let rows = || cluster.inside("pg", "tail -n 1 /data/rows; wc -l < /data/rows");
-    for round in 0..2 {
+    for round in 0..3 {
         let (from, before) = (node(), rows());
         cluster.good(&["vm", "migrate", "pg", "--timeout", "170s"]);
         assert_ne!(node(), from, "round {round}");
@@ -151,7 +151,9 @@ fn a_volume_of_one_node_moves_with_its_vm() {
         kill(pid, Signal::KILL);
     }
     let pod = cluster.pod("pg");
+    let home = node();
     cluster.becomes("pg", "runs again", |vm| vm["status"]["podName"] != json!(pod) && ready(vm));
+    assert_eq!(node(), home, "it starts where its volume is");
     cluster.inside("pg", "md5sum -c /data/sum");
     let number = |text: &str| text.lines().last().unwrap().trim().parse::<u64>().unwrap();
     let after = cluster.inside("pg", "wc -l < /data/rows");

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Container, Node, NodeSpec, NodeStatus, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Container, Node, NodeSpec, NodeStatus, Pod, PodSpec, Volume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use neonvm_api::migration::MigrationPhase;
 use neonvm_api::names::{TRUE, VM_API_VERSION, annotation, label};
@@ -179,6 +179,11 @@ fn outline(pod: &Pod) -> Pod {
         ports: container.ports.clone(),
         ..Container::default()
     };
+    let claims = |spec: &PodSpec| -> Option<Vec<Volume>> {
+        let all = spec.volumes.iter().flatten().filter(|volume| volume.persistent_volume_claim.is_some());
+        let all: Vec<Volume> = all.cloned().collect();
+        (!all.is_empty()).then_some(all)
+    };
     Pod {
         metadata: ObjectMeta {
             name: pod.metadata.name.clone(),
@@ -191,6 +196,7 @@ fn outline(pod: &Pod) -> Pod {
             node_selector: spec.node_selector.clone(),
             affinity: spec.affinity.clone(),
             tolerations: spec.tolerations.clone(),
+            volumes: claims(spec),
             containers: spec.containers.iter().filter(|all| all.ports.is_some()).map(ports).collect(),
             ..PodSpec::default()
         }),

@@ -1,62 +1,59 @@
-//! The pod's files in a command's root: at the same paths, read-only, with the contents of volumes in place of the node's links to
-//! them. Read-only, because the runner, which is root, opens what is there by name.
+//! The pod's volumes in a root, at the paths at which its containers mount them. The runner writes to those that it may write to; for
+//! commands all are read-only.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::{PermissionsExt as _, chown};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path};
 
 use neonvm_api::runner_pod::{RUN_DIRECTORY, SSH_PRIVATE_DIRECTORY};
 
-use super::{make_directory, show};
+use super::{Root, make_directories, make_directory, show};
+use crate::mount::Mount;
 
 /// Names that the root has itself. No volume appears there.
-const TAKEN: [&str; 12] =
-    ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "dev", "proc", "sys", "tmp"];
+const TAKEN: [&str; 13] =
+    ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "dev", "proc", "run", "sys", "tmp"];
 
-/// Shows what is below `pod` at the same paths below `base`.
-pub(super) fn show_all(pod: &Path, base: &Path, user: u32) -> io::Result<()> {
-    let own = |path: &str| pod.join(path.trim_start_matches('/'));
-    let special = Special { keys: own(SSH_PRIVATE_DIRECTORY), sockets: own(RUN_DIRECTORY) };
-    for entry in fs::read_dir(pod)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        if !TAKEN.iter().any(|taken| *name == **taken) {
-            one(&entry.path(), &base.join(&name), &special, user)?;
+/// Shows the volumes below `base`.
+pub(super) fn show_all(root: &Root, base: &Path) -> io::Result<()> {
+    for mount in root.mounts.iter().filter(|mount| !is_taken(&mount.at)) {
+        // The sockets of the runner are not for commands.
+        if root.host.is_none() && mount.at == Path::new(RUN_DIRECTORY) {
+            continue;
         }
+        one(root, mount, base)?;
     }
     Ok(())
 }
 
-/// What is not shown as it is.
-struct Special {
-    keys: PathBuf,
-    /// Of the runner, some of which belong to the user of QEMU: not shown at all.
-    sockets: PathBuf,
+fn is_taken(at: &Path) -> bool {
+    let first = at.components().find(|part| matches!(part, Component::Normal(_)));
+    first.is_none_or(|first| TAKEN.iter().any(|taken| *first.as_os_str() == **taken))
 }
 
-/// Links were made by the node: what they lead to is never looked into.
-fn one(from: &Path, to: &Path, special: &Special, user: u32) -> io::Result<()> {
-    if from == special.keys {
-        return lend(from, to, user);
+fn one(root: &Root, mount: &Mount, base: &Path) -> io::Result<()> {
+    let source = match mount.open() {
+        Ok(source) => source,
+        // What is gone meanwhile is not shown to a command.
+        Err(_) if root.host.is_none() => return Ok(()),
+        Err(error) => return Err(io::Error::new(error.kind(), format!("{}: {error}", mount.at.display()))),
+    };
+    let from = source.path();
+    let parent = make_directories(base, mount.at.parent().unwrap_or(&mount.at))?;
+    let to = parent.join(mount.at.file_name().unwrap_or_default());
+    if mount.at == Path::new(SSH_PRIVATE_DIRECTORY) {
+        return lend(&from, &to, root.user);
     }
-    if from == special.sockets {
-        return Ok(());
-    }
-    let kind = fs::symlink_metadata(from)?.file_type();
-    if kind.is_dir() {
-        make_directory(to)?;
-        for entry in fs::read_dir(from)? {
+    if mount.has_links {
+        make_directory(&to)?;
+        for entry in fs::read_dir(&from)? {
             let entry = entry?;
-            one(&entry.path(), &to.join(entry.file_name()), special, user)?;
+            show(&entry.path(), &to.join(entry.file_name()), false)?;
         }
         return Ok(());
     }
-    // What is gone meanwhile, and what is no file, is not shown.
-    match fs::metadata(from) {
-        Ok(found) if found.is_dir() || found.is_file() => show(from, to),
-        _ => Ok(()),
-    }
+    show(&from, &to, mount.writable && root.host.is_some())
 }
 
 /// The keys that log into the guest, as copies of the user's own: ssh takes no others.

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::fchown;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,14 +12,14 @@ use neonvm_types::runner_protocol::{DEADLINE_FACTOR, Exit, ExitReason, TERMINATI
 use tokio::sync::watch;
 
 use super::state::{Task, Worker};
-use super::{Handle, PodDirectory};
+use super::{Handle, PodDirectory, own_root};
 use crate::clock;
 use crate::node::Node;
 use crate::problem::Problem;
 use crate::process::{self, Launch, Outcome, Process};
-use crate::{downward, files, naming};
+use crate::sys::{ProcessPlacement, Record};
+use crate::{confined, downward, files, naming};
 use neonvm_core_kubelet::{Ended, Event, Millis, State};
-use neonvm_types::node_protocol::SOCKET_VARIABLE;
 
 /// First and longest pause while something of the environment is missing.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(20));
@@ -139,7 +140,7 @@ fn make_ended(
 fn tail(path: &std::path::Path, most: usize) -> String {
     use std::io::{Read as _, Seek as _, SeekFrom};
     let read = || -> io::Result<Vec<u8>> {
-        let mut file = fs::File::open(path)?;
+        let mut file = files::open_foreign(path, fs::OpenOptions::new().read(true))?;
         let length = file.metadata()?.len();
         file.seek(SeekFrom::Start(length.saturating_sub(most as u64)))?;
         let mut bytes = Vec::new();
@@ -197,20 +198,21 @@ impl Starting {
         let pod = Arc::clone(&self.handle.pod.borrow());
         let missing = || Problem::last("StartError", format!("there is no container {}", self.name));
         let container = spec(&pod, &self.name).ok_or_else(missing)?;
-        let mut environment = environment(&self.node, &self.handle, &pod, container, &self.ip).await?;
+        let layout = own_root::Layout::read(&self.handle.directory);
+        let user = own_root::user(&self.ip).filter(|_| layout.is_ok_and(|layout| layout.own_root));
+        let view = if user.is_some() { View::Own } else { View::Host };
+        let mut environment = environment(&self.node, &self.handle, &pod, container, &self.ip, view).await?;
         let directory = &self.handle.directory;
         let failed = |error: io::Error| Problem::last("StartError", error.to_string());
         let (log, message) =
             (directory.log(&self.name, self.restarts), directory.message(&self.name, self.restarts));
-        environment.push(("NEONVM_TERMINATION_LOG".into(), message.display().to_string()));
         environment.push(("NEONVM_GRACE_SECONDS".into(), (self.grace / 1000).to_string()));
         environment.push(("NEONVM_LOG_FORMAT".into(), "cri".into()));
-        environment.push(("NEONVM_LOG_FILE".into(), log.display().to_string()));
         for path in [&log, &message] {
             let parent = path.parent().unwrap_or(path);
             files::directory(parent, 0o700).map_err(failed)?;
         }
-        private::create(&message).map_err(failed)?;
+        let written = private::create(&message).map_err(failed)?;
         // Output and files of the run before are kept, older ones are not.
         if let Some(old) = self.restarts.checked_sub(2) {
             for path in [
@@ -222,20 +224,48 @@ impl Starting {
                 files::remove(&path).map_err(failed)?;
             }
         }
+        let record = private::create(&directory.pid(&self.name, self.restarts)).map_err(failed)?;
+        let record = Some(Record::new(record).map_err(failed)?);
+        let output = files::open_foreign(&log, fs::OpenOptions::new().append(true).create(true));
+        let output = output.map_err(failed)?;
         let known = environment.iter().cloned().collect();
         let words = container.command.iter().flatten().chain(container.args.iter().flatten()).skip(1);
-        let mut place = self.node.place(&self.handle).map_err(failed)?;
-        let record = private::create(&directory.pid(&self.name, self.restarts)).map_err(failed)?;
-        place.record = Some(record.into());
-        let output = private::options().append(true).create(true).open(&log).map_err(failed)?;
-        Ok(Launch {
-            program: self.node.executable.clone(),
-            arguments: words.map(|word| crate::env::expand(word, &known)).collect(),
-            environment,
-            output,
-            place,
-        })
+        let arguments = words.map(|word| crate::env::expand(word, &known)).collect();
+        let Some(user) = user else {
+            environment.push(("NEONVM_TERMINATION_LOG".into(), message.display().to_string()));
+            environment.push(("NEONVM_LOG_FILE".into(), log.display().to_string()));
+            let place = ProcessPlacement { record, ..self.node.place_on_host(&self.handle).map_err(failed)? };
+            let program = self.node.executable.clone();
+            return Ok(Launch { program, arguments, environment, output, place, root: None });
+        };
+        fchown(&output, Some(user), Some(user)).map_err(failed)?;
+        let own = own_root::Own { log: &log, message: &written, message_path: &message };
+        let root = own_root::of_container(&self.node, &self.handle, user, &own).map_err(failed)?;
+        environment.push(("NEONVM_TERMINATION_LOG".into(), confined::TERMINATION_LOG.into()));
+        environment.push(("NEONVM_LOG_FILE".into(), own_root::log(&log).display().to_string()));
+        if let (Some(host), Some((_, path))) =
+            (&root.host, environment.iter_mut().find(|(name, _)| name == "PATH"))
+        {
+            *path = host.search(path).to_string_lossy().into_owned();
+        }
+        let place = ProcessPlacement {
+            record,
+            user: Some(own_root::becomes(user)),
+            is_first: true,
+            ..self.node.place(&self.handle).map_err(failed)?
+        };
+        let program = confined::PROGRAM.into();
+        Ok(Launch { program, arguments, environment, output, place, root: Some(root) })
     }
+}
+
+/// Which files a process of a pod sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum View {
+    /// Those of the node.
+    Host,
+    /// Those of a root of the pod's own.
+    Own,
 }
 
 /// The environment of a container, as for commands that are run in it later.
@@ -245,15 +275,44 @@ pub(crate) async fn environment(
     pod: &Pod,
     container: &Container,
     ip: &str,
+    view: View,
 ) -> Result<Vec<(String, String)>, Problem> {
     let around = node.surroundings(&handle.uid, ip);
     let own = downward::Self_ { pod, around: &around, allocatable: node.allocatable };
     let services = node.services(pod).await;
     let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/sbin:/usr/bin:/sbin:/bin".into());
-    let mut all = vec![("PATH".to_owned(), path), ("HOME".to_owned(), "/root".to_owned())];
+    let home = if view == View::Own { confined::HOME } else { "/root" };
+    let mut all = vec![("PATH".to_owned(), path), ("HOME".to_owned(), home.to_owned())];
     let name = pod.metadata.name.clone().unwrap_or_default();
     all.push(("HOSTNAME".into(), name));
     all.extend(crate::env::environment(own, container, &node.objects, &services).await?);
+    // A runner waits as long as its host needs.
+    if let Ok(factor) = std::env::var(DEADLINE_FACTOR) {
+        all.push((DEADLINE_FACTOR.to_owned(), factor));
+    }
+    all.push(("NEONVM_NETWORK".into(), node.network.word().to_owned()));
+    all.push(("NEONVM_ACCEL".into(), node.config.machine.accelerator.as_str().to_owned()));
+    match view {
+        View::Own => inside(node, &mut all),
+        View::Host => on_host(node, handle, &mut all),
+    }
+    Ok(all)
+}
+
+/// Where things are in a root of the pod's own; the others are where the runner has them in a container.
+fn inside(node: &Node, all: &mut Vec<(String, String)>) {
+    let machine = &node.config.machine;
+    let files = [
+        ("NEONVM_KERNEL", confined::KERNEL, &machine.kernel),
+        ("NEONVM_GUEST", confined::GUEST, &machine.guest),
+    ];
+    for (variable, path, _) in files.into_iter().filter(|(_, _, file)| file.is_some()) {
+        all.push((variable.to_owned(), path.to_owned()));
+    }
+    all.push((neonvm_api::runner_pod::ROOT_VARIABLE.to_owned(), "/".to_owned()));
+}
+
+fn on_host(node: &Node, handle: &Handle, all: &mut Vec<(String, String)>) {
     let machine = &node.config.machine;
     let files = [
         ("NEONVM_KERNEL", &machine.kernel),
@@ -265,26 +324,10 @@ pub(crate) async fn environment(
             all.push((variable.to_owned(), file.display().to_string()));
         }
     }
-    all.push((
-        neonvm_api::runner_pod::ROOT_VARIABLE.to_owned(),
-        handle.directory.root().display().to_string(),
-    ));
-    // A runner waits as long as its host needs.
-    if let Ok(factor) = std::env::var(DEADLINE_FACTOR) {
-        all.push((DEADLINE_FACTOR.to_owned(), factor));
-    }
-    all.push(("NEONVM_NETWORK".into(), node.network.word().to_owned()));
-    if node.network.has_namespaces() {
-        let socket = crate::runner_service::socket(&node.config.data);
-        all.push((SOCKET_VARIABLE.to_owned(), socket.display().to_string()));
-    }
-    all.push(("NEONVM_ACCEL".into(), machine.accelerator.as_str().to_owned()));
-    if let Ok(ip) = ip.parse() {
-        all.push(("NEONVM_QEMU_USER".into(), naming::qemu_user(ip).to_string()));
-    }
+    let root = handle.directory.root().display().to_string();
+    all.push((neonvm_api::runner_pod::ROOT_VARIABLE.to_owned(), root));
     if node.hierarchy.is_some() {
         let group = naming::pod_cgroup(&node.config.cluster, &node.config.name, &handle.uid);
         all.push(("NEONVM_CGROUP".into(), group));
     }
-    Ok(all)
 }

@@ -2,9 +2,11 @@
 //!
 //! ```text
 //! state.json                      see `state_file`
-//! root/                           what the containers take for their file system
-//! exec/                           empty; where commands have their root, each in mounts of its own
+//! root/                           what containers without a root of their own take for their file system
+//! exec/                           empty; where containers and commands have their root, each in mounts of its own
 //! volumes/<name>/                 content of volumes
+//! volumes/.host/                  copies of files of the host that other users may not read
+//! mounts.json                     where the volumes appear in a root of the pod's own
 //! etc/                            hosts, resolv.conf, ssh_config: in place of the host's
 //! containers/<name>/<n>.pid       line of /proc/PID/stat that the process wrote before its program ran
 //! containers/<name>/<n>.message   termination log
@@ -43,6 +45,14 @@ impl PodDirectory {
 
     pub(crate) fn exec(&self) -> PathBuf {
         self.0.join("exec")
+    }
+
+    pub(crate) fn spare(&self) -> PathBuf {
+        self.0.join("volumes/.host")
+    }
+
+    pub(crate) fn mounts(&self) -> PathBuf {
+        self.0.join("mounts.json")
     }
 
     pub(crate) fn etc(&self) -> PathBuf {

@@ -7,14 +7,15 @@ use std::time::Duration;
 use neonvm_api::runner_pod::SSH_PRIVATE_DIRECTORY;
 use tokio::sync::{mpsc, watch};
 
+use super::own_root::{self, Layout};
 use super::state::{Task, Worker};
 use super::{Handle, PodDirectory};
 use crate::network::attachments;
 use crate::node::Node;
 use crate::problem::Problem;
 use crate::volumes::Held;
-use crate::{files, naming};
-use neonvm_core_kubelet::Event;
+use crate::{files, naming, sys};
+use neonvm_core_kubelet::{Event, Phase};
 
 /// First and longest pause after a failure.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(60));
@@ -24,6 +25,8 @@ struct Preparation {
     handle: Arc<Handle>,
     ip: watch::Sender<String>,
     events: mpsc::Sender<Event>,
+    /// Whether its containers have a user and a root of their own.
+    own_root: bool,
 }
 
 /// Prepares a pod, and keeps its volumes up to date afterwards.
@@ -33,6 +36,11 @@ pub(super) fn start(worker: &Worker) -> Task {
         handle: Arc::clone(&worker.handle),
         ip: worker.ip.clone(),
         events: worker.events.clone(),
+        own_root: match Layout::read(&worker.handle.directory) {
+            Ok(known) => known.own_root,
+            // Containers that run already are those of an earlier version.
+            Err(_) => sys::can_make_roots() && worker.machine.phase != Phase::Running,
+        },
     };
     Task(tokio::spawn(preparation.run()))
 }
@@ -86,6 +94,7 @@ impl Preparation {
         let extra = attachments::interfaces(&pod);
         let extra = extra.map_err(|message| Problem::new("FailedCreatePodSandBox", message))?;
         let address = node.network.attach(&self.handle.uid, &extra).await.map_err(failed)?;
+        node.network.free_ports(&self.handle.uid, &pod).await.map_err(failed)?;
         self.ip.send_if_modified(|ip| {
             let text = address.to_string();
             let differs = *ip != text;
@@ -100,8 +109,14 @@ impl Preparation {
             hierarchy.limit_processes(&group).map_err(failed)?;
         }
         let around = node.surroundings(&self.handle.uid, &address.to_string());
-        let context = node.volumes(&self.handle, &pod);
-        context.lay_out(&pod, &around, held).await
+        let context = node.volumes(&self.handle, &pod, self.owner(&address.to_string()));
+        let mounts = context.lay_out(&pod, &around, held).await?;
+        Layout { own_root: self.own_root, mounts }.write(directory).map_err(failed)
+    }
+
+    /// The user of the pod, if it has one of its own.
+    fn owner(&self, ip: &str) -> Option<u32> {
+        own_root::user(ip).filter(|_| self.own_root)
     }
 
     /// Follows changes of what the volumes show.
@@ -119,7 +134,7 @@ impl Preparation {
                 return;
             }
             let around = self.node.surroundings(&self.handle.uid, &self.ip.borrow());
-            let context = self.node.volumes(&self.handle, &pod);
+            let context = self.node.volumes(&self.handle, &pod, self.owner(&self.ip.borrow()));
             if let Err(problem) = context.refresh(&pod, &around, held).await {
                 // The old files stay, as kubelets keep them.
                 self.node.events.warning(&pod, problem.reason, problem.message);

@@ -1,10 +1,11 @@
-//! A command for a container: in the network, the cgroup and the environment of the container, and in a root of the pod's own.
+//! A command for a container: in the network, the cgroup and the environment of the container.
 //!
 //! Only what clients of the runner run is ours, and runs as the runner does: it speaks to the runner's socket.
-//! Everything else is confined, see [`crate::confined`], wherever the node has the rights for it. A node without root
-//! runs pods as the user that started it, and commands likewise.
+//! Everything else is in a root of its own as another user, see [`crate::confined`], wherever the node has the rights for it. A node without
+//! root runs pods as the user that started it, and commands likewise.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use neonvm_api::runner_pod;
@@ -12,23 +13,37 @@ use tokio::process::Child;
 use tokio::runtime::Handle as Runtime;
 use tokio::sync::oneshot;
 
-use crate::confined::Root;
+use crate::confined::{self, Root};
 use crate::naming;
 use crate::node::Node;
-use crate::pod::{Handle, container};
-use crate::process::Identity;
-use crate::sys::{self, Mounts, ProcessPlacement};
+use crate::pod::container::View;
+use crate::pod::{Handle, container, own_root};
+use crate::process::{self, Identity};
+use crate::sys::{self, Mounts, ProcessPlacement, User};
 
 /// Words after `neond runner` that need no more.
 const OURS: [&str; 4] = ["console", "power-off", "statistics", "status"];
 /// The word that a port follows.
 const CONNECT: &str = "connect";
 
+/// Processes and threads of the user of a command: far below what the pod may have, so that a command does not take them from the runner.
+const MOST_PROCESSES: u64 = 1024;
+
 /// A command, to be given its streams.
 pub(super) struct Command {
     pub(super) inner: std::process::Command,
     place: ProcessPlacement,
-    root: Option<Root>,
+    beside: Beside,
+}
+
+/// Which other processes a command is among.
+enum Beside {
+    /// Those of the node.
+    Host,
+    /// Those of its own root.
+    Own(Root),
+    /// Those of the runner: its namespace of processes.
+    Runner(OwnedFd),
 }
 
 /// A command that runs, and what keeps its namespace: all that is in there ends with it.
@@ -57,32 +72,58 @@ impl Command {
         let process = process.ok_or_else(not_running)?;
         let pod = Arc::clone(&handle.pod.borrow());
         let spec = container::spec(&pod, name).ok_or_else(|| format!("there is no container {name}"))?;
-        let environment = container::environment(node, handle, &pod, spec, &view.ip).await;
-        let mut environment = environment.map_err(|problem| problem.message)?;
         let words = |error: io::Error| error.to_string();
-        let mut place = node.place(handle).map_err(words)?;
-        place.terminal = terminal;
-        let root = match rustix::process::geteuid().is_root() && !is_ours {
-            true => Some(root(handle, &view.ip)?),
-            false => None,
-        };
-        if let Some(root) = &root {
-            confine(&mut place, &mut environment, root.user);
-        } else if matches!(place.mounts, Mounts::Own(_)) {
-            let files = std::fs::File::open(format!("/proc/{}/ns/mnt", process.pid)).map_err(words)?;
-            place.mounts = Mounts::Of(files.into());
+        if rustix::process::geteuid().is_root() && !sys::can_make_roots() && !is_ours {
+            return Err(
+                "a command needs a root of its own, for which this node needs CAP_SYS_ADMIN".to_owned()
+            );
         }
+        // The runner of a pod of an earlier version is root, without a root of its own.
+        let runner = process::user_of(process.pid).filter(|user| *user != 0 && sys::can_make_roots());
+        let is_confined = sys::can_make_roots() && !is_ours;
+        let seen = if is_confined || runner.is_some() { View::Own } else { View::Host };
+        let environment = container::environment(node, handle, &pod, spec, &view.ip, seen).await;
+        let mut environment = environment.map_err(|problem| problem.message)?;
+        let open = |name: &str| -> Result<OwnedFd, String> {
+            Ok(std::fs::File::open(format!("/proc/{}/ns/{name}", process.pid)).map_err(words)?.into())
+        };
+        let mut place;
+        let beside = if is_confined {
+            place = node.place(handle).map_err(words)?;
+            let root = root(handle, &view.ip)?;
+            place.user =
+                Some(User { id: root.user, groups: Vec::new(), most_processes: Some(MOST_PROCESSES) });
+            confine(&mut environment);
+            Beside::Own(root)
+        } else if let Some(user) = runner {
+            place = node.place(handle).map_err(words)?;
+            place.mounts = Mounts::Of { namespace: open("mnt")?, own_root: true };
+            place.user = Some(own_root::becomes(user));
+            Beside::Runner(open("pid")?)
+        } else {
+            place = node.place_on_host(handle).map_err(words)?;
+            if sys::can_make_roots() {
+                place.mounts = Mounts::Of { namespace: open("mnt")?, own_root: false };
+                place.without_rights = false;
+            }
+            Beside::Host
+        };
+        place.terminal = terminal;
         // Checked after that was opened: the number still was the process's.
         if Identity::from_pid(process.pid) != Some(process) {
             return Err(not_running());
         }
-        let program = if is_ours { node.executable.clone() } else { program.into() };
+        let program = match &beside {
+            Beside::Runner(_) => confined::PROGRAM.into(),
+            Beside::Host if is_ours => node.executable.clone(),
+            _ => program.into(),
+        };
         let mut inner = std::process::Command::new(program);
         inner.args(arguments).env_clear().envs(environment);
         if terminal {
             inner.env("TERM", "xterm");
         }
-        Ok(Self { inner, place, root })
+        Ok(Self { inner, place, beside })
     }
 
     /// Starts it. It is killed when what is returned is dropped.
@@ -90,23 +131,37 @@ impl Command {
     /// # Errors
     /// If its root cannot be made, or its program cannot be started.
     pub(super) async fn start(self) -> io::Result<Started> {
-        let Self { mut inner, place, root } = self;
+        let Self { mut inner, place, beside } = self;
         sys::place(&mut inner, place);
-        let Some(root) = root else { return Ok(Started { child: spawn(inner)?, keeper: None }) };
+        if matches!(beside, Beside::Host) {
+            return Ok(Started { child: spawn(inner)?, keeper: None });
+        }
         let (sender, receiver) = oneshot::channel();
         let runtime = Runtime::current();
         // The thread ends with its work: no other work can find itself in a strange root.
         let inside = move || {
             let _runtime = runtime.enter();
-            let started = root.enter().and_then(|()| {
-                let keeper = spawn(root.keeper())?;
-                Ok(Started { child: spawn(inner)?, keeper: Some(keeper) })
-            });
-            let _ = sender.send(started);
+            let _ = sender.send(within(beside, inner));
         };
         std::thread::Builder::new().name("exec".into()).spawn(inside)?;
         receiver.await.map_err(|_| io::Error::other("the thread that makes its root ended"))?
     }
+}
+
+/// Starts it from this thread, which must end soon.
+fn within(beside: Beside, command: std::process::Command) -> io::Result<Started> {
+    let keeper = match beside {
+        Beside::Host => None,
+        Beside::Own(root) => {
+            root.enter()?;
+            Some(spawn(root.keeper())?)
+        }
+        Beside::Runner(processes) => {
+            sys::join_processes(&processes)?;
+            None
+        }
+    };
+    Ok(Started { child: spawn(command)?, keeper })
 }
 
 /// Whether a command is one of ours. Any other use of our program is refused: it is not in the container.
@@ -131,25 +186,13 @@ fn is_ours(argv: &[String]) -> Result<bool, String> {
 /// The root of a pod's commands.
 fn root(handle: &Handle, ip: &str) -> Result<Root, String> {
     let ip = ip.parse().map_err(|_| "the pod has no address yet".to_owned())?;
-    let directory = &handle.directory;
-    Ok(Root {
-        base: directory.exec(),
-        pod: directory.root(),
-        etc: directory.etc(),
-        user: naming::qemu_user(ip),
-    })
+    let root = own_root::of_command(handle, naming::command_user(ip));
+    root.map_err(|error| format!("the volumes of the pod are not known: {error}"))
 }
 
-/// What is different for a command that is confined: paths of the host lead nowhere.
-fn confine(place: &mut ProcessPlacement, environment: &mut Vec<(String, String)>, user: u32) {
-    place.mounts = Mounts::Host;
-    place.directory = c"/".to_owned();
-    place.user = Some(user);
-    let hosts = ["NEONVM_KERNEL", "NEONVM_INITRAMFS", "NEONVM_GUEST", "NEONVM_CGROUP", "NEONVM_QEMU_USER"];
-    environment.retain(|(key, _)| !hosts.contains(&key.as_str()));
-    for (key, value) in [(runner_pod::ROOT_VARIABLE, "/"), ("HOME", crate::confined::HOME)] {
-        environment.push((key.to_owned(), value.to_owned()));
-    }
+/// What is the runner's alone is not named to a command.
+fn confine(environment: &mut Vec<(String, String)>) {
+    environment.retain(|(key, _)| !["NEONVM_KERNEL", "NEONVM_GUEST"].contains(&key.as_str()));
 }
 
 fn spawn(command: std::process::Command) -> io::Result<Child> {

@@ -144,7 +144,7 @@ impl Reader {
         }
         // Watched before it is read: what is written in between is not missed.
         let mut news = if wanted.follow { Some(News::from_path(&self.path)?) } else { None };
-        let mut file = File::open(&self.path)?;
+        let mut file = open(&self.path)?;
         let start = match wanted.tail {
             Some(lines) => tail_start(&mut file, lines)?,
             None => 0,
@@ -202,11 +202,16 @@ impl Reader {
     }
 }
 
+/// The runner may write to the directory of its log.
+fn open(path: &Path) -> io::Result<File> {
+    crate::files::open_foreign(path, File::options().read(true))
+}
+
 /// The file that has the name of one that was renamed.
 fn moved(file: &File, path: &Path) -> io::Result<Option<File>> {
     use std::os::unix::fs::MetadataExt as _;
     let same = |a: &std::fs::Metadata, b: &std::fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
-    match File::open(path) {
+    match open(path) {
         Ok(next) => Ok((!same(&file.metadata()?, &next.metadata()?)).then_some(next)),
         // The pod is being removed.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -247,7 +252,11 @@ struct News(AsyncFd<std::os::fd::OwnedFd>);
 impl News {
     fn from_path(path: &Path) -> io::Result<Self> {
         let fd = inotify::init(inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC)?;
-        inotify::add_watch(&fd, path, inotify::WatchFlags::MODIFY | inotify::WatchFlags::ATTRIB)?;
+        inotify::add_watch(
+            &fd,
+            path,
+            inotify::WatchFlags::MODIFY | inotify::WatchFlags::ATTRIB | inotify::WatchFlags::DONT_FOLLOW,
+        )?;
         Ok(Self(crate::sys::watched(fd)?))
     }
 

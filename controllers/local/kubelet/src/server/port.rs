@@ -1,6 +1,7 @@
 //! Connecting to a port of a pod.
 
 use std::net::Ipv4Addr;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use http_body_util::Empty;
 use hyper_util::rt::TokioIo;
 use neonvm_api::runner_pod::{RUN_DIRECTORY, RUN_SOCKET};
 use neonvm_types::runner_protocol::{GUEST_PORT_PATH, STREAM_PROTOCOL};
+use rustix::fs::{Mode, OFlags};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -67,12 +69,23 @@ fn boxed(stream: std::io::Result<TcpStream>) -> Result<Box<dyn Stream>, String> 
     Ok(Box::new(stream))
 }
 
+/// The socket itself: the runner may write to its directory, and a link there leads nowhere.
+fn open(socket: &std::path::Path) -> std::io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(socket, flags, Mode::empty())?)
+}
+
+/// A short path of it.
+fn through(socket: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", socket.as_raw_fd())
+}
+
 /// Requests the runner for a connection to a port of its guest.
 async fn guest(
     socket: &std::path::Path,
     port: u16,
 ) -> Result<Box<dyn Stream>, Box<dyn std::error::Error + Send + Sync>> {
-    let stream = UnixStream::connect(socket).await?;
+    let stream = UnixStream::connect(&through(&open(socket)?)).await?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection.with_upgrades());
     let request = hyper::Request::get(format!("{GUEST_PORT_PATH}{port}"))

@@ -45,8 +45,8 @@ fn top(path: &str) -> &str {
     path.trim_start_matches("./").split('/').next().unwrap_or("")
 }
 
-/// Makes a volume hold these files and no others. Whether anything changed.
-pub(crate) fn write(volume: &Path, payload: &Payload) -> io::Result<bool> {
+/// Makes a volume hold these files and no others, which also belong to a group. Whether anything changed.
+pub(crate) fn write(volume: &Path, payload: &Payload, group: Option<u32>) -> io::Result<bool> {
     let data = volume.join(DATA);
     let old = fs::read_link(&data).ok();
     if old.is_some() && holds(&data, payload) {
@@ -63,6 +63,9 @@ pub(crate) fn write(volume: &Path, payload: &Payload) -> io::Result<bool> {
             fs::create_dir_all(parent)?;
         }
         files::replace(&file, content, *mode)?;
+    }
+    if let Some(group) = group {
+        give(&new, group)?;
     }
     let next = volume.join("..data_tmp");
     files::remove(&next)?;
@@ -88,6 +91,17 @@ pub(crate) fn write(volume: &Path, payload: &Payload) -> io::Result<bool> {
     Ok(true)
 }
 
+/// Gives what was just made to a group, which no other process has seen yet.
+fn give(path: &Path, group: u32) -> io::Result<()> {
+    files::give_to_group(path, group)?;
+    if path.is_dir() {
+        for entry in fs::read_dir(path)? {
+            give(&entry?.path(), group)?;
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,19 +115,19 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let volume = directory.path();
         let read = |path: &str| fs::read_to_string(volume.join(path)).ok();
-        assert!(write(volume, &payload(&[("a", "1"), ("d/b", "2"), ("gone", "3")])).unwrap());
-        assert!(!write(volume, &payload(&[("a", "1"), ("d/b", "2"), ("gone", "3")])).unwrap());
+        assert!(write(volume, &payload(&[("a", "1"), ("d/b", "2"), ("gone", "3")]), None).unwrap());
+        assert!(!write(volume, &payload(&[("a", "1"), ("d/b", "2"), ("gone", "3")]), None).unwrap());
         assert_eq!((read("a").as_deref(), read("d/b").as_deref()), (Some("1"), Some("2")));
         assert_eq!(fs::metadata(volume.join("a")).unwrap().permissions().mode() & 0o777, 0o640);
         let before = fs::read_link(volume.join(DATA)).unwrap();
-        assert!(write(volume, &payload(&[("a", "1b"), ("d/b", "2"), ("new", "4")])).unwrap());
+        assert!(write(volume, &payload(&[("a", "1b"), ("d/b", "2"), ("new", "4")]), None).unwrap());
         assert_ne!(fs::read_link(volume.join(DATA)).unwrap(), before);
         assert_eq!(
             (read("a").as_deref(), read("gone"), read("new").as_deref()),
             (Some("1b"), None, Some("4"))
         );
         assert!(!volume.join(before).exists());
-        assert!(write(volume, &Payload::new()).unwrap());
+        assert!(write(volume, &Payload::new(), None).unwrap());
         assert_eq!(fs::read_dir(volume).unwrap().count(), 2);
     }
 

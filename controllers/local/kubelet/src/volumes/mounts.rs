@@ -1,16 +1,18 @@
 //! Where volumes appear: below the pod's root, at their mount path, as links. A process without containers around it sees
 //! them there; `readOnly` is kept only as far as the files' own modes keep it, and a `subPath` of a config map or secret
-//! follows its updates, other than in a container.
+//! follows its updates, other than in a container. In a root of the pod's own ([`crate::confined`]) they are mounted.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Component, Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Pod, VolumeMount};
 
+use super::Source;
 use crate::files;
+use crate::mount::Mount;
 use crate::problem::Problem;
 
 /// A path below a root, whatever it looks like. None: it tries to leave it.
@@ -42,6 +44,21 @@ fn link(target: &Path, at: &Path) -> io::Result<()> {
     fs::rename(&next, at)
 }
 
+/// Makes what a part of a volume is mounted at, within another volume.
+fn point(target: &Path, at: &Path) -> io::Result<()> {
+    if fs::symlink_metadata(at).is_ok_and(|old| old.is_symlink()) {
+        fs::remove_file(at)?;
+    }
+    if target.is_dir() {
+        fs::create_dir_all(at)?;
+        return fs::set_permissions(at, fs::Permissions::from_mode(0o755));
+    }
+    if let Some(parent) = at.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    fs::File::options().write(true).create(true).truncate(false).open(at).map(drop)
+}
+
 /// All mounts of a pod's containers, shortest path first. `expand` resolves `subPathExpr`.
 fn mounts(pod: &Pod) -> Result<BTreeMap<String, VolumeMount>, Problem> {
     let mut all: BTreeMap<String, VolumeMount> = BTreeMap::new();
@@ -59,6 +76,8 @@ fn mounts(pod: &Pod) -> Result<BTreeMap<String, VolumeMount>, Problem> {
                     );
                     return Err(Problem::last("UnsupportedVolume", why));
                 }
+                // They share a root as well.
+                Some(VolumeMount { read_only: None | Some(false), .. }) => {}
                 _ => drop(all.insert(mount.mount_path.clone(), mount)),
             }
         }
@@ -66,33 +85,43 @@ fn mounts(pod: &Pod) -> Result<BTreeMap<String, VolumeMount>, Problem> {
     Ok(all)
 }
 
-/// Makes the volumes of a pod appear. `sources`: where each volume is.
+/// Makes the volumes of a pod appear. `sources`: where each volume is. With `own_root` those within others are not links, so that they can
+/// be mounted. What is mounted in a root of its own, shortest path first.
 pub(super) fn appear(
     pod: &Pod,
     root: &Path,
-    sources: &BTreeMap<String, PathBuf>,
+    sources: &BTreeMap<String, Source>,
     expand: &dyn Fn(&str) -> String,
-) -> Result<(), Problem> {
+    own_root: bool,
+) -> Result<Vec<Mount>, Problem> {
+    let mut all: Vec<Mount> = Vec::new();
     for (path, mount) in mounts(pod)? {
         let wrong =
             |why: &dyn std::fmt::Display| Problem::mount(&mount.name, format_args!("at {path}: {why}"));
         let source = sources.get(&mount.name).ok_or_else(|| wrong(&"there is no such volume"))?;
         let at = below(root, &path).ok_or_else(|| wrong(&"it leads out of the container"))?;
+        let inside = below(Path::new("/"), &path).unwrap_or_default();
         let sub = mount.sub_path_expr.as_deref().map(expand).or_else(|| mount.sub_path.clone());
-        let target = match sub.as_deref().filter(|sub| !sub.is_empty()) {
-            None => source.clone(),
-            Some(sub) => {
-                let target =
-                    below(source, sub).ok_or_else(|| wrong(&"the sub path leads out of the volume"))?;
-                if !target.exists() {
-                    fs::create_dir_all(&target).map_err(|error| wrong(&error))?;
-                }
-                target
-            }
-        };
-        link(&target, &at).map_err(|error| wrong(&error))?;
+        let sub = below(Path::new(""), sub.as_deref().unwrap_or_default());
+        let sub = sub.ok_or_else(|| wrong(&"the sub path leads out of the volume"))?;
+        let target = if sub.as_os_str().is_empty() { source.path.clone() } else { source.path.join(&sub) };
+        if !target.exists() && !sub.as_os_str().is_empty() {
+            part(&source.path, &target).map_err(|error| wrong(&error))?;
+        }
+        let is_within = all.iter().any(|other| inside.starts_with(&other.at));
+        let made = if own_root && is_within { point(&target, &at) } else { link(&target, &at) };
+        made.map_err(|error| wrong(&error))?;
+        let writable = source.writable && mount.read_only != Some(true);
+        let volume = source.path.clone();
+        all.push(Mount { at: inside, volume, sub, writable, has_links: source.has_links });
     }
-    Ok(())
+    Ok(all)
+}
+
+/// Makes a part of a volume, with the mode of the volume.
+fn part(volume: &Path, target: &Path) -> io::Result<()> {
+    fs::create_dir_all(target)?;
+    fs::set_permissions(target, fs::metadata(volume)?.permissions())
 }
 
 #[cfg(test)]
@@ -114,13 +143,14 @@ mod tests {
             )
             .unwrap()
         };
-        let sources = ["a", "b"].map(|name| (name.to_owned(), volumes.join(name))).into();
+        let source = |name: &str| Source { path: volumes.join(name), writable: true, has_links: false };
+        let sources = ["a", "b"].map(|name| (name.to_owned(), source(name))).into();
         let expand = |text: &str| text.replace("$(N)", "n");
         let good =
             pod(json!([{ "name": "b", "mountPath": "/vm/x/y" }, { "name": "a", "mountPath": "/vm/x" },
             { "name": "a", "mountPath": "/sub", "subPathExpr": "in/$(N)" }]));
         for _ in 0..2 {
-            appear(&good, &root, &sources, &expand).unwrap();
+            appear(&good, &root, &sources, &expand, false).unwrap();
         }
         fs::write(root.join("vm/x/y/file"), "1").unwrap();
         fs::write(root.join("sub/file"), "2").unwrap();
@@ -131,7 +161,16 @@ mod tests {
             json!([{ "name": "a", "mountPath": "/x", "subPath": "../b" }]),
             json!([{ "name": "none", "mountPath": "/x" }]),
         ] {
-            assert!(appear(&pod(bad), &root, &sources, &expand).is_err());
+            assert!(appear(&pod(bad), &root, &sources, &expand, false).is_err());
         }
+        // In a root of its own the one is mounted within the other.
+        let mounts = appear(&good, &root, &sources, &expand, true).unwrap();
+        let paths: Vec<&Path> = mounts.iter().map(|mount| mount.at.as_path()).collect();
+        assert_eq!(paths, [Path::new("/sub"), Path::new("/vm/x"), Path::new("/vm/x/y")]);
+        assert!(fs::symlink_metadata(volumes.join("a/y")).unwrap().is_dir());
+        assert!(mounts[0].open().is_ok());
+        fs::remove_dir_all(volumes.join("a/in")).unwrap();
+        symlink("/etc", volumes.join("a/in")).unwrap();
+        assert!(mounts[0].open().is_err(), "a link of the runner leads nowhere");
     }
 }

@@ -5,10 +5,10 @@ use kube::Api;
 use kube::api::{EvictParams, ListParams};
 use serde_json::json;
 
-use crate::support::{Cluster, condition, content, eventually, is_alive, with};
+use crate::support::{Cluster, condition, content, eventually, is_alive, kill, with};
 
 /// Runs until it is requested to end, then writes a line.
-const PATIENT: &str = "trap 'echo bye >> $NEONVM_ROOT/bye; exit 0' TERM; echo $$$$ > $NEONVM_ROOT/pid; echo hello; \
+const PATIENT: &str = "trap 'echo bye >> $NEONVM_ROOT/out/bye; exit 0' TERM; echo hello; \
                        while :; do sleep 0.05; done";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -17,7 +17,7 @@ async fn a_pod_runs_ends_and_is_removed() {
     let script =
         r#"echo out; echo '{"reason":"PoweredOff","message":"done"}' > $NEONVM_TERMINATION_LOG; exit 0"#;
     let init = json!({ "spec": { "initContainers": [
-        { "name": "i", "image": "i", "command": ["neond", "runner", "echo init > $NEONVM_ROOT/init"] }] } });
+        { "name": "i", "image": "i", "command": ["neond", "runner", "echo init > $NEONVM_ROOT/out/init"] }] } });
     let pod = cluster.create("n1", "ends", script, &init).await;
     let ended = cluster.phase("ends", "Succeeded").await;
     let state = &ended["status"]["containerStatuses"][0]["state"]["terminated"];
@@ -33,7 +33,9 @@ async fn a_pod_runs_ends_and_is_removed() {
     cluster.create("n1", "fails", "exit 7", &json!({})).await;
     let failed = cluster.phase("fails", "Failed").await;
     assert_eq!(failed["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"], 7);
-    cluster.create("n1", "killed", "kill -9 $$$$", &json!({})).await;
+    let pod = cluster.create("n1", "killed", PATIENT, &json!({})).await;
+    cluster.ready("killed").await;
+    kill(&cluster.pid("n1", &pod).await);
     let killed = cluster.phase("killed", "Failed").await;
     let state = &killed["status"]["containerStatuses"][0]["state"]["terminated"];
     assert_eq!(
@@ -63,7 +65,7 @@ async fn restart_policies_are_kept() {
     let again = cluster.wait("always", "two restarts", |pod| count(pod) >= 2).await;
     assert_eq!(again["status"]["containerStatuses"][0]["lastState"]["terminated"]["exitCode"], 0);
     let on_failure = json!({ "spec": { "restartPolicy": "OnFailure" } });
-    let script = "[ -e $NEONVM_ROOT/again ] && exit 0; touch $NEONVM_ROOT/again; exit 1";
+    let script = "[ -e $NEONVM_ROOT/out/again ] && exit 0; touch $NEONVM_ROOT/out/again; exit 1";
     cluster.create("n1", "failure", script, &on_failure).await;
     assert_eq!(count(&cluster.phase("failure", "Succeeded").await), 1);
     cluster.delete("always").await;
@@ -75,7 +77,7 @@ async fn deletion_gives_grace_and_then_kills() {
     let pod = cluster.create("n1", "patient", PATIENT, &json!({})).await;
     let place = cluster.place("n1", &pod);
     cluster.ready("patient").await;
-    let pid = content(&place.join("root/pid"), |text| text.ends_with('\n')).await;
+    let pid = cluster.pid("n1", &pod).await;
     let log = place.join("logs/c/0.log");
     content(&log, |text| text == "hello\n").await;
     // Evicting is deleting.
@@ -84,10 +86,11 @@ async fn deletion_gives_grace_and_then_kills() {
     eventually("the end", || async { pods.get_opt("patient").await.unwrap().is_none().then_some(()) }).await;
     assert!(!is_alive(&pid));
 
-    let stubborn = "trap '' TERM; echo $$$$ > $NEONVM_ROOT/pid; while :; do sleep 0.05; done";
+    let stubborn = "trap '' TERM; echo up > $NEONVM_ROOT/out/up; while :; do sleep 0.05; done";
     let short = json!({ "spec": { "terminationGracePeriodSeconds": 1 } });
     let pod = cluster.create("n1", "stubborn", stubborn, &short).await;
-    let pid = content(&cluster.place("n1", &pod).join("root/pid"), |text| text.ends_with('\n')).await;
+    content(&cluster.out("n1", &pod).join("up"), |text| text.ends_with('\n')).await;
+    let pid = cluster.pid("n1", &pod).await;
     cluster.delete("stubborn").await;
     assert!(!is_alive(&pid));
     let events: Api<Event> = Api::namespaced(cluster.client.clone(), "default");
@@ -107,14 +110,14 @@ async fn probes_decide_on_readiness_and_life() {
         json!({ "exec": { "command": ["sh", "-c", format!("test {test}")] }, "periodSeconds": 1, "failureThreshold": 1,
             "timeoutSeconds": 60 })
     };
-    let (readiness, liveness) = (probe("-e $NEONVM_ROOT/ready"), probe("! -e $NEONVM_ROOT/dead"));
+    let (readiness, liveness) = (probe("-e $NEONVM_ROOT/out/ready"), probe("! -e $NEONVM_ROOT/out/dead"));
     let probes = with(&json!({ "readinessProbe": readiness, "livenessProbe": liveness }));
     let mut more = json!({ "spec": { "restartPolicy": "Always", "terminationGracePeriodSeconds": 60 } });
     crate::support::merge(&mut more, &probes);
     // With it goes the reason for its end: the next run is not to end as well.
-    let script = PATIENT.replace("trap '", "trap 'rm $NEONVM_ROOT/dead; ");
+    let script = PATIENT.replace("trap '", "trap 'rm $NEONVM_ROOT/out/dead; ");
     let pod = cluster.create("n1", "probed", &script, &more).await;
-    let root = cluster.place("n1", &pod).join("root");
+    let root = cluster.out("n1", &pod);
     let running = cluster.phase("probed", "Running").await;
     assert_eq!(condition(&running, "Ready"), "False");
     std::fs::write(root.join("ready"), "").unwrap();

@@ -13,6 +13,7 @@ mod kubectl;
 mod life;
 mod lifecycle;
 mod network;
+mod own_root;
 mod resize;
 mod server;
 mod stop;

@@ -38,7 +38,8 @@ fn traces(id: &str) -> Vec<String> {
     found
 }
 
-const IDLE: &str = "trap 'exit 0' TERM; cat /etc/hosts > $NEONVM_ROOT/hosts; while :; do sleep 0.05; done";
+const IDLE: &str =
+    "trap 'exit 0' TERM; cat /etc/hosts > $NEONVM_ROOT/out/hosts; while :; do sleep 0.05; done";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_of_two_nodes_reach_each_other_and_leave_nothing() {
@@ -55,8 +56,7 @@ async fn pods_of_two_nodes_reach_each_other_and_leave_nothing() {
     let (first, second) = (cluster.ready("one").await, cluster.ready("two").await);
     let ip = |pod: &serde_json::Value| pod["status"]["podIP"].as_str().unwrap().to_owned();
     let (from, to) = (ip(&first), ip(&second));
-    let hosts =
-        content(&cluster.place("n1", &one).join("root/hosts"), |text| text.contains("guest-vm")).await;
+    let hosts = content(&cluster.out("n1", &one).join("hosts"), |text| text.contains("guest-vm")).await;
     assert!(
         hosts.contains(&format!("{from}\tone")) && hosts.contains("169.254.254.254\tguest-vm"),
         "{hosts}"

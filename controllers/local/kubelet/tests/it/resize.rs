@@ -162,7 +162,7 @@ try:
         count += 1
 except RuntimeError:
     pass
-with open(os.environ["NEONVM_ROOT"] + "/count", "w") as file:
+with open(os.environ["NEONVM_ROOT"] + "/out/count", "w") as file:
     file.write(str(count) + ".")
 time.sleep(600)
 '"#;
@@ -176,7 +176,7 @@ async fn a_pod_has_a_limit_of_processes() {
     let cluster = cluster().await;
     for (name, extra) in [("free", json!({})), ("sized", sized("1"))] {
         let pod = cluster.create("n1", name, THREADS, &extra).await;
-        let count = content(&cluster.place("n1", &pod).join("root/count"), |text| text.ends_with('.')).await;
+        let count = content(&cluster.out("n1", &pod).join("count"), |text| text.ends_with('.')).await;
         let count: u32 = count.trim_end_matches('.').parse().unwrap();
         assert!((1000..4096).contains(&count), "{name}: {count}");
         cluster.delete(name).await;

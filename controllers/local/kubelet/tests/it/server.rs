@@ -10,7 +10,7 @@ use neonvm_test_support::{need, needs};
 use crate::support::{Cluster, is_root};
 
 const TALKS: &str = "echo 2026-01-01T00:00:00Z stdout F first; echo 2026-01-02T00:00:00Z stdout F second; \
-                     trap 'exit 0' TERM; while [ ! -e $NEONVM_ROOT/more ]; do sleep 0.05; done; echo third; \
+                     trap 'exit 0' TERM; while [ ! -e $NEONVM_ROOT/out/more ]; do sleep 0.05; done; echo third; \
                      while :; do sleep 0.05; done";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -35,7 +35,7 @@ async fn logs_are_read_and_followed() {
         line.await.unwrap().map(Result::unwrap)
     };
     assert_eq!((next().await.as_deref(), next().await.as_deref()), (Some("first"), Some("second")));
-    std::fs::write(cluster.place("n1", &pod).join("root/more"), "").unwrap();
+    std::fs::write(cluster.out("n1", &pod).join("more"), "").unwrap();
     assert_eq!(next().await.as_deref(), Some("third"));
     cluster.delete("talks").await;
     assert_eq!(next().await, None);
@@ -108,7 +108,7 @@ async fn commands_land_in_the_pods_own_root() {
     let canary = canary.display().to_string();
     // The user of the command, and what a way out would lead to.
     let user: u32 = shell_output(&cluster, "id -u").await.trim().parse().unwrap();
-    assert!((2_000_000_000..2_016_777_216).contains(&user), "{user}");
+    assert!((2_016_777_216..2_033_554_432).contains(&user), "{user}");
     let state = cluster.server.kubeconfig().display().to_string();
     let pids = format!("/proc/{}/root", std::process::id());
     for path in [&canary, &format!("/proc/1/root{canary}"), &format!("../..{canary}"), &state, &pids] {

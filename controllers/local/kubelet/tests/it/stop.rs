@@ -9,9 +9,9 @@ use crate::support::{Cluster, content, is_alive};
 
 /// Succeeds when requested to end, and leaves a message.
 const GOOD: &str = r#"trap 'echo "{\"reason\":\"Stopped\",\"message\":\"off\"}" > $NEONVM_TERMINATION_LOG; exit 0' TERM;
-    echo $$$$ > $NEONVM_ROOT/pid; while :; do sleep 0.05; done"#;
+    echo up > $NEONVM_ROOT/out/up; while :; do sleep 0.05; done"#;
 /// Ignores SIGTERM.
-const DEAF: &str = "trap '' TERM; echo $$$$ > $NEONVM_ROOT/pid; while :; do sleep 0.05; done";
+const DEAF: &str = "trap '' TERM; echo up > $NEONVM_ROOT/out/up; while :; do sleep 0.05; done";
 
 fn names(pods: &[RunningPod]) -> Vec<&str> {
     pods.iter().map(|pod| pod.name.as_str()).collect()
@@ -29,8 +29,8 @@ async fn machines_are_asked_and_waited_for_and_end_with_their_own_code() {
     for (name, script, more) in [("deaf", DEAF, short), ("good", GOOD, long)] {
         let pod = cluster.create("n1", name, script, &more).await;
         cluster.ready(name).await;
-        let path = cluster.place("n1", &pod).join("root/pid");
-        pids.push(content(&path, |text| text.ends_with('\n')).await);
+        content(&cluster.out("n1", &pod).join("up"), |text| text.ends_with('\n')).await;
+        pids.push(cluster.pid("n1", &pod).await);
     }
     cluster.kill_node("n1");
     let data = cluster.server.directory().to_path_buf();
@@ -64,7 +64,7 @@ async fn what_another_boot_or_another_process_has_the_number_of_is_left_alone() 
     let pod = cluster.create("n1", "p", GOOD, &json!({})).await;
     cluster.ready("p").await;
     let place = cluster.place("n1", &pod);
-    let pid = content(&place.join("root/pid"), |text| text.ends_with('\n')).await;
+    let pid = cluster.pid("n1", &pod).await;
     cluster.kill_node("n1");
     let data = cluster.server.directory();
     let (state, record) = (place.join("state.json"), place.join("containers/c/0.pid"));

@@ -118,11 +118,32 @@ impl Cluster {
         self.server.directory().join("nodes").join(node).join("pods").join(uid)
     }
 
+    /// The directory in which the scripts of a pod write, for them `$NEONVM_ROOT/out`.
+    pub(crate) fn out(&self, node: &str, pod: &Pod) -> PathBuf {
+        self.place(node, pod).join("volumes/out")
+    }
+
+    /// The process of a pod's only container, by the number that this host has for it.
+    pub(crate) async fn pid(&self, node: &str, pod: &Pod) -> String {
+        let stat =
+            content(&self.place(node, pod).join("containers/c/0.pid"), |text| text.contains(' ')).await;
+        stat.split(' ').next().unwrap().to_owned()
+    }
+
+    /// What a pod that runs sees as its root.
+    pub(crate) async fn seen(&self, node: &str, pod: &Pod) -> PathBuf {
+        match is_root() {
+            true => format!("/proc/{}/root", self.pid(node, pod).await).into(),
+            false => self.place(node, pod).join("root"),
+        }
+    }
+
     pub(crate) async fn create(&self, node: &str, name: &str, script: &str, more: &Value) -> Pod {
         let mut value = json!({ "metadata": { "name": name }, "spec": { "nodeName": node, "restartPolicy": "Never",
             "terminationGracePeriodSeconds": 5, "automountServiceAccountToken": false,
             "containers": [{ "name": "c", "image": "i", "command": ["neond", "runner"], "args": [script] }] } });
         merge(&mut value, more);
+        add_out(&mut value);
         self.pods().create(&PostParams::default(), &serde_json::from_value(value).unwrap()).await.unwrap()
     }
 
@@ -161,6 +182,20 @@ impl Cluster {
             pods.get_opt(name).await.unwrap().is_none().then_some(())
         })
         .await;
+    }
+}
+
+/// Gives all containers of a pod a directory in which they write.
+fn add_out(pod: &mut Value) {
+    let push = |into: &mut Value, value: Value| match into {
+        Value::Array(all) => all.push(value),
+        other => *other = json!([value]),
+    };
+    push(&mut pod["spec"]["volumes"], json!({ "name": "out", "emptyDir": {} }));
+    for kind in ["initContainers", "containers"] {
+        for container in pod["spec"][kind].as_array_mut().into_iter().flatten() {
+            push(&mut container["volumeMounts"], json!({ "name": "out", "mountPath": "/out" }));
+        }
     }
 }
 
@@ -207,6 +242,12 @@ pub(crate) async fn content(path: &Path, wanted: impl Fn(&str) -> bool) -> Strin
 
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
+}
+
+/// Kills a process.
+pub(crate) fn kill(pid: &str) {
+    let pid = rustix::process::Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
 }
 
 /// Whether a process runs.

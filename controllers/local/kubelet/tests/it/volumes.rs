@@ -1,7 +1,5 @@
 //! Volumes and environment.
 
-use std::net::Ipv4Addr;
-
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -9,9 +7,9 @@ use neonvm_kubelet::Network;
 use neonvm_test_support::{need, needs};
 use serde_json::{Value, json};
 
-use crate::support::{Cluster, content, eventually, with};
+use crate::support::{Cluster, content, eventually, is_root, with};
 
-const IDLE: &str = "trap 'exit 0' TERM; env > $NEONVM_ROOT/env; while :; do sleep 0.05; done";
+const IDLE: &str = "trap 'exit 0' TERM; env > $NEONVM_ROOT/out/env; while :; do sleep 0.05; done";
 
 async fn object<K>(cluster: &Cluster, value: Value) -> Api<K>
 where
@@ -65,8 +63,8 @@ async fn volumes_are_laid_out_and_follow_their_objects() {
         .await;
     let more = every_kind(cluster.server.directory());
     let pod = cluster.create("n1", "v", IDLE, &more).await;
-    let root = cluster.place("n1", &pod).join("root");
     let ready = cluster.ready("v").await;
+    let root = cluster.seen("n1", &pod).await;
     let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
     assert_eq!(
         (read("vm/map/a"), read("vm/map/within/deep/b"), read("vm/secret/key")),
@@ -76,7 +74,8 @@ async fn volumes_are_laid_out_and_follow_their_objects() {
     let mode = |path: &str| std::fs::metadata(root.join(path)).unwrap().permissions().mode() & 0o777;
     assert_eq!(
         (mode("vm/secret/key"), mode("vm/secret"), mode("vm/map/within/deep/b")),
-        (0o400, 0o700, 0o600)
+        // As with kubelets the group of the pod's volumes reads them.
+        if is_root() { (0o440, 0o750, 0o640) } else { (0o400, 0o700, 0o600) }
     );
     assert!(read("all/ca.crt").contains("BEGIN CERTIFICATE") && read("all/token").split('.').count() == 3);
     assert!(
@@ -85,7 +84,7 @@ async fn volumes_are_laid_out_and_follow_their_objects() {
             && root.join("vm/none").is_dir()
     );
     assert_eq!(read("own/notes"), "note=\"x\"");
-    let env = content(&root.join("env"), |text| text.contains("NEONVM_ROOT")).await;
+    let env = content(&root.join("out/env"), |text| text.contains("NEONVM_ROOT")).await;
     let ip = ready["status"]["podIP"].as_str().unwrap();
     for line in [
         "B=ab",
@@ -96,11 +95,6 @@ async fn volumes_are_laid_out_and_follow_their_objects() {
         "NEONVM_GRACE_SECONDS=5",
         "NEONVM_LOG_FORMAT=cri",
         "NEONVM_ACCEL=auto",
-        // 127.x.y.z: a separate user for each pod.
-        &format!(
-            "NEONVM_QEMU_USER={}",
-            2_000_000_000 + (u32::from(ip.parse::<Ipv4Addr>().unwrap()) & 0xff_ffff)
-        ),
         "KUBERNETES_SERVICE_PORT=443",
     ] {
         assert!(env.lines().any(|own| own == line), "{line} is not in {env}");
@@ -158,9 +152,10 @@ async fn disks_come_from_files_and_from_the_local_store() {
     let second = cluster.create("n1", "store", IDLE, &image_pod("example.org/disk:1")).await;
     cluster.ready("file").await;
     cluster.ready("store").await;
-    let disk = |pod| cluster.place("n1", pod).join("root/vm/rootdisk/disk.qcow2");
-    assert_eq!(std::fs::read_to_string(disk(&first)).unwrap(), "a disk");
-    assert_eq!(std::fs::read_to_string(disk(&second)).unwrap(), "a disk of the store");
+    for (pod, content) in [(&first, "a disk"), (&second, "a disk of the store")] {
+        let disk = cluster.seen("n1", pod).await.join("vm/rootdisk/disk.qcow2");
+        assert_eq!(std::fs::read_to_string(disk).unwrap(), content);
+    }
     let images = cluster.server.directory().join("images");
     let count = || {
         let names = std::fs::read_dir(&images)
@@ -266,7 +261,7 @@ async fn disks_come_from_registries() {
     }
     for (name, pod) in ["one", "two"].iter().zip(&pods) {
         cluster.ready(name).await;
-        let disk = cluster.place("n1", pod).join("root/vm/rootdisk/disk.qcow2");
+        let disk = cluster.seen("n1", pod).await.join("vm/rootdisk/disk.qcow2");
         assert_eq!(std::fs::read_to_string(&disk).unwrap(), "a disk of the store");
         assert!(std::fs::metadata(&disk).unwrap().permissions().readonly());
     }

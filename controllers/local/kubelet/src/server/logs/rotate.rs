@@ -8,6 +8,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use neonvm_kit::private;
+
+use crate::files;
 use crate::node::Node;
 use crate::pod::directory::aside;
 
@@ -17,8 +20,10 @@ const LIMIT: u64 = 12 << 20;
 const PERIOD: Duration = Duration::from_secs(10);
 
 fn cut(path: &Path) -> io::Result<()> {
-    fs::copy(path, aside(path))?;
-    File::options().write(true).open(path)?.set_len(0)
+    let mut log = files::open_foreign(path, File::options().read(true).write(true))?;
+    // The writer of the log may have put a link there.
+    io::copy(&mut log, &mut private::create(&aside(path))?)?;
+    log.set_len(0)
 }
 
 /// Cuts logs that grow too long, until it is dropped.
@@ -35,7 +40,7 @@ pub(crate) async fn keep_short(node: &Arc<Node>) {
                 running.map(|(name, container)| handle.directory.log(name, container.restarts)).collect()
             };
             for path in running {
-                let too_long = fs::metadata(&path).is_ok_and(|metadata| metadata.len() > LIMIT);
+                let too_long = fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.len() > LIMIT);
                 if too_long {
                     match tokio::task::spawn_blocking(move || cut(&path)).await {
                         Ok(Ok(())) => {}

@@ -1,12 +1,14 @@
 //! `vm`
 
 mod build;
+mod disk;
 mod life;
 mod look;
 mod reach;
 
 pub use super::migration::Migrate;
 pub use build::Build;
+pub use disk::{Command as DiskCommand, Grow as DiskGrow, List as DiskList};
 pub use life::{Create, Delete, Scale, Wait};
 pub use look::{Describe, Get, History, List, Logs};
 pub use reach::{Connect, Console, Cp, PortForward, Ssh, SshConfig};
@@ -62,6 +64,9 @@ pub enum Command {
                   The guest continues where it was paused. With KVM its clock is set to the host's within 16 seconds; an emulated \
                   guest stays behind by the time of the pause.")]
     Resume(Power),
+    /// List the disks of a VM, or grow one while the VM runs
+    #[command(subcommand)]
+    Disk(DiskCommand),
     /// Live-migrate a VM to another node
     Migrate(Box<Migrate>),
     /// Stop and delete VMs

@@ -9,6 +9,7 @@ mod create;
 pub(super) mod decisions;
 mod delete;
 mod describe;
+mod disk;
 pub(crate) mod events;
 pub(crate) mod exec;
 mod history;
@@ -46,6 +47,7 @@ pub(super) fn run(env: &Env, settings: &Settings, command: &Command, quiet: bool
         Command::Restart(args) => power::run(settings, args, power::Order::Restart, quiet),
         Command::Pause(args) => power::run(settings, args, power::Order::Pause, quiet),
         Command::Resume(args) => power::run(settings, args, power::Order::Resume, quiet),
+        Command::Disk(command) => disk::run(settings, command),
         Command::Migrate(args) => super::migration::begin::run(env, settings, args, quiet),
         Command::Delete(args) => delete::run(settings, args, quiet),
         Command::Console(args) => console::run(settings, args, quiet),

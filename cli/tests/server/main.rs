@@ -4,6 +4,7 @@
 
 mod cluster;
 mod create;
+mod disks;
 mod inspect;
 mod install;
 mod podautoscaler;

@@ -13,5 +13,5 @@ pub use base::{Base, inspect};
 pub use empty::{EmptyDisk, empty, swap};
 pub use error::DiskError;
 pub use overlay::{overlay, overlay_size};
-pub use persistent::{FILE as PERSISTENT_FILE, PersistentDisk, empty_copy, persistent};
+pub use persistent::{FILE as PERSISTENT_FILE, PersistentDisk, empty_copy, file_size, persistent};
 pub use volume::{VolumeFile, volume};

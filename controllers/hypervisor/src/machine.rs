@@ -3,6 +3,7 @@
 mod cpu;
 mod event;
 mod exit;
+mod grow;
 mod kernel;
 mod meeting;
 mod memory;
@@ -24,6 +25,7 @@ use tokio::sync::{broadcast, mpsc, watch};
 pub use cpu::{CpuError, VcpuThread};
 pub use event::{MachineEvent, RunState};
 pub use exit::QemuExit;
+pub use grow::GrowError;
 pub use kernel::firmware;
 pub use memory::{MemoryError, MemoryState};
 pub use migration::{

@@ -116,7 +116,9 @@ pub(crate) async fn handle(shared: Arc<Shared>, peer: Peer, request: Request<Inc
         protocol::MIGRATION_CANCEL_PATH
         | protocol::MIGRATION_RECOVER_PATH
         | protocol::MIGRATION_SETTLE_PATH => Method::POST,
-        protocol::SIZE_PATH | protocol::PAUSE_PATH | protocol::MIGRATION_PATH => Method::PUT,
+        protocol::SIZE_PATH | protocol::DISKS_PATH | protocol::PAUSE_PATH | protocol::MIGRATION_PATH => {
+            Method::PUT
+        }
         path if path.starts_with(protocol::VOLUME_PATH) => Method::GET,
         path if path.starts_with(protocol::GUEST_PORT_PATH) => Method::GET,
         _ => return text(StatusCode::NOT_FOUND, "no such path"),
@@ -133,6 +135,7 @@ pub(crate) async fn handle(shared: Arc<Shared>, peer: Peer, request: Request<Inc
         protocol::CPU_CHANGE_PATH => cpu_change(&shared, request).await,
         protocol::STATUS_PATH => status(&shared, request.uri().query()),
         protocol::SIZE_PATH => size(&shared, request).await,
+        protocol::DISKS_PATH => migration::call(&shared, request, Command::GrowDisk).await,
         protocol::PAUSE_PATH => {
             let pause = |request: PauseRequest, answer| Command::Pause(request.paused, answer);
             migration::call(&shared, request, pause).await

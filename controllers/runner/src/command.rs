@@ -1,6 +1,8 @@
 //! Commands of clients, and the runner's answers.
 
-use neonvm_types::runner_protocol::{MigrationCall, MigrationRequest, MigrationVerdict, SizeRequest};
+use neonvm_types::runner_protocol::{
+    DiskRequest, MigrationCall, MigrationRequest, MigrationVerdict, SizeRequest,
+};
 use tokio::sync::oneshot;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +21,8 @@ pub(crate) type Answer = oneshot::Sender<Result<(), Refusal>>;
 #[derive(Debug)]
 pub(crate) enum Command {
     Resize(SizeRequest, Answer),
+    /// The volume of a disk is larger.
+    GrowDisk(DiskRequest, Answer),
     /// The guest's CPUs are to stand still, or to run.
     Pause(bool, Answer),
     PowerOff,

@@ -1,6 +1,7 @@
 //! One VM from start to end: the loop that feeds [`neonvm_core_vm_lifecycle::runner::Core`] and carries out its actions.
 
 mod act;
+mod disks;
 mod migration;
 mod vcpus;
 mod watch;
@@ -21,7 +22,8 @@ use crate::config::PodFiles;
 use crate::console::Console;
 use crate::guest::daemon::Daemon;
 use crate::logs::Log;
-use crate::migration::{Message, Moving, QUEUE as MESSAGES, volumes};
+use crate::migration::volumes::{self, Volume};
+use crate::migration::{Message, Moving, QUEUE as MESSAGES};
 use crate::options::Options;
 use crate::prepare::{Error, Prepared, prepare};
 use neonvm_core_vm_lifecycle::runner::{Core, Event, Limits, QemuEnd};
@@ -184,6 +186,8 @@ struct Loop {
     moved: mpsc::Receiver<Message>,
     /// Number of the last migration to another node.
     moves: u64,
+    /// Disks for the next runner.
+    volumes: Arc<Vec<Volume>>,
     /// Of the guest on the overlay, if it is there.
     frames: Option<Arc<crate::network::Frames>>,
 }
@@ -214,8 +218,9 @@ impl Loop {
         let (group, group_problem) = act::limit(options, pod, &machine, group).await;
         let daemon = Daemon::new(prepared.reach.clone());
         let (vcpus, statistics) = act::statistics(&machine, group.as_ref(), begun, daemon.clone()).await;
-        let volumes = Arc::new(volumes::of_disks(&plan.disks));
+        let disks = Arc::new(volumes::of_disks(&plan.disks));
         let (reach, meter) = (prepared.reach, prepared.meter);
+        let volumes = Arc::clone(&disks);
         running.send_replace(Some(Running { console: console.clone(), reach, statistics, volumes, meter }));
         let (messages, moved) = mpsc::channel(MESSAGES);
         let info = MachineInfo {
@@ -256,6 +261,7 @@ impl Loop {
             messages,
             moved,
             moves: 0,
+            volumes: disks,
             frames: prepared.frames,
         };
         if let Some(problem) = group_problem {
@@ -288,6 +294,7 @@ impl Loop {
         let machine = Arc::clone(&self.machine);
         let end = machine.wait();
         tokio::pin!(end);
+        self.find_disks().await;
         loop {
             let moving = self.moving.as_ref().and_then(Moving::wake_at);
             let wake = [self.core.wake_at(), moving].into_iter().flatten().min();
@@ -335,6 +342,7 @@ impl Loop {
         match command {
             Command::PowerOff => self.stop(),
             Command::Resize(size, answer) => drop(answer.send(self.resize(size))),
+            Command::GrowDisk(request, answer) => drop(answer.send(self.accept_growth(request))),
             Command::Pause(paused, answer) => drop(answer.send(self.pause(paused))),
             Command::Move(request, answer) => drop(answer.send(self.begin_move(request))),
             Command::CancelMove(call, answer) => drop(answer.send(self.cancel_move(&call))),

@@ -5,6 +5,7 @@
 //! formats: unknown keys are accepted, so that either side may be newer.
 
 mod attach;
+mod disk;
 mod image_config;
 mod report;
 mod runtime_config;
@@ -13,6 +14,7 @@ pub mod toolbox;
 pub use attach::{
     ATTACH_PATH, ATTACH_PROTOCOL, Attach, FRAME_HEADER, Frame, LONGEST_FRAME, frame_header, read_frame_header,
 };
+pub use disk::{FileSystem, GROW_PATH};
 pub use image_config::{
     Command, Console, ImageConfig, MemoryLimits, Monitor, Process, Service, Start, UnknownLimits,
 };

@@ -19,7 +19,7 @@ pub use migration::{
     VOLUME_PATH, VolumeInfo,
 };
 pub use status::{
-    CpuStatus, MemoryStatus, PauseRequest, PauseStatus, Problem, ProblemReason, RunnerState,
+    CpuStatus, DiskRequest, MemoryStatus, PauseRequest, PauseStatus, Problem, ProblemReason, RunnerState,
     RunnerStatistics, RunnerStatus, SizeRequest,
 };
 pub use workload::WorkloadStatus;
@@ -47,6 +47,8 @@ pub const STATUS_PATH: &str = "/v1/status";
 pub const SIZE_PATH: &str = "/v1/size";
 /// Path that takes a [`PauseRequest`] (PUT).
 pub const PAUSE_PATH: &str = "/v1/pause";
+/// Path that takes a [`DiskRequest`] (PUT).
+pub const DISKS_PATH: &str = "/v1/disks";
 /// Path of the counters of the guest's traffic (GET), in the text format of Prometheus, if `spec.enableNetworkMonitoring` is on.
 pub const METRICS_PATH: &str = "/metrics";
 /// Path of [`RunnerStatistics`] (GET).

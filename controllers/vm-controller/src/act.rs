@@ -16,7 +16,8 @@ use neonvm_api::VirtualMachine;
 use neonvm_api::names::FINALIZER;
 use neonvm_api::names::annotation::{AT_NEXT_START, COPY_OF, REPLACED_BY};
 use neonvm_core_vm_lifecycle::claims::copy;
-use neonvm_core_vm_lifecycle::{Action, Failure, FailureReason, SizeUnanswered, owned_pod};
+use neonvm_core_vm_lifecycle::{Action, DiskRequested, Failure, FailureReason, SizeUnanswered, owned_pod};
+use neonvm_types::runner_protocol::DiskRequest;
 use serde_json::{Value, json};
 
 use crate::cache::Key;
@@ -100,6 +101,10 @@ impl Reconciler {
                 }
                 asked.map_err(|message| Failed::new(FailureReason::ScaleFailed, message))
             }
+            Action::GrowDisk(request) => {
+                self.grow_disk(key, pod_of(vm), request).await;
+                Ok(())
+            }
             Action::SetPaused(paused) => {
                 let asked = self.state.links.set_paused(key, pod_of(vm), *paused).await;
                 asked.map_err(|message| Failed::new(FailureReason::PauseFailed, message))
@@ -113,6 +118,27 @@ impl Reconciler {
                 given.map_err(|message| Failed::new(FailureReason::AddressFailed, message))
             }
             Action::Tls(action) => self.certificate(key, vm, action).await,
+        }
+    }
+
+    /// Requests from a runner that a disk grows. A refusal is no failure of the VM: the request is repeated later, and what goes wrong at
+    /// the runner is in its reports.
+    async fn grow_disk(&self, key: &Key, pod: &str, request: &DiskRequest) {
+        self.key_states.with(key, |state| {
+            state.disks_requested.retain(|asked| asked.request.disk != request.disk);
+            state.disks_requested.push(DiskRequested {
+                pod: pod.to_owned(),
+                request: request.clone(),
+                at: now(),
+            });
+        });
+        match self.state.links.grow_disk(key, pod, request).await {
+            Ok(()) => {
+                tracing::info!(vm = %key, disk = request.disk, size = %request.size, "the disk is to grow");
+            }
+            Err(error) => {
+                tracing::warn!(vm = %key, disk = request.disk, %error, "the disk does not grow yet");
+            }
         }
     }
 

@@ -40,7 +40,7 @@ impl Known {
             let vm = NamespacedName::new(key.namespace.clone(), view.vm.clone());
             self.of_vm.entry(vm).or_default().insert(key.name.clone());
         }
-        self.all.insert(key.clone(), view);
+        self.all.insert(Arc::clone(key), view);
     }
 }
 

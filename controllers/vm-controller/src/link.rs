@@ -11,7 +11,7 @@ use std::time::Duration;
 use http::Method;
 use neonvm_core_vm_lifecycle::{PodView, RunnerView};
 use neonvm_types::runner_protocol::{
-    PAUSE_PATH, PauseRequest, RunnerStatus, SIZE_PATH, SizeRequest, server_name,
+    DISKS_PATH, DiskRequest, PAUSE_PATH, PauseRequest, RunnerStatus, SIZE_PATH, SizeRequest, server_name,
 };
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
@@ -151,6 +151,16 @@ impl Links {
         let answered = self.ask(key, |target| target.name == pod, (Method::PUT, SIZE_PATH), body).await;
         answered.map_err(|refusal| match refusal.status {
             Some(status) => format!("the runner refused the size ({status}): {}", refusal.message),
+            None => refusal.message,
+        })
+    }
+
+    /// Requests from the runner in the pod with this name that a disk grows with its volume.
+    pub(crate) async fn grow_disk(&self, key: &Key, pod: &str, request: &DiskRequest) -> Result<(), String> {
+        let body = serde_json::to_vec(request).map_err(|error| error.to_string())?;
+        let answered = self.ask(key, |target| target.name == pod, (Method::PUT, DISKS_PATH), body).await;
+        answered.map_err(|refusal| match refusal.status {
+            Some(status) => format!("the runner refused the disk's size ({status}): {}", refusal.message),
             None => refusal.message,
         })
     }

@@ -111,6 +111,10 @@ pub struct VolumeStatus {
     /// Two nodes may open the volume at the same time: a migration opens it on both. Any other is copied to a new claim.
     #[serde(default)]
     pub shared: bool,
+    /// Size of the volume as the disk in the running guest uses it; absent if the disk is not written, or of an older runner.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::quantity")]
+    pub size: Option<Quantity>,
     /// The disk is not written.
     #[serde(default, skip_serializing_if = "schema::is_false")]
     pub read_only: bool,

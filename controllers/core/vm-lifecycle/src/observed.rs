@@ -6,7 +6,7 @@ mod resize;
 use std::net::IpAddr;
 
 use neonvm_types::Timestamp;
-use neonvm_types::runner_protocol::{Exit, RunnerStatus, SizeRequest};
+use neonvm_types::runner_protocol::{DiskRequest, Exit, RunnerStatus, SizeRequest};
 
 use crate::claims::ClaimView;
 use crate::pod::size::larger;
@@ -40,6 +40,8 @@ pub struct Observed {
     pub resize_refused: Option<ResizeRefused>,
     /// The size that was requested from the runner, without a reply yet.
     pub size_unanswered: Option<SizeUnanswered>,
+    /// What was requested of the runner for disks whose volumes have become larger.
+    pub disks_requested: Vec<DiskRequested>,
     /// What went wrong when the actions of the step before were run.
     pub failure: Option<Failure>,
     /// Five random letters and digits for the name of a new pod.
@@ -100,6 +102,16 @@ impl SizeUnanswered {
         let size = same.map_or(size, |before| larger(before.size, size));
         Self { pod: pod.to_owned(), size, at }
     }
+}
+
+/// A disk that a runner was requested to grow. Whatever came of it, the same is not requested again for a while.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskRequested {
+    /// Name of the runner's pod.
+    pub pod: String,
+    pub request: DiskRequest,
+    /// When it was sent.
+    pub at: Timestamp,
 }
 
 /// The address of a VM on the overlay network.

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use neonvm_api::VirtualMachineStatus;
 use neonvm_api::virtual_machine::{ActiveMigration, CopyOf, CpuScalingMode};
 use neonvm_types::Timestamp;
-use neonvm_types::runner_protocol::{MigrationCall, MigrationVerdict, SizeRequest};
+use neonvm_types::runner_protocol::{DiskRequest, MigrationCall, MigrationVerdict, SizeRequest};
 
 use crate::pod::{Metadata, PodSize};
 use crate::tls::TlsAction;
@@ -112,6 +112,8 @@ pub enum Action {
     /// Give the address back; nothing of the VM runs any more.
     ReleaseAddress,
     SetSize(SizeRequest),
+    /// Request from the runner that a disk grows with its volume.
+    GrowDisk(DiskRequest),
     /// Request from the runner that the guest's CPUs stand still, or run.
     SetPaused(bool),
     /// Do something about the guest's certificate.
@@ -140,6 +142,8 @@ pub enum NoteReason {
     ScaledUp,
     /// It shrank.
     ScaledDown,
+    /// A disk has grown with its volume.
+    DiskGrown,
     /// The guest's CPUs stand still.
     Paused,
     /// They run again.
@@ -207,6 +211,7 @@ impl NoteReason {
             Self::Ready => "Ready",
             Self::ScaledUp => "ScaledUp",
             Self::ScaledDown => "ScaledDown",
+            Self::DiskGrown => "DiskGrown",
             Self::Paused => "Paused",
             Self::Resumed => "Resumed",
             Self::Restarted => "Restarted",

@@ -9,6 +9,7 @@
 //! except to try again what was not answered. While the guest is paused nothing is expected of it and nothing is sent to it.
 
 mod cpu;
+mod disks;
 mod exit;
 mod memory;
 mod pause;
@@ -16,12 +17,13 @@ mod stop;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use neonvm_types::guest::ReportKind;
 use neonvm_types::runner_protocol::{
-    Exit, ExitReason, MachineInfo, MigrationGuest, MigrationRole, MigrationStatus, Problem, ProblemReason,
-    ProcessExit, RunnerState, RunnerStatus, SizeRequest, WorkloadStatus,
+    DiskRequest, Exit, ExitReason, MachineInfo, MigrationGuest, MigrationRole, MigrationStatus, Problem,
+    ProblemReason, ProcessExit, RunnerState, RunnerStatus, SizeRequest, WorkloadStatus,
 };
 use neonvm_types::{Bytes, MilliCpu};
 
@@ -51,6 +53,14 @@ pub enum Event {
     Moved(Box<MigrationStatus>),
     /// Another size is wanted.
     Resize(SizeRequest),
+    /// Sizes of the volumes that disks use, at the start of QEMU.
+    Disks(BTreeMap<String, Bytes>),
+    /// The volume of a disk is larger.
+    GrowDisk(DiskRequest),
+    /// The disk has grown; and, if its file system grows at the next start only, why.
+    DiskGrown(DiskRequest, Option<String>),
+    /// It has not, or its file system has not.
+    DiskNotGrown(DiskRequest, String),
     /// The guest's CPUs are to stand still, or to run.
     Pause(bool),
     /// QEMU has carried out [`Action::Pause`] (`true`) or [`Action::Continue`] (`false`).
@@ -90,7 +100,7 @@ pub enum Event {
 }
 
 /// What is to be done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Set in QEMU how much memory the guest should have in all.
     SetMemory(Bytes),
@@ -100,6 +110,8 @@ pub enum Action {
     SetCpus(MilliCpu),
     /// Query how many CPUs are online, with this timeout; answered likewise.
     AskGuest(Duration),
+    /// Grow a disk and its file system; answered with [`Event::DiskGrown`] or [`Event::DiskNotGrown`].
+    GrowDisk(DiskRequest),
     /// Stop the guest's CPUs; answered with [`Event::Paused`] or [`Event::PauseFailed`].
     Pause,
     /// Let them run; answered likewise.
@@ -129,6 +141,7 @@ pub struct Core {
     status: RunnerStatus,
     cpu: cpu::Cpu,
     memory: memory::Memory,
+    disks: disks::Disks,
     pause: pause::Pause,
     stop: stop::Stop,
     /// Pause before a guest that has never answered is queried again, and when.
@@ -156,6 +169,7 @@ impl Core {
             status,
             cpu: cpu::Cpu::new(limits.size.cpu),
             memory: memory::Memory::new(limits.size.memory),
+            disks: disks::Disks::default(),
             pause: pause::Pause::default(),
             stop: stop::Stop::default(),
             asking: (ASK_FIRST, None),
@@ -199,6 +213,16 @@ impl Core {
     /// Whether the guest is paused, or to be, so that its size cannot be changed and it cannot be migrated.
     pub fn is_paused(&self) -> bool {
         self.pause.is_wanted() || self.pause.is_still()
+    }
+
+    /// Whether a disk grows now, so that the VM cannot be migrated.
+    pub fn grows_disk(&self) -> bool {
+        self.disks.are_growing()
+    }
+
+    /// Whether a disk may grow to a volume of this size; the message has the reason.
+    pub fn check_disk(&self, request: &DiskRequest) -> Result<(), String> {
+        self.disks.check(request)
     }
 
     /// The guest's data for the next runner.
@@ -270,6 +294,10 @@ impl Core {
                     actions.extend(self.cpu.ask(now, size.cpu));
                 }
             }
+            Event::Disks(sizes) => self.disks.found(sizes),
+            Event::GrowDisk(request) => actions.extend(self.disks.ask(request)),
+            Event::DiskGrown(request, later) => actions.extend(self.disks.grown(request, later)),
+            Event::DiskNotGrown(request, why) => self.disks.failed(request, why),
             Event::Pause(paused) => self.pause.want(paused),
             Event::Paused(paused) => self.paused(paused),
             Event::PauseFailed(why) => {
@@ -454,10 +482,12 @@ impl Core {
         (self.status.cpu.applied, self.status.cpu.online) = self.cpu.observed();
         self.status.memory.actual = self.memory.actual();
         self.status.pause = self.pause.status();
+        self.status.disks.clone_from(self.disks.sizes());
         let mut problems = self.faults.clone();
         problems.extend(self.cpu.problems());
         problems.extend(self.memory.problem());
         problems.extend(self.pause.problem());
+        problems.extend(self.disks.problem());
         problems.extend(self.stop.problem());
         problems.sort_by_key(|problem| problem.reason);
         self.status.problems = problems;

@@ -3,6 +3,7 @@
 mod address;
 mod alive;
 mod deleting;
+mod disks;
 mod ended;
 mod health;
 mod moving;

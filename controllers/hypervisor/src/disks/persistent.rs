@@ -43,7 +43,7 @@ pub struct PersistentDisk<'a> {
 
 /// The size of the file in a volume of this size: 94.5 % of it, in whole MiB.
 #[must_use]
-fn file_size(volume: Bytes) -> Bytes {
+pub fn file_size(volume: Bytes) -> Bytes {
     let kept = u128::from(volume.get()).saturating_mul(u128::from(KEPT_THOUSANDTHS)).div_ceil(1000);
     let left = volume.get().saturating_sub(u64::try_from(kept).unwrap_or(u64::MAX));
     Bytes::new(left / GRAIN * GRAIN)

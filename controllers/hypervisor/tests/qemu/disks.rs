@@ -4,12 +4,14 @@ use neonvm_test_support::{Missing, Need, need, needs};
 use std::os::unix::fs::MetadataExt as _;
 use std::process::Command;
 
-use neonvm_hypervisor::disks::{DiskError, EmptyDisk, VolumeFile, empty, inspect, overlay, swap, volume};
-use neonvm_hypervisor::machine::{Machine, MachineEvent, RunState, StartError};
+use neonvm_hypervisor::disks::{
+    DiskError, EmptyDisk, VolumeFile, empty, file_size, inspect, overlay, swap, volume,
+};
+use neonvm_hypervisor::machine::{GrowError, Machine, MachineEvent, RunState, StartError};
 use neonvm_hypervisor::plan::{BaseFormat, DiskImage, DiskPlan};
 use neonvm_types::Bytes;
 
-use crate::lab::{Console, PATIENCE, event, lab, resources, start};
+use crate::lab::{Console, PATIENCE, event, lab, resources, start, until};
 
 /// Output of a program, which must succeed.
 fn run(name: &str, arguments: &[&str]) -> String {
@@ -207,6 +209,42 @@ async fn a_disk_that_is_missing_or_corrupt_is_named() {
     std::fs::write(&file, "not an image").unwrap();
     let error = Machine::start(plan, resources().await).await.unwrap_err();
     assert!(error.to_string().contains("Image is not in qcow2 format"), "{error}");
+}
+
+/// The file grows with the volume's size, the guest's kernel takes note, and nothing shrinks.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_on_a_volume_grows_while_the_guest_runs() {
+    let lab = need!(lab());
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("disk.img");
+    let length = || Bytes::new(std::fs::metadata(&path).unwrap().len());
+    std::fs::File::create(&path).unwrap().set_len(file_size(Bytes::mib(64)).get()).unwrap();
+    let image = DiskImage::Volume { path: path.clone(), device: false, shared: false };
+    let disk = |name: &str, image, read_only| DiskPlan { name: name.into(), image, read_only, discard: true };
+    let mut plan = lab.plan("wait");
+    let root = directory.path().join("root.raw");
+    std::fs::write(&root, vec![0; 1 << 20]).unwrap();
+    plan.disks = vec![disk("root", DiskImage::Raw(root), false), disk("data", image, false)];
+    let (machine, mut console) = start(plan).await;
+    console.ready().await;
+    assert_eq!(machine.used_volume(1, Bytes::mib(64)).await.unwrap(), Bytes::mib(64));
+    assert_eq!(
+        machine.used_volume(1, Bytes::mib(96)).await.unwrap(),
+        file_size(Bytes::mib(64)),
+        "it has room"
+    );
+    for _ in 0..2 {
+        let size = machine.grow_disk(1, Bytes::mib(128)).await.unwrap();
+        assert_eq!((size, length()), (file_size(Bytes::mib(128)), size));
+    }
+    until("the guest takes note of the disk's size", async || console.text().contains("[vdb] new size"))
+        .await;
+    assert_eq!(machine.grow_disk(1, Bytes::mib(64)).await.unwrap(), length(), "it does not shrink");
+    assert_eq!(length(), file_size(Bytes::mib(128)));
+    for index in [0, 2] {
+        let error = machine.grow_disk(index, Bytes::mib(256)).await.unwrap_err();
+        assert!(matches!(error, GrowError::Disk(other) if other == index), "{error}");
+    }
 }
 
 /// A file system of 512 KiB, as long as it is held.

@@ -12,6 +12,7 @@ use tokio::io::AsyncReadExt as _;
 use super::answer::{Body, json, stream as streamed, text};
 use super::{Shared, not_yet, read, refusal};
 use crate::command::{Answer, Command};
+use crate::migration::volumes::Volume;
 
 /// Bytes of a volume that are read at once.
 const CHUNK: usize = 256 << 10;
@@ -47,7 +48,7 @@ pub(super) async fn volume(shared: &Shared, path: &str) -> Response<Body> {
     let Some(running) = running else { return not_yet() };
     let name = path.trim_start_matches(VOLUME_PATH);
     if name.is_empty() {
-        let list: Vec<&VolumeInfo> = running.volumes.iter().map(|volume| &volume.info).collect();
+        let list: Vec<VolumeInfo> = running.volumes.iter().map(Volume::info).collect();
         return json(StatusCode::OK, &list);
     }
     let Some(volume) = running.volumes.iter().find(|volume| volume.info.name == name) else {

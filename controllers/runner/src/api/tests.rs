@@ -41,6 +41,8 @@ fn stand() -> Stand {
             let _ = match command {
                 Command::Resize(size, answer) if size.cpu <= MilliCpu::new(4000) => answer.send(Ok(())),
                 Command::Resize(_, answer) => answer.send(Err(Refusal::Wrong("cpu: too many".into()))),
+                Command::GrowDisk(request, answer) if request.disk == "data" => answer.send(Ok(())),
+                Command::GrowDisk(_, answer) => answer.send(Err(Refusal::Wrong("no such disk".into()))),
                 Command::Pause(false, answer) => answer.send(Ok(())),
                 Command::Pause(true, answer) => answer.send(Err(Refusal::Conflict("the VM moves".into()))),
                 _ => Ok(()),
@@ -122,6 +124,21 @@ async fn a_pause_is_accepted_or_refused_with_the_reason() {
         assert_eq!(stand.ask("PUT", "/v1/pause", bad).await.0, 400, "{bad}");
     }
     assert_eq!(stand.ask("POST", "/v1/pause", r#"{"paused":true}"#).await, (405, "use PUT\n".into()));
+}
+
+#[tokio::test]
+async fn a_disk_that_is_to_grow_is_accepted_or_refused_with_the_reason() {
+    let stand = stand();
+    let (code, text) = stand.ask("PUT", "/v1/disks", r#"{"disk":"data","size":2147483648}"#).await;
+    assert!(code == 202 && serde_json::from_str::<RunnerStatus>(&text).is_ok(), "{code} {text}");
+    let unknown = stand.ask("PUT", "/v1/disks", r#"{"disk":"root","size":1}"#).await;
+    assert_eq!(unknown, (400, "no such disk\n".into()));
+    for bad in
+        ["", "{}", "[]", r#"{"disk":"data"}"#, r#"{"disk":"data","size":-1}"#, r#"{"disk":1,"size":1}"#]
+    {
+        assert_eq!(stand.ask("PUT", "/v1/disks", bad).await.0, 400, "{bad}");
+    }
+    assert_eq!(stand.ask("GET", "/v1/disks", "").await, (405, "use PUT\n".into()));
 }
 
 #[tokio::test]

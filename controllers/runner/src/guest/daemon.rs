@@ -1,4 +1,4 @@
-//! The daemon in the guest: CPUs on line, files, metrics. HTTP/1.1 without TLS on a link that only the runner and the
+//! The daemon in the guest: CPUs on line, file systems, files, metrics. HTTP/1.1 without TLS on a link that only the runner and the
 //! guest share. Every request has a deadline and a separate connection.
 
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use neonvm_types::MilliCpu;
-use neonvm_types::guest::{DAEMON_PORT, METRICS_PORT};
+use neonvm_types::guest::{DAEMON_PORT, FileSystem, GROW_PATH, METRICS_PORT};
 use tokio::net::TcpStream;
 
 use crate::network::Reach;
@@ -19,6 +19,8 @@ const QUESTION: Duration = Duration::from_secs(1);
 /// Time for a change of CPUs: each one on or off line takes up to a tenth of a second when emulated.
 const CHANGE: Duration = Duration::from_secs(10);
 const FILES: Duration = Duration::from_secs(10);
+/// Time for file systems to grow: the tables of inodes of many new groups are written.
+const GROWTH: Duration = Duration::from_secs(60);
 /// More is not read.
 const LARGEST: usize = 1 << 20;
 
@@ -37,6 +39,8 @@ pub(crate) enum Error {
     Status(StatusCode, String),
     #[error("the answer {0:?} is not a number")]
     Answer(String),
+    #[error("the list of file systems cannot be read: {0}")]
+    List(String),
 }
 
 /// The daemon of one guest; cheap to clone.
@@ -66,6 +70,17 @@ impl Daemon {
     /// Replaces the files below a path of the guest. The body is `{"name": {"data": "base64"}}`.
     pub(crate) async fn put_files(&self, path: &str, body: Vec<u8>) -> Result<(), Error> {
         self.send(DAEMON_PORT, Method::PUT, &files_path(path), body.into(), FILES).await.map(drop)
+    }
+
+    /// Grows the file systems on all disks of the VM to their disks, and lists them; `None`: the daemon is of a version that cannot.
+    pub(crate) async fn grow(&self) -> Result<Option<Vec<FileSystem>>, Error> {
+        match self.send(DAEMON_PORT, Method::POST, GROW_PATH, Bytes::new(), GROWTH).await {
+            Ok(body) => {
+                serde_json::from_slice(&body).map(Some).map_err(|error| Error::List(error.to_string()))
+            }
+            Err(Error::Status(StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED, _)) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Metrics in the text format of Prometheus.

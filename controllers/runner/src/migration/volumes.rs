@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{Seek as _, SeekFrom};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -35,6 +36,21 @@ const LIST: usize = 1 << 20;
 pub(crate) struct Volume {
     pub(crate) info: VolumeInfo,
     pub(crate) path: PathBuf,
+    /// Bytes to which the disk has grown since.
+    grown: Arc<AtomicU64>,
+}
+
+impl Volume {
+    /// As it is now.
+    pub(crate) fn info(&self) -> VolumeInfo {
+        let grown = Bytes::new(self.grown.load(Ordering::Relaxed));
+        VolumeInfo { size: self.info.size.max(grown), ..self.info.clone() }
+    }
+
+    /// The disk has this size from now on.
+    pub(crate) fn grow_to(&self, size: Bytes) {
+        self.grown.fetch_max(size.get(), Ordering::Relaxed);
+    }
 }
 
 pub(crate) fn of_disks(disks: &[DiskPlan]) -> Vec<Volume> {
@@ -51,7 +67,7 @@ pub(crate) fn of_disks(disks: &[DiskPlan]) -> Vec<Volume> {
             None => Bytes::new(File::open(path).and_then(|mut file| file.seek(SeekFrom::End(0))).ok()?),
         };
         let info = VolumeInfo { name: disk.name.clone(), size, read_only: disk.read_only };
-        Some(Volume { info, path: path.clone() })
+        Some(Volume { info, path: path.clone(), grown: Arc::default() })
     };
     disks.iter().filter_map(volume).collect()
 }

@@ -32,6 +32,7 @@ impl Loop {
             Action::SetQuota(cpu) => self.set_quota(cpu),
             Action::SetCpus(cpu) => self.set_cpus(cpu),
             Action::AskGuest(within) => self.ask_guest(within),
+            Action::GrowDisk(request) => self.grow_disk(request),
             Action::Pause => self.order(true),
             Action::Continue => self.order(false),
             Action::PressPowerButton => self.spawn(|machine, _| async move {
@@ -48,7 +49,7 @@ impl Loop {
     }
 
     /// Runs something beside the loop; what it returns comes back as an event.
-    fn spawn<F>(&self, work: impl FnOnce(Arc<Machine>, Daemon) -> F)
+    pub(super) fn spawn<F>(&self, work: impl FnOnce(Arc<Machine>, Daemon) -> F)
     where
         F: Future<Output = Option<Event>> + Send + 'static,
     {

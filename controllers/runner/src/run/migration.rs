@@ -127,6 +127,11 @@ impl Loop {
         if self.core.is_paused() {
             return Err(Refusal::Conflict("the VM is paused: it can move when it is resumed".to_owned()));
         }
+        if self.core.grows_disk() {
+            return Err(Refusal::Conflict(
+                "a disk of the VM grows: it can be migrated afterwards".to_owned(),
+            ));
+        }
         let pod = &self.pod;
         let identity = pod.certificate.identity();
         let connector =

@@ -1,7 +1,7 @@
 //! Migrations between two runners.
 
 use neonvm_kit::ca::Authority;
-use neonvm_test_support::{Missing, need, needs};
+use neonvm_test_support::{Missing, need};
 use neonvm_types::Bytes;
 use neonvm_types::runner_protocol::{
     ExitReason, MachineInfo, MigrationParameters, MigrationState as State, PostCopy, server_name,

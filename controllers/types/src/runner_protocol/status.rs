@@ -1,5 +1,7 @@
 //! The status document of a runner, streamed as lines of JSON whenever it changes.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::exit::Exit;
@@ -28,6 +30,10 @@ pub struct RunnerStatus {
     /// Whether the guest's CPUs stand still on request; absent if they do not and are not to.
     #[serde(skip_serializing_if = "PauseStatus::is_none")]
     pub pause: PauseStatus,
+    /// Disks on claims that are written, by name: the size of the volume that the disk uses. A disk of an older runner grows at the
+    /// next start only; such a runner reports none.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub disks: BTreeMap<String, Bytes>,
     /// The workload in the guest; absent until it was started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workload: Option<WorkloadStatus>,
@@ -136,6 +142,8 @@ pub enum ProblemReason {
     WorkloadFailing,
     /// QEMU did not pause the guest, or did not continue it.
     PauseFailed,
+    /// A disk, or the file system on it, did not grow with its volume.
+    DiskNotGrown,
     /// A reason of a newer runner.
     #[serde(other)]
     Unknown,
@@ -158,6 +166,17 @@ pub struct SizeRequest {
 pub struct PauseRequest {
     /// `true`: they stand still; `false`: they run.
     pub paused: bool,
+}
+
+/// Body of `PUT /v1/disks`: a volume has become larger, and the disk on it is to grow while the guest runs. Answered at once with the
+/// status; [`RunnerStatus::disks`] has the size when the guest has it. Refused (409) while the VM is paused or being migrated.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DiskRequest {
+    /// Name of the disk.
+    pub disk: String,
+    /// Size of its volume.
+    pub size: Bytes,
 }
 
 /// Answer to `GET /v1/statistics`: counters since the VM started.
@@ -195,6 +214,18 @@ mod tests {
         assert_eq!((status.sequence, status.state, status.ready), (3, RunnerState::Running, true));
         assert_eq!(status.problems[0].reason, ProblemReason::Unknown);
         assert_eq!(serde_json::from_str::<RunnerStatus>("{}").unwrap(), RunnerStatus::default());
+    }
+
+    #[test]
+    fn disks_are_there_if_there_are_some() {
+        let none = serde_json::to_value(RunnerStatus::default()).unwrap();
+        assert_eq!(none.get("disks"), None);
+        let status =
+            RunnerStatus { disks: [("data".to_owned(), Bytes::gib(2))].into(), ..RunnerStatus::default() };
+        let json = serde_json::to_value(&status).unwrap();
+        assert_eq!(serde_json::from_value::<RunnerStatus>(json).unwrap(), status);
+        let request: DiskRequest = serde_json::from_str(r#"{"disk":"data","size":2147483648}"#).unwrap();
+        assert_eq!(request, DiskRequest { disk: "data".into(), size: Bytes::gib(2) });
     }
 
     /// Runners and controllers from before the pause neither send nor expect the field.

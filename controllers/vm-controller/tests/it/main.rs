@@ -11,6 +11,7 @@ mod addresses;
 mod agents;
 mod certificates;
 mod cluster;
+mod disks;
 mod evictions;
 mod failures;
 mod growth;

@@ -16,10 +16,10 @@ use neonvm_api::runner_pod::RunnerConfig;
 use neonvm_kit::ca::Identity;
 use neonvm_types::Bytes as Memory;
 use neonvm_types::runner_protocol::{
-    CpuStatus, Exit, MIGRATION_CANCEL_PATH, MIGRATION_PATH, MIGRATION_RECOVER_PATH, MIGRATION_SETTLE_PATH,
-    MachineInfo, MemoryStatus, MigrationProgress, MigrationRequest, MigrationRole, MigrationState,
-    MigrationStatus, PauseRequest, PauseStatus, Problem, ProblemReason, RunnerState, RunnerStatus,
-    SizeRequest,
+    CpuStatus, DiskRequest, Exit, MIGRATION_CANCEL_PATH, MIGRATION_PATH, MIGRATION_RECOVER_PATH,
+    MIGRATION_SETTLE_PATH, MachineInfo, MemoryStatus, MigrationProgress, MigrationRequest, MigrationRole,
+    MigrationState, MigrationStatus, PauseRequest, PauseStatus, Problem, ProblemReason, RunnerState,
+    RunnerStatus, SizeRequest,
 };
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -49,6 +49,7 @@ impl Machine {
             }),
             cpu: CpuStatus { asked: cpu, applied: cpu, online: cpu.cpus_rounded_up() },
             memory: MemoryStatus { asked: memory, actual: memory },
+            disks: config.claims.iter().map(|(disk, claim)| (disk.clone(), claim.size)).collect(),
             ..RunnerStatus::default()
         };
         let status = match &config.receive {
@@ -225,6 +226,18 @@ async fn answer(
             machine.resize(size, temper.keeps);
             let body = json(&machine.0.borrow());
             Ok(Response::new(Full::new(body).boxed()))
+        }
+        (&Method::PUT, "/v1/disks") => {
+            let body = request.into_body().collect().await.unwrap().to_bytes();
+            let DiskRequest { disk, size } = serde_json::from_slice(&body).unwrap();
+            let accepted = json(&machine.0.borrow());
+            if temper.borrow().refuses {
+                let mut response = Response::new(Full::new(Bytes::from_static(b"the VM moves")).boxed());
+                *response.status_mut() = http::StatusCode::CONFLICT;
+                return Ok(response);
+            }
+            machine.change(|status| status.disks.extend([(disk, size)]));
+            Ok(Response::new(Full::new(accepted).boxed()))
         }
         (&Method::PUT, "/v1/pause") => {
             let body = request.into_body().collect().await.unwrap().to_bytes();

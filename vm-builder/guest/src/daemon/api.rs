@@ -1,4 +1,4 @@
-//! The requests about CPUs, files and status.
+//! The requests about CPUs, file systems, files and status.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::{Method, Request, StatusCode};
-use neonvm_types::guest::ATTACH_PATH;
+use neonvm_types::guest::{ATTACH_PATH, GROW_PATH};
 use tokio::sync::Mutex;
 
 use super::{attach, status};
@@ -14,23 +14,29 @@ use crate::cpu::Processors;
 use crate::files::payload::Payload;
 use crate::files::{self, Directory};
 use crate::http::{self, Response};
+use crate::mount::grow;
 
-/// What requests work on. Changes of CPUs and of files each wait for one another.
+/// What requests work on. Changes of CPUs, of file systems and of files each wait for one another.
 #[derive(Clone, Debug)]
 pub(super) struct Api {
     root: PathBuf,
     processors: Arc<Mutex<()>>,
     files: Arc<Mutex<()>>,
+    disks: Arc<Mutex<()>>,
     door: attach::Door,
 }
 
 impl Api {
     pub(super) fn new(root: &Path, door: attach::Door) -> Self {
-        Self { root: root.to_owned(), processors: Arc::default(), files: Arc::default(), door }
+        let (processors, files, disks) = Default::default();
+        Self { root: root.to_owned(), processors, files, disks, door }
     }
 
     pub(super) async fn handle(self, request: Request<Incoming>) -> Response {
         let path = request.uri().path().to_owned();
+        if request.method() == Method::POST && path == GROW_PATH {
+            return self.grow().await;
+        }
         let put = request.method() == Method::PUT;
         if !put && request.method() != Method::GET {
             return not_found();
@@ -71,6 +77,17 @@ impl Api {
         match exclusive(&self.processors, move || processors.set_online(wanted.div_ceil(1_000))).await {
             Some(Ok(())) => http::text(StatusCode::OK, Bytes::new()),
             Some(Err(error)) => http::text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
+            None => gave_up(),
+        }
+    }
+
+    async fn grow(&self) -> Response {
+        let root = self.root.clone();
+        match exclusive(&self.disks, move || grow::grow_all(&root)).await {
+            Some(all) => {
+                let list = serde_json::to_string(&all).unwrap_or_default();
+                http::typed(StatusCode::OK, "application/json", list)
+            }
             None => gave_up(),
         }
     }

@@ -1,6 +1,7 @@
 //! The table of mounts, and unmounting all of it.
 
 use std::fs;
+use std::path::Path;
 
 use rustix::mount::{UnmountFlags, unmount};
 
@@ -11,9 +12,8 @@ const VIRTUAL: [&str; 7] = ["proc", "sysfs", "devtmpfs", "devpts", "cgroup2", "m
 
 /// Unmounts what can be, last mounted first, makes the rest read-only, and writes everything back.
 pub fn unmount_all() -> Vec<String> {
-    let text = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let mut problems = Vec::new();
-    let mounts = parse(&text);
+    let mounts = mounts(Path::new("/"));
     for (target, kind) in mounts.iter().rev() {
         if target == "/" || VIRTUAL.contains(&kind.as_str()) || target.starts_with("/dev") {
             continue;
@@ -33,6 +33,11 @@ pub fn unmount_all() -> Vec<String> {
     }
     rustix::fs::sync();
     problems
+}
+
+/// Target and type of each mount, in the order in which they were made. `root` stands for `/`.
+pub(super) fn mounts(root: &Path) -> Vec<(String, String)> {
+    parse(&fs::read_to_string(root.join("proc/self/mounts")).unwrap_or_default())
 }
 
 /// Target and type of each line of `/proc/self/mounts`.

@@ -74,6 +74,7 @@ fn a_process_of_the_guest_changes_nothing() {
         ("GET", "/files/var/my%20files"),
         ("PUT", "/cpu"),
         ("GET", "/status"),
+        ("POST", "/disks/grow"),
         ("GET", "/nothing"),
     ] {
         let (status, text) = daemon.request(method, path, body);
@@ -99,6 +100,17 @@ fn status_reports_version_and_workload() {
     fs::write(root.path().join("run/neonvm/status.json"), r#"{"state":"running","pid":7}"#).unwrap();
     assert_eq!(status()["workload"]["state"], "running");
     assert_eq!(status()["version"], env!("CARGO_PKG_VERSION"));
+}
+
+/// Nothing is mounted in the machine of the test, and no request names what is mounted elsewhere.
+#[test]
+fn file_systems_grow_by_a_post_that_names_none() {
+    let root = machine();
+    let daemon = Daemon::start(root.path(), &[]);
+    assert_eq!(daemon.request("POST", "/disks/grow", b"/"), (200, "[]".into()));
+    for (method, path) in [("GET", "/disks/grow"), ("PUT", "/disks/grow"), ("POST", "/disks/grow/data")] {
+        assert_eq!(daemon.request(method, path, b"").0, 404, "{method} {path}");
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod disks;
 mod pause;
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -3,7 +3,7 @@
 use neonvm_api::virtual_machine::{Machine, Phase};
 use neonvm_types::runner_protocol::{Exit, ExitReason, RunnerState};
 
-use super::{Pass, ended, pause, size, workload};
+use super::{Pass, disks, ended, pause, size, workload};
 use crate::condition::{self, AVAILABLE, Finding};
 use crate::observed::{PodView, RunnerView};
 use crate::outcome::{Action, NoteReason};
@@ -100,6 +100,7 @@ pub(super) fn supervise(pass: &mut Pass<'_>) {
     pause::step(pass);
     availability(pass);
     size::step(pass);
+    disks::step(pass);
     if matches!(pass.status.phase, Some(Phase::Running | Phase::Scaling)) {
         size::revision(pass);
     }

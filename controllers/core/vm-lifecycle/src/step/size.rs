@@ -156,6 +156,7 @@ pub(super) fn word(reason: ProblemReason) -> &'static str {
         ProblemReason::PowerButtonIgnored => "PowerButtonIgnored",
         ProblemReason::WorkloadFailing => "WorkloadFailing",
         ProblemReason::PauseFailed => "PauseFailed",
+        ProblemReason::DiskNotGrown => "DiskNotGrown",
         ProblemReason::Unknown => "UnknownProblem",
     }
 }

@@ -3,6 +3,7 @@
 
 mod address;
 mod causes;
+mod disks;
 mod growth;
 mod machine;
 mod observations;

@@ -193,6 +193,7 @@ fn describe(outcome: &Outcome) -> String {
             Action::RecoverMove(_) => "RecoverMove",
             Action::Settle { .. } => "Settle",
             Action::SetSize(_) => "SetSize",
+            Action::GrowDisk(_) => "GrowDisk",
             Action::SetPaused(_) => "SetPaused",
             Action::Tls(_) => "Tls",
             Action::RemoveFinalizer => "RemoveFinalizer",

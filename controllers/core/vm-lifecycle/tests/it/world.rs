@@ -227,13 +227,11 @@ impl World {
                     }
                 });
             }
-            Action::ResizePod { name, size, .. } => {
-                self.change(|next| {
-                    for pod in next.pods.iter_mut().filter(|pod| pod.name == *name) {
-                        (pod.size, pod.applied) = (Some(*size), Some(*size));
-                    }
-                });
-            }
+            Action::ResizePod { name, size, .. } => self.change(|next| {
+                for pod in next.pods.iter_mut().filter(|pod| pod.name == *name) {
+                    (pod.size, pod.applied) = (Some(*size), Some(*size));
+                }
+            }),
             Action::Amend { spec } => {
                 let status = self.newest().vm.status.clone().unwrap_or_default();
                 assert_eq!(status.pod_name, "", "a change between two pods");
@@ -246,6 +244,7 @@ impl World {
                     version.vm.metadata.annotations = None;
                 });
             }
+            Action::GrowDisk(_) => panic!("the VMs of this world have no disks on claims"),
             Action::SetPaused(asked) => self.set_paused(*asked),
             Action::RemoveFinalizer => {
                 assert!(!self.newest().pods.iter().any(PodView::is_live), "an instance outlives its VM");

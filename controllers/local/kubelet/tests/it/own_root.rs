@@ -71,7 +71,7 @@ fn claimed(claim: &str) -> Value {
 /// The directory of a claim's volume.
 fn volume(cluster: &Cluster) -> PathBuf {
     let all = std::fs::read_dir(cluster.server.directory().join("nodes/n1/volumes")).unwrap();
-    all.flatten().map(|entry| entry.path()).next().expect("a volume")
+    all.flatten().map(|entry| entry.path()).next().unwrap()
 }
 
 /// One after the other, and at the same time.

@@ -78,6 +78,7 @@ impl World {
             | Action::Amend { .. }
             | Action::ReleaseAddress
             // No VM of the simulator is paused.
+            | Action::GrowDisk(_)
             | Action::SetPaused(_)
             // None has a claim.
             | Action::CreateClaim { .. }

@@ -157,7 +157,7 @@ impl Qemu {
                     self.orders.push(action);
                 }
                 Action::Kill => self.killed = true,
-                Action::SetMemory(_) | Action::SetQuota(_) => {}
+                Action::SetMemory(_) | Action::SetQuota(_) | Action::GrowDisk(_) => {}
             }
         }
         Ok(())

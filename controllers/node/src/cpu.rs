@@ -5,11 +5,12 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use neonvm_hypervisor::cgroup::{CgroupError, CpuGroup as Made, Hierarchy};
 use neonvm_types::node_protocol::{CgroupVersion, CpuFile, CpuGroup};
+use rustix::fs::{Mode, OFlags};
 use rustix::thread::{LinkNameSpaceType, Uid, move_into_link_name_space};
 
 /// Name of the cgroup, below that of the container.
@@ -94,9 +95,13 @@ fn hand_over(made: Made, user: Option<u32>) -> Result<(CpuGroup, Vec<OwnedFd>), 
     if let (Some(user), Some(directory)) = (user.filter(|user| *user != 0), directory) {
         let path = directory.join("tasks");
         std::os::unix::fs::chown(&path, Some(user), None).map_err(system("cannot give the cgroup away"))?;
+        // The directories on the way to it may be closed to the user.
+        let found = rustix::fs::open(&path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|error| system("cannot find the cgroup")(error.into()))?;
         rustix::thread::set_thread_res_uid(Uid::ROOT, Uid::from_raw(user), Uid::ROOT)
             .map_err(|error| system("cannot become the user of the runner")(error.into()))?;
-        let file = File::options().write(true).open(&path).map_err(system("cannot open the cgroup"))?;
+        let file = File::options().write(true).open(format!("/proc/self/fd/{}", found.as_raw_fd()));
+        let file = file.map_err(system("cannot open the cgroup"))?;
         files.insert(CpuFile::Threads, file);
     }
     let (kinds, files) = files.into_iter().map(|(kind, file)| (kind, OwnedFd::from(file))).unzip();
@@ -105,7 +110,9 @@ fn hand_over(made: Made, user: Option<u32>) -> Result<(CpuGroup, Vec<OwnedFd>), 
 
 #[cfg(test)]
 mod tests {
-    use neonvm_test_support::{Missing, need};
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+
+    use neonvm_test_support::{Missing, need, needs};
 
     use super::*;
 
@@ -155,6 +162,21 @@ mod tests {
         // A path that leads out of the hierarchy is none of the pod's, whatever it is named.
         let outside = below("0::/../../a\n", root.path(), |path| Some(path.to_owned()));
         assert!(matches!(outside, Err(Error::Cgroup(CgroupError::Path(_)))));
+    }
+
+    /// Directories that a node makes are closed to others.
+    #[test]
+    fn a_user_gets_the_file_of_a_cgroup_that_it_cannot_enter() {
+        need!(needs::root());
+        let root = root(CgroupVersion::V1, "pod-a");
+        let own = || below("3:cpu:/pod-a\n", root.path(), |path| Some(path.to_owned())).unwrap();
+        std::fs::set_permissions(root.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
+        // The thread becomes that user.
+        let handed =
+            std::thread::scope(|scope| scope.spawn(|| hand_over(own(), Some(65_534))).join().unwrap());
+        assert_eq!(handed.unwrap().0.files.first(), Some(&CpuFile::Threads));
+        let tasks = root.path().join("cpu/pod-a").join(NAME).join("tasks");
+        assert_eq!(std::fs::metadata(tasks).unwrap().uid(), 65_534);
     }
 
     /// The kernel takes what is written to the files that were handed over.

@@ -352,11 +352,13 @@ pub(crate) fn processes_that(is_it: impl Fn(&Path) -> bool) -> Vec<i32> {
     all.filter_map(|entry| pid(entry.file_name()).filter(|_| is_it(&entry.path()))).collect()
 }
 
-/// Processes with a word in their command line whose command line or environment names a place.
+/// Processes with a word in their command line whose command line, environment or mounts name a place.
 pub(crate) fn processes_with(word: &str, place: &str) -> Vec<i32> {
     processes_that(|directory| {
         let line = read(directory, "cmdline");
-        line.contains(word) && (line.contains(place) || read(directory, "environ").contains(place))
+        // A runner in a root of its own has no path of the node but for where its mounts come from.
+        let names = |file: &str| read(directory, file).contains(place);
+        line.contains(word) && (line.contains(place) || names("environ") || names("mountinfo"))
     })
 }
 

@@ -9,7 +9,7 @@ mod create;
 pub(super) mod decisions;
 mod delete;
 mod describe;
-mod disk;
+pub(crate) mod disk;
 pub(crate) mod events;
 pub(crate) mod exec;
 mod history;

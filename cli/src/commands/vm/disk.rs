@@ -48,6 +48,6 @@ fn requested(claim: &PersistentVolumeClaim) -> Option<Bytes> {
 }
 
 /// Size of a claim's volume.
-fn capacity(claim: &PersistentVolumeClaim) -> Option<Bytes> {
+pub(crate) fn capacity(claim: &PersistentVolumeClaim) -> Option<Bytes> {
     storage(claim.status.as_ref()?.capacity.as_ref())
 }

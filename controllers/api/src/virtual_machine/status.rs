@@ -135,6 +135,12 @@ impl VolumeStatus {
     pub const fn is_copied(&self) -> bool {
         !self.shared && !self.read_only
     }
+
+    /// The claim that gets its copy: `POD-DISK` for the target pod.
+    #[must_use]
+    pub fn copy_name(&self, target_pod: &str) -> String {
+        format!("{target_pod}-{}", self.name)
+    }
 }
 
 /// Of which claim another claim is the copy, in the annotation [`COPY_OF`](crate::names::annotation::COPY_OF).
@@ -194,14 +200,19 @@ impl VirtualMachineStatus {
     /// The claim that has the content of a disk for which the spec names this one.
     #[must_use]
     pub fn claim_for<'a>(&'a self, disk: &str, named: &'a str) -> &'a str {
-        let moved = self.volumes.iter().find(|volume| volume.name == disk && volume.copy_of == named);
-        moved.map_or(named, |volume| volume.claim_name.as_str())
+        self.moved(disk, named).map_or(named, |volume| volume.claim_name.as_str())
     }
 
-    /// Volumes that a migration copies, each with the claim that gets the copy: `POD-DISK` for the target pod.
+    /// The volume of a disk whose content is in another claim than this one, which the spec names.
+    #[must_use]
+    pub fn moved(&self, disk: &str, named: &str) -> Option<&VolumeStatus> {
+        self.volumes.iter().find(|volume| volume.name == disk && volume.copy_of == named)
+    }
+
+    /// Volumes that a migration copies, each with the claim that gets the copy.
     pub fn copies<'a>(&'a self, target_pod: &'a str) -> impl Iterator<Item = (&'a VolumeStatus, String)> {
         let copied = self.volumes.iter().filter(|volume| volume.is_copied());
-        copied.map(move |volume| (volume, format!("{target_pod}-{}", volume.name)))
+        copied.map(move |volume| (volume, volume.copy_name(target_pod)))
     }
 
     /// Whether the VM keeps its size because of its migration: its target was made for a guest of this size, and has a node. A migration

@@ -6,10 +6,10 @@ use std::fmt;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::api::{Api, ListParams};
 use neonvm_api::VirtualMachine;
-use neonvm_types::{Bytes, Quantity};
+use neonvm_types::Bytes;
 use serde::Serialize;
 
-use crate::commands::resource::NamespaceClient;
+use crate::commands::{resource::NamespaceClient, vm::disk::capacity};
 
 /// What a migration does with a volume.
 #[derive(Debug, Serialize)]
@@ -52,10 +52,10 @@ pub(super) async fn sizes(client: &NamespaceClient, machine: &VirtualMachine) ->
     }
     let api: Api<PersistentVolumeClaim> = Api::namespaced(client.connection.client(), &client.namespace);
     let list = client.connection.within("cannot list claims", api.list(&ListParams::default())).await;
-    let sizes = list.into_iter().flat_map(|list| list.items).filter_map(|claim| {
-        let size = claim.status?.capacity?.remove("storage")?.0.parse::<Quantity>().ok()?;
-        Some((claim.metadata.name?, Bytes::try_from(size).ok()?))
-    });
+    let sizes = list
+        .into_iter()
+        .flat_map(|list| list.items)
+        .filter_map(|claim| Some((claim.metadata.name.clone()?, capacity(&claim)?)));
     sizes.collect()
 }
 

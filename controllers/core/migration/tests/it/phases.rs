@@ -227,6 +227,14 @@ impl World {
         }
     }
 
+    fn hands_over(&mut self) {
+        while !self.runners.values().any(|run| run.state() == Some(S::HandingOver)) {
+            self.turn(&Turn::Work { age: 0, writes: 99 });
+            self.turn(&Turn::Boot);
+            self.turn(&Turn::Carry(1));
+        }
+    }
+
     /// Nothing breaks any more.
     fn calm(&mut self) {
         for round in 0..90 {
@@ -548,11 +556,7 @@ fn the_numbers_of_a_move_are_awaited() {
     for counts in [true, false] {
         let mut world = World::new();
         world.create("move-0");
-        while !world.runners.values().any(|run| run.state() == Some(S::HandingOver)) {
-            world.turn(&Turn::Work { age: 0, writes: 99 });
-            world.turn(&Turn::Boot);
-            world.turn(&Turn::Carry(1));
-        }
+        world.hands_over();
         world.turn(&Turn::Carry(1));
         let reported = |world: &mut World, downtime_ms: Option<u64>| {
             for run in world.runners.values_mut() {
@@ -590,30 +594,4 @@ fn a_controller_that_dies_after_every_write_completes_it_all_the_same() {
         let status = world.newest().moves["move-0"].status.clone().unwrap();
         assert_eq!(status.phase, Some(MigrationPhase::Succeeded), "{status:#?}");
     }
-}
-
-/// What the controller has seen of the handover outlives it: both runners die before the next controller has seen them, and the VM starts
-/// from the volume on which it ran last.
-#[test]
-fn the_volume_that_was_written_last_is_on_record() {
-    let mut world = World::new();
-    world.create("move-0");
-    while !world.runners.values().any(|run| run.state() == Some(S::HandingOver)) {
-        world.turn(&Turn::Work { age: 0, writes: 99 });
-        world.turn(&Turn::Boot);
-        world.turn(&Turn::Carry(1));
-    }
-    for turn in [
-        Turn::Work { age: 0, writes: 99 },
-        Turn::Carry(1),
-        Turn::NewController,
-        Turn::Vanishes(0),
-        Turn::Vanishes(0),
-    ] {
-        world.turn(&turn);
-    }
-    world.calm();
-    audit(&mut world);
-    let status = world.newest().vm.status.clone().unwrap();
-    assert_eq!((status.restart_count, status.volumes[0].copy_of.as_str()), (1, "data-db"));
 }

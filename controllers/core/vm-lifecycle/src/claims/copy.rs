@@ -1,6 +1,5 @@
-//! Copies of claims that migrations make. A copy is empty when it is made, partial while the guest's writes are mirrored to it, and the
-//! VM's claim from the one write on that makes the target pod the VM's pod. From then on the status maps the claim in the spec to it.
-//! Annotations of the claims have the same, so that a later VM of the same name finds it, and nothing starts from the claim before.
+//! Copies of claims that migrations make: empty when made, partial while the guest's writes are mirrored, and the VM's claim from the one
+//! write on that makes the target pod the VM's. Annotations have the same as the status, so that a later VM of the same name finds it.
 
 use std::collections::BTreeMap;
 
@@ -15,12 +14,6 @@ use neonvm_api::{VirtualMachine, VirtualMachineStatus};
 use super::{ClaimView, size};
 use crate::outcome::Action;
 
-/// What the status has of a disk whose content is in another claim than the spec names.
-pub(super) fn recorded<'a>(vm: &'a VirtualMachine, disk: &str, named: &str) -> Option<&'a VolumeStatus> {
-    let volumes = vm.status.iter().flat_map(|status| &status.volumes);
-    volumes.into_iter().find(|volume| volume.name == disk && volume.copy_of == named)
-}
-
 /// The claim that has the content of a disk for which the spec has a name; `None`: none has, and none ever had.
 ///
 /// # Errors
@@ -32,7 +25,7 @@ pub(super) fn current<'k>(
     known: &'k [ClaimView],
 ) -> Result<Option<&'k ClaimView>, String> {
     let find = |name: &str| known.iter().find(|claim| claim.name == name);
-    if let Some(volume) = recorded(vm, disk, named) {
+    if let Some(volume) = vm.status.as_ref().and_then(|status| status.moved(disk, named)) {
         let moved = &volume.claim_name;
         return find(moved).map(Some).ok_or_else(|| {
             format!("claim {moved}, which has had the content of {named} since a migration, is gone; restore it, or name another claim")
@@ -124,7 +117,7 @@ pub fn text(mark: &CopyOf) -> String {
 /// Makes the copies of a migration the VM's claims.
 pub(crate) fn take(status: &mut VirtualMachineStatus, lock: &ActiveMigration) {
     for volume in status.volumes.iter_mut().filter(|volume| volume.is_copied()) {
-        let copy = format!("{}-{}", lock.target_pod_name, volume.name);
+        let copy = volume.copy_name(&lock.target_pod_name);
         volume.previous = std::mem::replace(&mut volume.claim_name, copy);
         volume.retain_previous = lock.retain_volumes;
         if volume.copy_of.is_empty() {
@@ -167,14 +160,11 @@ pub(crate) fn rest(
             volume.previous = String::new();
             continue;
         };
-        let done = if previous.vm == machine && !volume.retain_previous {
-            previous.deleting
-        } else {
-            previous.replaced_by == volume.claim_name
-        };
+        let goes = previous.vm == machine && !volume.retain_previous;
+        let done = if goes { previous.deleting } else { previous.replaced_by == volume.claim_name };
         if done {
             volume.previous = String::new();
-        } else if previous.vm == machine && !volume.retain_previous {
+        } else if goes {
             rest.needs_fresh = true;
             rest.actions.push(Action::DeleteClaim { name: previous.name.clone(), partial: false });
         } else {

@@ -8,7 +8,7 @@ use neonvm_core_vm_lifecycle::claims::{self, ClaimView, Readiness, copy};
 use neonvm_types::Bytes;
 use serde_json::json;
 
-use super::world::World;
+use super::{Turn, audit, world::World};
 
 /// Rows of a volume that has a part of a copy: fewer than any guest has written.
 const PART: u64 = 0;
@@ -201,4 +201,26 @@ impl World {
             assert_eq!((volume.claim_name.as_str(), volume.previous.as_str()), (names[0], ""));
         }
     }
+}
+
+/// What the controller has seen of the handover outlives it: both runners die before the next controller has seen them, and the VM starts
+/// from the volume on which it ran last.
+#[test]
+fn the_volume_that_was_written_last_is_on_record() {
+    let mut world = World::new();
+    world.create("move-0");
+    world.hands_over();
+    for turn in [
+        Turn::Work { age: 0, writes: 99 },
+        Turn::Carry(1),
+        Turn::NewController,
+        Turn::Vanishes(0),
+        Turn::Vanishes(0),
+    ] {
+        world.turn(&turn);
+    }
+    world.calm();
+    audit(&mut world);
+    let status = world.newest().vm.status.clone().unwrap();
+    assert_eq!((status.restart_count, status.volumes[0].copy_of.as_str()), (1, "data-db"));
 }

@@ -48,8 +48,10 @@ pub(super) fn processes(directory: &Path, words: &[&str]) -> anyhow::Result<Vec<
             String::from_utf8_lossy(&bytes).replace('\0', " ")
         };
         let line = read("cmdline");
+        // A runner in a root of its own has no path of the node but for where its mounts come from.
+        let is_of = |text: &str| text.contains(&directory);
         if words.iter().all(|word| line.contains(word))
-            && (line.contains(&directory) || read("environ").contains(&directory))
+            && (is_of(&line) || is_of(&read("environ")) || is_of(&read("mountinfo")))
         {
             found.push(process);
         }

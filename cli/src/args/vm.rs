@@ -59,9 +59,17 @@ pub enum Command {
                   neonctl vm resume"
     )]
     Pause(Power),
-    /// Resume VMs that are paused
+    /// Suspend VMs: their memory goes to a file, and the first packet wakes them
+    #[command(after_help = "Examples:\n  neonctl vm suspend pg\n  neonctl vm set pg --suspend-after 5m\n\n\
+                  The memory of the guest goes to a file of its pod, and QEMU ends; pod, addresses and open connections stay. The first \
+                  packet for the guest wakes it, and so do commands that need it: ssh, cp, console, port-forward, resume. A guest that \
+                  works denies: while tasks run, or PostgreSQL has a query or a transaction open. A suspended VM is not resized and \
+                  not migrated. If its pod ends, the VM boots as after a power cut. With --suspend-after (vm create, vm set) a \
+                  VM is suspended whenever it is idle.")]
+    Suspend(Power),
+    /// Resume VMs that are paused or suspended
     #[command(after_help = "Examples:\n  neonctl vm resume pg\n  neonctl vm resume pg-1 pg-2 --no-wait\n\n\
-                  The guest continues where it was paused. With KVM its clock is set to the host's within 16 seconds; an emulated \
+                  The guest continues where it stood still. After a suspension its clock is set to the host's. After a pause, with KVM its clock is set to the host's within 16 seconds; an emulated \
                   guest stays behind by the time of the pause.")]
     Resume(Power),
     /// List the disks of a VM, or grow one while the VM runs
@@ -139,6 +147,9 @@ pub struct Set {
     /// When to restart the VM after it ends
     #[arg(long, group = "change", value_name = "WHEN", value_parser = ["Always", "OnFailure", "Never"])]
     pub restart: Option<String>,
+    /// Suspend the VM whenever it was idle for so long, such as 5m; never: do not
+    #[arg(long, group = "change", value_name = "DURATION|never")]
+    pub suspend_after: Option<String>,
     #[command(flatten)]
     pub applying: Applying,
 }

@@ -17,6 +17,7 @@ pub(super) enum Awaited {
     /// A VM that runs: `create`, `start`, `restart`, `set --restart`, `run`.
     Up,
     Paused,
+    Suspended,
     Resumed,
     /// A VM with a size: `scale`, `wait`.
     Size,
@@ -25,7 +26,7 @@ pub(super) enum Awaited {
     Service,
 }
 
-use Awaited::{Paused, Ready, Resumed, Service, Size, Up};
+use Awaited::{Paused, Ready, Resumed, Service, Size, Suspended, Up};
 
 /// How it is recognised that the wait cannot succeed.
 enum Sign {
@@ -69,7 +70,12 @@ const REFUSED_IMAGES: &[&str] = &[
 ];
 
 const TABLE: &[Final] = &[
-    row(&[Up, Paused, Resumed, Size], Vm(deleting), "is being deleted", "list what is left: neonctl vm list"),
+    row(
+        &[Up, Paused, Suspended, Resumed, Size],
+        Vm(deleting),
+        "is being deleted",
+        "list what is left: neonctl vm list",
+    ),
     row(
         &[Up],
         Is("Degraded", "True", &[QUOTA_EXCEEDED], &[]),
@@ -108,8 +114,15 @@ const TABLE: &[Final] = &[
         "cannot be paused or resumed",
         "a runner of an older version cannot: neonctl vm migrate NAME, or neonctl vm restart NAME",
     ),
+    row(
+        &[Suspended],
+        Is("Degraded", "True", &["SuspendFailed"], &[]),
+        "cannot be suspended",
+        "the message names the cause; a runner of an older version cannot: neonctl vm migrate NAME, or neonctl vm restart NAME",
+    ),
+    row(&[Suspended], Vm(ended), "has ended before it was suspended", "see why: neonctl vm describe NAME"),
     row(&[Paused], Vm(ended), "has ended before it was paused", "see why: neonctl vm describe NAME"),
-    row(&[Paused, Resumed], Vm(stopped), "is stopped", "start it: neonctl vm start NAME"),
+    row(&[Paused, Suspended, Resumed], Vm(stopped), "is stopped", "start it: neonctl vm start NAME"),
     row(
         &[Size],
         Vm(ended),

@@ -45,6 +45,7 @@ pub(super) fn run(env: &Env, settings: &Settings, command: &Command, quiet: bool
         Command::Stop(args) => power::run(settings, args, power::Order::Stop, quiet),
         Command::Start(args) => power::run(settings, args, power::Order::Start, quiet),
         Command::Restart(args) => power::run(settings, args, power::Order::Restart, quiet),
+        Command::Suspend(args) => power::run(settings, args, power::Order::Suspend, quiet),
         Command::Pause(args) => power::run(settings, args, power::Order::Pause, quiet),
         Command::Resume(args) => power::run(settings, args, power::Order::Resume, quiet),
         Command::Disk(command) => disk::run(settings, command),

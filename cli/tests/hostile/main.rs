@@ -39,6 +39,7 @@ const COMMANDS: &[&str] = &[
     "vm start pg --no-wait",
     "vm restart pg --no-wait",
     "vm pause pg --no-wait",
+    "vm suspend pg --no-wait",
     "vm resume pg --no-wait",
     "+ vm disk list pg",
     "vm disk grow pg HOSTILE 20Gi --no-wait",

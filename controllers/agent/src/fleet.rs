@@ -96,7 +96,10 @@ fn key(vm: &VirtualMachine) -> NamespacedName {
 fn to_scale(vm: &VirtualMachine, node: &str, scheduler: &str) -> Option<Run> {
     let status = vm.status.as_ref()?;
     let enabled = vm.metadata.labels.as_ref()?.get(label::SCALING_ENABLED).is_some_and(|value| value == TRUE);
-    let alive = matches!(status.phase, Some(Phase::Running | Phase::Scaling | Phase::PreMigrating));
+    let alive = matches!(
+        status.phase,
+        Some(Phase::Running | Phase::Scaling | Phase::PreMigrating | Phase::Suspended)
+    );
     let here = status.node == node && !status.pod_ip.is_empty() && !status.pod_name.is_empty();
     let ours = vm.spec.scheduler_name.is_empty() || vm.spec.scheduler_name == scheduler;
     let leaving = vm.metadata.deletion_timestamp.is_some();

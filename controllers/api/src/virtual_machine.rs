@@ -1,6 +1,7 @@
 //! `VirtualMachine`: a VM, its guest, and how far it is.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1 as core;
 use kube::CustomResource;
@@ -124,10 +125,14 @@ pub struct VirtualMachineSpec {
     #[serde(default)]
     pub restart_policy: RestartPolicy,
     /// Whether the VM runs. `Stopped` shuts the guest down and removes the pod; the object, its address and its keys stay. `Paused`
-    /// lets the guest's CPUs stand still; memory, pod and connections stay, and a guest that boots is paused when it is up. Absent:
-    /// `Running`.
+    /// lets the guest's CPUs stand still; memory, pod and connections stay, and a guest that boots is paused when it is up. `Suspended`
+    /// stores the guest's memory in a file of the pod and ends QEMU; the first packet for the guest wakes it, and the field is `Running`
+    /// again. Absent: `Running`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power_state: Option<PowerState>,
+    /// When a VM that does nothing is suspended. Absent: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle: Option<Idle>,
     /// Any text. A change restarts the VM, whatever its restart policy is: the guest is shut down and started in a new pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
@@ -225,7 +230,34 @@ fn yes() -> bool {
     true
 }
 
-/// Whether a VM runs, or stands still in memory (Paused).
+/// When a VM that does nothing is suspended, and what wakes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Idle {
+    /// Time without work and without packets between the guest and others after which it is suspended: 10s to 720h.
+    #[schemars(schema_with = "schema::duration")]
+    pub suspend_after: GoDuration,
+    /// What wakes it, besides commands that need the guest and `powerState`. An empty list: nothing else.
+    #[serde(default = "any_wake")]
+    #[schemars(length(max = 1))]
+    pub wake_on: Vec<WakeOn>,
+}
+
+/// Shortest and longest time of [`Idle::suspend_after`].
+pub const SUSPEND_AFTER: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(720 * 3600));
+
+/// What wakes a suspended VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum WakeOn {
+    /// A packet for the guest.
+    Network,
+}
+
+fn any_wake() -> Vec<WakeOn> {
+    vec![WakeOn::Network]
+}
+
+/// Whether a VM runs, or stands still in memory (Paused) or in a file (Suspended).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum PowerState {
     /// It runs, and is started again by its restart policy.
@@ -234,6 +266,8 @@ pub enum PowerState {
     Stopped,
     /// Its guest is in memory, and the CPUs of the guest stand still.
     Paused,
+    /// Its guest is in a file, and no QEMU runs.
+    Suspended,
 }
 
 /// When a VM is started again.
@@ -354,6 +388,24 @@ impl VirtualMachineSpec {
         self.power_state == Some(PowerState::Paused)
     }
 
+    /// Whether the guest is to be in a file.
+    #[must_use]
+    pub fn is_suspended(&self) -> bool {
+        self.power_state == Some(PowerState::Suspended)
+    }
+
+    /// Time without work after which the VM is suspended.
+    #[must_use]
+    pub fn idle_after(&self) -> Option<Duration> {
+        self.idle.as_ref().and_then(|idle| idle.suspend_after.to_std())
+    }
+
+    /// Whether packets wake it.
+    #[must_use]
+    pub fn wakes_on_network(&self) -> bool {
+        self.idle.as_ref().is_none_or(|idle| idle.wake_on.contains(&WakeOn::Network))
+    }
+
     /// Whether a restart is requested beyond the one that the status has carried out.
     #[must_use]
     pub fn is_to_restart(&self, status: &VirtualMachineStatus) -> bool {
@@ -376,6 +428,7 @@ impl VirtualMachineSpec {
             priority_class_name: String::new(),
             pod_resources: core::ResourceRequirements::default(),
             restart_policy: RestartPolicy::default(),
+            idle: None,
             power_state: None,
             restart_request: None,
             image_pull_secrets: Vec::new(),

@@ -11,6 +11,7 @@ mod migration;
 mod process;
 mod resources;
 mod start;
+mod state;
 mod statistics;
 mod stderr;
 mod supervise;
@@ -34,6 +35,7 @@ pub use migration::{
 };
 pub use resources::{Resources, TapFiles};
 pub use start::StartError;
+pub use state::StateError;
 pub use statistics::Usage;
 
 use crate::installation::Version;

@@ -6,10 +6,16 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
 /// `TUNSETIFF` of `linux/if_tun.h`: `_IOW('T', 202, int)`.
 const TUNSETIFF: rustix::ioctl::Opcode = rustix::ioctl::opcode::write::<std::ffi::c_int>(b'T', 202);
 /// `TUNGETVNETHDRSZ` of `linux/if_tun.h`: `_IOR('T', 215, int)`.
 const TUNGETVNETHDRSZ: rustix::ioctl::Opcode = rustix::ioctl::opcode::read::<std::ffi::c_int>(b'T', 215);
+/// `TUNATTACHFILTER` and `TUNDETACHFILTER` of `linux/if_tun.h`: `_IOW('T', 213, struct sock_fprog)` and the same with 214.
+const TUNATTACHFILTER: rustix::ioctl::Opcode = rustix::ioctl::opcode::write::<FilterProgram>(b'T', 213);
+const TUNDETACHFILTER: rustix::ioctl::Opcode = rustix::ioctl::opcode::write::<FilterProgram>(b'T', 214);
 /// Flags of `linux/if_tun.h`: ethernet frames, no header of packet information, with the virtio header.
 const TAP: u16 = 0x0002;
 const NO_PACKET_INFORMATION: u16 = 0x1000;
@@ -29,6 +35,23 @@ struct InterfaceRequest {
     name: [u8; 16],
     flags: u16,
     rest: [u8; 22],
+}
+
+/// One instruction of a filter: `struct sock_filter` of `linux/filter.h`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Instruction {
+    pub code: u16,
+    /// How many instructions are skipped if a comparison holds, and if not.
+    pub jumps: (u8, u8),
+    pub value: u32,
+}
+
+/// `struct sock_fprog` of `linux/filter.h`.
+#[repr(C)]
+struct FilterProgram {
+    length: u16,
+    instructions: *const Instruction,
 }
 
 /// An open tap device; it vanishes when the last descriptor is closed.
@@ -115,6 +138,33 @@ impl Tap {
         }
     }
 
+    /// Waits until a frame waits for the guest, and leaves it there.
+    ///
+    /// # Errors
+    /// If the device cannot be waited for.
+    pub async fn arrived(&self) -> io::Result<()> {
+        let waited = watched(self.copy()?.0)?;
+        waited.readable().await.map(drop)
+    }
+
+    /// From now on frames for the guest that the filter (a program of classic BPF over the Ethernet frame) gives no length are dropped by the
+    /// kernel before they wait here. It replaces an earlier one.
+    ///
+    /// # Errors
+    /// If the kernel does not take the program.
+    pub fn filter(&self, program: &[Instruction]) -> io::Result<()> {
+        let _ = self.unfilter();
+        change_filter::<TUNATTACHFILTER>(&self.0, program)
+    }
+
+    /// Ends [`Self::filter`].
+    ///
+    /// # Errors
+    /// Of the device.
+    pub fn unfilter(&self) -> io::Result<()> {
+        change_filter::<TUNDETACHFILTER>(&self.0, &[])
+    }
+
     /// Length of the header before each frame, which QEMU may have changed.
     fn header(&self) -> io::Result<usize> {
         Ok(usize::try_from(header_length(&self.0)?).unwrap_or_default())
@@ -158,12 +208,35 @@ impl Frame {
     }
 }
 
+#[expect(
+    unsafe_code,
+    reason = "the kernel's list of descriptors to wait for must not have one that is closed"
+)]
+fn watched(tap: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: the result owns the descriptor, and takes it off the list before it closes it.
+    Ok(unsafe { AsyncFd::register_with_interest(tap, Interest::READABLE) }?)
+}
+
 #[expect(unsafe_code, reason = "an ioctl without a safe wrapper")]
 fn header_length(tap: &OwnedFd) -> io::Result<std::ffi::c_int> {
     // SAFETY: TUNGETVNETHDRSZ writes an int, and keeps no pointer to it.
     Ok(unsafe {
         rustix::ioctl::ioctl(tap, rustix::ioctl::Getter::<TUNGETVNETHDRSZ, std::ffi::c_int>::new())
     }?)
+}
+
+#[expect(unsafe_code, reason = "an ioctl without a safe wrapper")]
+fn change_filter<const CODE: rustix::ioctl::Opcode>(
+    tap: &OwnedFd,
+    program: &[Instruction],
+) -> io::Result<()> {
+    let length = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let program = FilterProgram { length, instructions: program.as_ptr() };
+    // SAFETY: the request reads a `struct sock_fprog` and the instructions that it points to, which outlive the call; the kernel copies them.
+    unsafe {
+        rustix::ioctl::ioctl(tap, rustix::ioctl::Setter::<CODE, FilterProgram>::new(program))?;
+    }
+    Ok(())
 }
 
 #[expect(unsafe_code, reason = "an ioctl without a safe wrapper")]

@@ -88,6 +88,8 @@ enum Command {
     HostFacts,
     /// Press the power button
     PowerOff,
+    /// Wake the VM if it is suspended
+    Wake,
     /// Copy a file as a sparse file, and compare both
     #[command(hide = true)]
     Copy {
@@ -108,6 +110,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Some(Command::Statistics) => ask(args, Question::Statistics),
         Some(Command::HostFacts) => host_facts(args),
         Some(Command::PowerOff) => ask(args, Question::PowerOff),
+        Some(Command::Wake) => ask(args, Question::Wake),
         Some(Command::Copy { from, to }) => copy(from, to),
     }
 }

@@ -18,7 +18,9 @@ use hyper_util::rt::TokioIo;
 use neonvm_kit::http::{Budget, status_of};
 use neonvm_types::guest::DAEMON_PORT;
 use neonvm_types::runner_protocol as protocol;
-use neonvm_types::runner_protocol::{PauseRequest, RunnerCpu, RunnerState, RunnerStatus, SizeRequest};
+use neonvm_types::runner_protocol::{
+    PauseRequest, RunnerCpu, RunnerState, RunnerStatus, SizeRequest, SuspendState,
+};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -30,11 +32,14 @@ use crate::command::{Command, Refusal};
 use crate::console::Console;
 use crate::migration::volumes::Volume;
 use crate::network::{Meter, Reach};
+use crate::suspend::Streams;
 
 /// Bytes of a request's body.
 const LARGEST: usize = 64 << 10;
 /// Time to reach a port of the guest.
 const CONNECT: Duration = Duration::from_secs(5);
+/// Time for a suspended VM to wake.
+const WAKE: Duration = Duration::from_secs(30);
 
 /// What a client may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +80,8 @@ pub(crate) struct Running {
     pub(crate) volumes: Arc<Vec<Volume>>,
     /// Counters of the guest's traffic, where it is counted.
     pub(crate) meter: Option<Arc<Meter>>,
+    /// Connections of the agent into the guest.
+    pub(crate) streams: Arc<Streams>,
 }
 
 /// Names in certificates of clients that have separate rights.
@@ -112,13 +119,15 @@ pub(crate) async fn handle(shared: Arc<Shared>, peer: Peer, request: Request<Inc
         | protocol::STATISTICS_PATH
         | protocol::METRICS_PATH
         | protocol::CONSOLE_PATH => Method::GET,
-        protocol::CPU_CHANGE_PATH | protocol::POWER_OFF_PATH => Method::POST,
+        protocol::CPU_CHANGE_PATH | protocol::POWER_OFF_PATH | protocol::WAKE_PATH => Method::POST,
         protocol::MIGRATION_CANCEL_PATH
         | protocol::MIGRATION_RECOVER_PATH
         | protocol::MIGRATION_SETTLE_PATH => Method::POST,
-        protocol::SIZE_PATH | protocol::DISKS_PATH | protocol::PAUSE_PATH | protocol::MIGRATION_PATH => {
-            Method::PUT
-        }
+        protocol::SIZE_PATH
+        | protocol::DISKS_PATH
+        | protocol::PAUSE_PATH
+        | protocol::SUSPEND_PATH
+        | protocol::MIGRATION_PATH => Method::PUT,
         path if path.starts_with(protocol::VOLUME_PATH) => Method::GET,
         path if path.starts_with(protocol::GUEST_PORT_PATH) => Method::GET,
         _ => return text(StatusCode::NOT_FOUND, "no such path"),
@@ -140,10 +149,15 @@ pub(crate) async fn handle(shared: Arc<Shared>, peer: Peer, request: Request<Inc
             let pause = |request: PauseRequest, answer| Command::Pause(request.paused, answer);
             migration::call(&shared, request, pause).await
         }
+        protocol::SUSPEND_PATH => migration::call(&shared, request, Command::Suspend).await,
+        protocol::WAKE_PATH => match wake(&shared).await {
+            Ok(()) => text(StatusCode::OK, "the VM runs"),
+            Err(response) => response,
+        },
         protocol::STATISTICS_PATH => statistics(&shared).await,
         protocol::METRICS_PATH => metrics::page(&shared).await,
         protocol::POWER_OFF_PATH => power_off(&shared).await,
-        protocol::CONSOLE_PATH => console(&shared, request),
+        protocol::CONSOLE_PATH => console(&shared, request).await,
         protocol::MIGRATION_PATH => migration::call(&shared, request, Command::Move).await,
         protocol::MIGRATION_CANCEL_PATH => migration::call(&shared, request, Command::CancelMove).await,
         protocol::MIGRATION_RECOVER_PATH => migration::call(&shared, request, Command::RecoverMove).await,
@@ -151,7 +165,32 @@ pub(crate) async fn handle(shared: Arc<Shared>, peer: Peer, request: Request<Inc
         path if path.starts_with(protocol::VOLUME_PATH) => migration::volume(&shared, path).await,
         path => {
             let port = path.trim_start_matches(protocol::GUEST_PORT_PATH).to_owned();
-            guest_port(&shared, &port, request).await
+            guest_port(&shared, peer, &port, request).await
+        }
+    }
+}
+
+fn suspension(shared: &Shared) -> SuspendState {
+    shared.status.borrow().suspend.as_ref().map_or(SuspendState::Awake, |suspend| suspend.state)
+}
+
+/// Wakes the VM if it is suspended, for a command that needs the guest.
+async fn wake(shared: &Shared) -> Result<(), Response<Body>> {
+    if suspension(shared) == SuspendState::Awake {
+        return Ok(());
+    }
+    let gone = || text(StatusCode::SERVICE_UNAVAILABLE, "the VM has ended");
+    shared.commands.send(Command::Knock).await.map_err(|_| gone())?;
+    let mut status = shared.status.clone();
+    let awake = status.wait_for(|status| {
+        status.suspend.as_ref().is_none_or(|suspend| suspend.state == SuspendState::Awake)
+    });
+    match tokio::time::timeout(WAKE, awake).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(_)) => Err(gone()),
+        Err(_) => {
+            let why = format!("the VM is suspended and did not wake within {} s", WAKE.as_secs());
+            Err(text(StatusCode::GATEWAY_TIMEOUT, &why))
         }
     }
 }
@@ -255,6 +294,10 @@ fn status_lines(status: watch::Receiver<Arc<RunnerStatus>>) -> impl futures_util
 async fn statistics(shared: &Shared) -> Response<Body> {
     let running = shared.running.borrow().clone();
     match running {
+        // A suspended guest is not asked: that would wake it.
+        Some(running) if suspension(shared) != SuspendState::Awake => {
+            json(StatusCode::OK, &running.statistics.without_guest())
+        }
         Some(running) => json(StatusCode::OK, &running.statistics.collect().await),
         None => not_yet(),
     }
@@ -264,16 +307,25 @@ fn not_yet() -> Response<Body> {
     text(StatusCode::SERVICE_UNAVAILABLE, "the VM does not run yet")
 }
 
-fn console(shared: &Shared, request: Request<Incoming>) -> Response<Body> {
+async fn console(shared: &Shared, request: Request<Incoming>) -> Response<Body> {
+    if let Err(response) = wake(shared).await {
+        return response;
+    }
     let running = shared.running.borrow().clone();
     let Some(running) = running else { return not_yet() };
     upgrade(request, |stream| running.console.serve(stream))
 }
 
-async fn guest_port(shared: &Shared, port: &str, request: Request<Incoming>) -> Response<Body> {
+async fn guest_port(shared: &Shared, peer: Peer, port: &str, request: Request<Incoming>) -> Response<Body> {
     let Some(port) = port.parse::<u16>().ok().filter(|port| *port != 0) else {
         return text(StatusCode::BAD_REQUEST, &format!("{port:?} is not a port: use 1 to 65535"));
     };
+    if peer == Peer::Agent && suspension(shared) != SuspendState::Awake {
+        return text(StatusCode::CONFLICT, "the VM is suspended");
+    }
+    if let Err(response) = wake(shared).await {
+        return response;
+    }
     let running = shared.running.borrow().clone();
     let Some(running) = running else { return not_yet() };
     if shared.status.borrow().pause.applied {
@@ -301,7 +353,18 @@ async fn guest_port(shared: &Shared, port: &str, request: Request<Incoming>) -> 
         }
     };
     let _ = stream.set_nodelay(true);
-    upgrade(request, move |client| neonvm_kit::join::join(client, stream))
+    if peer != Peer::Agent {
+        return upgrade(request, move |client| neonvm_kit::join::join(client, stream));
+    }
+    // Cut by one packet, to which a guest that stands still owes no answer.
+    let _ = stream.set_zero_linger();
+    let streams = Arc::clone(&running.streams);
+    upgrade(request, move |client| async move {
+        tokio::select! {
+            () = neonvm_kit::join::join(client, stream) => {}
+            () = streams.cut() => {}
+        }
+    })
 }
 
 /// Turns the connection into a stream of bytes, served by `with`.

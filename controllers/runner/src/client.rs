@@ -16,6 +16,8 @@ use tokio::net::UnixStream;
 
 /// Time for a plain question.
 const QUESTION: Duration = Duration::from_secs(10);
+/// Time for a VM to wake, and a little more.
+const WAKE: Duration = Duration::from_secs(35);
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -66,7 +68,8 @@ async fn send(root: &Path, method: Method, path: &str, upgrade: bool) -> Result<
             request.header(header::CONNECTION, "upgrade").header(header::UPGRADE, protocol::STREAM_PROTOCOL);
     }
     let request = request.body(Empty::<Bytes>::new()).map_err(broken)?;
-    let sent = tokio::time::timeout(scaled(QUESTION), sender.send_request(request)).await;
+    let limit = if path == protocol::WAKE_PATH { WAKE } else { QUESTION };
+    let sent = tokio::time::timeout(scaled(limit), sender.send_request(request)).await;
     sent.map_err(|_| Error::Silent)?.map_err(broken)
 }
 
@@ -86,6 +89,7 @@ pub async fn ask(root: &Path, question: Question) -> Result<String, Error> {
         Question::Status => (Method::GET, protocol::STATUS_PATH),
         Question::Statistics => (Method::GET, protocol::STATISTICS_PATH),
         Question::PowerOff => (Method::POST, protocol::POWER_OFF_PATH),
+        Question::Wake => (Method::POST, protocol::WAKE_PATH),
     };
     let response = send(root, method, path, false).await?;
     if !response.status().is_success() {
@@ -105,6 +109,8 @@ pub enum Question {
     Statistics,
     /// To press the power button.
     PowerOff,
+    /// To wake a suspended VM.
+    Wake,
 }
 
 /// What standard input and output can be joined with.

@@ -1,7 +1,7 @@
 //! Commands of clients, and the runner's answers.
 
 use neonvm_types::runner_protocol::{
-    DiskRequest, MigrationCall, MigrationRequest, MigrationVerdict, SizeRequest,
+    DiskRequest, MigrationCall, MigrationRequest, MigrationVerdict, SizeRequest, SuspendRequest,
 };
 use tokio::sync::oneshot;
 
@@ -25,6 +25,10 @@ pub(crate) enum Command {
     GrowDisk(DiskRequest, Answer),
     /// The guest's CPUs are to stand still, or to run.
     Pause(bool, Answer),
+    /// The VM is to be suspended, or to run.
+    Suspend(SuspendRequest, Answer),
+    /// A command needs the guest.
+    Knock,
     PowerOff,
     /// Begin a migration to another runner.
     Move(MigrationRequest, Answer),

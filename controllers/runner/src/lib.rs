@@ -24,6 +24,7 @@ mod prepare;
 mod rights;
 mod run;
 mod runtime;
+mod suspend;
 mod volume;
 
 pub use host::facts as host_facts;

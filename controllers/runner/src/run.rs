@@ -3,6 +3,7 @@
 mod act;
 mod disks;
 mod migration;
+mod suspend;
 mod vcpus;
 mod watch;
 
@@ -11,7 +12,9 @@ use std::time::{Duration, Instant};
 
 use neonvm_hypervisor::cgroup::{CpuGroup, Hierarchy};
 use neonvm_hypervisor::machine::{Machine, MachineEvent, QemuExit};
-use neonvm_types::runner_protocol::{Exit, ExitReason, MachineInfo, RunnerState, RunnerStatus, SizeRequest};
+use neonvm_types::runner_protocol::{
+    Exit, ExitReason, MachineInfo, RunnerState, RunnerStatus, SizeRequest, WokenBy,
+};
 use neonvm_types::{Bytes, MilliCpu};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{broadcast, mpsc, watch as channel};
@@ -190,6 +193,7 @@ struct Loop {
     volumes: Arc<Vec<Volume>>,
     /// Of the guest on the overlay, if it is there.
     frames: Option<Arc<crate::network::Frames>>,
+    sleep: suspend::Sleep,
 }
 
 impl Loop {
@@ -208,6 +212,7 @@ impl Loop {
         running: channel::Sender<Option<Running>>,
     ) -> Result<Self, Error> {
         let plan = prepared.plan.clone();
+        let bed = suspend::bed(pod, &plan, &prepared.resources)?;
         let started = Machine::start(prepared.plan, prepared.resources);
         // The node makes the cgroup while QEMU starts.
         let (machine, group) = tokio::join!(started, act::group(options, pod));
@@ -220,8 +225,9 @@ impl Loop {
         let (vcpus, statistics) = act::statistics(&machine, group.as_ref(), begun, daemon.clone()).await;
         let disks = Arc::new(volumes::of_disks(&plan.disks));
         let (reach, meter) = (prepared.reach, prepared.meter);
-        let volumes = Arc::clone(&disks);
-        running.send_replace(Some(Running { console: console.clone(), reach, statistics, volumes, meter }));
+        let (volumes, streams) = (Arc::clone(&disks), Arc::default());
+        let sleep = suspend::Sleep::new(bed, log, running, Arc::clone(&streams));
+        sleep.publish(Running { console: console.clone(), reach, statistics, volumes, meter, streams });
         let (messages, moved) = mpsc::channel(MESSAGES);
         let info = MachineInfo {
             accelerator: plan.accelerator.as_str().to_owned(),
@@ -263,6 +269,7 @@ impl Loop {
             moves: 0,
             volumes: disks,
             frames: prepared.frames,
+            sleep,
         };
         if let Some(problem) = group_problem {
             this.take(Event::QuotaFailed(problem));
@@ -291,10 +298,23 @@ impl Loop {
 
     /// Until the VM has ended.
     async fn turn(mut self, mut commands: mpsc::Receiver<Command>, mut signals: Signals) -> Exit {
+        self.find_disks().await;
+        loop {
+            if let Some(exit) = self.turn_one(&mut commands, &mut signals).await {
+                return self.finish(exit).await;
+            }
+        }
+    }
+
+    /// Until its QEMU has ended, or until another QEMU runs the VM (`None`).
+    async fn turn_one(
+        &mut self,
+        commands: &mut mpsc::Receiver<Command>,
+        signals: &mut Signals,
+    ) -> Option<QemuExit> {
         let machine = Arc::clone(&self.machine);
         let end = machine.wait();
         tokio::pin!(end);
-        self.find_disks().await;
         loop {
             let moving = self.moving.as_ref().and_then(Moving::wake_at);
             let wake = [self.core.wake_at(), moving].into_iter().flatten().min();
@@ -305,9 +325,22 @@ impl Loop {
                     None => std::future::pending().await,
                 }
             };
+            let knock = self.sleep.knock();
             tokio::select! {
-                exit = &mut end => return self.finish(exit).await,
-                Some(event) = self.event_queue.recv() => self.take(event),
+                exit = &mut end, if !self.sleep.is_gone() => {
+                    if !self.core.is_suspended() {
+                        return Some(exit);
+                    }
+                    self.sleep.gone(exit);
+                }
+                () = knock => self.take(Event::Knock(WokenBy::Network)),
+                Some(woken) = self.sleep.woken() => return self.revive(woken).await,
+                Some(event) = self.event_queue.recv() => {
+                    self.take(event);
+                    if !self.core.is_suspended() && self.sleep.is_gone() {
+                        return self.sleep.exit();
+                    }
+                }
                 event = self.from_qemu.recv() => self.take_qemu_event(event),
                 Some(message) = self.moved.recv() => self.take_move_message(message),
                 Some(command) = commands.recv() => self.command(command),
@@ -332,6 +365,7 @@ impl Loop {
             // The guest has come so far that it takes the rest of its memory.
             self.follow_memory();
         }
+        self.listen();
         let status = self.core.status();
         if self.status.borrow().sequence != status.sequence {
             self.status.send_replace(Arc::new(status.clone()));
@@ -344,6 +378,8 @@ impl Loop {
             Command::Resize(size, answer) => drop(answer.send(self.resize(size))),
             Command::GrowDisk(request, answer) => drop(answer.send(self.accept_growth(request))),
             Command::Pause(paused, answer) => drop(answer.send(self.pause(paused))),
+            Command::Suspend(request, answer) => drop(answer.send(self.suspend(request))),
+            Command::Knock => self.take(Event::Knock(WokenBy::Command)),
             Command::Move(request, answer) => drop(answer.send(self.begin_move(request))),
             Command::CancelMove(call, answer) => drop(answer.send(self.cancel_move(&call))),
             Command::RecoverMove(call, answer) => drop(answer.send(self.recover_move(&call))),
@@ -356,6 +392,11 @@ impl Loop {
         if self.core.is_held() || self.core.status().state == RunnerState::Preparing && self.moving.is_some()
         {
             return Err(Refusal::Conflict("the VM moves: its size can be changed afterwards".to_owned()));
+        }
+        if self.core.is_suspended() {
+            return Err(Refusal::Conflict(
+                "the VM is suspended: its size can be changed when it is awake".to_owned(),
+            ));
         }
         if self.core.is_paused() {
             return Err(Refusal::Conflict(
@@ -418,7 +459,8 @@ impl Loop {
         while let Ok(event) = self.event_queue.try_recv() {
             self.take(event);
         }
-        let moved = self.end_of_move(&exit);
+        let moved = self.end_of_move(&exit).or_else(|| self.sleep.loss());
+        self.sleep.end();
         let _ = tokio::time::timeout(LAST_OUTPUT, self.notify_source()).await;
         let end = QemuEnd {
             moved,

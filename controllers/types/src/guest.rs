@@ -15,6 +15,12 @@ pub use attach::{
     ATTACH_PATH, ATTACH_PROTOCOL, Attach, FRAME_HEADER, Frame, LONGEST_FRAME, frame_header, read_frame_header,
 };
 pub use disk::{FileSystem, GROW_PATH};
+
+/// Path of the daemon (POST) at which the guest agrees to be suspended now: 200, or 409 with what it works at.
+pub const SUSPEND_PATH: &str = "/suspend";
+/// Path of the daemon (PUT) that sets the clock: the body has the nanoseconds since 1970 in decimal digits.
+pub const CLOCK_PATH: &str = "/clock";
+
 pub use image_config::{
     Command, Console, ImageConfig, MemoryLimits, Monitor, Process, Service, Start, UnknownLimits,
 };

@@ -7,6 +7,7 @@ pub mod facts;
 mod machine;
 mod migration;
 mod status;
+mod suspend;
 mod workload;
 
 pub use exit::{Exit, ExitReason, ProcessExit, TERMINATION_MESSAGE_BYTES};
@@ -22,6 +23,7 @@ pub use status::{
     CpuStatus, DiskRequest, MemoryStatus, PauseRequest, PauseStatus, Problem, ProblemReason, RunnerState,
     RunnerStatistics, RunnerStatus, SizeRequest,
 };
+pub use suspend::{SuspendRequest, SuspendState, SuspendStatus, WokenBy};
 pub use workload::WorkloadStatus;
 
 use serde::{Deserialize, Serialize};
@@ -47,6 +49,10 @@ pub const STATUS_PATH: &str = "/v1/status";
 pub const SIZE_PATH: &str = "/v1/size";
 /// Path that takes a [`PauseRequest`] (PUT).
 pub const PAUSE_PATH: &str = "/v1/pause";
+/// Path that takes a [`SuspendRequest`] (PUT).
+pub const SUSPEND_PATH: &str = "/v1/suspend";
+/// Path that wakes a suspended VM, as a packet for it does (POST); answered when it runs.
+pub const WAKE_PATH: &str = "/v1/wake";
 /// Path that takes a [`DiskRequest`] (PUT).
 pub const DISKS_PATH: &str = "/v1/disks";
 /// Path of the counters of the guest's traffic (GET), in the text format of Prometheus, if `spec.enableNetworkMonitoring` is on.

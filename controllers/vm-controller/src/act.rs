@@ -17,7 +17,7 @@ use neonvm_api::names::FINALIZER;
 use neonvm_api::names::annotation::{AT_NEXT_START, COPY_OF, REPLACED_BY};
 use neonvm_core_vm_lifecycle::claims::copy;
 use neonvm_core_vm_lifecycle::{Action, DiskRequested, Failure, FailureReason, SizeUnanswered, owned_pod};
-use neonvm_types::runner_protocol::DiskRequest;
+use neonvm_types::runner_protocol::{DiskRequest, SizeRequest};
 use serde_json::{Value, json};
 
 use crate::cache::Key;
@@ -90,17 +90,7 @@ impl Reconciler {
             Action::CancelMove(call) => self.cancel_move(key, pod_of(vm), call).await,
             Action::RecoverMove(call) => self.recover_move(key, pod_of(vm), call).await,
             Action::Settle { pod, verdict } => self.settle(key, pod, verdict).await,
-            Action::SetSize(size) => {
-                let pod = pod_of(vm);
-                let asked = self.state.links.set_size(key, pod, *size).await;
-                if asked.is_err() {
-                    self.key_states.with(key, |state| {
-                        let before = state.size_unanswered.take();
-                        state.size_unanswered = Some(SizeUnanswered::next(before, pod, *size, now()));
-                    });
-                }
-                asked.map_err(|message| Failed::new(FailureReason::ScaleFailed, message))
-            }
+            Action::SetSize(size) => self.set_size(key, pod_of(vm), *size).await,
             Action::GrowDisk(request) => {
                 self.grow_disk(key, pod_of(vm), request).await;
                 Ok(())
@@ -108,6 +98,10 @@ impl Reconciler {
             Action::SetPaused(paused) => {
                 let asked = self.state.links.set_paused(key, pod_of(vm), *paused).await;
                 asked.map_err(|message| Failed::new(FailureReason::PauseFailed, message))
+            }
+            Action::SetSuspended(request) => {
+                let asked = self.state.links.set_suspended(key, pod_of(vm), request).await;
+                asked.map_err(|message| Failed::new(FailureReason::SuspendFailed, message))
             }
             Action::TakeAddress { wanted } => {
                 let taken = self.addresses.acquire(&key.to_string(), *wanted).await;
@@ -119,6 +113,18 @@ impl Reconciler {
             }
             Action::Tls(action) => self.certificate(key, vm, action).await,
         }
+    }
+
+    /// Requests a size from a runner, and takes note of a request that was not answered.
+    async fn set_size(&self, key: &Key, pod: &str, size: SizeRequest) -> Result<(), Failed> {
+        let asked = self.state.links.set_size(key, pod, size).await;
+        if asked.is_err() {
+            self.key_states.with(key, |state| {
+                let before = state.size_unanswered.take();
+                state.size_unanswered = Some(SizeUnanswered::next(before, pod, size, now()));
+            });
+        }
+        asked.map_err(|message| Failed::new(FailureReason::ScaleFailed, message))
     }
 
     /// Requests from a runner that a disk grows. A refusal is no failure of the VM: the request is repeated later, and what goes wrong at

@@ -11,7 +11,8 @@ use std::time::Duration;
 use http::Method;
 use neonvm_core_vm_lifecycle::{PodView, RunnerView};
 use neonvm_types::runner_protocol::{
-    DISKS_PATH, DiskRequest, PAUSE_PATH, PauseRequest, RunnerStatus, SIZE_PATH, SizeRequest, server_name,
+    DISKS_PATH, DiskRequest, PAUSE_PATH, PauseRequest, RunnerStatus, SIZE_PATH, SUSPEND_PATH, SizeRequest,
+    SuspendRequest, server_name,
 };
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
@@ -175,6 +176,24 @@ impl Links {
                 format!("the runner is of a version that cannot {what} a VM; restart or migrate the VM for a newer one")
             }
             Some(status) => format!("the runner refused to {what} the VM ({status}): {}", refusal.message),
+            None => refusal.message,
+        })
+    }
+
+    /// Requests from the runner in the pod with this name that the VM is suspended, now or when it is idle, or runs.
+    pub(crate) async fn set_suspended(
+        &self,
+        key: &Key,
+        pod: &str,
+        request: &SuspendRequest,
+    ) -> Result<(), String> {
+        let body = serde_json::to_vec(request).map_err(|error| error.to_string())?;
+        let answered = self.ask(key, |target| target.name == pod, (Method::PUT, SUSPEND_PATH), body).await;
+        answered.map_err(|refusal| match refusal.status {
+            Some(http::StatusCode::NOT_FOUND) => {
+                "the runner is of a version that cannot suspend a VM; restart or migrate the VM for a newer one".to_owned()
+            }
+            Some(status) => format!("the runner refused to suspend the VM ({status}): {}", refusal.message),
             None => refusal.message,
         })
     }

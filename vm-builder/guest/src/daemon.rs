@@ -9,6 +9,7 @@ mod door;
 pub(crate) mod memory;
 mod options;
 mod status;
+mod suspend;
 
 use std::io::Write as _;
 use std::net::SocketAddr;

@@ -90,6 +90,9 @@ pub struct Create {
     /// When to restart the VM after it ends
     #[arg(long, value_name = "WHEN", default_value = "Always", value_parser = ["Always", "OnFailure", "Never"])]
     pub restart: String,
+    /// Suspend the VM whenever it was idle for so long, such as 5m; the first packet wakes it
+    #[arg(long, value_name = "DURATION")]
+    pub suspend_after: Option<String>,
     /// Grace period of the shutdown, such as 30s
     #[arg(long, value_name = "DURATION", default_value = "30s")]
     pub grace: String,

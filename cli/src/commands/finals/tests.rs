@@ -63,6 +63,8 @@ fn each_row_ends_the_wait() {
         (Up, unwell, "neonctl vm logs pg"),
         (Paused, degraded("PauseFailed", "the runner knows no pause"), "neonctl vm migrate pg"),
         (Paused, json!({ "status": { "phase": "Failed" } }), "neonctl vm describe pg"),
+        (Suspended, degraded("SuspendFailed", "no space left on device"), "neonctl vm migrate pg"),
+        (Suspended, json!({ "status": { "phase": "Failed" } }), "neonctl vm describe pg"),
         (Resumed, json!({ "spec": { "powerState": "Stopped" } }), "neonctl vm start pg"),
         (Size, json!({ "status": { "phase": "Succeeded" } }), "neonctl vm start pg"),
         (Size, condition("Scaled", "False", "Paused", "p"), "neonctl vm resume pg"),
@@ -105,6 +107,7 @@ fn what_may_still_come_right_is_waited_for() {
         (Up, condition("Scaled", "False", "Paused", "p")),
         (Paused, degraded("RunnerUnreachable", "the runner does not answer")),
         (Resumed, json!({ "status": { "phase": "Running" } })),
+        (Suspended, condition("Suspended", "False", "GuestBusy", "2 of its tasks run")),
     ] {
         assert!(matches!(of_vm(awaited, &vm(&change)), WaitProgress::NotYet), "{awaited:?} {change}");
     }

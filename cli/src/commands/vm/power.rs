@@ -1,4 +1,4 @@
-//! `vm stop`, `vm start`, `vm restart`, `vm pause` and `vm resume`
+//! `vm stop`, `vm start`, `vm restart`, `vm pause`, `vm suspend` and `vm resume`
 
 use kube::api::{Patch, PatchParams};
 use neonvm_api::VirtualMachine;
@@ -6,6 +6,7 @@ use neonvm_api::virtual_machine::{Phase, PowerState};
 use serde_json::{Value, json};
 
 use super::create::up;
+use super::exec;
 use super::waiting::until;
 use crate::args::vm::Power;
 use crate::commands::finals::{self, Awaited};
@@ -24,6 +25,7 @@ pub(super) enum Order {
     Start,
     Restart,
     Pause,
+    Suspend,
     Resume,
 }
 
@@ -34,6 +36,7 @@ impl Order {
             Self::Start => "start",
             Self::Restart => "restart",
             Self::Pause => "pause",
+            Self::Suspend => "suspend",
             Self::Resume => "resume",
         }
     }
@@ -44,6 +47,7 @@ impl Order {
             Self::Start => "started",
             Self::Restart => "restarted",
             Self::Pause => "paused",
+            Self::Suspend => "suspended",
             Self::Resume => "resumed",
         }
     }
@@ -59,6 +63,7 @@ impl Order {
             Self::Stop => "condition=Available=False",
             Self::Start | Self::Restart | Self::Resume => "condition=Available",
             Self::Pause => "condition=Paused",
+            Self::Suspend => "condition=Suspended",
         }
     }
 }
@@ -93,16 +98,16 @@ pub(super) fn run(settings: &Settings, args: &Power, order: Order, quiet: bool) 
     })
 }
 
-/// A VM that does not run is neither paused nor resumed: by the spec alone it would be started.
+/// A VM that does not run is neither paused, suspended nor resumed: by the spec alone it would be started.
 fn refuse(machine: &VirtualMachine, order: Order) -> Result<()> {
     let status = machine.status.as_ref();
     let ended = status
         .and_then(|status| status.phase)
         .filter(|phase| matches!(phase, Phase::Succeeded | Phase::Failed));
     let why = match ended {
-        _ if !matches!(order, Order::Pause | Order::Resume) => return Ok(()),
+        _ if !matches!(order, Order::Pause | Order::Suspend | Order::Resume) => return Ok(()),
         _ if machine.spec.is_stopped() => "it is stopped".to_owned(),
-        Some(phase) if order == Order::Pause => format!("it has ended ({phase})"),
+        Some(phase) if order != Order::Resume => format!("it has ended ({phase})"),
         _ => return Ok(()),
     };
     let name = crate::commands::resource::name_of(machine);
@@ -124,6 +129,11 @@ async fn give(
     let patch = Patch::Merge(json!({ "spec": spec }));
     let request = api.patch(name, &parameters, &patch);
     let patched = client.connection.within(&attempt, request).await?;
+    if order == Order::Resume && power_state(machine) == Some(PowerState::Suspended) {
+        // One that sleeps because it was idle is woken by no change of its object.
+        let pod = exec::pod_of(client, machine)?;
+        exec::output(client, &pod, &["wake"]).await?;
+    }
     if order.shuts_down() && is_alive(machine) {
         let grace = machine.spec.termination_grace_period_seconds.unwrap_or_default();
         reporter.show(&format!("virtualmachine/{name} shutting down (grace {grace}s)"));
@@ -136,6 +146,10 @@ async fn give(
         ));
     }
     Ok(patched)
+}
+
+fn power_state(machine: &VirtualMachine) -> Option<PowerState> {
+    machine.status.as_ref().and_then(|status| status.power_state)
 }
 
 fn is_alive(machine: &VirtualMachine) -> bool {
@@ -154,6 +168,7 @@ fn change(machine: &VirtualMachine, order: Order, now: &str) -> Value {
         Order::Start if ended && !machine.spec.is_stopped() => json!({ "restartRequest": now }),
         Order::Start | Order::Resume => json!({ "powerState": PowerState::Running }),
         Order::Pause => json!({ "powerState": PowerState::Paused }),
+        Order::Suspend => json!({ "powerState": PowerState::Suspended }),
         Order::Restart => json!({ "powerState": PowerState::Running, "restartRequest": now }),
     }
 }
@@ -186,10 +201,21 @@ fn progress(
     }
     let off = status.power_state == Some(PowerState::Stopped);
     let paused = status.power_state == Some(PowerState::Paused);
+    let suspended = status.power_state == Some(PowerState::Suspended);
     match order {
+        Order::Suspend if suspended => WaitProgress::Done,
+        // It was requested, and is not any more.
+        Order::Suspend if !machine.spec.is_suspended() => WaitProgress::Never(
+            Error::new(Code::Conflict, format!("{name} was not suspended"))
+                .cause("a packet for its guest, or a command, arrived meanwhile")
+                .hint(format!(
+                    "try again when it is idle, or suspend it then: neonctl vm set {name} --suspend-after 5m"
+                )),
+        ),
+        Order::Suspend => finals::of_vm(Awaited::Suspended, machine),
         Order::Pause if paused => WaitProgress::Done,
         Order::Pause => finals::of_vm(Awaited::Paused, machine),
-        Order::Resume if paused => finals::of_vm(Awaited::Resumed, machine),
+        Order::Resume if paused || suspended => finals::of_vm(Awaited::Resumed, machine),
         Order::Resume => WaitProgress::Done,
         Order::Stop if off && status.pod_name.is_empty() => WaitProgress::Done,
         Order::Stop => WaitProgress::NotYet,

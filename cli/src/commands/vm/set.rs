@@ -5,7 +5,7 @@ use neonvm_types::Bytes;
 use serde_json::{Value, json};
 
 use super::change::{Change, base};
-use super::create::manifest::{disk, variable};
+use super::create::manifest::{disk, idle, variable};
 use super::size::{self, UNIT_CPU, UNIT_MEMORY};
 use crate::args::vm::Set;
 use crate::commands::resource::NamespaceClient;
@@ -50,6 +50,12 @@ fn target(machine: &VirtualMachine, args: &Set) -> Result<Value> {
     }
     if let (Some(policy), Some(spec)) = (&args.restart, spec.as_object_mut()) {
         spec.insert("restartPolicy".to_owned(), json!(policy));
+    }
+    if let (Some(after), Some(spec)) = (&args.suspend_after, spec.as_object_mut()) {
+        match idle(after)? {
+            Some(idle) => spec.insert("idle".to_owned(), idle),
+            None => spec.remove("idle"),
+        };
     }
     disks(&mut spec, args)?;
     environment(&mut spec, args)?;

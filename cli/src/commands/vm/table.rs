@@ -1,7 +1,7 @@
 //! The table of virtual machines, one for `list`, `get` and what they show when something changes: `vm list` and `vm get`.
 
 use neonvm_api::names::{TRUE, label};
-use neonvm_api::virtual_machine::PowerState;
+use neonvm_api::virtual_machine::{Phase, PowerState};
 use neonvm_api::{VirtualMachine, VirtualMachineStatus};
 use neonvm_types::{Bytes, MilliCpu};
 
@@ -83,6 +83,9 @@ pub(crate) fn phase(machine: &VirtualMachine) -> &'static str {
             }
         }
         Some(phase) if phase.is_alive() && machine.spec.is_paused() => "Pausing",
+        Some(phase) if phase.is_alive() && machine.spec.is_suspended() && phase != Phase::Suspended => {
+            "Suspending"
+        }
         Some(phase) if phase.is_alive() => failing(machine).unwrap_or(phase.as_str()),
         Some(phase) => phase.as_str(),
         None => "New",

@@ -82,8 +82,8 @@ pub(crate) fn observe(shared: &Shared, vm: &VirtualMachine) -> Option<Vm> {
 
 /// Whether the guest stands still by the status, or is to by the spec.
 pub(crate) fn is_paused(vm: &VirtualMachine) -> bool {
-    vm.spec.is_paused()
-        || vm.status.as_ref().is_some_and(|status| status.power_state == Some(PowerState::Paused))
+    let still = |state| matches!(state, Some(PowerState::Paused | PowerState::Suspended));
+    still(vm.spec.power_state) || vm.status.as_ref().is_some_and(|status| still(status.power_state))
 }
 
 pub(crate) fn of_monitor(event: MonitorEvent) -> Event {

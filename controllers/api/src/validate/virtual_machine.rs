@@ -10,7 +10,7 @@ use crate::{
     field_error::Faults,
     names::{RESERVED_DISK_NAMES, RESERVED_DOMAINS, annotation},
     validate::{is_dns_label, is_dns_subdomain},
-    virtual_machine::{ClaimTemplate, Disk, GuestSettings, PortProtocol, Tls, is_cpu_model},
+    virtual_machine::{ClaimTemplate, Disk, GuestSettings, PortProtocol, SUSPEND_AFTER, Tls, is_cpu_model},
     vm_info::VmInfoError,
     while_off::FIELDS,
 };
@@ -47,6 +47,7 @@ pub fn virtual_machine_create(vm: &VirtualMachine) -> Vec<FieldError> {
     }
     cpu_model(spec, &mut faults);
     priority_class(spec, &mut faults);
+    idle(spec, &mut faults);
     amounts(spec, &mut faults);
     let name = vm.metadata.name.as_deref().unwrap_or_default();
     faults.require(
@@ -75,6 +76,7 @@ pub fn virtual_machine_update(old: &VirtualMachine, new: &VirtualMachine) -> Vec
     port_clashes(&new.spec, &mut faults);
     cpu_model(&new.spec, &mut faults);
     priority_class(&new.spec, &mut faults);
+    idle(&new.spec, &mut faults);
     if let (tls, Some(new_tls)) = (&old.spec.tls, &new.spec.tls)
         && tls.as_ref() != Some(new_tls)
     {
@@ -123,6 +125,16 @@ fn priority_class(spec: &VirtualMachineSpec, faults: &mut Faults) {
         spec.priority_class_name.is_empty() || is_dns_subdomain(&spec.priority_class_name),
         "spec.priorityClassName",
         "must be the name of a PriorityClass: lower-case letters, digits, '-' and '.', at most 253; list them: kubectl get priorityclasses",
+    );
+}
+
+fn idle(spec: &VirtualMachineSpec, faults: &mut Faults) {
+    let (least, most) = SUSPEND_AFTER;
+    let after = spec.idle.as_ref().map(|idle| idle.suspend_after.to_std());
+    faults.require(
+        after.is_none_or(|after| after.is_some_and(|after| (least..=most).contains(&after))),
+        "spec.idle.suspendAfter",
+        "must be 10s to 720h; write for example 5m",
     );
 }
 

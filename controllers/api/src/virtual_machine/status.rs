@@ -38,7 +38,8 @@ pub struct VirtualMachineStatus {
     /// How often it was started again.
     #[serde(default)]
     pub restart_count: i32,
-    /// `Stopped` while the VM is off by `spec.powerState`, `Paused` while the CPUs of its guest stand still by it.
+    /// `Stopped` while the VM is off by `spec.powerState`, `Paused` while the CPUs of its guest stand still by it, `Suspended` while its memory is
+    /// in a file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power_state: Option<PowerState>,
     /// The `spec.restartRequest` by which the VM was started.
@@ -350,13 +351,15 @@ pub enum Phase {
     Migrating,
     /// It runs and its size is changing.
     Scaling,
+    /// Its memory is in a file, and it wakes when it is needed.
+    Suspended,
 }
 
 impl Phase {
     /// Whether the guest is running.
     #[must_use]
     pub const fn is_alive(self) -> bool {
-        matches!(self, Self::Running | Self::PreMigrating | Self::Migrating | Self::Scaling)
+        matches!(self, Self::Running | Self::PreMigrating | Self::Migrating | Self::Scaling | Self::Suspended)
     }
 
     /// The text in the object.
@@ -370,6 +373,7 @@ impl Phase {
             Self::PreMigrating => "PreMigrating",
             Self::Migrating => "Migrating",
             Self::Scaling => "Scaling",
+            Self::Suspended => "Suspended",
         }
     }
 }

@@ -75,7 +75,8 @@ pub fn ready(vm: &VirtualMachine, runner: &RunnerView) -> Result<(), String> {
         return Err(format!("waits for migration {} of the same VM", other.name));
     }
     let phase = status.and_then(|status| status.phase);
-    if phase != Some(Phase::Running) {
+    // One that is suspended wakes while its target is prepared.
+    if !matches!(phase, Some(Phase::Running | Phase::Suspended)) {
         let phase = phase.map_or("new", Phase::as_str);
         return Err(format!("waits until the VM is Running; it is {phase}"));
     }

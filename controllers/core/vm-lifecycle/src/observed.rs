@@ -157,6 +157,8 @@ pub enum FailureReason {
     ScaleFailed,
     /// The runner did not take the request to pause or to resume.
     PauseFailed,
+    /// The runner did not take the request to suspend the VM, or to wake it.
+    SuspendFailed,
     /// The runner did not take an order about a migration.
     MigrationFailed,
     /// No node's host can receive the VM.
@@ -178,6 +180,7 @@ impl FailureReason {
             Self::AddressFailed => "AddressFailed",
             Self::ScaleFailed => "ScaleFailed",
             Self::PauseFailed => "PauseFailed",
+            Self::SuspendFailed => "SuspendFailed",
             Self::MigrationFailed => "MigrationFailed",
             Self::NoSuitableHost => "NoSuitableHost",
             Self::ActionFailed => "ActionFailed",

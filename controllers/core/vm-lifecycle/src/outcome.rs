@@ -5,7 +5,9 @@ use std::net::IpAddr;
 use neonvm_api::VirtualMachineStatus;
 use neonvm_api::virtual_machine::{ActiveMigration, CopyOf, CpuScalingMode};
 use neonvm_types::Timestamp;
-use neonvm_types::runner_protocol::{DiskRequest, MigrationCall, MigrationVerdict, SizeRequest};
+use neonvm_types::runner_protocol::{
+    DiskRequest, MigrationCall, MigrationVerdict, SizeRequest, SuspendRequest,
+};
 
 use crate::pod::{Metadata, PodSize};
 use crate::tls::TlsAction;
@@ -116,6 +118,8 @@ pub enum Action {
     GrowDisk(DiskRequest),
     /// Request from the runner that the guest's CPUs stand still, or run.
     SetPaused(bool),
+    /// Request from the runner that the VM is suspended, now or when it is idle, or runs.
+    SetSuspended(SuspendRequest),
     /// Do something about the guest's certificate.
     Tls(TlsAction),
     RemoveFinalizer,
@@ -148,6 +152,10 @@ pub enum NoteReason {
     Paused,
     /// They run again.
     Resumed,
+    /// The guest's memory is in a file.
+    Suspended,
+    /// The guest runs again.
+    Woken,
     /// It is started again.
     Restarted,
     /// It is being deleted.
@@ -214,6 +222,8 @@ impl NoteReason {
             Self::DiskGrown => "DiskGrown",
             Self::Paused => "Paused",
             Self::Resumed => "Resumed",
+            Self::Suspended => "Suspended",
+            Self::Woken => "Woken",
             Self::Restarted => "Restarted",
             Self::Stopping => "Stopping",
             Self::Deleted => "Deleted",

@@ -5,8 +5,8 @@
 //!                             └────────────asked to stop──────────────────────────▲
 //! ```
 //!
-//! CPU, memory, pause and power button are four small machines beside each other; each waits for observation, never for time,
-//! except to try again what was not answered. While the guest is paused nothing is expected of it and nothing is sent to it.
+//! CPU, memory, pause, suspension and power button are small machines beside each other; each waits for observation, never for time,
+//! except to try again what was not answered. While the guest is paused or suspended nothing is expected of it and nothing is sent to it.
 
 mod cpu;
 mod disks;
@@ -14,6 +14,7 @@ mod exit;
 mod memory;
 mod pause;
 mod stop;
+mod suspend;
 #[cfg(test)]
 mod tests;
 
@@ -23,11 +24,13 @@ use std::time::Duration;
 use neonvm_types::guest::ReportKind;
 use neonvm_types::runner_protocol::{
     DiskRequest, Exit, ExitReason, MachineInfo, MigrationGuest, MigrationRole, MigrationStatus, Problem,
-    ProblemReason, ProcessExit, RunnerState, RunnerStatus, SizeRequest, WorkloadStatus,
+    ProblemReason, ProcessExit, RunnerState, RunnerStatus, SizeRequest, SuspendRequest, WokenBy,
+    WorkloadStatus,
 };
 use neonvm_types::{Bytes, MilliCpu};
 
 pub use exit::QemuEnd;
+pub use suspend::{Activity, Stays};
 
 /// A workload that runs this long after a failure has recovered.
 const RECOVERED: Duration = Duration::from_secs(60);
@@ -67,6 +70,18 @@ pub enum Event {
     Paused(bool),
     /// QEMU has not.
     PauseFailed(String),
+    /// The VM is to be suspended, or to run.
+    Suspend(SuspendRequest),
+    /// After [`Action::LookAtActivity`].
+    Activity(Activity),
+    /// A suspended guest is needed.
+    Knock(WokenBy),
+    /// After [`Action::Suspend`]: QEMU is gone, the guest's memory is in a file of this size, and so long it stood still until then.
+    Suspended(Bytes, Duration),
+    /// After [`Action::Suspend`]: the guest runs on.
+    NotSuspended(Stays),
+    /// After [`Action::Wake`]: the guest runs.
+    Woken,
     /// A VM that QEMU stopped for lack of disk space may be tried again.
     DiskRoom,
     /// The runner is to stop within this time.
@@ -116,6 +131,14 @@ pub enum Action {
     Pause,
     /// Let them run; answered likewise.
     Continue,
+    /// See what the VM has done so far; answered with [`Event::Activity`].
+    LookAtActivity,
+    /// Store the guest's memory and end QEMU; answered with [`Event::Suspended`] or [`Event::NotSuspended`].
+    Suspend,
+    /// Let the guest run on if [`Action::Suspend`] is not finished; answered by its answer.
+    CancelSuspend,
+    /// Start QEMU from the stored memory; answered with [`Event::Woken`], or with [`Event::Ended`] if that fails.
+    Wake,
     PressPowerButton,
     /// End QEMU now.
     Kill,
@@ -143,6 +166,7 @@ pub struct Core {
     memory: memory::Memory,
     disks: disks::Disks,
     pause: pause::Pause,
+    suspend: suspend::Suspend,
     stop: stop::Stop,
     /// Pause before a guest that has never answered is queried again, and when.
     asking: (Duration, Option<Duration>),
@@ -171,6 +195,7 @@ impl Core {
             memory: memory::Memory::new(limits.size.memory),
             disks: disks::Disks::default(),
             pause: pause::Pause::default(),
+            suspend: suspend::Suspend::default(),
             stop: stop::Stop::default(),
             asking: (ASK_FIRST, None),
             reports: false,
@@ -194,15 +219,21 @@ impl Core {
         }
         if self.stop.is_begun() {
             // Nothing else is tended to any more.
-            return [self.stop.wake_at(self.pause.is_still()), self.pause.wake_at()]
-                .into_iter()
-                .flatten()
-                .min();
+            return [self.stop.wake_at(self.is_still()), self.pause.wake_at()].into_iter().flatten().min();
         }
-        let sized = !self.held && !self.pause.is_still();
+        let sized = !self.held && !self.is_still();
         let size = [self.cpu.wake_at(), self.memory.wake_at()].into_iter().flatten().filter(|_| sized);
         let recovered = self.recovering.map(|since| since + RECOVERED);
-        [self.asking.1, recovered, self.pause.wake_at()].into_iter().flatten().chain(size).min()
+        [self.asking.1, recovered, self.pause.wake_at(), self.suspend.wake_at()]
+            .into_iter()
+            .flatten()
+            .chain(size)
+            .min()
+    }
+
+    /// Whether the guest does not run, or may stop any moment.
+    fn is_still(&self) -> bool {
+        self.pause.is_still() || self.suspend.is_still()
     }
 
     /// Whether the VM is being migrated, so that its size cannot be changed.
@@ -213,6 +244,11 @@ impl Core {
     /// Whether the guest is paused, or to be, so that its size cannot be changed and it cannot be migrated.
     pub fn is_paused(&self) -> bool {
         self.pause.is_wanted() || self.pause.is_still()
+    }
+
+    /// Whether the VM is suspended, or on its way there or back, so that its size cannot be changed and it cannot be migrated.
+    pub fn is_suspended(&self) -> bool {
+        self.suspend.is_still()
     }
 
     /// Whether a disk grows now, so that the VM cannot be migrated.
@@ -302,11 +338,24 @@ impl Core {
             Event::Paused(paused) => self.paused(paused),
             Event::PauseFailed(why) => {
                 self.pause.failed(now, why);
-                if self.stop.is_begun() && self.pause.is_still() {
+                if self.stop.is_begun() && self.is_still() {
                     // A guest that cannot be continued never notices the power button.
                     actions.extend(self.stop.give_up());
                 }
             }
+            Event::Suspend(request) => self.suspend.ask(now, request),
+            Event::Activity(activity) => self.suspend.seen(now, activity),
+            Event::Knock(by) => self.suspend.knock(now, by),
+            Event::Suspended(stored, took) => self.suspend.stored(stored, took),
+            Event::NotSuspended(why) => {
+                self.suspend.stays(now, why);
+                self.goes_on();
+            }
+            Event::Woken => {
+                self.suspend.woken(now);
+                self.goes_on();
+            }
+            Event::DiskRoom if self.suspend.is_still() => {}
             Event::DiskRoom => actions.extend(self.pause.room()),
             Event::Stop { grace } => self.stop.begin(now, grace),
             Event::Memory(actual) => self.memory.observe(now, actual),
@@ -319,7 +368,7 @@ impl Core {
             Event::QuotaFailed(why) => self.cpu.quota(now, Err(why)),
             Event::Report(report) => self.report(report, actions),
             Event::FilesSent => self.fault(ProblemReason::FilesNotSynchronised, None),
-            Event::FilesFailed(_) if self.pause.is_still() => {}
+            Event::FilesFailed(_) if self.is_still() => {}
             Event::FilesFailed(why) => self.fault(ProblemReason::FilesNotSynchronised, Some(why)),
             Event::DiskFault(why) => self.fault(ProblemReason::DiskFailure, why),
             Event::Ended(end) => self.ended(&end),
@@ -363,8 +412,9 @@ impl Core {
             self.status.state = RunnerState::Stopping;
             self.asking.1 = None;
             actions.extend(self.pause.tend(self.now, false));
+            actions.extend(self.suspend.tend(self.now, false, true));
             let noticed = self.announced_shutdown.is_some();
-            actions.extend(self.stop.tend(self.now, noticed, self.pause.is_still()));
+            actions.extend(self.stop.tend(self.now, noticed, self.is_still()));
             return;
         }
         // A guest without a workload is up, too: people find out why in it.
@@ -380,8 +430,12 @@ impl Core {
             self.fault(ProblemReason::WorkloadFailing, None);
         }
         let up = self.status.state == RunnerState::Running;
-        actions.extend(self.pause.tend(self.now, up && !self.held));
-        if self.held || self.pause.is_still() {
+        if !self.suspend.is_still() {
+            actions.extend(self.pause.tend(self.now, up && !self.held));
+        }
+        let may = up && !self.held && !self.pause.is_still() && !self.disks.are_growing();
+        actions.extend(self.suspend.tend(self.now, may, false));
+        if self.held || self.is_still() {
             return;
         }
         actions.extend(self.cpu.tend(self.now));
@@ -393,14 +447,20 @@ impl Core {
     fn paused(&mut self, paused: bool) {
         let still = self.pause.is_still();
         self.pause.reached(paused);
-        if still && !self.pause.is_still() {
+        if still {
+            self.goes_on();
+        }
+    }
+
+    fn goes_on(&mut self) {
+        if !self.is_still() {
             self.cpu.restart(self.now);
             self.memory.restart(self.now);
         }
     }
 
     fn silent(&mut self, why: &str) {
-        if self.pause.is_still() {
+        if self.is_still() {
             self.cpu.restart(self.now);
         } else if self.cpu.has_answered() {
             self.cpu.silent(self.now, why);
@@ -482,11 +542,13 @@ impl Core {
         (self.status.cpu.applied, self.status.cpu.online) = self.cpu.observed();
         self.status.memory.actual = self.memory.actual();
         self.status.pause = self.pause.status();
+        self.status.suspend = self.suspend.status();
         self.status.disks.clone_from(self.disks.sizes());
         let mut problems = self.faults.clone();
         problems.extend(self.cpu.problems());
         problems.extend(self.memory.problem());
         problems.extend(self.pause.problem());
+        problems.extend(self.suspend.problem());
         problems.extend(self.disks.problem());
         problems.extend(self.stop.problem());
         problems.sort_by_key(|problem| problem.reason);

@@ -14,6 +14,7 @@ mod power;
 mod room;
 mod size;
 mod stop;
+mod suspend;
 mod volumes;
 mod workload;
 
@@ -96,7 +97,9 @@ fn in_phase(pass: &mut Pass<'_>, tls: &TlsOutcome) {
             pending::step(pass, tls);
         }
         Some(Phase::Pending) => pending::step(pass, tls),
-        Some(Phase::Running | Phase::Scaling | Phase::PreMigrating | Phase::Migrating) => running(pass),
+        Some(Phase::Running | Phase::Scaling | Phase::PreMigrating | Phase::Migrating | Phase::Suspended) => {
+            running(pass);
+        }
         Some(Phase::Succeeded | Phase::Failed) => ended::step(pass),
     }
 }

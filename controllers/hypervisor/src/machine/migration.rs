@@ -188,6 +188,11 @@ impl Machine {
         begun
     }
 
+    /// The same for a guest that stands still, and is to.
+    pub(super) async fn send_stopped(&self, socket: &str) -> Result<(), MigrationError> {
+        self.migrate(socket, false).await
+    }
+
     /// Continues a post-copy that lost its connection, by the socket of this name.
     ///
     /// # Errors

@@ -25,6 +25,11 @@ impl Statistics {
         Self { sample, daemon }
     }
 
+    /// The counters of this host.
+    pub(crate) fn without_guest(&self) -> RunnerStatistics {
+        (self.sample)()
+    }
+
     /// The counters now, without those that the guest does not report.
     pub(crate) async fn collect(&self) -> RunnerStatistics {
         let usage = match self.daemon.metrics().await {

@@ -291,7 +291,14 @@ async fn console_and_ports_of_the_guest_are_streams() {
     let statistics = Statistics::new(Box::new(Default::default), Daemon::new(reach.clone()));
     let console = Console::attach(line, log).0;
     let (statistics, volumes) = (Arc::new(statistics), Arc::default());
-    stand.running.send_replace(Some(Running { console, reach, statistics, volumes, meter: None }));
+    stand.running.send_replace(Some(Running {
+        console,
+        reach,
+        statistics,
+        volumes,
+        meter: None,
+        streams: Arc::default(),
+    }));
     assert_eq!(stand.ask("GET", "/v1/console", "").await.0, 426);
     assert_eq!(stand.ask("GET", "/v1/guest/0", "").await.0, 400);
     assert_eq!(stand.ask("GET", "/v1/statistics", "").await.0, 200);

@@ -10,7 +10,7 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use neonvm_types::MilliCpu;
-use neonvm_types::guest::{DAEMON_PORT, FileSystem, GROW_PATH, METRICS_PORT};
+use neonvm_types::guest::{CLOCK_PATH, DAEMON_PORT, FileSystem, GROW_PATH, METRICS_PORT, SUSPEND_PATH};
 use tokio::net::TcpStream;
 
 use crate::network::Reach;
@@ -81,6 +81,22 @@ impl Daemon {
             Err(Error::Status(StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED, _)) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Whether the guest agrees to be suspended now; otherwise why not. A daemon of a version that does not know the question agrees.
+    pub(crate) async fn may_suspend(&self) -> Result<(), String> {
+        match self.send(DAEMON_PORT, Method::POST, SUSPEND_PATH, Bytes::new(), QUESTION).await {
+            Ok(_) | Err(Error::Status(StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED, _)) => Ok(()),
+            Err(Error::Status(StatusCode::CONFLICT, why)) => Err(why),
+            Err(error) => Err(format!("the guest does not answer: {error}")),
+        }
+    }
+
+    /// Sets the guest's clock to that of this host.
+    pub(crate) async fn set_clock(&self) -> Result<(), Error> {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let body = Bytes::from(now.as_nanos().to_string());
+        self.send(DAEMON_PORT, Method::PUT, CLOCK_PATH, body, QUESTION).await.map(drop)
     }
 
     /// Metrics in the text format of Prometheus.

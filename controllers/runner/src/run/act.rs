@@ -35,6 +35,10 @@ impl Loop {
             Action::GrowDisk(request) => self.grow_disk(request),
             Action::Pause => self.order(true),
             Action::Continue => self.order(false),
+            Action::LookAtActivity => self.look_at_activity(),
+            Action::Suspend => self.store(),
+            Action::CancelSuspend => self.cancel_store(),
+            Action::Wake => self.wake(),
             Action::PressPowerButton => self.spawn(|machine, _| async move {
                 if let Err(error) = machine.power_button().await {
                     tracing::warn!(%error, "the power button cannot be pressed");
@@ -317,7 +321,7 @@ pub(super) async fn statistics(
     let (machine, group) = (Arc::downgrade(machine), group.map(Arc::downgrade));
     let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let sample = move || {
-        let usage = machine.upgrade().and_then(|machine| counted.usage(&machine).ok()).unwrap_or_default();
+        let usage = machine.upgrade().map(|machine| counted.usage(&machine)).unwrap_or_default();
         // At once: clients divide the one by the other, so both must be of one moment.
         let uptime = begun.elapsed();
         let group = group.as_ref().and_then(std::sync::Weak::upgrade);

@@ -11,6 +11,8 @@ use neonvm_hypervisor::machine::{CpuError, Machine, Usage};
 struct Counted {
     threads: Vec<i32>,
     ended: Duration,
+    /// Time of all of them when it was last measured.
+    last: Duration,
 }
 
 /// The threads of the vCPUs of a VM.
@@ -35,7 +37,7 @@ pub(super) enum Error {
 impl Vcpus {
     /// Those that a VM starts with, which the group has already.
     pub(super) fn new(group: Option<&Arc<CpuGroup>>, threads: Vec<i32>) -> Self {
-        let counted = Mutex::new(Counted { threads, ended: Duration::ZERO });
+        let counted = Mutex::new(Counted { threads, ..Counted::default() });
         Self { group: group.map(Arc::downgrade), counted }
     }
 
@@ -69,10 +71,24 @@ impl Vcpus {
         Ok(held?)
     }
 
-    /// What the VM uses; the time of vCPUs that were unplugged counts as well.
-    pub(super) fn usage(&self, machine: &Machine) -> std::io::Result<Usage> {
-        let counted = self.locked();
-        let usage = machine.usage(&counted.threads)?;
-        Ok(Usage { threads: usage.threads + counted.ended, ..usage })
+    /// Counts on from those of a QEMU that has ended.
+    pub(super) fn follow(&self, before: &Self) {
+        let last = before.locked().last;
+        self.locked().ended += last;
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> u32 {
+        u32::try_from(self.locked().threads.len()).unwrap_or(u32::MAX)
+    }
+
+    /// What the VM uses; the time of vCPUs that were unplugged counts as well, and that of a QEMU that has ended.
+    pub(super) fn usage(&self, machine: &Machine) -> Usage {
+        let mut counted = self.locked();
+        let Ok(usage) = machine.usage(&counted.threads) else {
+            return Usage { threads: counted.last, ..Usage::default() };
+        };
+        counted.last = usage.threads + counted.ended;
+        Usage { threads: counted.last, ..usage }
     }
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::exit::Exit;
 use super::machine::MachineInfo;
 use super::migration::MigrationStatus;
+use super::suspend::SuspendStatus;
 use super::workload::WorkloadStatus;
 use crate::{Bytes, MilliCpu};
 
@@ -30,6 +31,9 @@ pub struct RunnerStatus {
     /// Whether the guest's CPUs stand still on request; absent if they do not and are not to.
     #[serde(skip_serializing_if = "PauseStatus::is_none")]
     pub pause: PauseStatus,
+    /// Whether the VM is suspended; absent if it never was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub suspend: Option<SuspendStatus>,
     /// Disks on claims that are written, by name: the size of the volume that the disk uses. A disk of an older runner grows at the
     /// next start only; such a runner reports none.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -144,6 +148,8 @@ pub enum ProblemReason {
     PauseFailed,
     /// A disk, or the file system on it, did not grow with its volume.
     DiskNotGrown,
+    /// The VM could not be suspended.
+    SuspendFailed,
     /// A reason of a newer runner.
     #[serde(other)]
     Unknown,

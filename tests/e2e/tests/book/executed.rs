@@ -53,6 +53,7 @@ pages! {
     kvm = "howto/kvm.md",
     migrate = "howto/migrate.md",
     pause = "howto/pause.md",
+    suspend = "howto/suspend.md",
     podautoscaler = "howto/podautoscaler.md",
     sizes = "howto/sizes.md",
     volumes = "howto/volumes.md",

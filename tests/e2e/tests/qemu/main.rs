@@ -39,4 +39,5 @@ mod shapes;
 mod sizes;
 mod streams;
 mod survival;
+mod suspend;
 mod volumes;

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::{Method, Request, StatusCode};
-use neonvm_types::guest::{ATTACH_PATH, GROW_PATH};
+use neonvm_types::guest::{ATTACH_PATH, CLOCK_PATH, GROW_PATH, SUSPEND_PATH};
 use tokio::sync::Mutex;
 
-use super::{attach, status};
+use super::{attach, status, suspend};
 use crate::cpu::Processors;
 use crate::files::payload::Payload;
 use crate::files::{self, Directory};
@@ -37,6 +37,9 @@ impl Api {
         if request.method() == Method::POST && path == GROW_PATH {
             return self.grow().await;
         }
+        if request.method() == Method::POST && path == SUSPEND_PATH {
+            return self.may_suspend().await;
+        }
         let put = request.method() == Method::PUT;
         if !put && request.method() != Method::GET {
             return not_found();
@@ -45,6 +48,11 @@ impl Api {
             ("/cpu", false) => self.online().await,
             ("/cpu", true) => match http::body(request).await {
                 Ok(body) => self.set_online(&body).await,
+                Err(answer) => answer,
+            },
+            (CLOCK_PATH, true) => match http::body(request).await.map(|body| suspend::set_clock(&body)) {
+                Ok(Ok(())) => http::text(StatusCode::OK, Bytes::new()),
+                Ok(Err(why)) => http::text(StatusCode::BAD_REQUEST, format!("{why}\n")),
                 Err(answer) => answer,
             },
             (ATTACH_PATH, false) => self.door.open(request),
@@ -89,6 +97,15 @@ impl Api {
                 http::typed(StatusCode::OK, "application/json", list)
             }
             None => gave_up(),
+        }
+    }
+
+    async fn may_suspend(&self) -> Response {
+        let root = self.root.clone();
+        match tokio::task::spawn_blocking(move || suspend::obstacle(&root)).await {
+            Ok(None) => http::text(StatusCode::OK, Bytes::new()),
+            Ok(Some(why)) => http::text(StatusCode::CONFLICT, format!("{why}\n")),
+            Err(_) => gave_up(),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use neonvm_api::names::TRUE;
 use neonvm_api::names::label::{AUTO_MIGRATION_ENABLED, SCALING_ENABLED};
+use neonvm_api::virtual_machine::SUSPEND_AFTER;
 use neonvm_types::{Bytes, MilliCpu};
 use serde_json::{Map, Value, json};
 
@@ -81,6 +82,36 @@ fn start_within<T: PartialOrd>(
         .hint(format!("start within the bounds, or give others with --{flag} MIN..MAX")))
 }
 
+/// What `--suspend-after` writes into the spec; `never`: nothing.
+pub(crate) fn idle(after: &str) -> Result<Option<Value>> {
+    if after == "never" {
+        return Ok(None);
+    }
+    let seconds = seconds("suspend-after", after)?;
+    let (least, most) = SUSPEND_AFTER;
+    if !(least.as_secs()..=most.as_secs()).contains(&seconds) {
+        return Err(Error::new(Code::Usage, format!("--suspend-after: {after} is not between 10s and 720h"))
+            .hint("write for example 5m, or never"));
+    }
+    Ok(Some(json!({ "suspendAfter": format!("{seconds}s") })))
+}
+
+/// Name and labels. A VM whose bounds are equal (`room`: they are not) has nothing to follow its load with.
+fn metadata(args: &Create, room: bool) -> Result<Value> {
+    let mut metadata = json!({ "name": args.name.clone().unwrap_or_default() });
+    let mut own = labels("label", &args.label)?;
+    if let (true, Some(own)) = (!args.no_autoscale && room, own.as_object_mut()) {
+        own.entry(SCALING_ENABLED).or_insert(json!(TRUE));
+    }
+    if let (true, Some(own)) = (args.movable, own.as_object_mut()) {
+        own.entry(AUTO_MIGRATION_ENABLED).or_insert(json!(TRUE));
+    }
+    if let (false, Some(metadata)) = (own == json!({}), metadata.as_object_mut()) {
+        metadata.insert("labels".into(), own);
+    }
+    Ok(metadata)
+}
+
 pub(super) fn of_flags(args: &Create) -> Result<Value> {
     let mut guest = sizes(args)?;
     let mut spec = json!({ "restartPolicy": args.restart,
@@ -97,6 +128,9 @@ pub(super) fn of_flags(args: &Create) -> Result<Value> {
     if let Some(size) = &args.root_size {
         let size = size::memory("root-size", size)?;
         set("guest.rootDisk", json!({ "image": args.image, "size": size }));
+    }
+    if let Some(idle) = args.suspend_after.as_deref().map(idle).transpose()?.flatten() {
+        set("idle", idle);
     }
     if let Some(swap) = &args.swap {
         set("guest.settings", json!({ "swap": size::memory("swap", swap)? }));
@@ -138,18 +172,7 @@ pub(super) fn of_flags(args: &Create) -> Result<Value> {
     if let Some(spec) = spec.as_object_mut() {
         spec.insert("guest".into(), guest);
     }
-    let mut metadata = json!({ "name": args.name.clone().unwrap_or_default() });
-    let mut own = labels("label", &args.label)?;
-    // A VM whose bounds are equal has nothing to follow its load with.
-    if let (true, Some(own)) = (!args.no_autoscale && has_room(&spec), own.as_object_mut()) {
-        own.entry(SCALING_ENABLED).or_insert(json!(TRUE));
-    }
-    if let (true, Some(own)) = (args.movable, own.as_object_mut()) {
-        own.entry(AUTO_MIGRATION_ENABLED).or_insert(json!(TRUE));
-    }
-    if let (false, Some(metadata)) = (own == json!({}), metadata.as_object_mut()) {
-        metadata.insert("labels".into(), own);
-    }
+    let metadata = metadata(args, has_room(&spec))?;
     Ok(
         json!({ "apiVersion": "vm.neon.tech/v1", "kind": "VirtualMachine", "metadata": metadata, "spec": spec }),
     )

@@ -4,6 +4,7 @@ use super::*;
 
 mod disks;
 mod pause;
+mod suspend;
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -3,7 +3,7 @@
 use neonvm_api::virtual_machine::{Machine, Phase};
 use neonvm_types::runner_protocol::{Exit, ExitReason, RunnerState};
 
-use super::{Pass, disks, ended, pause, size, workload};
+use super::{Pass, disks, ended, pause, size, suspend, workload};
 use crate::condition::{self, AVAILABLE, Finding};
 use crate::observed::{PodView, RunnerView};
 use crate::outcome::{Action, NoteReason};
@@ -98,6 +98,7 @@ pub(super) fn guest_ready(pass: &Pass<'_>) -> bool {
 
 pub(super) fn supervise(pass: &mut Pass<'_>) {
     pause::step(pass);
+    suspend::step(pass);
     availability(pass);
     size::step(pass);
     disks::step(pass);
@@ -135,6 +136,12 @@ fn availability(pass: &mut Pass<'_>) {
         }
         RunnerView::Seen(runner) if ready && runner.pause.applied => {
             pass.set(AVAILABLE, &Finding::no("Paused", "the CPUs of the guest stand still"));
+        }
+        RunnerView::Seen(runner) if ready && suspend::is_asleep(runner) => {
+            pass.set(
+                AVAILABLE,
+                &Finding::yes("Suspended", "the VM is suspended, and wakes when it is needed"),
+            );
         }
         RunnerView::Seen(_) if ready => became_ready(pass),
         RunnerView::Seen(runner) => {

@@ -4,7 +4,7 @@ use neonvm_api::virtual_machine::{LastExit, Phase, RestartPolicy};
 use neonvm_types::Timestamp;
 use neonvm_types::runner_protocol::{Exit, ExitReason, ProcessExit};
 
-use super::{Pass, pause, pod_name, power, size};
+use super::{Pass, pause, pod_name, power, size, suspend};
 use crate::condition::{self, AVAILABLE, CRASH_LOOP, Finding};
 use crate::crash_loop;
 use crate::outcome::NoteReason;
@@ -13,11 +13,12 @@ use crate::outcome::NoteReason;
 pub(super) fn finish(pass: &mut Pass<'_>, exit: &Exit, pod: &str) {
     let good = exit.is_success();
     let reason = exit.reason.as_str();
+    let lost = suspend::forget(pass);
     crash_loop::record(&mut pass.status, exit.reason, pass.now, pass.vm.metadata.generation, pass.settings);
     pass.status.phase = Some(if good { Phase::Succeeded } else { Phase::Failed });
     pass.status.last_exit = Some(LastExit {
         reason: reason.to_owned(),
-        message: exit.message.clone(),
+        message: format!("{}{lost}", exit.message),
         exit_code: exit.workload.and_then(ProcessExit::exit_code),
         pod_name: pod.to_owned(),
         time: pass.now,

@@ -67,6 +67,7 @@ fn failed_action(pass: &Pass<'_>) -> Option<Trouble> {
         | FailureReason::QuotaExceeded
         | FailureReason::ActionFailed
         | FailureReason::PauseFailed
+        | FailureReason::SuspendFailed
         | FailureReason::MigrationFailed
         | FailureReason::NoSuitableHost => NoteReason::Failed,
     };

@@ -3,7 +3,7 @@
 use neonvm_api::virtual_machine::PowerState;
 use neonvm_types::runner_protocol::RunnerState;
 
-use super::Pass;
+use super::{Pass, suspend};
 use crate::condition::{self, Finding, PAUSED};
 use crate::outcome::{Action, NoteReason};
 
@@ -11,7 +11,7 @@ use crate::outcome::{Action, NoteReason};
 pub(super) fn is_held(pass: &Pass<'_>) -> bool {
     let Some(runner) = pass.observed.runner.current() else { return false };
     let wanted = wanted(pass) && runner.state == RunnerState::Running;
-    wanted || runner.pause.asked || runner.pause.applied
+    wanted || runner.pause.asked || runner.pause.applied || suspend::is_held(runner)
 }
 
 /// A VM that is being migrated is paused when the migration has ended.

@@ -8,7 +8,7 @@ use crate::condition::{self, Finding, POD_SIZED, SCALED};
 use crate::observed::{Obstacle, PodView, Resize, ResizeRefused};
 use crate::outcome::Action;
 use crate::pod::PodSize;
-use crate::pod::size::{larger, size};
+use crate::pod::size::{ASLEEP, larger, size};
 
 /// What the pod lets the guest have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,6 +92,14 @@ pub(super) fn step(pass: &mut Pass<'_>, sizes: Sizes, settled: bool) -> Room {
     };
     let short = (ask != wanted && !sizes.moving).then(|| why(pass, pod, written, target));
     Room { ask, short }
+}
+
+/// Of a suspended VM only the runner takes something: the pod requests no more, so that its node has room for others. Its limits stay, so that it
+/// wakes at once; the requests follow when it is awake.
+pub(super) fn asleep(pass: &mut Pass<'_>) {
+    let Some(pod) = pass.observed.pod.as_ref() else { return };
+    let Some(written) = pod.size.filter(|_| pass.settings.pod_size) else { return };
+    follow(pass, pod, written, PodSize { requests: ASLEEP, limits: written.limits });
 }
 
 /// The most that the guest has, or may take any moment because of a request on its way to the runner.

@@ -6,7 +6,7 @@ use neonvm_types::runner_protocol::{Problem, ProblemReason, RunnerState, RunnerS
 use neonvm_types::{Bytes, MilliCpu, Quantity, RevisionWithTime};
 
 use super::room::{self, Short, Sizes};
-use super::{Pass, pause};
+use super::{Pass, pause, suspend};
 use crate::condition::{self, Finding, SCALED};
 use crate::outcome::{Action, NoteReason};
 
@@ -26,6 +26,9 @@ pub(super) fn step(pass: &mut Pass<'_>) {
     };
     let wanted = SizeRequest { cpu: guest.cpus.r#use, memory };
     if pause::is_held(pass) {
+        if suspend::is_asleep(runner) {
+            room::asleep(pass);
+        }
         standing(pass, Sizes::from_runner(runner, wanted, false));
         return;
     }
@@ -157,6 +160,7 @@ pub(super) fn word(reason: ProblemReason) -> &'static str {
         ProblemReason::WorkloadFailing => "WorkloadFailing",
         ProblemReason::PauseFailed => "PauseFailed",
         ProblemReason::DiskNotGrown => "DiskNotGrown",
+        ProblemReason::SuspendFailed => "SuspendFailed",
         ProblemReason::Unknown => "UnknownProblem",
     }
 }

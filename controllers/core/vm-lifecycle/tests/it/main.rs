@@ -12,5 +12,6 @@ mod pod;
 mod restricted;
 mod sizes;
 mod strings;
+mod suspended;
 mod table;
 mod world;

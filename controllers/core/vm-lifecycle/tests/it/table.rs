@@ -195,6 +195,7 @@ fn describe(outcome: &Outcome) -> String {
             Action::SetSize(_) => "SetSize",
             Action::GrowDisk(_) => "GrowDisk",
             Action::SetPaused(_) => "SetPaused",
+            Action::SetSuspended(_) => "SetSuspended",
             Action::Tls(_) => "Tls",
             Action::RemoveFinalizer => "RemoveFinalizer",
         };

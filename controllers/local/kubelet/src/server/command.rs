@@ -22,7 +22,7 @@ use crate::process::{self, Identity};
 use crate::sys::{self, Mounts, ProcessPlacement, User};
 
 /// Words after `neond runner` that need no more.
-const OURS: [&str; 4] = ["console", "power-off", "statistics", "status"];
+const OURS: [&str; 5] = ["console", "power-off", "statistics", "status", "wake"];
 /// The word that a port follows.
 const CONNECT: &str = "connect";
 
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn only_what_clients_of_the_runner_run_is_ours() {
-        for word in ["console", "status", "statistics", "power-off", "connect 22", "connect 65535"] {
+        for word in ["console", "status", "statistics", "power-off", "wake", "connect 22", "connect 65535"] {
             assert_eq!(ours(&format!("neond runner {word}")), Some(true), "{word}");
         }
         for other in ["sh -c neond", "/usr/bin/neond local", "./neond runner status", "cat /etc/passwd"] {

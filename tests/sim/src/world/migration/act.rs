@@ -79,7 +79,7 @@ impl World {
             | Action::ReleaseAddress
             // No VM of the simulator is paused.
             | Action::GrowDisk(_)
-            | Action::SetPaused(_)
+            | Action::SetPaused(_) | Action::SetSuspended(_)
             // None has a claim.
             | Action::CreateClaim { .. }
             | Action::DeleteClaim { .. }

@@ -3,7 +3,7 @@
 use neonvm_api::VirtualMachineStatus;
 use neonvm_api::migration::{MigrationPhase, MigrationReason, TargetRoom, TargetSize};
 use neonvm_api::runner_pod::Receive;
-use neonvm_types::runner_protocol::{ExitReason, MigrationState, RunnerStatus, SizeRequest};
+use neonvm_types::runner_protocol::{ExitReason, MigrationState, RunnerStatus, SizeRequest, SuspendStatus};
 
 use super::{Pass, address, eviction, over};
 use crate::phases::{MigrationAction, target};
@@ -148,8 +148,12 @@ fn ready(pass: &mut Pass<'_>) {
         pass.set_reason(MigrationReason::Preparing, "the target is ready; the VM is about to keep its size");
         return;
     }
-    if pass.observed.source_runner.current().is_none() {
+    let Some(source) = pass.observed.source_runner.current() else {
         pass.set_reason(MigrationReason::Preparing, "the target is ready; waits for the source runner");
+        return;
+    };
+    if source.suspend.as_ref().is_some_and(SuspendStatus::is_still) {
+        pass.set_reason(MigrationReason::Preparing, "the target is ready; waits until the VM is awake");
         return;
     }
     if is_scaled(pass) || is_outgrown(pass) {

@@ -157,7 +157,13 @@ impl Qemu {
                     self.orders.push(action);
                 }
                 Action::Kill => self.killed = true,
-                Action::SetMemory(_) | Action::SetQuota(_) | Action::GrowDisk(_) => {}
+                Action::SetMemory(_)
+                | Action::SetQuota(_)
+                | Action::GrowDisk(_)
+                | Action::LookAtActivity
+                | Action::Suspend
+                | Action::CancelSuspend
+                | Action::Wake => {}
             }
         }
         Ok(())

@@ -25,7 +25,6 @@ const REQUEST: Duration = Duration::from_secs(40);
 /// A server and its administrator's identity.
 #[derive(Clone, Debug)]
 pub struct Cluster {
-    /// `https://host:port`
     pub server: String,
     host: String,
     authority: String,

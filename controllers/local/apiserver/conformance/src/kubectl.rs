@@ -10,10 +10,8 @@ use tokio::io::AsyncWriteExt as _;
 
 /// The minor version whose words were recorded.
 const RECORDED: u64 = 36;
-/// Time for one call.
 const CALL: Duration = Duration::from_secs(120);
 
-/// A kubectl binary.
 #[derive(Clone, Debug)]
 pub struct Kubectl {
     program: PathBuf,

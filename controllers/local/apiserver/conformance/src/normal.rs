@@ -18,7 +18,6 @@ pub(crate) struct Scope {
 }
 
 impl Scope {
-    /// Without variables.
     pub(crate) fn new() -> anyhow::Result<Self> {
         Ok(Self {
             values: Vec::new(),
@@ -27,7 +26,6 @@ impl Scope {
         })
     }
 
-    /// Sets a variable.
     pub(crate) fn set(&mut self, name: &str, value: Value) {
         match self.values.iter_mut().find(|(known, _)| known == name) {
             Some((_, old)) => *old = value,

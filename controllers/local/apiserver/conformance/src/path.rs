@@ -8,7 +8,6 @@ use serde_json::Value;
 
 use crate::value::ABSENT;
 
-/// One step of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Token {
     Key(String),
@@ -73,7 +72,6 @@ fn find(value: &Value, tokens: &[Token]) -> Value {
     below.map_or_else(absent, |below| find(below, rest))
 }
 
-/// Whether the item has this value at the path `field`.
 fn is(item: &Value, field: &str, wanted: &str) -> bool {
     lookup(item, field).is_ok_and(|have| shown(&have) == wanted)
 }

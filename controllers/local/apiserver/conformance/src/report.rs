@@ -2,19 +2,15 @@
 
 use std::io::Write as _;
 
-/// Steps by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Answers as recorded.
     pub passed: usize,
-    /// Other answers.
     pub failed: usize,
     /// Steps that could not be asked for.
     pub skipped: usize,
 }
 
 impl Totals {
-    /// Both together.
     #[must_use]
     pub fn plus(self, other: &Self) -> Self {
         Self {

@@ -21,7 +21,6 @@ pub struct Options {
     pub scenarios: PathBuf,
     /// Only files whose name matches.
     pub filter: Regex,
-    /// Scenarios at once.
     pub jobs: usize,
     /// Print failures and skips only.
     pub quiet: bool,

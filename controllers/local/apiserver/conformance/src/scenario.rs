@@ -35,7 +35,6 @@ const EVENTS: Duration = Duration::from_secs(60);
 /// Time for what is to become true; far more than it takes.
 const TRUE: Duration = Duration::from_secs(120);
 
-/// Where a scenario runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting<'a> {
     pub(crate) cluster: &'a Cluster,

@@ -20,7 +20,6 @@ struct WatchedEvents {
     ended: bool,
 }
 
-/// The stream.
 #[derive(Debug)]
 pub(crate) struct Watch {
     seen: Arc<Mutex<WatchedEvents>>,
@@ -64,7 +63,6 @@ impl Watch {
         self.seen.lock().ended
     }
 
-    /// Closes the connection.
     pub(crate) fn close(&self) {
         self.reader.abort();
     }

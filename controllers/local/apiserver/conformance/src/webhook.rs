@@ -19,7 +19,6 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
-/// The webhook.
 #[derive(Debug)]
 pub(crate) struct Webhook {
     /// `https://127.0.0.1:port`
@@ -32,14 +31,12 @@ pub(crate) struct Webhook {
 
 #[derive(Debug)]
 struct Shared {
-    /// Path → what to answer.
     answers: Map<String, Value>,
     /// Path and review, in the order of the calls.
     calls: Mutex<Vec<(String, Value)>>,
 }
 
 impl Webhook {
-    /// Starts to listen.
     pub(crate) async fn start(answers: Map<String, Value>) -> anyhow::Result<Self> {
         let keys = tempfile::tempdir()?;
         let authority = Authority::open(keys.path())?;

@@ -25,7 +25,6 @@ use follower::Follower;
 use ledger::Ledger;
 use writer::Writer;
 
-/// Writers at once.
 const WRITERS: usize = 32;
 /// A hang is a failure after this long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -34,7 +33,6 @@ const QUIET_EVERY: u32 = 4;
 /// Every so many rounds the server is also killed while it starts.
 const EARLY_EVERY: u32 = 5;
 
-/// What a run came to.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// Kills of a serving server.

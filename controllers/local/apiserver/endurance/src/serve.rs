@@ -11,10 +11,8 @@ pub struct Args {
     /// Directory of state, keys and kubeconfig
     #[arg(long)]
     data_dir: PathBuf,
-    /// Address to listen on
     #[arg(long)]
     listen: SocketAddr,
-    /// Fault switches on
     #[arg(long)]
     chaos: bool,
 }

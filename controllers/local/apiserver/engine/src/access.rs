@@ -16,16 +16,13 @@ use serde_json::Value;
 pub use self::rule::{Rule, aggregated_rules};
 use crate::context::User;
 
-/// The API group of roles and bindings.
 pub(crate) const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// Group whose members may do everything, regardless of roles and bindings.
 pub const MASTERS: &str = "system:masters";
 
-/// The attributes of a request that access rules are matched against.
 #[derive(Clone, Copy, Debug)]
 pub struct Attributes<'a> {
-    /// User that makes the request.
     pub user: &'a User,
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`, or a special one.
     pub verb: &'a str,
@@ -33,9 +30,7 @@ pub struct Attributes<'a> {
     pub group: &'a str,
     /// Plural resource name; empty for a path.
     pub resource: &'a str,
-    /// Subresource, may be empty.
     pub subresource: &'a str,
-    /// Object name, may be empty.
     pub name: &'a str,
     /// Namespace, empty at the cluster scope.
     pub namespace: &'a str,
@@ -44,7 +39,6 @@ pub struct Attributes<'a> {
 }
 
 impl<'a> Attributes<'a> {
-    /// Nothing yet, by `user`.
     pub fn from_user(user: &'a User) -> Self {
         Self { user, verb: "", group: "", resource: "", subresource: "", name: "", namespace: "", path: "" }
     }
@@ -69,13 +63,11 @@ impl<'a> Attributes<'a> {
 /// An answer and its grounds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// Whether the rules allow it.
     pub allowed: bool,
     /// Which binding allows it, or which roles that are bound do not exist; may be empty.
     pub reason: String,
 }
 
-/// The rules that one binding gives to one subject.
 #[derive(Clone, Debug)]
 struct Grant {
     /// `None`: the role does not exist.
@@ -180,12 +172,10 @@ impl RuleIndex {
         })
     }
 
-    /// All rules that hold for `user` in `namespace`.
     pub fn rules_for(&self, user: &User, namespace: &str) -> Vec<Rule> {
         self.grants(user, namespace).filter_map(|grant| grant.rules.as_deref()).flatten().cloned().collect()
     }
 
-    /// Decides, with the grounds.
     pub fn decide(&self, wanted: &Attributes<'_>) -> Decision {
         if is_master(wanted.user) {
             return Decision { allowed: true, reason: String::new() };
@@ -228,7 +218,6 @@ impl RuleIndex {
     }
 }
 
-/// The identity of a service account.
 pub fn service_account(namespace: &str, name: &str, uid: &str) -> User {
     let groups =
         ["system:serviceaccounts", &format!("system:serviceaccounts:{namespace}"), "system:authenticated"];

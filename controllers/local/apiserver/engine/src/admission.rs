@@ -18,14 +18,12 @@ use crate::kinds::Kind;
 use crate::request::Request;
 use crate::status::ApiError;
 
-/// The answers collected for one request so far.
 #[derive(Debug, Default)]
 pub struct Trail {
     answers: Vec<(String, Value, ReviewOutcome)>,
 }
 
 impl Trail {
-    /// Adds what a webhook answered to a call.
     pub fn add(&mut self, call: Call, answer: ReviewOutcome) {
         self.answers.push((call.webhook, call.review, answer));
     }
@@ -38,12 +36,9 @@ impl Trail {
     }
 }
 
-/// Why a write stopped.
 #[derive(Debug)]
 pub enum Halt {
-    /// Refused.
     Error(ApiError),
-    /// A webhook has to be called first.
     Ask(Box<Call>),
 }
 
@@ -53,7 +48,6 @@ impl From<ApiError> for Halt {
     }
 }
 
-/// One change on its way through admission.
 pub(crate) struct Change<'a> {
     pub(crate) request: &'a Request<'a>,
     pub(crate) context: &'a Context,
@@ -84,7 +78,6 @@ pub(crate) trait Cluster {
 }
 
 impl Webhooks {
-    /// Reads the configurations, which come sorted by name.
     pub(crate) fn read(mutating: &[Value], validating: &[Value]) -> Self {
         Self { mutating: rules::read(mutating), validating: rules::read(validating) }
     }

@@ -24,17 +24,13 @@ use self::managed::Entry;
 use crate::schema::Schema;
 use crate::status::ApiError;
 
-/// How a manager came by its fields. Appliers sort first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Operation {
-    /// By server-side apply.
     Apply,
-    /// By any other write.
     Update,
 }
 
 impl Operation {
-    /// The name on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Apply => "Apply",
@@ -48,9 +44,7 @@ impl Operation {
 pub struct Manager<'a> {
     /// `fieldManager` of the request, or the first part of its User-Agent.
     pub name: &'a str,
-    /// How it writes.
     pub operation: Operation,
-    /// Version of the object in the request (`apps/v1`).
     pub api_version: &'a str,
     /// `status`, `scale`, …; empty for the object itself.
     pub subresource: &'a str,

@@ -243,7 +243,6 @@ fn hash(table: &str, key: &str) -> u128 {
     })
 }
 
-/// The identity of the system's own work.
 pub(crate) fn system() -> User {
     User {
         name: "system:kube-controller-manager".into(),

@@ -43,7 +43,6 @@ fn schema_of(group: &str, version: &str, kind: &str) -> Option<SchemaRef> {
     named(&type_name(group, version, kind))
 }
 
-/// The name of the type of a built-in kind.
 pub(crate) fn type_name(group: &str, version: &str, kind: &str) -> String {
     let package = if group.is_empty() { "core" } else { group.split('.').next().unwrap_or(group) };
     format!("io.k8s.api.{package}.{version}.{kind}")
@@ -69,7 +68,6 @@ pub(crate) fn warnings(kind: &str, object: &Value) -> Vec<String> {
     spec.map_or_else(Vec::new, |spec| pod::warnings(spec, prefix))
 }
 
-/// What is wrong with a new object, besides its metadata.
 pub fn validate_create(group: &str, kind: &str, object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let found = &mut errors;
@@ -118,7 +116,6 @@ fn items<'a>(object: &'a Value, path: &str) -> &'a [Value] {
     object::at(object, path).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// The whole number at a dotted path.
 fn number(object: &Value, path: &str) -> Option<i64> {
     object::at(object, path).and_then(Value::as_i64)
 }
@@ -137,7 +134,6 @@ fn required(object: &Value, prefix: &str, path: &str, errors: &mut Vec<FieldErro
     }
 }
 
-/// Refuses a text that is not one of `supported`.
 fn one_of(object: &Value, prefix: &str, path: &str, supported: &[&str], errors: &mut Vec<FieldError>) {
     if let Some(text) = object::at(object, path).and_then(Value::as_str)
         && !supported.contains(&text)
@@ -149,7 +145,6 @@ fn one_of(object: &Value, prefix: &str, path: &str, supported: &[&str], errors: 
 #[cfg(test)]
 mod tests;
 
-/// Sets what is not there.
 fn set(map: &mut Map<String, Value>, key: &str, value: Value) {
     if !map.contains_key(key) {
         map.insert(key.to_owned(), value);

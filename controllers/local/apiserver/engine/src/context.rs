@@ -5,7 +5,6 @@ use jiff::Timestamp;
 /// Time and entropy of one request. Running a request twice with the same context gives the same names and uids.
 #[derive(Clone, Debug)]
 pub struct Context {
-    /// Now.
     pub now: Timestamp,
     /// 128 random bits that uids and generated names of this request are derived from.
     pub seed: u128,
@@ -49,7 +48,6 @@ impl Entropy {
         bytes.iter().take(8).fold(0, |sum, byte| (sum << 8) | u64::from(*byte))
     }
 
-    /// A version 4 UUID.
     pub fn uuid(&mut self) -> String {
         let high = (self.next() & 0xffff_ffff_ffff_0fff) | 0x4000;
         let low = (self.next() & 0x3fff_ffff_ffff_ffff) | 0x8000_0000_0000_0000;
@@ -72,16 +70,11 @@ impl Entropy {
     }
 }
 
-/// The authenticated identity behind a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct User {
-    /// User name.
     pub name: String,
-    /// Unique id, if the authenticator provides one.
     pub uid: String,
-    /// Groups.
     pub groups: Vec<String>,
-    /// Extra values, such as the pod a token is bound to.
     pub extra: Vec<(String, Vec<String>)>,
 }
 

@@ -13,13 +13,11 @@ pub(crate) fn is_outdated(kind: &Kind, stored: &Stored) -> bool {
     kind.custom.is_some() && stored.revision < kind.since
 }
 
-/// Brings a custom object into today's schema.
 pub(crate) fn fit(value: &mut Value, kind: &Kind) {
     schema::prune::prune(value, kind.schema());
     schema::default::apply_defaults(value, kind.schema());
 }
 
-/// Turns a stored object into the version of `kind`.
 pub(crate) fn convert(value: &mut Value, kind: &Kind) {
     let wanted = kind.api_version();
     let from = value.get("apiVersion").and_then(Value::as_str).unwrap_or("").to_owned();
@@ -38,7 +36,6 @@ pub(crate) fn convert(value: &mut Value, kind: &Kind) {
     }
 }
 
-/// Turns an object of a served version into the one that is stored.
 pub(crate) fn to_storage(value: &mut Value, kind: &Kind) {
     let from = value.get("apiVersion").and_then(Value::as_str).unwrap_or("").to_owned();
     match (from.as_str(), kind.storage.as_str()) {
@@ -60,7 +57,6 @@ fn rename(value: &mut Value, from: &str, to: &str) {
     }
 }
 
-/// Fields of events under their core name and their new one.
 const EVENT_FIELDS: [(&str, &str); 7] = [
     ("involvedObject", "regarding"),
     ("message", "note"),

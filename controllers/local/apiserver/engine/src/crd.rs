@@ -31,78 +31,50 @@ pub fn judge(definition: &mut Value, others: &[&Value], now: &str) {
 /// A definition as the server serves it.
 #[derive(Clone, Debug)]
 pub struct CustomKind {
-    /// `spec.group`
     pub group: String,
-    /// `spec.names.kind`
     pub kind: String,
-    /// `spec.names.listKind`
     pub list_kind: String,
-    /// `spec.names.plural`
     pub plural: String,
-    /// `spec.names.singular`
     pub singular: String,
-    /// `spec.names.shortNames`
     pub short_names: Vec<String>,
-    /// `spec.names.categories`
     pub categories: Vec<String>,
-    /// `spec.scope` is `Namespaced`.
     pub namespaced: bool,
     /// Every version, served or not, in the order of the definition.
     pub versions: Vec<Arc<CustomVersion>>,
 }
 
-/// One version of a custom kind.
 #[derive(Clone, Debug)]
 pub struct CustomVersion {
-    /// `v1`
     pub name: String,
-    /// Whether requests for it are answered.
     pub served: bool,
-    /// Whether objects are stored in it; true for exactly one.
     pub storage: bool,
-    /// The text of the `Warning` header of a deprecated version.
     pub deprecation_warning: Option<String>,
     /// The schema, with `apiVersion`, `kind` and `metadata` filled in.
     pub schema: SchemaRef,
-    /// The schema as it was written, for OpenAPI documents.
     pub document: Value,
-    /// Whether the schema holds any default.
     pub has_defaults: bool,
-    /// Whether there is a `status` subresource.
     pub status: bool,
-    /// The `scale` subresource.
     pub scale: Option<ScalePaths>,
-    /// `additionalPrinterColumns`
     pub columns: Vec<PrinterColumn>,
     /// Field labels that may be selected by, such as `spec.color`.
     pub selectable_fields: Vec<String>,
 }
 
-/// Where the `scale` subresource finds its numbers: simple JSON paths such as `.spec.replicas`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScalePaths {
-    /// Wanted replicas.
     pub spec_replicas: String,
-    /// Observed replicas.
     pub status_replicas: String,
-    /// Serialised label selector, if any.
     pub label_selector: Option<String>,
 }
 
-/// One printer column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrinterColumn {
-    /// Heading.
     pub name: String,
-    /// `string`, `integer`, `number`, `boolean` or `date`.
     pub json_type: String,
-    /// OpenAPI format, may be empty.
     pub format: String,
-    /// Help text, may be empty.
     pub description: String,
     /// 0 is always shown.
     pub priority: i64,
-    /// JSON path with a leading dot, without braces.
     pub json_path: String,
 }
 

@@ -12,30 +12,22 @@ use crate::render;
 use crate::store::{Change, Store, Stored};
 use crate::task::Task;
 
-/// Table and key of an object.
 pub(crate) type TableKey = (Arc<str>, Arc<str>);
 
-/// All state.
 #[derive(Debug)]
 pub struct Engine {
-    /// Objects and history.
     pub(crate) store: Store,
-    /// Served kinds.
     pub(crate) kinds: Kinds,
-    /// Access rules, rebuilt when they change.
     pub(crate) rules: RuleIndex,
     /// Whether access rules are enforced.
     pub(crate) enforce: bool,
     pub(crate) webhooks: Webhooks,
     /// Objects by the uid of an owner they name.
     pub(crate) owned: BTreeMap<String, BTreeSet<TableKey>>,
-    /// Owners that wait for their dependents, by uid.
     pub(crate) foreground: BTreeMap<String, (Arc<Kind>, String)>,
     /// Names of definitions that are being deleted: kept here so that writes of their objects need not read one.
     pub(crate) ending: BTreeSet<String>,
-    /// Admission of custom kinds.
     pub(crate) plugin: Option<crate::plugin::Plugin>,
-    /// Background tasks that have not run yet.
     pub(crate) tasks: VecDeque<Task>,
     pub(crate) documents: crate::documents::Documents,
 }
@@ -75,12 +67,10 @@ impl Engine {
         &mut self.store
     }
 
-    /// The changes since the last call, for the disk.
     pub fn take_changes(&mut self) -> Vec<Change> {
         self.store.take_fresh()
     }
 
-    /// Reads an object as a value in its stored version.
     pub(crate) fn value(&self, table: &str, key: &str) -> Option<Value> {
         self.store.read(table, key).map(|stored| render::parse(&stored.json))
     }

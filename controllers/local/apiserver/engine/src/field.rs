@@ -5,30 +5,19 @@ use serde_json::Value;
 /// Why a field was refused; the wire form is the `reason` of a `StatusCause`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FieldReason {
-    /// `FieldValueRequired`
     Required,
-    /// `FieldValueInvalid`
     Invalid,
-    /// `FieldValueDuplicate`
     Duplicate,
-    /// `FieldValueForbidden`
     Forbidden,
-    /// `FieldValueNotFound`
     NotFound,
-    /// `FieldValueNotSupported`
     NotSupported,
-    /// `FieldValueTooLong`
     TooLong,
-    /// `FieldValueTooMany`
     TooMany,
-    /// `FieldValueTypeInvalid`
     TypeInvalid,
-    /// `InternalError`
     Internal,
 }
 
 impl FieldReason {
-    /// The name on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Required => "FieldValueRequired",
@@ -62,7 +51,6 @@ impl FieldReason {
 /// One refused field. `message` is complete (`Invalid value: "x": must be …`), without the field path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
-    /// What kind of refusal.
     pub reason: FieldReason,
     /// Path as the real server prints it: `spec.containers[0].name`, `metadata.labels[a/b]`.
     pub field: String,
@@ -96,12 +84,10 @@ impl FieldError {
         Self::with_value(FieldReason::Invalid, field, value, detail)
     }
 
-    /// `Required value[: <detail>]`.
     pub fn required(field: impl Into<String>, detail: &str) -> Self {
         Self::bare(FieldReason::Required, field, detail)
     }
 
-    /// `Forbidden: <detail>`.
     pub fn forbidden(field: impl Into<String>, detail: &str) -> Self {
         Self::bare(FieldReason::Forbidden, field, detail)
     }

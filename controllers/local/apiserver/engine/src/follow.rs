@@ -21,12 +21,10 @@ const MUTATING: &str = "admissionregistration.k8s.io/mutatingwebhookconfiguratio
 const VALIDATING: &str = "admissionregistration.k8s.io/validatingwebhookconfigurations";
 
 impl Engine {
-    /// All objects of a table, in name order.
     pub(crate) fn values(&self, table: &str) -> Vec<Value> {
         self.store.range(table, "", None).map(|(_, stored)| render::parse(&stored.json)).collect()
     }
 
-    /// Every object of a table in a namespace.
     pub(crate) fn values_in(&self, table: &str, namespace: &str) -> Vec<Value> {
         let prefix = format!("{namespace}/");
         let range = self.store.range(table, &prefix, None);

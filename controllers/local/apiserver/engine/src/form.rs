@@ -6,23 +6,18 @@ use serde_json::{Value, json};
 use crate::kinds::Kind;
 use crate::media::Accepted;
 
-/// Parameters of a renderer besides the objects.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Form<'a> {
-    /// The requested kind.
     pub(crate) kind: &'a Kind,
-    /// Negotiated form.
     pub(crate) accepted: Accepted,
     /// `includeObject` of tables: `None`, `Metadata` (default) or `Object`.
     pub(crate) include: &'a str,
-    /// For ages.
     pub(crate) now: Timestamp,
 }
 
 /// The annotation of the bookmark that ends the initial events of a watch.
 pub(crate) const INITIAL_END: &str = "k8s.io/initial-events-end";
 
-/// `meta.k8s.io/<version> PartialObjectMetadata` of an object.
 pub(crate) fn metadata_only(value: &Value, version: &str) -> Value {
     json!({ "kind": "PartialObjectMetadata", "apiVersion": format!("meta.k8s.io/{version}"),
         "metadata": value.get("metadata").cloned().unwrap_or_else(|| json!({})) })

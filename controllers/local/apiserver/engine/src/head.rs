@@ -20,7 +20,6 @@ pub(crate) fn metadata<'a, M: Deserialize<'a> + Default>(json: &'a [u8]) -> Resu
     serde_json::from_slice::<Object<M>>(json).map(|object| object.metadata)
 }
 
-/// Identity, end and owners of an object.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Head<'a> {
@@ -31,7 +30,6 @@ pub(crate) struct Head<'a> {
     owner_references: Option<Vec<Owner>>,
 }
 
-/// An entry of `ownerReferences`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Owner {

@@ -10,17 +10,14 @@ use serde_json::{Value, json};
 use crate::crd::{CustomKind, CustomVersion};
 use crate::schema::SchemaRef;
 
-/// What may be done with a resource as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verbs {
-    /// Everything.
     All,
     /// `create` only: reviews and other questions.
     Create,
 }
 
 impl Verbs {
-    /// Names as discovery lists them.
     pub fn names(self) -> &'static [&'static str] {
         match self {
             Self::All => &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"],
@@ -29,56 +26,37 @@ impl Verbs {
     }
 }
 
-/// A subresource and the verbs it has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subresource {
-    /// `status`, `scale`, …
     pub name: String,
-    /// Kind of its body.
     pub kind: String,
-    /// Group of that kind, where it differs from the resource's.
     pub group: Option<&'static str>,
-    /// Version of that kind, where it differs from the resource's.
     pub version: Option<&'static str>,
-    /// Verbs as discovery lists them.
     pub verbs: &'static [&'static str],
 }
 
-/// Where the schema of a kind comes from.
 #[derive(Clone)]
 enum Source {
     Builtin(fn() -> SchemaRef, Arc<OnceLock<SchemaRef>>),
     Custom(SchemaRef),
 }
 
-/// One served kind in one version.
 #[derive(Clone)]
 pub struct Kind {
-    /// API group, empty for core.
     pub group: String,
-    /// Version.
     pub version: String,
-    /// `Pod`
     pub kind: String,
-    /// `PodList`
     pub list_kind: String,
-    /// `pods`
     pub plural: String,
-    /// `pod`
     pub singular: String,
-    /// `po`
     pub short_names: Vec<String>,
-    /// `all`
     pub categories: Vec<String>,
     /// Whether objects live in a namespace.
     pub namespaced: bool,
-    /// What may be done.
     pub verbs: Verbs,
-    /// Subresources.
     pub subresources: Vec<Subresource>,
     /// `group/plural` under which objects are kept.
     pub table: Arc<str>,
-    /// `apiVersion` of stored objects.
     pub storage: String,
     /// Whether `metadata.generation` counts changes of the desired state.
     pub has_generation: bool,
@@ -117,17 +95,14 @@ impl Kind {
         }
     }
 
-    /// The subresource of that name.
     pub fn subresource(&self, name: &str) -> Option<&Subresource> {
         self.subresources.iter().find(|s| s.name == name)
     }
 
-    /// Whether `status` is written through its own subresource.
     pub fn has_status(&self) -> bool {
         self.subresource("status").is_some()
     }
 
-    /// Verbs in the order discovery gives them.
     pub(crate) fn verb_names(&self) -> Vec<&'static str> {
         const CUSTOM: &[&str] =
             &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
@@ -140,7 +115,6 @@ impl Kind {
         json!({ "kind": self.kind, "apiVersion": self.api_version(), "metadata": metadata })
     }
 
-    /// Whether the kind is built in.
     pub fn is_builtin(&self) -> bool {
         self.custom.is_none()
     }
@@ -197,18 +171,15 @@ impl Kind {
     }
 }
 
-/// All served kinds.
 #[derive(Debug, Default)]
 pub struct Kinds {
     by_resource: BTreeMap<(String, String, String), Arc<Kind>>,
-    /// Group versions in the order discovery gives them.
     groups: Vec<(String, Vec<String>)>,
     /// Bumped at each change; discovery documents are cached under it.
     pub(crate) epoch: u64,
 }
 
 impl Kinds {
-    /// The built-in kinds.
     pub fn builtin() -> Self {
         let mut kinds = Self::default();
         for kind in builtin::table() {
@@ -238,7 +209,6 @@ impl Kinds {
         self.epoch += 1;
     }
 
-    /// Serves (again) the versions of a definition, which has this revision.
     pub fn serve(&mut self, custom: &CustomKind, since: u64) {
         self.withdraw(&custom.group, &custom.plural);
         for version in custom.versions.iter().filter(|v| v.served) {
@@ -246,7 +216,6 @@ impl Kinds {
         }
     }
 
-    /// Stops serving a resource in all versions.
     pub fn withdraw(&mut self, group: &str, plural: &str) {
         self.by_resource.retain(|(g, _, p), _| !(g == group && p == plural));
         let left: Vec<(String, String)> =
@@ -258,7 +227,6 @@ impl Kinds {
         self.epoch += 1;
     }
 
-    /// Looks a resource up.
     pub fn resource(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Kind>> {
         self.by_resource.get(&(group.to_owned(), version.to_owned(), plural.to_owned()))
     }
@@ -275,19 +243,16 @@ impl Kinds {
         versions.iter().find_map(|version| self.resource(group, version, plural))
     }
 
-    /// The kind whose `apiVersion` is that of the stored objects of `table`.
     pub fn of_table(&self, table: &str) -> Option<&Arc<Kind>> {
         let mut found = self.by_resource.values().filter(|k| &*k.table == table);
         let any = found.clone().next();
         found.find(|k| k.api_version() == k.storage).or(any)
     }
 
-    /// All kinds.
     pub fn all(&self) -> impl Iterator<Item = &Arc<Kind>> {
         self.by_resource.values()
     }
 
-    /// Groups with their versions, preferred first.
     pub fn groups(&self) -> &[(String, Vec<String>)] {
         &self.groups
     }

@@ -3,29 +3,20 @@
 use crate::proto::MEDIA_TYPE;
 use crate::status::ApiError;
 
-/// The shape an object or list is answered in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// As it is.
     Whole,
-    /// `meta.k8s.io/v1 PartialObjectMetadata`.
     Metadata,
-    /// `meta.k8s.io/v1 PartialObjectMetadataList`.
     MetadataList,
-    /// `meta.k8s.io/<version> Table`.
     Table(&'static str),
 }
 
-/// Negotiated answer form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accepted {
-    /// Shape.
     pub shape: Shape,
-    /// Aggregated discovery v2 was requested.
     pub aggregated: bool,
 }
 
-/// Plain JSON.
 pub const PLAIN: Accepted = Accepted { shape: Shape::Whole, aggregated: false };
 
 /// Reads an `Accept` header.
@@ -51,7 +42,6 @@ pub fn without_tables(accept: &str) -> Result<String, ApiError> {
     if others.is_empty() { Err(not_acceptable()) } else { Ok(others.join(",")) }
 }
 
-/// The 406 a real server gives.
 pub fn not_acceptable() -> ApiError {
     ApiError::plain(
         406,
@@ -103,12 +93,9 @@ impl<'a> Clause<'a> {
     }
 }
 
-/// How a request body is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyFormat {
-    /// JSON.
     Json,
-    /// The protobuf encoding of built-in kinds.
     Protobuf,
 }
 
@@ -125,7 +112,6 @@ pub fn body_format(content_type: &str, builtin: bool) -> Result<BodyFormat, ApiE
     }
 }
 
-/// The 415 a real server gives.
 pub fn unsupported(accepted: &[&str], _given: &str) -> ApiError {
     ApiError::plain(
         415,

@@ -4,7 +4,6 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value, json};
 
-/// The empty map, for objects that lack one.
 static EMPTY: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
 
 /// `metadata`, or an empty map.
@@ -36,27 +35,22 @@ fn unreachable_map() -> ! {
     panic!("a value that was set to an object is an object")
 }
 
-/// A string of `metadata`, empty if missing.
 pub(crate) fn meta_text<'a>(object: &'a Value, key: &str) -> &'a str {
     meta(object).get(key).and_then(Value::as_str).unwrap_or("")
 }
 
-/// `metadata.name`.
 pub(crate) fn name(object: &Value) -> &str {
     meta_text(object, "name")
 }
 
-/// `metadata.namespace`.
 pub(crate) fn namespace(object: &Value) -> &str {
     meta_text(object, "namespace")
 }
 
-/// `metadata.uid`.
 pub(crate) fn uid(object: &Value) -> &str {
     meta_text(object, "uid")
 }
 
-/// `metadata.resourceVersion`.
 pub(crate) fn resource_version(object: &Value) -> &str {
     meta_text(object, "resourceVersion")
 }
@@ -66,24 +60,20 @@ pub(crate) fn is_deleting(object: &Value) -> bool {
     meta(object).get("deletionTimestamp").is_some_and(|at| !at.is_null())
 }
 
-/// `metadata.finalizers`.
 pub(crate) fn finalizers(object: &Value) -> Vec<&str> {
     strings(meta(object).get("finalizers"))
 }
 
-/// The strings of a list value.
 pub(crate) fn strings(list: Option<&Value>) -> Vec<&str> {
     list.and_then(Value::as_array)
         .map(|items| items.iter().filter_map(Value::as_str).collect())
         .unwrap_or_default()
 }
 
-/// The value at a dotted path of plain keys.
 pub(crate) fn at<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
     path.split('.').try_fold(object, |value, key| value.get(key))
 }
 
-/// The string at a dotted path, empty if missing.
 pub(crate) fn text_at<'a>(object: &'a Value, path: &str) -> &'a str {
     at(object, path).and_then(Value::as_str).unwrap_or("")
 }
@@ -108,34 +98,29 @@ pub(crate) fn copy_key(object: &mut Value, from: &Value, key: &str) {
     }
 }
 
-/// Sets a top-level key of an object.
 pub(crate) fn set(object: &mut Value, key: &str, value: Value) {
     if let Some(map) = object.as_object_mut() {
         map.insert(key.to_owned(), value);
     }
 }
 
-/// Removes a top-level key.
 pub(crate) fn drop_key(object: &mut Value, key: &str) {
     if let Some(map) = object.as_object_mut() {
         map.remove(key);
     }
 }
 
-/// Whether a condition of `status.conditions` has this status.
 pub(crate) fn condition_is(object: &Value, kind: &str, status: &str) -> bool {
     let conditions = at(object, "status.conditions").and_then(Value::as_array);
     conditions.into_iter().flatten().any(|c| text_at(c, "type") == kind && text_at(c, "status") == status)
 }
 
-/// The message of a condition of `status.conditions`, empty if there is none.
 pub(crate) fn condition_message<'a>(object: &'a Value, kind: &str) -> &'a str {
     let conditions = at(object, "status.conditions").and_then(Value::as_array);
     let found = conditions.into_iter().flatten().find(|condition| text_at(condition, "type") == kind);
     found.map_or("", |condition| text_at(condition, "message"))
 }
 
-/// Puts a condition into `status.conditions`, replacing one of its type.
 pub(crate) fn set_condition(object: &mut Value, condition: Value) {
     let status = child_mut(object, "status");
     let list = status.entry("conditions").or_insert_with(|| json!([]));

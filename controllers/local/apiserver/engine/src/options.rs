@@ -7,28 +7,18 @@ use crate::request::Query;
 use crate::selector::{FieldSelector, LabelSelector};
 use crate::status::{ApiError, Subject};
 
-/// Options of a list or watch.
 #[derive(Clone, Debug, Default)]
 pub struct ListOptions {
-    /// Label selector.
     pub labels: LabelSelector,
-    /// Field selector.
     pub fields: FieldSelector,
     /// Page size; 0 for none.
     pub limit: usize,
-    /// Continue token.
     pub token: String,
-    /// `resourceVersion` as given.
     pub revision: String,
-    /// `resourceVersionMatch`.
     pub matching: String,
-    /// Whether this is a watch.
     pub watch: bool,
-    /// `allowWatchBookmarks`
     pub bookmarks: bool,
-    /// `sendInitialEvents`
     pub initial: Option<bool>,
-    /// `timeoutSeconds`
     pub timeout: Option<u64>,
 }
 
@@ -108,29 +98,20 @@ impl ListOptions {
     }
 }
 
-/// How unknown and duplicate fields are treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldValidation {
-    /// Silently dropped.
     Ignore,
-    /// Dropped with a `Warning` header.
     Warn,
-    /// Refused.
     Strict,
 }
 
-/// Options of a create, update, patch or apply.
 #[derive(Clone, Debug)]
 pub struct WriteOptions {
-    /// `dryRun=All`
     pub dry_run: bool,
     /// Field manager, derived from the user agent where not given.
     pub manager: String,
-    /// The field manager was named explicitly.
     pub manager_given: bool,
-    /// Field validation.
     pub validation: FieldValidation,
-    /// `force`
     pub force: bool,
 }
 
@@ -204,15 +185,11 @@ fn manager_errors(manager: &str, errors: &mut Vec<FieldError>) {
 /// Options of a delete, from the body where there is one, else from the query.
 #[derive(Clone, Debug, Default)]
 pub struct DeleteOptions {
-    /// `dryRun`
     pub dry_run: bool,
-    /// `gracePeriodSeconds`
     pub grace: Option<i64>,
     /// `propagationPolicy`: `Foreground`, `Background` or `Orphan`; empty for the kind's default.
     pub policy: String,
-    /// `preconditions.uid`
     pub uid: Option<String>,
-    /// `preconditions.resourceVersion`
     pub revision: Option<String>,
 }
 
@@ -261,7 +238,6 @@ impl DeleteOptions {
     }
 }
 
-/// The options in a body, in their types.
 fn typed_options(body: &Value) -> Result<Value, ApiError> {
     let bad = |why: String| ApiError::bad_request(format!("unable to decode as DeleteOptions: {why}"));
     match crate::object::text_at(body, "kind") {
@@ -275,7 +251,6 @@ fn typed_options(body: &Value) -> Result<Value, ApiError> {
     Ok(options)
 }
 
-/// The options in a query string.
 fn options_of(query: &Query<'_>) -> Result<Value, ApiError> {
     let mut options = json!({ "dryRun": query.all("dryRun") });
     let mut set = |key: &str, value: Value| crate::object::set(&mut options, key, value);
@@ -296,7 +271,6 @@ fn options_of(query: &Query<'_>) -> Result<Value, ApiError> {
     Ok(options)
 }
 
-/// What the body of a deletion holds.
 pub(crate) const DELETE_OPTIONS: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions";
 
 fn invalid_options(kind: &str, errors: &[FieldError]) -> ApiError {

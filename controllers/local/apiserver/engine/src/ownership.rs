@@ -7,16 +7,13 @@ use crate::kinds::Kind;
 use crate::pending_write::Write;
 use crate::status::ApiError;
 
-/// How a change is accounted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ownership {
-    /// As a plain write.
     Update,
     /// Server-side apply has set `managedFields` already.
     Applied,
 }
 
-/// The parts of a manager that need owned memory.
 struct Identity {
     api_version: String,
     time: String,
@@ -42,7 +39,6 @@ fn reset(kind: &Kind, subresource: &str) -> FieldSet {
     apply::reset_fields(kind.schema(), kind.custom.is_some(), kind.has_status(), subresource)
 }
 
-/// Accounts for a plain write.
 pub(crate) fn track(write: &Write<'_>, old: Option<&Value>, object: &mut Value) {
     let identity = Identity::from_write(write);
     let manager = identity.manager(write, Operation::Update);
@@ -50,13 +46,11 @@ pub(crate) fn track(write: &Write<'_>, old: Option<&Value>, object: &mut Value) 
     apply::track_update(old, object, write.kind.schema(), &manager, &reset);
 }
 
-/// Judges an applied configuration as it came.
 pub(crate) fn check_applied(write: &Write<'_>, applied: &Value) -> Result<(), ApiError> {
     let identity = Identity::from_write(write);
     apply::check(applied, write.kind.schema(), &identity.manager(write, Operation::Apply))
 }
 
-/// Server-side apply onto the live object.
 pub(crate) fn apply(write: &Write<'_>, live: Option<&Value>, applied: &Value) -> Result<Value, ApiError> {
     let identity = Identity::from_write(write);
     let manager = identity.manager(write, Operation::Apply);

@@ -13,7 +13,6 @@ use crate::options::WriteOptions;
 use crate::request::{Request, Target};
 use crate::status::{ApiError, Subject};
 
-/// One write on its way.
 pub(crate) struct Write<'a> {
     pub(crate) request: &'a Request<'a>,
     pub(crate) context: &'a Context,
@@ -27,19 +26,16 @@ pub(crate) struct Write<'a> {
 }
 
 impl Write<'_> {
-    /// `pods "x"` in errors.
     pub(crate) fn subject<'s>(&'s self, name: &'s str) -> Subject<'s> {
         Subject { group: &self.kind.group, resource: &self.kind.plural, name }
     }
 
-    /// `Pod "x"` in validation errors.
     pub(crate) fn subject_kind<'s>(&'s self, name: &'s str) -> Subject<'s> {
         // Events of both groups are one kind inside, and it is the core one.
         let group = if self.kind.kind == "Event" && self.kind.is_builtin() { "" } else { &self.kind.group };
         Subject { group, resource: &self.kind.kind, name }
     }
 
-    /// `namespace/name` of the target.
     pub(crate) fn key(&self) -> String {
         crate::store::key_of(&self.target.namespace_of(&self.kind), &self.target.name)
     }
@@ -57,7 +53,6 @@ impl Write<'_> {
         ApiError::conflict(self.subject(&self.target.name), &why)
     }
 
-    /// The live object in the version of the request.
     pub(crate) fn live(&self, engine: &Engine) -> Result<Value, ApiError> {
         engine
             .store

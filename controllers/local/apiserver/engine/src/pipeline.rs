@@ -14,13 +14,11 @@ impl Engine {
         route::is_read(request)
     }
 
-    /// Answers a request that [`is_read`](Self::is_read).
     pub fn read(&self, request: &Request<'_>, context: &Context) -> Reply {
         route::read(self, request, context)
             .unwrap_or_else(|error| Reply::Answer(self.refuse(&error, Vec::new())))
     }
 
-    /// Answers any other request.
     pub fn write(&mut self, request: &Request<'_>, context: &Context, trail: &Trail) -> Reply {
         let mut warnings = Vec::new();
         match route::write(self, request, context, trail, &mut warnings) {

@@ -12,22 +12,17 @@ pub struct PluginVerdict {
     pub forbidden: Option<String>,
     /// Faults; the object is refused if there are any.
     pub errors: Vec<FieldError>,
-    /// Texts for `Warning` headers.
     pub warnings: Vec<String>,
 }
 
 /// A custom object that is written, with its context.
 #[derive(Clone, Copy, Debug)]
 pub struct Written<'a> {
-    /// API group of the object.
     pub group: &'a str,
-    /// Kind of the object.
     pub kind: &'a str,
     /// Labels of its namespace, an object of strings; null if it is in none.
     pub namespace_labels: &'a Value,
-    /// The stored object, if this is an update.
     pub old: Option<&'a Value>,
-    /// User that writes it.
     pub user: &'a User,
 }
 

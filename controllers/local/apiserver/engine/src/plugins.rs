@@ -14,7 +14,6 @@ pub use crate::plugin::{Plugin, PluginVerdict, Written};
 use crate::status::ApiError;
 use crate::store::key_of;
 
-/// Namespaces that cannot be deleted.
 const IMMORTAL: &[&str] = &["default", "kube-system", "kube-public"];
 
 impl Engine {
@@ -76,7 +75,6 @@ impl Write<'_> {
         Ok(())
     }
 
-    /// Priority, service account and tolerations of a new pod.
     fn admit_pod(&self, engine: &Engine, pod: &mut Value) -> Result<(), Halt> {
         let name = object::name(pod).to_owned();
         let namespace = self.target.namespace.clone();
@@ -166,7 +164,6 @@ impl Write<'_> {
         Ok(())
     }
 
-    /// Refuses roles and bindings that grant rights beyond those of the user.
     pub(crate) fn escalation(
         &self,
         engine: &Engine,
@@ -186,7 +183,6 @@ impl Write<'_> {
 }
 
 impl Engine {
-    /// Names and conditions of a definition among the others.
     pub(crate) fn judge_definition(&self, definition: &mut Value, context: &crate::context::Context) {
         let others = self.values("apiextensions.k8s.io/customresourcedefinitions");
         let name = object::name(definition).to_owned();

@@ -18,10 +18,8 @@ use wire::{Payload, Problem, Reader};
 const MAGIC: &[u8] = b"k8s\0";
 /// Deepest nesting of the JSON made: what a JSON body may have, as objects are stored as JSON.
 const MAX_NESTING: usize = 127;
-/// The media type.
 pub(crate) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
-/// `runtime.Unknown`
 #[derive(Default)]
 struct Envelope<'a> {
     api_version: &'a str,

@@ -17,7 +17,6 @@ use crate::render::ListMeta;
 use crate::status::{ApiError, Subject};
 use crate::store::{Store, Stored, Unavailable};
 
-/// A page of a list.
 pub(crate) struct Page {
     pub(crate) items: Vec<Stored>,
     pub(crate) meta: ListMeta,
@@ -48,7 +47,6 @@ impl Token {
     }
 }
 
-/// Key prefix of a list: one namespace or all.
 pub(crate) fn prefix(kind: &Kind, namespace: &str) -> String {
     if kind.namespaced && namespace.is_empty() { String::new() } else { format!("{namespace}/") }
 }
@@ -88,7 +86,6 @@ pub(crate) fn not_in_future(store: &Store, revision: u64) -> Result<(), ApiError
     Err(error)
 }
 
-/// Lists.
 pub(crate) fn list(
     store: &Store,
     kind: &Kind,
@@ -173,7 +170,6 @@ fn select<'a>(
     Page { items, meta }
 }
 
-/// Reads one object.
 pub(crate) fn read<'a>(
     store: &'a Store,
     kind: &Kind,

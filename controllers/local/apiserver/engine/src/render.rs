@@ -59,7 +59,6 @@ pub(crate) fn parse(json: &[u8]) -> Value {
     serde_json::from_slice(json).unwrap_or(Value::Null)
 }
 
-/// The stored object as a value in the version of `kind`.
 pub(crate) fn value_in(kind: &Kind, stored: &Stored) -> Value {
     let mut value = parse(&stored.json);
     if !same_version(kind) {
@@ -77,12 +76,10 @@ fn same_version(kind: &Kind) -> bool {
     }
 }
 
-/// Whether the object in the version of `kind` is what is stored, byte for byte.
 pub(crate) fn is_as_stored(kind: &Kind, stored: &Stored) -> bool {
     same_version(kind) && !convert::is_outdated(kind, stored)
 }
 
-/// The stored object as bytes in the version of `kind`.
 pub(crate) fn bytes_in(kind: &Kind, stored: &Stored) -> Bytes {
     if is_as_stored(kind, stored) {
         return stored.json.clone();
@@ -90,7 +87,6 @@ pub(crate) fn bytes_in(kind: &Kind, stored: &Stored) -> Bytes {
     to_bytes(&value_in(kind, stored))
 }
 
-/// The `metadata` of a list.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ListMeta {
     pub(crate) revision: u64,
@@ -186,7 +182,6 @@ fn whole_list(kind: &Kind, items: &[Stored], meta: &ListMeta) -> Bytes {
     text.freeze()
 }
 
-/// One watch event, with its newline.
 pub(crate) fn event(form: &Form<'_>, event_type: &str, stored: &Stored) -> Bytes {
     let body = match form.accepted.shape {
         Shape::Whole => bytes_in(form.kind, stored),

@@ -5,20 +5,13 @@ use std::borrow::Cow;
 use crate::context::User;
 use crate::status::ApiError;
 
-/// HTTP methods of the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// GET
     Get,
-    /// POST
     Post,
-    /// PUT
     Put,
-    /// PATCH
     Patch,
-    /// DELETE
     Delete,
-    /// Anything else.
     Other,
 }
 
@@ -36,35 +29,24 @@ impl Method {
     }
 }
 
-/// One request, borrowed from the connection.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
-    /// Method.
     pub method: Method,
-    /// Path without query.
     pub path: &'a str,
-    /// Raw query string.
     pub query: &'a str,
-    /// `Accept`, empty if none.
     pub accept: &'a str,
-    /// `Content-Type`, empty if none.
     pub content_type: &'a str,
-    /// `User-Agent`, empty if none.
     pub user_agent: &'a str,
-    /// Whole body.
     pub body: &'a [u8],
-    /// User that makes the request.
     pub user: &'a User,
 }
 
-/// The decoded pairs of a query string.
 #[derive(Clone, Debug, Default)]
 pub struct Query<'a> {
     pairs: Vec<(Cow<'a, str>, Cow<'a, str>)>,
 }
 
 impl<'a> Query<'a> {
-    /// Splits and percent-decodes.
     pub fn parse(text: &'a str) -> Self {
         let pairs = text
             .split('&')
@@ -77,17 +59,14 @@ impl<'a> Query<'a> {
         Self { pairs }
     }
 
-    /// First value of a key, empty if missing.
     pub fn text(&self, key: &str) -> &str {
         self.pairs.iter().find(|(k, _)| k == key).map_or("", |(_, value)| value)
     }
 
-    /// All values of a key.
     pub fn all(&self, key: &str) -> Vec<&str> {
         self.pairs.iter().filter(|(k, _)| k == key).map(|(_, v)| v.as_ref()).collect()
     }
 
-    /// Whether a key is there.
     pub fn has(&self, key: &str) -> bool {
         self.pairs.iter().any(|(k, _)| k == key)
     }
@@ -112,7 +91,6 @@ impl<'a> Query<'a> {
     }
 }
 
-/// Percent-decodes a query component.
 pub fn decode(text: &str) -> Cow<'_, str> {
     if !text.contains(['%', '+']) {
         return Cow::Borrowed(text);
@@ -145,20 +123,13 @@ fn hex(digit: u8) -> u8 {
     }
 }
 
-/// What a path under `/api` or `/apis` names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Target {
-    /// Group, empty for core.
     pub group: String,
-    /// Version.
     pub version: String,
-    /// Namespace, empty if none is named.
     pub namespace: String,
-    /// Plural resource.
     pub resource: String,
-    /// Object name, empty for collections.
     pub name: String,
-    /// Subresource, empty if none.
     pub subresource: String,
     /// What follows the subresource (proxies).
     pub rest: String,
@@ -208,7 +179,6 @@ impl Target {
         Some(target)
     }
 
-    /// The verb that access rules speak of.
     pub fn verb(&self, method: Method, watch: bool) -> &'static str {
         match (method, self.name.is_empty()) {
             (Method::Get, true) if watch => "watch",

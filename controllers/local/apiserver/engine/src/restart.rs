@@ -12,7 +12,6 @@ use crate::store::{Store, key_of};
 use crate::task::Task;
 
 impl Engine {
-    /// Derives everything from the store.
     pub(crate) fn reload(&mut self) {
         let tables: Vec<Arc<str>> = self.kinds.all().map(|kind| Arc::clone(&kind.table)).collect();
         for table in tables {

@@ -26,7 +26,6 @@ use crate::write::{Write, decode, delete::Deleted, scale};
 /// Subresources that the node of a pod answers.
 const NODE_WORK: &[&str] = &["log", "exec", "attach", "portforward", "proxy"];
 
-/// Whether a request can be answered without changing state.
 pub(crate) fn is_read(request: &Request<'_>) -> bool {
     request.method == Method::Get
 }
@@ -62,7 +61,6 @@ fn missing(engine: &Engine, request: &Request<'_>) -> ApiError {
     if discovery::below_builtin(engine, request.path) { unknown_resource() } else { unknown_path() }
 }
 
-/// Checks the access rules for a resource request.
 fn authorize(engine: &Engine, request: &Request<'_>, target: &Target, verb: &str) -> Result<(), ApiError> {
     if !engine.enforce {
         return Ok(());
@@ -97,7 +95,6 @@ fn authorize_path(engine: &Engine, request: &Request<'_>) -> Result<(), ApiError
     engine.authorize(&Attributes { verb, path: request.path, ..Attributes::from_user(request.user) })
 }
 
-/// Answers a GET.
 pub(crate) fn read(engine: &Engine, request: &Request<'_>, context: &Context) -> Result<Reply, ApiError> {
     let Some(target) = Target::parse(request.path) else {
         authorize_path(engine, request)?;
@@ -230,7 +227,6 @@ fn find(engine: &Engine, target: &Target) -> Result<Arc<Kind>, ApiError> {
     }
 }
 
-/// Answers anything but a GET.
 pub(crate) fn write(
     engine: &mut Engine,
     request: &Request<'_>,
@@ -492,7 +488,6 @@ impl Engine {
         })
     }
 
-    /// Objects by resource, for metrics.
     pub fn counts(&self) -> Vec<(String, usize)> {
         let tables = self.store.tables();
         tables
@@ -501,7 +496,6 @@ impl Engine {
             .collect()
     }
 
-    /// Whether a user may do something, for the shell's own questions.
     pub fn may(&self, attributes: &Attributes<'_>) -> bool {
         !self.enforce || self.rules.authorize(attributes).is_ok()
     }

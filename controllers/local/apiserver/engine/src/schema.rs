@@ -30,7 +30,6 @@ pub struct SchemaRef(Arc<OnceLock<Schema>>);
 static ANY: Schema = Schema::any();
 
 impl SchemaRef {
-    /// A handle on a finished node.
     pub fn new(schema: Schema) -> Self {
         let cell = OnceLock::new();
         let _ = cell.set(schema);
@@ -42,7 +41,6 @@ impl SchemaRef {
         self.0.get().is_some()
     }
 
-    /// The node itself.
     pub fn as_schema(&self) -> &Schema {
         self
     }
@@ -61,22 +59,14 @@ impl Deref for SchemaRef {
     }
 }
 
-/// The JSON type a node accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JsonType {
-    /// Anything (no `type` given).
     Any,
-    /// A JSON object.
     Object,
-    /// A JSON array.
     Array,
-    /// A JSON string.
     String,
-    /// A whole number.
     Integer,
-    /// A JSON number.
     Number,
-    /// `true` or `false`.
     Boolean,
 }
 
@@ -98,7 +88,6 @@ pub struct PatchStrategy {
     pub merge: bool,
     /// `retainKeys`: keys that the patch does not list are dropped.
     pub retain_keys: bool,
-    /// `x-kubernetes-patch-merge-key`.
     pub merge_key: Option<String>,
 }
 
@@ -112,7 +101,6 @@ impl<T> Clone for Cached<T> {
 }
 
 impl<T> Cached<T> {
-    /// The value, worked out now if it was not before.
     pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
         self.0.get_or_init(make)
     }
@@ -136,106 +124,68 @@ impl<T> PartialEq for Cached<T> {
     }
 }
 
-/// One `x-kubernetes-validations` rule, still as text.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rule {
-    /// CEL expression.
     pub rule: String,
-    /// Fixed message.
     pub message: Option<String>,
-    /// CEL expression that yields the message.
     pub message_expression: Option<String>,
     /// `FieldValueInvalid` and so on.
     pub reason: Option<String>,
-    /// Relative JSON path of the field to blame.
     pub field_path: Option<String>,
-    /// `optionalOldSelf`.
     pub optional_old_self: bool,
-    /// The compiled rule.
     pub(crate) compiled: Cached<Result<rules::program::Program, String>>,
 }
 
 /// Value constraints; `None` where not given. `validations` of a node without any is `None`, to keep nodes small.
 #[derive(Clone, Debug, Default)]
 pub struct Constraints {
-    /// `format`
     pub format: Option<String>,
-    /// `minimum`
     pub minimum: Option<f64>,
-    /// `maximum`
     pub maximum: Option<f64>,
-    /// `exclusiveMinimum`
     pub exclusive_minimum: bool,
-    /// `exclusiveMaximum`
     pub exclusive_maximum: bool,
-    /// `multipleOf`
     pub multiple_of: Option<f64>,
     /// `minLength`, in characters
     pub min_length: Option<u64>,
     /// `maxLength`, in characters
     pub max_length: Option<u64>,
-    /// `pattern`
     pub pattern: Option<String>,
     /// The compiled pattern; `None` inside for what is no regular expression.
     pub(crate) pattern_cache: Cached<Option<regex::Regex>>,
-    /// `enum`
     pub enumeration: Option<Vec<Value>>,
-    /// `minItems`
     pub min_items: Option<u64>,
-    /// `maxItems`
     pub max_items: Option<u64>,
-    /// `uniqueItems`
     pub unique_items: bool,
-    /// `minProperties`
     pub min_properties: Option<u64>,
-    /// `maxProperties`
     pub max_properties: Option<u64>,
-    /// `allOf`
     pub all_of: Vec<SchemaRef>,
-    /// `anyOf`
     pub any_of: Vec<SchemaRef>,
-    /// `oneOf`
     pub one_of: Vec<SchemaRef>,
-    /// `not`
     pub not: Option<SchemaRef>,
-    /// `x-kubernetes-validations`
     pub rules: Vec<Rule>,
 }
 
-/// One node of a schema tree.
 #[derive(Clone, Debug)]
 pub struct Schema {
-    /// Accepted JSON type.
     pub json_type: JsonType,
-    /// `nullable`
     pub nullable: bool,
-    /// `description`, for `explain`.
     pub description: String,
-    /// `properties`
     pub properties: BTreeMap<String, SchemaRef>,
-    /// `required`
     pub required: Vec<String>,
     /// Schema of map values (`additionalProperties`); `None` when unknown keys are not allowed.
     pub additional: Option<SchemaRef>,
-    /// `items`
     pub items: Option<SchemaRef>,
-    /// `default`
     pub default: Option<Value>,
     /// `x-kubernetes-list-type` and `x-kubernetes-list-map-keys`.
     pub list_type: ListType,
     /// `x-kubernetes-map-type: atomic`
     pub map_atomic: bool,
-    /// Strategic merge patch behaviour; built-in kinds only.
     pub patch: PatchStrategy,
-    /// `x-kubernetes-preserve-unknown-fields`
     pub preserve_unknown: bool,
-    /// `x-kubernetes-embedded-resource`
     pub embedded_resource: bool,
-    /// `x-kubernetes-int-or-string`
     pub int_or_string: bool,
     /// Name of the type it was defined under (`io.k8s.api.core.v1.Container`), for OpenAPI documents.
     pub type_name: Option<String>,
-    /// Constraints, if any.
     pub constraints: Option<Box<Constraints>>,
     /// Whether this node or one below has expression rules.
     pub(crate) rules_below: OnceLock<bool>,
@@ -274,7 +224,6 @@ impl Schema {
         schema
     }
 
-    /// The schema of a property or, for a map, of its values.
     pub fn child(&self, key: &str) -> Option<&SchemaRef> {
         self.properties.get(key).or(self.additional.as_ref())
     }
@@ -283,7 +232,6 @@ impl Schema {
 #[cfg(test)]
 pub(crate) mod tests;
 
-/// The JSON type of this name; anything unknown stands for any type.
 pub(crate) fn json_type(name: &str) -> JsonType {
     match name {
         "object" => JsonType::Object,

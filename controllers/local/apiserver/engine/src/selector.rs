@@ -10,7 +10,6 @@ use serde_json::Value;
 use crate::head::metadata;
 use crate::status::ApiError;
 
-/// A parsed label selector: all requirements must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelSelector {
     requirements: Vec<Requirement>,
@@ -28,7 +27,6 @@ impl LabelSelector {
         Self { requirements }
     }
 
-    /// Whether everything matches.
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
     }
@@ -38,14 +36,12 @@ impl LabelSelector {
         &self.requirements
     }
 
-    /// Whether the labels of the object in `json` match.
     pub fn matches_json(&self, json: &[u8]) -> bool {
         self.is_empty()
             || metadata::<Labels<'_>>(json)
                 .is_ok_and(|own| self.matches_with(|key| own.labels.get(key).map(AsRef::as_ref)))
     }
 
-    /// Whether the labels of `object` match.
     pub fn matches(&self, object: &Value) -> bool {
         let labels = crate::object::meta(object).get("labels");
         self.matches_with(|key| labels.and_then(|map| map.get(key)).and_then(Value::as_str))
@@ -117,7 +113,6 @@ pub(crate) fn text_of(selector: Option<&Value>) -> String {
     terms.into_iter().map(|(_, term)| term).collect::<Vec<_>>().join(",")
 }
 
-/// A parsed field selector: all terms must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldSelector {
     /// Path, wanted value, whether it must be equal (otherwise: differ).

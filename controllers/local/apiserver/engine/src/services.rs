@@ -12,7 +12,6 @@ use crate::status::{ApiError, Subject};
 
 /// Cluster IPs are taken from `10.96.0.0/16`, as a default cluster does.
 const BLOCK: [u8; 2] = [10, 96];
-/// Node ports.
 const PORTS: std::ops::RangeInclusive<u64> = 30_000..=32_767;
 
 /// Gives a service the addresses it needs.

@@ -8,14 +8,11 @@ use crate::field::FieldError;
 /// The `reason` of a refusal that is shown as plain text and not as a Status.
 pub(crate) const NO_SUCH_PATH: &str = "NoSuchPath";
 
-/// A refused request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ApiError {
-    /// HTTP status code.
     pub code: u16,
     /// `reason` of the Status (`NotFound`, `Conflict`, …); empty for none.
     pub reason: &'static str,
-    /// Text for people.
     pub message: String,
     /// `details`, if any.
     pub details: Option<Box<Map<String, Value>>>,
@@ -28,9 +25,7 @@ pub struct ApiError {
 pub struct Subject<'a> {
     /// API group, empty for core.
     pub group: &'a str,
-    /// Plural resource name (or the kind for `Invalid` errors, as the real server does).
     pub resource: &'a str,
-    /// Object name, may be empty.
     pub name: &'a str,
 }
 
@@ -58,17 +53,14 @@ impl Subject<'_> {
 const MOST_FAULTS: usize = 200;
 
 impl ApiError {
-    /// An error with no details.
     pub fn plain(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
         Self { code, reason, message: message.into(), details: None, retry_after: None }
     }
 
-    /// 400 `BadRequest`.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::plain(400, "BadRequest", message)
     }
 
-    /// 500 `InternalError`.
     pub fn internal(message: impl Into<String>) -> Self {
         let message = message.into();
         let mut details = Map::new();
@@ -145,19 +137,16 @@ impl ApiError {
         error
     }
 
-    /// An error with `details` that name the subject.
     pub fn about(code: u16, reason: &'static str, message: String, subject: Subject<'_>) -> Self {
         Self { code, reason, message, details: Some(Box::new(subject.details())), retry_after: None }
     }
 
-    /// The same error with these `details`.
     #[must_use]
     pub fn with_details(mut self, details: Map<String, Value>) -> Self {
         self.details = Some(Box::new(details));
         self
     }
 
-    /// The `v1.Status` object.
     pub fn to_status(&self) -> Value {
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",

@@ -20,13 +20,11 @@ const ALL_WINDOWS_BYTES: usize = 192 << 20;
 /// One version of an object, as it is sent to clients that want its storage version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// Revision that wrote it.
     pub revision: u64,
     /// Compact JSON, including `metadata.resourceVersion`.
     pub json: Bytes,
 }
 
-/// One step of history.
 #[derive(Clone, Debug)]
 pub struct Change {
     /// `group/plural`.
@@ -39,7 +37,6 @@ pub struct Change {
     pub before: Option<Stored>,
     /// The version after; for a deletion, the last state under the deletion's revision.
     pub after: Stored,
-    /// Whether this removed the object.
     pub deleted: bool,
 }
 
@@ -52,14 +49,10 @@ impl Change {
     }
 }
 
-/// How much history is kept.
 #[derive(Debug)]
 struct Limits {
-    /// Changes of one resource.
     changes: usize,
-    /// Bytes of one resource, by [`Change::kept`].
     bytes: usize,
-    /// Bytes of all resources together.
     all_bytes: usize,
 }
 
@@ -90,14 +83,12 @@ impl Table {
     }
 }
 
-/// A table could not be read at that revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unavailable {
     /// It has been compacted; the oldest available is given.
     Expired(u64),
 }
 
-/// All tables.
 #[derive(Debug, Default)]
 pub struct Store {
     tables: BTreeMap<Arc<str>, Table>,
@@ -105,7 +96,6 @@ pub struct Store {
     /// Changes not yet handed to the shell for persistence.
     fresh: Vec<Change>,
     limits: Limits,
-    /// Sum of all tables' `window_bytes`.
     window_bytes: usize,
 }
 
@@ -120,7 +110,6 @@ impl Store {
         self.limits.changes = changes;
     }
 
-    /// The newest revision.
     pub fn revision(&self) -> u64 {
         self.revision
     }
@@ -151,17 +140,14 @@ impl Store {
         }
     }
 
-    /// Names of all tables.
     pub fn tables(&self) -> impl Iterator<Item = &Arc<str>> {
         self.tables.keys()
     }
 
-    /// The newest version of an object.
     pub fn read(&self, table: &str, key: &str) -> Option<&Stored> {
         self.tables.get(table)?.items.get(key)
     }
 
-    /// Number of objects in a table.
     pub fn count(&self, table: &str) -> usize {
         self.tables.get(table).map_or(0, |t| t.items.len())
     }
@@ -263,7 +249,6 @@ impl Store {
         Ok(found.window.iter().skip(start).take_while(|c| c.revision <= upto).take(limit).cloned().collect())
     }
 
-    /// The revision the next change will get.
     pub fn next_revision(&self) -> u64 {
         self.revision + 1
     }
@@ -335,7 +320,6 @@ impl Store {
     }
 }
 
-/// The key of an object in its table.
 pub fn key_of(namespace: &str, name: &str) -> String {
     format!("{namespace}/{name}")
 }

@@ -16,7 +16,6 @@ const SERVER_OWNED: &[&str] = &[
     "selfLink",
 ];
 
-/// Prepares a new object.
 pub(crate) fn prepare_create(kind: &Kind, object: &mut Value, context: &Context, entropy: &mut Entropy) {
     for key in SERVER_OWNED {
         set_meta(object, key, Value::Null);
@@ -40,7 +39,6 @@ pub(crate) fn prepare_create(kind: &Kind, object: &mut Value, context: &Context,
     }
 }
 
-/// The status of a new pod.
 fn pending(pod: &Value, context: &Context) -> Value {
     let gates = object::at(pod, "spec.schedulingGates").and_then(Value::as_array);
     if gates.is_none_or(Vec::is_empty) {
@@ -125,7 +123,6 @@ fn keep_observed(new: &mut Value, old: &Value) {
     }
 }
 
-/// Counts the changes of a DaemonSet's template.
 fn count_template(new: &mut Value, old: &Value) {
     const NOTE: &str = "deprecated.daemonset.template.generation";
     let before =

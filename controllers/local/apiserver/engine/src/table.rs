@@ -14,29 +14,22 @@ use serde_json::{Value, json};
 use crate::form::{Form, INITIAL_END, metadata_only};
 use crate::object;
 
-/// How a cell gets its value.
 #[derive(Clone, Copy)]
 pub(crate) enum Cell {
-    /// `metadata.name`
     Name,
-    /// Time since `metadata.creationTimestamp`.
     Age,
-    /// `metadata.creationTimestamp` as it is.
     Created,
     /// The value at a dotted path; empty text if missing.
     Path(&'static str),
-    /// The value at a dotted path; 0 if missing.
     Number(&'static str),
     /// Number of entries of a map or list.
     Count(&'static str),
-    /// Anything else.
     Of(fn(&Value, Timestamp) -> Value),
 }
 
 /// A column of a built-in kind. Shown in the default view at priority 0, in the wide view at 1.
 pub(crate) struct Column(pub(crate) &'static str, pub(crate) &'static str, pub(crate) i32, pub(crate) Cell);
 
-/// Builds the table of some objects.
 pub(crate) fn table(form: &Form<'_>, version: &str, metadata: &Value, objects: &[&Value]) -> Value {
     let (definitions, rows): (Vec<Value>, Vec<Value>) = match &form.kind.custom {
         Some(custom) => columns::custom(form, custom, objects),

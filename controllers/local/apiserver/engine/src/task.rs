@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-/// A background task, named after the change that caused it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Task {
     /// A namespace was made or changed.
@@ -15,9 +14,7 @@ pub(crate) enum Task {
     Propagate(Arc<str>, Arc<str>),
     /// A dependent of this owner is gone.
     Dependent(String),
-    /// The owners of an object have changed.
     Owners(Arc<str>, Arc<str>),
-    /// A definition was made or changed.
     Definition(String),
     /// Names in this group have become free.
     Definitions(String),

@@ -24,7 +24,6 @@ const BATCH: usize = 256;
 /// event in memory.
 const BATCH_BYTES: usize = 64 << 10;
 
-/// An open watch.
 #[derive(Debug)]
 pub struct Watch {
     kind: Arc<Kind>,
@@ -56,14 +55,10 @@ enum Initial {
     Sent,
 }
 
-/// What a call of [`Watch::next`] gave.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// Event lines, possibly none.
     pub lines: Bytes,
-    /// The stream ends after these lines.
     pub ended: bool,
-    /// There may be more right now.
     pub more: bool,
 }
 
@@ -111,7 +106,6 @@ impl Watch {
         })
     }
 
-    /// The table that is watched.
     pub fn table(&self) -> &Arc<str> {
         &self.kind.table
     }
@@ -126,12 +120,10 @@ impl Watch {
         self.options.timeout
     }
 
-    /// Whether bookmarks may be sent.
     pub fn bookmarks(&self) -> bool {
         self.options.bookmarks
     }
 
-    /// The event lines between the cursor and `upto`.
     pub fn next(&mut self, store: &Store, upto: u64, now: Timestamp) -> Batch {
         let mut text = BytesMut::new();
         if !matches!(self.initial, Initial::Sent) {
@@ -274,7 +266,6 @@ impl Watch {
     }
 }
 
-/// The event that ends a watch that cannot continue.
 pub fn error_event(error: &ApiError) -> Bytes {
     render::event_line("ERROR", error.to_status().to_string().as_bytes())
 }

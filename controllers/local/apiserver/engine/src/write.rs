@@ -54,7 +54,6 @@ impl Write<'_> {
         Ok(())
     }
 
-    /// Runs the validating webhooks.
     pub(crate) fn validate_by_webhooks(
         &mut self,
         engine: &Engine,

@@ -34,15 +34,11 @@ pub(crate) use whole::{keys, with_causes};
 /// Time between two looks whether a full disk has room again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// What can go wrong with the state file.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The database refused.
     #[error("cannot use the state file {path}: {source}")]
     Database {
-        /// Path of the file.
         path: String,
-        /// Error of the database.
         #[source]
         source: Box<redb::Error>,
     },
@@ -109,22 +105,18 @@ fn lacks_room(error: &redb::Error) -> bool {
 pub struct Failed(Arc<str>);
 
 impl Failed {
-    /// The thread that writes ended in a panic.
     pub(crate) fn panicked() -> Self {
         Self("its writer panicked".into())
     }
 }
 
-/// How far the disk is.
 #[derive(Clone, Debug)]
 struct Progress {
-    /// The newest revision that is on disk.
     durable: u64,
     /// Set once, after which `durable` stays as it is.
     failed: Option<Failed>,
 }
 
-/// The queue between the engine and the disk.
 #[derive(Debug)]
 struct Queue {
     waiting: Mutex<Waiting>,
@@ -140,7 +132,6 @@ struct Waiting {
 /// Durable revisions of the tables that are followed. The senders go when the disk fails.
 type Tables = Arc<Mutex<BTreeMap<Arc<str>, watch::Sender<u64>>>>;
 
-/// The disk side of the store.
 #[derive(Debug)]
 pub struct Disk {
     queue: Arc<Queue>,
@@ -216,7 +207,6 @@ impl Disk {
         self.queue.woken.notify_one();
     }
 
-    /// The newest revision that is on disk.
     pub fn durable(&self) -> u64 {
         self.progress.borrow().durable
     }

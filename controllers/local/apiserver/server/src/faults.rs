@@ -29,12 +29,9 @@ pub struct Faults {
     stale_list: AtomicU64,
 }
 
-/// What a request meets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Injection {
-    /// Nothing unusual.
     Normal,
-    /// This status code, nothing done.
     Refused(u16),
     /// Done, but the answer is lost.
     Lost,
@@ -45,12 +42,10 @@ fn take(counter: &AtomicU64) -> bool {
 }
 
 impl Faults {
-    /// Switches that work.
     pub fn enabled() -> Self {
         Self { enabled: AtomicBool::new(true), ..Self::default() }
     }
 
-    /// Whether they can be set at all.
     pub fn is_enabled(&self) -> bool {
         self.enabled.load(Ordering::Relaxed)
     }

@@ -12,10 +12,8 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use crate::state::State;
 use crate::token::Tokens;
 
-/// A request that is refused because of its user.
 #[derive(Debug)]
 pub(crate) enum Refused {
-    /// The credentials are wrong.
     Unauthorized,
     /// Another user's name was used without the right to.
     Impersonation(ApiError),
@@ -92,7 +90,6 @@ fn impersonated(state: &State, user: Arc<User>, headers: &HeaderMap) -> Result<A
     Ok(Arc::new(User { name, groups, ..User::default() }))
 }
 
-/// Checks the right to `impersonate`.
 fn may_be(state: &State, user: &User, resource: &str, name: &str, namespace: &str) -> Result<(), Refused> {
     let wanted = Attributes { verb: "impersonate", resource, name, namespace, ..Attributes::from_user(user) };
     if state.with(|engine| engine.may(&wanted)) {

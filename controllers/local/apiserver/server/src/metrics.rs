@@ -7,7 +7,6 @@ use neonvm_kit::metrics::{Counter, Family, Gauge, Held, Histogram, Kind, Page, R
 /// Upper bounds of the latency buckets, in seconds.
 const BUCKETS: [f64; 8] = [0.001, 0.005, 0.025, 0.1, 0.25, 1.0, 5.0, 60.0];
 
-/// What is counted. Labels are bounded: verb and status code.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
@@ -40,7 +39,6 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Counts a finished request.
     pub(crate) fn request(&self, verb: &'static str, code: u16, took: Duration) {
         self.requests.with([verb, &code.to_string()]).inc();
         self.latency.with([verb]).observe(took);

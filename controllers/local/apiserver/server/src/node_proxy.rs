@@ -25,7 +25,6 @@ use crate::state::State;
 /// Time to reach a node and get its headers.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// The client's side of a request.
 pub(crate) struct Client {
     pub(crate) method: Method,
     pub(crate) headers: HeaderMap,
@@ -36,7 +35,6 @@ fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or("")
 }
 
-/// Carries a request to its node.
 pub(crate) async fn forward(
     state: &State,
     tls: Arc<rustls::ClientConfig>,
@@ -80,7 +78,6 @@ async fn attempt(
     Ok(respond::passed_on(response))
 }
 
-/// The path under which the node serves this.
 fn node_path(request: &NodeRequest) -> Result<String, ApiError> {
     let (namespace, name) = (text(&request.pod, "/metadata/namespace"), text(&request.pod, "/metadata/name"));
     let verb = match request.subresource.as_str() {
@@ -137,7 +134,6 @@ fn container(pod: &Value, query: &str) -> Result<String, ApiError> {
     }
 }
 
-/// Address and port of the node's own server, from its status.
 fn node_address(state: &State, node: &str) -> Result<(String, u16), ApiError> {
     let found = state.with(|engine| engine.object("", "nodes", "", node));
     let Some(found) = found else {

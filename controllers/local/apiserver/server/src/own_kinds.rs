@@ -54,7 +54,6 @@ fn service(old: Option<&Value>, new: &Value) -> PluginVerdict {
     }
 }
 
-/// The plug-in.
 pub(crate) fn admit(written: Written<'_>, new: &mut Value) -> PluginVerdict {
     let Written { group, kind, namespace_labels, old, user } = written;
     if !GROUPS.contains(&group) {

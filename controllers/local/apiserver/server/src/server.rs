@@ -41,7 +41,6 @@ use crate::{bootstrap, node_proxy, watching};
 pub use body::MAX_BODY;
 use respond::Response;
 
-/// Open connections.
 const MAX_CONNECTIONS: usize = 8192;
 /// Time for a TLS handshake and for the headers of a request.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -57,10 +56,8 @@ pub const CALLER: &str = "kube-apiserver-webhook-client";
 /// Group of clients that have not authenticated.
 const UNAUTHENTICATED: &str = "system:unauthenticated";
 
-/// How a server is started.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// State and keys.
     pub directory: PathBuf,
     /// Address to listen on; port 0 picks a free one.
     pub listen: SocketAddr,
@@ -72,13 +69,10 @@ pub struct Config {
     pub has_hpa_controller: bool,
 }
 
-/// What can go wrong at start, and what ends a server.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// State on disk.
     #[error(transparent)]
     Disk(#[from] crate::disk::Error),
-    /// The state cannot be written any more.
     #[error(transparent)]
     Failed(#[from] crate::disk::Failed),
     /// What the server does beside requests.
@@ -87,15 +81,12 @@ pub enum Error {
     /// The directory is not ours alone.
     #[error(transparent)]
     Private(#[from] private::Error),
-    /// Certificates.
     #[error(transparent)]
     Certificate(#[from] neonvm_kit::ca::Error),
     /// The address cannot be bound.
     #[error("cannot listen on {address}")]
     Listen {
-        /// Address to listen on.
         address: SocketAddr,
-        /// Error of the socket.
         #[source]
         source: std::io::Error,
     },
@@ -104,13 +95,11 @@ pub enum Error {
     Prepare {
         /// Which file or directory.
         path: String,
-        /// Error of the file system.
         #[source]
         source: std::io::Error,
     },
 }
 
-/// A started server.
 pub struct Server {
     shared: Arc<Shared>,
     listener: TcpListener,
@@ -131,7 +120,6 @@ pub(crate) struct Shared {
     node_tls: Arc<rustls::ClientConfig>,
     bodies: Budget,
     directory: PathBuf,
-    /// Whether the server stops.
     stopped: channel::Sender<bool>,
 }
 
@@ -219,12 +207,10 @@ impl Server {
         })
     }
 
-    /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// `https://…`
     pub fn url(&self) -> String {
         format!("https://{}", self.address)
     }
@@ -247,7 +233,6 @@ impl Server {
         (&self.admin, &self.authority)
     }
 
-    /// The state, for services in the same process.
     pub fn state(&self) -> Arc<State> {
         Arc::clone(&self.shared.state)
     }

@@ -19,34 +19,23 @@ use crate::{webhook, when_full};
 
 /// Background tasks run with a request, under its lock; the rest follows in the background.
 const TASKS_PER_REQUEST: usize = 32;
-/// Tasks per iteration of the background loop.
 const TASKS_PER_TURN: usize = 200;
 /// Webhook calls one request may lead to.
 const MAX_CALLS: usize = 64;
 
-/// A request that owns its parts.
 #[derive(Clone, Debug)]
 pub struct Incoming {
-    /// Method.
     pub method: Method,
-    /// Path.
     pub path: String,
-    /// Raw query.
     pub query: String,
-    /// `Accept`
     pub accept: String,
-    /// `Content-Type`
     pub content_type: String,
-    /// `User-Agent`
     pub user_agent: String,
-    /// Body.
     pub body: bytes::Bytes,
-    /// User that makes the request.
     pub user: Arc<User>,
 }
 
 impl Incoming {
-    /// The engine's view of it.
     pub fn as_request(&self) -> Request<'_> {
         Request {
             method: self.method,
@@ -61,7 +50,6 @@ impl Incoming {
     }
 }
 
-/// Engine and disk together.
 #[derive(Debug)]
 pub struct State {
     engine: RwLock<Engine>,
@@ -73,7 +61,6 @@ pub struct State {
 }
 
 impl State {
-    /// Over an engine and the disk its store came from.
     pub fn new(engine: Engine, disk: Disk) -> Self {
         Self {
             engine: RwLock::new(engine),
@@ -89,12 +76,10 @@ impl State {
         let _ = self.caller.set(shown);
     }
 
-    /// The certificate that is shown to webhooks.
     pub(crate) fn caller(&self) -> Option<&Arc<Shown>> {
         self.caller.get()
     }
 
-    /// Now, and fresh entropy.
     pub fn context(&self) -> Context {
         let mut seed = [0; 16];
         if self.random.fill(&mut seed).is_err() {
@@ -104,12 +89,10 @@ impl State {
         Context { now: Timestamp::now(), seed: u128::from_be_bytes(seed) }
     }
 
-    /// The disk that holds the state.
     pub fn disk(&self) -> &Disk {
         &self.disk
     }
 
-    /// Gives `look` read access to the engine.
     pub fn with<T>(&self, look: impl FnOnce(&Engine) -> T) -> T {
         look(&self.engine.read())
     }

@@ -25,7 +25,6 @@ pub(crate) fn default_audiences() -> Value {
     json!([ISSUER])
 }
 
-/// Signs and checks tokens.
 #[derive(Debug)]
 pub(crate) struct Tokens {
     key: EcdsaKeyPair,

@@ -15,7 +15,6 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// Largest answer that is read.
 const MAX_ANSWER: usize = 4 << 20;
 
 /// Makes a call and returns its result. `service` is the Service object that the call names, if there is one; `caller` the

@@ -32,7 +32,6 @@ pub(crate) fn is_served(
     }
 }
 
-/// 507, with the disk's name.
 pub(crate) fn refusal(full: &Full) -> ApiError {
     ApiError::plain(507, "InsufficientStorage", format!("{full}; free some room, or delete objects"))
 }

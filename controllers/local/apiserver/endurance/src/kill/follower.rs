@@ -14,7 +14,6 @@ use tokio::sync::Semaphore;
 use super::PATIENCE;
 use super::ledger::{self, Listed, MARKER, Observation};
 
-/// Events as they come.
 pub(super) type Events = Pin<Box<dyn Stream<Item = Result<WatchEvent<ConfigMap>, kube::Error>> + Send>>;
 
 /// What the watcher believes.
@@ -38,7 +37,6 @@ impl Follower {
         std::mem::take(&mut self.observations)
     }
 
-    /// Believes a list.
     pub(super) fn reset(&mut self, listed: &Listed) {
         self.version = listed.version;
         self.objects.clone_from(&listed.objects);

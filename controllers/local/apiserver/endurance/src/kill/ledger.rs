@@ -83,7 +83,6 @@ pub(super) fn object(name: &str, token: u64) -> ConfigMap {
     }
 }
 
-/// What is there.
 #[derive(Debug)]
 pub(super) struct Listed {
     pub(super) version: u64,
@@ -102,7 +101,6 @@ impl Listed {
     }
 }
 
-/// Whether a name is one of ours.
 pub(super) fn ours(object: &ConfigMap) -> bool {
     object.metadata.name.as_deref().is_some_and(|name| name.starts_with("write-"))
 }

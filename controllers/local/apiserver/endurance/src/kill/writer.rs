@@ -12,7 +12,6 @@ use tokio::sync::Semaphore;
 use super::ledger::{self, Listed, Observation};
 use crate::random::Random;
 
-/// Objects of one writer.
 const OBJECTS: usize = 4;
 
 /// What a writer shares with others.
@@ -35,7 +34,6 @@ struct Object {
     name: String,
     /// Version and token, as acknowledged or as found after a restart.
     known: Option<(u64, u64)>,
-    /// Sent, not answered.
     pending: Option<Write>,
 }
 

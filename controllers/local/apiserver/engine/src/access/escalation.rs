@@ -136,7 +136,6 @@ fn parts(rule: &Rule) -> Option<Vec<Rule>> {
     Some(parts)
 }
 
-/// Puts the verbs for the same thing back together.
 fn compacted(parts: Vec<Rule>) -> Vec<Rule> {
     let mut rules: Vec<Rule> = Vec::new();
     for part in parts {

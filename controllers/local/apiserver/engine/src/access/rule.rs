@@ -4,7 +4,6 @@ use serde_json::{Map, Value};
 
 use super::Attributes;
 
-/// A rule of a role.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rule {
     /// Verbs; `*` is all.
@@ -41,12 +40,10 @@ impl Rule {
         }
     }
 
-    /// The `rules` of a role.
     pub(super) fn of_role(role: &Value) -> Vec<Self> {
         role.get("rules").and_then(Value::as_array).into_iter().flatten().map(Self::read).collect()
     }
 
-    /// Whether the rule allows what is wanted.
     pub fn allows(&self, wanted: &Attributes<'_>) -> bool {
         if !holds(&self.verbs, wanted.verb) {
             return false;

@@ -7,7 +7,6 @@ use crate::kinds::Kind;
 use crate::object;
 use crate::status::ApiError;
 
-/// Where a webhook listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Client {
     /// URL, or empty for a service.
@@ -18,23 +17,17 @@ pub struct Client {
     pub ca_bundle: Vec<u8>,
 }
 
-/// A call that the shell has to make.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// Name of the webhook.
     pub webhook: String,
-    /// Where to reach the webhook.
     pub client: Client,
-    /// The whole `AdmissionReview` to post.
     pub review: Value,
     /// Seconds it may take, 1 to 30.
     pub timeout: u32,
 }
 
-/// What came of a call.
 #[derive(Clone, Debug)]
 pub enum ReviewOutcome {
-    /// The decoded answer body.
     Review(Value),
     /// It failed; the text goes into the error.
     Failed(String),
@@ -125,12 +118,10 @@ pub(super) fn response<'a>(answer: &'a ReviewOutcome, review: &Value) -> Result<
     Ok(response)
 }
 
-/// The error of a webhook that could not be called.
 pub(super) fn failed(webhook: &str, why: &str) -> ApiError {
     ApiError::internal(format!("failed calling webhook {webhook:?}: {why}"))
 }
 
-/// The error of a request that a webhook denied.
 pub(super) fn denied(webhook: &str, response: &Value) -> Halt {
     let status = response.get("status");
     let text = |key: &str| status.map_or("", |s| object::text_at(s, key));
@@ -151,7 +142,6 @@ pub(super) fn denied(webhook: &str, response: &Value) -> Halt {
     Halt::Error(error)
 }
 
-/// The reasons a Status may carry.
 fn known_reason(reason: &str) -> &'static str {
     const REASONS: &[&str] = &[
         "Unauthorized",

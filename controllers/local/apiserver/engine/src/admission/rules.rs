@@ -15,7 +15,6 @@ use crate::schema::rules::condition;
 use crate::selector::LabelSelector;
 use crate::status::ApiError;
 
-/// One webhook of a configuration.
 #[derive(Debug)]
 pub(super) struct Webhook {
     name: String,
@@ -40,7 +39,6 @@ struct Rule {
     scope: String,
 }
 
-/// Reads the webhooks of some configurations.
 pub(super) fn read(configurations: &[Value]) -> Vec<Webhook> {
     configurations
         .iter()

@@ -10,12 +10,9 @@ use super::typed::{ANY, View, by_element, child_schema, item_schema, view};
 use crate::patch::MAX_DEPTH;
 use crate::schema::{JsonType, Schema};
 
-/// The difference from one state to another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Difference {
-    /// Fields that are new or have another value.
     pub(super) changed: FieldSet,
-    /// Fields that are gone.
     pub(super) removed: FieldSet,
 }
 
@@ -29,7 +26,6 @@ impl Difference {
         self.removed.attach(|| element.to_owned(), below.removed);
     }
 
-    /// Leaves out `fields` and all below them.
     pub(super) fn without(mut self, fields: &FieldSet) -> Self {
         self.changed.subtract_branches(fields);
         self.removed.subtract_branches(fields);

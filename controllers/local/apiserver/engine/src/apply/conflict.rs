@@ -7,7 +7,6 @@ use super::fields::FieldSet;
 use super::managed::Entry;
 use crate::status::ApiError;
 
-/// The fields of one other manager that an apply would change.
 #[derive(Clone, Debug)]
 pub(super) struct Conflict {
     manager: String,
@@ -40,7 +39,6 @@ impl Conflict {
     }
 }
 
-/// 409 `Conflict` with one cause per manager and field.
 pub(super) fn refusal(mut conflicts: Vec<Conflict>) -> ApiError {
     conflicts.sort_by(|a, b| {
         (&a.manager, a.operation, &a.api_version, &a.subresource).cmp(&(

@@ -23,7 +23,6 @@ pub struct FieldSet {
     pub(super) children: BTreeMap<String, FieldSet>,
 }
 
-/// The element of a named field.
 pub(super) fn field(name: &str) -> String {
     let mut element = String::with_capacity(name.len() + 2);
     element.push_str("f:");
@@ -32,12 +31,10 @@ pub(super) fn field(name: &str) -> String {
 }
 
 impl FieldSet {
-    /// The set of just the path that leads here.
     pub(super) fn leaf() -> Self {
         Self { owned: true, children: BTreeMap::new() }
     }
 
-    /// The set of the given paths of field names.
     pub fn of_fields(paths: &[&[&str]]) -> Self {
         let mut set = Self::default();
         for path in paths {
@@ -47,7 +44,6 @@ impl FieldSet {
         set
     }
 
-    /// Whether no path is in the set.
     pub fn is_empty(&self) -> bool {
         !self.owned && self.children.is_empty()
     }
@@ -64,7 +60,6 @@ impl FieldSet {
         }
     }
 
-    /// Adds every path of `other`.
     pub(super) fn union_with(&mut self, other: &Self) {
         self.owned |= other.owned;
         for (element, theirs) in &other.children {
@@ -104,7 +99,6 @@ impl FieldSet {
         }
     }
 
-    /// The paths in both.
     pub(super) fn intersection(&self, other: &Self) -> Self {
         let mut both = Self { owned: self.owned && other.owned, children: BTreeMap::new() };
         let (few, many) =
@@ -120,7 +114,6 @@ impl FieldSet {
         both
     }
 
-    /// Whether some path is in both.
     pub(super) fn meets(&self, other: &Self) -> bool {
         (self.owned && other.owned)
             || other
@@ -129,7 +122,6 @@ impl FieldSet {
                 .any(|(element, theirs)| self.children.get(element).is_some_and(|own| own.meets(theirs)))
     }
 
-    /// Whether every path of `other` is here too.
     pub(super) fn contains_all(&self, other: &Self) -> bool {
         (self.owned || !other.owned)
             && other.children.iter().all(|(element, theirs)| {
@@ -199,7 +191,6 @@ impl FieldSet {
         Ok(())
     }
 
-    /// Writes `fieldsV1`.
     pub fn encode(&self) -> Value {
         let mut map: Map<String, Value> =
             self.children.iter().map(|(element, below)| (element.clone(), below.encode())).collect();

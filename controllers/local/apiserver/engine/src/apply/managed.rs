@@ -11,7 +11,6 @@ const MAX_UPDATE_ENTRIES: usize = 10;
 /// Manager that holds the fields of folded entries.
 const ANCIENT: &str = "ancient-changes";
 
-/// One entry of `managedFields`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) manager: String,
@@ -79,7 +78,6 @@ impl Entry {
     }
 }
 
-/// The `managedFields` of an object, if it has any.
 pub(super) fn field_of(object: &Value) -> Option<&Value> {
     object.get("metadata")?.get("managedFields")
 }
@@ -101,7 +99,6 @@ pub(super) fn decode(list: Option<&Value>) -> Result<Vec<Entry>, String> {
     }
 }
 
-/// Takes `managedFields` out of an object.
 pub(super) fn take(object: &mut Value) -> Option<Value> {
     object.get_mut("metadata")?.as_object_mut()?.remove("managedFields")
 }

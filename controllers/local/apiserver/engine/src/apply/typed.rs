@@ -9,7 +9,6 @@ use crate::schema::{JsonType, ListType, Schema, SchemaRef, builtin};
 
 pub(super) static ANY: Schema = Schema::any();
 
-/// The schema of `metadata`, which is the same for all kinds.
 fn metadata() -> &'static Schema {
     static META: OnceLock<SchemaRef> = OnceLock::new();
     META.get_or_init(builtin::object_meta)
@@ -35,9 +34,7 @@ pub(super) enum View<'v> {
     Nothing,
     /// A scalar, or a list or object that is replaced as a whole.
     Leaf,
-    /// An object that merges by field.
     Map(&'v Map<String, Value>),
-    /// A list that merges by item.
     List(&'v [Value]),
 }
 
@@ -59,7 +56,6 @@ pub(super) fn view<'v>(schema: &Schema, value: Option<&'v Value>) -> View<'v> {
     }
 }
 
-/// The schema of the items of a list.
 pub(super) fn item_schema(schema: &Schema) -> &Schema {
     schema.items.as_deref().unwrap_or(&ANY)
 }

@@ -8,7 +8,6 @@ use crate::patch::MAX_DEPTH;
 use crate::schema::builtin::QUANTITY;
 use crate::schema::{JsonType, Schema};
 
-/// Every misfit, as `<path>: <what>`.
 pub(super) fn misfits(schema: &Schema, value: &Value) -> Vec<String> {
     let mut walk = Walk { path: String::new(), found: Vec::new() };
     walk.node(schema, value, 0);

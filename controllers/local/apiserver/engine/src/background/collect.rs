@@ -16,7 +16,6 @@ pub(crate) const ORPHAN: &str = "orphan";
 /// Finalizer of an object whose dependents go before it.
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 
-/// Whether a finalizer is the garbage collector's.
 pub(crate) fn is_propagation(finalizer: &str) -> bool {
     matches!(finalizer, ORPHAN | FOREGROUND)
 }

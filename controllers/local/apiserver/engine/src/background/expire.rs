@@ -52,7 +52,6 @@ impl Engine {
     }
 }
 
-/// The latest of the times at these paths, in seconds since 1970.
 fn latest(object: &Value, paths: &[&str]) -> Option<i64> {
     let times = paths.iter().filter_map(|path| object::text_at(object, path).parse::<jiff::Timestamp>().ok());
     times.map(jiff::Timestamp::as_second).max()

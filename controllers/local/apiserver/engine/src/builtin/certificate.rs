@@ -180,10 +180,8 @@ pub(super) fn validate_update(subresource: &str, object: &Value, live: &Value, e
     }
 }
 
-/// API group of requests and signers.
 pub(crate) const GROUP: &str = "certificates.k8s.io";
 
-/// Whether it is the kind of certificate requests.
 pub(crate) fn is_request(kind: &Kind) -> bool {
     kind.is_builtin() && kind.group == GROUP
 }

@@ -150,7 +150,6 @@ fn apply(
     }
 }
 
-/// What is given in one of several ways.
 fn source(map: &Map<String, Value>, ways: &[&str], path: &str, errors: &mut Vec<FieldError>) {
     let given: Vec<&&str> = ways.iter().filter(|way| map.contains_key(**way)).collect();
     let is_variable = path.ends_with(".valueFrom");
@@ -170,7 +169,6 @@ fn source(map: &Map<String, Value>, ways: &[&str], path: &str, errors: &mut Vec<
     }
 }
 
-/// The name of a variable of the environment.
 fn variable(text: &str) -> Vec<String> {
     let fault =
         "a valid environment variable name must consist only of printable ASCII characters other than '='";
@@ -178,7 +176,6 @@ fn variable(text: &str) -> Vec<String> {
     if fine { Vec::new() } else { vec![fault.to_owned()] }
 }
 
-/// An IP address.
 fn address(text: &str) -> Vec<String> {
     let fault = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
     if text.parse::<IpAddr>().is_ok() { Vec::new() } else { vec![fault.to_owned()] }

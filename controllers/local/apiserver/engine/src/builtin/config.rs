@@ -62,7 +62,6 @@ pub(super) fn validate_config_map(object: &Value, errors: &mut Vec<FieldError>) 
     check_size(text + bytes, errors);
 }
 
-/// Keys that secrets of a type must have.
 fn needed_keys(kind: &str) -> &'static [&'static str] {
     match kind {
         "kubernetes.io/dockerconfigjson" => &[".dockerconfigjson"],

@@ -150,7 +150,6 @@ fn fill_type(name: &str, map: &mut Object) {
     }
 }
 
-/// A namespace has its name as a label.
 fn name_label(namespace: &mut Object) {
     let Some(metadata) = namespace.get_mut("metadata").and_then(Value::as_object_mut) else { return };
     let Some(name) = metadata.get("name").cloned().filter(|name| name != "") else { return };
@@ -189,7 +188,6 @@ fn node_ranges(map: &mut Object) {
     }
 }
 
-/// Sets a text that is missing or empty.
 fn set_text(map: &mut Object, key: &str, text: &str) {
     if map.get(key).and_then(Value::as_str).unwrap_or_default().is_empty() {
         map.insert(key.to_owned(), json!(text));

@@ -15,7 +15,6 @@ fn fields(new: bool) -> [&'static str; 3] {
     }
 }
 
-/// Whether the field holds a time.
 fn is_set(object: &Value, field: &str) -> bool {
     at(object, field).is_some_and(|time| !time.is_null())
 }
@@ -59,7 +58,6 @@ pub(super) fn validate_core(object: &Value, errors: &mut Vec<FieldError>) {
     validate_both(object, false, errors);
 }
 
-/// A new event of events.k8s.io.
 pub(super) fn validate_new(object: &Value, errors: &mut Vec<FieldError>) {
     validate_both(object, true, errors);
     validate_series(object, errors);

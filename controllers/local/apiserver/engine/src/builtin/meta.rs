@@ -58,7 +58,6 @@ fn check_qualified(all: &[&str], errors: &mut Vec<FieldError>) {
 
 type Rule = fn(&str) -> Vec<String>;
 
-/// What names of a kind must look like.
 fn name_rule(kind: &Kind) -> Rule {
     if kind.is_builtin() { builtin_rule(&kind.group, &kind.kind) } else { name::subdomain }
 }
@@ -100,7 +99,6 @@ fn validate_prefix(rule: Rule, object: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// A map of labels at `path`.
 pub(super) fn validate_labels(labels: Option<&Value>, path: &str, errors: &mut Vec<FieldError>) {
     for (key, value) in labels.and_then(Value::as_object).into_iter().flatten() {
         name::check(key, path, name::qualified, errors);

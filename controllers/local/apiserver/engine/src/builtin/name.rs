@@ -5,10 +5,8 @@ use serde_json::json;
 
 use crate::field::FieldError;
 
-/// Finds what is wrong with a name.
 pub(super) type Rule = fn(&str) -> Vec<String>;
 
-/// Refuses a name at `field` that breaks a rule.
 pub(super) fn check(text: &str, field: &str, rule: Rule, errors: &mut Vec<FieldError>) {
     for fault in rule(text) {
         errors.push(FieldError::invalid(field, &json!(text), &fault));

@@ -37,7 +37,6 @@ fn validate_taints(object: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Amounts of the resources that a node reports.
 pub(super) fn validate_status(object: &Value, errors: &mut Vec<FieldError>) {
     let status = at(object, "status").unwrap_or(&Value::Null);
     for list in ["capacity", "allocatable"] {

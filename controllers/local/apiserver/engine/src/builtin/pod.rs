@@ -51,7 +51,6 @@ fn default_host_ports(container: &mut Value) {
     }
 }
 
-/// A new pod.
 pub(super) fn validate_new(pod: &Value, errors: &mut Vec<FieldError>) {
     validate(pod, errors);
     if !items(pod, "spec.ephemeralContainers").is_empty() {
@@ -72,7 +71,6 @@ pub(super) fn validate_new(pod: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// A pod at any time.
 pub(super) fn validate(pod: &Value, errors: &mut Vec<FieldError>) {
     validate_spec(at(pod, "spec").unwrap_or(&Value::Null), "spec.", errors);
 }
@@ -234,7 +232,6 @@ fn validate_mounts(spec: &Value, container: &Value, path: &str, errors: &mut Vec
     }
 }
 
-/// A pod that replaces `live`, through `subresource`.
 pub(super) fn validate_update(subresource: &str, pod: &Value, live: &Value, errors: &mut Vec<FieldError>) {
     validate(pod, errors);
     if subresource == "resize" {
@@ -322,7 +319,6 @@ fn tolerations_grow(new: &[Value], old: &[Value]) -> bool {
     old.iter().all(|toleration| now.contains(&plain(toleration)))
 }
 
-/// A status that replaces that of `live`.
 pub(super) fn validate_status(pod: &Value, live: &Value, errors: &mut Vec<FieldError>) {
     let (class, before) = (text_at(pod, "status.qosClass"), text_at(live, "status.qosClass"));
     if !before.is_empty() && class != before {

@@ -178,7 +178,6 @@ fn plain(container: &Value) -> Value {
     plain
 }
 
-/// The resources that cannot be resized.
 fn fixed(resources: &Value) -> Value {
     let list = |key: &str| -> Map<String, Value> {
         let all = resources.get(key).and_then(Value::as_object).into_iter().flatten();

@@ -15,7 +15,6 @@ pub(super) const LISTS: [&str; 2] = ["containers", "initContainers"];
 /// What can be given to a pod as a whole.
 const OF_PODS: [&str; 3] = ["cpu", "hugepages-", "memory"];
 
-/// Resources by name.
 pub(crate) type Amounts = BTreeMap<String, Quantity>;
 
 /// Whether a resource has no domain, or one of Kubernetes.
@@ -56,7 +55,6 @@ fn is_standard(name: &str) -> bool {
     of_containers(name) || OTHERS.contains(&name)
 }
 
-/// What is wrong with the name of a resource of a container.
 fn name_faults(name: &str) -> Vec<String> {
     // The real server calls them label keys here, and qualified names elsewhere.
     let faults = name::qualified(name).into_iter();
@@ -77,7 +75,6 @@ fn name_faults(name: &str) -> Vec<String> {
     faults
 }
 
-/// What is wrong with an amount of a resource.
 pub(super) fn amount_faults(name: &str, amount: Quantity) -> Vec<&'static str> {
     let mut faults = Vec::new();
     if amount.sign() < 0 {
@@ -109,7 +106,6 @@ pub(super) fn validate_claims(spec: &Value, container: &Value, path: &str, error
     }
 }
 
-/// The health of devices in the status of a container of `pod`, at `path`.
 pub(super) fn validate_health(pod: &Value, status: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let own =
         items(pod, "spec.containers").iter().find(|own| text_at(own, "name") == text_at(status, "name"));
@@ -123,7 +119,6 @@ pub(super) fn validate_health(pod: &Value, status: &Value, path: &str, errors: &
     }
 }
 
-/// The amounts of a list (`requests`, `limits`) of resource requirements.
 pub(crate) fn amounts(resources: &Value, list: &str) -> Amounts {
     let map = resources.get(list).and_then(Value::as_object).into_iter().flatten();
     map.filter_map(|(name, value)| Some((name.clone(), Quantity::parse_capped(value.as_str()?)?))).collect()
@@ -146,7 +141,6 @@ pub(super) fn fractions(container: &Value, path: &str) -> Vec<String> {
     lists.map(worded).collect()
 }
 
-/// `requests` and `limits` of a container.
 pub(super) fn validate(resources: &Value, path: &str, errors: &mut Vec<FieldError>) {
     validate_names(resources, path, errors, |name, path, errors| {
         for fault in name_faults(name) {
@@ -210,7 +204,6 @@ fn validate_amounts(resources: &Value, path: &str, errors: &mut Vec<FieldError>)
     }
 }
 
-/// `spec.resources` of a pod or template whose spec stands at `prefix`.
 pub(super) fn validate_pod(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
     let Some(resources) = spec.get("resources") else { return };
     let path = format!("{prefix}resources");
@@ -252,7 +245,6 @@ fn of_pods(name: &str) -> bool {
     matches!(name, "cpu" | "memory") || is_huge_page(name)
 }
 
-/// `resizePolicy` of a container at `path`.
 pub(super) fn validate_policy(
     container: &Value,
     path: &str,

@@ -6,7 +6,6 @@ use super::{items, meta, name};
 use crate::field::FieldError;
 use crate::object::text_at;
 
-/// A `metav1.LabelSelector` at `path`.
 pub(super) fn validate(selector: Option<&Value>, path: &str, errors: &mut Vec<FieldError>) {
     let Some(selector) = selector else { return };
     meta::validate_labels(selector.get("matchLabels"), &format!("{path}.matchLabels"), errors);

@@ -39,7 +39,6 @@ pub(super) fn default_spec(spec: &mut Map<String, Value>) {
     set(spec, "internalTrafficPolicy", json!("Cluster"));
 }
 
-/// What a service is given beside its address.
 pub(crate) fn default_families(spec: &mut Map<String, Value>) {
     set(spec, "ipFamilies", json!(["IPv4"]));
     set(spec, "ipFamilyPolicy", json!("SingleStack"));

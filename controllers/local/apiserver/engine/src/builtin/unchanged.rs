@@ -21,12 +21,10 @@ fn content(value: Option<&Value>) -> Option<&Value> {
     })
 }
 
-/// Whether the value at a path is another one.
 fn differs(path: &str, object: &Value, live: &Value) -> bool {
     content(at(object, path)) != content(at(live, path))
 }
 
-/// `field is immutable`, if the value at `path` differs.
 pub(super) fn unchanged(path: &str, object: &Value, live: &Value, errors: &mut Vec<FieldError>) {
     if differs(path, object, live) {
         errors.push(FieldError::invalid(path, at(object, path).unwrap_or(&Value::Null), IMMUTABLE));

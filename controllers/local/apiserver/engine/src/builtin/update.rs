@@ -39,7 +39,6 @@ pub fn validate_update(
     errors
 }
 
-/// A namespace is active until it is deleted.
 fn validate_phase(object: &Value, errors: &mut Vec<FieldError>) {
     let phase = crate::object::text_at(object, "status.phase");
     let (wanted, when) = if crate::object::is_deleting(object) {

@@ -78,7 +78,6 @@ fn validate_hook(kind: &str, hook: &Value, path: &str, errors: &mut Vec<FieldErr
     }
 }
 
-/// The versions of reviews that a webhook reads.
 fn validate_versions(hook: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let versions = items(hook, "admissionReviewVersions");
     let field = format!("{path}.admissionReviewVersions");
@@ -103,7 +102,6 @@ fn validate_versions(hook: &Value, path: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// How a webhook is reached: the value at `path`.
 pub(crate) fn validate_client(client: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let (url, service) = (client.get("url"), client.get("service"));
     match (url.and_then(Value::as_str), service) {
@@ -123,7 +121,6 @@ pub(crate) fn validate_client(client: &Value, path: &str, errors: &mut Vec<Field
     }
 }
 
-/// An address at which a webhook is called.
 fn validate_url(url: &str, field: &str, errors: &mut Vec<FieldError>) {
     const FORM: &str = "; desired format: https://host[/path]";
     let (rest, fragment) = url.split_once('#').unwrap_or((url, ""));
@@ -165,7 +162,6 @@ fn validate_url(url: &str, field: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// The port and the path of a service that is called.
 fn validate_address(service: &Value, place: &str, errors: &mut Vec<FieldError>) {
     if let Some(port) = number(service, "port").filter(|port| !(1..=65535).contains(port)) {
         let detail = "port is not valid: must be between 1 and 65535, inclusive";
@@ -291,7 +287,6 @@ fn validate_conditions(hook: &Value, path: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// What the conditions of a webhook see.
 fn variables() -> [(&'static str, Schema); 5] {
     let text = json!({ "type": "string" });
     let kind = |last: &str| json!({ "type": "object", "properties": { "group": text, "version": text, last: text } });

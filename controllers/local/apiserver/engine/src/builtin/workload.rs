@@ -73,7 +73,6 @@ pub(super) fn validate(kind: &str, object: &Value, errors: &mut Vec<FieldError>)
     }
 }
 
-/// A number of pods, or a percentage of them.
 fn check_share(object: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let detail = match at(object, path) {
         Some(Value::String(text)) => {
@@ -106,7 +105,6 @@ fn with_claims(kind: &str, object: &Value) -> Value {
     spec
 }
 
-/// A StatefulSet that replaces `live`.
 pub(super) fn validate_stateful_set_update(object: &Value, live: &Value, errors: &mut Vec<FieldError>) {
     const FREE: [&str; 7] = [
         "replicas",
@@ -130,7 +128,6 @@ pub(super) fn validate_stateful_set_update(object: &Value, live: &Value, errors:
     }
 }
 
-/// An autoscaler: what it scales, and how far.
 pub(super) fn validate_autoscaler(object: &Value, errors: &mut Vec<FieldError>) {
     let path = "spec.scaleTargetRef.";
     let target = at(object, "spec.scaleTargetRef").unwrap_or(&Value::Null);

@@ -8,7 +8,6 @@ use crate::schema::{JsonType, Schema, parse};
 
 const NOT_SIMPLE: &str = "must be a simple json path starting with .";
 
-/// Checks the fields of every version other than its schema.
 pub(super) fn check(spec: &Value, errors: &mut Vec<FieldError>) {
     for (place, version) in places(spec, "subresources") {
         subresources(at(version, &["subresources"]), &format!("{place}.subresources"), errors);
@@ -91,7 +90,6 @@ fn printer_column(column: &Value, path: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Fields that a client may select by: simple paths of properties.
 fn selectable_fields(version: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let schema = parse::fragment(at(version, &["schema", "openAPIV3Schema"]));
     for (index, field) in list(version, "selectableFields").iter().enumerate() {

@@ -6,7 +6,6 @@ use super::{text, texts};
 use crate::builtin::{label_1035, subdomain};
 use crate::field::FieldError;
 
-/// Checks `spec.group`.
 pub(super) fn group(group: &str, errors: &mut Vec<FieldError>) {
     let path = "spec.group";
     if group.is_empty() {
@@ -21,7 +20,6 @@ pub(super) fn group(group: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Checks `spec.names` or `status.acceptedNames`; `complete` requires every single name.
 pub(super) fn names(names: &Value, path: &str, complete: bool, errors: &mut Vec<FieldError>) {
     for key in ["plural", "singular", "kind", "listKind"] {
         let name = text(names, key);

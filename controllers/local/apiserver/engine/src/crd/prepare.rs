@@ -4,7 +4,6 @@ use serde_json::{Map, Value, json};
 
 use super::{at, list, text};
 
-/// Fills in names, conversion and the first status of a new definition.
 pub fn prepare_create(definition: &mut Value) {
     apply_defaults(definition);
     let stored: Vec<String> = storage_version(definition).into_iter().collect();

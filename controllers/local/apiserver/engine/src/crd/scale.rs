@@ -20,7 +20,6 @@ pub fn check(paths: &ScalePaths, object: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// The value at a simple path such as `.spec.replicas`.
 pub fn find<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
     path.trim_start_matches('.').split('.').try_fold(object, |value, key| value.get(key))
 }

@@ -7,16 +7,11 @@ use serde_json::{Map, Value, json};
 use super::{at, list, text, texts};
 use crate::object;
 
-/// One condition, without its time.
 #[derive(Clone, Copy, Debug)]
 pub struct Condition<'a> {
-    /// `Established`, `NamesAccepted`, `Terminating`, …
     pub kind: &'a str,
-    /// `True` or `False`.
     pub status: &'a str,
-    /// One word.
     pub reason: &'a str,
-    /// Message for people.
     pub message: &'a str,
 }
 
@@ -44,7 +39,6 @@ pub fn set_condition(status: &mut Map<String, Value>, condition: Condition<'_>, 
     }
 }
 
-/// Whether a condition is `True`.
 pub fn is_true(definition: &Value, kind: &str) -> bool {
     let conditions = list(at(definition, &["status"]), "conditions");
     conditions.iter().any(|condition| text(condition, "type") == kind && text(condition, "status") == "True")
@@ -172,10 +166,8 @@ fn in_use(name: &str) -> String {
     format!("\"{name}\" is already in use")
 }
 
-/// The finalizer of definitions whose objects are being deleted.
 pub(crate) const DEFINITION_CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// Marks a definition whose objects have to go first.
 pub(crate) fn start_definition_end(definition: &mut Value, now: &str) {
     let mut finalizers: Vec<String> = object::finalizers(definition).into_iter().map(str::to_owned).collect();
     if !finalizers.iter().any(|f| f == DEFINITION_CLEANUP) {

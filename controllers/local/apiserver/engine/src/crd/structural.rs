@@ -53,7 +53,6 @@ fn branches<'a>(fields: &'a Map<String, Value>, path: &str) -> Vec<(String, &'a 
     lists.chain(fields.get("not").map(|branch| (format!("{path}.not"), branch))).collect()
 }
 
-/// Checks the schema at `path`.
 pub(super) fn check(document: &Value, path: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     node(document, path, true, &mut errors);
@@ -399,7 +398,6 @@ impl Rules {
     }
 }
 
-/// What stands beside the expression of a rule at `path`.
 fn attributes(rule: &Rule, schema: &Schema, path: &str, errors: &mut Vec<FieldError>) {
     let breaks = |text: &str| text.contains(['\n', '\r']);
     match rule.message.as_deref() {

@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 use super::{at, columns, list, names, schemas, status, text};
 use crate::field::{FieldError, FieldReason};
 
-/// Checks a new definition.
 pub fn validate_create(definition: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let spec = at(definition, &["spec"]);
@@ -47,7 +46,6 @@ fn approval(definition: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Checks a changed definition.
 pub fn validate_update(definition: &Value, old: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let spec = at(definition, &["spec"]);
@@ -189,7 +187,6 @@ fn conversion(spec: &Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Checks what versions objects are stored in.
 fn stored_versions(definition: &Value, errors: &mut Vec<FieldError>) {
     let path = "status.storedVersions";
     let stored = list(at(definition, &["status"]), "storedVersions");

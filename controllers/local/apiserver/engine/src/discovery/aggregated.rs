@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use crate::kinds::{Kind, Kinds};
 use crate::object;
 
-/// The core group, or all named ones.
 pub(super) fn list(kinds: &Kinds, core: bool) -> Value {
     let items: Vec<Value> = kinds
         .groups()

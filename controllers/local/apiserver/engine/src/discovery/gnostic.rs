@@ -5,9 +5,7 @@ use bytes::Bytes;
 
 use crate::proto::wire::Writer;
 
-/// The media type of this form.
 pub(super) const MEDIA_TYPE: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
-/// The parameters that kubectl looks for.
 const PARAMETERS: [&str; 2] = ["dryRun", "fieldValidation"];
 
 /// The document: the patch of a namespace.
@@ -18,7 +16,6 @@ pub(super) fn document() -> Bytes {
     Bytes::from(out.finish())
 }
 
-/// `Named…{name, value}`
 fn named(out: &mut Writer, field: u32, name: &str, fill: impl FnOnce(&mut Writer)) {
     out.message(field, |pair| {
         pair.bytes(1, name.as_bytes());

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 use crate::kinds::{Kind, Kinds};
 use crate::object;
 
-/// `/api`
 pub(super) fn api_versions() -> Value {
     json!({ "kind": "APIVersions", "versions": ["v1"],
         "serverAddressByClientCIDRs": [{ "clientCIDR": "0.0.0.0/0", "serverAddress": "" }] })
@@ -17,7 +16,6 @@ fn group_body(name: &str, versions: &[String]) -> Value {
     json!({ "name": name, "preferredVersion": versions.first(), "versions": versions })
 }
 
-/// `/apis`
 pub(super) fn groups(kinds: &Kinds) -> Value {
     let groups: Vec<Value> = kinds
         .groups()
@@ -28,7 +26,6 @@ pub(super) fn groups(kinds: &Kinds) -> Value {
     json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups })
 }
 
-/// `/apis/<group>`
 pub(super) fn group(kinds: &Kinds, name: &str) -> Option<Value> {
     let (_, versions) = kinds.groups().iter().find(|(group, _)| group == name && !name.is_empty())?;
     let mut body = group_body(name, versions);
@@ -59,7 +56,6 @@ fn of_kind(kind: &Kind) -> Vec<Value> {
     all
 }
 
-/// `/api/v1`, `/apis/<group>/<version>`
 pub(super) fn resources(kinds: &Kinds, group: &str, version: &str) -> Option<Value> {
     if !kinds.has_version(group, version) {
         return None;

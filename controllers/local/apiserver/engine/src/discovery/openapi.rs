@@ -12,10 +12,8 @@ use crate::render::to_bytes;
 use crate::schema::builtin::QUANTITY;
 use crate::schema::{JsonType, ListType, Schema};
 
-/// Deepest nesting of inlined (custom) schemas.
 const MAX_DEPTH: usize = 64;
 
-/// The type of the body of a patch.
 const PATCH: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch";
 
 /// Type, field, and the field's permitted values, which the types of `k8s-openapi` do not contain.
@@ -81,7 +79,6 @@ fn info() -> Value {
     json!({ "title": "Kubernetes", "version": super::VERSION.2 })
 }
 
-/// Where documents keep the schemas of types.
 const ROOT: &str = "#/components/schemas/";
 
 #[derive(Default)]
@@ -156,7 +153,6 @@ impl Writer {
         json!({ "description": schema.description, "allOf": [reference] })
     }
 
-    /// Built-in types that are written as text or as a number.
     fn either(schema: &Schema, map: &mut Map<String, Value>) {
         let number = match schema.type_name.as_deref() {
             Some(QUANTITY) => "number",
@@ -311,7 +307,6 @@ fn parameters(names: &[&str]) -> Value {
     names.iter().map(one).collect()
 }
 
-/// Options that clients look for before they use them.
 fn query_options(action: &str) -> Value {
     let names: &[&str] = match action {
         "post" | "put" => &["dryRun", "fieldManager", "fieldValidation"],

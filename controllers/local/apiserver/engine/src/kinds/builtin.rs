@@ -77,7 +77,6 @@ fn rows() -> Vec<Row> {
     ]
 }
 
-/// All built-in kinds.
 pub(super) fn table() -> Vec<Kind> {
     rows().into_iter().map(Kind::from).collect()
 }

@@ -135,7 +135,6 @@ fn apply_one(document: &mut Value, operation: &Value, budget: &mut Budget) -> St
     }
 }
 
-/// A parsed JSON pointer (RFC 6901).
 struct Pointer(Vec<String>);
 
 impl Pointer {

@@ -11,12 +11,9 @@ use super::table::{self, Count, Field, Message, Type};
 use super::wire::{self, MAX_DEPTH, Payload, Problem, Reader};
 use crate::schema::json::{MOST_VALUES, parse_json_within, take, too_many_values};
 
-/// Where in a message a value is.
 #[derive(Clone, Copy)]
 struct At<'a> {
-    /// Messages around it.
     depth: usize,
-    /// Values that the message may still have.
     left: &'a Cell<usize>,
 }
 
@@ -33,7 +30,6 @@ impl At<'_> {
     }
 }
 
-/// Decodes a message.
 pub(super) fn message(bytes: &[u8], message: &Message) -> Result<Value, Problem> {
     let mut object = Map::new();
     let left = Cell::new(MOST_VALUES);

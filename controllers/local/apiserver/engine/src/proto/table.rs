@@ -5,7 +5,6 @@ use std::sync::OnceLock;
 
 const TEXT: &str = include_str!("messages.txt");
 
-/// What a field holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Type {
     Text,
@@ -34,7 +33,6 @@ impl Type {
     }
 }
 
-/// How often a field stands in a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Count {
     One,
@@ -53,7 +51,6 @@ pub(super) struct Field {
     pub(super) of: Type,
 }
 
-/// The fields of a message, by number.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Message {
     pub(super) fields: Vec<Field>,
@@ -66,7 +63,6 @@ impl Message {
     }
 }
 
-/// The message of that name (`api.core.v1.Pod`).
 pub(super) fn message(name: &str) -> Option<&'static Message> {
     all().get(name)
 }

@@ -6,7 +6,6 @@ use std::fmt;
 /// Deepest nesting of messages and groups that is followed.
 pub(crate) const MAX_DEPTH: usize = 128;
 
-/// Why bytes are no message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem(Cow<'static, str>);
 
@@ -31,7 +30,6 @@ impl From<String> for Problem {
 /// Nothing left where a value should be.
 const CUT_SHORT: &str = "unexpected EOF";
 
-/// One value as the wire gives it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Payload<'a> {
     /// Wire type 0.
@@ -45,7 +43,6 @@ pub(crate) enum Payload<'a> {
 }
 
 impl Payload<'_> {
-    /// The error for a value whose wire type does not fit its field.
     pub(crate) fn wrong_type(self, field: &str) -> Problem {
         let given = match self {
             Self::Varint(_) => 0,
@@ -57,7 +54,6 @@ impl Payload<'_> {
     }
 }
 
-/// Walks the fields of one message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
@@ -98,12 +94,10 @@ impl<'a> Reader<'a> {
         if groups == 0 { Ok(None) } else { Err(CUT_SHORT.into()) }
     }
 
-    /// The next of packed numbers.
     pub(crate) fn next_packed(&mut self) -> Result<Option<u64>, Problem> {
         if self.rest.is_empty() { Ok(None) } else { self.varint().map(Some) }
     }
 
-    /// The next of packed doubles.
     pub(crate) fn next_double(&mut self) -> Result<Option<u64>, Problem> {
         if self.rest.is_empty() { Ok(None) } else { Ok(Some(u64::from_le_bytes(self.array()?))) }
     }
@@ -138,38 +132,32 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A string field.
 pub(crate) fn text(bytes: &[u8]) -> Result<&str, Problem> {
     std::str::from_utf8(bytes).map_err(|_| Problem::from("proto: text is no valid UTF-8"))
 }
 
-/// Writes one message.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Writer {
     out: Vec<u8>,
 }
 
 impl Writer {
-    /// The encoded message.
     pub(crate) fn finish(self) -> Vec<u8> {
         self.out
     }
 
-    /// A number or flag.
     #[cfg(test)]
     pub(crate) fn varint(&mut self, field: u32, value: u64) {
         self.tag(field, 0);
         self.raw_varint(value);
     }
 
-    /// Text, bytes or a finished message.
     pub(crate) fn bytes(&mut self, field: u32, value: &[u8]) {
         self.tag(field, 2);
         self.raw_varint(u64::try_from(value.len()).unwrap_or(u64::MAX));
         self.out.extend_from_slice(value);
     }
 
-    /// A message, written by `fill`.
     pub(crate) fn message(&mut self, field: u32, fill: impl FnOnce(&mut Self)) {
         let mut inner = Self::default();
         fill(&mut inner);

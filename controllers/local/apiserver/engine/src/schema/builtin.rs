@@ -43,7 +43,6 @@ pub fn named(type_name: &str) -> Option<SchemaRef> {
     registry().types.get(type_name).cloned()
 }
 
-/// The schema of `metadata`, the same for every kind.
 pub fn object_meta() -> SchemaRef {
     static META: OnceLock<SchemaRef> = OnceLock::new();
     META.get_or_init(builtin::<ObjectMeta>).clone()

@@ -34,7 +34,6 @@ pub fn decode_metadata(object: &mut Value) -> Result<Vec<String>, String> {
     Walk::run(metadata, &super::builtin::object_meta(), "metadata")
 }
 
-/// `<Kind> in version "<version>" cannot be handled as a <Kind>: <why>`.
 pub fn cannot_be_handled(kind: &str, version: &str, why: &str) -> String {
     format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {why}")
 }

@@ -6,10 +6,8 @@ use serde_json::{Map, Number, Value};
 
 use crate::status::ApiError;
 
-/// A body that is not JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JsonProblem {
-    /// What is wrong, and where.
     pub message: String,
     /// It has more than [`MOST_VALUES`].
     pub is_too_large: bool,
@@ -50,7 +48,6 @@ pub(crate) fn take(left: &mut usize) -> bool {
     left.checked_sub(1).map(|rest| *left = rest).is_some()
 }
 
-/// What a document with more is refused with.
 pub(crate) fn too_many_values() -> JsonProblem {
     let message = format!("Request entity is too large: limit is {MOST_VALUES} values");
     JsonProblem { message, is_too_large: true }

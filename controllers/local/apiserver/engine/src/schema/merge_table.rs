@@ -7,7 +7,6 @@ use std::sync::OnceLock;
 
 use super::{ListType, PatchStrategy};
 
-/// The table's entry for one field.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Merge {
     pub(super) list: Option<ListType>,
@@ -150,18 +149,15 @@ fn row(line: &'static str) -> Option<(String, &'static str, Merge)> {
     Some((full(owner), field, merge))
 }
 
-/// The row of a field, if the table has one.
 pub(super) fn lookup(owner: &str, field: &str) -> Option<&'static Merge> {
     table().get(owner)?.get(field)
 }
 
-/// Whether apply replaces objects of this type as a whole.
 pub(super) fn is_atomic_type(name: &str) -> bool {
     static NAMES: OnceLock<BTreeSet<String>> = OnceLock::new();
     NAMES.get_or_init(|| ATOMIC_TYPES.split_whitespace().map(full).collect()).contains(name)
 }
 
-/// All rows, for tests that compare them with the schemas.
 #[cfg(test)]
 pub(super) fn rows() -> impl Iterator<Item = (&'static str, &'static str)> {
     table().iter().flat_map(|(owner, fields)| fields.keys().map(|field| (owner.as_str(), *field)))

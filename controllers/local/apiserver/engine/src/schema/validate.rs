@@ -12,7 +12,6 @@ mod checks;
 pub mod lists;
 pub mod values;
 
-/// What is to be validated.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
     /// The whole object, pruned and defaulted.
@@ -23,7 +22,6 @@ pub struct Subject<'a> {
     pub status_only: bool,
 }
 
-/// Validates a custom resource completely.
 pub fn custom(schema: &Schema, subject: Subject<'_>) -> Vec<FieldError> {
     custom_with(schema, subject, Vec::new())
 }

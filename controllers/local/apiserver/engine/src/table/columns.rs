@@ -45,7 +45,6 @@ fn has_no_columns(group: &str, kind: &str) -> bool {
     )
 }
 
-/// Whether a table of a kind has no columns of its own.
 pub(super) fn is_plain(kind: &Kind) -> bool {
     kind.is_builtin() && has_no_columns(&kind.group, &kind.kind)
 }

@@ -68,7 +68,6 @@ pub(super) fn row_conditions(pod: &Value) -> Option<Value> {
     Some(json!([{ "type": "Completed", "status": "True", "reason": reason, "message": message }]))
 }
 
-/// The status of the first condition of a type.
 fn condition<'a>(pod: &'a Value, kind: &str) -> Option<&'a str> {
     let found = list(pod, "status.conditions").iter().find(|c| text_at(c, "type") == kind)?;
     Some(text_at(found, "status"))
@@ -182,7 +181,6 @@ fn containers(pod: &Value, sum: &mut Summary) {
     }
 }
 
-/// Why a container ended.
 fn end_word(ended: &Value) -> String {
     let reason = text_at(ended, "reason");
     match (reason, number(ended, "signal")) {

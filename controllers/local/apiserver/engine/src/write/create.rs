@@ -116,7 +116,6 @@ impl Write<'_> {
         Err(error)
     }
 
-    /// Gives the object its name.
     fn name(
         &self,
         engine: &Engine,

@@ -149,14 +149,12 @@ pub(crate) fn check_patched(
     done.map_err(|error| bad_patch(patch, &error.message))
 }
 
-/// 422 for a patch.
 pub(crate) fn bad_patch(patch: &Value, why: &str) -> ApiError {
     let error = FieldError::invalid("patch", &json!(patch.to_string()), why);
     // What cannot be decoded is an object of no kind.
     ApiError::invalid(Subject { group: "", resource: "", name: "" }, &[error])
 }
 
-/// Fills in defaults.
 pub(crate) fn default(kind: &Kind, object: &mut Value) {
     if kind.is_builtin() {
         builtin::default(&kind.group, &kind.version, &kind.kind, object);
@@ -168,7 +166,6 @@ pub(crate) fn default(kind: &Kind, object: &mut Value) {
     }
 }
 
-/// Whether the kind is that of custom resource definitions.
 pub(crate) fn is_definition(kind: &Kind) -> bool {
     kind.kind == "CustomResourceDefinition" && kind.group == "apiextensions.k8s.io"
 }

@@ -10,16 +10,13 @@ use crate::object::{self, is_deleting, set_meta};
 use crate::options::DeleteOptions;
 use crate::status::{ApiError, Subject};
 
-/// What a delete did.
 pub(crate) enum Deleted {
-    /// The object is gone; its last state.
     Gone(Value),
     /// The object has a deletion timestamp and waits for finalizers, its content or its grace period.
     Marked(Value),
 }
 
 impl Write<'_> {
-    /// Deletes the target.
     pub(crate) fn delete(&mut self, engine: &mut Engine, options: &DeleteOptions) -> Result<Deleted, Halt> {
         let live = self.live(engine)?;
         self.check_preconditions(options, &live)?;
@@ -127,7 +124,6 @@ impl Write<'_> {
             || object::at(object, "spec.finalizers").and_then(Value::as_array).is_none_or(Vec::is_empty)
     }
 
-    /// The response to the client.
     pub(crate) fn deleted_answer(&self, done: Deleted) -> Value {
         const SHOWN: &[&str] = &[
             "Pod",

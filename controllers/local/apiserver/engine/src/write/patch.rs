@@ -17,7 +17,6 @@ const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
 
 impl Write<'_> {
-    /// Patches the object, or creates it by server-side apply.
     pub(crate) fn patch(&mut self, engine: &mut Engine) -> Result<(u16, Value), Halt> {
         let media = self.request.content_type.split(';').next().unwrap_or("").trim();
         let accepted: &[&str] =

@@ -37,7 +37,6 @@ pub(crate) fn read(kind: &crate::kinds::Kind, object: &Value) -> Result<Value, A
     Ok(from_object(kind, object))
 }
 
-/// The `Scale` of an object.
 pub(crate) fn from_object(kind: &crate::kinds::Kind, object: &Value) -> Value {
     let (wanted, observed, selector) = paths(kind);
     let mut metadata = json!({ "name": object::name(object), "namespace": object::namespace(object) });
@@ -64,7 +63,6 @@ pub(crate) fn from_object(kind: &crate::kinds::Kind, object: &Value) -> Value {
 }
 
 impl Write<'_> {
-    /// PUT or PATCH of the scale.
     pub(crate) fn scale(&mut self, engine: &mut Engine, patching: bool) -> Result<Value, Halt> {
         let given = if patching { None } else { Some(self.given_scale()?) };
         let live = self.live(engine)?;
@@ -106,7 +104,6 @@ impl Write<'_> {
         Ok(scale)
     }
 
-    /// Refuses a scale of another object.
     fn check_place(&self, scale: &Value) -> Result<(), ApiError> {
         let (given, name) = (object::name(scale), self.target.name.as_str());
         if given.is_empty() {

@@ -134,7 +134,6 @@ impl Write<'_> {
         Ok(body)
     }
 
-    /// The eviction in the body.
     fn eviction(&self) -> Result<Value, ApiError> {
         let versions = ["policy/v1", "policy/v1beta1"];
         let mut eviction =
@@ -146,7 +145,6 @@ impl Write<'_> {
         Ok(eviction)
     }
 
-    /// Notes in a pod's status that it is evicted.
     fn note_eviction(&self, engine: &mut Engine, mut pod: Value) {
         let condition = json!({ "type": "DisruptionTarget", "status": "True", "lastProbeTime": null,
             "lastTransitionTime": self.context.time(), "reason": "EvictionByEvictionAPI",
@@ -157,7 +155,6 @@ impl Write<'_> {
         }
     }
 
-    /// Takes one disruption from the budget that covers the pod.
     fn spend_budget(&mut self, engine: &mut Engine, pod: &Value) -> Result<(), Halt> {
         let ended = matches!(object::text_at(pod, "status.phase"), "Failed" | "Succeeded" | "Pending");
         if ended || object::is_deleting(pod) {
@@ -239,7 +236,6 @@ impl Write<'_> {
         self.finish(engine, object, &live)
     }
 
-    /// `serviceaccounts/token`.
     pub(crate) fn token(&mut self, engine: &Engine) -> Result<Reply, Halt> {
         let account = self.live(engine)?;
         let versions = ["authentication.k8s.io/v1"];
@@ -312,7 +308,6 @@ impl Write<'_> {
         Ok(())
     }
 
-    /// Access and identity reviews.
     pub(crate) fn review(&mut self, engine: &Engine) -> Result<Value, Halt> {
         let body = self.decode(engine)?;
         let mut answer = access::review::answer(&self.kind.kind, &body, self.request.user, &engine.rules)?;
@@ -327,7 +322,6 @@ impl Write<'_> {
     }
 }
 
-/// The node that a binding names.
 fn check_target(binding: &Value) -> Result<&str, ApiError> {
     let mut errors = Vec::new();
     let (kind, node) = (object::text_at(binding, "target.kind"), object::text_at(binding, "target.name"));

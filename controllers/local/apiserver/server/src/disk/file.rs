@@ -34,13 +34,10 @@ const KEYS: [&str; 2] = ["ca.key", "sa.key"];
 /// A new store starts here: revision 1 is then one that has been compacted, as on any server that has run for a while.
 const FIRST_REVISION: u64 = 100;
 
-/// What a state file holds.
 #[derive(Debug, Default)]
 pub(super) struct Content {
-    /// Table, key, object.
     pub(super) objects: Vec<(String, String, Stored)>,
     pub(super) last: BTreeMap<String, u64>,
-    /// The newest revision.
     pub(super) revision: u64,
 }
 
@@ -57,7 +54,6 @@ impl Content {
     }
 }
 
-/// An open state file.
 #[derive(Debug)]
 pub(super) struct StateFile {
     /// None only between two openings.
@@ -139,7 +135,6 @@ impl StateFile {
         Ok(transaction.commit()?)
     }
 
-    /// Closes the file; nothing can be done with it any more.
     pub(super) fn close(&mut self) {
         self.database = None;
     }
@@ -250,7 +245,6 @@ fn of_library(path: &Path, error: redb::Error) -> Error {
     }
 }
 
-/// Reads everything.
 fn read(transaction: &ReadTransaction, path: &Path) -> Result<Content, Error> {
     let failed = |error: redb::Error| of_library(path, error);
     let revision = revision(transaction).map_err(failed)?;

@@ -32,7 +32,6 @@ const RUNNER_IDENTITY: &str = "vm.neon.tech/runner-config";
 /// What the registrations of the vm-controller begin with. They have its address.
 const REGISTRATIONS: &str = "neonvm-";
 
-/// What becomes of an object.
 #[derive(Debug, PartialEq)]
 enum Verdict {
     Kept,
@@ -90,7 +89,6 @@ fn change(
     (renewed, revision)
 }
 
-/// Decides about one object, and changes it.
 fn judge(table: &str, object: &mut Map<String, Value>, is_new: bool) -> Verdict {
     let (group, plural) = table.split_once('/').unwrap_or(("", table));
     match (group, plural) {
@@ -118,7 +116,6 @@ fn kept_unless(is_dropped: bool) -> Verdict {
     if is_dropped { Verdict::Dropped } else { Verdict::Kept }
 }
 
-/// The text at a path; empty if there is none.
 fn text<'a>(object: &'a Map<String, Value>, pointer: &str) -> &'a str {
     let mut words = pointer.trim_start_matches('/').split('/');
     let first = words.next().and_then(|word| object.get(word));
@@ -189,7 +186,6 @@ fn node(node: &mut Map<String, Value>) -> Verdict {
     changed_if(had_status || had_facts || had_range)
 }
 
-/// Whether a secret belongs to one runner pod.
 fn is_of_runner(secret: &Map<String, Value>) -> bool {
     let has = |part: &str, key: &str| secret.get(part).is_some_and(|part| part.get(key).is_some());
     let labels = secret.get("metadata").and_then(|meta| meta.get("labels"));

@@ -9,23 +9,19 @@ use neonvm_kit::reserve::{PIECE, Reserve};
 /// Bytes of a commit beside its records: pages of the tree that are rewritten.
 const OVERHEAD: u64 = 256 << 10;
 
-/// The disk has no room.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the disk of {directory} is full: {served} until there is room")]
 pub struct Full {
-    /// The directory of the state.
     pub directory: String,
     /// Whether what frees room can still be written.
     pub has_reserve: bool,
     served: &'static str,
 }
 
-/// The reserve, and whether it is needed.
 #[derive(Debug)]
 pub(super) struct Room {
     pub(super) reserve: Reserve,
     is_full: AtomicBool,
-    /// A fault switch.
     is_pretended: AtomicBool,
 }
 
@@ -62,7 +58,6 @@ impl Room {
         self.reserve.give(bytes.saturating_mul(2).saturating_add(OVERHEAD))
     }
 
-    /// Whether the disk is full.
     pub(super) fn full(&self) -> Option<Full> {
         if !self.is_full.load(Ordering::Relaxed) {
             return None;
@@ -91,7 +86,6 @@ impl Room {
         self.is_pretended.store(is_full, Ordering::Relaxed);
     }
 
-    /// What a write finds by the fault switch.
     pub(super) fn pretended(&self) -> Result<(), redb::Error> {
         if self.is_pretended.load(Ordering::Relaxed) {
             return Err(redb::Error::Io(std::io::ErrorKind::StorageFull.into()));

@@ -35,54 +35,38 @@ const FILES: [&str; 3] = ["ca.crt", "ca.key", "sa.key"];
 /// come to mean something else. As `etcdutl snapshot restore --bump-revision` does it.
 const BUMP: u64 = 1_000_000;
 
-/// The header of a backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Header {
-    /// Always the same word.
     pub kind: String,
-    /// Format of the body.
     pub format: u32,
-    /// Version of the program that wrote it.
     pub version: String,
-    /// Name of the cluster.
     pub cluster: String,
     /// SHA-256 of the path of its directory, hexadecimal; none in backups of versions that did not write it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
-    /// When it was made, RFC 3339.
     pub created: String,
-    /// Newest revision of its state.
     pub revision: u64,
-    /// Objects in it.
     pub objects: u64,
-    /// Bytes of the body.
     pub bytes: u64,
     /// SHA-256 of the body, hexadecimal.
     pub sha256: String,
 }
 
-/// Why a backup cannot be made or put back.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
-    /// The state itself.
     #[error(transparent)]
     State(#[from] Error),
-    /// Files.
     #[error("cannot {verb} {path}")]
     File {
-        /// What was tried.
         verb: &'static str,
-        /// Path of the file.
         path: String,
-        /// Error of the file system.
         #[source]
         source: io::Error,
     },
     /// It is no backup, or not whole.
     #[error("the backup cannot be used: {0}")]
     Damaged(String),
-    /// There is a state already.
     #[error("{0} exists: its objects would be lost; restore with --force to replace them")]
     Exists(String),
 }
@@ -108,7 +92,6 @@ pub struct Snapshot {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Restored {
-    /// Of the backup.
     #[serde(flatten)]
     pub header: Header,
     /// The cluster is another one than that of the backup: it has its own keys, nodes and addresses.
@@ -116,7 +99,6 @@ pub struct Restored {
 }
 
 impl Snapshot {
-    /// The present state of a store.
     #[must_use]
     pub fn from_store(store: &Store) -> Self {
         let of_table = |table: &Arc<str>| {
@@ -141,7 +123,6 @@ impl Snapshot {
         Self::from_store(&store).with_files(directory)
     }
 
-    /// Its newest revision.
     #[must_use]
     pub fn revision(&self) -> u64 {
         self.revision
@@ -353,7 +334,6 @@ fn make_keys(directory: &Path) -> Result<(), BackupError> {
     Ok(())
 }
 
-/// Summary of a state that was checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Checked {
     /// Newest revision; 0 if it cannot be read.
@@ -383,7 +363,6 @@ pub fn check(directory: &Path) -> Checked {
     checked
 }
 
-/// What is wrong with the keys of a cluster.
 pub(crate) fn keys(directory: &Path) -> Vec<String> {
     let missing = FILES.iter().filter(|name| !directory.join(name).exists());
     let mut problems: Vec<String> =
@@ -395,7 +374,6 @@ pub(crate) fn keys(directory: &Path) -> Vec<String> {
     problems
 }
 
-/// An error with its causes.
 pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();

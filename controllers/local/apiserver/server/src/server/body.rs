@@ -17,7 +17,6 @@ pub(super) const RULES: Rules = Rules {
     rest: Duration::from_secs(15),
 };
 
-/// The error for a client.
 pub(super) fn refusal(why: Refused) -> ApiError {
     match why {
         Refused::TooLarge(_) => {

@@ -10,7 +10,6 @@ use serde_json::Value;
 
 use crate::watching::Stream;
 
-/// What the server sends.
 pub(crate) type Response = hyper::Response<UnsyncBoxBody<Bytes, Infallible>>;
 
 const WARNING: HeaderName = HeaderName::from_static("warning");
@@ -53,7 +52,6 @@ fn bounded(warnings: Vec<String>) -> Vec<String> {
         .collect()
 }
 
-/// A finished answer.
 pub(crate) fn answer(answer: EngineResponse) -> Response {
     let mut response = full(answer.code, answer.content_type, answer.body);
     let headers = response.headers_mut();
@@ -76,7 +74,6 @@ fn warn(headers: &mut http::HeaderMap, warnings: Vec<String>) {
     }
 }
 
-/// An answer with a JSON body.
 pub(crate) fn made(code: u16, value: &Value) -> EngineResponse {
     EngineResponse {
         code,
@@ -88,12 +85,10 @@ pub(crate) fn made(code: u16, value: &Value) -> EngineResponse {
     }
 }
 
-/// JSON.
 pub(crate) fn json(code: u16, value: &Value) -> Response {
     answer(made(code, value))
 }
 
-/// Plain text.
 pub(crate) fn text(code: u16, text: String) -> Response {
     full(code, "text/plain; version=0.0.4; charset=utf-8", Bytes::from(text))
 }
@@ -134,7 +129,6 @@ pub(crate) fn streamed(
     response
 }
 
-/// A stream of watch events.
 pub(crate) fn stream(stream: Stream, warnings: Vec<String>) -> Response {
     let mut response = streamed("application/json", stream);
     warn(response.headers_mut(), warnings);

@@ -24,7 +24,6 @@ const CHUNK: usize = 64 << 10;
 /// Chunks that wait for a slow reader. A slow reader only holds up its own backup.
 const CHUNKS: usize = 4;
 
-/// The answer, if the request is about the state as a whole.
 pub(super) async fn answer(shared: &Arc<Shared>, incoming: &Incoming) -> Option<Response> {
     let is_backup = match incoming.path.as_str() {
         "/neonvm/backup" => true,
@@ -112,7 +111,6 @@ impl Write for Chunked {
     }
 }
 
-/// The body of an answer, chunk by chunk.
 struct Chunks(mpsc::Receiver<Bytes>);
 
 impl hyper::body::Body for Chunks {

@@ -11,7 +11,6 @@ use super::{convert, cost};
 /// Largest body of a request, in bytes: no value is larger.
 const LARGEST: u64 = 3 << 20;
 
-/// What the value of an expression is.
 #[derive(Clone, Debug)]
 pub(super) enum Of<'a> {
     Any,
@@ -20,7 +19,6 @@ pub(super) enum Of<'a> {
     Map(Box<Of<'a>>),
     /// An object or list of this schema; `true` for a whole object.
     Node(&'a Schema, bool),
-    /// The `metadata` of a whole object.
     Metadata,
 }
 
@@ -73,7 +71,6 @@ impl<'a> Of<'a> {
         name == "dyn" || names.contains(&name)
     }
 
-    /// What a list or the values of a map are.
     fn element(&self) -> Self {
         match self {
             Self::List(item) | Self::Map(item) => (**item).clone(),
@@ -85,7 +82,6 @@ impl<'a> Of<'a> {
         }
     }
 
-    /// Whether values of both can be equal.
     fn meets(&self, other: &Self) -> bool {
         match (self.name(), other.name()) {
             ("dyn", _) | (_, "dyn") => true,

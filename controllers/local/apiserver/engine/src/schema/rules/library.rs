@@ -70,7 +70,6 @@ pub(super) fn duration(nanoseconds: i64) -> Cel {
     built(&PROGRAM, "duration(x)", &format!("{sign}{seconds}.{rest:09}s")).unwrap_or(Cel::Null)
 }
 
-/// A CEL timestamp.
 pub(super) fn timestamp(text: &str) -> Option<Cel> {
     static PROGRAM: OnceLock<Option<Program>> = OnceLock::new();
     built(&PROGRAM, "timestamp(x)", text)

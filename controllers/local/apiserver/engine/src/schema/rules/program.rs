@@ -88,7 +88,6 @@ pub(super) fn compile(source: &str) -> Result<Expression, String> {
     Ok(program)
 }
 
-/// A rule ready to run.
 #[derive(Debug)]
 pub(crate) struct Program {
     rule: Expression,
@@ -105,7 +104,6 @@ impl Program {
         Ok(Self { rule: program, message, needs_old })
     }
 
-    /// Whether this is a transition rule.
     pub(crate) fn needs_old(&self) -> bool {
         self.needs_old
     }
@@ -115,7 +113,6 @@ impl Program {
         cost::estimate(self.rule.expression(), inputs.sizes).saturating_add(message)
     }
 
-    /// Runs the rule.
     pub(super) fn holds(&self, inputs: &mut Inputs<'_>, optional_old: bool) -> Result<bool, String> {
         match inputs.run(&self.rule, optional_old)? {
             Cel::Bool(outcome) => Ok(outcome),

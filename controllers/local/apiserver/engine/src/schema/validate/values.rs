@@ -25,7 +25,6 @@ pub fn check(schema: &Schema, value: &Value, old: Option<&Value>, at: &str) -> V
 }
 
 pub(super) struct Checker<'a> {
-    /// Path relative to `at`.
     pub(super) name: String,
     at: &'a str,
     pub(super) errors: Vec<FieldError>,
@@ -127,7 +126,6 @@ impl Checker<'_> {
         }
     }
 
-    /// An error without a field.
     pub(super) fn text(&mut self, message: &str) {
         let field = if self.at.is_empty() { NO_FIELD } else { self.at };
         self.errors.push(FieldError::invalid(field, &Value::String(String::new()), message));
@@ -139,7 +137,6 @@ impl Checker<'_> {
         self.errors.push(FieldError::with_value(reason, self.field(), value, &detail));
     }
 
-    /// Whether the value has the type.
     fn json_type(&mut self, schema: &Schema, value: &Value) -> bool {
         self.matched += 1;
         let format = schema.constraints.as_ref().and_then(|c| c.format.as_deref());
@@ -193,7 +190,6 @@ impl Checker<'_> {
         }
     }
 
-    /// Runs a branch by itself.
     fn branch(&self, schema: &Schema, value: &Value, depth: usize) -> (Vec<FieldError>, usize) {
         let mut branch = Checker { name: self.name.clone(), at: self.at, errors: Vec::new(), matched: 0 };
         branch.node(schema, value, None, depth + 1);

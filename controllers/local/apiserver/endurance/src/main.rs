@@ -1,17 +1,17 @@
-//! `neonvm-apiserver-endurance`: the lanes by hand, with the counts that are too long for every test run.
+//! `neonvm-apiserver-endurance`: the kill loop by hand, with counts that are too long for every test run.
 
 use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
-use neonvm_apiserver_endurance::{hostile, kill, serve};
+use neonvm_apiserver_endurance::{kill, serve};
 use neonvm_bench::process::Program;
 
 /// Threads of the server under test, as `neond` has them at most.
 const SERVING: usize = 4;
 
 #[derive(Debug, Parser)]
-#[command(name = "neonvm-apiserver-endurance", about = "Kill and abuse the embedded API server")]
+#[command(name = "neonvm-apiserver-endurance", about = "Kill the embedded API server under load")]
 struct Args {
     #[command(subcommand)]
     lane: Lane,
@@ -31,8 +31,6 @@ enum Lane {
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
-    /// Malformed, oversized, slow, half-open and flooding clients
-    Hostile,
     /// The server under test
     #[command(hide = true)]
     Serve(serve::Args),
@@ -56,7 +54,6 @@ async fn run(args: &Args) -> anyhow::Result<()> {
     let summary = match &args.lane {
         Lane::Serve(args) => return serve::run(args).await,
         Lane::KillLoop { rounds, seed } => kill::run(&program, *rounds, *seed).await?.to_string(),
-        Lane::Hostile => hostile::run(&program).await?.join("\n"),
     };
     writeln!(std::io::stdout(), "{summary}")?;
     Ok(())

@@ -1,6 +1,6 @@
-//! The lanes at their everyday length, against the server that is built into the binary of this crate.
+//! The kill loop at its everyday length, against the server that is built into the binary of this crate.
 
-use neonvm_apiserver_endurance::{hostile, kill};
+use neonvm_apiserver_endurance::kill;
 use neonvm_bench::process::Program;
 
 /// Kills in an ordinary test run; `ENDURANCE_ROUNDS` changes it.
@@ -17,9 +17,4 @@ async fn a_killed_server_keeps_what_it_acknowledged() {
     assert_eq!(outcome.kills, rounds);
     assert!(outcome.acknowledged > u64::from(rounds), "hardly any load: {outcome}");
     assert!(outcome.resumed > 0 && outcome.expired > 0, "one kind of resumption was never met: {outcome}");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn hostile_clients_do_not_harm_others() {
-    hostile::run(&program()).await.unwrap();
 }

@@ -62,6 +62,14 @@ pub(crate) struct Change<'a> {
     pub(crate) dry_run: bool,
 }
 
+/// A change before the webhooks, and what they warn of.
+pub(crate) struct Round<'a> {
+    pub(crate) change: Change<'a>,
+    pub(crate) cluster: &'a dyn Cluster,
+    pub(crate) trail: &'a Trail,
+    pub(crate) warnings: Vec<String>,
+}
+
 /// The webhooks of all configurations, in the order they are called.
 #[derive(Debug, Default)]
 pub(crate) struct Webhooks {
@@ -88,41 +96,23 @@ impl Webhooks {
 
     /// Runs the mutating webhooks over `object`. Those with `reinvocationPolicy: IfNeeded` see it once more if a
     /// later one changed it.
-    pub(crate) fn mutate(
-        &self,
-        change: &Change<'_>,
-        cluster: &dyn Cluster,
-        trail: &Trail,
-        object: &mut Value,
-        warnings: &mut Vec<String>,
-    ) -> Result<(), Halt> {
+    pub(crate) fn mutate(&self, round: &mut Round<'_>, object: &mut Value) -> Result<(), Halt> {
         let mut seen: Vec<(usize, Value)> = Vec::new();
         for (at, webhook) in self.mutating.iter().enumerate() {
-            if webhook.mutate(change, cluster, trail, object, warnings)? {
+            if webhook.mutate(round, object)? {
                 seen.push((at, object.clone()));
             }
         }
         for (at, after) in seen {
-            let Some(webhook) = self.mutating.get(at).filter(|w| w.reinvoked && after != *object) else {
-                continue;
-            };
-            webhook.mutate(change, cluster, trail, object, warnings)?;
+            if let Some(webhook) = self.mutating.get(at).filter(|w| w.reinvoked && after != *object) {
+                webhook.mutate(round, object)?;
+            }
         }
         Ok(())
     }
 
     /// Runs the validating webhooks.
-    pub(crate) fn validate(
-        &self,
-        change: &Change<'_>,
-        cluster: &dyn Cluster,
-        trail: &Trail,
-        object: &Value,
-        warnings: &mut Vec<String>,
-    ) -> Result<(), Halt> {
-        for webhook in &self.validating {
-            webhook.validate(change, cluster, trail, object, warnings)?;
-        }
-        Ok(())
+    pub(crate) fn validate(&self, round: &mut Round<'_>, object: &Value) -> Result<(), Halt> {
+        self.validating.iter().try_for_each(|webhook| webhook.validate(round, object))
     }
 }

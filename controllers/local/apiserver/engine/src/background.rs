@@ -117,14 +117,7 @@ impl Engine {
     }
 
     /// Creates an object as the system itself, unless it exists.
-    pub(crate) fn create_as_system(
-        &mut self,
-        group: &str,
-        version: &str,
-        plural: &str,
-        mut object: Value,
-        context: &Context,
-    ) {
+    pub fn ensure(&mut self, group: &str, version: &str, plural: &str, mut object: Value, context: &Context) {
         let Some(kind) = self.kinds.resource(group, version, plural).cloned() else { return };
         let key = key_of(object::namespace(&object), object::name(&object));
         if self.store.read(&kind.table, &key).is_some() {
@@ -141,12 +134,6 @@ impl Engine {
         self.put(&kind, &key, object);
     }
 
-    /// Makes an object that every cluster has, unless it exists.
-    pub fn ensure(&mut self, group: &str, version: &str, plural: &str, object: Value, context: &Context) {
-        self.create_as_system(group, version, plural, object, context);
-    }
-
-    /// Stores a change that the system itself makes.
     pub(crate) fn put_as_system(&mut self, kind: &Kind, object: Value) {
         let namespace = if kind.namespaced { object::namespace(&object) } else { "" };
         let key = key_of(namespace, object::name(&object));

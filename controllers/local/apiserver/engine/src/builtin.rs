@@ -50,7 +50,8 @@ pub(crate) fn type_name(group: &str, version: &str, kind: &str) -> String {
 
 /// What the table of checks finds in an object: in its status, or in all else.
 fn check(group: &str, kind: &str, object: &Value, is_status: bool, errors: &mut Vec<FieldError>) {
-    if let Some(schema) = schema_of(group, "v1", kind) {
+    let version = if group == "autoscaling" { "v2" } else { "v1" };
+    if let Some(schema) = schema_of(group, version, kind) {
         checks::check(object, &schema, is_status, errors);
     }
 }
@@ -82,13 +83,8 @@ pub fn validate_create(group: &str, kind: &str, object: &Value) -> Vec<FieldErro
         ("events.k8s.io", "Event") => event::validate_new(object, found),
         ("", "PersistentVolumeClaim") => storage::validate_claim(object, found),
         ("", "PersistentVolume") => storage::validate_volume(object, found),
-        ("storage.k8s.io", "StorageClass") => storage::validate_class(object, found),
         ("policy", "PodDisruptionBudget") => service::validate_budget(object, found),
         ("autoscaling", _) => workload::validate_autoscaler(object, found),
-        ("networking.k8s.io", "NetworkPolicy") => {
-            selector::validate(object::at(object, "spec.podSelector"), "spec.podSelector", found);
-        }
-        ("coordination.k8s.io", "Lease") => event::validate_lease(object, found),
         ("apps", "Deployment" | "ReplicaSet" | "StatefulSet" | "DaemonSet") => {
             workload::validate(kind, object, found);
         }
@@ -96,7 +92,7 @@ pub fn validate_create(group: &str, kind: &str, object: &Value) -> Vec<FieldErro
             "admissionregistration.k8s.io",
             "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration",
         ) => {
-            webhook::validate(kind, object, found);
+            webhook::validate(object, found);
         }
         ("scheduling.k8s.io", "PriorityClass") => config::validate_priority_class(object, found),
         (crate::access::GROUP, _) => rbac::validate(kind, object, found),
@@ -109,7 +105,6 @@ pub fn validate_create(group: &str, kind: &str, object: &Value) -> Vec<FieldErro
 
 const IMMUTABLE: &str = "field is immutable";
 const NOT_NEGATIVE: &str = "must be greater than or equal to 0";
-const POSITIVE: &str = "must be greater than 0";
 
 /// The items of the list at a dotted path; empty if there is none.
 fn items<'a>(object: &'a Value, path: &str) -> &'a [Value] {
@@ -120,14 +115,6 @@ fn number(object: &Value, path: &str) -> Option<i64> {
     object::at(object, path).and_then(Value::as_i64)
 }
 
-/// Refuses a negative number at `path` of `object`, which itself stands at `prefix`.
-fn not_negative(object: &Value, prefix: &str, path: &str, errors: &mut Vec<FieldError>) {
-    if let Some(value) = number(object, path).filter(|value| *value < 0) {
-        errors.push(FieldError::invalid(format!("{prefix}{path}"), &Value::from(value), NOT_NEGATIVE));
-    }
-}
-
-/// Refuses a missing or empty text.
 fn required(object: &Value, prefix: &str, path: &str, errors: &mut Vec<FieldError>) {
     if object::text_at(object, path).is_empty() {
         errors.push(FieldError::required(format!("{prefix}{path}"), ""));

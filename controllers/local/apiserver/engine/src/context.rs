@@ -1,6 +1,7 @@
 //! What the shell hands in with every request: the time, entropy, and the user.
 
 use jiff::Timestamp;
+use serde_json::{Map, Value, json};
 
 /// Time and entropy of one request. Running a request twice with the same context gives the same names and uids.
 #[derive(Clone, Debug)]
@@ -79,7 +80,22 @@ pub struct User {
 }
 
 impl User {
-    /// A client without credentials.
+    /// `username`, `uid`, `groups` and `extra`, as webhooks and certificate requests have them.
+    pub(crate) fn info(&self) -> Map<String, Value> {
+        let mut info = Map::from_iter([("username".to_owned(), json!(self.name))]);
+        if !self.uid.is_empty() {
+            info.insert("uid".to_owned(), json!(self.uid));
+        }
+        if !self.groups.is_empty() {
+            info.insert("groups".to_owned(), json!(self.groups));
+        }
+        if !self.extra.is_empty() {
+            let extra = self.extra.iter().map(|(key, values)| (key.clone(), json!(values)));
+            info.insert("extra".to_owned(), Value::Object(extra.collect()));
+        }
+        info
+    }
+
     pub fn anonymous() -> Self {
         Self {
             name: "system:anonymous".into(),

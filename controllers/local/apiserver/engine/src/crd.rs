@@ -19,16 +19,6 @@ pub mod validate;
 pub use prepare::{prepare_create, prepare_update};
 pub use validate::{validate_create, validate_update};
 
-/// Brings the status of a definition up to date among the others: accepted names and conditions. `now` is an
-/// RFC 3339 time.
-pub fn judge(definition: &mut Value, others: &[&Value], now: &str) {
-    let settled = status::settle(definition, others.iter().copied(), now);
-    if let Some(fields) = definition.as_object_mut() {
-        fields.insert("status".to_owned(), settled);
-    }
-}
-
-/// A definition as the server serves it.
 #[derive(Clone, Debug)]
 pub struct CustomKind {
     pub group: String,

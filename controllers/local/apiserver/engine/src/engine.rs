@@ -19,8 +19,6 @@ pub struct Engine {
     pub(crate) store: Store,
     pub(crate) kinds: Kinds,
     pub(crate) rules: RuleIndex,
-    /// Whether access rules are enforced.
-    pub(crate) enforce: bool,
     pub(crate) webhooks: Webhooks,
     /// Objects by the uid of an owner they name.
     pub(crate) owned: BTreeMap<String, BTreeSet<TableKey>>,
@@ -39,7 +37,6 @@ impl Engine {
             store,
             kinds: Kinds::builtin(),
             rules: RuleIndex::default(),
-            enforce: true,
             webhooks: Webhooks::default(),
             owned: BTreeMap::new(),
             foreground: BTreeMap::new(),
@@ -52,17 +49,12 @@ impl Engine {
         engine
     }
 
-    /// Turns the enforcement of access rules off; for tests of other things.
-    pub fn allow_everything(&mut self) {
-        self.enforce = false;
-    }
-
     /// The store, for the shell: floors, changes, revisions.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// The store, for fault switches.
+    #[cfg(test)]
     pub fn store_mut(&mut self) -> &mut Store {
         &mut self.store
     }

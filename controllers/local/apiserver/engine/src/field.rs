@@ -1,6 +1,6 @@
 //! Errors about one field of an object, worded as a Kubernetes API server words them.
 
-use serde_json::Value;
+use serde::Serialize;
 
 /// Why a field was refused; the wire form is the `reason` of a `StatusCause`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,8 +60,13 @@ pub struct FieldError {
 
 impl FieldError {
     /// `<label>: <value>: <detail>`, with the value as compact JSON.
-    pub fn with_value(reason: FieldReason, field: impl Into<String>, value: &Value, detail: &str) -> Self {
-        let mut message = format!("{}: {}", reason.label(), value);
+    pub fn with_value(
+        reason: FieldReason,
+        field: impl Into<String>,
+        value: &(impl Serialize + ?Sized),
+        detail: &str,
+    ) -> Self {
+        let mut message = format!("{}: {}", reason.label(), serde_json::to_string(value).unwrap_or_default());
         if !detail.is_empty() {
             message.push_str(": ");
             message.push_str(detail);
@@ -79,8 +84,7 @@ impl FieldError {
         Self { reason, field: field.into(), message }
     }
 
-    /// `Invalid value: <value>: <detail>`.
-    pub fn invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
+    pub fn invalid(field: impl Into<String>, value: &(impl Serialize + ?Sized), detail: &str) -> Self {
         Self::with_value(FieldReason::Invalid, field, value, detail)
     }
 
@@ -92,8 +96,7 @@ impl FieldError {
         Self::bare(FieldReason::Forbidden, field, detail)
     }
 
-    /// `Duplicate value: <value>`.
-    pub fn duplicate(field: impl Into<String>, value: &Value) -> Self {
+    pub fn duplicate(field: impl Into<String>, value: &(impl Serialize + ?Sized)) -> Self {
         Self::with_value(FieldReason::Duplicate, field, value, "")
     }
 
@@ -109,7 +112,11 @@ impl FieldError {
     }
 
     /// `Unsupported value: <value>: supported values: "A", "B"`.
-    pub fn not_supported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
+    pub fn not_supported(
+        field: impl Into<String>,
+        value: &(impl Serialize + ?Sized),
+        supported: &[&str],
+    ) -> Self {
         let list: Vec<String> = supported.iter().map(|item| format!("{item:?}")).collect();
         let detail =
             if list.is_empty() { String::new() } else { format!("supported values: {}", list.join(", ")) };

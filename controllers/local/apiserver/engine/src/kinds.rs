@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::{Value, json};
 
-use crate::crd::{CustomKind, CustomVersion};
+use crate::crd::{CustomKind, CustomVersion, compare_versions};
 use crate::schema::SchemaRef;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -202,7 +202,7 @@ impl Kinds {
         };
         if !versions.contains(&kind.version) {
             versions.push(kind.version.clone());
-            versions.sort_by(|a, b| version_order(a, b));
+            versions.sort_by(|a, b| compare_versions(a, b));
         }
         let key = (kind.group.clone(), kind.version.clone(), kind.plural.clone());
         self.by_resource.insert(key, Arc::new(kind));
@@ -270,24 +270,4 @@ impl Kinds {
     pub fn has_version(&self, group: &str, version: &str) -> bool {
         self.groups.iter().any(|(g, versions)| g == group && versions.iter().any(|v| v == version))
     }
-}
-
-/// Kubernetes' order of version names: stable before beta before alpha, then the higher number first.
-fn version_order(a: &str, b: &str) -> std::cmp::Ordering {
-    let rank = |v: &str| -> (u8, i64, i64) {
-        let Some(rest) = v.strip_prefix('v') else { return (3, 0, 0) };
-        let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-        let (major, tail) = rest.split_at(digits);
-        let Ok(major) = major.parse::<i64>() else { return (3, 0, 0) };
-        if tail.is_empty() {
-            return (0, -major, 0);
-        }
-        let minor = |prefix| tail.strip_prefix(prefix).and_then(|n: &str| n.parse::<i64>().ok());
-        match (minor("beta"), minor("alpha")) {
-            (Some(n), _) => (1, -major, -n),
-            (_, Some(n)) => (2, -major, -n),
-            _ => (3, 0, 0),
-        }
-    };
-    rank(a).cmp(&rank(b)).then_with(|| a.cmp(b))
 }

@@ -55,7 +55,11 @@ pub(crate) fn resource_version(object: &Value) -> &str {
     meta_text(object, "resourceVersion")
 }
 
-/// Whether `metadata.deletionTimestamp` is set.
+/// Whether a text is one of the words in a list with spaces between them.
+pub(crate) fn is_word(list: &str, text: &str) -> bool {
+    list.split(' ').any(|word| word == text)
+}
+
 pub(crate) fn is_deleting(object: &Value) -> bool {
     meta(object).get("deletionTimestamp").is_some_and(|at| !at.is_null())
 }

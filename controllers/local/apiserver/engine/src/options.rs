@@ -59,7 +59,7 @@ impl ListOptions {
             if !matches!(self.matching.as_str(), "Exact" | "NotOlderThan") {
                 errors.push(FieldError::not_supported(
                     "resourceVersionMatch",
-                    &json!(self.matching),
+                    &self.matching,
                     &["Exact", "NotOlderThan", ""],
                 ));
             }
@@ -88,11 +88,7 @@ impl ListOptions {
             ));
         }
         if !self.matching.is_empty() && self.matching != "NotOlderThan" {
-            errors.push(FieldError::not_supported(
-                "resourceVersionMatch",
-                &json!(self.matching),
-                &["NotOlderThan"],
-            ));
+            errors.push(FieldError::not_supported("resourceVersionMatch", &self.matching, &["NotOlderThan"]));
         }
         errors
     }
@@ -132,7 +128,7 @@ impl WriteOptions {
             other => {
                 errors.push(FieldError::not_supported(
                     "fieldValidation",
-                    &json!(other),
+                    &other,
                     &["", "Ignore", "Strict", "Warn"],
                 ));
                 FieldValidation::Warn
@@ -167,7 +163,7 @@ fn cut(text: &str, bytes: usize) -> &str {
 
 fn dry_run(values: &[&str], errors: &mut Vec<FieldError>) -> bool {
     if values.iter().any(|value| *value != "All") {
-        errors.push(FieldError::not_supported("dryRun", &json!(values), &["All"]));
+        errors.push(FieldError::not_supported("dryRun", &values, &["All"]));
     }
     !values.is_empty()
 }
@@ -178,7 +174,7 @@ fn manager_errors(manager: &str, errors: &mut Vec<FieldError>) {
     }
     if let Some((at, odd)) = manager.char_indices().find(|(_, c)| c.is_control()) {
         let why = format!("invalid character U+{:04X} (at position {at})", u32::from(odd));
-        errors.push(FieldError::invalid("fieldManager", &json!(manager), &why));
+        errors.push(FieldError::invalid("fieldManager", &manager, &why));
     }
 }
 
@@ -209,14 +205,14 @@ impl DeleteOptions {
         let policy = text("propagationPolicy");
         if let (Some(policy), Some(_)) = (&policy, orphan) {
             let why = "orphanDependents and deletionPropagation cannot be both set";
-            errors.push(FieldError::invalid("propagationPolicy", &json!(policy), why));
+            errors.push(FieldError::invalid("propagationPolicy", &policy, why));
         }
         if let Some(policy) = &policy
             && !matches!(policy.as_str(), "Foreground" | "Background" | "Orphan")
         {
             errors.push(FieldError::not_supported(
                 "propagationPolicy",
-                &json!(policy),
+                &policy,
                 &["Foreground", "Background", "Orphan", "nil"],
             ));
         }

@@ -143,25 +143,16 @@ impl Write<'_> {
         Ok(())
     }
 
-    /// Last step before a new object is stored.
-    pub(crate) fn before_create(&self, engine: &Engine, object: &mut Value) -> Result<(), Halt> {
-        if self.kind.kind == "Service" && self.kind.is_builtin() {
-            crate::services::allocate(engine, object, None)?;
-        }
-        Ok(())
-    }
-
-    /// Last step before a changed object is stored.
-    pub(crate) fn before_update(
+    pub(crate) fn allocate(
         &self,
         engine: &Engine,
         object: &mut Value,
-        live: &Value,
+        live: Option<&Value>,
     ) -> Result<(), Halt> {
-        if self.kind.kind == "Service" && self.kind.group.is_empty() {
-            crate::services::allocate(engine, object, Some(live))?;
+        match self.kind.kind.as_str() {
+            "Service" if self.kind.is_builtin() => crate::services::allocate(engine, object, live),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     pub(crate) fn escalation(
@@ -170,7 +161,7 @@ impl Write<'_> {
         object: &Value,
         live: Option<&Value>,
     ) -> Result<(), ApiError> {
-        if self.kind.group != "rbac.authorization.k8s.io" || !engine.enforce {
+        if self.kind.group != "rbac.authorization.k8s.io" {
             return Ok(());
         }
         let (rules, user, kind) = (&engine.rules, self.request.user, self.kind.kind.as_str());
@@ -185,9 +176,8 @@ impl Write<'_> {
 impl Engine {
     pub(crate) fn judge_definition(&self, definition: &mut Value, context: &crate::context::Context) {
         let others = self.values("apiextensions.k8s.io/customresourcedefinitions");
-        let name = object::name(definition).to_owned();
-        let others: Vec<&Value> = others.iter().filter(|other| object::name(other) != name).collect();
-        crd::judge(definition, &others, &context.time());
+        let settled = crd::status::settle(definition, &others, &context.time());
+        object::set(definition, "status", settled);
     }
 }
 

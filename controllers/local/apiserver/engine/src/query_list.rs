@@ -1,19 +1,19 @@
 //! Reading one object and lists: versions, selectors, pages.
 
-mod selection;
-
 use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use memchr::memmem::Finder;
+use neonvm_types::selector::Requirement;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-pub(crate) use self::selection::Selection;
 use crate::fields;
 use crate::kinds::Kind;
 use crate::options::ListOptions;
-use crate::render::ListMeta;
+use crate::render::{self, ListMeta};
+use crate::selector::{FieldSelector, LabelSelector};
 use crate::status::{ApiError, Subject};
 use crate::store::{Store, Stored, Unavailable};
 
@@ -115,7 +115,7 @@ pub(crate) fn list(
     };
     match revision {
         Some(revision) if revision != store.revision() => {
-            let past = store.range_at(&kind.table, &prefix, after.as_deref(), revision);
+            let past = store.page_at(&kind.table, &prefix, after.as_deref(), revision, usize::MAX);
             let past = past.map_err(|gone| expired(gone, after.as_deref()))?;
             let items = past.iter().map(|(key, stored)| (key, stored));
             Ok(select(kind, options, items, revision, limit))
@@ -180,3 +180,75 @@ pub(crate) fn read<'a>(
         .read(&kind.table, &crate::store::key_of(namespace, name))
         .ok_or_else(|| ApiError::not_found(Subject { group: &kind.group, resource: &kind.plural, name }))
 }
+
+/// The selectors of a list or watch. Most objects of a selective list do not match, such as the pod of one VM among 20,000; they are passed
+/// over without being parsed.
+#[derive(Debug)]
+pub(crate) struct Selection {
+    labels: LabelSelector,
+    fields: FieldSelector,
+    /// Texts that the stored JSON of every selected object contains. The JSON has no white space, see [`render::to_bytes`].
+    in_labels: Vec<Finder<'static>>,
+    in_fields: Vec<Finder<'static>>,
+}
+
+impl Selection {
+    pub(crate) fn new(options: &ListOptions) -> Self {
+        let in_labels = options.labels.requirements().iter().filter_map(of_label);
+        let in_fields = options.fields.terms.iter().filter(|(.., equal)| *equal);
+        let in_fields = in_fields.filter_map(|(_, value, _)| of_field(value));
+        let finder = |text: String| Finder::new(text.as_bytes()).into_owned();
+        Self {
+            labels: options.labels.clone(),
+            fields: options.fields.clone(),
+            in_labels: in_labels.map(finder).collect(),
+            in_fields: in_fields.map(finder).collect(),
+        }
+    }
+
+    pub(crate) fn is_all(&self) -> bool {
+        self.labels.is_empty() && self.fields.terms.is_empty()
+    }
+
+    pub(crate) fn includes(&self, kind: &Kind, stored: &Stored) -> bool {
+        if !self.may_include(kind, stored) || !self.labels.matches_json(&stored.json) {
+            return false;
+        }
+        if self.fields.terms.is_empty() {
+            return true;
+        }
+        let value = render::value_in(kind, stored);
+        self.fields.matches(|path| fields::value(kind, &value, path))
+    }
+
+    /// Fields of other versions, and defaults of definitions that have changed since, are not in the stored JSON; labels always are.
+    fn may_include(&self, kind: &Kind, stored: &Stored) -> bool {
+        let has = |finders: &[Finder<'_>]| finders.iter().all(|finder| finder.find(&stored.json).is_some());
+        has(&self.in_labels) && (has(&self.in_fields) || !render::is_as_stored(kind, stored))
+    }
+}
+
+fn of_label(requirement: &Requirement) -> Option<String> {
+    let key = quoted(requirement.key());
+    match requirement {
+        Requirement::In(_, values) => match values.as_slice() {
+            [value] => Some(format!("{key}:{}", quoted(value))),
+            _ => Some(format!("{key}:")),
+        },
+        Requirement::Exists(_) | Requirement::Greater(..) | Requirement::Less(..) => Some(format!("{key}:")),
+        Requirement::NotIn(..) | Requirement::Missing(_) => None,
+    }
+}
+
+/// A field that equals a text is stored as that text. Absent fields, numbers and booleans have other forms, and some have defaults.
+fn of_field(value: &str) -> Option<String> {
+    let is_other = value.is_empty() || matches!(value, "true" | "false") || value.parse::<f64>().is_ok();
+    (!is_other).then(|| quoted(value))
+}
+
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+#[cfg(test)]
+mod tests;

@@ -70,6 +70,21 @@ pub enum JsonType {
     Boolean,
 }
 
+impl JsonType {
+    /// As schemas write it; nothing for any type.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Any => "",
+            Self::Object => "object",
+            Self::Array => "array",
+            Self::String => "string",
+            Self::Integer => "integer",
+            Self::Number => "number",
+            Self::Boolean => "boolean",
+        }
+    }
+}
+
 /// How lists merge under server-side apply (`x-kubernetes-list-type`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListType {
@@ -233,13 +248,7 @@ impl Schema {
 pub(crate) mod tests;
 
 pub(crate) fn json_type(name: &str) -> JsonType {
-    match name {
-        "object" => JsonType::Object,
-        "array" => JsonType::Array,
-        "string" => JsonType::String,
-        "integer" => JsonType::Integer,
-        "number" => JsonType::Number,
-        "boolean" => JsonType::Boolean,
-        _ => JsonType::Any,
-    }
+    use JsonType::{Any, Array, Boolean, Integer, Number, Object, String};
+    let known = [Object, Array, String, Integer, Number, Boolean];
+    known.into_iter().find(|known| known.name() == name).unwrap_or(Any)
 }

@@ -96,10 +96,10 @@ fn node_ports(service: &mut Value, others: &[&Value]) -> Result<(), FieldError> 
             let field = format!("spec.ports[{at}].nodePort");
             if !PORTS.contains(&given) {
                 let why = "provided port is not in the valid range. The range of valid ports is 30000-32767";
-                return Err(FieldError::invalid(field, &json!(given), why));
+                return Err(FieldError::invalid(field, &given, why));
             }
             if !taken.insert(given) {
-                return Err(FieldError::invalid(field, &json!(given), "provided port is already allocated"));
+                return Err(FieldError::invalid(field, &given, "provided port is already allocated"));
             }
             continue;
         }

@@ -1,7 +1,7 @@
 //! Admission of certificate requests: the requester goes into a new one, and approval and signing need separate
 //! permissions per signer.
 
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
 use crate::access::Attributes;
 use crate::admission::Halt;
@@ -62,18 +62,7 @@ fn sign_with(object: &mut Value, user: &User) {
     for key in ["username", "uid", "groups", "extra"] {
         spec.remove(key);
     }
-    spec.insert("username".into(), json!(user.name));
-    if !user.uid.is_empty() {
-        spec.insert("uid".into(), json!(user.uid));
-    }
-    if !user.groups.is_empty() {
-        spec.insert("groups".into(), json!(user.groups));
-    }
-    if !user.extra.is_empty() {
-        let extra: Map<String, Value> =
-            user.extra.iter().map(|(key, values)| (key.clone(), json!(values))).collect();
-        spec.insert("extra".into(), Value::Object(extra));
-    }
+    spec.extend(user.info());
 }
 
 /// When a certificate signing request expires, in seconds after its creation or decision: one hour after a decision, one day

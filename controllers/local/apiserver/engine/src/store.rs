@@ -172,20 +172,6 @@ impl Store {
         self.tables.get(table).map_or(self.revision, |t| t.floor)
     }
 
-    /// The state of a table at a past revision.
-    ///
-    /// # Errors
-    /// `Expired` if the window no longer reaches back that far.
-    pub fn range_at(
-        &self,
-        table: &str,
-        prefix: &str,
-        after: Option<&str>,
-        revision: u64,
-    ) -> Result<Vec<(Arc<str>, Stored)>, Unavailable> {
-        self.page_at(table, prefix, after, revision, usize::MAX)
-    }
-
     /// The first `limit` objects, in key order, of the state of a table at a past revision.
     ///
     /// # Errors
@@ -303,18 +289,6 @@ impl Store {
         }
     }
 
-    /// Drops all history, as a compaction under a watcher does.
-    pub fn compact(&mut self) {
-        let revision = self.revision;
-        for table in self.tables.values_mut() {
-            table.window.clear();
-            table.window_bytes = 0;
-            table.floor = revision;
-        }
-        self.window_bytes = 0;
-    }
-
-    /// Hands over the changes made since the last call, oldest first.
     pub fn take_fresh(&mut self) -> Vec<Change> {
         std::mem::take(&mut self.fresh)
     }

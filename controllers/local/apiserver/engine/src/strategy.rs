@@ -6,18 +6,11 @@ use crate::context::{Context, Entropy};
 use crate::kinds::Kind;
 use crate::object::{self, copy_key, meta, set_meta};
 
-/// Metadata that only the server writes.
-const SERVER_OWNED: &[&str] = &[
-    "uid",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "generation",
-    "selfLink",
-];
+const SERVER_OWNED: &str = "uid creationTimestamp deletionTimestamp deletionGracePeriodSeconds generation \
+    selfLink";
 
 pub(crate) fn prepare_create(kind: &Kind, object: &mut Value, context: &Context, entropy: &mut Entropy) {
-    for key in SERVER_OWNED {
+    for key in SERVER_OWNED.split(' ') {
         set_meta(object, key, Value::Null);
     }
     set_meta(object, "resourceVersion", Value::Null);
@@ -91,10 +84,10 @@ pub(crate) fn prepare_update(kind: &Kind, subresource: &str, new: &mut Value, ol
         crate::builtin::certificate::keep(subresource, new, old);
     }
     // What is left out stays as it was; what was changed is for validation to refuse.
-    for key in SERVER_OWNED {
-        let given = meta(new).get(*key).is_some_and(|value| !value.is_null());
-        if !given || matches!(*key, "generation" | "creationTimestamp") {
-            set_meta(new, key, meta(old).get(*key).cloned().unwrap_or_default());
+    for key in SERVER_OWNED.split(' ') {
+        let given = meta(new).get(key).is_some_and(|value| !value.is_null());
+        if !given || matches!(key, "generation" | "creationTimestamp") {
+            set_meta(new, key, meta(old).get(key).cloned().unwrap_or_default());
         }
     }
     if kind.kind == "DaemonSet" && kind.is_builtin() {

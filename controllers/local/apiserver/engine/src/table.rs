@@ -2,11 +2,7 @@
 
 mod cells;
 mod columns;
-mod event_cells;
-mod network_cells;
 mod pod_cells;
-mod storage_cells;
-mod workload_cells;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};

@@ -29,7 +29,6 @@ pub struct Watch {
     kind: Arc<Kind>,
     accepted: Accepted,
     include: String,
-    namespace: String,
     prefix: String,
     /// `namespace/name`, if only one object is watched.
     only: Option<String>,
@@ -95,7 +94,6 @@ impl Watch {
             kind: Arc::clone(kind),
             accepted,
             include: include.to_owned(),
-            namespace: namespace.to_owned(),
             only,
             mark_initial: options.initial == Some(true) && options.bookmarks,
             selection: Selection::new(&options),
@@ -110,12 +108,6 @@ impl Watch {
         &self.kind.table
     }
 
-    /// The namespace that is watched, empty for all.
-    pub fn namespace(&self) -> &str {
-        &self.namespace
-    }
-
-    /// `timeoutSeconds`, if the client gave one.
     pub fn timeout(&self) -> Option<u64> {
         self.options.timeout
     }

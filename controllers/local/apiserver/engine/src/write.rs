@@ -10,7 +10,7 @@ pub(crate) mod update;
 
 use serde_json::Value;
 
-use crate::admission::Halt;
+use crate::admission::{Halt, Round};
 use crate::engine::Engine;
 use crate::kinds::Kind;
 use crate::object;
@@ -25,6 +25,17 @@ impl Target {
 }
 
 impl Write<'_> {
+    fn round<'s>(
+        &'s self,
+        engine: &'s Engine,
+        operation: &'static str,
+        name: &'s str,
+        old: Option<&'s Value>,
+    ) -> Round<'s> {
+        let change = self.change(operation, name, old);
+        Round { change, cluster: engine, trail: self.trail, warnings: Vec::new() }
+    }
+
     /// Runs the mutating webhooks, then fills in what they left out.
     pub(crate) fn mutate(
         &mut self,
@@ -36,16 +47,10 @@ impl Write<'_> {
         if engine.webhooks.is_empty() {
             return Ok(());
         }
-        let name = object::name(object).to_owned();
-        let mut warnings = Vec::new();
-        let before = object.clone();
-        let done = engine.webhooks.mutate(
-            &self.change(operation, &name, old),
-            engine,
-            self.trail,
-            object,
-            &mut warnings,
-        );
+        let (name, before) = (object::name(object).to_owned(), object.clone());
+        let mut round = self.round(engine, operation, &name, old);
+        let done = engine.webhooks.mutate(&mut round, object);
+        let warnings = round.warnings;
         self.warn(warnings);
         done?;
         if *object != before {
@@ -61,18 +66,9 @@ impl Write<'_> {
         old: Option<&Value>,
         object: &Value,
     ) -> Result<(), Halt> {
-        if engine.webhooks.is_empty() {
-            return Ok(());
-        }
-        let name = object::name(object).to_owned();
-        let mut warnings = Vec::new();
-        let done = engine.webhooks.validate(
-            &self.change(operation, &name, old),
-            engine,
-            self.trail,
-            object,
-            &mut warnings,
-        );
+        let mut round = self.round(engine, operation, object::name(object), old);
+        let done = engine.webhooks.validate(&mut round, object);
+        let warnings = round.warnings;
         self.warn(warnings);
         done
     }

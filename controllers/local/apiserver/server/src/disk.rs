@@ -1,11 +1,8 @@
 //! State on disk, in one redb file. Writes are grouped: one commit, one flush, for all that came in meanwhile.
 //!
-//! `file` opens and writes it, `record` has the form of a record, `contained` turns a panic of the
-//! database into an error, `room` keeps room back for a full disk, `whole` takes the state as a whole: backup, check, restore.
+//! `file` opens and writes it, `room` keeps room back for a full disk, `whole` takes the state as a whole: backup, check, restore.
 
-mod contained;
 mod file;
-mod record;
 mod renewed;
 mod room;
 mod whole;
@@ -44,32 +41,14 @@ pub enum Error {
     },
     /// A record is not what it should be.
     #[error("the state file {path} is damaged: {what}; {remedy}")]
-    Damaged {
-        /// Path of the file.
-        path: String,
-        /// What was found.
-        what: String,
-        /// What to do.
-        remedy: String,
-    },
+    Damaged { path: String, what: String, remedy: String },
     /// There is no state where there has been one.
     #[error(
         "the state file {path} {what}, although its cluster has keys, so that all objects would be lost; {remedy}"
     )]
-    Lost {
-        /// Path of the file.
-        path: String,
-        /// What became of it.
-        what: &'static str,
-        /// What to do.
-        remedy: String,
-    },
-    /// Another process has it open.
+    Lost { path: String, what: &'static str, remedy: String },
     #[error("the state file {path} is in use: stop its cluster first")]
-    InUse {
-        /// Path of the file.
-        path: String,
-    },
+    InUse { path: String },
 }
 
 impl Error {

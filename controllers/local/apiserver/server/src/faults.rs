@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use neonvm_apiserver_engine::request::{Query, Target};
 
 /// The switches. Counters give how many of the next events are hit.
 #[derive(Debug, Default)]
@@ -25,8 +24,6 @@ pub struct Faults {
     status: AtomicU64,
     /// Writes that are done and then not answered: the connection is closed.
     lose_response: AtomicU64,
-    /// Revision that lists are served at; 0 for the newest.
-    stale_list: AtomicU64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +56,6 @@ impl Faults {
             "fail" => &self.fail,
             "status" => &self.status,
             "lose-response" => &self.lose_response,
-            "stale-list" => &self.stale_list,
             _ => return false,
         };
         switch.store(value, Ordering::Relaxed);
@@ -76,25 +72,6 @@ impl Faults {
             return Injection::Refused(if matches!(status, 409 | 429) { status } else { 500 });
         }
         if write && take(&self.lose_response) { Injection::Lost } else { Injection::Normal }
-    }
-
-    /// What the query of a list becomes that is to be stale: one for the exact state of the revision the switch was set
-    /// to. Lists that request a certain version, or continue with a page, are left alone; so is all else.
-    pub fn stale_query(&self, path: &str, query: &str) -> Option<String> {
-        let revision = self.stale_list.load(Ordering::Relaxed);
-        if !self.is_enabled() || revision == 0 {
-            return None;
-        }
-        let target = Target::parse(path)?;
-        let asked = Query::parse(query);
-        let any_version = matches!(asked.text("resourceVersion"), "" | "0");
-        let list = target.name.is_empty() && !asked.flag("watch") && asked.text("continue").is_empty();
-        if !list || !any_version {
-            return None;
-        }
-        let rest = query.split('&').filter(|pair| !pair.is_empty() && !pair.starts_with("resourceVersion"));
-        let stale = [format!("resourceVersion={revision}"), "resourceVersionMatch=Exact".to_owned()];
-        Some(rest.map(str::to_owned).chain(stale).collect::<Vec<_>>().join("&"))
     }
 
     /// What becomes of a chunk of watch events; `None` cuts the stream.
@@ -140,23 +117,5 @@ mod tests {
         assert_eq!(on.next(false), Injection::Normal);
         assert_eq!(on.next(true), Injection::Lost);
         assert_eq!(on.next(true), Injection::Normal);
-    }
-
-    #[test]
-    fn only_lists_of_any_version_become_stale() {
-        let on = Faults::enabled();
-        let path = "/api/v1/namespaces/default/pods";
-        assert_eq!(on.stale_query(path, ""), None);
-        on.set("stale-list", 7);
-        let stale = |path: &str, query: &str| on.stale_query(path, query);
-        assert_eq!(stale(path, "").as_deref(), Some("resourceVersion=7&resourceVersionMatch=Exact"));
-        assert_eq!(
-            stale(path, "limit=5&resourceVersion=0").as_deref(),
-            Some("limit=5&resourceVersion=7&resourceVersionMatch=Exact")
-        );
-        assert_eq!(stale(path, "resourceVersion=3"), None);
-        assert_eq!(stale(path, "watch=1"), None);
-        assert_eq!(stale("/api/v1/namespaces/default/pods/a", ""), None);
-        assert_eq!(stale("/version", ""), None);
     }
 }

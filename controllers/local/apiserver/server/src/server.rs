@@ -377,7 +377,7 @@ async fn serve(
     let incoming = Incoming {
         method,
         path: parts.uri.path().to_owned(),
-        query: query_of(shared, method, &parts.uri),
+        query: parts.uri.query().unwrap_or_default().to_owned(),
         accept: accept.join(","),
         content_type: header(&parts.headers, &header::CONTENT_TYPE).to_owned(),
         user_agent: header(&parts.headers, &header::USER_AGENT).to_owned(),
@@ -403,13 +403,6 @@ async fn serve(
     };
     shared.metrics.request(verb, response.status().as_u16(), started.elapsed());
     Ok(response)
-}
-
-/// The query, or what a fault switch makes of it.
-fn query_of(shared: &Shared, method: Method, uri: &http::Uri) -> String {
-    let query = uri.query().unwrap_or("");
-    let stale = (method == Method::Get).then(|| shared.faults.stale_query(uri.path(), query)).flatten();
-    stale.unwrap_or_else(|| query.to_owned())
 }
 
 fn verb_name(method: Method) -> &'static str {
@@ -472,18 +465,6 @@ fn own_path(shared: &Shared, incoming: &Incoming) -> Option<Response> {
         return Some(respond::text(500, format!("[-]{failed}\n{first} check failed\n")));
     }
     if let Some(name) = chaos {
-        if name == "fail-disk" && shared.faults.is_enabled() {
-            shared.state.disk().fail();
-            return Some(respond::text(200, "ok\n".into()));
-        }
-        if name == "full-disk" && shared.faults.is_enabled() {
-            shared.state.disk().fill(incoming.query != "value=0");
-            return Some(respond::text(200, "ok\n".into()));
-        }
-        if name == "compact" && shared.faults.is_enabled() {
-            shared.state.change(|engine| engine.store_mut().compact());
-            return Some(respond::text(200, "ok\n".into()));
-        }
         let value = incoming.query.strip_prefix("value=").and_then(|text| text.parse().ok());
         let done = shared.faults.is_enabled() && value.is_some_and(|value| shared.faults.set(name, value));
         return Some(if done {

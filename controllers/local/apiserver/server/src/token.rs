@@ -5,6 +5,7 @@ use std::path::Path;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
+use neonvm_apiserver_engine::access::service_account;
 use neonvm_apiserver_engine::context::User;
 use neonvm_apiserver_engine::engine::Engine;
 use ring::digest::{SHA256, digest};
@@ -172,14 +173,5 @@ fn user_of(engine: &Engine, private: &Value, id: &str) -> Result<User, &'static 
             extra.push(("authentication.kubernetes.io/node-name".into(), vec![node.to_owned()]));
         }
     }
-    Ok(User {
-        name: format!("system:serviceaccount:{namespace}:{name}"),
-        uid: uid.to_owned(),
-        groups: vec![
-            "system:serviceaccounts".into(),
-            format!("system:serviceaccounts:{namespace}"),
-            "system:authenticated".into(),
-        ],
-        extra,
-    })
+    Ok(User { extra, ..service_account(namespace, name, uid) })
 }

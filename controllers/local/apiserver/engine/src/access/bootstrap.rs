@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{GROUP, aggregated_rules};
+use crate::object;
 
 /// Lines: `role <name> [<label of the aggregation it joins>]`, `sum <name> <label it aggregates> [<label it joins>]`,
 /// `bind <name> <role> <subject>…` (`g:` group, `u:` user), and rules of the role above:
@@ -23,7 +24,7 @@ pub fn objects() -> Vec<Value> {
             ["sum", name, selected, joins @ ..] => {
                 let mut role = role(name, joins);
                 let label = aggregation_label(selected);
-                put(
+                object::set(
                     &mut role,
                     "aggregationRule",
                     json!({"clusterRoleSelectors": [{"matchLabels": {label: "true"}}]}),
@@ -40,7 +41,7 @@ pub fn objects() -> Vec<Value> {
                 let mut rule =
                     json!({"apiGroups": groups, "resources": list(resources), "verbs": list(verbs)});
                 if let [names] = names {
-                    put(&mut rule, "resourceNames", json!(list(names)));
+                    object::set(&mut rule, "resourceNames", json!(list(names)));
                 }
                 add_rule(&mut roles, rule);
             }
@@ -50,16 +51,10 @@ pub fn objects() -> Vec<Value> {
     let all = roles.clone();
     for role in roles.iter_mut().filter(|role| role.get("aggregationRule").is_some()) {
         let rules = aggregated_rules(role, &all);
-        put(role, "rules", Value::Array(rules));
+        object::set(role, "rules", Value::Array(rules));
     }
     roles.extend(bindings);
     roles
-}
-
-fn put(object: &mut Value, key: &str, value: Value) {
-    if let Some(map) = object.as_object_mut() {
-        map.insert(key.to_owned(), value);
-    }
 }
 
 fn list(text: &str) -> Vec<&str> {

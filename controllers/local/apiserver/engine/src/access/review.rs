@@ -26,7 +26,7 @@ pub fn answer(kind: &str, body: &Value, user: &User, index: &RuleIndex) -> Resul
             let mut errors = check_question(body);
             if other.name.is_empty() && other.groups.is_empty() {
                 let detail = "at least one of user or group must be specified";
-                errors.push(FieldError::invalid("spec.user", &json!(""), detail));
+                errors.push(FieldError::invalid("spec.user", "", detail));
             }
             check_metadata(body, &mut errors);
             access(body, &other, index, &errors)?
@@ -136,7 +136,7 @@ fn check_selectors(resource: &Value) -> Vec<FieldError> {
         match (raw.is_empty(), requirements.is_empty()) {
             (false, false) => {
                 let detail = "may not specified at the same time as requirements";
-                errors.push(FieldError::invalid(format!("{path}.rawSelector"), &json!(raw), detail));
+                errors.push(FieldError::invalid(format!("{path}.rawSelector"), &raw, detail));
             }
             (true, true) => {
                 let detail = format!("when {path} is specified, requirements or rawSelector is required");

@@ -1,8 +1,9 @@
 //! One rule, what it allows, and the union of rules by labels.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::Attributes;
+use crate::selector::LabelSelector;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rule {
@@ -133,34 +134,10 @@ fn collect(role: &Value, all: &[Value], depth: usize, found: &mut Vec<Value>) {
     let mut chosen: Vec<&Value> = all
         .iter()
         .filter(|other| name(other) != name(role))
-        .filter(|other| selectors.iter().any(|selector| selects(selector, other)))
+        .filter(|other| selectors.iter().any(|one| LabelSelector::from_object(one).matches(other)))
         .collect();
     chosen.sort_by_key(|other| name(other));
     for other in chosen {
         collect(other, all, depth - 1, found);
     }
-}
-
-fn selects(selector: &Value, role: &Value) -> bool {
-    let none = Map::new();
-    let labels = role.get("metadata").and_then(|meta| meta.get("labels")?.as_object()).unwrap_or(&none);
-    let equal = selector.get("matchLabels").and_then(Value::as_object).unwrap_or(&none);
-    let expressions =
-        selector.get("matchExpressions").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    equal.iter().all(|(key, value)| labels.get(key) == Some(value))
-        && expressions.iter().all(|expression| {
-            let get = |key: &str| expression.get(key).and_then(Value::as_str).unwrap_or_default();
-            let label = labels.get(get("key"));
-            let listed = || {
-                let values = expression.get("values").and_then(Value::as_array);
-                label.is_some_and(|label| values.is_some_and(|values| values.contains(label)))
-            };
-            match get("operator") {
-                "In" => listed(),
-                "NotIn" => !listed(),
-                "Exists" => label.is_some(),
-                "DoesNotExist" => label.is_none(),
-                _ => false,
-            }
-        })
 }

@@ -177,8 +177,4 @@ fn reviews_answer_as_recorded() {
         ".authorization.k8s.io \"\" is invalid: spec.user: Invalid value: \"\": at least one of user or group must \
          be specified"
     );
-    let rules = ask("SelfSubjectRulesReview", json!({"namespace": "ns"})).unwrap();
-    assert_eq!(rules["status"]["incomplete"], false);
-    let who = ask("SelfSubjectReview", json!({})).unwrap();
-    assert_eq!(who["status"]["userInfo"]["groups"], json!([MASTERS, "system:authenticated"]));
 }

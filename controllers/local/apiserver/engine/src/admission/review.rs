@@ -68,7 +68,7 @@ pub(super) fn review(change: &Change<'_>, shown: &Kind, object: Option<&Value>) 
         "requestKind": of(kind),
         "requestResource": gvr(&kind.group, &kind.version, &kind.plural),
         "operation": change.operation,
-        "userInfo": user_info(change),
+        "userInfo": change.request.user.info(),
         "object": in_version(object),
         "oldObject": in_version(change.old),
         "dryRun": change.dry_run,
@@ -86,22 +86,6 @@ pub(super) fn review(change: &Change<'_>, shown: &Kind, object: Option<&Value>) 
         }
     }
     json!({ "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request })
-}
-
-fn user_info(change: &Change<'_>) -> Value {
-    let user = change.request.user;
-    let mut info = json!({ "username": user.name, "groups": user.groups });
-    if let Some(map) = info.as_object_mut() {
-        if !user.uid.is_empty() {
-            map.insert("uid".into(), json!(user.uid));
-        }
-        if !user.extra.is_empty() {
-            let extra: serde_json::Map<String, Value> =
-                user.extra.iter().map(|(key, values)| (key.clone(), json!(values))).collect();
-            map.insert("extra".into(), Value::Object(extra));
-        }
-    }
-    info
 }
 
 /// The `response` of an answer that belongs to `review`, or why there is none.
@@ -143,25 +127,8 @@ pub(super) fn denied(webhook: &str, response: &Value) -> Halt {
 }
 
 fn known_reason(reason: &str) -> &'static str {
-    const REASONS: &[&str] = &[
-        "Unauthorized",
-        "Forbidden",
-        "NotFound",
-        "AlreadyExists",
-        "Conflict",
-        "Gone",
-        "Invalid",
-        "ServerTimeout",
-        "Timeout",
-        "TooManyRequests",
-        "BadRequest",
-        "MethodNotAllowed",
-        "NotAcceptable",
-        "RequestEntityTooLarge",
-        "UnsupportedMediaType",
-        "InternalError",
-        "Expired",
-        "ServiceUnavailable",
-    ];
-    REASONS.iter().find(|known| **known == reason).copied().unwrap_or("")
+    const REASONS: &str = "Unauthorized Forbidden NotFound AlreadyExists Conflict Gone Invalid \
+        ServerTimeout Timeout TooManyRequests BadRequest MethodNotAllowed NotAcceptable \
+        RequestEntityTooLarge UnsupportedMediaType InternalError Expired ServiceUnavailable";
+    REASONS.split(' ').find(|known| *known == reason).unwrap_or_default()
 }

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::review::{denied, failed, response, review};
-use super::{Call, Change, Client, Cluster, Halt, Trail};
+use super::{Call, Client, Halt, Round};
 use crate::kinds::Kind;
 use crate::object::{self, strings, text_at};
 use crate::patch;
@@ -90,17 +90,8 @@ impl Webhook {
     }
 
     /// Calls the webhook, and applies the patch of the answer; returns whether the webhook was called at all.
-    pub(super) fn mutate(
-        &self,
-        change: &Change<'_>,
-        cluster: &dyn Cluster,
-        trail: &Trail,
-        object: &mut Value,
-        warnings: &mut Vec<String>,
-    ) -> Result<bool, Halt> {
-        let Some(answer) = self.ask(change, cluster, trail, Some(object), warnings)? else {
-            return Ok(false);
-        };
+    pub(super) fn mutate(&self, round: &mut Round<'_>, object: &mut Value) -> Result<bool, Halt> {
+        let Some(answer) = self.ask(round, Some(object))? else { return Ok(false) };
         let Some(encoded) = answer.get("patch").and_then(Value::as_str) else { return Ok(true) };
         let decoded = STANDARD.decode(encoded).ok();
         let patch: Option<Value> = decoded.and_then(|bytes| serde_json::from_slice(&bytes).ok());
@@ -115,40 +106,26 @@ impl Webhook {
     }
 
     /// Calls the webhook, and stops the request if the answer is no.
-    pub(super) fn validate(
-        &self,
-        change: &Change<'_>,
-        cluster: &dyn Cluster,
-        trail: &Trail,
-        object: &Value,
-        warnings: &mut Vec<String>,
-    ) -> Result<(), Halt> {
-        let shown = (change.operation != "DELETE").then_some(object);
-        self.ask(change, cluster, trail, shown, warnings).map(drop)
+    pub(super) fn validate(&self, round: &mut Round<'_>, object: &Value) -> Result<(), Halt> {
+        let shown = (round.change.operation != "DELETE").then_some(object);
+        self.ask(round, shown).map(drop)
     }
 
     fn failure(&self, why: &str) -> Result<(), Halt> {
         if self.ignore_failure { Ok(()) } else { Err(Halt::Error(failed(&self.name, why))) }
     }
 
-    fn ask(
-        &self,
-        change: &Change<'_>,
-        cluster: &dyn Cluster,
-        trail: &Trail,
-        object: Option<&Value>,
-        warnings: &mut Vec<String>,
-    ) -> Result<Option<Value>, Halt> {
-        let Some(shown) = self.matched(change, cluster) else { return Ok(None) };
-        let review = review(change, &shown, object);
-        if !self.selects(change, cluster, object, &review)? {
+    fn ask(&self, round: &mut Round<'_>, object: Option<&Value>) -> Result<Option<Value>, Halt> {
+        let Some(shown) = self.matched(round) else { return Ok(None) };
+        let review = review(&round.change, &shown, object);
+        if !self.selects(round, object, &review)? {
             return Ok(None);
         }
-        if change.dry_run && self.side_effects {
+        if round.change.dry_run && self.side_effects {
             let why = format!("admission webhook {:?} does not support dry run", self.name);
             return Err(Halt::Error(ApiError::bad_request(why)));
         }
-        let Some(answer) = trail.find(&self.name, &review) else {
+        let Some(answer) = round.trail.find(&self.name, &review) else {
             return Err(Halt::Ask(Box::new(Call {
                 webhook: self.name.clone(),
                 client: self.client.clone(),
@@ -160,7 +137,7 @@ impl Webhook {
             Ok(response) => response,
             Err(why) => return self.failure(&why).map(|()| None),
         };
-        warnings.extend(strings(response.get("warnings")).into_iter().map(str::to_owned));
+        round.warnings.extend(strings(response.get("warnings")).into_iter().map(str::to_owned));
         if response.get("allowed") != Some(&json!(true)) {
             return Err(denied(&self.name, response));
         }
@@ -168,7 +145,8 @@ impl Webhook {
     }
 
     /// The kind under which a rule matches: the request's own, or an equivalent one.
-    fn matched(&self, change: &Change<'_>, cluster: &dyn Cluster) -> Option<Arc<Kind>> {
+    fn matched(&self, round: &Round<'_>) -> Option<Arc<Kind>> {
+        let change = &round.change;
         // Webhook configurations themselves are never shown to webhooks: a bad one could not be mended.
         if change.kind.group == "admissionregistration.k8s.io" {
             return None;
@@ -184,22 +162,17 @@ impl Webhook {
         if !self.equivalent {
             return None;
         }
-        cluster.equivalents(change.kind).into_iter().find(|kind| fits(kind))
+        round.cluster.equivalents(change.kind).into_iter().find(|kind| fits(kind))
     }
 
-    fn selects(
-        &self,
-        change: &Change<'_>,
-        cluster: &dyn Cluster,
-        object: Option<&Value>,
-        review: &Value,
-    ) -> Result<bool, Halt> {
+    fn selects(&self, round: &Round<'_>, object: Option<&Value>, review: &Value) -> Result<bool, Halt> {
+        let change = &round.change;
         if !self.namespaces.is_empty() {
             let of_namespace = change.kind.group.is_empty() && change.kind.kind == "Namespace";
             let found = match object.or(change.old).filter(|_| of_namespace) {
                 Some(object) => Some(object.clone()),
                 None if change.namespace.is_empty() => None,
-                None => cluster.namespace(change.namespace),
+                None => round.cluster.namespace(change.namespace),
             };
             // Cluster-scoped objects are never left out by a namespace selector.
             if found.is_some_and(|namespace| !self.namespaces.matches(&namespace)) {

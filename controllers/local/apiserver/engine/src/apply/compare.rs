@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use super::fields::{FieldSet, SERVER_FIELDS, field, is_struct};
 use super::typed::{ANY, View, by_element, child_schema, item_schema, view};
+use crate::object::is_word;
 use crate::patch::MAX_DEPTH;
 use crate::schema::{JsonType, Schema};
 
@@ -101,7 +102,7 @@ fn maps(
         let mut right = after.and_then(|after| after.get(key));
         let skipped = match depth {
             0 => key == "apiVersion" || key == "kind",
-            1 => schema.type_name.as_deref() == Some(OBJECT_META) && SERVER_FIELDS.contains(&key.as_str()),
+            1 => schema.type_name.as_deref() == Some(OBJECT_META) && is_word(SERVER_FIELDS, key),
             _ => false,
         };
         if skipped {
@@ -125,19 +126,8 @@ const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
 /// Optional fields of built-in types that hold a struct by value: the real server never sees them absent, so that
 /// their coming and going is no change of ownership.
-const BY_VALUE: [&str; 11] = [
-    "metadata",
-    "spec",
-    "status",
-    "template",
-    "strategy",
-    "updateStrategy",
-    "jobTemplate",
-    "resources",
-    "loadBalancer",
-    "daemonEndpoints",
-    "nodeInfo",
-];
+const BY_VALUE: &str = "metadata spec status template strategy updateStrategy jobTemplate resources \
+    loadBalancer daemonEndpoints nodeInfo";
 
 /// What stands where such a field is left out.
 fn always_there(schema: &Schema, key: &str, child: &Schema, depth: usize) -> Option<&'static Value> {
@@ -146,7 +136,7 @@ fn always_there(schema: &Schema, key: &str, child: &Schema, depth: usize) -> Opt
     }
     schema.type_name.as_ref()?;
     let required = schema.required.iter().any(|name| name == key);
-    if is_struct(child) && (BY_VALUE.contains(&key) || required) {
+    if is_struct(child) && (is_word(BY_VALUE, key) || required) {
         return Some(&EMPTY);
     }
     (required && child.json_type == JsonType::Array).then_some(&NO_ITEMS)

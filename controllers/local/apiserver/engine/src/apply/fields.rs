@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+use crate::object::is_word;
 use crate::patch::MAX_DEPTH;
 use crate::schema::{JsonType, Schema};
 
@@ -153,7 +154,7 @@ impl FieldSet {
             metadata.owned = false;
             metadata
                 .children
-                .retain(|element, _| !SERVER_FIELDS.iter().any(|name| element.get(2..) == Some(name)));
+                .retain(|element, _| !is_word(SERVER_FIELDS, element.get(2..).unwrap_or_default()));
             if metadata.is_empty() {
                 self.children.remove("f:metadata");
             }
@@ -244,17 +245,8 @@ fn in_order(left: &str, right: &str) -> Ordering {
 }
 
 /// Fields of `metadata` that the server keeps; they appear in no set.
-pub(super) const SERVER_FIELDS: [&str; 9] = [
-    "name",
-    "namespace",
-    "creationTimestamp",
-    "selfLink",
-    "uid",
-    "clusterName",
-    "generation",
-    "managedFields",
-    "resourceVersion",
-];
+pub(super) const SERVER_FIELDS: &str = "name namespace creationTimestamp selfLink uid clusterName \
+    generation managedFields resourceVersion";
 
 fn canonical(element: &str) -> Result<String, String> {
     match element.get(..2) {

@@ -6,6 +6,7 @@ use super::fields::{field, shown};
 use super::typed::{ANY, View, child_schema, item_element, item_schema, view};
 use crate::patch::MAX_DEPTH;
 use crate::schema::builtin::QUANTITY;
+use crate::schema::json::kind_of;
 use crate::schema::{JsonType, Schema};
 
 pub(super) fn misfits(schema: &Schema, value: &Value) -> Vec<String> {
@@ -98,25 +99,26 @@ fn mismatch(schema: &Schema, value: &Value) -> Option<String> {
     if fits {
         return None;
     }
-    let found = match value {
-        Value::String(_) => "string",
-        Value::Number(_) => "number",
-        Value::Bool(_) => "boolean",
-        Value::Array(_) => "list",
-        Value::Object(_) => "map",
-        Value::Null => "null",
+    // In the words of the merge library.
+    let (expected, found) = match (schema.json_type, value) {
+        (JsonType::Integer | JsonType::Number, Value::Array(_)) => {
+            ("numeric (int or float)", "list".to_owned())
+        }
+        (JsonType::Integer | JsonType::Number, Value::Object(_)) => {
+            ("numeric (int or float)", "map".to_owned())
+        }
+        (JsonType::Integer | JsonType::Number, value) => {
+            ("numeric (int or float)", kind_of(value).to_owned())
+        }
+        (of, value) => {
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            let expected = match of {
+                JsonType::Object => "map",
+                JsonType::Array => "list",
+                other => other.name(),
+            };
+            (expected, format!("&value.valueUnstructured{{Value:{text}}}"))
+        }
     };
-    Some(match schema.json_type {
-        JsonType::Object => shown_value("map", value),
-        JsonType::Array => shown_value("list", value),
-        JsonType::String => shown_value("string", value),
-        JsonType::Boolean => shown_value("boolean", value),
-        JsonType::Integer | JsonType::Number => format!("expected numeric (int or float), got {found}"),
-        JsonType::Any => shown_value("scalar", value),
-    })
-}
-
-fn shown_value(expected: &str, value: &Value) -> String {
-    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    format!("expected {expected}, got &value.valueUnstructured{{Value:{text}}}")
+    Some(format!("expected {expected}, got {found}"))
 }

@@ -27,7 +27,7 @@ impl Engine {
         let metadata = |item: &str| json!({ "name": item, "namespace": name });
         let account =
             json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata("default") });
-        self.create_as_system("", "v1", "serviceaccounts", account, context);
+        self.ensure("", "v1", "serviceaccounts", account, context);
     }
 
     fn namespaced_kinds(&self) -> Vec<Arc<Kind>> {

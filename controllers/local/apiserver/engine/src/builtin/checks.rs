@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::OnceLock;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use super::{NOT_NEGATIVE, meta, name};
+use super::{NOT_NEGATIVE, meta, name, selector};
 use crate::field::FieldError;
 use crate::schema::{MAX_DEPTH, Schema};
 
 const TABLE: &str = include_str!("checks.txt");
+/// Parts that are checked also where they are left out, because of what they need.
+const WHOLE: [&str; 3] = ["roleRef", "scaleTargetRef", "spec"];
 
 /// A field, the name of its rule, and what the rule needs.
 type Check = (&'static str, &'static str, Vec<&'static str>);
@@ -29,9 +31,13 @@ fn table() -> &'static BTreeMap<&'static str, Vec<Check>> {
     })
 }
 
-/// Checks an object: its status, or all else.
+/// Checks an object: its status, or all else but its metadata.
 pub(super) fn check(object: &Value, schema: &Schema, is_status: bool, errors: &mut Vec<FieldError>) {
-    for (key, value) in object.as_object().into_iter().flatten() {
+    let Some(map) = object.as_object() else { return };
+    if !is_status {
+        rules(map, schema, "", errors);
+    }
+    for (key, value) in map {
         if (key == "status") == is_status
             && key != "metadata"
             && let Some(child) = schema.child(key)
@@ -41,16 +47,32 @@ pub(super) fn check(object: &Value, schema: &Schema, is_status: bool, errors: &m
     }
 }
 
+fn rules(map: &Map<String, Value>, schema: &Schema, path: &str, errors: &mut Vec<FieldError>) {
+    let of = schema
+        .type_name
+        .as_deref()
+        .and_then(|of| of.strip_prefix("io.k8s.api.").or(of.strip_prefix("io.k8s.")));
+    for (field, rule, words) in of.and_then(|of| table().get(of)).into_iter().flatten() {
+        apply(map, (*field, *rule, words), path, errors);
+    }
+    for key in WHOLE.into_iter().filter(|key| !map.contains_key(*key)) {
+        if let Some(child) = schema.child(key) {
+            rules(&Map::new(), child, &place(path, key), errors);
+        }
+    }
+}
+
+fn place(path: &str, field: &str) -> String {
+    if path.is_empty() { field.to_owned() } else { format!("{path}.{field}") }
+}
+
 fn walk(value: &Value, schema: &Schema, path: &str, depth: usize, errors: &mut Vec<FieldError>) {
     if depth > MAX_DEPTH {
         return;
     }
     match value {
         Value::Object(map) => {
-            let of = schema.type_name.as_deref().and_then(|of| of.strip_prefix("io.k8s.api."));
-            for (field, rule, words) in of.and_then(|of| table().get(of)).into_iter().flatten() {
-                apply(map, (*field, *rule, words), path, errors);
-            }
+            rules(map, schema, path, errors);
             for (key, item) in map {
                 if let Some(child) = schema.child(key).filter(|_| item.is_object() || item.is_array()) {
                     walk(item, child, &format!("{path}.{key}"), depth + 1, errors);
@@ -73,7 +95,7 @@ fn toleration(map: &Map<String, Value>, path: &str, errors: &mut Vec<FieldError>
     let text = |key: &str| map.get(key).and_then(Value::as_str).unwrap_or_default();
     let (key, operator, value) = (text("key"), text("operator"), text("value"));
     let mut refuse = |field: &str, value: &str, detail: &str| {
-        errors.push(FieldError::invalid(format!("{path}.{field}"), &json!(value), detail));
+        errors.push(FieldError::invalid(format!("{path}.{field}"), &value, detail));
     };
     if key.is_empty() && operator != "Exists" {
         let detail =
@@ -100,11 +122,14 @@ fn apply(
 ) {
     let value = map.get(field).unwrap_or(&Value::Null);
     let (text, number) = (value.as_str().unwrap_or_default(), value.as_i64());
-    let place = format!("{path}.{field}");
+    let place = place(path, field);
     let bound = |at: usize| words.get(at).and_then(|word| word.parse().ok()).unwrap_or(i64::MAX);
     match rule {
         "needed"
-            if text.is_empty() && number.unwrap_or(0) == 0 && !value.is_array() && !value.is_object() =>
+            if text.is_empty()
+                && number.unwrap_or(0) == 0
+                && value.as_array().is_none_or(Vec::is_empty)
+                && !value.is_object() =>
         {
             errors.push(FieldError::required(place, ""));
         }
@@ -112,7 +137,8 @@ fn apply(
             errors.push(FieldError::not_supported(place, value, words));
         }
         "from" if number.is_some_and(|number| number < bound(0)) => {
-            errors.push(FieldError::invalid(place, value, NOT_NEGATIVE));
+            let detail = if bound(0) == 1 { "must be greater than 0" } else { NOT_NEGATIVE };
+            errors.push(FieldError::invalid(place, value, detail));
         }
         // A port that is 0 is none.
         "range"
@@ -129,6 +155,18 @@ fn apply(
             }
             _ => {}
         },
+        "each" => {
+            let items = value.as_array().into_iter().flatten();
+            for item in items.filter(|item| !item.as_str().is_some_and(|item| words.contains(&item))) {
+                errors.push(FieldError::not_supported(place.clone(), item, words));
+            }
+        }
+        "keys" => {
+            for key in value.as_object().into_iter().flat_map(Map::keys) {
+                name::check(key, &format!("{place}[{key}]"), name::config_key, errors);
+            }
+        }
+        "requirement" => selector::validate_item(&Value::Object(map.clone()), path, errors),
         "labels" => meta::validate_labels(Some(value), &place, errors),
         "relative" if text.starts_with('/') || text.starts_with("..") || text.contains("/..") => {
             errors.push(FieldError::invalid(place, value, "must be a relative path without '..'"));
@@ -140,6 +178,7 @@ fn apply(
                 ["port"] => name::port,
                 ["label"] => name::label,
                 ["subdomain"] => name::subdomain,
+                ["segment"] => name::path_segment,
                 ["ip"] => address,
                 ["variable"] => variable,
                 _ => name::qualified,
@@ -156,14 +195,14 @@ fn source(map: &Map<String, Value>, ways: &[&str], path: &str, errors: &mut Vec<
     if given.is_empty() {
         let detail = "must specify one of: ".to_owned() + &ways.join(", ");
         errors.push(match is_variable {
-            true => FieldError::invalid(path, &json!(""), &detail),
+            true => FieldError::invalid(path, "", &detail),
             false => FieldError::required(path, &detail),
         });
     }
     for way in given.iter().skip(1) {
         let detail = "may not specify more than one at a time";
         errors.push(match is_variable {
-            true => FieldError::invalid(path, &json!(""), detail),
+            true => FieldError::invalid(path, "", detail),
             false => FieldError::forbidden(format!("{path}.{way}"), detail),
         });
     }
@@ -192,6 +231,6 @@ pub(super) fn addresses(all: &[Value], path: &str, errors: &mut Vec<FieldError>)
     };
     if of(true) > 1 || of(false) > 1 {
         let detail = "may specify no more than one IP for each IP family";
-        errors.push(FieldError::invalid(path, &json!(texts), detail));
+        errors.push(FieldError::invalid(path, &texts, detail));
     }
 }

@@ -4,7 +4,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
-use super::name;
 use crate::field::{FieldError, FieldReason};
 
 /// Bytes that the data of one object may take.
@@ -28,13 +27,6 @@ fn map_of<'a>(object: &'a Value, key: &str) -> impl Iterator<Item = (&'a String,
     map.map(|(key, value)| (key, value.as_str().unwrap_or_default()))
 }
 
-fn check_keys(object: &Value, field: &str, errors: &mut Vec<FieldError>) {
-    for (key, _) in map_of(object, field) {
-        name::check(key, &format!("{field}[{key}]"), name::config_key, errors);
-    }
-}
-
-/// Length of what a base64 text stands for.
 fn decoded_len(text: &str) -> usize {
     let padding = text.bytes().rev().take_while(|byte| *byte == b'=').count();
     (text.len() / 4 * 3).saturating_sub(padding)
@@ -48,13 +40,11 @@ fn check_size(size: usize, errors: &mut Vec<FieldError>) {
 }
 
 pub(super) fn validate_config_map(object: &Value, errors: &mut Vec<FieldError>) {
-    check_keys(object, "data", errors);
-    check_keys(object, "binaryData", errors);
     let binary = object.get("binaryData").and_then(Value::as_object);
     for (key, _) in map_of(object, "data") {
         if binary.is_some_and(|binary| binary.contains_key(key)) {
             let detail = "duplicate of key present in binaryData";
-            errors.push(FieldError::invalid(format!("data[{key}]"), &json!(key), detail));
+            errors.push(FieldError::invalid(format!("data[{key}]"), &key, detail));
         }
     }
     let text: usize = map_of(object, "data").map(|(_, value)| value.len()).sum();
@@ -73,7 +63,6 @@ fn needed_keys(kind: &str) -> &'static [&'static str] {
 }
 
 pub(super) fn validate_secret(object: &Value, errors: &mut Vec<FieldError>) {
-    check_keys(object, "data", errors);
     check_size(map_of(object, "data").map(|(_, value)| decoded_len(value)).sum(), errors);
     let kind = object.get("type").and_then(Value::as_str).unwrap_or_default();
     let value =

@@ -1,8 +1,8 @@
 //! Events of both groups, and Leases.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{NOT_NEGATIVE, POSITIVE, name, number, required};
+use super::{name, number, required};
 use crate::field::FieldError;
 use crate::object::{at, namespace, text_at};
 
@@ -33,7 +33,7 @@ fn validate_both(object: &Value, new: bool, errors: &mut Vec<FieldError>) {
     };
     if !fits {
         let detail = "does not match event.namespace";
-        errors.push(FieldError::invalid("involvedObject.namespace", &json!(about), detail));
+        errors.push(FieldError::invalid("involvedObject.namespace", &about, detail));
     }
     if !timed {
         return;
@@ -50,7 +50,7 @@ fn validate_both(object: &Value, new: bool, errors: &mut Vec<FieldError>) {
 
 fn check_length(text: &str, field: &str, most: usize, errors: &mut Vec<FieldError>) {
     if text.len() > most {
-        errors.push(FieldError::invalid(field, &json!(""), &format!("can have at most {most} characters")));
+        errors.push(FieldError::invalid(field, "", &format!("can have at most {most} characters")));
     }
 }
 
@@ -66,7 +66,7 @@ pub(super) fn validate_new(object: &Value, errors: &mut Vec<FieldError>) {
     }
     let kind = text_at(object, "type");
     if !matches!(kind, "Normal" | "Warning") {
-        errors.push(FieldError::invalid("type", &json!(""), &format!("has invalid value: {kind}")));
+        errors.push(FieldError::invalid("type", "", &format!("has invalid value: {kind}")));
     }
     let source = at(object, "deprecatedSource").and_then(Value::as_object).is_some_and(|map| !map.is_empty());
     for (field, given) in [
@@ -76,7 +76,7 @@ pub(super) fn validate_new(object: &Value, errors: &mut Vec<FieldError>) {
         ("source", source),
     ] {
         if given {
-            errors.push(FieldError::invalid(field, &json!(""), "needs to be unset"));
+            errors.push(FieldError::invalid(field, "", "needs to be unset"));
         }
     }
 }
@@ -86,7 +86,7 @@ fn validate_series(object: &Value, errors: &mut Vec<FieldError>) {
         return;
     }
     if number(object, "series.count").unwrap_or(0) < 2 {
-        errors.push(FieldError::invalid("series.count", &json!(""), "should be at least 2"));
+        errors.push(FieldError::invalid("series.count", "", "should be at least 2"));
     }
     if !is_set(object, "series.lastObservedTime") {
         errors.push(FieldError::required("series.lastObservedTime", ""));
@@ -124,16 +124,6 @@ pub(super) fn validate_update(object: &Value, live: &Value, new: bool, errors: &
         if at(object, field) != at(live, field) {
             let value = at(object, field).unwrap_or(&Value::Null);
             errors.push(FieldError::invalid(shown, value, super::IMMUTABLE));
-        }
-    }
-}
-
-pub(super) fn validate_lease(object: &Value, errors: &mut Vec<FieldError>) {
-    for (path, least, detail) in
-        [("spec.leaseDurationSeconds", 1, POSITIVE), ("spec.leaseTransitions", 0, NOT_NEGATIVE)]
-    {
-        if let Some(value) = number(object, path).filter(|value| *value < least) {
-            errors.push(FieldError::invalid(path, &json!(value), detail));
         }
     }
 }

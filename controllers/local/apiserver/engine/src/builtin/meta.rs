@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::{IMMUTABLE, name};
 use crate::field::{FieldError, FieldReason};
@@ -52,7 +52,7 @@ fn qualifies_finalizers(group: &str, kind: &str) -> bool {
 fn check_qualified(all: &[&str], errors: &mut Vec<FieldError>) {
     let plain = |finalizer: &&str| !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer);
     for (at, finalizer) in all.iter().enumerate().filter(|(_, finalizer)| plain(finalizer)) {
-        errors.push(FieldError::invalid(format!("{FINALIZERS}[{at}]"), &json!(finalizer), UNQUALIFIED));
+        errors.push(FieldError::invalid(format!("{FINALIZERS}[{at}]"), &finalizer, UNQUALIFIED));
     }
 }
 
@@ -80,7 +80,7 @@ fn validate_name(rule: Rule, object: &Value, errors: &mut Vec<FieldError>) {
         return;
     }
     for fault in rule(text) {
-        errors.push(FieldError::invalid("metadata.name", &json!(text), &fault));
+        errors.push(FieldError::invalid("metadata.name", &text, &fault));
     }
 }
 
@@ -95,7 +95,7 @@ fn validate_prefix(rule: Rule, object: &Value, errors: &mut Vec<FieldError>) {
         _ => prefix.to_owned(),
     };
     for fault in rule(&masked) {
-        errors.push(FieldError::invalid("metadata.generateName", &json!(prefix), &fault));
+        errors.push(FieldError::invalid("metadata.generateName", &prefix, &fault));
     }
 }
 
@@ -113,7 +113,7 @@ fn validate_annotations(map: &Map<String, Value>, place: &str, errors: &mut Vec<
     let mut size = 0;
     for (key, value) in map.get("annotations").and_then(Value::as_object).into_iter().flatten() {
         for fault in name::qualified(&key.to_lowercase()) {
-            errors.push(FieldError::invalid(path, &json!(key), &fault));
+            errors.push(FieldError::invalid(path, &key, &fault));
         }
         size += key.len() + value.as_str().map_or(0, str::len);
     }
@@ -133,7 +133,7 @@ fn check_finalizers(all: &[&str], path: &str, errors: &mut Vec<FieldError>) {
     }
     if all.contains(&"orphan") && all.contains(&"foregroundDeletion") {
         let detail = "finalizer orphan and foregroundDeletion cannot be both set";
-        errors.push(FieldError::invalid(path, &json!(all), detail));
+        errors.push(FieldError::invalid(path, &all, detail));
     }
 }
 
@@ -185,13 +185,13 @@ fn validate_owners(map: &Map<String, Value>, place: &str, errors: &mut Vec<Field
             if get(owner, key).is_empty() {
                 let detail =
                     if key == "apiVersion" { "version must not be empty" } else { "must not be empty" };
-                errors.push(FieldError::invalid(format!("{path}.{key}"), &json!(""), detail));
+                errors.push(FieldError::invalid(format!("{path}.{key}"), "", detail));
             }
         }
         let (version, kind) = (get(owner, "apiVersion"), get(owner, "kind"));
         if version.matches('/').count() > 1 {
             let detail = format!("unexpected GroupVersion string: {version}");
-            errors.push(FieldError::invalid(format!("{path}.apiVersion"), &json!(version), &detail));
+            errors.push(FieldError::invalid(format!("{path}.apiVersion"), &version, &detail));
         }
         if kind == "Event" && version == "v1" {
             let detail = "/v1, Kind=Event is disallowed from being an owner";
@@ -206,7 +206,7 @@ fn validate_owners(map: &Map<String, Value>, place: &str, errors: &mut Vec<Field
                         "Only one reference can have Controller set to true. Found \"true\" in references for {first} \
                          and {own}"
                     );
-                    errors.push(FieldError::invalid(path, &json!(owners), &detail));
+                    errors.push(FieldError::invalid(path, &owners, &detail));
                 }
             }
         }

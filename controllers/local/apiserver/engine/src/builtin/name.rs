@@ -1,15 +1,13 @@
 //! Rules for names, labels and keys, with the texts a real server refuses them with. No regular expressions: these run
 //! on every write.
 
-use serde_json::json;
-
 use crate::field::FieldError;
 
 pub(super) type Rule = fn(&str) -> Vec<String>;
 
 pub(super) fn check(text: &str, field: &str, rule: Rule, errors: &mut Vec<FieldError>) {
     for fault in rule(text) {
-        errors.push(FieldError::invalid(field, &json!(text), &fault));
+        errors.push(FieldError::invalid(field, &text, &fault));
     }
 }
 

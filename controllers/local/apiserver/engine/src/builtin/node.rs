@@ -1,6 +1,6 @@
 //! Nodes.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{items, name, required, resources};
 use crate::field::FieldError;
@@ -19,11 +19,7 @@ fn validate_taints(object: &Value, errors: &mut Vec<FieldError>) {
         let (key, effect) = (text_at(taint, "key"), text_at(taint, "effect"));
         name::check(key, &format!("{path}.key"), name::qualified, errors);
         for fault in name::label_value(text_at(taint, "value")) {
-            errors.push(FieldError::invalid(
-                format!("{path}.value"),
-                &json!(text_at(taint, "value")),
-                &fault,
-            ));
+            errors.push(FieldError::invalid(format!("{path}.value"), &text_at(taint, "value"), &fault));
         }
         required(taint, &format!("{path}."), "effect", errors);
         if !effect.is_empty() {
@@ -43,7 +39,7 @@ pub(super) fn validate_status(object: &Value, errors: &mut Vec<FieldError>) {
         for (resource, amount) in resources::amounts(status, list) {
             for fault in resources::amount_faults(&resource, amount) {
                 let field = format!("status.{list}.{resource}");
-                errors.push(FieldError::invalid(field, &json!(amount.to_string()), fault));
+                errors.push(FieldError::invalid(field, &amount.to_string(), fault));
             }
         }
     }

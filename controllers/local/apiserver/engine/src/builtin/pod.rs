@@ -62,7 +62,7 @@ pub(super) fn validate_new(pod: &Value, errors: &mut Vec<FieldError>) {
         let (path, name) = (format!("spec.schedulingGates[{index}]"), text_at(gate, "name"));
         name::check(name, &path, name::qualified, errors);
         if gates.iter().take(index).any(|other| text_at(other, "name") == name) {
-            errors.push(FieldError::duplicate(path, &json!(name)));
+            errors.push(FieldError::duplicate(path, &name));
         }
     }
     if !gates.is_empty() && !text_at(pod, "spec.nodeName").is_empty() {
@@ -86,11 +86,10 @@ pub(super) fn validate_spec(spec: &Value, prefix: &str, errors: &mut Vec<FieldEr
         for (index, container) in items(spec, list).iter().enumerate() {
             let path = format!("{prefix}{list}[{index}]");
             check_name(container, &path, &mut names, errors);
-            required(container, &format!("{path}."), "image", errors);
             let image = text_at(container, "image");
             if image.trim() != image {
                 let detail = "must not have leading or trailing whitespace";
-                errors.push(FieldError::invalid(format!("{path}.image"), &json!(image), detail));
+                errors.push(FieldError::invalid(format!("{path}.image"), &image, detail));
             }
             validate_container(spec, container, (list, &path), errors);
             resources::validate_claims(spec, container, &format!("{path}.resources"), errors);
@@ -115,7 +114,7 @@ fn validate_container(
     for (index, port) in items(container, "ports").iter().enumerate() {
         let name = text_at(port, "name");
         if !name.is_empty() && names.contains(&name) {
-            errors.push(FieldError::duplicate(format!("{path}.ports[{index}].name"), &json!(name)));
+            errors.push(FieldError::duplicate(format!("{path}.ports[{index}].name"), &name));
         }
         names.push(name);
         let host = number(port, "hostPort").unwrap_or(0);
@@ -124,14 +123,14 @@ fn validate_container(
             && port.get("hostPort") != port.get("containerPort")
         {
             let detail = "must match `containerPort` when `hostNetwork` is true";
-            errors.push(FieldError::invalid(format!("{path}.ports[{index}].hostPort"), &json!(host), detail));
+            errors.push(FieldError::invalid(format!("{path}.ports[{index}].hostPort"), &host, detail));
         }
     }
     for (index, variable) in items(container, "env").iter().enumerate() {
         if variable.get("valueFrom").is_some() && !text_at(variable, "value").is_empty() {
             let detail = "may not be specified when `value` is not empty";
             let field = format!("{path}.env[{index}].valueFrom");
-            errors.push(FieldError::invalid(field, &json!(""), detail));
+            errors.push(FieldError::invalid(field, "", detail));
         }
     }
     // An init container that ends has nothing to probe.
@@ -146,7 +145,7 @@ fn validate_container(
         if matches!(key, "livenessProbe" | "startupProbe") && threshold != 1 {
             errors.push(FieldError::invalid(
                 format!("{path}.{key}.successThreshold"),
-                &json!(threshold),
+                &threshold,
                 "must be 1",
             ));
         }
@@ -166,7 +165,7 @@ fn check_name<'a>(item: &'a Value, path: &str, names: &mut Vec<&'a str>, errors:
     }
     name::check(name, &field, name::label, errors);
     if names.contains(&name) {
-        errors.push(FieldError::duplicate(field, &json!(name)));
+        errors.push(FieldError::duplicate(field, &name));
     }
     names.push(name);
 }
@@ -188,7 +187,6 @@ fn validate_volumes(spec: &Value, prefix: &str, errors: &mut Vec<FieldError>) {
             if prefix == "spec." {
                 required(image, &path, "reference", errors);
             }
-            one_of(image, &path, "pullPolicy", &["Always", "IfNotPresent", "Never"], errors);
         }
     }
 }
@@ -206,16 +204,15 @@ fn validate_mounts(spec: &Value, container: &Value, path: &str, errors: &mut Vec
         };
         if !items(spec, "volumes").iter().any(is_there) {
             let field = format!("{path}.name");
-            errors.push(FieldError::with_value(FieldReason::NotFound, field, &json!(name), ""));
+            errors.push(FieldError::with_value(FieldReason::NotFound, field, &name, ""));
         }
-        required(mount, &format!("{path}."), "mountPath", errors);
         // The real server does not name the mount here.
         let (list, sub_path) =
             (path.rsplit_once('[').map_or("", |(list, _)| list), text_at(mount, "subPath"));
         if sub_path.starts_with('/') || sub_path.split('/').any(|step| step == "..") {
             let detail =
                 if sub_path.starts_with('/') { "must be a relative path" } else { "must not contain '..'" };
-            errors.push(FieldError::invalid(format!("{list}.subPath"), &json!(sub_path), detail));
+            errors.push(FieldError::invalid(format!("{list}.subPath"), &sub_path, detail));
         }
         one_of(
             mount,
@@ -226,7 +223,7 @@ fn validate_mounts(spec: &Value, container: &Value, path: &str, errors: &mut Vec
         );
         if places.contains(&place) {
             let detail = "must be unique";
-            errors.push(FieldError::invalid(format!("{path}.mountPath"), &json!(place), detail));
+            errors.push(FieldError::invalid(format!("{path}.mountPath"), &place, detail));
         }
         places.push(place);
     }
@@ -322,7 +319,7 @@ fn tolerations_grow(new: &[Value], old: &[Value]) -> bool {
 pub(super) fn validate_status(pod: &Value, live: &Value, errors: &mut Vec<FieldError>) {
     let (class, before) = (text_at(pod, "status.qosClass"), text_at(live, "status.qosClass"));
     if !before.is_empty() && class != before {
-        errors.push(FieldError::invalid("status.qosClass", &json!(class), super::IMMUTABLE));
+        errors.push(FieldError::invalid("status.qosClass", &class, super::IMMUTABLE));
     }
     checks::addresses(items(pod, "status.podIPs"), "status.podIPs", errors);
     for (index, condition) in items(pod, "status.conditions").iter().enumerate() {

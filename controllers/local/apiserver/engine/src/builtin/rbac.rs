@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{items, required};
+use super::items;
 use crate::field::FieldError;
 use crate::object::{at, text_at};
 
@@ -38,19 +38,16 @@ fn validate_aggregation(role: &Value, errors: &mut Vec<FieldError>) {
 }
 
 fn validate_rule(rule: &Value, path: &str, namespaced: bool, errors: &mut Vec<FieldError>) {
-    if items(rule, "verbs").is_empty() {
-        errors.push(FieldError::required(format!("{path}.verbs"), "verbs must contain at least one value"));
-    }
     let urls = items(rule, "nonResourceURLs");
     if !urls.is_empty() {
         let field = format!("{path}.nonResourceURLs");
         if namespaced {
             let detail = "namespaced rules cannot apply to non-resource URLs";
-            errors.push(FieldError::invalid(field.clone(), &json!(urls), detail));
+            errors.push(FieldError::invalid(field.clone(), &urls, detail));
         }
         if ["apiGroups", "resources", "resourceNames"].iter().any(|list| !items(rule, list).is_empty()) {
             let detail = "rules cannot apply to both regular resources and non-resource URLs";
-            errors.push(FieldError::invalid(field, &json!(urls), detail));
+            errors.push(FieldError::invalid(field, &urls, detail));
         }
         return;
     }
@@ -63,34 +60,26 @@ fn validate_rule(rule: &Value, path: &str, namespaced: bool, errors: &mut Vec<Fi
 }
 
 fn validate_binding(kind: &str, object: &Value, errors: &mut Vec<FieldError>) {
-    let group = text_at(object, "roleRef.apiGroup");
-    if group != crate::access::GROUP {
-        errors.push(FieldError::not_supported("roleRef.apiGroup", &json!(group), &[crate::access::GROUP]));
-    }
     let roles: &[&str] = if kind == "RoleBinding" { &["Role", "ClusterRole"] } else { &["ClusterRole"] };
     let role = text_at(object, "roleRef.kind");
     if !roles.contains(&role) {
-        errors.push(FieldError::not_supported("roleRef.kind", &json!(role), roles));
+        errors.push(FieldError::not_supported("roleRef.kind", &role, roles));
     }
-    required(object, "", "roleRef.name", errors);
-    let name = text_at(object, "roleRef.name");
-    super::name::check(name, "roleRef.name", super::name::path_segment, errors);
     for (index, subject) in items(object, "subjects").iter().enumerate() {
         validate_subject(subject, &format!("subjects[{index}]"), kind == "RoleBinding", errors);
     }
 }
 
 fn validate_subject(subject: &Value, path: &str, namespaced: bool, errors: &mut Vec<FieldError>) {
-    required(subject, &format!("{path}."), "name", errors);
     let (kind, group) = (text_at(subject, "kind"), text_at(subject, "apiGroup"));
     match kind {
         "ServiceAccount" => {
             if !group.is_empty() {
-                errors.push(FieldError::not_supported(format!("{path}.apiGroup"), &json!(group), &[""]));
+                errors.push(FieldError::not_supported(format!("{path}.apiGroup"), &group, &[""]));
             }
             let name = text_at(subject, "name");
             for fault in if name.is_empty() { Vec::new() } else { super::name::subdomain(name) } {
-                errors.push(FieldError::invalid(format!("{path}.name"), &json!(name), &fault));
+                errors.push(FieldError::invalid(format!("{path}.name"), &name, &fault));
             }
             if !namespaced && text_at(subject, "namespace").is_empty() {
                 errors.push(FieldError::required(format!("{path}.namespace"), ""));
@@ -99,12 +88,12 @@ fn validate_subject(subject: &Value, path: &str, namespaced: bool, errors: &mut 
         "User" | "Group" => {
             if group != crate::access::GROUP {
                 let supported = [crate::access::GROUP];
-                errors.push(FieldError::not_supported(format!("{path}.apiGroup"), &json!(group), &supported));
+                errors.push(FieldError::not_supported(format!("{path}.apiGroup"), &group, &supported));
             }
         }
         _ => {
             let supported = ["ServiceAccount", "User", "Group"];
-            errors.push(FieldError::not_supported(format!("{path}.kind"), &json!(kind), &supported));
+            errors.push(FieldError::not_supported(format!("{path}.kind"), &kind, &supported));
         }
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{items, name};
 use crate::field::{FieldError, FieldReason};
-use crate::object::{at, text_at};
+use crate::object::{at, is_word, text_at};
 
 /// The lists of containers that can have requests and limits.
 pub(super) const LISTS: [&str; 2] = ["containers", "initContainers"];
@@ -38,21 +38,9 @@ fn of_containers(name: &str) -> bool {
 }
 
 fn is_standard(name: &str) -> bool {
-    const OTHERS: [&str; 12] = [
-        "pods",
-        "services",
-        "replicationcontrollers",
-        "resourcequotas",
-        "secrets",
-        "configmaps",
-        "persistentvolumeclaims",
-        "storage",
-        "requests.cpu",
-        "requests.memory",
-        "limits.cpu",
-        "limits.memory",
-    ];
-    of_containers(name) || OTHERS.contains(&name)
+    const OTHERS: &str = "pods services replicationcontrollers resourcequotas secrets configmaps \
+        persistentvolumeclaims storage requests.cpu requests.memory limits.cpu limits.memory";
+    of_containers(name) || is_word(OTHERS, name)
 }
 
 fn name_faults(name: &str) -> Vec<String> {
@@ -101,7 +89,7 @@ pub(super) fn validate_claims(spec: &Value, container: &Value, path: &str, error
         if !known.iter().any(|known| text_at(known, "name") == name) {
             let field = format!("{path}.claims[{index}]");
             let detail = "must be one of the names in pod.spec.resourceClaims";
-            errors.push(FieldError::with_value(FieldReason::NotFound, field, &json!(name), detail));
+            errors.push(FieldError::with_value(FieldReason::NotFound, field, &name, detail));
         }
     }
 }
@@ -114,7 +102,7 @@ pub(super) fn validate_health(pod: &Value, status: &Value, path: &str, errors: &
         let resources = own.and_then(|own| own.get("resources")).unwrap_or(&Value::Null);
         if !amounts(resources, "requests").contains_key(name) && !name.starts_with("claim:") {
             let detail = "must match one of the container's resource requests";
-            errors.push(FieldError::invalid(format!("{path}[{index}].name"), &json!(name), detail));
+            errors.push(FieldError::invalid(format!("{path}[{index}].name"), &name, detail));
         }
     }
 }
@@ -144,7 +132,7 @@ pub(super) fn fractions(container: &Value, path: &str) -> Vec<String> {
 pub(super) fn validate(resources: &Value, path: &str, errors: &mut Vec<FieldError>) {
     validate_names(resources, path, errors, |name, path, errors| {
         for fault in name_faults(name) {
-            errors.push(FieldError::invalid(path, &json!(name), &fault));
+            errors.push(FieldError::invalid(path, &name, &fault));
         }
     });
     validate_amounts(resources, path, errors);
@@ -169,12 +157,12 @@ fn validate_amounts(resources: &Value, path: &str, errors: &mut Vec<FieldError>)
         for (name, amount) in entries {
             for fault in amount_faults(name, *amount) {
                 let field = format!("{path}.{list}[{name}]");
-                errors.push(FieldError::invalid(field, &json!(amount.to_string()), fault));
+                errors.push(FieldError::invalid(field, &amount.to_string(), fault));
             }
             if is_part_of_page(name, *amount) {
                 let field = format!("{path}.{list}[{name}]");
                 let detail = format!("{amount} is not positive integer multiple of {name}");
-                errors.push(FieldError::invalid(field, &json!(amount.to_string()), &detail));
+                errors.push(FieldError::invalid(field, &amount.to_string(), &detail));
             }
         }
     }
@@ -195,11 +183,7 @@ fn validate_amounts(resources: &Value, path: &str, errors: &mut Vec<FieldError>)
             if whole { ("equal to", request != limit) } else { ("less than or equal to", request > limit) };
         if wrong {
             let detail = format!("must be {relation} {name} limit of {limit}");
-            errors.push(FieldError::invalid(
-                format!("{path}.requests"),
-                &json!(request.to_string()),
-                &detail,
-            ));
+            errors.push(FieldError::invalid(format!("{path}.requests"), &request.to_string(), &detail));
         }
     }
 }
@@ -209,7 +193,7 @@ pub(super) fn validate_pod(spec: &Value, prefix: &str, errors: &mut Vec<FieldErr
     let path = format!("{prefix}resources");
     validate_names(resources, &path, errors, |name, path, errors| {
         if !of_pods(name) {
-            errors.push(FieldError::not_supported(path, &json!(name), &OF_PODS));
+            errors.push(FieldError::not_supported(path, &name, &OF_PODS));
         }
     });
     validate_amounts(resources, &path, errors);
@@ -226,7 +210,7 @@ pub(super) fn validate_pod(spec: &Value, prefix: &str, errors: &mut Vec<FieldErr
             if let Some(most) = whole.get(&name).filter(|most| counts && sum > **most) {
                 let detail = format!("must be greater than or equal to aggregate container {list} of {sum}");
                 let field = format!("{path}.{list}[{name}]");
-                errors.push(FieldError::invalid(field, &json!(most.to_string()), &detail));
+                errors.push(FieldError::invalid(field, &most.to_string(), &detail));
             }
         }
     }
@@ -235,7 +219,7 @@ pub(super) fn validate_pod(spec: &Value, prefix: &str, errors: &mut Vec<FieldErr
             if let Some(most) = limits.get(&name).filter(|most| limit > **most) {
                 let detail = format!("must be less than or equal to pod limits of {most}");
                 let field = format!("{path}.containers[{index}][{name}].limits");
-                errors.push(FieldError::invalid(field, &json!(limit.to_string()), &detail));
+                errors.push(FieldError::invalid(field, &limit.to_string(), &detail));
             }
         }
     }
@@ -259,7 +243,7 @@ pub(super) fn validate_policy(
     for (index, policy) in items(container, "resizePolicy").iter().enumerate() {
         let (resource, restart) = (text_at(policy, "resourceName"), text_at(policy, "restartPolicy"));
         if seen.contains(&resource) {
-            errors.push(FieldError::duplicate(format!("{path}[{index}]"), &json!(resource)));
+            errors.push(FieldError::duplicate(format!("{path}[{index}]"), &resource));
         }
         seen.push(resource);
         for (given, supported) in
@@ -268,17 +252,17 @@ pub(super) fn validate_policy(
             if given.is_empty() {
                 errors.push(FieldError::required(path.clone(), ""));
             } else if !supported.contains(&given) {
-                errors.push(FieldError::not_supported(path.clone(), &json!(given), &supported));
+                errors.push(FieldError::not_supported(path.clone(), &given, &supported));
             }
         }
         if pod_restarts == "Never" && restart == "RestartContainer" {
             let detail = "must be 'NotRequired' when pod `restartPolicy` is 'Never'";
-            errors.push(FieldError::invalid(path.clone(), &json!(restart), detail));
+            errors.push(FieldError::invalid(path.clone(), &restart, detail));
         }
         if ends && restart == "RestartContainer" {
             let detail = "must not be set to 'RestartContainer' for non-sidecar initContainers";
             let field = format!("{path}[{index}].restartPolicy");
-            errors.push(FieldError::invalid(field, &json!(restart), detail));
+            errors.push(FieldError::invalid(field, &restart, detail));
         }
     }
 }

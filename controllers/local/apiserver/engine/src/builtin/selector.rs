@@ -1,6 +1,6 @@
 //! Label selectors inside of objects.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{items, meta, name};
 use crate::field::FieldError;
@@ -10,14 +10,20 @@ pub(super) fn validate(selector: Option<&Value>, path: &str, errors: &mut Vec<Fi
     let Some(selector) = selector else { return };
     meta::validate_labels(selector.get("matchLabels"), &format!("{path}.matchLabels"), errors);
     for (index, term) in items(selector, "matchExpressions").iter().enumerate() {
-        let path = format!("{path}.matchExpressions[{index}]");
-        let operator = text_at(term, "operator");
-        if !matches!(operator, "In" | "NotIn" | "Exists" | "DoesNotExist") {
-            let detail = "not a valid selector operator";
-            errors.push(FieldError::invalid(format!("{path}.operator"), &json!(operator), detail));
-        }
-        validate_requirement(term, &path, false, errors);
+        validate_item(term, &format!("{path}.matchExpressions[{index}]"), errors);
     }
+}
+
+pub(super) fn validate_item(term: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let operator = text_at(term, "operator");
+    if !matches!(operator, "In" | "NotIn" | "Exists" | "DoesNotExist") {
+        errors.push(FieldError::invalid(
+            format!("{path}.operator"),
+            &operator,
+            "not a valid selector operator",
+        ));
+    }
+    validate_requirement(term, path, false, errors);
 }
 
 /// A requirement at `path`, whose operator may be one that is not known here; of fields, keys and values can be anything.

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{items, name, not_negative, number, one_of, selector, set};
+use super::{items, set};
 use crate::field::FieldError;
 use crate::object::{at, text_at};
 
@@ -78,9 +78,6 @@ pub(super) fn validate(object: &Value, errors: &mut Vec<FieldError>) {
         errors.push(FieldError::required("spec.externalName", ""));
     }
     validate_ports(ports, errors);
-    super::meta::validate_labels(at(object, "spec.selector"), "spec.selector", errors);
-    one_of(object, "", "spec.sessionAffinity", &["ClientIP", "None"], errors);
-    one_of(object, "", "spec.type", &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"], errors);
     for (index, address) in items(object, "spec.clusterIPs").iter().enumerate() {
         let text = address.as_str().unwrap_or_default();
         if text != "None" && text.parse::<std::net::IpAddr>().is_err() {
@@ -95,32 +92,18 @@ fn validate_ports(ports: &[Value], errors: &mut Vec<FieldError>) {
     for (index, port) in ports.iter().enumerate() {
         let (path, name) = (format!("spec.ports[{index}]"), text_at(port, "name"));
         if !name.is_empty() {
-            name::check(name, &format!("{path}.name"), name::label, errors);
             if names.contains(&name) {
-                errors.push(FieldError::duplicate(format!("{path}.name"), &json!(name)));
+                errors.push(FieldError::duplicate(format!("{path}.name"), &name));
             }
             names.push(name);
         } else if ports.len() > 1 {
             errors.push(FieldError::required(format!("{path}.name"), ""));
-        }
-        check_port(number(port, "port").unwrap_or(0), format!("{path}.port"), errors);
-        one_of(port, &format!("{path}."), "protocol", &["SCTP", "TCP", "UDP"], errors);
-        let target = format!("{path}.targetPort");
-        match port.get("targetPort") {
-            Some(Value::String(text)) => name::check(text, &target, name::port, errors),
-            given => check_port(given.and_then(Value::as_i64).unwrap_or(0), target, errors),
         }
         let place = (port.get("protocol"), port.get("port"));
         if used.contains(&place) {
             errors.push(FieldError::duplicate(path, port));
         }
         used.push(place);
-    }
-}
-
-fn check_port(value: i64, path: String, errors: &mut Vec<FieldError>) {
-    if !(1..=65535).contains(&value) {
-        errors.push(FieldError::invalid(path, &json!(value), "must be between 1 and 65535, inclusive"));
     }
 }
 
@@ -143,16 +126,12 @@ pub(super) fn validate_budget(object: &Value, errors: &mut Vec<FieldError>) {
         errors.push(FieldError::invalid("spec", at(object, "spec").unwrap_or(&Value::Null), detail));
     }
     for (path, value) in [("spec.minAvailable", least), ("spec.maxUnavailable", most)] {
-        not_negative(object, "", path, errors);
         let share = value.and_then(Value::as_str);
         if share.is_some_and(|share| percent(share).is_none()) {
             let detail = "a valid percent string must be a number from 0 to 100 followed by '%'";
             errors.push(FieldError::invalid(path, value.unwrap_or(&Value::Null), detail));
         }
     }
-    selector::validate(at(object, "spec.selector"), "spec.selector", errors);
-    let policies = ["AlwaysAllow", "IfHealthyBudget"];
-    one_of(object, "", "spec.unhealthyPodEvictionPolicy", &policies, errors);
 }
 
 fn percent(share: &str) -> Option<u8> {

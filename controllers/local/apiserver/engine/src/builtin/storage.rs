@@ -3,35 +3,16 @@
 use neonvm_types::Quantity;
 use serde_json::Value;
 
+use super::resources;
 use super::unchanged::{changed_paths, unchanged, unchanged_text};
-use super::{items, one_of, required, resources};
 use crate::field::FieldError;
 use crate::object::{at, copy_key, text_at};
 
-const ACCESS_MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 /// Fields of a volume that may change.
-const FREE: [&str; 6] = [
-    "accessModes",
-    "capacity",
-    "claimRef",
-    "mountOptions",
-    "persistentVolumeReclaimPolicy",
-    "storageClassName",
-];
-
-fn check_modes(object: &Value, errors: &mut Vec<FieldError>) {
-    let (field, modes) = ("spec.accessModes", items(object, "spec.accessModes"));
-    if modes.is_empty() {
-        errors.push(FieldError::required(field, "at least 1 access mode is required"));
-    }
-    for mode in modes.iter().filter(|mode| !mode.as_str().is_some_and(|mode| ACCESS_MODES.contains(&mode))) {
-        errors.push(FieldError::not_supported(field, mode, &ACCESS_MODES));
-    }
-    one_of(object, "", "spec.volumeMode", &["Block", "Filesystem"], errors);
-}
+const FREE: &str = "accessModes capacity claimRef mountOptions persistentVolumeReclaimPolicy \
+    storageClassName";
 
 pub(super) fn validate_claim(object: &Value, errors: &mut Vec<FieldError>) {
-    check_modes(object, errors);
     if at(object, "spec.resources.requests.storage").is_none() {
         errors.push(FieldError::required("spec.resources[storage]", ""));
     }
@@ -63,17 +44,11 @@ pub(super) fn validate_claim_update(object: &Value, live: &Value, errors: &mut V
 }
 
 pub(super) fn validate_volume(object: &Value, errors: &mut Vec<FieldError>) {
-    check_modes(object, errors);
     if !resources::amounts(at(object, "spec").unwrap_or(&Value::Null), "capacity").contains_key("storage") {
         errors.push(FieldError::required("spec.capacity", ""));
     }
-    let policies = ["Delete", "Recycle", "Retain"];
-    one_of(object, "", "spec.persistentVolumeReclaimPolicy", &policies, errors);
-    if at(object, "spec.local").is_some() {
-        required(object, "", "spec.local.path", errors);
-        if at(object, "spec.nodeAffinity").is_none() {
-            errors.push(FieldError::required("spec.nodeAffinity", "Local volume requires node affinity"));
-        }
+    if at(object, "spec.local").is_some() && at(object, "spec.nodeAffinity").is_none() {
+        errors.push(FieldError::required("spec.nodeAffinity", "Local volume requires node affinity"));
     }
 }
 
@@ -82,7 +57,7 @@ pub(super) fn validate_volume_update(object: &Value, live: &Value, errors: &mut 
     let spec = |volume: &Value| volume.get("spec").cloned().unwrap_or_default();
     let (mut new, old) = (spec(object), spec(live));
     let placed = old.get("nodeAffinity").is_some();
-    for key in FREE.into_iter().chain((!placed).then_some("nodeAffinity")) {
+    for key in FREE.split(' ').chain((!placed).then_some("nodeAffinity")) {
         copy_key(&mut new, &old, key);
     }
     let changed = changed_paths(&new, &old, "spec");
@@ -93,12 +68,6 @@ pub(super) fn validate_volume_update(object: &Value, live: &Value, errors: &mut 
             &format!("{why}{}", changed.join(", ")),
         ));
     }
-}
-
-pub(super) fn validate_class(object: &Value, errors: &mut Vec<FieldError>) {
-    required(object, "", "provisioner", errors);
-    one_of(object, "", "reclaimPolicy", &["Delete", "Retain"], errors);
-    one_of(object, "", "volumeBindingMode", &["Immediate", "WaitForFirstConsumer"], errors);
 }
 
 pub(super) fn validate_class_update(object: &Value, live: &Value, errors: &mut Vec<FieldError>) {

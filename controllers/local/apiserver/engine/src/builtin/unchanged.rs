@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::IMMUTABLE;
 use crate::field::FieldError;
@@ -34,7 +34,11 @@ pub(super) fn unchanged(path: &str, object: &Value, live: &Value, errors: &mut V
 /// The same for a text, which is empty where it is left out.
 pub(super) fn unchanged_text(path: &str, object: &Value, live: &Value, errors: &mut Vec<FieldError>) {
     if differs(path, object, live) {
-        errors.push(FieldError::invalid(path, at(object, path).unwrap_or(&json!("")), IMMUTABLE));
+        errors.push(FieldError::invalid(
+            path,
+            at(object, path).and_then(Value::as_str).unwrap_or(""),
+            IMMUTABLE,
+        ));
     }
 }
 

@@ -1,6 +1,6 @@
 //! What is wrong with changes of objects of built-in kinds.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::unchanged::{unchanged, unchanged_text};
 use super::{
@@ -48,7 +48,7 @@ fn validate_phase(object: &Value, errors: &mut Vec<FieldError>) {
     };
     if phase != wanted {
         let detail = format!("may only be '{wanted}' if `deletionTimestamp` {when}");
-        errors.push(FieldError::invalid("status.Phase", &json!(phase), &detail));
+        errors.push(FieldError::invalid("status.Phase", &phase, &detail));
     }
 }
 

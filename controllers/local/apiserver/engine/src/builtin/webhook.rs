@@ -14,17 +14,17 @@ const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
 /// Most conditions one webhook may have.
 const MAX_CONDITIONS: usize = 64;
 
-pub(super) fn validate(kind: &str, object: &Value, errors: &mut Vec<FieldError>) {
+pub(super) fn validate(object: &Value, errors: &mut Vec<FieldError>) {
     let mut names = Vec::new();
     for (index, hook) in items(object, "webhooks").iter().enumerate() {
         let path = format!("webhooks[{index}]");
         let name = text_at(hook, "name");
         if names.contains(&name) {
-            errors.push(FieldError::duplicate(format!("{path}.name"), &json!(name)));
+            errors.push(FieldError::duplicate(format!("{path}.name"), &name));
         }
         names.push(name);
         validate_name(name, &path, errors);
-        validate_hook(kind, hook, &path, errors);
+        validate_hook(hook, &path, errors);
         validate_conditions(hook, &path, errors);
         validate_versions(hook, &path, errors);
     }
@@ -39,20 +39,18 @@ fn validate_name(text: &str, path: &str, errors: &mut Vec<FieldError>) {
     let faults = name::subdomain(text);
     if faults.is_empty() && text.split('.').count() < 3 {
         let detail = "should be a domain with at least three segments separated by dots";
-        errors.push(FieldError::invalid(field.clone(), &json!(text), detail));
+        errors.push(FieldError::invalid(field.clone(), &text, detail));
     }
     for fault in faults {
-        errors.push(FieldError::invalid(field.clone(), &json!(text), &fault));
+        errors.push(FieldError::invalid(field.clone(), &text, &fault));
     }
 }
 
-fn validate_hook(kind: &str, hook: &Value, path: &str, errors: &mut Vec<FieldError>) {
+fn validate_hook(hook: &Value, path: &str, errors: &mut Vec<FieldError>) {
     let below = format!("{path}.");
     for (index, rule) in items(hook, "rules").iter().enumerate() {
         validate_rule(rule, &format!("{path}.rules[{index}]"), errors);
     }
-    one_of(hook, &below, "failurePolicy", &["Fail", "Ignore"], errors);
-    one_of(hook, &below, "matchPolicy", &["Equivalent", "Exact"], errors);
     let effects = ["None", "NoneOnDryRun"];
     match hook.get("sideEffects") {
         None => errors.push(FieldError::required(
@@ -61,21 +59,11 @@ fn validate_hook(kind: &str, hook: &Value, path: &str, errors: &mut Vec<FieldErr
         )),
         _ => one_of(hook, &below, "sideEffects", &effects, errors),
     }
-    if let Some(seconds) = number(hook, "timeoutSeconds").filter(|seconds| !(1..=30).contains(seconds)) {
-        let detail = "the timeout value must be between 1 and 30 seconds";
-        errors.push(FieldError::invalid(format!("{path}.timeoutSeconds"), &json!(seconds), detail));
-    }
-    for key in ["namespaceSelector", "objectSelector"] {
-        super::selector::validate(hook.get(key), &format!("{path}.{key}"), errors);
-    }
     validate_client(
         hook.get("clientConfig").unwrap_or(&Value::Null),
         &format!("{path}.clientConfig"),
         errors,
     );
-    if kind == "MutatingWebhookConfiguration" {
-        one_of(hook, &below, "reinvocationPolicy", &["IfNeeded", "Never"], errors);
-    }
 }
 
 fn validate_versions(hook: &Value, path: &str, errors: &mut Vec<FieldError>) {
@@ -98,7 +86,7 @@ fn validate_versions(hook: &Value, path: &str, errors: &mut Vec<FieldError>) {
         errors.push(FieldError::required(field, &format!("must specify one of {}", REVIEWS.join(", "))));
     } else if !versions.iter().any(known) {
         let detail = format!("must include at least one of {}", REVIEWS.join(", "));
-        errors.push(FieldError::invalid(field, &json!(versions), &detail));
+        errors.push(FieldError::invalid(field, &versions, &detail));
     }
 }
 
@@ -144,8 +132,7 @@ fn validate_url(url: &str, field: &str, errors: &mut Vec<FieldError>) {
         errors.push(FieldError::required(field, &format!("url must be a valid URL{FORM}")));
         return;
     }
-    let mut refuse =
-        |value: &str, detail: String| errors.push(FieldError::invalid(field, &json!(value), &detail));
+    let mut refuse = |value: &str, detail: String| errors.push(FieldError::invalid(field, &value, &detail));
     let scheme = scheme.map_or("", |(scheme, _)| scheme).to_lowercase();
     if scheme != "https" {
         refuse(&scheme, format!("'https' is the only allowed URL scheme{FORM}"));
@@ -165,10 +152,10 @@ fn validate_url(url: &str, field: &str, errors: &mut Vec<FieldError>) {
 fn validate_address(service: &Value, place: &str, errors: &mut Vec<FieldError>) {
     if let Some(port) = number(service, "port").filter(|port| !(1..=65535).contains(port)) {
         let detail = "port is not valid: must be between 1 and 65535, inclusive";
-        errors.push(FieldError::invalid(format!("{place}.port"), &json!(port), detail));
+        errors.push(FieldError::invalid(format!("{place}.port"), &port, detail));
     }
     let (path, field) = (text_at(service, "path"), format!("{place}.path"));
-    let mut refuse = |detail: &str| errors.push(FieldError::invalid(field.clone(), &json!(path), detail));
+    let mut refuse = |detail: &str| errors.push(FieldError::invalid(field.clone(), &path, detail));
     if matches!(path, "" | "/") {
         return;
     }
@@ -200,7 +187,7 @@ fn validate_rule(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {
         }
         if all.len() > 1 && all.contains(&json!("*")) {
             let detail = format!("if '*' is present, must not specify other {others}");
-            errors.push(FieldError::invalid(field.clone(), &json!(all), &detail));
+            errors.push(FieldError::invalid(field.clone(), &all, &detail));
         }
         for (index, one) in all.iter().enumerate() {
             let field = format!("{field}[{index}]");
@@ -213,7 +200,6 @@ fn validate_rule(rule: &Value, path: &str, errors: &mut Vec<FieldError>) {
         }
     }
     validate_resources(items(rule, "resources"), &format!("{path}.resources"), errors);
-    one_of(rule, &format!("{path}."), "scope", &["*", "Cluster", "Namespaced"], errors);
 }
 
 /// Resources, each with or without a subresource: a star stands for all.
@@ -251,7 +237,7 @@ fn validate_resources(all: &[Value], path: &str, errors: &mut Vec<FieldError>) {
             parts.push(part);
         }
     }
-    let mut refuse = |detail: &str| errors.push(FieldError::invalid(path, &json!(all), detail));
+    let mut refuse = |detail: &str| errors.push(FieldError::invalid(path, &all, detail));
     if all.len() > 1 && all.contains(&json!("*/*")) {
         refuse("if '*/*' is present, must not specify other resources");
     }
@@ -276,13 +262,13 @@ fn validate_conditions(hook: &Value, path: &str, errors: &mut Vec<FieldError>) {
             name::check(name, &format!("{path}.name"), name::qualified, errors);
         }
         if conditions.iter().take(index).any(|other| text_at(other, "name") == name) {
-            errors.push(FieldError::duplicate(format!("{path}.name"), &json!(name)));
+            errors.push(FieldError::duplicate(format!("{path}.name"), &name));
         }
         let expression = text_at(condition, "expression");
         if expression.trim().is_empty() {
             errors.push(FieldError::required(format!("{path}.expression"), ""));
         } else if let Some(why) = condition_error(expression, &variables()) {
-            errors.push(FieldError::invalid(format!("{path}.expression"), &json!(expression), &why));
+            errors.push(FieldError::invalid(format!("{path}.expression"), &expression, &why));
         }
     }
 }

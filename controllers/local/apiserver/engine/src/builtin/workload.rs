@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{items, not_negative, number, pod, required, selector, set};
+use super::{items, number, pod, selector, set};
 use crate::field::FieldError;
-use crate::object::{at, text_at};
+use crate::object::{at, is_word, text_at};
 use crate::selector::LabelSelector;
 
 /// Claims of a StatefulSet are shown as whole objects.
@@ -30,7 +30,6 @@ pub(super) fn default_template_generation(object: &mut Map<String, Value>) {
 /// One of the kinds that keep pods running: its selector takes the pods of its template, which run until they are
 /// deleted.
 pub(super) fn validate(kind: &str, object: &Value, errors: &mut Vec<FieldError>) {
-    not_negative(object, "", "spec.replicas", errors);
     let path = "spec.selector";
     let given = at(object, path);
     let before = errors.len();
@@ -69,7 +68,7 @@ pub(super) fn validate(kind: &str, object: &Value, errors: &mut Vec<FieldError>)
     pod::validate_spec(&with_claims(kind, object), &format!("{spec}."), errors);
     let policy = text_at(object, &format!("{spec}.restartPolicy"));
     if policy != "Always" {
-        errors.push(FieldError::not_supported(format!("{spec}.restartPolicy"), &json!(policy), &["Always"]));
+        errors.push(FieldError::not_supported(format!("{spec}.restartPolicy"), &policy, &["Always"]));
     }
 }
 
@@ -106,18 +105,11 @@ fn with_claims(kind: &str, object: &Value) -> Value {
 }
 
 pub(super) fn validate_stateful_set_update(object: &Value, live: &Value, errors: &mut Vec<FieldError>) {
-    const FREE: [&str; 7] = [
-        "replicas",
-        "ordinals",
-        "template",
-        "updateStrategy",
-        "revisionHistoryLimit",
-        "persistentVolumeClaimRetentionPolicy",
-        "minReadySeconds",
-    ];
+    const FREE: &str = "replicas ordinals template updateStrategy revisionHistoryLimit \
+        persistentVolumeClaimRetentionPolicy minReadySeconds";
     let fixed = |object: &Value| {
         let spec = object.get("spec").and_then(Value::as_object).into_iter().flatten();
-        let rest = spec.filter(|(key, _)| !FREE.contains(&key.as_str()));
+        let rest = spec.filter(|(key, _)| !is_word(FREE, key));
         rest.map(|(key, value)| (key.clone(), value.clone())).collect::<Map<_, _>>()
     };
     if fixed(object) != fixed(live) {
@@ -131,12 +123,9 @@ pub(super) fn validate_stateful_set_update(object: &Value, live: &Value, errors:
 pub(super) fn validate_autoscaler(object: &Value, errors: &mut Vec<FieldError>) {
     let path = "spec.scaleTargetRef.";
     let target = at(object, "spec.scaleTargetRef").unwrap_or(&Value::Null);
-    for key in ["kind", "name"] {
-        required(target, path, key, errors);
-    }
     if text_at(target, "apiVersion").is_empty() {
         let detail = "apiVersion must specify API group";
-        errors.push(FieldError::invalid(format!("{path}apiVersion"), &json!(""), detail));
+        errors.push(FieldError::invalid(format!("{path}apiVersion"), "", detail));
     }
     let number = |path: &str| number(object, path);
     let (least, most) = (number("spec.minReplicas").unwrap_or(1), number("spec.maxReplicas").unwrap_or(0));
@@ -145,6 +134,6 @@ pub(super) fn validate_autoscaler(object: &Value, errors: &mut Vec<FieldError>) 
     }
     if most < least {
         let detail = "must be greater than or equal to `minReplicas`";
-        errors.push(FieldError::invalid("spec.maxReplicas", &json!(most), detail));
+        errors.push(FieldError::invalid("spec.maxReplicas", &most, detail));
     }
 }

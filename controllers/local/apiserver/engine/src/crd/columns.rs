@@ -1,6 +1,6 @@
 //! Printer columns, subresources and selectable fields.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{at, list, text};
 use crate::field::FieldError;
@@ -58,9 +58,9 @@ fn subresources(subresources: &Value, path: &str, errors: &mut Vec<FieldError>) 
             continue;
         }
         if !value.starts_with('.') {
-            errors.push(FieldError::invalid(field, &json!(value), NOT_SIMPLE));
+            errors.push(FieldError::invalid(field, &value, NOT_SIMPLE));
         } else if !roots.iter().any(|root| value.starts_with(root)) {
-            errors.push(FieldError::invalid(field, &json!(value), detail));
+            errors.push(FieldError::invalid(field, &value, detail));
         }
     }
 }
@@ -76,17 +76,17 @@ fn printer_column(column: &Value, path: &str, errors: &mut Vec<FieldError>) {
     if kind.is_empty() {
         errors.push(FieldError::required(format!("{path}.type"), &one_of(&TYPES)));
     } else if !TYPES.contains(&kind.as_str()) {
-        errors.push(FieldError::invalid(format!("{path}.type"), &json!(kind), &one_of(&TYPES)));
+        errors.push(FieldError::invalid(format!("{path}.type"), &kind, &one_of(&TYPES)));
     }
     let format = text(column, "format");
     if !format.is_empty() && !FORMATS.contains(&format.as_str()) {
-        errors.push(FieldError::invalid(format!("{path}.format"), &json!(format), &one_of(&FORMATS)));
+        errors.push(FieldError::invalid(format!("{path}.format"), &format, &one_of(&FORMATS)));
     }
     let json_path = text(column, "jsonPath");
     if json_path.is_empty() {
         errors.push(FieldError::required(format!("{path}.JSONPath"), ""));
     } else if !json_path.starts_with('.') {
-        errors.push(FieldError::invalid(format!("{path}.JSONPath"), &json!(json_path), NOT_SIMPLE));
+        errors.push(FieldError::invalid(format!("{path}.JSONPath"), &json_path, NOT_SIMPLE));
     }
 }
 
@@ -97,13 +97,13 @@ fn selectable_fields(version: &Value, path: &str, errors: &mut Vec<FieldError>) 
         let json_path = text(field, "jsonPath");
         let before = list(version, "selectableFields").iter().take(index);
         if before.into_iter().any(|other| text(other, "jsonPath") == json_path) {
-            errors.push(FieldError::duplicate(place.clone(), &json!(json_path)));
+            errors.push(FieldError::duplicate(place.clone(), &json_path));
         }
         if json_path.is_empty() {
             errors.push(FieldError::required(place, ""));
         } else if !is_scalar(&schema, &json_path) {
             let detail = "must point to a field of type string, boolean or integer";
-            errors.push(FieldError::invalid(place, &json!(json_path), detail));
+            errors.push(FieldError::invalid(place, &json_path, detail));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The names of a definition.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{text, texts};
 use crate::builtin::{label_1035, subdomain};
@@ -14,9 +14,9 @@ pub(super) fn group(group: &str, errors: &mut Vec<FieldError>) {
     }
     let faults = subdomain(group);
     if !faults.is_empty() {
-        errors.push(FieldError::invalid(path, &json!(group), &faults.join(",")));
+        errors.push(FieldError::invalid(path, &group, &faults.join(",")));
     } else if !group.contains('.') {
-        errors.push(FieldError::invalid(path, &json!(group), "should be a domain with at least one dot"));
+        errors.push(FieldError::invalid(path, &group, "should be a domain with at least one dot"));
     }
 }
 
@@ -34,7 +34,7 @@ pub(super) fn names(names: &Value, path: &str, complete: bool, errors: &mut Vec<
         let faults = label_1035(&if mixed { name.to_lowercase() } else { name.clone() });
         if !faults.is_empty() {
             let lead = if mixed { "may have mixed case, but should otherwise match: " } else { "" };
-            errors.push(FieldError::invalid(field, &json!(name), &format!("{lead}{}", faults.join(","))));
+            errors.push(FieldError::invalid(field, &name, &format!("{lead}{}", faults.join(","))));
         }
     }
     for key in ["shortNames", "categories"] {
@@ -42,13 +42,13 @@ pub(super) fn names(names: &Value, path: &str, complete: bool, errors: &mut Vec<
             let faults = label_1035(name);
             if !faults.is_empty() {
                 let field = format!("{path}.{key}[{index}]");
-                errors.push(FieldError::invalid(field, &json!(name), &faults.join(",")));
+                errors.push(FieldError::invalid(field, &name, &faults.join(",")));
             }
         }
     }
     let (kind, list_kind) = (text(names, "kind"), text(names, "listKind"));
     if !kind.is_empty() && kind == list_kind {
         let field = format!("{path}.listKind");
-        errors.push(FieldError::invalid(field, &json!(list_kind), "kind and listKind may not be the same"));
+        errors.push(FieldError::invalid(field, &list_kind, "kind and listKind may not be the same"));
     }
 }

@@ -15,7 +15,7 @@ pub fn check(paths: &ScalePaths, object: &Value) -> Vec<FieldError> {
         && let Some(found) = find(object, path)
         && !found.is_string()
     {
-        errors.push(FieldError::invalid(path.clone(), &json!(""), &accessor_error(path, found, "string")));
+        errors.push(FieldError::invalid(path.clone(), "", &accessor_error(path, found, "string")));
     }
     errors
 }
@@ -30,11 +30,11 @@ fn count_error(path: &str, object: &Value) -> Option<FieldError> {
         return Some(FieldError::invalid(path, &json!(0), &accessor_error(path, found, "int64")));
     };
     if count < 0 {
-        return Some(FieldError::invalid(path, &json!(count), "should be a non-negative integer"));
+        return Some(FieldError::invalid(path, &count, "should be a non-negative integer"));
     }
     if count > i64::from(i32::MAX) {
         let detail = format!("should be less than or equal to {}", i32::MAX);
-        return Some(FieldError::invalid(path, &json!(count), &detail));
+        return Some(FieldError::invalid(path, &count, &detail));
     }
     None
 }

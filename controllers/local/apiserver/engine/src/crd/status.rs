@@ -44,8 +44,7 @@ pub fn is_true(definition: &Value, kind: &str) -> bool {
     conditions.iter().any(|condition| text(condition, "type") == kind && text(condition, "status") == "True")
 }
 
-/// The condition of a definition that is being deleted.
-pub const TERMINATING: Condition<'static> = Condition {
+const TERMINATING: Condition<'static> = Condition {
     kind: "Terminating",
     status: "True",
     reason: "InstanceDeletionPending",
@@ -174,8 +173,5 @@ pub(crate) fn start_definition_end(definition: &mut Value, now: &str) {
         finalizers.push(DEFINITION_CLEANUP.to_owned());
     }
     object::set_meta(definition, "finalizers", json!(finalizers));
-    let condition = json!({ "type": "Terminating", "status": "True", "reason": "InstanceDeletionPending",
-        "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
-        "lastTransitionTime": now });
-    object::set_condition(definition, condition);
+    set_condition(object::child_mut(definition, "status"), TERMINATING, now);
 }

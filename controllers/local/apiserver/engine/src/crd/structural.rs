@@ -9,17 +9,8 @@ use crate::object::strings;
 use crate::schema::rules::{MOST_OF_ALL, MOST_OF_RULE, is_transition, judge, most_of, segments};
 use crate::schema::{Rule, Schema, compile_pattern};
 
-/// Keywords of JSON Schema that no structural schema has.
-const UNSUPPORTED: [&str; 8] = [
-    "id",
-    "$schema",
-    "$ref",
-    "patternProperties",
-    "dependencies",
-    "additionalItems",
-    "definitions",
-    "uniqueItems",
-];
+const UNSUPPORTED: &str = "id $schema $ref patternProperties dependencies additionalItems definitions \
+    uniqueItems";
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 
 /// Whether a keyword is there at all: not empty, not null, not false.
@@ -96,7 +87,7 @@ fn node(document: &Value, path: &str, is_root: bool, errors: &mut Vec<FieldError
 }
 
 fn keywords(fields: &Map<String, Value>, path: &str, errors: &mut Vec<FieldError>) {
-    for key in UNSUPPORTED.into_iter().filter(|key| fields.get(*key).is_some_and(is_filled)) {
+    for key in UNSUPPORTED.split(' ').filter(|key| fields.get(*key).is_some_and(is_filled)) {
         let detail = match key {
             "uniqueItems" => {
                 "uniqueItems cannot be set to true since the runtime complexity becomes quadratic".to_owned()
@@ -107,12 +98,12 @@ fn keywords(fields: &Map<String, Value>, path: &str, errors: &mut Vec<FieldError
     }
     if fields.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(false)) {
         let field = format!("{path}.x-kubernetes-preserve-unknown-fields");
-        errors.push(FieldError::invalid(field, &json!(false), "must be true or undefined"));
+        errors.push(FieldError::invalid(field, &false, "must be true or undefined"));
     }
     let pattern = fields.get("pattern").and_then(Value::as_str).unwrap_or_default();
     if let Err(why) = compile_pattern(pattern) {
         let detail = format!("must be a valid regular expression, but isn't: {why}");
-        errors.push(FieldError::invalid(format!("{path}.pattern"), &json!(pattern), &detail));
+        errors.push(FieldError::invalid(format!("{path}.pattern"), &pattern, &detail));
     }
 }
 
@@ -125,10 +116,10 @@ fn kind(fields: &Map<String, Value>, path: &str, is_root: bool, errors: &mut Vec
         "" if open || fields.contains_key("$ref") => {}
         "" => errors.push(FieldError::required(field, "must not be empty")),
         other if !TYPES.contains(&other) => {
-            errors.push(FieldError::not_supported(field, &json!(other), &TYPES));
+            errors.push(FieldError::not_supported(field, &other, &TYPES));
         }
         other if is_root && other != "object" => {
-            errors.push(FieldError::invalid(field, &json!(other), "must be object at the root"));
+            errors.push(FieldError::invalid(field, &other, "must be object at the root"));
         }
         "array" if !fields.contains_key("items") => {
             errors.push(FieldError::required(format!("{path}.items"), "must be specified"));
@@ -150,15 +141,11 @@ fn extensions(fields: &Map<String, Value>, path: &str, errors: &mut Vec<FieldErr
     let is_wrong = |given: bool, wanted: &str| given && !kind.is_empty() && kind != wanted;
     for (_, wanted, what) in wanted.into_iter().filter(|(given, wanted, _)| is_wrong(*given, wanted)) {
         let detail = format!("must be {wanted} if {what}");
-        errors.push(FieldError::invalid(format!("{path}.type"), &json!(kind), &detail));
+        errors.push(FieldError::invalid(format!("{path}.type"), &kind, &detail));
     }
     const KNOWN: [&str; 2] = ["atomic", "granular"];
     if let Some(given) = map_type.filter(|given| !KNOWN.contains(given)) {
-        errors.push(FieldError::not_supported(
-            format!("{path}.x-kubernetes-map-type"),
-            &json!(given),
-            &KNOWN,
-        ));
+        errors.push(FieldError::not_supported(format!("{path}.x-kubernetes-map-type"), &given, &KNOWN));
     }
     let open = flag(fields, "x-kubernetes-preserve-unknown-fields") || properties(fields).next().is_some();
     if embedded && !open {
@@ -174,7 +161,7 @@ fn of_object(fields: &Map<String, Value>, path: &str, errors: &mut Vec<FieldErro
         let path = format!("{path}.properties[{name}]");
         let kind = text(child, "type");
         if matches!(name.as_str(), "apiVersion" | "kind") && !kind.is_empty() && kind != "string" {
-            errors.push(FieldError::invalid(format!("{path}.type"), &json!(kind), "must be string"));
+            errors.push(FieldError::invalid(format!("{path}.type"), &kind, "must be string"));
         }
         if name == "metadata" {
             if !at(child, &["default"]).is_null() {
@@ -195,22 +182,12 @@ fn of_object(fields: &Map<String, Value>, path: &str, errors: &mut Vec<FieldErro
 
 /// A branch of a combination, and what stands in it: it declares nothing.
 fn nested(branch: &Value, path: &str, errors: &mut Vec<FieldError>) {
-    const DECLARING: [&str; 11] = [
-        "description",
-        "title",
-        "x-kubernetes-int-or-string",
-        "type",
-        "additionalProperties",
-        "default",
-        "nullable",
-        "x-kubernetes-list-type",
-        "x-kubernetes-map-type",
-        "x-kubernetes-preserve-unknown-fields",
-        "x-kubernetes-validations",
-    ];
+    const DECLARING: &str = "description title x-kubernetes-int-or-string type additionalProperties default \
+        nullable x-kubernetes-list-type x-kubernetes-map-type x-kubernetes-preserve-unknown-fields \
+        x-kubernetes-validations";
     let Some(fields) = branch.as_object() else { return };
     keywords(fields, path, errors);
-    for key in DECLARING.into_iter().filter(|key| fields.get(*key).is_some_and(is_filled)) {
+    for key in DECLARING.split(' ').filter(|key| fields.get(*key).is_some_and(is_filled)) {
         errors.push(FieldError::forbidden(format!("{path}.{key}"), "must be empty to be structural"));
     }
     for (path, branch) in branches(fields, path) {
@@ -236,7 +213,7 @@ fn list_type(fields: &Map<String, Value>, path: &str, errors: &mut Vec<FieldErro
     };
     if !KNOWN.contains(&list_type) {
         let field = format!("{path}.x-kubernetes-list-type");
-        errors.push(FieldError::not_supported(field, &json!(list_type), &KNOWN));
+        errors.push(FieldError::not_supported(field, &list_type, &KNOWN));
     }
     let items = fields.get("items").unwrap_or(&Value::Null);
     let kind = text(items, "type");
@@ -250,7 +227,7 @@ fn list_type(fields: &Map<String, Value>, path: &str, errors: &mut Vec<FieldErro
     }
     if !kind.is_empty() && kind != "object" {
         let detail = "must be object if parent array's x-kubernetes-list-type is map";
-        errors.push(FieldError::invalid(format!("{path}.items.type"), &json!(kind), detail));
+        errors.push(FieldError::invalid(format!("{path}.items.type"), &kind, detail));
         return;
     }
     let field = format!("{path}.x-kubernetes-list-map-keys");
@@ -260,18 +237,18 @@ fn list_type(fields: &Map<String, Value>, path: &str, errors: &mut Vec<FieldErro
         errors.push(FieldError::required(field.clone(), detail));
     }
     if keys.iter().enumerate().any(|(at, key)| keys.iter().take(at).any(|other| other == key)) {
-        errors.push(FieldError::invalid(field.clone(), &json!(keys), "must not contain duplicate entries"));
+        errors.push(FieldError::invalid(field.clone(), &keys, "must not contain duplicate entries"));
     }
     let required = strings(items.get("required"));
     for key in &keys {
         let property = at(items, &["properties", key]);
         if property.is_null() {
             let detail = "entries must all be names of item properties";
-            errors.push(FieldError::invalid(field.clone(), &json!(keys), detail));
+            errors.push(FieldError::invalid(field.clone(), &keys, detail));
         } else if matches!(text(property, "type").as_str(), "array" | "object") {
             let field = format!("{path}.items.properties[{key}].type");
             let detail = "must be a scalar type if parent array's x-kubernetes-list-type is map";
-            errors.push(FieldError::invalid(field, &json!(text(property, "type")), detail));
+            errors.push(FieldError::invalid(field, &text(property, "type"), detail));
         } else if at(property, &["default"]).is_null() && !required.contains(key) {
             let detail = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
             let field = format!("{path}.items.properties[{key}].default");
@@ -369,7 +346,7 @@ impl Rules {
         if let Some(list) = place.list.filter(|_| is_transition(rule)) {
             let detail =
                 format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {list}");
-            errors.push(FieldError::invalid(field, &json!(rule.rule), &detail));
+            errors.push(FieldError::invalid(field, &rule.rule, &detail));
         }
     }
 
@@ -383,7 +360,7 @@ impl Rules {
     ) {
         let once = match judge(source, rule, schema, place.is_root, yields) {
             Ok(once) => once,
-            Err(why) => return errors.push(FieldError::invalid(field, &json!(source), &why)),
+            Err(why) => return errors.push(FieldError::invalid(field, &source, &why)),
         };
         let cost = once.saturating_mul(place.count.unwrap_or_else(|| most_of(schema)));
         if cost > MOST_OF_RULE {
@@ -403,11 +380,11 @@ fn attributes(rule: &Rule, schema: &Schema, path: &str, errors: &mut Vec<FieldEr
     match rule.message.as_deref() {
         Some(message) if message.trim().is_empty() => {
             let detail = "must be non-empty if specified";
-            errors.push(FieldError::invalid(format!("{path}.message"), &json!(message), detail));
+            errors.push(FieldError::invalid(format!("{path}.message"), &message, detail));
         }
         Some(message) if breaks(message) => {
             let detail = "must not contain line breaks";
-            errors.push(FieldError::invalid(format!("{path}.message"), &json!(message), detail));
+            errors.push(FieldError::invalid(format!("{path}.message"), &message, detail));
         }
         None if breaks(&rule.rule) && rule.message_expression.is_none() => {
             let detail = "message must be specified if rule contains line breaks";
@@ -418,21 +395,17 @@ fn attributes(rule: &Rule, schema: &Schema, path: &str, errors: &mut Vec<FieldEr
     const REASONS: [&str; 4] =
         ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
     if let Some(reason) = rule.reason.as_deref().filter(|reason| !REASONS.contains(reason)) {
-        errors.push(FieldError::not_supported(format!("{path}.reason"), &json!(reason), &REASONS));
+        errors.push(FieldError::not_supported(format!("{path}.reason"), &reason, &REASONS));
     }
     if let Some(given) = rule.field_path.as_deref() {
         let steps = segments(given).unwrap_or_default();
         let found = steps.iter().try_fold(schema, |node, name| node.child(name).map(|child| &**child));
         if steps.is_empty() || found.is_none() {
-            errors.push(FieldError::invalid(
-                format!("{path}.fieldPath"),
-                &json!(given),
-                "must be a valid path",
-            ));
+            errors.push(FieldError::invalid(format!("{path}.fieldPath"), &given, "must be a valid path"));
         }
     }
     if rule.optional_old_self && !rule.rule.contains("oldSelf") {
         let detail = "may not be set if oldSelf is not used in rule";
-        errors.push(FieldError::invalid(format!("{path}.optionalOldSelf"), &json!(true), detail));
+        errors.push(FieldError::invalid(format!("{path}.optionalOldSelf"), &true, detail));
     }
 }

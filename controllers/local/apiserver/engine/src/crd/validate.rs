@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{at, columns, list, names, schemas, status, text};
 use crate::field::{FieldError, FieldReason};
@@ -18,7 +18,7 @@ pub fn validate_create(definition: &Value) -> Vec<FieldError> {
     let wanted = format!("{}.{}", text(at(spec, &["names"]), "plural"), text(spec, "group"));
     if name != wanted {
         let detail = "must be spec.names.plural+\".\"+spec.group";
-        errors.push(FieldError::invalid("metadata.name", &json!(name), detail));
+        errors.push(FieldError::invalid("metadata.name", &name, detail));
     }
     validate_spec(spec, &mut errors);
     preserve(definition, &mut errors);
@@ -42,7 +42,7 @@ fn approval(definition: &Value, errors: &mut Vec<FieldError>) {
     if given.is_empty() {
         errors.push(FieldError::required(field, &detail));
     } else if !given.starts_with("https://") && !given.starts_with("unapproved") {
-        errors.push(FieldError::invalid(field, &json!(given), &detail));
+        errors.push(FieldError::invalid(field, &given, &detail));
     }
 }
 
@@ -78,7 +78,7 @@ pub fn validate_update(definition: &Value, old: &Value) -> Vec<FieldError> {
 fn preserve(definition: &Value, errors: &mut Vec<FieldError>) {
     if at(definition, &["spec", "preserveUnknownFields"]) == true {
         let detail = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
-        errors.push(FieldError::invalid("spec.preserveUnknownFields", &json!(true), detail));
+        errors.push(FieldError::invalid("spec.preserveUnknownFields", &true, detail));
     }
 }
 
@@ -94,7 +94,7 @@ fn validate_outline(spec: &Value, errors: &mut Vec<FieldError>) {
     if scope.is_empty() {
         errors.push(FieldError::required("spec.scope", ""));
     } else if !matches!(scope.as_str(), "Cluster" | "Namespaced") {
-        errors.push(FieldError::not_supported("spec.scope", &json!(scope), &["Cluster", "Namespaced"]));
+        errors.push(FieldError::not_supported("spec.scope", &scope, &["Cluster", "Namespaced"]));
     }
     versions(spec, errors);
     names::names(at(spec, &["names"]), "spec.names", true, errors);
@@ -116,7 +116,7 @@ fn versions(spec: &Value, errors: &mut Vec<FieldError>) {
                 (index == 0 && !name.is_empty()).then(|| "spec.version".to_owned()),
             ];
             for field in places.into_iter().flatten() {
-                errors.push(FieldError::invalid(field, &json!(name), &faults.join(",")));
+                errors.push(FieldError::invalid(field, &name, &faults.join(",")));
             }
         }
         if let Some(warning) = version.get("deprecationWarning").and_then(Value::as_str) {
@@ -130,7 +130,7 @@ fn versions(spec: &Value, errors: &mut Vec<FieldError>) {
                 _ => continue,
             };
             let field = format!("spec.versions[{index}].deprecationWarning");
-            errors.push(FieldError::invalid(field, &json!(warning), detail));
+            errors.push(FieldError::invalid(field, &warning, detail));
         }
     }
     let mut refuse = |detail: &str| {
@@ -153,7 +153,7 @@ fn conversion(spec: &Value, errors: &mut Vec<FieldError>) {
         "" => errors.push(FieldError::required(format!("{path}.strategy"), "")),
         other => {
             let field = format!("{path}.strategy");
-            errors.push(FieldError::not_supported(field, &json!(other), &["None", "Webhook"]));
+            errors.push(FieldError::not_supported(field, &other, &["None", "Webhook"]));
         }
     }
     let client = at(conversion, &["webhook", "clientConfig"]);
@@ -183,7 +183,7 @@ fn conversion(spec: &Value, errors: &mut Vec<FieldError>) {
         errors.push(FieldError::required(field, ""));
     } else if !versions.iter().any(|version| version == "v1" || version == "v1beta1") {
         let detail = "must include at least one of v1, v1beta1";
-        errors.push(FieldError::invalid(field, &json!(versions), detail));
+        errors.push(FieldError::invalid(field, &versions, detail));
     }
 }
 
@@ -199,7 +199,7 @@ fn stored_versions(definition: &Value, errors: &mut Vec<FieldError>) {
         let name = at(version, &["name"]);
         if !stored.contains(name) {
             let detail = format!("must have the storage version {}", name.as_str().unwrap_or_default());
-            errors.push(FieldError::invalid(path, &json!(stored), &detail));
+            errors.push(FieldError::invalid(path, &stored, &detail));
         }
     }
     for (index, name) in stored.iter().enumerate() {

@@ -170,9 +170,9 @@ impl Writer {
         if depth > MAX_DEPTH {
             return Value::Object(map);
         }
-        match json_type(schema.json_type) {
-            Some(name) => drop(map.insert("type".into(), json!(name))),
-            None => Self::either(schema, &mut map),
+        match schema.json_type.name() {
+            "" => Self::either(schema, &mut map),
+            name => drop(map.insert("type".into(), json!(name))),
         }
         if !schema.description.is_empty() {
             map.insert("description".into(), json!(schema.description));
@@ -215,18 +215,6 @@ impl Writer {
         }
         extensions(schema, &mut map);
         Value::Object(map)
-    }
-}
-
-fn json_type(kind: JsonType) -> Option<&'static str> {
-    match kind {
-        JsonType::Any => None,
-        JsonType::Object => Some("object"),
-        JsonType::Array => Some("array"),
-        JsonType::String => Some("string"),
-        JsonType::Integer => Some("integer"),
-        JsonType::Number => Some("number"),
-        JsonType::Boolean => Some("boolean"),
     }
 }
 

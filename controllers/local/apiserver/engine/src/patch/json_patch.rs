@@ -4,6 +4,7 @@
 use serde_json::Value;
 
 use super::{MAX_DEPTH, unprocessable};
+use crate::schema::json::kind_of;
 use crate::status::ApiError;
 
 /// More operations than this are refused before the first is read.
@@ -25,27 +26,23 @@ type Step<T> = Result<T, ApiError>;
 /// # Errors
 /// 400 if `patch` is not a list of objects, 413 beyond 10,000 operations, 422 if an operation cannot be carried out.
 pub fn apply_json_patch(document: &Value, patch: &Value) -> Result<Value, ApiError> {
-    let Value::Array(operations) = patch else {
-        let found = go_type(patch);
-        return Err(ApiError::bad_request(format!(
-            "error decoding patch: json: cannot unmarshal {found} into Go value of type jsonpatch.Patch"
-        )));
+    let refuse = |found: &Value, wanted: &str| {
+        let found = kind_of(found);
+        ApiError::bad_request(format!("error decoding patch: {found} is no {wanted}"))
     };
+    let Value::Array(operations) = patch else { return Err(refuse(patch, "list of operations")) };
     if let Some(odd) = operations.iter().find(|item| !item.is_object()) {
-        let found = go_type(odd);
-        return Err(ApiError::bad_request(format!(
-            "error decoding patch: json: cannot unmarshal {found} into Go value of type jsonpatch.Operation"
-        )));
+        return Err(refuse(odd, "operation"));
     }
     if operations.len() > MAX_OPERATIONS {
+        let what = format!(
+            "The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {}",
+            operations.len()
+        );
         return Err(ApiError::plain(
             413,
             "RequestEntityTooLarge",
-            format!(
-                "Request entity is too large: The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, \
-                 got {}",
-                operations.len()
-            ),
+            format!("Request entity is too large: {what}"),
         ));
     }
     let mut result = document.clone();
@@ -244,144 +241,5 @@ fn index(token: &str, len: usize) -> Option<usize> {
     usize::try_from(at).ok().filter(|at| *at < len)
 }
 
-fn go_type(value: &Value) -> &'static str {
-    match value {
-        Value::Object(_) => "object",
-        Value::Array(_) => "array",
-        Value::String(_) => "string",
-        Value::Number(_) => "number",
-        Value::Bool(_) => "bool",
-        Value::Null => "null",
-    }
-}
-
 #[cfg(test)]
-#[allow(clippy::needless_pass_by_value, reason = "`json!` literals are passed as they are")]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-    use serde_json::json;
-
-    fn patched(document: Value, patch: Value) -> Result<Value, u16> {
-        apply_json_patch(&document, &patch).map_err(|error| error.code)
-    }
-
-    #[test]
-    fn operations_do_what_the_recorded_server_does() {
-        let base = json!({"data": {"x": "1", "y": "2"}, "l": ["a", "b"]});
-        for (patch, wanted) in [
-            (json!([{"op": "replace", "path": "/data/none", "value": "1"}]), "/data/none"),
-            (json!([{"op": "add", "path": "/l/-", "value": "c"}]), "/l/2"),
-            (
-                json!([{"op": "add", "path": "/l/0", "value": "c"}, {"op": "test", "path": "/l/2", "value": "b"}]),
-                "/l/2",
-            ),
-            (
-                json!([{"op": "copy", "from": "/data/x", "path": "/c"}, {"op": "move", "from": "/c", "path": "/d"}]),
-                "/d",
-            ),
-            (json!([{"op": "add", "path": "/a~1b", "value": 1}]), "/a~1b"),
-            (
-                json!([{"op": "remove", "path": "/l/-1"}, {"op": "test", "path": "/l", "value": ["a"]}]),
-                "/l/0",
-            ),
-            (json!([{"op": "test", "path": "/none", "value": null}]), "/data"),
-        ] {
-            let result = patched(base.clone(), patch.clone());
-            assert!(
-                result.as_ref().is_ok_and(|value| value.pointer(wanted).is_some()),
-                "{patch}: {result:?}"
-            );
-        }
-        for patch in [
-            json!([{"op": "test", "path": "/data/x", "value": "9"}]),
-            json!([{"op": "test", "path": "/data/none", "value": "1"}]),
-            json!([{"op": "remove", "path": "/data/none"}]),
-            json!([{"op": "replace", "path": "/none/k", "value": "1"}]),
-            json!([{"op": "add", "path": "/none/k", "value": "1"}]),
-            json!([{"op": "replace", "path": "/l/2", "value": "1"}]),
-            json!([{"op": "bend", "path": "/data/x"}]),
-            json!([{"path": "/data/x"}]),
-            json!([{"op": "add", "path": "data", "value": 1}]),
-        ] {
-            assert_eq!(patched(base.clone(), patch.clone()), Err(422), "{patch}");
-        }
-        assert_eq!(patched(base.clone(), json!({"op": "add"})), Err(400));
-        assert_eq!(patched(base.clone(), json!([1])), Err(400));
-        assert_eq!(patched(base.clone(), json!([])), Ok(base));
-    }
-
-    #[test]
-    fn a_patch_can_neither_be_endless_nor_blow_up() {
-        let operation = json!({"op": "add", "path": "/a", "value": 1});
-        assert_eq!(patched(json!({}), Value::Array(vec![operation.clone(); 10_001])), Err(413));
-        assert!(patched(json!({}), Value::Array(vec![operation; 10_000])).is_ok());
-        let doubling = json!({"op": "copy", "from": "", "path": "/a"});
-        assert_eq!(patched(json!({"x": "y"}), Value::Array(vec![doubling; 1000])), Err(422));
-        let wide = json!({"op": "copy", "from": "/l", "path": "/l/-"});
-        assert_eq!(patched(json!({"l": ["x".repeat(1000)]}), Value::Array(vec![wide; 100])), Err(422));
-    }
-
-    /// Values of a document.
-    fn count(value: &Value) -> usize {
-        match value {
-            Value::Array(list) => 1 + list.iter().map(count).sum::<usize>(),
-            Value::Object(map) => 1 + map.values().map(count).sum::<usize>(),
-            _ => 1,
-        }
-    }
-
-    #[test]
-    fn a_patch_of_few_bytes_makes_and_moves_few_values() {
-        // As the review found: each operation doubles the annotations.
-        let document = json!({ "metadata": { "annotations": {} } });
-        let doubling: Vec<Value> = (0..40)
-            .map(|n| json!({"op": "copy", "from": "/metadata/annotations", "path": format!("/metadata/annotations/a{n}")}))
-            .collect();
-        let mut budget = Budget { bytes: MAX_COPIED, copied: MAX_COPIED_VALUES, moved: MAX_MOVED };
-        let mut result = document;
-        let ended = doubling.iter().try_for_each(|operation| apply_one(&mut result, operation, &mut budget));
-        assert!(ended.is_err() && count(&result) <= MAX_COPIED_VALUES + 3, "{}", count(&result));
-        // Large values there and back, and the ends of long lists.
-        let wide = json!({ "a": vec![json!([]); 100_000], "l": vec![json!([]); 100_000] });
-        let moves = |n: u32| {
-            let (from, path) = if n.is_multiple_of(2) { ("/a", "/b") } else { ("/b", "/a") };
-            json!({"op": "move", "from": from, "path": path})
-        };
-        assert_eq!(patched(wide.clone(), (0..10_000).map(moves).collect()), Err(422));
-        for operation in
-            [json!({"op": "add", "path": "/l/0", "value": 1}), json!({"op": "remove", "path": "/l/0"})]
-        {
-            assert_eq!(patched(wide.clone(), vec![operation; 10_000].into()), Err(422));
-        }
-        // What people write is far from that.
-        let list = json!({ "l": vec![json!({"name": "x", "value": "y"}); 500] });
-        let front = json!({"op": "move", "from": "/l/-1", "path": "/l/0"});
-        assert!(patched(list, vec![front; 500].into()).is_ok());
-    }
-
-    proptest! {
-        #[test]
-        fn any_operation_on_any_document_returns(
-            document in crate::patch::strategic_json(),
-            op in "(add|replace|remove|move|copy|test)",
-            path in "(/[ab01-]){0,3}",
-            from in "(/[ab01-]){0,3}",
-            value in crate::patch::strategic_json(),
-        ) {
-            let patch = json!([{"op": op, "path": path, "from": from, "value": value}]);
-            let _ = apply_json_patch(&document, &patch);
-        }
-
-        #[test]
-        fn what_was_added_can_be_tested_and_removed(key in "[a-z~/]{1,6}", value in crate::patch::strategic_json()) {
-            let path = format!("/{}", key.replace('~', "~0").replace('/', "~1"));
-            let patch = json!([
-                {"op": "add", "path": path, "value": value},
-                {"op": "test", "path": path, "value": value},
-                {"op": "remove", "path": path},
-            ]);
-            prop_assert_eq!(apply_json_patch(&json!({}), &patch).unwrap(), json!({}));
-        }
-    }
-}
+mod tests;

@@ -43,6 +43,19 @@ pub(crate) fn check_lists(value: &Value) -> Result<(), ApiError> {
     }
 }
 
+/// The type of a value, as messages name it.
+pub(crate) fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
 /// Takes one from the values that a document may still have; whether there was one.
 pub(crate) fn take(left: &mut usize) -> bool {
     left.checked_sub(1).map(|rest| *left = rest).is_some()

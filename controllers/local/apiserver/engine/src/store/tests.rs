@@ -58,7 +58,7 @@ proptest! {
         let mut store = Store::new(10);
         let model = run(&mut store, &ops);
         for (revision, state) in &model {
-            prop_assert_eq!(&seen(store.range_at(TABLE, "ns/", None, *revision).unwrap()), state);
+            prop_assert_eq!(&seen(store.page_at(TABLE, "ns/", None, *revision, usize::MAX).unwrap()), state);
         }
     }
 
@@ -106,7 +106,7 @@ proptest! {
         store.set_window(window);
         let model = run(&mut store, &ops);
         for (revision, state) in &model {
-            match store.range_at(TABLE, "ns/", None, *revision) {
+            match store.page_at(TABLE, "ns/", None, *revision, usize::MAX) {
                 Ok(items) => prop_assert_eq!(&seen(items), state),
                 Err(Unavailable::Expired(floor)) => prop_assert!(*revision < floor),
             }
@@ -124,17 +124,6 @@ fn pages_continue_after_a_key() {
         store.range(TABLE, "ns/", Some("ns/k2")).map(|(key, _)| key.to_string()).collect();
     assert_eq!(rest, ["ns/k3", "ns/k4"]);
     assert_eq!(store.range(TABLE, "other/", None).count(), 0);
-}
-
-#[test]
-fn a_compacted_table_expires_the_past_and_keeps_the_present() {
-    let mut store = Store::new(0);
-    store.put(TABLE, "ns/a", Bytes::from_static(b"1"));
-    store.put(TABLE, "ns/a", Bytes::from_static(b"2"));
-    store.compact();
-    assert_eq!(store.changes(TABLE, 1, 2, 10).unwrap_err(), Unavailable::Expired(2));
-    assert!(store.changes(TABLE, 2, 2, 10).unwrap().is_empty());
-    assert_eq!(store.read(TABLE, "ns/a").unwrap().revision, 2);
 }
 
 /// Bytes of distinct versions in the windows of all tables that are not present objects.
@@ -191,6 +180,4 @@ fn all_resources_together_are_bounded() {
     assert_eq!(store.floor("small"), floor);
     store.close_table("big99");
     assert_eq!(kept(&store), store.window_bytes);
-    store.compact();
-    assert_eq!((kept(&store), store.window_bytes), (0, 0));
 }

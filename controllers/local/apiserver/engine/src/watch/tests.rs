@@ -97,8 +97,8 @@ fn a_first_state_that_leaves_the_window_is_expired() {
     }
     let mut watch = open(&store, ListOptions::default());
     assert!(step(&mut watch, &store).2.more);
+    store.set_window(0);
     put(&mut store, 0, 10);
-    store.compact();
     let (events, _, batch) = step(&mut watch, &store);
     assert!(batch.ended && events.len() == 1 && events[0].0 == "ERROR");
 }

@@ -41,7 +41,8 @@ impl Write<'_> {
         }
         self.admit(engine, None, &mut object)?;
         self.mutate(engine, "CREATE", None, &mut object)?;
-        self.complete(&mut object);
+        // What webhooks may have added without its defaults.
+        decode::default(&self.kind, &mut object);
         self.check_create(engine, &object)?;
         if decode::is_definition(&self.kind) {
             self.warn(crate::crd::warnings(&object));
@@ -64,7 +65,7 @@ impl Write<'_> {
             }
             return Err(error.into());
         }
-        self.before_create(engine, &mut object)?;
+        self.allocate(engine, &mut object, None)?;
         if self.options.dry_run {
             return Ok(object);
         }
@@ -78,12 +79,7 @@ impl Write<'_> {
             set_meta(object, "namespace", Value::Null);
             return Ok(());
         }
-        let given = object::namespace(object);
-        if !given.is_empty() && given != self.target.namespace {
-            return Err(ApiError::bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request",
-            ));
-        }
+        self.is_in_namespace(object)?;
         set_meta(object, "namespace", json!(self.target.namespace));
         Ok(())
     }
@@ -146,11 +142,6 @@ impl Write<'_> {
             }
         }
         Ok(())
-    }
-
-    /// Fills in what webhooks may have added without its defaults.
-    fn complete(&self, object: &mut Value) {
-        decode::default(&self.kind, object);
     }
 
     fn check_create(&self, engine: &Engine, object: &Value) -> Result<(), ApiError> {

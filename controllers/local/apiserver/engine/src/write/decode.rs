@@ -56,11 +56,7 @@ impl Write<'_> {
     /// Checks `apiVersion` and `kind`, or fills them in.
     fn header(&self, engine: &Engine, object: &mut Value, unknown: &mut Vec<String>) -> Result<(), ApiError> {
         let Some(map) = object.as_object_mut() else {
-            let shown = match object {
-                Value::Array(_) => "array",
-                Value::Null => "null",
-                _ => "scalar",
-            };
+            let shown = schema::json::kind_of(object);
             return Err(ApiError::bad_request(format!(
                 "couldn't get version/kind; json parse error: cannot use a JSON {shown} as an object"
             )));
@@ -80,7 +76,7 @@ impl Write<'_> {
                     let given = given.as_str().map_or_else(|| given.to_string(), str::to_owned);
                     if key == "kind" && self.kind.custom.is_some() {
                         let why = format!("must be {wanted}");
-                        let error = FieldError::invalid("kind", &json!(given), &why);
+                        let error = FieldError::invalid("kind", &given, &why);
                         let subject = Subject { group: &self.kind.group, resource: &given, name: &name };
                         return Err(ApiError::invalid(subject, &[error]));
                     }
@@ -150,7 +146,7 @@ pub(crate) fn check_patched(
 }
 
 pub(crate) fn bad_patch(patch: &Value, why: &str) -> ApiError {
-    let error = FieldError::invalid("patch", &json!(patch.to_string()), why);
+    let error = FieldError::invalid("patch", &patch.to_string(), why);
     // What cannot be decoded is an object of no kind.
     ApiError::invalid(Subject { group: "", resource: "", name: "" }, &[error])
 }

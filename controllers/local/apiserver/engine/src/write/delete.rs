@@ -125,19 +125,11 @@ impl Write<'_> {
     }
 
     pub(crate) fn deleted_answer(&self, done: Deleted) -> Value {
-        const SHOWN: &[&str] = &[
-            "Pod",
-            "Namespace",
-            "Service",
-            "ServiceAccount",
-            "PersistentVolume",
-            "PersistentVolumeClaim",
-            "ResourceQuota",
-            "StorageClass",
-        ];
+        const SHOWN: &str = "Pod Namespace Service ServiceAccount PersistentVolume PersistentVolumeClaim \
+            ResourceQuota StorageClass";
         match done {
             Deleted::Marked(object) => object,
-            Deleted::Gone(object) if self.kind.is_builtin() && SHOWN.contains(&self.kind.kind.as_str()) => {
+            Deleted::Gone(object) if self.kind.is_builtin() && object::is_word(SHOWN, &self.kind.kind) => {
                 object
             }
             Deleted::Gone(object) => {

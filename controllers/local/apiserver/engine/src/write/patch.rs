@@ -51,8 +51,7 @@ impl Write<'_> {
                 let group = text("apiVersion").rsplit_once('/').map_or("", |(group, _)| group);
                 let subject =
                     crate::status::Subject { group, resource: text("kind"), name: &self.target.name };
-                let error =
-                    crate::field::FieldError::invalid(key, &given.into(), &format!("must be {wanted}"));
+                let error = crate::field::FieldError::invalid(key, given, &format!("must be {wanted}"));
                 return Err(ApiError::invalid(subject, &[error]));
             }
         }
@@ -64,19 +63,7 @@ impl Write<'_> {
             );
             return Err(decode::bad_patch(patch, &why));
         }
-        let (name, given) = (self.target.name.as_str(), object::name(object));
-        if given != name && !given.is_empty() {
-            return Err(ApiError::bad_request(format!(
-                "the name of the object ({given}) does not match the name on the URL ({name})"
-            )));
-        }
-        let given = object::namespace(object);
-        if self.kind.namespaced && given != self.target.namespace && !given.is_empty() {
-            return Err(ApiError::bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request",
-            ));
-        }
-        Ok(())
+        self.belongs_here(object)
     }
 
     fn apply(&mut self, engine: &mut Engine) -> Result<(u16, Value), Halt> {
@@ -115,11 +102,7 @@ impl Write<'_> {
             }
             None => {
                 if !has_name {
-                    let name = &self.target.name;
-                    let why = format!(
-                        "the name of the object ({name} based on URL) was undeterminable: name must be provided"
-                    );
-                    return Err(ApiError::bad_request(why).into());
+                    return Err(self.without_name().into());
                 }
                 let uid = object::uid(&applied);
                 if !uid.is_empty() {
@@ -143,19 +126,8 @@ impl Write<'_> {
                 self.kind.kind
             )));
         }
-        let (name, given) = (self.target.name.as_str(), object::name(applied));
-        if !given.is_empty() && given != name {
-            return Err(ApiError::bad_request(format!(
-                "the name of the object ({given}) does not match the name on the URL ({name})"
-            )));
-        }
-        let given = object::namespace(applied);
-        if self.kind.namespaced && !given.is_empty() && given != self.target.namespace {
-            return Err(ApiError::bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request",
-            ));
-        }
-        object::set_meta(applied, "name", serde_json::json!(name));
+        self.belongs_here(applied)?;
+        object::set_meta(applied, "name", serde_json::json!(self.target.name));
         Ok(())
     }
 }

@@ -105,23 +105,10 @@ impl Write<'_> {
     }
 
     fn check_place(&self, scale: &Value) -> Result<(), ApiError> {
-        let (given, name) = (object::name(scale), self.target.name.as_str());
-        if given.is_empty() {
-            return Err(ApiError::bad_request(format!(
-                "the name of the object ({name} based on URL) was undeterminable: name must be provided"
-            )));
+        if object::name(scale).is_empty() {
+            return Err(self.without_name());
         }
-        if given != name {
-            return Err(ApiError::bad_request(format!(
-                "the name of the object ({given}) does not match the name on the URL ({name})"
-            )));
-        }
-        let given = object::namespace(scale);
-        if !given.is_empty() && given != self.target.namespace {
-            let why = "the namespace of the provided object does not match the namespace sent on the request";
-            return Err(ApiError::bad_request(why));
-        }
-        Ok(())
+        self.belongs_here(scale)
     }
 
     fn patched_scale(&self, current: &Value) -> Result<Value, ApiError> {
@@ -171,8 +158,7 @@ impl Write<'_> {
         let replicas = object::at(wanted, "spec.replicas").and_then(Value::as_i64).unwrap_or(0);
         // A custom object is judged as a whole, with its own paths.
         if replicas < 0 && self.kind.is_builtin() {
-            let error =
-                FieldError::invalid("spec.replicas", &json!(replicas), "must be greater than or equal to 0");
+            let error = FieldError::invalid("spec.replicas", &replicas, "must be greater than or equal to 0");
             let subject = crate::status::Subject { group: "autoscaling", resource: "Scale", name };
             return Err(ApiError::invalid(subject, &[error]));
         }

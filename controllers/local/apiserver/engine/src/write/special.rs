@@ -126,11 +126,7 @@ impl Write<'_> {
         decoded.map_err(|why| {
             ApiError::bad_request(schema::decode::cannot_be_handled(kind, T::VERSION, &why))
         })?;
-        let given = object::namespace(&body);
-        if !given.is_empty() && given != self.target.namespace {
-            let why = "the namespace of the provided object does not match the namespace sent on the request";
-            return Err(ApiError::bad_request(why));
-        }
+        self.is_in_namespace(&body)?;
         Ok(body)
     }
 
@@ -243,7 +239,7 @@ impl Write<'_> {
         let given = object::name(&body);
         if !given.is_empty() && given != self.target.name {
             let detail = "must match the service account name if specified";
-            let error = FieldError::invalid("metadata.name", &json!(given), detail);
+            let error = FieldError::invalid("metadata.name", &given, detail);
             let subject =
                 Subject { group: "authentication.k8s.io", resource: "TokenRequest", name: &self.target.name };
             return Err(ApiError::invalid(subject, &[error]).into());
@@ -254,14 +250,14 @@ impl Write<'_> {
         if seconds < 600 {
             errors.push(FieldError::invalid(
                 "spec.expirationSeconds",
-                &json!(seconds),
+                &seconds,
                 "may not specify a duration less than 10 minutes",
             ));
         }
         if seconds > 1 << 32 {
             errors.push(FieldError::invalid(
                 "spec.expirationSeconds",
-                &json!(seconds),
+                &seconds,
                 "may not specify a duration larger than 2^32 seconds",
             ));
         }
@@ -326,7 +322,7 @@ fn check_target(binding: &Value) -> Result<&str, ApiError> {
     let mut errors = Vec::new();
     let (kind, node) = (object::text_at(binding, "target.kind"), object::text_at(binding, "target.name"));
     if !matches!(kind, "" | "Node") {
-        errors.push(FieldError::not_supported("target.kind", &json!(kind), &["Node", "<empty>"]));
+        errors.push(FieldError::not_supported("target.kind", &kind, &["Node", "<empty>"]));
     }
     if node.is_empty() {
         errors.push(FieldError::required("target.name", ""));

@@ -18,27 +18,13 @@ const STALE: &str =
 impl Write<'_> {
     /// A PUT: `object` is decoded and defaulted.
     pub(crate) fn replace(&mut self, engine: &mut Engine, mut object: Value) -> Result<(u16, Value), Halt> {
-        let name = self.target.name.clone();
-        let given = object::name(&object);
-        if !given.is_empty() && given != name {
-            return Err(ApiError::bad_request(format!(
-                "the name of the object ({given}) does not match the name on the URL ({name})"
-            ))
-            .into());
-        }
-        let given = object::namespace(&object);
-        if self.kind.namespaced && !given.is_empty() && given != self.target.namespace {
-            return Err(ApiError::bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request",
-            )
-            .into());
-        }
+        self.belongs_here(&object)?;
         self.place(&mut object)?;
         let live = match self.live(engine) {
             Ok(live) => live,
             Err(_) if self.kind.create_on_update && self.target.subresource.is_empty() => {
                 if !object::uid(&object).is_empty() {
-                    return Err(ApiError::not_found(self.subject(&name)).into());
+                    return Err(ApiError::not_found(self.subject(&self.target.name)).into());
                 }
                 set_meta(&mut object, "resourceVersion", Value::Null);
                 let created = self.create(engine, object, false)?;
@@ -49,13 +35,36 @@ impl Write<'_> {
         Ok((200, self.change_to(engine, &live, object, Ownership::Update)?))
     }
 
+    /// Refuses an object with the name or the namespace of another one.
+    pub(super) fn belongs_here(&self, object: &Value) -> Result<(), ApiError> {
+        let (given, name) = (object::name(object), &self.target.name);
+        if !given.is_empty() && given != name {
+            let why = format!("the name of the object ({given}) does not match the name on the URL ({name})");
+            return Err(ApiError::bad_request(why));
+        }
+        self.is_in_namespace(object)
+    }
+
+    pub(super) fn is_in_namespace(&self, object: &Value) -> Result<(), ApiError> {
+        let given = object::namespace(object);
+        if self.kind.namespaced && !given.is_empty() && given != self.target.namespace {
+            let why = "the namespace of the provided object does not match the namespace sent on the request";
+            return Err(ApiError::bad_request(why));
+        }
+        Ok(())
+    }
+
+    pub(super) fn without_name(&self) -> ApiError {
+        let name = &self.target.name;
+        let why =
+            format!("the name of the object ({name} based on URL) was undeterminable: name must be provided");
+        ApiError::bad_request(why)
+    }
+
     /// Gives an object the namespace of the request; its name is its own.
     pub(super) fn place(&self, object: &mut Value) -> Result<(), ApiError> {
-        let name = &self.target.name;
         if object::name(object).is_empty() {
-            return Err(ApiError::bad_request(format!(
-                "the name of the object ({name} based on URL) was undeterminable: name must be provided"
-            )));
+            return Err(self.without_name());
         }
         let namespace = if self.kind.namespaced { json!(self.target.namespace) } else { Value::Null };
         set_meta(object, "namespace", namespace);
@@ -85,14 +94,16 @@ impl Write<'_> {
                 map.insert(key.to_owned(), live.get(key).cloned().unwrap_or_default());
             }
         }
-        if self.is_part_of_pod() {
+        if self.target.subresource == "resize" {
             // What is dropped belongs to the manager all the same.
             if std::mem::replace(&mut ownership, Ownership::Applied) == Ownership::Update {
                 ownership::track(self, Some(live), &mut object);
             }
             builtin::resize::keep(&mut object, live);
         }
-        self.reset_for(&mut object, live);
+        // The half that the subresource does not write is the live one, for webhooks too.
+        strategy::prepare_update(&self.kind, &self.target.subresource, &mut object, live);
+        crate::plugins::keep_assigned(&self.kind, &mut object, live);
         if ownership == Ownership::Update {
             ownership::track(self, Some(live), &mut object);
         }
@@ -113,14 +124,9 @@ impl Write<'_> {
         }
         self.admit_resize(engine, &object, live)?;
         self.validate_by_webhooks(engine, "UPDATE", Some(live), &object)?;
-        self.before_update(engine, &mut object, live)?;
+        self.allocate(engine, &mut object, Some(live))?;
         self.charge_quotas(engine, &object, live)?;
         self.finish(engine, object, live)
-    }
-
-    /// Whether a subresource is written that takes no more than its part of a pod.
-    fn is_part_of_pod(&self) -> bool {
-        self.target.subresource == "resize"
     }
 
     /// Stores a checked change; removes the object if that was what its last finalizer held up.
@@ -161,7 +167,7 @@ impl Write<'_> {
         if given.parse::<u64>().is_err() {
             let error = FieldError::invalid(
                 "metadata.resourceVersion",
-                &json!(given),
+                &given,
                 &format!("strconv.ParseUint: parsing {given:?}: invalid syntax"),
             );
             return Err(ApiError::invalid(self.subject_kind(name), &[error]));
@@ -170,12 +176,6 @@ impl Write<'_> {
             return Err(ApiError::conflict(self.subject(name), STALE));
         }
         Ok(())
-    }
-
-    /// Before webhooks see an update: the half that the subresource does not write is the live one.
-    fn reset_for(&self, object: &mut Value, live: &Value) {
-        strategy::prepare_update(&self.kind, &self.target.subresource, object, live);
-        crate::plugins::keep_assigned(&self.kind, object, live);
     }
 
     fn check_update(&self, engine: &Engine, object: &Value, live: &Value) -> Result<(), ApiError> {

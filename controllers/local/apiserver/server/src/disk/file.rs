@@ -1,9 +1,11 @@
 //! The state file: opening, verifying and writing it. No threads, no queue.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 
 use bytes::Bytes;
 use neonvm_apiserver_engine::store::{Change, Store, Stored};
@@ -14,8 +16,6 @@ use redb::{
 };
 
 use super::Error;
-use super::contained::contained;
-use super::record;
 
 /// `group/plural` NUL `namespace/name` → a record, see [`record::encode`].
 const OBJECTS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("objects");
@@ -122,7 +122,7 @@ impl StateFile {
                 if change.deleted {
                     objects.remove(key.as_slice())?;
                 } else {
-                    record::encode(change.revision, &change.after.json, &mut value);
+                    encode(change.revision, &change.after.json, &mut value);
                     objects.insert(key.as_slice(), value.as_slice())?;
                 }
                 touched.insert(&change.table, change.revision);
@@ -191,7 +191,7 @@ fn write_all(database: &Database, content: &Content) -> Result<(), redb::Error> 
         let mut value = Vec::new();
         for (table, key, stored) in &content.objects {
             let key = key_of(table, key);
-            record::encode(stored.revision, &stored.json, &mut value);
+            encode(stored.revision, &stored.json, &mut value);
             objects.insert(key.as_slice(), value.as_slice())?;
         }
     }
@@ -252,7 +252,7 @@ fn read(transaction: &ReadTransaction, path: &Path) -> Result<Content, Error> {
     let objects = transaction.open_table(OBJECTS).map_err(|error| failed(error.into()))?;
     for entry in objects.iter().map_err(|error| failed(error.into()))? {
         let (key, value) = entry.map_err(|error| failed(error.into()))?;
-        let found = record::decode(value.value());
+        let found = decode(value.value());
         let name = str::from_utf8(key.value()).ok().and_then(|key| key.split_once('\0'));
         let (Some((revision, json)), Some((table, name))) = (found, name) else {
             let shown = String::from_utf8_lossy(key.value()).replace('\0', " ").escape_debug().to_string();
@@ -275,4 +275,61 @@ fn revision(transaction: &ReadTransaction) -> Result<u64, redb::Error> {
 
 fn key_of(table: &str, key: &str) -> Vec<u8> {
     [table.as_bytes(), b"\0", key.as_bytes()].concat()
+}
+
+/// Bytes in front of the revision. Older versions kept a checksum there.
+const UNUSED: usize = 16;
+/// Bytes of a record in front of its JSON.
+const HEAD: usize = UNUSED + 8;
+
+/// A record: unused bytes, revision (big endian), JSON.
+pub(super) fn encode(revision: u64, json: &[u8], into: &mut Vec<u8>) {
+    into.clear();
+    into.extend_from_slice(&[0; UNUSED]);
+    into.extend_from_slice(&revision.to_be_bytes());
+    into.extend_from_slice(json);
+}
+
+pub(super) fn decode(value: &[u8]) -> Option<(u64, &[u8])> {
+    let (head, json) = value.split_first_chunk::<HEAD>()?;
+    let revision = u64::from_be_bytes(head.get(UNUSED..)?.try_into().ok()?);
+    json.starts_with(b"{").then_some((revision, json))
+}
+
+/// The thread of such work; its panics are reported by [`contained`] alone.
+const THREAD: &str = "state-reader";
+
+/// Runs work on a separate thread. The database checks pages when it repairs them, not when it reads them, and panics on some of what it
+/// finds; here a panic is an answer.
+///
+/// # Errors
+/// The text of the panic that ended it, or why there is no thread.
+pub(super) fn contained<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, String> {
+    silence();
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name(THREAD.into()).spawn_scoped(scope, work);
+        let joined = thread.map_err(|error| error.to_string())?.join();
+        joined.map_err(|panic| text(&*panic).to_owned())
+    })
+}
+
+fn text(panic: &(dyn Any + Send)) -> &str {
+    let owned = panic.downcast_ref::<String>().map(String::as_str);
+    let line = owned.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("it panicked");
+    line.lines().next().unwrap_or_default()
+}
+
+/// Keeps such panics off standard error, where they would look like defects of ours.
+fn silence() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let former = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if std::thread::current().name() == Some(THREAD) {
+                tracing::debug!("{info}");
+            } else {
+                former(info);
+            }
+        }));
+    });
 }

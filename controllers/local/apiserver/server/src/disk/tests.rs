@@ -5,7 +5,6 @@ mod full;
 use std::time::Duration;
 
 use bytes::Bytes;
-use neonvm_apiserver_engine::store::Stored;
 
 use super::*;
 

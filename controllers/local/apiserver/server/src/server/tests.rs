@@ -77,8 +77,7 @@ async fn a_disk_that_fails_ends_the_server_and_acknowledges_nothing() {
     let health = |name: &str| own_path(&shared, &incoming(Method::Get, name, "", &Value::Null));
     assert!(health("/readyz").is_none());
 
-    let switch = incoming(Method::Put, "/chaos/fail-disk", "value=1", &Value::Null);
-    assert_eq!(own_path(&shared, &switch).unwrap().status(), 200);
+    shared.state.disk().fail();
     // The first write meets the failure, the second is not begun.
     assert_eq!(create(&shared, "first").await.code, 500);
     let newest = shared.state.with(|engine| engine.store().revision());

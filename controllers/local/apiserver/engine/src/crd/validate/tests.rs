@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::super::{CustomKind, judge, prepare_create, prepare_update};
+use super::super::{CustomKind, prepare_create, prepare_update, status};
 use super::{validate_create, validate_update};
 use crate::schema::tests::arbitrary_json;
 
@@ -33,6 +33,11 @@ fn texts(definition: &Value) -> Vec<String> {
 
 fn with_schema(schema: &Value) -> Vec<String> {
     texts(&definition("as.x.example.dev", &json!({"kind": "A", "plural": "as"}), &json!([version(schema)])))
+}
+
+fn judge(definition: &mut Value, others: &[&Value], now: &str) {
+    let settled = status::settle(definition, others.iter().copied(), now);
+    crate::object::set(definition, "status", settled);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use cel::objects::{Key, Map};
 use serde_json::{Number, Value};
 
 use super::super::{JsonType, MAX_DEPTH, Schema, SchemaRef, formats};
+use crate::object::is_word;
 
 /// Converts the value of a node. At the root only `name` and `generateName` of `metadata` are shown.
 pub(super) fn to_cel(schema: &Schema, value: &Value, is_root: bool) -> Cel {
@@ -84,34 +85,13 @@ fn text_to_cel(schema: Option<&Schema>, text: &str) -> Cel {
     typed.unwrap_or_else(|| Cel::from(text))
 }
 
-const RESERVED: [&str; 21] = [
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
+const RESERVED: &str = "true false null in as break const continue else for function if import let loop \
+    package namespace return var void while";
 
 /// The name of a property in expressions: `x.y` is `x__dot__y`, `a-b` is `a__dash__b`, `if` is `__if__`. Names with
 /// other characters have none.
 pub(crate) fn escape(name: &str) -> Option<String> {
-    if RESERVED.contains(&name) {
+    if is_word(RESERVED, name) {
         return Some(format!("__{name}__"));
     }
     let first = name.chars().next()?;

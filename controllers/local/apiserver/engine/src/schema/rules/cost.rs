@@ -7,6 +7,8 @@
 use cel::common::ast::{EntryExpr, Expr, IdedExpr};
 use serde_json::Value;
 
+use crate::object::is_word;
+
 /// Most steps one rule may take.
 pub const RULE_BUDGET: u64 = 2_000_000;
 /// Most steps all rules of one object may take together.
@@ -130,34 +132,14 @@ pub(super) fn estimate(expression: &IdedExpr, sizes: Sizes) -> u64 {
 
 /// Whether a call neither copies nor walks what it gets.
 fn is_cheap(function: &str, parts: &[&IdedExpr]) -> bool {
-    const CHEAP: [&str; 20] = [
-        "_&&_",
-        "_||_",
-        "!_",
-        "_?_:_",
-        "_<_",
-        "_<=_",
-        "_>_",
-        "_>=_",
-        "_-_",
-        "_*_",
-        "_/_",
-        "_%_",
-        "-_",
-        "_[_]",
-        "_?._",
-        "_[?_]",
-        "@not_strictly_false",
-        "size",
-        "quantity",
-        "compareTo",
-    ];
+    const CHEAP: &str = "_&&_ _||_ !_ _?_:_ _<_ _<=_ _>_ _>=_ _-_ _*_ _/_ _%_ -_ _[_] _?._ _[?_] \
+        @not_strictly_false size quantity compareTo";
     // A sum that appends to what a loop collects copies nothing.
     let collects =
         || matches!(parts.first().map(|part| &part.expr), Some(Expr::Ident(name)) if name.starts_with('@'));
     match function {
         "_+_" => collects(),
-        name => CHEAP.contains(&name),
+        name => is_word(CHEAP, name),
     }
 }
 

@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 use super::super::{Constraints, JsonType, MAX_DEPTH, Schema};
 use super::{NO_FIELD, checks, correlated};
 use crate::field::{FieldError, FieldReason};
+use crate::schema::json::kind_of;
 
 /// Limits the response: a list of a million invalid items must not produce a million errors.
 const MAX_ERRORS: usize = 1000;
@@ -140,20 +141,23 @@ impl Checker<'_> {
     fn json_type(&mut self, schema: &Schema, value: &Value) -> bool {
         self.matched += 1;
         let format = schema.constraints.as_ref().and_then(|c| c.format.as_deref());
-        let (fits, want) = match schema.json_type {
-            _ if value.is_null() => (schema.nullable || untyped(schema), type_name(schema)),
-            _ if schema.int_or_string => (is_integer(value) || value.is_string(), type_name(schema)),
-            JsonType::Any => (true, ""),
-            JsonType::Object => (value.is_object(), "object"),
-            JsonType::Array => (value.is_array(), "array"),
+        let fits = match schema.json_type {
+            JsonType::Any if !schema.int_or_string => true,
+            _ if value.is_null() => schema.nullable,
+            _ if schema.int_or_string => value.is_i64() || value.is_string(),
+            JsonType::Any => true,
+            JsonType::Object => value.is_object(),
+            JsonType::Array => value.is_array(),
             // With a format, the format decides about strings, and lists pass.
-            JsonType::String => (value.is_string() || (format.is_some() && value.is_array()), "string"),
-            JsonType::Integer => (is_integer(value), "integer"),
-            JsonType::Number => (value.is_number(), "number"),
-            JsonType::Boolean => (value.is_boolean(), "boolean"),
+            JsonType::String => value.is_string() || (format.is_some() && value.is_array()),
+            // A whole number; one with a fraction of zero was written as such before.
+            JsonType::Integer => value.is_i64(),
+            JsonType::Number => value.is_number(),
+            JsonType::Boolean => value.is_boolean(),
         };
         if !fits {
             let got = kind_of(value);
+            let want = if schema.int_or_string { "integer,string" } else { schema.json_type.name() };
             let what = format!("must be of type {want}: \"{got}\"");
             self.complain(FieldReason::TypeInvalid, &Value::String(got.to_owned()), &what);
             if value.is_number() && schema.json_type == JsonType::Integer {
@@ -262,39 +266,5 @@ impl Checker<'_> {
         if let Some((errors, _)) = nearest {
             self.errors.extend(errors);
         }
-    }
-}
-
-fn untyped(schema: &Schema) -> bool {
-    schema.json_type == JsonType::Any && !schema.int_or_string
-}
-
-/// A whole number; one with a fraction of zero was written as such before.
-pub(super) fn is_integer(value: &Value) -> bool {
-    value.is_i64()
-}
-
-fn type_name(schema: &Schema) -> &'static str {
-    match schema.json_type {
-        _ if schema.int_or_string => "integer,string",
-        JsonType::Any => "",
-        JsonType::Object => "object",
-        JsonType::Array => "array",
-        JsonType::String => "string",
-        JsonType::Integer => "integer",
-        JsonType::Number => "number",
-        JsonType::Boolean => "boolean",
-    }
-}
-
-fn kind_of(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "boolean",
-        Value::Number(number) if number.is_f64() => "number",
-        Value::Number(_) => "integer",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
     }
 }

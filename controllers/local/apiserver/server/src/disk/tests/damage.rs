@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use neonvm_apiserver_engine::store::Stored;
+
 use super::*;
 
 /// Everything that a store shows.

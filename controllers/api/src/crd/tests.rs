@@ -180,7 +180,7 @@ fn fields_of_the_machine_are_kept() {
         (
             "spec",
             "qmp qmpManual runnerPort terminationGracePeriodSeconds nodeSelector affinity tolerations schedulerName
-             serviceAccountName priorityClassName podResources restartPolicy powerState restartRequest imagePullSecrets targetArchitecture guest
+             serviceAccountName priorityClassName podResources restartPolicy powerState idle restartRequest imagePullSecrets targetArchitecture guest
              extraInitContainers initScript disks extraNetwork service_links enableAcceleration runnerImage enableSSH
              tls tlsCertificateIssuer tlsExpiration tlsRenewal overcommit targetRevision cpuScalingMode cpuModel enableNetworkMonitoring volumeClaimTemplates persistentVolumeClaimRetentionPolicy",
         ),

@@ -27,6 +27,7 @@ fn stored() -> Event {
 fn suspended() -> Core {
     let mut core = running();
     assert_eq!(core.step(SECOND, request(true, 7)), [Action::Suspend]);
+    assert_eq!(core.step(2 * SECOND, Event::Timer), [], "nothing cancels it");
     assert_eq!(core.step(2 * SECOND, stored()), []);
     core
 }
